@@ -1,4 +1,4 @@
-//! Who may run where there is not room for all.
+//! Admission of pods where there is not enough room for all.
 
 use edged::model::cri::{Container, ContainerState, PodRef, Sandbox};
 
@@ -17,7 +17,7 @@ fn with_b_running(mut harness: Harness) -> Harness {
     harness
 }
 
-/// Names of the pods that were refused, and why.
+/// Names of the refused pods, with the reasons.
 fn refused(harness: &Harness) -> Vec<(&str, &str)> {
     let refused = harness.agent.pods().filter(|pod| !pod.status.reason.is_empty());
     refused.map(|pod| (&*pod.metadata.name, &*pod.status.reason)).collect()
@@ -27,11 +27,11 @@ fn refused(harness: &Harness) -> Vec<(&str, &str)> {
 fn after_a_restart_what_runs_is_not_refused_for_what_never_ran() {
     let mut harness = with_b_running(Harness::with(|config| config.pods_max = 1));
     harness.manifests(&[&named("a", "u1", MAIN), &named("b", "u2", MAIN)]);
-    assert_eq!(harness.asked_for(), ["podsandbox_status s1"]);
+    assert_eq!(harness.open_calls(), ["podsandbox_status s1"]);
     assert_eq!(refused(&harness), [("a-gw", "OutOfpods")]);
     harness.does_all(&["podsandbox_status s1", "container_status x1"]);
     harness.pass(5_000);
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
     assert_eq!(harness.running(), ["m"]);
 }
 
@@ -52,7 +52,7 @@ fn a_pod_too_many_fails_and_the_others_run() {
     let mut harness = Harness::with(|config| config.pods_max = 2);
     let pods = [named("a", "u1", MAIN), named("b", "u2", MAIN), named("c", "u3", MAIN)];
     harness.manifests(&[&pods[0], &pods[1]]);
-    assert_eq!(harness.asked_for(), ["run_podsandbox #0", "run_podsandbox #0"]);
+    assert_eq!(harness.open_calls(), ["run_podsandbox #0", "run_podsandbox #0"]);
     harness.manifests(&[&pods[0], &pods[1], &pods[2]]);
     harness.pass(5_000);
     assert_eq!(refused(&harness), [("c-gw", "OutOfpods")]);
@@ -62,7 +62,7 @@ fn a_pod_too_many_fails_and_the_others_run() {
         "Pod was rejected: Node didn't have enough resource: pods, requested: 1, used: 2, \
          capacity: 2"
     );
-    assert_eq!(harness.asked_for(), ["run_podsandbox #0", "run_podsandbox #0"]);
+    assert_eq!(harness.open_calls(), ["run_podsandbox #0", "run_podsandbox #0"]);
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn who_was_told_to_go_in_the_same_turn_leaves_its_room() {
     let mut harness = Harness::with(|config| config.pods_max = 1);
     let (a, b) = (named("a", "u1", MAIN), named("b", "u2", MAIN));
     harness.manifests(&[&a]);
-    // Two readings of the folder, and no step between them.
+    // Two deliveries of the folder without a step between them.
     harness.agent.handle(harness.now, Harness::folder(&[&a, &b]));
     harness.manifests(&[&b]);
     assert_eq!(refused(&harness), [] as [(&str, &str); 0]);

@@ -78,19 +78,19 @@ fn a_runtime_that_makes_slices_is_told_their_names_and_nothing_else_is_done() {
 
 #[test]
 fn the_runtimes_word_on_the_driver_stands_over_the_settings() {
-    for (told, settings, slices) in [
+    for (reported, settings, slices) in [
         (Some(CgroupDriver::Cgroupfs), CgroupDriver::Systemd, false),
         (Some(CgroupDriver::Systemd), CgroupDriver::Cgroupfs, true),
         (None, CgroupDriver::Systemd, true),
         (None, CgroupDriver::Cgroupfs, false),
     ] {
-        let mut harness = Harness::booted_with(told, |config| {
+        let mut harness = Harness::booted_with(reported, |config| {
             config.machine.cgroups.hierarchy = Hierarchy::V1;
             config.settings.cgroups.driver = settings;
         });
         let (sandbox, _) = made_on(&mut harness, MAIN);
         let is_slice = sandbox.cgroup_parent.contains("kubepods.slice");
-        assert_eq!(is_slice, slices, "{told:?} {settings:?} {}", sandbox.cgroup_parent);
+        assert_eq!(is_slice, slices, "{reported:?} {settings:?} {}", sandbox.cgroup_parent);
     }
 }
 
@@ -104,8 +104,8 @@ fn where_there_is_none_the_runtime_chooses() {
         let (sandbox, _) = made_on(&mut harness, MAIN);
         assert_eq!(sandbox.cgroup_parent, "");
         assert!(cgroup_of(&harness).is_none());
-        let said = harness.log.iter().any(|line| line.contains("no cgroups at /sys/fs/cgroup"));
-        assert_eq!(said, per_qos, "{:?}", harness.log);
+        let found = harness.log.iter().any(|line| line.contains("no cgroups at /sys/fs/cgroup"));
+        assert_eq!(found, per_qos, "{:?}", harness.log);
     }
 }
 
@@ -114,7 +114,7 @@ fn a_cgroup_that_cannot_be_made_keeps_the_pod_waiting_and_is_tried_again() {
     let mut harness = harness(Hierarchy::V1);
     harness.bad_cgroups = true;
     harness.manifests(&[&pod(MAIN)]);
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
     let event = "FailedToCreatePodContainer unable to ensure pod container exists: no such device";
     assert!(harness.events.contains(&event.to_owned()), "{:?}", harness.events);
     harness.bad_cgroups = false;
@@ -131,21 +131,21 @@ fn one_that_is_still_being_made_goes_when_it_is_there() {
     harness.manifests(&[]);
     harness.pass(5_000);
     assert_eq!(removals(&harness), 0, "it would come after that, and stay: {:?}", harness.specs);
-    harness.tell(Event::Job(making, Ok(())));
+    harness.deliver(Event::Job(making, Ok(())));
     harness.pass(1_000);
     assert_eq!(removals(&harness), 1, "{:?}", harness.specs);
 }
 
 #[test]
 fn it_goes_after_the_last_container_whether_the_pod_is_kept_or_not() {
-    let mut kept = harness(Hierarchy::V1);
-    kept.manifests(&[&pod(&format!(r#""restartPolicy":"Never",{MAIN}"#))]);
-    kept.does_all(START);
-    assert_eq!(removals(&kept), 0);
-    kept.exits("m", 0);
-    kept.does_all(&["container_status c2", "stop_podsandbox s1"]);
-    assert_eq!(removals(&kept), 1, "{:?}", kept.specs);
-    assert_eq!(kept.status()["phase"], "Succeeded");
+    let mut stored = harness(Hierarchy::V1);
+    stored.manifests(&[&pod(&format!(r#""restartPolicy":"Never",{MAIN}"#))]);
+    stored.does_all(START);
+    assert_eq!(removals(&stored), 0);
+    stored.exits("m", 0);
+    stored.does_all(&["container_status c2", "stop_podsandbox s1"]);
+    assert_eq!(removals(&stored), 1, "{:?}", stored.specs);
+    assert_eq!(stored.status()["phase"], "Succeeded");
     let mut gone = harness(Hierarchy::V1);
     gone.manifests(&[&pod(MAIN)]);
     gone.does_all(START);
@@ -197,22 +197,22 @@ fn the_classes_get_what_their_pods_ask_for() {
 fn what_the_classes_could_not_be_given_is_tried_again_with_the_next_look() {
     let mut harness = harness(Hierarchy::V1);
     let set = |spec: &JobSpec| matches!(spec, JobSpec::SetQosCgroups(_));
-    let asked = |harness: &Harness| harness.node_jobs.iter().filter(|spec| set(spec)).count();
+    let requested = |harness: &Harness| harness.node_jobs.iter().filter(|spec| set(spec)).count();
     harness.bad_cgroups = true;
     harness.manifests(&[&pod(LIMITED)]);
-    let before = asked(&harness);
-    let told = |harness: &Harness| {
+    let before = requested(&harness);
+    let reported = |harness: &Harness| {
         let why = |line: &&String| line.starts_with("cannot set the cgroups of the QoS classes: ");
         harness.log.iter().filter(why).count()
     };
-    assert_eq!(told(&harness), 1);
+    assert_eq!(reported(&harness), 1);
     harness.pass(limits::QOS_CGROUPS_MS - limits::CHORES_EARLY_MS - limits::RELIST_GAP_MAX_MS - 1);
-    assert_eq!(asked(&harness), before);
+    assert_eq!(requested(&harness), before);
     harness.pass(limits::CHORES_EARLY_MS + limits::CHORES_LATE_MS);
-    assert_eq!(asked(&harness), before + 1);
+    assert_eq!(requested(&harness), before + 1);
     harness.pass(limits::QOS_CGROUPS_MS);
-    assert_eq!(asked(&harness), before + 2);
-    assert_eq!(told(&harness), 1, "the same is said once");
+    assert_eq!(requested(&harness), before + 2);
+    assert_eq!(reported(&harness), 1, "the same is said once");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What becomes of a pod whose manifest changes, or whose sandbox is not what it has to be.
+//! Changed manifests, and sandboxes that are not as they should be.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ fn limited(cpu: &str) -> String {
     ))
 }
 
-/// What pods' cgroups may take of a processor, in the order in which they were made.
+/// The CPU limits of pods' cgroups, in the order of their creation.
 fn quotas(harness: &Harness) -> Vec<Option<i64>> {
     let made = harness.specs.iter().filter_map(|spec| match spec {
         JobSpec::MakePodCgroup(made) => Some(made.values.cpu_quota),
@@ -50,7 +50,7 @@ fn a_cgroup_is_made_anew_with_each_sandbox_and_as_the_spec_says_by_then() {
     harness.pass(1_000);
     harness.works();
     assert_eq!(quotas(&harness), [Some(50_000), Some(25_000)]);
-    // Also where the spec is the same: the runtime may have made it by itself.
+    // Also with the same spec: the runtime may have created it by itself.
     harness.sandboxes.iter_mut().for_each(|it| it.ready = false);
     harness.pass(1_000);
     harness.works();
@@ -65,8 +65,8 @@ fn a_cgroup_that_cannot_be_removed_is_told_of() {
     harness.bad_cgroups = true;
     harness.manifests(&[]);
     harness.works();
-    let told = "FailedKillPod error removing the pod's cgroup: no such device".to_owned();
-    assert!(harness.events.contains(&told), "{:?}", harness.events);
+    let reported = "FailedKillPod error removing the pod's cgroup: no such device".to_owned();
+    assert!(harness.events.contains(&reported), "{:?}", harness.events);
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn of_class(harness: &mut Harness, class: &str) {
     let objects = vec![Arc::new(Object::RuntimeClass(kata))];
     let content = Content { pods, objects };
     let files = vec![File { path: "/m/0".into(), changed_ns: 0, content: Ok(content) }];
-    harness.tell(Event::Manifests(Folder { trouble: None, files }));
+    harness.deliver(Event::Manifests(Folder { trouble: None, files }));
 }
 
 #[test]
@@ -116,13 +116,13 @@ fn what_a_pods_own_handler_can_do_counts_and_an_empty_class_is_none() {
             ..RuntimeHandler::default()
         };
         harness.runtime.handlers = vec![handler("", default_can), handler("kata", kata_can)];
-        harness.tell(Event::RuntimeUp);
+        harness.deliver(Event::RuntimeUp);
         of_class(&mut harness, class);
         let handler = sandbox_of(&mut harness).runtime_handler;
         assert_eq!(&*handler, if class.is_empty() { "" } else { "kata" });
         harness.does("image_status i:1");
-        let asked = harness.asked_for();
-        assert_eq!(asked == ["create_container m#0"], is_made, "{class:?}: {asked:?}");
+        let requested = harness.open_calls();
+        assert_eq!(requested == ["create_container m#0"], is_made, "{class:?}: {requested:?}");
     }
 }
 
@@ -147,13 +147,13 @@ fn a_volume_that_the_manifest_changes_is_brought_about_anew() {
     assert_eq!(config.mounts[0].host_path, "/b");
 }
 
-/// The newest sandbox is told to have this network and these addresses.
-fn told(harness: &mut Harness, network: Network, ips: &[&str]) {
+/// The newest sandbox is reported with this network and these addresses.
+fn reported(harness: &mut Harness, network: Network, ips: &[&str]) {
     let (call, request) = harness.take("podsandbox_status s1");
     let Reply::SandboxStatus(mut status) = harness.perform(&request) else { panic!("a status") };
     status.network = network;
     status.ips = ips.iter().map(|&ip| ip.into()).collect();
-    harness.tell(Event::Cri(call, Ok(Reply::SandboxStatus(status))));
+    harness.deliver(Event::Cri(call, Ok(Reply::SandboxStatus(status))));
 }
 
 #[test]
@@ -168,9 +168,9 @@ fn a_sandbox_without_the_network_that_the_pod_asks_for_is_replaced() {
         let mut harness = Harness::new();
         harness.sandboxes.push(sandbox("s1", 0, true));
         harness.manifests(&[&pod(&format!("{spec}{MAIN}"))]);
-        told(&mut harness, network, ips);
+        reported(&mut harness, network, ips);
         let next = if stays { "image_status i:1" } else { "stop_podsandbox s1" };
-        assert_eq!(harness.asked_for(), [next], "{spec} {network:?} {ips:?}");
+        assert_eq!(harness.open_calls(), [next], "{spec} {network:?} {ips:?}");
     }
 }
 
@@ -179,12 +179,12 @@ fn a_pod_whose_call_was_lost_does_nothing_before_it_was_looked_at() {
     let mut harness = Harness::new();
     harness.manifests(&[&pod(MAIN)]);
     harness.does_all(&START[..3]);
-    harness.taken.looks_wait = true;
+    harness.taken.lists_wait = true;
     let (call, _) = harness.take("create_container m#0");
-    harness.tell(Event::Cri(call, Err(CallError::Lost(Lost::Deadline))));
+    harness.deliver(Event::Cri(call, Err(CallError::Lost(Lost::Deadline))));
     harness.pass(60_000);
     let acts = |call: &String| !call.starts_with("list_");
-    assert!(!harness.asked_for().iter().any(acts), "{:?}", harness.asked_for());
+    assert!(!harness.open_calls().iter().any(acts), "{:?}", harness.open_calls());
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn a_deadline_comes_in_time_though_the_pod_waits_for_something_later() {
         }
     }
     harness.works();
-    // Its back-off is longer than what is left.
+    // Its back-off is longer than the rest of the deadline.
     while harness.status()["reason"] != "DeadlineExceeded" {
         let next = harness.agent.wake_at().expect("it waits for something");
         harness.pass(next.since_ms(harness.now.boot));
@@ -232,9 +232,9 @@ fn a_deadline_counts_from_the_oldest_sandbox() {
     harness.manifests(&[&pod(&format!(r#""activeDeadlineSeconds":3600,{MAIN}"#))]);
     harness.works();
     harness.pass(590_000);
-    assert_eq!(harness.asked_for(), NOTHING);
+    assert_eq!(harness.open_calls(), NOTHING);
     harness.pass(10_000);
-    assert_eq!(harness.asked_for(), ["stop_container x0 30"]);
+    assert_eq!(harness.open_calls(), ["stop_container x0 30"]);
 }
 
 #[test]
@@ -251,14 +251,14 @@ fn a_deadline_that_is_found_late_counts_what_has_passed_once() {
     let began = harness.now.boot;
     harness.pass(600_000);
     harness.now.wall = wall.map(|wall| edged::agent::time::Wall(wall.0 + 600_000));
-    // Any news of it: its deadline is worked out.
+    // Any change of it: its deadline is computed.
     harness.exits("m", 1);
     harness.works();
     let left_ms = 3_600_000 - 1_000_000;
     harness.pass(began.plus_ms(left_ms - 5_000).since_ms(harness.now.boot));
-    assert_eq!(harness.asked_for(), NOTHING);
+    assert_eq!(harness.open_calls(), NOTHING);
     harness.pass(10_000);
-    assert_eq!(harness.asked_for(), ["stop_container c1 30"]);
+    assert_eq!(harness.open_calls(), ["stop_container c1 30"]);
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn an_old_sandbox_that_cannot_be_stopped_is_tried_every_ten_seconds() {
     for _ in 0..3 {
         harness.refuses("stop_podsandbox s0", Code::Unknown, "no");
         harness.pass(limits::RETRY_MS - 500);
-        assert_eq!(harness.asked_for(), NOTHING);
+        assert_eq!(harness.open_calls(), NOTHING);
         harness.pass(limits::RETRY_MS / 2 + 500);
     }
     harness.does_all(&["stop_podsandbox s0", "remove_podsandbox s0"]);
@@ -360,7 +360,7 @@ fn an_image_that_cannot_be_had_keeps_what_comes_after_it_waiting() {
         harness.works_until("pull_image gone:1");
         harness.refuses("pull_image gone:1", Code::NotFound, "not found");
         harness.does("image_status gone:1");
-        assert_eq!(harness.asked_for(), NOTHING, "the main container waits");
+        assert_eq!(harness.open_calls(), NOTHING, "the main container waits");
     }
 }
 
@@ -371,8 +371,8 @@ fn a_pod_that_two_manifests_claim_is_told_so_at_once() {
     harness.works();
     harness.pass(10_000);
     harness.manifests(&[&pod(MAIN), &pod(MAIN)]);
-    let told = harness.events.iter().any(|event| event.starts_with("FailedValidation"));
-    assert!(told, "{:?}", harness.events);
+    let reported = harness.events.iter().any(|event| event.starts_with("FailedValidation"));
+    assert!(reported, "{:?}", harness.events);
 }
 
 /// Main containers stop before the sidecars, and these one after another, while there is time.
@@ -391,12 +391,12 @@ fn the_turn_of_a_sidecar_comes_with_the_end_of_the_grace_period_without_any_news
         if main_stops {
             harness.does("stop_container c4 30");
         }
-        let first = harness.asked_for();
+        let first = harness.open_calls();
         assert_eq!(first.len(), 1, "{first:?}");
         harness.pass(began.plus_ms(29_999).since_ms(harness.now.boot));
-        assert_eq!(harness.asked_for(), first);
+        assert_eq!(harness.open_calls(), first);
         harness.pass(1);
-        assert_eq!(harness.asked_for().len(), if main_stops { 2 } else { 3 });
+        assert_eq!(harness.open_calls().len(), if main_stops { 2 } else { 3 });
     }
 }
 
@@ -414,10 +414,14 @@ fn a_container_that_shows_late_is_not_said_to_serve() {
     late.attempt = 1;
     harness.containers.push(late);
     harness.pass(2_000);
-    assert_eq!(harness.asked_for(), ["stop_container x9 2"]);
-    let told = harness.status()["containerStatuses"][0].clone();
-    assert_eq!((&told["ready"], &told["started"]), (&false.into(), &false.into()), "{told}");
-    assert_eq!(told["state"]["terminated"]["reason"], "ContainerStatusUnknown", "{told}");
+    assert_eq!(harness.open_calls(), ["stop_container x9 2"]);
+    let reported = harness.status()["containerStatuses"][0].clone();
+    assert_eq!(
+        (&reported["ready"], &reported["started"]),
+        (&false.into(), &false.into()),
+        "{reported}"
+    );
+    assert_eq!(reported["state"]["terminated"]["reason"], "ContainerStatusUnknown", "{reported}");
     assert_eq!(harness.status()["phase"], "Succeeded");
 }
 
@@ -435,7 +439,7 @@ fn an_object_that_comes_does_not_end_the_back_off_of_a_pull() {
     (map.metadata.namespace, map.metadata.name) = ("default".to_owned(), "cm".to_owned());
     let content = Content { pods, objects: vec![Arc::new(Object::ConfigMap(map))] };
     let files = vec![File { path: "/m/0".into(), changed_ns: 0, content: Ok(content) }];
-    harness.tell(Event::Manifests(Folder { trouble: None, files }));
+    harness.deliver(Event::Manifests(Folder { trouble: None, files }));
     harness.pass(5_000);
     assert_eq!(harness.trace[before..], NOTHING);
 }

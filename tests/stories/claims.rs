@@ -34,12 +34,12 @@ fn volume(name: &str, spec: &str) -> Arc<Object> {
     Arc::new(Object::PersistentVolume(Box::new(volume)))
 }
 
-/// The folder holds the pod, and these objects.
-fn tell(harness: &mut Harness, spec: &str, objects: Vec<Arc<Object>>) {
+/// The folder contains the pod, and these objects.
+fn put_folder(harness: &mut Harness, spec: &str, objects: Vec<Arc<Object>>) {
     let pods = vec![serde_json::from_str::<Pod>(&pod(spec)).expect(spec)];
     let content = Content { pods, objects };
     let files = vec![File { path: "/m/0".into(), changed_ns: 0, content: Ok(content) }];
-    harness.tell(Event::Manifests(Folder { trouble: None, files }));
+    harness.deliver(Event::Manifests(Folder { trouble: None, files }));
 }
 
 fn set_up(harness: &Harness) -> Vec<&VolumeSetUp> {
@@ -57,7 +57,7 @@ const LOCAL: &str = r#""accessModes":["ReadWriteOnce"],"capacity":{"storage":"1G
 fn a_claim_shows_the_folder_of_the_volume_that_it_is_bound_to() {
     let affine = r#","nodeAffinity":{"required":{"nodeSelectorTerms":[{"matchExpressions":[
         {"key":"kubernetes.io/hostname","operator":"In","values":["gw"]}]}]}}"#;
-    for (claimed, kept) in [
+    for (claimed, stored) in [
         (r#""volumeName":"ssd""#, ""),
         (r#""volumeName":"ssd","accessModes":["ReadWriteOnce"]"#, affine),
         ("", r#","claimRef":{"namespace":"default","name":"data"}"#),
@@ -67,13 +67,13 @@ fn a_claim_shows_the_folder_of_the_volume_that_it_is_bound_to() {
         ),
     ] {
         let mut harness = Harness::new();
-        let objects = vec![claim(claimed), volume("ssd", &format!("{LOCAL}{kept}"))];
-        tell(&mut harness, &mounting(CLAIMS, ""), objects);
+        let objects = vec![claim(claimed), volume("ssd", &format!("{LOCAL}{stored}"))];
+        put_folder(&mut harness, &mounting(CLAIMS, ""), objects);
         sandbox_of(&mut harness);
         harness.does("image_status i:1");
         let mount = &container_of(&mut harness).mounts[0];
         let want = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~local-volume/ssd";
-        assert_eq!((&*mount.host_path, mount.readonly), (want, false), "{claimed} {kept}");
+        assert_eq!((&*mount.host_path, mount.readonly), (want, false), "{claimed} {stored}");
         let wanted = set_up(&harness)[0];
         assert_eq!((&*wanted.volume, &*wanted.folder), ("v", "ssd"));
         assert_eq!(wanted.source, Source::Local { path: "/mnt/ssd".into(), if_needed: false });
@@ -82,7 +82,7 @@ fn a_claim_shows_the_folder_of_the_volume_that_it_is_bound_to() {
 
 #[test]
 fn a_claim_that_cannot_be_met_keeps_its_pod_waiting_and_says_why_until_it_can() {
-    let kept =
+    let stored =
         |name: &str| format!(r#"{LOCAL},"claimRef":{{"namespace":"default","name":"{name}"}}"#);
     let elsewhere = format!(
         r#"{LOCAL},"nodeAffinity":{{"required":{{"nodeSelectorTerms":[{{"matchExpressions":[
@@ -100,7 +100,7 @@ fn a_claim_that_cannot_be_met_keeps_its_pod_waiting_and_says_why_until_it_can() 
         (vec![claim("")], format!("{not_bound}it names no volumeName, and no claimRef names it")),
         (vec![claim(bound)], format!("{not_bound}no PersistentVolume \"ssd\" is here")),
         (
-            vec![claim(bound), volume("ssd", &kept("other"))],
+            vec![claim(bound), volume("ssd", &stored("other"))],
             format!("{not_bound}PersistentVolume \"ssd\" is kept for default/other"),
         ),
         (
@@ -139,13 +139,13 @@ fn a_claim_that_cannot_be_met_keeps_its_pod_waiting_and_says_why_until_it_can() 
     ] {
         let mut harness = Harness::new();
         let spec = mounting(CLAIMS, "");
-        tell(&mut harness, &spec, objects);
-        assert_eq!(harness.asked_for(), [] as [&str; 0], "{why}");
+        put_folder(&mut harness, &spec, objects);
+        assert_eq!(harness.open_calls(), [] as [&str; 0], "{why}");
         let event = format!("FailedMount MountVolume.SetUp failed for volume \"v\" : {why}");
         assert!(harness.events.contains(&event), "{event}\n{:?}", harness.events);
         let waiting = &harness.status()["containerStatuses"][0]["state"]["waiting"];
         assert_eq!(waiting["reason"], "ContainerCreating");
-        tell(&mut harness, &spec, vec![claim(bound), volume("ssd", LOCAL)]);
+        put_folder(&mut harness, &spec, vec![claim(bound), volume("ssd", LOCAL)]);
         sandbox_of(&mut harness);
     }
 }
@@ -156,10 +156,10 @@ fn two_claims_that_name_one_volume_get_it_neither() {
     let other = Arc::new(Object::Claim(serde_json::from_str(json).expect("a claim")));
     let mut harness = Harness::new();
     let objects = vec![claim(r#""volumeName":"ssd""#), other, volume("ssd", LOCAL)];
-    tell(&mut harness, &mounting(CLAIMS, ""), objects);
+    put_folder(&mut harness, &mounting(CLAIMS, ""), objects);
     let why = "PersistentVolume \"ssd\" is named by default/other as well, and has no claimRef";
     assert!(harness.events.iter().any(|event| event.ends_with(why)), "{:?}", harness.events);
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn a_claim_of_a_path_of_the_node_is_that_path_and_may_be_read_only() {
     let path = r#""hostPath":{"path":"/srv/x","type":"DirectoryOrCreate"}"#;
     let objects = vec![claim(r#""volumeName":"ssd""#), volume("ssd", path)];
     let read_only = r#""persistentVolumeClaim":{"claimName":"data","readOnly":true}"#;
-    tell(&mut harness, &mounting(read_only, ""), objects);
+    put_folder(&mut harness, &mounting(read_only, ""), objects);
     sandbox_of(&mut harness);
     harness.does("image_status i:1");
     let mount = &container_of(&mut harness).mounts[0];
@@ -184,7 +184,7 @@ fn a_claimed_folder_is_given_to_the_pods_group_as_the_pod_says() {
             mounting(CLAIMS, "")
         );
         let objects = vec![claim(r#""volumeName":"ssd""#), volume("ssd", LOCAL)];
-        tell(&mut harness, &security, objects);
+        put_folder(&mut harness, &security, objects);
         let wanted = set_up(&harness)[0];
         assert_eq!(wanted.fs_group, Some(7));
         let source = Source::Local { path: "/mnt/ssd".into(), if_needed: want };
@@ -196,9 +196,9 @@ fn a_claimed_folder_is_given_to_the_pods_group_as_the_pod_says() {
 fn a_claim_that_goes_while_its_pod_runs_breaks_nothing() {
     let mut harness = Harness::new();
     let spec = mounting(CLAIMS, "");
-    tell(&mut harness, &spec, vec![claim(r#""volumeName":"ssd""#), volume("ssd", LOCAL)]);
+    put_folder(&mut harness, &spec, vec![claim(r#""volumeName":"ssd""#), volume("ssd", LOCAL)]);
     harness.does_all(crate::harness::START);
-    tell(&mut harness, &spec, Vec::new());
+    put_folder(&mut harness, &spec, Vec::new());
     harness.exits("m", 1);
     harness.does("container_status c2");
     harness.pass(10_000);
@@ -232,7 +232,7 @@ fn a_claim_of_another_machines_folder_has_its_volumes_options() {
     let mut harness = Harness::new();
     let nas = r#""mountOptions":["vers=4.1"],"nfs":{"server":"nas","path":"/export"}"#;
     let objects = vec![claim(r#""volumeName":"nas""#), volume("nas", nas)];
-    tell(&mut harness, &mounting(CLAIMS, ""), objects);
+    put_folder(&mut harness, &mounting(CLAIMS, ""), objects);
     let wanted = set_up(&harness)[0];
     let options = vec!["vers=4.1".into()];
     let (server, path) = ("nas".into(), "/export".into());
@@ -242,7 +242,7 @@ fn a_claim_of_another_machines_folder_has_its_volumes_options() {
 
 #[test]
 fn what_is_mounted_below_is_read_only_as_well_where_the_runtime_can() {
-    let asked = |mode: &str| format!(r#","readOnly":true,"recursiveReadOnly":"{mode}""#);
+    let requested = |mode: &str| format!(r#","readOnly":true,"recursiveReadOnly":"{mode}""#);
     for (mode, able, want) in [
         ("Disabled", true, Some(false)),
         ("IfPossible", true, Some(true)),
@@ -253,8 +253,8 @@ fn what_is_mounted_below_is_read_only_as_well_where_the_runtime_can() {
         let mut harness = Harness::new();
         harness.runtime.handlers =
             vec![RuntimeHandler { recursive_read_only_mounts: able, ..RuntimeHandler::default() }];
-        harness.tell(Event::RuntimeUp);
-        harness.manifests(&[&pod(&mounting(r#""hostPath":{"path":"/srv"}"#, &asked(mode)))]);
+        harness.deliver(Event::RuntimeUp);
+        harness.manifests(&[&pod(&mounting(r#""hostPath":{"path":"/srv"}"#, &requested(mode)))]);
         sandbox_of(&mut harness);
         harness.does("image_status i:1");
         if let Some(want) = want {
@@ -262,7 +262,7 @@ fn what_is_mounted_below_is_read_only_as_well_where_the_runtime_can() {
             let made = harness.perform(&request);
             let Request::CreateContainer { config, .. } = request else { panic!("{request:?}") };
             assert_eq!(config.mounts[0].recursive_read_only, want, "{mode} {able}");
-            harness.tell(Event::Cri(call, Ok(made)));
+            harness.deliver(Event::Cri(call, Ok(made)));
             harness.does_all(&["start_container c2", "container_status c2"]);
             let shown = if want { "Enabled" } else { "Disabled" };
             let mount = serde_json::json!({"name": "v", "mountPath": "/v", "readOnly": true,

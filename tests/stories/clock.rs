@@ -1,11 +1,11 @@
-//! The clock at the harness.
+//! The clock of the harness.
 
 use edged::agent::time::{Instant, Now, Wall};
 
 use crate::harness::Harness;
 
 impl Harness {
-    /// Time passes; the agent is woken whenever it asked to be.
+    /// Time passes; the agent is woken at the times it requested.
     pub fn pass(&mut self, ms: u64) {
         let end = self.now.boot.plus_ms(ms);
         let mut steps = 0;

@@ -1,4 +1,4 @@
-//! What the cloud wants, and when it is told that we have it.
+//! Pods of the cloud, and when they are acknowledged.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ fn a_pod_counts_and_is_acknowledged_when_it_is_kept() {
     assert_eq!(cloud.acked(), [] as [&str; 0]);
     let changes = cloud.save();
     assert_eq!(cloud.acked(), [id]);
-    assert_eq!(cloud.harness.asked_for(), ["run_podsandbox #0"]);
+    assert_eq!(cloud.harness.open_calls(), ["run_podsandbox #0"]);
     let [Change::Put(row)] = &changes[..] else { panic!("{changes:?}") };
     assert_eq!((&*row.key, &*row.kind), ("ns/pod/p", "pod"));
     assert!(!row.value.contains("managedFields"), "{}", row.value);
@@ -54,7 +54,7 @@ fn what_cannot_be_kept_is_not_acknowledged_and_tried_again() {
     assert_eq!(cloud.harness.trace, [] as [&str; 0]);
     cloud.save();
     assert_eq!(cloud.acked(), [id]);
-    assert_eq!(cloud.harness.asked_for(), ["run_podsandbox #0"]);
+    assert_eq!(cloud.harness.open_calls(), ["run_podsandbox #0"]);
 }
 
 #[test]
@@ -79,16 +79,16 @@ fn of_a_cloud(saved: Saved) -> CloudHarness {
 #[test]
 fn what_the_store_has_lost_is_left_running() {
     let some = vec![row("ns/configmap/c", &json!({"metadata": {"name": "c", "namespace": "ns"}}))];
-    for (origin, rows, asked) in [
+    for (origin, rows, requested) in [
         (StoreOrigin::Kept, some, &["stop_container c1 2"][..]),
-        // The life that made it was cut off before it could say that it is new.
+        // The life that created it was cut off before it could report that it is new.
         (StoreOrigin::Kept, vec![], &[]),
         (StoreOrigin::New, vec![], &[]),
         (StoreOrigin::Lost("damaged".to_owned()), vec![], &[]),
     ] {
         let mut cloud = of_a_cloud(Saved { rows, origin: origin.clone() });
         cloud.pass(60_000);
-        assert_eq!(cloud.harness.asked_for(), asked, "{origin:?}");
+        assert_eq!(cloud.harness.open_calls(), requested, "{origin:?}");
     }
 }
 
@@ -122,20 +122,20 @@ fn the_store_never_goes_back() {
         assert_eq!(cloud.acked(), [id]);
         assert_eq!(cloud.saves.len(), 0);
     }
-    // A deletion of another incarnation is none of this one's.
+    // The deletion of another incarnation does not affect this one.
     let id = cloud.push("delete", "ns/pod/p", &json!({"metadata": {"name": "p", "uid": "before"}}));
     assert_eq!(cloud.acked(), [id]);
     assert_eq!(cloud.saves.len(), 0);
-    assert_eq!(cloud.harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(cloud.harness.open_calls(), [] as [&str; 0]);
 }
 
 #[test]
 fn what_was_deleted_does_not_come_back() {
     // Old clouds delete by name alone.
-    for told in [pod("p", "u", 9), json!({"metadata": {"name": "p", "namespace": "ns"}})] {
+    for reported in [pod("p", "u", 9), json!({"metadata": {"name": "p", "namespace": "ns"}})] {
         let mut cloud = running();
-        cloud.push("delete", "ns/pod/p", &told);
-        assert_eq!(cloud.harness.asked_for(), ["stop_container c2 30"]);
+        cloud.push("delete", "ns/pod/p", &reported);
+        assert_eq!(cloud.harness.open_calls(), ["stop_container c2 30"]);
         cloud.acked();
         cloud.keeps = false;
         let id = cloud.push("update", "ns/pod/p", &pod("p", "u", 8));
@@ -153,7 +153,7 @@ fn a_deletion_timestamp_is_never_taken_back() {
     ending["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
     ending["metadata"]["deletionGracePeriodSeconds"] = json!(5);
     cloud.push("update", "ns/pod/p", &ending);
-    assert_eq!(cloud.harness.asked_for(), ["stop_container c2 5"]);
+    assert_eq!(cloud.harness.open_calls(), ["stop_container c2 5"]);
     cloud.keeps = false;
     cloud.push("update", "ns/pod/p", &pod("p", "u", 9));
     assert_eq!(cloud.saves.len(), 0);
@@ -162,21 +162,21 @@ fn a_deletion_timestamp_is_never_taken_back() {
 #[test]
 fn a_pod_is_told_of_when_it_runs_and_deleted_when_nothing_is_left() {
     let mut cloud = running();
-    let said = cloud.said("podpatch");
-    assert_eq!(said.len(), 1, "one report, not one for each stage");
-    let told = patch(&said[0]);
-    assert_eq!(&*said[0].route.operation, "patch");
-    assert_eq!(&*said[0].route.resource, "ns/podpatch/p");
-    assert_eq!(told["metadata"], json!({"uid": "u"}));
-    assert_eq!(told["status"]["phase"], "Running");
-    assert_eq!(told["status"].get("qosClass"), None);
+    let sent = cloud.take_sent("podpatch");
+    assert_eq!(sent.len(), 1, "one report, not one for each stage");
+    let reported = patch(&sent[0]);
+    assert_eq!(&*sent[0].route.operation, "patch");
+    assert_eq!(&*sent[0].route.resource, "ns/podpatch/p");
+    assert_eq!(reported["metadata"], json!({"uid": "u"}));
+    assert_eq!(reported["status"]["phase"], "Running");
+    assert_eq!(reported["status"].get("qosClass"), None);
     let mut taken = pod("p", "u", 8);
     taken["status"] = serde_json::to_value(&cloud.harness.agent.pods().next().expect("one").status)
         .expect("JSON");
-    cloud.answer(&said[0], &json!({"Object": taken.clone(), "Err": null}));
+    cloud.answer(&sent[0], &json!({"Object": taken.clone(), "Err": null}));
     cloud.push("update", "ns/pod/p", &taken);
     cloud.pass(30_000);
-    assert_eq!(cloud.said("podpatch").len(), 0, "what it wrote itself is no news");
+    assert_eq!(cloud.take_sent("podpatch").len(), 0, "what it wrote itself is no news");
 
     taken["metadata"]["resourceVersion"] = json!("9");
     taken["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
@@ -184,16 +184,16 @@ fn a_pod_is_told_of_when_it_runs_and_deleted_when_nothing_is_left() {
     cloud.push("update", "ns/pod/p", &taken);
     cloud.harness.does_all(&["stop_container c2 30", "stop_podsandbox s1", "container_status c2"]);
     cloud.settle();
-    assert_eq!(cloud.said("pod").len(), 0, "first the status, then the deletion");
-    let said = cloud.said("podpatch");
-    assert_eq!(patch(&said[0])["status"]["phase"], "Failed");
-    cloud.answer(&said[0], &json!({"Object": taken, "Err": null}));
-    let said = cloud.said("pod");
-    assert_eq!(said.len(), 1);
-    assert_eq!(&*said[0].route.operation, "delete");
+    assert_eq!(cloud.take_sent("pod").len(), 0, "first the status, then the deletion");
+    let sent = cloud.take_sent("podpatch");
+    assert_eq!(patch(&sent[0])["status"]["phase"], "Failed");
+    cloud.answer(&sent[0], &json!({"Object": taken, "Err": null}));
+    let sent = cloud.take_sent("pod");
+    assert_eq!(sent.len(), 1);
+    assert_eq!(&*sent[0].route.operation, "delete");
     let expected = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": "u"}});
-    assert_eq!(content(&said[0]), expected);
-    cloud.answer(&said[0], &json!("OK"));
+    assert_eq!(content(&sent[0]), expected);
+    cloud.answer(&sent[0], &json!("OK"));
     cloud.push("delete", "ns/pod/p", &taken);
     cloud.harness.does_all(&["remove_container c2", "remove_podsandbox s1"]);
     cloud.pass(100);
@@ -203,24 +203,24 @@ fn a_pod_is_told_of_when_it_runs_and_deleted_when_nothing_is_left() {
 #[test]
 fn a_report_that_failed_without_a_word_is_made_again() {
     let mut cloud = running();
-    let said = cloud.said("podpatch");
+    let sent = cloud.take_sent("podpatch");
     let nothing = json!({"metadata": {"creationTimestamp": null}, "spec": {}, "status": {}});
-    cloud.answer(&said[0], &json!({"Object": nothing, "Err": {}}));
-    cloud.hear();
+    cloud.answer(&sent[0], &json!({"Object": nothing, "Err": {}}));
+    cloud.sign_of_life();
     cloud.pass(12_000);
-    let again = cloud.said("podpatch");
-    assert_eq!(again.len(), 1);
-    assert_eq!(patch(&again[0])["status"]["phase"], "Running");
+    let repeated = cloud.take_sent("podpatch");
+    assert_eq!(repeated.len(), 1);
+    assert_eq!(patch(&repeated[0])["status"]["phase"], "Running");
 }
 
-/// The cloud takes what it was told of the only pod.
+/// The cloud accepts the reports about the only pod.
 fn takes_reports(cloud: &mut CloudHarness, object: &mut Value, version: &mut u64) {
-    for said in cloud.said("podpatch") {
+    for sent in cloud.take_sent("podpatch") {
         *version += 1;
         let status = &cloud.harness.agent.pods().next().expect("one").status;
         object["status"] = serde_json::to_value(status).expect("plain data");
         object["metadata"]["resourceVersion"] = json!(version.to_string());
-        cloud.answer(&said, &json!({"Object": object, "Err": null}));
+        cloud.answer(&sent, &json!({"Object": object, "Err": null}));
     }
 }
 
@@ -241,7 +241,7 @@ fn that_a_pod_has_ended_is_kept_as_soon_as_the_cloud_knows() {
     cloud.harness.does_all(&["container_status c2", "stop_podsandbox s1"]);
     cloud.settle();
     for _ in 0..3 {
-        cloud.hear();
+        cloud.sign_of_life();
         cloud.pass(12_000);
         takes_reports(&mut cloud, &mut once, &mut version);
     }
@@ -259,27 +259,27 @@ fn conditions_that_others_set_are_left_alone() {
     cloud.push("insert", "ns/pod/p", &watched);
     cloud.harness.does_all(START);
     cloud.settle();
-    let told = patch(&cloud.said("podpatch")[0]);
-    assert!(!told.to_string().contains("example.com"), "{told}");
+    let reported = patch(&cloud.take_sent("podpatch")[0]);
+    assert!(!reported.to_string().contains("example.com"), "{reported}");
 }
 
 #[test]
 fn what_a_whole_report_did_not_take_away_is_taken_away_by_the_next() {
     let mut cloud = running();
-    let said = cloud.said("podpatch");
+    let sent = cloud.take_sent("podpatch");
     let mut taken = pod("p", "u", 8);
     taken["status"] = serde_json::to_value(&cloud.harness.agent.pods().next().expect("one").status)
         .expect("JSON");
     taken["status"]["reason"] = json!("Once");
-    cloud.answer(&said[0], &json!({"Object": taken.clone(), "Err": null}));
+    cloud.answer(&sent[0], &json!({"Object": taken.clone(), "Err": null}));
     cloud.pass(12_000);
-    let told = cloud.said("podpatch");
-    assert_eq!(told.len(), 1);
-    assert_eq!(patch(&told[0])["status"], json!({"reason": null}));
+    let reported = cloud.take_sent("podpatch");
+    assert_eq!(reported.len(), 1);
+    assert_eq!(patch(&reported[0])["status"], json!({"reason": null}));
     taken["metadata"]["resourceVersion"] = json!("9");
-    cloud.answer(&told[0], &json!({"Object": taken, "Err": null}));
+    cloud.answer(&reported[0], &json!({"Object": taken, "Err": null}));
     cloud.pass(12_000);
-    assert_eq!(cloud.said("podpatch").len(), 0, "the cloud wants it so");
+    assert_eq!(cloud.take_sent("podpatch").len(), 0, "the cloud wants it so");
 }
 
 #[test]
@@ -305,10 +305,10 @@ fn objects_that_a_pod_names_are_asked_for_and_kept_before_they_count() {
         {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "cm", "key": "a"}}},
     ]);
     cloud.push("insert", "ns/pod/p", &wanted);
-    let asked = cloud.said("configmap");
-    assert_eq!(asked.len(), 1);
+    let requested = cloud.take_sent("configmap");
+    assert_eq!(requested.len(), 1);
     assert_eq!(
-        (&*asked[0].route.operation, &*asked[0].route.resource),
+        (&*requested[0].route.operation, &*requested[0].route.resource),
         ("query", "ns/configmap/cm")
     );
     cloud.acked();
@@ -316,12 +316,12 @@ fn objects_that_a_pod_names_are_asked_for_and_kept_before_they_count() {
     let map = json!({"kind": "ConfigMap", "apiVersion": "v1",
         "metadata": {"name": "cm", "namespace": "ns", "uid": "c", "resourceVersion": "3"},
         "data": {"a": "1"}});
-    let id = cloud.answer(&asked[0], &map);
+    let id = cloud.answer(&requested[0], &map);
     assert_eq!(cloud.acked(), [] as [&str; 0]);
     cloud.save();
     assert_eq!(cloud.acked(), [id]);
     cloud.pass(120_000);
-    assert_eq!(cloud.said("configmap").len(), 0, "it is here");
+    assert_eq!(cloud.take_sent("configmap").len(), 0, "it is here");
 }
 
 #[test]
@@ -331,19 +331,19 @@ fn an_object_that_the_cloud_does_not_have_is_not_kept_and_asked_for_again() {
     wanted["spec"]["volumes"] = json!([{"name": "v", "secret": {"secretName": "s"}}]);
     cloud.push("insert", "ns/pod/p", &wanted);
     cloud.keeps = false;
-    let asked = cloud.said("secret");
+    let requested = cloud.take_sent("secret");
     cloud.acked();
     let refusal = json!({"ErrStatus": {"metadata": {}, "status": "Failure", "code": 404,
         "message": "secret \"s\" not found", "reason": "NotFound"}});
-    let id = cloud.answer(&asked[0], &refusal);
+    let id = cloud.answer(&requested[0], &refusal);
     assert_eq!(cloud.acked(), [id]);
     assert_eq!(cloud.saves.len(), 0);
-    cloud.hear();
+    cloud.sign_of_life();
     for _ in 0..12 {
         cloud.pass(10_000);
-        cloud.hear();
+        cloud.sign_of_life();
     }
-    assert!(!cloud.said("secret").is_empty());
+    assert!(!cloud.take_sent("secret").is_empty());
 }
 
 #[test]
@@ -364,7 +364,7 @@ fn the_link_is_kept_alive_and_given_up_after_silence() {
     assert_eq!(keepalive(&mut cloud), 1, "at once");
     for _ in 0..60 {
         cloud.pass(1_000);
-        cloud.hear();
+        cloud.sign_of_life();
     }
     assert_eq!(keepalive(&mut cloud), 5);
     assert_eq!((cloud.pings, cloud.hung_up), (0, 0));
@@ -382,11 +382,11 @@ fn what_was_asked_for_is_asked_again_over_the_next_link() {
     let mut wanted = pod("p", "u", 7);
     wanted["spec"]["volumes"] = json!([{"name": "v", "configMap": {"name": "cm"}}]);
     cloud.push("insert", "ns/pod/p", &wanted);
-    assert_eq!(cloud.said("configmap").len(), 1);
+    assert_eq!(cloud.take_sent("configmap").len(), 1);
     cloud.disconnect();
     cloud.pass(2_000);
     cloud.connect();
-    assert_eq!(cloud.said("configmap").len(), 1);
+    assert_eq!(cloud.take_sent("configmap").len(), 1);
 }
 
 #[test]
@@ -397,7 +397,7 @@ fn a_pod_that_the_cloud_knows_to_have_ended_is_not_run_again() {
     let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
     cloud.pass(60_000);
     assert_eq!(cloud.harness.trace, [] as [&str; 0]);
-    cloud.harness.tell(Event::Stop);
+    cloud.harness.deliver(Event::Stop);
 }
 
 #[test]
@@ -412,22 +412,24 @@ fn events_go_to_the_cloud_if_that_is_wished_and_not_otherwise() {
     cloud.work();
     cloud.pass(2_000);
     cloud.connect();
-    let told = cloud.said("event");
-    let reasons: Vec<_> = told.iter().map(|message| content(message)["reason"].clone()).collect();
+    let reported = cloud.take_sent("event");
+    let reasons: Vec<_> =
+        reported.iter().map(|message| content(message)["reason"].clone()).collect();
     for reason in ["Created", "Started"] {
         assert!(reasons.contains(&json!(reason)), "{reasons:?}");
     }
-    let first = &told[0];
+    let first = &reported[0];
     assert_eq!(&*first.route.operation, "insert");
     assert_eq!(content(first)["involvedObject"]["name"], "p");
     assert_eq!(content(first)["metadata"]["namespace"], "ns");
-    let names: BTreeSet<_> = told.iter().map(|message| message.route.resource.clone()).collect();
-    let inserts = told.iter().filter(|message| &*message.route.operation == "insert").count();
+    let names: BTreeSet<_> =
+        reported.iter().map(|message| message.route.resource.clone()).collect();
+    let inserts = reported.iter().filter(|message| &*message.route.operation == "insert").count();
     assert_eq!(names.len(), inserts, "repeats change what is there");
     cloud.pass(60_000);
     let mut silent = running();
     silent.pass(10_000);
-    assert_eq!(silent.said("event").len(), 0);
+    assert_eq!(silent.take_sent("event").len(), 0);
 }
 
 #[test]
@@ -447,13 +449,13 @@ fn a_retry_whose_error_names_another_id_each_time_is_one_event_in_the_cloud() {
     (1..5).for_each(|n| fail(&mut cloud, n));
     cloud.pass(300_000);
     cloud.connect();
-    let told = cloud.said("event");
+    let reported = cloud.take_sent("event");
     let is_it = |it: &&Message| content(it)["reason"] == "FailedCreatePodSandBox";
-    let told: Vec<_> = told.iter().filter(is_it).collect();
-    let operations: Vec<_> = told.iter().map(|it| &*it.route.operation).collect();
+    let reported: Vec<_> = reported.iter().filter(is_it).collect();
+    let operations: Vec<_> = reported.iter().map(|it| &*it.route.operation).collect();
     assert_eq!(operations, ["insert", "update"]);
-    assert_eq!(told[0].route.resource, told[1].route.resource);
-    assert_eq!(content(told[1])["count"], 5);
+    assert_eq!(reported[0].route.resource, reported[1].route.resource);
+    assert_eq!(content(reported[1])["count"], 5);
 }
 
 #[test]
@@ -468,10 +470,10 @@ fn an_event_that_began_without_a_link_is_new_to_the_cloud() {
         cloud.pass(30_000);
     }
     cloud.connect();
-    let told = cloud.said("event");
+    let reported = cloud.take_sent("event");
     let is_it = |it: &&Message| content(it)["reason"] == "FailedCreatePodSandBox";
-    let told: Vec<_> = told.iter().filter(is_it).collect();
-    let [first] = told[..] else { panic!("{told:?}") };
+    let reported: Vec<_> = reported.iter().filter(is_it).collect();
+    let [first] = reported[..] else { panic!("{reported:?}") };
     assert_eq!((&*first.route.operation, &content(first)["count"]), ("insert", &json!(3)));
 }
 
@@ -479,13 +481,13 @@ fn an_event_that_began_without_a_link_is_new_to_the_cloud() {
 fn a_clock_that_is_far_ahead_does_not_cost_one_certificate_after_the_other() {
     let mut cloud = CloudHarness::new();
     cloud.harness.now.wall = Some(Wall(1_829_900_000_000));
-    cloud.hear();
+    cloud.sign_of_life();
     cloud.pass(2_000);
     assert_eq!(cloud.hung_up, 1, "for the new certificate");
     cloud.connect();
     cloud.pass(30_000);
-    let asked = cloud.harness.specs.iter().filter(|spec| matches!(spec, JobSpec::Enrol { .. }));
-    assert_eq!(asked.count(), 1);
+    let requested = cloud.harness.specs.iter().filter(|spec| matches!(spec, JobSpec::Enrol { .. }));
+    assert_eq!(requested.count(), 1);
     assert_eq!(cloud.hung_up, 1);
 }
 
@@ -503,7 +505,7 @@ fn what_was_lost_once_is_left_alone_in_the_next_lives_too() {
         overview.cloud.expect("there is one").store_is_new
     };
     let with_it = next(true);
-    assert_eq!(with_it.harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(with_it.harness.open_calls(), [] as [&str; 0]);
     assert!(is_new(&with_it));
     assert!(!is_new(&next(false)), "nothing is left of what was lost");
 }
@@ -523,7 +525,7 @@ fn an_object_that_is_too_large_is_refused_and_what_was_stays() {
     assert_eq!(&*answer.route.operation, "error");
     assert!(content(answer).as_str().expect("a text").contains("expected"), "{answer:?}");
     cloud.sent.clear();
-    // What waits for a disk that is full has a bound in bytes as well.
+    // The queue for a full disk is limited in bytes as well.
     for n in 0..40 {
         let mut one = map(1 << 20);
         one["metadata"]["uid"] = json!(n.to_string());
@@ -540,5 +542,5 @@ fn a_pod_that_the_cloud_has_placed_by_labels_of_its_own_runs() {
     let mut wanted = pod("p", "u", 7);
     wanted["spec"]["nodeSelector"] = json!({"disk": "ssd"});
     cloud.push("insert", "ns/pod/p", &wanted);
-    assert_eq!(cloud.harness.asked_for(), ["run_podsandbox #0"]);
+    assert_eq!(cloud.harness.open_calls(), ["run_podsandbox #0"]);
 }

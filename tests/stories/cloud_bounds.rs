@@ -1,4 +1,4 @@
-//! How much is asked of the cloud at once, and how much waits for the disk.
+//! Limits of requests to the cloud, and of objects that wait for the disk.
 
 use std::collections::BTreeSet;
 
@@ -26,14 +26,14 @@ fn so_many_questions_are_open_and_the_next_waits_for_an_answer() {
     cloud.push("insert", "ns/pod/p", &wanted);
     cloud.pass(500);
     let is_question =
-        |said: &&Message| said.header.parent_id.is_empty() && &*said.route.operation != "keepalive";
-    // Those of the node itself are among them.
+        |sent: &&Message| sent.header.parent_id.is_empty() && &*sent.route.operation != "keepalive";
+    // The node's own requests count.
     assert_eq!(cloud.sent.iter().filter(is_question).count(), ASKS_MAX);
-    let asked = cloud.said("configmap");
-    assert!(asked.len() > ASKS_MAX - 5, "{}", asked.len());
-    cloud.answer(&asked[0], &map("c0"));
+    let requested = cloud.take_sent("configmap");
+    assert!(requested.len() > ASKS_MAX - 5, "{}", requested.len());
+    cloud.answer(&requested[0], &map("c0"));
     cloud.pass(500);
-    assert_eq!(cloud.said("configmap").len(), 1, "one for the one that was answered");
+    assert_eq!(cloud.take_sent("configmap").len(), 1, "one for the one that was answered");
 }
 
 #[test]
@@ -53,10 +53,10 @@ fn so_many_objects_wait_for_the_disk_and_the_next_is_neither_kept_nor_answered()
     cloud.pass(5_000);
     let acked: BTreeSet<String> = cloud.acked().into_iter().collect();
     assert_eq!(acked, waiting);
-    assert!(cloud.sent.iter().all(|said| *said.header.parent_id != *beyond), "not a word");
+    assert!(cloud.sent.iter().all(|sent| *sent.header.parent_id != *beyond), "not a word");
     assert!(cloud.saves.is_empty());
     // The cloud sends it again.
-    let again = push(&mut cloud, META_WAITING_MAX + 1);
+    let repeated = push(&mut cloud, META_WAITING_MAX + 1);
     assert_eq!(cloud.save().len(), 1);
-    assert_eq!(cloud.acked(), [again]);
+    assert_eq!(cloud.acked(), [repeated]);
 }

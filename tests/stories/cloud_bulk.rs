@@ -1,11 +1,11 @@
-//! What a cloud sends that would become far more in memory than it is as a text.
+//! Messages of the cloud that would be far larger in memory than as a text.
 
 use edged::limits::{Budget, STORE_KEY_BYTES_MAX};
 use serde_json::{Value, json};
 
 use crate::cloud_harness::{CloudHarness, content, pod};
 
-/// What was refused, and why.
+/// The refused messages, with the reasons.
 fn refused(cloud: &mut CloudHarness) -> Vec<(String, String)> {
     let sent = std::mem::take(&mut cloud.sent);
     let refused = sent.iter().filter(|message| &*message.route.operation == "error");
@@ -23,10 +23,10 @@ fn what_is_nested_deeper_than_anybody_reads_is_not_kept_whatever_it_is() {
     cloud.push("insert", "ns/thing/x", &nested(62));
     assert_eq!(refused(&mut cloud), []);
     let deep = cloud.push("insert", "ns/thing/x", &nested(63));
-    let told = refused(&mut cloud);
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert_eq!(told[0].0, deep);
-    assert!(told[0].1.contains("nested 64 deep, expected less than 64"), "{told:?}");
+    let reported = refused(&mut cloud);
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert_eq!(reported[0].0, deep);
+    assert!(reported[0].1.contains("nested 64 deep, expected less than 64"), "{reported:?}");
 }
 
 #[test]
@@ -37,10 +37,10 @@ fn a_name_that_the_store_would_refuse_is_refused_and_holds_up_nothing() {
     cloud.push("insert", &key(STORE_KEY_BYTES_MAX), &thing);
     assert_eq!(refused(&mut cloud), []);
     let long = cloud.push("insert", &key(STORE_KEY_BYTES_MAX + 1), &thing);
-    let told = refused(&mut cloud);
-    assert_eq!((told.len(), &told[0].0), (1, &long), "{told:?}");
+    let reported = refused(&mut cloud);
+    assert_eq!((reported.len(), &reported[0].0), (1, &long), "{reported:?}");
     let got = format!("got a name of {} bytes with", STORE_KEY_BYTES_MAX + 1);
-    assert!(told[0].1.contains(&got), "{told:?}");
+    assert!(reported[0].1.contains(&got), "{reported:?}");
     cloud.push("insert", "ns/pod/p", &pod("p", "u", 7));
     assert_eq!(cloud.harness.agent.pods().count(), 1);
 }
@@ -55,12 +55,12 @@ fn it_is_refused_before_it_is_read() {
     broad["more"] = Value::Array(vec![json!(0); Budget::FULL.message_values_max]);
     let broad = cloud.push("insert", "ns/configmap/cm", &broad);
     assert_eq!(cloud.harness.agent.pods().count(), 0);
-    let told = refused(&mut cloud);
-    let ids: Vec<&str> = told.iter().map(|(id, _)| &**id).collect();
-    assert_eq!(ids, [&wide, &broad], "{told:?}");
-    assert!(told[0].1.contains("expected at most 8192"), "{told:?}");
-    assert!(told[1].1.contains("expected at most 65536"), "{told:?}");
-    // The cloud makes it smaller: all is well.
+    let reported = refused(&mut cloud);
+    let ids: Vec<&str> = reported.iter().map(|(id, _)| &**id).collect();
+    assert_eq!(ids, [&wide, &broad], "{reported:?}");
+    assert!(reported[0].1.contains("expected at most 8192"), "{reported:?}");
+    assert!(reported[1].1.contains("expected at most 65536"), "{reported:?}");
+    // The cloud makes it smaller: it is accepted.
     cloud.push("update", "ns/pod/p", &pod("p", "u", 8));
     assert_eq!(cloud.harness.agent.pods().count(), 1);
 }

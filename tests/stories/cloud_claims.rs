@@ -1,4 +1,4 @@
-//! Claims of the cloud's pods: asked for with the volumes behind them.
+//! Claims of the cloud's pods, which are requested with their volumes.
 
 use edged::model::message::Message;
 use serde_json::{Value, json};
@@ -28,32 +28,34 @@ fn user() -> Value {
 fn a_claim_and_the_volume_behind_it_are_asked_for_and_the_pod_runs() {
     let mut cloud = CloudHarness::new();
     cloud.push("insert", "ns/pod/p", &user());
-    let asked = cloud.said("persistentvolumeclaim");
-    let of =
-        |asked: &Message| (asked.route.operation.to_string(), asked.route.resource.to_string());
+    let requested = cloud.take_sent("persistentvolumeclaim");
+    let of = |requested: &Message| {
+        (requested.route.operation.to_string(), requested.route.resource.to_string())
+    };
     assert_eq!(
-        asked.iter().map(of).collect::<Vec<_>>(),
+        requested.iter().map(of).collect::<Vec<_>>(),
         [("query".to_owned(), "ns/persistentvolumeclaim/data".to_owned())]
     );
     cloud.acked();
-    let id = cloud.answer(&asked[0], &claim(3, Some("disk")));
+    let id = cloud.answer(&requested[0], &claim(3, Some("disk")));
     assert_eq!(cloud.acked(), [id]);
-    let asked = cloud.said("persistentvolume");
+    let requested = cloud.take_sent("persistentvolume");
     assert_eq!(
-        asked.iter().map(of).collect::<Vec<_>>(),
+        requested.iter().map(of).collect::<Vec<_>>(),
         [("query".to_owned(), "null/persistentvolume/disk".to_owned())]
     );
     assert!(!runs(&mut cloud));
     let volume = json!({"metadata": {"name": "disk", "uid": "d", "resourceVersion": "2"},
         "spec": {"local": {"path": "/mnt/ssd"}, "accessModes": ["ReadWriteOnce"],
             "claimRef": {"namespace": "ns", "name": "data"}}});
-    let id = cloud.answer(&asked[0], &volume);
+    let id = cloud.answer(&requested[0], &volume);
     assert_eq!(cloud.acked(), [id]);
     assert!(runs(&mut cloud));
-    cloud.hear();
+    cloud.sign_of_life();
     cloud.pass(20_000);
     assert!(
-        cloud.said("persistentvolumeclaim").is_empty() && cloud.said("persistentvolume").is_empty()
+        cloud.take_sent("persistentvolumeclaim").is_empty()
+            && cloud.take_sent("persistentvolume").is_empty()
     );
 }
 
@@ -61,32 +63,32 @@ fn a_claim_and_the_volume_behind_it_are_asked_for_and_the_pod_runs() {
 fn a_claim_without_a_volume_is_asked_for_until_it_has_one() {
     let mut cloud = CloudHarness::new();
     cloud.push("insert", "ns/pod/p", &user());
-    let asked = cloud.said("persistentvolumeclaim");
-    cloud.answer(&asked[0], &claim(3, None));
+    let requested = cloud.take_sent("persistentvolumeclaim");
+    cloud.answer(&requested[0], &claim(3, None));
     let of_volume = |it: &Message| {
         &*it.route.operation == "query" && it.route.resource.contains("/persistentvolume")
     };
     let others: Vec<&Message> = cloud.sent.iter().filter(|it| of_volume(it)).collect();
     assert!(others.is_empty(), "nobody knows its name: {others:?}");
-    let again = |cloud: &mut CloudHarness| {
+    let repeated = |cloud: &mut CloudHarness| {
         for _ in 0..12 {
             cloud.pass(10_000);
-            cloud.hear();
+            cloud.sign_of_life();
         }
-        cloud.said("persistentvolumeclaim")
+        cloud.take_sent("persistentvolumeclaim")
     };
-    // The same once more is not the last time either.
-    let asked = again(&mut cloud);
-    assert_eq!(asked.len(), 1);
-    cloud.answer(&asked[0], &claim(3, None));
-    let asked = again(&mut cloud);
-    assert_eq!(asked.len(), 1);
-    cloud.answer(&asked[0], &claim(4, Some("disk")));
-    assert_eq!(cloud.said("persistentvolume").len(), 1);
-    assert!(again(&mut cloud).is_empty());
+    // The same once more.
+    let requested = repeated(&mut cloud);
+    assert_eq!(requested.len(), 1);
+    cloud.answer(&requested[0], &claim(3, None));
+    let requested = repeated(&mut cloud);
+    assert_eq!(requested.len(), 1);
+    cloud.answer(&requested[0], &claim(4, Some("disk")));
+    assert_eq!(cloud.take_sent("persistentvolume").len(), 1);
+    assert!(repeated(&mut cloud).is_empty());
 }
 
-/// The runtime does what it is asked, and then the container runs or does not.
+/// The runtime performs the requests; returns whether the container runs.
 fn runs(cloud: &mut CloudHarness) -> bool {
     cloud.work();
     !cloud.harness.running().is_empty()

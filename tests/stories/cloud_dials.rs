@@ -1,4 +1,4 @@
-//! How soon the cloud is dialled again, by what became of the dial before.
+//! How soon the cloud is dialled again, by the result of the last dial.
 
 use edged::agent::event::Event;
 use edged::model::link::Cause;
@@ -8,13 +8,13 @@ use serde_json::json;
 
 use crate::cloud_harness::CloudHarness;
 
-/// Each dial fails like this; how many there are in this time.
+/// Each dial fails with this cause; returns their number in this time.
 fn dials(cloud: &mut CloudHarness, cause: &Cause, seconds: u64) -> usize {
     let mut count = 0;
     for _ in 0..seconds {
         while let Some(session) = cloud.dialled.pop() {
             count += 1;
-            cloud.harness.tell(Event::LinkDown(session, cause.clone()));
+            cloud.harness.deliver(Event::LinkDown(session, cause.clone()));
             cloud.settle();
         }
         cloud.pass(1_000);
@@ -31,11 +31,11 @@ fn a_cloud_that_refuses_at_once_is_dialled_again_within_two_seconds() {
     cloud.pass(61_000);
     cloud.disconnect();
     assert!(dials(&mut cloud, &silent, 120) <= 16, "it may be far away");
-    // The wait before it was long. Now it is there, and may listen any moment.
+    // The wait before it was long. Now the cloud is there, and may listen at any moment.
     dials(&mut cloud, &refused, 16);
     let count = dials(&mut cloud, &refused, 100);
     assert!((50..=100).contains(&count), "{count} in 100 s: spread over one to two seconds");
-    // Ten minutes after the loss it is no restart: each packet is paid for.
+    // Ten minutes after the loss it is no restart: each packet costs money.
     dials(&mut cloud, &refused, 360);
     let count = dials(&mut cloud, &refused, 120);
     assert!(count <= 16, "{count} in two minutes");

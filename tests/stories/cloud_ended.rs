@@ -1,4 +1,4 @@
-//! That a pod of the cloud has ended is durable before the cloud hears of it.
+//! The end of a pod of the cloud is durable before it is reported to the cloud.
 
 use edged::limits::{META_ROWS_MAX, META_WAITING_MAX};
 use edged::model::meta::{Change, Row, Saved, StoreOrigin};
@@ -41,15 +41,15 @@ fn that_a_pod_has_ended_is_kept_before_the_cloud_is_told() {
     let word = word(&changes);
     assert_eq!((&*word.key, &*word.kind), (WORD, "podpatch"));
     cloud.connect();
-    cloud.hear();
+    cloud.sign_of_life();
     cloud.pass(10_000);
     let phases = |cloud: &mut CloudHarness| -> Vec<Value> {
-        let said = cloud.said("podpatch");
-        said.iter().map(|message| patch(message)["status"]["phase"].clone()).collect()
+        let sent = cloud.take_sent("podpatch");
+        sent.iter().map(|message| patch(message)["status"]["phase"].clone()).collect()
     };
     assert_eq!(phases(&mut cloud), [] as [Value; 0]);
     cloud.save();
-    cloud.hear();
+    cloud.sign_of_life();
     cloud.pass(1_000);
     assert_eq!(phases(&mut cloud), ["Succeeded"]);
 }
@@ -62,7 +62,7 @@ fn what_was_kept_of_its_end_keeps_a_pod_from_running_again() {
     cloud.work();
     assert_eq!(cloud.harness.running(), [] as [&str; 0]);
     assert_eq!(cloud.harness.status()["phase"], "Succeeded");
-    // Another of its name is another.
+    // Another pod of its name is a different one.
     let mut other = job();
     other["metadata"]["uid"] = "v".into();
     let rows = vec![row("ns/pod/p", &other), word(&changes)];
@@ -129,7 +129,7 @@ fn the_end_of_an_earlier_pod_of_the_name_is_not_its_own() {
     let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
     cloud.connect();
     cloud.work();
-    cloud.hear();
+    cloud.sign_of_life();
     cloud.pass(2_000);
     cloud.sent.clear();
     cloud.keeps = false;
@@ -141,9 +141,9 @@ fn the_end_of_an_earlier_pod_of_the_name_is_not_its_own() {
     assert!(word(&changes).value.contains("\"v\""), "{changes:?}");
     cloud.pass(15_000);
     cloud.connect();
-    cloud.hear();
+    cloud.sign_of_life();
     cloud.pass(5_000);
-    assert_eq!(cloud.said("podpatch").len(), 0, "nothing of its end is durable");
+    assert_eq!(cloud.take_sent("podpatch").len(), 0, "nothing of its end is durable");
 }
 
 #[test]
@@ -153,23 +153,23 @@ fn an_end_that_the_cloud_has_told_costs_no_write() {
     let rows = vec![row("ns/pod/p", &failed)];
     let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
     cloud.connect();
-    cloud.hear();
+    cloud.sign_of_life();
     cloud.pass(10_000);
     assert_eq!(cloud.written, []);
 }
 
-/// An object of no pod's.
+/// An object that no pod uses.
 fn map(n: usize) -> Value {
     json!({"metadata": {"name": format!("c{n}"), "namespace": "ns", "uid": format!("c{n}")}})
 }
 
-/// The phases that the cloud is told, and takes.
+/// The reported phases, which the cloud accepts.
 fn phases(cloud: &mut CloudHarness) -> Vec<Value> {
     let mut phases = Vec::new();
     for _ in 0..3 {
-        cloud.hear();
+        cloud.sign_of_life();
         cloud.pass(1_000);
-        for message in cloud.said("podpatch") {
+        for message in cloud.take_sent("podpatch") {
             phases.push(patch(&message)["status"]["phase"].clone());
             cloud.answer(&message, &json!("OK"));
         }
@@ -197,10 +197,10 @@ fn an_end_that_finds_too_much_waiting_for_the_disk_is_kept_after_it() {
     let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
     cloud.work();
     cloud.connect();
-    cloud.hear();
+    cloud.sign_of_life();
     cloud.pass(2_000);
-    for told in cloud.said("podpatch") {
-        cloud.answer(&told, &json!("OK"));
+    for reported in cloud.take_sent("podpatch") {
+        cloud.answer(&reported, &json!("OK"));
     }
     cloud.keeps = false;
     for n in 0..=META_WAITING_MAX {
@@ -236,7 +236,7 @@ fn of_a_pod_that_the_cloud_has_deleted_nothing_is_told_while_it_ends() {
     let mut cloud = CloudHarness::new();
     let wanted = pod("p", "u", 7);
     cloud.push("insert", "ns/pod/p", &wanted);
-    // That it runs could not be said yet.
+    // That it runs could not be reported yet.
     cloud.takes = false;
     cloud.flood(cloud_full::absent());
     cloud.work();
@@ -244,9 +244,9 @@ fn of_a_pod_that_the_cloud_has_deleted_nothing_is_told_while_it_ends() {
     cloud_full::empty(&mut cloud);
     cloud_full::pass(&mut cloud, 5);
     assert_eq!(cloud.harness.running(), ["m"], "its end takes a while");
-    assert_eq!((cloud.said("podpatch").len(), cloud.said("pod").len()), (0, 0));
+    assert_eq!((cloud.take_sent("podpatch").len(), cloud.take_sent("pod").len()), (0, 0));
     cloud.work();
     cloud_full::pass(&mut cloud, 5);
     assert_eq!(cloud.harness.running(), [] as [&str; 0]);
-    assert_eq!((cloud.said("podpatch").len(), cloud.said("pod").len()), (0, 0));
+    assert_eq!((cloud.take_sent("podpatch").len(), cloud.take_sent("pod").len()), (0, 0));
 }

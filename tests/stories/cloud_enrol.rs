@@ -1,4 +1,4 @@
-//! Applications for certificates, and how often.
+//! Certificate requests, and how often they are made.
 
 use edged::agent::time::Wall;
 use edged::model::job::JobSpec;
@@ -8,11 +8,11 @@ use edged::model::settings::CloudSettings;
 
 use crate::cloud_harness::CloudHarness;
 
-/// The dial under way fails: the credentials do not do. Whether there was one.
+/// The dial under way fails: the credentials are refused. Returns whether there was one.
 fn refuse(cloud: &mut CloudHarness) -> bool {
     let Some(session) = cloud.dialled.pop() else { return false };
     let cause = Cause::Credentials("the certificate has ended".to_owned());
-    cloud.harness.tell(edged::agent::event::Event::LinkDown(session, cause));
+    cloud.harness.deliver(edged::agent::event::Event::LinkDown(session, cause));
     cloud.settle();
     true
 }
@@ -23,7 +23,7 @@ fn applications(cloud: &CloudHarness) -> usize {
 
 #[test]
 fn certificates_that_do_not_do_are_applied_for_ever_more_rarely() {
-    // By a clock that is a year ahead, each has ended when it comes.
+    // By a clock that is a year ahead, each certificate has expired on arrival.
     let mut cloud = CloudHarness::with(Saved::default());
     refuse(&mut cloud);
     assert_eq!(applications(&cloud), 1);
@@ -41,11 +41,11 @@ fn certificates_that_do_not_do_are_applied_for_ever_more_rarely() {
     assert!((3..=4).contains(&count), "{count} in ten minutes");
     assert!(dials >= 30, "{dials}: what there is goes on to be shown");
 
-    // The clock is set: what there is does, and nothing has to be applied for.
+    // The clock is set: the certificate is valid, and no request is needed.
     cloud.pass(15_000);
     cloud.connect();
     assert_eq!(applications(&cloud), count);
-    // The next trouble is a new one.
+    // The next failure is a first one.
     cloud.disconnect();
     cloud.pass(15_000);
     refuse(&mut cloud);
@@ -59,8 +59,8 @@ fn a_refusal_of_what_was_just_given_is_told_with_its_reason_once() {
         refuse(&mut cloud);
         cloud.pass(1_000);
     }
-    let told = "the certificate that was just obtained is refused: the certificate has ended";
-    let lines = cloud.harness.log.iter().filter(|line| line.contains(told)).count();
+    let reported = "the certificate that was just obtained is refused: the certificate has ended";
+    let lines = cloud.harness.log.iter().filter(|line| line.contains(reported)).count();
     assert_eq!(lines, 1, "{:?}", cloud.harness.log);
 }
 
@@ -81,24 +81,24 @@ fn what_is_missing_is_applied_for_and_what_ends_is_renewed() {
     let mut cloud = CloudHarness::with(Saved::default());
     let session = cloud.dialled.pop().expect("a dial");
     let cause = Cause::NotJoined("there is no certificate".to_owned());
-    cloud.harness.tell(edged::agent::event::Event::LinkDown(session, cause));
+    cloud.harness.deliver(edged::agent::event::Event::LinkDown(session, cause));
     cloud.settle();
     assert_eq!(kinds(&cloud), [false]);
     assert_eq!(lines(&cloud, "certificate obtained"), 1);
     cloud.connect();
-    cloud.hear();
+    cloud.sign_of_life();
     cloud.pass(30_000);
     assert_eq!(kinds(&cloud), [false]);
     let mut cloud = CloudHarness::new();
-    assert_eq!(cloud.said("node").len(), 1);
+    assert_eq!(cloud.take_sent("node").len(), 1);
     cloud.harness.now.wall = Some(Wall(1_829_900_000_000));
-    cloud.hear();
+    cloud.sign_of_life();
     cloud.pass(2_000);
     assert_eq!(kinds(&cloud), [true]);
     assert_eq!((lines(&cloud, "certificate renewed"), cloud.hung_up), (1, 1));
-    // What was asked over the link before is asked over the next.
+    // Requests of the former link are repeated over the next.
     cloud.connect();
-    assert_eq!(cloud.said("node").len(), 1);
+    assert_eq!(cloud.take_sent("node").len(), 1);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_renewal_that_fails_does_not_cost_the_link_and_one_that_is_not_wished_is_not
         cloud.harness.read_only = true;
         cloud.harness.now.wall = Some(Wall(1_829_900_000_000));
         for _ in 0..60 {
-            cloud.hear();
+            cloud.sign_of_life();
             cloud.pass(1_000);
         }
         let count = kinds(&cloud).len();
@@ -135,13 +135,13 @@ fn a_certificate_is_renewed_when_it_is_due_whatever_else_happens() {
     let mut wall_s = 1_820_600_000;
     while asked_at.is_none() && wall_s < 1_828_000_000 {
         cloud.harness.now.wall = Some(Wall(wall_s * 1_000));
-        cloud.hear();
+        cloud.sign_of_life();
         cloud.pass(1_000);
         asked_at = (!kinds(&cloud).is_empty()).then_some(wall_s);
         wall_s += 20_000;
     }
     let asked_at = asked_at.expect("it is renewed");
     assert!((1_820_700_000..=1_826_920_000).contains(&asked_at), "{asked_at}");
-    // Drawn once: looking again and again does not make it sooner.
+    // Drawn once: repeated checks do not make it earlier.
     assert!(asked_at > 1_820_720_000, "{asked_at}");
 }

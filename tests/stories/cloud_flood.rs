@@ -1,4 +1,4 @@
-//! A cloud that says more than the link carries, and a link that takes nothing.
+//! A cloud that sends more than the link carries, and a link that accepts nothing.
 
 use edged::limits::{ANSWERS_MAX, META_ROWS_MAX, TOMBSTONES_MAX, UNSENT_MAX};
 use edged::model::message::Message;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::cloud_harness::{CloudHarness, pod, row};
 
-/// Objects that are not here: that they are gone is answered at once.
+/// Objects that are not here: their deletion is answered at once.
 fn absent(count: usize) -> impl Iterator<Item = (String, String)> {
     (0..count).map(|n| (format!("ns/configmap/c{n}"), format!("u{n}")))
 }
@@ -30,7 +30,7 @@ fn is_keepalive(message: &Message) -> bool {
 fn pass(cloud: &mut CloudHarness, seconds: u64) {
     for _ in 0..seconds {
         cloud.pass(1_000);
-        cloud.hear();
+        cloud.sign_of_life();
     }
 }
 
@@ -55,7 +55,7 @@ fn over_a_link_that_takes_nothing_so_many_messages_are_on_their_way() {
         events_per_second: 0,
         ..CloudSettings::default()
     };
-    // A static pod may be shown, and a pod needs a token and an object.
+    // A static pod may be mirrored, and a pod needs a token and an object.
     let node = json!({"metadata": {"name": "gw", "uid": "node-1", "resourceVersion": "3"}});
     let rows = vec![row("null/node/gw", &node)];
     let mut cloud = CloudHarness::set("gw", Saved { rows, origin: StoreOrigin::Kept }, settings);
@@ -65,7 +65,7 @@ fn over_a_link_that_takes_nothing_so_many_messages_are_on_their_way() {
     cloud.takes = false;
     cloud.flood(absent(2 * UNSENT_MAX));
     assert_eq!(cloud.sent.len(), UNSENT_MAX);
-    // Nor is anything asked meanwhile, whoever wants to know it.
+    // No request is sent meanwhile either.
     let mut wanted = pod("p", "u", 7);
     wanted["spec"]["volumes"] = json!([{"name": "v", "configMap": {"name": "cm"}},
         {"name": "t", "projected": {"sources": [
@@ -87,9 +87,9 @@ fn over_a_link_that_takes_nothing_so_many_messages_are_on_their_way() {
     assert_eq!(cloud.acked().len(), UNSENT_MAX - 10 + 1);
     pass(&mut cloud, 1);
     for kind in ["configmap", "serviceaccounttoken", "lease", "pod", "podpatch"] {
-        assert_eq!(cloud.said(kind).len(), 1, "{kind}");
+        assert_eq!(cloud.take_sent(kind).len(), 1, "{kind}");
     }
-    assert!(!cloud.said("event").is_empty());
+    assert!(!cloud.take_sent("event").is_empty());
 }
 
 #[test]
@@ -112,8 +112,8 @@ fn so_many_objects_are_kept_and_one_more_is_refused() {
     assert_eq!(push(&mut cloud, META_ROWS_MAX, 3), "response", "there is room again");
 }
 
-/// Whether one more object is taken beside all but two that may be kept, after this, of which
-/// nothing is durable yet.
+/// Whether one more object is accepted in addition to all but two of the limit, after this, of
+/// which nothing is durable yet.
 fn fits(before: impl FnOnce(&mut CloudHarness)) -> bool {
     let key = |name: &str| format!("ns/configmap/{name}");
     let names = (2..META_ROWS_MAX).map(|n| format!("c{n}"));
@@ -148,7 +148,7 @@ fn of_what_waits_for_the_disk_new_objects_count_among_those_that_are_kept() {
     assert!(fits(|cloud| ["x", "y", "z"].iter().for_each(|name| goes(cloud, name))));
 }
 
-/// Whether an object that was deleted is taken again when an older update of it arrives late.
+/// Whether a deleted object is accepted again when an older update of it arrives late.
 fn comes_back(cloud: &mut CloudHarness, name: &str) -> bool {
     cloud.keeps = false;
     cloud.push("update", &format!("ns/configmap/{name}"), &map(name, 2));
@@ -166,7 +166,7 @@ fn of_so_many_deletions_it_is_remembered_what_is_gone() {
     };
     for (deletions, forgotten) in [
         (gone(&["a", "b", "c"]), false),
-        // A cloud that is not answered says the same again and again.
+        // A cloud without answers sends the same again and again.
         ([gone(&["a"]), vec![gone(&["b"]).remove(0); 2 * TOMBSTONES_MAX]].concat(), false),
         (gone(&["a"]).into_iter().chain(absent(TOMBSTONES_MAX - 1)).collect(), false),
         (gone(&["a"]).into_iter().chain(absent(TOMBSTONES_MAX)).collect(), true),

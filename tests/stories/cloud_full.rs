@@ -1,5 +1,4 @@
-//! A link that takes nothing more: what the node has to say of its own waits for room, and is then
-//! said.
+//! A link that accepts nothing more: the node's own messages wait for room, and are then sent.
 
 use edged::limits::UNSENT_MAX;
 use edged::model::message::Message;
@@ -10,24 +9,24 @@ use serde_json::{Value, json};
 use crate::cloud_harness::{CloudHarness, content, pod};
 use crate::harness::Harness;
 
-/// As many messages of the cloud's as fill the link with their answers: objects are gone that were
-/// never here.
+/// As many messages of the cloud as fill the link with their answers: deletions of objects that
+/// were never here.
 pub fn absent() -> impl Iterator<Item = (String, String)> {
     (0..UNSENT_MAX).map(|n| (format!("ns/configmap/c{n}"), format!("u{n}")))
 }
 
-/// What was said over the link that answers nothing, nor only keeps it alive.
+/// Messages on the link that are neither answers nor keepalives.
 pub fn own(cloud: &CloudHarness) -> Vec<&str> {
     let is_own =
-        |said: &&Message| said.header.parent_id.is_empty() && &*said.route.operation != "keepalive";
-    cloud.sent.iter().filter(is_own).map(|said| &*said.route.resource).collect()
+        |sent: &&Message| sent.header.parent_id.is_empty() && &*sent.route.operation != "keepalive";
+    cloud.sent.iter().filter(is_own).map(|sent| &*sent.route.resource).collect()
 }
 
 /// Time passes over a link that is alive.
 pub fn pass(cloud: &mut CloudHarness, seconds: u64) {
     for _ in 0..seconds {
         cloud.pass(1_000);
-        cloud.hear();
+        cloud.sign_of_life();
     }
 }
 
@@ -39,15 +38,15 @@ fn fill(cloud: &mut CloudHarness) {
     assert_eq!(own(cloud), [] as [&str; 0]);
 }
 
-/// The link takes what it is given again.
+/// The link accepts messages again.
 pub fn empty(cloud: &mut CloudHarness) {
     cloud.takes = true;
     cloud.leave(2 * UNSENT_MAX);
     pass(cloud, 1);
 }
 
-/// The pod `p`, which has a volume, runs and is deleted; before that `spoil` makes something of it
-/// stay. `pass` lets so many seconds go by.
+/// The pod `p`, which has a volume, runs and is deleted; before that `spoil` prevents a part of it
+/// from being removed. `pass` lets this many seconds pass.
 pub fn delete_pod_with_volume(
     cloud: &mut CloudHarness,
     pass: impl Fn(&mut CloudHarness, u64),
@@ -65,8 +64,8 @@ pub fn delete_pod_with_volume(
     cloud.push("update", "ns/pod/p", &wanted);
     cloud.work();
     for _ in 0..3 {
-        for said in cloud.said("podpatch") {
-            cloud.answer(&said, &json!({"Object": wanted, "Err": null}));
+        for sent in cloud.take_sent("podpatch") {
+            cloud.answer(&sent, &json!({"Object": wanted, "Err": null}));
         }
         pass(cloud, 10);
     }
@@ -89,9 +88,9 @@ fn over_a_link_that_is_full_from_the_start_the_node_says_nothing_before_there_is
         pass(&mut cloud, 20);
         assert_eq!(own(&cloud), [] as [&str; 0]);
         empty(&mut cloud);
-        assert_eq!(cloud.said("lease").len(), 1);
-        assert_eq!(cloud.said("node").len(), usize::from(register));
-        assert_eq!(cloud.said("nodepatch").len(), usize::from(!register));
+        assert_eq!(cloud.take_sent("lease").len(), 1);
+        assert_eq!(cloud.take_sent("node").len(), usize::from(register));
+        assert_eq!(cloud.take_sent("nodepatch").len(), usize::from(!register));
     }
 }
 
@@ -107,9 +106,9 @@ fn labels_that_a_node_lacks_are_told_when_the_link_has_room() {
     pass(&mut cloud, 5);
     assert_eq!(own(&cloud), [] as [&str; 0]);
     empty(&mut cloud);
-    let said = cloud.said("node");
-    assert_eq!(said.len(), 1);
-    assert_eq!(content(&said[0])["metadata"]["labels"]["kubernetes.io/hostname"], "gw");
+    let sent = cloud.take_sent("node");
+    assert_eq!(sent.len(), 1);
+    assert_eq!(content(&sent[0])["metadata"]["labels"]["kubernetes.io/hostname"], "gw");
 }
 
 #[test]
@@ -123,9 +122,9 @@ fn that_nothing_is_left_of_a_pod_is_said_when_the_link_has_room() {
     pass(&mut cloud, 30);
     assert_eq!(own(&cloud), [] as [&str; 0]);
     empty(&mut cloud);
-    let said = cloud.said("pod");
-    let said: Vec<&str> = said.iter().map(|it| &*it.route.operation).collect();
-    assert_eq!(said, ["delete"]);
+    let sent = cloud.take_sent("pod");
+    let sent: Vec<&str> = sent.iter().map(|it| &*it.route.operation).collect();
+    assert_eq!(sent, ["delete"]);
 }
 
 #[test]
@@ -135,14 +134,14 @@ fn what_the_answer_to_a_status_tells_of_the_pod_counts() {
     cloud.push("insert", "ns/pod/p", &wanted);
     cloud.work();
     cloud.pass(2_000);
-    let told = cloud.said("podpatch").pop().expect("that it runs");
-    // Somebody deletes it meanwhile; the cloud's own word of that has not come yet.
+    let reported = cloud.take_sent("podpatch").pop().expect("that it runs");
+    // Another writer deletes it meanwhile; the cloud's own message has not arrived yet.
     wanted["metadata"]["resourceVersion"] = json!("8");
     wanted["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
     let answer = |object: &Value| json!({"Object": object, "Err": null});
-    cloud.answer(&told, &answer(&wanted));
+    cloud.answer(&reported, &answer(&wanted));
     cloud.pass(2_000);
-    assert_eq!(cloud.harness.asked_for().len(), 1, "{:?}", cloud.harness.asked_for());
+    assert_eq!(cloud.harness.open_calls().len(), 1, "{:?}", cloud.harness.open_calls());
     cloud.work();
     assert_eq!(cloud.harness.running(), [] as [&str; 0]);
 }

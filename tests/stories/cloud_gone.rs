@@ -1,5 +1,5 @@
-//! Pods that the API server does not have any more, and of whose deletion nobody tells: their node
-//! was deleted while it was away, and the cloud has forgotten what it sent there.
+//! Pods that the API server does not have any more, without a deletion message: their node was
+//! deleted while it was offline, and the cloud has forgotten what it sent there.
 
 use edged::limits::GONE_AGAIN_MS;
 use edged::model::cgroup::{Cgroups, Hierarchy};
@@ -12,7 +12,7 @@ use crate::cloud_full;
 use crate::cloud_harness::{CloudHarness, pod, row};
 use crate::harness::{container, sandbox};
 
-/// The store knows the pod, which runs.
+/// The store has the pod, which runs.
 fn back() -> CloudHarness {
     let rows = vec![row("ns/pod/p", &pod("p", "u", 7))];
     let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
@@ -31,23 +31,23 @@ fn no_such_pod() -> Value {
     refused("pods \"p\" not found", "NotFound", 404)
 }
 
-/// Minutes pass; whatever is told of the pod is answered so.
+/// Minutes pass; every report about the pod gets this answer.
 fn pass(cloud: &mut CloudHarness, minutes: u64, answer: &Value) -> Vec<Message> {
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for _ in 0..minutes * 60 {
         cloud.pass(1_000);
-        cloud.hear();
+        cloud.sign_of_life();
         cloud.work();
         // Or the link would be left.
-        for asked in cloud.said("lease") {
-            cloud.answer(&asked, &refused("not now", "InternalError", 500));
+        for requested in cloud.take_sent("lease") {
+            cloud.answer(&requested, &refused("not now", "InternalError", 500));
         }
-        for message in cloud.said("podpatch") {
+        for message in cloud.take_sent("podpatch") {
             cloud.answer(&message, answer);
-            told.push(message);
+            reported.push(message);
         }
     }
-    told
+    reported
 }
 
 fn lines(cloud: &CloudHarness) -> usize {
@@ -61,9 +61,9 @@ fn a_pod_that_the_api_server_does_not_have_for_minutes_ends() {
     assert_eq!(first.len(), 1);
     assert_eq!(cloud.harness.running(), ["m"], "one answer ends nothing");
     assert_eq!(lines(&cloud), 1);
-    let again = pass(&mut cloud, 2, &no_such_pod());
-    assert_eq!(again.len(), 1);
-    assert_eq!(cloud.wait_ms(&first[0], &again[0]), GONE_AGAIN_MS);
+    let repeated = pass(&mut cloud, 2, &no_such_pod());
+    assert_eq!(repeated.len(), 1);
+    assert_eq!(cloud.wait_ms(&first[0], &repeated[0]), GONE_AGAIN_MS);
     assert_eq!(cloud.harness.running(), [] as [&str; 0]);
     pass(&mut cloud, 2, &no_such_pod());
     assert_eq!(cloud.harness.agent.pods().count(), 0);
@@ -94,8 +94,8 @@ fn no_other_answer_ends_a_pod() {
         refused("Operation cannot be fulfilled", "Conflict", 409),
     ] {
         let mut cloud = back();
-        let told = pass(&mut cloud, 50, &answer);
-        assert!((3..=6).contains(&told.len()), "{} in 50 minutes: {answer}", told.len());
+        let reported = pass(&mut cloud, 50, &answer);
+        assert!((3..=6).contains(&reported.len()), "{} in 50 minutes: {answer}", reported.len());
         assert_eq!(cloud.harness.running(), ["m"], "{answer}");
         assert_eq!(lines(&cloud), 1, "{:?}", cloud.harness.log);
     }
@@ -119,8 +119,8 @@ fn nothing_ends_by_it_while_the_store_does_not_know_all_that_runs() {
     );
     cloud.work();
     cloud.connect();
-    let told = pass(&mut cloud, 50, &no_such_pod());
-    assert!((3..=6).contains(&told.len()), "{} in 50 minutes", told.len());
+    let reported = pass(&mut cloud, 50, &no_such_pod());
+    assert!((3..=6).contains(&reported.len()), "{} in 50 minutes", reported.len());
     assert_eq!(cloud.harness.running(), ["unknown", "m"]);
 }
 
@@ -139,8 +139,8 @@ fn a_pod_is_deleted_once_its_volumes_and_its_cgroup_are_gone() {
             (harness.bad_cgroups, harness.bad_volume) = (bad_cgroups, bad_volume);
         });
         let deletions = |cloud: &mut CloudHarness| {
-            let said = cloud.said("pod");
-            said.iter().filter(|message| &*message.route.operation == "delete").count()
+            let sent = cloud.take_sent("pod");
+            sent.iter().filter(|message| &*message.route.operation == "delete").count()
         };
         assert_eq!(deletions(&mut cloud), 0, "something of it is there");
         (cloud.harness.bad_cgroups, cloud.harness.bad_volume) = (false, None);
@@ -173,14 +173,14 @@ fn a_pod_that_has_ended_is_not_deleted_before_its_source_wants_that() {
     let mut deletions = 0;
     let mut answered = |cloud: &mut CloudHarness, object: &Value| {
         for _ in 0..3 {
-            for said in cloud.said("podpatch") {
-                cloud.answer(&said, &json!({"Object": object, "Err": null}));
+            for sent in cloud.take_sent("podpatch") {
+                cloud.answer(&sent, &json!({"Object": object, "Err": null}));
             }
             cloud.pass(10_000);
-            cloud.hear();
+            cloud.sign_of_life();
         }
-        let said = cloud.said("pod");
-        deletions += said.iter().filter(|it| &*it.route.operation == "delete").count();
+        let sent = cloud.take_sent("pod");
+        deletions += sent.iter().filter(|it| &*it.route.operation == "delete").count();
         deletions
     };
     assert_eq!(answered(&mut cloud, &job), 0);
@@ -201,17 +201,17 @@ fn a_pod_that_cannot_be_stopped_is_not_said_to_be_gone() {
     wanted["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
     cloud.push("update", "ns/pod/p", &wanted);
     for _ in 0..6 {
-        while let Some(stop) = cloud.harness.asked_for().first().cloned() {
+        while let Some(stop) = cloud.harness.open_calls().first().cloned() {
             cloud.harness.refuses(&stop, Code::Unknown, "no");
         }
         cloud.settle();
-        for said in cloud.said("podpatch") {
-            cloud.answer(&said, &json!({"Object": wanted, "Err": null}));
+        for sent in cloud.take_sent("podpatch") {
+            cloud.answer(&sent, &json!({"Object": wanted, "Err": null}));
         }
         cloud.pass(500);
-        cloud.hear();
+        cloud.sign_of_life();
     }
-    let said = cloud.said("pod");
-    assert!(said.iter().all(|it| &*it.route.operation != "delete"), "{said:?}");
+    let sent = cloud.take_sent("pod");
+    assert!(sent.iter().all(|it| &*it.route.operation != "delete"), "{sent:?}");
     assert_eq!(cloud.harness.running(), ["m"]);
 }

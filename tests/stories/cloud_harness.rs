@@ -1,4 +1,4 @@
-//! The cloud's end of the link and the store, for stories about them.
+//! The cloud's end of the link and the store, for the stories about the cloud.
 
 use std::collections::BTreeMap;
 
@@ -14,23 +14,23 @@ use serde_json::{Value, json};
 use crate::cluster::refusal;
 use crate::harness::Harness;
 
-/// A harness with a cloud above it.
+/// A harness with a cloud.
 pub struct CloudHarness {
     pub harness: Harness,
-    /// Sent and not looked at.
+    /// Sent messages that the story has not read yet.
     pub sent: Vec<Message>,
-    /// Asked of the store and not answered.
+    /// Requested saves without an answer.
     pub saves: Vec<(Revision, Vec<Change>)>,
     /// Saves are answered at once.
     pub keeps: bool,
-    /// What is sent leaves at once.
+    /// Messages leave at once.
     pub takes: bool,
-    /// What the store was asked to write and has written at once.
+    /// Changes that were saved at once.
     pub written: Vec<Change>,
     pub dialled: Vec<Session>,
     pub hung_up: usize,
     pub pings: usize,
-    /// When each of our questions was answered, by its id: milliseconds of the wall clock.
+    /// When each of our requests was answered, by message id: wall-clock milliseconds.
     answered: BTreeMap<Box<str>, i64>,
     pub session: Session,
     last_id: u64,
@@ -44,7 +44,7 @@ impl CloudHarness {
         cloud
     }
 
-    /// The store holds this; there is no link yet.
+    /// The store has this content; there is no link yet.
     pub fn with(saved: Saved) -> Self {
         Self::on("gw", saved)
     }
@@ -67,7 +67,7 @@ impl CloudHarness {
         Self::beside(saved, change, |_| ())
     }
 
-    /// As [`CloudHarness::set_up`], where something is in the runtime already.
+    /// As [`CloudHarness::set_up`], with objects in the runtime.
     pub fn beside(
         saved: Saved,
         change: impl FnOnce(&mut Config),
@@ -78,7 +78,7 @@ impl CloudHarness {
             change(config);
         });
         found(&mut harness);
-        harness.tell(Event::Loaded(Box::new(saved)));
+        harness.deliver(Event::Loaded(Box::new(saved)));
         harness.manifests(&[]);
         let mut cloud = Self {
             harness,
@@ -98,15 +98,15 @@ impl CloudHarness {
         cloud
     }
 
-    /// The runtime does all that it is asked.
+    /// The runtime performs all requests.
     pub fn work(&mut self) {
-        while let Some(next) = self.harness.asked_for().first().cloned() {
+        while let Some(next) = self.harness.open_calls().first().cloned() {
             self.harness.does(&next);
             self.settle();
         }
     }
 
-    /// Takes what was asked for; the store does what it is asked.
+    /// Takes the agent's requests; the store performs them.
     pub fn settle(&mut self) {
         while !self.harness.cloud.is_empty() {
             for action in std::mem::take(&mut self.harness.cloud) {
@@ -116,14 +116,14 @@ impl CloudHarness {
                         assert_eq!(session, self.session, "sent over a link that is gone");
                         self.sent.push(*message);
                         if self.takes {
-                            self.harness.tell(Event::Sent(session, 1));
+                            self.harness.deliver(Event::Sent(session, 1));
                         }
                     }
                     Action::Ping(_) => self.pings += 1,
                     Action::Hangup(_) => self.hung_up += 1,
                     Action::Save { revision, changes } if self.keeps => {
                         self.written.extend(changes);
-                        self.harness.tell(Event::Saved(revision));
+                        self.harness.deliver(Event::Saved(revision));
                     }
                     Action::Save { revision, changes } => self.saves.push((revision, changes)),
                     other => panic!("{other:?} is not about the cloud"),
@@ -135,12 +135,12 @@ impl CloudHarness {
     /// The dial under way succeeds.
     pub fn connect(&mut self) {
         let up = self.comes_up();
-        self.harness.tell(up);
+        self.harness.deliver(up);
         self.settle();
     }
 
-    /// As [`CloudHarness::connect`]; before anything else over the link, the cloud says that these
-    /// objects are gone.
+    /// As [`CloudHarness::connect`]; before any other message on the link, the cloud deletes these
+    /// objects.
     pub fn connect_amid(&mut self, gone: impl IntoIterator<Item = (String, String)>) {
         let up = self.comes_up();
         self.harness.agent.handle(self.harness.now, up);
@@ -156,7 +156,7 @@ impl CloudHarness {
     /// The link is lost.
     pub fn disconnect(&mut self) {
         let cause = Cause::Link("connection reset".to_owned());
-        self.harness.tell(Event::LinkDown(self.session, cause));
+        self.harness.deliver(Event::LinkDown(self.session, cause));
         self.settle();
     }
 
@@ -169,27 +169,27 @@ impl CloudHarness {
         }
     }
 
-    /// The link shows a sign of life.
-    pub fn hear(&mut self) {
-        self.harness.tell(Event::Heard(self.session));
+    /// The link delivers a sign of life.
+    pub fn sign_of_life(&mut self) {
+        self.harness.deliver(Event::Heard(self.session));
         self.settle();
     }
 
-    /// So many of the messages that were sent have left.
+    /// This many of the sent messages have left.
     pub fn leave(&mut self, count: usize) {
-        self.harness.tell(Event::Sent(self.session, count));
+        self.harness.deliver(Event::Sent(self.session, count));
         self.settle();
     }
 
-    /// The cloud pushes this; returns the id of the message.
+    /// The cloud pushes this; returns the message id.
     pub fn push(&mut self, operation: &str, resource: &str, content: &Value) -> String {
         let header = self.header(content);
         let id = header.id.to_string();
-        self.tell(header, ["edgecontroller", "resource", operation, resource], content);
+        self.deliver(header, ["edgecontroller", "resource", operation, resource], content);
         id
     }
 
-    /// The cloud says that these objects are gone, by resource and uid, faster than it is answered.
+    /// The cloud deletes these objects, by resource and uid, faster than it gets answers.
     pub fn flood(&mut self, gone: impl IntoIterator<Item = (String, String)>) {
         for (resource, uid) in gone {
             let content = json!({"metadata": {"uid": uid}});
@@ -198,7 +198,7 @@ impl CloudHarness {
             let message = Box::new(message(header, route, &content));
             self.harness.agent.handle(self.harness.now, Event::Cloud(self.session, message));
         }
-        self.hear();
+        self.sign_of_life();
     }
 
     fn header(&mut self, content: &Value) -> Header {
@@ -212,15 +212,15 @@ impl CloudHarness {
         }
     }
 
-    /// The cloud says this to a module, not about an object.
-    pub fn say(&mut self, route: [&str; 4], content: &Value) -> String {
+    /// The cloud sends this to a module, not about an object.
+    pub fn push_to(&mut self, route: [&str; 4], content: &Value) -> String {
         let header = self.header(content);
         let id = header.id.to_string();
-        self.tell(header, route, content);
+        self.deliver(header, route, content);
         id
     }
 
-    /// What was answered to the message of this id.
+    /// The answers to the message with this id.
     pub fn answers(&mut self, id: &str) -> Vec<Message> {
         let sent = std::mem::take(&mut self.sent);
         let (answers, rest): (Vec<_>, Vec<_>) =
@@ -240,26 +240,26 @@ impl CloudHarness {
             ..Header::default()
         };
         let resource = to.route.resource.clone();
-        self.tell(header, ["edgecontroller", "resource", "response", &resource], content);
+        self.deliver(header, ["edgecontroller", "resource", "response", &resource], content);
         id
     }
 
-    /// The cloud says this, word for word.
+    /// The cloud sends exactly this message.
     pub fn replay(&mut self, message: Message) {
-        self.harness.tell(Event::Heard(self.session));
+        self.harness.deliver(Event::Heard(self.session));
         let parent = message.header.parent_id.clone();
         let at = self.harness.now.wall.map(|wall| wall.0);
         self.answered.extend(at.map(|at| (parent, at)));
-        self.harness.tell(Event::Cloud(self.session, Box::new(message)));
+        self.harness.deliver(Event::Cloud(self.session, Box::new(message)));
         self.settle();
     }
 
-    /// What the wall clock shows, milliseconds: messages say by it when they were sent.
+    /// The wall clock, milliseconds: messages carry it as the time of sending.
     pub fn clock_ms(&self) -> i64 {
         self.harness.now.wall.expect("a clock").0
     }
 
-    /// So long after the answer to one message the other was sent, milliseconds.
+    /// How long after the answer to one message the other was sent, milliseconds.
     pub fn wait_ms(&self, answered: &Message, next: &Message) -> u64 {
         let at = self.answered[&answered.header.id];
         (next.header.timestamp_ms - at).try_into().expect("the answer came first")
@@ -271,22 +271,22 @@ impl CloudHarness {
     pub fn next(&mut self, kind: &str, within_ms: u64) -> Message {
         let end = self.harness.now.boot.plus_ms(within_ms);
         loop {
-            let mut said = self.said(kind);
-            if !said.is_empty() {
-                return said.remove(0);
+            let mut taken = self.take_sent(kind);
+            if !taken.is_empty() {
+                return taken.remove(0);
             }
             assert!(self.harness.now.boot < end, "nothing is said about a {kind}");
             let left_ms = end.since_ms(self.harness.now.boot);
             self.pass(left_ms.min(1_000));
-            self.hear();
-            let leases = if kind == "lease" { Vec::new() } else { self.said("lease") };
-            for asked in leases {
-                self.answer(&asked, &refusal("InternalError", 500));
+            self.sign_of_life();
+            let leases = if kind == "lease" { Vec::new() } else { self.take_sent("lease") };
+            for record_call in leases {
+                self.answer(&record_call, &refusal("InternalError", 500));
             }
         }
     }
 
-    fn tell(&mut self, header: Header, route: [&str; 4], content: &Value) {
+    fn deliver(&mut self, header: Header, route: [&str; 4], content: &Value) {
         self.replay(message(header, route.map(Box::from), content));
     }
 
@@ -296,37 +296,37 @@ impl CloudHarness {
         let (acks, rest): (Vec<_>, Vec<_>) =
             sent.into_iter().partition(|message| !message.header.parent_id.is_empty());
         self.sent = rest;
-        let told = |message: Message| {
+        let reported = |message: Message| {
             assert_eq!(content(&message), json!("OK"), "{:?}", message.route);
             assert_eq!(&*message.route.operation, "response");
             message.header.parent_id.into()
         };
-        acks.into_iter().map(told).collect()
+        acks.into_iter().map(reported).collect()
     }
 
-    /// What was said of ourselves about resources of this kind.
-    pub fn said(&mut self, kind: &str) -> Vec<Message> {
+    /// Takes our own messages about resources of this kind.
+    pub fn take_sent(&mut self, kind: &str) -> Vec<Message> {
         let sent = std::mem::take(&mut self.sent);
         let middle = format!("/{kind}/");
-        let (said, rest): (Vec<_>, Vec<_>) = sent.into_iter().partition(|message| {
+        let (taken, rest): (Vec<_>, Vec<_>) = sent.into_iter().partition(|message| {
             message.header.parent_id.is_empty() && message.route.resource.contains(&middle)
         });
         self.sent = rest;
-        said
+        taken
     }
 
-    /// The store cannot keep what it was asked to.
+    /// The save fails.
     pub fn fail_save(&mut self) {
         let (revision, _) = self.saves.pop().expect("a save");
         let why = DiskError::Full("database or disk is full".to_owned());
-        self.harness.tell(Event::SaveFailed(revision, why));
+        self.harness.deliver(Event::SaveFailed(revision, why));
         self.settle();
     }
 
-    /// The store has kept what it was asked to.
+    /// The save succeeds.
     pub fn save(&mut self) -> Vec<Change> {
         let (revision, changes) = self.saves.pop().expect("a save");
-        self.harness.tell(Event::Saved(revision));
+        self.harness.deliver(Event::Saved(revision));
         self.settle();
         changes
     }
@@ -344,7 +344,7 @@ pub fn content(message: &Message) -> Value {
     serde_json::from_str(text).expect("JSON")
 }
 
-/// The patch in a message: JSON in a text.
+/// The patch in a message: JSON in a string.
 pub fn patch(message: &Message) -> Value {
     let content = content(message);
     serde_json::from_str(content.as_str().expect("a text")).expect("JSON")

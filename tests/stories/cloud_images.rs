@@ -1,4 +1,4 @@
-//! The images that the node's status names.
+//! The images in the node's status.
 
 use edged::limits::{NODE_IMAGE_NAMES_MAX, NODE_IMAGES_MAX};
 use edged::model::housekeeping::StoredImage;
@@ -13,7 +13,7 @@ fn image(name: &str, size: u64) -> StoredImage {
     StoredImage { id: name.into(), names: vec![name.into()], size, pinned: false }
 }
 
-/// The node has joined, with two images, of which so many are to be named.
+/// The node has joined, with two images, of which at most `max` are to be named.
 fn joined(max: Option<usize>, had: Option<Value>) -> (CloudHarness, Cluster) {
     let rows = Vec::new();
     let settings = CloudSettings { status_images_max: max, ..CloudSettings::default() };
@@ -35,7 +35,7 @@ fn joined(max: Option<usize>, had: Option<Value>) -> (CloudHarness, Cluster) {
     (cloud, cluster)
 }
 
-fn told(cluster: &mut Cluster) -> Vec<Value> {
+fn reported(cluster: &mut Cluster) -> Vec<Value> {
     let patches = cluster.contents("patch nodepatch").into_iter();
     patches.map(|patch| patch["status"]["images"].clone()).filter(|it| !it.is_null()).collect()
 }
@@ -43,16 +43,16 @@ fn told(cluster: &mut Cluster) -> Vec<Value> {
 #[test]
 fn by_default_no_image_is_named() {
     let (_, mut cluster) = joined(Some(0), None);
-    assert_eq!(told(&mut cluster), [] as [Value; 0]);
+    assert_eq!(reported(&mut cluster), [] as [Value; 0]);
 }
 
 #[test]
 fn images_that_another_agent_has_named_are_taken_away() {
     let had = json!([{"names": ["old:1"], "sizeBytes": 7}]);
     let (mut cloud, mut cluster) = joined(Some(0), Some(had));
-    assert_eq!(told(&mut cluster), [json!([])]);
+    assert_eq!(reported(&mut cluster), [json!([])]);
     cluster.pass(&mut cloud, 600_000);
-    assert_eq!(told(&mut cluster), [] as [Value; 0]);
+    assert_eq!(reported(&mut cluster), [] as [Value; 0]);
 }
 
 #[test]
@@ -62,33 +62,33 @@ fn the_largest_are_named_once_and_again_when_they_change() {
     ]);
     for (max, expected) in [(None, all.clone()), (Some(1), json!([all[0]]))] {
         let (mut cloud, mut cluster) = joined(max, None);
-        assert_eq!(told(&mut cluster), std::slice::from_ref(&expected), "{max:?}");
+        assert_eq!(reported(&mut cluster), std::slice::from_ref(&expected), "{max:?}");
         cluster.pass(&mut cloud, 900_000);
-        assert_eq!(told(&mut cluster), [] as [Value; 0], "{max:?}: nothing has changed");
+        assert_eq!(reported(&mut cluster), [] as [Value; 0], "{max:?}: nothing has changed");
         cloud.harness.stored.push(image("c:1", 30));
         cluster.pass(&mut cloud, 400_000);
-        let now = told(&mut cluster);
+        let now = reported(&mut cluster);
         assert_eq!(now.len(), 1, "{max:?}");
         assert_eq!(now[0][0], json!({"names": ["c:1"], "sizeBytes": 30}));
-        // After a break they are what the cloud has.
+        // After a reconnect they are as the cloud has them.
         cloud.disconnect();
         cloud.pass(2_000);
         cloud.connect();
         cluster.pass(&mut cloud, 60_000);
-        assert_eq!(told(&mut cluster), [] as [Value; 0], "{max:?}: it has them");
+        assert_eq!(reported(&mut cluster), [] as [Value; 0], "{max:?}: it has them");
     }
 }
 
 #[test]
 fn so_many_images_are_named_by_so_many_names_whatever_is_asked_for() {
     let (mut cloud, mut cluster) = joined(None, None);
-    told(&mut cluster);
+    reported(&mut cluster);
     cloud.harness.stored = (0..=NODE_IMAGES_MAX).map(|n| image(&format!("i{n:03}"), 10)).collect();
     let names = (0..=NODE_IMAGE_NAMES_MAX).map(|n| format!("large:{n}").into()).collect();
     cloud.harness.stored.push(StoredImage { names, ..image("large", 20) });
     cluster.pass(&mut cloud, 400_000);
-    let told = told(&mut cluster);
-    let named = told[0].as_array().expect("a list");
+    let reported = reported(&mut cluster);
+    let named = reported[0].as_array().expect("a list");
     assert_eq!(named.len(), NODE_IMAGES_MAX);
     assert_eq!(named[0]["names"].as_array().map(Vec::len), Some(NODE_IMAGE_NAMES_MAX));
     assert_eq!(named[0]["names"][0], "large:0");
@@ -97,15 +97,15 @@ fn so_many_images_are_named_by_so_many_names_whatever_is_asked_for() {
 #[test]
 fn images_that_were_refused_are_named_again() {
     let (mut cloud, mut cluster) = joined(None, None);
-    told(&mut cluster);
+    reported(&mut cluster);
     cloud.harness.stored.push(image("c:1", 30));
     let refused = (0..400).find_map(|_| {
         cloud.pass(1_000);
-        cloud.hear();
-        let said = cloud.said("nodepatch");
-        let names = said.iter().find(|said| !patch(said)["status"]["images"].is_null());
+        cloud.sign_of_life();
+        let sent = cloud.take_sent("nodepatch");
+        let names = sent.iter().find(|sent| !patch(sent)["status"]["images"].is_null());
         if names.is_none() {
-            cloud.sent.extend(said);
+            cloud.sent.extend(sent);
             cluster.serve(&mut cloud);
             return None;
         }
@@ -113,5 +113,5 @@ fn images_that_were_refused_are_named_again() {
     });
     cloud.answer(&refused.expect("they are named"), &refusal("InternalError", 500));
     cluster.pass(&mut cloud, 60_000);
-    assert_eq!(told(&mut cluster).len(), 1);
+    assert_eq!(reported(&mut cluster).len(), 1);
 }

@@ -1,4 +1,4 @@
-//! A store that was new or lost: which pods that run are still wanted is asked of the cloud.
+//! A new or lost store: the cloud is asked which of the running pods are still desired.
 
 use edged::agent::Config;
 use edged::limits::{Budget, DOOMED_MAX, RELIST_PAGE};
@@ -37,9 +37,9 @@ fn lost() -> CloudHarness {
     cloud
 }
 
-/// The question for the list.
-fn asked(cloud: &mut CloudHarness) -> Option<Message> {
-    let at = cloud.sent.iter().position(|said| &*said.route.source == "metaserver")?;
+/// The list request.
+fn requested(cloud: &mut CloudHarness) -> Option<Message> {
+    let at = cloud.sent.iter().position(|sent| &*sent.route.source == "metaserver")?;
     Some(cloud.sent.remove(at))
 }
 
@@ -63,15 +63,15 @@ fn reply(cloud: &mut CloudHarness, to: &Message, application: &Value) {
     });
 }
 
-/// The cloud has these pods, and more behind this.
+/// The cloud has these pods, and more on the next page.
 fn list(cloud: &mut CloudHarness, to: &Message, pods: &[Value], next: &str) {
     let metadata = json!({"resourceVersion": "90", "continue": next});
     let list = json!({"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": pods});
     let body = base64::encode(list.to_string().as_bytes());
-    let mut told = content(to);
-    told["Status"] = json!("Approved");
-    told["RespBody"] = json!(body);
-    reply(cloud, to, &told);
+    let mut reported = content(to);
+    reported["Status"] = json!("Approved");
+    reported["RespBody"] = json!(body);
+    reply(cloud, to, &reported);
     cloud.pass(2_000);
 }
 
@@ -105,23 +105,23 @@ fn why_the_store_was_lost_is_shown_until_the_cloud_has_listed_its_pods() {
 #[test]
 fn what_the_cloud_does_not_list_ends() {
     let mut cloud = lost();
-    let question = asked(&mut cloud).expect("a question");
+    let question = requested(&mut cloud).expect("a question");
     assert_eq!(content(&question)["Key"], "/core/v1/pods/null/null");
     assert_eq!(content(&question)["Verb"], "list");
     assert_eq!(
         options(&question),
         json!({"fieldSelector": "spec.nodeName=gw", "limit": RELIST_PAGE})
     );
-    assert_eq!(cloud.harness.asked_for(), NOTHING);
+    assert_eq!(cloud.harness.open_calls(), NOTHING);
     list(&mut cloud, &question, &[], "");
-    assert_eq!(cloud.harness.asked_for(), STOPS);
+    assert_eq!(cloud.harness.open_calls(), STOPS);
     assert!(!is_new(&cloud));
 }
 
 #[test]
 fn what_the_cloud_lists_goes_on_and_is_kept_before_anything_ends() {
     let mut cloud = lost();
-    let question = asked(&mut cloud).expect("a question");
+    let question = requested(&mut cloud).expect("a question");
     cloud.keeps = false;
     list(&mut cloud, &question, &[own()], "");
     assert!(is_new(&cloud), "nothing of it is durable");
@@ -134,45 +134,45 @@ fn what_the_cloud_lists_goes_on_and_is_kept_before_anything_ends() {
     let changes = cloud.save();
     assert!(matches!(&changes[..], [Change::Delete { key }] if &**key == MARK), "{changes:?}");
     cloud.pass(5_000);
-    assert_eq!(cloud.harness.asked_for().iter().filter(|it| it.contains("stop")).count(), 0);
+    assert_eq!(cloud.harness.open_calls().iter().filter(|it| it.contains("stop")).count(), 0);
     assert!(cloud.harness.agent.pod(UID).is_some());
 }
 
 #[test]
 fn what_is_not_listed_ends_once_what_is_listed_is_kept_and_that_is_said_once() {
     let mut cloud = lost();
-    let question = asked(&mut cloud).expect("a question");
+    let question = requested(&mut cloud).expect("a question");
     cloud.keeps = false;
-    // Some clouds do not say what kind of list it is.
+    // Some clouds do not send the kind of the list.
     let body = json!({"metadata": {}, "items": [pod("a", "ua", 3)]}).to_string();
     let body = base64::encode(body.as_bytes());
     reply(&mut cloud, &question, &json!({"Status": "Approved", "RespBody": body}));
     cloud.pass(2_000);
-    assert!(!cloud.harness.asked_for().contains(&STOPS[0].to_owned()), "nothing of it is durable");
+    assert!(!cloud.harness.open_calls().contains(&STOPS[0].to_owned()), "nothing of it is durable");
     cloud.keeps = true;
     while !cloud.saves.is_empty() {
         cloud.save();
     }
     cloud.pass(2_000);
     assert!(
-        cloud.harness.asked_for().contains(&STOPS[0].to_owned()),
+        cloud.harness.open_calls().contains(&STOPS[0].to_owned()),
         "{:?}",
-        cloud.harness.asked_for()
+        cloud.harness.open_calls()
     );
     for n in 0..3 {
         cloud.push("insert", "ns/pod/b", &pod("b", "ub", 7 + n));
     }
     let line = "all pods that the cloud wants here are kept; others end";
-    assert_eq!(cloud.harness.log.iter().filter(|told| told.contains(line)).count(), 1);
+    assert_eq!(cloud.harness.log.iter().filter(|reported| reported.contains(line)).count(), 1);
 }
 
 #[test]
 fn a_long_list_comes_page_by_page_and_only_the_whole_one_counts() {
     let mut cloud = lost();
-    let question = asked(&mut cloud).expect("a question");
+    let question = requested(&mut cloud).expect("a question");
     list(&mut cloud, &question, &[pod("a", "ua", 3)], "token");
     assert!(is_new(&cloud));
-    let question = asked(&mut cloud).expect("the next page");
+    let question = requested(&mut cloud).expect("the next page");
     assert_eq!(options(&question)["continue"], "token");
     list(&mut cloud, &question, &[own()], "");
     assert!(!is_new(&cloud));
@@ -182,12 +182,12 @@ fn a_long_list_comes_page_by_page_and_only_the_whole_one_counts() {
 #[test]
 fn the_next_page_is_asked_for_once_the_one_before_is_kept() {
     let mut cloud = lost();
-    let question = asked(&mut cloud).expect("a question");
+    let question = requested(&mut cloud).expect("a question");
     cloud.keeps = false;
     list(&mut cloud, &question, &[pod("a", "ua", 3)], "token");
-    assert!(asked(&mut cloud).is_none(), "pages do not pile up before a slow disk");
+    assert!(requested(&mut cloud).is_none(), "pages do not pile up before a slow disk");
     cloud.save();
-    assert!(asked(&mut cloud).is_some());
+    assert!(requested(&mut cloud).is_some());
 }
 
 #[test]
@@ -209,29 +209,29 @@ fn a_list_that_is_none_or_cannot_be_kept_ends_nothing() {
     .enumerate()
     {
         let mut cloud = lost();
-        let question = asked(&mut cloud).expect("a question");
+        let question = requested(&mut cloud).expect("a question");
         reply(&mut cloud, &question, answer);
         cloud.pass(10_000);
-        assert_eq!(cloud.harness.asked_for(), NOTHING, "{n}");
+        assert_eq!(cloud.harness.open_calls(), NOTHING, "{n}");
         assert!(is_new(&cloud), "{n}");
-        assert!(asked(&mut cloud).is_none(), "{n}: not at once");
+        assert!(requested(&mut cloud).is_none(), "{n}: not at once");
         cloud.pass(30_000);
-        assert!(asked(&mut cloud).is_some(), "{n}: again");
+        assert!(requested(&mut cloud).is_some(), "{n}: again");
     }
 }
 
 #[test]
 fn a_list_that_would_take_too_much_memory_is_of_no_use() {
     let mut cloud = lost();
-    let question = asked(&mut cloud).expect("a question");
+    let question = requested(&mut cloud).expect("a question");
     let crumbs = vec![0; Budget::FULL.message_values_max];
     let list = json!({"kind": "PodList", "metadata": {}, "items": [], "more": crumbs});
     let body = base64::encode(list.to_string().as_bytes());
     reply(&mut cloud, &question, &json!({"Status": "Approved", "RespBody": body}));
     cloud.pass(2_000);
-    assert_eq!(cloud.harness.asked_for(), NOTHING);
+    assert_eq!(cloud.harness.open_calls(), NOTHING);
     let line = "the cloud's list of pods is of no use: got ";
-    assert_eq!(cloud.harness.log.iter().filter(|told| told.contains(line)).count(), 1);
+    assert_eq!(cloud.harness.log.iter().filter(|reported| reported.contains(line)).count(), 1);
 }
 
 #[test]
@@ -239,14 +239,14 @@ fn a_cloud_that_does_not_list_is_asked_for_less_and_more_and_more_seldom() {
     let mut cloud = lost();
     let mut questions = Vec::new();
     for _ in 0..900 {
-        cloud.hear();
+        cloud.sign_of_life();
         cloud.pass(1_000);
-        questions.extend(asked(&mut cloud).map(|question| options(&question)["limit"].clone()));
+        questions.extend(requested(&mut cloud).map(|question| options(&question)["limit"].clone()));
     }
     assert_eq!(questions[0], RELIST_PAGE);
     assert!(questions[1..].iter().all(|limit| *limit == 1), "{questions:?}");
     assert!((2..=5).contains(&questions.len()), "{questions:?}");
-    assert_eq!(cloud.harness.asked_for(), NOTHING);
+    assert_eq!(cloud.harness.open_calls(), NOTHING);
 }
 
 #[test]
@@ -255,9 +255,9 @@ fn the_list_is_asked_for_when_the_link_has_room() {
     cloud.takes = false;
     cloud.connect_amid(cloud_full::absent());
     cloud_full::pass(&mut cloud, 20);
-    assert!(asked(&mut cloud).is_none(), "it is full from the start");
+    assert!(requested(&mut cloud).is_none(), "it is full from the start");
     cloud_full::empty(&mut cloud);
-    assert!(asked(&mut cloud).is_some());
+    assert!(requested(&mut cloud).is_some());
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn a_store_that_holds_all_asks_for_no_list() {
         after(Saved { rows: vec![row("default/pod/p-gw", &own())], ..Saved::default() });
     cloud.connect();
     cloud.pass(60_000);
-    assert!(asked(&mut cloud).is_none());
+    assert!(requested(&mut cloud).is_none());
 }
 
 #[test]
@@ -277,9 +277,9 @@ fn a_pod_that_the_cloud_says_is_gone_ends_though_the_store_does_not_know_it() {
     let gone = json!({"metadata": {"name": "p-gw", "namespace": "default", "uid": UID}});
     let id = cloud.push("delete", "default/pod/p-gw", &gone);
     assert_eq!(cloud.acked(), [] as [&str; 0], "nothing of it is durable");
-    let again = cloud.push("delete", "default/pod/p-gw", &gone);
+    let repeated = cloud.push("delete", "default/pod/p-gw", &gone);
     cloud.pass(5_000);
-    assert_eq!(cloud.harness.asked_for(), NOTHING);
+    assert_eq!(cloud.harness.open_calls(), NOTHING);
     let changes = cloud.save();
     let [Change::Put(mark)] = &changes[..] else { panic!("{changes:?}") };
     assert_eq!(serde_json::from_str::<Value>(&mark.value).expect("JSON"), json!({"gone": [UID]}));
@@ -289,13 +289,13 @@ fn a_pod_that_the_cloud_says_is_gone_ends_though_the_store_does_not_know_it() {
         cloud.save();
     }
     acked.extend(cloud.acked());
-    assert!(acked.contains(&again));
+    assert!(acked.contains(&repeated));
     cloud.pass(5_000);
-    assert_eq!(cloud.harness.asked_for(), STOPS);
+    assert_eq!(cloud.harness.open_calls(), STOPS);
 
     // The next life ends it as well.
     let next = after(Saved { rows: vec![mark.clone()], origin: StoreOrigin::Kept });
-    assert_eq!(next.harness.asked_for(), STOPS);
+    assert_eq!(next.harness.open_calls(), STOPS);
     assert!(!is_new(&next), "nobody else runs");
 }
 

@@ -44,14 +44,14 @@ fn what_there_is_no_memory_for_is_refused_and_said_once() {
     for n in 0..20 {
         cloud.push("insert", &format!("ns/configmap/c{n}"), &crumbs(&format!("c{n}")));
     }
-    let told = refusals(&mut cloud);
+    let reported = refusals(&mut cloud);
     // Some 150 bytes for each key: they would have been 12 MB.
-    assert!((14..19).contains(&told.len()), "{told:?}");
+    assert!((14..19).contains(&reported.len()), "{reported:?}");
     let why = "of memory in all, expected 2621440 at most, because this process may use 16777216 \
                bytes of memory";
-    assert!(told.iter().all(|told| told.contains(why)), "{told:?}");
+    assert!(reported.iter().all(|reported| reported.contains(why)), "{reported:?}");
     assert_eq!(lines(&cloud, "is not taken").len(), 1, "{:?}", cloud.harness.log);
-    // What was there before is there still, and may change; what goes makes room.
+    // Existing objects stay, and may change; deletions make room.
     cloud.push("update", "ns/pod/p", &pod("p", "u", 8));
     cloud.push("update", "ns/configmap/c0", &crumbs("c0"));
     cloud.push("delete", "ns/configmap/c0", &crumbs("c0"));
@@ -78,9 +78,9 @@ fn what_the_store_has_beyond_the_memory_stays_there_and_its_pods_run_on() {
     });
     cloud.keeps = false;
     cloud.pass(60_000);
-    assert_eq!(cloud.harness.asked_for(), [] as [&str; 0], "nobody is stopped");
+    assert_eq!(cloud.harness.open_calls(), [] as [&str; 0], "nobody is stopped");
     assert_eq!(lines(&cloud, "rows stay unread").len(), 1, "{:?}", cloud.harness.log);
-    // Its rows are the store's, and nothing but what is told to go does.
+    // Its rows belong to the store, and only explicit deletions remove them.
     let deletes = |cloud: &CloudHarness, key: &str| {
         let all = cloud.saves.iter().flat_map(|(_, changes)| changes);
         all.filter(|change| matches!(change, Change::Delete { key: it } if **it == *key)).count()
@@ -99,7 +99,7 @@ fn rows_that_the_hands_did_not_read_are_taken_for_what_they_are() {
     let saved = Saved { rows: Vec::new(), origin: StoreOrigin::Part { unread } };
     let mut cloud = CloudHarness::set_up(saved, small);
     cloud.connect();
-    // The cloud sends it again, smaller perhaps: it is taken.
+    // The cloud sends it again, perhaps smaller: it is accepted.
     cloud.push("insert", "ns/pod/p", &pod("p", "u", 7));
     cloud.harness.does_all(START);
     assert_eq!(cloud.harness.running(), ["m"]);

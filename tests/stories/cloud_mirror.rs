@@ -1,4 +1,4 @@
-//! Pods of the manifest folder, as the cloud is shown them.
+//! Mirror pods of the manifest folder's pods in the cloud.
 
 use edged::limits::{DELETE_AGAIN_MS, MIRROR_POD_RETRY_MAX_MS, MIRROR_POD_RETRY_MIN_MS};
 use edged::model::message::Message;
@@ -20,25 +20,25 @@ fn running(spec: &str) -> CloudHarness {
 }
 
 fn register(cloud: &mut CloudHarness) {
-    cloud.hear();
+    cloud.sign_of_life();
     cloud.pass(1_000);
-    for message in cloud.said("node") {
+    for message in cloud.take_sent("node") {
         let mut node = content(&message);
         node["metadata"]["uid"] = "node-1".into();
         cloud.answer(&message, &json!({"Object": node, "Err": null}));
     }
 }
 
-/// The only insertion or deletion of a pod that was asked for.
-fn asked(cloud: &mut CloudHarness, operation: &str) -> Message {
-    let mut all = cloud.said("pod");
+/// The only requested insertion or deletion of a pod.
+fn requested(cloud: &mut CloudHarness, operation: &str) -> Message {
+    let mut all = cloud.take_sent("pod");
     assert_eq!(all.len(), 1, "{all:?}");
     let message = all.remove(0);
     assert_eq!((&*message.route.operation, &*message.route.resource), (operation, KEY));
     message
 }
 
-/// The API server has made it.
+/// The API server has created it.
 fn made(mut mirror: Value, uid: &str, version: u64) -> Value {
     mirror["metadata"]["uid"] = uid.into();
     mirror["metadata"]["resourceVersion"] = version.to_string().into();
@@ -49,15 +49,15 @@ fn made(mut mirror: Value, uid: &str, version: u64) -> Value {
 /// As [`running`], and the cloud has the mirror.
 fn mirrored() -> (CloudHarness, Value) {
     let mut cloud = running(MAIN);
-    let message = asked(&mut cloud, "insert");
+    let message = requested(&mut cloud, "insert");
     let mirror = made(content(&message), "m1", 7);
     cloud.answer(&message, &json!({"Object": mirror, "Err": null}));
     cloud.push("insert", KEY, &mirror);
     (cloud, mirror)
 }
 
-/// The API server has taken a status that was not known to it.
-fn reported(mirror: &Value, status: &Value) -> Value {
+/// The API server has accepted a status that was new to it.
+fn object_with(mirror: &Value, status: &Value) -> Value {
     let mut reported = mirror.clone();
     reported["metadata"]["resourceVersion"] = "8".into();
     for (key, value) in status.as_object().expect("a map") {
@@ -78,7 +78,7 @@ fn refusal(code: u16, reason: &str) -> Value {
 #[test]
 fn a_static_pod_is_shown_with_the_node_as_its_owner() {
     let mut cloud = running(MAIN);
-    let mirror = content(&asked(&mut cloud, "insert"));
+    let mirror = content(&requested(&mut cloud, "insert"));
     let metadata = &mirror["metadata"];
     assert_eq!(metadata["annotations"]["kubernetes.io/config.mirror"], UID);
     assert_eq!(metadata["annotations"]["kubernetes.io/config.hash"], UID);
@@ -92,7 +92,7 @@ fn a_static_pod_is_shown_with_the_node_as_its_owner() {
     let stays = json!([{"operator": "Exists", "effect": "NoExecute"}]);
     assert_eq!(mirror["spec"]["tolerations"], stays);
     cloud.pass(50_000);
-    assert_eq!(cloud.said("pod").len(), 0, "asked once");
+    assert_eq!(cloud.take_sent("pod").len(), 0, "asked once");
 }
 
 #[test]
@@ -100,63 +100,63 @@ fn none_is_made_before_the_node_is_known_to_the_cloud() {
     let mut cloud = CloudHarness::new();
     cloud.harness.manifests(&[&pod(MAIN)]);
     cloud.work();
-    cloud.hear();
+    cloud.sign_of_life();
     cloud.pass(2_000);
-    assert_eq!(cloud.said("pod").len(), 0);
+    assert_eq!(cloud.take_sent("pod").len(), 0);
     register(&mut cloud);
-    asked(&mut cloud, "insert");
+    requested(&mut cloud, "insert");
 }
 
 #[test]
 fn its_mirror_is_told_its_status_and_is_never_run() {
     let (mut cloud, mirror) = mirrored();
     cloud.pass(2_000);
-    let told = cloud.said("podpatch");
-    let patch = patch(told.first().expect("a status"));
-    assert_eq!(*told[0].route.resource, *"default/podpatch/p-gw");
+    let reported = cloud.take_sent("podpatch");
+    let patch = patch(reported.first().expect("a status"));
+    assert_eq!(*reported[0].route.resource, *"default/podpatch/p-gw");
     assert_eq!(patch["metadata"]["uid"], "m1");
     assert_eq!(patch["status"]["phase"], "Running");
-    let runs = reported(&mirror, &patch["status"]);
-    cloud.answer(&told[0], &json!({"Object": runs, "Err": null}));
+    let runs = object_with(&mirror, &patch["status"]);
+    cloud.answer(&reported[0], &json!({"Object": runs, "Err": null}));
     cloud.push("update", KEY, &runs);
-    cloud.hear();
+    cloud.sign_of_life();
     cloud.pass(12_000);
-    let told = cloud.said("podpatch");
-    assert_eq!(told.len(), 0, "the cloud has it: {:?}", content(&told[0]));
-    assert_eq!(cloud.said("pod").len(), 0, "it is there");
+    let reported = cloud.take_sent("podpatch");
+    assert_eq!(reported.len(), 0, "the cloud has it: {:?}", content(&reported[0]));
+    assert_eq!(cloud.take_sent("pod").len(), 0, "it is there");
     assert_eq!(cloud.harness.running().len(), 1, "one pod, and not its mirror");
 }
 
 #[test]
 fn a_mirror_that_somebody_deletes_comes_back_and_the_pod_runs_on() {
     let (mut cloud, mut mirror) = mirrored();
-    cloud.said("podpatch");
+    cloud.take_sent("podpatch");
     let before = cloud.harness.trace.len();
     mirror["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:30Z".into();
     mirror["metadata"]["resourceVersion"] = "8".into();
     cloud.push("update", KEY, &mirror);
-    let message = asked(&mut cloud, "delete");
+    let message = requested(&mut cloud, "delete");
     let expected = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": "m1"}});
     assert_eq!(content(&message), expected);
     cloud.answer(&message, &json!("OK"));
     cloud.push("delete", KEY, &mirror);
-    asked(&mut cloud, "insert");
+    requested(&mut cloud, "insert");
     assert_eq!(cloud.harness.trace.len(), before, "{:?}", cloud.harness.trace);
 }
 
 #[test]
 fn a_pod_that_is_another_now_gets_another_mirror_when_the_one_before_has_ended() {
     let (mut cloud, mirror) = mirrored();
-    cloud.said("podpatch");
+    cloud.take_sent("podpatch");
     cloud.harness.manifests(&[&pod(MAIN).replace(UID, "another")]);
     cloud.settle();
-    assert_eq!(cloud.said("pod").len(), 0, "the one before has not ended");
+    assert_eq!(cloud.take_sent("pod").len(), 0, "the one before has not ended");
     cloud.work();
     cloud.pass(2_000);
-    let message = asked(&mut cloud, "delete");
+    let message = requested(&mut cloud, "delete");
     cloud.answer(&message, &json!("OK"));
     cloud.push("delete", KEY, &mirror);
-    let mirror = content(&asked(&mut cloud, "insert"));
+    let mirror = content(&requested(&mut cloud, "insert"));
     assert_eq!(mirror["metadata"]["annotations"]["kubernetes.io/config.mirror"], "another");
 }
 
@@ -165,47 +165,47 @@ fn the_mirror_of_a_pod_that_is_gone_is_deleted_when_it_has_ended() {
     let (mut cloud, _) = mirrored();
     cloud.harness.manifests(&[]);
     cloud.settle();
-    assert_eq!(cloud.said("pod").len(), 0, "it has not ended");
+    assert_eq!(cloud.take_sent("pod").len(), 0, "it has not ended");
     cloud.work();
     cloud.pass(3_000);
-    let first = asked(&mut cloud, "delete");
-    // It is gone already: nothing will be pushed.
+    let first = requested(&mut cloud, "delete");
+    // It is deleted already: no message follows.
     cloud.answer(&first, &json!("OK"));
-    cloud.hear();
+    cloud.sign_of_life();
     cloud.pass(30_000);
-    cloud.hear();
+    cloud.sign_of_life();
     cloud.pass(31_000);
-    let message = asked(&mut cloud, "delete");
+    let message = requested(&mut cloud, "delete");
     assert_eq!(cloud.wait_ms(&first, &message), DELETE_AGAIN_MS);
     cloud.answer(&message, &json!("OK"));
     for _ in 0..4 {
-        cloud.hear();
+        cloud.sign_of_life();
         cloud.pass(30_000);
     }
-    assert_eq!(cloud.said("pod").len(), 0, "the store has none any more");
+    assert_eq!(cloud.take_sent("pod").len(), 0, "the store has none any more");
 }
 
 #[test]
 fn one_that_goes_and_comes_back_under_its_uid_is_told_of_anew() {
     let misplaced = format!(r#""nodeSelector":{{"disk":"ssd"}},{MAIN}"#);
     let mut cloud = running(&misplaced);
-    let message = asked(&mut cloud, "insert");
+    let message = requested(&mut cloud, "insert");
     let mirror = made(content(&message), "m1", 7);
     cloud.answer(&message, &json!({"Object": mirror, "Err": null}));
     let since = |cloud: &mut CloudHarness| {
-        cloud.hear();
+        cloud.sign_of_life();
         cloud.pass(3_000);
-        let told = cloud.said("podpatch");
-        let status = patch(told.last().expect("a status"))["status"].clone();
+        let reported = cloud.take_sent("podpatch");
+        let status = patch(reported.last().expect("a status"))["status"].clone();
         let conditions = status["conditions"].as_array().expect("conditions");
         let ready = conditions.iter().find(|it| it["type"] == "Ready");
-        let answer = json!({"Object": reported(&mirror, &status), "Err": null});
-        cloud.answer(told.last().expect("a status"), &answer);
+        let answer = json!({"Object": object_with(&mirror, &status), "Err": null});
+        cloud.answer(reported.last().expect("a status"), &answer);
         ready.expect("it is told")["lastTransitionTime"].clone()
     };
     let before = since(&mut cloud);
     cloud.pass(9_000);
-    // Before anything is done about the one before: the mirror stays.
+    // Before the former pod is processed: the mirror stays.
     cloud.harness.agent.handle(cloud.harness.now, Harness::folder(&[]));
     cloud.harness.manifests(&[&pod(&misplaced)]);
     cloud.work();
@@ -224,10 +224,10 @@ fn mirrors_stay_while_a_manifest_cannot_be_read() {
         "spec": {"nodeName": "gw", "containers": [{"name": "m", "image": "i:1"}]}});
     cloud.push("insert", KEY, &made(mirror, "m0", 7));
     cloud.pass(2_000);
-    assert_eq!(cloud.said("pod").len(), 0, "it may be the mirror of a pod in that file");
+    assert_eq!(cloud.take_sent("pod").len(), 0, "it may be the mirror of a pod in that file");
     cloud.harness.manifests(&[]);
     cloud.pass(1_000);
-    asked(&mut cloud, "delete");
+    requested(&mut cloud, "delete");
 }
 
 #[test]
@@ -235,40 +235,40 @@ fn what_the_api_server_does_not_take_is_said_once_and_offered_ever_more_rarely()
     let mut cloud = running(MAIN);
     let mut offers = 0;
     for _ in 0..120 {
-        cloud.hear();
+        cloud.sign_of_life();
         cloud.pass(15_000);
-        for message in cloud.said("pod") {
+        for message in cloud.take_sent("pod") {
             cloud.answer(&message, &refusal(404, "NotFound"));
             offers += 1;
         }
     }
     assert_eq!(offers, 8, "at once, and 10, 20, 40 … 640 seconds later, in half an hour");
-    let said = cloud.harness.log.iter().filter(|line| line.contains("is not shown: no (NotFound)"));
-    assert_eq!(said.count(), 1, "{:?}", cloud.harness.log);
+    let sent = cloud.harness.log.iter().filter(|line| line.contains("is not shown: no (NotFound)"));
+    assert_eq!(sent.count(), 1, "{:?}", cloud.harness.log);
 }
 
 #[test]
 fn each_offer_is_waited_for_twice_as_long_as_the_one_before_up_to_a_bound() {
     let mut cloud = running(MAIN);
-    let mut offered = asked(&mut cloud, "insert");
+    let mut offered = requested(&mut cloud, "insert");
     for n in 0..9 {
         cloud.answer(&offered, &refusal(404, "NotFound"));
-        let again = cloud.next("pod", 1_200_000);
+        let repeated = cloud.next("pod", 1_200_000);
         let wait_ms = (MIRROR_POD_RETRY_MIN_MS << n).min(MIRROR_POD_RETRY_MAX_MS);
-        assert_eq!(cloud.wait_ms(&offered, &again), wait_ms, "{n}");
-        offered = again;
+        assert_eq!(cloud.wait_ms(&offered, &repeated), wait_ms, "{n}");
+        offered = repeated;
     }
 }
 
 #[test]
 fn one_that_is_there_already_is_no_trouble_if_it_is_heard_of() {
     let mut cloud = running(MAIN);
-    let message = asked(&mut cloud, "insert");
+    let message = requested(&mut cloud, "insert");
     let mirror = made(content(&message), "m1", 7);
     cloud.answer(&message, &refusal(409, "AlreadyExists"));
     cloud.push("update", KEY, &mirror);
     cloud.pass(2_000);
-    assert_eq!(patch(&cloud.said("podpatch")[0])["metadata"]["uid"], "m1");
+    assert_eq!(patch(&cloud.take_sent("podpatch")[0])["metadata"]["uid"], "m1");
     assert!(
         !cloud.harness.log.iter().any(|line| line.contains("is not shown")),
         "{:?}",
@@ -279,12 +279,12 @@ fn one_that_is_there_already_is_no_trouble_if_it_is_heard_of() {
 #[test]
 fn a_new_link_offers_at_once_what_was_not_taken() {
     let mut cloud = running(MAIN);
-    let message = asked(&mut cloud, "insert");
+    let message = requested(&mut cloud, "insert");
     cloud.answer(&message, &refusal(500, "InternalError"));
     cloud.disconnect();
     cloud.pass(2_000);
     cloud.connect();
-    cloud.hear();
+    cloud.sign_of_life();
     cloud.pass(1_000);
-    asked(&mut cloud, "insert");
+    requested(&mut cloud, "insert");
 }

@@ -1,4 +1,4 @@
-//! Mirrors of several static pods, and what becomes of questions about them.
+//! Mirrors of several static pods, and the requests about them.
 
 use edged::limits::MIRROR_POD_RETRY_MIN_MS;
 use edged::model::cri::ContainerState;
@@ -24,40 +24,41 @@ fn running(manifests: &[&str]) -> CloudHarness {
     let rows = vec![row("null/node/gw", &node)];
     let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
     cloud.connect();
-    cloud.hear();
+    cloud.sign_of_life();
     cloud.harness.manifests(manifests);
     cloud.work();
     cloud.pass(2_000);
     cloud
 }
 
-/// The API server has made what a message asks for.
-fn made(asked: &Message, uid: &str) -> Value {
-    let mut mirror = content(asked);
+/// The API server has created the object of this message.
+fn made(requested: &Message, uid: &str) -> Value {
+    let mut mirror = content(requested);
     mirror["metadata"]["uid"] = uid.into();
     mirror["metadata"]["resourceVersion"] = "7".into();
     mirror["status"] = json!({"phase": "Pending"});
     mirror
 }
 
-/// What was asked about pods: operation and name.
-fn asked(cloud: &mut CloudHarness) -> Vec<String> {
+/// The requests about pods: operation and name.
+fn requested(cloud: &mut CloudHarness) -> Vec<String> {
     let name = |it: &Message| it.route.resource.rsplit('/').next().map(str::to_owned);
     let of = |it: &Message| format!("{} {}", it.route.operation, name(it).expect("one"));
-    cloud.said("pod").iter().map(of).collect()
+    cloud.take_sent("pod").iter().map(of).collect()
 }
 
-/// As [`running`], of the only pod, whose mirror somebody deletes; the cloud is asked to.
+/// As [`running`], for the only pod, whose mirror is deleted; the deletion is requested from the
+/// cloud.
 fn being_deleted() -> (CloudHarness, Message) {
     let mut cloud = running(&[&pod(MAIN)]);
-    let message = cloud.said("pod").remove(0);
+    let message = cloud.take_sent("pod").remove(0);
     let mut mirror = made(&message, "m1");
     cloud.answer(&message, &json!({"Object": mirror, "Err": null}));
     cloud.push("insert", KEY, &mirror);
     mirror["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:30Z".into();
     mirror["metadata"]["resourceVersion"] = "8".into();
     cloud.push("update", KEY, &mirror);
-    let mut all = cloud.said("pod");
+    let mut all = cloud.take_sent("pod");
     assert_eq!(all.len(), 1);
     (cloud, all.remove(0))
 }
@@ -70,7 +71,7 @@ fn waited_ms(before: &Message, after: &Message) -> u64 {
 fn each_static_pod_has_its_own_mirror() {
     let (p, q) = (of_folder("p", "u1"), of_folder("q", "u2"));
     let mut cloud = running(&[&p, &q]);
-    let messages = cloud.said("pod");
+    let messages = cloud.take_sent("pod");
     assert_eq!(messages.len(), 2);
     let mut of_q = Value::Null;
     for (message, (uid, of)) in messages.iter().zip([("m1", "u1"), ("m2", "u2")]) {
@@ -82,26 +83,26 @@ fn each_static_pod_has_its_own_mirror() {
         cloud.push("insert", &message.route.resource, &mirror);
         of_q = mirror;
     }
-    cloud.hear();
+    cloud.sign_of_life();
     cloud.pass(2_000);
-    let told = cloud.said("podpatch");
-    let uids: Vec<Value> = told.iter().map(|it| patch(it)["metadata"]["uid"].clone()).collect();
+    let reported = cloud.take_sent("podpatch");
+    let uids: Vec<Value> = reported.iter().map(|it| patch(it)["metadata"]["uid"].clone()).collect();
     assert_eq!(uids, ["m1", "m2"]);
-    // One of them goes. Somebody deletes its mirror before it has ended.
+    // One of them is removed. Its mirror is deleted before it has ended.
     cloud.harness.manifests(&[&p]);
     of_q["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:30Z".into();
     of_q["metadata"]["resourceVersion"] = "8".into();
     cloud.push("update", "default/pod/q-gw", &of_q);
-    assert_eq!(asked(&mut cloud), [] as [&str; 0], "it has not ended");
+    assert_eq!(requested(&mut cloud), [] as [&str; 0], "it has not ended");
     cloud.work();
     cloud.pass(3_000);
-    cloud.hear();
-    assert_eq!(asked(&mut cloud), ["delete q-gw"]);
+    cloud.sign_of_life();
+    assert_eq!(requested(&mut cloud), ["delete q-gw"]);
     for _ in 0..3 {
         cloud.pass(5_000);
-        cloud.hear();
+        cloud.sign_of_life();
     }
-    assert_eq!(asked(&mut cloud), [] as [&str; 0], "nothing is asked twice");
+    assert_eq!(requested(&mut cloud), [] as [&str; 0], "nothing is asked twice");
 }
 
 #[test]
@@ -121,9 +122,9 @@ fn a_mirror_that_the_api_server_does_not_have_is_forgotten() {
         let is_it = |it: &Change| matches!(it, Change::Delete { key } if &**key == KEY);
         assert_eq!(changes.iter().any(is_it), forgotten, "{answer}");
         if !forgotten {
-            let again = cloud.next("pod", 30_000);
-            assert_eq!(&*again.route.operation, "delete");
-            assert_eq!(cloud.wait_ms(&message, &again), MIRROR_POD_RETRY_MIN_MS);
+            let repeated = cloud.next("pod", 30_000);
+            assert_eq!(&*repeated.route.operation, "delete");
+            assert_eq!(cloud.wait_ms(&message, &repeated), MIRROR_POD_RETRY_MIN_MS);
         }
     }
 }
@@ -132,45 +133,45 @@ fn a_mirror_that_the_api_server_does_not_have_is_forgotten() {
 fn a_question_about_a_mirror_that_nobody_answers_is_asked_again() {
     let timeout_ms = CloudSettings::default().remote_query_timeout_ms;
     let mut cloud = running(&[&pod(MAIN)]);
-    let first = cloud.said("pod").remove(0);
-    let again = cloud.next("pod", 120_000);
-    assert_eq!(&*again.route.operation, "insert");
-    assert_eq!(waited_ms(&first, &again), timeout_ms + MIRROR_POD_RETRY_MIN_MS);
+    let first = cloud.take_sent("pod").remove(0);
+    let repeated = cloud.next("pod", 120_000);
+    assert_eq!(&*repeated.route.operation, "insert");
+    assert_eq!(waited_ms(&first, &repeated), timeout_ms + MIRROR_POD_RETRY_MIN_MS);
     let (mut cloud, first) = being_deleted();
-    let again = cloud.next("pod", 120_000);
-    assert_eq!(&*again.route.operation, "delete");
-    assert_eq!(waited_ms(&first, &again), timeout_ms + MIRROR_POD_RETRY_MIN_MS);
+    let repeated = cloud.next("pod", 120_000);
+    assert_eq!(&*repeated.route.operation, "delete");
+    assert_eq!(waited_ms(&first, &repeated), timeout_ms + MIRROR_POD_RETRY_MIN_MS);
 }
 
 #[test]
 fn a_mirror_that_is_being_kept_is_not_made_again() {
     let mut cloud = running(&[&pod(MAIN)]);
-    let message = cloud.said("pod").remove(0);
+    let message = cloud.take_sent("pod").remove(0);
     cloud.keeps = false;
     let mirror = made(&message, "m1");
     cloud.answer(&message, &json!({"Object": mirror, "Err": null}));
     for _ in 0..6 {
         cloud.pass(5_000);
-        cloud.hear();
+        cloud.sign_of_life();
     }
-    assert_eq!(asked(&mut cloud), [] as [&str; 0]);
+    assert_eq!(requested(&mut cloud), [] as [&str; 0]);
 }
 
 #[test]
 fn a_pod_that_is_another_now_is_shown_when_the_one_before_has_ended() {
     let mut cloud = running(&[&pod(MAIN)]);
-    let message = cloud.said("pod").remove(0);
+    let message = cloud.take_sent("pod").remove(0);
     cloud.answer(&message, &refusal("InternalError", 500));
     cloud.harness.manifests(&[&of_folder("p", "another")]);
     for _ in 0..6 {
         cloud.settle();
         cloud.pass(5_000);
-        cloud.hear();
+        cloud.sign_of_life();
     }
-    assert_eq!(asked(&mut cloud), [] as [&str; 0], "the one before has not ended");
+    assert_eq!(requested(&mut cloud), [] as [&str; 0], "the one before has not ended");
     cloud.work();
     cloud.pass(3_000);
-    let message = cloud.said("pod").remove(0);
+    let message = cloud.take_sent("pod").remove(0);
     let annotations = content(&message)["metadata"]["annotations"].clone();
     assert_eq!(annotations["kubernetes.io/config.mirror"], "another");
 }
@@ -186,7 +187,7 @@ fn a_mirror_tolerates_what_its_pod_does_and_that_the_node_is_away() {
     ] {
         let spec = format!("\"tolerations\":{written},{MAIN}");
         let mut cloud = running(&[&pod(&spec)]);
-        let message = cloud.said("pod").remove(0);
+        let message = cloud.take_sent("pod").remove(0);
         assert_eq!(content(&message)["spec"]["tolerations"], shown, "{written}");
     }
 }
@@ -194,7 +195,7 @@ fn a_mirror_tolerates_what_its_pod_does_and_that_the_node_is_away() {
 #[test]
 fn that_a_static_pod_was_evicted_once_is_taken_back_when_it_runs_again() {
     let mut cloud = running(&[&pod(MAIN)]);
-    let message = cloud.said("pod").remove(0);
+    let message = cloud.take_sent("pod").remove(0);
     let mut mirror = made(&message, "m1");
     mirror["status"]["phase"] = "Failed".into();
     mirror["status"]["conditions"] = json!([
@@ -202,12 +203,12 @@ fn that_a_static_pod_was_evicted_once_is_taken_back_when_it_runs_again() {
         {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}]);
     cloud.answer(&message, &json!({"Object": mirror, "Err": null}));
     cloud.push("insert", KEY, &mirror);
-    // Nothing is known of the status before; that of the answer is.
-    let told = cloud.next("podpatch", 5_000);
+    // The earlier status is unknown; that of the answer is known.
+    let reported = cloud.next("podpatch", 5_000);
     mirror["metadata"]["resourceVersion"] = "8".into();
-    cloud.answer(&told, &json!({"Object": mirror, "Err": null}));
-    let told = cloud.next("podpatch", 5_000);
-    let conditions = patch(&told)["status"]["conditions"].clone();
+    cloud.answer(&reported, &json!({"Object": mirror, "Err": null}));
+    let reported = cloud.next("podpatch", 5_000);
+    let conditions = patch(&reported)["status"]["conditions"].clone();
     let taken_back = json!({"$patch": "delete", "type": "DisruptionTarget"});
     let conditions = conditions.as_array().expect("a list");
     assert!(conditions.contains(&taken_back), "{conditions:?}");
@@ -228,7 +229,7 @@ fn without_the_uid_of_the_node_no_mirror_is_made() {
         cloud.work();
         cloud.pass(2_000);
         let owners: Vec<Value> = cloud
-            .said("pod")
+            .take_sent("pod")
             .iter()
             .map(|it| content(it)["metadata"]["ownerReferences"][0]["uid"].clone())
             .collect();
@@ -240,16 +241,16 @@ fn without_the_uid_of_the_node_no_mirror_is_made() {
 fn the_lease_tells_the_uid_of_the_node() {
     let mut cloud = CloudHarness::with(Saved { rows: Vec::new(), origin: StoreOrigin::Kept });
     cloud.connect();
-    let asked = cloud.said("lease").remove(0);
+    let requested = cloud.take_sent("lease").remove(0);
     let owners = json!([{"kind": "Pod", "uid": "of-a-pod"}, {"kind": "Node", "uid": ""},
         {"kind": "Node", "uid": "node-1"}]);
     let lease = json!({"metadata": {"name": "gw", "resourceVersion": "4",
         "ownerReferences": owners}, "spec": {}});
-    cloud.answer(&asked, &json!({"Object": lease, "Err": null}));
+    cloud.answer(&requested, &json!({"Object": lease, "Err": null}));
     cloud.harness.manifests(&[&pod(MAIN)]);
     cloud.work();
     cloud.pass(2_000);
-    let message = cloud.said("pod").remove(0);
+    let message = cloud.take_sent("pod").remove(0);
     assert_eq!(content(&message)["metadata"]["ownerReferences"][0]["uid"], "node-1");
 }
 
@@ -269,16 +270,16 @@ fn a_pod_that_nobody_knows_is_shown_to_nobody() {
     );
     cloud.connect();
     cloud.pass(5_000);
-    cloud.hear();
+    cloud.sign_of_life();
     cloud.pass(5_000);
     assert_eq!(cloud.harness.running(), ["m"]);
-    assert_eq!(asked(&mut cloud), [] as [&str; 0]);
+    assert_eq!(requested(&mut cloud), [] as [&str; 0]);
 }
 
 #[test]
 fn a_static_pod_that_has_ended_keeps_its_mirror() {
     let mut cloud = running(&[&pod(&format!("{MAIN},\"restartPolicy\":\"Never\""))]);
-    let message = cloud.said("pod").remove(0);
+    let message = cloud.take_sent("pod").remove(0);
     let mirror = made(&message, "m1");
     cloud.answer(&message, &json!({"Object": mirror, "Err": null}));
     cloud.push("insert", KEY, &mirror);
@@ -286,14 +287,14 @@ fn a_static_pod_that_has_ended_keeps_its_mirror() {
     cloud.work();
     let mut phases = Vec::new();
     for _ in 0..10 {
-        cloud.hear();
+        cloud.sign_of_life();
         cloud.pass(5_000);
         cloud.work();
-        for told in cloud.said("podpatch") {
-            phases.push(patch(&told)["status"]["phase"].clone());
-            cloud.answer(&told, &json!("OK"));
+        for reported in cloud.take_sent("podpatch") {
+            phases.push(patch(&reported)["status"]["phase"].clone());
+            cloud.answer(&reported, &json!("OK"));
         }
     }
     assert!(phases.contains(&"Succeeded".into()), "{phases:?}");
-    assert_eq!(asked(&mut cloud), [] as [&str; 0]);
+    assert_eq!(requested(&mut cloud), [] as [&str; 0]);
 }

@@ -1,4 +1,4 @@
-//! Clouds that keep a link open and say nothing over it.
+//! Clouds that keep a link open and send nothing over it.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use crate::cloud_harness::CloudHarness;
 fn pass(cloud: &mut CloudHarness, seconds: u64) {
     for _ in 0..seconds {
         cloud.pass(1_000);
-        cloud.hear();
+        cloud.sign_of_life();
     }
 }
 
@@ -24,14 +24,14 @@ fn a_cloud_that_answers_pings_and_nothing_else_is_left_and_dialled_again() {
     assert!(cloud.harness.log.iter().any(|line| line.starts_with(why)), "{:?}", cloud.harness.log);
     cloud.sent.clear();
     cloud.connect();
-    assert_eq!(cloud.said("lease").len(), 1, "asked anew, as over any link");
+    assert_eq!(cloud.take_sent("lease").len(), 1, "asked anew, as over any link");
 }
 
 #[test]
 fn a_cloud_that_has_said_anything_keeps_its_link() {
     let mut cloud = CloudHarness::new();
-    let asked = cloud.said("lease");
-    cloud.answer(&asked[0], &json!("what?"));
+    let requested = cloud.take_sent("lease");
+    cloud.answer(&requested[0], &json!("what?"));
     pass(&mut cloud, 900);
     assert_eq!(cloud.hung_up, 0);
 }

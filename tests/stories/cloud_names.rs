@@ -1,11 +1,11 @@
-//! The objects that the cloud's pods name.
+//! The objects that the cloud's pods refer to.
 
 use edged::model::meta::{Saved, StoreOrigin};
 use serde_json::{Value, json};
 
 use crate::cloud_harness::{CloudHarness, pod, row};
 
-/// A pod that names objects in every place where it can, and some that have no name.
+/// A pod that refers to objects in every possible place, and some references without a name.
 fn user() -> Value {
     let mut user = pod("p", "u", 7);
     let of = |n: u8| {
@@ -32,17 +32,20 @@ fn user() -> Value {
     user
 }
 
-fn asked(cloud: &mut CloudHarness, kind: &str) -> Vec<String> {
-    let asked = cloud.said(kind);
-    asked.iter().map(|it| it.route.resource.rsplit('/').next().expect("one").to_owned()).collect()
+fn requested(cloud: &mut CloudHarness, kind: &str) -> Vec<String> {
+    let requested = cloud.take_sent(kind);
+    requested
+        .iter()
+        .map(|it| it.route.resource.rsplit('/').next().expect("one").to_owned())
+        .collect()
 }
 
 #[test]
 fn all_that_a_pod_names_is_asked_for() {
     let mut cloud = CloudHarness::new();
     cloud.push("insert", "ns/pod/p", &user());
-    assert_eq!(asked(&mut cloud, "configmap"), ["c11", "c12", "c21", "c22", "c3", "c4"]);
-    assert_eq!(asked(&mut cloud, "secret"), ["pull", "s11", "s12", "s21", "s22", "s3", "s4"]);
+    assert_eq!(requested(&mut cloud, "configmap"), ["c11", "c12", "c21", "c22", "c3", "c4"]);
+    assert_eq!(requested(&mut cloud, "secret"), ["pull", "s11", "s12", "s21", "s22", "s3", "s4"]);
     assert!(!cloud.sent.iter().any(|it| &*it.route.resource == "ns/secret"), "of no name");
 }
 
@@ -57,8 +60,8 @@ fn for_a_pod_that_ends_or_has_ended_nothing_is_asked() {
         let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
         cloud.connect();
         cloud.pass(2_000);
-        assert_eq!(asked(&mut cloud, "configmap"), [] as [&str; 0], "{pod}");
-        assert_eq!(asked(&mut cloud, "secret"), [] as [&str; 0], "{pod}");
+        assert_eq!(requested(&mut cloud, "configmap"), [] as [&str; 0], "{pod}");
+        assert_eq!(requested(&mut cloud, "secret"), [] as [&str; 0], "{pod}");
     }
 }
 
@@ -68,11 +71,11 @@ fn an_object_that_came_is_not_asked_for_again_when_it_goes_before_it_is_kept() {
     let mut wanted = pod("p", "u", 7);
     wanted["spec"]["volumes"] = json!([{"name": "v", "configMap": {"name": "cm"}}]);
     cloud.push("insert", "ns/pod/p", &wanted);
-    let question = cloud.said("configmap");
+    let question = cloud.take_sent("configmap");
     let map = json!({"metadata": {"name": "cm", "namespace": "ns", "uid": "c"}});
     let id = cloud.answer(&question[0], &map);
     assert_eq!(cloud.answers(&id).len(), 1);
-    // The cloud's answer comes once more, as it does where the acknowledgement was lost.
+    // The cloud's answer arrives once more, as after a lost acknowledgement.
     let id = cloud.answer(&question[0], &map);
     assert_eq!(cloud.answers(&id).len(), 1, "or the cloud would send nothing else");
     // One that came too late is an answer to nothing, and it is acknowledged as well.
@@ -80,9 +83,9 @@ fn an_object_that_came_is_not_asked_for_again_when_it_goes_before_it_is_kept() {
     let id = cloud.answer(&question[0], &refusal);
     assert_eq!(cloud.answers(&id).len(), 1);
     cloud.pass(12_000);
-    cloud.hear();
+    cloud.sign_of_life();
     cloud.pass(12_000);
-    assert_eq!(cloud.said("configmap").len(), 0, "it is here");
+    assert_eq!(cloud.take_sent("configmap").len(), 0, "it is here");
 }
 
 #[test]
@@ -90,7 +93,10 @@ fn what_pods_of_the_store_name_is_asked_for_with_the_first_link() {
     let rows = vec![row("ns/pod/p", &user())];
     let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
     cloud.connect();
-    assert_eq!((asked(&mut cloud, "configmap").len(), asked(&mut cloud, "secret").len()), (6, 7));
+    assert_eq!(
+        (requested(&mut cloud, "configmap").len(), requested(&mut cloud, "secret").len()),
+        (6, 7)
+    );
 }
 
 #[test]
@@ -99,7 +105,7 @@ fn an_answer_that_cannot_be_kept_is_refused() {
     let mut wanted = pod("p", "u", 7);
     wanted["spec"]["volumes"] = json!([{"name": "v", "configMap": {"name": "cm"}}]);
     cloud.push("insert", "ns/pod/p", &wanted);
-    let question = cloud.said("configmap").remove(0);
+    let question = cloud.take_sent("configmap").remove(0);
     let large = json!({"metadata": {"name": "cm", "namespace": "ns", "uid": "c"},
         "data": {"k": "x".repeat(2 << 20)}});
     let id = cloud.answer(&question, &large);

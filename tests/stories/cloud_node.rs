@@ -1,4 +1,4 @@
-//! What the cloud is told of the node, and when.
+//! The node's reports to the cloud, and their times.
 
 use edged::agent::event::Event;
 use edged::agent::time::Wall;
@@ -13,7 +13,7 @@ fn empty() -> Saved {
     Saved { rows: Vec::new(), origin: StoreOrigin::Kept }
 }
 
-/// The node has joined, and all is told.
+/// The node has joined, and everything is reported.
 fn joined() -> (CloudHarness, Cluster) {
     let mut cloud = CloudHarness::with(empty());
     let mut cluster = Cluster::default();
@@ -29,8 +29,8 @@ fn status(cluster: &Cluster) -> &Value {
 #[test]
 fn a_node_joins_in_three_messages() {
     let (mut cloud, mut cluster) = joined();
-    let said = cluster.heard();
-    assert_eq!(said, ["query lease", "insert node", "insert lease"]);
+    let sent = cluster.take_received();
+    assert_eq!(sent, ["query lease", "insert node", "insert lease"]);
     let node = cluster.node.clone().expect("a node");
     assert_eq!(node["metadata"]["labels"]["node-role.kubernetes.io/edge"], "");
     let status = status(&cluster);
@@ -47,7 +47,7 @@ fn a_node_joins_in_three_messages() {
     assert_eq!(lease["metadata"]["ownerReferences"][0]["uid"], "node-1");
     assert_eq!(lease["spec"]["leaseDurationSeconds"], 40);
     cluster.pass(&mut cloud, 9_000);
-    assert_eq!(cluster.heard(), [] as [&str; 0]);
+    assert_eq!(cluster.take_received(), [] as [&str; 0]);
 }
 
 #[test]
@@ -81,14 +81,14 @@ fn what_is_configured_is_registered() {
 #[test]
 fn the_lease_is_renewed_again_and_again_and_the_status_told_when_it_changes() {
     let (mut cloud, mut cluster) = joined();
-    cluster.heard();
+    cluster.take_received();
     cluster.pass(&mut cloud, 60_500);
-    assert_eq!(cluster.heard(), ["update lease"; 6]);
+    assert_eq!(cluster.take_received(), ["update lease"; 6]);
     let lease = cluster.lease.as_ref().expect("a lease");
     let renewed = lease["spec"]["renewTime"].as_str().expect("a text");
     assert_eq!((renewed.len(), &renewed[renewed.len() - 4..]), (27, "000Z"));
 
-    cloud.harness.tell(Event::Addresses(vec!["192.0.2.9".to_owned()]));
+    cloud.harness.deliver(Event::Addresses(vec!["192.0.2.9".to_owned()]));
     cluster.pass(&mut cloud, 10_000);
     let patches = cluster.contents("patch nodepatch");
     let addresses = json!([
@@ -100,10 +100,10 @@ fn the_lease_is_renewed_again_and_again_and_the_status_told_when_it_changes() {
     cluster.pass(&mut cloud, 230_000);
     let patches = cluster.contents("patch nodepatch");
     assert_eq!(patches.len(), 1, "a report from time to time");
-    let told = patches[0]["status"]["conditions"].as_array().expect("a list");
-    assert_eq!(told.len(), 4);
-    for told in told {
-        let keys: Vec<&String> = told.as_object().expect("a map").keys().collect();
+    let reported = patches[0]["status"]["conditions"].as_array().expect("a list");
+    assert_eq!(reported.len(), 4);
+    for reported in reported {
+        let keys: Vec<&String> = reported.as_object().expect("a map").keys().collect();
         assert_eq!(keys, ["lastHeartbeatTime", "type"]);
     }
 }
@@ -118,18 +118,18 @@ fn a_node_that_the_cloud_has_is_looked_at_before_it_is_told_of() {
         let other = json!({"type": "NetworkUnavailable", "status": "False"});
         status["conditions"].as_array_mut().expect("a list").insert(0, other);
     });
-    cluster.heard();
+    cluster.take_received();
     // Another life of the agent.
     let mut cloud = CloudHarness::with(empty());
     cloud.pass(5_000);
     cloud.connect();
     cluster.serve(&mut cloud);
-    let told = cluster.told.clone();
+    let reported = cluster.received.clone();
     assert_eq!(
-        cluster.heard(),
+        cluster.take_received(),
         ["query lease", "insert node", "update lease", "patch nodepatch", "patch nodepatch"]
     );
-    assert_eq!(told[3].1, json!({}), "what does it have?");
+    assert_eq!(reported[3].1, json!({}), "what does it have?");
     let status = status(&cluster);
     assert_eq!(status["capacity"]["example.com/dongle"], "1", "what others set stays");
     assert_eq!(condition(status, "NetworkUnavailable")["status"], "False");
@@ -142,17 +142,17 @@ fn a_node_that_the_cloud_has_is_looked_at_before_it_is_told_of() {
 #[test]
 fn after_a_break_the_lease_is_renewed_at_once_and_the_cloud_asked_what_it_has() {
     let (mut cloud, mut cluster) = joined();
-    cluster.heard();
+    cluster.take_received();
     cloud.disconnect();
     cluster.change(|status| status["conditions"][3]["status"] = json!("Unknown"));
     cloud.pass(60_000);
     cloud.sent.clear();
     cloud.connect();
     cluster.serve(&mut cloud);
-    let told = cluster.told.clone();
-    assert_eq!(cluster.heard(), ["update lease", "patch nodepatch", "patch nodepatch"]);
-    assert_eq!(told[1].1, json!({}));
-    let conditions = &told[2].1["status"]["conditions"];
+    let reported = cluster.received.clone();
+    assert_eq!(cluster.take_received(), ["update lease", "patch nodepatch", "patch nodepatch"]);
+    assert_eq!(reported[1].1, json!({}));
+    let conditions = &reported[2].1["status"]["conditions"];
     assert_eq!(conditions.as_array().map(Vec::len), Some(1), "{conditions}");
     assert_eq!(condition(status(&cluster), "Ready")["status"], "True");
 }
@@ -160,24 +160,24 @@ fn after_a_break_the_lease_is_renewed_at_once_and_the_cloud_asked_what_it_has() 
 #[test]
 fn a_short_break_costs_no_renewal() {
     let (mut cloud, mut cluster) = joined();
-    cluster.heard();
+    cluster.take_received();
     cloud.disconnect();
     cloud.pass(2_000);
     cloud.connect();
     cluster.serve(&mut cloud);
-    assert_eq!(cluster.heard(), ["patch nodepatch"]);
+    assert_eq!(cluster.take_received(), ["patch nodepatch"]);
 }
 
 #[test]
 fn a_node_that_is_gone_is_made_again() {
     let (mut cloud, mut cluster) = joined();
     cluster.node = None;
-    cluster.heard();
+    cluster.take_received();
     cloud.disconnect();
     cloud.pass(15_000);
     cloud.connect();
     cluster.serve(&mut cloud);
-    assert_eq!(cluster.heard(), ["update lease", "patch nodepatch", "insert node"]);
+    assert_eq!(cluster.take_received(), ["update lease", "patch nodepatch", "insert node"]);
     cluster.pass(&mut cloud, 11_000);
     let lease = cluster.lease.as_ref().expect("a lease");
     assert_eq!(lease["metadata"]["ownerReferences"][0]["uid"], "node-2");
@@ -186,39 +186,39 @@ fn a_node_that_is_gone_is_made_again() {
 #[test]
 fn a_lease_that_somebody_else_changed_is_read_again() {
     let (mut cloud, mut cluster) = joined();
-    cluster.heard();
+    cluster.take_received();
     let lease = cluster.lease.as_mut().expect("a lease");
     lease["metadata"]["resourceVersion"] = json!("900");
     cluster.pass(&mut cloud, 11_000);
-    assert_eq!(cluster.heard(), ["update lease", "query lease", "update lease"]);
+    assert_eq!(cluster.take_received(), ["update lease", "query lease", "update lease"]);
     cluster.lease = None;
     cluster.pass(&mut cloud, 11_000);
-    assert_eq!(cluster.heard(), ["update lease", "insert lease"]);
+    assert_eq!(cluster.take_received(), ["update lease", "insert lease"]);
 }
 
 #[test]
 fn a_renewal_without_an_answer_is_tried_again_before_the_lease_ends() {
     let (mut cloud, mut cluster) = joined();
-    cluster.heard();
+    cluster.take_received();
     cloud.pass(15_000);
-    assert_eq!(cloud.said("lease").len(), 1);
+    assert_eq!(cloud.take_sent("lease").len(), 1);
     cloud.pass(7_000);
     cluster.serve(&mut cloud);
-    assert_eq!(cluster.heard(), ["query lease", "update lease"]);
+    assert_eq!(cluster.take_received(), ["query lease", "update lease"]);
 }
 
 #[test]
 fn a_link_that_breaks_under_a_renewal_does_not_end_the_lease() {
     let (mut cloud, mut cluster) = joined();
-    cluster.heard();
-    // Nobody answers it.
+    cluster.take_received();
+    // It gets no answer.
     cloud.pass(11_000);
-    assert_eq!(cloud.said("lease").len(), 1);
+    assert_eq!(cloud.take_sent("lease").len(), 1);
     cloud.disconnect();
     cloud.pass(2_000);
     cloud.connect();
     cluster.pass(&mut cloud, 40_000);
-    let renewals = cluster.heard().iter().filter(|said| said.ends_with("lease")).count();
+    let renewals = cluster.take_received().iter().filter(|sent| sent.ends_with("lease")).count();
     assert!(renewals >= 3, "{renewals}");
 }
 
@@ -227,14 +227,14 @@ fn without_a_clock_nothing_is_renewed_until_the_cloud_tells_the_time() {
     let mut cloud = CloudHarness::with(empty());
     cloud.harness.now.wall = None;
     cloud.connect();
-    let asked = cloud.said("lease");
-    assert_eq!(asked.len(), 1);
-    assert_eq!(&*asked[0].route.operation, "query");
-    assert_eq!(cloud.said("node").len(), 0);
-    cloud.answer(&asked[0], &refusal("NotFound", 404));
+    let requested = cloud.take_sent("lease");
+    assert_eq!(requested.len(), 1);
+    assert_eq!(&*requested[0].route.operation, "query");
+    assert_eq!(cloud.take_sent("node").len(), 0);
+    cloud.answer(&requested[0], &refusal("NotFound", 404));
     let mut cluster = Cluster::default();
     cluster.serve(&mut cloud);
-    assert_eq!(cluster.heard(), ["insert node", "insert lease"]);
+    assert_eq!(cluster.take_received(), ["insert node", "insert lease"]);
     let lease = cluster.lease.expect("a lease");
     assert_eq!(lease["spec"]["renewTime"], "2027-01-15T08:00:00.000000Z");
 }
@@ -242,18 +242,18 @@ fn without_a_clock_nothing_is_renewed_until_the_cloud_tells_the_time() {
 #[test]
 fn a_node_whose_runtime_is_gone_is_not_ready_after_a_while_and_ready_again_at_once() {
     let (mut cloud, mut cluster) = joined();
-    cloud.harness.tell(Event::RuntimeDown { cause: "connection refused".to_owned() });
+    cloud.harness.deliver(Event::RuntimeDown { cause: "connection refused".to_owned() });
     cluster.pass(&mut cloud, 25_000);
     assert_eq!(condition(status(&cluster), "Ready")["status"], "True", "it may be back at once");
     cluster.pass(&mut cloud, 16_000);
     let ready = condition(status(&cluster), "Ready");
     assert_eq!(ready["reason"], "KubeletNotReady");
     assert_eq!(ready["message"], "container runtime is down: connection refused");
-    cluster.heard();
-    cloud.harness.tell(Event::RuntimeUp);
+    cluster.take_received();
+    cloud.harness.deliver(Event::RuntimeUp);
     cloud.settle();
     cluster.serve(&mut cloud);
-    assert_eq!(cluster.heard(), ["patch nodepatch"], "at once");
+    assert_eq!(cluster.take_received(), ["patch nodepatch"], "at once");
     assert_eq!(condition(status(&cluster), "Ready")["status"], "True");
 }
 
@@ -278,8 +278,8 @@ fn a_store_that_keeps_nothing_is_a_condition_until_it_keeps_again() {
     cloud.push("insert", "ns/pod/p", &pod("p", "u", 7));
     let store = |cluster: &Cluster| {
         let all = status(cluster)["conditions"].as_array().expect("a list");
-        let told = all.iter().find(|condition| condition["type"] == "StoreProblem");
-        told.map(|told| (told["status"].clone(), told["reason"].clone()))
+        let reported = all.iter().find(|condition| condition["type"] == "StoreProblem");
+        reported.map(|reported| (reported["status"].clone(), reported["reason"].clone()))
     };
     // Each time it is tried again.
     for _ in 0..8 {
@@ -305,19 +305,20 @@ fn a_cloud_that_does_not_know_leases_is_told_in_its_own_words() {
     cluster.is_old = true;
     cloud.connect();
     cluster.serve(&mut cloud);
-    assert_eq!(cluster.heard(), ["query lease", "insert node"]);
+    assert_eq!(cluster.take_received(), ["query lease", "insert node"]);
     cluster.pass(&mut cloud, 59_000);
-    assert!(!cluster.heard().contains(&"insert nodestatus".to_owned()), "it may be slow");
+    assert!(!cluster.take_received().contains(&"insert nodestatus".to_owned()), "it may be slow");
     cluster.pass(&mut cloud, 22_000);
-    let said = cluster.heard();
-    assert_eq!(said.iter().filter(|said| *said == "insert nodestatus").count(), 1, "{said:?}");
+    let sent = cluster.take_received();
+    assert_eq!(sent.iter().filter(|sent| *sent == "insert nodestatus").count(), 1, "{sent:?}");
     cluster.pass(&mut cloud, 60_000);
-    let told = cluster.contents("update nodestatus");
-    assert_eq!(told.len(), 6);
-    let keys: Vec<&String> = told[0].as_object().expect("a map").keys().collect();
+    let reported = cluster.contents("update nodestatus");
+    assert_eq!(reported.len(), 6);
+    let keys: Vec<&String> = reported[0].as_object().expect("a map").keys().collect();
     assert_eq!(keys, ["ExtendResources", "Status", "UID"]);
-    assert_eq!(condition(&told[0]["Status"], "Ready")["status"], "True");
-    let (first, last) = (&told[0]["Status"]["conditions"][0], &told[5]["Status"]["conditions"][0]);
+    assert_eq!(condition(&reported[0]["Status"], "Ready")["status"], "True");
+    let (first, last) =
+        (&reported[0]["Status"]["conditions"][0], &reported[5]["Status"]["conditions"][0]);
     assert_eq!(first["lastTransitionTime"], last["lastTransitionTime"]);
     assert_ne!(first["lastHeartbeatTime"], last["lastHeartbeatTime"]);
 
@@ -327,13 +328,13 @@ fn a_cloud_that_does_not_know_leases_is_told_in_its_own_words() {
     cloud.pass(2_000);
     cloud.connect();
     cluster.serve(&mut cloud);
-    let said = cluster.heard();
-    assert!(said.contains(&"insert node".to_owned()), "{said:?}");
+    let sent = cluster.take_received();
+    assert!(sent.contains(&"insert node".to_owned()), "{sent:?}");
     cluster.pass(&mut cloud, 60_000);
-    assert!(!cluster.heard().iter().any(|said| said.contains("nodestatus")));
+    assert!(!cluster.take_received().iter().any(|sent| sent.contains("nodestatus")));
 }
 
-/// Bytes up in ten minutes in which nothing happens, frames included, per minute.
+/// Bytes sent per minute in ten idle minutes, frames included.
 fn idle_bytes(change: impl FnOnce(&mut CloudSettings)) -> usize {
     let mut settings = CloudSettings::default();
     change(&mut settings);
@@ -351,7 +352,7 @@ fn idle_bytes(change: impl FnOnce(&mut CloudSettings)) -> usize {
     cluster.pass(&mut cloud, 20_000);
     cluster.up_bytes = 0;
     cluster.pass(&mut cloud, 600_000);
-    assert!(cluster.heard().iter().filter(|said| *said == "update lease").count() > 25);
+    assert!(cluster.take_received().iter().filter(|sent| *sent == "update lease").count() > 25);
     cluster.up_bytes / 10
 }
 
@@ -369,13 +370,13 @@ fn an_idle_link_carries_half_of_what_edgecore_sends() {
 #[test]
 fn news_of_the_node_that_nobody_asked_for_are_put_right() {
     let (mut cloud, mut cluster) = joined();
-    cluster.heard();
+    cluster.take_received();
     cluster.change(|status| status["conditions"][3]["status"] = json!("Unknown"));
     let mut node = cluster.node.clone().expect("a node");
     node["kind"] = json!("Node");
     cloud.push("update", "default/node/gw", &node);
     cluster.serve(&mut cloud);
-    assert_eq!(cluster.heard(), ["patch nodepatch"]);
+    assert_eq!(cluster.take_received(), ["patch nodepatch"]);
     assert_eq!(condition(status(&cluster), "Ready")["status"], "True");
     assert!(cloud.harness.now.wall > Some(Wall(0)));
 }
@@ -405,12 +406,12 @@ fn a_node_that_somebody_else_made_gets_the_labels_of_its_machine() {
     assert_eq!(condition(status(&cluster), "Ready")["status"], "True");
     let lease = cluster.lease.as_ref().expect("a lease");
     assert_eq!(lease["metadata"]["ownerReferences"][0]["uid"], "theirs");
-    cluster.heard();
+    cluster.take_received();
     let mut node = cluster.node.clone().expect("a node");
     node["metadata"]["labels"] = json!({});
     cloud.push("update", "null/node/gw", &node);
     cluster.pass(&mut cloud, 30_000);
-    assert!(!cluster.heard().contains(&"update node".to_owned()), "once a session");
+    assert!(!cluster.take_received().contains(&"update node".to_owned()), "once a session");
 }
 
 #[test]
@@ -419,9 +420,9 @@ fn a_refused_registration_is_tried_again_ever_more_rarely() {
     cloud.connect();
     let mut tries = Vec::new();
     for second in 0..40 {
-        for asked in cloud.said("node") {
+        for requested in cloud.take_sent("node") {
             tries.push(second);
-            cloud.answer(&asked, &refusal("Forbidden", 403));
+            cloud.answer(&requested, &refusal("Forbidden", 403));
         }
         cloud.pass(1_000);
     }
@@ -438,10 +439,10 @@ fn a_node_that_is_not_to_be_registered_is_not() {
     cloud.connect();
     cluster.serve(&mut cloud);
     cluster.pass(&mut cloud, 30_000);
-    let said = cluster.heard();
-    assert!(!said.contains(&"insert node".to_owned()), "{said:?}");
-    assert!(said.iter().filter(|said| *said == "patch nodepatch").count() <= 5, "{said:?}");
-    // Somebody makes it.
+    let sent = cluster.take_received();
+    assert!(!sent.contains(&"insert node".to_owned()), "{sent:?}");
+    assert!(sent.iter().filter(|sent| *sent == "patch nodepatch").count() <= 5, "{sent:?}");
+    // Another writer creates it.
     let node = json!({"metadata": {"name": "gw", "uid": "theirs", "resourceVersion": "1"}});
     cluster.node = Some(node);
     cluster.node.as_mut().expect("a node")["status"] = json!({});
@@ -453,9 +454,9 @@ fn a_node_that_is_not_to_be_registered_is_not() {
 #[test]
 fn what_the_cloud_writes_in_another_way_is_not_told_again_and_again() {
     let (mut cloud, mut cluster) = joined();
-    cluster.heard();
+    cluster.take_received();
     for _ in 0..5 {
-        // Whatever it is told, it has this.
+        // Whatever is reported, the cloud has this.
         cluster.change(|status| status["capacity"]["cpu"] = json!("2000m"));
         let node = cluster.node.clone().expect("a node");
         cloud.push("update", "null/node/gw", &node);
@@ -467,7 +468,7 @@ fn what_the_cloud_writes_in_another_way_is_not_told_again_and_again() {
 #[test]
 fn a_huge_status_of_the_cloud_is_not_kept() {
     let (mut cloud, mut cluster) = joined();
-    cluster.heard();
+    cluster.take_received();
     let mut node = cluster.node.clone().expect("a node");
     node["metadata"]["resourceVersion"] = json!("900");
     node["status"]["conditions"][0]["message"] = json!("x".repeat(1 << 20));

@@ -1,4 +1,4 @@
-//! What the cloud says of the node, which of it counts, and what a new link makes of it.
+//! The cloud's messages about the node, which of them count, and the effects of a new link.
 
 use edged::agent::event::Event;
 use edged::limits::{LEGACY_PROBE_MS, LINK_SILENCE_MS, REGISTER_RETRY_MIN_MS};
@@ -16,17 +16,17 @@ fn empty() -> Saved {
     Saved { rows: Vec::new(), origin: StoreOrigin::Kept }
 }
 
-/// The node has joined, and all is told.
+/// The node has joined, and everything is reported.
 fn joined() -> (CloudHarness, Cluster) {
     let mut cloud = CloudHarness::with(empty());
     let mut cluster = Cluster::default();
     cloud.connect();
     cluster.serve(&mut cloud);
-    cluster.heard();
+    cluster.take_received();
     (cloud, cluster)
 }
 
-/// As [`joined`], of a cloud that knows no leases.
+/// As [`joined`], with a cloud that does not support leases.
 fn joined_old() -> (CloudHarness, Cluster) {
     let mut cloud = CloudHarness::with(empty());
     let mut cluster = Cluster::default();
@@ -34,11 +34,11 @@ fn joined_old() -> (CloudHarness, Cluster) {
     cloud.connect();
     cluster.serve(&mut cloud);
     cluster.pass(&mut cloud, 100_000);
-    assert!(cluster.heard().contains(&"insert nodestatus".to_owned()));
+    assert!(cluster.take_received().contains(&"insert nodestatus".to_owned()));
     (cloud, cluster)
 }
 
-fn again(cloud: &mut CloudHarness) {
+fn repeated(cloud: &mut CloudHarness) {
     cloud.disconnect();
     cloud.pass(2_000);
     cloud.connect();
@@ -59,18 +59,18 @@ fn what_is_said_of_another_node_or_was_overtaken_does_not_count() {
     let mut older = node.clone();
     older["metadata"]["resourceVersion"] = json!("0");
     older["status"]["conditions"] = json!([]);
-    for told in [other, older] {
-        cloud.push("update", "null/node/gw", &told);
+    for reported in [other, older] {
+        cloud.push("update", "null/node/gw", &reported);
         cluster.pass(&mut cloud, 12_000);
-        assert_eq!(cluster.contents("patch nodepatch"), [] as [Value; 0], "{told}");
+        assert_eq!(cluster.contents("patch nodepatch"), [] as [Value; 0], "{reported}");
     }
-    // Of the same version, it is what the cloud has.
+    // With the same version, it is the cloud's state.
     let mut same = node;
     same["status"]["capacity"]["pods"] = json!("7");
     cloud.push("update", "null/node/gw", &same);
     cluster.pass(&mut cloud, 12_000);
-    let told = cluster.contents("patch nodepatch");
-    assert_eq!(told, [json!({"status": {"capacity": {"pods": "110"}}})]);
+    let reported = cluster.contents("patch nodepatch");
+    assert_eq!(reported, [json!({"status": {"capacity": {"pods": "110"}}})]);
 }
 
 #[test]
@@ -90,12 +90,12 @@ fn a_node_whose_runtime_was_not_there_yet_is_not_ready() {
         empty(),
         |_| (),
         |harness| {
-            harness.tell(Event::RuntimeDown { cause: "connection refused".to_owned() });
+            harness.deliver(Event::RuntimeDown { cause: "connection refused".to_owned() });
             harness.open.clear();
         },
     );
     cloud.connect();
-    let node = content(&cloud.said("node")[0]);
+    let node = content(&cloud.take_sent("node")[0]);
     let ready = condition(&node["status"], "Ready");
     assert_eq!(ready["status"], "False");
     let why = ready["message"].as_str().expect("a text");
@@ -107,12 +107,15 @@ fn an_old_cloud_that_knows_leases_by_now_is_told_in_the_words_of_today() {
     let (mut cloud, mut cluster) = joined_old();
     cluster.is_old = false;
     cluster.pass(&mut cloud, LEGACY_PROBE_MS + 1_000);
-    assert!(cluster.heard().contains(&"insert node".to_owned()), "in words that it answers");
+    assert!(
+        cluster.take_received().contains(&"insert node".to_owned()),
+        "in words that it answers"
+    );
     cluster.pass(&mut cloud, 60_000);
-    let said = cluster.heard();
-    assert!(!said.iter().any(|said| said.contains("nodestatus")), "{said:?}");
-    let told = cloud.harness.log.iter().filter(|line| line.contains("it knows leases")).count();
-    assert_eq!(told, 1, "{:?}", cloud.harness.log);
+    let sent = cluster.take_received();
+    assert!(!sent.iter().any(|sent| sent.contains("nodestatus")), "{sent:?}");
+    let reported = cloud.harness.log.iter().filter(|line| line.contains("it knows leases")).count();
+    assert_eq!(reported, 1, "{:?}", cloud.harness.log);
 }
 
 #[test]
@@ -120,38 +123,38 @@ fn a_registration_that_nobody_answers_is_made_again_and_over_a_new_link_at_once(
     let mut cloud = CloudHarness::with(empty());
     cloud.connect();
     let first = cloud.next("node", 1_000);
-    assert_eq!(cloud.said("node").len(), 0);
+    assert_eq!(cloud.take_sent("node").len(), 0);
     let again_at = cloud.next("node", 90_000);
     let waited_ms = (again_at.header.timestamp_ms - first.header.timestamp_ms).unsigned_abs();
     let timeout_ms = CloudSettings::default().remote_query_timeout_ms;
     assert_eq!(waited_ms, timeout_ms + REGISTER_RETRY_MIN_MS);
-    again(&mut cloud);
-    assert_eq!(cloud.said("node").len(), 1);
-    // The link is left for its silence, with the question open.
+    repeated(&mut cloud);
+    assert_eq!(cloud.take_sent("node").len(), 1);
+    // The link is closed for its silence, with the request open.
     cloud.pass(LINK_SILENCE_MS + 1_000);
     assert_eq!(cloud.hung_up, 1);
     cloud.sent.clear();
     cloud.pass(2_000);
     cloud.connect();
-    assert_eq!(cloud.said("node").len(), 1);
+    assert_eq!(cloud.take_sent("node").len(), 1);
 }
 
 #[test]
 fn the_cloud_is_asked_for_the_status_once_until_it_answers() {
     let (mut cloud, mut cluster) = joined();
-    again(&mut cloud);
-    cloud.harness.tell(Event::Addresses(vec!["192.0.2.9".to_owned()]));
-    let asked = cloud.next("nodepatch", 1_000);
+    repeated(&mut cloud);
+    cloud.harness.deliver(Event::Addresses(vec!["192.0.2.9".to_owned()]));
+    let requested = cloud.next("nodepatch", 1_000);
     for _ in 0..30 {
         cloud.pass(1_000);
-        cloud.hear();
-        assert_eq!(cloud.said("nodepatch").len(), 0);
+        cloud.sign_of_life();
+        assert_eq!(cloud.take_sent("nodepatch").len(), 0);
     }
-    // An answer that names no node says nothing: it is asked once more.
+    // An answer without a node is ignored: the request is repeated.
     let unnamed = json!({"Object": {"metadata": {}, "status": {}}, "Err": null});
-    cloud.answer(&asked, &unnamed);
-    let asked = cloud.next("nodepatch", 12_000);
-    assert_eq!(patch(&asked), json!({}));
+    cloud.answer(&requested, &unnamed);
+    let requested = cloud.next("nodepatch", 12_000);
+    assert_eq!(patch(&requested), json!({}));
     cluster.pass(&mut cloud, 1_000);
 }
 
@@ -162,10 +165,10 @@ fn a_node_that_the_cloud_lacks_again_is_not_made_where_somebody_else_makes_it() 
     let mut cloud = CloudHarness::set("gw", empty(), settings);
     cloud.connect();
     for _ in 0..4 {
-        let asked = cloud.next("nodepatch", 20_000);
-        cloud.answer(&asked, &crate::cluster::refusal("NotFound", 404));
+        let requested = cloud.next("nodepatch", 20_000);
+        cloud.answer(&requested, &crate::cluster::refusal("NotFound", 404));
     }
-    assert_eq!(cloud.said("node").len(), 0);
+    assert_eq!(cloud.take_sent("node").len(), 0);
 }
 
 #[test]
@@ -175,9 +178,9 @@ fn a_cloud_that_is_silent_for_less_than_a_minute_over_each_link_is_not_an_old_on
     for _ in 0..4 {
         for _ in 0..45 {
             cloud.pass(1_000);
-            cloud.hear();
+            cloud.sign_of_life();
         }
-        assert_eq!(cloud.said("nodestatus").len(), 0);
+        assert_eq!(cloud.take_sent("nodestatus").len(), 0);
         cloud.disconnect();
         cloud.pass(16_000);
         cloud.connect();
@@ -188,9 +191,9 @@ fn a_cloud_that_is_silent_for_less_than_a_minute_over_each_link_is_not_an_old_on
 fn a_cloud_that_was_replaced_by_an_old_one_is_told_in_its_words() {
     let (mut cloud, mut cluster) = joined();
     cluster.is_old = true;
-    again(&mut cloud);
+    repeated(&mut cloud);
     cluster.pass(&mut cloud, 100_000);
-    assert!(cluster.heard().contains(&"insert nodestatus".to_owned()));
+    assert!(cluster.take_received().contains(&"insert nodestatus".to_owned()));
 }
 
 #[test]
@@ -198,12 +201,12 @@ fn an_old_cloud_is_told_of_the_node_anew_over_each_link_and_conditions_keep_thei
     let (mut cloud, mut cluster) = joined_old();
     cluster.pass(&mut cloud, 20_000);
     let before = cluster.contents("update nodestatus").remove(0);
-    again(&mut cloud);
+    repeated(&mut cloud);
     cluster.pass(&mut cloud, 20_000);
-    let told = cluster.told.clone();
-    assert!(cluster.heard().contains(&"insert nodestatus".to_owned()));
-    let after = told.iter().find(|(what, _)| what == "update nodestatus").expect("it is told");
-    let at = |told: &Value| told["Status"]["conditions"][0]["lastTransitionTime"].clone();
+    let reported = cluster.received.clone();
+    assert!(cluster.take_received().contains(&"insert nodestatus".to_owned()));
+    let after = reported.iter().find(|(what, _)| what == "update nodestatus").expect("it is told");
+    let at = |reported: &Value| reported["Status"]["conditions"][0]["lastTransitionTime"].clone();
     assert_eq!(at(&after.1), at(&before));
 }
 
@@ -211,19 +214,19 @@ fn an_old_cloud_is_told_of_the_node_anew_over_each_link_and_conditions_keep_thei
 fn an_old_cloud_is_asked_for_the_lease_now_and_then() {
     let (mut cloud, mut cluster) = joined_old();
     let count = |cluster: &mut Cluster| {
-        cluster.heard().iter().filter(|said| *said == "query lease").count()
+        cluster.take_received().iter().filter(|sent| *sent == "query lease").count()
     };
     cluster.pass(&mut cloud, 3_600_000);
-    let asked = count(&mut cluster);
-    assert!((2..=20).contains(&asked), "{asked} in an hour");
+    let requested = count(&mut cluster);
+    assert!((2..=20).contains(&requested), "{requested} in an hour");
     // It is replaced, and does not break the link.
     (cluster.is_old, cluster.node) = (false, None);
     cluster.pass(&mut cloud, 3_600_000);
-    let said = cluster.heard();
-    assert!(said.contains(&"insert node".to_owned()) && said.contains(&"update lease".to_owned()));
-    assert_eq!(said.last().map(String::as_str), Some("update lease"), "and not in the old words");
+    let sent = cluster.take_received();
+    assert!(sent.contains(&"insert node".to_owned()) && sent.contains(&"update lease".to_owned()));
+    assert_eq!(sent.last().map(String::as_str), Some("update lease"), "and not in the old words");
     let line = "it knows leases, and is told in the words of 1.12 and later";
-    let lines = cloud.harness.log.iter().filter(|told| told.contains(line)).count();
+    let lines = cloud.harness.log.iter().filter(|reported| reported.contains(line)).count();
     assert_eq!(lines, 1, "{:?}", cloud.harness.log);
 }
 
@@ -232,10 +235,10 @@ fn labels_that_somebody_took_away_come_back_with_the_next_link() {
     let (mut cloud, mut cluster) = joined();
     for _ in 0..2 {
         cluster.node.as_mut().expect("a node")["metadata"]["labels"] = json!({"site": "7"});
-        again(&mut cloud);
+        repeated(&mut cloud);
         cluster.pass(&mut cloud, 30_000);
-        let told = cluster.heard().iter().filter(|said| *said == "update node").count();
-        assert_eq!(told, 1, "once a session");
+        let reported = cluster.take_received().iter().filter(|sent| *sent == "update node").count();
+        assert_eq!(reported, 1, "once a session");
         let labels = &cluster.node.as_ref().expect("a node")["metadata"]["labels"];
         assert_eq!(
             (&labels["kubernetes.io/hostname"], &labels["site"]),
@@ -261,7 +264,7 @@ fn a_runtime_that_is_not_ready_or_does_not_answer_is_told_in_the_kubelets_words(
         (of("Ready"), of("MemoryPressure"))
     };
     let before = beats(&cluster);
-    // Another reason is told, and is no transition.
+    // Another reason is reported, and is no transition.
     cloud.harness.runtime = RuntimeStatus::of(Err("Starting: nearly done".to_owned()), Ok(()));
     cluster.pass(&mut cloud, 50_000);
     assert!(ready(&cluster)["message"].as_str().expect("a text").contains("nearly done"));
@@ -273,7 +276,7 @@ fn a_runtime_that_is_not_ready_or_does_not_answer_is_told_in_the_kubelets_words(
     cluster.pass(&mut cloud, 50_000);
     assert_eq!(ready(&cluster)["status"], "True");
     // Its lists do not come.
-    cloud.harness.taken.looks_wait = true;
+    cloud.harness.taken.lists_wait = true;
     cluster.pass(&mut cloud, 300_000);
     assert_eq!(ready(&cluster)["status"], "False");
     let why = "PLEG is not healthy: pleg was last seen active too long ago";
@@ -288,10 +291,10 @@ fn a_runtime_that_is_not_ready_or_does_not_answer_is_told_in_the_kubelets_words(
 fn a_runtime_that_is_away_twice_has_each_time_a_while_to_come_back() {
     let (mut cloud, mut cluster) = joined();
     for _ in 0..3 {
-        cloud.harness.tell(Event::RuntimeDown { cause: "connection refused".to_owned() });
+        cloud.harness.deliver(Event::RuntimeDown { cause: "connection refused".to_owned() });
         cluster.pass(&mut cloud, 25_000);
         assert_eq!(ready(&cluster)["status"], "True");
-        cloud.harness.tell(Event::RuntimeUp);
+        cloud.harness.deliver(Event::RuntimeUp);
         cluster.pass(&mut cloud, 5_000);
     }
 }
@@ -326,14 +329,14 @@ fn taints_are_told_once_and_as_they_are_written() {
 fn addresses_that_nobody_else_reaches_are_not_told() {
     let mut cloud = CloudHarness::with(empty());
     let all = ["127.0.0.1", "127.0.1.1", "192.0.2.1", "::1", "2001:db8::1"];
-    cloud.harness.tell(Event::Addresses(all.map(str::to_owned).into()));
+    cloud.harness.deliver(Event::Addresses(all.map(str::to_owned).into()));
     let mut cluster = Cluster::default();
     cloud.connect();
     cluster.serve(&mut cloud);
     let node = cluster.node.expect("a node");
-    let told = node["status"]["addresses"].as_array().expect("a list");
-    let told: Vec<&str> = told.iter().filter_map(|it| it["address"].as_str()).collect();
-    assert_eq!(told, ["192.0.2.1", "2001:db8::1", "gw"]);
+    let reported = node["status"]["addresses"].as_array().expect("a list");
+    let reported: Vec<&str> = reported.iter().filter_map(|it| it["address"].as_str()).collect();
+    assert_eq!(reported, ["192.0.2.1", "2001:db8::1", "gw"]);
 }
 
 #[test]
@@ -341,7 +344,7 @@ fn a_message_without_a_time_does_not_set_the_clock() {
     let mut cloud = CloudHarness::with(empty());
     cloud.harness.now.wall = None;
     cloud.connect();
-    let asked = cloud.said("lease").remove(0);
+    let requested = cloud.take_sent("lease").remove(0);
     let lease = json!({"Object": {"metadata": {"name": "gw", "resourceVersion": "4",
         "ownerReferences": [{"kind": "Node", "uid": "node-1"}]}, "spec": {}}, "Err": null});
     let [source, group, operation]: [Box<str>; 3] =
@@ -350,7 +353,7 @@ fn a_message_without_a_time_does_not_set_the_clock() {
         cloud.replay(Message {
             header: Header {
                 id: "r".into(),
-                parent_id: asked.header.id.clone(),
+                parent_id: requested.header.id.clone(),
                 timestamp_ms,
                 ..Header::default()
             },
@@ -358,15 +361,15 @@ fn a_message_without_a_time_does_not_set_the_clock() {
                 source: source.clone(),
                 group: group.clone(),
                 operation: operation.clone(),
-                resource: asked.route.resource.clone(),
+                resource: requested.route.resource.clone(),
             },
             content: Some(to_raw_value(&lease).expect("JSON")),
         });
         cloud.pass(15_000);
-        cloud.hear();
+        cloud.sign_of_life();
     }
-    let said: Vec<&str> = cloud.sent.iter().map(|it| &*it.route.operation).collect();
-    assert!(!said.contains(&"update") && !said.contains(&"insert"), "{said:?}");
+    let sent: Vec<&str> = cloud.sent.iter().map(|it| &*it.route.operation).collect();
+    assert!(!sent.contains(&"update") && !sent.contains(&"insert"), "{sent:?}");
 }
 
 #[test]
@@ -375,18 +378,18 @@ fn a_lease_that_cannot_be_made_is_tried_ever_more_rarely() {
     cloud.connect();
     let mut count = 0;
     for _ in 0..200 {
-        for asked in cloud.said("node") {
-            let mut node = content(&asked);
+        for requested in cloud.take_sent("node") {
+            let mut node = content(&requested);
             node["metadata"]["uid"] = json!("node-1");
-            cloud.answer(&asked, &json!({"Object": node, "Err": null}));
+            cloud.answer(&requested, &json!({"Object": node, "Err": null}));
         }
         // Its namespace is not there.
-        for asked in cloud.said("lease") {
-            cloud.answer(&asked, &crate::cluster::refusal("NotFound", 404));
+        for requested in cloud.take_sent("lease") {
+            cloud.answer(&requested, &crate::cluster::refusal("NotFound", 404));
             count += 1;
         }
         cloud.pass(100);
-        cloud.hear();
+        cloud.sign_of_life();
     }
     assert!((4..20).contains(&count), "{count} in 20 seconds");
 }

@@ -1,4 +1,4 @@
-//! What goes wrong again and again is said once, and again when it was well in between.
+//! Repeated failures are logged once, and again after a success in between.
 
 use edged::agent::event::Event;
 use edged::limits::{ENROL_MS, LEASE_RETRY_MIN_MS};
@@ -20,20 +20,20 @@ fn lines(cloud: &CloudHarness, of: &str) -> usize {
     cloud.harness.log.iter().filter(|line| line.contains(of)).count()
 }
 
-/// Time passes, and all that is said of this kind is answered so; how often that was.
+/// Time passes, and all messages of this kind get this answer; returns their number.
 fn refuse(cloud: &mut CloudHarness, kind: &str, answer: &Value, seconds: u64) -> usize {
     let mut count = 0;
     for _ in 0..seconds {
-        for asked in cloud.said(kind) {
-            cloud.answer(&asked, answer);
+        for requested in cloud.take_sent(kind) {
+            cloud.answer(&requested, answer);
             count += 1;
         }
-        // Or the cloud would be taken for an old one.
-        for asked in cloud.said("lease") {
-            cloud.answer(&asked, &refusal("InternalError", 500));
+        // Otherwise the cloud would be considered old.
+        for requested in cloud.take_sent("lease") {
+            cloud.answer(&requested, &refusal("InternalError", 500));
         }
         cloud.pass(1_000);
-        cloud.hear();
+        cloud.sign_of_life();
     }
     count
 }
@@ -61,14 +61,14 @@ fn that_the_status_is_refused_is_said_once_and_again_after_it_was_taken() {
     cluster.serve(&mut cloud);
     let line = "the status of node gw is not taken: it is Forbidden";
     let trouble = |cloud: &mut CloudHarness| {
-        cloud.harness.tell(Event::Addresses(vec!["192.0.2.9".to_owned()]));
+        cloud.harness.deliver(Event::Addresses(vec!["192.0.2.9".to_owned()]));
         refuse(cloud, "nodepatch", &refusal("Forbidden", 403), 40)
     };
     assert!(trouble(&mut cloud) > 2);
     assert_eq!(lines(&cloud, line), 1, "{:?}", cloud.harness.log);
     assert_eq!(lines(&cloud, "is registered"), 1, "nobody has said that it is gone");
     cluster.pass(&mut cloud, 20_000);
-    cloud.harness.tell(Event::Addresses(vec!["192.0.2.7".to_owned()]));
+    cloud.harness.deliver(Event::Addresses(vec!["192.0.2.7".to_owned()]));
     assert!(refuse(&mut cloud, "nodepatch", &refusal("Forbidden", 403), 40) > 2);
     assert_eq!(lines(&cloud, line), 2, "{:?}", cloud.harness.log);
 }
@@ -92,19 +92,19 @@ fn what_is_no_node_and_no_lease_is_taken_for_none() {
 fn a_lease_that_is_refused_is_asked_for_ever_more_rarely() {
     let mut cloud = CloudHarness::with(empty());
     cloud.connect();
-    let mut asked = cloud.next("lease", 1_000);
+    let mut requested = cloud.next("lease", 1_000);
     for wait_ms in [LEASE_RETRY_MIN_MS, 2 * LEASE_RETRY_MIN_MS, 4 * LEASE_RETRY_MIN_MS] {
-        cloud.answer(&asked, &refusal("Forbidden", 403));
-        let again = cloud.next("lease", 60_000);
-        assert_eq!(cloud.wait_ms(&asked, &again), wait_ms.min(10_000));
-        asked = again;
+        cloud.answer(&requested, &refusal("Forbidden", 403));
+        let repeated = cloud.next("lease", 60_000);
+        assert_eq!(cloud.wait_ms(&requested, &repeated), wait_ms.min(10_000));
+        requested = repeated;
     }
     // A new link does not wait for it.
-    cloud.answer(&asked, &refusal("Forbidden", 403));
+    cloud.answer(&requested, &refusal("Forbidden", 403));
     cloud.disconnect();
     cloud.pass(1_500);
     cloud.connect();
-    assert_eq!(cloud.said("lease").len(), 1);
+    assert_eq!(cloud.take_sent("lease").len(), 1);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn why_there_is_no_link_is_said_once_for_each_reason_and_each_loss() {
                 cloud.pass(1_000);
             }
             let session = cloud.dialled.pop().expect("just seen");
-            cloud.harness.tell(Event::LinkDown(session, cause.clone()));
+            cloud.harness.deliver(Event::LinkDown(session, cause.clone()));
             cloud.settle();
         }
     };
@@ -147,16 +147,16 @@ fn that_no_certificate_is_given_is_said_once() {
     let line = "no certificate, the pods stay as they are: Read-only file system";
     let session = cloud.dialled.pop().expect("a dial");
     let cause = Cause::NotJoined("there is no certificate".to_owned());
-    cloud.harness.tell(Event::LinkDown(session, cause.clone()));
+    cloud.harness.deliver(Event::LinkDown(session, cause.clone()));
     cloud.settle();
     let applications = |cloud: &CloudHarness| {
         cloud.harness.specs.iter().filter(|spec| matches!(spec, JobSpec::Enrol { .. })).count()
     };
     for _ in 0..60 {
         cloud.pass(1_000);
-        // What there is is shown between two applications.
+        // Existing credentials are presented between two requests.
         while let Some(session) = cloud.dialled.pop() {
-            cloud.harness.tell(Event::LinkDown(session, cause.clone()));
+            cloud.harness.deliver(Event::LinkDown(session, cause.clone()));
             cloud.settle();
         }
     }
@@ -184,18 +184,18 @@ fn a_list_of_pods_that_is_of_no_use_is_said_once() {
     cloud.connect();
     let mut count = 0;
     for _ in 0..300 {
-        let is_it = |said: &Message| &*said.route.source == "metaserver";
+        let is_it = |sent: &Message| &*sent.route.source == "metaserver";
         if let Some(at) = cloud.sent.iter().position(is_it) {
             let question = cloud.sent.remove(at);
             cloud.answer(&question, &json!({"Status": "Rejected", "Reason": "it is off"}));
             count += 1;
         }
-        // Or the cloud would be taken for an old one.
-        for asked in cloud.said("lease") {
-            cloud.answer(&asked, &refusal("InternalError", 500));
+        // Otherwise the cloud would be considered old.
+        for requested in cloud.take_sent("lease") {
+            cloud.answer(&requested, &refusal("InternalError", 500));
         }
         cloud.pass(1_000);
-        cloud.hear();
+        cloud.sign_of_life();
     }
     assert!(count > 2, "{count}");
     let line = "the cloud's list of pods is of no use: got Rejected, expected Approved: it is off";

@@ -1,4 +1,4 @@
-//! Pods of the cloud that ask for more than the node has left.
+//! Pods of the cloud whose requests exceed the node's free resources.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use edged::model::cri::ContainerState;
 use edged::model::meta::{Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;
 
-/// A pod of the cloud that asks for so many cores; the node has two.
+/// A pod of the cloud that requests this many cores; the node has two.
 fn asking(name: &str, uid: &str, cores: u64) -> Value {
     let mut pod = pod(name, uid, 7);
     pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": cores}});

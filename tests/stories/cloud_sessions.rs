@@ -1,4 +1,4 @@
-//! What comes late, of a link that is over.
+//! Late events of an ended link.
 
 use edged::agent::event::Event;
 use edged::limits::{LINK_SILENCE_MS, UNSENT_MAX};
@@ -12,8 +12,8 @@ use serde_json::value::to_raw_value;
 
 use crate::cloud_harness::{CloudHarness, content, pod};
 
-/// The link broke, and there is another; the session of the one before.
-fn again() -> (CloudHarness, Session) {
+/// The link broke, and there is another; returns the session of the former.
+fn reconnected() -> (CloudHarness, Session) {
     let settings = CloudSettings { messages_per_second: 0, ..CloudSettings::default() };
     let mut cloud = CloudHarness::set("gw", Saved::default(), settings);
     cloud.connect();
@@ -31,25 +31,25 @@ fn is_up(cloud: &CloudHarness) -> bool {
 
 #[test]
 fn an_old_link_that_is_lost_once_more_does_not_end_the_new_one() {
-    let (mut cloud, old) = again();
-    cloud.harness.tell(Event::LinkDown(old, Cause::Link("connection reset".to_owned())));
+    let (mut cloud, old) = reconnected();
+    cloud.harness.deliver(Event::LinkDown(old, Cause::Link("connection reset".to_owned())));
     cloud.settle();
     assert!(is_up(&cloud));
     cloud.pass(2_000);
     assert_eq!((cloud.dialled.len(), cloud.hung_up), (0, 0));
-    // Nor does one come up that nobody waits for.
+    // Nor does a link come up that was not dialled.
     cloud.disconnect();
     let validity = Validity { not_before_s: 1_799_000_000, not_after_s: 1_830_000_000 };
-    cloud.harness.tell(Event::LinkUp(old, validity));
+    cloud.harness.deliver(Event::LinkUp(old, validity));
     cloud.settle();
     assert!(!is_up(&cloud));
 }
 
 #[test]
 fn a_sign_of_life_of_an_old_link_is_none_of_the_new_one() {
-    let (mut cloud, old) = again();
+    let (mut cloud, old) = reconnected();
     for _ in 0..LINK_SILENCE_MS / 1_000 + 2 {
-        cloud.harness.tell(Event::Heard(old));
+        cloud.harness.deliver(Event::Heard(old));
         cloud.pass(1_000);
     }
     assert_eq!(cloud.hung_up, 1);
@@ -57,7 +57,7 @@ fn a_sign_of_life_of_an_old_link_is_none_of_the_new_one() {
 
 #[test]
 fn what_an_old_link_still_brings_does_not_count() {
-    let (mut cloud, old) = again();
+    let (mut cloud, old) = reconnected();
     let [source, group, operation, resource] =
         ["edgecontroller", "resource", "insert", "ns/pod/p"].map(Box::from);
     let message = Message {
@@ -65,7 +65,7 @@ fn what_an_old_link_still_brings_does_not_count() {
         route: Route { source, group, operation, resource },
         content: Some(to_raw_value(&pod("p", "u", 7)).expect("JSON")),
     };
-    cloud.harness.tell(Event::Cloud(old, Box::new(message)));
+    cloud.harness.deliver(Event::Cloud(old, Box::new(message)));
     cloud.settle();
     cloud.pass(2_000);
     assert_eq!(cloud.harness.agent.pods().count(), 0);
@@ -74,22 +74,22 @@ fn what_an_old_link_still_brings_does_not_count() {
 
 #[test]
 fn what_has_left_over_an_old_link_makes_no_room_on_the_new_one() {
-    let (mut cloud, old) = again();
+    let (mut cloud, old) = reconnected();
     cloud.takes = false;
     cloud.flood((0..2 * UNSENT_MAX).map(|n| (format!("ns/configmap/c{n}"), format!("u{n}"))));
     let count = cloud.sent.len();
-    cloud.harness.tell(Event::Sent(old, UNSENT_MAX));
+    cloud.harness.deliver(Event::Sent(old, UNSENT_MAX));
     cloud.settle();
     assert_eq!(cloud.sent.len(), count);
 }
 
 #[test]
 fn after_a_sign_of_life_the_next_ping_has_its_full_time() {
-    let (mut cloud, _) = again();
-    cloud.hear();
+    let (mut cloud, _) = reconnected();
+    cloud.sign_of_life();
     cloud.pass(16_000);
     assert_eq!(cloud.pings, 1);
-    cloud.hear();
+    cloud.sign_of_life();
     cloud.pass(14_000);
     assert_eq!(cloud.pings, 1);
     cloud.pass(2_000);
@@ -103,8 +103,8 @@ fn an_event_of_the_node_is_in_the_namespace_of_those() {
     cloud.connect();
     cloud.harness.machine.memory = Some(Amount { capacity: 1 << 30, available: 50 << 20 });
     cloud.pass(15_000);
-    let told = cloud.said("event");
-    let low = told.iter().find(|it| content(it)["reason"] == "NodeHasInsufficientMemory");
+    let reported = cloud.take_sent("event");
+    let low = reported.iter().find(|it| content(it)["reason"] == "NodeHasInsufficientMemory");
     let low = low.expect("it is told");
     assert!(low.route.resource.starts_with("default/event/gw."), "{}", low.route.resource);
     assert_eq!(content(low)["metadata"]["namespace"], json!("default"));

@@ -1,4 +1,4 @@
-//! What of a pod's status in the cloud is the node's, and what is others'.
+//! The node's own fields of a pod's status in the cloud, and those of others.
 
 use edged::model::meta::{Saved, StoreOrigin};
 use serde_json::{Value, json};
@@ -18,11 +18,11 @@ fn why_a_pod_was_evicted_outlives_the_agent() {
     let rows = vec![row("ns/pod/p", &evicted)];
     let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
     cloud.connect();
-    cloud.hear();
+    cloud.sign_of_life();
     cloud.pass(5_000);
-    let told = cloud.said("podpatch");
-    assert_eq!(told.len(), 1);
-    let status = &patch(&told[0])["status"];
+    let reported = cloud.take_sent("podpatch");
+    assert_eq!(reported.len(), 1);
+    let status = &patch(&reported[0])["status"];
     assert_eq!((&status["phase"], &status["message"]), (&"Failed".into(), &"it was low".into()));
     let conditions = status["conditions"].as_array().expect("a list");
     assert!(conditions.contains(&disrupted("TerminationByKubelet")), "{conditions:?}");
@@ -33,28 +33,28 @@ fn who_makes_a_pod_go_says_so_and_the_node_does_not_take_it_back() {
     let mut cloud = CloudHarness::new();
     cloud.push("insert", "ns/pod/p", &pod("p", "u", 7));
     cloud.work();
-    cloud.hear();
+    cloud.sign_of_life();
     cloud.pass(2_000);
-    let told = cloud.said("podpatch");
+    let reported = cloud.take_sent("podpatch");
     let mut changed = pod("p", "u", 8);
     let status = &cloud.harness.agent.pods().next().expect("one").status;
     changed["status"] = serde_json::to_value(status).expect("plain data");
-    cloud.answer(&told[0], &json!({"Object": changed, "Err": null}));
+    cloud.answer(&reported[0], &json!({"Object": changed, "Err": null}));
     changed["metadata"]["resourceVersion"] = json!("9");
     let conditions = changed["status"]["conditions"].as_array_mut().expect("a list");
     conditions.push(disrupted("EvictionByEvictionAPI"));
     cloud.push("update", "ns/pod/p", &changed);
-    cloud.hear();
+    cloud.sign_of_life();
     cloud.pass(12_000);
-    assert_eq!(cloud.said("podpatch").len(), 0, "it differs in nothing of the node's");
+    assert_eq!(cloud.take_sent("podpatch").len(), 0, "it differs in nothing of the node's");
     // Something of the node's own changes.
     cloud.harness.exits("m", 1);
     cloud.work();
-    cloud.hear();
+    cloud.sign_of_life();
     cloud.pass(2_000);
-    let told = cloud.said("podpatch");
-    assert!(!told.is_empty());
-    for message in told {
+    let reported = cloud.take_sent("podpatch");
+    assert!(!reported.is_empty());
+    for message in reported {
         let text = content(&message).to_string();
         assert!(!text.contains("DisruptionTarget"), "{text}");
     }
@@ -79,7 +79,7 @@ fn pods_that_have_ended_take_no_room_in_the_next_life() {
     assert_eq!(cloud.harness.running().len(), 2);
 }
 
-/// The life before began to evict the pod, told the cloud, and was cut off.
+/// The former life began to evict the pod, reported it to the cloud, and was cut off.
 fn about_to_be_evicted() -> CloudHarness {
     let mut leaving = pod("p", "u", 7);
     leaving["status"] = json!({"phase": "Running", "reason": "Evicted", "message": "it was low"});
@@ -100,9 +100,9 @@ fn a_pod_that_was_about_to_be_evicted_in_an_earlier_life_is_not_said_to_be() {
 fn what_an_earlier_life_said_of_a_pod_is_taken_back() {
     let mut cloud = about_to_be_evicted();
     cloud.connect();
-    cloud.hear();
+    cloud.sign_of_life();
     cloud.pass(5_000);
-    let status = patch(&cloud.said("podpatch")[0])["status"].clone();
+    let status = patch(&cloud.take_sent("podpatch")[0])["status"].clone();
     let status = status.as_object().expect("a map");
     assert_eq!((&status["reason"], &status["message"]), (&Value::Null, &Value::Null));
 }
@@ -115,18 +115,18 @@ fn a_pod_whose_phase_somebody_has_made_final_in_the_cloud_ends_and_stays_so() {
         wanted["spec"]["terminationGracePeriodSeconds"] = json!(7);
         cloud.push("insert", "ns/pod/p", &wanted);
         cloud.work();
-        cloud.hear();
+        cloud.sign_of_life();
         cloud.pass(2_000);
         let mut runs = wanted.clone();
-        let mut told = cloud.said("podpatch");
-        while let Some(message) = told.pop() {
+        let mut reported = cloud.take_sent("podpatch");
+        while let Some(message) = reported.pop() {
             runs["metadata"]["resourceVersion"] = json!("8");
             let status = patch(&message)["status"].clone();
             for (key, value) in status.as_object().expect("a map") {
                 runs["status"][key] = value.clone();
             }
             cloud.answer(&message, &json!({"Object": runs, "Err": null}));
-            told = cloud.said("podpatch");
+            reported = cloud.take_sent("podpatch");
         }
         let mut given_up = wanted.clone();
         given_up["metadata"]["resourceVersion"] = json!("9");
@@ -134,26 +134,26 @@ fn a_pod_whose_phase_somebody_has_made_final_in_the_cloud_ends_and_stays_so() {
             json!({"phase": phase, "reason": "Shutdown", "message": "the node was drained"});
         let id = cloud.push("update", "ns/pod/p", &given_up);
         assert!(cloud.acked().contains(&id));
-        assert_eq!(cloud.harness.asked_for(), ["stop_container c2 7"]);
+        assert_eq!(cloud.harness.open_calls(), ["stop_container c2 7"]);
         cloud.work();
-        cloud.hear();
+        cloud.sign_of_life();
         cloud.pass(15_000);
         assert_eq!(cloud.harness.running(), [] as [&str; 0], "whatever its restartPolicy");
         let status = cloud.harness.status();
         assert_eq!((&status["phase"], &status["reason"]), (&json!(phase), &json!("Shutdown")));
         assert_eq!(status["message"], "the node was drained");
-        let told = cloud.said("podpatch");
-        assert!(!told.is_empty(), "of its containers");
-        for message in told {
+        let reported = cloud.take_sent("podpatch");
+        assert!(!reported.is_empty(), "of its containers");
+        for message in reported {
             let status = &patch(&message)["status"];
             assert!(status.get("phase").is_none() && status.get("reason").is_none(), "{status}");
         }
-        // Nobody has asked for its deletion.
-        assert!(cloud.sent.iter().all(|said| &*said.route.operation != "delete"));
+        // Its deletion was not requested.
+        assert!(cloud.sent.iter().all(|sent| &*sent.route.operation != "delete"));
     }
 }
 
-/// A pod whose gate others open; with this value of their condition, none where it is empty.
+/// A pod whose readiness gate others open; with this value of their condition, none if it is empty.
 fn gated(version: u64, value: &str) -> Value {
     let mut gated = pod("p", "u", version);
     gated["spec"]["readinessGates"] = json!([{"conditionType": "site/up"}]);
@@ -187,14 +187,14 @@ fn a_gate_that_others_open_makes_a_pod_ready() {
     cloud.save();
     cloud.keeps = true;
     assert_eq!(ready(&cloud), ("True".to_owned(), String::new()));
-    cloud.hear();
+    cloud.sign_of_life();
     cloud.pass(12_000);
-    let told = cloud.said("podpatch");
-    assert!(!told.is_empty());
-    for said in told {
-        let told = patch(&said)["status"]["conditions"].clone();
+    let reported = cloud.take_sent("podpatch");
+    assert!(!reported.is_empty());
+    for sent in reported {
+        let reported = patch(&sent)["status"]["conditions"].clone();
         let theirs = |it: &Value| it["type"].as_str().is_some_and(|kind| kind.starts_with("site/"));
-        assert!(!told.as_array().expect("a list").iter().any(theirs), "others': {told}");
+        assert!(!reported.as_array().expect("a list").iter().any(theirs), "others': {reported}");
     }
     for (version, value, why) in [
         (9, "False", "the status of pod readiness gate \"site/up\" is not \"True\", but False"),
@@ -209,7 +209,7 @@ fn a_gate_that_others_open_makes_a_pod_ready() {
         assert_eq!(ready(&cloud), ("False".to_owned(), why.to_owned()));
     }
     assert_eq!(cloud.harness.running(), ["m"], "nothing else comes of it");
-    assert_eq!(cloud.harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(cloud.harness.open_calls(), [] as [&str; 0]);
 }
 
 #[test]
@@ -225,15 +225,15 @@ fn what_the_cloud_does_not_answer_is_told_again() {
     let mut cloud = CloudHarness::new();
     cloud.push("insert", "ns/pod/p", &pod("p", "u", 7));
     cloud.work();
-    cloud.hear();
+    cloud.sign_of_life();
     cloud.pass(2_000);
-    assert_eq!(cloud.said("podpatch").len(), 1);
+    assert_eq!(cloud.take_sent("podpatch").len(), 1);
     for _ in 0..10 {
         cloud.pass(10_000);
-        cloud.hear();
+        cloud.sign_of_life();
     }
     // By then the cloud is taken for an old one, which has another word for it.
-    assert_eq!(cloud.said("podstatus").len(), 1);
+    assert_eq!(cloud.take_sent("podstatus").len(), 1);
 }
 
 #[test]
@@ -243,16 +243,16 @@ fn a_cloud_that_has_lost_what_it_was_told_is_told_the_same_again() {
     cloud.push("insert", "ns/pod/p", &lost(7));
     cloud.work();
     for version in [100, 200, 300] {
-        cloud.hear();
+        cloud.sign_of_life();
         cloud.pass(12_000);
-        let told = cloud.said("podpatch");
-        let [message] = &told[..] else { panic!("{version}: {told:?}") };
+        let reported = cloud.take_sent("podpatch");
+        let [message] = &reported[..] else { panic!("{version}: {reported:?}") };
         assert_eq!(patch(message)["status"]["phase"], "Running");
         let mut has = lost(version);
         has["status"] = cloud.harness.status();
         cloud.answer(message, &json!({"Object": has, "Err": null}));
         cloud.pass(12_000);
-        assert!(cloud.said("podpatch").is_empty(), "it has all of it");
+        assert!(cloud.take_sent("podpatch").is_empty(), "it has all of it");
         // Its store is lost: it comes back with the pod as the manifest has it.
         cloud.disconnect();
         cloud.pass(15_000);

@@ -1,4 +1,4 @@
-//! What the store is asked to write, what of the store counts, and what of the cloud's words.
+//! Writes to the store, which of its rows count, and which messages of the cloud.
 
 use edged::agent::Config;
 use edged::limits::{Budget, PROCESS_BYTES_LEAST};
@@ -108,7 +108,7 @@ fn what_waits_while_a_save_fails_is_written_with_it() {
         cloud.fail_save();
         while cloud.saves.is_empty() {
             cloud.pass(1_000);
-            cloud.hear();
+            cloud.sign_of_life();
         }
     }
     let failed = "what the cloud sends is not taken, pods go on: no room: database or disk is full";
@@ -150,7 +150,7 @@ fn an_older_update_that_waits_for_the_newer_one_leaves_it_as_it_is() {
             .map(|pod| serde_json::to_value(&pod.api().metadata.labels).expect("JSON"))
     };
     assert_eq!(labels(&cloud), Some(json!({"a": "b"})));
-    assert_eq!(cloud.harness.asked_for(), [] as [&str; 0], "it does not end");
+    assert_eq!(cloud.harness.open_calls(), [] as [&str; 0], "it does not end");
     assert_eq!(cloud.harness.running(), ["m"]);
 }
 
@@ -193,7 +193,7 @@ fn of_a_cloud(saved: Saved) -> CloudHarness {
     cloud
 }
 
-fn kept(rows: Vec<Row>) -> Saved {
+fn stored(rows: Vec<Row>) -> Saved {
     Saved { rows, origin: StoreOrigin::Kept }
 }
 
@@ -205,18 +205,18 @@ fn that_the_store_does_not_know_all_is_written_at_once() {
     for (saved, count) in [
         (Saved { rows: some(), origin: StoreOrigin::Lost("damaged".to_owned()) }, 1),
         (Saved { rows: vec![], origin: StoreOrigin::New }, 1),
-        (kept([some(), vec![mark]].concat()), 0),
+        (stored([some(), vec![mark]].concat()), 0),
     ] {
         let what = format!("{saved:?}");
         let cloud = of_a_cloud(saved);
         let written = keys(&cloud.written).iter().filter(|key| **key == marked).count();
         assert_eq!(written, count, "{what}");
-        assert_eq!(cloud.harness.asked_for(), [] as [&str; 0], "{what}");
+        assert_eq!(cloud.harness.open_calls(), [] as [&str; 0], "{what}");
     }
-    // One that knows all: what it does not have is nobody's.
-    let cloud = of_a_cloud(kept(some()));
+    // One that knows all: an object that it does not have is unknown.
+    let cloud = of_a_cloud(stored(some()));
     assert_eq!(keys(&cloud.written), [] as [&str; 0]);
-    assert_eq!(cloud.harness.asked_for(), ["stop_container c1 2"]);
+    assert_eq!(cloud.harness.open_calls(), ["stop_container c1 2"]);
 }
 
 #[test]
@@ -225,15 +225,15 @@ fn rows_that_cannot_be_read_or_used_keep_pods_of_a_cloud_from_ending() {
     let broken = Row { key: "default/pod/p-gw".into(), kind: "pod".into(), value: "{".into() };
     let unread = vec![("default/pod/p-gw".into(), UID.into())];
     for saved in [
-        kept(vec![some(), broken]),
+        stored(vec![some(), broken]),
         Saved { rows: vec![some()], origin: StoreOrigin::Part { unread } },
     ] {
         let what = format!("{saved:?}");
         let cloud = of_a_cloud(saved);
-        assert_eq!(cloud.harness.asked_for(), [] as [&str; 0], "{what}");
+        assert_eq!(cloud.harness.open_calls(), [] as [&str; 0], "{what}");
         assert_eq!(lines(&cloud, "1 rows stay unread"), 1, "{:?}", cloud.harness.log);
     }
-    assert_eq!(lines(&of_a_cloud(kept(vec![some()])), "stay unread"), 0);
+    assert_eq!(lines(&of_a_cloud(stored(vec![some()])), "stay unread"), 0);
 }
 
 #[test]
@@ -244,9 +244,9 @@ fn a_row_that_cannot_be_used_goes_when_its_object_does() {
     let gone =
         |uid: Option<&str>| json!({"metadata": {"name": "c", "namespace": "ns", "uid": uid}});
     for (saved, uid, goes) in [
-        // Of which object it was is not known.
-        (kept(vec![broken()]), Some("c"), true),
-        (kept(vec![broken()]), None, true),
+        // The object of the row is not known.
+        (stored(vec![broken()]), Some("c"), true),
+        (stored(vec![broken()]), None, true),
         (Saved { rows: vec![], origin: unread() }, Some("c"), true),
         // Old clouds delete by name alone.
         (Saved { rows: vec![], origin: unread() }, None, true),
@@ -308,13 +308,13 @@ fn what_waits_without_an_answer_is_written_though_more_is_gone_that_was_not_know
     let rows = vec![row("ns/pod/p", &user)];
     let mut cloud = of_a_cloud(Saved { rows, origin: StoreOrigin::Lost("damaged".to_owned()) });
     cloud.connect();
-    let asked = cloud.said("serviceaccounttoken").remove(0);
+    let requested = cloud.take_sent("serviceaccounttoken").remove(0);
     cloud.keeps = false;
     cloud.push("insert", "ns/configmap/c", &map("c", 3, "a"));
-    let mut token = crate::cloud_harness::content(&asked);
+    let mut token = crate::cloud_harness::content(&requested);
     let until = "2036-11-22T13:45:54Z";
     token["status"] = json!({"token": "a.b.c", "expirationTimestamp": until});
-    cloud.answer(&asked, &token);
+    cloud.answer(&requested, &token);
     cloud.flood([("ns/pod/q".to_owned(), "uq".to_owned())]);
     assert_eq!(keys(&cloud.save()), ["+ns/configmap/c"]);
     let written = keys(&cloud.save());

@@ -1,4 +1,4 @@
-//! Pods of the cloud that another agent began: what it said of them holds.
+//! Pods of the cloud that another agent started: its reports about them stay valid.
 
 use edged::model::cri::{ContainerState, PodRef};
 use edged::model::meta::{Saved, StoreOrigin};
@@ -43,6 +43,6 @@ fn of_an_init_container_that_another_agent_removed_the_end_is_known() {
     let status = cloud.harness.status();
     assert_eq!(status["initContainerStatuses"][0], theirs["status"]["initContainerStatuses"][0]);
     let conditions = status["conditions"].as_array().expect("conditions");
-    let ready = conditions.iter().find(|told| told["type"] == "Ready").expect("it runs");
+    let ready = conditions.iter().find(|reported| reported["type"] == "Ready").expect("it runs");
     assert_eq!((&ready["status"], &ready["lastTransitionTime"]), (&json!("True"), &json!(at)));
 }

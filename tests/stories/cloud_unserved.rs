@@ -1,4 +1,4 @@
-//! What edged does not do, and is asked for all the same.
+//! Requests that edged does not support.
 
 use edged::model::message::Message;
 use serde_json::{Value, json};
@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use crate::cloud_harness::{CloudHarness, content};
 
 /// The only answer: its source, group, operation and resource, and its content.
-fn answer(cloud: &mut CloudHarness, route: [&str; 4], told: &Value) -> ([String; 4], Value) {
-    let id = cloud.say(route, told);
+fn answer(cloud: &mut CloudHarness, route: [&str; 4], reported: &Value) -> ([String; 4], Value) {
+    let id = cloud.push_to(route, reported);
     let answers: Vec<Message> = cloud.answers(&id);
     assert_eq!(answers.len(), 1, "{route:?}");
     let route = &answers[0].route;
@@ -18,20 +18,20 @@ fn answer(cloud: &mut CloudHarness, route: [&str; 4], told: &Value) -> ([String;
 #[test]
 fn who_waits_for_an_answer_gets_one() {
     let mut cloud = CloudHarness::new();
-    let (_, told) = answer(&mut cloud, ["edgehub", "resource", "ping", "x"], &json!("hello"));
-    assert_eq!(told, "ack");
+    let (_, reported) = answer(&mut cloud, ["edgehub", "resource", "ping", "x"], &json!("hello"));
+    assert_eq!(reported, "ack");
     let job = ["taskmanager", "taskmanager", "upgrade", "task/t/node/gw"];
-    let (route, told) = answer(&mut cloud, job, &json!({}));
+    let (route, reported) = answer(&mut cloud, job, &json!({}));
     assert_eq!(route[..3], ["websocket", "hub", "UpdateNodeActionStatus"]);
-    assert_eq!((&told["action"], &told["succ"]), (&json!("upgrade"), &json!(false)));
-    assert_eq!(told["reason"], "not built into edged");
+    assert_eq!((&reported["action"], &reported["succ"]), (&json!("upgrade"), &json!(false)));
+    assert_eq!(reported["reason"], "not built into edged");
     let http = ["router_servicebus", "user", "GET", "host/path"];
-    let (route, told) = answer(&mut cloud, http, &json!({"method": "GET"}));
+    let (route, reported) = answer(&mut cloud, http, &json!({"method": "GET"}));
     assert_eq!(route, ["servicebus", "user", "upload", ""]);
-    assert_eq!(told["status_code"], 501);
+    assert_eq!(reported["status_code"], 501);
     let volume = ["cloudhub", "resource", "createvolume", "ns/volume/v"];
-    let (route, told) = answer(&mut cloud, volume, &json!({}));
-    assert_eq!((&*route[2], told), ("response", json!("not built into edged")));
+    let (route, reported) = answer(&mut cloud, volume, &json!({}));
+    assert_eq!((&*route[2], reported), ("response", json!("not built into edged")));
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn who_waits_for_none_gets_none() {
         ["router_eventbus", "user", "GET", "a/topic"],
         ["devicecontroller", "twin", "update", "device/d/twin"],
     ] {
-        let id = cloud.say(route, &json!({}));
+        let id = cloud.push_to(route, &json!({}));
         cloud.pass(1_000);
         assert_eq!(cloud.answers(&id).len(), 0, "{route:?}");
     }
@@ -51,6 +51,6 @@ fn who_waits_for_none_gets_none() {
 #[test]
 fn what_is_about_no_object_is_acknowledged() {
     let mut cloud = CloudHarness::new();
-    let id = cloud.say(["edgecontroller", "resource", "update", "nothing"], &json!({}));
+    let id = cloud.push_to(["edgecontroller", "resource", "update", "nothing"], &json!({}));
     assert_eq!(cloud.answers(&id).len(), 1);
 }

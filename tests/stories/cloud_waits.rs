@@ -1,5 +1,5 @@
-//! What waits for the disk, for the link or for an answer is waited for asleep: the harness's clock
-//! tells when the agent wakes again and again for nothing.
+//! While the agent waits for the disk, the link or an answer it sleeps: the harness's clock detects
+//! repeated wakes without work.
 
 use edged::model::meta::Saved;
 use serde_json::json;
@@ -17,7 +17,7 @@ fn pass(cloud: &mut CloudHarness, seconds: u64) {
             cloud.fail_save();
         }
         cloud.pass(5_000);
-        cloud.hear();
+        cloud.sign_of_life();
     }
 }
 
@@ -27,12 +27,12 @@ fn an_object_that_cannot_be_kept_is_waited_for_asleep() {
     let mut wanted = pod("p", "u", 7);
     wanted["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
     cloud.push("insert", "ns/pod/p", &wanted);
-    let asked = cloud.said("persistentvolumeclaim");
+    let requested = cloud.take_sent("persistentvolumeclaim");
     cloud.keeps = false;
     let claim = json!({"metadata": {"name": "c", "namespace": "ns", "uid": "c"}, "spec": {}});
-    cloud.answer(&asked[0], &claim);
+    cloud.answer(&requested[0], &claim);
     pass(&mut cloud, 300);
-    assert_eq!(cloud.said("persistentvolumeclaim").len(), 0, "it is on its way to the disk");
+    assert_eq!(cloud.take_sent("persistentvolumeclaim").len(), 0, "it is on its way to the disk");
 }
 
 #[test]
@@ -44,22 +44,22 @@ fn mirrors_that_an_old_cloud_does_not_know_are_not_waited_for() {
     let mut is_old = false;
     for _ in 0..200 {
         cloud.pass(1_000);
-        cloud.hear();
-        for asked in std::mem::take(&mut cloud.sent) {
-            let kind = asked.route.resource.split('/').nth(1).unwrap_or_default();
+        cloud.sign_of_life();
+        for requested in std::mem::take(&mut cloud.sent) {
+            let kind = requested.route.resource.split('/').nth(1).unwrap_or_default();
             // A cloud takes the node in; then an older one has its place.
-            match (&*asked.route.operation, kind) {
+            match (&*requested.route.operation, kind) {
                 ("insert", "node") if !is_old => {
                     let node = json!({"metadata": {"name": "gw", "uid": "n"}, "status": {}});
-                    cloud.answer(&asked, &json!({"Object": node, "Err": null}));
+                    cloud.answer(&requested, &json!({"Object": node, "Err": null}));
                     is_old = true;
                     cloud.disconnect();
                     cloud.pass(2_000);
                     cloud.connect();
                     break;
                 }
-                ("insert", "pod") => drop(cloud.answer(&asked, &refusal("InternalError", 500))),
-                (_, "nodestatus") => drop(cloud.answer(&asked, &json!("OK"))),
+                ("insert", "pod") => drop(cloud.answer(&requested, &refusal("InternalError", 500))),
+                (_, "nodestatus") => drop(cloud.answer(&requested, &json!("OK"))),
                 _ => {}
             }
         }

@@ -1,4 +1,4 @@
-//! What is due at a time is done then, and not when the agent wakes for something else.
+//! Work that is due at a time is done then, and not when the agent wakes for another reason.
 
 use edged::agent::event::Event;
 use edged::limits::{
@@ -19,13 +19,13 @@ use crate::harness::{MAIN, sandbox};
 /// A time at which nothing else is due.
 const ODD_MS: u64 = 137;
 
-/// Time passes in which the agent wakes by itself alone; the link is alive.
+/// Time passes in which the agent wakes only by itself; the link is alive.
 fn pass(cloud: &mut CloudHarness, ms: u64) {
     let end = cloud.harness.now.boot.plus_ms(ms);
     while cloud.harness.now.boot < end {
         cloud.harness.pass(end.since_ms(cloud.harness.now.boot).min(20_000));
         cloud.settle();
-        cloud.hear();
+        cloud.sign_of_life();
     }
 }
 
@@ -33,19 +33,19 @@ fn waited_ms(before: &Message, after: &Message) -> u64 {
     (after.header.timestamp_ms - before.header.timestamp_ms).unsigned_abs()
 }
 
-/// Each of two questions is answered at another time; each is asked again after so long.
-fn asked_again(cloud: &mut CloudHarness, kind: &str, answer: &Value, wait_ms: u64) {
-    let asked = cloud.said(kind);
-    assert_eq!(asked.len(), 2, "{kind}");
-    for question in &asked {
+/// Each of two requests is answered at another time; each is repeated after its own interval.
+fn requested_again(cloud: &mut CloudHarness, kind: &str, answer: &Value, wait_ms: u64) {
+    let requested = cloud.take_sent(kind);
+    assert_eq!(requested.len(), 2, "{kind}");
+    for question in &requested {
         cloud.harness.pass(ODD_MS);
         cloud.settle();
         cloud.answer(question, answer);
     }
     pass(cloud, wait_ms + 500);
-    let again = cloud.said(kind);
-    assert_eq!(again.len(), 2, "{kind}");
-    for (before, after) in asked.iter().zip(&again) {
+    let repeated = cloud.take_sent(kind);
+    assert_eq!(repeated.len(), 2, "{kind}");
+    for (before, after) in requested.iter().zip(&repeated) {
         assert_eq!(before.route.resource, after.route.resource, "{kind}");
         assert_eq!(cloud.wait_ms(before, after), wait_ms, "{kind}");
     }
@@ -59,7 +59,7 @@ fn reports_that_were_refused() {
     }
     cloud.work();
     pass(&mut cloud, 2_000);
-    asked_again(&mut cloud, "podpatch", &refusal("InternalError", 500), REPORT_RETRY_MS);
+    requested_again(&mut cloud, "podpatch", &refusal("InternalError", 500), REPORT_RETRY_MS);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn mirrors_that_were_refused() {
     cloud.harness.manifests(&[&plain, &plain.replace("\"p\"", "\"q\"").replace("u1", "u2")]);
     cloud.work();
     pass(&mut cloud, 2_000);
-    asked_again(&mut cloud, "pod", &refusal("InternalError", 500), MIRROR_POD_RETRY_MIN_MS);
+    requested_again(&mut cloud, "pod", &refusal("InternalError", 500), MIRROR_POD_RETRY_MIN_MS);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn tokens_that_were_not_given() {
         {"serviceAccountToken": {"path": "a", "audience": "a", "expirationSeconds": 3607}},
         {"serviceAccountToken": {"path": "b", "audience": "b", "expirationSeconds": 3607}}]}}]);
     cloud.push("insert", "ns/pod/p", &user);
-    asked_again(&mut cloud, "serviceaccounttoken", &json!("OK"), QUERY_RETRY_MS);
+    requested_again(&mut cloud, "serviceaccounttoken", &json!("OK"), QUERY_RETRY_MS);
 }
 
 #[test]
@@ -94,18 +94,18 @@ fn objects_of_which_the_cloud_said_nothing() {
         user["spec"]["volumes"] = json!([{"name": "v", "configMap": {"name": name}}]);
         user
     };
-    let mut asked = Vec::new();
+    let mut requested = Vec::new();
     for name in ["p", "q"] {
         cloud.push("insert", &format!("ns/pod/{name}"), &of(name));
-        asked.extend(cloud.said("configmap"));
+        requested.extend(cloud.take_sent("configmap"));
         cloud.harness.pass(ODD_MS);
         cloud.settle();
     }
     let timeout_ms = CloudSettings::default().remote_query_timeout_ms;
     pass(&mut cloud, timeout_ms + QUERY_RETRY_MS + 500);
-    let again = cloud.said("configmap");
-    assert_eq!(again.len(), 2);
-    for (before, after) in asked.iter().zip(&again) {
+    let repeated = cloud.take_sent("configmap");
+    assert_eq!(repeated.len(), 2);
+    for (before, after) in requested.iter().zip(&repeated) {
         assert_eq!(waited_ms(before, after), timeout_ms + QUERY_RETRY_MS);
     }
 }
@@ -124,9 +124,9 @@ fn events_that_wait_for_their_rate() {
     cloud.push("insert", "ns/pod/p", &pod("p", "u", 7));
     cloud.work();
     pass(&mut cloud, 5_000);
-    let told = cloud.said("event");
-    assert!(told.len() > 2, "{}", told.len());
-    for two in told.windows(2).skip(1) {
+    let reported = cloud.take_sent("event");
+    assert!(reported.len() > 2, "{}", reported.len());
+    for two in reported.windows(2).skip(1) {
         assert_eq!(waited_ms(&two[0], &two[1]), 500);
     }
 }
@@ -148,20 +148,20 @@ fn lost() -> CloudHarness {
 }
 
 fn question(cloud: &mut CloudHarness) -> Option<Message> {
-    let at = cloud.sent.iter().position(|said| &*said.route.source == "metaserver")?;
+    let at = cloud.sent.iter().position(|sent| &*sent.route.source == "metaserver")?;
     Some(cloud.sent.remove(at))
 }
 
 #[test]
 fn a_list_of_pods_that_was_refused() {
     let mut cloud = lost();
-    let asked = question(&mut cloud).expect("a question");
+    let requested = question(&mut cloud).expect("a question");
     cloud.harness.pass(ODD_MS);
     cloud.settle();
-    cloud.answer(&asked, &json!({"Status": "Rejected", "Reason": "it is off"}));
+    cloud.answer(&requested, &json!({"Status": "Rejected", "Reason": "it is off"}));
     pass(&mut cloud, RELIST_RETRY_MIN_MS + 500);
-    let again = question(&mut cloud).expect("the same again");
-    assert_eq!(cloud.wait_ms(&asked, &again), RELIST_RETRY_MIN_MS);
+    let repeated = question(&mut cloud).expect("the same again");
+    assert_eq!(cloud.wait_ms(&requested, &repeated), RELIST_RETRY_MIN_MS);
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn an_application_for_a_certificate_that_failed() {
     cloud.harness.pass(ODD_MS);
     let session = cloud.dialled.pop().expect("a dial");
     let cause = Cause::NotJoined("no certificate".to_owned());
-    cloud.harness.tell(Event::LinkDown(session, cause.clone()));
+    cloud.harness.deliver(Event::LinkDown(session, cause.clone()));
     cloud.settle();
     let count = |cloud: &CloudHarness| {
         cloud.harness.specs.iter().filter(|spec| matches!(spec, JobSpec::Enrol { .. })).count()
@@ -185,9 +185,9 @@ fn an_application_for_a_certificate_that_failed() {
             }
             cloud.harness.pass(10);
             cloud.settle();
-            // What there is is shown meanwhile.
+            // Existing credentials are presented meanwhile.
             while let Some(session) = cloud.dialled.pop() {
-                cloud.harness.tell(Event::LinkDown(session, cause.clone()));
+                cloud.harness.deliver(Event::LinkDown(session, cause.clone()));
                 cloud.settle();
             }
         }

@@ -1,4 +1,4 @@
-//! The API server behind the cloud, as far as it knows nodes and leases.
+//! The API server behind the cloud, as far as nodes and leases are concerned.
 
 use edged::model::message::Message;
 use edged::wire::edge::encode;
@@ -6,16 +6,16 @@ use serde_json::{Map, Value, json};
 
 use crate::cloud_harness::{CloudHarness, content, patch};
 
-/// What it has.
+/// Its objects.
 #[derive(Default)]
 pub struct Cluster {
     pub node: Option<Value>,
     pub lease: Option<Value>,
-    /// It does not answer what KubeEdge up to 1.11 does not know.
+    /// It does not answer requests that KubeEdge up to 1.11 does not support.
     pub is_old: bool,
-    /// What it was told: operation, kind and content, the oldest first.
-    pub told: Vec<(String, Value)>,
-    /// Bytes on the wire of all that was told, those of the frames included, down and up.
+    /// Received messages: operation, kind and content, the oldest first.
+    pub received: Vec<(String, Value)>,
+    /// Bytes on the wire, with the frames' heads, to the node and from it.
     pub up_bytes: usize,
     pub down_bytes: usize,
     /// The last `resourceVersion`.
@@ -24,7 +24,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Answers all that was said of the node and its lease.
+    /// Answers all messages about the node and its lease.
     pub fn serve(&mut self, cloud: &mut CloudHarness) {
         loop {
             let sent = std::mem::take(&mut cloud.sent);
@@ -33,7 +33,7 @@ impl Cluster {
                 self.up_bytes += frame_bytes(encode(message).len()) + 4;
             }
             if ours.is_empty() {
-                // Keepalives are of no more interest.
+                // Keepalives are ignored.
                 return;
             }
             for message in ours {
@@ -45,28 +45,28 @@ impl Cluster {
         }
     }
 
-    /// Some time passes; the link shows signs of life.
+    /// Time passes; the link delivers signs of life.
     pub fn pass(&mut self, cloud: &mut CloudHarness, ms: u64) {
         let end = cloud.harness.now.boot.plus_ms(ms);
         while cloud.harness.now.boot < end {
             cloud.pass(end.since_ms(cloud.harness.now.boot).min(1_000));
-            cloud.hear();
+            cloud.sign_of_life();
             self.serve(cloud);
         }
     }
 
-    /// What was told since the last call, by operation and kind.
-    pub fn heard(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.told).into_iter().map(|(what, _)| what).collect()
+    /// Messages received since the last call, by operation and kind.
+    pub fn take_received(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.received).into_iter().map(|(what, _)| what).collect()
     }
 
-    /// Of what was told since the last call, the contents of these.
+    /// The contents of such messages received since the last call.
     pub fn contents(&mut self, what: &str) -> Vec<Value> {
-        let told = std::mem::take(&mut self.told).into_iter();
-        told.filter(|(told, _)| told == what).map(|(_, content)| content).collect()
+        let received = std::mem::take(&mut self.received).into_iter();
+        received.filter(|(received, _)| received == what).map(|(_, content)| content).collect()
     }
 
-    /// Somebody else changes the node's status; nobody tells the node.
+    /// Another writer changes the node's status; the node is not informed.
     pub fn change(&mut self, change: impl FnOnce(&mut Value)) {
         self.version += 1;
         let node = self.node.as_mut().expect("a node");
@@ -83,16 +83,16 @@ impl Cluster {
     fn answer(&mut self, message: &Message) -> Option<Value> {
         let operation = &*message.route.operation;
         let kind = message.route.resource.split('/').nth(1).expect("a kind").to_owned();
-        let told = match &*kind {
+        let received = match &*kind {
             "nodepatch" => patch(message),
             _ => content(message),
         };
-        self.told.push((format!("{operation} {kind}"), told.clone()));
+        self.received.push((format!("{operation} {kind}"), received.clone()));
         self.version += 1;
         let version = self.version.to_string();
         match (operation, &*kind) {
             ("insert" | "update", "nodestatus") => {
-                self.is_old.then(|| self.node = Some(told));
+                self.is_old.then(|| self.node = Some(received));
                 return Some(json!("OK"));
             }
             _ if self.is_old => return None,
@@ -101,32 +101,32 @@ impl Cluster {
             }
             ("insert", "node") => {
                 self.made += 1;
-                self.node = Some(told);
+                self.node = Some(received);
                 let node = self.node.as_mut().expect("just made");
                 node["metadata"]["uid"] = format!("node-{}", self.made).into();
             }
-            // Its labels.
+            // The labels of the node.
             ("update", "node") => {
                 let node = self.node.as_mut().expect("a node");
-                apply(&mut node["metadata"], &told["metadata"]);
+                apply(&mut node["metadata"], &received["metadata"]);
                 return Some(json!("OK"));
             }
             ("patch", "nodepatch") => {
                 let Some(node) = &mut self.node else { return Some(refusal("NotFound", 404)) };
-                apply(node, &told);
+                apply(node, &received);
             }
-            ("query", "lease") => return Some(self.lease_as_told()),
+            ("query", "lease") => return Some(self.stored_lease()),
             ("insert", "lease") if self.lease.is_some() => {
                 return Some(refusal("AlreadyExists", 409));
             }
-            ("insert", "lease") => self.lease = Some(told),
+            ("insert", "lease") => self.lease = Some(received),
             ("update", "lease") => {
                 let Some(lease) = &mut self.lease else { return Some(refusal("NotFound", 404)) };
                 let known = &lease["metadata"]["resourceVersion"];
-                if told["metadata"]["resourceVersion"] != *known {
+                if received["metadata"]["resourceVersion"] != *known {
                     return Some(refusal("Conflict", 409));
                 }
-                *lease = told;
+                *lease = received;
             }
             other => panic!("{other:?} is not asked of a cloud"),
         }
@@ -136,7 +136,7 @@ impl Cluster {
         Some(json!({"Object": object, "Err": null}))
     }
 
-    fn lease_as_told(&self) -> Value {
+    fn stored_lease(&self) -> Value {
         match &self.lease {
             Some(lease) => json!({"Object": lease, "Err": null}),
             None => refusal("NotFound", 404),
@@ -144,14 +144,14 @@ impl Cluster {
     }
 }
 
-/// As clouds refuse.
+/// A refusal in the form of clouds.
 pub fn refusal(reason: &str, code: u16) -> Value {
     let why = json!({"metadata": {}, "status": "Failure", "reason": reason, "code": code,
         "message": format!("it is {reason}")});
     json!({"Object": null, "Err": {"ErrStatus": why}})
 }
 
-/// Of a message of so many bytes: a frame's head, without a mask.
+/// The size of a message with a frame's head, without a mask.
 fn frame_bytes(bytes: usize) -> usize {
     bytes + if bytes < 126 { 2 } else { 4 }
 }

@@ -1,5 +1,5 @@
-//! What a pod's status says as it goes on: its conditions and their times, its addresses, what is
-//! kept of containers that nobody has any more.
+//! A pod's status over time: its conditions and their times, its addresses, and what is kept of
+//! removed containers.
 
 use edged::agent::event::Event;
 use edged::agent::time::Wall;
@@ -15,7 +15,7 @@ fn condition(harness: &Harness, kind: &str) -> Value {
 }
 
 /// Its value, reason and message.
-fn said(harness: &Harness, kind: &str) -> (String, String, String) {
+fn condition_of(harness: &Harness, kind: &str) -> (String, String, String) {
     let it = condition(harness, kind);
     let text = |key: &str| it[key].as_str().unwrap_or_default().to_owned();
     (text("status"), text("reason"), text("message"))
@@ -42,16 +42,16 @@ fn full(policy: &str) -> String {
 fn conditions_name_what_a_pod_waits_for() {
     let mut harness = Harness::new();
     harness.manifests(&[&full("Always")]);
-    let initialized = |harness: &Harness| said(harness, "Initialized");
+    let initialized = |harness: &Harness| condition_of(harness, "Initialized");
     let open = "containers with incomplete status: ";
     let not = "ContainersNotInitialized";
     assert_eq!(initialized(&harness), text(("False", not, &format!("{open}[i s]"))));
-    assert_eq!(said(&harness, "PodReadyToStartContainers").0, "False");
+    assert_eq!(condition_of(&harness, "PodReadyToStartContainers").0, "False");
     harness.works();
     assert_eq!(initialized(&harness), text(("False", not, &format!("{open}[i s]"))));
-    assert_eq!(said(&harness, "PodReadyToStartContainers").0, "True");
+    assert_eq!(condition_of(&harness, "PodReadyToStartContainers").0, "True");
     let unready = "containers with unready status: [m n s]";
-    assert_eq!(said(&harness, "Ready"), text(("False", "ContainersNotReady", unready)));
+    assert_eq!(condition_of(&harness, "Ready"), text(("False", "ContainersNotReady", unready)));
     harness.exits("i", 0);
     harness.works_until("create_container s#0");
     assert_eq!(initialized(&harness), text(("False", not, &format!("{open}[s]"))));
@@ -60,16 +60,19 @@ fn conditions_name_what_a_pod_waits_for() {
     assert_eq!(initialized(&harness), text(("True", "", "")), "though none of them has begun");
     harness.works_until("create_container m#0");
     let unready = "containers with unready status: [m]";
-    assert_eq!(said(&harness, "ContainersReady"), text(("False", "ContainersNotReady", unready)));
+    assert_eq!(
+        condition_of(&harness, "ContainersReady"),
+        text(("False", "ContainersNotReady", unready))
+    );
     harness.works();
     for kind in ["Ready", "ContainersReady"] {
-        assert_eq!(said(&harness, kind), text(("True", "", "")));
+        assert_eq!(condition_of(&harness, kind), text(("True", "", "")));
     }
     // A sidecar counts like a main container.
     harness.exits("s", 1);
     let unready = "containers with unready status: [s]";
-    assert_eq!(said(&harness, "Ready"), text(("False", "ContainersNotReady", unready)));
-    // Initialised it was, whatever the sidecar does.
+    assert_eq!(condition_of(&harness, "Ready"), text(("False", "ContainersNotReady", unready)));
+    // It was initialised, whatever the sidecar does.
     assert_eq!(initialized(&harness).0, "True");
     let names = harness.status()["containerStatuses"].clone();
     assert_eq!((&names[0]["name"], &names[1]["name"]), (&"m".into(), &"n".into()), "by name");
@@ -91,7 +94,7 @@ fn conditions_keep_the_time_of_their_last_change() {
     harness.pass(5_000);
     harness.exits("m", 1);
     assert_ne!(at(&harness, "Ready"), ready);
-    // Without a clock they have none, and get it once there is one.
+    // Without a clock they have no times, and get them once it is set.
     let mut harness = Harness::new();
     let wall = harness.now.wall.take();
     harness.manifests(&[&pod(MAIN)]);
@@ -113,10 +116,10 @@ fn a_pod_that_has_ended_says_so_in_its_conditions() {
         harness.pass(2_000);
         assert_eq!(harness.status()["phase"], phase);
         for kind in ["Ready", "ContainersReady"] {
-            assert_eq!(said(&harness, kind), text(("False", reason, "")), "{kind}");
+            assert_eq!(condition_of(&harness, kind), text(("False", reason, "")), "{kind}");
         }
         let initialized = if code == 0 { reason } else { "" };
-        assert_eq!(said(&harness, "Initialized"), text(("True", initialized, "")));
+        assert_eq!(condition_of(&harness, "Initialized"), text(("True", initialized, "")));
         assert_eq!(harness.status()["podIP"], "10.0.0.5", "as its logs name it");
     }
 }
@@ -159,8 +162,8 @@ fn a_container_that_somebody_removed_counts_as_one_that_ended() {
     harness.does_all(START);
     harness.containers.clear();
     harness.pass(1_000);
-    let told = main_status(&harness);
-    let last = &told["lastState"]["terminated"];
+    let reported = main_status(&harness);
+    let last = &reported["lastState"]["terminated"];
     assert_eq!(
         (&last["exitCode"], &last["reason"]),
         (&137.into(), &"ContainerStatusUnknown".into())
@@ -168,16 +171,16 @@ fn a_container_that_somebody_removed_counts_as_one_that_ended() {
     let why = "The container could not be located when the pod was deleted.  The container used to \
                be Running";
     assert_eq!(last["message"], why);
-    assert_eq!(told["restartCount"], 1);
-    assert_eq!(told["state"]["waiting"]["reason"], "ContainerCreating");
-    assert_eq!((&told["ready"], &told["started"]), (&false.into(), &false.into()));
-    // It is told once, and the next one goes on counting.
+    assert_eq!(reported["restartCount"], 1);
+    assert_eq!(reported["state"]["waiting"]["reason"], "ContainerCreating");
+    assert_eq!((&reported["ready"], &reported["started"]), (&false.into(), &false.into()));
+    // It is reported once, and the next one continues the count.
     harness.pass(1_000);
     assert_eq!(main_status(&harness)["restartCount"], 1);
     harness.works();
-    let told = main_status(&harness);
-    assert_eq!(told["restartCount"], 1, "{told}");
-    assert_eq!(told["lastState"]["terminated"]["exitCode"], 137, "{told}");
+    let reported = main_status(&harness);
+    assert_eq!(reported["restartCount"], 1, "{reported}");
+    assert_eq!(reported["lastState"]["terminated"]["exitCode"], 137, "{reported}");
 }
 
 #[test]
@@ -190,9 +193,9 @@ fn of_one_that_is_removed_after_its_end_the_end_is_kept() {
     harness.pass(2_000);
     harness.containers.clear();
     harness.pass(2_000);
-    let told = main_status(&harness);
-    assert_eq!(told["state"]["terminated"]["exitCode"], 3, "{told}");
-    assert_eq!(told["restartCount"], 0);
+    let reported = main_status(&harness);
+    assert_eq!(reported["state"]["terminated"]["exitCode"], 3, "{reported}");
+    assert_eq!(reported["restartCount"], 0);
     assert_eq!(harness.status()["phase"], "Failed");
 }
 
@@ -204,10 +207,10 @@ fn why_one_that_ended_cannot_run_again_stands_over_how_it_ended() {
     harness.exits("m", 3);
     harness.does_all(&["container_status c2", "image_status i:1"]);
     harness.refuses("create_container m#1", Code::Unknown, "no");
-    let told = main_status(&harness);
-    assert_eq!(told["state"]["waiting"]["reason"], "CreateContainerError", "{told}");
-    assert_eq!(told["lastState"]["terminated"]["exitCode"], 3, "{told}");
-    // Once its pod ends nobody tries.
+    let reported = main_status(&harness);
+    assert_eq!(reported["state"]["waiting"]["reason"], "CreateContainerError", "{reported}");
+    assert_eq!(reported["lastState"]["terminated"]["exitCode"], 3, "{reported}");
+    // Once its pod ends no retry follows.
     harness.manifests(&[]);
     assert_eq!(main_status(&harness)["state"]["terminated"]["exitCode"], 3);
 }
@@ -245,7 +248,7 @@ fn a_pod_whose_end_finds_it_half_begun_says_what_never_ran() {
     assert_eq!(inits[0]["state"]["terminated"]["exitCode"], 1);
     assert_eq!(inits[1]["state"]["waiting"]["reason"], "PodInitializing", "{inits}");
     assert_eq!(main_status(&harness)["state"]["waiting"]["reason"], "PodInitializing");
-    // With one main container begun, the other is said to be lost.
+    // With one main container started, the other is reported as lost.
     let mut harness = Harness::new();
     harness.images = vec!["i:1"];
     let two = r#""containers":[{"name":"m","image":"i:1"},{"name":"n","image":"gone:1"}]"#;
@@ -276,17 +279,21 @@ fn what_an_earlier_life_of_a_running_pod_was_is_not_taken_back_before_all_is_loo
     harness.containers.push(found);
     harness.manifests(&[&pod(MAIN)]);
     assert_eq!(condition(&harness, "PodScheduled")["status"], "True");
-    let told = main_status(&harness);
-    assert_eq!(told["state"]["waiting"], json!({}), "it is not known yet how it is: {told}");
+    let reported = main_status(&harness);
     assert_eq!(
-        (&told["restartCount"], &told["containerID"]),
+        reported["state"]["waiting"],
+        json!({}),
+        "it is not known yet how it is: {reported}"
+    );
+    assert_eq!(
+        (&reported["restartCount"], &reported["containerID"]),
         (&4.into(), &"containerd://x0".into())
     );
-    assert_eq!(told["image"], "i:1");
+    assert_eq!(reported["image"], "i:1");
     harness.works();
-    let told = main_status(&harness);
-    assert!(told["state"]["running"].is_object(), "{told}");
-    assert_eq!((&told["imageID"], &told["lastState"]), (&"sha256:1".into(), &json!({})));
+    let reported = main_status(&harness);
+    assert!(reported["state"]["running"].is_object(), "{reported}");
+    assert_eq!((&reported["imageID"], &reported["lastState"]), (&"sha256:1".into(), &json!({})));
 }
 
 #[test]
@@ -306,7 +313,7 @@ fn an_init_container_that_runs_is_not_complete() {
     harness.works();
     let message = "containers with incomplete status: [i]";
     let expected = text(("False", "ContainersNotInitialized", message));
-    assert_eq!(said(&harness, "Initialized"), expected);
+    assert_eq!(condition_of(&harness, "Initialized"), expected);
 }
 
 #[cfg(feature = "probes")]
@@ -317,9 +324,9 @@ fn a_sidecar_that_has_started_is_complete_though_it_is_not_ready() {
     let sidecar = format!(r#"{{"name":"s","image":"i:1","restartPolicy":"Always",{probe}}}"#);
     harness.manifests(&[&pod(&format!(r#""initContainers":[{sidecar}],{MAIN}"#))]);
     harness.works_until("create_container m#0");
-    assert_eq!(said(&harness, "Initialized"), text(("True", "", "")));
+    assert_eq!(condition_of(&harness, "Initialized"), text(("True", "", "")));
     let unready = "containers with unready status: [m s]";
-    assert_eq!(said(&harness, "Ready"), text(("False", "ContainersNotReady", unready)));
+    assert_eq!(condition_of(&harness, "Ready"), text(("False", "ContainersNotReady", unready)));
 }
 
 #[test]
@@ -327,7 +334,7 @@ fn a_gate_is_of_no_interest_before_the_containers_are_ready() {
     let mut harness = Harness::new();
     harness.manifests(&[&pod(&format!(r#""readinessGates":[{{"conditionType":"a/b"}}],{MAIN}"#))]);
     let unready = "containers with unready status: [m]";
-    assert_eq!(said(&harness, "Ready"), text(("False", "ContainersNotReady", unready)));
+    assert_eq!(condition_of(&harness, "Ready"), text(("False", "ContainersNotReady", unready)));
 }
 
 #[test]
@@ -341,7 +348,7 @@ fn a_pod_that_failed_has_failed_however_well_its_containers_end() {
     harness.pass(2_000);
     assert_eq!(main_status(&harness)["state"]["terminated"]["exitCode"], 0);
     assert_eq!(harness.status()["phase"], "Failed");
-    // One that is deleted has ended, whatever its policy says of restarts.
+    // A deleted pod has ended, whatever its restart policy.
     let mut harness = Harness::new();
     harness.manifests(&[&pod(MAIN)]);
     harness.does_all(START);
@@ -380,7 +387,7 @@ fn how_a_container_ended_before_is_told_by_the_newest_that_ended() {
     harness.exit_codes.push(("x0".into(), 9));
     harness.manifests(&[&pod(MAIN)]);
     harness.does_all(&["podsandbox_status s1", "container_status x2"]);
-    if harness.asked_for().contains(&"container_status x0".to_owned()) {
+    if harness.open_calls().contains(&"container_status x0".to_owned()) {
         harness.does("container_status x0");
     }
     let last = main_status(&harness)["lastState"].clone();
@@ -393,12 +400,14 @@ fn an_image_is_told_as_the_runtime_names_it_and_of_its_own_instance() {
     harness.manifests(&[&pod(MAIN)]);
     harness.does_all(&START[..5]);
     let (call, request) = harness.take("container_status c2");
-    let Reply::ContainerStatus(mut told) = harness.perform(&request) else { panic!("a status") };
-    (told.image, told.image_ref) = ("docker.io/library/i:1".into(), "sha256:9".into());
-    harness.tell(Event::Cri(call, Ok(Reply::ContainerStatus(told))));
+    let Reply::ContainerStatus(mut reported) = harness.perform(&request) else {
+        panic!("a status")
+    };
+    (reported.image, reported.image_ref) = ("docker.io/library/i:1".into(), "sha256:9".into());
+    harness.deliver(Event::Cri(call, Ok(Reply::ContainerStatus(reported))));
     let image = |harness: &Harness| {
-        let told = main_status(harness);
-        let text = |key: &str| told[key].as_str().unwrap_or_default().to_owned();
+        let reported = main_status(harness);
+        let text = |key: &str| reported[key].as_str().unwrap_or_default().to_owned();
         (text("image"), text("imageID"))
     };
     let first = ("docker.io/library/i:1".to_owned(), "sha256:9".to_owned());
@@ -416,11 +425,11 @@ fn a_sidecar_that_somebody_removed_has_not_completed() {
     let sidecar = r#"{"name":"s","image":"i:1","restartPolicy":"Always"}"#;
     harness.manifests(&[&pod(&format!(r#""initContainers":[{sidecar}],{MAIN}"#))]);
     harness.works();
-    harness.containers.retain(|seen| &*seen.name != "s");
+    harness.containers.retain(|observed| &*observed.name != "s");
     harness.pass(1_000);
-    let told = harness.status()["initContainerStatuses"][0].clone();
-    assert!(told["state"]["terminated"].is_null(), "{told}");
-    assert_eq!(told["ready"], false);
+    let reported = harness.status()["initContainerStatuses"][0].clone();
+    assert!(reported["state"]["terminated"].is_null(), "{reported}");
+    assert_eq!(reported["ready"], false);
 }
 
 #[test]
@@ -430,14 +439,16 @@ fn ephemeral_containers_are_told_by_name_and_times_that_nobody_has_are_left_out(
     let ephemerals = format!(r#""ephemeralContainers":[{},{}]"#, one("z"), one("a"));
     harness.manifests(&[&pod(&format!("{ephemerals},{MAIN}"))]);
     harness.works();
-    let told = harness.status()["ephemeralContainerStatuses"].clone();
-    assert_eq!((&told[0]["name"], &told[1]["name"]), (&"a".into(), &"z".into()));
+    let reported = harness.status()["ephemeralContainerStatuses"].clone();
+    assert_eq!((&reported[0]["name"], &reported[1]["name"]), (&"a".into(), &"z".into()));
     harness.exits("a", 1);
-    let call = harness.asked_for().remove(0);
+    let call = harness.open_calls().remove(0);
     let (call, request) = harness.take(&call);
-    let Reply::ContainerStatus(mut told) = harness.perform(&request) else { panic!("a status") };
-    told.started_at = 0;
-    harness.tell(Event::Cri(call, Ok(Reply::ContainerStatus(told))));
+    let Reply::ContainerStatus(mut reported) = harness.perform(&request) else {
+        panic!("a status")
+    };
+    reported.started_at = 0;
+    harness.deliver(Event::Cri(call, Ok(Reply::ContainerStatus(reported))));
     let end = harness.status()["ephemeralContainerStatuses"][0]["state"]["terminated"].clone();
     assert_eq!(end["startedAt"], Value::Null, "{end}");
     assert_ne!(end["finishedAt"], Value::Null, "{end}");

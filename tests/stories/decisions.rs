@@ -1,13 +1,13 @@
-//! Decision tables: what is found in the runtime × what is wanted → the first thing asked for.
+//! Decision tables: state of the runtime × desired state → the first request.
 
 use crate::harness::{Harness, MAIN, container, pod, sandbox};
 use edged::model::cri::ContainerState::{self, Created, Exited, Running, Unknown};
 
-/// A container that a look finds: name, attempt, sandbox, state, exit code.
+/// A container that a relist finds: name, attempt, sandbox, state, exit code.
 type Row = (&'static str, u32, &'static str, ContainerState, i32);
 
-/// What is asked for first, once all is inspected; `-`: nothing. Whatever the agent finds here was
-/// made by an earlier life of it.
+/// The first request, once everything is inspected; `-`: none. Everything that the agent finds here
+/// was created by an earlier life of it.
 fn first(spec: &str, sandboxes: &[(&str, u32, bool)], rows: &[Row]) -> String {
     let mut harness = Harness::new();
     for &(id, attempt, ready) in sandboxes {
@@ -15,7 +15,7 @@ fn first(spec: &str, sandboxes: &[(&str, u32, bool)], rows: &[Row]) -> String {
     }
     for (n, &(name, attempt, sandbox, state, exit_code)) in rows.iter().enumerate() {
         let mut found = container(&format!("x{n}"), name, state);
-        // What was found is what the spec names, whichever image that is.
+        // The found container has the spec's image.
         let wanted = spec.split_once(&format!(r#""name":"{name}","image":""#));
         let image = wanted.and_then(|(_, rest)| rest.split('"').next()).expect("in the spec");
         found.image = image.into();
@@ -26,12 +26,12 @@ fn first(spec: &str, sandboxes: &[(&str, u32, bool)], rows: &[Row]) -> String {
     }
     harness.manifests(&[&pod(spec)]);
     loop {
-        let asked = harness.asked_for();
-        match asked.first() {
+        let requested = harness.open_calls();
+        match requested.first() {
             None => return "-".to_owned(),
             Some(name) if name.starts_with("container_status") => harness.does(name),
             Some(name) if name.starts_with("podsandbox_status") => harness.does(name),
-            Some(_) => return asked.join(", "),
+            Some(_) => return requested.join(", "),
         }
     }
 }
@@ -94,9 +94,9 @@ fn after_a_reboot_a_pod_runs_again_unless_its_policy_says_that_it_has_ended() {
         harness.exit_codes.push(("x0".into(), code));
         harness.manifests(&[&pod(&format!(r#""restartPolicy":"{policy}",{MAIN}"#))]);
         harness.does_all(&["container_status x0", "stop_podsandbox s0"]);
-        let asked = harness.asked_for();
-        let again = asked.contains(&"run_podsandbox #1".to_owned());
-        assert_eq!(again, runs_again, "{policy} {code}: {asked:?}");
+        let requested = harness.open_calls();
+        let repeated = requested.contains(&"run_podsandbox #1".to_owned());
+        assert_eq!(repeated, runs_again, "{policy} {code}: {requested:?}");
         if !runs_again {
             let phase = harness.status()["phase"].as_str().map(str::to_owned);
             let expected = if code == 0 { "Succeeded" } else { "Failed" };
@@ -121,7 +121,7 @@ fn plain_init_containers_run_one_by_one_and_only_in_the_newest_sandbox() {
         ("Always", UP, &[("a", 0, "s1", Exited, 1)], "image_status i:1"),
         ("Never", UP, &[("a", 0, "s1", Exited, 1)], "stop_podsandbox s1"),
         ("Always", UP, &[("a", 0, "s1", Exited, 0), ("b", 0, "s1", Exited, 0)], "image_status i:1"),
-        // The runtime has the first no more: the second has begun, so it had succeeded.
+        // The runtime no longer has the first: the second has started, so the first had succeeded.
         ("Always", UP, &[("b", 0, "s1", Running, 0)], "-"),
         ("Always", UP, &[("b", 0, "s1", Exited, 1)], "image_status i:2"),
         ("Always", UP, &[("m", 0, "s1", Running, 0)], "-"),
@@ -146,12 +146,12 @@ fn an_init_container_that_the_runtime_has_no_more_is_told_to_have_completed() {
     harness.manifests(&[&pod(&spec)]);
     harness.does_all(&["podsandbox_status s1", "container_status x0"]);
     let status = harness.status();
-    let told = &status["initContainerStatuses"][0];
-    let end = &told["state"]["terminated"];
-    assert_eq!((&end["exitCode"], &end["reason"]), (&0.into(), &"Completed".into()), "{told}");
+    let reported = &status["initContainerStatuses"][0];
+    let end = &reported["state"]["terminated"];
+    assert_eq!((&end["exitCode"], &end["reason"]), (&0.into(), &"Completed".into()), "{reported}");
     let message = "Unable to get init container status from container runtime and pod has been \
                    initialized, treat it as exit normally";
-    assert_eq!((&end["message"], &told["ready"]), (&message.into(), &true.into()));
+    assert_eq!((&end["message"], &reported["ready"]), (&message.into(), &true.into()));
     assert_eq!(status["phase"], "Running");
 }
 
@@ -210,9 +210,9 @@ fn a_container_found_running_is_adopted_by_hash_or_by_image() {
         harness.containers.push(found);
         harness.manifests(&[&pod(MAIN)]);
         harness.does_all(&["podsandbox_status s1", "container_status x0"]);
-        let asked = harness.asked_for();
-        let asked = asked.first().map_or("-", String::as_str);
-        assert_eq!(asked, expected, "{hash:?} {image}");
+        let requested = harness.open_calls();
+        let requested = requested.first().map_or("-", String::as_str);
+        assert_eq!(requested, expected, "{hash:?} {image}");
     }
 }
 
@@ -260,7 +260,7 @@ fn with_one_of_two_main_containers_a_pod_is_initialised_and_goes_on() {
     let sidecar = r#""initContainers":[{"name":"a","image":"i:2","restartPolicy":"Always"}],"#;
     for (spec, rows, expected) in [
         (two("Always", plain), &[("n", 0, "s1", Running, 0)][..], "image_status i:1"),
-        // A sidecar is begun again for the one that still runs.
+        // A sidecar is restarted for the one that still runs.
         (
             two("Never", sidecar),
             &[("a", 0, "s1", Exited, 0), ("m", 0, "s1", Exited, 0), ("n", 0, "s1", Running, 0)],
@@ -273,7 +273,7 @@ fn with_one_of_two_main_containers_a_pod_is_initialised_and_goes_on() {
 
 #[test]
 fn a_dead_sandbox_is_replaced_while_one_container_has_not_succeeded() {
-    for (policy, codes, again) in [
+    for (policy, codes, repeated) in [
         ("OnFailure", Some([0, 1]), true),
         ("OnFailure", Some([0, 0]), false),
         // Nothing of it was ever made.
@@ -291,11 +291,11 @@ fn a_dead_sandbox_is_replaced_while_one_container_has_not_succeeded() {
         harness.manifests(&[&pod(&two(policy, ""))]);
         for _ in 0..5 {
             let looks = |call: &String| call.contains("_status") || call.starts_with("stop_");
-            if let Some(call) = harness.asked_for().into_iter().find(looks) {
+            if let Some(call) = harness.open_calls().into_iter().find(looks) {
                 harness.does(&call);
             }
         }
-        let run = harness.asked_for().contains(&"run_podsandbox #1".to_owned());
-        assert_eq!(run, again, "{policy} {codes:?}: {:?}", harness.asked_for());
+        let run = harness.open_calls().contains(&"run_podsandbox #1".to_owned());
+        assert_eq!(run, repeated, "{policy} {codes:?}: {:?}", harness.open_calls());
     }
 }

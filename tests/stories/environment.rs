@@ -1,5 +1,4 @@
-//! Variables: where their values come from, and what becomes of a container whose values are
-//! missing.
+//! Environment variables: the sources of their values, and containers whose values are missing.
 
 use edged::model::manifest::{Content, File, Folder};
 use edged::model::object::{Bytes, ConfigMap, Object, Secret};
@@ -36,18 +35,18 @@ fn secret(name: &str, data: &[(&str, &[u8])]) -> Arc<Object> {
     Arc::new(Object::Secret(secret))
 }
 
-/// The folder holds this pod and these objects.
-fn tell(harness: &mut Harness, spec: &str, objects: &[Arc<Object>]) {
+/// The folder contains this pod and these objects.
+fn put_folder(harness: &mut Harness, spec: &str, objects: &[Arc<Object>]) {
     let metadata = r#","labels":{"app":"web"},"annotations":{"note":"hello"}"#;
     let pods = vec![serde_json::from_str::<Pod>(&annotated(metadata, spec)).expect("a pod")];
     let content = Content { pods, objects: objects.to_vec() };
     let files = vec![File { path: "/m/0".into(), changed_ns: 0, content: Ok(content) }];
-    harness.tell(Event::Manifests(Folder { trouble: None, files }));
+    harness.deliver(Event::Manifests(Folder { trouble: None, files }));
 }
 
 fn environment(fields: &str, objects: &[Arc<Object>]) -> Vec<String> {
     let mut harness = Harness::new();
-    tell(&mut harness, &spec(fields), objects);
+    put_folder(&mut harness, &spec(fields), objects);
     sandbox_of(&mut harness);
     harness.does("image_status i:1");
     texts(&container_of(&mut harness).envs)
@@ -80,10 +79,10 @@ fn powers(levels: usize) -> String {
 #[test]
 fn variables_that_ask_for_more_than_any_memory_are_a_configuration_error() {
     let mut harness = Harness::new();
-    tell(&mut harness, &spec(&powers(8)), &[]);
+    put_folder(&mut harness, &spec(&powers(8)), &[]);
     sandbox_of(&mut harness);
     harness.does("image_status i:1");
-    assert!(harness.asked_for().is_empty(), "nothing is made of it");
+    assert!(harness.open_calls().is_empty(), "nothing is made of it");
     let status = harness.status();
     let waiting = &status["containerStatuses"][0]["state"]["waiting"];
     assert_eq!(waiting["reason"], "CreateContainerConfigError");
@@ -97,16 +96,16 @@ fn variables_that_ask_for_more_than_any_memory_are_a_configuration_error() {
 
 #[test]
 fn command_and_arguments_have_a_share_of_the_same_budget() {
-    // 1 MiB of variables, and a word of as much.
+    // 1 MiB of variables, and a command word of as much.
     for (words, fits) in [(r#""command":["$(E)"]"#, false), (r#""args":["$(D)"]"#, true)] {
         let mut harness = Harness::new();
-        tell(&mut harness, &spec(&format!("{},{words}", powers(5))), &[]);
+        put_folder(&mut harness, &spec(&format!("{},{words}", powers(5))), &[]);
         sandbox_of(&mut harness);
         harness.does("image_status i:1");
         if fits {
             assert_eq!(container_of(&mut harness).args[0].len(), 1 << 16);
         } else {
-            assert!(harness.asked_for().is_empty(), "nothing is made of it");
+            assert!(harness.open_calls().is_empty(), "nothing is made of it");
         }
     }
 }
@@ -117,11 +116,11 @@ fn a_config_map_of_very_many_keys_is_a_configuration_error_or_a_container_at_onc
     let pairs = |count: usize| keys[..count].iter().map(|key| (&**key, "")).collect::<Vec<_>>();
     let from = r#""envFrom":[{"configMapRef":{"name":"many"}}]"#;
     let mut harness = Harness::new();
-    tell(&mut harness, &spec(from), &[map("many", &pairs(90_000))]);
+    put_folder(&mut harness, &spec(from), &[map("many", &pairs(90_000))]);
     sandbox_of(&mut harness);
     harness.does("image_status i:1");
-    assert!(harness.asked_for().is_empty(), "90,000 variables are more than the budget");
-    // What fits is indexed by name: in a list each of these would be compared with all before it.
+    assert!(harness.open_calls().is_empty(), "90,000 variables are more than the budget");
+    // Variables are indexed by name: in a list each of these would be compared with all before it.
     assert_eq!(environment(from, &[map("many", &pairs(20_000))]).len(), 20_000);
 }
 
@@ -213,10 +212,10 @@ fn what_is_missing_is_said_and_heals_when_it_appears() {
         (r#""envFrom":[{"secretRef":{"name":"none"}}]"#.to_owned(), "secret \"none\" not found"),
     ] {
         let mut harness = Harness::new();
-        tell(&mut harness, &spec(&fields), &[settings.clone(), key.clone()]);
+        put_folder(&mut harness, &spec(&fields), &[settings.clone(), key.clone()]);
         sandbox_of(&mut harness);
         harness.does("image_status i:1");
-        assert_eq!(harness.asked_for(), [] as [&str; 0], "{fields}");
+        assert_eq!(harness.open_calls(), [] as [&str; 0], "{fields}");
         let waiting = &harness.status()["containerStatuses"][0]["state"]["waiting"];
         assert_eq!(waiting["reason"], "CreateContainerConfigError");
         assert_eq!(waiting["message"], want);
@@ -224,11 +223,11 @@ fn what_is_missing_is_said_and_heals_when_it_appears() {
     }
     let fields = ref_of("configMapKeyRef", "late", "k");
     let mut harness = Harness::new();
-    tell(&mut harness, &spec(&fields), &[]);
+    put_folder(&mut harness, &spec(&fields), &[]);
     sandbox_of(&mut harness);
     harness.does("image_status i:1");
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
-    tell(&mut harness, &spec(&fields), &[map("late", &[("k", "here")])]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
+    put_folder(&mut harness, &spec(&fields), &[map("late", &[("k", "here")])]);
     assert_eq!(texts(&container_of(&mut harness).envs), ["A=here"], "at once, without a pull");
 }
 
@@ -236,7 +235,7 @@ fn what_is_missing_is_said_and_heals_when_it_appears() {
 fn a_missing_object_is_looked_for_again_after_ten_seconds() {
     let fields = r#""envFrom":[{"configMapRef":{"name":"none"}}]"#;
     let mut harness = Harness::new();
-    tell(&mut harness, &spec(fields), &[]);
+    put_folder(&mut harness, &spec(fields), &[]);
     sandbox_of(&mut harness);
     harness.does("image_status i:1");
     let failed = |harness: &Harness| harness.specs.len();
@@ -245,7 +244,7 @@ fn a_missing_object_is_looked_for_again_after_ten_seconds() {
     assert_eq!(failed(&harness), before);
     harness.pass(2_000);
     assert_eq!(failed(&harness), before + 1, "its files are made for another try");
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Where the node runs short, and where a pod takes more of the disk than it may.
+//! Evictions: under pressure of the node, and for a pod's disk limits.
 
 use edged::agent::Config;
 use edged::agent::admit::EVICTABLE;
@@ -16,7 +16,7 @@ use crate::cloud_harness::{CloudHarness, content, pod};
 use crate::harness::{Harness, MAIN, START, container, sandbox};
 use crate::node::WALK;
 
-/// A pod of the folder that may be evicted, unless it says otherwise.
+/// A pod of the folder that may be evicted, unless `more` changes that.
 pub fn named(name: &str, more: &str, spec: &str) -> String {
     format!(
         r#"{{"metadata":{{"name":"{name}","uid":"{name}","annotations":{{
@@ -30,7 +30,7 @@ fn a_container_with_a_limit_of_disk_is_not_refused() {
     let limit = r#""resources":{"limits":{"ephemeral-storage":"20Mi"}}"#;
     let spec = format!(r#""containers":[{{"name":"m","image":"i:1",{limit}}}]"#);
     harness.manifests(&[&named("p", "", &spec)]);
-    assert_eq!(harness.asked_for(), ["run_podsandbox #0"]);
+    assert_eq!(harness.open_calls(), ["run_podsandbox #0"]);
 }
 
 pub fn memory(available: u64) -> Amount {
@@ -76,8 +76,8 @@ pub fn status(harness: &Harness, name: &str) -> serde_json::Value {
     serde_json::to_value(&pod.status).expect("plain data")
 }
 
-pub fn told(harness: &Harness, event: &str) -> usize {
-    harness.events.iter().filter(|told| *told == event).count()
+pub fn reported(harness: &Harness, event: &str) -> usize {
+    harness.events.iter().filter(|reported| *reported == event).count()
 }
 
 /// Long enough for one cycle to begin, and too short for two.
@@ -87,7 +87,7 @@ pub const CYCLE_MS: u64 = limits::EVICTION_MS + limits::CHORES_EARLY_MS;
 fn who_waits_for_its_restart_does_not_go_before_who_takes_it_all() {
     let mut harness = running(&["a", "b"], MAIN, |_| ());
     takes(&mut harness, "b", 200, 0);
-    // It takes nothing: it crashed, and comes again in a while.
+    // It uses nothing: it crashed, and will be restarted later.
     for _ in 0..3 {
         let newest =
             harness.containers.iter().rposition(|it| it.id.0.contains('a') || it.attempt > 0);
@@ -107,7 +107,7 @@ fn who_waits_for_its_restart_does_not_go_before_who_takes_it_all() {
     harness.machine.memory = Some(memory(90));
     harness.pass(CYCLE_MS);
     harness.does("stop_container c-b 2");
-    assert!(!harness.asked_for().contains(&"stop_podsandbox s-a".to_owned()));
+    assert!(!harness.open_calls().contains(&"stop_podsandbox s-a".to_owned()));
 }
 
 #[test]
@@ -117,33 +117,33 @@ fn who_takes_most_beyond_what_it_asked_for_goes_and_only_one_at_a_time() {
     takes(&mut harness, "b", 200, 0);
     takes(&mut harness, "c", 100, 0);
     harness.pass(3 * CYCLE_MS);
-    assert_eq!(harness.asked_for(), [] as [&str; 0], "there is memory");
+    assert_eq!(harness.open_calls(), [] as [&str; 0], "there is memory");
     harness.machine.memory = Some(memory(90));
     harness.pass(CYCLE_MS);
     let disrupted =
         |harness: &Harness| status(harness, "b")["conditions"].to_string().contains("Disruption");
     assert!(!disrupted(&harness), "it is told with its end");
-    // The least that any stop has, whatever the pod would have.
+    // The minimum grace of any stop, whatever the pod's own is.
     harness.does("stop_container c-b 2");
     let message = "The node was low on resource: memory. Threshold quantity: 100Mi, available: \
                    90Mi. Container m was using 200Mi, request is 0, has larger consumption of \
                    memory. ";
-    assert_eq!(told(&harness, &format!("Evicted {message}")), 1, "{:?}", harness.events);
-    assert_eq!(told(&harness, "EvictionThresholdMet Attempting to reclaim memory"), 1);
+    assert_eq!(reported(&harness, &format!("Evicted {message}")), 1, "{:?}", harness.events);
+    assert_eq!(reported(&harness, "EvictionThresholdMet Attempting to reclaim memory"), 1);
     let low = "NodeHasInsufficientMemory Node gw status is now: NodeHasInsufficientMemory";
-    assert_eq!(told(&harness, low), 1);
+    assert_eq!(reported(&harness, low), 1);
     assert_eq!(
         harness.agent.overview(harness.now).pressures,
         Some(vec!["MemoryPressure".to_owned()])
     );
-    // While something of it is left, nobody else goes; nothing of it is kept.
+    // While something of it is left, no other pod is evicted; nothing of it is kept.
     harness.does("stop_podsandbox s-b");
-    assert_eq!(harness.asked_for(), ["container_status c-b"]);
+    assert_eq!(harness.open_calls(), ["container_status c-b"]);
     harness.pass(limits::EVICTION_MS);
-    assert_eq!(harness.asked_for(), ["container_status c-b"]);
+    assert_eq!(harness.open_calls(), ["container_status c-b"]);
     harness.does("container_status c-b");
     harness.pass(limits::EVICTION_MS);
-    assert_eq!(harness.asked_for(), ["remove_container c-b"]);
+    assert_eq!(harness.open_calls(), ["remove_container c-b"]);
     harness.does_all(&["remove_container c-b", "remove_podsandbox s-b"]);
     let failed = status(&harness, "b");
     assert_eq!((&failed["phase"], &failed["reason"]), (&"Failed".into(), &"Evicted".into()));
@@ -156,7 +156,7 @@ fn who_takes_most_beyond_what_it_asked_for_goes_and_only_one_at_a_time() {
         (&"True".into(), &"TerminationByKubelet".into())
     );
     assert_eq!(failed["containerStatuses"][0]["state"]["terminated"]["exitCode"], 137);
-    // The next at once, since it is still short.
+    // The next one at once, because it is still short.
     harness.does("stop_container c-c 2");
     assert_eq!(harness.agent.metrics().evictions, [("memory.available", 2)].into());
 }
@@ -169,18 +169,18 @@ fn pods_that_take_more_than_their_share_lose_one_though_the_machine_has_memory_l
     let mut harness = running(&["a", "b"], MAIN, reserve);
     takes(&mut harness, "a", 50, 0);
     takes(&mut harness, "b", 380, 0);
-    // As much is left of the pods' share as has to be of the whole.
+    // The threshold applies to the pods' share as to the whole.
     harness.machine.pods_memory = Some(412 << 20);
     harness.pass(3 * CYCLE_MS);
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
     harness.machine.pods_memory = Some(430 << 20);
     harness.pass(CYCLE_MS);
     harness.does("stop_container c-b 2");
     let message = "The node was low on resource: memory. Threshold quantity: 100Mi, available: \
                    82Mi. Container m was using 380Mi, request is 0, has larger consumption of \
                    memory. ";
-    assert_eq!(told(&harness, &format!("Evicted {message}")), 1, "{:?}", harness.events);
-    assert_eq!(told(&harness, "EvictionThresholdMet Attempting to reclaim memory"), 1);
+    assert_eq!(reported(&harness, &format!("Evicted {message}")), 1, "{:?}", harness.events);
+    assert_eq!(reported(&harness, "EvictionThresholdMet Attempting to reclaim memory"), 1);
     assert_eq!(
         harness.agent.overview(harness.now).pressures,
         Some(vec!["MemoryPressure".to_owned()])
@@ -192,12 +192,12 @@ fn when_memory_can_be_had_again_nobody_goes_and_the_pressure_is_told_for_a_while
     let mut harness = running(&["a", "b"], MAIN, |_| ());
     harness.machine.memory = Some(memory(99));
     harness.pass(CYCLE_MS);
-    assert_eq!(harness.asked_for().len(), 1, "nothing is known of either: the first in order");
+    assert_eq!(harness.open_calls().len(), 1, "nothing is known of either: the first in order");
     harness.machine.memory = Some(memory(100));
     harness.works();
     harness.pass(limits::EVICTION_CLEAN_MS + 2 * CYCLE_MS);
     assert_eq!(harness.running(), ["m"]);
-    // Of no class and not needed: it does not come in, until the pressure is over.
+    // Best effort and not critical: it is not admitted until the pressure is over.
     let spec = MAIN;
     let manifests = [named("a", "", spec), named("b", "", spec), named("new", "", spec)];
     harness.manifests(&[&manifests[0], &manifests[1], &manifests[2]]);
@@ -206,7 +206,7 @@ fn when_memory_can_be_had_again_nobody_goes_and_the_pressure_is_told_for_a_while
     assert_eq!(status(&harness, "new")["message"], why);
     harness.pass(300_000 + CYCLE_MS);
     let over = "NodeHasSufficientMemory Node gw status is now: NodeHasSufficientMemory";
-    assert_eq!(told(&harness, over), 1);
+    assert_eq!(reported(&harness, over), 1);
     let last = named("last", "", spec);
     harness.manifests(&[&manifests[0], &manifests[1], &last]);
     harness.does("run_podsandbox #0");
@@ -224,16 +224,16 @@ fn static_and_critical_pods_stay_whatever_the_node_runs_short_of() {
     assert_eq!(harness.running().len(), 2);
     harness.machine.memory = Some(memory(1));
     harness.pass(10 * CYCLE_MS);
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
     assert_eq!(harness.running().len(), 2);
     let line = "the node is low on memory, and no pod can be evicted";
     assert_eq!(
-        harness.log.iter().filter(|told| told.contains(line)).count(),
+        harness.log.iter().filter(|reported| reported.contains(line)).count(),
         1,
         "{:?}",
         harness.log
     );
-    // They come in under pressure as well.
+    // They are admitted under pressure as well.
     let other = named("more", "", &format!("{MAIN},\"priority\":2000000001"));
     harness.manifests(&[&plain, &critical, &other]);
     harness.does("run_podsandbox #0");
@@ -251,7 +251,7 @@ fn a_soft_threshold_has_a_grace_period_and_leaves_the_pod_some() {
     });
     harness.machine.memory = Some(memory(50));
     harness.pass(60_000);
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
     assert_eq!(
         harness.agent.overview(harness.now).pressures,
         Some(vec!["MemoryPressure".to_owned()])
@@ -287,14 +287,14 @@ fn a_full_disk_costs_dead_containers_and_images_before_it_costs_a_pod() {
     (harness.machine.node_fs, harness.machine.image_fs) = (full(86), full(86));
     harness.pass(CYCLE_MS);
     let message = "EvictionThresholdMet Attempting to reclaim ephemeral-storage";
-    assert_eq!(told(&harness, message), 1);
+    assert_eq!(reported(&harness, message), 1);
     harness.does("remove_container c-old");
     harness.pass(5_000);
     (harness.machine.node_fs, harness.machine.image_fs) = (full(80), full(80));
     harness.does("remove_image x");
     harness.pass(CYCLE_MS);
-    assert_eq!(harness.asked_for(), [] as [&str; 0], "that was enough");
-    // Now nothing else is left to go.
+    assert_eq!(harness.open_calls(), [] as [&str; 0], "that was enough");
+    // Now there is nothing else to remove.
     (harness.machine.node_fs, harness.machine.image_fs) = (full(91), full(91));
     takes(&mut harness, "a", 1, 5 << 20);
     harness.taken.folders = vec![("m", 1 << 20)];
@@ -303,7 +303,7 @@ fn a_full_disk_costs_dead_containers_and_images_before_it_costs_a_pod() {
     let evicted = "Evicted The node was low on resource: ephemeral-storage. Threshold quantity: \
                    100, available: 90. Container m was using 6Mi, request is 0, has larger \
                    consumption of ephemeral-storage. ";
-    assert_eq!(told(&harness, evicted), 1, "{:?}", harness.events);
+    assert_eq!(reported(&harness, evicted), 1, "{:?}", harness.events);
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn by_processes_the_pod_that_has_most_goes() {
     harness.does("stop_container c-b 2");
     let evicted = "Evicted The node was low on resource: pids. Threshold quantity: 1k, available: \
                    999. ";
-    assert_eq!(told(&harness, evicted), 1, "{:?}", harness.events);
+    assert_eq!(reported(&harness, evicted), 1, "{:?}", harness.events);
 }
 
 #[test]
@@ -330,14 +330,14 @@ fn a_pod_that_takes_more_of_the_disk_than_it_may_goes_though_there_is_room() {
     let mut harness = running(&["a", "b"], limited, |_| ());
     harness.taken.folders = vec![("v", 1 << 20), ("w", 1 << 40)];
     harness.pass(3 * limits::EVICTION_LIMITS_MS);
-    assert_eq!(harness.asked_for(), [] as [&str; 0], "as large as it may be");
+    assert_eq!(harness.open_calls(), [] as [&str; 0], "as large as it may be");
     let walked = harness.taken.walked.borrow().clone();
     assert!((2..=8).contains(&walked.len()), "once a minute: {walked:?}");
     assert!(walked.iter().all(|folder| folder == "Volume v"), "only what is bounded: {walked:?}");
     harness.taken.folders = vec![("v", (1 << 20) + 1)];
     harness.pass(limits::EVICTION_LIMITS_MS + CYCLE_MS);
-    // All that offend, together.
-    assert_eq!(harness.asked_for(), ["stop_container c-a 2", "stop_container c-b 2"]);
+    // All that exceed their limits, together.
+    assert_eq!(harness.open_calls(), ["stop_container c-a 2", "stop_container c-b 2"]);
     harness.works();
     let message = "Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\". ";
     assert_eq!(status(&harness, "a")["message"], message);
@@ -358,15 +358,15 @@ fn a_limit_that_is_set_later_holds_from_then_on() {
     let mut harness = running(&["a"], &spec("{}"), |_| ());
     harness.taken.folders = vec![("v", 2 << 20)];
     harness.pass(2 * limits::EVICTION_LIMITS_MS);
-    assert_eq!(harness.asked_for(), [] as [&str; 0], "as large as it likes");
+    assert_eq!(harness.open_calls(), [] as [&str; 0], "as large as it likes");
     harness.manifests(&[&named("a", "", &spec(r#"{"sizeLimit":"1Mi"}"#))]);
     harness.pass(limits::EVICTION_LIMITS_MS + CYCLE_MS);
-    assert_eq!(harness.asked_for(), ["stop_container c-a 2"]);
+    assert_eq!(harness.open_calls(), ["stop_container c-a 2"]);
 }
 
 #[test]
 fn without_thresholds_and_limits_nothing_is_measured() {
-    // None of these is a bound for what the pod takes of the disk.
+    // None of these limits the pod's disk usage.
     let spec = format!(
         r#""volumes":[{{"name":"w","emptyDir":{{}}}},{{"name":"n","emptyDir":{{"sizeLimit":"0"}}}},
             {{"name":"t","emptyDir":{{"medium":"Memory","sizeLimit":"1Mi"}}}}],{MAIN}"#
@@ -377,7 +377,7 @@ fn without_thresholds_and_limits_nothing_is_measured() {
     });
     harness.machine.memory = Some(memory(1));
     harness.pass(20 * CYCLE_MS);
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
     assert_eq!(harness.agent.overview(harness.now).pressures, Some(vec![]));
     assert!(!harness.agent.metrics().operations.contains_key("list_container_stats"));
 }
@@ -412,10 +412,10 @@ fn folders_are_walked_through_one_lot_after_the_other() {
     assert_eq!(walks(&harness), 1, "of the volume");
     harness.taken.hangs = None;
     let walk = harness.taken.hung.take().expect("it is under way");
-    harness.tell(Event::Used(walk, vec![None]));
+    harness.deliver(Event::Used(walk, vec![None]));
     assert_eq!(walks(&harness), 2, "of the logs");
     harness.pass(CYCLE_MS);
-    assert_eq!(harness.asked_for(), ["stop_container c-a 2"]);
+    assert_eq!(harness.open_calls(), ["stop_container c-a 2"]);
 }
 
 #[test]
@@ -453,7 +453,7 @@ fn a_runtime_that_does_not_say_what_pods_take_costs_nobody_its_life() {
     );
     harness.refuses("list_container_stats ", edged::model::cri::Code::Unimplemented, why);
     let line = "nobody is evicted: what pods take is not known";
-    let count = harness.log.iter().filter(|told| told.contains(line)).count();
+    let count = harness.log.iter().filter(|reported| reported.contains(line)).count();
     assert_eq!(count, 1, "said once: {:?}", harness.log);
 }
 
@@ -465,10 +465,10 @@ fn where_processes_run_short_and_nobody_tells_who_has_them_one_goes_all_the_same
     harness.taken.mute = true;
     harness.machine.pids = Some(Amount { capacity: 32_768, available: 999 });
     harness.pass(CYCLE_MS);
-    assert_eq!(harness.asked_for(), ["list_podsandbox_stats "], "nobody before it is known");
+    assert_eq!(harness.open_calls(), ["list_podsandbox_stats "], "nobody before it is known");
     harness.refuses("list_podsandbox_stats ", edged::model::cri::Code::Unimplemented, "unknown");
-    assert_eq!(harness.asked_for().len(), 1, "{:?}", harness.asked_for());
-    assert!(harness.asked_for()[0].starts_with("stop_container c-"), "{:?}", harness.asked_for());
+    assert_eq!(harness.open_calls().len(), 1, "{:?}", harness.open_calls());
+    assert!(harness.open_calls()[0].starts_with("stop_container c-"), "{:?}", harness.open_calls());
 }
 
 #[test]
@@ -479,10 +479,10 @@ fn who_may_not_go_and_takes_more_than_it_may_is_told_of_once() {
     let mut harness = running(&["a"], spec, |_| ());
     harness.taken.folders = vec![("v", 1 << 30)];
     harness.pass(5 * limits::EVICTION_LIMITS_MS);
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
     let line = "uid=a not evicted, because it is critical: Usage of EmptyDir volume \"v\"";
     assert_eq!(
-        harness.log.iter().filter(|told| told.contains(line)).count(),
+        harness.log.iter().filter(|reported| reported.contains(line)).count(),
         1,
         "{:?}",
         harness.log
@@ -501,7 +501,7 @@ fn of_two_instances_the_one_that_runs_tells_what_the_container_takes() {
         harness.taken.containers.extend(order.map(|at: usize| of_b[at].clone()));
         harness.machine.memory = Some(memory(90));
         harness.pass(CYCLE_MS);
-        assert_eq!(harness.asked_for(), ["stop_container c-b 2"], "{order:?}");
+        assert_eq!(harness.open_calls(), ["stop_container c-b 2"], "{order:?}");
     }
 }
 
@@ -515,11 +515,11 @@ fn what_a_pod_of_the_cloud_was_evicted_for_stands_where_its_readers_look() {
     cloud.work();
     cloud.harness.machine.memory = Some(memory(50));
     cloud.pass(3 * CYCLE_MS);
-    let events: Vec<_> = cloud.said("event").iter().map(content).collect();
+    let events: Vec<_> = cloud.take_sent("event").iter().map(content).collect();
     let of = |reason: &str| events.iter().find(|event| event["reason"] == reason).expect("told");
-    let told = of("Evicted");
-    assert_eq!(told["metadata"]["annotations"]["starved_resource"], "memory");
-    assert!(told["annotations"].is_null(), "{told}");
-    // What else becomes of the pod is no eviction.
+    let reported = of("Evicted");
+    assert_eq!(reported["metadata"]["annotations"]["starved_resource"], "memory");
+    assert!(reported["annotations"].is_null(), "{reported}");
+    // Other events of the pod are not evictions.
     assert!(of("Killing")["metadata"]["annotations"].is_null(), "{}", of("Killing"));
 }

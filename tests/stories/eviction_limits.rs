@@ -1,4 +1,4 @@
-//! Pods whose containers may take so much of the disk.
+//! Pods whose containers have disk limits.
 
 use edged::limits;
 use edged::model::housekeeping::{Amount, ContainerUsage, Room};
@@ -8,8 +8,8 @@ use crate::harness::{Harness, START};
 
 const MI: u64 = 1 << 20;
 
-/// `a` has two containers that may take so much and 8 MiB, and a volume without a bound; `b` may
-/// take what it likes. Both run.
+/// `a` has two containers with limits of this and of 8 MiB, and a volume without a limit; `b` has
+/// no limits. Both run.
 fn limited(of_m: &str, thresholds: bool) -> Harness {
     let of = |name: &str, limit: &str| {
         format!(
@@ -34,7 +34,7 @@ fn limited(of_m: &str, thresholds: bool) -> Harness {
     harness
 }
 
-/// What the containers of `a` wrote over their images, and what lies in its folders.
+/// The containers of `a` wrote this over their images, and its folders contain this.
 fn takes(harness: &mut Harness, (m, n): (u64, u64), folders: &[(&'static str, u64)]) {
     let of = |name: &str, bytes| ContainerUsage {
         uid: "a".into(),
@@ -70,10 +70,10 @@ fn what_a_container_may_take_of_the_disk_counts_its_layer_and_its_logs() {
             ((MI - 9, 0), &[("m", 9)], (1, 1), None),
             ((MI - 9, 0), &[("m", 10)], (1, 1), Some(OF_M)),
             ((0, 8 * MI), &[("m", MI)], (1, 1), None),
-            // Layers lie with the images, where those have a disk of their own.
+            // Layers are with the images, if those have a separate disk.
             ((2 * MI, 0), &[], (1, 2), None),
             ((2 * MI, 0), &[("m", MI + 1)], (1, 2), Some(OF_M)),
-            // All that the pod takes, its volumes included.
+            // The whole pod's usage, with its volumes.
             ((MI, 7 * MI), &[("w", MI)], (1, 1), None),
             ((MI, 7 * MI), &[("w", MI + 1)], (1, 1), Some(OF_ALL)),
         ] {
@@ -83,9 +83,9 @@ fn what_a_container_may_take_of_the_disk_counts_its_layer_and_its_logs() {
             takes(&mut harness, taken, folders);
             harness.pass(limits::EVICTION_LIMITS_MS + CYCLE_MS);
             harness.works();
-            let told = status(&harness, "a");
+            let reported = status(&harness, "a");
             let message = gone.map(serde_json::Value::from).unwrap_or_default();
-            assert_eq!(told.get("message").cloned().unwrap_or_default(), message, "{case}");
+            assert_eq!(reported.get("message").cloned().unwrap_or_default(), message, "{case}");
             assert_eq!(status(&harness, "b")["phase"], "Running", "{case}");
             let walked = harness.taken.walked.borrow();
             for folder in ["Volume w", "Logs m", "Logs n"] {

@@ -1,4 +1,4 @@
-//! One eviction after another: how long one waits for the other, and for what can be won first.
+//! Consecutive evictions: how long one waits for the other, and for reclaimed resources first.
 
 use edged::agent::Config;
 use edged::agent::event::Event;
@@ -6,7 +6,7 @@ use edged::limits;
 use edged::model::cri::{Code, ContainerState};
 use edged::model::housekeeping::{Amount, EvictionPolicy, Room, Signal, StoredImage, Threshold};
 
-use crate::eviction::{CYCLE_MS, memory, named, running, status, takes, told};
+use crate::eviction::{CYCLE_MS, memory, named, reported, running, status, takes};
 use crate::harness::{Harness, MAIN, container, sandbox};
 use crate::node::Taken;
 
@@ -15,10 +15,12 @@ fn full(percent: u64, device: u64) -> Room {
     Room { bytes, device, ..Room::default() }
 }
 
-/// What is asked for of the pod of this name, and not answered.
+/// The number of open calls for the pod of this name.
 fn stops(harness: &Harness, name: &str) -> usize {
-    let of = |asked: &&String| asked.starts_with("stop_") && asked.contains(&format!("-{name}"));
-    harness.asked_for().iter().filter(of).count()
+    let of = |requested: &&String| {
+        requested.starts_with("stop_") && requested.contains(&format!("-{name}"))
+    };
+    harness.open_calls().iter().filter(of).count()
 }
 
 #[test]
@@ -32,12 +34,12 @@ fn the_next_goes_as_soon_as_the_one_before_is_gone() {
         if !is_wanted {
             harness.manifests(&[&named("a", "", MAIN)]);
         }
-        let of_b = |asked: &String| asked.contains("-b");
-        while let Some(next) = harness.asked_for().into_iter().find(of_b) {
+        let of_b = |requested: &String| requested.contains("-b");
+        while let Some(next) = harness.open_calls().into_iter().find(of_b) {
             harness.does(&next);
         }
         harness.pass(1_000);
-        assert_eq!(stops(&harness, "a"), 1, "{is_wanted}: {:?}", harness.asked_for());
+        assert_eq!(stops(&harness, "a"), 1, "{is_wanted}: {:?}", harness.open_calls());
     }
 }
 
@@ -52,7 +54,7 @@ fn one_that_does_not_go_is_waited_for_so_long_and_then_another_has_to() {
     harness.pass(limits::EVICTION_CLEAN_MS - CYCLE_MS);
     assert_eq!(stops(&harness, "a"), 0);
     harness.pass(2 * CYCLE_MS);
-    assert_eq!(stops(&harness, "a"), 1, "{:?}", harness.asked_for());
+    assert_eq!(stops(&harness, "a"), 1, "{:?}", harness.open_calls());
 }
 
 #[test]
@@ -69,10 +71,10 @@ fn while_a_volume_of_the_one_before_is_left_nobody_goes_whoever_removed_its_cont
     harness.containers.retain(|it| &*it.id.0 != "c-b");
     harness.sandboxes.retain(|it| &*it.id.0 != "s-b");
     harness.pass(limits::EVICTION_MS);
-    assert_eq!(harness.asked_for(), [] as [&str; 0], "its volume is there");
+    assert_eq!(harness.open_calls(), [] as [&str; 0], "its volume is there");
     harness.bad_volume = None;
     harness.pass(CYCLE_MS);
-    assert_eq!(stops(&harness, "a"), 1, "{:?}", harness.asked_for());
+    assert_eq!(stops(&harness, "a"), 1, "{:?}", harness.open_calls());
 }
 
 #[test]
@@ -85,17 +87,17 @@ fn after_several_that_passed_their_bounds_nobody_goes_before_all_are_gone() {
         harness.manifests(&[&named("a", "", spec), &named("b", "", spec), &named("c", "", MAIN)]);
         harness.works();
         harness.taken.folders = vec![("v", 1 << 30)];
-        while harness.asked_for().is_empty() {
+        while harness.open_calls().is_empty() {
             harness.pass(1_000);
         }
-        assert_eq!(harness.asked_for(), ["stop_container c-a 2", "stop_container c-b 2"]);
+        assert_eq!(harness.open_calls(), ["stop_container c-a 2", "stop_container c-b 2"]);
         harness.machine.memory = Some(memory(90));
-        let of = |asked: &String| asked.contains(&format!("-{first}"));
-        while let Some(next) = harness.asked_for().into_iter().find(of) {
+        let of = |requested: &String| requested.contains(&format!("-{first}"));
+        while let Some(next) = harness.open_calls().into_iter().find(of) {
             harness.does(&next);
         }
         harness.pass(2 * CYCLE_MS);
-        assert_eq!(harness.running().len(), 2, "the other is not gone: {:?}", harness.asked_for());
+        assert_eq!(harness.running().len(), 2, "the other is not gone: {:?}", harness.open_calls());
         assert_eq!(status(&harness, "c")["phase"], "Running");
         assert_eq!(harness.agent.metrics().evictions, [("emptydirfs.limit", 2)].into());
     }
@@ -128,25 +130,25 @@ fn who_ends_already_or_is_nobodys_is_not_evicted() {
     assert_eq!(stops(&harness, "u"), 0);
     let line = "the node is low on memory, and no pod can be evicted";
     assert_eq!(
-        harness.log.iter().filter(|told| told.contains(line)).count(),
+        harness.log.iter().filter(|reported| reported.contains(line)).count(),
         1,
         "{:?}",
         harness.log
     );
-    // It is over, and comes again: it is said again.
+    // It is over, and comes again: it is reported again.
     harness.machine.memory = Some(memory(500));
     harness.pass(2 * CYCLE_MS);
     harness.machine.memory = Some(memory(90));
     harness.pass(2 * CYCLE_MS);
     assert_eq!(
-        harness.log.iter().filter(|told| told.contains(line)).count(),
+        harness.log.iter().filter(|reported| reported.contains(line)).count(),
         2,
         "{:?}",
         harness.log
     );
 }
 
-/// The disk fills; there are a dead container and an image to part with.
+/// The disk fills; there are a dead container and an image to remove.
 fn reclaiming() -> Harness {
     let mut harness = running(&["a"], MAIN, |config| config.housekeeping.images.high_percent = 99);
     harness.stored =
@@ -162,7 +164,7 @@ fn reclaiming() -> Harness {
     (harness.machine.node_fs, harness.machine.image_fs) = (Some(full(92, 1)), Some(full(92, 1)));
     takes(&mut harness, "a", 1, 5 << 20);
     harness.pass(CYCLE_MS);
-    assert_eq!(harness.asked_for(), ["remove_container c-old"]);
+    assert_eq!(harness.open_calls(), ["remove_container c-old"]);
     harness
 }
 
@@ -174,12 +176,12 @@ fn evictions(harness: &Harness) -> u64 {
 fn what_can_be_won_is_waited_for_before_a_pod_has_to_go() {
     let mut harness = reclaiming();
     harness.pass(limits::EVICTION_RECLAIM_MS - 2 * CYCLE_MS);
-    assert_eq!(harness.asked_for(), ["remove_container c-old"], "images come after containers");
+    assert_eq!(harness.open_calls(), ["remove_container c-old"], "images come after containers");
     harness.does("remove_container c-old");
     harness.pass(2_000);
-    assert_eq!(harness.asked_for(), ["remove_image x"]);
+    assert_eq!(harness.open_calls(), ["remove_image x"]);
     harness.pass(limits::EVICTION_RECLAIM_MS - 2 * CYCLE_MS);
-    assert_eq!(harness.asked_for(), ["remove_image x"]);
+    assert_eq!(harness.open_calls(), ["remove_image x"]);
     assert_eq!(evictions(&harness), 0, "it may be enough");
     harness.does("remove_image x");
     harness.pass(CYCLE_MS);
@@ -190,13 +192,13 @@ fn what_can_be_won_is_waited_for_before_a_pod_has_to_go() {
 fn what_cannot_be_won_in_time_is_not_waited_for() {
     let mut harness = reclaiming();
     harness.pass(limits::EVICTION_RECLAIM_MS + 2_000);
-    assert_eq!(harness.asked_for(), ["remove_container c-old", "remove_image x"]);
+    assert_eq!(harness.open_calls(), ["remove_container c-old", "remove_image x"]);
     assert_eq!(evictions(&harness), 0);
     harness.pass(limits::EVICTION_RECLAIM_MS + 2_000);
     assert_eq!(evictions(&harness), 1);
 }
 
-/// There is an image that could go, old enough, and `change` is short from now on.
+/// There is an image that could be removed, old enough, and `change` is short from now on.
 fn with_an_image(change: impl FnOnce(&mut Harness)) -> Harness {
     let mut harness = running(&["a"], MAIN, |config| config.housekeeping.images.high_percent = 99);
     harness.stored =
@@ -215,9 +217,12 @@ fn with_an_image(change: impl FnOnce(&mut Harness)) -> Harness {
 fn what_can_be_won_from_images_does_not_help_where_they_have_a_disk_of_their_own() {
     let harness = with_an_image(|harness| harness.machine.node_fs = Some(full(92, 1)));
     assert_eq!(evictions(&harness), 1, "at once");
-    assert_eq!(told(&harness, "EvictionThresholdMet Attempting to reclaim ephemeral-storage"), 1);
+    assert_eq!(
+        reported(&harness, "EvictionThresholdMet Attempting to reclaim ephemeral-storage"),
+        1
+    );
     assert_eq!(harness.stored.len(), 1);
-    assert!(!harness.asked_for().contains(&"remove_image x".to_owned()));
+    assert!(!harness.open_calls().contains(&"remove_image x".to_owned()));
     // Where they share it, or it is theirs that is full, it does.
     for fill in [(92, 1, 92, 1), (20, 1, 92, 2)] {
         let harness = with_an_image(|harness| {
@@ -225,7 +230,7 @@ fn what_can_be_won_from_images_does_not_help_where_they_have_a_disk_of_their_own
                 (Some(full(fill.0, fill.1)), Some(full(fill.2, fill.3)));
         });
         assert_eq!(
-            (evictions(&harness), harness.asked_for()),
+            (evictions(&harness), harness.open_calls()),
             (0, vec!["remove_image x".to_owned()])
         );
     }
@@ -240,7 +245,7 @@ fn where_memory_is_short_as_well_no_image_goes_for_it() {
     });
     assert_eq!(evictions(&harness), 1, "at once");
     let reclaims =
-        |what: &str| told(&harness, &format!("EvictionThresholdMet Attempting to {what}"));
+        |what: &str| reported(&harness, &format!("EvictionThresholdMet Attempting to {what}"));
     assert_eq!((reclaims("reclaim memory"), reclaims("reclaim ephemeral-storage")), (1, 0));
     assert!(!harness.trace.contains(&"remove_image x".to_owned()));
 }
@@ -271,9 +276,9 @@ fn a_runtime_that_does_not_say_what_containers_take_is_asked_again_and_for_nothi
     harness.machine.pids = Some(Amount { capacity: 32_768, available: 999 });
     for _ in 0..3 {
         harness.pass(CYCLE_MS);
-        assert_eq!(harness.asked_for(), ["list_container_stats "]);
+        assert_eq!(harness.open_calls(), ["list_container_stats "]);
         harness.refuses("list_container_stats ", Code::Unavailable, "busy");
-        assert_eq!(harness.asked_for(), [] as [&str; 0]);
+        assert_eq!(harness.open_calls(), [] as [&str; 0]);
     }
     assert_eq!(evictions(&harness), 0);
 }
@@ -293,7 +298,7 @@ fn a_container_that_has_ended_takes_nothing_whatever_the_runtime_says() {
     assert_eq!(harness.running().len(), 1, "it waits for its restart");
     harness.machine.memory = Some(memory(90));
     harness.pass(CYCLE_MS);
-    assert_eq!((stops(&harness, "a"), stops(&harness, "b")), (0, 1), "{:?}", harness.asked_for());
+    assert_eq!((stops(&harness, "a"), stops(&harness, "b")), (0, 1), "{:?}", harness.open_calls());
 }
 
 #[test]
@@ -308,7 +313,7 @@ fn a_hard_threshold_comes_before_a_soft_one_of_the_same() {
     });
     harness.machine.memory = Some(memory(90));
     harness.pass(CYCLE_MS);
-    assert_eq!(harness.asked_for(), ["stop_container c-a 2"]);
+    assert_eq!(harness.open_calls(), ["stop_container c-a 2"]);
 }
 
 #[test]
@@ -331,8 +336,9 @@ fn nobody_goes_before_it_is_known_where_images_lie_if_the_runtime_says_it() {
     harness.machine.memory = Some(memory(90));
     harness.manifests(&[&named("a", "", MAIN)]);
     let works = |harness: &mut Harness| {
-        let next =
-            |harness: &Harness| harness.asked_for().into_iter().find(|it| !it.contains("image_fs"));
+        let next = |harness: &Harness| {
+            harness.open_calls().into_iter().find(|it| !it.contains("image_fs"))
+        };
         while let Some(next) = next(harness) {
             harness.does(&next);
         }
@@ -341,18 +347,18 @@ fn nobody_goes_before_it_is_known_where_images_lie_if_the_runtime_says_it() {
     harness.pass(3 * CYCLE_MS);
     works(&mut harness);
     assert_eq!(evictions(&harness), 0);
-    assert_eq!(harness.asked_for(), ["image_fs_info "], "once");
+    assert_eq!(harness.open_calls(), ["image_fs_info "], "once");
     harness.refuses("image_fs_info ", Code::Unimplemented, "unknown method ImageFsInfo");
     harness.pass(2 * CYCLE_MS);
     assert_eq!(evictions(&harness), 1, "it will not be known");
     // Another runtime may know it.
-    harness.tell(Event::RuntimeDown { cause: "connection refused".to_owned() });
+    harness.deliver(Event::RuntimeDown { cause: "connection refused".to_owned() });
     harness.pass(2_000);
-    harness.tell(Event::RuntimeUp);
+    harness.deliver(Event::RuntimeUp);
     works(&mut harness);
     harness.pass(2 * CYCLE_MS + limits::EVICTION_CLEAN_MS);
     works(&mut harness);
-    assert_eq!(harness.asked_for(), ["image_fs_info "]);
+    assert_eq!(harness.open_calls(), ["image_fs_info "]);
 }
 
 #[test]
@@ -367,7 +373,7 @@ fn a_shortage_of_which_nothing_is_known_is_none() {
     harness.pass(5 * CYCLE_MS);
     assert_eq!(evictions(&harness), 0);
     assert_eq!(harness.agent.overview(harness.now).pressures, Some(vec![]));
-    // How much memory there is for pods is not known.
+    // The memory for pods is not known.
     let mut harness = running(&["a"], MAIN, |config| config.machine.memory_bytes = 0);
     harness.machine.pods_memory = Some(1 << 30);
     harness.pass(5 * CYCLE_MS);
@@ -376,11 +382,11 @@ fn a_shortage_of_which_nothing_is_known_is_none() {
 
 #[test]
 fn a_pod_that_asked_for_what_it_takes_outlives_one_that_did_not() {
-    let asks = r#""containers":[{"name":"m","image":"i:1",
+    let calls = r#""containers":[{"name":"m","image":"i:1",
         "resources":{"requests":{"memory":"300Mi"}}}]"#;
     let mut harness = running(&["a", "b"], MAIN, |_| ());
     let matters = format!("{MAIN},\"priority\":5");
-    harness.manifests(&[&named("a", "", asks), &named("b", "", &matters)]);
+    harness.manifests(&[&named("a", "", calls), &named("b", "", &matters)]);
     harness.works();
     takes(&mut harness, "a", 300, 0);
     takes(&mut harness, "b", 10, 0);

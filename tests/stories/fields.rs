@@ -1,9 +1,9 @@
-//! Every field that a manifest may have: each is seen in what is asked of the runtime and of the
-//! node, or refused with a sentence that names it, or without meaning at a node and carried along.
+//! Every field of a manifest: each has an effect on the requests to the runtime and the node, or is
+//! refused with a sentence that names it, or is not used by nodes and kept.
 //!
 //! The names are those of core/v1 as of Kubernetes 1.34, a list for each place; a name without a
-//! row fails, and so does a row without a name. What a field does later than a container's start
-//! has a story of its own, which its row names.
+//! row fails, and so does a row without a name. A field with a later effect than a container's
+//! start has a separate story, which its row names.
 
 mod schema;
 mod table;
@@ -18,7 +18,7 @@ use crate::harness::Harness;
 use schema::{PLACES, Place};
 use table::{Fate, Row, rows};
 
-/// A pod that has something in every place that fields are put into.
+/// A pod with every place that fields are put into.
 fn base() -> Value {
     json!({
         "metadata": {"name": "p", "uid": "u1", "namespace": "default"},
@@ -40,17 +40,17 @@ fn base() -> Value {
     })
 }
 
-/// What becomes of a pod.
-struct Seen {
-    /// All that is asked for from its coming to its going.
-    asked: String,
-    /// Its status, where it does not run.
+/// The effects of a pod.
+struct Observed {
+    /// All requests during its life.
+    requested: String,
+    /// Its status, if it does not run.
     refusal: Option<String>,
-    /// As the API shows it.
+    /// The pod in the API.
     shown: String,
 }
 
-fn observe(pod: &Value) -> Seen {
+fn observe(pod: &Value) -> Observed {
     let mut harness = Harness::with(|config| {
         let huge_pages = vec![2 << 20];
         config.machine.cgroups = Cgroups { hierarchy: Hierarchy::V1, swap: false, huge_pages };
@@ -58,31 +58,31 @@ fn observe(pod: &Value) -> Seen {
         config.settings.cluster_dns = vec!["10.0.0.53".to_owned()];
     });
     harness.manifests(&[&pod.to_string()]);
-    let mut asked = Vec::new();
-    run(&mut harness, &mut asked);
+    let mut requested = Vec::new();
+    run(&mut harness, &mut requested);
     let status = harness.status();
     let failed = status["phase"] == "Failed";
     let waiting = &status["containerStatuses"][0]["state"]["waiting"]["message"];
     let refusal = if failed { status["message"].as_str() } else { waiting.as_str() };
-    let unasked = asked.is_empty().then(|| harness.events.join("; "));
+    let unasked = requested.is_empty().then(|| harness.events.join("; "));
     let refusal = refusal.map(str::to_owned).or(unasked);
     let pod = harness.agent.pods().next().expect("there is a pod");
     let shown = serde_json::to_string(pod).expect("plain data");
     harness.manifests(&[]);
-    run(&mut harness, &mut asked);
-    asked.push(format!("{:?}", harness.specs));
-    let asked = asked.join("\n");
-    Seen { asked, refusal, shown }
+    run(&mut harness, &mut requested);
+    requested.push(format!("{:?}", harness.specs));
+    let requested = requested.join("\n");
+    Observed { requested, refusal, shown }
 }
 
-/// The runtime does all that it is asked for.
-fn run(harness: &mut Harness, asked: &mut Vec<String>) {
+/// The runtime performs all requests.
+fn run(harness: &mut Harness, requested: &mut Vec<String>) {
     for _ in 0..40 {
         if let Some((call, request)) = harness.open.first().cloned() {
-            asked.push(format!("{request:?}"));
-            // Their values are not among what is shown of a request.
+            requested.push(format!("{request:?}"));
+            // The values are not in the short form of a request.
             if let Request::CreateContainer { config, .. } = &request {
-                asked.push(format!("{:?}", config.envs));
+                requested.push(format!("{:?}", config.envs));
             }
             harness.open.remove(0);
             let reply = match request {
@@ -91,9 +91,9 @@ fn run(harness: &mut Harness, asked: &mut Vec<String>) {
                 }
                 request => harness.perform(&request),
             };
-            harness.tell(Event::Cri(call, Ok(reply)));
+            harness.deliver(Event::Cri(call, Ok(reply)));
         } else if !harness.queries.is_empty() {
-            asked.push(format!("{:?}", harness.queries.remove(0).1));
+            requested.push(format!("{:?}", harness.queries.remove(0).1));
         } else {
             harness.pass(700);
         }
@@ -147,29 +147,32 @@ fn every_field_does_what_its_row_says() {
                 wrong.push(format!("{name}: {why}"));
             }
         };
-        if let Fate::Told(story) = row.fate {
+        if let Fate::InStory(story) = row.outcome {
             check(has_story(story), format!("there is no story {story}"));
             continue;
         }
-        let seen = observe(&with(row));
-        match row.fate {
+        let observed = observe(&with(row));
+        match row.outcome {
             Fate::Shows(what) => {
-                check(seen.refusal.is_none(), format!("{:?}", seen.refusal));
-                check(seen.asked.contains(what), format!("no {what} in {}", seen.asked));
-                check(!plain.asked.contains(what), format!("{what} is there without it"));
+                check(observed.refusal.is_none(), format!("{:?}", observed.refusal));
+                check(
+                    observed.requested.contains(what),
+                    format!("no {what} in {}", observed.requested),
+                );
+                check(!plain.requested.contains(what), format!("{what} is there without it"));
             }
             Fate::Refused(what) => {
-                let refusal = seen.refusal.unwrap_or_default();
+                let refusal = observed.refusal.unwrap_or_default();
                 check(refusal.contains(what), format!("not refused for {what}: {refusal:?}"));
             }
             Fate::Carried => {
-                check(seen.refusal.is_none(), format!("{:?}", seen.refusal));
+                check(observed.refusal.is_none(), format!("{:?}", observed.refusal));
                 let key = format!("\"{}\":", row.field);
-                check(seen.shown.contains(&key), format!("not in {}", seen.shown));
-                let same = row.with.is_empty().then(|| seen.asked == plain.asked);
-                check(same != Some(false), format!("it changes {}", seen.asked));
+                check(observed.shown.contains(&key), format!("not in {}", observed.shown));
+                let same = row.with.is_empty().then(|| observed.requested == plain.requested);
+                check(same != Some(false), format!("it changes {}", observed.requested));
             }
-            Fate::Told(_) => {}
+            Fate::InStory(_) => {}
         }
     }
     assert!(wrong.is_empty(), "{} rows:\n{}", wrong.len(), wrong.join("\n"));

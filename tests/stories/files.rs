@@ -1,4 +1,4 @@
-//! The agent's own files of a container: `/etc/hosts`, and what it left behind when it ended.
+//! The agent's own files of a container: `/etc/hosts`, and the termination message.
 
 use edged::agent::event::Event;
 use edged::model::cri::{Mount, Reply, Request};
@@ -83,8 +83,8 @@ fn each_instance_has_a_file_of_its_own_and_the_oldest_goes() {
     harness.exits("m", 1);
     harness.does("container_status c3");
     harness.pass(10_000);
-    while !harness.asked_for().iter().any(|name| name == "create_container m#2") {
-        let name = harness.asked_for().remove(0);
+    while !harness.open_calls().iter().any(|name| name == "create_container m#2") {
+        let name = harness.open_calls().remove(0);
         harness.does(&name);
     }
     assert_eq!(files(&harness).old, Some(first.message));
@@ -106,7 +106,7 @@ fn last_words_are_read_when_a_container_has_ended() {
     assert_eq!(config.mounts[1].container_path, "/tmp/why");
     let note = &config.annotations["io.kubernetes.container.terminationMessagePolicy"];
     assert_eq!(note, "FallbackToLogsOnError");
-    harness.tell(Event::Cri(call, Ok(reply)));
+    harness.deliver(Event::Cri(call, Ok(reply)));
     harness.does_all(&["start_container c2", "container_status c2"]);
     assert_eq!(harness.reads, [], "not while it runs");
     harness.exits("m", 1);
@@ -114,14 +114,15 @@ fn last_words_are_read_when_a_container_has_ended() {
     let Reply::ContainerStatus(mut status) = harness.perform(&request) else { panic!("a status") };
     status.message = "killed".into();
     status.message_from_log = true;
-    harness.tell(Event::Cri(call, Ok(Reply::ContainerStatus(status))));
+    harness.deliver(Event::Cri(call, Ok(Reply::ContainerStatus(status))));
     let pod = LogDir { namespace: "default".into(), name: "p-gw".into(), uid: UID.into() };
     let words = LastWords { pod, container: "m".into(), file: Some("f".into()), log: Some(0) };
     assert_eq!(harness.reads, [words]);
-    let told = harness.status();
-    let told = &told["containerStatuses"][0];
-    let ended = [&told["state"], &told["lastState"]].map(|it| it["terminated"]["message"].clone());
-    assert!(ended.contains(&"killed: no disk".into()), "{told}");
+    let reported = harness.status();
+    let reported = &reported["containerStatuses"][0];
+    let ended =
+        [&reported["state"], &reported["lastState"]].map(|it| it["terminated"]["message"].clone());
+    assert!(ended.contains(&"killed: no disk".into()), "{reported}");
 }
 
 #[test]
@@ -146,7 +147,7 @@ fn the_log_stands_in_only_for_a_failure_and_only_files_below_the_pods_folder_are
         status.reason = reason.into();
         status.message_file = (!file.is_empty()).then(|| file.into());
         status.message_from_log = true;
-        harness.tell(Event::Cri(call, Ok(Reply::ContainerStatus(status))));
+        harness.deliver(Event::Cri(call, Ok(Reply::ContainerStatus(status))));
         let read = harness.reads.first().map(|words| (words.file.as_deref(), words.log));
         assert_eq!(read, want, "{exit_code} {reason} {file}");
     }
@@ -193,19 +194,19 @@ fn an_ephemeral_container_is_started_in_a_pod_that_runs_and_never_again() {
     let Request::CreateContainer { config, .. } = &request else { panic!("{request:?}") };
     let target = edged::model::cri::ContainerId("c2".into());
     assert_eq!(config.namespaces.pid, edged::model::cri::PidNamespace::Target(target));
-    harness.tell(Event::Cri(call, Ok(reply)));
+    harness.deliver(Event::Cri(call, Ok(reply)));
     harness.does_all(&["start_container c3", "container_status c3"]);
     let status = harness.status();
-    let told = &status["ephemeralContainerStatuses"][0];
-    assert_eq!(told["name"], "e");
-    assert!(told["state"]["running"].is_object(), "{told}");
-    // Nothing depends on it: as the kubelet tells it.
-    assert_eq!((&told["ready"], told.get("started")), (&json!(false), None), "{told}");
+    let reported = &status["ephemeralContainerStatuses"][0];
+    assert_eq!(reported["name"], "e");
+    assert!(reported["state"]["running"].is_object(), "{reported}");
+    // Nothing depends on it: as the kubelet reports it.
+    assert_eq!((&reported["ready"], reported.get("started")), (&json!(false), None), "{reported}");
     assert_eq!(status["containerStatuses"][0]["started"], true);
     assert_eq!(status["conditions"][2]["status"], "True");
     harness.exits("e", 1);
     harness.does("container_status c3");
-    assert_eq!(harness.asked_for(), [] as [&str; 0], "it is not started again");
+    assert_eq!(harness.open_calls(), [] as [&str; 0], "it is not started again");
     assert_eq!(harness.status()["phase"], "Running");
 }
 
@@ -239,7 +240,7 @@ fn the_full_name_can_be_the_host_name_if_the_kernel_takes_it() {
     assert_eq!(sandbox.hostname, "web.shop.default.svc.cluster.local");
     let mut harness = Harness::with(domain);
     harness.manifests(&[&annotated("", &with(&"a".repeat(50)))]);
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
     let event = harness.events.iter().find(|event| event.starts_with("FailedCreatePodSandBox"));
     let event = event.expect("an event");
     assert!(

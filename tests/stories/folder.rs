@@ -1,4 +1,4 @@
-//! The manifest folder cannot be read, or holds what cannot run here: what runs goes on.
+//! An unreadable manifest folder, or unsupported pods in it: what runs continues.
 
 use crate::harness::{Harness, MAIN, UID, container, pod, sandbox};
 use edged::agent::event::Event;
@@ -18,12 +18,12 @@ fn a_folder_that_vanishes_ends_nothing() {
     harness.containers.push(container("c1", "m", ContainerState::Running));
     harness.manifests(&[&pod(MAIN)]);
     harness.does_all(&["podsandbox_status s1", "container_status c1"]);
-    harness.tell(lost());
+    harness.deliver(lost());
     harness.pass(60_000);
     assert_eq!(harness.trace, ["podsandbox_status s1", "container_status c1"]);
     assert_eq!(harness.running(), ["m"]);
     harness.manifests(&[]);
-    assert_eq!(harness.asked_for(), ["stop_container c1 30"]);
+    assert_eq!(harness.open_calls(), ["stop_container c1 30"]);
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn a_folder_that_is_not_there_at_the_start_ends_nothing() {
     let mut harness = Harness::new();
     harness.sandboxes.push(sandbox("s1", 0, true));
     harness.containers.push(container("c1", "m", ContainerState::Running));
-    harness.tell(lost());
+    harness.deliver(lost());
     harness.pass(60_000);
     assert_eq!(harness.trace, [] as [&str; 0]);
     harness.manifests(&[&pod(MAIN)]);

@@ -1,4 +1,4 @@
-//! What the node parts with: images, dead containers, old sandboxes, logs of pods that are gone.
+//! Garbage collection: images, dead containers, old sandboxes, logs of removed pods.
 
 use edged::limits;
 use edged::model::cri::{Code, ContainerState, SandboxId};
@@ -11,7 +11,7 @@ fn image(id: &str, name: &str, size: u64) -> StoredImage {
     StoredImage { id: id.into(), names: vec![name.into()], size, pinned: false }
 }
 
-/// Long enough for the room to be looked at twice.
+/// Long enough for two checks of the room.
 const A_WHILE_MS: u64 = 2 * limits::CHORES_LATE_MS;
 /// Older than the images that must not go for their youth.
 const OLD_MS: u64 = 150_000;
@@ -22,7 +22,7 @@ fn removals(harness: &Harness) -> Vec<&str> {
 
 #[test]
 fn images_go_until_there_is_room_the_least_recently_used_first() {
-    // The eviction would want all of them gone.
+    // The eviction would want all of them removed.
     let mut harness = Harness::with(|config| config.housekeeping.eviction.hard.clear());
     harness.stored = ["a", "b", "c", "d"].map(|id| image(id, &format!("r/{id}:1"), 60)).into();
     // A container of `a` and one of `b`, of somebody else; `b` goes later, `a` first.
@@ -40,7 +40,7 @@ fn images_go_until_there_is_room_the_least_recently_used_first() {
     assert_eq!(removals(&harness), [] as [&str; 0], "there is room");
     harness.fill(95);
     harness.pass(A_WHILE_MS);
-    // 150 bytes are needed. Those that nobody has used since the agent began go first.
+    // 150 bytes are needed. Images that were not used since the agent's start are removed first.
     harness.does("remove_image c");
     harness.does("remove_image d");
     harness.does("remove_image a");
@@ -54,7 +54,7 @@ fn an_image_that_is_used_or_wanted_or_pinned_stays_and_the_failure_is_told() {
     let mut harness = Harness::new();
     harness.images = vec![];
     harness.manifests(&[&pod(MAIN)]);
-    // Wanted by a pod that cannot pull: the runtime refuses all.
+    // Used by a pod that cannot pull: the runtime refuses all.
     let mut pinned = image("p", "r/p:1", 10);
     pinned.pinned = true;
     let mut used = container("c9", "x", ContainerState::Exited);
@@ -74,9 +74,9 @@ fn an_image_that_is_used_or_wanted_or_pinned_stays_and_the_failure_is_told() {
     harness.does("remove_image x");
     harness.pass(A_WHILE_MS);
     assert_eq!(removals(&harness), ["x"]);
-    let told = "FreeDiskSpaceFailed Failed to garbage collect required amount of images. Attempted \
+    let reported = "FreeDiskSpaceFailed Failed to garbage collect required amount of images. Attempted \
                 to free 100 bytes, but only found 10 bytes eligible to free.";
-    assert!(harness.events.iter().any(|event| event == told), "{:?}", harness.events);
+    assert!(harness.events.iter().any(|event| event == reported), "{:?}", harness.events);
     assert!(!harness.events.iter().any(|event| event.starts_with("ImageGCFailed")), "only once");
     harness.pass(A_WHILE_MS + limits::IMAGES_RETRY_MIN_MS);
     let failed = "ImageGCFailed Failed to garbage collect required amount of images. Attempted to \
@@ -90,7 +90,7 @@ fn young_images_stay_and_one_unused_for_too_long_goes_though_there_is_room() {
     let mut harness = Harness::with(|config| config.housekeeping.images = images);
     harness.fill(95);
     harness.stored = vec![image("a", "r/a:1", 500), image("b", "r/b:1", 500)];
-    // `b` has a container of somebody else, until a short while before.
+    // `b` had a container of another tool until a short while ago.
     let mut used = container("c1", "x", ContainerState::Exited);
     (used.pod, used.image_id) = (None, "b".into());
     harness.containers.push(used);
@@ -125,8 +125,8 @@ fn with_room_the_runtime_is_asked_for_images_every_few_minutes_only() {
     harness.fill(50);
     harness.trace.clear();
     harness.pass(3_600_000);
-    let asked = harness.trace.len();
-    assert_eq!(asked, 0, "listing images is a look: {:?}", harness.trace);
+    let requested = harness.trace.len();
+    assert_eq!(requested, 0, "listing images is a look: {:?}", harness.trace);
     assert_eq!(harness.jobs, 0);
 }
 
@@ -139,7 +139,7 @@ fn an_image_list_that_fails_while_the_disk_is_full_is_tried_again() {
     harness.pass(A_WHILE_MS);
     let (call, _) = harness.take("remove_image a");
     let gone = edged::model::cri::CallError::Lost(edged::model::cri::Lost::Deadline);
-    harness.tell(edged::agent::event::Event::Cri(call, Err(gone)));
+    harness.deliver(edged::agent::event::Event::Cri(call, Err(gone)));
     harness.pass(A_WHILE_MS + limits::IMAGES_RETRY_MIN_MS);
     harness.does("remove_image a");
 }
@@ -154,13 +154,13 @@ fn where_nothing_goes_images_are_gone_through_ever_less_often() {
     while waits.len() < 7 {
         let next = harness.agent.wake_at().expect("there are chores");
         harness.pass(next.since_ms(harness.now.boot));
-        if harness.asked_for() == ["remove_image a"] {
+        if harness.open_calls() == ["remove_image a"] {
             let last = last.replace(harness.now.boot);
             waits.extend(last.map(|last| harness.now.boot.since_ms(last)));
             harness.refuses("remove_image a", Code::Unknown, "no");
         }
     }
-    // A look at the room may be late by as much as any chore.
+    // A check of the room may be late by as much as any housekeeping.
     let mut wait_ms = limits::IMAGES_RETRY_MIN_MS;
     for got_ms in &waits {
         let expected = wait_ms..=wait_ms + limits::CHORES_LATE_MS;
@@ -181,7 +181,7 @@ fn a_sandbox_that_was_replaced_goes_with_its_last_container() {
     harness.containers = vec![old, new];
     harness.manifests(&[&pod(MAIN)]);
     harness.does_all(&["podsandbox_status s2", "container_status c2", "container_status c1"]);
-    assert_eq!(harness.asked_for(), [] as [&str; 0], "its dead container is kept");
+    assert_eq!(harness.open_calls(), [] as [&str; 0], "its dead container is kept");
     harness.containers.remove(0);
     harness.pass(1_000);
     harness.does_all(&["stop_podsandbox s1", "remove_podsandbox s1"]);
@@ -203,11 +203,11 @@ fn dead_containers_of_all_pods_have_a_bound_of_their_own() {
     harness.containers[5].state = ContainerState::Running;
     harness.manifests(&[&pod(MAIN)]);
     harness.does_all(&["podsandbox_status s1", "container_status c5", "container_status c4"]);
-    // Three dead ones of each container may stay: two of five go.
+    // Three dead ones of each container may stay: two of five are removed.
     harness.does_all(&["remove_container c1", "remove_container c0"]);
     harness.pass(100);
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
-    // Another pod with dead containers of its own: now the bound for all counts.
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
+    // Another pod with dead containers of its own: now the bound for the node applies.
     let mut others = harness.containers[2..4].to_vec();
     for (at, it) in others.iter_mut().enumerate() {
         let pod = it.pod.as_mut().expect("it has one");
@@ -272,12 +272,12 @@ fn one_that_was_to_go_stays_when_it_is_the_newest_again() {
     harness.does_all(&["podsandbox_status s1", "container_status c1", "container_status c0"]);
     harness.pass(limits::GARBAGE_MS);
     harness.refuses("remove_container c0", Code::Unavailable, "busy");
-    // Somebody else removes the one that ran.
+    // Another tool removes the one that ran.
     harness.containers.pop();
     harness.pass(60_000);
     harness.does("stop_podsandbox s1");
     harness.pass(60_000);
-    assert_eq!(harness.asked_for(), [] as [&str; 0], "a pod that ended is known by it");
+    assert_eq!(harness.open_calls(), [] as [&str; 0], "a pod that ended is known by it");
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn logs_of_a_pod_that_is_gone_go_once_all_is_known() {
     harness.pass(2 * limits::GARBAGE_MS);
     assert!(harness.jobs >= 1, "they are removed");
     assert_eq!(harness.agent.pods().count(), 0);
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
 }
 
 #[test]

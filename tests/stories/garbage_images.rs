@@ -1,4 +1,4 @@
-//! Which images go, and which do not, while much happens at once.
+//! Which images are removed, and which are not, while other things happen at the same time.
 
 use edged::agent::event::Event;
 use edged::limits;
@@ -9,7 +9,7 @@ use edged::model::job::JobSpec;
 use crate::harness::{Harness, MAIN, START, container, pod};
 use crate::node::{SWEEP, Taken};
 
-/// Long enough for the room to be looked at twice.
+/// Long enough for two checks of the room.
 const A_WHILE_MS: u64 = 2 * limits::CHORES_LATE_MS;
 /// Older than the images that must not go for their youth.
 const OLD_MS: u64 = 150_000;
@@ -18,7 +18,7 @@ fn image(id: &str, size: u64) -> StoredImage {
     StoredImage { id: id.into(), names: vec![format!("r/{id}:1").into()], size, pinned: false }
 }
 
-/// There are these images, old enough to go; nothing else would want them gone.
+/// These images exist, old enough to be removed; no other rule would remove them.
 fn with(change: impl FnOnce(&mut ImagePolicy), images: &[(&str, u64)]) -> Harness {
     let mut harness = Harness::with(|config| {
         config.housekeeping.eviction.hard.clear();
@@ -41,8 +41,8 @@ fn removals(harness: &Harness) -> Vec<&str> {
     harness.trace.iter().filter_map(|call| call.strip_prefix("remove_image ")).collect()
 }
 
-fn asked(harness: &Harness, operation: &str) -> u64 {
-    harness.agent.metrics().operations.get(operation).map_or(0, |told| told.total)
+fn requested(harness: &Harness, operation: &str) -> u64 {
+    harness.agent.metrics().operations.get(operation).map_or(0, |reported| reported.total)
 }
 
 fn events(harness: &Harness, reason: &str) -> usize {
@@ -54,14 +54,14 @@ fn an_image_that_a_pod_comes_to_want_while_others_go_stays() {
     let mut harness = with(|_| (), &[("a", 60), ("b", 60), ("c", 60)]);
     harness.fill(95);
     harness.pass(A_WHILE_MS);
-    assert_eq!(harness.asked_for(), ["remove_image a"]);
+    assert_eq!(harness.open_calls(), ["remove_image a"]);
     harness.images.clear();
     harness.manifests(&[&pod(r#""containers":[{"name":"m","image":"r/b:1"}]"#)]);
     harness.does("remove_image a");
     assert!(
-        harness.asked_for().contains(&"remove_image c".to_owned()),
+        harness.open_calls().contains(&"remove_image c".to_owned()),
         "{:?}",
-        harness.asked_for()
+        harness.open_calls()
     );
     harness.does("remove_image c");
     harness.pass(1_000);
@@ -72,11 +72,11 @@ fn an_image_that_a_pod_comes_to_want_while_others_go_stays() {
 fn an_image_that_is_used_since_the_images_were_listed_stays() {
     let mut harness = with(|_| (), &[("a", 60), ("b", 60)]);
     harness.fill(95);
-    // A look is under way when they are listed: it may have missed what began since.
-    harness.taken.looks_wait = true;
+    // A relist is under way when they are listed: it may have missed what started since.
+    harness.taken.lists_wait = true;
     harness.pass(A_WHILE_MS);
     let lists = ["list_podsandbox ", "list_containers "];
-    assert_eq!(harness.asked_for(), lists, "the look that was under way");
+    assert_eq!(harness.open_calls(), lists, "the look that was under way");
     for name in lists {
         let (call, request) = harness.take(name);
         let nothing = match request {
@@ -86,9 +86,9 @@ fn an_image_that_is_used_since_the_images_were_listed_stays() {
         harness.agent.handle(harness.now, Event::Cri(call, Ok(nothing)));
     }
     harness.containers.push(of_others("a"));
-    harness.taken.looks_wait = false;
+    harness.taken.lists_wait = false;
     harness.pass(A_WHILE_MS);
-    assert_eq!(harness.asked_for(), ["remove_image b"]);
+    assert_eq!(harness.open_calls(), ["remove_image b"]);
 }
 
 #[test]
@@ -99,22 +99,23 @@ fn images_go_from_exactly_so_much_on() {
         let mut harness = with(|_| (), &[("a", 500)]);
         harness.fill(percent);
         harness.pass(A_WHILE_MS);
-        assert_eq!(harness.asked_for(), expected, "{percent}");
+        assert_eq!(harness.open_calls(), expected, "{percent}");
     }
 }
 
 #[test]
 fn with_room_images_are_listed_for_their_age_alone_and_without_that_not_at_all() {
     let mut harness = with(|_| (), &[("a", 500)]);
-    let (listed, placed) = (asked(&harness, "list_images"), asked(&harness, "image_fs_info"));
+    let (listed, placed) =
+        (requested(&harness, "list_images"), requested(&harness, "image_fs_info"));
     harness.pass(3_600_000);
-    let count = asked(&harness, "list_images") - listed;
+    let count = requested(&harness, "list_images") - listed;
     assert!((10..=13).contains(&count), "{count} in an hour");
-    assert_eq!(asked(&harness, "image_fs_info"), placed, "asked once");
+    assert_eq!(requested(&harness, "image_fs_info"), placed, "asked once");
     let mut harness = with(|policy| policy.high_percent = 100, &[("a", 500)]);
     harness.fill(99);
     harness.pass(3_600_000);
-    assert_eq!((asked(&harness, "list_images"), asked(&harness, "image_fs_info")), (0, 0));
+    assert_eq!((requested(&harness, "list_images"), requested(&harness, "image_fs_info")), (0, 0));
     assert_eq!(removals(&harness), [] as [&str; 0]);
 }
 
@@ -127,15 +128,15 @@ fn without_a_bound_for_the_room_images_go_for_their_age() {
     harness.containers.push(of_others("b"));
     harness.fill(100);
     harness.pass(300_000);
-    assert_eq!(harness.asked_for(), [] as [&str; 0], "however full it is");
+    assert_eq!(harness.open_calls(), [] as [&str; 0], "however full it is");
     harness.pass(2 * 1_200_000);
-    assert_eq!(harness.asked_for(), ["remove_image a"]);
+    assert_eq!(harness.open_calls(), ["remove_image a"]);
     harness.does("remove_image a");
     harness.containers.clear();
     harness.pass(1_200_000 - limits::IMAGES_LIST_MS);
-    assert_eq!(harness.asked_for(), [] as [&str; 0], "used until a while ago");
+    assert_eq!(harness.open_calls(), [] as [&str; 0], "used until a while ago");
     harness.pass(2 * limits::IMAGES_LIST_MS);
-    assert_eq!(harness.asked_for(), ["remove_image b"]);
+    assert_eq!(harness.open_calls(), ["remove_image b"]);
 }
 
 #[test]
@@ -157,7 +158,7 @@ fn those_that_are_too_old_go_first_and_all_of_them_though_there_is_room_before()
     let (call, _) = harness.take("list_images ");
     harness.taken.no_images = false;
     let images = HousekeepingReply::Images(harness.stored.clone());
-    harness.tell(Event::Cri(call, Ok(Reply::HousekeepingCall(images))));
+    harness.deliver(Event::Cri(call, Ok(Reply::HousekeepingCall(images))));
     harness.pass(2_000);
     // 150 bytes are needed; the first would do.
     harness.does_all(&["remove_image c", "remove_image d"]);
@@ -172,28 +173,28 @@ fn a_pass_that_won_enough_ends_a_row_of_failures() {
     let wait_ms = A_WHILE_MS + 2 * limits::IMAGES_RETRY_MIN_MS;
     harness.fill(95);
     harness.pass(A_WHILE_MS);
-    for asked in ["a", "b", "c"] {
-        harness.refuses(&format!("remove_image {asked}"), Code::Unknown, "busy");
+    for requested in ["a", "b", "c"] {
+        harness.refuses(&format!("remove_image {requested}"), Code::Unknown, "busy");
     }
     harness.pass(1_000);
     assert_eq!(events(&harness, "ImageGCFailed"), 0, "one is none");
     harness.pass(wait_ms);
     harness.does("remove_image a");
-    // It is needed again: that is a first failure once more, and tried again as soon.
+    // It is needed again: that is a first failure again, and is retried as soon.
     harness.pass(wait_ms);
-    for asked in ["b", "c"] {
-        harness.refuses(&format!("remove_image {asked}"), Code::Unknown, "busy");
+    for requested in ["b", "c"] {
+        harness.refuses(&format!("remove_image {requested}"), Code::Unknown, "busy");
     }
     harness.pass(1_000);
     assert_eq!(events(&harness, "ImageGCFailed"), 0);
     harness.pass(wait_ms);
-    for asked in ["b", "c"] {
-        harness.refuses(&format!("remove_image {asked}"), Code::Unknown, "busy");
+    for requested in ["b", "c"] {
+        harness.refuses(&format!("remove_image {requested}"), Code::Unknown, "busy");
     }
     harness.pass(1_000);
-    let told = "ImageGCFailed wanted to free 150 bytes, but freed 0 bytes space with errors in \
+    let reported = "ImageGCFailed wanted to free 150 bytes, but freed 0 bytes space with errors in \
                 image deletion: [";
-    assert_eq!(events(&harness, told), 1, "{:?}", harness.events);
+    assert_eq!(events(&harness, reported), 1, "{:?}", harness.events);
     assert_eq!(events(&harness, "FreeDiskSpaceFailed"), 0);
 }
 
@@ -208,7 +209,7 @@ fn images_that_cannot_be_listed_are_a_failure_that_is_told_the_second_time() {
         harness.pass(1_000);
         assert_eq!(events(&harness, "ImageGCFailed cannot list images: "), failures);
     }
-    // With room enough nothing has failed for it.
+    // With enough room nothing has failed.
     let mut harness = with(|_| (), &[("a", 500)]);
     harness.taken.no_images = true;
     for _ in 0..3 {
@@ -222,11 +223,11 @@ fn images_that_cannot_be_listed_are_a_failure_that_is_told_the_second_time() {
 fn a_file_system_of_images_without_a_size_is_told_and_looked_at_rarely() {
     let mut harness = with(|_| (), &[("a", 500)]);
     harness.machine.image_fs = Some(Room::default());
-    let listed = asked(&harness, "list_images");
+    let listed = requested(&harness, "list_images");
     harness.pass(1_000_000);
-    let told = "InvalidDiskCapacity invalid capacity 0 on image filesystem";
-    assert!(events(&harness, told) >= 1, "{:?}", harness.events);
-    assert!(asked(&harness, "list_images") - listed <= 4);
+    let reported = "InvalidDiskCapacity invalid capacity 0 on image filesystem";
+    assert!(events(&harness, reported) >= 1, "{:?}", harness.events);
+    assert!(requested(&harness, "list_images") - listed <= 4);
     assert_eq!(removals(&harness), [] as [&str; 0]);
 }
 
@@ -236,7 +237,7 @@ fn that_the_room_of_images_cannot_be_read_is_said_once_each_time() {
     harness.log.clear();
     let lines = |harness: &Harness| {
         let line = "path=/images images there are not watched: no room can be read";
-        harness.log.iter().filter(|told| *told == line).count()
+        harness.log.iter().filter(|reported| *reported == line).count()
     };
     for times in 1..=2 {
         harness.machine.image_fs = None;
@@ -253,18 +254,18 @@ fn another_runtime_is_asked_anew_where_its_images_lie_and_which_it_has() {
     let mut harness = with(|_| (), &[("a", 60), ("b", 60), ("c", 60)]);
     harness.fill(95);
     harness.pass(A_WHILE_MS);
-    assert_eq!(harness.asked_for(), ["remove_image a"]);
-    let placed = asked(&harness, "image_fs_info");
+    assert_eq!(harness.open_calls(), ["remove_image a"]);
+    let placed = requested(&harness, "image_fs_info");
     harness.stored = vec![image("z", 500)];
-    harness.tell(Event::RuntimeDown { cause: "connection refused".to_owned() });
+    harness.deliver(Event::RuntimeDown { cause: "connection refused".to_owned() });
     harness.open.clear();
     harness.pass(2_000);
-    harness.tell(Event::RuntimeUp);
+    harness.deliver(Event::RuntimeUp);
     harness.pass(A_WHILE_MS);
-    assert_eq!(asked(&harness, "image_fs_info"), placed + 1);
-    assert_eq!(harness.asked_for(), [] as [&str; 0], "those of the one before are not its");
+    assert_eq!(requested(&harness, "image_fs_info"), placed + 1);
+    assert_eq!(harness.open_calls(), [] as [&str; 0], "those of the one before are not its");
     harness.pass(OLD_MS + limits::IMAGES_RETRY_MAX_MS);
-    assert_eq!(harness.asked_for(), ["remove_image z"]);
+    assert_eq!(harness.open_calls(), ["remove_image z"]);
 }
 
 #[test]
@@ -275,7 +276,12 @@ fn what_was_removed_is_said_by_its_first_name() {
     harness.pass(A_WHILE_MS);
     harness.does("remove_image a");
     let line = "image=r/a:1 bytes=500 removed: unused";
-    assert_eq!(harness.log.iter().filter(|told| *told == line).count(), 1, "{:?}", harness.log);
+    assert_eq!(
+        harness.log.iter().filter(|reported| *reported == line).count(),
+        1,
+        "{:?}",
+        harness.log
+    );
 }
 
 #[test]
@@ -284,7 +290,7 @@ fn an_image_that_has_the_name_of_a_pause_image_among_others_stays() {
     harness.stored[0].names.push("mirror.example/pause:3.9".into());
     harness.fill(95);
     harness.pass(A_WHILE_MS);
-    assert_eq!(harness.asked_for(), ["remove_image b"]);
+    assert_eq!(harness.open_calls(), ["remove_image b"]);
 }
 
 #[test]
@@ -293,10 +299,10 @@ fn the_image_of_sandboxes_stays_whatever_its_name() {
         with(|policy| policy.sandbox_image = "r/a:1".into(), &[("a", 500), ("b", 10)]);
     harness.fill(95);
     harness.pass(A_WHILE_MS);
-    assert_eq!(harness.asked_for(), ["remove_image b"]);
+    assert_eq!(harness.open_calls(), ["remove_image b"]);
 }
 
-/// The links that were looked through: which containers had to keep theirs.
+/// The swept links: the containers whose links had to stay.
 fn kept_links(harness: &Harness) -> Vec<Vec<String>> {
     let sweeps = harness.node_jobs.iter().filter_map(|spec| match spec {
         JobSpec::SweepLinks { living } => Some(living),
@@ -323,9 +329,9 @@ fn links_to_logs_of_containers_that_live_stay() {
         .map(|it| it.id.0.to_string())
         .collect();
     assert_eq!((harness.containers.len(), running.len()), (2, 1));
-    let kept = kept_links(&harness);
-    assert!((1..=2).contains(&kept.len()), "{kept:?}");
-    assert!(kept.iter().all(|living| *living == running), "{kept:?}");
+    let stored = kept_links(&harness);
+    assert!((1..=2).contains(&stored.len()), "{stored:?}");
+    assert!(stored.iter().all(|living| *living == running), "{stored:?}");
 }
 
 #[test]
@@ -349,8 +355,8 @@ fn nothing_is_looked_for_that_nobody_wants_before_the_cloud_and_the_runtime_are_
         harness.pass(3 * limits::GARBAGE_MS);
         assert_eq!((harness.jobs, kept_links(&harness)), (0, vec![]));
     }
-    // The runtime has not told what runs.
-    let mut harness = Harness::hiding(|_| (), Taken { looks_wait: true, ..Taken::default() });
+    // The runtime has not reported the running containers.
+    let mut harness = Harness::hiding(|_| (), Taken { lists_wait: true, ..Taken::default() });
     harness.machine.log_dirs = left();
     harness.manifests(&[]);
     harness.pass(3 * limits::GARBAGE_MS);
@@ -365,7 +371,7 @@ fn where_nothing_else_wakes_the_agent_images_go_as_soon() {
     harness.pass(limits::IMAGES_LIST_MS + OLD_MS);
     harness.fill(95);
     harness.pass(A_WHILE_MS);
-    assert_eq!(harness.asked_for(), ["remove_image a"]);
+    assert_eq!(harness.open_calls(), ["remove_image a"]);
 }
 
 #[test]
@@ -390,14 +396,15 @@ fn a_runtime_that_does_not_say_where_images_lie_is_asked_rarely() {
     for _ in 0..3 {
         harness.refuses("image_fs_info ", Code::Unimplemented, "unknown method");
         harness.pass(limits::IMAGES_RETRY_MIN_MS - A_WHILE_MS);
-        assert_eq!(harness.asked_for(), [] as [&str; 0]);
+        assert_eq!(harness.open_calls(), [] as [&str; 0]);
         harness.pass(2 * A_WHILE_MS);
     }
-    // It knows the question, and no place.
+    // It supports the call, and has no path.
     let (call, _) = harness.take("image_fs_info ");
-    harness.tell(Event::Cri(call, Ok(Reply::HousekeepingCall(HousekeepingReply::ImageFs(None)))));
+    harness
+        .deliver(Event::Cri(call, Ok(Reply::HousekeepingCall(HousekeepingReply::ImageFs(None)))));
     harness.pass(3_600_000);
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
 }
 
 #[test]

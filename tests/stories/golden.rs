@@ -1,7 +1,7 @@
-//! Conversations captured between the real CloudCore and EdgeCore: what the cloud said there is
-//! said to us, and what we answer is compared with what EdgeCore answered.
+//! Conversations captured between the real CloudCore and EdgeCore: we get the
+//! cloud's recorded messages, and our answers are compared with EdgeCore's.
 //!
-//! Where we differ on purpose, [`DIFFERENT`] says so and why.
+//! Intended differences are listed in [`DIFFERENT`], with their reasons.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::cloud_harness::{CloudHarness, content, patch};
 
-/// Paths below a pod's status that only one of both sides says, and why that is so.
+/// Paths below a pod's status that only one side sends, and why.
 const DIFFERENT: &[(&str, &str)] = &[
     ("qosClass", "given by the API server when the pod was made; nobody patches it"),
     ("containerStatuses/*/volumeMounts", "1.31 and later tell the mounts again; nobody reads them"),
@@ -49,30 +49,30 @@ fn is(message: &Message, operation: &str, kind: &str) -> bool {
     &*message.route.operation == operation && message.route.resource.contains(&middle)
 }
 
-/// Says what the cloud said; its answers go to the questions that we asked.
+/// Sends the cloud's messages; its answers go to our requests.
 fn replay(cloud: &mut CloudHarness, captured: &[Captured]) -> Vec<Message> {
-    let mut said = Vec::new();
+    let mut found = Vec::new();
     for one in captured.iter().filter(|one| one.from_cloud) {
         let mut message = one.message.clone();
-        said.append(&mut cloud.sent);
+        found.append(&mut cloud.sent);
         if !message.header.parent_id.is_empty() {
             let resource = &message.route.resource;
-            let question = |asked: &&Message| {
-                asked.header.parent_id.is_empty() && asked.route.resource == *resource
+            let question = |requested: &&Message| {
+                requested.header.parent_id.is_empty() && requested.route.resource == *resource
             };
-            let Some(asked) = said.iter().rev().find(question) else { continue };
-            message.header.parent_id = asked.header.id.clone();
+            let Some(requested) = found.iter().rev().find(question) else { continue };
+            message.header.parent_id = requested.header.id.clone();
         }
         with_our_status(cloud, &mut message);
         cloud.replay(message);
         cloud.work();
         cloud.pass(1_100);
     }
-    said.append(&mut cloud.sent);
-    said
+    found.append(&mut cloud.sent);
+    found
 }
 
-/// The cloud tells what it was told: of our containers, not of EdgeCore's.
+/// The cloud returns what it received: about our containers, not EdgeCore's.
 fn with_our_status(cloud: &CloudHarness, message: &mut Message) {
     if !message.route.resource.contains("/pod") {
         return;
@@ -87,17 +87,17 @@ fn with_our_status(cloud: &CloudHarness, message: &mut Message) {
     }
 }
 
-/// What the cloud pushed has to be acknowledged in the same words.
-fn assert_acknowledged(captured: &[Captured], said: &[Message]) {
+/// The cloud's pushes must be acknowledged in the same form.
+fn assert_acknowledged(captured: &[Captured], found: &[Message]) {
     let pushes = captured.iter().filter(|one| {
         one.from_cloud && ["insert", "update", "delete"].contains(&&*one.message.route.operation)
     });
     let mut compared = 0;
     for push in pushes {
         let of_it = |message: &&Message| message.header.parent_id == push.message.header.id;
-        let ours = said.iter().find(of_it);
+        let ours = found.iter().find(of_it);
         let ours = ours.unwrap_or_else(|| panic!("no answer to {:?}", push.message.route));
-        // Of the last one the answer came after the end of the capture.
+        // The answer to the last one came after the end of the capture.
         if let Some(theirs) = theirs(captured).find(of_it) {
             assert_eq!(ours.route, theirs.route);
             assert_eq!(content(ours), content(theirs));
@@ -107,15 +107,15 @@ fn assert_acknowledged(captured: &[Captured], said: &[Message]) {
     assert!(compared > 0, "nothing was compared");
 }
 
-/// The resources of the questions of one kind.
-fn asked<'a>(messages: impl Iterator<Item = &'a Message>, kind: &str) -> BTreeSet<String> {
+/// The resources of the requests of one kind.
+fn requested<'a>(messages: impl Iterator<Item = &'a Message>, kind: &str) -> BTreeSet<String> {
     messages
         .filter(|message| is(message, "query", kind))
         .map(|message| message.route.resource.to_string())
         .collect()
 }
 
-/// Lists become maps by the names of what is in them, so that the places of two can be compared.
+/// Lists become maps by the names of their items, so that the paths of two can be compared.
 fn places(value: &Value, path: &str, to: &mut BTreeSet<String>) {
     match value {
         Value::Object(map) => {
@@ -163,15 +163,15 @@ fn joined() -> CloudHarness {
 fn a_pod_is_created_as_edgecore_creates_it() {
     let captured = conversation("02-pod_create");
     let mut cloud = joined();
-    let said = replay(&mut cloud, &captured);
-    assert_acknowledged(&captured, &said);
+    let found = replay(&mut cloud, &captured);
+    assert_acknowledged(&captured, &found);
     assert_eq!(cloud.harness.running(), ["c"]);
-    let ours = said.iter().find(|message| is(message, "patch", "podpatch")).expect("a report");
+    let ours = found.iter().find(|message| is(message, "patch", "podpatch")).expect("a report");
     let first = theirs(&captured).find(|message| is(message, "patch", "podpatch"));
     assert_eq!(ours.route, first.expect("a report").route);
-    assert_eq!(status_places(said.iter()), status_places(theirs(&captured)));
+    assert_eq!(status_places(found.iter()), status_places(theirs(&captured)));
     let report = |message: &&Message| is(message, "patch", "podpatch");
-    let ours = said.iter().filter(report).count();
+    let ours = found.iter().filter(report).count();
     let theirs = theirs(&captured).filter(report).count();
     assert!(ours <= theirs, "got {ours} reports, EdgeCore made {theirs}");
 }
@@ -180,23 +180,23 @@ fn a_pod_is_created_as_edgecore_creates_it() {
 fn a_pod_with_everything_asks_for_what_edgecore_asks_for() {
     let captured = conversation("05b-pod_full_first_query");
     let mut cloud = joined();
-    let said = replay(&mut cloud, &captured);
-    assert_acknowledged(&captured, &said);
+    let found = replay(&mut cloud, &captured);
+    assert_acknowledged(&captured, &found);
     for kind in ["configmap", "secret", "serviceaccounttoken"] {
-        assert_eq!(asked(said.iter(), kind), asked(theirs(&captured), kind), "{kind}");
+        assert_eq!(requested(found.iter(), kind), requested(theirs(&captured), kind), "{kind}");
     }
     let token = |message: &&Message| is(message, "query", "serviceaccounttoken");
-    let ours = said.iter().find(token).expect("a question");
+    let ours = found.iter().find(token).expect("a question");
     let theirs = theirs(&captured).find(token).expect("a question");
     assert_eq!(content(ours), content(theirs));
-    // An answer that brings an object is acknowledged.
+    // An answer with an object is acknowledged.
     let objects = captured.iter().filter(|one| {
         let brings = content(&one.message).get("metadata").is_some();
         one.from_cloud && brings && is(&one.message, "response", "configmap")
     });
     for answer in objects {
         let of_it = |message: &Message| message.header.parent_id == answer.message.header.id;
-        assert!(said.iter().any(of_it), "{:?}", answer.message.route);
+        assert!(found.iter().any(of_it), "{:?}", answer.message.route);
     }
     let pod = cloud.harness.agent.pods().next().expect("one");
     let reason = pod.status.reason.clone();
@@ -207,8 +207,8 @@ fn a_pod_with_everything_asks_for_what_edgecore_asks_for() {
 fn a_changed_configmap_and_secret_are_taken_as_edgecore_takes_them() {
     let captured = conversation("06-configmap_update");
     let mut cloud = joined();
-    let said = replay(&mut cloud, &captured);
-    assert_acknowledged(&captured, &said);
+    let found = replay(&mut cloud, &captured);
+    assert_acknowledged(&captured, &found);
 }
 
 #[test]
@@ -227,20 +227,20 @@ fn a_pod_is_deleted_as_edgecore_deletes_it() {
     cloud.replay(before);
     cloud.work();
     cloud.pass(1_100);
-    let report = cloud.said("podpatch").pop().expect("a report");
+    let report = cloud.take_sent("podpatch").pop().expect("a report");
     let ours = cloud.harness.agent.pods().next().expect("one");
     pod["status"] = serde_json::to_value(&ours.status).expect("JSON");
     cloud.answer(&report, &json!({"Object": pod, "Err": null}));
     cloud.sent.clear();
-    let said = replay(&mut cloud, &captured);
-    assert_acknowledged(&captured, &said);
+    let found = replay(&mut cloud, &captured);
+    assert_acknowledged(&captured, &found);
     let deletion = |message: &&Message| is(message, "delete", "pod");
-    let ours: Vec<&Message> = said.iter().filter(deletion).collect();
+    let ours: Vec<&Message> = found.iter().filter(deletion).collect();
     let theirs: Vec<&Message> = theirs(&captured).filter(deletion).collect();
     assert_eq!(ours.len(), theirs.len());
     assert_eq!(ours[0].route, theirs[0].route);
     assert_eq!(content(ours[0]), content(theirs[0]));
-    let at = |operation, kind| said.iter().position(|message| is(message, operation, kind));
+    let at = |operation, kind| found.iter().position(|message| is(message, operation, kind));
     assert!(at("patch", "podpatch") < at("delete", "pod"), "first the status, then the deletion");
     assert_eq!(cloud.harness.agent.pods().count(), 0);
 }

@@ -1,5 +1,5 @@
-//! How the real EdgeCore joined the real CloudCore, and how we do beside it: what the cloud said
-//! there is said to us.
+//! How the real EdgeCore joined the real CloudCore, compared with ours: we get the cloud's recorded
+//! messages.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,18 @@ use serde_json::Value;
 
 use crate::cloud_harness::{CloudHarness, content, patch};
 
-/// What EdgeCore says, and we do not.
+/// Messages that EdgeCore sends, and we do not.
 const NOT_SAID: &[(&str, &str)] = &[
     ("get membership/detail", "devices are not served"),
     ("response kube-node-lease/lease/edge1", "the cloud waits for no acknowledgement of it"),
     ("patch null/nodepatch/edge1", "the answer to the registration tells what the cloud has"),
 ];
 
-/// What we say, and EdgeCore does not, or later.
+/// Messages that we send, and EdgeCore does not, or later.
 const SAID: &[(&str, &str)] =
     &[("insert kube-node-lease/lease/edge1", "at once, not at the next renewal")];
 
-/// Places in the node's object that differ, with what we say there.
+/// Fields of the node's object that differ, with ours.
 const DIFFERENT: &[(&str, &str, &str)] = &[
     ("metadata/creationTimestamp", "", "null in Go, which is nothing"),
     ("status/allocatable/ephemeral-storage", "243497856615", "10 % of it, where Go's is rounded"),
@@ -67,23 +67,24 @@ fn machine() -> Machine {
     }
 }
 
-/// Says what the cloud said, its answers to what we asked; says what we said.
+/// Sends the cloud's messages, and its answers to our requests; returns our messages.
 fn replay(cloud: &mut CloudHarness, conversation: &[(bool, Message)]) -> Vec<Message> {
-    let mut said = Vec::new();
+    let mut found = Vec::new();
     for (_, message) in conversation.iter().filter(|(from_cloud, _)| *from_cloud) {
-        said.append(&mut cloud.sent);
+        found.append(&mut cloud.sent);
         let mut message = message.clone();
         if !message.header.parent_id.is_empty() {
-            let asked = |asked: &&Message| {
-                asked.header.parent_id.is_empty() && asked.route.resource == message.route.resource
+            let requested = |requested: &&Message| {
+                requested.header.parent_id.is_empty()
+                    && requested.route.resource == message.route.resource
             };
-            let Some(asked) = said.iter().find(asked) else { continue };
-            message.header.parent_id = asked.header.id.clone();
+            let Some(requested) = found.iter().find(requested) else { continue };
+            message.header.parent_id = requested.header.id.clone();
         }
         cloud.replay(message);
     }
-    said.append(&mut cloud.sent);
-    said
+    found.append(&mut cloud.sent);
+    found
 }
 
 fn leaves(value: &Value, path: &str, to: &mut BTreeMap<String, String>) {
@@ -114,18 +115,18 @@ fn joined() -> (Vec<Message>, Vec<(bool, Message)>) {
         "edge1".clone_into(&mut config.node_name);
         config.machine = machine();
     });
-    cloud.harness.tell(edged::agent::event::Event::Addresses(vec!["10.99.0.1".to_owned()]));
+    cloud.harness.deliver(edged::agent::event::Event::Addresses(vec!["10.99.0.1".to_owned()]));
     cloud.connect();
     (replay(&mut cloud, &conversation), conversation)
 }
 
 #[test]
 fn a_node_joins_as_edgecore_joins() {
-    let (said, conversation) = joined();
+    let (found, conversation) = joined();
     let theirs = conversation.iter().filter(|(from_cloud, _)| !from_cloud);
     let mut missing: Vec<String> = theirs.map(|(_, message)| what(message)).collect();
     let mut more = Vec::new();
-    for message in &said {
+    for message in &found {
         let what = what(message);
         match missing.iter().position(|other| *other == what) {
             Some(at) => drop(missing.remove(at)),
@@ -145,7 +146,7 @@ fn a_node_joins_as_edgecore_joins() {
 
 #[test]
 fn the_node_is_registered_as_edgecore_registers_it() {
-    let (said, conversation) = joined();
+    let (found, conversation) = joined();
     let is_insert = |message: &&Message| what(message) == "insert null/node/edge1";
     let leaves_of = |message: &Message| {
         let mut all = BTreeMap::new();
@@ -153,7 +154,7 @@ fn the_node_is_registered_as_edgecore_registers_it() {
         all.retain(|path, _| !path.ends_with("Time"));
         all
     };
-    let ours = leaves_of(said.iter().find(is_insert).expect("ours"));
+    let ours = leaves_of(found.iter().find(is_insert).expect("ours"));
     let mut all = conversation.iter().map(|(_, message)| message);
     let theirs = leaves_of(all.find(is_insert).expect("theirs"));
     let mut different = BTreeMap::new();
@@ -168,16 +169,16 @@ fn the_node_is_registered_as_edgecore_registers_it() {
 
 #[test]
 fn that_the_node_is_ready_is_told_as_edgecore_tells_it() {
-    let (said, conversation) = joined();
+    let (found, conversation) = joined();
     let is_patch = |message: &&Message| what(message) == "patch null/nodepatch/edge1";
     let without_times = |message: &Message| {
-        let mut told = patch(message);
-        for condition in told["status"]["conditions"].as_array_mut().expect("a list") {
+        let mut reported = patch(message);
+        for condition in reported["status"]["conditions"].as_array_mut().expect("a list") {
             condition.as_object_mut().expect("a map").retain(|key, _| !key.ends_with("Time"));
         }
-        told
+        reported
     };
-    let ours = said.iter().find(is_patch).expect("ours");
+    let ours = found.iter().find(is_patch).expect("ours");
     let mut last_first = conversation.iter().rev().map(|(_, message)| message);
     let theirs = last_first.find(is_patch).expect("theirs");
     let mut ours = without_times(ours);

@@ -1,9 +1,9 @@
-//! The harness a story is told at: the mind, a clock, and the runtime's side of the conversation.
+//! The harness of the stories: the core, a clock, and a simulated runtime.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use crate::named::name;
-use crate::named::{is_look, shared};
+use crate::named::{is_list, shared};
 use edged::agent::event::{Action, CallId, Event, Out, ProbeId};
 use edged::agent::time::{Instant, Now, Wall};
 use edged::agent::{Agent, Config, Machine};
@@ -26,73 +26,73 @@ pub struct Harness {
     pub agent: Agent,
     pub now: Now,
     out: Out,
-    /// Asked for and not yet answered.
+    /// Requested and not yet answered.
     pub open: Vec<(CallId, Request)>,
-    /// Answered or not, by operation; looks left out.
+    /// All calls by operation, without lists.
     pub trace: Vec<String>,
     pub cancelled: Vec<CallId>,
-    /// Asked over the network and not yet answered.
+    /// Queries over the network that are not yet answered.
     pub queries: Vec<(ProbeId, Query)>,
     pub events: Vec<String>,
-    /// What of the pods events were about.
+    /// The field paths of the pods' events.
     pub fields: BTreeSet<String>,
-    /// And of which kind the objects were.
+    /// The kinds of the events' objects.
     pub kinds: BTreeSet<&'static str>,
-    /// What was last asked to be saved.
+    /// The last probe results that the agent saved.
     pub saved_results: Option<BTreeMap<ContainerId, ProbeResults>>,
-    /// What lists tell.
+    /// The objects that lists contain.
     pub sandboxes: Vec<Sandbox>,
     pub containers: Vec<Container>,
     pub exit_codes: Vec<(Box<str>, i32)>,
     pub images: Vec<&'static str>,
-    /// Whom images run as.
+    /// The default user of images.
     pub image_user: ImageUser,
-    /// What it tells of itself.
+    /// The runtime's version and status.
     pub runtime: RuntimeStatus,
-    /// Of the sandbox that was made last.
+    /// The network of the sandbox that was created last.
     network: Network,
-    /// What ended containers left.
+    /// The termination message of ended containers.
     pub last_words: String,
-    /// What was asked of that.
+    /// Requests for termination messages.
     pub reads: Vec<LastWords>,
-    /// The jobs that were asked for.
+    /// The requested jobs.
     pub specs: Vec<JobSpec>,
     pub exited: bool,
-    /// Of the watchdog.
+    /// How often the watchdog was fed.
     #[cfg(feature = "watchdog")]
-    pub meals: u32,
-    /// What was asked of the link and the store.
+    pub watchdog_feeds: u32,
+    /// Requests to the link and the store.
     #[cfg(feature = "cloud")]
     pub cloud: Vec<Action>,
-    /// What was written to the log.
+    /// The log lines.
     pub log: Vec<String>,
-    /// The runtime's answer to who makes the cgroups; `None`: it does not know the question.
+    /// The runtime's cgroup driver; `None`: the call is not supported.
     driver: Option<CgroupDriver>,
-    /// No cgroup can be made or removed.
+    /// No cgroup can be created or removed.
     pub bad_cgroups: bool,
     /// The runtime has an event stream.
     pub evented: bool,
-    /// Logs can be made and not removed.
+    /// Logs can be created and not removed.
     pub read_only: bool,
-    /// Jobs asked for so far, those of the node left out.
+    /// The number of jobs so far, without those of the node.
     pub jobs: u32,
-    /// What the runtime lists, and what the machine has.
+    /// The images of the runtime, and the measurements of the machine.
     pub stored: Vec<StoredImage>,
     pub machine: Measures,
     pub taken: Taken,
-    /// Which of them were about volumes.
+    /// The jobs about volumes.
     pub volume_jobs: Vec<String>,
     /// Jobs about this volume fail.
     pub bad_volume: Option<&'static str>,
     /// Jobs of the node.
     pub node_jobs: Vec<JobSpec>,
     pub reopening: Option<CallId>,
-    /// The newest attempt of which a log is there, whichever container's.
+    /// The newest attempt with a log, of any container.
     pub newest_log: Option<u32>,
     made: u32,
 }
 
-/// How long a job may take.
+/// Duration of a job.
 fn job_ms(spec: &JobSpec) -> u64 {
     #[cfg(feature = "cloud")]
     if matches!(spec, JobSpec::Enrol { .. }) {
@@ -107,12 +107,12 @@ pub use super::props::{MAIN, START, UID, container, pod, sandbox};
 const WALL: i64 = 1_800_000_000_000;
 
 impl Harness {
-    /// The agent has booted, the runtime is there and ready; nothing is wanted yet.
+    /// The agent has booted, the runtime is up and ready; no pod is desired yet.
     pub fn new() -> Self {
         Self::with_stream(false)
     }
 
-    /// As [`Harness::new`], of a runtime with or without an event stream.
+    /// As [`Harness::new`], for a runtime with or without an event stream.
     pub fn with_stream(evented: bool) -> Self {
         let mut harness = Self::booted(|_| ());
         harness.evented = evented;
@@ -120,14 +120,14 @@ impl Harness {
         harness
     }
 
-    /// As [`Harness::new`], of an agent with other settings.
+    /// As [`Harness::new`], for an agent with other settings.
     pub fn with(change: impl FnOnce(&mut Config)) -> Self {
         let mut harness = Self::booted(change);
         harness.greet();
         harness
     }
 
-    /// As [`Harness::with`], of a runtime that tells this driver, or none.
+    /// As [`Harness::with`], for a runtime that reports this driver, or none.
     pub fn booted_with(
         driver: impl Into<Option<CgroupDriver>>,
         change: impl FnOnce(&mut Config),
@@ -138,7 +138,7 @@ impl Harness {
         harness
     }
 
-    /// As [`Harness::with`], of a runtime that does not tell all.
+    /// As [`Harness::with`], for a runtime that leaves some requests unanswered.
     pub fn hiding(change: impl FnOnce(&mut Config), taken: Taken) -> Self {
         let mut harness = Self::booted(change);
         harness.taken = taken;
@@ -146,7 +146,7 @@ impl Harness {
         harness
     }
 
-    /// As [`Harness::with`], of a runtime that has an event stream: the agent wakes rarely.
+    /// As [`Harness::with`], for a runtime with an event stream: the agent wakes rarely.
     pub fn streaming(change: impl FnOnce(&mut Config)) -> Self {
         let mut harness = Self::booted(change);
         harness.evented = true;
@@ -155,8 +155,8 @@ impl Harness {
     }
 
     fn greet(&mut self) {
-        self.tell(Event::Addresses(vec!["192.0.2.1".to_owned()]));
-        self.tell(Event::RuntimeUp);
+        self.deliver(Event::Addresses(vec!["192.0.2.1".to_owned()]));
+        self.deliver(Event::RuntimeUp);
     }
 
     fn booted(change: impl FnOnce(&mut Config)) -> Self {
@@ -201,7 +201,7 @@ impl Harness {
             specs: Vec::new(),
             exited: false,
             #[cfg(feature = "watchdog")]
-            meals: 0,
+            watchdog_feeds: 0,
             #[cfg(feature = "cloud")]
             cloud: Vec::new(),
             log: Vec::new(),
@@ -222,12 +222,12 @@ impl Harness {
         }
     }
 
-    /// One fact, then one step. Looks and health are answered at once; a look that somebody waits
-    /// for comes after the gap between looks.
-    pub fn tell(&mut self, event: Event) {
+    /// Delivers one event, then takes one step. Lists and status requests are answered at once; a
+    /// relist that something waits for comes after the gap between relists.
+    pub fn deliver(&mut self, event: Event) {
         self.agent.handle(self.now, event);
         self.step();
-        if self.asked_for().is_empty() {
+        if self.open_calls().is_empty() {
             self.pass(limits::RELIST_GAP_MAX_MS);
         }
     }
@@ -238,8 +238,8 @@ impl Harness {
         for action in std::mem::take(&mut self.out.actions) {
             match action {
                 Action::Cri { call, request, deadline } => {
-                    assert!(deadline > self.now.boot, "{request:?} has no time");
-                    self.asked(call, request);
+                    assert!(deadline > self.now.boot, "{request:?} has no time left");
+                    self.record_call(call, request);
                 }
                 Action::CancelCri(call) => {
                     self.cancelled.push(call);
@@ -260,7 +260,7 @@ impl Harness {
                     let fails = self.read_only && !makes;
                     let why = JobError::Failed("Read-only file system".to_owned());
                     let result = if fails { Err(why) } else { self.volume_job(&spec) };
-                    learnt |= self.tell_job(job, spec, result);
+                    learnt |= self.finish_job(job, spec, result);
                 }
                 Action::KillJob(job) => learnt |= self.kill_job(job),
                 Action::Measure(ask) => {
@@ -274,7 +274,7 @@ impl Harness {
                 }
                 Action::SaveProbeResults(results) => self.saved_results = Some(results),
                 Action::CancelProbe(probe) => self.queries.retain(|(open, _)| *open != probe),
-                Action::Read { job, words } => learnt |= self.tell_words(job, words),
+                Action::Read { job, words } => learnt |= self.finish_read(job, words),
                 Action::RecordedEvent(note) => {
                     self.fields.insert(note.involved_object.field_path.clone());
                     self.kinds.insert(note.involved_object.kind);
@@ -283,35 +283,35 @@ impl Harness {
                 Action::Log(_, line) => self.log.push(line),
                 Action::Exit => self.exited = true,
                 #[cfg(feature = "watchdog")]
-                Action::Feed => self.meals += 1,
+                Action::Feed => self.watchdog_feeds += 1,
                 #[cfg(feature = "cloud")]
                 other => self.cloud.push(other),
             }
         }
         let looks = self.open.iter().any(|(_, request)| self.answers(request));
         if looks || learnt {
-            self.answer_looks();
+            self.answer_relists();
             self.step();
         } else if !self.exited && self.agent.wake_at().is_some_and(|at| at <= self.now.boot) {
             panic!("a wake that is not later than now");
         }
     }
 
-    fn asked(&mut self, call: CallId, request: Request) {
-        if !is_look(&request) && request != Request::GetContainerEvents {
+    fn record_call(&mut self, call: CallId, request: Request) {
+        if !is_list(&request) && request != Request::GetContainerEvents {
             self.trace.push(name(&request));
-            assert!(self.trace.len() < 10_000, "a story without an end: {request:?}");
+            assert!(self.trace.len() < 10_000, "the story does not end: {request:?}");
         }
         self.open.push((call, request));
     }
 
-    /// Whether the harness answers by itself.
+    /// Whether the harness answers the request itself.
     fn answers(&self, request: &Request) -> bool {
-        (is_look(request) && !self.taken.hides(request))
+        (is_list(request) && !self.taken.hides(request))
             || (*request == Request::GetContainerEvents && !self.evented)
     }
 
-    fn answer_looks(&mut self) {
+    fn answer_relists(&mut self) {
         let open = std::mem::take(&mut self.open);
         let (looks, rest): (Vec<_>, Vec<_>) =
             open.into_iter().partition(|(_, request)| self.answers(request));
@@ -327,7 +327,7 @@ impl Harness {
                 Request::ListPodSandbox => Reply::Sandboxes(shared(&self.sandboxes)),
                 Request::ListContainers => Reply::Containers(shared(&self.containers)),
                 Request::HousekeepingCall(housekeeping) => {
-                    Reply::HousekeepingCall(self.tell_of_node(&housekeeping))
+                    Reply::HousekeepingCall(self.node_reply(&housekeeping))
                 }
                 Request::GetContainerEvents | Request::RuntimeConfig => {
                     let message = "unknown method".to_owned();
@@ -335,18 +335,18 @@ impl Harness {
                     self.agent.handle(self.now, Event::Cri(call, Err(error)));
                     continue;
                 }
-                other => panic!("{other:?} is no look"),
+                other => panic!("{other:?} is no list"),
             };
             self.agent.handle(self.now, Event::Cri(call, Ok(reply)));
         }
     }
 
-    /// The manifest folder now holds these pods, one a file.
+    /// The manifest folder now contains these pods, one per file.
     pub fn manifests(&mut self, pods: &[&str]) {
-        self.tell(Self::folder(pods));
+        self.deliver(Self::folder(pods));
     }
 
-    /// The fact that it does.
+    /// The event for such a folder.
     pub fn folder(pods: &[&str]) -> Event {
         let files = pods.iter().enumerate().map(|(n, json)| File {
             path: format!("/m/{n}").into(),
@@ -360,15 +360,15 @@ impl Harness {
     pub fn broken_manifest(&mut self) {
         let refusal = Refusal { line: 1, column: 1, why: "bad".to_owned() };
         let file = File { path: "/m/0".into(), changed_ns: 0, content: Err(refusal) };
-        self.tell(Event::Manifests(Folder { trouble: None, files: vec![file] }));
+        self.deliver(Event::Manifests(Folder { trouble: None, files: vec![file] }));
     }
 
-    /// The only open call, whose name is this, answered as a runtime would that does it.
+    /// Answers the only open call, which must have this name, with success.
     #[track_caller]
     pub fn does(&mut self, expected: &str) {
         let (call, request) = self.take(expected);
         let reply = self.perform(&request);
-        self.tell(Event::Cri(call, Ok(reply)));
+        self.deliver(Event::Cri(call, Ok(reply)));
     }
 
     #[track_caller]
@@ -382,32 +382,32 @@ impl Harness {
     pub fn refuses(&mut self, expected: &str, code: Code, message: &str) {
         let (call, _) = self.take(expected);
         let error = CallError::Refused { code, message: message.to_owned() };
-        self.tell(Event::Cri(call, Err(error)));
+        self.deliver(Event::Cri(call, Err(error)));
     }
 
-    /// The first open query is answered so.
+    /// Answers the first open query.
     #[cfg_attr(not(feature = "probes"), expect(dead_code, reason = "nothing asks"))]
     #[track_caller]
     pub fn finds(&mut self, finding: Finding) {
-        assert!(!self.queries.is_empty(), "nothing is asked over the network");
+        assert!(!self.queries.is_empty(), "no query is open");
         let (probe, _) = self.queries.remove(0);
-        self.tell(Event::Probe(probe, finding));
+        self.deliver(Event::Probe(probe, finding));
     }
 
-    /// A command that is asked for, ends with this code and output.
+    /// Answers an open command with this exit code and output.
     #[cfg_attr(not(feature = "probes"), expect(dead_code, reason = "nothing asks"))]
     #[track_caller]
     pub fn exec(&mut self, expected: &str, exit_code: i32, output: &str) {
         let (call, _) = self.take(&format!("exec_sync {expected}"));
         let exec = Exec { exit_code, output: output.into() };
-        self.tell(Event::Cri(call, Ok(Reply::Exec(Box::new(exec)))));
+        self.deliver(Event::Cri(call, Ok(Reply::Exec(Box::new(exec)))));
     }
 
-    /// Takes the first open call of this name out of the book.
+    /// Removes the first open call of this name.
     #[track_caller]
     pub fn take(&mut self, expected: &str) -> (CallId, Request) {
         let at = self.open.iter().position(|(_, request)| name(request) == expected);
-        let at = at.unwrap_or_else(|| panic!("no {expected} among {:?}", self.asked_for()));
+        let at = at.unwrap_or_else(|| panic!("no {expected} among {:?}", self.open_calls()));
         let (call, request) = self.open.remove(at);
         if matches!(request, Request::HousekeepingCall(HousekeepingCall::ReopenContainerLog(_))) {
             self.reopening = Some(call);
@@ -415,13 +415,13 @@ impl Harness {
         (call, request)
     }
 
-    /// Names of the open calls.
-    pub fn asked_for(&self) -> Vec<String> {
+    /// The names of the open calls.
+    pub fn open_calls(&self) -> Vec<String> {
         let open = self.open.iter().filter(|(_, request)| *request != Request::GetContainerEvents);
         open.map(|(_, request)| name(request)).collect()
     }
 
-    /// Does what a runtime does.
+    /// Performs a request as a runtime does.
     pub fn perform(&mut self, request: &Request) -> Reply {
         match request {
             Request::RunPodSandbox(config) => {
@@ -464,7 +464,7 @@ impl Harness {
                 made.attempt = config.attempt;
                 made.sandbox = sandbox.clone();
                 let home = self.sandboxes.iter().find(|home| home.id == *sandbox);
-                made.pod.clone_from(&home.expect("made in one that is there").pod);
+                made.pod.clone_from(&home.expect("created in an existing one").pod);
                 made.image = config.image.clone();
                 made.image_id = config.image_ref.clone();
                 made.hash =
@@ -503,34 +503,39 @@ impl Harness {
     }
 
     fn inspect(&self, id: &ContainerId) -> Reply {
-        let seen = self.containers.iter().find(|seen| seen.id == *id).expect("it is there");
+        let observed =
+            self.containers.iter().find(|observed| observed.id == *id).expect("it is there");
         let exit_code = self.exit_codes.iter().find(|(exited, _)| *exited == id.0);
         let exit_code = exit_code.map_or(0, |(_, code)| *code);
         Reply::ContainerStatus(Box::new(ContainerStatus {
-            state: seen.state,
-            started_at: seen.created_at.max(WALL * 1_000_000),
-            finished_at: if seen.state == ContainerState::Exited { WALL * 1_000_001 } else { 0 },
+            state: observed.state,
+            started_at: observed.created_at.max(WALL * 1_000_000),
+            finished_at: if observed.state == ContainerState::Exited {
+                WALL * 1_000_001
+            } else {
+                0
+            },
             exit_code,
             reason: "".into(),
             message: "".into(),
-            image: seen.image.clone(),
+            image: observed.image.clone(),
             image_ref: "sha256:1".into(),
             message_file: Some(
-                format!("/var/lib/kubelet/pods/{UID}/containers/{}/f", seen.name).into(),
+                format!("/var/lib/kubelet/pods/{UID}/containers/{}/f", observed.name).into(),
             ),
             message_from_log: false,
         }))
     }
 
-    /// Of a sandbox.
+    /// The addresses of a sandbox.
     fn addresses(&self) -> Vec<Box<str>> {
         (self.network == Network::Pod).then(|| "10.0.0.5".into()).into_iter().collect()
     }
 
-    /// The newest instance of a container ends, and a look finds it so.
+    /// The newest instance of a container ends, and a relist finds it.
     pub fn exits(&mut self, name: &str, exit_code: i32) {
-        let newest = self.containers.iter_mut().filter(|seen| &*seen.name == name);
-        let newest = newest.max_by_key(|seen| seen.attempt).expect("it was made");
+        let newest = self.containers.iter_mut().filter(|observed| &*observed.name == name);
+        let newest = newest.max_by_key(|observed| observed.attempt).expect("it was made");
         newest.state = ContainerState::Exited;
         self.exit_codes.push((newest.id.0.clone(), exit_code));
         self.pass(1_000);

@@ -1,4 +1,4 @@
-//! Lifecycle hooks: when they run, and what becomes of a container whose hook fails.
+//! Lifecycle hooks: when they run, and the effects of failures.
 
 use edged::limits;
 use edged::model::cri::{Code, ContainerState, PreStop, Request};
@@ -32,8 +32,12 @@ fn main_state(harness: &Harness) -> Value {
     harness.status()["containerStatuses"][0]["state"].clone()
 }
 
-fn was_told(harness: &Harness, told: &str) {
-    assert!(harness.events.iter().any(|event| event == told), "{told}: {:?}", harness.events);
+fn was_told(harness: &Harness, reported: &str) {
+    assert!(
+        harness.events.iter().any(|event| event == reported),
+        "{reported}: {:?}",
+        harness.events
+    );
 }
 
 #[test]
@@ -47,7 +51,7 @@ fn a_failed_post_start_keeps_no_other_from_beginning() {
     harness.exec("c2 hi", 1, "");
     harness.does_all(&["container_status c2", "image_status i:2", "create_container b#0"]);
     harness.does("start_container c3");
-    assert_eq!(harness.asked_for(), ["exec_sync c2 bye", "exec_sync c3 there"]);
+    assert_eq!(harness.open_calls(), ["exec_sync c2 bye", "exec_sync c3 there"]);
 }
 
 #[test]
@@ -64,7 +68,7 @@ fn nothing_else_begins_until_post_start_is_over() {
         "start_container c2",
     ]);
     harness.pass(60_000);
-    assert_eq!(harness.asked_for(), ["exec_sync c2 hi"]);
+    assert_eq!(harness.open_calls(), ["exec_sync c2 hi"]);
     assert_eq!(harness.status()["phase"], "Pending");
     assert_eq!(main_state(&harness)["waiting"]["reason"], "ContainerCreating");
     harness.exec("c2 hi", 0, "");
@@ -81,7 +85,7 @@ fn a_container_whose_post_start_fails_is_killed_and_tried_again() {
     was_told(&harness, "FailedPostStartHook PostStartHook failed");
     harness.does("container_status c2");
     was_told(&harness, "Killing FailedPostStartHook");
-    // The other hook is run all the same.
+    // The other hook runs all the same.
     harness.exec("c2 bye", 0, "");
     harness.does_all(&["stop_container c2 30", "container_status c2"]);
     let waiting = &main_state(&harness)["waiting"];
@@ -136,24 +140,24 @@ fn a_hook_over_tls_that_meets_plain_http_asks_again_without_its_secrets() {
 fn post_start_may_sleep() {
     let mut harness = start(r#"{"postStart":{"sleep":{"seconds":5}}}"#, "");
     harness.pass(4_900);
-    assert_eq!(harness.asked_for(), [""; 0]);
+    assert_eq!(harness.open_calls(), [""; 0]);
     harness.pass(200);
-    assert_eq!(harness.asked_for(), ["container_status c2"]);
+    assert_eq!(harness.open_calls(), ["container_status c2"]);
 }
 
 #[test]
 fn pre_stop_runs_once_before_the_stop_and_takes_of_its_grace() {
     let mut harness = run(r#"{"preStop":{"exec":{"command":["bye"]}}}"#, "");
     harness.manifests(&[]);
-    assert_eq!(harness.asked_for(), ["exec_sync c2 bye"]);
+    assert_eq!(harness.open_calls(), ["exec_sync c2 bye"]);
     was_told(&harness, "Killing Stopping container m");
     harness.pass(12_400);
-    assert_eq!(harness.asked_for(), ["exec_sync c2 bye"]);
+    assert_eq!(harness.open_calls(), ["exec_sync c2 bye"]);
     harness.exec("c2 bye", 0, "");
     // Twelve whole seconds are gone.
     harness.refuses("stop_container c2 18", Code::Unknown, "busy");
     harness.pass(1_000);
-    assert_eq!(harness.asked_for(), ["stop_container c2 17"], "the hook is not run again");
+    assert_eq!(harness.open_calls(), ["stop_container c2 17"], "the hook is not run again");
     harness.does("stop_container c2 17");
     assert_eq!(harness.events.iter().filter(|event| event.starts_with("Killing")).count(), 1);
 }
@@ -174,9 +178,9 @@ fn a_pre_stop_that_hangs_is_given_up_with_its_grace_and_two_seconds_are_left() {
         run(r#"{"preStop":{"exec":{"command":["bye"]}}}"#, r#","terminationGracePeriodSeconds":9"#);
     harness.manifests(&[]);
     harness.pass(8_900);
-    assert_eq!(harness.asked_for(), ["exec_sync c2 bye"]);
+    assert_eq!(harness.open_calls(), ["exec_sync c2 bye"]);
     harness.pass(200);
-    assert_eq!(harness.asked_for(), ["stop_container c2 2"]);
+    assert_eq!(harness.open_calls(), ["stop_container c2 2"]);
     assert_eq!(harness.cancelled.len(), 1);
     was_told(&harness, "FailedPreStopHook PreStopHook failed");
 }
@@ -186,9 +190,9 @@ fn a_sleep_before_the_stop_ends_with_the_container() {
     let mut harness = run(r#"{"preStop":{"sleep":{"seconds":20}}}"#, "");
     harness.manifests(&[]);
     harness.pass(5_000);
-    assert_eq!(harness.asked_for(), [""; 0], "asleep");
+    assert_eq!(harness.open_calls(), [""; 0], "asleep");
     harness.exits("m", 0);
-    assert_eq!(harness.asked_for(), ["stop_podsandbox s1"], "nothing is left to be stopped");
+    assert_eq!(harness.open_calls(), ["stop_podsandbox s1"], "nothing is left to be stopped");
 }
 
 #[test]
@@ -196,7 +200,7 @@ fn a_sleep_of_nothing_is_over_at_once() {
     let mut harness = run(r#"{"preStop":{"sleep":{"seconds":0}}}"#, "");
     harness.manifests(&[]);
     harness.pass(100);
-    assert_eq!(harness.asked_for(), ["stop_container c2 30"]);
+    assert_eq!(harness.open_calls(), ["stop_container c2 30"]);
 }
 
 #[test]
@@ -221,11 +225,11 @@ fn hooks_of_sidecars_begin_with_the_others_and_their_stop_comes_after() {
         "container_status c3",
     ]);
     harness.manifests(&[]);
-    let mut asked = harness.asked_for();
-    asked.sort();
-    assert_eq!(asked, ["exec_sync c2 bye", "stop_container c3 30"]);
+    let mut requested = harness.open_calls();
+    requested.sort();
+    assert_eq!(requested, ["exec_sync c2 bye", "stop_container c3 30"]);
     harness.exec("c2 bye", 0, "");
-    assert_eq!(harness.asked_for(), ["stop_container c3 30"], "the sidecar waits for its turn");
+    assert_eq!(harness.open_calls(), ["stop_container c3 30"], "the sidecar waits for its turn");
     harness.does_all(&["stop_container c3 30", "stop_container c2 30"]);
 }
 
@@ -253,7 +257,7 @@ fn none_restarts_while_another_is_in_its_pre_stop() {
     harness.does("container_status c3");
     harness.exits("s", 1);
     harness.does("container_status c2");
-    assert_eq!(harness.asked_for(), ["exec_sync c3 bye"], "the hook is part of a stop");
+    assert_eq!(harness.open_calls(), ["exec_sync c3 bye"], "the hook is part of a stop");
     harness.exec("c3 bye", 0, "");
     harness.does_all(&["stop_container c3 29", "container_status c3", "image_status s:1"]);
     harness.does("create_container s#1");
@@ -262,9 +266,9 @@ fn none_restarts_while_another_is_in_its_pre_stop() {
 #[test]
 fn a_pod_that_ends_gives_up_its_post_start() {
     let mut harness = start(r#"{"postStart":{"exec":{"command":["hi"]}}}"#, "");
-    assert_eq!(harness.asked_for(), ["exec_sync c2 hi"]);
+    assert_eq!(harness.open_calls(), ["exec_sync c2 hi"]);
     harness.manifests(&[]);
-    assert_eq!(harness.asked_for(), ["stop_container c2 30"]);
+    assert_eq!(harness.open_calls(), ["stop_container c2 30"]);
     assert_eq!(harness.cancelled.len(), 1);
 }
 
@@ -273,10 +277,14 @@ fn one_whose_post_start_failed_is_not_said_to_be_ready_because_its_pod_ends() {
     let mut harness = start(r#"{"postStart":{"exec":{"command":["hi"]}}}"#, "");
     harness.exec("c2 hi", 7, "");
     harness.does("container_status c2");
-    assert_eq!(harness.asked_for(), ["stop_container c2 30"]);
+    assert_eq!(harness.open_calls(), ["stop_container c2 30"]);
     harness.manifests(&[]);
-    let told = harness.status()["containerStatuses"][0].clone();
-    assert_eq!((&told["started"], &told["ready"]), (&false.into(), &false.into()), "{told}");
+    let reported = harness.status()["containerStatuses"][0].clone();
+    assert_eq!(
+        (&reported["started"], &reported["ready"]),
+        (&false.into(), &false.into()),
+        "{reported}"
+    );
 }
 
 #[test]
@@ -293,10 +301,10 @@ fn what_is_dead_goes_while_a_post_start_runs() {
         "create_container m#0",
         "start_container c2",
     ]);
-    assert_eq!(harness.asked_for(), ["exec_sync c2 hi", "remove_podsandbox s0"]);
+    assert_eq!(harness.open_calls(), ["exec_sync c2 hi", "remove_podsandbox s0"]);
     harness.does("remove_podsandbox s0");
     harness.pass(60_000);
-    assert_eq!(harness.asked_for(), ["exec_sync c2 hi"]);
+    assert_eq!(harness.open_calls(), ["exec_sync c2 hi"]);
 }
 
 #[test]
@@ -327,7 +335,7 @@ fn orphan(handler: &str, ports: &str) -> Harness {
 #[test]
 fn a_pod_whose_manifest_is_gone_still_has_its_pre_stop() {
     let mut harness = orphan(r#"{"exec":{"command":["bye"]}}"#, "");
-    assert_eq!(harness.asked_for(), ["exec_sync c1 bye"]);
+    assert_eq!(harness.open_calls(), ["exec_sync c1 bye"]);
     was_told(&harness, "Killing Stopping container m");
     harness.exec("c1 bye", 0, "");
     harness.does("stop_container c1 2");
@@ -338,7 +346,7 @@ fn the_pre_stop_of_an_orphan_has_no_more_time_than_its_grace() {
     let mut harness = orphan(r#"{"exec":{"command":["bye"]}}"#, "");
     let grace_ms = limits::GRACE_ORPHAN_S as u64 * 1_000;
     harness.pass(grace_ms - 1);
-    assert_eq!(harness.asked_for(), ["exec_sync c1 bye"]);
+    assert_eq!(harness.open_calls(), ["exec_sync c1 bye"]);
     harness.pass(1);
     was_told(&harness, "FailedPreStopHook PreStopHook failed");
     harness.does("stop_container c1 2");
@@ -348,13 +356,13 @@ fn the_pre_stop_of_an_orphan_has_no_more_time_than_its_grace() {
 fn a_hook_over_http_finds_an_orphan_by_what_the_runtime_knows() {
     let get = r#"{"httpGet":{"path":"/bye","port":"web"}}"#;
     let mut harness = orphan(get, r#"[{"name":"web","containerPort":8080,"protocol":"TCP"}]"#);
-    assert_eq!(harness.asked_for(), ["podsandbox_status s1"]);
+    assert_eq!(harness.open_calls(), ["podsandbox_status s1"]);
     harness.does("podsandbox_status s1");
     let [(_, Query::Http(query))] = &harness.queries[..] else { panic!("no query") };
     assert_eq!((&*query.host, query.port, &*query.target), ("10.0.0.5", 8080, "/bye"));
     harness.finds(Finding::Good);
     harness.does("stop_container c1 2");
-    // One that cannot be asked for its address is stopped all the same.
+    // One whose address cannot be found out is stopped all the same.
     let mut harness = orphan(get, "");
     harness.refuses("podsandbox_status s1", Code::Internal, "no");
     harness.pass(1_100);

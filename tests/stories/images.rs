@@ -1,4 +1,5 @@
-//! Images: when they are pulled, as whom, how many at once, and what is said when it fails.
+//! Images: when they are pulled, with which credentials, how many in parallel, and the reports of
+//! failures.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ fn secret(name: &str, config: &str) -> Arc<Object> {
     Arc::new(Object::Secret(secret))
 }
 
-/// A pod whose image has to be pulled, with secrets, as far as its first pull.
+/// A pod whose image must be pulled, with secrets, up to its first pull.
 fn pulling(harness: &mut Harness, image: &str, named: &[&str], objects: Vec<Arc<Object>>) {
     harness.images.clear();
     let named: Vec<String> = named.iter().map(|name| format!(r#"{{"name": "{name}"}}"#)).collect();
@@ -44,20 +45,20 @@ fn pulling(harness: &mut Harness, image: &str, named: &[&str], objects: Vec<Arc<
     );
     let pods = vec![serde_json::from_str::<Pod>(&pod(&spec)).expect("a pod")];
     let file = File { path: "/m/0".into(), changed_ns: 0, content: Ok(Content { pods, objects }) };
-    harness.tell(Event::Manifests(Folder { trouble: None, files: vec![file] }));
-    let asked = format!("image_status {image}");
-    harness.does_all(&["run_podsandbox #0", "podsandbox_status s1", &asked]);
+    harness.deliver(Event::Manifests(Folder { trouble: None, files: vec![file] }));
+    let requested = format!("image_status {image}");
+    harness.does_all(&["run_podsandbox #0", "podsandbox_status s1", &requested]);
 }
 
-/// Refuses the pull under way as a registry does; tells who asked.
+/// Refuses the pull under way as a registry does; returns the user of the request.
 #[track_caller]
 fn refused(harness: &mut Harness, image: &str, why: &str) -> Option<String> {
-    let asked = format!("pull_image {image}");
+    let requested = format!("pull_image {image}");
     let request = harness.open.iter().find_map(|(_, request)| match request {
         Request::PullImage { auth, .. } => Some(auth.clone()),
         _ => None,
     });
-    harness.refuses(&asked, Code::Unknown, why);
+    harness.refuses(&requested, Code::Unknown, why);
     request.expect("a pull is under way").map(|auth| auth.username.to_string())
 }
 
@@ -72,24 +73,24 @@ fn a_long_pull_says_now_and_then_that_it_goes_on() {
     let mut harness = Harness::new();
     pulling(&mut harness, "r.example/i:1", &[], Vec::new());
     harness.log.clear();
-    let told_ms = limits::PULL_TOLD_MS;
-    harness.pass(told_ms - 1);
+    let reported_ms = limits::PULL_TOLD_MS;
+    harness.pass(reported_ms - 1);
     let pulls = |harness: &Harness| {
-        let told = harness.log.iter().filter(|line| line.starts_with("pulling image"));
-        told.cloned().collect::<Vec<_>>()
+        let reported = harness.log.iter().filter(|line| line.starts_with("pulling image"));
+        reported.cloned().collect::<Vec<_>>()
     };
     assert_eq!(pulls(&harness), [] as [&str; 0]);
     let line = |ms: u64| format!("pulling image \"r.example/i:1\" for {} s", ms / 1_000);
     harness.pass(1);
-    assert_eq!(pulls(&harness), [line(told_ms)]);
-    harness.pass(told_ms - 1);
+    assert_eq!(pulls(&harness), [line(reported_ms)]);
+    harness.pass(reported_ms - 1);
     assert_eq!(pulls(&harness).len(), 1);
     harness.pass(1);
-    assert_eq!(pulls(&harness), [line(told_ms), line(2 * told_ms)]);
+    assert_eq!(pulls(&harness), [line(reported_ms), line(2 * reported_ms)]);
     harness.pass(1_000);
     let now = harness.now;
     let pulls = harness.agent.overview(now).pulls;
-    assert_eq!(pulls, [("r.example/i:1".to_owned(), 2 * told_ms + 1_000)]);
+    assert_eq!(pulls, [("r.example/i:1".to_owned(), 2 * reported_ms + 1_000)]);
     refused(&mut harness, "r.example/i:1", "gone");
     assert_eq!(harness.agent.overview(now).pulls, [] as [(String, u64); 0]);
 }
@@ -123,15 +124,15 @@ fn when_nobody_is_let_in_every_refusal_is_told() {
     pulling(&mut harness, "x.io/app:1", &["a"], vec![secret("a", &users)]);
     assert_eq!(refused(&mut harness, "x.io/app:1", "401 one").as_deref(), Some("one"));
     assert_eq!(refused(&mut harness, "x.io/app:1", "401 two").as_deref(), Some("two"));
-    let told = "Failed Failed to pull image \"x.io/app:1\": [401 one, 401 two]";
-    assert!(harness.events.iter().any(|event| event == told), "{:?}", harness.events);
+    let reported = "Failed Failed to pull image \"x.io/app:1\": [401 one, 401 two]";
+    assert!(harness.events.iter().any(|event| event == reported), "{:?}", harness.events);
     assert!(harness.events.iter().any(|event| event == "Failed Error: ErrImagePull"));
     assert_eq!(waiting(&harness).0, "ErrImagePull");
     harness.does("image_status x.io/app:1");
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
     assert_eq!(waiting(&harness).0, "ImagePullBackOff");
     harness.pass(9_900);
-    assert_eq!(harness.asked_for(), [] as [&str; 0], "the back-off holds");
+    assert_eq!(harness.open_calls(), [] as [&str; 0], "the back-off holds");
     harness.pass(100);
     harness.does("image_status x.io/app:1");
     assert_eq!(
@@ -146,22 +147,22 @@ fn a_registry_that_does_not_answer_is_told_in_the_runtimes_words() {
     let mut harness = Harness::new();
     pulling(&mut harness, "x.io/app:1", &[], Vec::new());
     let message = "dial tcp 192.0.2.9:443: i/o timeout".to_owned();
-    let said = Lost::Runtime { code: Code::DeadlineExceeded, message };
+    let found = Lost::Runtime { code: Code::DeadlineExceeded, message };
     let (call, _) = harness.take("pull_image x.io/app:1");
-    harness.tell(Event::Cri(call, Err(CallError::Lost(said))));
+    harness.deliver(Event::Cri(call, Err(CallError::Lost(found))));
     let why = "rpc error: code = DeadlineExceeded desc = dial tcp 192.0.2.9:443: i/o timeout";
     assert_eq!(waiting(&harness), ("ErrImagePull".to_owned(), why.to_owned()));
-    let told = format!("Failed Failed to pull image \"x.io/app:1\": {why}");
-    assert!(harness.events.contains(&told), "{:?}", harness.events);
+    let reported = format!("Failed Failed to pull image \"x.io/app:1\": {why}");
+    assert!(harness.events.contains(&reported), "{:?}", harness.events);
 }
 
 #[test]
 fn a_secret_that_is_missing_is_told_and_the_pull_goes_on_without() {
     let mut harness = Harness::new();
     pulling(&mut harness, "x.io/app:1", &["lost", "gone"], Vec::new());
-    let told = "FailedToRetrieveImagePullSecret Unable to retrieve some image pull secrets (lost, \
+    let reported = "FailedToRetrieveImagePullSecret Unable to retrieve some image pull secrets (lost, \
                 gone); attempting to pull the image may not succeed.";
-    assert!(harness.events.iter().any(|event| event == told), "{:?}", harness.events);
+    assert!(harness.events.iter().any(|event| event == reported), "{:?}", harness.events);
     assert_eq!(refused(&mut harness, "x.io/app:1", "401"), None);
 }
 
@@ -196,8 +197,8 @@ fn a_name_that_is_none_is_told_and_healed_by_another() {
     assert!(harness.events.iter().any(|event| *event == format!("InspectFailed {message}")));
     assert!(harness.events.iter().any(|event| event == "Failed Error: InvalidImageName"));
     harness.pass(3_600_000);
-    let told = harness.events.iter().filter(|event| event.starts_with("InspectFailed")).count();
-    assert_eq!(told, 1, "once");
+    let reported = harness.events.iter().filter(|event| event.starts_with("InspectFailed")).count();
+    assert_eq!(reported, 1, "once");
     harness.manifests(&[&both("i:2")]);
     harness.does_all(&["image_status i:2", "create_container m#0"]);
 }
@@ -214,9 +215,9 @@ fn pulls_beyond_the_budget_fail_as_the_kubelets_do() {
     harness.refuses("pull_image i:1", Code::NotFound, "not found");
     harness.does("image_status i:1");
     harness.does_all(&["image_status j:1", "image_status j:1"]);
-    assert_eq!(harness.asked_for(), [] as [&str; 0], "the budget is used up");
-    let told = "Failed Failed to pull image \"j:1\": pull QPS exceeded";
-    assert!(harness.events.iter().any(|event| event == told), "{:?}", harness.events);
+    assert_eq!(harness.open_calls(), [] as [&str; 0], "the budget is used up");
+    let reported = "Failed Failed to pull image \"j:1\": pull QPS exceeded";
+    assert!(harness.events.iter().any(|event| event == reported), "{:?}", harness.events);
     harness.pass(10_000);
     harness.does("image_status i:1");
     harness.refuses("pull_image i:1", Code::NotFound, "not found");
@@ -228,16 +229,16 @@ fn who_is_refused_a_pull_for_the_budget_has_a_turn_at_last() {
         config.pulls = Settings { parallel_max: 1, per_second: 1, burst: 1 }
     });
     harness.images.clear();
-    // The first to ask uses up the budget, and fails each time.
+    // The first requester uses up the budget, and fails each time.
     let spec = r#""containers":[{"name":"m","image":"i:1"},{"name":"n","image":"j:1"}]"#;
     harness.manifests(&[&pod(spec)]);
     harness.does_all(&["run_podsandbox #0", "podsandbox_status s1"]);
     for _ in 0..3_600 {
-        while let Some(asked) = harness.asked_for().first().cloned() {
-            match &*asked {
+        while let Some(requested) = harness.open_calls().first().cloned() {
+            match &*requested {
                 "pull_image j:1" => return,
-                "pull_image i:1" => harness.refuses(&asked, Code::NotFound, "not found"),
-                _ => harness.does(&asked),
+                "pull_image i:1" => harness.refuses(&requested, Code::NotFound, "not found"),
+                _ => harness.does(&requested),
             }
         }
         harness.pass(1_000);
@@ -265,13 +266,13 @@ fn as_many_pulls_go_side_by_side_as_are_allowed() {
         harness.manifests(&pods);
         for begins in ["run_podsandbox", "podsandbox_status", "image_status"] {
             for _ in &pods {
-                let asked = harness.asked_for();
-                let next = asked.iter().find(|name| name.starts_with(begins));
+                let requested = harness.open_calls();
+                let next = requested.iter().find(|name| name.starts_with(begins));
                 harness.does(&next.expect("each pod asks").clone());
             }
         }
         let pulls =
-            harness.asked_for().iter().filter(|name| name.starts_with("pull_image")).count();
+            harness.open_calls().iter().filter(|name| name.starts_with("pull_image")).count();
         assert_eq!(pulls, expected, "of {}, {parallel_max} allowed", pods.len());
     }
 }
@@ -293,8 +294,8 @@ fn the_policy_decides_whether_an_image_is_pulled() {
         let spec = MAIN.replace(r#""image""#, &format!(r#""imagePullPolicy":"{policy}","image""#));
         harness.manifests(&[&pod(&spec)]);
         harness.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
-        let asked = harness.asked_for();
-        assert_eq!(asked.first().map_or("-", String::as_str), expected, "{policy} {present}");
+        let requested = harness.open_calls();
+        assert_eq!(requested.first().map_or("-", String::as_str), expected, "{policy} {present}");
     }
 }
 
@@ -302,7 +303,7 @@ fn the_policy_decides_whether_an_image_is_pulled() {
 fn a_pull_that_nobody_wants_any_more_is_given_up_for_the_new_image() {
     let mut harness = Harness::new();
     pulling(&mut harness, "i:3", &[], Vec::new());
-    assert_eq!(harness.asked_for(), ["pull_image i:3"]);
+    assert_eq!(harness.open_calls(), ["pull_image i:3"]);
     harness.images.push("i:2");
     harness.manifests(&[&pod(r#""containers":[{"name":"m","image":"i:2"}]"#)]);
     assert_eq!(harness.cancelled.len(), 1);
@@ -319,7 +320,7 @@ fn a_pull_whose_image_went_and_came_back_while_the_runtime_was_not_ready_is_look
         harness.pass(30_000);
         harness.manifests(&[&with("i:2")]);
         harness.manifests(&[&with("i:3")]);
-        assert_eq!(harness.asked_for(), ["pull_image i:3"], "nobody gives it up meanwhile");
+        assert_eq!(harness.open_calls(), ["pull_image i:3"], "nobody gives it up meanwhile");
         if comes {
             harness.images.push("i:3");
             harness.does("pull_image i:3");
@@ -330,7 +331,7 @@ fn a_pull_whose_image_went_and_came_back_while_the_runtime_was_not_ready_is_look
         harness.pass(30_000);
         harness.does("image_status i:3");
         let next = if comes { "create_container m#0" } else { "pull_image i:3" };
-        assert_eq!(harness.asked_for(), [next]);
+        assert_eq!(harness.open_calls(), [next]);
     }
 }
 
@@ -355,8 +356,8 @@ fn an_image_that_was_looked_for_just_now_is_pulled_as_soon_as_there_is_room() {
     let mut harness = two_for_one_pull();
     harness.pass(limits::IMAGE_LOOKED_MS);
     harness.refuses("pull_image i:1", Code::NotFound, "not found");
-    // Who has waited pulls, and who was refused looks.
-    assert_eq!(harness.asked_for(), ["pull_image i:1", "image_status i:1"]);
+    // The waiting one pulls, and the refused one checks the image.
+    assert_eq!(harness.open_calls(), ["pull_image i:1", "image_status i:1"]);
 }
 
 /// Two pods need one image, of which one may be pulled at a time.
@@ -368,7 +369,7 @@ fn two_for_one_pull() -> Harness {
     harness.does_all(&["run_podsandbox #0", "run_podsandbox #0"]);
     harness.does_all(&["podsandbox_status s1", "podsandbox_status s2"]);
     harness.does_all(&["image_status i:1", "image_status i:1"]);
-    assert_eq!(harness.asked_for(), ["pull_image i:1"], "one after another");
+    assert_eq!(harness.open_calls(), ["pull_image i:1"], "one after another");
     harness
 }
 
@@ -378,11 +379,11 @@ fn an_image_that_has_waited_for_room_is_looked_for_again() {
     harness.pass(limits::IMAGE_LOOKED_MS + 1);
     harness.images.push("i:1");
     harness.does("pull_image i:1");
-    // Both look: who has pulled it, and who has waited.
-    assert_eq!(harness.asked_for(), ["image_status i:1", "image_status i:1"]);
+    // Both check the image: the one that pulled it, and the one that waited.
+    assert_eq!(harness.open_calls(), ["image_status i:1", "image_status i:1"]);
     harness.does_all(&["image_status i:1", "image_status i:1"]);
-    let told = "Pulled Container image \"i:1\" already present on machine";
-    assert!(harness.events.iter().any(|event| event == told), "{:?}", harness.events);
+    let reported = "Pulled Container image \"i:1\" already present on machine";
+    assert!(harness.events.iter().any(|event| event == reported), "{:?}", harness.events);
     assert_eq!(harness.trace.iter().filter(|call| call.starts_with("pull_image")).count(), 1);
 }
 
@@ -393,7 +394,7 @@ fn credentials_of_the_node_come_after_those_of_the_pod() {
     let mut keyring = Keyring::default();
     let config = credentials(&[("x.io", "node")]);
     keyring.add(config.as_bytes(), Form::Json).expect("a configuration");
-    harness.tell(Event::Credentials(Box::new(keyring)));
+    harness.deliver(Event::Credentials(Box::new(keyring)));
     let secrets = vec![secret("a", &credentials(&[("x.io", "pod")]))];
     pulling(&mut harness, "x.io/app:1", &["a"], secrets);
     assert_eq!(refused(&mut harness, "x.io/app:1", "401").as_deref(), Some("pod"));
@@ -416,7 +417,7 @@ fn who_got_no_answer_asks_with_no_other_credentials() {
     let mut harness = Harness::new();
     pulling(&mut harness, "x.io/app:1", &["a"], vec![secret("a", &users)]);
     let (call, _) = harness.take("pull_image x.io/app:1");
-    harness.tell(Event::Cri(call, Err(CallError::Lost(Lost::Deadline))));
+    harness.deliver(Event::Cri(call, Err(CallError::Lost(Lost::Deadline))));
     assert_eq!(waiting(&harness).0, "ErrImagePull");
     let pulls = harness.trace.iter().filter(|call| call.starts_with("pull_image")).count();
     assert_eq!(pulls, 1, "{:?}", harness.trace);

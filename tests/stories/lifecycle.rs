@@ -1,4 +1,4 @@
-//! A pod's way from its manifest to its end.
+//! The lifecycle of a pod from its manifest to its end.
 
 use edged::agent::event::Event;
 use edged::agent::time::Wall;
@@ -27,7 +27,7 @@ fn a_pod_is_started_by_the_kubelets_trace() {
         "start_container c2",
         "container_status c2",
     ]);
-    assert_eq!(harness.asked_for(), [] as [&str; 0], "the main container waits");
+    assert_eq!(harness.open_calls(), [] as [&str; 0], "the main container waits");
     assert_eq!(harness.status()["phase"], "Pending");
     harness.exits("i", 0);
     harness.does_all(&[
@@ -55,7 +55,7 @@ fn a_pod_that_is_removed_stops_gracefully_and_leaves_nothing() {
     ]);
     harness.pass(100);
     assert_eq!(harness.agent.pods().count(), 0, "forgotten");
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_crashed_container_is_restarted_at_once_and_then_ever_later() {
             // One dead instance is kept: the one before it goes meanwhile.
             harness.does(&format!("remove_container c{}", id - 1));
             harness.pass(wait_ms - 1_100);
-            assert_eq!(harness.asked_for(), [] as [&str; 0], "attempt {attempt} came too early");
+            assert_eq!(harness.open_calls(), [] as [&str; 0], "attempt {attempt} came too early");
             harness.pass(1_200);
         }
         id += 1;
@@ -94,14 +94,14 @@ fn after_ten_minutes_of_running_a_crash_is_the_first_again() {
     let mut harness = Harness::new();
     start_main(&mut harness);
     harness.exits("m", 1);
-    let again = ["image_status i:1", "create_container m#1", "start_container c3"];
+    let repeated = ["image_status i:1", "create_container m#1", "start_container c3"];
     harness.does("container_status c2");
-    harness.does_all(&again);
+    harness.does_all(&repeated);
     harness.does("container_status c3");
     harness.pass(limits::BACKOFF_CALM_MS + 1_000);
     harness.exits("m", 1);
     harness.does("container_status c3");
-    assert_eq!(harness.asked_for(), ["image_status i:1"]);
+    assert_eq!(harness.open_calls(), ["image_status i:1"]);
 }
 
 #[test]
@@ -118,11 +118,11 @@ fn an_image_that_comes_back_has_its_old_back_off() {
     harness.refuses("create_container m#2", Code::Unknown, "no");
     harness.manifests(&[&pod(MAIN)]);
     harness.pass(6_000);
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
     let waiting = &harness.status()["containerStatuses"][0]["state"]["waiting"];
     assert_eq!(waiting["reason"], "CrashLoopBackOff");
     harness.pass(4_000);
-    assert_eq!(harness.asked_for(), ["image_status i:1"]);
+    assert_eq!(harness.open_calls(), ["image_status i:1"]);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_job_ends_once_and_is_kept_for_its_logs() {
     harness.exits("m", 0);
     harness.does_all(&["container_status c2", "stop_podsandbox s1"]);
     harness.pass(60_000);
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
     assert_eq!(harness.status()["phase"], "Succeeded");
     assert_eq!(harness.containers.len(), 1, "kept");
     let starts = harness.trace.iter().filter(|call| call.starts_with("run_podsandbox")).count();
@@ -207,11 +207,11 @@ fn sidecars_wait_for_no_turn_once_the_grace_period_is_used_up() {
     }
     harness.manifests(&[]);
     harness.pass(29_000);
-    assert_eq!(harness.asked_for(), ["stop_container c4 30"], "there is time for an order");
+    assert_eq!(harness.open_calls(), ["stop_container c4 30"], "there is time for an order");
     harness.pass(1_000);
-    let mut asked = harness.asked_for();
-    asked.sort();
-    assert_eq!(asked, ["stop_container c2 2", "stop_container c3 2", "stop_container c4 30"]);
+    let mut requested = harness.open_calls();
+    requested.sort();
+    assert_eq!(requested, ["stop_container c2 2", "stop_container c3 2", "stop_container c4 30"]);
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn a_sidecar_that_ends_again_keeps_no_later_container_from_beginning() {
     harness.does_all(&["start_container c4", "container_status c4"]);
     harness.exits("s", 1);
     harness.does_all(&["container_status c4", "remove_container c2"]);
-    assert_eq!(harness.asked_for(), [""; 0], "the sidecar is backed off, the init container runs");
+    assert_eq!(harness.open_calls(), [""; 0], "the sidecar is backed off, the init container runs");
     harness.exits("a", 0);
     harness.does_all(&["container_status c3", "image_status i:1", "create_container m#0"]);
 }
@@ -257,7 +257,7 @@ fn containers_of_a_pod_stop_side_by_side_with_one_grace_period() {
         ]);
     }
     harness.manifests(&[]);
-    assert_eq!(harness.asked_for(), ["stop_container c3 7", "stop_container c2 7"]);
+    assert_eq!(harness.open_calls(), ["stop_container c3 7", "stop_container c2 7"]);
 }
 
 #[test]
@@ -271,14 +271,14 @@ fn grace_only_shrinks_and_a_stop_that_was_given_more_is_asked_for_again() {
         )
     };
     harness.manifests(&[&deleted(20)]);
-    assert_eq!(harness.asked_for(), ["stop_container c2 20"]);
+    assert_eq!(harness.open_calls(), ["stop_container c2 20"]);
     harness.manifests(&[&deleted(40)]);
-    assert_eq!(harness.asked_for(), ["stop_container c2 20"], "never longer");
+    assert_eq!(harness.open_calls(), ["stop_container c2 20"], "never longer");
     harness.refuses("stop_container c2 20", Code::Unknown, "no");
     harness.pass(1_000);
-    assert_eq!(harness.asked_for(), ["stop_container c2 19"], "and not the next time either");
+    assert_eq!(harness.open_calls(), ["stop_container c2 19"], "and not the next time either");
     harness.manifests(&[&deleted(0)]);
-    assert_eq!(harness.asked_for(), ["stop_container c2 2"]);
+    assert_eq!(harness.open_calls(), ["stop_container c2 2"]);
     assert_eq!(harness.cancelled.len(), 1);
 }
 
@@ -288,10 +288,10 @@ fn the_end_of_a_pod_cancels_its_pull() {
     harness.images.clear();
     harness.manifests(&[&pod(MAIN)]);
     harness.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
-    assert_eq!(harness.asked_for(), ["pull_image i:1"]);
+    assert_eq!(harness.open_calls(), ["pull_image i:1"]);
     harness.manifests(&[]);
     assert_eq!(harness.cancelled.len(), 1);
-    assert_eq!(harness.asked_for(), ["stop_podsandbox s1"]);
+    assert_eq!(harness.open_calls(), ["stop_podsandbox s1"]);
 }
 
 #[test]
@@ -306,12 +306,12 @@ fn a_changed_manifest_without_a_uid_is_another_pod_that_waits_for_the_old_one() 
     harness.manifests(&[&with("i:1")]);
     harness.does_all(START);
     harness.manifests(&[&with("i:2")]);
-    assert_eq!(harness.asked_for(), ["stop_container c2 30"], "and no new sandbox beside it");
+    assert_eq!(harness.open_calls(), ["stop_container c2 30"], "and no new sandbox beside it");
     harness.does_all(&["stop_container c2 30", "stop_podsandbox s1", "container_status c2"]);
     assert!(
-        harness.asked_for().contains(&"run_podsandbox #0".to_owned()),
+        harness.open_calls().contains(&"run_podsandbox #0".to_owned()),
         "{:?}",
-        harness.asked_for()
+        harness.open_calls()
     );
 }
 
@@ -330,7 +330,7 @@ fn a_manifest_that_comes_back_while_the_pod_ends_starts_it_anew() {
         "remove_podsandbox s1",
     ]);
     harness.pass(100);
-    assert_eq!(harness.asked_for(), ["run_podsandbox #0"]);
+    assert_eq!(harness.open_calls(), ["run_podsandbox #0"]);
     assert_eq!(harness.agent.metrics().restarted_pods, [0, 1]);
 }
 
@@ -360,10 +360,10 @@ fn a_deadline_counts_from_the_start_time_through_restarts_of_the_agent() {
         if left_s > 0 {
             harness.does_all(&["podsandbox_status s1", "container_status x0"]);
             harness.pass(left_s * 1000 - 5_000);
-            assert_eq!(harness.asked_for(), [] as [&str; 0], "{left_s} s are left");
+            assert_eq!(harness.open_calls(), [] as [&str; 0], "{left_s} s are left");
             harness.pass(5_000);
         }
-        assert!(harness.asked_for().contains(&"stop_container x0 30".to_owned()), "{age_s}");
+        assert!(harness.open_calls().contains(&"stop_container x0 30".to_owned()), "{age_s}");
     }
 }
 
@@ -379,9 +379,9 @@ fn a_deadline_is_kept_by_the_time_that_passes_wherever_the_clock_is_set_to() {
         harness.does_all(&["container_status c2", "image_status i:1", "create_container m#1"]);
         harness.does_all(&["start_container c3", "container_status c3"]);
         harness.pass(530_000);
-        assert_eq!(harness.asked_for(), [] as [&str; 0], "{jump_ms}");
+        assert_eq!(harness.open_calls(), [] as [&str; 0], "{jump_ms}");
         harness.pass(20_000);
-        assert_eq!(harness.asked_for(), ["stop_container c3 30"], "{jump_ms}");
+        assert_eq!(harness.open_calls(), ["stop_container c3 30"], "{jump_ms}");
     }
 }
 
@@ -398,10 +398,10 @@ fn without_a_pod_network_only_pods_of_the_hosts_network_begin() {
     harness.does_all(&["podsandbox_status s1", "image_status i:1"]);
     harness.does_all(&["create_container m#0", "start_container c2", "container_status c2"]);
     harness.pass(60_000);
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
     harness.runtime.network = Ok(());
     harness.pass(limits::STATUS_VALID_MS);
-    assert_eq!(harness.asked_for(), ["run_podsandbox #0"]);
+    assert_eq!(harness.open_calls(), ["run_podsandbox #0"]);
 }
 
 #[test]
@@ -413,38 +413,38 @@ fn a_sandbox_of_1970_says_nothing_about_a_deadline() {
     harness.manifests(&[&pod(&spec)]);
     harness.does_all(&["podsandbox_status s1", "container_status x0"]);
     harness.pass(3_500_000);
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
 }
 
 #[test]
 fn sigterm_leaves_the_pods_as_they_are() {
     let mut harness = Harness::new();
     start_main(&mut harness);
-    harness.tell(Event::Stop);
+    harness.deliver(Event::Stop);
     assert!(harness.exited);
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
     assert_eq!(harness.running(), ["m"]);
 }
 
-/// Up to the start of a pod's container, which the runtime has been asked for.
+/// Up to the start of a pod's container, which was requested from the runtime.
 fn starting() -> Harness {
     let mut harness = Harness::new();
     harness.manifests(&[&pod(MAIN)]);
     harness.does_all(&START[..4]);
-    assert_eq!(harness.asked_for(), ["start_container c2"]);
+    assert_eq!(harness.open_calls(), ["start_container c2"]);
     harness
 }
 
 #[test]
 fn sigterm_does_not_tear_what_the_runtime_is_making() {
     let mut harness = starting();
-    harness.tell(Event::Stop);
+    harness.deliver(Event::Stop);
     assert!(!harness.exited, "containerd would keep a process that it can never remove");
-    // Neither time nor news make it begin anything.
+    // Neither time nor events make it start anything.
     harness.pass(limits::LEAVE_MS / 2);
     harness.manifests(&[&pod(MAIN), &pod(MAIN).replace(UID, "v").replace(r#""p""#, r#""q""#)]);
-    harness.tell(Event::Stop);
-    assert_eq!(harness.asked_for(), ["start_container c2"]);
+    harness.deliver(Event::Stop);
+    assert_eq!(harness.open_calls(), ["start_container c2"]);
     assert!(!harness.exited);
     let before = harness.trace.len();
     harness.does("start_container c2");
@@ -456,11 +456,11 @@ fn sigterm_does_not_tear_what_the_runtime_is_making() {
 #[test]
 fn sigterm_waits_no_longer_than_its_bound_for_a_runtime_that_does_not_answer() {
     let mut harness = starting();
-    harness.tell(Event::Stop);
+    harness.deliver(Event::Stop);
     harness.pass(limits::LEAVE_MS - 1);
     assert!(!harness.exited);
-    // Asking again moves nothing.
-    harness.tell(Event::Stop);
+    // A second stop changes nothing.
+    harness.deliver(Event::Stop);
     harness.pass(1);
     assert!(harness.exited);
 }
@@ -468,9 +468,9 @@ fn sigterm_waits_no_longer_than_its_bound_for_a_runtime_that_does_not_answer() {
 #[test]
 fn sigterm_waits_for_no_call_of_a_runtime_that_is_gone() {
     let mut harness = starting();
-    harness.tell(Event::Stop);
+    harness.deliver(Event::Stop);
     let (call, _) = harness.take("start_container c2");
-    harness.tell(Event::Cri(call, Err(CallError::Lost(Lost::Connection))));
+    harness.deliver(Event::Cri(call, Err(CallError::Lost(Lost::Connection))));
     assert!(harness.exited);
 }
 
@@ -480,8 +480,8 @@ fn sigterm_waits_for_no_pull() {
     harness.images.clear();
     harness.manifests(&[&pod(MAIN)]);
     harness.does_all(&START[..3]);
-    assert_eq!(harness.asked_for(), ["pull_image i:1"]);
-    harness.tell(Event::Stop);
+    assert_eq!(harness.open_calls(), ["pull_image i:1"]);
+    harness.deliver(Event::Stop);
     assert!(harness.exited);
 }
 
@@ -490,8 +490,8 @@ fn sigterm_waits_for_no_grace_period() {
     let mut harness = Harness::new();
     start_main(&mut harness);
     harness.manifests(&[]);
-    assert_eq!(harness.asked_for(), ["stop_container c2 30"]);
-    harness.tell(Event::Stop);
+    assert_eq!(harness.open_calls(), ["stop_container c2 30"]);
+    harness.deliver(Event::Stop);
     assert!(harness.exited);
 }
 
@@ -502,6 +502,6 @@ fn a_grace_period_longer_than_any_time_is_as_long_as_time_goes() {
     harness.manifests(&[&pod(&patient)]);
     harness.does_all(START);
     harness.manifests(&[]);
-    let stop = harness.asked_for().pop().expect("it is stopped");
+    let stop = harness.open_calls().pop().expect("it is stopped");
     harness.does_all(&[&stop, "stop_podsandbox s1", "container_status c2", "remove_container c2"]);
 }

@@ -1,4 +1,4 @@
-//! When the runtime is looked at, and what a look that fails is worth.
+//! Relists: when the runtime is listed, and the effects of a failed relist.
 
 use edged::agent::event::{CallId, Event};
 use edged::limits::{
@@ -10,29 +10,29 @@ use edged::model::cri::{CallError, Code, ContainerState, Lost, Reply, Request};
 use crate::harness::{Harness, MAIN, START, container, pod, sandbox};
 use crate::named::shared;
 
-/// Lists that are asked for and not answered.
+/// Open list calls.
 pub fn lists(harness: &Harness) -> Vec<Request> {
     let open = harness.open.iter().map(|(_, request)| request.clone());
     open.filter(|it| matches!(it, Request::ListPodSandbox | Request::ListContainers)).collect()
 }
 
-fn told(harness: &Harness, list: &Request) -> Reply {
+fn reported(harness: &Harness, list: &Request) -> Reply {
     match list {
         Request::ListPodSandbox => Reply::Sandboxes(shared(&harness.sandboxes)),
         _ => Reply::Containers(shared(&harness.containers)),
     }
 }
 
-/// One of the lists is told as it is.
+/// One of the lists is answered with the actual state.
 #[track_caller]
 fn tells(harness: &mut Harness, list: &Request) {
-    let reply = told(harness, list);
+    let reply = reported(harness, list);
     answers(harness, list, Ok(reply));
 }
 
-/// Both are, those that are asked for now.
+/// Both open lists are answered.
 #[track_caller]
-pub fn tell_all(harness: &mut Harness) {
+pub fn answer_lists(harness: &mut Harness) {
     for list in lists(harness) {
         tells(harness, &list);
     }
@@ -42,16 +42,16 @@ pub fn tell_all(harness: &mut Harness) {
 fn answers(harness: &mut Harness, list: &Request, result: Result<Reply, CallError>) {
     let at = harness.open.iter().position(|(_, request)| request == list).expect("it is asked for");
     let (call, _) = harness.open.remove(at);
-    harness.tell(Event::Cri(call, result));
+    harness.deliver(Event::Cri(call, result));
 }
 
-/// A pod runs, and the next look waits for its answers.
-fn looked_at() -> Harness {
+/// A pod runs, and the next relist waits for its answers.
+fn relisting() -> Harness {
     let mut harness = Harness::new();
     harness.manifests(&[&pod(MAIN)]);
     harness.does_all(START);
     harness.pass(10 * RELIST_MS);
-    harness.taken.looks_wait = true;
+    harness.taken.lists_wait = true;
     while lists(&harness).is_empty() {
         harness.pass(1);
     }
@@ -63,7 +63,7 @@ fn when_the_runtime_was_last_looked_at_is_measured() {
     let mut harness = Harness::new();
     harness.manifests(&[&pod(MAIN)]);
     harness.does_all(START);
-    harness.taken.looks_wait = true;
+    harness.taken.lists_wait = true;
     harness.pass(2 * RELIST_MS);
     let last = harness.agent.metrics().relist_last_seen.expect("it was");
     harness.pass(20_000);
@@ -77,7 +77,7 @@ fn a_look_of_which_either_half_fails_is_none_and_comes_again_soon() {
     let halves = [Request::ListPodSandbox, Request::ListContainers];
     for (failing, other) in [(0, 1), (1, 0)] {
         for first in [failing, other] {
-            let mut harness = looked_at();
+            let mut harness = relisting();
             for half in [first, 1 - first] {
                 if half == failing {
                     let message = "too many".to_owned();
@@ -87,7 +87,7 @@ fn a_look_of_which_either_half_fails_is_none_and_comes_again_soon() {
                     tells(&mut harness, &halves[half]);
                 }
             }
-            assert_eq!(harness.asked_for(), [] as [&str; 0], "nothing was seen to be gone");
+            assert_eq!(harness.open_calls(), [] as [&str; 0], "nothing was seen to be gone");
             // The harness has passed some time already.
             harness.pass(RELIST_RETRY_MS - RELIST_GAP_MAX_MS - 1);
             assert_eq!(lists(&harness).len(), 0);
@@ -100,7 +100,7 @@ fn a_look_of_which_either_half_fails_is_none_and_comes_again_soon() {
 
 #[test]
 fn a_look_that_failed_is_no_hurry_once_one_came_whole() {
-    let mut harness = looked_at();
+    let mut harness = relisting();
     let message = "too many".to_owned();
     let error = CallError::Refused { code: Code::ResourceExhausted, message };
     answers(&mut harness, &Request::ListPodSandbox, Err(error));
@@ -115,7 +115,7 @@ fn a_look_that_failed_is_no_hurry_once_one_came_whole() {
     assert_eq!(lists(&harness).len(), 2);
 }
 
-/// A harness whose runtime tells of changes, with a pod that runs or none, and the open stream.
+/// A harness whose runtime reports changes, with a running pod or none, and the open stream.
 fn evented(has_pod: bool) -> (Harness, CallId) {
     let mut harness = Harness::with_stream(true);
     if has_pod {
@@ -135,7 +135,7 @@ fn the_longer_a_look_takes_the_later_comes_the_next_that_is_waited_for() {
     for (took_ms, gap_ms) in [(1, RELIST_GAP_MIN_MS), (8, 32), (20, RELIST_GAP_MAX_MS)] {
         for has_pod in [true, false] {
             let (mut harness, events) = evented(has_pod);
-            harness.taken.looks_wait = true;
+            harness.taken.lists_wait = true;
             harness.agent.handle(harness.now, Event::Changed(events));
             harness.step();
             let began = harness.now.boot;
@@ -143,7 +143,7 @@ fn the_longer_a_look_takes_the_later_comes_the_next_that_is_waited_for() {
             for list in lists(&harness) {
                 let at = harness.open.iter().position(|(_, request)| *request == list);
                 let (call, _) = harness.open.remove(at.expect("it is asked for"));
-                let reply = told(&harness, &list);
+                let reply = reported(&harness, &list);
                 harness.agent.handle(harness.now, Event::Cri(call, Ok(reply)));
             }
             harness.agent.handle(harness.now, Event::Changed(events));
@@ -167,13 +167,13 @@ fn an_event_stream_that_ends_is_made_up_for_by_a_look() {
     }
     let before = count(&harness);
     harness.open.retain(|(call, _)| *call != events);
-    harness.tell(Event::Cri(events, Err(CallError::Lost(Lost::Connection))));
+    harness.deliver(Event::Cri(events, Err(CallError::Lost(Lost::Connection))));
     assert_eq!(count(&harness) - before, 1);
 }
 
 #[test]
 fn without_a_whole_look_for_minutes_the_agent_calls_itself_unhealthy() {
-    let mut harness = looked_at();
+    let mut harness = relisting();
     assert_eq!(harness.agent.health(harness.now), Ok(()));
     harness.pass(RELIST_HEALTHY_MS - 2 * RELIST_MS);
     assert_eq!(harness.agent.health(harness.now), Ok(()));
@@ -204,7 +204,7 @@ fn where_there_is_no_pod_looks_are_rare() {
 
 #[test]
 fn looks_are_measured() {
-    let mut harness = looked_at();
+    let mut harness = relisting();
     let before = harness.agent.metrics();
     harness.pass(30);
     tells(&mut harness, &Request::ListPodSandbox);
@@ -227,24 +227,24 @@ fn a_runtime_that_is_back_is_looked_at_at_once() {
         harness.pass(100);
     }
     let before = count(&harness);
-    harness.tell(Event::RuntimeDown { cause: "connection refused".to_owned() });
-    harness.tell(Event::RuntimeUp);
+    harness.deliver(Event::RuntimeDown { cause: "connection refused".to_owned() });
+    harness.deliver(Event::RuntimeUp);
     assert_eq!(count(&harness) - before, 1);
 }
 
 #[test]
 fn a_look_that_failed_because_the_runtime_went_does_not_delay_the_next() {
-    let mut harness = looked_at();
+    let mut harness = relisting();
     for list in [Request::ListPodSandbox, Request::ListContainers] {
         answers(&mut harness, &list, Err(CallError::Lost(Lost::Connection)));
     }
-    harness.tell(Event::RuntimeDown { cause: "connection reset".to_owned() });
-    harness.tell(Event::RuntimeUp);
+    harness.deliver(Event::RuntimeDown { cause: "connection reset".to_owned() });
+    harness.deliver(Event::RuntimeUp);
     assert_eq!(lists(&harness).len(), 2);
 }
 
-/// A main container beside a sidecar has ended, and the answer of its inspection, which a list has
-/// overtaken, says that it runs.
+/// A main container beside a sidecar has ended, and the answer of its inspection, which was
+/// overtaken by a list, shows it as running.
 fn answered_too_late() -> Harness {
     let mut harness = Harness::new();
     harness.sandboxes.push(sandbox("s1", 0, true));
@@ -256,7 +256,7 @@ fn answered_too_late() -> Harness {
         .manifests(&[&pod(r#""restartPolicy":"Never","containers":[{"name":"m","image":"i:2"}],
             "initContainers":[{"name":"s","image":"i:1","restartPolicy":"Always"}]"#)]);
     harness.does("podsandbox_status s1");
-    if harness.asked_for() == ["container_status x0"] {
+    if harness.open_calls() == ["container_status x0"] {
         harness.does("container_status x0");
     }
     let (call, request) = harness.take("container_status x1");
@@ -269,10 +269,10 @@ fn answered_too_late() -> Harness {
 #[test]
 fn an_answer_that_a_list_has_overtaken_delays_no_stop() {
     let mut harness = answered_too_late();
-    harness.taken.looks_wait = true;
+    harness.taken.lists_wait = true;
     harness.agent.handle(harness.now, Harness::folder(&[]));
     harness.step();
-    assert_eq!(harness.asked_for(), ["stop_container x0 30"]);
+    assert_eq!(harness.open_calls(), ["stop_container x0 30"]);
 }
 
 #[test]
@@ -280,12 +280,12 @@ fn who_is_inspected_too_late_for_ever_is_inspected_ever_more_rarely() {
     let mut harness = answered_too_late();
     harness.step();
     harness.pass(OLD_ANSWER_MS - 1);
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
     harness.pass(1);
-    let mut asked = 0;
+    let mut requested = 0;
     for _ in 0..6_000 {
-        if harness.asked_for().contains(&"container_status x1".to_owned()) {
-            asked += 1;
+        if harness.open_calls().contains(&"container_status x1".to_owned()) {
+            requested += 1;
             let (call, request) = harness.take("container_status x1");
             let mut reply = harness.perform(&request);
             let Reply::ContainerStatus(status) = &mut reply else { panic!("got {reply:?}") };
@@ -296,5 +296,5 @@ fn who_is_inspected_too_late_for_ever_is_inspected_ever_more_rarely() {
         harness.pass(10);
     }
     // 10 ms, 20, and so on, then every 10 s.
-    assert!((13..=16).contains(&asked), "{asked}");
+    assert!((13..=16).contains(&requested), "{requested}");
 }

@@ -1,4 +1,4 @@
-//! What the runtime is asked to make: the configurations of a pod's sandbox and containers.
+//! Created objects: the configurations of a pod's sandbox and containers.
 
 use edged::agent::event::{Event, JobId};
 use edged::model::cri::{ContainerConfig, Request, SandboxConfig};
@@ -6,12 +6,12 @@ use edged::model::job::LastWords;
 
 use crate::harness::{Harness, UID};
 
-/// A pod `p` with this spec on a new harness is asked for, up to its container `m`.
+/// Runs a pod `p` with this spec on a new harness, up to its container `m`.
 pub fn made(spec: &str) -> (SandboxConfig, ContainerConfig) {
     made_on(&mut Harness::new(), spec)
 }
 
-/// The same on a harness of the story's own.
+/// The same on the story's harness.
 pub fn made_on(harness: &mut Harness, spec: &str) -> (SandboxConfig, ContainerConfig) {
     harness.manifests(&[&annotated("", spec)]);
     let sandbox = sandbox_of(harness);
@@ -19,18 +19,18 @@ pub fn made_on(harness: &mut Harness, spec: &str) -> (SandboxConfig, ContainerCo
     (sandbox, container_of(harness))
 }
 
-/// The configuration of the sandbox that is asked for; it is made and has its addresses told.
+/// The configuration of the requested sandbox; it is created and its addresses are reported.
 #[track_caller]
 pub fn sandbox_of(harness: &mut Harness) -> SandboxConfig {
     let (call, request) = harness.take("run_podsandbox #0");
     let reply = harness.perform(&request);
-    harness.tell(Event::Cri(call, Ok(reply)));
+    harness.deliver(Event::Cri(call, Ok(reply)));
     let Request::RunPodSandbox(config) = request else { panic!("{request:?}") };
     harness.does("podsandbox_status s1");
     *config
 }
 
-/// The configuration of the container that is asked for.
+/// The configuration of the requested container.
 #[track_caller]
 pub fn container_of(harness: &mut Harness) -> ContainerConfig {
     let (_, request) = harness.take("create_container m#0");
@@ -44,10 +44,10 @@ pub fn annotated(metadata: &str, spec: &str) -> String {
 }
 
 impl Harness {
-    /// What an ended container left is read at once.
-    pub fn tell_words(&mut self, job: JobId, words: LastWords) -> bool {
+    /// Termination messages are read at once.
+    pub fn finish_read(&mut self, job: JobId, words: LastWords) -> bool {
         self.reads.push(words);
-        if self.taken.words_wait {
+        if self.taken.reads_wait {
             self.taken.unread.push(job);
             return false;
         }

@@ -1,8 +1,8 @@
-//! Stories: given facts, expect requests. One behaviour each, named as a sentence.
+//! Stories: given events, expect requests. One behaviour each, named as a sentence.
 //!
-//! The mind is driven by hand: what it asks for is compared with what a kubelet would ask for (the
-//! traces of the node-agent specification), and answered as a runtime would.
-#![allow(clippy::panic, reason = "a story that goes wrong says where")]
+//! The core is driven step by step: its requests are compared with those of a kubelet (the traces
+//! of the node-agent specification), and answered as a runtime would.
+#![allow(clippy::panic, reason = "a failing story reports where")]
 
 mod admission;
 mod cgroups;

@@ -1,4 +1,4 @@
-//! Requests in a word or two, as stories name them.
+//! Short names of requests, for the stories.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use edged::model::cri::Request;
 use edged::model::housekeeping::HousekeepingCall;
 
 /// Answered by the harness itself.
-pub fn is_look(request: &Request) -> bool {
+pub fn is_list(request: &Request) -> bool {
     matches!(
         request,
         Request::Version
@@ -51,7 +51,7 @@ pub fn name(request: &Request) -> String {
     format!("{} {what}", request.operation())
 }
 
-/// A list as a reply tells it.
+/// A list as in a reply.
 pub fn shared<T: Clone>(list: &[T]) -> Vec<Arc<T>> {
     list.iter().cloned().map(Arc::new).collect()
 }

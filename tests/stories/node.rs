@@ -1,4 +1,4 @@
-//! The harness's side of what keeps a node in order.
+//! The harness's side of housekeeping.
 
 use edged::agent::event::{Event, JobId};
 use edged::model::cri::{Reply, Request};
@@ -10,57 +10,57 @@ use edged::model::job::{JobError, JobSpec, LogDir, Used, Walk};
 
 use crate::harness::Harness;
 
-/// That a pod's cgroup is made.
+/// Creating a pod's cgroup.
 pub const CGROUP: &str = "its cgroup";
-/// That a container's files are made.
+/// Creating a container's files.
 pub const FILES: &str = "its files";
 
-/// That links to logs are looked through.
+/// Sweeping links to logs.
 pub const SWEEP: &str = "the sweep";
 
-/// That folders are walked through.
+/// Walking through folders.
 pub const WALK: &str = "the walk";
 
-/// What pods take, as the runtime and walks tell it.
+/// The usage of pods, as the runtime and walks report it.
 #[derive(Default)]
 pub struct Taken {
     pub containers: Vec<ContainerUsage>,
     pub sandboxes: Vec<SandboxUsage>,
     /// Uids of pods that have a cgroup without a process.
     pub idle_cgroups: Vec<&'static str>,
-    /// A volume whose mount never ends, or [`CGROUP`], [`FILES`], [`SWEEP`] or [`WALK`], and the
-    /// job that is about it.
+    /// A volume whose mount never ends, or [`CGROUP`], [`FILES`], [`SWEEP`] or [`WALK`], and its
+    /// job.
     pub hangs: Option<&'static str>,
     pub hung: Option<JobId>,
-    /// What ended containers left is not told before the story does so.
-    pub words_wait: bool,
+    /// Termination messages are not delivered before the story does so.
+    pub reads_wait: bool,
     pub unread: Vec<JobId>,
     /// Jobs that fail.
     pub fails: Option<fn(&JobSpec) -> bool>,
-    /// What hangs does not end when it is killed.
+    /// A hanging job does not end when it is killed.
     pub deaf: bool,
-    /// No mount ends before it is let go on; those that have not.
+    /// Mounts wait until the story releases them; the waiting ones.
     pub holds: bool,
     pub held: Vec<JobId>,
-    /// The runtime does not tell.
+    /// The runtime does not report usage.
     pub silent: bool,
-    /// And not what processes pods have.
+    /// The runtime does not report the processes of pods.
     pub mute: bool,
-    /// What it is asked of images waits for the story: where they lie, which there are.
+    /// Calls about images wait for the story: their path, and their list.
     pub no_place: bool,
     pub no_images: bool,
     /// Lists of pods and containers are answered by the story.
-    pub looks_wait: bool,
-    /// Bytes of folders, by the name of the volume or container; others are not there.
+    pub lists_wait: bool,
+    /// Bytes of folders, by the name of the volume or container; others do not exist.
     pub folders: Vec<(&'static str, u64)>,
-    /// Names of the folders that were walked through.
+    /// Names of the walked folders.
     pub walked: std::cell::RefCell<Vec<String>>,
 }
 
 impl Taken {
     pub fn hides(&self, request: &Request) -> bool {
         let is_list = matches!(request, Request::ListPodSandbox | Request::ListContainers);
-        (self.looks_wait && is_list)
+        (self.lists_wait && is_list)
             || (self.no_place
                 && *request == Request::HousekeepingCall(HousekeepingCall::ImageFsInfo))
             || (self.no_images
@@ -82,8 +82,8 @@ impl Taken {
 }
 
 impl Harness {
-    /// What the runtime tells of the node.
-    pub fn tell_of_node(&self, housekeeping: &HousekeepingCall) -> HousekeepingReply {
+    /// The runtime's reply to a housekeeping call.
+    pub fn node_reply(&self, housekeeping: &HousekeepingCall) -> HousekeepingReply {
         match housekeeping {
             HousekeepingCall::ImageFsInfo => HousekeepingReply::ImageFs(Some("/images".into())),
             HousekeepingCall::ListImages => HousekeepingReply::Images(self.stored.clone()),
@@ -108,33 +108,33 @@ impl Harness {
             let left = left.map(|uid| LogDir::nameless(uid));
             measures.log_dirs.get_or_insert_default().extend(left);
         }
-        let asked = ask.pods_cgroup.as_deref() == Some("/kubepods");
-        measures.pods_memory = measures.pods_memory.filter(|_| asked);
+        let requested = ask.pods_cgroup.as_deref() == Some("/kubepods");
+        measures.pods_memory = measures.pods_memory.filter(|_| requested);
         measures.logs.retain(|(link, _)| ask.logs.contains(link));
         measures
     }
 
-    /// The runtime does all that it is asked.
+    /// The runtime performs all requests.
     pub fn works(&mut self) {
-        while let Some(asked) = self.asked_for().first().cloned() {
-            self.does(&asked);
+        while let Some(requested) = self.open_calls().first().cloned() {
+            self.does(&requested);
         }
     }
 
-    /// It does so up to this, which is the next to be done.
+    /// The runtime performs requests up to this one, which is the next.
     #[track_caller]
     pub fn works_until(&mut self, call: &str) {
         for _ in 0..100 {
-            match self.asked_for().first().cloned() {
-                Some(asked) if asked == call => return,
-                Some(asked) => self.does(&asked),
+            match self.open_calls().first().cloned() {
+                Some(requested) if requested == call => return,
+                Some(requested) => self.does(&requested),
                 None => self.pass(1_000),
             }
         }
         panic!("no {call}: {:?}", self.trace);
     }
 
-    /// What becomes of a job about volumes and cgroups.
+    /// The result of a job about volumes and cgroups.
     pub fn volume_job(&mut self, spec: &JobSpec) -> Result<(), JobError> {
         if self.taken.fails.is_some_and(|fails| fails(spec)) {
             return Err(JobError::Failed("no such device".to_owned()));
@@ -155,8 +155,8 @@ impl Harness {
         if bad { Err(JobError::Failed("no such device".to_owned())) } else { Ok(()) }
     }
 
-    /// Tells how a job ended, unless it hangs.
-    pub fn tell_job(&mut self, job: JobId, spec: JobSpec, result: Result<(), JobError>) -> bool {
+    /// Ends a job, unless it hangs.
+    pub fn finish_job(&mut self, job: JobId, spec: JobSpec, result: Result<(), JobError>) -> bool {
         let about = match &spec {
             JobSpec::SetUpVolume(wanted) => Some(&*wanted.volume),
             JobSpec::MakePodCgroup(_) => Some(CGROUP),
@@ -178,7 +178,7 @@ impl Harness {
         true
     }
 
-    /// Ends one that hangs.
+    /// Ends a hanging job.
     pub fn kill_job(&mut self, job: JobId) -> bool {
         assert_eq!(self.taken.hung.take(), Some(job), "it is killed once, and no other");
         self.volume_jobs.push("kill".to_owned());
@@ -190,7 +190,7 @@ impl Harness {
         true
     }
 
-    /// What the agent hears of a job.
+    /// The event for the end of a job.
     pub fn job_event(&self, job: JobId, spec: JobSpec, result: Result<(), JobError>) -> Event {
         match (spec, result) {
             (JobSpec::Measure(walk), _) => Event::Used(job, self.taken.walk(&walk)),
@@ -201,20 +201,20 @@ impl Harness {
         }
     }
 
-    /// The log that was to be reopened, and was taken out of the book, is.
+    /// The log whose reopening was taken from the open calls is reopened.
     pub fn reopened(&mut self) {
         let call = self.reopening.take().expect("it was asked for");
-        self.tell(Event::Cri(call, Ok(Reply::Done)));
+        self.deliver(Event::Cri(call, Ok(Reply::Done)));
     }
 
-    /// So many percent of the images' file system, of 1,000 bytes, are used from now on.
+    /// From now on this percentage of the images' file system, of 1,000 bytes, is used.
     pub fn fill(&mut self, percent: u64) {
         let bytes = Amount { capacity: 1_000, available: 1_000 - percent * 10 };
         self.machine.image_fs = Some(Room { bytes, ..Room::default() });
     }
 }
 
-/// Jobs that are no pod's.
+/// Jobs that belong to no pod.
 pub fn is_of_the_node(spec: &JobSpec) -> bool {
     #[cfg(feature = "cloud")]
     if matches!(spec, JobSpec::Enrol { .. }) {

@@ -1,4 +1,4 @@
-//! Volumes and their parts: what is done again, what is waited for, and what is said of it.
+//! Volumes and their parts: retries, waiting, and events.
 
 use edged::agent::event::Event;
 use edged::limits;
@@ -12,7 +12,7 @@ const EMPTY: &str = r#"{"name":"v"}"#;
 const PARTS: &str = r#"{"name":"v","mountPath":"/a","subPath":"a"},
     {"name":"v","mountPath":"/b"},{"name":"v","mountPath":"/c","subPath":"c"}"#;
 
-/// Paths of the parts of volumes that were to be mounted by themselves.
+/// Paths of the parts of volumes that were to be mounted separately.
 fn bound(harness: &Harness) -> Vec<(u32, &str)> {
     let parts = harness.specs.iter().filter_map(|spec| match spec {
         JobSpec::BindSubPath(part) => Some((part.index, &*part.path)),
@@ -68,18 +68,18 @@ fn a_volume_that_fails_while_its_pod_runs_is_tried_again_and_the_pod_runs_on() {
         harness.specs.iter().filter(sets_up).count() - 1
     };
     assert_eq!(failed(&harness), 1);
-    let told = r#"FailedMount MountVolume.SetUp failed for volume "v" : no such device"#;
-    assert!(harness.events.iter().any(|event| event == told), "{:?}", harness.events);
+    let reported = r#"FailedMount MountVolume.SetUp failed for volume "v" : no such device"#;
+    assert!(harness.events.iter().any(|event| event == reported), "{:?}", harness.events);
     harness.pass(limits::VOLUME_RETRY_MIN_MS);
     assert_eq!(failed(&harness), 2);
-    // What was there before is what is wanted again: it may have been touched.
+    // The former content is desired again: it may have been changed.
     harness.taken.fails = None;
     harness.manifests(&[&with(EMPTY, MOUNT)]);
     harness.pass(10_000);
     let before = failed(&harness);
     assert_eq!(before, 3, "it is brought about once more");
     harness.pass(60_000);
-    assert_eq!((failed(&harness), harness.asked_for()), (before, Vec::new()));
+    assert_eq!((failed(&harness), harness.open_calls()), (before, Vec::new()));
     assert_eq!(harness.running(), ["m"]);
 }
 
@@ -96,8 +96,8 @@ fn volumes_that_cannot_be_taken_down_are_tried_again_ever_later_and_told_of() {
         let is_it = |spec: &&JobSpec| matches!(spec, JobSpec::TearDownVolumes(_));
         harness.specs.iter().filter(is_it).count()
     };
-    let told = "FailedUnMount UnmountVolume.TearDown failed: no such device";
-    assert!(harness.events.iter().any(|event| event == told), "{:?}", harness.events);
+    let reported = "FailedUnMount UnmountVolume.TearDown failed: no such device";
+    assert!(harness.events.iter().any(|event| event == reported), "{:?}", harness.events);
     harness.pass(10_000);
     // At 0, 0.5, 1.5, 3.5, 7.5 s.
     assert!((4..=6).contains(&downs(&harness)), "{}", downs(&harness));
@@ -139,7 +139,7 @@ fn nothing_of_a_pods_folder_is_removed_while_a_mount_may_still_come() {
     };
     assert_eq!((removals(&harness), harness.agent.pods().count()), (0, 1));
     let job = harness.taken.hung.take().expect("it hangs");
-    harness.tell(Event::Job(job, Err(JobError::Killed)));
+    harness.deliver(Event::Job(job, Err(JobError::Killed)));
     assert_eq!((removals(&harness), harness.agent.pods().count()), (2, 0));
 }
 
@@ -164,10 +164,10 @@ fn one_of_two_volumes_that_is_slow_holds_the_pod_and_not_the_other() {
     harness.manifests(&[&with(&both, &mounts)]);
     harness.pass(5_000);
     assert_eq!(harness.volume_jobs, ["set up v", "set up w"]);
-    assert_eq!(harness.asked_for(), NOTHING);
+    assert_eq!(harness.open_calls(), NOTHING);
     let job = harness.taken.hung.take().expect("it is under way");
-    harness.tell(Event::Job(job, Ok(())));
-    assert_eq!(harness.asked_for(), ["run_podsandbox #0"]);
+    harness.deliver(Event::Job(job, Ok(())));
+    assert_eq!(harness.open_calls(), ["run_podsandbox #0"]);
 }
 
 #[test]
@@ -217,16 +217,16 @@ fn only_the_volumes_that_are_not_there_are_said_to_be_waited_for() {
     let mounts = format!(r#"{MOUNT},{{"name":"w","mountPath":"/w"}}"#);
     harness.manifests(&[&with(&format!(r#"{EMPTY},{{"name":"w"}}"#), &mounts)]);
     harness.pass(limits::VOLUME_WAIT_MS);
-    let told = |harness: &Harness, what: &str| {
+    let reported = |harness: &Harness, what: &str| {
         harness.events.iter().filter(|it| it.contains(what)).count()
     };
-    assert_eq!(told(&harness, "unmounted volumes=[v], "), 1, "{:?}", harness.events);
+    assert_eq!(reported(&harness, "unmounted volumes=[v], "), 1, "{:?}", harness.events);
     harness.bad_volume = None;
     harness.pass(limits::VOLUME_RETRY_MAX_MS);
     harness.works();
     assert_eq!(harness.running(), ["m"]);
     harness.pass(2 * limits::VOLUME_WAIT_MS);
-    assert_eq!(told(&harness, "unmounted volumes=[]"), 0);
+    assert_eq!(reported(&harness, "unmounted volumes=[]"), 0);
 }
 
 #[test]

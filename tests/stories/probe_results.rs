@@ -33,7 +33,7 @@ fn served(harness: &Harness) -> (bool, bool) {
 /// An agent that starts with these saved results, and finds `x0` running.
 fn restarted(left: BTreeMap<ContainerId, ProbeResults>) -> Harness {
     let mut harness = Harness::new();
-    harness.tell(Event::SavedProbeResults(left));
+    harness.deliver(Event::SavedProbeResults(left));
     harness.sandboxes.push(sandbox("s1", 0, true));
     harness.containers.push(container("x0", "m", ContainerState::Running));
     harness.manifests(&[&probed()]);
@@ -41,8 +41,8 @@ fn restarted(left: BTreeMap<ContainerId, ProbeResults>) -> Harness {
     harness
 }
 
-/// The ports that are asked within a period, each time with success.
-fn asked(harness: &mut Harness) -> Vec<u16> {
+/// The ports that are probed within a period, each with success.
+fn requested(harness: &mut Harness) -> Vec<u16> {
     let mut ports = Vec::new();
     for _ in 0..4 {
         harness.pass(500);
@@ -67,9 +67,9 @@ fn results_are_saved_when_they_change() {
     assert_eq!(harness.saved_results, None, "there are no results yet");
     harness.finds(Finding::Good);
     assert_eq!(harness.saved_results.take(), Some(only("c2", true, false)));
-    assert_eq!(asked(&mut harness), [2, 3]);
+    assert_eq!(requested(&mut harness), [2, 3]);
     assert_eq!(harness.saved_results.take(), Some(only("c2", true, true)));
-    asked(&mut harness);
+    requested(&mut harness);
     assert_eq!(harness.saved_results, None, "nothing has changed");
     harness.exits("m", 1);
     harness.pass(2_000);
@@ -81,8 +81,8 @@ fn a_container_that_still_runs_keeps_its_results() {
     let mut harness = restarted(only("x0", true, true));
     assert_eq!(served(&harness), (true, true));
     assert_eq!(harness.status()["conditions"][2]["status"], "True", "Ready");
-    // Startup is not asked again. The others find out how it is now.
-    assert_eq!(asked(&mut harness), [2, 3]);
+    // Startup is not probed again. The others probe the current state.
+    assert_eq!(requested(&mut harness), [2, 3]);
     assert_eq!(harness.saved_results, None, "it is as it was");
     for round in 1..=3 {
         harness.pass(2_000);
@@ -98,7 +98,7 @@ fn a_container_that_still_runs_keeps_its_results() {
 fn a_container_that_had_started_and_was_not_ready_stays_so() {
     let mut harness = restarted(only("x0", true, false));
     assert_eq!(served(&harness), (true, false));
-    assert_eq!(asked(&mut harness), [2, 3]);
+    assert_eq!(requested(&mut harness), [2, 3]);
     assert_eq!(served(&harness), (true, true));
 }
 
@@ -107,14 +107,14 @@ fn results_do_not_count_for_another_container() {
     let mut harness = restarted(only("x9", true, true));
     assert_eq!(served(&harness), (false, false));
     assert_eq!(harness.saved_results, Some(BTreeMap::new()), "all was inspected: it is gone");
-    assert_eq!(asked(&mut harness), [1, 2, 3]);
+    assert_eq!(requested(&mut harness), [1, 2, 3]);
     assert_eq!(harness.saved_results, Some(only("x0", true, true)));
 }
 
 #[test]
 fn loaded_results_are_kept_until_all_pods_have_been_inspected() {
     let mut harness = Harness::new();
-    harness.tell(Event::SavedProbeResults(only("x0", true, true)));
+    harness.deliver(Event::SavedProbeResults(only("x0", true, true)));
     harness.sandboxes.push(sandbox("s1", 0, true));
     harness.containers.push(container("x0", "m", ContainerState::Running));
     harness.pass(10 * limits::RELIST_GAP_MAX_MS);
@@ -128,7 +128,7 @@ fn loaded_results_are_kept_until_all_pods_have_been_inspected() {
 #[test]
 fn a_sidecar_that_had_started_lets_the_main_container_start() {
     let mut harness = Harness::new();
-    harness.tell(Event::SavedProbeResults(only("x0", true, true)));
+    harness.deliver(Event::SavedProbeResults(only("x0", true, true)));
     harness.sandboxes.push(sandbox("s1", 0, true));
     harness.containers.push(container("x0", "side", ContainerState::Running));
     let probe = json!({"tcpSocket": {"port": 1}, "periodSeconds": 3600});
@@ -144,7 +144,7 @@ fn a_sidecar_that_had_started_lets_the_main_container_start() {
 #[test]
 fn a_result_that_probes_have_refuted_is_not_saved_while_the_rest_is_inspected() {
     let mut harness = Harness::new();
-    harness.tell(Event::SavedProbeResults(only("x1", true, true)));
+    harness.deliver(Event::SavedProbeResults(only("x1", true, true)));
     harness.sandboxes.push(sandbox("s1", 0, true));
     harness.containers.push(container("x0", "m", ContainerState::Running));
     harness.containers.push(container("x1", "n", ContainerState::Running));
@@ -157,7 +157,7 @@ fn a_result_that_probes_have_refuted_is_not_saved_while_the_rest_is_inspected() 
     harness.pass(2_000);
     harness.finds(Finding::Bad("no".to_owned()));
     assert_eq!(harness.saved_results, Some(BTreeMap::new()), "`n` is not ready any more");
-    // What has taken its place is not it.
+    // The container in its place is another one.
     harness.exits("n", 1);
     harness.pass(2_000);
     assert_eq!(harness.saved_results, Some(BTreeMap::new()));

@@ -1,4 +1,4 @@
-//! Probes: when they are asked, and what their answers lead to.
+//! Probes: when they run, and the effects of their results.
 
 use edged::agent::event::Event;
 use edged::limits;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Harness, container, pod, sandbox};
 
-/// An agent that is older than any period here: it spreads nothing.
+/// An agent that is older than any period here: it does not spread probes.
 fn harness() -> Harness {
     let mut harness = Harness::new();
     harness.pass(100_000);
@@ -72,7 +72,7 @@ fn a_delay_counts_from_the_containers_start_through_restarts_of_the_agent() {
         panic!("its answer")
     };
     status.started_at = started_ms * 1_000_000;
-    harness.tell(Event::Cri(call, Ok(Reply::ContainerStatus(status))));
+    harness.deliver(Event::Cri(call, Ok(Reply::ContainerStatus(status))));
     harness.pass(9_000);
     assert_eq!(harness.queries.len(), 0);
     harness.pass(1_500);
@@ -91,8 +91,8 @@ fn a_container_is_ready_once_its_readiness_probe_succeeds_and_not_before_its_del
     harness.pass(4_800);
     assert_eq!(harness.queries.len(), 0, "the delay is not over");
     harness.pass(300);
-    let asked = Query::Tcp { host: "10.0.0.5".into(), port: 8080 };
-    assert_eq!(harness.queries[0].1, asked);
+    let requested = Query::Tcp { host: "10.0.0.5".into(), port: 8080 };
+    assert_eq!(harness.queries[0].1, requested);
     harness.finds(Finding::Good);
     assert_eq!(status(&harness)["ready"], true);
     assert_eq!(condition(&harness, "Ready")["status"], "True");
@@ -103,10 +103,10 @@ fn a_container_is_ready_once_its_readiness_probe_succeeds_and_not_before_its_del
         assert_eq!(status(&harness)["ready"], round < 3, "round {round}");
     }
     assert_eq!(condition(&harness, "ContainersReady")["status"], "False");
-    let told = "Unhealthy Readiness probe failed: HTTP probe failed with statuscode: 500";
-    assert!(harness.events.iter().any(|event| event == told), "{:?}", harness.events);
+    let reported = "Unhealthy Readiness probe failed: HTTP probe failed with statuscode: 500";
+    assert!(harness.events.iter().any(|event| event == reported), "{:?}", harness.events);
     assert_eq!(status(&harness)["restartCount"], 0, "readiness restarts nothing");
-    assert_eq!(harness.asked_for(), [""; 0]);
+    assert_eq!(harness.open_calls(), [""; 0]);
 }
 
 #[test]
@@ -116,22 +116,26 @@ fn a_failing_liveness_probe_restarts_the_container_with_the_probes_own_grace() {
     let mut harness =
         start(&json!({"livenessProbe": probe}), r#","terminationGracePeriodSeconds":500"#);
     harness.exec("c2 cat /x", 1, "no such file");
-    assert_eq!(harness.asked_for(), [""; 0], "one failure is not enough");
+    assert_eq!(harness.open_calls(), [""; 0], "one failure is not enough");
     harness.pass(10_000);
     harness.exec("c2 cat /x", 1, "no such file");
     harness.does("stop_container c2 7");
-    for told in [
+    for reported in [
         "Unhealthy Liveness probe failed: no such file",
         "Killing Container m failed liveness probe, will be restarted",
     ] {
-        assert!(harness.events.iter().any(|event| event == told), "{told}: {:?}", harness.events);
+        assert!(
+            harness.events.iter().any(|event| event == reported),
+            "{reported}: {:?}",
+            harness.events
+        );
     }
     harness.does("container_status c2");
     start_main(&mut harness, 1, "c3");
     assert_eq!(status(&harness)["restartCount"], 1);
-    // The new instance starts with a clean sheet.
+    // The new instance starts without results.
     harness.exec("c3 cat /x", 1, "");
-    assert_eq!(harness.asked_for(), [""; 0]);
+    assert_eq!(harness.open_calls(), [""; 0]);
 }
 
 #[test]
@@ -142,8 +146,8 @@ fn a_pod_that_never_restarts_is_killed_by_its_liveness_probe_for_good() {
     harness.does_all(&["stop_container c2 30", "container_status c2", "stop_podsandbox s1"]);
     harness.pass(2_000);
     assert_eq!(harness.status()["phase"], "Failed");
-    let told = "Killing Container m failed liveness probe";
-    assert!(harness.events.iter().any(|event| event == told), "{:?}", harness.events);
+    let reported = "Killing Container m failed liveness probe";
+    assert!(harness.events.iter().any(|event| event == reported), "{:?}", harness.events);
 }
 
 #[test]
@@ -167,21 +171,21 @@ fn startup_comes_first_and_the_others_right_after_it() {
     harness.exec("c2 s", 1, "");
     assert_eq!(status(&harness)["started"], false);
     harness.pass(4_900);
-    assert_eq!(harness.asked_for(), [""; 0], "neither early nor others");
+    assert_eq!(harness.open_calls(), [""; 0], "neither early nor others");
     harness.pass(200);
     harness.exec("c2 s", 0, "");
     assert_eq!(
         (&status(&harness)["started"], &status(&harness)["ready"]),
         (&json!(true), &json!(false))
     );
-    let mut asked = harness.asked_for();
-    asked.sort();
-    assert_eq!(asked, ["exec_sync c2 l", "exec_sync c2 r"]);
+    let mut requested = harness.open_calls();
+    requested.sort();
+    assert_eq!(requested, ["exec_sync c2 l", "exec_sync c2 r"]);
     harness.exec("c2 r", 0, "");
     harness.exec("c2 l", 0, "");
     assert_eq!(status(&harness)["ready"], true);
     harness.pass(20_000);
-    assert_eq!(harness.asked_for(), [""; 0], "startup has decided");
+    assert_eq!(harness.open_calls(), [""; 0], "startup has decided");
 }
 
 #[test]
@@ -191,8 +195,8 @@ fn a_failing_startup_probe_restarts_the_container() {
     let mut harness = start(&json!({"startupProbe": probe}), "");
     harness.finds(bad());
     harness.does("stop_container c2 5");
-    let told = "Killing Container m failed startup probe, will be restarted";
-    assert!(harness.events.iter().any(|event| event == told), "{:?}", harness.events);
+    let reported = "Killing Container m failed startup probe, will be restarted";
+    assert!(harness.events.iter().any(|event| event == reported), "{:?}", harness.events);
 }
 
 #[test]
@@ -213,7 +217,7 @@ fn the_next_container_waits_for_a_sidecars_startup_probe() {
         "container_status c2",
     ]);
     harness.pass(5_000);
-    assert_eq!(harness.asked_for(), [""; 0], "the sidecar has not started");
+    assert_eq!(harness.open_calls(), [""; 0], "the sidecar has not started");
     assert_eq!(harness.status()["phase"], "Pending");
     harness.finds(bad());
     harness.pass(10_000);
@@ -249,8 +253,8 @@ fn a_sidecars_liveness_probe_restarts_it_alone() {
         "start_container c4",
         "container_status c4",
     ]);
-    let told = "Killing Init container s failed liveness probe";
-    assert!(harness.events.iter().any(|event| event == told), "{:?}", harness.events);
+    let reported = "Killing Init container s failed liveness probe";
+    assert!(harness.events.iter().any(|event| event == reported), "{:?}", harness.events);
 }
 
 #[test]
@@ -266,17 +270,17 @@ fn a_pod_that_ends_is_asked_whether_it_is_ready_and_nothing_else() {
     assert_eq!(status(&harness)["ready"], true);
     harness.manifests(&[]);
     harness.pass(1_100);
-    assert_eq!(harness.asked_for(), ["stop_container c2 30", "exec_sync c2 r"]);
+    assert_eq!(harness.open_calls(), ["stop_container c2 30", "exec_sync c2 r"]);
     harness.exec("c2 r", 1, "");
     assert_eq!(status(&harness)["ready"], false);
     harness.pass(1_100);
-    assert_eq!(harness.asked_for(), ["stop_container c2 30", "exec_sync c2 r"]);
+    assert_eq!(harness.open_calls(), ["stop_container c2 30", "exec_sync c2 r"]);
     harness.does("stop_container c2 30");
     harness.pass(3_000);
     assert!(
-        !harness.asked_for().contains(&"exec_sync c2 r".to_owned()),
+        !harness.open_calls().contains(&"exec_sync c2 r".to_owned()),
         "{:?}",
-        harness.asked_for()
+        harness.open_calls()
     );
 }
 
@@ -284,15 +288,15 @@ fn a_pod_that_ends_is_asked_whether_it_is_ready_and_nothing_else() {
 fn an_error_is_tried_again_at_once_and_then_counts_for_nothing() {
     let probe = json!({"exec": {"command": ["a"]}, "failureThreshold": 1});
     let mut harness = start(&json!({"livenessProbe": probe}), "");
-    let told = "Unhealthy Liveness probe errored: rpc error: code = Unknown desc = no shim";
+    let reported = "Unhealthy Liveness probe errored: rpc error: code = Unknown desc = no shim";
     for count in 1..=limits::PROBE_TRIES_MAX {
         harness.refuses("exec_sync c2 a", Code::Unknown, "no shim");
-        let told = harness.events.iter().filter(|event| *event == told).count();
-        assert_eq!(told, usize::from(count == limits::PROBE_TRIES_MAX), "after {count}");
+        let reported = harness.events.iter().filter(|event| *event == reported).count();
+        assert_eq!(reported, usize::from(count == limits::PROBE_TRIES_MAX), "after {count}");
     }
-    assert_eq!(harness.asked_for(), [""; 0]);
+    assert_eq!(harness.open_calls(), [""; 0]);
     harness.pass(10_000);
-    assert_eq!(harness.asked_for(), ["exec_sync c2 a"], "the next round");
+    assert_eq!(harness.open_calls(), ["exec_sync c2 a"], "the next round");
 }
 
 #[test]
@@ -307,8 +311,8 @@ fn of_a_long_failure_the_beginning_is_told() {
     ] {
         let mut harness = start(&json!({"readinessProbe": {"exec": {"command": ["a"]}}}), "");
         harness.exec("c2 a", 1, &output);
-        let told = format!("Unhealthy Readiness probe failed: {shown}");
-        assert!(harness.events.contains(&told), "{:?}", harness.events);
+        let reported = format!("Unhealthy Readiness probe failed: {shown}");
+        assert!(harness.events.contains(&reported), "{:?}", harness.events);
     }
 }
 
@@ -319,7 +323,7 @@ fn a_query_that_finds_no_room_is_asked_as_soon_as_there_is_some() {
         json!({"name": format!("m{at}"), "image": "i:1", "livenessProbe": probe,
                "readinessProbe": probe})
     };
-    // Two more than there is room for.
+    // Two more than the limit.
     let count = limits::PROBE_CONNECTIONS_MAX / 2 + 1;
     let containers: Vec<_> = (0..count).map(container).collect();
     let mut harness = harness();
@@ -342,11 +346,11 @@ fn a_command_that_takes_too_long_has_failed() {
     for late in [Lost::Deadline, Lost::Runtime { code, message }] {
         let mut harness = start(&json!({"livenessProbe": probe}), "");
         let (call, _) = harness.take("exec_sync c2 sleep 9");
-        harness.tell(Event::Cri(call, Err(CallError::Lost(late))));
-        let told =
+        harness.deliver(Event::Cri(call, Err(CallError::Lost(late))));
+        let reported =
             "Unhealthy Liveness probe failed: command timed out: \"sleep 9\" timed out after 3s";
-        assert!(harness.events.iter().any(|event| event == told), "{:?}", harness.events);
-        assert_eq!(harness.asked_for(), ["stop_container c2 30"]);
+        assert!(harness.events.iter().any(|event| event == reported), "{:?}", harness.events);
+        assert_eq!(harness.open_calls(), ["stop_container c2 30"]);
     }
 }
 
@@ -356,9 +360,9 @@ fn a_port_that_is_not_there_is_an_error_and_no_failure() {
     let mut harness = start(&json!({"livenessProbe": probe}), "");
     harness.pass(25_000);
     assert_eq!(harness.queries.len(), 0);
-    assert_eq!(harness.asked_for(), [""; 0], "nothing is killed for a manifest's mistake");
-    let told = "Unhealthy Liveness probe errored: couldn't find port: \"web\" in its container";
-    assert!(harness.events.iter().any(|event| event == told), "{:?}", harness.events);
+    assert_eq!(harness.open_calls(), [""; 0], "nothing is killed for a manifest's mistake");
+    let reported = "Unhealthy Liveness probe errored: couldn't find port: \"web\" in its container";
+    assert!(harness.events.iter().any(|event| event == reported), "{:?}", harness.events);
 }
 
 #[test]
@@ -366,9 +370,10 @@ fn a_redirect_to_elsewhere_is_a_success_that_is_told() {
     let probe = json!({"httpGet": {"port": 80}, "failureThreshold": 1});
     let mut harness = start(&json!({"livenessProbe": probe}), "");
     harness.finds(Finding::Warning("Probe terminated redirects, Response body: x".to_owned()));
-    let told = "ProbeWarning Liveness probe warning: Probe terminated redirects, Response body: x";
-    assert!(harness.events.iter().any(|event| event == told), "{:?}", harness.events);
-    assert_eq!(harness.asked_for(), [""; 0]);
+    let reported =
+        "ProbeWarning Liveness probe warning: Probe terminated redirects, Response body: x";
+    assert!(harness.events.iter().any(|event| event == reported), "{:?}", harness.events);
+    assert_eq!(harness.open_calls(), [""; 0]);
 }
 
 #[test]
@@ -411,17 +416,17 @@ fn a_probe_that_finds_no_room_is_asked_as_soon_as_there_is_some() {
     let mut harness = harness();
     for pods in [&[&*of(limits::EXEC_CALLS_MAX)][..], &[&of(limits::EXEC_CALLS_MAX), &other]] {
         harness.manifests(pods);
-        while let Some(it) = harness.asked_for().iter().find(|it| !it.starts_with("exec")).cloned()
+        while let Some(it) = harness.open_calls().iter().find(|it| !it.starts_with("exec")).cloned()
         {
             harness.does(&it);
         }
         harness.pass(5_000);
     }
-    let asked = harness.asked_for();
-    assert_eq!(asked.len(), limits::EXEC_CALLS_MAX);
-    harness.exec(&asked[0]["exec_sync ".len()..], 0, "");
+    let requested = harness.open_calls();
+    assert_eq!(requested.len(), limits::EXEC_CALLS_MAX);
+    harness.exec(&requested[0]["exec_sync ".len()..], 0, "");
     harness.pass(1_000);
-    assert_eq!(harness.asked_for().len(), limits::EXEC_CALLS_MAX, "the one that was left");
+    assert_eq!(harness.open_calls().len(), limits::EXEC_CALLS_MAX, "the one that was left");
 }
 
 #[test]
@@ -430,8 +435,8 @@ fn a_probe_whose_connection_is_lost_says_nothing_and_is_made_again() {
     let mut harness = start(&json!({"livenessProbe": probe}), "");
     for _ in 0..5 {
         let (call, _) = harness.take("exec_sync c2 a");
-        harness.tell(Event::Cri(call, Err(CallError::Lost(Lost::Connection))));
+        harness.deliver(Event::Cri(call, Err(CallError::Lost(Lost::Connection))));
         harness.pass(10_000);
     }
-    assert_eq!(harness.asked_for(), ["exec_sync c2 a"], "nothing is killed");
+    assert_eq!(harness.open_calls(), ["exec_sync c2 a"], "nothing is killed");
 }

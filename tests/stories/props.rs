@@ -1,4 +1,4 @@
-//! What stories are told with: a pod, and what the runtime has of it.
+//! Common test objects: a pod, and its objects in the runtime.
 
 use edged::model::cri::{Container, ContainerId, ContainerState, PodRef, Sandbox, SandboxId};
 
@@ -34,7 +34,7 @@ pub fn container(id: &str, name: &str, state: ContainerState) -> Container {
     }
 }
 
-/// A pod `p` with the given uid and this much of a spec.
+/// A pod `p` with this uid and spec.
 pub fn pod(spec: &str) -> String {
     format!(r#"{{"metadata":{{"name":"p","uid":"{UID}"}},"spec":{{{spec}}}}}"#)
 }
@@ -42,7 +42,7 @@ pub fn pod(spec: &str) -> String {
 /// One main container `m`.
 pub const MAIN: &str = r#""containers":[{"name":"m","image":"i:1"}]"#;
 
-/// From [`MAIN`]'s manifest to its container, which runs.
+/// From [`MAIN`]'s manifest to its running container.
 pub const START: &[&str] = &[
     "run_podsandbox #0",
     "podsandbox_status s1",

@@ -1,4 +1,4 @@
-//! What goes wrong, and what is found after a restart.
+//! Failures, and the state after a restart.
 
 use crate::harness::{Harness, MAIN, START, UID, container, pod, sandbox};
 use edged::agent::event::{CallId, Event};
@@ -28,7 +28,7 @@ fn nothing_is_killed_as_unknown_before_the_folder_was_read() {
     harness.pass(60_000);
     assert_eq!(harness.trace, [] as [&str; 0]);
     harness.manifests(&[]);
-    assert_eq!(harness.asked_for(), ["stop_container c1 2"]);
+    assert_eq!(harness.open_calls(), ["stop_container c1 2"]);
 }
 
 #[test]
@@ -78,13 +78,13 @@ fn a_pod_waits_for_one_of_its_name_that_no_manifest_tells_of() {
     harness.sandboxes[0] = running;
     harness.containers[0].pod.as_mut().expect("ours").name = "p-gw".into();
     harness.pass(2_000);
-    harness.tell(Event::Manifests(Folder { trouble: None, files }));
+    harness.deliver(Event::Manifests(Folder { trouble: None, files }));
     assert!(
-        !harness.asked_for().contains(&"run_podsandbox #0".to_owned()),
+        !harness.open_calls().contains(&"run_podsandbox #0".to_owned()),
         "{:?}",
-        harness.asked_for()
+        harness.open_calls()
     );
-    assert_eq!(harness.asked_for(), ["stop_container c1 2"]);
+    assert_eq!(harness.open_calls(), ["stop_container c1 2"]);
 }
 
 #[test]
@@ -135,12 +135,12 @@ fn after_a_lost_answer_the_pod_is_looked_at_before_anything_else() {
     let mut harness = Harness::new();
     harness.manifests(&[&pod(MAIN)]);
     harness.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
-    // The runtime makes the container, and the answer is lost.
+    // The runtime creates the container, and the answer is lost.
     let (call, request) = harness.take("create_container m#0");
     harness.perform(&request);
-    harness.tell(Event::Cri(call, Err(CallError::Lost(Lost::Deadline))));
+    harness.deliver(Event::Cri(call, Err(CallError::Lost(Lost::Deadline))));
     harness.pass(20_000);
-    assert_eq!(harness.asked_for(), ["start_container c2"], "it is found, and not made twice");
+    assert_eq!(harness.open_calls(), ["start_container c2"], "it is found, and not made twice");
 }
 
 #[test]
@@ -161,17 +161,17 @@ fn an_answer_older_than_a_look_brings_no_container_back_to_life() {
     harness.containers.push(container("c1", "m", ContainerState::Running));
     harness.manifests(&[&pod(MAIN)]);
     harness.does("podsandbox_status s1");
-    // On its way the answer is overtaken by a look that finds the container ended.
+    // The answer is overtaken by a relist that finds the container ended.
     let (call, request) = harness.take("container_status c1");
     let old = harness.perform(&request);
     harness.exits("m", 1);
-    harness.tell(Event::Cri(call, Ok(old)));
-    let told = harness.status()["containerStatuses"][0].clone();
-    assert!(told["state"]["running"].is_null() && told["ready"] == false, "{told}");
+    harness.deliver(Event::Cri(call, Ok(old)));
+    let reported = harness.status()["containerStatuses"][0].clone();
+    assert!(reported["state"]["running"].is_null() && reported["ready"] == false, "{reported}");
     harness.pass(1_000);
     harness.does("container_status c1");
-    let told = harness.status()["containerStatuses"][0].clone();
-    assert_eq!(told["state"]["terminated"]["exitCode"], 1, "{told}");
+    let reported = harness.status()["containerStatuses"][0].clone();
+    assert_eq!(reported["state"]["terminated"]["exitCode"], 1, "{reported}");
 }
 
 #[test]
@@ -183,9 +183,9 @@ fn an_answer_older_than_a_look_brings_no_sandbox_back_to_life() {
     let old = harness.perform(&request);
     harness.sandboxes[0].ready = false;
     harness.pass(1_000);
-    harness.tell(Event::Cri(call, Ok(old)));
+    harness.deliver(Event::Cri(call, Ok(old)));
     harness.pass(1_000);
-    assert_eq!(harness.asked_for(), ["stop_podsandbox s1"]);
+    assert_eq!(harness.open_calls(), ["stop_podsandbox s1"]);
 }
 
 #[test]
@@ -194,9 +194,9 @@ fn a_refused_sandbox_is_tried_again_after_ten_seconds() {
     harness.manifests(&[&pod(MAIN)]);
     harness.refuses("run_podsandbox #0", Code::Unknown, "no network");
     harness.pass(9_000);
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
     harness.pass(7_000);
-    assert_eq!(harness.asked_for(), ["run_podsandbox #0"]);
+    assert_eq!(harness.open_calls(), ["run_podsandbox #0"]);
     assert!(
         harness.events.iter().any(|e| e.starts_with("FailedCreatePodSandBox Failed to create"))
     );
@@ -212,14 +212,14 @@ fn a_name_that_stays_taken_is_left_to_its_holder() {
         let wait_ms = soon_at.since_ms(harness.now.boot);
         if wait_ms < limits::RETRY_MS {
             harness.pass(wait_ms - 1);
-            assert_eq!(harness.asked_for(), [] as [&str; 0], "refusal {refusal}");
+            assert_eq!(harness.open_calls(), [] as [&str; 0], "refusal {refusal}");
             harness.pass(1);
         } else {
             // Any failed step is tried again by then.
             harness.pass(wait_ms);
         }
     }
-    assert_eq!(harness.asked_for(), ["run_podsandbox #1"]);
+    assert_eq!(harness.open_calls(), ["run_podsandbox #1"]);
 }
 
 #[test]
@@ -235,10 +235,10 @@ fn a_failing_pull_backs_off_and_says_why() {
     let message = waiting["message"].as_str().expect("a message");
     assert!(message.starts_with("Back-off pulling image \"i:1\": ErrImagePull: "), "{message}");
     harness.pass(9_000);
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
     harness.pass(2_000);
     harness.does("image_status i:1");
-    assert_eq!(harness.asked_for(), ["pull_image i:1"]);
+    assert_eq!(harness.open_calls(), ["pull_image i:1"]);
 }
 
 #[test]
@@ -261,11 +261,11 @@ fn an_image_that_is_brought_in_by_hand_ends_the_back_off_of_its_pull() {
         }
     }
     harness.refuses("pull_image i:1", Code::Unknown, "no route");
-    let looked_at = harness.now.boot;
+    let relisting = harness.now.boot;
     harness.does("image_status i:1");
     harness.images = vec!["i:1"];
-    harness.pass(looked_at.plus_ms(recheck_ms - 1).since_ms(harness.now.boot));
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    harness.pass(relisting.plus_ms(recheck_ms - 1).since_ms(harness.now.boot));
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
     harness.pass(1);
     harness.does_all(&["image_status i:1", "create_container m#0"]);
 }
@@ -276,10 +276,10 @@ fn a_runtime_that_goes_and_comes_back_is_looked_at_and_no_more() {
     harness.manifests(&[&pod(MAIN)]);
     harness.does_all(START);
     let before = harness.trace.len();
-    harness.tell(Event::RuntimeDown { cause: "connection refused".to_owned() });
+    harness.deliver(Event::RuntimeDown { cause: "connection refused".to_owned() });
     harness.pass(60_000);
     assert_eq!(harness.trace.len(), before, "nothing is asked of a runtime that is not there");
-    harness.tell(Event::RuntimeUp);
+    harness.deliver(Event::RuntimeUp);
     harness.pass(5_000);
     assert_eq!(harness.trace.len(), before, "and nothing was wrong when it came back");
 }
@@ -294,12 +294,12 @@ fn where_the_runtime_tells_of_changes_lists_become_rare() {
     let before = lists(&harness);
     harness.pass(2 * limits::RELIST_EVENTED_MS);
     assert_eq!(lists(&harness) - before, 2);
-    // A hint makes it look at once.
+    // A hint triggers a relist at once.
     harness.containers[0].state = ContainerState::Exited;
     let stream = harness.open.iter().find(|(_, r)| *r == Request::GetContainerEvents);
     let call = stream.map(|(call, _)| *call).expect("the stream is open");
-    harness.tell(Event::Changed(call));
-    assert_eq!(harness.asked_for(), ["container_status c2"]);
+    harness.deliver(Event::Changed(call));
+    assert_eq!(harness.open_calls(), ["container_status c2"]);
 }
 
 /// The event stream that is open.
@@ -313,7 +313,7 @@ fn stream(harness: &Harness) -> Option<CallId> {
 fn end_stream(harness: &mut Harness) {
     let call = stream(harness).expect("the stream is open");
     harness.open.retain(|(open, _)| *open != call);
-    harness.tell(Event::Cri(call, Err(CallError::Lost(Lost::Connection))));
+    harness.deliver(Event::Cri(call, Err(CallError::Lost(Lost::Connection))));
 }
 
 #[test]
@@ -340,8 +340,8 @@ fn an_event_stream_that_never_lives_is_given_up_until_the_runtime_is_another() {
         assert_eq!(stream(&harness), None, "in life {life}");
         harness.pass(60_000);
         assert_eq!(stream(&harness), None, "in life {life}");
-        harness.tell(Event::RuntimeDown { cause: "connection refused".to_owned() });
-        harness.tell(Event::RuntimeUp);
+        harness.deliver(Event::RuntimeDown { cause: "connection refused".to_owned() });
+        harness.deliver(Event::RuntimeUp);
         assert!(stream(&harness).is_some(), "in life {life}");
     }
 }
@@ -360,13 +360,13 @@ fn a_hint_that_comes_in_the_middle_of_a_change_is_followed_after_it() {
     harness.containers[0].state = ContainerState::Exited;
     let stream = harness.open.iter().find(|(_, r)| *r == Request::GetContainerEvents);
     let hint = stream.map(|(call, _)| *call).expect("the stream is open");
-    harness.tell(Event::Changed(hint));
+    harness.deliver(Event::Changed(hint));
     harness.pass(200);
     let reply = harness.perform(&request);
-    harness.tell(Event::Cri(call, Ok(reply)));
+    harness.deliver(Event::Cri(call, Ok(reply)));
     harness.does_all(&["start_container c3", "container_status c3"]);
     harness.pass(1_000);
-    assert_eq!(harness.asked_for(), ["container_status c2"]);
+    assert_eq!(harness.open_calls(), ["container_status c2"]);
 }
 
 #[test]
@@ -384,8 +384,8 @@ fn a_second_pod_on_a_host_port_fails() {
         harness.agent.pods().filter(|pod| pod.status.reason == "NodePorts").collect();
     assert_eq!(failed.len(), 1);
     assert_eq!(failed[0].metadata.name, "b-gw");
-    // The kubelet tells reason and message of a pod it never let in, and no containers: one that
-    // never was must not be called lost.
+    // The kubelet reports reason and message of a pod it never admitted, and no containers: one
+    // that never existed must not be called lost.
     assert_eq!(failed[0].status.container_statuses, []);
 }
 
@@ -430,13 +430,13 @@ fn a_replaced_pod_ends_even_while_another_manifest_is_broken() {
         File { path: "/m/0".into(), changed_ns: 0, content: good },
         File { path: "/m/1".into(), changed_ns: 0, content: Err(refusal) },
     ];
-    harness.tell(Event::Manifests(Folder { trouble: None, files }));
-    assert_eq!(harness.asked_for(), ["stop_container c1 2"], "and nothing starts beside it");
+    harness.deliver(Event::Manifests(Folder { trouble: None, files }));
+    assert_eq!(harness.open_calls(), ["stop_container c1 2"], "and nothing starts beside it");
     harness.does_all(&["stop_container c1 2", "stop_podsandbox s1", "container_status c1"]);
     assert!(
-        harness.asked_for().contains(&"run_podsandbox #0".to_owned()),
+        harness.open_calls().contains(&"run_podsandbox #0".to_owned()),
         "{:?}",
-        harness.asked_for()
+        harness.open_calls()
     );
 }
 
@@ -498,7 +498,7 @@ fn without_pods_status_and_look_share_a_wake_every_ten_seconds() {
         wakes += 1;
     }
     assert_eq!(wakes, 6);
-    // With the first pod everything is looked at as often as ever.
+    // With the first pod everything is relisted as often as ever.
     harness.manifests(&[&pod(MAIN)]);
     harness.pass(1_000);
     assert!(harness.agent.wake_at().is_some_and(|at| at.since_ms(harness.now.boot) <= 1_000));
@@ -509,13 +509,13 @@ fn a_container_is_known_by_the_image_that_it_was_asked_for_with() {
     let mut harness = Harness::new();
     harness.manifests(&[&pod(MAIN)]);
     harness.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
-    assert_eq!(harness.asked_for(), ["create_container m#0"]);
+    assert_eq!(harness.open_calls(), ["create_container m#0"]);
     let (call, request) = harness.take("create_container m#0");
     let made = harness.perform(&request);
     harness.manifests(&[&pod(&MAIN.replace("i:1", "i:2"))]);
-    harness.tell(Event::Cri(call, Ok(made)));
-    // It is of the old image: to start it would be to stop it again.
-    assert_eq!(harness.asked_for(), ["remove_container c2"]);
+    harness.deliver(Event::Cri(call, Ok(made)));
+    // It has the old image: to start it would mean to stop it again.
+    assert_eq!(harness.open_calls(), ["remove_container c2"]);
 }
 
 #[test]
@@ -524,13 +524,13 @@ fn a_runtime_that_lost_all_goes_on_counting_behind_the_logs() {
     harness.newest_log = Some(6);
     harness.manifests(&[&pod(MAIN)]);
     harness.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
-    assert_eq!(harness.asked_for(), ["create_container m#7"]);
+    assert_eq!(harness.open_calls(), ["create_container m#7"]);
     harness.does_all(&["create_container m#7", "start_container c2"]);
     assert_eq!(harness.status()["containerStatuses"][0]["restartCount"], 7);
 }
 
-/// A pod whose container has ended, and whose next try to start is refused because the runtime is
-/// stopping the sandbox. What the look shows then is the story's.
+/// A pod whose container has ended, and whose next start is refused because the runtime is stopping
+/// the sandbox. The story decides what the relist then shows.
 fn refused_in_an_ending_sandbox(harness: &mut Harness) {
     harness.manifests(&[&pod(MAIN)]);
     harness.does_all(START);
@@ -572,7 +572,7 @@ fn a_start_that_is_refused_in_a_sandbox_that_stays_is_put_off_and_counts() {
     harness.refuses("start_container c3", Code::Unknown, "no such program");
     harness.pass(5_000);
     harness.does_all(&["container_status c3", "remove_container c2"]);
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
     let status = harness.status();
     assert_eq!(status["containerStatuses"][0]["restartCount"], 1, "{status}");
     harness.pass(20_000);
@@ -599,5 +599,5 @@ fn sandboxes_that_never_last_are_forgiven_once() {
     harness.refuses("start_container c5", Code::Unknown, "sandbox container is not running");
     harness.pass(1_000);
     harness.does_all(&["stop_podsandbox s4", "run_podsandbox #2", "podsandbox_status s6"]);
-    assert_eq!(harness.asked_for(), [] as [&str; 0], "the container waits");
+    assert_eq!(harness.open_calls(), [] as [&str; 0], "the container waits");
 }

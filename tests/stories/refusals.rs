@@ -1,4 +1,4 @@
-//! A runtime that refuses the same thing again and again is asked for it ever more rarely.
+//! Calls that a runtime refuses repeatedly are made ever more rarely.
 
 use edged::agent::event::Event;
 use edged::limits;
@@ -6,13 +6,13 @@ use edged::model::cri::{Code, ContainerState, Reply};
 
 use crate::harness::{Harness, MAIN, START, UID, container, pod, sandbox};
 
-/// What this runtime is asked for within a minute while it refuses whatever begins so. A story in
-/// which it is asked without a pause comes to no end.
-fn asks_in_a_minute(harness: &mut Harness, refused: &str) -> usize {
+/// The number of calls within a minute while the runtime refuses those with this prefix. A story
+/// with calls without a pause does not end.
+fn calls_in_a_minute(harness: &mut Harness, refused: &str) -> usize {
     let mut count = 0;
     for _ in 0..600 {
         while let Some(call) =
-            harness.asked_for().into_iter().find(|call| call.starts_with(refused))
+            harness.open_calls().into_iter().find(|call| call.starts_with(refused))
         {
             harness.refuses(&call, Code::Unknown, "no");
             count += 1;
@@ -40,11 +40,11 @@ fn rebooted(spec: &str, names: &[&str]) -> Harness {
 fn a_dead_sandbox_that_cannot_be_stopped_is_tried_every_ten_seconds() {
     let mut harness = rebooted(MAIN, &["m"]);
     harness.does("container_status x0");
-    let asks = asks_in_a_minute(&mut harness, "stop_podsandbox");
-    assert!((4..=7).contains(&asks), "{asks}");
+    let calls = calls_in_a_minute(&mut harness, "stop_podsandbox");
+    assert!((4..=7).contains(&calls), "{calls}");
     harness.pass(15_000);
     harness.does("stop_podsandbox s0");
-    assert_eq!(harness.asked_for(), ["run_podsandbox #1"]);
+    assert_eq!(harness.open_calls(), ["run_podsandbox #1"]);
 }
 
 #[test]
@@ -52,8 +52,8 @@ fn an_init_container_that_cannot_be_removed_is_tried_every_ten_seconds() {
     let spec = format!(r#""initContainers":[{{"name":"i","image":"i:2"}}],{MAIN}"#);
     let mut harness = rebooted(&spec, &["m", "i"]);
     harness.does_all(&["container_status x1", "container_status x0", "stop_podsandbox s0"]);
-    let asks = asks_in_a_minute(&mut harness, "remove_container");
-    assert!((4..=7).contains(&asks), "{asks}");
+    let calls = calls_in_a_minute(&mut harness, "remove_container");
+    assert!((4..=7).contains(&calls), "{calls}");
 }
 
 #[test]
@@ -63,10 +63,10 @@ fn a_container_that_cannot_be_stopped_is_tried_ever_more_rarely() {
     harness.does_all(START);
     harness.manifests(&[]);
     // 1, 2, 4, 8 and then 10 s apart.
-    let asks = asks_in_a_minute(&mut harness, "stop_container");
-    assert!((7..=9).contains(&asks), "{asks}");
+    let calls = calls_in_a_minute(&mut harness, "stop_container");
+    assert!((7..=9).contains(&calls), "{calls}");
     harness.pass(10_000);
-    let call = harness.asked_for().pop().expect("it is asked for again");
+    let call = harness.open_calls().pop().expect("it is asked for again");
     harness.does_all(&[&call, "stop_podsandbox s1"]);
 }
 
@@ -89,27 +89,28 @@ fn one_that_cannot_be_stopped_is_tried_at_once_when_its_pod_ends() {
     }
     harness.refuses("stop_container x0 30", Code::Unknown, "no");
     harness.manifests(&[]);
-    assert_eq!(harness.asked_for(), ["stop_container x1 30", "stop_container x0 30"]);
+    assert_eq!(harness.open_calls(), ["stop_container x1 30", "stop_container x0 30"]);
 }
 
 /// The runtime refuses to stop the container until the next try is seconds away.
 #[track_caller]
 fn refuse_stops(harness: &mut Harness) {
     let refuse = |harness: &mut Harness| {
-        let stop = harness.asked_for().into_iter().find(|asked| asked.starts_with("stop_"));
+        let stop =
+            harness.open_calls().into_iter().find(|requested| requested.starts_with("stop_"));
         harness.refuses(&stop.expect("it is to be stopped"), Code::Unknown, "no");
     };
     for _ in 0..4 {
         refuse(harness);
         for _ in 0..100 {
-            if harness.asked_for().is_empty() {
+            if harness.open_calls().is_empty() {
                 harness.pass(100);
             }
         }
     }
     refuse(harness);
     harness.pass(100);
-    assert_eq!(harness.asked_for(), [] as [&str; 0], "there is a pause of seconds");
+    assert_eq!(harness.open_calls(), [] as [&str; 0], "there is a pause of seconds");
 }
 
 #[test]
@@ -125,10 +126,10 @@ fn what_was_refused_is_tried_at_once_when_the_pod_is_deleted_and_when_its_source
         r#"{{"metadata":{{"name":"p","uid":"u1","deletionTimestamp":"2027-01-01T00:00:00Z",
             "deletionGracePeriodSeconds":3600}},"spec":{{{other}}}}}"#
     )]);
-    assert_eq!(harness.asked_for(), ["stop_container c2 3600"]);
+    assert_eq!(harness.open_calls(), ["stop_container c2 3600"]);
     refuse_stops(&mut harness);
     harness.manifests(&[]);
-    assert_eq!(harness.asked_for().len(), 1, "{:?}", harness.asked_for());
+    assert_eq!(harness.open_calls().len(), 1, "{:?}", harness.open_calls());
 }
 
 #[test]
@@ -143,7 +144,7 @@ fn what_was_refused_is_tried_at_once_when_a_pod_whose_time_is_over_is_deleted() 
         r#"{{"metadata":{{"name":"p","uid":"u1","deletionTimestamp":"2027-01-01T00:00:00Z",
             "deletionGracePeriodSeconds":3600}},"spec":{{{spec}}}}}"#
     )]);
-    assert_eq!(harness.asked_for().len(), 1, "{:?}", harness.asked_for());
+    assert_eq!(harness.open_calls().len(), 1, "{:?}", harness.open_calls());
 }
 
 #[test]
@@ -156,8 +157,8 @@ fn what_cannot_be_inspected_is_asked_of_ever_more_rarely() {
         harness.containers.push(container("x0", "m", ContainerState::Running));
         harness.manifests(&[&pod(MAIN)]);
         harness.does_all(before);
-        let asks = asks_in_a_minute(&mut harness, refused);
-        assert!((7..=9).contains(&asks), "{refused}: {asks}");
+        let calls = calls_in_a_minute(&mut harness, refused);
+        assert!((7..=9).contains(&calls), "{refused}: {calls}");
     }
 }
 
@@ -173,8 +174,8 @@ fn dead_containers_that_cannot_be_removed_are_tried_every_ten_seconds() {
     }
     harness.manifests(&[&pod(MAIN)]);
     harness.does_all(&["podsandbox_status s1", "container_status x2", "container_status x1"]);
-    let asks = asks_in_a_minute(&mut harness, "remove_container");
-    assert!((4..=7).contains(&asks), "{asks}");
+    let calls = calls_in_a_minute(&mut harness, "remove_container");
+    assert!((4..=7).contains(&calls), "{calls}");
 }
 
 #[test]
@@ -186,29 +187,31 @@ fn one_made_and_never_started_that_cannot_be_removed_is_tried_every_ten_seconds(
     harness.containers.push(made);
     harness.manifests(&[&pod(MAIN)]);
     harness.does("podsandbox_status s1");
-    let asks = asks_in_a_minute(&mut harness, "remove_container");
-    assert!((4..=7).contains(&asks), "{asks}");
+    let calls = calls_in_a_minute(&mut harness, "remove_container");
+    assert!((4..=7).contains(&calls), "{calls}");
     assert!(harness.agent.pods().any(|pod| pod.metadata.uid == UID));
 }
 
-/// How the runtime says that what it goes on to list is gone.
+/// How the runtime reports that a listed object is gone.
 #[derive(Clone, Copy, PartialEq)]
-enum Says {
+enum RemovedForm {
     NotFound,
     Removed,
 }
 
-/// What it is asked for in this time about objects that it lists and says are gone.
-fn asks_for_the_gone(harness: &mut Harness, minutes: usize, says: Says) -> usize {
+/// The number of calls in this time about objects that it lists and reports as gone.
+fn calls_about_removed(harness: &mut Harness, minutes: usize, form: RemovedForm) -> usize {
     let mut count = 0;
     for _ in 0..minutes * 600 {
-        while let Some(call) = harness.asked_for().into_iter().next() {
-            match says {
-                Says::NotFound => harness.refuses(&call, Code::NotFound, "an error occurred"),
-                Says::Removed if call.starts_with("container_status") => harness.does(&call),
-                Says::Removed => {
+        while let Some(call) = harness.open_calls().into_iter().next() {
+            match form {
+                RemovedForm::NotFound => {
+                    harness.refuses(&call, Code::NotFound, "an error occurred")
+                }
+                RemovedForm::Removed if call.starts_with("container_status") => harness.does(&call),
+                RemovedForm::Removed => {
                     let (call, _) = harness.take(&call);
-                    harness.tell(Event::Cri(call, Ok(Reply::Done)));
+                    harness.deliver(Event::Cri(call, Ok(Reply::Done)));
                 }
             }
             count += 1;
@@ -219,8 +222,8 @@ fn asks_for_the_gone(harness: &mut Harness, minutes: usize, says: Says) -> usize
     count
 }
 
-/// A pod of the folder that has ended and is gone from it: the runtime has lost a dead sandbox and
-/// a dead container of it, as after `ctr container rm`, and lists both.
+/// A pod that has ended and was removed from the folder: the runtime has lost a dead sandbox and a
+/// dead container of it, as after `ctr container rm`, and lists both.
 fn with_lost_objects() -> Harness {
     let mut harness = rebooted(MAIN, &["m"]);
     harness.does("container_status x0");
@@ -230,21 +233,21 @@ fn with_lost_objects() -> Harness {
 
 #[test]
 fn what_the_runtime_lists_and_does_not_have_is_asked_about_ever_more_rarely() {
-    for says in [Says::NotFound, Says::Removed] {
+    for form in [RemovedForm::NotFound, RemovedForm::Removed] {
         let mut harness = with_lost_objects();
-        // Its stop, container and sandbox, and each again after 1, 2, 4, 8, 16 and 32 s, with what
-        // a pod that nobody knows takes.
-        let asks = asks_for_the_gone(&mut harness, 1, says);
-        assert!((6..=30).contains(&asks), "{asks}");
+        // Its stop, container and sandbox, and each again after 1, 2, 4, 8, 16 and 32 s, with the
+        // calls for an unknown pod.
+        let calls = calls_about_removed(&mut harness, 1, form);
+        assert!((6..=30).contains(&calls), "{calls}");
         let gone = |line: &&String| line.contains("the runtime says that it is gone, and lists it");
         assert_eq!(harness.log.iter().filter(gone).count(), 2, "once of each: {:?}", harness.log);
         assert!(harness.log.iter().any(|line| line.contains("container=x0")), "{:?}", harness.log);
         assert!((1..=2).contains(&harness.agent.metrics().removed_listed), "they are counted");
         let before = harness.log.len();
-        let asks = asks_for_the_gone(&mut harness, 60, says);
-        assert!((6..=40).contains(&asks), "{asks} in an hour");
+        let calls = calls_about_removed(&mut harness, 60, form);
+        assert!((6..=40).contains(&calls), "{calls} in an hour");
         assert!(harness.log.len() - before < 60, "{:?}", &harness.log[before..]);
-        // Once the runtime lists them no more, nothing is left to count.
+        // Once the runtime does not list them any more, nothing is left to count.
         harness.sandboxes.clear();
         harness.containers.clear();
         harness.pass(2 * limits::RELIST_IDLE_MS);
@@ -259,8 +262,8 @@ fn what_runs_by_the_lists_alone_is_stopped_ever_more_rarely() {
     harness.manifests(&[&pod(MAIN)]);
     harness.does_all(START);
     harness.manifests(&[]);
-    let asks = asks_for_the_gone(&mut harness, 1, Says::NotFound);
-    assert!((4..=40).contains(&asks), "{asks}");
+    let calls = calls_about_removed(&mut harness, 1, RemovedForm::NotFound);
+    assert!((4..=40).contains(&calls), "{calls}");
     let gone = |line: &&String| line.contains("the runtime says that it is gone, and lists it");
     assert_eq!(harness.log.iter().filter(gone).count(), 2, "once of each: {:?}", harness.log);
 }
@@ -268,19 +271,19 @@ fn what_runs_by_the_lists_alone_is_stopped_ever_more_rarely() {
 #[test]
 fn a_pod_begins_anew_beside_what_the_runtime_has_lost_of_it() {
     let mut harness = with_lost_objects();
-    asks_for_the_gone(&mut harness, 1, Says::NotFound);
+    calls_about_removed(&mut harness, 1, RemovedForm::NotFound);
     harness.manifests(&[&pod(MAIN)]);
     harness.pass(1_000);
-    let call = harness.asked_for().into_iter().next().expect("it begins");
+    let call = harness.open_calls().into_iter().next().expect("it begins");
     assert!(call.starts_with("run_podsandbox"), "{call}");
 }
 
 #[test]
 fn a_runtime_that_is_back_is_asked_about_what_was_gone_before() {
     let mut harness = with_lost_objects();
-    asks_for_the_gone(&mut harness, 10, Says::NotFound);
-    harness.tell(Event::RuntimeDown { cause: "it ended".to_owned() });
-    harness.tell(Event::RuntimeUp);
+    calls_about_removed(&mut harness, 10, RemovedForm::NotFound);
+    harness.deliver(Event::RuntimeDown { cause: "it ended".to_owned() });
+    harness.deliver(Event::RuntimeUp);
     harness.pass(2_000);
-    assert!(!harness.asked_for().is_empty(), "it may have them again");
+    assert!(!harness.open_calls().is_empty(), "it may have them again");
 }

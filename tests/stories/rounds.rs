@@ -1,4 +1,4 @@
-//! The rounds of probes: when each comes, and what it is worth for which container.
+//! The rounds of probes: when each runs, and for which container it counts.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use crate::harness::{Harness, container, pod, sandbox};
 
 const NOTHING: [&str; 0] = [];
 
-/// The agent is older than any period here; the runtime tells of changes, so that nothing but the
-/// probes wakes it.
+/// The agent is older than any period here; the runtime reports changes, so that only the probes
+/// wake it.
 fn harness() -> Harness {
     let mut harness = Harness::with_stream(true);
     harness.pass(100_000);
@@ -32,8 +32,8 @@ fn tcp(port: u16, period_s: u32) -> Value {
     json!({"tcpSocket": {"port": port}, "periodSeconds": period_s})
 }
 
-/// The ports that are being asked, in order.
-fn asked(harness: &Harness) -> Vec<u16> {
+/// The ports with open probes, in order.
+fn requested(harness: &Harness) -> Vec<u16> {
     let port = |query: &Query| match query {
         Query::Tcp { port, .. } => *port,
         other => panic!("{other:?}"),
@@ -43,7 +43,7 @@ fn asked(harness: &Harness) -> Vec<u16> {
     ports
 }
 
-/// What is asked is answered with success, port by port.
+/// Open probes are answered with success, port by port.
 fn succeed(harness: &mut Harness) {
     while !harness.queries.is_empty() {
         harness.finds(Finding::Good);
@@ -60,7 +60,7 @@ fn rounds_follow_each_other_by_their_period() {
     let main = json!({"name": "m", "image": "i:1", "readinessProbe": tcp(1, 7)});
     let mut harness = run(&[main]);
     harness.finds(Finding::Good);
-    while asked(&harness).is_empty() {
+    while requested(&harness).is_empty() {
         harness.pass(1);
     }
     let first = harness.now.boot;
@@ -69,9 +69,9 @@ fn rounds_follow_each_other_by_their_period() {
         harness.pass(100 + 1_000 * round);
         harness.finds(Finding::Good);
         harness.pass(first.plus_ms(7_000 * round - 1).since_ms(harness.now.boot));
-        assert_eq!(asked(&harness), [0; 0], "round {round}");
+        assert_eq!(requested(&harness), [0; 0], "round {round}");
         harness.pass(1);
-        assert_eq!(asked(&harness), [1], "round {round}");
+        assert_eq!(requested(&harness), [1], "round {round}");
     }
 }
 
@@ -83,17 +83,17 @@ fn the_other_probes_begin_with_the_end_of_startup_and_their_periods_too() {
     harness.finds(Finding::Bad("no".to_owned()));
     let before = harness.now.boot;
     harness.pass(10_000);
-    assert_eq!(asked(&harness), [1]);
+    assert_eq!(requested(&harness), [1]);
     harness.finds(Finding::Good);
     let began = harness.now.boot;
     assert!(began.since_ms(before) >= 10_000);
-    assert_eq!(asked(&harness), [2, 3]);
+    assert_eq!(requested(&harness), [2, 3]);
     succeed(&mut harness);
     assert_eq!(served(&harness, 0), (true, true));
     harness.pass(began.plus_ms(9_899).since_ms(harness.now.boot));
-    assert_eq!(asked(&harness), [0; 0], "a whole period after the first");
+    assert_eq!(requested(&harness), [0; 0], "a whole period after the first");
     harness.pass(101);
-    assert_eq!(asked(&harness), [2, 3]);
+    assert_eq!(requested(&harness), [2, 3]);
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn what_a_probe_says_is_said_of_its_own_container() {
         json!({"name": "n", "image": "i:1", "readinessProbe": tcp(2, 60)}),
         json!({"name": "o", "image": "i:1", "readinessProbe": tcp(3, 60)}),
     ]);
-    assert_eq!(asked(&harness), [1, 2, 3], "none waits for another's startup");
+    assert_eq!(requested(&harness), [1, 2, 3], "none waits for another's startup");
     let at = harness.queries.iter().position(|(_, query)| format!("{query:?}").contains("port: 2"));
     let ready = harness.queries.remove(at.expect("it is asked"));
     harness.queries.insert(0, ready);
@@ -135,10 +135,10 @@ fn a_container_is_not_probed_while_its_post_start_runs() {
     harness.manifests(&[&pod(&format!(r#""containers":[{main}]"#))]);
     harness.works_until("exec_sync c2 hi");
     harness.pass(20_000);
-    assert_eq!(asked(&harness), [0; 0]);
+    assert_eq!(requested(&harness), [0; 0]);
     harness.exec("c2 hi", 0, "");
     harness.does("container_status c2");
-    assert_eq!(asked(&harness), [1]);
+    assert_eq!(requested(&harness), [1]);
 }
 
 #[test]
@@ -148,19 +148,19 @@ fn a_container_that_we_started_is_probed_though_the_runtime_does_not_tell_of_it(
     harness.manifests(&[&pod(&format!(r#""containers":[{main}]"#))]);
     harness.works_until("container_status c2");
     harness.refuses("container_status c2", Code::Unknown, "no");
-    assert_eq!(asked(&harness), [1]);
+    assert_eq!(requested(&harness), [1]);
 }
 
 #[test]
 fn what_is_being_stopped_is_not_asked_whether_it_lives() {
     let main = |image: &str| json!({"name": "m", "image": image, "livenessProbe": tcp(1, 5)});
     let mut harness = run(&[main("i:1")]);
-    assert_eq!(asked(&harness), [1]);
+    assert_eq!(requested(&harness), [1]);
     harness.manifests(&[&pod(&format!(r#""containers":[{}]"#, main("i:2")))]);
-    assert_eq!(harness.asked_for(), ["stop_container c2 30"]);
-    assert_eq!(asked(&harness), [0; 0], "what was asked is of no interest any more");
+    assert_eq!(harness.open_calls(), ["stop_container c2 30"]);
+    assert_eq!(requested(&harness), [0; 0], "what was asked is of no interest any more");
     harness.pass(20_000);
-    assert_eq!(asked(&harness), [0; 0]);
+    assert_eq!(requested(&harness), [0; 0]);
 }
 
 #[cfg(feature = "probes")]
@@ -173,22 +173,22 @@ fn what_is_in_its_pre_stop_is_not_asked_whether_it_lives() {
     let mut harness = run(&[main("i:1")]);
     succeed(&mut harness);
     harness.manifests(&[&pod(&format!(r#""containers":[{}]"#, main("i:2")))]);
-    assert_eq!(harness.asked_for(), ["exec_sync c2 bye"]);
+    assert_eq!(harness.open_calls(), ["exec_sync c2 bye"]);
     harness.pass(20_000);
-    assert_eq!(asked(&harness), [0; 0]);
+    assert_eq!(requested(&harness), [0; 0]);
 }
 
 #[test]
 fn a_query_about_a_container_that_ends_is_given_up() {
     let main = json!({"name": "m", "image": "i:1", "readinessProbe": tcp(1, 60)});
     let mut harness = run(&[main]);
-    assert_eq!(asked(&harness), [1]);
+    assert_eq!(requested(&harness), [1]);
     harness.containers[0].state = ContainerState::Exited;
     harness.pass(limits::RELIST_EVENTED_MS);
-    assert_eq!(asked(&harness), [0; 0]);
-    // The next instance is asked, and is not ready before it answers.
+    assert_eq!(requested(&harness), [0; 0]);
+    // The next instance is probed, and is not ready before its first success.
     harness.works();
-    assert_eq!((asked(&harness), served(&harness, 0)), (vec![1], (true, false)));
+    assert_eq!((requested(&harness), served(&harness, 0)), (vec![1], (true, false)));
 }
 
 #[test]
@@ -207,11 +207,11 @@ fn a_start_in_1970_says_nothing_of_a_delay() {
     };
     status.started_at = 60_000_000_000;
     let began = harness.now.boot;
-    harness.tell(Event::Cri(call, Ok(Reply::ContainerStatus(status))));
+    harness.deliver(Event::Cri(call, Ok(Reply::ContainerStatus(status))));
     harness.pass(began.plus_ms(299_000).since_ms(harness.now.boot));
-    assert_eq!(asked(&harness), [0; 0]);
+    assert_eq!(requested(&harness), [0; 0]);
     harness.pass(1_000);
-    assert_eq!(asked(&harness), [1]);
+    assert_eq!(requested(&harness), [1]);
 }
 
 #[test]
@@ -223,12 +223,12 @@ fn a_round_after_errors_is_a_round_like_any_other() {
     harness.works_until("exec_sync c2 a");
     for round in 0..3 {
         for _ in 0..limits::PROBE_TRIES_MAX {
-            assert_eq!(harness.asked_for(), ["exec_sync c2 a"], "round {round}: at once");
+            assert_eq!(harness.open_calls(), ["exec_sync c2 a"], "round {round}: at once");
             harness.refuses("exec_sync c2 a", Code::Unknown, "no shim");
         }
-        assert_eq!(harness.asked_for(), NOTHING, "round {round}");
+        assert_eq!(harness.open_calls(), NOTHING, "round {round}");
         harness.pass(19_000);
-        assert_eq!(harness.asked_for(), NOTHING, "round {round}");
+        assert_eq!(harness.open_calls(), NOTHING, "round {round}");
         harness.pass(1_000);
     }
 }
@@ -243,6 +243,6 @@ fn that_a_sidecar_is_begun_again_is_not_said_as_it_is_its_nature() {
     ))]);
     harness.works();
     harness.finds(Finding::Bad("no".to_owned()));
-    let told = "Killing Init container s failed liveness probe".to_owned();
-    assert!(harness.events.contains(&told), "{:?}", harness.events);
+    let reported = "Killing Init container s failed liveness probe".to_owned();
+    assert!(harness.events.contains(&reported), "{:?}", harness.events);
 }

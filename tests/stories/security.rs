@@ -1,4 +1,4 @@
-//! Security contexts: what a pod and its containers say, and what the runtime is told.
+//! Security contexts of a pod and its containers, and the runtime's configuration for them.
 
 use edged::model::cri::{ImageUser, IpcNamespace, Network, PidNamespace, Profile, Selinux, User};
 
@@ -41,7 +41,7 @@ fn a_containers_user_stands_over_its_pods_and_both_over_the_images() {
             ImageUser::Unset,
             user(Some(5), Some(8)),
         ),
-        // A group needs a user: root, if nobody says another.
+        // A group needs a user: root, unless another is set.
         (r#""runAsGroup":6"#, "", ImageUser::Unset, user(Some(0), Some(6))),
         ("", "", ImageUser::Name("web".into()), User { name: "web".into(), ..User::default() }),
     ] {
@@ -89,14 +89,14 @@ fn root_is_refused_where_it_is_not_wanted_and_the_rest_of_the_pod_runs() {
         harness.image_user = image;
         harness.manifests(&[&annotated("", &spec("", context))]);
         harness.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
-        assert_eq!(harness.asked_for(), [] as [&str; 0], "{context}");
+        assert_eq!(harness.open_calls(), [] as [&str; 0], "{context}");
         let waiting = &harness.status()["containerStatuses"][0]["state"]["waiting"];
         assert_eq!(waiting["reason"], "CreateContainerConfigError");
         assert_eq!(waiting["message"], format!("{want} {who}"));
         let event = format!("Failed Error: {want} {who}");
         assert!(harness.events.contains(&event), "{:?}", harness.events);
         harness.pass(9_000);
-        assert_eq!(harness.asked_for(), [] as [&str; 0], "not before ten seconds");
+        assert_eq!(harness.open_calls(), [] as [&str; 0], "not before ten seconds");
     }
     for (context, image) in [
         (r#""runAsNonRoot":true,"runAsUser":7"#, ImageUser::Uid(0)),
@@ -184,7 +184,7 @@ fn sysctls_are_set_if_they_are_safe_and_refused_otherwise() {
     assert_eq!(sandbox.sysctls["kernel.shm_rmid_forced"], "1");
     let mut harness = Harness::new();
     harness.manifests(&[&annotated("", &sysctls("kernel.msgmax"))]);
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
     let status = harness.status();
     assert_eq!(
         (&status["phase"], &status["reason"]),
@@ -199,7 +199,7 @@ fn groups_without_the_images_need_a_runtime_that_can() {
     let strict = spec(r#""supplementalGroupsPolicy":"Strict","supplementalGroups":[5]"#, "");
     let mut harness = Harness::new();
     harness.manifests(&[&annotated("", &strict)]);
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
     let status = harness.status();
     assert_eq!(
         (&status["phase"], &status["reason"]),

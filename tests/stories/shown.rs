@@ -1,4 +1,4 @@
-//! What the runtime and the agent show at the harness.
+//! The harness's view of the runtime and of the agent's API.
 
 use edged::model::cri::ContainerState;
 
@@ -6,8 +6,9 @@ use crate::harness::Harness;
 
 impl Harness {
     pub fn running(&self) -> Vec<&str> {
-        let running = self.containers.iter().filter(|seen| seen.state == ContainerState::Running);
-        running.map(|seen| &*seen.name).collect()
+        let running =
+            self.containers.iter().filter(|observed| observed.state == ContainerState::Running);
+        running.map(|observed| &*observed.name).collect()
     }
 
     pub fn status(&self) -> serde_json::Value {

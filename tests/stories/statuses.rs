@@ -1,4 +1,4 @@
-//! What the API shows.
+//! Statuses in the API.
 
 use edged::agent::event::Event;
 use edged::agent::time::Wall;
@@ -85,15 +85,15 @@ fn a_pod_that_fails_with_its_containers_lost_still_shows_that_they_ran() {
     harness.exits("m", 1);
     harness.does_all(&["container_status c2", "image_status i:1", "create_container m#1"]);
     harness.does_all(&["start_container c3", "container_status c3"]);
-    // Somebody removes them all by hand.
+    // Another tool removes them all.
     harness.containers.clear();
     harness.pass(1_000);
     harness.does("image_status i:1");
     harness.refuses("create_container m#2", Code::Unknown, "no");
     harness.pass(60_000);
     assert_eq!(harness.status()["reason"], "DeadlineExceeded");
-    let told = &harness.status()["containerStatuses"][0];
-    assert!(told["restartCount"].as_u64().is_some_and(|count| count >= 1), "{told}");
+    let reported = &harness.status()["containerStatuses"][0];
+    assert!(reported["restartCount"].as_u64().is_some_and(|count| count >= 1), "{reported}");
 }
 
 #[test]
@@ -111,10 +111,10 @@ fn an_init_container_that_cannot_run_again_says_why() {
     harness.does_all(&["remove_container x1", "run_podsandbox #1", "podsandbox_status s1"]);
     harness.does("image_status gone:1");
     harness.refuses("pull_image gone:1", Code::NotFound, "no such host");
-    let told = &harness.status()["initContainerStatuses"][0];
-    assert_eq!(told["state"]["waiting"]["reason"], "ErrImagePull", "{told}");
-    assert_eq!(told["lastState"]["terminated"]["exitCode"], 0);
-    assert_eq!(told["ready"], false);
+    let reported = &harness.status()["initContainerStatuses"][0];
+    assert_eq!(reported["state"]["waiting"]["reason"], "ErrImagePull", "{reported}");
+    assert_eq!(reported["lastState"]["terminated"]["exitCode"], 0);
+    assert_eq!(reported["ready"], false);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn a_start_time_is_noted_with_the_sandbox_and_holds_in_every_life() {
     let Request::RunPodSandbox(config) = &request else { panic!("{request:?}") };
     let noted = config.annotations["kubernetes.io/config.seen"].clone();
     let reply = harness.perform(&request);
-    harness.tell(Event::Cri(call, Ok(reply)));
+    harness.deliver(Event::Cri(call, Ok(reply)));
     harness.does_all(&START[1..]);
     assert_eq!(harness.status()["startTime"], noted, "not what a copied manifest says");
 
@@ -147,7 +147,7 @@ fn a_start_time_is_noted_with_the_sandbox_and_holds_in_every_life() {
     harness.does_all(&["podsandbox_status s1", "container_status x0"]);
     assert_eq!(harness.status()["startTime"], noted);
 
-    // One after a power cut: nothing of it runs, and nobody asks what its sandbox was.
+    // One after a power cut: nothing of it runs, and its sandbox is not inspected.
     let mut harness = Harness::new();
     found.ready = false;
     harness.sandboxes.push(found);
@@ -166,15 +166,17 @@ fn a_clock_that_is_set_late_gives_a_quiet_pod_its_start_time() {
     assert_eq!(harness.status()["startTime"], Value::Null);
     harness.now.wall = wall;
     harness.pass(2_000);
-    let told = harness.status()["startTime"].clone();
-    assert_ne!(told, Value::Null);
+    let reported = harness.status()["startTime"].clone();
+    assert_ne!(reported, Value::Null);
     harness.pass(20_000);
-    assert_eq!(harness.status()["startTime"], told);
+    assert_eq!(harness.status()["startTime"], reported);
 }
 
 #[test]
 fn what_ran_before_the_agent_without_a_note_began_when_its_sandbox_was_made() {
-    for (made_at, told) in [(1_799_999_000, "2027-01-15T07:43:20Z"), (60, "2027-01-15T08:00:02Z")] {
+    for (made_at, reported) in
+        [(1_799_999_000, "2027-01-15T07:43:20Z"), (60, "2027-01-15T08:00:02Z")]
+    {
         let mut harness = Harness::new();
         let mut found = sandbox("s1", 0, true);
         found.created_at = made_at * 1_000_000_000;
@@ -183,6 +185,6 @@ fn what_ran_before_the_agent_without_a_note_began_when_its_sandbox_was_made() {
         harness.pass(2_000);
         harness.manifests(&[&pod(MAIN)]);
         harness.does_all(&["podsandbox_status s1", "container_status x0"]);
-        assert_eq!(harness.status()["startTime"], told, "never 1970");
+        assert_eq!(harness.status()["startTime"], reported, "never 1970");
     }
 }

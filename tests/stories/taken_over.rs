@@ -1,4 +1,4 @@
-//! What another agent began, EdgeCore or a kubelet, goes on untouched.
+//! Pods that another agent started, EdgeCore or a kubelet, run on unchanged.
 
 use edged::agent::event::Event;
 use edged::model::cri::ContainerState;
@@ -9,12 +9,12 @@ use crate::harness::{Harness, MAIN, UID, container, pod, sandbox};
 
 const LOOKS: [&str; 2] = ["podsandbox_status s1", "container_status c1"];
 
-/// A pod `p` whose uid is the agent's to give, in a file that was changed at that time.
-fn tell(harness: &mut Harness, image: &str, changed_ns: i64) {
+/// A pod `p` without its own uid, in a file that was changed at that time.
+fn put_folder(harness: &mut Harness, image: &str, changed_ns: i64) {
     let json = pod(&MAIN.replace("i:1", image)).replace(&format!(r#","uid":"{UID}""#), "");
     let content = Ok(vec![serde_json::from_str::<Pod>(&json).expect("a pod")].into());
     let files = vec![File { path: "/m/0".into(), changed_ns, content }];
-    harness.tell(Event::Manifests(Folder { trouble: None, files }));
+    harness.deliver(Event::Manifests(Folder { trouble: None, files }));
 }
 
 /// It runs under the uid `u1`, since 20 ns after 1970.
@@ -30,7 +30,7 @@ fn begun_by_another() -> Harness {
 #[test]
 fn a_static_pod_keeps_the_uid_that_another_agent_gave_it() {
     let mut harness = begun_by_another();
-    tell(&mut harness, "i:1", 10);
+    put_folder(&mut harness, "i:1", 10);
     harness.does_all(&LOOKS);
     harness.pass(60_000);
     assert_eq!(harness.trace, LOOKS);
@@ -40,7 +40,7 @@ fn a_static_pod_keeps_the_uid_that_another_agent_gave_it() {
     assert_eq!(pods[0].metadata.uid, "u1");
     assert_eq!(pods[0].metadata.annotations["kubernetes.io/config.hash"], "u1");
     // The folder is read again, with nothing new in this file.
-    tell(&mut harness, "i:1", 10);
+    put_folder(&mut harness, "i:1", 10);
     harness.pass(30_000);
     assert_eq!(harness.trace, LOOKS);
 }
@@ -48,45 +48,45 @@ fn a_static_pod_keeps_the_uid_that_another_agent_gave_it() {
 #[test]
 fn a_static_pod_that_another_agent_began_is_begun_anew_when_its_manifest_changes() {
     let mut harness = begun_by_another();
-    tell(&mut harness, "i:1", 10);
+    put_folder(&mut harness, "i:1", 10);
     harness.does_all(&LOOKS);
-    tell(&mut harness, "i:2", 30);
-    assert_eq!(harness.asked_for(), ["stop_container c1 30"]);
+    put_folder(&mut harness, "i:2", 30);
+    assert_eq!(harness.open_calls(), ["stop_container c1 30"]);
 }
 
 #[test]
 fn a_static_pod_whose_file_changed_since_another_agent_began_it_is_begun_anew() {
     let mut harness = begun_by_another();
-    tell(&mut harness, "i:1", 30);
-    assert_eq!(harness.asked_for(), ["stop_container c1 2"]);
+    put_folder(&mut harness, "i:1", 30);
+    assert_eq!(harness.open_calls(), ["stop_container c1 2"]);
 }
 
 #[test]
 fn a_static_pod_whose_sandbox_has_died_is_begun_anew() {
     let mut harness = begun_by_another();
     harness.sandboxes[0].ready = false;
-    tell(&mut harness, "i:1", 10);
-    assert_eq!(harness.asked_for(), ["stop_container c1 2"]);
+    put_folder(&mut harness, "i:1", 10);
+    assert_eq!(harness.open_calls(), ["stop_container c1 2"]);
 }
 
 #[test]
 fn a_pod_of_the_cloud_gives_its_uid_to_no_file() {
     let mut harness = begun_by_another();
     harness.sandboxes[0].source = Some("api".into());
-    tell(&mut harness, "i:1", 10);
-    assert_eq!(harness.asked_for(), ["stop_container c1 2"]);
+    put_folder(&mut harness, "i:1", 10);
+    assert_eq!(harness.open_calls(), ["stop_container c1 2"]);
 }
 
 #[test]
 fn beside_what_we_began_ourselves_what_another_agent_began_ends() {
     let mut harness = begun_by_another();
-    tell(&mut harness, "i:1", 0);
+    put_folder(&mut harness, "i:1", 0);
     let own = harness.agent.pods().find(|pod| pod.metadata.uid != "u1");
     let ours = own.expect("it waits for the other to end").metadata.uid.as_str().into();
     let mut harness = begun_by_another();
     let mut own = sandbox("s2", 0, true);
     own.pod.as_mut().expect("a pod").uid = ours;
     harness.sandboxes.push(own);
-    tell(&mut harness, "i:1", 10);
-    assert_eq!(harness.asked_for(), ["stop_container c1 2"]);
+    put_folder(&mut harness, "i:1", 10);
+    assert_eq!(harness.open_calls(), ["stop_container c1 2"]);
 }

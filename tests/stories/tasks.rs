@@ -1,4 +1,4 @@
-//! Containers that containerd refuses to remove, for a task that no call of CRI's ends.
+//! Containers that containerd refuses to remove, for a task that no CRI call ends.
 
 use edged::limits;
 use edged::model::cri::Code;
@@ -20,10 +20,10 @@ fn refused(code: Code) -> Harness {
 fn a_task_that_a_cancelled_start_has_left_is_ended_before_its_container_is_removed() {
     let mut harness = refused(Code::FailedPrecondition);
     harness.does("kill_task c2");
-    assert_eq!(harness.asked_for(), [] as [&str; 0], "its processes need a moment");
+    assert_eq!(harness.open_calls(), [] as [&str; 0], "its processes need a moment");
     harness.pass(limits::TASK_END_MS);
     harness.does_all(&["delete_task c2", "remove_container c2", "remove_podsandbox s1"]);
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
 }
 
 #[test]
@@ -38,9 +38,9 @@ fn a_task_that_takes_its_time_to_end_is_tried_again_later() {
         Code::FailedPrecondition,
         "cannot delete running task c2",
     );
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
     harness.pass(limits::RETRY_MS - 1);
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
     harness.pass(limits::RETRY_MS / 2 + 1);
     harness.refuses("kill_task c2", Code::NotFound, "process already finished");
     harness.pass(limits::TASK_END_MS);
@@ -56,7 +56,7 @@ fn a_runtime_without_tasks_is_asked_to_remove_again_and_no_faster() {
     }
     harness.refuses("remove_container c2", Code::FailedPrecondition, "not now");
     harness.pass(limits::RETRY_MS - 1);
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What people are told of what goes wrong: an event for each kind of it, with its reason.
+//! Events for the operator: one for each kind of failure, with its reason.
 
 use edged::agent::event::Event;
 use edged::limits;
@@ -6,14 +6,18 @@ use edged::model::cri::{CallError, Code, ContainerState};
 use edged::model::job::JobSpec;
 
 use crate::harness::{Harness, MAIN, START, container, pod, sandbox};
-use crate::looks::tell_all;
+use crate::looks::answer_lists;
 
 #[track_caller]
-fn was_told(harness: &Harness, told: &str) {
-    assert!(harness.events.iter().any(|event| event == told), "{told}: {:#?}", harness.events);
+fn was_told(harness: &Harness, reported: &str) {
+    assert!(
+        harness.events.iter().any(|event| event == reported),
+        "{reported}: {:#?}",
+        harness.events
+    );
 }
 
-/// What the runtime says to what it refuses here.
+/// The runtime's message for refusals here.
 const NO: &str = "rpc error: code = Unknown desc = no";
 
 fn running() -> Harness {
@@ -39,11 +43,11 @@ fn what_the_runtime_does_not_answer_is_told() {
 
 #[test]
 fn a_pod_that_cannot_be_ended_is_told_of() {
-    let told = format!("FailedKillPod error killing pod: {NO}");
+    let reported = format!("FailedKillPod error killing pod: {NO}");
     let mut harness = running();
     harness.manifests(&[]);
     harness.refuses("stop_container c2 30", Code::Unknown, "no");
-    was_told(&harness, &told);
+    was_told(&harness, &reported);
     harness.pass(limits::RETRY_MIN_MS);
     harness.events.clear();
     harness.does("stop_container c2 29");
@@ -65,7 +69,7 @@ fn what_cannot_be_removed_of_a_pod_that_goes_is_the_pods_trouble() {
     let gone = |line: &String| line.contains("the runtime says that it is gone, and lists it");
     assert!(!harness.log.iter().any(gone), "nobody said so: {:?}", harness.log);
     harness.pass(limits::RETRY_MS * 3 / 2);
-    // Now it is said, and it is listed all the same.
+    // Now it is reported, and it is listed all the same.
     harness.refuses("remove_podsandbox s1", Code::NotFound, "no");
     harness.pass(5_000);
     assert_eq!(harness.agent.metrics().removed_listed, 1);
@@ -100,7 +104,7 @@ fn what_cannot_be_removed_of_a_pod_that_stays_is_the_nodes_trouble() {
     harness.does_all(&looks);
     let why = "failed to remove the logs of a dead container: no such device";
     was_told(&harness, &format!("ContainerGCFailed {why}"));
-    assert_eq!(harness.asked_for(), [] as [&str; 0], "the logs go first");
+    assert_eq!(harness.open_calls(), [] as [&str; 0], "the logs go first");
     assert!(
         !harness.events.iter().any(|event| event.contains("FailedKillPod")),
         "{:?}",
@@ -123,9 +127,9 @@ fn an_image_that_cannot_be_looked_for_is_told_and_looked_for_later() {
         (&"ImageInspectError".into(), &why.into())
     );
     harness.pass(limits::RETRY_MS - 500);
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
     harness.pass(limits::RETRY_MS / 2 + 500);
-    assert_eq!(harness.asked_for(), ["image_status i:1"]);
+    assert_eq!(harness.open_calls(), ["image_status i:1"]);
 }
 
 #[test]
@@ -145,10 +149,10 @@ fn a_container_that_cannot_be_made_is_told_and_made_later() {
         assert_eq!(waiting["reason"], "CreateContainerError");
         assert_eq!(waiting["message"], why);
         harness.pass(limits::RETRY_MS - 500);
-        assert_eq!(harness.asked_for(), [] as [&str; 0], "{message}");
+        assert_eq!(harness.open_calls(), [] as [&str; 0], "{message}");
         harness.pass(limits::RETRY_MS / 2 + 500);
         harness.does("image_status i:1");
-        assert_eq!(harness.asked_for(), [next], "{message}");
+        assert_eq!(harness.open_calls(), [next], "{message}");
     }
 }
 
@@ -159,9 +163,9 @@ fn events_name_a_container_and_not_its_id() {
     harness.does_all(&START[..4]);
     harness.refuses("start_container c2", Code::Unknown, "task c2 has no c2");
     was_told(&harness, "Failed Error: rpc error: code = Unknown desc = task m has no m");
-    let told = &harness.status()["containerStatuses"][0];
-    assert_eq!(told["state"]["waiting"]["reason"], "RunContainerError");
-    assert_eq!(told["lastState"], serde_json::json!({}), "there was none before");
+    let reported = &harness.status()["containerStatuses"][0];
+    assert_eq!(reported["state"]["waiting"]["reason"], "RunContainerError");
+    assert_eq!(reported["lastState"], serde_json::json!({}), "there was none before");
 }
 
 #[test]
@@ -234,10 +238,10 @@ fn an_image_that_is_there_is_told_with_what_it_took() {
     harness.images.push("i:1");
     harness.does_all(&["pull_image i:1", "image_status i:1"]);
     let size = "Image size: 5 bytes.";
-    let told = harness.events.iter().find(|event| event.starts_with("Pulled Success"));
-    let told = told.expect("it is told");
-    assert!(told.starts_with("Pulled Successfully pulled image \"i:1\" in 2.5"), "{told}");
-    assert!(told.ends_with(size), "{told}");
+    let reported = harness.events.iter().find(|event| event.starts_with("Pulled Success"));
+    let reported = reported.expect("it is told");
+    assert!(reported.starts_with("Pulled Successfully pulled image \"i:1\" in 2.5"), "{reported}");
+    assert!(reported.ends_with(size), "{reported}");
 }
 
 #[test]
@@ -246,17 +250,17 @@ fn an_answer_about_a_pod_that_is_gone_counts_as_done() {
     harness.manifests(&[]);
     harness.does_all(&["stop_container c2 30", "stop_podsandbox s1", "container_status c2"]);
     harness.does("remove_container c2");
-    harness.taken.looks_wait = true;
+    harness.taken.lists_wait = true;
     let (call, _) = harness.take("remove_podsandbox s1");
     let message = "not found".to_owned();
     let error = CallError::Refused { code: Code::NotFound, message };
     harness.sandboxes.clear();
-    harness.tell(Event::Cri(call, Err(error)));
-    let again =
-        |harness: &Harness| harness.asked_for().iter().any(|call| call.contains("podsandbox s1"));
-    assert!(!again(&harness), "{:?}", harness.asked_for());
+    harness.deliver(Event::Cri(call, Err(error)));
+    let repeated =
+        |harness: &Harness| harness.open_calls().iter().any(|call| call.contains("podsandbox s1"));
+    assert!(!repeated(&harness), "{:?}", harness.open_calls());
     assert_eq!(harness.agent.pods().count(), 1, "a look has to say so");
-    tell_all(&mut harness);
+    answer_lists(&mut harness);
     assert_eq!(harness.agent.pods().count(), 0);
 }
 
@@ -268,7 +272,7 @@ fn why_a_container_is_stopped_is_told() {
     harness.containers.push(container("x0", "m", ContainerState::Unknown));
     harness.manifests(&[&pod(MAIN)]);
     harness.does_all(&["podsandbox_status s1", "container_status x0"]);
-    assert_eq!(harness.asked_for(), ["stop_container x0 30"]);
+    assert_eq!(harness.open_calls(), ["stop_container x0 30"]);
     was_told(&harness, lost);
     let main = |image: &str| {
         pod(&format!(
@@ -341,7 +345,7 @@ fn a_network_that_is_not_ready_is_told_once() {
         "{:?}",
         harness.events
     );
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
 }
 
 #[test]
@@ -371,8 +375,8 @@ fn how_far_a_pod_is_stands_in_the_log_with_the_reason() {
     harness.works();
     harness.pass(5_000);
     ended(&harness, "DeadlineExceeded");
-    let told = "DeadlineExceeded Pod was active on the node longer than the specified deadline";
-    was_told(&harness, told);
+    let reported = "DeadlineExceeded Pod was active on the node longer than the specified deadline";
+    was_told(&harness, reported);
 }
 
 #[test]
@@ -407,14 +411,14 @@ fn what_of_the_resolver_is_left_out_is_told_with_each_sandbox() {
     let servers = r#""dnsConfig":{"nameservers":["1.1.1.1","1.1.1.2","1.1.1.3","1.1.1.4"]}"#;
     harness.manifests(&[&pod(&format!("{servers},{MAIN}"))]);
     harness.works();
-    let told = |harness: &Harness| {
+    let reported = |harness: &Harness| {
         harness.events.iter().filter(|event| event.starts_with("DNSConfigForming")).count()
     };
-    assert_eq!(told(&harness), 1, "{:?}", harness.events);
+    assert_eq!(reported(&harness), 1, "{:?}", harness.events);
     harness.sandboxes[0].ready = false;
     harness.pass(1_000);
     harness.works();
-    assert_eq!(told(&harness), 2);
+    assert_eq!(reported(&harness), 2);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What is done again, and when, where the runtime or the file system does not do it at once.
+//! Retries, and their times, where the runtime or the file system fails at first.
 
 use edged::agent::event::Event;
 use edged::agent::time::Instant;
@@ -7,7 +7,7 @@ use edged::model::cri::{CallError, Code, ContainerState, Lost, Request};
 use edged::model::job::JobSpec;
 
 use crate::harness::{Harness, MAIN, START, container, pod, sandbox};
-use crate::looks::{lists, tell_all};
+use crate::looks::{answer_lists, lists};
 
 const NOTHING: [&str; 0] = [];
 
@@ -23,9 +23,9 @@ fn until(harness: &mut Harness, at: Instant) {
     harness.pass(at.since_ms(harness.now.boot));
 }
 
-/// Whether a call that begins so is asked for.
-fn asks(harness: &Harness, begin: &str) -> bool {
-    harness.asked_for().iter().any(|call| call.starts_with(begin))
+/// Whether a call with this prefix is open.
+fn is_requested(harness: &Harness, begin: &str) -> bool {
+    harness.open_calls().iter().any(|call| call.starts_with(begin))
 }
 
 /// How many jobs of this kind were asked for.
@@ -33,7 +33,7 @@ fn jobs(harness: &Harness, is_it: fn(&JobSpec) -> bool) -> usize {
     harness.specs.iter().filter(|spec| is_it(spec)).count()
 }
 
-/// Jobs of this kind fail: they are tried every ten seconds.
+/// Jobs of this kind fail: they are retried every ten seconds.
 #[track_caller]
 fn is_tried_every_ten_seconds(harness: &mut Harness, began: Instant, is_it: fn(&JobSpec) -> bool) {
     let before = jobs(harness, is_it);
@@ -50,27 +50,27 @@ fn folders_that_cannot_be_made_keep_a_pod_waiting_and_are_tried_again() {
     harness.taken.fails = Some(is_it);
     let began = harness.now.boot;
     harness.manifests(&[&pod(MAIN)]);
-    let told = "Failed error making pod data directories: no such device".to_owned();
-    assert!(harness.events.contains(&told), "{:?}", harness.events);
+    let reported = "Failed error making pod data directories: no such device".to_owned();
+    assert!(harness.events.contains(&reported), "{:?}", harness.events);
     is_tried_every_ten_seconds(&mut harness, began, is_it);
-    assert_eq!(harness.asked_for(), NOTHING);
+    assert_eq!(harness.open_calls(), NOTHING);
     harness.taken.fails = None;
     harness.pass(limits::RETRY_MS);
-    assert_eq!(harness.asked_for(), ["run_podsandbox #0"]);
+    assert_eq!(harness.open_calls(), ["run_podsandbox #0"]);
 }
 
-/// A pod that goes, up to the removal of its folders, of which one cannot be done.
+/// A removed pod, up to the removal of its folders, of which one fails.
 #[track_caller]
-fn keeps_its_sandbox_until_its_folders_are_gone(is_it: fn(&JobSpec) -> bool, told: &str) {
+fn keeps_its_sandbox_until_its_folders_are_gone(is_it: fn(&JobSpec) -> bool, reported: &str) {
     let mut harness = running();
     harness.taken.fails = Some(is_it);
     harness.manifests(&[]);
     harness.does_all(&["stop_container c2 30", "stop_podsandbox s1"]);
     let began = harness.now.boot;
     harness.does("container_status c2");
-    assert!(harness.events.iter().any(|event| event == told), "{:?}", harness.events);
-    // By the sandbox a next life would know of the folders.
-    assert!(!asks(&harness, "remove_podsandbox"), "{:?}", harness.asked_for());
+    assert!(harness.events.iter().any(|event| event == reported), "{:?}", harness.events);
+    // From the sandbox a next life would know of the folders.
+    assert!(!is_requested(&harness, "remove_podsandbox"), "{:?}", harness.open_calls());
     let began = if jobs(&harness, is_it) == 1 { began } else { harness.now.boot };
     is_tried_every_ten_seconds(&mut harness, began, is_it);
     harness.taken.fails = None;
@@ -119,9 +119,9 @@ fn questions_that_were_answered_in_between_are_asked_again_as_soon_as_ever() {
             let began = harness.now.boot;
             harness.refuses(question, Code::Unknown, "no");
             until(&mut harness, began.plus_ms(wait_ms - 1));
-            assert_eq!(harness.asked_for(), NOTHING, "{question}");
+            assert_eq!(harness.open_calls(), NOTHING, "{question}");
             harness.pass(1);
-            assert_eq!(harness.asked_for(), [question]);
+            assert_eq!(harness.open_calls(), [question]);
         }
         harness.does(question);
     }
@@ -136,11 +136,11 @@ fn stops_that_are_answered_out_of_order_end_each_its_own_container() {
     harness.does_all(&["container_status c2", "image_status i:1", "create_container n#0"]);
     harness.does_all(&["start_container c3", "container_status c3"]);
     harness.manifests(&[]);
-    assert_eq!(harness.asked_for(), ["stop_container c3 30", "stop_container c2 30"]);
+    assert_eq!(harness.open_calls(), ["stop_container c3 30", "stop_container c2 30"]);
     harness.refuses("stop_container c2 30", Code::Unknown, "no");
     harness.does("stop_container c3 30");
     harness.pass(limits::RETRY_MIN_MS);
-    assert_eq!(harness.asked_for(), ["stop_container c2 29"], "the other has ended");
+    assert_eq!(harness.open_calls(), ["stop_container c2 29"], "the other has ended");
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn two_containers_whose_images_change_stop_side_by_side() {
     harness.does_all(&["container_status c2", "image_status i:1", "create_container n#0"]);
     harness.does_all(&["start_container c3", "container_status c3"]);
     harness.manifests(&[&two("i:2", "i:2")]);
-    assert_eq!(harness.asked_for(), ["stop_container c2 30", "stop_container c3 30"]);
+    assert_eq!(harness.open_calls(), ["stop_container c2 30", "stop_container c3 30"]);
 }
 
 #[test]
@@ -163,14 +163,14 @@ fn a_pod_has_ended_only_when_a_look_after_its_last_stop_says_so() {
     harness.manifests(&[]);
     harness.does("stop_container c2 30");
     harness.pass(2_000);
-    harness.taken.looks_wait = true;
+    harness.taken.lists_wait = true;
     harness.does("stop_podsandbox s1");
     harness.pass(5_000);
-    assert!(!asks(&harness, "container_status"), "{:?}", harness.asked_for());
-    // A start that an earlier life asked for has had its effect meanwhile.
+    assert!(!is_requested(&harness, "container_status"), "{:?}", harness.open_calls());
+    // A start that an earlier life requested has taken effect meanwhile.
     harness.containers.push(container("x9", "m", ContainerState::Running));
-    tell_all(&mut harness);
-    assert!(asks(&harness, "stop_container x9"), "{:?}", harness.asked_for());
+    answer_lists(&mut harness);
+    assert!(is_requested(&harness, "stop_container x9"), "{:?}", harness.open_calls());
 }
 
 #[test]
@@ -178,13 +178,13 @@ fn without_a_sandbox_a_look_must_follow_the_last_stop_as_well() {
     let mut harness = Harness::new();
     harness.containers.push(container("x0", "m", ContainerState::Running));
     harness.manifests(&[]);
-    assert_eq!(harness.asked_for(), ["stop_container x0 2"]);
-    harness.taken.looks_wait = true;
+    assert_eq!(harness.open_calls(), ["stop_container x0 2"]);
+    harness.taken.lists_wait = true;
     harness.does("stop_container x0 2");
     harness.pass(5_000);
-    assert!(!asks(&harness, "container_status"), "{:?}", harness.asked_for());
-    tell_all(&mut harness);
-    assert!(asks(&harness, "container_status x0"), "{:?}", harness.asked_for());
+    assert!(!is_requested(&harness, "container_status"), "{:?}", harness.open_calls());
+    answer_lists(&mut harness);
+    assert!(is_requested(&harness, "container_status x0"), "{:?}", harness.open_calls());
 }
 
 #[test]
@@ -198,22 +198,22 @@ fn a_list_that_was_begun_before_a_change_ended_is_not_believed() {
     harness.does_all(&["container_status c2", "image_status i:2"]);
     let stream = harness.open.iter().find(|(_, it)| *it == Request::GetContainerEvents);
     let hint = stream.map(|(call, _)| *call).expect("the stream is open");
-    harness.taken.looks_wait = true;
-    harness.tell(Event::Changed(hint));
+    harness.taken.lists_wait = true;
+    harness.deliver(Event::Changed(hint));
     harness.pass(200);
     let old = harness.containers.clone();
     assert_eq!(lists(&harness).len(), 2);
     harness.does("create_container b#0");
     let now = std::mem::replace(&mut harness.containers, old);
-    tell_all(&mut harness);
+    answer_lists(&mut harness);
     harness.containers = now;
-    assert!(asks(&harness, "start_container c3"), "{:?}", harness.asked_for());
+    assert!(is_requested(&harness, "start_container c3"), "{:?}", harness.open_calls());
     harness.does("start_container c3");
-    // What the hint was about is not known yet.
+    // The subject of the hint is not known yet.
     harness.pass(200);
     assert_eq!(lists(&harness).len(), 2);
-    tell_all(&mut harness);
-    harness.taken.looks_wait = false;
+    answer_lists(&mut harness);
+    harness.taken.lists_wait = false;
     harness.does("container_status c3");
     let looks = |harness: &Harness| harness.agent.metrics().operations["list_containers"].total;
     let before = looks(&harness);
@@ -229,21 +229,21 @@ fn a_list_from_before_a_start_does_not_undo_it() {
     harness.does_all(&START[..4]);
     let stream = harness.open.iter().find(|(_, it)| *it == Request::GetContainerEvents);
     let hint = stream.map(|(call, _)| *call).expect("the stream is open");
-    harness.taken.looks_wait = true;
-    harness.tell(Event::Changed(hint));
+    harness.taken.lists_wait = true;
+    harness.deliver(Event::Changed(hint));
     harness.pass(200);
     let old = harness.containers.clone();
     assert_eq!(lists(&harness).len(), 2);
     harness.does("start_container c2");
     let now = std::mem::replace(&mut harness.containers, old);
-    tell_all(&mut harness);
+    answer_lists(&mut harness);
     harness.containers = now;
-    assert!(asks(&harness, "container_status c2"), "{:?}", harness.asked_for());
+    assert!(is_requested(&harness, "container_status c2"), "{:?}", harness.open_calls());
     harness.does("container_status c2");
-    assert!(!asks(&harness, "start_container"), "{:?}", harness.asked_for());
-    let told = harness.status()["containerStatuses"][0].clone();
-    assert!(told["state"]["running"].is_object(), "{told}");
-    // The one that could not be believed is made up for.
+    assert!(!is_requested(&harness, "start_container"), "{:?}", harness.open_calls());
+    let reported = harness.status()["containerStatuses"][0].clone();
+    assert!(reported["state"]["running"].is_object(), "{reported}");
+    // The one that could not be believed is repeated.
     harness.pass(200);
     assert_eq!(lists(&harness).len(), 2);
 }
@@ -274,7 +274,7 @@ fn while_something_is_being_made_no_look_is_repeated_for_it() {
     let hint = stream.map(|(call, _)| *call).expect("the stream is open");
     let looks = |harness: &Harness| harness.agent.metrics().operations["list_containers"].total;
     let before = looks(&harness);
-    harness.tell(Event::Changed(hint));
+    harness.deliver(Event::Changed(hint));
     harness.pass(limits::RELIST_EVENTED_MS / 2);
     assert_eq!(looks(&harness) - before, 1);
     harness.does("create_container m#0");
@@ -291,9 +291,9 @@ fn a_sandbox_that_cannot_be_stopped_when_its_pod_ends_is_tried_every_ten_seconds
     let began = harness.now.boot;
     harness.refuses("stop_podsandbox s1", Code::Unknown, "no");
     until(&mut harness, began.plus_ms(limits::RETRY_MS - 1));
-    assert_eq!(harness.asked_for(), NOTHING);
+    assert_eq!(harness.open_calls(), NOTHING);
     harness.pass(limits::RETRY_MS / 2 + 1);
-    assert_eq!(harness.asked_for(), ["stop_podsandbox s1"]);
+    assert_eq!(harness.open_calls(), ["stop_podsandbox s1"]);
 }
 
 #[test]
@@ -301,29 +301,29 @@ fn of_a_pod_that_goes_nothing_is_removed_without_a_look_after_a_lost_answer() {
     let mut harness = running();
     harness.manifests(&[]);
     harness.does_all(&["stop_container c2 30", "stop_podsandbox s1", "container_status c2"]);
-    harness.taken.looks_wait = true;
+    harness.taken.lists_wait = true;
     let (call, _) = harness.take("remove_container c2");
-    harness.tell(Event::Cri(call, Err(CallError::Lost(Lost::Deadline))));
+    harness.deliver(Event::Cri(call, Err(CallError::Lost(Lost::Deadline))));
     harness.pass(60_000);
-    assert!(!asks(&harness, "remove_"), "{:?}", harness.asked_for());
-    // It had its effect.
+    assert!(!is_requested(&harness, "remove_"), "{:?}", harness.open_calls());
+    // It took effect.
     harness.containers.clear();
-    tell_all(&mut harness);
-    harness.taken.looks_wait = false;
-    assert!(asks(&harness, "remove_podsandbox s1"), "{:?}", harness.asked_for());
+    answer_lists(&mut harness);
+    harness.taken.lists_wait = false;
+    assert!(is_requested(&harness, "remove_podsandbox s1"), "{:?}", harness.open_calls());
 }
 
 #[test]
 fn of_a_pod_that_ends_nothing_is_stopped_without_a_look_after_a_lost_answer() {
     let mut harness = running();
     harness.manifests(&[]);
-    harness.taken.looks_wait = true;
+    harness.taken.lists_wait = true;
     let (call, _) = harness.take("stop_container c2 30");
-    harness.tell(Event::Cri(call, Err(CallError::Lost(Lost::Deadline))));
+    harness.deliver(Event::Cri(call, Err(CallError::Lost(Lost::Deadline))));
     harness.pass(20_000);
-    assert!(!asks(&harness, "stop_"), "{:?}", harness.asked_for());
-    tell_all(&mut harness);
-    assert!(asks(&harness, "stop_container c2"), "{:?}", harness.asked_for());
+    assert!(!is_requested(&harness, "stop_"), "{:?}", harness.open_calls());
+    answer_lists(&mut harness);
+    assert!(is_requested(&harness, "stop_container c2"), "{:?}", harness.open_calls());
 }
 
 #[test]
@@ -337,14 +337,14 @@ fn a_shorter_grace_period_is_given_at_once_though_the_last_stop_was_refused() {
     };
     harness.manifests(&[&deleted(60)]);
     harness.refuses("stop_container c2 60", Code::Unknown, "no");
-    assert_eq!(harness.asked_for(), NOTHING);
+    assert_eq!(harness.open_calls(), NOTHING);
     harness.manifests(&[&deleted(20)]);
-    assert_eq!(harness.asked_for(), ["stop_container c2 20"]);
+    assert_eq!(harness.open_calls(), ["stop_container c2 20"]);
 }
 
 #[test]
 fn numbers_of_what_is_gone_are_never_given_again() {
-    // A container that an earlier life made, and one that this life has removed.
+    // A container that an earlier life created, and one that this life has removed.
     let mut harness = Harness::new();
     harness.sandboxes.push(sandbox("s1", 0, true));
     let mut found = container("x3", "m", ContainerState::Running);
@@ -375,11 +375,11 @@ fn sandboxes_count_on_when_the_newest_is_gone() {
     harness.manifests(&[&pod(MAIN)]);
     harness.does_all(&["podsandbox_status s1", "container_status x0"]);
     harness.does_all(&["stop_podsandbox s0", "remove_podsandbox s0"]);
-    assert_eq!(harness.asked_for(), NOTHING, "the other stays");
+    assert_eq!(harness.open_calls(), NOTHING, "the other stays");
     harness.sandboxes.clear();
     harness.containers.clear();
     harness.pass(1_000);
-    assert_eq!(harness.asked_for(), ["run_podsandbox #1"]);
+    assert_eq!(harness.open_calls(), ["run_podsandbox #1"]);
 }
 
 #[test]
@@ -389,10 +389,10 @@ fn of_two_sandboxes_none_stays_and_the_new_one_is_used_at_once() {
     harness.manifests(&[&pod(MAIN)]);
     harness.does("podsandbox_status b");
     harness.does_all(&["stop_podsandbox b", "stop_podsandbox a"]);
-    harness.taken.looks_wait = true;
+    harness.taken.lists_wait = true;
     harness.does("run_podsandbox #2");
     harness.does("podsandbox_status s1");
-    assert!(asks(&harness, "image_status i:1"), "{:?}", harness.asked_for());
+    assert!(is_requested(&harness, "image_status i:1"), "{:?}", harness.open_calls());
 }
 
 #[test]
@@ -406,8 +406,8 @@ fn a_container_that_could_not_be_made_for_a_while_ends_as_any_other() {
     harness.does("container_status c2");
     harness.exits("m", 3);
     harness.does("container_status c2");
-    let told = harness.status()["containerStatuses"][0]["state"].clone();
-    assert_eq!(told["terminated"]["exitCode"], 3, "{told}");
+    let reported = harness.status()["containerStatuses"][0]["state"].clone();
+    assert_eq!(reported["terminated"]["exitCode"], 3, "{reported}");
 }
 
 #[test]
@@ -417,9 +417,9 @@ fn a_name_that_is_taken_for_the_next_sandbox_is_tried_as_often_as_the_first() {
         let began = harness.now.boot;
         harness.refuses(call, Code::Unknown, taken);
         until(harness, began.plus_ms((limits::RETRY_TAKEN_MS << refusal) - 1));
-        assert_eq!(harness.asked_for(), NOTHING, "refusal {refusal} of {call}");
+        assert_eq!(harness.open_calls(), NOTHING, "refusal {refusal} of {call}");
         harness.pass(1);
-        assert_eq!(harness.asked_for(), [call], "refusal {refusal}");
+        assert_eq!(harness.open_calls(), [call], "refusal {refusal}");
     };
     let mut harness = Harness::new();
     harness.manifests(&[&pod(MAIN)]);
@@ -448,7 +448,7 @@ fn a_name_after_one_that_stays_taken_has_all_its_tries() {
     }
     harness.refuses("run_podsandbox #1", Code::Unknown, taken);
     harness.pass(limits::RETRY_MS * 3 / 2);
-    assert_eq!(harness.asked_for(), ["run_podsandbox #1"]);
+    assert_eq!(harness.open_calls(), ["run_podsandbox #1"]);
 }
 
 #[test]
@@ -460,8 +460,9 @@ fn a_sandbox_that_lasted_for_one_start_is_forgiven_its_end_again() {
         let began = harness.now.boot;
         harness.exits("m", 137);
         harness.works_until(&format!("start_container {made}"));
-        let seen = harness.containers.iter_mut().find(|seen| &*seen.id.0 == made).expect("made");
-        seen.state = ContainerState::Exited;
+        let observed =
+            harness.containers.iter_mut().find(|observed| &*observed.id.0 == made).expect("made");
+        observed.state = ContainerState::Exited;
         harness.exit_codes.push((made.into(), 128));
         harness.sandboxes.iter_mut().for_each(|it| it.ready = false);
         let start = format!("start_container {made}");
@@ -491,12 +492,12 @@ fn a_shorter_grace_period_gives_up_every_stop_that_was_given_more() {
     harness.manifests(&[&pod(two)]);
     harness.works();
     harness.manifests(&[&deleted(60)]);
-    assert_eq!(harness.asked_for(), ["stop_container c3 60", "stop_container c2 60"]);
+    assert_eq!(harness.open_calls(), ["stop_container c3 60", "stop_container c2 60"]);
     harness.manifests(&[&deleted(5)]);
     assert_eq!(harness.cancelled.len(), 2);
-    let mut asked = harness.asked_for();
-    asked.sort();
-    assert_eq!(asked, ["stop_container c2 5", "stop_container c3 5"]);
+    let mut requested = harness.open_calls();
+    requested.sort();
+    assert_eq!(requested, ["stop_container c2 5", "stop_container c3 5"]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Volumes out of objects: they wait for them, follow them, and keep what they had.
+//! Volumes with files from objects: they wait for them, follow them, and keep their last content.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn folder(harness: &mut Harness, json: &str, value: Option<&str>) {
         Arc::new(Object::ConfigMap(map))
     };
     let content = Ok(Content { pods, objects: value.map(object).into_iter().collect() });
-    harness.tell(Event::Manifests(Folder {
+    harness.deliver(Event::Manifests(Folder {
         trouble: None,
         files: vec![File { path: "/m/0".into(), changed_ns: 0, content }],
     }));
@@ -33,12 +33,12 @@ fn folder(harness: &mut Harness, json: &str, value: Option<&str>) {
 fn a_missing_object_keeps_its_pod_waiting_until_it_comes() {
     let mut harness = Harness::new();
     folder(&mut harness, &with(MAP, MOUNT), None);
-    assert_eq!(harness.asked_for(), [] as [&str; 0]);
-    let said = r#"FailedMount MountVolume.SetUp failed for volume "v" : configmap "cm" not found"#;
-    assert_eq!(harness.events, [said]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
+    let found = r#"FailedMount MountVolume.SetUp failed for volume "v" : configmap "cm" not found"#;
+    assert_eq!(harness.events, [found]);
     folder(&mut harness, &with(MAP, MOUNT), Some("1"));
     assert_eq!(harness.volume_jobs, ["set up v"]);
-    assert_eq!(harness.asked_for(), ["run_podsandbox #0"]);
+    assert_eq!(harness.open_calls(), ["run_podsandbox #0"]);
 }
 
 #[test]
@@ -55,11 +55,11 @@ fn what_is_wrong_with_a_volume_is_said_once_and_again_when_it_is_something_else(
     folder(&mut harness, &with(item, MOUNT), Some("2"));
     harness.pass(60_000);
     let why = ["configmap \"cm\" not found", "configmap references non-existent config key: other"];
-    let said =
+    let found =
         why.map(|why| format!("FailedMount MountVolume.SetUp failed for volume \"v\" : {why}"));
-    let told: Vec<&String> =
+    let reported: Vec<&String> =
         harness.events.iter().filter(|event| event.contains("MountVolume.SetUp")).collect();
-    assert_eq!(told, said.each_ref());
+    assert_eq!(reported, found.each_ref());
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn what_changes_is_written_while_the_pod_runs_and_what_goes_stays() {
     folder(&mut harness, &with(MAP, MOUNT), Some("3"));
     harness.exits("m", 1);
     harness.does("container_status c2");
-    assert_eq!(harness.asked_for(), ["image_status i:1"], "good for the next container");
+    assert_eq!(harness.open_calls(), ["image_status i:1"], "good for the next container");
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn what_goes_back_while_it_is_written_is_written_again() {
     folder(&mut harness, &with(MAP, MOUNT), Some("1"));
     assert_eq!(harness.volume_jobs.len(), 2, "one at a time");
     let under_way = harness.taken.hung.take().expect("it hangs");
-    harness.tell(Event::Job(under_way, Ok(())));
+    harness.deliver(Event::Job(under_way, Ok(())));
     assert_eq!(harness.volume_jobs.len(), 3, "\"2\" was written over \"1\"");
     harness.pass(60_000);
     assert_eq!(harness.volume_jobs.len(), 3, "and that is all");
@@ -108,7 +108,7 @@ fn what_goes_back_while_it_is_written_is_written_again_when_that_fails() {
     harness.taken.hangs = None;
     folder(&mut harness, &with(MAP, MOUNT), Some("1"));
     let under_way = harness.taken.hung.take().expect("it hangs");
-    harness.tell(Event::Job(under_way, Err(JobError::Failed("no space left".to_owned()))));
+    harness.deliver(Event::Job(under_way, Err(JobError::Failed("no space left".to_owned()))));
     harness.pass(60_000);
     assert_eq!(harness.volume_jobs.len(), 3, "some of \"2\" may have been written");
 }

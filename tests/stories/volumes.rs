@@ -1,4 +1,4 @@
-//! Volumes: there before the first container, good for the next one, gone after the last.
+//! Volumes: set up before the first container, kept for the next one, removed after the last.
 
 use edged::agent::event::Event;
 use edged::limits::VOLUME_JOBS_MAX;
@@ -50,13 +50,13 @@ fn so_many_volumes_of_a_pod_are_brought_about_at_once() {
     harness.pass(10_000);
     assert_eq!(harness.volume_jobs.len(), VOLUME_JOBS_MAX);
     let first = harness.taken.held.remove(0);
-    harness.tell(Event::Job(first, Ok(())));
+    harness.deliver(Event::Job(first, Ok(())));
     assert_eq!(harness.volume_jobs.len(), VOLUME_JOBS_MAX + 1, "the last has its turn");
-    assert_eq!(harness.asked_for(), [] as [&str; 0], "the pod waits for all of them");
+    assert_eq!(harness.open_calls(), [] as [&str; 0], "the pod waits for all of them");
     for job in std::mem::take(&mut harness.taken.held) {
-        harness.tell(Event::Job(job, Ok(())));
+        harness.deliver(Event::Job(job, Ok(())));
     }
-    assert_eq!(harness.asked_for(), ["run_podsandbox #0"]);
+    assert_eq!(harness.open_calls(), ["run_podsandbox #0"]);
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn volumes_that_no_container_mounts_are_left_alone() {
     let mut harness = Harness::new();
     harness.manifests(&[&with(EMPTY, "")]);
     assert_eq!(harness.volume_jobs, [] as [&str; 0]);
-    assert_eq!(harness.asked_for(), ["run_podsandbox #0"]);
+    assert_eq!(harness.open_calls(), ["run_podsandbox #0"]);
 }
 
 #[test]
@@ -98,21 +98,21 @@ fn a_volume_that_fails_is_tried_again_with_growing_waits_and_heals() {
     let mut harness = Harness::new();
     harness.bad_volume = Some("v");
     harness.manifests(&[&with(EMPTY, MOUNT)]);
-    assert_eq!(harness.asked_for(), [] as [&str; 0], "no sandbox");
-    let said = r#"FailedMount MountVolume.SetUp failed for volume "v" : no such device"#;
-    assert_eq!(harness.events, [said]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0], "no sandbox");
+    let found = r#"FailedMount MountVolume.SetUp failed for volume "v" : no such device"#;
+    assert_eq!(harness.events, [found]);
     let waiting = &harness.status()["containerStatuses"][0]["state"]["waiting"]["reason"];
     assert_eq!(waiting, "ContainerCreating");
     harness.pass(10_000);
     // At 0, 0.5, 1.5, 3.5, 7.5 s.
     assert_eq!(harness.volume_jobs.len(), 5, "{:?}", harness.volume_jobs);
     harness.pass(120_000);
-    let told = "FailedMount Unable to attach or mount volumes: unmounted volumes=[v], unattached \
+    let reported = "FailedMount Unable to attach or mount volumes: unmounted volumes=[v], unattached \
                 volumes=[], failed to process volumes=[]: context deadline exceeded";
-    assert!(harness.events.iter().any(|event| event == told), "{:?}", harness.events);
+    assert!(harness.events.iter().any(|event| event == reported), "{:?}", harness.events);
     harness.bad_volume = None;
     harness.pass(130_000);
-    assert_eq!(harness.asked_for(), ["run_podsandbox #0"]);
+    assert_eq!(harness.open_calls(), ["run_podsandbox #0"]);
 }
 
 #[test]
@@ -132,10 +132,10 @@ fn a_mount_that_hangs_does_not_keep_a_pod_from_going() {
     assert_eq!(harness.agent.pods().count(), 0);
     assert!(harness.now.boot.since_ms(before) < 5_000, "at once, not at the job's deadline");
     assert!(!harness.events.iter().any(|it| it.starts_with("FailedMount")), "{:?}", harness.events);
-    // What comes again begins anew.
+    // A returning pod starts again.
     harness.taken.hangs = None;
     harness.manifests(&[&hanging]);
-    assert_eq!(harness.asked_for(), ["run_podsandbox #0"]);
+    assert_eq!(harness.open_calls(), ["run_podsandbox #0"]);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn containers_see_volumes_where_and_as_they_ask() {
     let (_, request) = harness.take("create_container m#0");
     let Request::CreateContainer { config, .. } = request else { panic!("{request:?}") };
     let root = format!("/var/lib/kubelet/pods/{UID}");
-    let told: Vec<_> = config
+    let reported: Vec<_> = config
         .mounts
         .iter()
         .take(3)
@@ -160,7 +160,7 @@ fn containers_see_volumes_where_and_as_they_ask() {
     let volume = format!("{root}/volumes/kubernetes.io~empty-dir/v");
     let part = format!("{root}/volume-subpaths/v/m/2");
     assert_eq!(
-        told,
+        reported,
         [
             ("/v", &*volume, true, Propagation::Private),
             ("/h", "/srv", false, Propagation::HostToContainer),

@@ -1,4 +1,4 @@
-//! How long is waited until something is tried or told again, and for how many at once.
+//! Back-offs: how long until something is retried or reported again, and for how many at once.
 
 use edged::agent::time::Instant;
 use edged::limits;
@@ -12,15 +12,16 @@ fn until(harness: &mut Harness, at: Instant) {
     harness.pass(at.since_ms(harness.now.boot));
 }
 
-/// What begins like this is asked for so long after `began`, and not before.
+/// A call with this prefix is made this long after `began`, and not before.
 #[track_caller]
-fn asked_after(harness: &mut Harness, began: Instant, ms: u64, begin: &str) -> String {
-    let asked =
-        |harness: &Harness| harness.asked_for().into_iter().find(|name| name.starts_with(begin));
+fn requested_after(harness: &mut Harness, began: Instant, ms: u64, begin: &str) -> String {
+    let requested =
+        |harness: &Harness| harness.open_calls().into_iter().find(|name| name.starts_with(begin));
     until(harness, began.plus_ms(ms - 1));
-    assert_eq!(asked(harness), None, "{ms} ms are not over");
+    assert_eq!(requested(harness), None, "{ms} ms are not over");
     harness.pass(1);
-    asked(harness).unwrap_or_else(|| panic!("no {begin} after {ms} ms: {:?}", harness.asked_for()))
+    requested(harness)
+        .unwrap_or_else(|| panic!("no {begin} after {ms} ms: {:?}", harness.open_calls()))
 }
 
 #[test]
@@ -34,7 +35,7 @@ fn a_container_that_could_not_be_stopped_is_tried_again_ever_later() {
     for _ in 0..6 {
         let began = harness.now.boot;
         harness.refuses(&stop, Code::Unknown, "no");
-        stop = asked_after(&mut harness, began, wait_ms, "stop_container c2 ");
+        stop = requested_after(&mut harness, began, wait_ms, "stop_container c2 ");
         wait_ms = limits::RETRY_MS.min(2 * wait_ms);
     }
     assert_eq!(wait_ms, limits::RETRY_MS);
@@ -49,7 +50,7 @@ fn a_start_that_an_earlier_life_asked_for_is_tried_again_soon() {
     let began = harness.now.boot;
     let why = "cannot start a container in starting state";
     harness.refuses("start_container c2", Code::Unknown, why);
-    asked_after(&mut harness, began, limits::RETRY_TAKEN_MS, "start_container c2");
+    requested_after(&mut harness, began, limits::RETRY_TAKEN_MS, "start_container c2");
 }
 
 #[test]
@@ -81,15 +82,15 @@ fn a_pod_that_waits_for_its_volumes_tells_it_again_and_again() {
     harness.bad_volume = Some("v");
     let began = harness.now.boot;
     harness.manifests(&[&with(r#"{"name":"v"}"#, MOUNT)]);
-    let told = |harness: &Harness| {
-        let told = |event: &&String| event.contains("unmounted volumes=[v]");
-        harness.events.iter().filter(told).count()
+    let reported = |harness: &Harness| {
+        let reported = |event: &&String| event.contains("unmounted volumes=[v]");
+        harness.events.iter().filter(reported).count()
     };
     for times in 1..=2 {
         until(&mut harness, began.plus_ms(times * limits::VOLUME_WAIT_MS - 1));
-        assert_eq!(told(&harness) as u64, times - 1);
+        assert_eq!(reported(&harness) as u64, times - 1);
         harness.pass(1);
-        assert_eq!(told(&harness) as u64, times);
+        assert_eq!(reported(&harness) as u64, times);
     }
 }
 
@@ -107,10 +108,10 @@ fn what_the_cloud_has_not_given_counts_as_missing_after_a_while() {
     let began = cloud.harness.now.boot;
     cloud.keeps = true;
     cloud.save();
-    let told = |cloud: &CloudHarness| {
+    let reported = |cloud: &CloudHarness| {
         cloud.harness.events.iter().any(|it| it.contains("configmap \"cm\""))
     };
-    while !told(&cloud) {
+    while !reported(&cloud) {
         let next = cloud.harness.agent.wake_at().expect("it is told");
         cloud.pass(next.since_ms(cloud.harness.now.boot));
         cloud.settle();
@@ -130,11 +131,11 @@ fn pods_that_nobody_wants_end_so_many_at_once() {
     harness.manifests(&[]);
     harness.pass(60_000);
     let stops = |harness: &Harness| {
-        let asked = harness.asked_for();
-        asked.iter().filter(|name| name.starts_with("stop_podsandbox ")).count()
+        let requested = harness.open_calls();
+        requested.iter().filter(|name| name.starts_with("stop_podsandbox ")).count()
     };
     assert_eq!(stops(&harness), limits::ORPHANS_MAX);
-    let first = harness.asked_for().remove(0);
+    let first = harness.open_calls().remove(0);
     harness.does(&first);
     harness.pass(60_000);
     assert_eq!(stops(&harness), limits::ORPHANS_MAX - 1, "the first is not gone yet");

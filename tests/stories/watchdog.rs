@@ -17,17 +17,17 @@ fn watched(runtime_silence_ms: u64) -> Harness {
     Harness::booted_with(CgroupDriver::Cgroupfs, |config| config.watchdog = settings)
 }
 
-/// Meals while this time passes.
+/// How often the watchdog is fed while this time passes.
 fn meals_in(harness: &mut Harness, ms: u64) -> u32 {
-    let before = harness.meals;
+    let before = harness.watchdog_feeds;
     harness.pass(ms);
-    harness.meals - before
+    harness.watchdog_feeds - before
 }
 
 #[test]
 fn a_healthy_agent_feeds_some_times_within_the_timeout_from_the_start_on() {
     let mut harness = watched(0);
-    assert_eq!(harness.meals, 1);
+    assert_eq!(harness.watchdog_feeds, 1);
     assert_eq!(meals_in(&mut harness, u64::from(TIMEOUT_S) * 1_000), WATCHDOG_MEALS as u32);
 }
 
@@ -35,7 +35,7 @@ fn a_healthy_agent_feeds_some_times_within_the_timeout_from_the_start_on() {
 fn nothing_is_fed_where_no_device_is_named() {
     let mut harness = Harness::new();
     harness.pass(MINUTE_MS);
-    assert_eq!(harness.meals, 0);
+    assert_eq!(harness.watchdog_feeds, 0);
 }
 
 #[test]
@@ -43,16 +43,16 @@ fn an_answer_that_the_hands_owe_long_after_its_deadline_ends_the_meals() {
     let mut harness = watched(0);
     harness.manifests(&[&pod(MAIN)]);
     let (call, request) = harness.take("run_podsandbox #0");
-    // The call has four minutes; that is the runtime's time, and no reason.
+    // The call has four minutes; that is the runtime's time, and no reason to stop.
     assert!(meals_in(&mut harness, 4 * MINUTE_MS) >= 23);
     harness.pass(WATCHDOG_LATE_MS + MEAL_MS);
     assert_eq!(meals_in(&mut harness, MINUTE_MS), 0);
-    let told =
+    let reported =
         harness.log.iter().filter(|line| line.starts_with("the watchdog is not fed any more"));
-    assert_eq!(told.count(), 1);
-    // It comes after all.
+    assert_eq!(reported.count(), 1);
+    // It arrives after all.
     let reply = harness.perform(&request);
-    harness.tell(Event::Cri(call, Ok(reply)));
+    harness.deliver(Event::Cri(call, Ok(reply)));
     assert!(meals_in(&mut harness, MINUTE_MS) >= 5);
     assert!(harness.log.iter().any(|line| line == "the watchdog is fed again"));
 }
@@ -64,7 +64,7 @@ fn a_call_that_failed_by_its_deadline_is_no_reason() {
     for _ in 0..5 {
         let (call, _) = harness.take("run_podsandbox #0");
         assert!(meals_in(&mut harness, 4 * MINUTE_MS) >= 23);
-        harness.tell(Event::Cri(call, Err(CallError::Lost(Lost::Deadline))));
+        harness.deliver(Event::Cri(call, Err(CallError::Lost(Lost::Deadline))));
         harness.pass(MINUTE_MS);
     }
 }
@@ -73,13 +73,13 @@ fn a_call_that_failed_by_its_deadline_is_no_reason() {
 fn a_runtime_that_is_away_is_no_reason_unless_the_configuration_says_so() {
     let away = || Event::RuntimeDown { cause: "no socket".to_owned() };
     let mut patient = watched(0);
-    patient.tell(away());
+    patient.deliver(away());
     assert_eq!(meals_in(&mut patient, 60 * MINUTE_MS), 360);
     let mut strict = watched(10 * MINUTE_MS);
-    strict.tell(away());
+    strict.deliver(away());
     assert!(meals_in(&mut strict, 10 * MINUTE_MS) >= 59);
     strict.pass(MINUTE_MS);
     assert_eq!(meals_in(&mut strict, MINUTE_MS), 0);
-    strict.tell(Event::RuntimeUp);
+    strict.deliver(Event::RuntimeUp);
     assert!(meals_in(&mut strict, MINUTE_MS) >= 5);
 }

@@ -1,5 +1,5 @@
-//! What the runtime is told of a pod beside what its fields ask for: by it any agent knows the pod
-//! again, and people find it.
+//! Labels and annotations of a pod in the runtime: by them any agent recognizes the pod, and
+//! operators find it.
 
 use edged::agent::event::Event;
 use edged::agent::time::Wall;
@@ -98,7 +98,7 @@ fn an_ephemeral_container_may_look_into_none() {
     harness.does_all(&["image_status i:1", "create_container e#0"]);
 }
 
-/// The files that were made for containers so far.
+/// The files that were created for containers so far.
 fn files(harness: &Harness) -> Vec<&ContainerFiles> {
     let made = harness.specs.iter().filter_map(|spec| match spec {
         JobSpec::MakeContainerFiles(files) => Some(&**files),
@@ -126,14 +126,14 @@ fn the_files_of_a_container_are_made_once_and_waited_for() {
     harness.taken.hangs = Some(FILES);
     harness.manifests(&[&pod(MAIN)]);
     harness.does_all(&START[..3]);
-    assert_eq!(harness.asked_for(), NOTHING);
+    assert_eq!(harness.open_calls(), NOTHING);
     // Something else about the pod changes meanwhile.
     harness.manifests(&[&annotated(r#","labels":{"a":"b"}"#, MAIN)]);
     harness.pass(5_000);
     assert_eq!(files(&harness).len(), 1);
     let making = harness.taken.hung.take().expect("they are being made");
-    harness.tell(Event::Job(making, Ok(())));
-    assert_eq!(harness.asked_for(), ["create_container m#0"]);
+    harness.deliver(Event::Job(making, Ok(())));
+    assert_eq!(harness.open_calls(), ["create_container m#0"]);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn files_that_cannot_be_made_keep_the_container_waiting() {
     harness.works_until("create_container m#0");
 }
 
-/// Two containers that run and are not started again.
+/// Two containers that run and are not restarted.
 fn two() -> Harness {
     let mut harness = Harness::new();
     let two = r#""restartPolicy":"Never","containers":[{"name":"m","image":"i:1"},
@@ -164,16 +164,16 @@ fn two() -> Harness {
 #[test]
 fn last_words_are_those_of_the_container_that_left_them() {
     let mut harness = two();
-    harness.taken.words_wait = true;
+    harness.taken.reads_wait = true;
     harness.containers.iter_mut().for_each(|it| it.state = ContainerState::Exited);
     harness.pass(1_000);
     harness.does_all(&["container_status c3", "container_status c2"]);
     let [second, first] = harness.taken.unread[..] else { panic!("{:?}", harness.taken.unread) };
-    harness.tell(Event::LastWords(first, "from m".into()));
-    harness.tell(Event::LastWords(second, "from n".into()));
+    harness.deliver(Event::LastWords(first, "from m".into()));
+    harness.deliver(Event::LastWords(second, "from n".into()));
     let status = harness.status();
-    let told = |at: usize| &status["containerStatuses"][at]["state"]["terminated"]["message"];
-    assert_eq!((told(0), told(1)), (&"from m".into(), &"from n".into()));
+    let reported = |at: usize| &status["containerStatuses"][at]["state"]["terminated"]["message"];
+    assert_eq!((reported(0), reported(1)), (&"from m".into(), &"from n".into()));
 }
 
 #[test]
@@ -183,20 +183,20 @@ fn a_container_without_last_words_keeps_what_the_runtime_says_of_its_end() {
     let (call, request) = harness.take("container_status c2");
     let Reply::ContainerStatus(mut status) = harness.perform(&request) else { panic!("a status") };
     status.message = "killed".into();
-    // A folder is no file.
+    // A folder is not a file.
     status.message_file = Some("/var/lib/kubelet/pods/u1/containers/m/".into());
-    harness.tell(Event::Cri(call, Ok(Reply::ContainerStatus(status))));
+    harness.deliver(Event::Cri(call, Ok(Reply::ContainerStatus(status))));
     assert_eq!(harness.reads, [], "there is nothing to read, and its log is not asked");
     let mut harness = two();
     harness.exits("m", 1);
     let (call, request) = harness.take("container_status c2");
     let Reply::ContainerStatus(mut status) = harness.perform(&request) else { panic!("a status") };
     status.message = "killed".into();
-    harness.tell(Event::Cri(call, Ok(Reply::ContainerStatus(status))));
+    harness.deliver(Event::Cri(call, Ok(Reply::ContainerStatus(status))));
     assert_eq!(harness.reads.len(), 1);
     let status = harness.status();
-    let told = &status["containerStatuses"][0]["state"]["terminated"]["message"];
-    assert_eq!(told, &"killed");
+    let reported = &status["containerStatuses"][0]["state"]["terminated"]["message"];
+    assert_eq!(reported, &"killed");
 }
 
 #[test]
@@ -204,13 +204,13 @@ fn a_pod_is_not_forgotten_while_what_it_left_is_being_read() {
     let mut harness = Harness::new();
     harness.manifests(&[&pod(MAIN)]);
     harness.works();
-    harness.taken.words_wait = true;
+    harness.taken.reads_wait = true;
     harness.manifests(&[]);
     harness.works();
     harness.pass(2_000);
     let [job] = harness.taken.unread[..] else { panic!("{:?}", harness.taken.unread) };
     assert_eq!(harness.agent.pods().count(), 1);
-    harness.tell(Event::LastWords(job, "".into()));
+    harness.deliver(Event::LastWords(job, "".into()));
     harness.pass(2_000);
     assert_eq!(harness.agent.pods().count(), 0);
 }
@@ -223,14 +223,14 @@ fn a_start_time_that_was_found_late_is_noted_with_the_next_sandbox() {
     harness.works();
     harness.now.wall = wall;
     harness.pass(2_000);
-    let told = harness.status()["startTime"].clone();
+    let reported = harness.status()["startTime"].clone();
     harness.now.wall = harness.now.wall.map(|wall| Wall(wall.0 + 5_000));
     harness.sandboxes[0].ready = false;
     harness.pass(1_000);
     harness.works_until("run_podsandbox #1");
     let (_, request) = harness.take("run_podsandbox #1");
     let Request::RunPodSandbox(config) = request else { panic!("{request:?}") };
-    assert_eq!(config.annotations["kubernetes.io/config.seen"], told);
+    assert_eq!(config.annotations["kubernetes.io/config.seen"], reported);
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn starts_that_are_no_pods_own_are_not_measured() {
     harness.works();
     assert_eq!(harness.status()["phase"], "Failed");
     assert_eq!(counts(&harness), (0, 0));
-    // And with an init container, whose time is its own, the whole alone; once.
+    // And with an init container, whose own time is separate, only the whole; once.
     let mut harness = Harness::new();
     harness
         .manifests(&[&pod(&format!(r#""initContainers":[{{"name":"i","image":"i:1"}}],{MAIN}"#))]);

@@ -38,8 +38,8 @@ fn list<T>(
     item: fn(&[u8]) -> Result<T, DecodeError>,
 ) -> Result<Vec<Arc<T>>, DecodeError> {
     let mut items = Vec::new();
-    each(message, |number, value| {
-        if let (1, Value::Bytes(bytes)) = (number, value) {
+    each(message, |number, field| {
+        if let (1, Value::Bytes(bytes)) = (number, field) {
             if items.len() == items_max {
                 return Err(DecodeError::TooManyFields { max: items_max });
             }
@@ -55,8 +55,8 @@ fn sandbox(message: &[u8]) -> Result<Sandbox, DecodeError> {
     let (mut id, mut attempt, mut state, mut created_at) = ("", 0, 0, 0);
     let mut labels = Labels::default();
     let (mut source, mut seen_at) = (None, None);
-    each(message, |number, value| {
-        match (number, value) {
+    each(message, |number, field| {
+        match (number, field) {
             (1, Value::Bytes(bytes)) => id = text(bytes)?,
             (2, Value::Bytes(bytes)) => attempt = number_in(bytes, 4)?,
             (3, Value::Number(value)) => state = value,
@@ -94,8 +94,8 @@ fn container(message: &[u8]) -> Result<Container, DecodeError> {
     let mut labels = Labels::default();
     let (mut hash, mut grace_s) = (None, None);
     let (mut handler, mut ports) = ("", "");
-    each(message, |number, value| {
-        match (number, value) {
+    each(message, |number, field| {
+        match (number, field) {
             (1, Value::Bytes(bytes)) => id = text(bytes)?,
             (2, Value::Bytes(bytes)) => sandbox = text(bytes)?,
             (3, Value::Bytes(bytes)) => attempt = number_in(bytes, 2)?,
@@ -145,8 +145,8 @@ fn container(message: &[u8]) -> Result<Container, DecodeError> {
 /// `ImageSpec`: 18 user_specified_image, where the runtime keeps it, else 1 image.
 fn image_name(message: &[u8]) -> Result<&str, DecodeError> {
     let (mut image, mut written) = ("", "");
-    each(message, |number, value| {
-        match (number, value) {
+    each(message, |number, field| {
+        match (number, field) {
             (1, Value::Bytes(bytes)) => image = text(bytes)?,
             (18, Value::Bytes(bytes)) => written = text(bytes)?,
             _ => {}
@@ -194,8 +194,8 @@ impl<'a> Labels<'a> {
 /// Key and value of one entry of a `map<string, string>`.
 fn map_entry(message: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
     let (mut key, mut value) = (&b""[..], &b""[..]);
-    each(message, |number, value| {
-        match (number, value) {
+    each(message, |number, field| {
+        match (number, field) {
             (1, Value::Bytes(bytes)) => key = bytes,
             (2, Value::Bytes(bytes)) => value = bytes,
             _ => {}
@@ -208,8 +208,8 @@ fn map_entry(message: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
 /// A number field of a message; 0 if it is absent.
 fn number_in(message: &[u8], wanted: u64) -> Result<u64, DecodeError> {
     let mut found = 0;
-    each(message, |number, value| {
-        if let (true, Value::Number(value)) = (number == wanted, value) {
+    each(message, |number, field| {
+        if let (true, Value::Number(value)) = (number == wanted, field) {
             found = value;
         }
         Ok(())

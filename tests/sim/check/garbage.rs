@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use edged::agent::event::{CallId, JobId};
 use edged::model::cri::Reply;
 use edged::model::housekeeping::{
-    ContainerPolicy, HousekeepingCall, ImagePolicy, Measures, Room, Settings, Told,
+    ContainerPolicy, HousekeepingCall, HousekeepingReply, ImagePolicy, Measures, Room, Settings,
 };
 use edged::model::job::{JobSpec, LogLink};
 
@@ -106,7 +106,7 @@ impl Garbage {
 
     /// A call of the agent is over.
     pub fn answered(&mut self, now: u64, id: CallId, reply: Option<&Reply>) {
-        if let Some(Reply::HousekeepingCall(Told::Images(images))) = reply {
+        if let Some(Reply::HousekeepingCall(HousekeepingReply::Images(images))) = reply {
             for image in images {
                 self.first_seen.entry(image.id.clone()).or_insert(now);
             }

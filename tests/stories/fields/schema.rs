@@ -1,6 +1,6 @@
 //! The fields of core/v1 as of Kubernetes 1.34, by place.
 
-/// Where fields stand.
+/// A place of fields.
 pub struct Place {
     /// JSON pointer in the story's pod.
     pub at: &'static str,

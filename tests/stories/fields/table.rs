@@ -1,34 +1,39 @@
-//! What each field comes to.
+//! The effect of each field.
 
 /// One field.
 pub struct Row {
-    /// Where it stands.
+    /// The place of the field.
     pub place: &'static str,
     pub field: &'static str,
     /// JSON.
     pub value: &'static str,
-    /// What else has to be so: pointers and JSON.
+    /// Other fields that it needs: pointers and JSON.
     pub with: &'static [(&'static str, &'static str)],
-    pub fate: Fate,
+    pub outcome: Fate,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub enum Fate {
-    /// This is in what is asked for, and is not without it.
+    /// A request contains this, and does not without the field.
     Shows(&'static str),
-    /// The pod does not run, and this says why.
+    /// The pod does not run, with this reason.
     Refused(&'static str),
-    /// No matter of the node's: nothing differs, and the API shows it.
+    /// Not used by the node: nothing differs, and the API shows it.
     Carried,
-    /// It is seen later: this story tells it.
-    Told(&'static str),
+    /// It has an effect later: this story tests it.
+    InStory(&'static str),
 }
 
 use super::volumes::VOLUMES;
-use Fate::{Carried, Refused, Shows, Told};
+use Fate::{Carried, InStory, Refused, Shows};
 
-pub const fn row(place: &'static str, field: &'static str, value: &'static str, fate: Fate) -> Row {
-    Row { place, field, value, with: &[], fate }
+pub const fn row(
+    place: &'static str,
+    field: &'static str,
+    value: &'static str,
+    outcome: Fate,
+) -> Row {
+    Row { place, field, value, with: &[], outcome }
 }
 
 pub const fn row_with(
@@ -36,9 +41,9 @@ pub const fn row_with(
     field: &'static str,
     value: &'static str,
     with: &'static [(&'static str, &'static str)],
-    fate: Fate,
+    outcome: Fate,
 ) -> Row {
-    Row { place, field, value, with, fate }
+    Row { place, field, value, with, outcome }
 }
 
 const SPEC: &str = "/spec";
@@ -63,7 +68,7 @@ const GROUP: &str = "claims::a_claimed_folder_is_given_to_the_pods_group_as_the_
 const STRICT: &str = "supplementalGroupsPolicy: Invalid value: \"Strict\"";
 
 const ROWS: &[Row] = &[
-    row(SPEC, "activeDeadlineSeconds", "60", Told("lifecycle::a_pod_past_its_deadline_fails")),
+    row(SPEC, "activeDeadlineSeconds", "60", InStory("lifecycle::a_pod_past_its_deadline_fails")),
     row(SPEC, "affinity", r#"{"podAffinity":{}}"#, Carried),
     row(SPEC, "automountServiceAccountToken", "true", Carried),
     row(SPEC, "containers", r#"[{"name":"x","image":"i:1"}]"#, Shows("name: \"x\"")),
@@ -82,7 +87,7 @@ const ROWS: &[Row] = &[
         SPEC,
         "imagePullSecrets",
         "[]",
-        Told("images::a_secret_that_is_missing_is_told_and_the_pull_goes_on_without"),
+        InStory("images::a_secret_that_is_missing_is_told_and_the_pull_goes_on_without"),
     ),
     row(SPEC, "initContainers", r#"[{"name":"j","image":"i:2"}]"#, Shows("name: \"j\"")),
     row(SPEC, "nodeName", r#""gw""#, Carried),
@@ -106,7 +111,7 @@ const ROWS: &[Row] = &[
         SPEC,
         "readinessGates",
         r#"[{"conditionType":"x"}]"#,
-        Told("files::a_gate_that_nobody_opens_keeps_a_pod_from_being_ready"),
+        InStory("files::a_gate_that_nobody_opens_keeps_a_pod_from_being_ready"),
     ),
     row(SPEC, "resourceClaims", r#"[{"name":"x"}]"#, Refused("spec.resourceClaims")),
     row(SPEC, "resources", r#"{"limits":{"memory":"64Mi"}}"#, Shows("memory: Some(67108864)")),
@@ -114,7 +119,7 @@ const ROWS: &[Row] = &[
         SPEC,
         "restartPolicy",
         r#""Never""#,
-        Told("decisions::main_containers_follow_the_restart_policy"),
+        InStory("decisions::main_containers_follow_the_restart_policy"),
     ),
     row(SPEC, "runtimeClassName", r#""kata""#, Refused("failed to get RuntimeClass kata")),
     row(SPEC, "schedulerName", r#""x""#, Carried),
@@ -143,7 +148,7 @@ const ROWS: &[Row] = &[
         Shows("apparmor: Some(RuntimeDefault)"),
     ),
     row(POD_SECURITY, "fsGroup", "77", Shows("fs_group: Some(77)")),
-    row(POD_SECURITY, "fsGroupChangePolicy", r#""OnRootMismatch""#, Told(GROUP)),
+    row(POD_SECURITY, "fsGroupChangePolicy", r#""OnRootMismatch""#, InStory(GROUP)),
     row_with(
         POD_SECURITY,
         "runAsGroup",
@@ -155,7 +160,7 @@ const ROWS: &[Row] = &[
         POD_SECURITY,
         "runAsNonRoot",
         "true",
-        Told("security::root_is_refused_where_it_is_not_wanted_and_the_rest_of_the_pod_runs"),
+        InStory("security::root_is_refused_where_it_is_not_wanted_and_the_rest_of_the_pod_runs"),
     ),
     row(POD_SECURITY, "runAsUser", "77", Shows("uid: Some(77)")),
     row(POD_SECURITY, "seLinuxChangePolicy", r#""Recursive""#, Carried),
@@ -188,13 +193,13 @@ const ROWS: &[Row] = &[
         MAIN,
         "envFrom",
         r#"[{"configMapRef":{"name":"none"}}]"#,
-        Told("environment::what_is_missing_is_said_and_heals_when_it_appears"),
+        InStory("environment::what_is_missing_is_said_and_heals_when_it_appears"),
     ),
     row(
         MAIN,
         "image",
         r#""i:2""#,
-        Told("lifecycle::a_new_image_restarts_the_container_in_its_sandbox"),
+        InStory("lifecycle::a_new_image_restarts_the_container_in_its_sandbox"),
     ),
     row(MAIN, "imagePullPolicy", r#""Always""#, Shows("PullImage")),
     row(
@@ -261,7 +266,7 @@ const ROWS: &[Row] = &[
         SECURITY,
         "procMount",
         r#""Unmasked""#,
-        Told("security::what_a_container_may_do_is_passed_on"),
+        InStory("security::what_a_container_may_do_is_passed_on"),
     ),
     row(SECURITY, "readOnlyRootFilesystem", "true", Shows("readonly_rootfs: true")),
     row_with(
@@ -275,7 +280,7 @@ const ROWS: &[Row] = &[
         SECURITY,
         "runAsNonRoot",
         "true",
-        Told("security::root_is_refused_where_it_is_not_wanted_and_the_rest_of_the_pod_runs"),
+        InStory("security::root_is_refused_where_it_is_not_wanted_and_the_rest_of_the_pod_runs"),
     ),
     row(SECURITY, "runAsUser", "77", Shows("uid: Some(77)")),
     row(SECURITY, "seLinuxOptions", r#"{"level":"s0"}"#, Shows("level: \"s0\"")),
@@ -330,7 +335,7 @@ const ROWS: &[Row] = &[
         "recursiveReadOnly",
         r#""Enabled""#,
         READ_ONLY,
-        Told("claims::what_is_mounted_below_is_read_only_as_well_where_the_runtime_can"),
+        InStory("claims::what_is_mounted_below_is_read_only_as_well_where_the_runtime_can"),
     ),
     row(MOUNT, "subPath", r#""part""#, Shows("path: \"part\"")),
     row(MOUNT, "subPathExpr", r#""$(A)-part""#, Shows("path: \"x-part\"")),
@@ -356,14 +361,14 @@ const ROWS: &[Row] = &[
         "configMapKeyRef",
         r#"{"name":"none","key":"k"}"#,
         NO_FIELD,
-        Told("environment::what_is_missing_is_said_and_heals_when_it_appears"),
+        InStory("environment::what_is_missing_is_said_and_heals_when_it_appears"),
     ),
     row_with(
         FROM,
         "secretKeyRef",
         r#"{"name":"none","key":"k"}"#,
         NO_FIELD,
-        Told("environment::what_is_missing_is_said_and_heals_when_it_appears"),
+        InStory("environment::what_is_missing_is_said_and_heals_when_it_appears"),
     ),
     row(
         FROM,
@@ -382,10 +387,10 @@ const ROWS: &[Row] = &[
         PROBE,
         "failureThreshold",
         "7",
-        Told("probes::a_failing_startup_probe_restarts_the_container"),
+        InStory("probes::a_failing_startup_probe_restarts_the_container"),
     ),
-    row(PROBE, "initialDelaySeconds", "7", Told(READY)),
-    row(PROBE, "periodSeconds", "7", Told(READY)),
+    row(PROBE, "initialDelaySeconds", "7", InStory(READY)),
+    row(PROBE, "periodSeconds", "7", InStory(READY)),
     row(
         PROBE,
         "successThreshold",
@@ -396,9 +401,11 @@ const ROWS: &[Row] = &[
         PROBE,
         "terminationGracePeriodSeconds",
         "7",
-        Told("probes::a_failing_liveness_probe_restarts_the_container_with_the_probes_own_grace"),
+        InStory(
+            "probes::a_failing_liveness_probe_restarts_the_container_with_the_probes_own_grace",
+        ),
     ),
-    row(PROBE, "timeoutSeconds", "7", Told("probes::a_command_that_takes_too_long_has_failed")),
+    row(PROBE, "timeoutSeconds", "7", InStory("probes::a_command_that_takes_too_long_has_failed")),
 ];
 
 /// All rows.

@@ -1,6 +1,6 @@
-//! What each source of a volume comes to.
+//! The effect of each volume source.
 
-use super::table::Fate::{Refused, Shows, Told};
+use super::table::Fate::{InStory, Refused, Shows};
 use super::table::{Row, row, row_with};
 
 const VOLUME: &str = "/spec/volumes/0";
@@ -77,7 +77,7 @@ pub const VOLUMES: &[Row] = &[
         "persistentVolumeClaim",
         r#"{"claimName":"x"}"#,
         NO_HOST_PATH,
-        Told("claims::a_claim_shows_the_folder_of_the_volume_that_it_is_bound_to"),
+        InStory("claims::a_claim_shows_the_folder_of_the_volume_that_it_is_bound_to"),
     ),
     row_with(
         VOLUME,
