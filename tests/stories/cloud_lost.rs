@@ -97,7 +97,7 @@ fn why_the_store_was_lost_is_shown_until_the_cloud_has_listed_its_pods() {
         overview.cloud.expect("there is one").store_loss
     };
     assert_eq!(shown(&cloud).as_deref(), Some("it was set aside"));
-    let question = asked(&mut cloud).expect("a question");
+    let question = requested(&mut cloud).expect("a question");
     list(&mut cloud, &question, &[], "");
     assert_eq!(shown(&cloud), None);
 }
