@@ -96,7 +96,7 @@ impl AckLog {
     }
 
     fn trouble(&mut self, now: Instant, why: &str, out: &mut Out) {
-        self.retry_at = self.backoff.again(now, SAVE_RETRY_MIN_MS, SAVE_RETRY_MAX_MS);
+        self.retry_at = self.backoff.retry_at(now, SAVE_RETRY_MIN_MS, SAVE_RETRY_MAX_MS);
         if !std::mem::replace(&mut self.said, true) {
             let line = format!("store: nodes get nothing new while it keeps nothing: {why}");
             out.push(Action::Log(Severity::Error, line));

@@ -154,7 +154,7 @@ impl Watches {
         if watch.is_calm(now) {
             watch.backoff = Backoff::default();
         }
-        let _ = watch.backoff.again(now, WATCH_RETRY_MIN_MS, WATCH_RETRY_MAX_MS);
+        let _ = watch.backoff.retry_at(now, WATCH_RETRY_MIN_MS, WATCH_RETRY_MAX_MS);
         let until = now.plus_ms(rng.jitter_ms(watch.backoff.delay_ms()));
         self.end(kind, State::Resting { until, anew });
     }

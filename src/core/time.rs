@@ -85,7 +85,7 @@ impl Backoff {
     }
 
     /// Counts one more failure; says when to try again. Only a success makes it new.
-    pub fn again(&mut self, now: Instant, min_ms: u64, max_ms: u64) -> Instant {
+    pub fn retry_at(&mut self, now: Instant, min_ms: u64, max_ms: u64) -> Instant {
         self.grow(now, now, BackoffBounds { min_ms, max_ms, calm_ms: u64::MAX });
         now.plus_ms(self.delay_ms())
     }

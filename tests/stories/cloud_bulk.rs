@@ -39,7 +39,7 @@ fn a_name_that_the_store_would_refuse_is_refused_and_holds_up_nothing() {
     let long = cloud.push("insert", &key(STORE_KEY_BYTES_MAX + 1), &thing);
     let told = refused(&mut cloud);
     assert_eq!((told.len(), &told[0].0), (1, &long), "{told:?}");
-    let got = format!("got a name of {} bytes with", STORE_KEY_BYTES_MAX + 1);
+    let got = format!("got a key of {} bytes with", STORE_KEY_BYTES_MAX + 1);
     assert!(told[0].1.contains(&got), "{told:?}");
     cloud.push("insert", "ns/pod/p", &pod("p", "u", 7));
     assert_eq!(cloud.harness.agent.pods().count(), 1);

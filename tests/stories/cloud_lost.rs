@@ -147,7 +147,7 @@ fn what_is_not_listed_ends_once_what_is_listed_is_kept_and_that_is_said_once() {
     for n in 0..3 {
         cloud.push("insert", "ns/pod/b", &pod("b", "ub", 7 + n));
     }
-    let line = "all pods that the cloud wants here are kept; others end";
+    let line = "all pods of this node are stored; other pods are stopped";
     assert_eq!(cloud.harness.log.iter().filter(|told| told.contains(line)).count(), 1);
 }
 
@@ -215,7 +215,7 @@ fn a_list_that_would_take_too_much_memory_is_of_no_use() {
     reply(&mut cloud, &question, &json!({"Status": "Approved", "RespBody": body}));
     cloud.pass(2_000);
     assert_eq!(cloud.harness.asked_for(), NOTHING);
-    let line = "the cloud's list of pods is of no use: got ";
+    let line = "the cloud's list of pods cannot be used: got ";
     assert_eq!(cloud.harness.log.iter().filter(|told| told.contains(line)).count(), 1);
 }
 

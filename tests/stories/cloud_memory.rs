@@ -50,7 +50,7 @@ fn what_there_is_no_memory_for_is_refused_and_said_once() {
     let why = "of memory in all, expected 2621440 at most, because this process may use 16777216 \
                bytes of memory";
     assert!(told.iter().all(|told| told.contains(why)), "{told:?}");
-    assert_eq!(lines(&cloud, "is not taken").len(), 1, "{:?}", cloud.harness.log);
+    assert_eq!(lines(&cloud, "is refused: ").len(), 1, "{:?}", cloud.harness.log);
     // What was there before is there still, and may change; what goes makes room.
     cloud.push("update", "ns/pod/p", &pod("p", "u", 8));
     cloud.push("update", "ns/configmap/c0", &crumbs("c0"));

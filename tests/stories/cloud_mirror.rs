@@ -243,7 +243,11 @@ fn what_the_api_server_does_not_take_is_said_once_and_offered_ever_more_rarely()
         }
     }
     assert_eq!(offers, 8, "at once, and 10, 20, 40 … 640 seconds later, in half an hour");
-    let said = cloud.harness.log.iter().filter(|line| line.contains("is not shown: no (NotFound)"));
+    let said = cloud
+        .harness
+        .log
+        .iter()
+        .filter(|line| line.contains("of the manifest folder: no (NotFound)"));
     assert_eq!(said.count(), 1, "{:?}", cloud.harness.log);
 }
 
@@ -270,7 +274,7 @@ fn one_that_is_there_already_is_no_trouble_if_it_is_heard_of() {
     cloud.pass(2_000);
     assert_eq!(patch(&cloud.said("podpatch")[0])["metadata"]["uid"], "m1");
     assert!(
-        !cloud.harness.log.iter().any(|line| line.contains("is not shown")),
+        !cloud.harness.log.iter().any(|line| line.contains("no mirror pod")),
         "{:?}",
         cloud.harness.log
     );

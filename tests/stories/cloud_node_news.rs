@@ -111,7 +111,7 @@ fn an_old_cloud_that_knows_leases_by_now_is_told_in_the_words_of_today() {
     cluster.pass(&mut cloud, 60_000);
     let said = cluster.heard();
     assert!(!said.iter().any(|said| said.contains("nodestatus")), "{said:?}");
-    let told = cloud.harness.log.iter().filter(|line| line.contains("it knows leases")).count();
+    let told = cloud.harness.log.iter().filter(|line| line.contains("it supports leases")).count();
     assert_eq!(told, 1, "{:?}", cloud.harness.log);
 }
 
@@ -222,7 +222,7 @@ fn an_old_cloud_is_asked_for_the_lease_now_and_then() {
     let said = cluster.heard();
     assert!(said.contains(&"insert node".to_owned()) && said.contains(&"update lease".to_owned()));
     assert_eq!(said.last().map(String::as_str), Some("update lease"), "and not in the old words");
-    let line = "it knows leases, and is told in the words of 1.12 and later";
+    let line = "it supports leases; using the protocol of KubeEdge 1.12 and later";
     let lines = cloud.harness.log.iter().filter(|told| told.contains(line)).count();
     assert_eq!(lines, 1, "{:?}", cloud.harness.log);
 }

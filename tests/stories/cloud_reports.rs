@@ -102,7 +102,7 @@ fn a_report_that_is_refused_is_made_again_after_a_while_and_said_once() {
     cloud.work();
     let mut told = cloud.next("podpatch", 5_000);
     let lines = |cloud: &CloudHarness| {
-        let of = "the status of pod uid=u is not taken";
+        let of = "the status of pod uid=u is refused";
         cloud.harness.log.iter().filter(|line| line.contains(of)).count()
     };
     for _ in 0..3 {

@@ -355,7 +355,7 @@ mod tests {
     fn who_was_over_the_budget_waits_longer_by_up_to_a_part_of_its_back_off() {
         let (now, min_ms) = (Instant(1_000), limits::BACKOFF_MIN_MS);
         let mut backoff = Backoff::default();
-        let until = backoff.again(now, min_ms, min_ms);
+        let until = backoff.retry_at(now, min_ms, min_ms);
         let late_ms = |seed| {
             let (backoff, why) = (backoff.clone(), String::new());
             let mut failed = FailedPull { backoff, until, why };
