@@ -1,8 +1,8 @@
-//! What is to be kept of the records, durably.
+//! Saves the acknowledgement records durably.
 //!
 //! A record is in the store before its object is sent for the first time, so that a node that may
-//! have it is told when it is gone, whatever happens to us in between. An acknowledgement may be
-//! kept later: if it is lost, the object is sent once more.
+//! have it gets its deletion, whatever happens to us in between. An acknowledgement may be saved
+//! later: if it is lost, the object is sent once more.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use crate::limits::{SAVE_RETRY_MAX_MS, SAVE_RETRY_MIN_MS, SYNC_CALLS_MAX, SYNC_R
 use crate::model::meta::{DiskError, Revision};
 use crate::model::sync::Change;
 
-/// What is not kept yet.
+/// The records that are not saved yet.
 #[derive(Default)]
 pub(super) struct AckLog {
     /// Changed since it was saved.
     pending: BTreeSet<Line>,
-    /// Under way: a save of these, in order.
+    /// The save under way, of these records in order.
     asked: Option<(Revision, Vec<(NodeId, Key)>)>,
-    /// Under way: calls about objects, one at a time for each.
+    /// The calls about ObjectSyncs under way, one at a time for each.
     running: BTreeSet<Line>,
     last: Revision,
     backoff: Backoff,
     retry_at: Instant,
     said: bool,
-    /// We stop: nothing is tried again. What was never kept costs one more sending.
+    /// We stop: nothing is retried. A record that is never saved costs one more message.
     is_stopping: bool,
 }
 
-/// The record of this node, of this object, in this incarnation.
+/// A record: node, object and uid.
 pub(super) type Line = (NodeId, Key, Arc<str>);
 
 impl AckLog {
@@ -40,7 +40,7 @@ impl AckLog {
         self.pending.insert((id, key.clone(), Arc::clone(uid)));
     }
 
-    /// Whether this is not kept yet.
+    /// Whether the record is not saved yet.
     pub(super) fn is_pending(&self, id: NodeId, key: &Key) -> bool {
         let from = (id, key.clone(), Arc::from(""));
         [&self.pending, &self.running].iter().any(|lines| {
@@ -49,7 +49,7 @@ impl AckLog {
         })
     }
 
-    /// Whether how this is now is kept: nothing is to be saved, and nothing is being.
+    /// Whether the current state of the record is saved: no save is due or under way.
     pub(super) fn is_kept(&self, id: NodeId, key: &Key) -> bool {
         !self.is_pending(id, key)
             && self.asked.as_ref().is_none_or(|(_, keys)| {
@@ -57,7 +57,7 @@ impl AckLog {
             })
     }
 
-    /// Whether something about this node is not kept yet.
+    /// Whether a record of this node is not saved yet.
     pub(super) fn concerns(&self, id: NodeId) -> bool {
         let from = (id, Key::new(crate::model::api::Kind::ALL[0], "", ""), Arc::from(""));
         self.pending.range(from.clone()..).next().is_some_and(|(first, ..)| *first == id)
@@ -68,7 +68,7 @@ impl AckLog {
                 .is_some_and(|(_, keys)| keys.binary_search_by(|(asked, _)| asked.cmp(&id)).is_ok())
     }
 
-    /// It is kept. Those that have not changed meanwhile.
+    /// The save succeeded. Returns the records that have not changed meanwhile.
     pub(super) fn saved(&mut self, revision: Revision) -> Vec<(NodeId, Key)> {
         let (asked, mut keys) = self.asked.take().expect("a save was asked for");
         assert_eq!(asked, revision, "the answer to another save");
@@ -78,7 +78,7 @@ impl AckLog {
         keys
     }
 
-    /// Nothing of it is kept.
+    /// The save failed.
     pub(super) fn failed(
         &mut self,
         now: Instant,
@@ -89,7 +89,7 @@ impl AckLog {
         let (asked, keys) = self.asked.take().expect("a save was asked for");
         assert_eq!(asked, revision, "the answer to another save");
         if !self.is_stopping {
-            // Of which incarnation does not matter to a table: the row is made of what is there.
+            // The uid does not matter to a table: the row is made from the current state.
             self.pending.extend(keys.into_iter().map(|(id, key)| (id, key, Arc::from(""))));
         }
         self.trouble(now, &error.to_string(), out);
@@ -103,7 +103,7 @@ impl AckLog {
         }
     }
 
-    /// Asks for a save, if there is something to keep. `row`: how the record is now.
+    /// Requests a save if something has changed. `row`: the current state of a record.
     pub(super) fn step(
         &mut self,
         now: Instant,
@@ -127,7 +127,7 @@ impl AckLog {
         self.asked = Some((self.last, keys));
     }
 
-    /// What is to be kept in an object now, if there is something and room for it.
+    /// The next ObjectSync to write, if there is one and room for it.
     pub(super) fn next(&mut self, now: Instant) -> Option<Line> {
         if now < self.retry_at || self.running.len() >= SYNC_CALLS_MAX {
             return None;
@@ -138,7 +138,7 @@ impl AckLog {
         Some(line)
     }
 
-    /// What was to be kept in an object is answered; `Err`: it is to be tried again.
+    /// The call about an ObjectSync is answered; `Err`: it is retried.
     pub(super) fn settled(
         &mut self,
         now: Instant,
@@ -161,18 +161,19 @@ impl AckLog {
         }
     }
 
-    /// When something is to be asked for, if nothing happens before.
+    /// When the next save is due, if nothing happens before.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         let waits = self.asked.is_some() || !self.running.is_empty();
         (!waits && !self.pending.is_empty()).then_some(self.retry_at)
     }
 
-    /// What is to be kept is tried once more at the most: others wait for our end.
+    /// We stop: pending saves are tried once more at most, because the other side waits for our
+    /// end.
     pub(super) fn stop(&mut self) {
         self.is_stopping = true;
     }
 
-    /// All is kept, or nothing can be.
+    /// Everything is saved, or nothing can be saved.
     pub(super) fn may_stop(&self, now: Instant) -> bool {
         let waits = self.asked.is_some() || !self.running.is_empty();
         !waits && (self.pending.is_empty() || now < self.retry_at)
@@ -192,7 +193,7 @@ mod tests {
         ack_log
     }
 
-    /// The save that is asked for at this moment, and how many rows it has.
+    /// The save that is requested at this moment, and how many rows it has.
     fn save(ack_log: &mut AckLog, ms: u64) -> Option<(Revision, usize)> {
         let row = |_: NodeId, key: &Key| Change::Delete {
             node: "e".into(),

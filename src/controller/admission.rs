@@ -1,4 +1,4 @@
-//! Who is let in: sessions, and certificates.
+//! Decides which nodes get a session, and which get a certificate.
 
 use super::event::{Action, Answer, Ask, Exchange, Peer, Refusal, Severity};
 use super::identity::{EnrolAgain, Identity};
@@ -10,7 +10,7 @@ use super::{Controller, Session};
 use crate::limits::{EDGE_REPLACED_MS, EDGE_REPLACED_TOLD, SIGNS_MAX};
 
 impl Controller {
-    /// Somebody asks for a session.
+    /// A node requests a session.
     pub(super) fn edge_up(&mut self, now: Now, session: Session, peer: &Peer) {
         let is_on = self.world.find(&peer.node_id).is_some_and(|node| node.link.is_some());
         let refusal = self.refusal(now, peer, is_on);
@@ -43,7 +43,7 @@ impl Controller {
             }
             self.close(id, before, "replaced by a newer session");
         }
-        // It may have been all that was left of the node.
+        // The old session may have been all that was left of the node.
         let id = self.world.node(&peer.node_id);
         let line = format!("node={}: connected from {}", peer.node_id, peer.address);
         self.pending.push(Action::Log(Severity::Info, line));
@@ -56,7 +56,7 @@ impl Controller {
         self.world.link_up(id, Box::new(Link::new(session, silent_at, shown)));
     }
 
-    /// Why somebody gets no session: a status of HTTP, and words for people.
+    /// Why a session is refused: an HTTP status, and a text for the user.
     fn refusal(&self, now: Now, peer: &Peer, is_on: bool) -> Option<(u16, String)> {
         let node = &*peer.node_id;
         let named = join::node_of(&peer.common_name, &peer.organization);
@@ -93,7 +93,7 @@ impl Controller {
         None
     }
 
-    /// We end a session.
+    /// Ends a session from our side.
     pub(super) fn close(&mut self, id: NodeId, session: Session, why: &str) {
         let line = format!("node={}: session ended: {why}", self.world.at(id).name);
         self.pending.push(Action::Log(Severity::Info, line));
@@ -119,7 +119,7 @@ impl Controller {
         self.world.tidy(id);
     }
 
-    /// A node of our own was deleted: whoever has its certificate is not let in by it any more.
+    /// A Node of our own objects was deleted: its certificate is not accepted any more.
     pub(super) fn node_deleted(&mut self, now: Now, node: &str) {
         // Without a clock nothing was signed either.
         let Some(at) = now.timestamp() else { return };
@@ -127,7 +127,7 @@ impl Controller {
         self.end_revoked();
     }
 
-    /// Ends the sessions whose certificates are good no more.
+    /// Ends the sessions whose certificates are revoked.
     pub(super) fn end_revoked(&mut self) {
         let revoked = self.sessions.iter().filter_map(|(session, id)| {
             let node = self.world.nodes.get(id)?;
@@ -188,7 +188,7 @@ impl Controller {
         if self.signing.len() >= SIGNS_MAX {
             return Err((503, "too many applications at once".to_owned()));
         }
-        // Who is denied stands in a list, and who exists in another.
+        // The denied nodes are known from one list, and the existing nodes from another.
         if !self.is_ready() {
             return Err((503, "not ready: the API server's objects are not listed yet".to_owned()));
         }

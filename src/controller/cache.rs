@@ -1,11 +1,11 @@
-//! What the API server has, as far as it concerns a node, and what each node has of it.
+//! The objects of the API server that concern a node, and what each node has of them.
 //!
-//! Every object knows which nodes want it (the pod's node; for ConfigMaps and Secrets the nodes of
-//! the pods that name them) and which hold it (there is a record). A change of one thus finds its
-//! nodes without a walk, and what a node lacks is a pure function, [`Cache::due`], of the object
-//! and the node's record of it. What nobody wants or holds is not kept.
+//! Every object knows which nodes want it (a pod's own node; for ConfigMaps and Secrets the nodes
+//! of the pods that refer to them) and which hold it (there is a record). So a change of an object
+//! finds its nodes without a walk, and what a node lacks is a pure function, [`Cache::due`], of the
+//! object and the node's record of it. Objects that no node wants or holds are not kept.
 //!
-//! If we crash here: the lists bring the objects again, and the store the records.
+//! If we crash here: the lists bring back the objects, and the store the records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::limits::UNUSED_MS;
 use crate::model::api::Kind;
 use crate::model::message::Message;
 
-/// Nodes, objects, and who has what.
+/// Nodes, objects, and which node has what.
 #[derive(Default)]
 pub(super) struct Cache {
     pub(super) nodes: BTreeMap<NodeId, Node>,
@@ -30,12 +30,12 @@ pub(super) struct Cache {
     pub(super) objects: BTreeMap<Key, Entry>,
     /// Nodes with something to do.
     pub(super) ready: BTreeSet<NodeId>,
-    /// Objects that some node wants and that are to be fetched.
+    /// Objects that a node wants and that have to be fetched.
     pub(super) fetch: BTreeSet<Key>,
     pub(super) ack_log: AckLog,
-    /// Nodes that the API server has no more.
+    /// Nodes that were deleted in the API server.
     pub(super) orphans: BTreeSet<NodeId>,
-    /// Nodes that may be no more, and have records.
+    /// Nodes that may be deleted, and have records.
     pub(super) suspects: BTreeSet<NodeId>,
 }
 
@@ -43,51 +43,51 @@ pub(super) struct Cache {
 #[derive(Default)]
 pub(super) struct Entry {
     pub(super) live: Live,
-    /// For each node, by how many pods.
+    /// The nodes that want it, with the number of pods that need it.
     pub(super) wanted: BTreeMap<NodeId, u32>,
-    /// Nodes with a record.
+    /// The nodes with a record.
     pub(super) held: BTreeSet<NodeId>,
-    /// The last list that had it, but as nobody could read it.
+    /// The round of the last list in which it was and could not be parsed.
     unread: u32,
 }
 
-/// Whether there is such an object.
+/// Whether the object exists.
 #[derive(Default)]
 pub(super) enum Live {
     /// Not known: it is fetched when a node wants it.
     #[default]
     Unknown,
-    /// There is none.
+    /// It does not exist.
     Absent,
-    /// This is it.
+    /// It exists.
     There(Box<Object>),
 }
 
-/// Where an object was told.
+/// Where an object came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum From {
-    /// In a list or a watch: in order, nothing is left out.
+    /// A list or a watch: in order and complete.
     Watch,
-    /// In the answer to a call: it may be older than what the watch has told since, up to this
+    /// The answer to a call: it may be older than what the watch has delivered since, up to this
     /// version.
     Call(u64),
 }
 
-/// What a node lacks of an object.
+/// What a node needs of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// Nothing.
     Nothing,
-    /// To have it.
+    /// The object.
     Put,
-    /// Only to know that it has it already: nothing in it is news.
+    /// Only the new version is noted: nothing has changed for the node.
     Learn,
-    /// To be rid of it.
+    /// Its deletion.
     Delete,
 }
 
 impl Cache {
-    /// The node of this name, new if it was not heard of.
+    /// The node of this name; it is created if it is not known.
     pub(super) fn node(&mut self, name: &str) -> NodeId {
         if let Some(id) = self.names.get(name) {
             return *id;
@@ -99,7 +99,7 @@ impl Cache {
         id
     }
 
-    /// The node of this name, if it was heard of.
+    /// The node of this name, if it is known.
     pub(super) fn find(&self, name: &str) -> Option<&Node> {
         self.names.get(name).and_then(|id| self.nodes.get(id))
     }
@@ -108,7 +108,7 @@ impl Cache {
         self.nodes.get_mut(&id).expect("a node that is named is kept")
     }
 
-    /// Forgets a node of which nothing is left.
+    /// Removes a node of which nothing is left.
     pub(super) fn tidy(&mut self, id: NodeId) {
         let Some(node) = self.nodes.get(&id) else { return };
         if node.is_idle() && !self.ack_log.concerns(id) {
@@ -118,13 +118,13 @@ impl Cache {
         }
     }
 
-    /// An object as it is now.
+    /// Adds or updates an object.
     pub(super) fn put(&mut self, now: Instant, read: Read, from: From) {
         let Read { key, object, is_edge } = read;
         match key.kind {
             Kind::Node if !is_edge => return self.gone(now, &key, None),
             Kind::Node => {
-                // An answer that is older than what the watch has told since brings none back.
+                // An answer that is older than the watch must not bring back a deleted node.
                 let is_late = matches!(from, From::Call(seen) if object.version <= seen);
                 if is_late && !self.find(&key.name).is_some_and(|node| node.is_known) {
                     return;
@@ -147,13 +147,13 @@ impl Cache {
         let (node, needs) = (facts.node.clone(), facts.needs.clone());
         let unknown = matches!(self.objects.get(key), Some(Entry { live: Live::Unknown, .. }));
         let old = self.object(key);
-        // Whether there still is such a pod the watch knows better.
+        // Whether the pod still exists the watch knows better.
         let is_late = old.is_none_or(|old| old.uid != object.uid) && !unknown;
         if from != From::Watch && is_late || old.is_some_and(|old| old.version > object.version) {
             return;
         }
         if self.object(key).and_then(|old| old.pod.as_ref()).is_some_and(|old| old.node != node) {
-            // Another pod of this name, of whose predecessor's end nobody told.
+            // Another pod of this name; the deletion of its predecessor was never seen.
             self.gone(now, key, None);
         }
         let old = self.object(key).and_then(|old| old.pod.as_ref());
@@ -161,7 +161,7 @@ impl Cache {
         let id = self.node(&node);
         self.at(id).pods.insert(key.clone(), object.round);
         if !self.at(id).is_edge() && !self.objects.contains_key(key) {
-            // It costs nothing until its node turns out to be one of the edge.
+            // It costs nothing until its node turns out to be an edge node.
             return;
         }
         self.others_let_go(now, id, key);
@@ -177,8 +177,8 @@ impl Cache {
         self.keep(key, object, from);
     }
 
-    /// A pod is bound to one node: whoever had one of this name before has none now, though nobody
-    /// may have told of its end.
+    /// A pod is bound to one node: another node that had a pod of this name has none now, even if
+    /// its deletion was never seen.
     fn others_let_go(&mut self, now: Instant, id: NodeId, key: &Key) {
         let Some(entry) = self.objects.get(key) else { return };
         let others: Vec<NodeId> = entry.wanted.keys().copied().filter(|of| *of != id).collect();
@@ -209,7 +209,7 @@ impl Cache {
         self.concern(key);
     }
 
-    /// There is no such object any more. `node`: of a pod, where it was bound to.
+    /// The object does not exist any more. `node`: for a pod, the node that it was bound to.
     pub(super) fn gone(&mut self, now: Instant, key: &Key, node: Option<&str>) {
         match key.kind {
             Kind::Node => {
@@ -246,22 +246,22 @@ impl Cache {
         self.tidy(id);
     }
 
-    /// A list has an object that cannot be read: there is one.
+    /// A list contains this object, but it could not be parsed: it exists.
     pub(super) fn named(&mut self, key: &Key, round: u32) {
         if let Some(entry) = self.objects.get_mut(key) {
             entry.unread = round;
         }
     }
 
-    /// The list of a kind is complete, as of this version: what it did not name is gone.
+    /// The list of a kind is complete, as of this version: objects that are not in it are deleted.
     pub(super) fn sweep(&mut self, now: Instant, kind: Kind, round: u32, version: u64) {
         let from = Key::new(kind, "", "");
         let of_kind = self.objects.range(from..).take_while(|(key, _)| key.kind == kind);
         let unnamed: Vec<Key> = of_kind
             .filter(|(_, entry)| match &entry.live {
-                // Of a newer one the watch will tell.
+                // A newer object is left to the watch.
                 Live::There(object) => object.round != round && object.version <= version,
-                // One that is wanted may have passed before it was: it is fetched.
+                // A wanted object may have been listed before it was wanted: it is fetched.
                 Live::Unknown => entry.wanted.is_empty(),
                 Live::Absent => false,
             })
@@ -271,7 +271,7 @@ impl Cache {
         for key in unnamed {
             let is_fetched = self.object(&key).is_some_and(|object| object.round == 0);
             if is_fetched && matches!(kind, Kind::ConfigMap | Kind::Secret) {
-                // It may have passed before somebody wanted it as well.
+                // It may have been listed before it was wanted, too.
                 self.objects.get_mut(&key).expect("just seen").live = Live::Unknown;
                 self.fetch.insert(key);
             } else {
@@ -286,7 +286,7 @@ impl Cache {
         }
     }
 
-    /// A node has turned out to be one of the edge: its pods concern us.
+    /// The node has turned out to be an edge node: its pods are sent to it.
     fn becomes_edge(&mut self, id: NodeId) {
         let node = self.at(id);
         let own = Some(Key::node(&node.name)).filter(|_| node.is_known);
@@ -296,7 +296,7 @@ impl Cache {
         }
     }
 
-    /// A session of the node's is on.
+    /// A session of the node is open.
     pub(super) fn link_up(&mut self, id: NodeId, link: Box<Link>) {
         self.at(id).link = Some(link);
         self.becomes_edge(id);
@@ -304,7 +304,7 @@ impl Cache {
         self.ready.insert(id);
     }
 
-    /// Everything that the node should or may have is to be looked at.
+    /// Marks all objects of the node to be checked.
     pub(super) fn look(&mut self, id: NodeId) {
         let node = self.at(id);
         if let Some(link) = &mut node.link {
@@ -368,7 +368,7 @@ impl Cache {
         }
     }
 
-    /// The nodes that an object concerns are to look at it.
+    /// Marks the object to be checked for each node that wants or holds it.
     pub(super) fn concern(&mut self, key: &Key) {
         let Some(entry) = self.objects.get(key) else { return };
         for id in entry.wanted.keys().chain(&entry.held) {
@@ -380,7 +380,7 @@ impl Cache {
         }
     }
 
-    /// What the node lacks of this object.
+    /// What the node needs of this object.
     pub(super) fn due(&mut self, now: Instant, id: NodeId, key: &Key) -> Due {
         let node = self.nodes.get_mut(&id).expect("a node that is named is kept");
         let record = node.records.get_mut(key);
@@ -388,7 +388,7 @@ impl Cache {
             assert!(record.is_none(), "an object that is held is kept");
             return Due::Nothing;
         };
-        // Whoever wants it: a pod is its own node's alone.
+        // Even if the node wants it: a pod belongs to its own node alone.
         let foreign = match &entry.live {
             Live::There(object) => object.pod.as_ref().is_some_and(|pod| *pod.node != *node.name),
             Live::Unknown | Live::Absent => false,
@@ -418,7 +418,7 @@ impl Cache {
         }
     }
 
-    /// Asked for, and there is none.
+    /// It was fetched, and does not exist.
     pub(super) fn absent(&mut self, key: &Key) {
         if self.is_unknown(key) {
             self.objects.get_mut(key).expect("just seen").live = Live::Absent;
@@ -426,12 +426,13 @@ impl Cache {
         }
     }
 
-    /// Somebody wants it, and nobody knows it.
+    /// Whether it is wanted, and not known.
     pub(super) fn is_unknown(&self, key: &Key) -> bool {
         self.objects.get(key).is_some_and(|entry| matches!(entry.live, Live::Unknown))
     }
 
-    /// Answers a node, if that session is still on. What it does not read ends it.
+    /// Answers a node, if that session is still open. If the node does not read its answers, the
+    /// session ends.
     pub(super) fn tell(&mut self, id: NodeId, session: Session, message: Box<Message>) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         if let Some(link) = node.link.as_mut().filter(|link| link.session == session) {
@@ -440,7 +441,7 @@ impl Cache {
         }
     }
 
-    /// Gives a node what it asked for, if that session is still on.
+    /// Sends a node an object that it requested, if that session is still open.
     pub(super) fn give(&mut self, id: NodeId, session: Session, given: Given) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         if let Some(link) = node.link.as_mut().filter(|link| link.session == session) {
@@ -449,7 +450,7 @@ impl Cache {
         }
     }
 
-    /// The object, if there is one.
+    /// The object, if it exists.
     pub(super) fn object(&self, key: &Key) -> Option<&Object> {
         match &self.objects.get(key)?.live {
             Live::There(object) => Some(object),

@@ -1,4 +1,4 @@
-//! Questions to the API server that are under way: those of nodes, and what we fetch ourselves.
+//! The calls to the API server under way: those for nodes' requests, and our own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,34 +22,34 @@ use super::watches::Watches;
 use crate::limits::{CALLS_MAX, FETCH_RETRY_MS, FETCHES_MAX};
 use crate::model::api::{Call, CallError, CallResult, Kind, Verb};
 
-/// All that are under way.
+/// All calls under way.
 #[derive(Default)]
 pub(super) struct Calls {
     asked: BTreeMap<CallId, Asked>,
     last: u64,
     fetching: BTreeSet<Key>,
-    /// Of those under way, how many keep records.
+    /// How many of the calls under way write records.
     records: usize,
     /// Nodes that wait for room.
     starved: BTreeSet<NodeId>,
-    /// Nothing is fetched before.
+    /// Nothing is fetched before this time.
     fetch_at: Instant,
 }
 
 enum Asked {
-    /// By a node, in this session.
+    /// For a request of a node, in this session.
     Node(NodeId, Session, Box<Ask>),
-    /// For us.
+    /// To fetch an object that a node wants.
     Fetch(Key),
-    /// What a node has, to be kept.
+    /// To write a record.
     Record(Line, Verb),
-    /// By a part of ours that takes the answer itself.
+    /// For a part of the controller that takes the answer itself.
     Own(Own),
-    /// Nobody waits for the answer.
+    /// The answer does not matter.
     Chore,
 }
 
-/// Who asked beside nodes and what is fetched for them.
+/// The parts of the controller that make calls of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Own {
     LeaderElection,
@@ -57,7 +57,6 @@ pub(super) enum Own {
 }
 
 impl Calls {
-    /// How many.
     pub(super) fn len(&self) -> usize {
         self.asked.len()
     }
@@ -69,12 +68,12 @@ impl Calls {
         context.out.push(Action::Call(id, call));
     }
 
-    /// Asks for a part of ours.
+    /// Makes a call for a part of the controller.
     pub(super) fn own(&mut self, own: Own, call: Box<Call>, context: &mut NodeContext<'_>) {
         self.call(Asked::Own(own), call, context);
     }
 
-    /// Asks what this node wants to know, as far as there is room.
+    /// Sends the requests of this node, as far as there is room.
     pub(super) fn serve(&mut self, world: &mut Cache, id: NodeId, context: &mut NodeContext<'_>) {
         loop {
             let Some(link) = &mut world.at(id).link else { return };
@@ -99,7 +98,7 @@ impl Calls {
         }
     }
 
-    /// Fetches what some node wants and nobody knows, as far as there is room.
+    /// Fetches the objects that are wanted and not known, as far as there is room.
     pub(super) fn fetch(
         &mut self,
         world: &mut Cache,
@@ -113,8 +112,8 @@ impl Calls {
         while let Some(key) = next.filter(|_| self.fetching.len() < FETCHES_MAX) {
             let behind = (std::ops::Bound::Excluded(&key), std::ops::Bound::Unbounded);
             next = world.fetch.range(behind).next().cloned();
-            // The first list is just bringing it; or it was fetched for somebody who wanted it
-            // before, and the answer may be older than the wish.
+            // The first list is about to bring it; or it is being fetched for an earlier want, and
+            // the answer may be older than the new one.
             if !watches.was_listed(key.kind) || self.fetching.contains(&key) {
                 continue;
             }
@@ -132,7 +131,7 @@ impl Calls {
         }
     }
 
-    /// Keeps in objects what nodes have, as far as there is room.
+    /// Writes records to the API server, as far as there is room.
     pub(super) fn record(&mut self, world: &mut Cache, context: &mut NodeContext<'_>) {
         while let Some(line) = world.ack_log.next(context.now.boot) {
             let call = world.record_call(&line);
@@ -141,13 +140,13 @@ impl Calls {
         }
     }
 
-    /// When something is to be fetched again, if nothing happens before.
+    /// When objects are fetched again, if nothing happens before.
     pub(super) fn wake_at(&self, world: &Cache, now: Instant) -> Option<Instant> {
         // Otherwise it waits for an answer.
         (!world.fetch.is_empty() && now < self.fetch_at).then_some(self.fetch_at)
     }
 
-    /// Takes the answer to a call. What is somebody else's to take.
+    /// Takes the answer to a call. Returns it if another part of the controller has to take it.
     pub(super) fn answered(
         &mut self,
         id: CallId,
@@ -195,7 +194,7 @@ impl Calls {
         match result {
             Ok(raw) => {
                 learn(key.kind, &raw, world, watches, context);
-                // The watch has told of its end meanwhile, or it is no object.
+                // The watch has delivered its deletion meanwhile, or the answer cannot be parsed.
                 world.absent(&key);
             }
             Err(CallError::Refused { code: 404, .. }) => world.absent(&key),
@@ -259,7 +258,7 @@ impl Calls {
         }
     }
 
-    /// What follows from a success.
+    /// Applies a successful answer.
     #[expect(clippy::too_many_arguments, reason = "all that an answer may change")]
     fn follow(
         &mut self,
@@ -285,7 +284,7 @@ impl Calls {
                     world.doubt(id);
                 }
                 match learn(kind, &raw, world, watches, context) {
-                    // As KubeEdge has it.
+                    // As in KubeEdge.
                     Some(_) if ask.then == Then::Registered => {
                         Outcome::Tell(without_managers(kind, raw), 0)
                     }
@@ -312,7 +311,7 @@ impl Calls {
                 if own { Outcome::Tell(raw, 0) } else { FOREIGN }
             }
             Then::Missing { key, uid } => {
-                // That it cannot be read in full is no reason to be rid of it.
+                // A pod that cannot be parsed in full still exists.
                 let found = Sketch::of(Kind::Pod, &raw).is_some_and(|pod| {
                     pod.node.as_deref() == Some(&*world.nodes[&id].name) && pod.uid == *uid
                 });
@@ -327,16 +326,16 @@ impl Calls {
 }
 
 enum Outcome {
-    /// The object, and its version where it stands in the answer.
+    /// The object, and its version if it is in the answer.
     Tell(Box<RawValue>, u64),
     Refuse(u16, &'static str, &'static str),
-    /// It is told otherwise.
+    /// It is answered separately.
     Told,
 }
 
 const FOREIGN: Outcome = Outcome::Refuse(403, "Forbidden", "it is no business of this node's");
 
-/// How a node is answered; `None`: not at all.
+/// The content of the answer to the node; `None`: no answer.
 pub(super) fn content(
     form: Form,
     result: &Result<Box<RawValue>, (u16, Box<RawValue>)>,
@@ -351,14 +350,14 @@ pub(super) fn content(
         }
         (Form::Object, Ok(object)) => Some(object.clone()),
         (Form::Ok | Form::OkIfGone | Form::OkIfThere | Form::OkOrNothing, Ok(_)) => ok(),
-        // Deleted, or deleted and made anew: it is done.
+        // Deleted, or deleted and created again: it is done.
         (Form::OkIfGone, Err((404 | 409, _))) | (Form::OkIfThere, Err((409, _))) => ok(),
         (Form::OkIfThere, Err((_, status))) => Some(say::json(status.get())),
         (Form::Object | Form::Ok | Form::OkIfGone, Err((_, status))) => Some(say::failure(status)),
     }
 }
 
-/// What is here already, if the node is to have it.
+/// The object from the cache, if it is there.
 fn shelf(world: &Cache, key: &Key, origin: &Origin) -> Option<Given> {
     let object = world.object(key)?;
     Some(Given {
@@ -371,7 +370,7 @@ fn shelf(world: &Cache, key: &Key, origin: &Origin) -> Option<Given> {
     })
 }
 
-/// Learns an object from an answer. Its version.
+/// Puts an object from an answer into the cache. Returns its version.
 fn learn(
     kind: Kind,
     raw: &RawValue,

@@ -1,4 +1,4 @@
-//! What goes down: to each node what it lacks, one object after another.
+//! Sends to each node the objects that it lacks, one after another.
 //!
 //! ```text
 //!  watch ─▶ Cache: who wants it? ─▶ dirty ─▶ due? ─▶ record stored ─▶ Send ─▶ ack ─▶ record
@@ -24,7 +24,7 @@ use super::time::{Now, Rng};
 use crate::model::api::Kind;
 use crate::model::message::Message;
 
-/// What is at hand while nodes are served.
+/// What is needed while a node is served.
 pub(super) struct NodeContext<'a> {
     pub(super) now: Now,
     pub(super) rng: &'a mut Rng,
@@ -51,7 +51,7 @@ impl Cache {
         link: &mut Link,
         context: &mut NodeContext<'_>,
     ) -> Option<Flight> {
-        // Somebody waits for an answer.
+        // The node waits for these answers.
         let mut at = 0;
         while let Some(given) = link.answers.get_mut(at) {
             let key = given.key.clone();
@@ -89,8 +89,8 @@ impl Cache {
         None
     }
 
-    /// What the node asked for has waited: it gets it as it is now. `false`: there is none any
-    /// more, or the node is not to have it.
+    /// A requested object has waited: it is sent as it is now. Returns `false` if it does not exist
+    /// any more, or the node must not have it.
     fn freshen(&self, id: NodeId, given: &mut Given) -> bool {
         let wanted = self.nodes[&id].wanted.contains(&given.key);
         let Some(object) = self.object(&given.key).filter(|_| wanted) else { return false };
@@ -128,7 +128,7 @@ impl Cache {
                     if record.was_sent {
                         return Next::Later;
                     }
-                    // It never left.
+                    // It was never sent.
                     self.rid(id, key, &uid);
                     return self.flight_of(id, link, key, context);
                 }
@@ -190,16 +190,16 @@ impl Cache {
 }
 
 enum Next {
-    /// It is as it should be.
+    /// Nothing to do.
     Nothing,
-    /// It is tried another time.
+    /// It was not acknowledged: it is tried later.
     Unacknowledged,
     /// It waits for the store.
     Later,
     Now(Box<Flight>),
 }
 
-/// The first behind this one, or the first of all.
+/// The first key after this one, or the first of all.
 fn following(keys: &BTreeSet<Key>, key: Option<&Key>) -> Option<Key> {
     let behind = key.and_then(|key| keys.range((Bound::Excluded(key), Bound::Unbounded)).next());
     behind.or_else(|| keys.first()).cloned()
@@ -214,14 +214,14 @@ fn answer(given: Given, context: &mut NodeContext<'_>) -> Flight {
     flight
 }
 
-/// The answer to who asked for what was there then, and is not by now.
+/// The answer to a request for an object that existed then and does not exist any more.
 fn gone(origin: &Origin, context: &mut NodeContext<'_>) -> Box<Message> {
     let status = say::status(404, "NotFound", "it is gone by now");
     let content = calls::content(Form::Object, &Err((404, status)));
     say::response(context.rng, context.now, origin, 0, content)
 }
 
-/// All that is known of what is gone.
+/// All that is known of a deleted object.
 fn skeleton(key: &Key, uid: &str) -> Box<serde_json::value::RawValue> {
     let mut metadata = json!({"name": &*key.name, "uid": uid});
     if !key.namespace.is_empty() {

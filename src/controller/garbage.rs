@@ -1,11 +1,12 @@
-//! Records of nodes that are no more (wire spec section 8.3): nobody will ever acknowledge that
-//! such a node is rid of something.
+//! Deletes the records of deleted nodes (wire spec section 8.3): such a node will never acknowledge
+//! a deletion.
 //!
-//! A node that has records, and neither a Node nor a session here, is suspected. A while later the
-//! leader asks the API server itself: what a watch has told may be old, a node that registers anew
-//! keeps its records, and one that has only lost the label of the edge is not gone.
+//! A node that has records, but neither a Node object nor a session here, is a suspect. A while
+//! later the leader asks the API server itself: the watch may be behind, a node that registers
+//! again keeps its records, and a node that has only lost the label of edge nodes still exists.
 //!
-//! Records of objects that are gone are no garbage while their node is there: it is told first.
+//! Records of deleted objects are no garbage while their node exists: the node gets the deletion
+//! first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,19 +17,19 @@ use super::time::Instant;
 use crate::limits::{GONE_NODE_MS, NODES_PER_STEP};
 use crate::model::api::{Call, CallError, CallResult, Kind, Verb};
 
-/// Nodes that may be no more.
+/// Nodes that may be deleted.
 #[derive(Default)]
 pub(super) struct Garbage {
-    /// When each is asked about.
+    /// When each of them is checked.
     queue: BTreeSet<(Instant, NodeId)>,
     /// The same, by node.
     due: BTreeMap<NodeId, Instant>,
-    /// About which the API server is asked.
+    /// The node for which a call is under way.
     asked: Option<NodeId>,
 }
 
 impl Garbage {
-    /// What is to be asked now.
+    /// The call that is due now.
     pub(super) fn step(&mut self, now: Instant, leads: bool, world: &mut Cache) -> Option<Call> {
         for id in std::mem::take(&mut world.suspects) {
             self.later(now, id);
@@ -61,7 +62,7 @@ impl Garbage {
         None
     }
 
-    /// The API server has told whether there is such a node.
+    /// The API server has answered whether the node exists.
     pub(super) fn answered(
         &mut self,
         now: Instant,
@@ -79,12 +80,12 @@ impl Garbage {
             Err(CallError::Refused { code: 404, .. }) if leads => {
                 counters.records_removed += world.bury(id);
             }
-            // It is there; or it is asked again.
+            // It exists; or the call is repeated.
             Ok(_) | Err(_) => self.later(now, id),
         }
     }
 
-    /// It may be no more since now.
+    /// The node may be deleted since now.
     fn later(&mut self, now: Instant, id: NodeId) {
         let at = now.plus_ms(GONE_NODE_MS);
         if let Some(before) = self.due.insert(id, at) {
@@ -93,14 +94,14 @@ impl Garbage {
         self.queue.insert((at, id));
     }
 
-    /// When something is to be asked, if nothing happens before.
+    /// When the next call is due, if nothing happens before.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         self.queue.first().filter(|_| self.asked.is_none()).map(|(at, _)| *at)
     }
 }
 
 impl Cache {
-    /// A node may be no more.
+    /// A node may be deleted.
     pub(super) fn suspect(&mut self, id: NodeId) {
         let node = self.nodes.get(&id);
         if node.is_some_and(|node| !node.is_edge() && !node.records.is_empty()) {
@@ -108,7 +109,7 @@ impl Cache {
         }
     }
 
-    /// Forgets all that a node had. How much that was.
+    /// Forgets all records of a node. Returns how many there were.
     fn bury(&mut self, id: NodeId) -> u64 {
         let records = std::mem::take(&mut self.at(id).records);
         let count = records.len();

@@ -1,4 +1,4 @@
-//! What a node says, in the order in which KubeEdge's cloud looks at it (wire spec section 2.7).
+//! Dispatches the messages of a node, in the order of KubeEdge's cloud (wire spec section 2.7).
 
 use serde_json::json;
 
@@ -13,14 +13,14 @@ use super::upstream::{InboundOutcome, Problem, Reader};
 use super::{Controller, Session};
 use crate::model::message::Message;
 
-/// What only the cloud's own modules call themselves.
+/// Sources that only the cloud's own modules use.
 const OURS: [&str; 5] =
     ["cloudhub", "cloudStream", "devicecontroller", "edgecontroller", "synccontroller"];
-/// What is asked of modules that are not here: routers, MetaServer, tasks.
+/// Modules that do not exist here: routers, MetaServer, tasks.
 const ELSEWHERE: [&str; 3] = ["metaserver", "eventbus", "servicebus"];
 
 impl Controller {
-    /// A message of a node's.
+    /// A message of a node.
     pub(super) fn edge_said(&mut self, now: Now, session: Session, message: &Message) {
         let Some(id) = self.sessions.get(&session).copied() else { return };
         self.counters.messages_up += 1;
@@ -72,7 +72,7 @@ impl Controller {
         }
     }
 
-    /// A question waits for its turn. `false`: there are too many.
+    /// Queues a request. Returns `false` if there are too many.
     pub(super) fn take(&mut self, id: NodeId, ask: Ask) -> bool {
         let link = self.world.at(id).link.as_mut().expect("a session that is on");
         let fits = link.asks.add(ask);
@@ -99,7 +99,7 @@ impl Controller {
         self.offended(id, &problem.words);
     }
 
-    /// A node has said what it may not, or what nobody understands: counted, and told once.
+    /// A node has sent something forbidden or malformed: it is counted, and logged once.
     pub(super) fn offended(&mut self, id: NodeId, why: &str) {
         self.counters.messages_refused += 1;
         let node = self.world.at(id);
@@ -113,7 +113,7 @@ impl Controller {
         self.world.ready.insert(id);
     }
 
-    /// A node cannot take what we sent: it is sent again, and then put off.
+    /// A node refuses what we sent: it is sent again, and then postponed.
     fn complained(&mut self, id: NodeId, message: &Message) {
         let node = self.world.at(id);
         let Some(link) = &mut node.link else { return };
@@ -137,7 +137,7 @@ impl Controller {
         self.answer(id, answer);
     }
 
-    /// There are no devices here; an answer ends the question's repetition.
+    /// There are no devices here; an answer ends the repetition of the request.
     fn membership(&mut self, now: Now, id: NodeId, message: &Message) {
         let (id_of, resource) = (message.header.id.clone(), message.route.resource.clone());
         let origin = Origin { id: id_of, resource };

@@ -1,5 +1,5 @@
-//! Which of several replicas does what only one is to do: the one that holds the Lease, by the
-//! rules of client-go's leader election.
+//! Leader election: which of several replicas does the work that only one may do. It is the holder
+//! of the Lease, by the rules of client-go's leader election.
 //!
 //! ```text
 //!  Look ──nobody's, ours, or not renewed for its duration──▶ Write ──▶ holds, until RENEW_DEADLINE
@@ -7,12 +7,12 @@
 //!   └───────────── every RETRY, while another's ◀── conflict ──┘
 //! ```
 //!
-//! Whether another's Lease has run out is told by our own clock, from when we saw it change: clocks
-//! of replicas need not agree. A write names the version that was looked at, so of two that take it
-//! over one fails. Who holds it stops well before another may begin: its time counts from before
-//! the write, the other's from after it was seen.
+//! Whether the Lease of another replica has expired is measured with our own clock, from when we
+//! saw it change: the clocks of replicas need not agree. A write names the version that was read,
+//! so of two replicas that take over at once one fails. The holder stops well before another may
+//! begin: its time counts from before the write, the other's from after it was read.
 //!
-//! If we crash here: nobody leads until the Lease has run out.
+//! If we crash here: there is no leader until the Lease has expired.
 
 use serde_json::{Value, json};
 
@@ -22,34 +22,34 @@ use super::time::{Instant, Now, Rng};
 use crate::limits::{LEASE_MS, LEASE_RELEASE_MS, LEASE_RENEW_MS, LEASE_RETRY_MS};
 use crate::model::api::{Call, CallError, CallResult, Kind, Verb};
 
-/// Who stands for leader, and where the Lease lies.
+/// The identity of this replica, and where the Lease is.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// No other replica's, and none of an earlier life.
+    /// Unique among replicas and restarts.
     pub identity: String,
-    /// Of the Lease.
+    /// The namespace of the Lease.
     pub namespace: String,
 }
 
-/// What a replica knows of the Lease.
+/// The state of the Lease as this replica knows it.
 pub(super) struct LeaderElection {
-    /// `None`: there are no others.
+    /// `None`: there are no other replicas.
     candidate: Option<Candidate>,
     seen: Option<Seen>,
-    /// It is ours, until then at the least.
+    /// We hold the Lease, at least until then.
     held_until: Option<Instant>,
-    /// Under way, and since when.
+    /// The call under way, and since when.
     asked: Option<(Step, Instant)>,
     next_at: Instant,
-    /// What was written last may not be what is there.
+    /// The last write may not be what the API server has.
     doubts: bool,
-    /// We stop: since then it is only given back.
+    /// We stop: since then the Lease is only released.
     stopped_at: Option<Instant>,
-    /// Trouble was told.
+    /// The trouble was logged.
     said: bool,
 }
 
-/// The Lease, and since when it has been like this.
+/// The Lease as it was read, and since when it is unchanged.
 struct Seen {
     lease: Value,
     at: Instant,
@@ -58,12 +58,12 @@ struct Seen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Look,
-    /// A Lease of our own, new or taken over or renewed.
+    /// Create, take over or renew the Lease.
     Write,
     Release,
 }
 
-/// What the Lease is called.
+/// The name of the Lease.
 const NAME: &str = "edgecontroller";
 
 impl LeaderElection {
@@ -80,12 +80,12 @@ impl LeaderElection {
         }
     }
 
-    /// Whether what only one is to do is ours.
+    /// Whether this replica is the leader.
     pub(super) fn leads(&self, now: Instant) -> bool {
         self.candidate.is_none() || self.held_until.is_some_and(|until| now < until)
     }
 
-    /// What is to be asked now.
+    /// The call that is due now.
     pub(super) fn step(&mut self, now: Now, out: &mut Out) -> Option<Call> {
         let candidate = self.candidate.as_ref()?;
         if self.held_until.take_if(|until| *until <= now.boot).is_some() {
@@ -115,7 +115,7 @@ impl LeaderElection {
         Some(call)
     }
 
-    /// The API server has answered. What is to be asked at once.
+    /// Takes the API server's answer. Returns the next call, if there is one.
     pub(super) fn answered(
         &mut self,
         now: Now,
@@ -125,7 +125,7 @@ impl LeaderElection {
     ) -> Option<Call> {
         let candidate = self.candidate.as_ref().expect("who asked stands for leader");
         let (step, asked_at) = self.asked.take().expect("an answer to what was asked");
-        // As client-go: not all at once, when a Lease runs out.
+        // As client-go: with jitter, so that not all retry at once when a Lease expires.
         let wait_ms = LEASE_RETRY_MS + rng.below(LEASE_RETRY_MS * 6 / 5);
         self.next_at = now.boot.plus_ms(wait_ms);
         let is_none = matches!(result, Err(CallError::Refused { code: 404, .. }));
@@ -170,18 +170,18 @@ impl LeaderElection {
         }
     }
 
-    /// We stop: what is ours is given back, so that nobody waits for it to run out.
+    /// We stop: our Lease is released, so that nobody waits for it to expire.
     pub(super) fn stop(&mut self, now: Instant) {
         self.stopped_at.get_or_insert(now);
     }
 
-    /// It is given back, or that takes too long.
+    /// The Lease is released, or that takes too long.
     pub(super) fn may_stop(&self, now: Instant) -> bool {
         let is_late = self.stopped_at.is_some_and(|at| at.plus_ms(LEASE_RELEASE_MS) <= now);
         is_late || (self.asked.is_none() && self.held_until.is_none())
     }
 
-    /// When something is to be done, if nothing happens before.
+    /// When the next call is due, if nothing happens before.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         self.candidate.as_ref()?;
         let late_at = self.stopped_at.map(|at| at.plus_ms(LEASE_RELEASE_MS));
@@ -195,7 +195,7 @@ impl LeaderElection {
 }
 
 impl Seen {
-    /// Whether this one may take it.
+    /// Whether this replica may take the Lease.
     fn is_free(&self, identity: &str, now: Instant) -> bool {
         let spec = &self.lease["spec"];
         let holder = spec["holderIdentity"].as_str().unwrap_or_default();
@@ -212,7 +212,7 @@ impl Candidate {
         Call { verb, kind, namespace, name, subresource: None, body }
     }
 
-    /// What makes the Lease ours, or nobody's; `None`: the time is not known.
+    /// The call that makes the Lease ours, or releases it; `None`: the time is not known.
     fn write(&self, old: Option<&Value>, now: Now, step: Step) -> Option<Call> {
         let at = micro_time(now)?;
         let verb = if old.is_some() { Verb::Update } else { Verb::Create };
@@ -239,7 +239,7 @@ impl Candidate {
     }
 }
 
-/// What a person should know; `None`: another was faster, which is no trouble.
+/// The line to log; `None`: another replica was faster, which is normal.
 fn trouble(error: &CallError) -> Option<String> {
     match error {
         CallError::Refused { code: 404 | 409, .. } => None,

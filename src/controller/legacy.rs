@@ -1,5 +1,5 @@
-//! Statuses as edges up to 1.11 tell them, whole (wire spec sections 5.3 and 5.6), made into what
-//! changes: what others have set stays.
+//! Converts the full statuses that edges up to 1.11 send (wire spec sections 5.3 and 5.6) into
+//! patches: what others have set stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +8,14 @@ use serde_json::{Map, Value, json};
 
 use super::time::Now;
 
-/// Of a node.
+/// The status of a node.
 #[derive(Deserialize)]
 pub(super) struct NodeStatusRequest {
     #[serde(rename = "Status", default)]
     pub(super) status: Map<String, Value>,
 }
 
-/// Of a pod.
+/// The status of a pod.
 #[derive(Deserialize)]
 pub(super) struct PodStatusRequest {
     #[serde(rename = "UID", default)]
@@ -26,7 +26,7 @@ pub(super) struct PodStatusRequest {
     pub(super) status: Map<String, Value>,
 }
 
-/// One, or a list of them.
+/// One status, or a list of them.
 pub(super) fn pod_statuses(text: &str) -> Result<Vec<PodStatusRequest>, String> {
     let told = if text.trim_start().starts_with('[') {
         serde_json::from_str(text)
@@ -36,8 +36,8 @@ pub(super) fn pod_statuses(text: &str) -> Result<Vec<PodStatusRequest>, String> 
     told.map_err(|error| format!("content: {error}"))
 }
 
-/// The patch (RFC 7396) of a node's status. Volumes that are attached, and the port that a tunnel
-/// has set, are not the node's to say.
+/// The patch (RFC 7396) of a node's status. Attached volumes, and the port that a tunnel has set,
+/// are not the node's to set.
 pub(super) fn node_status(mut told: Map<String, Value>, old: Option<&str>) -> Value {
     let old = status_of(old);
     told.remove("volumesAttached");
@@ -49,7 +49,7 @@ pub(super) fn node_status(mut told: Map<String, Value>, old: Option<&str>) -> Va
     Value::Object(told)
 }
 
-/// The patch (RFC 7396) of a pod's status: whole, but for conditions that others have set.
+/// The patch (RFC 7396) of a pod's status: all of it, except conditions that others have set.
 pub(super) fn pod_status(mut told: Map<String, Value>, old: &str, now: Now) -> Value {
     let old = status_of(Some(old));
     let at = now.timestamp().map(|at| at.to_string());
@@ -62,7 +62,7 @@ pub(super) fn pod_status(mut told: Map<String, Value>, old: &str, now: Now) -> V
         statuses.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
     }
     for gone in old.as_object().into_iter().flat_map(Map::keys) {
-        // Named by who places and sorts pods.
+        // These are set by the scheduler and other components.
         let others = matches!(&**gone, "qosClass" | "nominatedNodeName" | "resize");
         if !others && !told.contains_key(gone) {
             told.insert(gone.clone(), Value::Null);
@@ -71,7 +71,7 @@ pub(super) fn pod_status(mut told: Map<String, Value>, old: &str, now: Now) -> V
     Value::Object(told)
 }
 
-/// The pod has ended, and so have all its containers, or they never began.
+/// Whether the pod has ended, and all its containers have ended or never started.
 pub(super) fn is_over(status: &Value) -> bool {
     let ended = matches!(status["phase"].as_str(), Some("Succeeded" | "Failed"));
     let statuses = status["containerStatuses"].as_array().into_iter().flatten();
@@ -87,8 +87,8 @@ fn status_of(object: Option<&str>) -> Value {
     object.map_or(Value::Null, |mut object| object["status"].take())
 }
 
-/// Conditions by their type. One that holds as before keeps since when it does; one that is not
-/// told stays: who places pods says `PodScheduled`, or that it is `Unschedulable`.
+/// Conditions by their type. An unchanged condition keeps its transition time; a condition that was
+/// not sent stays: the scheduler sets `PodScheduled`.
 fn merged(told: Option<Value>, old: &Value, now: Option<&str>) -> Value {
     let old = old.as_array().cloned().unwrap_or_default();
     let mut all = Vec::new();
@@ -96,7 +96,7 @@ fn merged(told: Option<Value>, old: &Value, now: Option<&str>) -> Value {
         Some(Value::Array(told)) => told,
         Some(_) | None => Vec::new(),
     };
-    // A node may tell any number of them, again and again.
+    // A node may send any number of them, and repeat them.
     let kind = |condition: &Value| condition["type"].to_string();
     let mut before: BTreeMap<String, &Value> = BTreeMap::new();
     for condition in &old {
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn any_number_of_conditions_is_merged_in_time_that_grows_with_it() {
-        // Compared each with each, these would take hours.
+        // If each were compared with each other, these would take hours.
         let conditions = |from: usize| -> Value {
             let one = |n: usize| json!({"type": n.to_string(), "status": "True"});
             (from..from + 100_000).map(one).collect()

@@ -1,33 +1,37 @@
-//! The cloud side's mind: CloudHub, EdgeController and the sync controller in one. Facts in,
-//! requests out, by the same three verbs as the agent's. No I/O, no clock, no threads.
+//! The core of the cloud side: CloudHub, EdgeController and the sync controller in one. It takes
+//! events and returns actions, with the same three methods as the agent. No I/O, no clock, no
+//! threads.
 //!
 //! ```text
-//!  API server ─list, watch─▶ watches ─▶ world ─due?─▶ downstream ─▶ session ─Send─▶ node
+//!  API server ─list, watch─▶ watches ─▶ cache ─due?─▶ downstream ─▶ session ─Send─▶ node
 //!      ▲                                  ▲ │                          │
 //!      │                                  │ └─records─▶ ack_log ─▶ store│ack
 //!      │                                  └────────────────────────────┤
-//!      └──Call── calls ◀── asks ◀── upstream (may it?) ◀── hear ◀──────┘
+//!      └─Call─ calls ◀─ requests ◀─ upstream (authorizes) ◀─ inbound ◀─┘
 //! ```
 //!
-//! - `cache`: objects, nodes, and who wants and who holds what; `object` and `location` read them.
-//! - `session`: the two queues of one node. `downstream`: what goes into them.
-//! - `inbound`, `upstream`, `restrict`, `legacy`: what nodes say, and whether they may.
-//! - `requests`, `calls`: questions to the API server, in order and bounded.
+//! - `cache`: objects, nodes, and which node wants and holds which object; `object` and `location`
+//!   parse them.
+//! - `session`: the two queues of one node. `downstream`: fills them.
+//! - `inbound`, `upstream`, `restrict`, `legacy`: messages from nodes, and whether they are
+//!   allowed.
+//! - `requests`, `calls`: requests to the API server, in order and bounded.
 //! - `ack_log`: what each node has acknowledged. `admission`: which node may connect and gets a
-//!   certificate, by what it shows (`join`) and by what is known of its name (`identity`).
+//!   certificate, by its credentials (`join`) and by what is known of its name (`identity`).
 //! - `leader_election`: which of several replicas does `garbage`: the records of deleted nodes.
 //!
-//! # What holds
+//! # Invariants
 //!
-//! 1. A node gets nothing that no pod of its own needs, and touches nothing else.
-//! 2. Before a node gets an object for the first time there is a durable record of it, so that it
-//!    is told of its end whatever happens to us in between.
-//! 3. Of one object only the newest waits; nothing is kept for a node that is not here.
-//! 4. What a node has acknowledged it does not get again, unless it may have lost it: it has just
-//!    registered. What it has written itself is no news to it.
-//! 5. No step walks all nodes or all objects: a change finds its nodes, and time finds the rest.
+//! 1. A node gets nothing that none of its own pods needs, and cannot change anything else.
+//! 2. Before a node gets an object for the first time there is a durable record of it, so that the
+//!    node gets the deletion whatever happens to us in between.
+//! 3. Only the newest version of an object waits; nothing is queued for a node that is not
+//!    connected.
+//! 4. A node does not get again what it has acknowledged, unless it may have lost it: it has just
+//!    registered. It does not get an echo of what it has written itself.
+//! 5. No step walks all nodes or all objects: a change finds its nodes, and timers find the rest.
 //!
-//! If we crash: lists bring back the objects, the store the records, and the nodes come again.
+//! If we crash: lists bring back the objects, the store the records, and the nodes reconnect.
 #![forbid(unsafe_code)]
 
 mod ack_log;
@@ -81,40 +85,39 @@ use watches::Watches;
 
 use crate::model::link::Session;
 
-/// What the mind must know before it starts; none of it changes while it runs.
+/// The configuration of the core; it does not change while it runs.
 #[derive(Debug)]
 pub struct Config {
-    /// Who signs the nodes' certificates.
+    /// Signs the nodes' certificates.
     pub authority: Authority,
-    /// Of the life of a node's certificate, days (`edgeCertSigningDuration`).
+    /// Validity of a node's certificate, days (`edgeCertSigningDuration`).
     pub certificate_days: u32,
-    /// Whether any token gives a node that exists another certificate.
+    /// Whether any token gives an existing node another certificate.
     pub enrol_again: EnrolAgain,
-    /// Of the Secret that denies nodes.
+    /// Namespace of the Secret that denies nodes.
     pub namespace: Box<str>,
-    /// Milliseconds without a sign of life after which a node's session ends
-    /// (`keepaliveInterval`).
+    /// Milliseconds without a keep-alive after which a node's session ends (`keepaliveInterval`).
     pub keepalive_ms: u64,
     /// The most nodes at once (`nodeLimit`).
     pub nodes_max: usize,
-    /// The API server's own authority, PEM, for nodes that ask; `None`: it has none.
+    /// The API server's own authority, PEM, for nodes that request it; `None`: it has none.
     pub api_authority: Option<String>,
-    /// Where it is kept what each node has.
+    /// Where the acknowledgement records are stored.
     pub sync: SyncStore,
-    /// Where the records are others' as well, one at a time cleans up; `None`: there are no others.
+    /// Leader election, if several replicas share the records; `None`: there are no others.
     pub candidate: Option<Candidate>,
 }
 
-/// Where it is kept what each node has.
+/// Where the acknowledgement records are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncStore {
     /// In a table of our own: [`Action::Save`].
     Table,
-    /// In KubeEdge's objects: the API server has its CRDs.
+    /// In KubeEdge's ObjectSyncs: the API server has the CRDs.
     Objects,
 }
 
-/// The whole mind.
+/// The whole core.
 pub struct Controller {
     config: Config,
     rng: Rng,
@@ -124,29 +127,29 @@ pub struct Controller {
     lead: LeaderElection,
     garbage: Garbage,
     sessions: BTreeMap<Session, NodeId>,
-    /// When which node is looked at, if nothing happens before.
+    /// When each node is served next, if nothing happens before.
     timers: BTreeSet<(Instant, NodeId)>,
     signing: BTreeSet<Exchange>,
     identities: Identities,
-    /// Reconciled last, and when the next are.
+    /// The session reconciled last, and when the next are.
     reconciled: Option<Session>,
     reconcile_at: Instant,
-    /// Served last: the others have their turn before it.
+    /// The node served last: the others have their turn before it.
     served: NodeId,
     counters: Counters,
-    /// Objects that could not be read; said once.
+    /// Objects that could not be parsed; each is logged once.
     unread: BTreeSet<Key>,
-    /// Decided while learning.
+    /// Actions from `handle`, until the next step.
     pending: Out,
     is_loaded: bool,
     was_ready: bool,
     stopping: bool,
-    /// As of the last step.
+    /// The time of the last step.
     now: Now,
 }
 
 impl Controller {
-    /// Knows nothing yet but its configuration.
+    /// A new core, which knows only its configuration.
     pub fn boot(config: Config, now: Now, seed: u64) -> Self {
         Self {
             watches: Watches::new(config.sync),
@@ -173,11 +176,11 @@ impl Controller {
         }
     }
 
-    /// Learns one fact. PendingRequests for nothing.
+    /// Handles one event. Actions are returned by the next step.
     pub fn handle(&mut self, now: Now, event: Event) {
         match event {
             Event::Loaded(rows) => {
-                // Otherwise the API server tells.
+                // Otherwise the API server has the records.
                 if self.config.sync == SyncStore::Table {
                     self.world.load(rows);
                 }
@@ -242,7 +245,7 @@ impl Controller {
         }
     }
 
-    /// Looks at all it knows, and asks for what is missing.
+    /// Does what is due and returns the actions.
     pub fn step(&mut self, now: Now, out: &mut Out) {
         self.now = now;
         if self.is_loaded && !self.stopping {
@@ -274,12 +277,12 @@ impl Controller {
         }
     }
 
-    /// Whether nodes are taken: all that there is was listed once.
+    /// Whether nodes may connect: all objects were listed once.
     pub fn is_ready(&self) -> bool {
         self.is_loaded && self.watches.is_synced() && !self.stopping
     }
 
-    /// What is counted, as of now.
+    /// The metrics as of now.
     pub fn counters(&self) -> Counters {
         let links = self.sessions.values().filter_map(|id| self.world.nodes[id].link.as_ref());
         Counters {

@@ -1,4 +1,5 @@
-//! What each node has: records are opened before the first sending, and follow what nodes say.
+//! The records of what each node has: created before the first message, and updated by what nodes
+//! acknowledge.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::model::message::Message;
 use crate::model::sync::{self, Change};
 
 impl Cache {
-    /// What the store held.
+    /// Takes the content of the store.
     pub(super) fn load(&mut self, rows: Vec<sync::Record>) {
         for row in rows {
             let id = self.node(&row.node);
@@ -24,7 +25,7 @@ impl Cache {
         }
     }
 
-    /// The store has a record of this.
+    /// The store has a record of this object.
     pub(super) fn stored(&mut self, id: NodeId, key: &Key) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         match node.records.get_mut(key) {
@@ -36,7 +37,7 @@ impl Cache {
         }
     }
 
-    /// How the store is to have the node's record of this.
+    /// The row to store for the node's record of this object.
     pub(super) fn row(&self, id: NodeId, key: &Key) -> Change {
         let node = self.nodes.get(&id).expect("what is to be stored is kept");
         let (name, namespace) = (key.name.as_ref().into(), key.namespace.as_ref().into());
@@ -54,7 +55,8 @@ impl Cache {
         }
     }
 
-    /// The node is about to get this: there is a record from now on. Whether the store has it.
+    /// The node is about to get this object: there is a record from now on. Returns whether the
+    /// store has it.
     pub(super) fn open(&mut self, id: NodeId, key: &Key, uid: &Arc<str>) -> bool {
         let node = self.nodes.get_mut(&id).expect("a node that is named is kept");
         if let Some(record) = node.records.get(key) {
@@ -86,7 +88,7 @@ impl Cache {
         }
     }
 
-    /// The node is rid of this object.
+    /// The node has deleted this object.
     pub(super) fn rid(&mut self, id: NodeId, key: &Key, uid: &str) {
         let node = self.at(id);
         if node.records.get(key).is_none_or(|record| *record.uid != *uid) {
@@ -102,14 +104,14 @@ impl Cache {
         }
     }
 
-    /// These records are nobody's: the node has another object of this name, or none.
+    /// Deletes these records: the node has another object of this name, or none.
     pub(super) fn remove_records(&mut self, id: NodeId, key: &Key, uids: Vec<Arc<str>>) {
         for uid in uids {
             self.ack_log.note(id, key, &uid);
         }
     }
 
-    /// Where the record is of the object that there is, its predecessors are gone.
+    /// If the record is of the object that exists, its predecessors are deleted.
     pub(super) fn settle_records(&mut self, id: NodeId, key: &Key) {
         let Some(live) = self.object(key).map(|object| Arc::clone(&object.uid)) else { return };
         let record = self.nodes.get_mut(&id).and_then(|node| node.records.get_mut(key));
@@ -119,8 +121,8 @@ impl Cache {
         }
     }
 
-    /// The node has this, and should not: it is to be rid of it. Whether there is one of this name
-    /// elsewhere is found out: another node may be about to want it.
+    /// The node has this object and must delete it. Whether an object of this name exists elsewhere
+    /// is looked up: another node may be about to want it.
     pub(super) fn banish(&mut self, id: NodeId, key: &Key, uid: &str) {
         let node = self.at(id);
         if uid.is_empty() || node.records.contains_key(key) || node.records.len() >= NODE_ROWS_MAX {
@@ -138,8 +140,8 @@ impl Cache {
         }
     }
 
-    /// The node may have lost all that it had, but may have kept it as well: it gets it again, and
-    /// is still told what is gone.
+    /// The node may have lost all that it had, but may also have kept it: it gets it again, and
+    /// still gets the deletions.
     pub(super) fn doubt(&mut self, id: NodeId) {
         let node = self.nodes.get_mut(&id).expect("a node that is named is kept");
         for (key, record) in &mut node.records {
@@ -151,8 +153,8 @@ impl Cache {
         self.look(id);
     }
 
-    /// Answers a node that has registered. It does not ask again, so what it may have lost is on
-    /// record first: if we crash before, it registers once more.
+    /// Answers a node that has registered. It does not register again, so what it may have lost is
+    /// recorded first: if we crash before, it registers once more.
     pub(super) fn welcome(&mut self, id: NodeId, session: Session, message: Box<Message>) {
         let Some(node) = self.nodes.get(&id) else { return };
         let doubts: BTreeSet<Key> = node
@@ -169,8 +171,8 @@ impl Cache {
         }
     }
 
-    /// The node's record of this is kept as it is now. A node that has registered is answered when
-    /// that was the last that it waited for.
+    /// The record is stored as it is now. A node that has registered is answered when that was the
+    /// last record it waited for.
     pub(super) fn record_kept(&mut self, id: NodeId, key: &Key) {
         let Some(link) = self.nodes.get_mut(&id).and_then(|node| node.link.as_mut()) else {
             return;
@@ -200,7 +202,7 @@ mod tests {
         }
         assert_eq!(world.at(id).records.len(), NODE_ROWS_MAX);
         assert!(!world.at(id).records.contains_key(&pod(NODE_ROWS_MAX)), "the newest is left");
-        // It is rid of one, and says again what it has.
+        // It has deleted one, and confirms what it has.
         world.rid(id, &pod(0), "u");
         world.banish(id, &pod(NODE_ROWS_MAX), "u");
         assert!(world.at(id).records.contains_key(&pod(NODE_ROWS_MAX)));

@@ -1,4 +1,4 @@
-//! Questions of one node to the API server: in order for each object, a few at once.
+//! The requests of one node to the API server: in order for each object, a few at once.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -7,7 +7,6 @@ use super::say::Origin;
 use crate::limits::{EDGE_ASKS_BYTES_MAX, EDGE_ASKS_MAX, EDGE_CALLS_MAX};
 use crate::model::api::Call;
 
-/// One question.
 #[derive(Debug)]
 pub(super) struct Ask {
     pub(super) origin: Origin,
@@ -16,24 +15,24 @@ pub(super) struct Ask {
     pub(super) then: Then,
 }
 
-/// How it is answered.
+/// The form of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// By `{"Object":…,"Err":…}`.
+    /// `{"Object":…,"Err":…}`.
     ObjectResp,
-    /// The same, with an empty object beside an error: EdgeCore looks into it there.
+    /// The same, with an empty object beside an error: EdgeCore reads it.
     Made,
-    /// By the object, or `{"ErrStatus":…}`.
+    /// The object, or `{"ErrStatus":…}`.
     Object,
-    /// By «OK», or `{"ErrStatus":…}`.
+    /// «OK», or `{"ErrStatus":…}`.
     Ok,
-    /// By «OK», were the object gone or another by now.
+    /// «OK», also if the object is gone or was replaced.
     OkIfGone,
-    /// By «OK», were there one already; otherwise by the error's text.
+    /// «OK», also if the object exists already; otherwise the error's text.
     OkIfThere,
-    /// By «OK» or not at all: old clouds are silent about failures.
+    /// «OK» or no answer: old clouds do not answer failures.
     OkOrNothing,
-    /// Not at all.
+    /// No answer.
     Silent,
 }
 
@@ -41,17 +40,17 @@ pub(super) enum Form {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     Nothing,
-    /// It tells of an object that is watched.
+    /// It is put into the cache: its kind is watched.
     Learn,
-    /// The node has registered: it has just begun to live, maybe without what it had.
+    /// The node has registered: it may have lost all that it had.
     Registered,
     /// The node gets a copy that is kept up to date.
     Give(Key),
-    /// A volume is the node's business if one of these claims is bound to it: namespace, name.
+    /// The node may read the volume if one of these claims is bound to it: namespace, name.
     Bound(BTreeSet<(Box<str>, Box<str>)>),
-    /// An attachment is the node's business if it is to this node.
+    /// The node may read the attachment if it is for this node.
     Attached(Box<str>),
-    /// The node speaks of a pod that nobody here knows: if there is none, it is to be rid of it.
+    /// The node has a pod that is not known here: if it does not exist, the node has to delete it.
     Missing {
         key: Key,
         uid: Box<str>,
@@ -60,11 +59,11 @@ pub(super) enum Then {
     Finish {
         uid: Box<str>,
     },
-    /// The node lists its pods in MetaServer's words: this was asked, JSON.
+    /// The node lists its pods through MetaServer's protocol: the request, JSON.
     List(Box<str>),
 }
 
-/// Those of one session.
+/// The requests of one session.
 #[derive(Default)]
 pub(super) struct PendingRequests {
     waiting: VecDeque<Ask>,
@@ -76,13 +75,13 @@ fn bytes(ask: &Ask) -> usize {
     ask.call.body.as_ref().map_or(0, |body| body.get().len()) + 512
 }
 
-/// Of one object one question is asked at a time: the later one counts.
+/// Only one request about an object is sent at a time; they stay in order.
 fn place(call: &Call) -> (Box<str>, Box<str>) {
     (format!("{}/{}", call.kind.plural(), call.namespace).into(), call.name.clone())
 }
 
 impl PendingRequests {
-    /// Adds one. `false`: there are too many.
+    /// Adds a request. Returns `false` if there are too many.
     #[must_use]
     pub(super) fn add(&mut self, ask: Ask) -> bool {
         let bytes = bytes(&ask);
@@ -94,7 +93,7 @@ impl PendingRequests {
         fits
     }
 
-    /// The next that may be asked.
+    /// The next request that may be sent.
     pub(super) fn next(&mut self) -> Option<Ask> {
         if self.running.len() >= EDGE_CALLS_MAX {
             return None;
@@ -107,7 +106,7 @@ impl PendingRequests {
         Some(ask)
     }
 
-    /// One is answered.
+    /// A request is answered.
     pub(super) fn done(&mut self, call: &Call) {
         let place = place(call);
         if let Some(at) = self.running.iter().position(|running| *running == place) {
@@ -115,7 +114,7 @@ impl PendingRequests {
         }
     }
 
-    /// Whether one waits.
+    /// Whether a request waits.
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -128,7 +127,7 @@ mod tests {
     use super::*;
     use crate::model::api::{Kind, Verb};
 
-    /// Of this object, with a body of so many bytes; 0: none.
+    /// About this object, with a body of so many bytes; 0: none.
     fn ask(name: &str, body_bytes: usize) -> Ask {
         let body = (body_bytes > 0).then(|| format!("\"{}\"", "x".repeat(body_bytes - 2)));
         let call = Call {

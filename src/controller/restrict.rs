@@ -1,11 +1,11 @@
-//! What a node may say of itself beside its status: Kubernetes' NodeRestriction, and the labels by
-//! which KubeEdge knows its nodes.
+//! What a node may set on its own Node beside the status: Kubernetes' NodeRestriction, and the
+//! labels by which KubeEdge recognizes its nodes.
 
 use serde_json::{Map, Value, json};
 
 use crate::model::api::{EDGE_LABEL, Kind};
 
-/// Labels under kubernetes.io and k8s.io that nodes set themselves.
+/// Labels under kubernetes.io and k8s.io that a node may set.
 const OWN: [&str; 9] = [
     "kubernetes.io/hostname",
     "kubernetes.io/os",
@@ -17,10 +17,10 @@ const OWN: [&str; 9] = [
     EDGE_LABEL,
     "node-role.kubernetes.io/agent",
 ];
-/// What else they may begin with.
+/// Prefixes of labels that a node may set.
 const OWN_PREFIXES: [&str; 2] = ["node.kubernetes.io/", "kubelet.kubernetes.io/"];
 
-/// Whether a node may give itself this label.
+/// Whether a node may set this label on itself.
 fn may_set(label: &str) -> bool {
     let domain = label.split_once('/').map_or("", |(domain, _)| domain);
     let reserved = ["kubernetes.io", "k8s.io"].iter().any(|reserved| {
@@ -30,7 +30,7 @@ fn may_set(label: &str) -> bool {
     !label.starts_with('$') && (!reserved || own)
 }
 
-/// Labels and annotations, as far as the node may set them.
+/// The labels and annotations that the node may set.
 pub(super) fn metadata(told: &Value) -> Value {
     let mut metadata = Map::new();
     if let Some(labels) = told["labels"].as_object() {
@@ -46,8 +46,8 @@ pub(super) fn metadata(told: &Value) -> Value {
     Value::Object(metadata)
 }
 
-/// The Node that is made when one registers: its name is that of its certificate, and it is one of
-/// the edge.
+/// The Node to create when a node registers: its name is that of its certificate, and it has the
+/// label of edge nodes.
 pub(super) fn node(told: &Value, name: &str) -> Value {
     let mut metadata = metadata(&told["metadata"]);
     metadata["name"] = json!(name);

@@ -1,4 +1,5 @@
-//! The messages that the controller says, in KubeEdge's words (wire spec sections 2.6, 3 and 5).
+//! Builds the messages that the controller sends, in the format of KubeEdge (wire spec sections
+//! 2.6, 3 and 5).
 
 use std::sync::Arc;
 
@@ -9,14 +10,14 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::time::{Now, Rng};
 use crate::model::message::{Header, Message, Route};
 
-/// What a node asked: its answer names it.
+/// The origin of a node's request, to which the answer refers.
 #[derive(Clone, Debug)]
 pub(super) struct Origin {
     pub(super) id: Box<str>,
     pub(super) resource: Box<str>,
 }
 
-/// What is said beside the content.
+/// A message without its content.
 pub(super) struct Words<'a> {
     pub(super) id: Box<str>,
     pub(super) parent: &'a str,
@@ -25,17 +26,15 @@ pub(super) struct Words<'a> {
     pub(super) resource: &'a str,
 }
 
-/// A new id. 64 bits of chance are shorter than KubeEdge's UUID, and any text will do.
+/// A new id. 64 random bits are shorter than KubeEdge's UUID, and any text works.
 pub(super) fn new_id(rng: &mut Rng) -> Box<str> {
     format!("{:016x}", rng.bits()).into()
 }
 
-/// JSON of plain data.
 pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> Box<RawValue> {
     to_raw_value(value).expect("plain data")
 }
 
-/// One message.
 pub(super) fn message(now: Now, words: Words<'_>, content: Option<Box<RawValue>>) -> Box<Message> {
     let version = if words.version == 0 { String::new() } else { words.version.to_string() };
     Box::new(Message {
@@ -55,7 +54,7 @@ pub(super) fn message(now: Now, words: Words<'_>, content: Option<Box<RawValue>>
     })
 }
 
-/// The answer to a question.
+/// The answer to a request.
 pub(super) fn response(
     rng: &mut Rng,
     now: Now,
@@ -100,12 +99,12 @@ struct Failure<'a> {
     status: &'a RawValue,
 }
 
-/// How creates, patches and leases are answered: both keys are always there.
+/// The answer to a create, a patch or a lease: both keys are always present.
 pub(super) fn object_resp(object: Option<&RawValue>, error: Option<&RawValue>) -> Box<RawValue> {
     json(&ObjectResp { object, error: error.map(|status| Failure { status }) })
 }
 
-/// How a query is answered that has failed.
+/// The answer to a query that has failed.
 pub(super) fn failure(status: &RawValue) -> Box<RawValue> {
     json(&Failure { status })
 }

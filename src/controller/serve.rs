@@ -1,4 +1,5 @@
-//! The work of one step: whose time has come, who has something to do, and when to come again.
+//! The work of one step: which timers are due, which nodes have something to do, and when the next
+//! step is due.
 
 use std::ops::Bound;
 
@@ -12,7 +13,7 @@ use crate::limits::{EDGE_OFFENCES_MAX, NODES_PER_STEP, RECONCILE_MS, RECONCILE_S
 use crate::model::api::{Call, CallResult};
 
 impl Controller {
-    /// Finds those whose time has come.
+    /// Finds the nodes whose timers are due.
     pub(super) fn due(&mut self, now: Now) {
         while let Some((at, id)) = self.timers.first().copied()
             && at <= now.boot
@@ -29,7 +30,7 @@ impl Controller {
                 Some(last) => (Bound::Excluded(last), Bound::Unbounded),
                 None => (Bound::Unbounded, Bound::Unbounded),
             };
-            // Behind the last comes the first, or a round would take one slice more.
+            // The last is followed by the first, otherwise a round would take one slice more.
             let next = self.sessions.range(behind).chain(&self.sessions).take(some);
             let next: Vec<(Session, NodeId)> = next.map(|(at, id)| (*at, *id)).collect();
             self.reconciled = next.last().map(|(session, _)| *session);
@@ -39,7 +40,7 @@ impl Controller {
         }
     }
 
-    /// Serves some of those that have something to do.
+    /// Serves some of the nodes that have something to do.
     pub(super) fn serve(&mut self, now: Now) {
         for id in std::mem::take(&mut self.world.orphans) {
             let node = self.world.nodes.get(&id).filter(|node| !node.is_known);
@@ -64,7 +65,7 @@ impl Controller {
         }
     }
 
-    /// Stands for leader, and does what only the leader is to do.
+    /// Runs leader election, and does the leader's work.
     pub(super) fn lead(&mut self, now: Now) {
         if !self.is_ready() && !self.stopping {
             return;
@@ -88,7 +89,7 @@ impl Controller {
         }
     }
 
-    /// The answer to what we asked for ourselves.
+    /// Takes the answer to a call of our own.
     pub(super) fn own_answered(&mut self, now: Now, own: Own, result: CallResult) {
         match own {
             Own::LeaderElection => {
@@ -103,7 +104,7 @@ impl Controller {
         }
     }
 
-    /// Keeps in objects what nodes have.
+    /// Writes ObjectSyncs.
     pub(super) fn record(&mut self, now: Now) {
         let mut context = NodeContext {
             now,
@@ -135,7 +136,7 @@ impl Controller {
         self.world.serve(id, &mut context);
         let node = self.world.at(id);
         let at = node.link.as_ref().expect("it was not ended").wake_at();
-        // One that comes too early costs less than to move it with each message.
+        // A timer that fires too early costs less than moving it with each message.
         if node.timer.is_none_or(|timer| at < timer) {
             if let Some(timer) = node.timer.replace(at) {
                 self.timers.remove(&(timer, id));
@@ -144,7 +145,6 @@ impl Controller {
         }
     }
 
-    /// Ends all sessions.
     pub(super) fn stop(&mut self, out: &mut Out) {
         for (session, id) in std::mem::take(&mut self.sessions) {
             out.push(Action::Close(session, "the controller stops".to_owned()));

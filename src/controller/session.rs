@@ -1,11 +1,12 @@
-//! A node's session: what is on its way to it, and what waits.
+//! A node's session: the message in flight and the two queues.
 //!
-//! Two queues, as KubeEdge has them (wire spec section 2.6). The reliable one is serial: one
-//! message at a time, sent again until it is acknowledged, and put off when that does not help. Of
-//! an object only the name waits; what is sent is how it is then, so the newest wins and the queue
-//! is bounded by what concerns the node. What needs no acknowledgement goes beside it.
+//! Two queues, as in KubeEdge (wire spec section 2.6). The reliable one is serial: one message at a
+//! time, sent again until it is acknowledged, and postponed when that does not help. Only the name
+//! of an object waits; its content is read when it is sent, so the newest version wins and the
+//! queue is bounded by the number of the node's objects. Messages without an acknowledgement bypass
+//! it.
 //!
-//! Back-pressure: beyond [`EDGE_UNSENT_BYTES_MAX`] nothing is handed to the hands.
+//! Back-pressure: beyond [`EDGE_UNSENT_BYTES_MAX`] nothing more is handed to the event loop.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -24,30 +25,30 @@ use crate::limits::{
 };
 use crate::model::message::Message;
 
-/// A session that is on.
+/// An open session.
 pub(super) struct Link {
     pub(super) session: Session,
-    /// Without a sign of life until then it is over.
+    /// The session ends if nothing is received until then.
     pub(super) silent_at: Instant,
     /// Bytes that have not left.
     unsent: usize,
-    /// Needs no acknowledgement.
+    /// Messages without an acknowledgement.
     quick: VecDeque<Box<Message>>,
     quick_bytes: usize,
     /// Answers that the node acknowledges.
     pub(super) answers: VecDeque<Given>,
-    /// Objects to be looked at.
+    /// Objects to be checked.
     pub(super) dirty: BTreeSet<Key>,
-    /// Looked at last: the next one is behind it, so that none waits for ever.
+    /// The object checked last: the next one follows it in order, so that none starves.
     pub(super) last: Option<Key>,
     put_off: BTreeMap<Key, Unacknowledged>,
     flight: Option<Flight>,
     pub(super) asks: PendingRequests,
     pub(super) offences: u32,
-    /// That the node cannot take something was said.
+    /// An error of the node was logged.
     pub(super) complained: bool,
     pub(super) shown: SessionOwner,
-    /// It has registered, and is answered when what it may have lost is on record.
+    /// The node has registered; it is answered when all that it may have lost is recorded.
     pub(super) welcome: Welcome,
 }
 
@@ -55,17 +56,17 @@ pub(super) struct Link {
 #[derive(Default)]
 pub(super) struct Welcome {
     pub(super) messages: VecDeque<Box<Message>>,
-    /// What it may have lost, and that is not on record yet.
+    /// Objects that the node may have lost, and whose records are not stored yet.
     pub(super) doubts: BTreeSet<Key>,
 }
 
-/// What was shown for a session, and whether others show it too.
+/// The credentials of a session, and whether other sessions use them too.
 pub(super) struct SessionOwner {
-    /// When its certificate was made, seconds since 1970.
+    /// When the certificate was made, seconds since 1970.
     pub(super) made_s: i64,
-    /// Where from.
+    /// The peer's address.
     pub(super) address: Box<str>,
-    /// Sessions of this node that were replaced, one by the next, since then.
+    /// Sessions of this node that replaced each other since then.
     replaced: u32,
     since: Instant,
 }
@@ -76,7 +77,7 @@ impl SessionOwner {
         Self { made_s: peer.made_s, address, replaced: 0, since: Instant(0) }
     }
 
-    /// It takes the place of this one. How many were replaced by now.
+    /// This session replaces the old one. Returns how many were replaced so far.
     pub(super) fn replaces(&mut self, old: &Self, now: Instant) -> u32 {
         let goes_on = old.replaced > 0 && now.since_ms(old.since) < EDGE_REPLACED_MS;
         (self.replaced, self.since) =
@@ -84,14 +85,14 @@ impl SessionOwner {
         self.replaced
     }
 
-    /// So many were replaced in a short time that the next has to wait: two gateways with one
-    /// certificate would otherwise end each other's sessions for ever.
+    /// Whether so many sessions were replaced in a short time that the next one has to wait:
+    /// otherwise two gateways with one certificate would end each other's sessions for ever.
     pub(super) fn is_contested(&self, now: Instant) -> bool {
         self.replaced >= EDGE_REPLACED_MAX && now.since_ms(self.since) < EDGE_REPLACED_MS
     }
 }
 
-/// An object that the node asked for.
+/// An object that the node requested.
 pub(super) struct Given {
     pub(super) origin: Origin,
     pub(super) key: Key,
@@ -101,16 +102,16 @@ pub(super) struct Given {
     pub(super) content: Arc<RawValue>,
 }
 
-/// What was never acknowledged.
+/// An object that was never acknowledged.
 struct Unacknowledged {
-    /// `None`: its time has come.
+    /// `None`: it is due.
     until: Option<Instant>,
     delay_ms: u64,
     /// Another version is tried at once.
     version: u64,
 }
 
-/// What waits for its acknowledgement.
+/// The message that waits for its acknowledgement.
 pub(super) struct Flight {
     pub(super) id: Box<str>,
     pub(super) key: Key,
@@ -125,14 +126,14 @@ pub(super) struct Flight {
     again_at: Instant,
 }
 
-/// What its acknowledgement will mean.
+/// What its acknowledgement means.
 #[derive(Clone, Debug)]
 pub(super) enum AckEffect {
-    /// The node has it.
+    /// The node has the object.
     Object,
-    /// The node has it, and asked for it.
+    /// The node has the object, and requested it.
     Answer(Origin),
-    /// The node is rid of it.
+    /// The node has deleted the object.
     Deletion,
 }
 
@@ -201,7 +202,7 @@ impl Link {
         self.unsent < EDGE_UNSENT_BYTES_MAX
     }
 
-    /// Whether the reliable queue may send the next.
+    /// Whether the reliable queue may send the next message.
     pub(super) fn is_free(&self) -> bool {
         self.flight.is_none() && self.has_room()
     }
@@ -209,13 +210,13 @@ impl Link {
     /// Objects and answers that wait.
     pub(super) fn queued(&self) -> usize {
         let flight = usize::from(self.flight.is_some());
-        // What was put off and is due again is among the dirty, or lacks nothing any more.
+        // A postponed object that is due again is in `dirty`, or needs nothing any more.
         let put_off = self.put_off.values().filter(|it| it.until.is_some()).count();
         self.dirty.len() + put_off + self.answers.len() + self.quick.len() + flight
     }
 
-    /// Answers a registration when what the node may have lost is on record. Who asks for ever gets
-    /// the last answers.
+    /// Answers a registration when all that the node may have lost is recorded. If the node
+    /// registers too often, the oldest answers are dropped.
     pub(super) fn welcome_later(&mut self, message: Box<Message>, doubts: BTreeSet<Key>) {
         if self.welcome.messages.len() >= EDGE_CALLS_MAX {
             self.welcome.messages.pop_front();
@@ -224,30 +225,30 @@ impl Link {
         self.welcome.doubts.extend(doubts);
     }
 
-    /// Answers the node. What it does not read ends the session.
+    /// Answers the node. If it does not read its answers, the session ends.
     pub(super) fn reply(&mut self, message: Box<Message>) {
         if !self.tell(message) {
             self.offences = u32::MAX;
         }
     }
 
-    /// Sends this when there is room, without waiting for an acknowledgement. `false`: the node
-    /// asks and does not read.
+    /// Sends a message when there is room, without an acknowledgement. Returns `false` if the node
+    /// does not read its answers.
     fn tell(&mut self, message: Box<Message>) -> bool {
         self.quick_bytes += size(&message);
         self.quick.push_back(message);
         self.quick.len() <= EDGE_ANSWERS_MAX && self.quick_bytes <= EDGE_ANSWERS_BYTES_MAX
     }
 
-    /// Sends this when its turn comes, until it is acknowledged. What is too much is not answered:
-    /// it is asked again.
+    /// Queues an object until it is acknowledged. If the queue is full the request is not answered:
+    /// the node repeats it.
     pub(super) fn give(&mut self, given: Given) {
         if self.answers.len() < EDGE_ANSWERS_MAX {
             self.answers.push_back(given);
         }
     }
 
-    /// What waits for its turn by time, and what needs no acknowledgement.
+    /// Sends what is due by time, and the messages without an acknowledgement.
     pub(super) fn flush(&mut self, now: Now, counters: &mut Counters, out: &mut Out) {
         self.again(now, counters, out);
         for (key, put_off) in &mut self.put_off {
@@ -271,7 +272,7 @@ impl Link {
             return;
         }
         if !room {
-            // It has not even left.
+            // It has not left yet.
             flight.again_at = now.boot.plus_ms(ACK_MS);
         } else if flight.tries < ACK_TRIES {
             flight.tries += 1;
@@ -292,18 +293,18 @@ impl Link {
         }
     }
 
-    /// Whether this version of the object is not to be tried now.
+    /// Whether this version of the object must not be tried now.
     pub(super) fn is_put_off(&self, key: &Key, version: u64) -> bool {
         let put_off = self.put_off.get(key);
         put_off.is_some_and(|put_off| put_off.version == version && put_off.until.is_some())
     }
 
-    /// The node lacks nothing of this object, whatever was before.
+    /// The node lacks nothing of this object, so it is not postponed any more.
     pub(super) fn forgive(&mut self, key: &Key) {
         self.put_off.remove(key);
     }
 
-    /// Sends this and waits for its acknowledgement.
+    /// Sends a message and waits for its acknowledgement.
     pub(super) fn fly(
         &mut self,
         now: Now,
@@ -319,14 +320,14 @@ impl Link {
         self.send(message, counters, out);
     }
 
-    /// The node has acknowledged this message; what that means, if it was waited for.
+    /// The node has acknowledged this message; returns it if it was in flight.
     pub(super) fn landed(&mut self, id: &str) -> Option<Flight> {
         let flight = self.flight.take_if(|flight| *flight.id == *id)?;
         self.put_off.remove(&flight.key);
         Some(flight)
     }
 
-    /// Whether this is what waits for its acknowledgement.
+    /// The object whose message with this id waits for its acknowledgement.
     pub(super) fn awaits(&self, id: &str) -> Option<&Key> {
         self.flight.as_ref().filter(|flight| *flight.id == *id).map(|flight| &flight.key)
     }
@@ -339,7 +340,7 @@ impl Link {
         out.push(Action::Send(self.session, message));
     }
 
-    /// When it is to be looked at, if nothing happens before.
+    /// When the session is due, if nothing happens before.
     pub(super) fn wake_at(&self) -> Instant {
         let flight = self.flight.as_ref().map(|flight| flight.again_at);
         let put_off = self.put_off.values().filter_map(|put_off| put_off.until);
@@ -347,7 +348,7 @@ impl Link {
     }
 }
 
-/// Bytes of a message on the wire, about.
+/// Bytes of a message on the wire, approximately.
 pub(super) fn size(message: &Message) -> usize {
     /// Header and route.
     const REST: usize = 256;
@@ -372,7 +373,7 @@ mod tests {
         RawValue::from_string(format!("\"{}\"", "x".repeat(bytes - 2))).expect("JSON")
     }
 
-    /// One that takes so many bytes.
+    /// A message of this size.
     fn message(bytes: usize) -> Box<Message> {
         let (header, route) = (Header::default(), Route::default());
         let rest = size(&Message::default());
@@ -435,7 +436,7 @@ mod tests {
         assert_eq!(versions, (0..EDGE_ANSWERS_MAX as u64).collect::<Vec<_>>());
     }
 
-    /// Sends an object that is never acknowledged. When it is given up.
+    /// Sends an object that is never acknowledged. Returns when it is postponed.
     fn send_in_vain(link: &mut Link, mut now: Now) -> Now {
         let Given { key, uid, content, .. } = given();
         let flight = Flight::new("m".into(), key, uid, content, now);

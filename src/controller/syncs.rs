@@ -1,7 +1,7 @@
-//! Records as KubeEdge keeps them: an ObjectSync for each node and object (wire spec section 8.2).
-//! Any CloudCore, and any other controller at the same API server, goes on from there.
+//! Stores records as KubeEdge does: an ObjectSync for each node and object (wire spec section 8.2).
+//! Any CloudCore, and any other controller at the same API server, can continue from them.
 //!
-//! What others write is believed of nodes that are not connected here.
+//! Records written by others are accepted for nodes that are not connected here.
 
 use std::sync::Arc;
 
@@ -51,8 +51,8 @@ struct Status {
     object_resource_version: Nullable<Box<str>>,
 }
 
-/// An object as a record, and its own `resourceVersion`; `None` in the place of the record: of a
-/// kind that is not sent here.
+/// Parses an ObjectSync into a record, and its own `resourceVersion`; the record is `None` if its
+/// kind is not sent here.
 pub(super) fn read(raw: &RawValue) -> Result<(Option<sync::Record>, u64), String> {
     let told: ObjectSync = serde_json::from_str(raw.get()).map_err(|error| error.to_string())?;
     let (node, uid) = told.metadata.name.rsplit_once('.').ok_or("got no <node>.<uid>")?;
@@ -71,12 +71,12 @@ pub(super) fn read(raw: &RawValue) -> Result<(Option<sync::Record>, u64), String
 }
 
 impl Cache {
-    /// Somebody has written this record, in this version; `gone`: removed it.
+    /// A record was written in this version; `gone`: deleted.
     pub(super) fn adopt(&mut self, row: &sync::Record, at: u64, gone: bool) {
         let id = self.node(&row.node);
         let key = Key::new(row.kind, &row.namespace, &row.name);
-        // Of a node that is connected here nobody knows better: our own words come back, late, and
-        // tell of records that have been made anew since.
+        // For a node that is connected here our own state is newer: our own writes come back late,
+        // and describe records that were created again since.
         if self.at(id).link.is_some() || self.ack_log.is_pending(id, &key) {
             return;
         }
@@ -87,13 +87,13 @@ impl Cache {
                 record.predecessors.retain(|uid| **uid != *row.uid);
                 return;
             }
-            // A predecessor may still be written while it is on its way out.
+            // A predecessor may still be written while it is being deleted.
             let is_known = record.predecessors.iter().any(|uid| **uid == *row.uid);
             if record.kept_at > at || is_known {
-                // Of a time before it was made anew. Of two of one name the later counts: it was
-                // written when the other was to go. Only of one that is known to be there is the
-                // other known not to be: calls may overtake each other, and our watch may be
-                // behind.
+                // A record of the time before the object was created again. Of two of one name the
+                // later wins: it was written when the other was to be deleted. Only if one of them
+                // is known to exist, the other is known not to: calls may overtake each other, and
+                // our watch may be behind.
                 if is_other {
                     record.add_predecessor(&row.uid);
                     self.settle_records(id, &key);
@@ -120,7 +120,7 @@ impl Cache {
                 let entry = self.objects.entry(key.clone()).or_default();
                 entry.held.insert(id);
                 if matches!(entry.live, Live::Unknown) {
-                    // Unless a list is about to tell.
+                    // Unless a list is about to show it.
                     self.fetch.insert(key.clone());
                 }
                 self.settle_records(id, &key);
@@ -130,15 +130,14 @@ impl Cache {
         }
     }
 
-    /// Somebody has removed this record, which is the latest of its name: the node is to get the
-    /// object again.
+    /// The latest record of its name was deleted by somebody else: the node gets the object again.
     fn record_removed(&mut self, id: NodeId, row: &sync::Record, key: &Key, at: u64) {
         let node = self.at(id);
         let mut record = node.records.remove(key).expect("it was just looked at");
         node.stir(key);
         self.ready.insert(id);
         if let Some(uid) = record.predecessors.pop() {
-            // That of its predecessor is still there, and goes by itself.
+            // The record of its predecessor still exists, and is deleted separately.
             let before = sync::Record { uid: (*uid).into(), version: 0, ..row.clone() };
             let predecessors = record.predecessors;
             let record = Record { kept_at: at, predecessors, ..Record::kept(&before) };
@@ -153,7 +152,7 @@ impl Cache {
         self.tidy(id);
     }
 
-    /// How the API server is to be told of this record.
+    /// The call that writes this record to the API server.
     pub(super) fn record_call(&self, (id, key, uid): &Line) -> Call {
         let node = self.nodes.get(id).expect("what is to be kept is there");
         let cluster = key.namespace.is_empty();
@@ -185,7 +184,7 @@ impl Cache {
         Call { verb, kind, namespace, name, subresource, body }
     }
 
-    /// The API server has answered.
+    /// Takes the API server's answer.
     pub(super) fn recorded(
         &mut self,
         now: Instant,
@@ -198,7 +197,7 @@ impl Cache {
         let kept_at = result.as_ref().ok().and_then(|raw| read(raw).ok()).map_or(0, |(_, at)| at);
         let result = match (verb, result) {
             (_, Ok(_)) => Ok(()),
-            // There is one, or none, as it should be.
+            // The record exists, or does not exist, as it should.
             (Verb::Create, Err(CallError::Refused { code: 409, .. }))
             | (Verb::Delete, Err(CallError::Refused { code: 404, .. })) => Ok(()),
             (_, Err(CallError::Refused { code: 404, .. })) => {
@@ -222,10 +221,10 @@ impl Cache {
         });
         let own = record.filter(|record| record.uid == *uid);
         if verb == Verb::Create && own.is_some_and(|record| record.version > 0) {
-            // Acknowledged meanwhile; or it was there, and says something else.
+            // It was acknowledged meanwhile; or the record existed with another content.
             self.ack_log.note(*id, key, uid);
         }
-        // One that was opened anew while its predecessor was removed is not there yet.
+        // A record that was opened again while its predecessor was deleted does not exist yet.
         if record.is_none() || (own.is_some() && verb != Verb::Delete) {
             self.stored(*id, key);
         }
@@ -234,8 +233,8 @@ impl Cache {
         }
     }
 
-    /// Somebody has removed this record. That says nothing of one of the same name that has taken
-    /// its place.
+    /// This record was deleted by somebody else. A record of the same name that replaced it is not
+    /// affected.
     fn unstored(&mut self, (id, key, uid): &Line) {
         let record = self.nodes.get_mut(id).and_then(|node| node.records.get_mut(key));
         if let Some(record) = record.filter(|record| record.uid == *uid) {
@@ -245,7 +244,7 @@ impl Cache {
 }
 
 impl Record {
-    /// One that was kept before.
+    /// A record that was stored before.
     pub(super) fn kept(row: &sync::Record) -> Self {
         Self {
             uid: Arc::from(&*row.uid),
@@ -269,7 +268,7 @@ mod tests {
 
     #[test]
     fn of_two_of_one_name_only_the_one_that_is_surely_gone_is_removed() {
-        // By when they were written, and the one that there is.
+        // By the time when they were written, and the one that exists.
         for (first, second, live, removed) in [
             ("old", "new", "new", Some("old")),
             ("new", "old", "new", None),
@@ -284,7 +283,7 @@ mod tests {
             let read = Object::read(Kind::ConfigMap, &say::json(&map)).expect("a map");
             world.put(Instant(1), read, From::Watch);
             world.adopt(&row(second), 5, false);
-            // One that is on its way out is written once more.
+            // A record that is being deleted is written once more.
             world.adopt(&row(first), 6, false);
             assert_eq!(&*world.nodes[&id].records[&key].uid, second, "it came later");
             let lines: Vec<Line> = std::iter::from_fn(|| world.ack_log.next(Instant(1))).collect();

@@ -1,8 +1,9 @@
-//! What is asked of modules that are not here: MetaServer's cloud side, routers and tasks (wire
-//! spec sections 5.12 and 5.13). All is counted; who waits for an answer gets one that says so.
+//! Answers requests for modules that do not exist here: MetaServer's cloud side, routers and tasks
+//! (wire spec sections 5.12 and 5.13). All are counted; requests that expect an answer get an
+//! error.
 //!
-//! One question of MetaServer's is answered: a node may list its own pods. That is how one that
-//! lost its store learns which of those that run are still wanted.
+//! One request of MetaServer is served: a node may list its own pods. So a node that lost its store
+//! learns which of its running pods are still wanted.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -19,14 +20,14 @@ use crate::model::api::{Call, Kind, ListOptions, Verb};
 use crate::model::base64;
 use crate::model::message::{Message, inner};
 
-/// All requests of MetaServer's that watch, which it sends again now and then.
+/// The resource of all watch requests of MetaServer, which it repeats now and then.
 const WATCHES: &str = "watchapp/sync";
 const REASON: &str = "MetaServer's cloud side is not built into edgecontroller";
 /// All pods, of all namespaces.
 const PODS: &str = "/core/v1/pods/null/null";
 
 impl Controller {
-    /// A message to a module that is not here.
+    /// A message to a module that does not exist here.
     pub(super) fn ask_elsewhere(&mut self, now: Now, id: NodeId, message: &Message) {
         if &*message.route.source != "metaserver" {
             self.counters.messages_unserved += 1;
@@ -75,7 +76,7 @@ fn answer(
     answer
 }
 
-/// The question for the pods of this node; `None`: it is another.
+/// The request for the pods of this node; `None`: it is another request.
 fn own_pods(asked: &Map<String, Value>, node: &str, origin: &Origin) -> Option<Ask> {
     let text = |key: &str| asked.get(key).and_then(Value::as_str);
     if text("Verb")? != "list" || text("Key")? != PODS {
@@ -100,7 +101,7 @@ fn own_pods(asked: &Map<String, Value>, node: &str, origin: &Origin) -> Option<A
     Some(Ask { origin: origin.clone(), call: Box::new(call), form: Form::Object, then })
 }
 
-/// What the API server has answered to such a question.
+/// The answer of the API server to such a request.
 pub(super) fn listed(
     context: &mut NodeContext<'_>,
     origin: &Origin,
@@ -136,7 +137,7 @@ struct List {
 fn without_managers(list: &RawValue) -> Option<String> {
     let mut list: List = serde_json::from_str(list.get()).ok()?;
     for item in list.items.iter_mut().flatten() {
-        // One that is not understood here the node may understand.
+        // The node may be able to parse a pod that cannot be parsed here.
         if let Ok(read) = Object::read(Kind::Pod, item) {
             *item = say::copy(&read.object.json);
         }
@@ -144,7 +145,7 @@ fn without_managers(list: &RawValue) -> Option<String> {
     serde_json::to_string(&list).ok()
 }
 
-/// The same, with what has become of it.
+/// The same application, with its rejection.
 fn rejected(mut asked: Map<String, Value>, watches: bool) -> Option<Map<String, Value>> {
     if watches {
         for watch in asked.values_mut() {
@@ -158,7 +159,7 @@ fn rejected(mut asked: Map<String, Value>, watches: bool) -> Option<Map<String, 
 }
 
 fn reject(application: &mut Map<String, Value>) {
-    // It is not needed for the answer, and may be all of an object.
+    // It is not needed for the answer, and may be a whole object.
     application.insert("ReqBody".to_owned(), json!(""));
     application.insert("Status".to_owned(), json!("Rejected"));
     application.insert("Reason".to_owned(), json!(REASON));

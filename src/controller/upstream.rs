@@ -1,9 +1,9 @@
-//! What a node says or asks (wire spec section 5), and whether it may: the Node authorizer's rules,
-//! always on. A node touches its own Node and Lease, the pods bound to it, and what these use.
+//! Authorizes and translates messages from nodes (wire spec section 5), by the rules of the Node
+//! authorizer, which are always on. A node may access its own Node and Lease, the pods bound to it,
+//! and the objects that these use.
 //!
-//! Nothing of a message is handed on that the node could use to change more: patches of a status
-//! carry a status, and labels that Kubernetes keeps for itself are left out, as its NodeRestriction
-//! does.
+//! Nothing of a message is passed on that would let the node change more: patches of a status carry
+//! a status only, and labels that Kubernetes reserves are left out, as its NodeRestriction does.
 
 use std::collections::BTreeSet;
 
@@ -20,12 +20,12 @@ use super::{legacy, restrict};
 use crate::model::api::{Call, Kind, PatchType, Subresource, Verb};
 use crate::model::message::{Message, Resource, inner};
 
-/// What becomes of a message.
+/// The result of parsing a message.
 #[derive(Debug)]
 pub(super) enum InboundOutcome {
-    /// The API server is asked.
+    /// Requests to the API server.
     Ask(Vec<Ask>),
-    /// It is no business of ours, and no trouble.
+    /// The message is not for this controller, and harmless.
     Ignored,
 }
 
@@ -35,25 +35,25 @@ pub(super) struct Problem {
     pub(super) code: u16,
     pub(super) reason: &'static str,
     pub(super) words: String,
-    /// How the node is told.
+    /// The form of the answer.
     pub(super) form: Form,
 }
 
-/// A message of one node's, and what is known of that.
+/// A message of a node, with the state needed to judge it.
 pub(super) struct Reader<'a> {
     pub(super) world: &'a Cache,
     pub(super) id: NodeId,
     pub(super) node: &'a str,
     pub(super) message: &'a Message,
-    /// Milliseconds since 1970, for what old clouds fill in.
+    /// The time, which old clouds fill in.
     pub(super) now: super::time::Now,
 }
 
-/// Where leases of nodes lie.
+/// The namespace of the nodes' leases.
 const LEASES: &str = "kube-node-lease";
 
 impl Reader<'_> {
-    /// Finds out what is asked.
+    /// Parses and authorizes the message.
     pub(super) fn read(&self) -> Result<InboundOutcome, Problem> {
         let route = &self.message.route;
         let Some(resource) = Resource::parse(&route.resource) else {
@@ -139,7 +139,7 @@ impl Reader<'_> {
         serde_json::from_str(&text).map_err(|error| bad(form, format!("content: {error}")))
     }
 
-    /// The resource is the node itself.
+    /// Fails if the resource is not the node itself.
     fn own(&self, resource: &Resource<'_>, form: Form) -> Result<(), Problem> {
         if resource.name == self.node { Ok(()) } else { Err(self.foreign(form)) }
     }
@@ -228,7 +228,8 @@ impl Reader<'_> {
 
     // ---- pods ----
 
-    /// The pod, if it is bound to this node; `None`: there is none, or it is another's.
+    /// The pod, if it is bound to this node; `None`: it does not exist, or is bound to another
+    /// node.
     fn pod(&self, namespace: Option<&str>, name: &str) -> Option<&super::object::Object> {
         let key = Key::new(Kind::Pod, namespace.unwrap_or_default(), name);
         let pod = self.world.object(&key)?;
@@ -250,8 +251,8 @@ impl Reader<'_> {
         self.status_patch(Kind::Pod, resource, &body, PatchType::Strategic, form)
     }
 
-    /// A pod of which nobody here knows that it is this node's. The API server is asked: if it has
-    /// none either, the node is to be rid of it.
+    /// A pod that is not known as this node's. The API server is asked: if it has no such pod
+    /// either, the node has to delete it.
     fn missing(&self, resource: &Resource<'_>, uid: &str, form: Form) -> Result<Ask, Problem> {
         let ask = self.ask(Verb::Get, Kind::Pod, resource, None, form)?;
         let key = Key::new(Kind::Pod, resource.namespace.unwrap_or_default(), resource.name);
@@ -284,7 +285,7 @@ impl Reader<'_> {
     fn pod_delete(&self, resource: &Resource<'_>) -> Result<Ask, Problem> {
         let form = Form::OkIfGone;
         let text = self.content(form)?;
-        // Old edges name the uid alone.
+        // Old edges send the uid alone.
         let options: DeleteOptions = serde_json::from_str(&text).unwrap_or_default();
         let named = text.trim_matches('"');
         let uid = match &options.preconditions {
@@ -372,7 +373,7 @@ impl Reader<'_> {
             Some("Pod") => self.pod(about["namespace"].as_str(), name).is_some(),
             Some(_) | None => false,
         };
-        // As the API server has it: what is in no namespace has its events in the default one.
+        // As in the API server: events of a cluster-scoped object are in the default namespace.
         let of_object = about["namespace"].as_str().unwrap_or_default();
         let home = match kind {
             Some("Node") if of_object.is_empty() => "default",

@@ -1,4 +1,4 @@
-//! What the API server tells by itself: lists and watches.
+//! Handles the events of lists and watches.
 
 use serde_json::value::RawValue;
 
@@ -109,7 +109,7 @@ impl Controller {
         }
     }
 
-    /// Whether this is the Secret that says which nodes' certificates are denied.
+    /// Whether this is the Secret with the denied nodes.
     fn denies(&self, key: &Key) -> bool {
         key.kind == Kind::Secret && *key.name == *DENIED && *key.namespace == *self.config.namespace
     }
@@ -121,7 +121,7 @@ impl Controller {
         self.end_revoked();
     }
 
-    /// Of each object it is said once, while there are few of them.
+    /// Logged once for each object, while there are few of them.
     fn not_read(&mut self, kind: Kind, raw: &RawValue, why: &str) -> Option<Sketch> {
         let sketch = Sketch::of(kind, raw);
         let key = sketch.as_ref().map_or_else(|| Key::new(kind, "", ""), |it| it.key.clone());

@@ -1,5 +1,6 @@
-//! Lists and watches of the API server (wire spec section 8.4): each kind is listed once and then
-//! watched; a watch that ends goes on where it was, and one that is too far behind begins anew.
+//! Lists and watches the API server (wire spec section 8.4): each kind is listed once and then
+//! watched; a watch that ends is resumed at its last version, and one that is too old is replaced
+//! by a new list.
 //!
 //! ```text
 //!  Waiting ─turn─▶ Listing ──ListEnd──▶ Watching ──Ended──▶ Resting ─due─▶ Watching
@@ -7,8 +8,8 @@
 //!                     └───────────────────────────────── Gone ◀─────┘
 //! ```
 //!
-//! Records go first, where they are objects; ConfigMaps and Secrets go after nodes and pods, by
-//! which it is known which of them somebody wants.
+//! ObjectSyncs are listed first; ConfigMaps and Secrets after nodes and pods, which show which of
+//! them a node wants.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ use super::time::{Backoff, Instant, Rng};
 use crate::limits::{WATCH_CALM_MS, WATCH_RETRY_MAX_MS, WATCH_RETRY_MIN_MS};
 use crate::model::api::Kind;
 
-/// All that are watched.
+/// All watched kinds.
 pub(super) struct Watches {
     kinds: BTreeMap<Kind, Watch>,
     ids: BTreeMap<WatchId, Kind>,
@@ -27,15 +28,15 @@ pub(super) struct Watches {
 
 struct Watch {
     state: State,
-    /// `resourceVersion` up to which all is known, as the API server writes it.
+    /// `resourceVersion` up to which everything is known, as the API server writes it.
     at: Box<str>,
-    /// Lists begun.
+    /// Number of lists begun.
     round: u32,
     /// A list was complete.
     is_synced: bool,
     backoff: Backoff,
     since: Instant,
-    /// The trouble that was told.
+    /// The trouble was logged.
     said: bool,
 }
 
@@ -46,15 +47,15 @@ enum State {
     Resting { until: Instant, anew: bool },
 }
 
-/// What is watched; the later ones wait for the earlier.
+/// The kinds that are listed first; the later ones wait for them.
 const FIRST: [Kind; 2] = [Kind::Node, Kind::Pod];
-/// Where records are kept in objects.
+/// The kinds of records in KubeEdge's objects.
 const RECORDS: [Kind; 2] = [Kind::ObjectSync, Kind::ClusterObjectSync];
 const SECOND: [Kind; 2] = [Kind::ConfigMap, Kind::Secret];
 
 impl Watch {
-    /// A watch that has held: nothing that was before it counts. A list that takes as long and
-    /// fails is none.
+    /// A watch that has held for long: earlier failures do not count. A list that takes as long and
+    /// fails does not count as one.
     fn is_calm(&self, now: Instant) -> bool {
         let watches = matches!(self.state, State::Watching(_));
         watches && now.since_ms(self.since) >= WATCH_CALM_MS
@@ -78,32 +79,32 @@ impl Watches {
         Self { kinds, ids: BTreeMap::new(), last: 0 }
     }
 
-    /// Whether everything was listed once.
+    /// Whether every kind was listed once.
     pub(super) fn is_synced(&self) -> bool {
         self.kinds.values().all(|watch| watch.is_synced)
     }
 
-    /// Whether this kind was listed once: what is not known by then is to be fetched.
+    /// Whether this kind was listed once: objects that are not known after that are fetched.
     pub(super) fn was_listed(&self, kind: Kind) -> bool {
         self.kinds.get(&kind).is_some_and(|watch| watch.is_synced)
     }
 
-    /// Which kind this is about; `None`: of no more interest.
+    /// The kind of this watch; `None`: it was ended.
     pub(super) fn kind(&self, id: WatchId) -> Option<Kind> {
         self.ids.get(&id).copied()
     }
 
-    /// The list that is under way, or was last.
+    /// The round of the list under way, or of the last one.
     pub(super) fn round(&self, kind: Kind) -> u32 {
         self.kinds.get(&kind).map_or(0, |watch| watch.round)
     }
 
-    /// Up to which version this kind is known for sure.
+    /// The version up to which this kind is known.
     pub(super) fn seen(&self, kind: Kind) -> u64 {
         self.kinds.get(&kind).and_then(|watch| watch.at.parse().ok()).unwrap_or(0)
     }
 
-    /// A change of this version was told.
+    /// A change of this version was received.
     pub(super) fn told(&mut self, kind: Kind, version: &str) {
         if let Some(watch) = self.kinds.get_mut(&kind)
             && matches!(watch.state, State::Watching(_))
@@ -121,12 +122,12 @@ impl Watches {
         self.end(kind, State::Resting { until: now, anew });
     }
 
-    /// The version is too old.
+    /// 410: the version is too old.
     pub(super) fn gone(&mut self, now: Instant, kind: Kind, rng: &mut Rng) {
         self.fail(now, kind, rng, true);
     }
 
-    /// The list or watch is over.
+    /// The list or watch has ended.
     pub(super) fn ended(
         &mut self,
         now: Instant,
@@ -167,7 +168,7 @@ impl Watches {
         watch.state = next;
     }
 
-    /// Begins what is due. How many lists were begun.
+    /// Begins the lists and watches that are due. Returns how many lists were begun.
     pub(super) fn step(&mut self, now: Instant, out: &mut Out) -> u64 {
         let mut lists = 0;
         let stage = |kind: &Kind| match kind {
@@ -202,7 +203,7 @@ impl Watches {
         lists
     }
 
-    /// When something is to begin, if nothing happens before.
+    /// When the next list or watch is due, if nothing happens before.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         let resting = self.kinds.values().filter_map(|watch| match watch.state {
             State::Resting { until, .. } => Some(until),
@@ -216,7 +217,7 @@ impl Watches {
 mod tests {
     use super::*;
 
-    /// What is begun for this kind at this moment, and whether it is a list.
+    /// Whether a list (`true`) or a watch is begun for this kind at this moment.
     fn begun(watches: &mut Watches, ms: u64, kind: Kind) -> Option<bool> {
         let mut out = Out::default();
         watches.step(Instant(ms), &mut out);

@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn an_answer_is_an_object_done_or_a_refusal() {
         let object = json!({"metadata": {"name": "p"}, "spec": {}});
-        let nobody = json!({"metadata": {"creationTimestamp": null}, "spec": {}});
+        let unnamed = json!({"metadata": {"creationTimestamp": null}, "spec": {}});
         let gone = json!({"ErrStatus": {"reason": "NotFound", "message": "no p", "code": 404}});
         let no_p = "no p (NotFound)";
         for (operation, content, expected) in [
@@ -176,10 +176,10 @@ mod tests {
             ("response", json!({"Object": object, "Err": {"ErrStatus": {}}}), "object"),
             (
                 "response",
-                json!({"Object": nobody, "Err": {}}),
+                json!({"Object": unnamed, "Err": {}}),
                 "an empty error and an empty object",
             ),
-            ("response", json!({"Object": nobody, "Err": gone}), no_p),
+            ("response", json!({"Object": unnamed, "Err": gone}), no_p),
             ("response", json!({"Object": null, "Err": gone}), no_p),
             ("response", gone, no_p),
             ("response", json!({"Object": null, "Err": null}), "neither an object nor an error"),
@@ -210,9 +210,9 @@ mod tests {
             let got = (refused.is_not_found(), refused.is_conflict());
             assert_eq!(got, (not_found, conflict), "{refused:?}");
         }
-        let words = "pods \"p\" not found";
-        assert!(refusal(404, "NotFound", words).has_no_pod("p"));
-        assert!(!refusal(404, "NotFound", words).has_no_pod("q"));
-        assert!(!refusal(403, "Forbidden", words).has_no_pod("p"));
+        let message = "pods \"p\" not found";
+        assert!(refusal(404, "NotFound", message).has_no_pod("p"));
+        assert!(!refusal(404, "NotFound", message).has_no_pod("q"));
+        assert!(!refusal(403, "Forbidden", message).has_no_pod("p"));
     }
 }

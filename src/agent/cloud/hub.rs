@@ -285,7 +285,7 @@ impl Hub {
         }
         self.keep_alive(now, rng, out);
         while !self.answers.is_empty() && self.may_send(now) {
-            let message = self.answers.pop_front().expect("just seen");
+            let message = self.answers.pop_front().expect("it is not empty");
             self.send(now, *message, out);
         }
         false

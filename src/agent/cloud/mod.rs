@@ -1,9 +1,9 @@
 //! The cloud side of the core: EdgeHub and MetaManager (wire spec sections 2 to 6).
 //!
 //! ```text
-//!  Event::Cloud ─▶ talk to what it is ─▶ meta (waits) ─Save─▶ store ─Saved─▶ pods, objects; ack
-//!                                └▶ an answer ─▶ whoever asked: node · report · wants
-//!  pods' statuses, the node ─▶ report, node ─▶ asks ─▶ hub ─▶ Action::Send
+//!  Event::Cloud ─┬▶ object ─▶ meta (waits) ─Save─▶ store ─Saved─▶ pods, objects; acknowledged
+//!                └▶ response ─▶ requester: node · report · object_fetch
+//!  pods' statuses, the node ─▶ report, node ─▶ requests ─▶ hub ─▶ Action::Send
 //! ```
 //!
 //! What the cloud sends applies only once it is durable. What is sent to the cloud is computed from
@@ -367,7 +367,7 @@ impl Cloud {
         let line =
             format!("cloud: the API server still has no such pod, which is stopped: uid={uid}");
         out.push(Action::Log(Severity::Warn, line));
-        // Nobody waits for an acknowledgement; if the queue is full now, it is asked for again.
+        // Nobody waits for an acknowledgement; if the queue is full now, the status is reported again.
         let _ = self.deleted(Resource { kind: "pod", ..resource }, uid, None);
     }
 

@@ -1,8 +1,8 @@
 //! Reports the node to the cloud (wire spec sections 5.1 to 5.5): registration, status and lease.
 //!
 //! ```text
-//!  link up ─▶ lease: query ─▶ insert │ update, again and again
-//!         └─▶ register ─▶ look: what has the cloud? ─▶ patch what differs, again and again
+//!  link up ─▶ lease: query ─▶ insert │ update, periodically
+//!         └─▶ register ─▶ read the remote status ─▶ patch the difference, periodically
 //! ```
 //!
 //! Intended behaviour: level-triggered. The node is registered until the cloud confirms it, and
@@ -53,7 +53,7 @@ pub(super) struct Node {
     health: Health,
     lease: Lease,
     labels: Labels,
-    /// When an old cloud is asked for the lease again.
+    /// When the lease is requested from an old cloud again.
     probe_at: Instant,
     /// The last error that was logged.
     last_error: Option<String>,

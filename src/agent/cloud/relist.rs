@@ -6,9 +6,9 @@
 //! without that controller does not answer; then the store fills with what is pushed, as before.
 //!
 //! ```text
-//!  Resting ──due──▶ Asked ──a page──▶ Keeping ──durable──▶ Asked … ──▶ Keeping ──durable──▶ whole
-//!     ▲                └──none, refused, no room──┐
-//!     └───────────────────────────────────────────┘ after a while
+//!  Waiting ──due──▶ Requested ──page──▶ Storing ──durable──▶ Requested … ──durable──▶ complete
+//!     ▲                └──no answer, refused, no room──┐
+//!     └────────────────────────────────────────────────┘ back-off
 //! ```
 //!
 //! Intended behaviour: the listed pods are stored as if they had been pushed. When all of them are

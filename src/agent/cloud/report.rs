@@ -156,7 +156,7 @@ impl Report {
         match kind {
             RequestKind::PodStatus(uid) => {
                 let Some(report) = self.pods.get_mut(uid) else { return false };
-                let asked = report.in_flight.take();
+                let sent = report.in_flight.take();
                 report.since = None;
                 match answer {
                     Answer::Object(object) => {
@@ -168,7 +168,7 @@ impl Report {
                     // The answer of old clouds: the cloud has what we sent.
                     Answer::Done => {
                         report.logged_error = None;
-                        report.remote_revision = asked;
+                        report.remote_revision = sent;
                     }
                     Answer::Refused(refusal) if refusal.is_not_found() || refusal.is_conflict() => {
                         return report.is_missing(now, (uid, name), &refusal, out);

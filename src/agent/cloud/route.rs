@@ -25,7 +25,7 @@ impl Agent {
     /// Handles an event of the link or of the store.
     pub(in crate::agent) fn handle_cloud(&mut self, now: Now, event: Event) {
         let Self { cloud, rng, pending, .. } = self;
-        let cloud = cloud.as_mut().expect("only a configured cloud speaks");
+        let cloud = cloud.as_mut().expect("only a configured cloud has events");
         let changed = match event {
             Event::Loaded(saved) => {
                 cloud.loaded(*saved, pending);

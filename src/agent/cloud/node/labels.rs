@@ -1,6 +1,6 @@
 //! The labels that every node has (spec section 9.1).
 //!
-//! They are sent with the registration. On a node that somebody else created, the labels that
+//! They are sent with the registration. On a node that another component created, the labels that
 //! describe the machine are added, as the kubelet does, once a session. No other label is changed,
 //! above all not the roles, by which the cloud decides whether it serves the node.
 

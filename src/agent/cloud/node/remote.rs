@@ -89,16 +89,16 @@ mod tests {
     fn of_a_status_that_is_too_large_nothing_is_known() {
         for (more, is_known) in [(0, true), (1, false)] {
             let capacity = r#"{"cpu":"2"}"#;
-            let words = "x".repeat(NODE_STATUS_BYTES_MAX - capacity.len() - 2 + more);
+            let text = "x".repeat(NODE_STATUS_BYTES_MAX - capacity.len() - 2 + more);
             // Parts that are not ours may be of any size.
             let text = serde_json::json!({"metadata": {"name": "gw"}, "status": {
-                "capacity": {"cpu": "2"}, "nodeInfo": words, "volumesInUse": words,
+                "capacity": {"cpu": "2"}, "nodeInfo": text, "volumesInUse": text,
             }});
             let text = text.to_string();
             assert!(text.contains(capacity));
-            let told = RemoteNode::read(&text).expect("a node");
-            assert_eq!(told.status()["capacity"]["cpu"] == "2", is_known, "{more}");
-            assert_eq!(told.status().as_object().is_some_and(serde_json::Map::is_empty), !is_known);
+            let node = RemoteNode::read(&text).expect("a node");
+            assert_eq!(node.status()["capacity"]["cpu"] == "2", is_known, "{more}");
+            assert_eq!(node.status().as_object().is_some_and(serde_json::Map::is_empty), !is_known);
         }
     }
 }

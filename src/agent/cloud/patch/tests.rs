@@ -95,7 +95,7 @@ fn a_patch_tells_what_differs_and_no_more() {
 fn lists_are_merged_as_the_api_server_merges_them() {
     of_a_table(Vec::from([
         (
-            "a list that was not there is told whole, without an order",
+            "a list that was not there is sent as a whole, without an order",
             json!({}),
             json!({"conditions": [{"type": "A", "status": "True"}]}),
             json!({"conditions": [{"type": "A", "status": "True"}]}),
@@ -209,7 +209,7 @@ fn a_patch_makes_any_status_into_any_other() {
         let patch = diff(&old, &new);
         let got = applied(&old, patch.as_ref());
         assert!(same(&got, &new), "{round}: {old} and {patch:?} made {got}, expected {new}");
-        assert_eq!(diff(&got, &new), None, "{round}: nothing is left to tell");
+        assert_eq!(diff(&got, &new), None, "{round}: nothing is left to patch");
         assert_eq!(patch.is_none(), same(&old, &new), "{round}");
     }
 }
@@ -276,6 +276,6 @@ fn the_work_of_a_patch_grows_with_its_lists_and_not_with_their_square() {
     };
     let (old, new) = (json!({"podIPs": ips(0)}), json!({"podIPs": ips(50_000)}));
     let patch = diff(&old, &new).expect("they differ");
-    let told = patch["podIPs"].as_array().expect("what came and what went").len();
-    assert_eq!(told, 100_000);
+    let changed = patch["podIPs"].as_array().expect("what came and what went").len();
+    assert_eq!(changed, 100_000);
 }
