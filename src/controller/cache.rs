@@ -15,7 +15,7 @@ use super::ack_log::AckLog;
 use super::key::{Key, NodeId};
 use super::node::Node;
 use super::object::{Object, Read};
-use super::session::{Given, Link};
+use super::session::{Link, RequestedObject};
 use super::time::Instant;
 use crate::limits::UNUSED_MS;
 use crate::model::api::Kind;
@@ -60,7 +60,7 @@ pub(super) enum Live {
     /// It does not exist.
     Absent,
     /// It exists.
-    There(Box<Object>),
+    Present(Box<Object>),
 }
 
 /// Where an object came from.
@@ -109,7 +109,7 @@ impl Cache {
     }
 
     /// Removes a node of which nothing is left.
-    pub(super) fn tidy(&mut self, id: NodeId) {
+    pub(super) fn remove_if_idle(&mut self, id: NodeId) {
         let Some(node) = self.nodes.get(&id) else { return };
         if node.is_idle() && !self.ack_log.concerns(id) {
             self.names.remove(&*node.name);
@@ -122,10 +122,10 @@ impl Cache {
     pub(super) fn put(&mut self, now: Instant, read: Read, from: From) {
         let Read { key, object, is_edge } = read;
         match key.kind {
-            Kind::Node if !is_edge => return self.gone(now, &key, None),
+            Kind::Node if !is_edge => return self.deleted(now, &key, None),
             Kind::Node => {
                 // An answer that is older than the watch must not bring back a deleted node.
-                let is_late = matches!(from, From::Call(seen) if object.version <= seen);
+                let is_late = matches!(from, From::Call(known) if object.version <= known);
                 if is_late && !self.find(&key.name).is_some_and(|node| node.is_known) {
                     return;
                 }
@@ -136,7 +136,7 @@ impl Cache {
             Kind::Pod => return self.put_pod(now, &key, object, from),
             _ => {}
         }
-        self.keep(&key, object, from);
+        self.store_object(&key, object, from);
     }
 
     fn put_pod(&mut self, now: Instant, key: &Key, object: Object, from: From) {
@@ -154,7 +154,7 @@ impl Cache {
         }
         if self.object(key).and_then(|old| old.pod.as_ref()).is_some_and(|old| old.node != node) {
             // Another pod of this name; the deletion of its predecessor was never seen.
-            self.gone(now, key, None);
+            self.deleted(now, key, None);
         }
         let old = self.object(key).and_then(|old| old.pod.as_ref());
         let old = old.map(|old| old.needs.clone());
@@ -164,7 +164,7 @@ impl Cache {
             // It costs nothing until its node turns out to be an edge node.
             return;
         }
-        self.others_let_go(now, id, key);
+        self.unbind_from_others(now, id, key);
         self.want_once(id, key);
         if old.as_ref() != Some(&needs) {
             for need in &needs {
@@ -174,12 +174,12 @@ impl Cache {
                 self.unwant(now, id, need);
             }
         }
-        self.keep(key, object, from);
+        self.store_object(key, object, from);
     }
 
     /// A pod is bound to one node: another node that had a pod of this name has none now, even if
     /// its deletion was never seen.
-    fn others_let_go(&mut self, now: Instant, id: NodeId, key: &Key) {
+    fn unbind_from_others(&mut self, now: Instant, id: NodeId, key: &Key) {
         let Some(entry) = self.objects.get(key) else { return };
         let others: Vec<NodeId> = entry.wanted.keys().copied().filter(|of| *of != id).collect();
         for other in others {
@@ -188,51 +188,51 @@ impl Cache {
         }
     }
 
-    fn keep(&mut self, key: &Key, object: Object, from: From) {
+    fn store_object(&mut self, key: &Key, object: Object, from: From) {
         let Some(entry) = self.objects.get_mut(key) else { return };
-        let is_new = !matches!(&entry.live, Live::There(old) if old.uid == object.uid);
+        let is_new = !matches!(&entry.live, Live::Present(old) if old.uid == object.uid);
         match &mut entry.live {
-            Live::There(old) if old.version >= object.version => {
+            Live::Present(old) if old.version >= object.version => {
                 old.round = old.round.max(object.round);
                 return;
             }
-            Live::Absent if matches!(from, From::Call(seen) if object.version <= seen) => return,
-            Live::There(_) | Live::Absent | Live::Unknown => {}
+            Live::Absent if matches!(from, From::Call(known) if object.version <= known) => return,
+            Live::Present(_) | Live::Absent | Live::Unknown => {}
         }
-        entry.live = Live::There(Box::new(object));
+        entry.live = Live::Present(Box::new(object));
         self.fetch.remove(key);
         if is_new {
             for id in entry.held.iter().copied().collect::<Vec<NodeId>>() {
                 self.settle_records(id, key);
             }
         }
-        self.concern(key);
+        self.mark_dirty(key);
     }
 
     /// The object does not exist any more. `node`: for a pod, the node that it was bound to.
-    pub(super) fn gone(&mut self, now: Instant, key: &Key, node: Option<&str>) {
+    pub(super) fn deleted(&mut self, now: Instant, key: &Key, node: Option<&str>) {
         match key.kind {
             Kind::Node => {
                 if let Some(id) = self.names.get(&*key.name).copied() {
                     self.at(id).is_known = false;
                     self.orphans.insert(id);
-                    self.concern(key);
+                    self.mark_dirty(key);
                     self.unwant_all(now, id, key);
                     self.suspect(id);
-                    self.tidy(id);
+                    self.remove_if_idle(id);
                 }
             }
-            Kind::Pod => self.pod_gone(now, key, node),
+            Kind::Pod => self.pod_deleted(now, key, node),
             _ => {}
         }
         let Some(entry) = self.objects.get_mut(key) else { return };
         entry.live = Live::Absent;
         self.fetch.remove(key);
-        self.concern(key);
+        self.mark_dirty(key);
         self.drop_if_idle(key);
     }
 
-    fn pod_gone(&mut self, now: Instant, key: &Key, node: Option<&str>) {
+    fn pod_deleted(&mut self, now: Instant, key: &Key, node: Option<&str>) {
         let facts = self.object(key).and_then(|object| object.pod.as_ref());
         let needs = facts.map(|facts| facts.needs.clone()).unwrap_or_default();
         let name = facts.map(|facts| &*facts.node).or(node);
@@ -241,13 +241,13 @@ impl Cache {
         for need in &needs {
             self.unwant(now, id, need);
         }
-        self.concern(key);
+        self.mark_dirty(key);
         self.unwant_all(now, id, key);
-        self.tidy(id);
+        self.remove_if_idle(id);
     }
 
     /// A list contains this object, but it could not be parsed: it exists.
-    pub(super) fn named(&mut self, key: &Key, round: u32) {
+    pub(super) fn seen_unread(&mut self, key: &Key, round: u32) {
         if let Some(entry) = self.objects.get_mut(key) {
             entry.unread = round;
         }
@@ -260,7 +260,7 @@ impl Cache {
         let unnamed: Vec<Key> = of_kind
             .filter(|(_, entry)| match &entry.live {
                 // A newer object is left to the watch.
-                Live::There(object) => object.round != round && object.version <= version,
+                Live::Present(object) => object.round != round && object.version <= version,
                 // A wanted object may have been listed before it was wanted: it is fetched.
                 Live::Unknown => entry.wanted.is_empty(),
                 Live::Absent => false,
@@ -275,13 +275,13 @@ impl Cache {
                 self.objects.get_mut(&key).expect("just seen").live = Live::Unknown;
                 self.fetch.insert(key);
             } else {
-                self.gone(now, &key, None);
+                self.deleted(now, &key, None);
             }
         }
         if kind == Kind::Pod {
             let elsewhere = self.nodes.values_mut().filter(|node| !node.is_edge());
             for node in elsewhere {
-                node.pods.retain(|_, seen| *seen == round);
+                node.pods.retain(|_, listed| *listed == round);
             }
         }
     }
@@ -300,12 +300,12 @@ impl Cache {
     pub(super) fn link_up(&mut self, id: NodeId, link: Box<Link>) {
         self.at(id).link = Some(link);
         self.becomes_edge(id);
-        self.look(id);
+        self.check_all(id);
         self.ready.insert(id);
     }
 
     /// Marks all objects of the node to be checked.
-    pub(super) fn look(&mut self, id: NodeId) {
+    pub(super) fn check_all(&mut self, id: NodeId) {
         let node = self.at(id);
         if let Some(link) = &mut node.link {
             link.dirty.extend(node.wanted.iter().chain(node.records.keys()).cloned());
@@ -336,7 +336,7 @@ impl Cache {
         if let Some(record) = node.records.get_mut(key) {
             record.unused_since = None;
         }
-        if node.stir(key) {
+        if node.mark_dirty(key) {
             self.ready.insert(id);
         }
     }
@@ -369,11 +369,11 @@ impl Cache {
     }
 
     /// Marks the object to be checked for each node that wants or holds it.
-    pub(super) fn concern(&mut self, key: &Key) {
+    pub(super) fn mark_dirty(&mut self, key: &Key) {
         let Some(entry) = self.objects.get(key) else { return };
         for id in entry.wanted.keys().chain(&entry.held) {
             if let Some(node) = self.nodes.get_mut(id)
-                && node.stir(key)
+                && node.mark_dirty(key)
             {
                 self.ready.insert(*id);
             }
@@ -390,31 +390,33 @@ impl Cache {
         };
         // Even if the node wants it: a pod belongs to its own node alone.
         let foreign = match &entry.live {
-            Live::There(object) => object.pod.as_ref().is_some_and(|pod| *pod.node != *node.name),
+            Live::Present(object) => object.pod.as_ref().is_some_and(|pod| *pod.node != *node.name),
             Live::Unknown | Live::Absent => false,
         };
         let wanted = entry.wanted.contains_key(&id) && !foreign;
         match (&entry.live, record) {
             (Live::Unknown, _) | (Live::Absent, None) => Due::Nothing,
-            (Live::There(_), None) if wanted => Due::Put,
-            (Live::There(_), None) => Due::Nothing,
+            (Live::Present(_), None) if wanted => Due::Put,
+            (Live::Present(_), None) => Due::Nothing,
             (Live::Absent, Some(_)) => Due::Delete,
-            (Live::There(object), Some(record)) if record.uid != object.uid => Due::Delete,
-            (Live::There(_), Some(record)) if !wanted => {
+            (Live::Present(object), Some(record)) if record.uid != object.uid => Due::Delete,
+            (Live::Present(_), Some(record)) if !wanted => {
                 let since = *record.unused_since.get_or_insert(now);
                 if now.since_ms(since) < UNUSED_MS { Due::Nothing } else { Due::Delete }
             }
-            (Live::There(object), Some(record)) if record.version == object.version => {
+            (Live::Present(object), Some(record)) if record.version == object.version => {
                 record.digest = object.digest;
                 Due::Nothing
             }
-            (Live::There(object), Some(record)) if record.version > object.version => Due::Nothing,
-            (Live::There(object), Some(record))
+            (Live::Present(object), Some(record)) if record.version > object.version => {
+                Due::Nothing
+            }
+            (Live::Present(object), Some(record))
                 if record.version > 0 && record.digest == object.digest =>
             {
                 Due::Learn
             }
-            (Live::There(_), Some(_)) => Due::Put,
+            (Live::Present(_), Some(_)) => Due::Put,
         }
     }
 
@@ -422,7 +424,7 @@ impl Cache {
     pub(super) fn absent(&mut self, key: &Key) {
         if self.is_unknown(key) {
             self.objects.get_mut(key).expect("just seen").live = Live::Absent;
-            self.concern(key);
+            self.mark_dirty(key);
         }
     }
 
@@ -433,7 +435,7 @@ impl Cache {
 
     /// Answers a node, if that session is still open. If the node does not read its answers, the
     /// session ends.
-    pub(super) fn tell(&mut self, id: NodeId, session: Session, message: Box<Message>) {
+    pub(super) fn answer(&mut self, id: NodeId, session: Session, message: Box<Message>) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         if let Some(link) = node.link.as_mut().filter(|link| link.session == session) {
             link.reply(message);
@@ -442,10 +444,15 @@ impl Cache {
     }
 
     /// Sends a node an object that it requested, if that session is still open.
-    pub(super) fn give(&mut self, id: NodeId, session: Session, given: Given) {
+    pub(super) fn queue_object(
+        &mut self,
+        id: NodeId,
+        session: Session,
+        requested: RequestedObject,
+    ) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         if let Some(link) = node.link.as_mut().filter(|link| link.session == session) {
-            link.give(given);
+            link.queue_object(requested);
             self.ready.insert(id);
         }
     }
@@ -453,7 +460,7 @@ impl Cache {
     /// The object, if it exists.
     pub(super) fn object(&self, key: &Key) -> Option<&Object> {
         match &self.objects.get(key)?.live {
-            Live::There(object) => Some(object),
+            Live::Present(object) => Some(object),
             Live::Unknown | Live::Absent => None,
         }
     }

@@ -28,16 +28,16 @@ pub enum Event {
     /// answered yet. Answered by [`Action::Accept`] or [`Action::Refuse`].
     EdgeUp(Session, Box<Peer>),
     /// A message of the node. A turn brings a bounded number of them.
-    EdgeSaid(Session, Box<Message>),
+    EdgeMessage(Session, Box<Message>),
     /// Bytes of the node that are not a valid message: too large, or malformed. The event loop goes
     /// on reading.
-    EdgeSpoilt(Session, String),
+    EdgeBadMessage(Session, String),
     /// The socket accepted data: so many bytes are still unsent. At most once a turn.
     EdgeDrained(Session, usize),
     /// The session is over, and not by our [`Action::Close`]. It has no further events.
     EdgeDown(Session, String),
     /// A request on the HTTPS port. Answered by exactly one [`Action::Answer`].
-    Asked(Exchange, Box<Ask>),
+    HttpRequest(Exchange, Box<HttpRequest>),
     /// The answer to an [`Action::Sign`]: exactly one each. The certificate's DER, or the error.
     Signed(Exchange, Result<Box<[u8]>, String>),
     /// The answer to an [`Action::Call`]: exactly one each.
@@ -70,7 +70,7 @@ pub struct Peer {
 /// A request on the HTTPS port (wire spec sections 1.4 to 1.6). The event loop answers other paths
 /// by itself.
 #[derive(Clone, Debug)]
-pub enum Ask {
+pub enum HttpRequest {
     /// `GET /ca.crt`
     Authority,
     /// `GET /edge.crt`

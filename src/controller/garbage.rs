@@ -25,31 +25,31 @@ pub(super) struct Garbage {
     /// The same, by node.
     due: BTreeMap<NodeId, Instant>,
     /// The node for which a call is under way.
-    asked: Option<NodeId>,
+    in_flight: Option<NodeId>,
 }
 
 impl Garbage {
     /// The call that is due now.
-    pub(super) fn step(&mut self, now: Instant, leads: bool, world: &mut Cache) -> Option<Call> {
-        for id in std::mem::take(&mut world.suspects) {
-            self.later(now, id);
+    pub(super) fn step(&mut self, now: Instant, leads: bool, cache: &mut Cache) -> Option<Call> {
+        for id in std::mem::take(&mut cache.suspects) {
+            self.schedule(now, id);
         }
         for _ in 0..NODES_PER_STEP {
-            if self.asked.is_some() {
+            if self.in_flight.is_some() {
                 return None;
             }
             let (at, id) = *self.queue.first().filter(|(at, _)| *at <= now)?;
             self.queue.remove(&(at, id));
             self.due.remove(&id);
-            let Some(node) = world.nodes.get(&id) else { continue };
+            let Some(node) = cache.nodes.get(&id) else { continue };
             if node.is_edge() || node.records.is_empty() {
                 continue;
             }
             if !leads {
-                self.later(now, id);
+                self.schedule(now, id);
                 continue;
             }
-            self.asked = Some(id);
+            self.in_flight = Some(id);
             return Some(Call {
                 verb: Verb::Get,
                 kind: Kind::Node,
@@ -68,25 +68,25 @@ impl Garbage {
         now: Instant,
         result: &CallResult,
         leads: bool,
-        world: &mut Cache,
+        cache: &mut Cache,
         counters: &mut Counters,
     ) {
-        let id = self.asked.take().expect("an answer to what was asked");
-        let Some(node) = world.nodes.get(&id) else { return };
+        let id = self.in_flight.take().expect("an answer to what was asked");
+        let Some(node) = cache.nodes.get(&id) else { return };
         if node.is_edge() {
             return;
         }
         match result {
             Err(CallError::Refused { code: 404, .. }) if leads => {
-                counters.records_removed += world.bury(id);
+                counters.records_removed += cache.remove_all_records(id);
             }
             // It exists; or the call is repeated.
-            Ok(_) | Err(_) => self.later(now, id),
+            Ok(_) | Err(_) => self.schedule(now, id),
         }
     }
 
     /// The node may be deleted since now.
-    fn later(&mut self, now: Instant, id: NodeId) {
+    fn schedule(&mut self, now: Instant, id: NodeId) {
         let at = now.plus_ms(GONE_NODE_MS);
         if let Some(before) = self.due.insert(id, at) {
             self.queue.remove(&(before, id));
@@ -96,7 +96,7 @@ impl Garbage {
 
     /// When the next call is due, if nothing happens before.
     pub(super) fn wake_at(&self) -> Option<Instant> {
-        self.queue.first().filter(|_| self.asked.is_none()).map(|(at, _)| *at)
+        self.queue.first().filter(|_| self.in_flight.is_none()).map(|(at, _)| *at)
     }
 }
 
@@ -110,11 +110,11 @@ impl Cache {
     }
 
     /// Forgets all records of a node. Returns how many there were.
-    fn bury(&mut self, id: NodeId) -> u64 {
+    fn remove_all_records(&mut self, id: NodeId) -> u64 {
         let records = std::mem::take(&mut self.at(id).records);
         let count = records.len();
         for (key, record) in records {
-            self.ack_log.note(id, &key, &record.uid);
+            self.ack_log.mark_changed(id, &key, &record.uid);
             self.remove_records(id, &key, record.predecessors);
             if let Some(entry) = self.objects.get_mut(&key) {
                 entry.held.remove(&id);

@@ -7,7 +7,7 @@
 use ring::hmac;
 use serde::Deserialize;
 
-use super::event::{Answer, Ask, Credential, Request};
+use super::event::{Answer, Credential, HttpRequest, Request};
 use crate::limits::TOKEN_LIFE_S;
 use crate::model::base64;
 
@@ -27,7 +27,7 @@ pub(super) enum Verdict {
     /// A certificate for this node, if it may have one.
     Sign { node: String, request: Box<[u8]>, by: SignedBy },
     /// The answer depends on whether this node exists.
-    Look(String),
+    NodeExists(String),
 }
 
 /// The node that a token is for; `None`: for any node.
@@ -101,34 +101,39 @@ impl Authority {
     fn check(&self, bearer: &str, now_s: Option<i64>) -> Result<Claims, &'static str> {
         let parts: Vec<&str> = bearer.split('.').collect();
         let ([header, claims, signature] | [_, header, claims, signature]) = parts[..] else {
-            return Err("got no JWT of three parts");
+            return Err("got no JWT with three parts");
         };
         let key = hmac::Key::new(hmac::HMAC_SHA256, &self.key);
-        let signature = from_url64(signature).ok_or("the signature is no base64")?;
+        let signature = from_url64(signature).ok_or("the signature is not base64")?;
         let signed = format!("{header}.{claims}");
-        hmac::verify(&key, signed.as_bytes(), &signature).map_err(|_| "another's signature")?;
+        hmac::verify(&key, signed.as_bytes(), &signature)
+            .map_err(|_| "the signature is not ours")?;
         // Only what we signed ourselves is parsed.
-        let header: Header = part(header).ok_or("the header is no JSON")?;
+        let header: Header = part(header).ok_or("the header is not JSON")?;
         if &*header.alg != "HS256" {
-            return Err("another algorithm than HS256");
+            return Err("the algorithm is not HS256");
         }
-        let claims: Claims = part(claims).ok_or("the claims are no JSON")?;
+        let claims: Claims = part(claims).ok_or("the claims are not JSON")?;
         match now_s {
             Some(now_s) if claims.exp > now_s => Ok(claims),
-            Some(_) => Err("it is out of its time"),
+            Some(_) => Err("it has expired"),
             None => Err("the time is not known here"),
         }
     }
 
     /// Decides about one request.
-    pub(super) fn judge(&self, ask: Ask, now_s: Option<i64>) -> Result<Verdict, (u16, String)> {
-        match ask {
-            Ask::Authority => {
+    pub(super) fn judge(
+        &self,
+        request: HttpRequest,
+        now_s: Option<i64>,
+    ) -> Result<Verdict, (u16, String)> {
+        match request {
+            HttpRequest::Authority => {
                 Ok(Verdict::Answer(Answer { status: 200, body: self.certificate.clone() }))
             }
             // KubeEdge's installer asks before it has a credential, and joins only on 404.
-            Ask::Node { name, .. } => Ok(Verdict::Look(name)),
-            Ask::Certificate { node, by, request, .. } => {
+            HttpRequest::Node { name, .. } => Ok(Verdict::NodeExists(name)),
+            HttpRequest::Certificate { node, by, request, .. } => {
                 let (by, only) = self.may_apply(&node, &by, now_s)?;
                 let request = request.map_err(|why| (400, why))?;
                 let node = name_of(node, &request)?;
@@ -265,18 +270,23 @@ mod tests {
                          eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJleHAiOjE3OTAwMDAwMDB9.\
                          u0OYq2kMdIo5_lelM0E_xCFdntxDamYcJvjjd-jKVJg";
 
-    fn asked(node: &str, by: Credential, common_name: &str, organization: &str) -> Ask {
+    fn application(
+        node: &str,
+        by: Credential,
+        common_name: &str,
+        organization: &str,
+    ) -> HttpRequest {
         let request = Request {
             der: [7].into(),
             common_name: common_name.to_owned(),
             organization: organization.to_owned(),
         };
         let address = "192.0.2.1:4".to_owned();
-        Ask::Certificate { node: node.to_owned(), by, request: Ok(request), address }
+        HttpRequest::Certificate { node: node.to_owned(), by, request: Ok(request), address }
     }
 
-    fn judged(ask: Ask) -> Result<String, u16> {
-        match authority().judge(ask, Some(1_789_999_999)) {
+    fn judged(request: HttpRequest) -> Result<String, u16> {
+        match authority().judge(request, Some(1_789_999_999)) {
             Ok(Verdict::Sign { node, .. }) => Ok(node),
             Ok(other) => panic!("{other:?}"),
             Err((status, _)) => Err(status),
@@ -305,8 +315,8 @@ mod tests {
     fn by_what_somebody_applies_is_known() {
         let by = |token: String| {
             let by = Credential::Bearer(token);
-            let ask = asked("edge-1", by, "system:node:edge-1", NODES);
-            match authority().judge(ask, Some(1_789_999_999)) {
+            let request = application("edge-1", by, "system:node:edge-1", NODES);
+            match authority().judge(request, Some(1_789_999_999)) {
                 Ok(Verdict::Sign { by, .. }) => by,
                 other => panic!("{other:?}"),
             }
@@ -353,8 +363,12 @@ mod tests {
                 Err(401),
             ),
         ] {
-            let told = format!("{node} by {by:?} for {common_name} of {organization}");
-            assert_eq!(judged(asked(node, by, common_name, organization)), expected, "{told}");
+            let label = format!("{node} by {by:?} for {common_name} of {organization}");
+            assert_eq!(
+                judged(application(node, by, common_name, organization)),
+                expected,
+                "{label}"
+            );
         }
     }
 }

@@ -35,29 +35,29 @@ pub struct Candidate {
 pub(super) struct LeaderElection {
     /// `None`: there are no other replicas.
     candidate: Option<Candidate>,
-    seen: Option<Seen>,
+    observed: Option<ObservedLease>,
     /// We hold the Lease, at least until then.
     held_until: Option<Instant>,
     /// The call under way, and since when.
-    asked: Option<(Step, Instant)>,
+    in_flight: Option<(Step, Instant)>,
     next_at: Instant,
     /// The last write may not be what the API server has.
-    doubts: bool,
+    is_uncertain: bool,
     /// We stop: since then the Lease is only released.
     stopped_at: Option<Instant>,
     /// The trouble was logged.
-    said: bool,
+    is_trouble_logged: bool,
 }
 
 /// The Lease as it was read, and since when it is unchanged.
-struct Seen {
+struct ObservedLease {
     lease: Value,
     at: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    Look,
+    Read,
     /// Create, take over or renew the Lease.
     Write,
     Release,
@@ -70,13 +70,13 @@ impl LeaderElection {
     pub(super) fn new(candidate: Option<Candidate>) -> Self {
         Self {
             candidate,
-            seen: None,
+            observed: None,
             held_until: None,
-            asked: None,
+            in_flight: None,
             next_at: Instant(0),
-            doubts: true,
+            is_uncertain: true,
             stopped_at: None,
-            said: false,
+            is_trouble_logged: false,
         }
     }
 
@@ -92,26 +92,29 @@ impl LeaderElection {
             let line = "lease: lost: it could not be renewed in time".to_owned();
             out.push(Action::Log(Severity::Warn, line));
         }
-        if self.asked.is_some() {
+        if self.in_flight.is_some() {
             return None;
         }
         if self.stopped_at.is_some() {
             self.held_until.take()?;
-            let seen = self.seen.as_ref().expect("it is ours");
-            let call = candidate.write(Some(&seen.lease), now, Step::Release)?;
-            self.asked = Some((Step::Release, now.boot));
+            let observed = self.observed.as_ref().expect("it is ours");
+            let call = candidate.write(Some(&observed.lease), now, Step::Release)?;
+            self.in_flight = Some((Step::Release, now.boot));
             return Some(call);
         }
         if now.boot < self.next_at {
             return None;
         }
         self.next_at = now.boot.plus_ms(LEASE_RETRY_MS);
-        let seen = self.seen.as_ref().filter(|_| !self.doubts && self.held_until.is_some());
-        let (step, call) = match seen {
-            Some(seen) => (Step::Write, candidate.write(Some(&seen.lease), now, Step::Write)?),
-            None => (Step::Look, candidate.call(Verb::Get, None)),
+        let observed =
+            self.observed.as_ref().filter(|_| !self.is_uncertain && self.held_until.is_some());
+        let (step, call) = match observed {
+            Some(observed) => {
+                (Step::Write, candidate.write(Some(&observed.lease), now, Step::Write)?)
+            }
+            None => (Step::Read, candidate.call(Verb::Get, None)),
         };
-        self.asked = Some((step, now.boot));
+        self.in_flight = Some((step, now.boot));
         Some(call)
     }
 
@@ -124,45 +127,46 @@ impl LeaderElection {
         out: &mut Out,
     ) -> Option<Call> {
         let candidate = self.candidate.as_ref().expect("who asked stands for leader");
-        let (step, asked_at) = self.asked.take().expect("an answer to what was asked");
+        let (step, asked_at) = self.in_flight.take().expect("an answer to what was asked");
         // As client-go: with jitter, so that not all retry at once when a Lease expires.
         let wait_ms = LEASE_RETRY_MS + rng.below(LEASE_RETRY_MS * 6 / 5);
         self.next_at = now.boot.plus_ms(wait_ms);
         let is_none = matches!(result, Err(CallError::Refused { code: 404, .. }));
         let lease: Value = match result {
             Ok(raw) => serde_json::from_str(raw.get()).unwrap_or_default(),
-            Err(_) if is_none && step == Step::Look => {
-                self.seen = None;
+            Err(_) if is_none && step == Step::Read => {
+                self.observed = None;
                 let call = candidate.write(None, now, Step::Write)?;
-                self.asked = Some((Step::Write, now.boot));
+                self.in_flight = Some((Step::Write, now.boot));
                 return Some(call);
             }
             Err(error) => {
-                self.doubts = true;
-                if let Some(line) = trouble(&error).filter(|_| !self.said) {
-                    self.said = true;
+                self.is_uncertain = true;
+                if let Some(line) = trouble(&error).filter(|_| !self.is_trouble_logged) {
+                    self.is_trouble_logged = true;
                     out.push(Action::Log(Severity::Warn, line));
                 }
                 return None;
             }
         };
-        self.said = false;
-        let same = self.seen.as_ref().filter(|seen| seen.lease["spec"] == lease["spec"]);
-        let at = same.map_or(now.boot, |seen| seen.at);
-        let seen = self.seen.insert(Seen { lease, at });
+        self.is_trouble_logged = false;
+        let same =
+            self.observed.as_ref().filter(|observed| observed.lease["spec"] == lease["spec"]);
+        let at = same.map_or(now.boot, |observed| observed.at);
+        let observed = self.observed.insert(ObservedLease { lease, at });
         match step {
-            Step::Look if seen.is_free(&candidate.identity, now.boot) => {
-                let call = candidate.write(Some(&seen.lease), now, Step::Write)?;
-                self.asked = Some((Step::Write, now.boot));
+            Step::Read if observed.is_free(&candidate.identity, now.boot) => {
+                let call = candidate.write(Some(&observed.lease), now, Step::Write)?;
+                self.in_flight = Some((Step::Write, now.boot));
                 Some(call)
             }
-            Step::Look | Step::Release => None,
+            Step::Read | Step::Release => None,
             Step::Write => {
-                self.doubts = false;
+                self.is_uncertain = false;
                 self.next_at = asked_at.plus_ms(LEASE_RETRY_MS);
                 let until = asked_at.plus_ms(LEASE_RENEW_MS);
                 if now.boot < until && self.held_until.replace(until).is_none() {
-                    let line = format!("lease: {} leads", candidate.identity);
+                    let line = format!("lease: {} is the leader", candidate.identity);
                     out.push(Action::Log(Severity::Info, line));
                 }
                 None
@@ -178,14 +182,14 @@ impl LeaderElection {
     /// The Lease is released, or that takes too long.
     pub(super) fn may_stop(&self, now: Instant) -> bool {
         let is_late = self.stopped_at.is_some_and(|at| at.plus_ms(LEASE_RELEASE_MS) <= now);
-        is_late || (self.asked.is_none() && self.held_until.is_none())
+        is_late || (self.in_flight.is_none() && self.held_until.is_none())
     }
 
     /// When the next call is due, if nothing happens before.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         self.candidate.as_ref()?;
         let late_at = self.stopped_at.map(|at| at.plus_ms(LEASE_RELEASE_MS));
-        let next_at = match (self.asked, late_at) {
+        let next_at = match (self.in_flight, late_at) {
             (Some(_), late_at) => late_at,
             (None, Some(_)) => None,
             (None, None) => Some(self.next_at),
@@ -194,7 +198,7 @@ impl LeaderElection {
     }
 }
 
-impl Seen {
+impl ObservedLease {
     /// Whether this replica may take the Lease.
     fn is_free(&self, identity: &str, now: Instant) -> bool {
         let spec = &self.lease["spec"];
@@ -231,7 +235,7 @@ impl Candidate {
         spec["renewTime"] = json!(at);
         let (holder, duration_ms) = match step {
             Step::Release => ("", 1_000),
-            Step::Look | Step::Write => (&*self.identity, LEASE_MS),
+            Step::Read | Step::Write => (&*self.identity, LEASE_MS),
         };
         spec["holderIdentity"] = json!(holder);
         spec["leaseDurationSeconds"] = json!(duration_ms / 1_000);

@@ -121,10 +121,10 @@ pub enum SyncStore {
 pub struct Controller {
     config: Config,
     rng: Rng,
-    world: Cache,
+    cache: Cache,
     watches: Watches,
     calls: Calls,
-    lead: LeaderElection,
+    leader_election: LeaderElection,
     garbage: Garbage,
     sessions: BTreeMap<Session, NodeId>,
     /// When each node is served next, if nothing happens before.
@@ -153,11 +153,11 @@ impl Controller {
     pub fn boot(config: Config, now: Now, seed: u64) -> Self {
         Self {
             watches: Watches::new(config.sync),
-            lead: LeaderElection::new(config.candidate.clone()),
+            leader_election: LeaderElection::new(config.candidate.clone()),
             garbage: Garbage::default(),
             config,
             rng: Rng::new(seed),
-            world: Cache::default(),
+            cache: Cache::default(),
             calls: Calls::default(),
             sessions: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -182,46 +182,46 @@ impl Controller {
             Event::Loaded(rows) => {
                 // Otherwise the API server has the records.
                 if self.config.sync == SyncStore::Table {
-                    self.world.load(rows);
+                    self.cache.load(rows);
                 }
                 self.is_loaded = true;
             }
             Event::Identities(all) => self.identities.load(all),
             Event::NodeDeleted(node) => self.node_deleted(now, &node),
             Event::Saved(revision) => {
-                for (id, key) in self.world.ack_log.saved(revision) {
-                    self.world.stored(id, &key);
-                    self.world.record_kept(id, &key);
+                for (id, key) in self.cache.ack_log.saved(revision) {
+                    self.cache.stored(id, &key);
+                    self.cache.record_saved(id, &key);
                 }
             }
             Event::SaveFailed(revision, error) => {
                 let out = &mut self.pending;
-                self.world.ack_log.failed(now.boot, revision, &error, out);
+                self.cache.ack_log.failed(now.boot, revision, &error, out);
             }
             Event::EdgeUp(session, peer) => self.edge_up(now, session, &peer),
-            Event::EdgeSaid(session, message) => self.edge_said(now, session, &message),
-            Event::EdgeSpoilt(session, why) => {
+            Event::EdgeMessage(session, message) => self.edge_message(now, session, &message),
+            Event::EdgeBadMessage(session, why) => {
                 if let Some(id) = self.sessions.get(&session).copied() {
-                    self.offended(id, &why);
+                    self.count_offence(id, &why);
                 }
             }
             Event::EdgeDrained(session, unsent) => {
                 if let Some(id) = self.sessions.get(&session).copied()
-                    && let Some(link) = &mut self.world.at(id).link
+                    && let Some(link) = &mut self.cache.at(id).link
                 {
                     link.drained(unsent);
-                    self.world.ready.insert(id);
+                    self.cache.ready.insert(id);
                 }
             }
             Event::EdgeDown(session, why) => {
                 if let Some(id) = self.sessions.remove(&session) {
-                    let name = &self.world.at(id).name;
+                    let name = &self.cache.at(id).name;
                     let line = format!("node={name}: disconnected: {why}");
                     self.pending.push(Action::Log(Severity::Info, line));
                     self.unlink(id);
                 }
             }
-            Event::Asked(exchange, ask) => self.asked(now, exchange, *ask),
+            Event::HttpRequest(exchange, request) => self.http_request(now, exchange, *request),
             Event::Signed(exchange, result) => self.signed(exchange, result),
             Event::Called(call, result) => {
                 let mut context = NodeContext {
@@ -230,8 +230,8 @@ impl Controller {
                     counters: &mut self.counters,
                     out: &mut self.pending,
                 };
-                let (world, watches) = (&mut self.world, &self.watches);
-                let own = self.calls.answered(call, result, world, watches, &mut context);
+                let (cache, watches) = (&mut self.cache, &self.watches);
+                let own = self.calls.answered(call, result, cache, watches, &mut context);
                 if let Some((own, result)) = own {
                     self.own_answered(now, own, result);
                 }
@@ -239,8 +239,8 @@ impl Controller {
             Event::Watched(watch, fact) => self.watched(now, watch, fact),
             Event::Stop => {
                 self.stopping = true;
-                self.lead.stop(now.boot);
-                self.world.ack_log.stop();
+                self.leader_election.stop(now.boot);
+                self.cache.ack_log.stop();
             }
         }
     }
@@ -253,7 +253,7 @@ impl Controller {
             self.due(now);
             self.serve(now);
         }
-        self.lead(now);
+        self.run_leader_election(now);
         if self.is_loaded && self.config.sync == SyncStore::Objects {
             self.record(now);
         }
@@ -262,17 +262,18 @@ impl Controller {
             self.stop(out);
         }
         if self.is_loaded && self.config.sync == SyncStore::Table {
-            let mut ack_log = std::mem::take(&mut self.world.ack_log);
-            ack_log.step(now.boot, |id, key| self.world.row(id, key), out);
-            self.world.ack_log = ack_log;
+            let mut ack_log = std::mem::take(&mut self.cache.ack_log);
+            ack_log.step(now.boot, |id, key| self.cache.row(id, key), out);
+            self.cache.ack_log = ack_log;
         }
-        let is_done = self.world.ack_log.may_stop(now.boot) && self.lead.may_stop(now.boot);
+        let is_done =
+            self.cache.ack_log.may_stop(now.boot) && self.leader_election.may_stop(now.boot);
         if self.stopping && is_done {
             out.push(Action::Exit);
         }
         if !self.was_ready && self.is_ready() {
             self.was_ready = true;
-            let line = "api: all is listed; nodes are taken".to_owned();
+            let line = "api: all objects are listed; nodes may connect".to_owned();
             out.push(Action::Log(Severity::Info, line));
         }
     }
@@ -284,12 +285,12 @@ impl Controller {
 
     /// The metrics as of now.
     pub fn counters(&self) -> Counters {
-        let links = self.sessions.values().filter_map(|id| self.world.nodes[id].link.as_ref());
+        let links = self.sessions.values().filter_map(|id| self.cache.nodes[id].link.as_ref());
         Counters {
             nodes_connected: self.sessions.len(),
             queued: links.map(|link| link.queued()).sum(),
             calls: self.calls.len(),
-            leads: self.lead.leads(self.now.boot),
+            leads: self.leader_election.leads(self.now.boot),
             ..self.counters.clone()
         }
     }

@@ -37,7 +37,7 @@ pub(super) struct Record {
     /// Since when none of the node's pods uses it.
     pub(super) unused_since: Option<Instant>,
     /// `resourceVersion` of the ObjectSync that stores it, as far as known; 0 in a table.
-    pub(super) kept_at: u64,
+    pub(super) object_sync_version: u64,
     /// Earlier objects of this name, which it replaced, and which have a record in the API server
     /// too.
     pub(super) predecessors: Vec<Arc<str>>,
@@ -80,7 +80,7 @@ impl Node {
     }
 
     /// Marks an object to be checked. Returns whether the node is to be served for it.
-    pub(super) fn stir(&mut self, key: &Key) -> bool {
+    pub(super) fn mark_dirty(&mut self, key: &Key) -> bool {
         let Some(link) = &mut self.link else { return false };
         link.dirty.insert(key.clone())
     }

@@ -259,8 +259,8 @@ mod tests {
             (r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"1"}}"#, "got a pod without"),
         ] {
             let raw = RawValue::from_string(text.to_owned()).expect("JSON");
-            let told = Object::read(Kind::Pod, &raw).err().expect("no object");
-            assert!(told.starts_with(why), "{told}");
+            let parsed = Object::read(Kind::Pod, &raw).err().expect("no object");
+            assert!(parsed.starts_with(why), "{parsed}");
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::limits::{EDGE_ASKS_BYTES_MAX, EDGE_ASKS_MAX, EDGE_CALLS_MAX};
 use crate::model::api::Call;
 
 #[derive(Debug)]
-pub(super) struct Ask {
+pub(super) struct NodeRequest {
     pub(super) origin: Origin,
     pub(super) call: Box<Call>,
     pub(super) form: Form,
@@ -66,12 +66,12 @@ pub(super) enum Then {
 /// The requests of one session.
 #[derive(Default)]
 pub(super) struct PendingRequests {
-    waiting: VecDeque<Ask>,
+    waiting: VecDeque<NodeRequest>,
     bytes: usize,
     running: Vec<(Box<str>, Box<str>)>,
 }
 
-fn bytes(ask: &Ask) -> usize {
+fn bytes(ask: &NodeRequest) -> usize {
     ask.call.body.as_ref().map_or(0, |body| body.get().len()) + 512
 }
 
@@ -83,7 +83,7 @@ fn place(call: &Call) -> (Box<str>, Box<str>) {
 impl PendingRequests {
     /// Adds a request. Returns `false` if there are too many.
     #[must_use]
-    pub(super) fn add(&mut self, ask: Ask) -> bool {
+    pub(super) fn add(&mut self, ask: NodeRequest) -> bool {
         let bytes = bytes(&ask);
         let fits = self.waiting.len() < EDGE_ASKS_MAX && self.bytes + bytes <= EDGE_ASKS_BYTES_MAX;
         if fits {
@@ -94,7 +94,7 @@ impl PendingRequests {
     }
 
     /// The next request that may be sent.
-    pub(super) fn next(&mut self) -> Option<Ask> {
+    pub(super) fn next(&mut self) -> Option<NodeRequest> {
         if self.running.len() >= EDGE_CALLS_MAX {
             return None;
         }
@@ -128,7 +128,7 @@ mod tests {
     use crate::model::api::{Kind, Verb};
 
     /// About this object, with a body of so many bytes; 0: none.
-    fn ask(name: &str, body_bytes: usize) -> Ask {
+    fn ask(name: &str, body_bytes: usize) -> NodeRequest {
         let body = (body_bytes > 0).then(|| format!("\"{}\"", "x".repeat(body_bytes - 2)));
         let call = Call {
             verb: Verb::Get,
@@ -139,7 +139,7 @@ mod tests {
             body: body.map(|text| RawValue::from_string(text).expect("JSON")),
         };
         let origin = Origin { id: "q".into(), resource: "n/configmap/m".into() };
-        Ask { origin, call: Box::new(call), form: Form::Object, then: Then::Nothing }
+        NodeRequest { origin, call: Box::new(call), form: Form::Object, then: Then::Nothing }
     }
 
     #[test]
@@ -173,7 +173,7 @@ mod tests {
         for at in 0..=EDGE_CALLS_MAX {
             assert!(asks.add(ask(&at.to_string(), 0)));
         }
-        let running: Vec<Ask> = std::iter::from_fn(|| asks.next()).collect();
+        let running: Vec<NodeRequest> = std::iter::from_fn(|| asks.next()).collect();
         let names: Vec<&str> = running.iter().map(|ask| &*ask.call.name).collect();
         let expected: Vec<String> = (0..EDGE_CALLS_MAX).map(|at| at.to_string()).collect();
         assert_eq!(names, expected, "the second about one object waits for the first");

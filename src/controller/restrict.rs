@@ -31,14 +31,14 @@ fn may_set(label: &str) -> bool {
 }
 
 /// The labels and annotations that the node may set.
-pub(super) fn metadata(told: &Value) -> Value {
+pub(super) fn metadata(content: &Value) -> Value {
     let mut metadata = Map::new();
-    if let Some(labels) = told["labels"].as_object() {
+    if let Some(labels) = content["labels"].as_object() {
         let own = labels.iter().filter(|(label, _)| may_set(label));
         let own: Map<String, Value> = own.map(|(k, v)| (k.clone(), v.clone())).collect();
         metadata.insert("labels".to_owned(), Value::Object(own));
     }
-    if let Some(annotations) = told["annotations"].as_object() {
+    if let Some(annotations) = content["annotations"].as_object() {
         let own = annotations.iter().filter(|(name, _)| !name.starts_with('$'));
         let own: Map<String, Value> = own.map(|(k, v)| (k.clone(), v.clone())).collect();
         metadata.insert("annotations".to_owned(), Value::Object(own));
@@ -48,8 +48,8 @@ pub(super) fn metadata(told: &Value) -> Value {
 
 /// The Node to create when a node registers: its name is that of its certificate, and it has the
 /// label of edge nodes.
-pub(super) fn node(told: &Value, name: &str) -> Value {
-    let mut metadata = metadata(&told["metadata"]);
+pub(super) fn node(content: &Value, name: &str) -> Value {
+    let mut metadata = metadata(&content["metadata"]);
     metadata["name"] = json!(name);
     if !metadata["labels"].is_object() {
         metadata["labels"] = json!({});
@@ -59,8 +59,8 @@ pub(super) fn node(told: &Value, name: &str) -> Value {
         "kind": Kind::Node.name(), "apiVersion": Kind::Node.api_version(), "metadata": metadata,
     });
     for part in ["spec", "status"] {
-        if told[part].is_object() {
-            node[part] = told[part].clone();
+        if content[part].is_object() {
+            node[part] = content[part].clone();
         }
     }
     node
@@ -86,11 +86,11 @@ mod tests {
         ] {
             assert_eq!(may_set(label), may, "{label}");
         }
-        let told = json!({"metadata": {"name": "other", "labels": {"k8s.io/a": "1", "b": "2"},
+        let content = json!({"metadata": {"name": "other", "labels": {"k8s.io/a": "1", "b": "2"},
             "annotations": {"c": "3"}, "finalizers": ["d"]}, "status": {"phase": "x"}, "data": 1});
         let expected = json!({"kind": "Node", "apiVersion": "v1", "status": {"phase": "x"},
             "metadata": {"name": "e", "annotations": {"c": "3"},
                 "labels": {"b": "2", EDGE_LABEL: ""}}});
-        assert_eq!(node(&told, "e"), expected);
+        assert_eq!(node(&content, "e"), expected);
     }
 }

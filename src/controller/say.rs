@@ -18,7 +18,7 @@ pub(super) struct Origin {
 }
 
 /// A message without its content.
-pub(super) struct Words<'a> {
+pub(super) struct MessageHead<'a> {
     pub(super) id: Box<str>,
     pub(super) parent: &'a str,
     pub(super) version: u64,
@@ -35,20 +35,24 @@ pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> Box<RawValue> {
     to_raw_value(value).expect("plain data")
 }
 
-pub(super) fn message(now: Now, words: Words<'_>, content: Option<Box<RawValue>>) -> Box<Message> {
-    let version = if words.version == 0 { String::new() } else { words.version.to_string() };
+pub(super) fn message(
+    now: Now,
+    head: MessageHead<'_>,
+    content: Option<Box<RawValue>>,
+) -> Box<Message> {
+    let version = if head.version == 0 { String::new() } else { head.version.to_string() };
     Box::new(Message {
         header: Header {
-            id: words.id,
-            parent_id: words.parent.into(),
+            id: head.id,
+            parent_id: head.parent.into(),
             timestamp_ms: now.wall.map_or(0, |wall| wall.0),
             resource_version: version.into(),
         },
         route: Route {
             source: "edgecontroller".into(),
             group: "resource".into(),
-            operation: words.operation.into(),
-            resource: words.resource.into(),
+            operation: head.operation.into(),
+            resource: head.resource.into(),
         },
         content,
     })
@@ -62,14 +66,14 @@ pub(super) fn response(
     version: u64,
     content: Option<Box<RawValue>>,
 ) -> Box<Message> {
-    let words = Words {
+    let head = MessageHead {
         id: new_id(rng),
         parent: &origin.id,
         version,
         operation: "response",
         resource: &origin.resource,
     };
-    message(now, words, content)
+    message(now, head, content)
 }
 
 /// A copy of shared JSON.

@@ -89,7 +89,7 @@ impl Cache {
             }
             // A predecessor may still be written while it is being deleted.
             let is_known = record.predecessors.iter().any(|uid| **uid == *row.uid);
-            if record.kept_at > at || is_known {
+            if record.object_sync_version > at || is_known {
                 // A record of the time before the object was created again. Of two of one name the
                 // later wins: it was written when the other was to be deleted. Only if one of them
                 // is known to exist, the other is known not to: calls may overtake each other, and
@@ -107,7 +107,7 @@ impl Cache {
             Some((true, version)) if version == row.version => {}
             None | Some(_) if gone => {}
             None | Some(_) => {
-                let mut record = Record { kept_at: at, ..Record::kept(row) };
+                let mut record = Record { object_sync_version: at, ..Record::from_row(row) };
                 if let Some(before) = node.records.remove(&key) {
                     record.predecessors = before.predecessors;
                     record.predecessors.retain(|uid| **uid != *row.uid);
@@ -116,7 +116,7 @@ impl Cache {
                     }
                 }
                 node.records.insert(key.clone(), record);
-                node.stir(&key);
+                node.mark_dirty(&key);
                 let entry = self.objects.entry(key.clone()).or_default();
                 entry.held.insert(id);
                 if matches!(entry.live, Live::Unknown) {
@@ -134,13 +134,14 @@ impl Cache {
     fn record_removed(&mut self, id: NodeId, row: &sync::Record, key: &Key, at: u64) {
         let node = self.at(id);
         let mut record = node.records.remove(key).expect("it was just looked at");
-        node.stir(key);
+        node.mark_dirty(key);
         self.ready.insert(id);
         if let Some(uid) = record.predecessors.pop() {
             // The record of its predecessor still exists, and is deleted separately.
             let before = sync::Record { uid: (*uid).into(), version: 0, ..row.clone() };
             let predecessors = record.predecessors;
-            let record = Record { kept_at: at, predecessors, ..Record::kept(&before) };
+            let record =
+                Record { object_sync_version: at, predecessors, ..Record::from_row(&before) };
             self.at(id).records.insert(key.clone(), record);
             self.settle_records(id, key);
             return;
@@ -149,7 +150,7 @@ impl Cache {
             entry.held.remove(&id);
             self.drop_if_idle(key);
         }
-        self.tidy(id);
+        self.remove_if_idle(id);
     }
 
     /// The call that writes this record to the API server.
@@ -194,7 +195,8 @@ impl Cache {
         out: &mut Out,
     ) {
         let (id, key, uid) = line;
-        let kept_at = result.as_ref().ok().and_then(|raw| read(raw).ok()).map_or(0, |(_, at)| at);
+        let object_sync_version =
+            result.as_ref().ok().and_then(|raw| read(raw).ok()).map_or(0, |(_, at)| at);
         let result = match (verb, result) {
             (_, Ok(_)) => Ok(()),
             // The record exists, or does not exist, as it should.
@@ -207,29 +209,29 @@ impl Cache {
             (_, Err(CallError::Refused { code, status })) => Err(format!("{code}: {status}")),
             (_, Err(CallError::Lost(why))) => Err(why),
         };
-        let is_kept = result.is_ok();
+        let is_saved = result.is_ok();
         self.ack_log.settled(now, line, result, out);
-        if !is_kept {
+        if !is_saved {
             return;
         }
         let record = self.nodes.get_mut(id).and_then(|node| node.records.get_mut(key));
         let record = record.map(|record| {
             if record.uid == *uid {
-                record.kept_at = record.kept_at.max(kept_at);
+                record.object_sync_version = record.object_sync_version.max(object_sync_version);
             }
             &*record
         });
         let own = record.filter(|record| record.uid == *uid);
         if verb == Verb::Create && own.is_some_and(|record| record.version > 0) {
             // It was acknowledged meanwhile; or the record existed with another content.
-            self.ack_log.note(*id, key, uid);
+            self.ack_log.mark_changed(*id, key, uid);
         }
         // A record that was opened again while its predecessor was deleted does not exist yet.
         if record.is_none() || (own.is_some() && verb != Verb::Delete) {
             self.stored(*id, key);
         }
-        if self.ack_log.is_kept(*id, key) {
-            self.record_kept(*id, key);
+        if self.ack_log.is_saved(*id, key) {
+            self.record_saved(*id, key);
         }
     }
 
@@ -245,7 +247,7 @@ impl Cache {
 
 impl Record {
     /// A record that was stored before.
-    pub(super) fn kept(row: &sync::Record) -> Self {
+    pub(super) fn from_row(row: &sync::Record) -> Self {
         Self {
             uid: Arc::from(&*row.uid),
             version: row.version,
@@ -253,7 +255,7 @@ impl Record {
             is_stored: true,
             was_sent: true,
             unused_since: None,
-            kept_at: 0,
+            object_sync_version: 0,
             predecessors: Vec::new(),
         }
     }
@@ -274,19 +276,19 @@ mod tests {
             ("new", "old", "new", None),
             ("old", "new", "old", None),
         ] {
-            let mut world = Cache::default();
-            let id = world.node("e1");
+            let mut cache = Cache::default();
+            let id = cache.node("e1");
             let key = Key::new(Kind::ConfigMap, "n", "m");
             let map = json!({"metadata": {"name": "m", "namespace": "n", "uid": live,
                 "resourceVersion": "9"}});
-            world.adopt(&row(first), 4, false);
+            cache.adopt(&row(first), 4, false);
             let read = Object::read(Kind::ConfigMap, &say::json(&map)).expect("a map");
-            world.put(Instant(1), read, From::Watch);
-            world.adopt(&row(second), 5, false);
+            cache.put(Instant(1), read, From::Watch);
+            cache.adopt(&row(second), 5, false);
             // A record that is being deleted is written once more.
-            world.adopt(&row(first), 6, false);
-            assert_eq!(&*world.nodes[&id].records[&key].uid, second, "it came later");
-            let lines: Vec<Line> = std::iter::from_fn(|| world.ack_log.next(Instant(1))).collect();
+            cache.adopt(&row(first), 6, false);
+            assert_eq!(&*cache.nodes[&id].records[&key].uid, second, "it came later");
+            let lines: Vec<Line> = std::iter::from_fn(|| cache.ack_log.next(Instant(1))).collect();
             let uids: Vec<&str> = lines.iter().map(|(.., uid)| &**uid).collect();
             assert_eq!(uids, removed.as_slice(), "{first}, {second}, {live}");
         }
@@ -306,73 +308,73 @@ mod tests {
     }
 
     /// The uids of the records that are written next.
-    fn written(world: &mut Cache) -> Vec<Arc<str>> {
-        std::iter::from_fn(|| world.ack_log.next(Instant(1))).map(|(.., uid)| uid).collect()
+    fn written(cache: &mut Cache) -> Vec<Arc<str>> {
+        std::iter::from_fn(|| cache.ack_log.next(Instant(1))).map(|(.., uid)| uid).collect()
     }
 
     #[test]
     fn when_a_node_is_rid_of_an_object_all_records_of_its_name_go() {
         // In whichever order they are read.
         for uids in [["first", "second"], ["second", "first"]] {
-            let mut world = Cache::default();
-            let id = world.node("e1");
+            let mut cache = Cache::default();
+            let id = cache.node("e1");
             let key = Key::new(Kind::ConfigMap, "n", "m");
             for uid in uids {
-                world.adopt(&row(uid), if uid == "first" { 4 } else { 5 }, false);
+                cache.adopt(&row(uid), if uid == "first" { 4 } else { 5 }, false);
             }
-            assert!(written(&mut world).is_empty(), "nobody knows which of them there is");
-            world.rid(id, &key, "second");
-            assert_eq!(written(&mut world), [Arc::from("first"), Arc::from("second")]);
+            assert!(written(&mut cache).is_empty(), "nobody knows which of them there is");
+            cache.close_record(id, &key, "second");
+            assert_eq!(written(&mut cache), [Arc::from("first"), Arc::from("second")]);
         }
     }
 
     #[test]
     fn a_record_that_somebody_else_removes_is_not_removed_once_more() {
-        let mut world = Cache::default();
-        let id = world.node("e1");
-        world.adopt(&row("first"), 4, false);
-        world.adopt(&row("second"), 5, false);
-        world.adopt(&row("first"), 6, true);
-        world.rid(id, &Key::new(Kind::ConfigMap, "n", "m"), "second");
-        assert_eq!(written(&mut world), [Arc::from("second")]);
+        let mut cache = Cache::default();
+        let id = cache.node("e1");
+        cache.adopt(&row("first"), 4, false);
+        cache.adopt(&row("second"), 5, false);
+        cache.adopt(&row("first"), 6, true);
+        cache.close_record(id, &Key::new(Kind::ConfigMap, "n", "m"), "second");
+        assert_eq!(written(&mut cache), [Arc::from("second")]);
     }
 
     #[test]
     fn where_the_record_of_the_later_goes_that_of_the_earlier_is_left() {
-        let mut world = Cache::default();
-        let id = world.node("e1");
+        let mut cache = Cache::default();
+        let id = cache.node("e1");
         let key = Key::new(Kind::ConfigMap, "n", "m");
-        world.adopt(&row("first"), 4, false);
-        world.adopt(&row("second"), 5, false);
-        world.adopt(&row("second"), 6, true);
-        assert_eq!(&*world.nodes[&id].records[&key].uid, "first");
-        world.adopt(&row("first"), 7, true);
-        assert!(!world.nodes.contains_key(&id), "it has nothing left");
-        assert!(written(&mut world).is_empty(), "others have done it");
+        cache.adopt(&row("first"), 4, false);
+        cache.adopt(&row("second"), 5, false);
+        cache.adopt(&row("second"), 6, true);
+        assert_eq!(&*cache.nodes[&id].records[&key].uid, "first");
+        cache.adopt(&row("first"), 7, true);
+        assert!(!cache.nodes.contains_key(&id), "it has nothing left");
+        assert!(written(&mut cache).is_empty(), "others have done it");
     }
 
     #[test]
     fn once_it_is_known_which_object_there_is_the_records_of_the_others_go() {
-        let mut world = Cache::default();
-        world.node("e1");
+        let mut cache = Cache::default();
+        cache.node("e1");
         for at in 1..=PREDECESSORS_MAX as u64 + 2 {
-            world.adopt(&row(&at.to_string()), at, false);
+            cache.adopt(&row(&at.to_string()), at, false);
         }
         let last = PREDECESSORS_MAX + 2;
         let map = json!({"metadata": {"name": "m", "namespace": "n", "uid": last.to_string(),
             "resourceVersion": "9"}});
         let read = Object::read(Kind::ConfigMap, &say::json(&map)).expect("a map");
-        world.put(Instant(1), read, From::Watch);
+        cache.put(Instant(1), read, From::Watch);
         // So many are remembered, and the oldest was forgotten.
         let mut expected: Vec<Arc<str>> = (2..last).map(|at| at.to_string().into()).collect();
         expected.sort();
-        assert_eq!(written(&mut world), expected);
+        assert_eq!(written(&mut cache), expected);
     }
 
     #[test]
     fn that_a_record_is_gone_says_nothing_of_its_successor() {
-        let mut world = Cache::default();
-        let id = world.node("e1");
+        let mut cache = Cache::default();
+        let id = cache.node("e1");
         let key = Key::node("e1");
         let gone = || {
             let status = say::status(404, "NotFound", "no such record");
@@ -380,15 +382,15 @@ mod tests {
         };
         let patch = Verb::Patch(PatchType::Merge);
         let line = |uid: &str| (id, key.clone(), Arc::from(uid));
-        let is_stored = |world: &Cache| world.nodes[&id].records[&key].is_stored;
-        world.open(id, &key, &Arc::from("first"));
-        world.rid(id, &key, "first");
-        world.open(id, &key, &Arc::from("second"));
-        world.stored(id, &key);
-        world.recorded(Instant(1), &line("first"), patch, gone(), &mut Out::default());
-        assert!(is_stored(&world), "of its predecessor");
-        world.recorded(Instant(1), &line("second"), patch, gone(), &mut Out::default());
-        assert!(!is_stored(&world));
-        assert!(world.ack_log.is_pending(id, &key), "it is made anew");
+        let is_stored = |cache: &Cache| cache.nodes[&id].records[&key].is_stored;
+        cache.open_record(id, &key, &Arc::from("first"));
+        cache.close_record(id, &key, "first");
+        cache.open_record(id, &key, &Arc::from("second"));
+        cache.stored(id, &key);
+        cache.recorded(Instant(1), &line("first"), patch, gone(), &mut Out::default());
+        assert!(is_stored(&cache), "of its predecessor");
+        cache.recorded(Instant(1), &line("second"), patch, gone(), &mut Out::default());
+        assert!(!is_stored(&cache));
+        assert!(cache.ack_log.is_pending(id, &key), "it is made anew");
     }
 }

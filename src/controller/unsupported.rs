@@ -13,7 +13,7 @@ use super::Controller;
 use super::downstream::NodeContext;
 use super::key::NodeId;
 use super::object::Object;
-use super::requests::{Ask, Form, Then};
+use super::requests::{Form, NodeRequest, Then};
 use super::say::{self, Origin};
 use super::time::{Now, Rng};
 use crate::model::api::{Call, Kind, ListOptions, Verb};
@@ -28,7 +28,7 @@ const PODS: &str = "/core/v1/pods/null/null";
 
 impl Controller {
     /// A message to a module that does not exist here.
-    pub(super) fn ask_elsewhere(&mut self, now: Now, id: NodeId, message: &Message) {
+    pub(super) fn unsupported_message(&mut self, now: Now, id: NodeId, message: &Message) {
         if &*message.route.source != "metaserver" {
             self.counters.messages_unserved += 1;
             return;
@@ -36,20 +36,22 @@ impl Controller {
         let watches = &*message.route.resource == WATCHES;
         let content = message.content.as_deref().map(inner).unwrap_or_default();
         let content = serde_json::from_str::<Map<String, Value>>(&content);
-        let origin = Origin { id: message.header.id.clone(), resource: answered(watches).into() };
-        if let Ok(asked) = &content
-            && let Some(ask) = own_pods(asked, &self.world.at(id).name, &origin)
-            && self.take(id, ask)
+        let origin =
+            Origin { id: message.header.id.clone(), resource: answer_resource(watches).into() };
+        if let Ok(application) = &content
+            && let Some(request) = own_pods(application, &self.cache.at(id).name, &origin)
+            && self.queue_request(id, request)
         {
             return;
         }
         self.counters.messages_unserved += 1;
-        let Some(content) = content.ok().and_then(|asked| rejected(asked, watches)) else {
+        let Some(content) = content.ok().and_then(|application| rejected(application, watches))
+        else {
             let why = format!(
-                "got a request of MetaServer's that is none, expected {}",
+                "got a malformed request of MetaServer, expected {}",
                 if watches { "Applications by their ids" } else { "an Application" }
             );
-            return self.offended(id, &why);
+            return self.count_offence(id, &why);
         };
         let operation = if watches { "response" } else { ANSWER };
         let answer = answer(&mut self.rng, now, &origin, operation, &content);
@@ -59,7 +61,7 @@ impl Controller {
 
 const ANSWER: &str = "applicationResponse";
 
-fn answered(watches: bool) -> &'static str {
+fn answer_resource(watches: bool) -> &'static str {
     if watches { WATCHES } else { "ignore/Application/ignore" }
 }
 
@@ -77,8 +79,8 @@ fn answer(
 }
 
 /// The request for the pods of this node; `None`: it is another request.
-fn own_pods(asked: &Map<String, Value>, node: &str, origin: &Origin) -> Option<Ask> {
-    let text = |key: &str| asked.get(key).and_then(Value::as_str);
+fn own_pods(application: &Map<String, Value>, node: &str, origin: &Origin) -> Option<NodeRequest> {
+    let text = |key: &str| application.get(key).and_then(Value::as_str);
     if text("Verb")? != "list" || text("Key")? != PODS {
         return None;
     }
@@ -95,27 +97,28 @@ fn own_pods(asked: &Map<String, Value>, node: &str, origin: &Origin) -> Option<A
         subresource: None,
         body: Some(say::json(&options)),
     };
-    let mut asked = asked.clone();
-    asked.remove("ReqBody");
-    let then = Then::List(Value::Object(asked).to_string().into());
-    Some(Ask { origin: origin.clone(), call: Box::new(call), form: Form::Object, then })
+    let mut application = application.clone();
+    application.remove("ReqBody");
+    let then = Then::List(Value::Object(application).to_string().into());
+    Some(NodeRequest { origin: origin.clone(), call: Box::new(call), form: Form::Object, then })
 }
 
 /// The answer of the API server to such a request.
 pub(super) fn listed(
     context: &mut NodeContext<'_>,
     origin: &Origin,
-    asked: &str,
+    application: &str,
     result: &Result<Box<RawValue>, (u16, Box<RawValue>)>,
 ) -> Box<Message> {
-    let mut content: Map<String, Value> = serde_json::from_str(asked).expect("it was read before");
-    let error = match result.as_ref().map(|list| without_managers(list)) {
+    let mut content: Map<String, Value> =
+        serde_json::from_str(application).expect("it was read before");
+    let error = match result.as_ref().map(|list| without_managed_fields(list)) {
         Ok(Some(list)) => {
             content.insert("Status".to_owned(), json!("Approved"));
             content.insert("RespBody".to_owned(), base64::encode(list.as_bytes()).into());
             return answer(context.rng, context.now, origin, ANSWER, &content);
         }
-        Ok(None) => say::status(500, "InternalError", "the API server's list is none"),
+        Ok(None) => say::status(500, "InternalError", "the API server's list cannot be parsed"),
         Err((_, status)) => status.clone(),
     };
     content.insert("Status".to_owned(), json!("Rejected"));
@@ -134,7 +137,7 @@ struct List {
 }
 
 /// `managedFields` are more than a third of what the API server sends.
-fn without_managers(list: &RawValue) -> Option<String> {
+fn without_managed_fields(list: &RawValue) -> Option<String> {
     let mut list: List = serde_json::from_str(list.get()).ok()?;
     for item in list.items.iter_mut().flatten() {
         // The node may be able to parse a pod that cannot be parsed here.
@@ -146,16 +149,16 @@ fn without_managers(list: &RawValue) -> Option<String> {
 }
 
 /// The same application, with its rejection.
-fn rejected(mut asked: Map<String, Value>, watches: bool) -> Option<Map<String, Value>> {
+fn rejected(mut application: Map<String, Value>, watches: bool) -> Option<Map<String, Value>> {
     if watches {
-        for watch in asked.values_mut() {
+        for watch in application.values_mut() {
             reject(watch.as_object_mut()?);
         }
-        return Some(asked);
+        return Some(application);
     }
-    asked.get("ID")?.as_str()?;
-    reject(&mut asked);
-    Some(asked)
+    application.get("ID")?.as_str()?;
+    reject(&mut application);
+    Some(application)
 }
 
 fn reject(application: &mut Map<String, Value>) {

@@ -37,14 +37,14 @@ struct Watch {
     backoff: Backoff,
     since: Instant,
     /// The trouble was logged.
-    said: bool,
+    is_trouble_logged: bool,
 }
 
 enum State {
     Waiting,
     Listing(WatchId),
     Watching(WatchId),
-    Resting { until: Instant, anew: bool },
+    BackingOff { until: Instant, relist: bool },
 }
 
 /// The kinds that are listed first; the later ones wait for them.
@@ -72,7 +72,7 @@ impl Watches {
             is_synced: false,
             backoff: Backoff::default(),
             since: Instant(0),
-            said: false,
+            is_trouble_logged: false,
         };
         let kinds =
             FIRST.iter().chain(&SECOND).chain(records).map(|kind| (*kind, watch())).collect();
@@ -100,12 +100,12 @@ impl Watches {
     }
 
     /// The version up to which this kind is known.
-    pub(super) fn seen(&self, kind: Kind) -> u64 {
+    pub(super) fn known_version(&self, kind: Kind) -> u64 {
         self.kinds.get(&kind).and_then(|watch| watch.at.parse().ok()).unwrap_or(0)
     }
 
     /// A change of this version was received.
-    pub(super) fn told(&mut self, kind: Kind, version: &str) {
+    pub(super) fn received(&mut self, kind: Kind, version: &str) {
         if let Some(watch) = self.kinds.get_mut(&kind)
             && matches!(watch.state, State::Watching(_))
         {
@@ -117,13 +117,13 @@ impl Watches {
     pub(super) fn listed(&mut self, now: Instant, kind: Kind, version: Box<str>) {
         let watch = self.kinds.get_mut(&kind).expect("it is listed");
         watch.at = version;
-        (watch.is_synced, watch.said) = (true, false);
-        let anew = false;
-        self.end(kind, State::Resting { until: now, anew });
+        (watch.is_synced, watch.is_trouble_logged) = (true, false);
+        let relist = false;
+        self.end(kind, State::BackingOff { until: now, relist });
     }
 
     /// 410: the version is too old.
-    pub(super) fn gone(&mut self, now: Instant, kind: Kind, rng: &mut Rng) {
+    pub(super) fn expired(&mut self, now: Instant, kind: Kind, rng: &mut Rng) {
         self.fail(now, kind, rng, true);
     }
 
@@ -137,27 +137,27 @@ impl Watches {
         out: &mut Out,
     ) {
         let watch = self.kinds.get_mut(&kind).expect("it is watched");
-        let anew = matches!(watch.state, State::Listing(_));
+        let relist = matches!(watch.state, State::Listing(_));
         if watch.is_calm(now) {
-            (watch.said, watch.backoff) = (false, Backoff::default());
-            self.end(kind, State::Resting { until: now, anew });
+            (watch.is_trouble_logged, watch.backoff) = (false, Backoff::default());
+            self.end(kind, State::BackingOff { until: now, relist });
         } else {
-            if !std::mem::replace(&mut watch.said, true) {
+            if !std::mem::replace(&mut watch.is_trouble_logged, true) {
                 let line = format!("api: {}: {why}", kind.plural());
                 out.push(Action::Log(Severity::Warn, line));
             }
-            self.fail(now, kind, rng, anew);
+            self.fail(now, kind, rng, relist);
         }
     }
 
-    fn fail(&mut self, now: Instant, kind: Kind, rng: &mut Rng, anew: bool) {
+    fn fail(&mut self, now: Instant, kind: Kind, rng: &mut Rng, relist: bool) {
         let watch = self.kinds.get_mut(&kind).expect("it is watched");
         if watch.is_calm(now) {
             watch.backoff = Backoff::default();
         }
         let _ = watch.backoff.retry_at(now, WATCH_RETRY_MIN_MS, WATCH_RETRY_MAX_MS);
         let until = now.plus_ms(rng.jitter_ms(watch.backoff.delay_ms()));
-        self.end(kind, State::Resting { until, anew });
+        self.end(kind, State::BackingOff { until, relist });
     }
 
     fn end(&mut self, kind: Kind, next: State) {
@@ -179,10 +179,13 @@ impl Watches {
         let late = self.kinds.iter().filter(|(_, watch)| !watch.is_synced);
         let turn = late.map(|(kind, _)| stage(kind)).min().unwrap_or(2);
         for (kind, watch) in &mut self.kinds {
-            let anew = match watch.state {
+            let relist = match watch.state {
                 State::Waiting if stage(kind) <= turn => true,
-                State::Resting { until, anew } if until <= now => anew,
-                State::Waiting | State::Resting { .. } | State::Listing(_) | State::Watching(_) => {
+                State::BackingOff { until, relist } if until <= now => relist,
+                State::Waiting
+                | State::BackingOff { .. }
+                | State::Listing(_)
+                | State::Watching(_) => {
                     continue;
                 }
             };
@@ -190,7 +193,7 @@ impl Watches {
             let id = WatchId(self.last);
             self.ids.insert(id, *kind);
             watch.since = now;
-            if anew {
+            if relist {
                 lists += 1;
                 watch.round += 1;
                 watch.state = State::Listing(id);
@@ -205,11 +208,11 @@ impl Watches {
 
     /// When the next list or watch is due, if nothing happens before.
     pub(super) fn wake_at(&self) -> Option<Instant> {
-        let resting = self.kinds.values().filter_map(|watch| match watch.state {
-            State::Resting { until, .. } => Some(until),
+        let backing_off = self.kinds.values().filter_map(|watch| match watch.state {
+            State::BackingOff { until, .. } => Some(until),
             State::Waiting | State::Listing(_) | State::Watching(_) => None,
         });
-        resting.min()
+        backing_off.min()
     }
 }
 
@@ -236,7 +239,7 @@ mod tests {
     /// When the next is begun.
     fn next(watches: &Watches) -> u64 {
         match watches.kinds[&Kind::Node].state {
-            State::Resting { until, .. } => until.0,
+            State::BackingOff { until, .. } => until.0,
             _ => panic!("it is under way"),
         }
     }
@@ -281,14 +284,14 @@ mod tests {
         for _ in 0..4 {
             watches.listed(Instant(ms), Kind::Node, "7".into());
             begun(&mut watches, ms, Kind::Node);
-            watches.gone(Instant(ms), Kind::Node, &mut rng);
+            watches.expired(Instant(ms), Kind::Node, &mut rng);
             ms = next(&watches);
             begun(&mut watches, ms, Kind::Node);
         }
         watches.listed(Instant(ms), Kind::Node, "7".into());
         begun(&mut watches, ms, Kind::Node);
         ms += WATCH_CALM_MS;
-        watches.gone(Instant(ms), Kind::Node, &mut rng);
+        watches.expired(Instant(ms), Kind::Node, &mut rng);
         assert!(next(&watches) - ms <= WATCH_RETRY_MIN_MS / 2 * 3);
     }
 }

@@ -21,7 +21,7 @@ impl World {
     /// A fact goes on its way to a replica.
     pub fn tell(&mut self, at: usize, event: Event) {
         let (mut ms, life) = (self.delay_ms(), self.replicas[at].life);
-        if let Event::EdgeSaid(session, _) = &event {
+        if let Event::EdgeMessage(session, _) = &event {
             let Some(link) = self.links.get_mut(session) else { return };
             ms = ms.max(link.up_at.saturating_sub(self.now));
             link.up_at = self.now + ms;
@@ -238,7 +238,7 @@ impl World {
         }
         let ack = self.node_takes(&name, message);
         if let Some(ack) = ack {
-            self.tell(at, Event::EdgeSaid(session, Box::new(ack)));
+            self.tell(at, Event::EdgeMessage(session, Box::new(ack)));
         }
         self.hand(at, Event::EdgeDrained(session, 0));
     }

@@ -308,7 +308,7 @@ impl World {
     fn say(&mut self, name: &str, message: Message) {
         let Some(session) = self.nodes[name].session else { return };
         let Some(replica) = self.links.get(&session).map(|link| link.replica) else { return };
-        self.tell(replica, Event::EdgeSaid(session, Box::new(message)));
+        self.tell(replica, Event::EdgeMessage(session, Box::new(message)));
     }
 
     /// Asks, and waits for the answer.
@@ -447,7 +447,7 @@ impl World {
                 self.tally.add("messages that nobody can read");
                 self.hand(
                     replica,
-                    Event::EdgeSpoilt(session, "got 9 bytes, expected JSON".to_owned()),
+                    Event::EdgeBadMessage(session, "got 9 bytes, expected JSON".to_owned()),
                 );
             }
         }

@@ -45,7 +45,7 @@ fn so_many_questions_of_all_nodes_are_asked_at_once_and_the_others_have_their_tu
                 "involvedObject": {"kind": "Pod", "name": format!("web{at}"), "namespace": "n"}});
             let resource = format!("n/event/web{at}.{n}");
             let message = world.edge(&name).ask("insert", &resource, Some(&event));
-            world.hand(Event::EdgeSaid(session, Box::new(message)));
+            world.hand(Event::EdgeMessage(session, Box::new(message)));
         }
     }
     assert_eq!(world.controller.counters().calls, CALLS_MAX);

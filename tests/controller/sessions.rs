@@ -158,7 +158,7 @@ fn a_node_that_was_thrown_out_waits_for_its_next_session() {
     let offend = |world: &mut World| {
         for _ in 0..EDGE_OFFENCES_MAX {
             let session = world.session("e1").expect("on");
-            world.hand(Event::EdgeSpoilt(session, "no message".to_owned()));
+            world.hand(Event::EdgeBadMessage(session, "no message".to_owned()));
         }
         world.pass(10);
         assert_eq!(world.session("e1"), None, "it is thrown out");

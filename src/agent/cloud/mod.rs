@@ -367,7 +367,7 @@ impl Cloud {
         let line =
             format!("cloud: the API server still has no such pod, which is stopped: uid={uid}");
         out.push(Action::Log(Severity::Warn, line));
-        // Nobody waits for an acknowledgement; if the queue is full now, the status is reported again.
+        // No acknowledgement is due; if the queue is full, the status is reported again.
         let _ = self.deleted(Resource { kind: "pod", ..resource }, uid, None);
     }
 

@@ -254,7 +254,7 @@ impl Connection {
                     *next_name += 1;
                     let exchange = Exchange(name);
                     self.begin_waiting(tls, Wanted::Exchange(exchange), now.boot);
-                    events.push(Event::Asked(exchange, ask));
+                    events.push(Event::HttpRequest(exchange, ask));
                     return Some(Next::Exchange(exchange));
                 }
             }
@@ -325,12 +325,12 @@ impl Connection {
         let session = *session;
         let more = socket.read(&mut |came| match came {
             Came::Message(bytes) => events.push(match edge::decode(&bytes) {
-                Ok(message) => Event::EdgeSaid(session, Box::new(message)),
-                Err(why) => Event::EdgeSpoilt(session, why.to_string()),
+                Ok(message) => Event::EdgeMessage(session, Box::new(message)),
+                Err(why) => Event::EdgeBadMessage(session, why.to_string()),
             }),
             Came::TooLarge(size) => {
                 let why = format!("got {size} bytes, expected {MESSAGE_BYTES_MAX} at most");
-                events.push(Event::EdgeSpoilt(session, why));
+                events.push(Event::EdgeBadMessage(session, why));
             }
         });
         match (more, self.flush(now, events)) {

@@ -1,7 +1,7 @@
 //! The two ports that nodes dial: websockets on the one, certificates on the other.
 //!
 //! ```text
-//!  10000  TLS, certificate required ─▶ head ─▶ EdgeUp ─▶ Accept ─▶ EdgeSaid*, EdgeDrained*
+//!  10000  TLS, certificate required ─▶ head ─▶ EdgeUp ─▶ Accept ─▶ EdgeMessage*, EdgeDrained*
 //!                                                   └──▶ Refuse ─▶ the answer, and gone
 //!  10002  TLS, certificate asked for ─▶ request ─▶ Asked ─▶ Answer ─▶ gone
 //! ```

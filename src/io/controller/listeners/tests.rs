@@ -11,7 +11,7 @@ use rustls::pki_types::CertificateDer;
 
 use super::super::authority::Clients;
 use super::*;
-use crate::controller::event::Ask;
+use crate::controller::event::HttpRequest;
 use crate::io::clock;
 use crate::io::tls::loopback;
 use crate::limits::{
@@ -167,12 +167,12 @@ impl Bed {
     }
 
     /// What was asked of the mind.
-    fn asked(&mut self) -> (Exchange, Box<Ask>) {
-        let asked = |told: &Event| matches!(told, Event::Asked(..));
+    fn asked(&mut self) -> (Exchange, Box<HttpRequest>) {
+        let asked = |told: &Event| matches!(told, Event::HttpRequest(..));
         self.until(|bed| bed.told.iter().any(asked));
         let at = self.told.iter().position(asked).expect("it was just seen");
         match self.told.swap_remove(at) {
-            Event::Asked(exchange, ask) => (exchange, ask),
+            Event::HttpRequest(exchange, ask) => (exchange, ask),
             other => panic!("{other:?}"),
         }
     }
@@ -353,7 +353,7 @@ fn an_answer_that_does_not_come_or_is_not_taken_ends_the_connection() {
         let mut far = bed.secure(Door::Https);
         bed.say(&mut far, ASK);
         let (exchange, ask) = bed.asked();
-        assert!(matches!(*ask, Ask::Authority));
+        assert!(matches!(*ask, HttpRequest::Authority));
         if let Some(answer) = answer {
             bed.ports.answer(exchange, &answer);
             bed.turns(50);
@@ -389,7 +389,7 @@ fn an_application_has_a_bound() {
         bed.say(&mut far, head.as_bytes());
         if fits {
             bed.say(&mut far, &vec![0; bytes]);
-            assert!(matches!(*bed.asked().1, Ask::Certificate { .. }));
+            assert!(matches!(*bed.asked().1, HttpRequest::Certificate { .. }));
         } else {
             let text = bed.read(&mut far);
             assert!(text.starts_with("HTTP/1.1 413 "), "{text}");
