@@ -67,7 +67,7 @@ use source::Source;
 use time::{Instant, Now, Rng};
 use watchdog::Watchdog;
 
-use crate::limits::{Budget, LEAVE_MS};
+use crate::limits::{Budget, SHUTDOWN_MS};
 use crate::model::cgroup::Cgroups;
 use crate::model::cri::{CallError, Dns, Reply};
 use crate::model::housekeeping::Settings as HousekeepingSettings;
@@ -285,7 +285,7 @@ impl Agent {
             | Event::Sent(..)
             | Event::Cloud(..) => self.handle_cloud(now, event),
             Event::Stop => {
-                self.leave_by.get_or_insert(now.boot.plus_ms(LEAVE_MS));
+                self.leave_by.get_or_insert(now.boot.plus_ms(SHUTDOWN_MS));
             }
         }
     }

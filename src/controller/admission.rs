@@ -7,23 +7,23 @@ use super::key::NodeId;
 use super::session::{Link, SessionOwner};
 use super::time::Now;
 use super::{Controller, Session};
-use crate::limits::{EDGE_REPLACED_MS, EDGE_REPLACED_TOLD, SIGNS_MAX};
+use crate::limits::{EDGE_REPLACED_MS, EDGE_REPLACED_WARN, SIGNATURES_MAX};
 
 impl Controller {
     /// A node requests a session.
     pub(super) fn edge_up(&mut self, now: Now, session: Session, peer: &Peer) {
         let is_on = self.cache.find(&peer.node_id).is_some_and(|node| node.link.is_some());
         let refusal = self.refusal(now, peer, is_on);
-        if let Some((status, words)) = refusal {
+        if let Some((status, why)) = refusal {
             self.counters.sessions_refused += 1;
             if let Some(suppressed) = self.identities.refused_sessions.pass(now.boot) {
                 let (node, from) = (&peer.node_id, &peer.address);
-                let words: String = words.chars().take(256).collect();
+                let why: String = why.chars().take(256).collect();
                 let line =
-                    format!("node={node:?} from {from}: refused: {words}; repeats={suppressed}");
+                    format!("node={node:?} from {from}: refused: {why}; repeats={suppressed}");
                 self.pending.push(Action::Log(Severity::Warn, line));
             }
-            self.pending.push(Action::Refuse(session, Refusal { status, words }));
+            self.pending.push(Action::Refuse(session, Refusal { status, body: why }));
             return;
         }
         let id = self.cache.node(&peer.node_id);
@@ -31,7 +31,7 @@ impl Controller {
         if let Some(old) = &mut self.cache.at(id).link {
             let before = old.session;
             let count = owner.replaces(&old.owner, now.boot);
-            if count == EDGE_REPLACED_TOLD {
+            if count == EDGE_REPLACED_WARN {
                 let line = format!(
                     "node={}: {count} of its sessions were replaced within {} s, the last from {} \
                      by one from {}: if these are two gateways, they have one certificate",
@@ -154,25 +154,25 @@ impl Controller {
                 }
                 Verdict::NodeExists(name) => {
                     let found = self.exists(&name);
-                    let (status, words) =
+                    let (status, why) =
                         if found { (200, "Node found") } else { (404, "Node not found") };
-                    Ok(Action::Answer(exchange, text(status, words)))
+                    Ok(Action::Answer(exchange, text(status, why)))
                 }
                 Verdict::Sign { node, request, by } => {
                     let identity = self.may_sign(&node, by, now_s)?;
                     Ok(self.sign(exchange, node, request, identity))
                 }
             });
-        let action = decided.unwrap_or_else(|(status, words)| {
+        let action = decided.unwrap_or_else(|(status, why)| {
             if let Some(suppressed) = self.identities.refused_certificates.pass(now.boot) {
-                let words: String = words.chars().take(256).collect();
+                let why: String = why.chars().take(256).collect();
                 let (node, from) = about;
                 let line = format!(
-                    "certificate for {node:?} from {from}: refused: {words}; repeats={suppressed}"
+                    "certificate for {node:?} from {from}: refused: {why}; repeats={suppressed}"
                 );
                 self.pending.push(Action::Log(Severity::Warn, line));
             }
-            Action::Answer(exchange, text(status, &words))
+            Action::Answer(exchange, text(status, &why))
         });
         self.pending.push(action);
     }
@@ -187,7 +187,7 @@ impl Controller {
         by: SignedBy,
         now_s: Option<i64>,
     ) -> Result<Option<Identity>, (u16, String)> {
-        if self.signing.len() >= SIGNS_MAX {
+        if self.signing.len() >= SIGNATURES_MAX {
             return Err((503, "too many certificate requests at once".to_owned()));
         }
         // The denied nodes are known from one list, and the existing nodes from another.
@@ -236,6 +236,6 @@ impl Controller {
     }
 }
 
-fn text(status: u16, words: &str) -> Answer {
-    Answer { status, body: words.as_bytes().into() }
+fn text(status: u16, why: &str) -> Answer {
+    Answer { status, body: why.as_bytes().into() }
 }

@@ -198,7 +198,7 @@ pub struct Refusal {
     /// HTTP status.
     pub status: u16,
     /// The body, a text for the user.
-    pub words: String,
+    pub body: String,
 }
 
 /// The answer to a request on the HTTPS port.

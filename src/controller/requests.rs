@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::key::Key;
 use super::say::Origin;
-use crate::limits::{EDGE_ASKS_BYTES_MAX, EDGE_ASKS_MAX, EDGE_CALLS_MAX};
+use crate::limits::{EDGE_CALLS_MAX, EDGE_REQUESTS_BYTES_MAX, EDGE_REQUESTS_MAX};
 use crate::model::api::Call;
 
 #[derive(Debug)]
@@ -71,24 +71,25 @@ pub(super) struct PendingRequests {
     running: Vec<(Box<str>, Box<str>)>,
 }
 
-fn bytes(ask: &NodeRequest) -> usize {
-    ask.call.body.as_ref().map_or(0, |body| body.get().len()) + 512
+fn bytes(request: &NodeRequest) -> usize {
+    request.call.body.as_ref().map_or(0, |body| body.get().len()) + 512
 }
 
 /// Only one request about an object is sent at a time; they stay in order.
-fn place(call: &Call) -> (Box<str>, Box<str>) {
+fn object_of(call: &Call) -> (Box<str>, Box<str>) {
     (format!("{}/{}", call.kind.plural(), call.namespace).into(), call.name.clone())
 }
 
 impl PendingRequests {
     /// Adds a request. Returns `false` if there are too many.
     #[must_use]
-    pub(super) fn add(&mut self, ask: NodeRequest) -> bool {
-        let bytes = bytes(&ask);
-        let fits = self.waiting.len() < EDGE_ASKS_MAX && self.bytes + bytes <= EDGE_ASKS_BYTES_MAX;
+    pub(super) fn add(&mut self, request: NodeRequest) -> bool {
+        let bytes = bytes(&request);
+        let fits =
+            self.waiting.len() < EDGE_REQUESTS_MAX && self.bytes + bytes <= EDGE_REQUESTS_BYTES_MAX;
         if fits {
             self.bytes += bytes;
-            self.waiting.push_back(ask);
+            self.waiting.push_back(request);
         }
         fits
     }
@@ -99,17 +100,17 @@ impl PendingRequests {
             return None;
         }
         let mut waiting = self.waiting.iter();
-        let at = waiting.position(|ask| !self.running.contains(&place(&ask.call)))?;
-        let ask = self.waiting.remove(at).expect("just seen");
-        self.bytes -= bytes(&ask);
-        self.running.push(place(&ask.call));
-        Some(ask)
+        let at = waiting.position(|request| !self.running.contains(&object_of(&request.call)))?;
+        let request = self.waiting.remove(at).expect("just seen");
+        self.bytes -= bytes(&request);
+        self.running.push(object_of(&request.call));
+        Some(request)
     }
 
     /// A request is answered.
     pub(super) fn done(&mut self, call: &Call) {
-        let place = place(call);
-        if let Some(at) = self.running.iter().position(|running| *running == place) {
+        let object_of = object_of(call);
+        if let Some(at) = self.running.iter().position(|running| *running == object_of) {
             self.running.swap_remove(at);
         }
     }
@@ -128,7 +129,7 @@ mod tests {
     use crate::model::api::{Kind, Verb};
 
     /// About this object, with a body of so many bytes; 0: none.
-    fn ask(name: &str, body_bytes: usize) -> NodeRequest {
+    fn request(name: &str, body_bytes: usize) -> NodeRequest {
         let body = (body_bytes > 0).then(|| format!("\"{}\"", "x".repeat(body_bytes - 2)));
         let call = Call {
             verb: Verb::Get,
@@ -144,41 +145,41 @@ mod tests {
 
     #[test]
     fn so_many_questions_wait_and_the_next_is_refused() {
-        let mut asks = PendingRequests::default();
-        for at in 0..EDGE_ASKS_MAX {
-            assert!(asks.add(ask(&at.to_string(), 0)), "{at}");
+        let mut requests = PendingRequests::default();
+        for at in 0..EDGE_REQUESTS_MAX {
+            assert!(requests.add(request(&at.to_string(), 0)), "{at}");
         }
-        assert!(!asks.add(ask("more", 0)));
-        assert!(asks.next().is_some());
-        assert!(asks.add(ask("more", 0)), "one waits no more");
-        assert!(!asks.add(ask("more", 0)));
+        assert!(!requests.add(request("more", 0)));
+        assert!(requests.next().is_some());
+        assert!(requests.add(request("more", 0)), "one waits no more");
+        assert!(!requests.add(request("more", 0)));
     }
 
     #[test]
     fn so_many_bytes_of_questions_wait_and_what_is_beyond_is_refused() {
-        let half = EDGE_ASKS_BYTES_MAX / 2 - bytes(&ask("a", 0));
-        let mut asks = PendingRequests::default();
-        assert!(asks.add(ask("a", half)));
-        assert!(!asks.add(ask("b", half + 1)));
-        assert!(asks.add(ask("b", half)));
-        assert!(!asks.add(ask("c", 0)));
-        assert!(asks.next().is_some());
-        assert!(asks.add(ask("c", half)), "the first waits no more");
+        let half = EDGE_REQUESTS_BYTES_MAX / 2 - bytes(&request("a", 0));
+        let mut requests = PendingRequests::default();
+        assert!(requests.add(request("a", half)));
+        assert!(!requests.add(request("b", half + 1)));
+        assert!(requests.add(request("b", half)));
+        assert!(!requests.add(request("c", 0)));
+        assert!(requests.next().is_some());
+        assert!(requests.add(request("c", half)), "the first waits no more");
     }
 
     #[test]
     fn so_many_of_a_nodes_questions_are_asked_at_once_and_one_of_each_object() {
-        let mut asks = PendingRequests::default();
-        assert!(asks.add(ask("0", 0)));
+        let mut requests = PendingRequests::default();
+        assert!(requests.add(request("0", 0)));
         for at in 0..=EDGE_CALLS_MAX {
-            assert!(asks.add(ask(&at.to_string(), 0)));
+            assert!(requests.add(request(&at.to_string(), 0)));
         }
-        let running: Vec<NodeRequest> = std::iter::from_fn(|| asks.next()).collect();
-        let names: Vec<&str> = running.iter().map(|ask| &*ask.call.name).collect();
+        let running: Vec<NodeRequest> = std::iter::from_fn(|| requests.next()).collect();
+        let names: Vec<&str> = running.iter().map(|request| &*request.call.name).collect();
         let expected: Vec<String> = (0..EDGE_CALLS_MAX).map(|at| at.to_string()).collect();
         assert_eq!(names, expected, "the second about one object waits for the first");
-        asks.done(&running[0].call);
-        assert_eq!(asks.next().map(|ask| ask.call.name), Some("0".into()));
-        assert!(asks.next().is_none());
+        requests.done(&running[0].call);
+        assert_eq!(requests.next().map(|request| request.call.name), Some("0".into()));
+        assert!(requests.next().is_none());
     }
 }

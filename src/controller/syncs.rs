@@ -54,19 +54,20 @@ struct Status {
 /// Parses an ObjectSync into a record, and its own `resourceVersion`; the record is `None` if its
 /// kind is not sent here.
 pub(super) fn read(raw: &RawValue) -> Result<(Option<sync::Record>, u64), String> {
-    let told: ObjectSync = serde_json::from_str(raw.get()).map_err(|error| error.to_string())?;
-    let (node, uid) = told.metadata.name.rsplit_once('.').ok_or("got no <node>.<uid>")?;
+    let object_sync: ObjectSync =
+        serde_json::from_str(raw.get()).map_err(|error| error.to_string())?;
+    let (node, uid) = object_sync.metadata.name.rsplit_once('.').ok_or("got no <node>.<uid>")?;
     let sent = [Kind::Node, Kind::ConfigMap, Kind::Secret, Kind::Pod];
-    let kind = sent.into_iter().find(|kind| kind.name() == &**told.spec.object_kind);
+    let kind = sent.into_iter().find(|kind| kind.name() == &**object_sync.spec.object_kind);
     let record = kind.map(|kind| sync::Record {
         node: node.into(),
         kind,
-        namespace: told.metadata.namespace.0.clone(),
-        name: told.spec.object_name.0.clone(),
+        namespace: object_sync.metadata.namespace.0.clone(),
+        name: object_sync.spec.object_name.0.clone(),
         uid: uid.into(),
-        version: told.status.object_resource_version.parse().unwrap_or(0),
+        version: object_sync.status.object_resource_version.parse().unwrap_or(0),
     });
-    let version = told.metadata.resource_version.parse();
+    let version = object_sync.metadata.resource_version.parse();
     Ok((record, version.map_err(|_| "got no number for resourceVersion".to_owned())?))
 }
 

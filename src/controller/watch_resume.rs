@@ -9,7 +9,7 @@ use super::key::Key;
 use super::object::{Object, Sketch};
 use super::time::Now;
 use super::{Controller, syncs};
-use crate::limits::UNREAD_TOLD_MAX;
+use crate::limits::UNREAD_LOGGED_MAX;
 use crate::model::api::Kind;
 
 impl Controller {
@@ -115,7 +115,7 @@ impl Controller {
     }
 
     fn deny(&mut self, raw: &RawValue) {
-        for line in self.identities.deny(Some(raw)).into_iter().take(UNREAD_TOLD_MAX) {
+        for line in self.identities.deny(Some(raw)).into_iter().take(UNREAD_LOGGED_MAX) {
             self.pending.push(Action::Log(Severity::Warn, line));
         }
         self.end_revoked();
@@ -125,10 +125,10 @@ impl Controller {
     fn not_read(&mut self, kind: Kind, raw: &RawValue, why: &str) -> Option<Sketch> {
         let sketch = Sketch::of(kind, raw);
         let key = sketch.as_ref().map_or_else(|| Key::new(kind, "", ""), |it| it.key.clone());
-        if self.unread.len() < UNREAD_TOLD_MAX && self.unread.insert(key.clone()) {
+        if self.unread.len() < UNREAD_LOGGED_MAX && self.unread.insert(key.clone()) {
             let why: String = why.chars().take(256).collect();
             let mut line = format!("api: {key} cannot be parsed and stays as it was: {why}");
-            if self.unread.len() == UNREAD_TOLD_MAX {
+            if self.unread.len() == UNREAD_LOGGED_MAX {
                 line += "; others are not told of";
             }
             self.pending.push(Action::Log(Severity::Warn, line));

@@ -231,7 +231,7 @@ mod tests {
         })
     }
 
-    fn ends(watches: &mut Watches, ms: u64) {
+    fn end_watch(watches: &mut Watches, ms: u64) {
         let mut rng = Rng::new(ms);
         watches.ended(Instant(ms), Kind::Node, "reset", &mut rng, &mut Out::default());
     }
@@ -252,7 +252,7 @@ mod tests {
             for n in 0..12 {
                 assert_eq!(begun(&mut watches, ms, Kind::Node), Some(true), "{n}");
                 ms += took_ms;
-                ends(&mut watches, ms);
+                end_watch(&mut watches, ms);
                 let delay_ms = (WATCH_RETRY_MIN_MS << n).min(WATCH_RETRY_MAX_MS);
                 let wait_ms = next(&watches) - ms;
                 assert!((delay_ms..=delay_ms / 2 * 3).contains(&wait_ms), "{n}: {wait_ms}");
@@ -269,7 +269,7 @@ mod tests {
             begun(&mut watches, 5, Kind::Node);
             watches.listed(Instant(5), Kind::Node, "7".into());
             assert_eq!(begun(&mut watches, 5, Kind::Node), Some(false));
-            ends(&mut watches, 5 + held_ms);
+            end_watch(&mut watches, 5 + held_ms);
             let waits_ms = next(&watches) - 5 - held_ms;
             assert!((wait_ms..=wait_ms / 2 * 3).contains(&waits_ms), "{held_ms}: {waits_ms}");
         }

@@ -34,7 +34,7 @@ impl World {
         match action {
             Action::Accept(session) => self.accepted(at, session),
             Action::Refuse(session, refusal) => {
-                trace!(self.now, "r{at} refuses {session:?}: {} {}", refusal.status, refusal.words);
+                trace!(self.now, "r{at} refuses {session:?}: {} {}", refusal.status, refusal.body);
                 let open = self.links.get(&session).is_some_and(|link| !link.is_on);
                 judge!(open, "[one answer] r{at} refuses {session:?}, and nobody asks");
                 self.refused(session, refusal.status);

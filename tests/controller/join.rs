@@ -2,7 +2,7 @@
 
 use edged::controller::event::{Credential, Event, HttpRequest, Request};
 use edged::controller::identity::Identity;
-use edged::limits::SIGNS_MAX;
+use edged::limits::SIGNATURES_MAX;
 use edged::model::api::Kind;
 use serde_json::json;
 
@@ -67,14 +67,14 @@ fn who_has_a_token_gets_a_certificate_for_the_name_in_its_request() {
 #[test]
 fn so_many_certificates_are_signed_at_once_and_the_next_is_to_be_asked_for_again() {
     let mut world = listed(&[]);
-    for _ in 0..SIGNS_MAX {
+    for _ in 0..SIGNATURES_MAX {
         world.http(ask(token(), "e1"));
     }
-    assert_eq!((world.signs.len(), world.answers.len()), (SIGNS_MAX, 0));
+    assert_eq!((world.signs.len(), world.answers.len()), (SIGNATURES_MAX, 0));
     world.http(ask(token(), "e1"));
     assert_eq!(world.answers.pop().map(|(_, answer)| answer.status), Some(503));
     world.pass(10);
-    assert_eq!(world.answers.len(), SIGNS_MAX);
+    assert_eq!(world.answers.len(), SIGNATURES_MAX);
     assert_eq!(asked(&mut world, token()), 200);
 }
 

@@ -1,7 +1,7 @@
 //! Hostile nodes: refused, counted, told once, and nobody else is harmed.
 
 use edged::controller::event::Event;
-use edged::limits::{EDGE_ASKS_MAX, EDGE_CALLS_MAX, EDGE_OFFENCES_MAX, EDGE_UNSENT_BYTES_MAX};
+use edged::limits::{EDGE_CALLS_MAX, EDGE_OFFENCES_MAX, EDGE_REQUESTS_MAX, EDGE_UNSENT_BYTES_MAX};
 use edged::model::api::Kind;
 use serde_json::{Value, json};
 
@@ -127,7 +127,7 @@ fn a_node_that_asks_without_end_is_held_back() {
     // The API server is slow.
     world.faults.delay_ms = 60_000;
     // One is asked; all others are about the same.
-    for _ in 0..=EDGE_ASKS_MAX {
+    for _ in 0..=EDGE_REQUESTS_MAX {
         let message = world.edge("e1").ask("query", "null/node/e1", None);
         let session = world.session("e1").expect("on");
         world.hand(Event::EdgeMessage(session, Box::new(message)));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use edged::limits::{ASKS_MAX, META_WAITING_MAX};
+use edged::limits::{META_WAITING_MAX, REQUESTS_MAX};
 use edged::model::message::Message;
 use edged::model::meta::{Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;
@@ -21,16 +21,16 @@ fn so_many_questions_are_open_and_the_next_waits_for_an_answer() {
     let mut cloud = CloudHarness::set("gw", saved, settings);
     cloud.connect();
     let mut wanted = pod("p", "u", 7);
-    let maps = (0..=ASKS_MAX).map(|n| json!({"configMapRef": {"name": format!("c{n}")}}));
+    let maps = (0..=REQUESTS_MAX).map(|n| json!({"configMapRef": {"name": format!("c{n}")}}));
     wanted["spec"]["containers"][0]["envFrom"] = maps.collect();
     cloud.push("insert", "ns/pod/p", &wanted);
     cloud.pass(500);
     let is_question =
         |said: &&Message| said.header.parent_id.is_empty() && &*said.route.operation != "keepalive";
     // Those of the node itself are among them.
-    assert_eq!(cloud.sent.iter().filter(is_question).count(), ASKS_MAX);
+    assert_eq!(cloud.sent.iter().filter(is_question).count(), REQUESTS_MAX);
     let asked = cloud.said("configmap");
-    assert!(asked.len() > ASKS_MAX - 5, "{}", asked.len());
+    assert!(asked.len() > REQUESTS_MAX - 5, "{}", asked.len());
     cloud.answer(&asked[0], &map("c0"));
     cloud.pass(500);
     assert_eq!(cloud.said("configmap").len(), 1, "one for the one that was answered");

@@ -1,7 +1,7 @@
 //! A store that was new or lost: which pods that run are still wanted is asked of the cloud.
 
 use edged::agent::Config;
-use edged::limits::{Budget, DOOMED_MAX, RELIST_PAGE};
+use edged::limits::{Budget, RELIST_PAGE, UNSAVED_TOMBSTONES_MAX};
 use edged::model::base64;
 use edged::model::cri::ContainerState;
 use edged::model::message::{Header, Message, Route};
@@ -290,7 +290,7 @@ fn of_so_many_unknown_pods_it_is_kept_that_they_are_gone_and_others_wait_for_the
     cloud.acked();
     cloud.keeps = false;
     let mut mark = Value::Null;
-    for n in 0..=DOOMED_MAX {
+    for n in 0..=UNSAVED_TOMBSTONES_MAX {
         let gone = json!({"metadata": {"name": format!("p{n}"), "uid": format!("u{n:04}")}});
         let id = cloud.push("delete", &format!("default/pod/p{n}"), &gone);
         while !cloud.saves.is_empty() {
@@ -303,6 +303,6 @@ fn of_so_many_unknown_pods_it_is_kept_that_they_are_gone_and_others_wait_for_the
         cloud.pass(100);
         assert_eq!(cloud.acked(), [id], "or the cloud would send nothing else");
     }
-    let expected: Value = (0..DOOMED_MAX).map(|n| format!("u{n:04}")).collect();
+    let expected: Value = (0..UNSAVED_TOMBSTONES_MAX).map(|n| format!("u{n:04}")).collect();
     assert_eq!(mark["gone"], expected);
 }

@@ -1,6 +1,6 @@
 //! Pods of the manifest folder, as the cloud is shown them.
 
-use edged::limits::{DELETE_AGAIN_MS, MIRROR_POD_RETRY_MAX_MS, MIRROR_POD_RETRY_MIN_MS};
+use edged::limits::{DELETE_RETRY_MS, MIRROR_POD_RETRY_MAX_MS, MIRROR_POD_RETRY_MIN_MS};
 use edged::model::message::Message;
 use serde_json::{Value, json};
 
@@ -176,7 +176,7 @@ fn the_mirror_of_a_pod_that_is_gone_is_deleted_when_it_has_ended() {
     cloud.hear();
     cloud.pass(31_000);
     let message = asked(&mut cloud, "delete");
-    assert_eq!(cloud.wait_ms(&first, &message), DELETE_AGAIN_MS);
+    assert_eq!(cloud.wait_ms(&first, &message), DELETE_RETRY_MS);
     cloud.answer(&message, &json!("OK"));
     for _ in 0..4 {
         cloud.hear();

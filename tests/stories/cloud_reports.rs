@@ -1,6 +1,6 @@
 //! When what the cloud was told of a pod is told again, and which of its words count.
 
-use edged::limits::{DELETE_AGAIN_MS, GONE_AGAIN_MS, REPORT_RETRY_MS};
+use edged::limits::{DELETE_RETRY_MS, MISSING_POD_RETRY_MS, REPORT_RETRY_MS};
 use edged::model::message::Message;
 use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
@@ -53,8 +53,8 @@ fn leaving() -> (CloudHarness, Message) {
 #[test]
 fn a_deletion_is_asked_for_again_by_what_became_of_it() {
     for (answer, wait_ms) in [
-        (json!("OK"), DELETE_AGAIN_MS),
-        (refusal("NotFound", 404), DELETE_AGAIN_MS),
+        (json!("OK"), DELETE_RETRY_MS),
+        (refusal("NotFound", 404), DELETE_RETRY_MS),
         (refusal("InternalError", 500), REPORT_RETRY_MS),
     ] {
         let (mut cloud, asked) = leaving();
@@ -146,8 +146,8 @@ fn a_pod_that_the_api_server_does_not_have_is_told_of_as_a_whole_when_it_is_aske
     let gone = json!({"Object": null, "Err": {"ErrStatus": {"status": "Failure", "code": 404,
         "message": "pods \"p\" not found", "reason": "NotFound"}}});
     cloud.answer(&told, &gone);
-    let again = cloud.next("podpatch", 2 * GONE_AGAIN_MS);
-    assert_eq!(cloud.wait_ms(&told, &again), GONE_AGAIN_MS);
+    let again = cloud.next("podpatch", 2 * MISSING_POD_RETRY_MS);
+    assert_eq!(cloud.wait_ms(&told, &again), MISSING_POD_RETRY_MS);
     let status = patch(&again)["status"].clone();
     assert_eq!(status["phase"], "Running");
     // What the API server may have had is replaced, not added to.

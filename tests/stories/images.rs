@@ -72,7 +72,7 @@ fn a_long_pull_says_now_and_then_that_it_goes_on() {
     let mut harness = Harness::new();
     pulling(&mut harness, "r.example/i:1", &[], Vec::new());
     harness.log.clear();
-    let told_ms = limits::PULL_TOLD_MS;
+    let told_ms = limits::PULL_LOG_MS;
     harness.pass(told_ms - 1);
     let pulls = |harness: &Harness| {
         let told = harness.log.iter().filter(|line| line.starts_with("pulling image"));
@@ -353,7 +353,7 @@ fn a_new_image_does_not_wait_for_the_back_off_of_the_old() {
 #[test]
 fn an_image_that_was_looked_for_just_now_is_pulled_as_soon_as_there_is_room() {
     let mut harness = two_for_one_pull();
-    harness.pass(limits::IMAGE_LOOKED_MS);
+    harness.pass(limits::IMAGE_ABSENT_MS);
     harness.refuses("pull_image i:1", Code::NotFound, "not found");
     // Who has waited pulls, and who was refused looks.
     assert_eq!(harness.asked_for(), ["pull_image i:1", "image_status i:1"]);
@@ -375,7 +375,7 @@ fn two_for_one_pull() -> Harness {
 #[test]
 fn an_image_that_has_waited_for_room_is_looked_for_again() {
     let mut harness = two_for_one_pull();
-    harness.pass(limits::IMAGE_LOOKED_MS + 1);
+    harness.pass(limits::IMAGE_ABSENT_MS + 1);
     harness.images.push("i:1");
     harness.does("pull_image i:1");
     // Both look: who has pulled it, and who has waited.

@@ -14,7 +14,7 @@ use super::talk;
 use crate::agent::rate::Rate;
 use crate::agent::recorder::Recorder;
 use crate::agent::time::{Instant, Now};
-use crate::limits::NOTES_MAX;
+use crate::limits::EVENTS_MAX;
 use crate::model::message::Resource;
 use crate::model::recorded_event::{EventMetadata, RecordedEvent};
 use crate::model::settings::CloudSettings;
@@ -87,7 +87,7 @@ impl Events {
             let resource = Resource { namespace: Some(namespace), kind: "event", name: &name };
             context.send(operation, &resource.to_string(), talk::json(&content));
             self.last_sent = serial;
-            if self.sent.len() >= NOTES_MAX {
+            if self.sent.len() >= EVENTS_MAX {
                 self.sent.retain(|digest| recorder.holds(*digest));
             }
             self.sent.insert(digest);

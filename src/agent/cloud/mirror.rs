@@ -29,7 +29,7 @@ use crate::agent::pod::{Origin, Pod, Wanted};
 use crate::agent::pods::Pods;
 use crate::agent::source::MIRROR;
 use crate::agent::time::{Backoff, Instant, Now};
-use crate::limits::{DELETE_AGAIN_MS, MIRROR_POD_RETRY_MAX_MS, MIRROR_POD_RETRY_MIN_MS};
+use crate::limits::{DELETE_RETRY_MS, MIRROR_POD_RETRY_MAX_MS, MIRROR_POD_RETRY_MIN_MS};
 
 /// A mirror that the API server has, as far as the store knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,7 +129,7 @@ impl Mirrors {
                     }
                     Answer::Done | Answer::Object(_) => {
                         request.deleted = Some(uid.clone());
-                        request.retry_at = Some(now.boot.plus_ms(DELETE_AGAIN_MS));
+                        request.retry_at = Some(now.boot.plus_ms(DELETE_RETRY_MS));
                     }
                     Answer::Refused(why) if why.is_not_found() || why.is_conflict() => {
                         let _ = meta.delete(key, uid, None);

@@ -10,10 +10,10 @@
 //! brings the whole pod back over the link, twice.
 //!
 //! For a pod that the API server does not have, the whole status is reported once more after
-//! [`GONE_AGAIN_MS`]. Mostly its deletion has arrived by then. Where the Node was deleted while the
-//! gateway was away, no deletion comes, because the cloud has forgotten what it sent there: then
-//! the second answer counts as the deletion, as a kubelet ends pods that the API server does not
-//! have.
+//! [`MISSING_POD_RETRY_MS`]. Mostly its deletion has arrived by then. Where the Node was deleted
+//! while the gateway was away, no deletion comes, because the cloud has forgotten what it sent
+//! there: then the second answer counts as the deletion, as a kubelet ends pods that the API server
+//! does not have.
 //!
 //! If we crash here: the next process does not know what the cloud has, and reports each pod once
 //! as a whole.
@@ -35,7 +35,7 @@ use crate::agent::event::{Action, Out, Severity};
 use crate::agent::pod::{Origin, Pod, Wanted};
 use crate::agent::pods::Pods;
 use crate::agent::time::{Instant, Now};
-use crate::limits::{DELETE_AGAIN_MS, GONE_AGAIN_MS, REPORT_GATHER_MS, REPORT_RETRY_MS};
+use crate::limits::{DELETE_RETRY_MS, MISSING_POD_RETRY_MS, REPORT_GATHER_MS, REPORT_RETRY_MS};
 use crate::model::status::{ConditionKind, Phase};
 
 /// The state of the report, for each pod.
@@ -283,7 +283,7 @@ impl PodReport {
             return None;
         }
         if let Some(MissingPod { at, .. }) = self.missing {
-            let retry_at = at.plus_ms(GONE_AGAIN_MS);
+            let retry_at = at.plus_ms(MISSING_POD_RETRY_MS);
             if retry_at > now {
                 return Some(retry_at);
             }
@@ -418,9 +418,9 @@ impl PodReport {
         }
         let now = context.now.boot;
         if let Deletion::Done(at) = self.deletion
-            && at.plus_ms(DELETE_AGAIN_MS) > now
+            && at.plus_ms(DELETE_RETRY_MS) > now
         {
-            return Some(at.plus_ms(DELETE_AGAIN_MS));
+            return Some(at.plus_ms(DELETE_RETRY_MS));
         }
         if !context.has_room() {
             return Some(now);

@@ -8,7 +8,7 @@ use super::talk;
 use crate::agent::calls::Uid;
 use crate::agent::event::Out;
 use crate::agent::time::{Instant, Now, Rng};
-use crate::limits::ASKS_MAX;
+use crate::limits::REQUESTS_MAX;
 use crate::model::message::Message;
 use serde_json::value::RawValue;
 
@@ -122,7 +122,7 @@ impl CloudContext<'_> {
 impl PendingRequests {
     /// Whether one more request may be open.
     pub(super) fn has_room(&self) -> bool {
-        self.open.len() < ASKS_MAX
+        self.open.len() < REQUESTS_MAX
     }
 
     /// Removes the request that this answers. `None`: it is not open any more.

@@ -112,7 +112,7 @@ impl Pod {
         let wanted = pull_policy(spec.image_pull_policy, &spec.image) != PullPolicy::Always;
         let spec_image = spec.image.clone();
         let image = with_tag(&spec_image);
-        let long = now.boot.since_ms(tries.since) > limits::IMAGE_LOOKED_MS;
+        let long = now.boot.since_ms(tries.since) > limits::IMAGE_ABSENT_MS;
         if wanted && long && tries.errors.is_empty() {
             // It has waited for room: who had the room may have brought it.
             self.remember(container).image = Image::Unknown;

@@ -154,11 +154,11 @@ impl Check {
 
     fn check_room(&self, class: Class, pod: Option<usize>, kind: Kind, request: &Request) {
         let calls_max = match class {
-            Class::Look => limits::LOOK_CALLS_MAX,
+            Class::Look => limits::READ_CALLS_MAX,
             Class::Stop => limits::STOP_CALLS_MAX,
             Class::Pull => self.pulls.parallel_max,
             Class::Work => limits::WORK_CALLS_MAX,
-            Class::HousekeepingCall => limits::UPKEEP_CALLS_MAX,
+            Class::HousekeepingCall => limits::HOUSEKEEPING_CALLS_MAX,
             Class::Exec => limits::EXEC_CALLS_MAX,
             Class::Hook => limits::HOOK_CALLS_MAX,
         };
@@ -449,7 +449,7 @@ impl Check {
     pub fn leaving(&self, told_at: Instant, now: Instant, asks: usize, ends: bool) {
         judge!(asks == 0, "[leaving] asks for {asks} things when it is to end");
         let work = self.open.values().filter(|open| open.class == Class::Work).count();
-        let may_wait = work > 0 && now < told_at.plus_ms(limits::LEAVE_MS);
+        let may_wait = work > 0 && now < told_at.plus_ms(limits::SHUTDOWN_MS);
         judge!(ends || may_wait, "[exit] the agent was asked to end at {told_at:?}, and goes on");
         judge!(!ends || !may_wait, "[leaving] ends while {work} calls are open that tear");
     }

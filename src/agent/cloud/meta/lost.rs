@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::{Meta, PendingChange, StoredObject, Version};
-use crate::limits::DOOMED_MAX;
+use crate::limits::UNSAVED_TOMBSTONES_MAX;
 use crate::model::message::Resource;
 use crate::model::meta::{Change, Row, StoreOrigin};
 
@@ -93,7 +93,7 @@ impl Meta {
             return false;
         }
         let known = self.unsaved_pods.received.contains(uid);
-        if !known && self.unsaved_pods.received.len() < DOOMED_MAX {
+        if !known && self.unsaved_pods.received.len() < UNSAVED_TOMBSTONES_MAX {
             self.unsaved_pods.received.insert(uid.into());
             self.mark();
         }
