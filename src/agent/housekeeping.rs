@@ -206,7 +206,7 @@ impl Housekeeping {
         ];
         let due_at = due.into_iter().flatten().min()?;
         // What is due and could not be done is tried again no sooner.
-        Some(due_at.max(self.stepped_at).plus_ms(limits::CHORES_LATE_MS))
+        Some(due_at.max(self.stepped_at).plus_ms(limits::HOUSEKEEPING_LATE_MS))
     }
 }
 
@@ -225,7 +225,7 @@ impl Periodic {
 
     /// Whether its time has come, or nearly.
     pub fn is_due(&self, now: Instant) -> bool {
-        let early_ms = limits::CHORES_EARLY_MS.min(self.period_ms / 5);
+        let early_ms = limits::HOUSEKEEPING_EARLY_MS.min(self.period_ms / 5);
         self.due_at <= now.plus_ms(early_ms)
     }
 

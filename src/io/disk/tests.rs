@@ -8,7 +8,7 @@ use super::crashes::Crashes;
 use super::*;
 use crate::agent::time::Instant;
 use crate::limits::{
-    START_CRASHES_MAX, START_MS, STORE_ASIDE_MAX, STORE_BYTES_MAX, STORE_KEY_BYTES_MAX,
+    START_CRASHES_MAX, START_MS, STORE_BYTES_MAX, STORE_KEY_BYTES_MAX, STORE_QUARANTINED_MAX,
     STORE_ROWS_MAX, STORE_VALUE_BYTES_MAX,
 };
 
@@ -345,7 +345,7 @@ fn a_damaged_store_is_put_aside_and_whole_rows_are_kept() {
             put(&format!("a/pod/{number:02}"), &format!("{{\"x\":\"{}\"}}", "y".repeat(1_000)))
         })
         .collect();
-    let turns = STORE_ASIDE_MAX + 1;
+    let turns = STORE_QUARANTINED_MAX + 1;
     for turn in 1..=turns {
         let (mut disk, saved) = open(&place.db());
         assert_eq!(saved.origin, if turn == 1 { StoreOrigin::New } else { StoreOrigin::Kept });
