@@ -48,7 +48,7 @@ pub enum Event {
     /// The answer to an [`Action::Probe`]: exactly one each, unless it was cancelled.
     Probe(ProbeId, Finding),
     /// The answer to an [`Action::Read`]: exactly one each; empty where there is nothing.
-    LastWords(JobId, Box<str>),
+    TerminationMessage(JobId, Box<str>),
     /// What the agent last saved by [`Action::SaveProbeResults`] since the machine's boot: once, at
     /// the agent's start, before the runtime is up.
     SavedProbeResults(BTreeMap<ContainerId, ProbeResults>),

@@ -226,7 +226,7 @@ fn running(context: &HousekeepingContext<'_>) -> impl Iterator<Item = LogLink> {
     context.pods.iter().flat_map(|pod| {
         let runs =
             |it: &&super::pod::observed::ObservedContainer| it.state == ContainerState::Running;
-        pod.seen().containers.iter().filter(runs).map(|it| log_link(pod, it))
+        pod.observed().containers.iter().filter(runs).map(|it| log_link(pod, it))
     })
 }
 

@@ -257,11 +257,11 @@ impl Agent {
             Event::Probe(probe, finding) => {
                 if let Some(uid) = self.queries.end(probe) {
                     let pod = self.pods.get_mut(&uid).expect("a pod with a query is not forgotten");
-                    pod.found(now, probe, finding);
+                    pod.query_done(now, probe, finding);
                 }
             }
-            Event::LastWords(job, text) => {
-                let taken = self.pods.iter_mut().any(|pod| pod.words_read(job, &text));
+            Event::TerminationMessage(job, text) => {
+                let taken = self.pods.iter_mut().any(|pod| pod.termination_message_read(job, &text));
                 assert!(taken, "answer to {job:?}, which nobody asked for");
             }
             #[cfg(feature = "probes")]
@@ -273,7 +273,7 @@ impl Agent {
             Event::Resolver(dns) => self.resolver = *dns,
             Event::Addresses(addresses) => {
                 self.addresses = addresses;
-                self.pods.iter_mut().for_each(pod::Pod::stir);
+                self.pods.iter_mut().for_each(pod::Pod::mark_dirty);
             }
             #[cfg(feature = "cloud")]
             Event::Loaded(_)
@@ -325,13 +325,13 @@ impl Agent {
             Owner::Housekeeping => self.housekeeping.answer(now, call, &result),
             Owner::Exec(uid) => {
                 let pod = self.pods.get_mut(&uid).expect("a pod with a call is not forgotten");
-                pod.called(now, call, result);
+                pod.exec_done(now, call, result);
             }
             Owner::Pod(uid) => {
-                let answer = Answer { call, took_ms, looks_begun: self.pleg.begun() };
+                let answer = Answer { call, took_ms, relists_begun: self.pleg.begun() };
                 let pod = self.pods.get_mut(&uid).expect("a pod with a call is not forgotten");
                 if let Some(id) = pod.answer(now, &answer, result, &mut self.rng) {
-                    self.removed.answered(id, answer.looks_begun);
+                    self.removed.answered(id, answer.relists_begun);
                 }
             }
         }
@@ -339,14 +339,14 @@ impl Agent {
 
     /// What all sources want, together.
     fn want(&mut self, now: Now) {
-        let mut wish = self.source.wish();
+        let mut desired = self.source.desired();
         if let Some(cloud) = &self.cloud {
-            wish.add_cloud(cloud.pods());
+            desired.add_cloud(cloud.pods());
         }
-        self.pods.want(now, wish, &self.config);
+        self.pods.want(now, desired, &self.config);
         self.housekeeping.pods_changed(now);
         // What nobody wants is found by looking.
-        self.pleg.want();
+        self.pleg.request_relist();
     }
 
     fn sources(&self) -> Sources {

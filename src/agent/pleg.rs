@@ -23,8 +23,8 @@ use crate::model::metrics::Histogram;
 pub struct Pleg {
     /// Looks begun so far: the serial number of the last.
     begun: u64,
-    look: Option<Look>,
-    wanted: bool,
+    relist: Option<Relist>,
+    requested: bool,
     /// The last look failed.
     failed: bool,
     last_begun_at: Option<Instant>,
@@ -40,17 +40,17 @@ pub struct Pleg {
 }
 
 #[derive(Debug)]
-struct Look {
+struct Relist {
     began: Instant,
-    sandboxes: Half<Sandbox>,
-    containers: Half<Container>,
+    sandboxes: Listing<Sandbox>,
+    containers: Listing<Container>,
     failed: bool,
 }
 
 #[derive(Debug)]
-enum Half<T> {
-    Asked(CallId),
-    Told(Vec<Arc<T>>),
+enum Listing<T> {
+    Pending(CallId),
+    Received(Vec<Arc<T>>),
 }
 
 /// The runtime's stream of container events.
@@ -84,8 +84,8 @@ impl Pleg {
     pub fn new() -> Self {
         Self {
             begun: 0,
-            look: None,
-            wanted: true,
+            relist: None,
+            requested: true,
             failed: false,
             last_begun_at: None,
             last_done_at: None,
@@ -100,15 +100,15 @@ impl Pleg {
 
     /// The runtime is back: what was seen may be old.
     pub fn up(&mut self, now: Now) {
-        self.wanted = true;
+        self.requested = true;
         self.failed = false;
         self.stream = Stream::Closed { retry_at: now.boot };
         self.stream_failures = 0;
     }
 
     /// Somebody waits for a look that begins from here on.
-    pub fn want(&mut self) {
-        self.wanted = true;
+    pub fn request_relist(&mut self) {
+        self.requested = true;
     }
 
     /// The serial number of the last look that was begun.
@@ -127,25 +127,25 @@ impl Pleg {
             self.stream_ended(now, &result);
             return None;
         }
-        let look = self.look.as_mut().expect("a list is answered only while a look is on");
+        let relist = self.relist.as_mut().expect("a list is answered only while a look is on");
         match result {
-            Ok(Reply::Sandboxes(sandboxes)) => look.sandboxes = Half::Told(sandboxes),
-            Ok(Reply::Containers(containers)) => look.containers = Half::Told(containers),
+            Ok(Reply::Sandboxes(sandboxes)) => relist.sandboxes = Listing::Received(sandboxes),
+            Ok(Reply::Containers(containers)) => relist.containers = Listing::Received(containers),
             Ok(other) => panic!("a list cannot answer {other:?}"),
-            Err(_) => look.fail(call),
+            Err(_) => relist.fail(call),
         }
-        if look.is_open() {
+        if relist.is_open() {
             return None;
         }
-        let look = self.look.take().expect("it is here");
-        let took_ms = now.boot.since_ms(look.began);
+        let relist = self.relist.take().expect("it is here");
+        let took_ms = now.boot.since_ms(relist.began);
         self.durations.observe_ms(took_ms);
         self.last_took_ms = took_ms;
-        self.failed = look.failed;
-        let (Half::Told(sandboxes), Half::Told(containers), false) =
-            (look.sandboxes, look.containers, look.failed)
+        self.failed = relist.failed;
+        let (Listing::Received(sandboxes), Listing::Received(containers), false) =
+            (relist.sandboxes, relist.containers, relist.failed)
         else {
-            self.wanted = true;
+            self.requested = true;
             return None;
         };
         self.last_done_at = Some(now.boot);
@@ -155,7 +155,7 @@ impl Pleg {
     /// The runtime says that something changed.
     pub fn changed(&mut self, call: CallId) {
         if matches!(self.stream, Stream::Open { call: open, .. } if open == call) {
-            self.wanted = true;
+            self.requested = true;
         }
     }
 
@@ -169,25 +169,25 @@ impl Pleg {
             Stream::Closed { retry_at: now.boot.plus_ms(limits::STREAM_RETRY_MS) }
         };
         // What it would have told is not known.
-        self.wanted = true;
+        self.requested = true;
     }
 
     /// Begins what is due. Only called while the runtime is ready; `idle`: there is no pod.
     pub fn step(&mut self, now: Now, idle: bool, calls: &mut Calls, out: &mut Out) {
         self.idle = idle;
-        let calm = idle && !self.wanted && !self.failed;
+        let calm = idle && !self.requested && !self.failed;
         let early_ms = if calm { limits::RELIST_IDLE_EARLY_MS } else { 0 };
-        if self.look.is_none() && self.look_at(now) <= now.boot.plus_ms(early_ms) {
+        if self.relist.is_none() && self.relist_at(now) <= now.boot.plus_ms(early_ms) {
             self.begun += 1;
-            self.wanted = false;
+            self.requested = false;
             if let Some(last) = self.last_begun_at.replace(now.boot) {
                 self.intervals.observe_ms(now.boot.since_ms(last));
             }
             let mut ask = |request| calls.begin(now, Owner::Pleg, request, out);
-            self.look = Some(Look {
+            self.relist = Some(Relist {
                 began: now.boot,
-                sandboxes: Half::Asked(ask(Request::ListPodSandbox)),
-                containers: Half::Asked(ask(Request::ListContainers)),
+                sandboxes: Listing::Pending(ask(Request::ListPodSandbox)),
+                containers: Listing::Pending(ask(Request::ListContainers)),
                 failed: false,
             });
         }
@@ -197,11 +197,11 @@ impl Pleg {
         }
     }
 
-    fn look_at(&self, now: Now) -> Instant {
+    fn relist_at(&self, now: Now) -> Instant {
         let Some(last) = self.last_begun_at else { return now.boot };
         let wait_ms = if self.failed {
             limits::RELIST_RETRY_MS
-        } else if self.wanted {
+        } else if self.requested {
             let gentle_ms = self.last_took_ms * limits::RELIST_GAP_TIMES;
             gentle_ms.clamp(limits::RELIST_GAP_MIN_MS, limits::RELIST_GAP_MAX_MS)
         } else if self.idle {
@@ -216,12 +216,12 @@ impl Pleg {
 
     /// When something is due while the runtime is ready.
     pub fn wake_at(&self, now: Now) -> Option<Instant> {
-        let look = self.look.is_none().then(|| self.look_at(now));
+        let relist = self.relist.is_none().then(|| self.relist_at(now));
         let stream = match self.stream {
             Stream::Closed { retry_at } => Some(retry_at),
             Stream::Open { .. } | Stream::Absent => None,
         };
-        look.into_iter().chain(stream).min()
+        relist.into_iter().chain(stream).min()
     }
 
     /// Whether the event stream is trusted to tell of changes.
@@ -256,22 +256,22 @@ impl Pleg {
     }
 }
 
-impl Look {
+impl Relist {
     fn is_open(&self) -> bool {
-        matches!(self.sandboxes, Half::Asked(_)) || matches!(self.containers, Half::Asked(_))
+        matches!(self.sandboxes, Listing::Pending(_)) || matches!(self.containers, Listing::Pending(_))
     }
 
     /// One half did not come: it counts as told, and the look as failed.
     fn fail(&mut self, call: CallId) {
         self.failed = true;
-        if matches!(self.sandboxes, Half::Asked(asked) if asked == call) {
-            self.sandboxes = Half::Told(Vec::new());
+        if matches!(self.sandboxes, Listing::Pending(requests) if requests == call) {
+            self.sandboxes = Listing::Received(Vec::new());
         } else {
             assert!(
-                matches!(self.containers, Half::Asked(asked) if asked == call),
+                matches!(self.containers, Listing::Pending(requests) if requests == call),
                 "answer to {call:?}, which is no half of this look"
             );
-            self.containers = Half::Told(Vec::new());
+            self.containers = Listing::Received(Vec::new());
         }
     }
 }
@@ -309,11 +309,11 @@ mod tests {
             self.now.boot = self.now.boot.plus_ms(ms);
             let mut out = Out::default();
             self.pleg.step(self.now, self.idle, &mut self.calls, &mut out);
-            let asked = out.actions.into_iter().map(|action| match action {
+            let requests = out.actions.into_iter().map(|action| match action {
                 Action::Cri { call, request, .. } => (call, request),
                 other => panic!("{other:?}"),
             });
-            asked.collect()
+            requests.collect()
         }
 
         fn answer(&mut self, call: CallId, result: Result<Reply, CallError>) {
@@ -322,8 +322,8 @@ mod tests {
         }
 
         /// Both lists come at once, or both fail.
-        fn look(&mut self, asked: Vec<(CallId, Request)>, good: bool) {
-            for (call, request) in asked {
+        fn relist(&mut self, requests: Vec<(CallId, Request)>, good: bool) {
+            for (call, request) in requests {
                 let reply = match request {
                     Request::ListPodSandbox => Reply::Sandboxes(Vec::new()),
                     Request::ListContainers => Reply::Containers(Vec::new()),
@@ -336,8 +336,8 @@ mod tests {
         /// Begins the event stream, which must be due.
         #[track_caller]
         fn stream(&mut self, ms: u64) -> CallId {
-            let asked = self.after(ms);
-            let opened = asked.iter().find(|(_, it)| *it == Request::GetContainerEvents);
+            let requests = self.after(ms);
+            let opened = requests.iter().find(|(_, it)| *it == Request::GetContainerEvents);
             opened.map(|(call, _)| *call).expect("the stream is opened")
         }
     }
@@ -356,8 +356,8 @@ mod tests {
         ] {
             let mut side = Side::new();
             side.idle = idle;
-            let asked = side.after(0);
-            side.look(asked, good);
+            let requests = side.after(0);
+            side.relist(requests, good);
             let due_at = side.now.boot.plus_ms(wait_ms);
             assert_eq!(side.after(wait_ms - early_ms - 1), [], "{what}");
             assert_eq!(side.pleg.wake_at(side.now), Some(due_at), "{what}");
@@ -368,8 +368,8 @@ mod tests {
     #[test]
     fn looks_are_rare_once_the_event_stream_is_trusted() {
         let mut side = Side::new();
-        let asked = side.after(0);
-        side.look(asked, true);
+        let requests = side.after(0);
+        side.relist(requests, true);
         let young = Now { boot: Instant(BEGIN + STREAM_TRUSTED_MS - 1), wall: None };
         assert!(!side.pleg.is_evented(young));
         assert_eq!(side.after(STREAM_TRUSTED_MS), [], "it counts from the last look");
@@ -389,10 +389,10 @@ mod tests {
             (RELIST_GAP_MAX_MS - 1, RELIST_GAP_MAX_MS),
         ] {
             let mut side = Side::new();
-            let asked = side.after(0);
+            let requests = side.after(0);
             assert_eq!(side.after(took_ms), [], "one at a time");
-            side.look(asked, true);
-            side.pleg.want();
+            side.relist(requests, true);
+            side.pleg.request_relist();
             assert_eq!(side.after(gap_ms - took_ms - 1), [], "took {took_ms} ms");
             assert_eq!(side.after(1).len(), 2, "took {took_ms} ms");
         }
@@ -402,8 +402,8 @@ mod tests {
     fn without_a_believed_look_for_too_long_it_is_unhealthy() {
         let mut side = Side::new();
         assert!(side.pleg.trouble(side.now).is_some(), "there was none yet");
-        let asked = side.after(0);
-        side.look(asked, true);
+        let requests = side.after(0);
+        side.relist(requests, true);
         let at = |ms| Now { boot: Instant(BEGIN + ms), wall: None };
         assert_eq!(side.pleg.trouble(at(RELIST_HEALTHY_MS)), None);
         let why = side.pleg.trouble(at(RELIST_HEALTHY_MS + 1)).expect("it is too long ago");

@@ -16,7 +16,7 @@ use super::objects::Key;
 use super::pleg::List;
 use super::pod::next::NodeView;
 use super::pod::{self, Origin, Phase, Place, Pod, PodContext, Verdict, Wanted};
-use super::source::Wish;
+use super::source::DesiredPods;
 use super::time::{Instant, Now, sooner};
 use crate::limits;
 use crate::model::cri::{PodRef, RuntimeStatus};
@@ -104,18 +104,18 @@ pub struct Stepped {
 
 impl Pods {
     /// Takes what the sources want.
-    pub fn want(&mut self, now: Now, wish: Wish<'_>, config: &Config) {
+    pub fn want(&mut self, now: Now, desired: DesiredPods<'_>, config: &Config) {
         for (uid, pod) in &mut self.map {
-            if *pod.wanted() != Wanted::No && !wish.pods.contains_key(&**uid) {
-                pod.unwant(now);
+            if *pod.wanted() != Wanted::No && !desired.pods.contains_key(&**uid) {
+                pod.mark_unwanted(now);
             }
         }
-        for (uid, (origin, api)) in wish.pods {
+        for (uid, (origin, api)) in desired.pods {
             match self.map.get_mut(uid) {
                 Some(pod) => {
                     let same = match pod.wanted() {
                         Wanted::Yes => is_same(pod.api(), api),
-                        Wanted::Again(_, again) => is_same(again, api),
+                        Wanted::Recreated(_, again) => is_same(again, api),
                         Wanted::No => false,
                     };
                     if !same {
@@ -125,7 +125,7 @@ impl Pods {
                 None => self.add(now, uid.into(), api.clone(), origin, config),
             }
         }
-        for (uid, message) in wish.doubles {
+        for (uid, message) in desired.duplicates {
             if let Some(pod) = self.map.get_mut(&uid) {
                 pod.warn("FailedValidation", message);
             }
@@ -156,7 +156,7 @@ impl Pods {
         };
         let absent = self.known.as_ref().is_some_and(is_new);
         if absent {
-            pod.found_nothing();
+            pod.observe_nothing();
         }
         if !review.unknown.is_empty() {
             let fields = review.unknown.join(", ");
@@ -170,9 +170,9 @@ impl Pods {
     /// Those that wait for it are admitted, as far as there is room: first those that run.
     fn admit_all(&mut self, config: &Config) {
         let rank = |uid: &Uid| {
-            let seen = self.map.get(uid)?.seen();
-            let ready = seen.sandboxes.iter().any(|sandbox| sandbox.ready);
-            Some((!seen.may_run(), !ready, uid.clone()))
+            let observed = self.map.get(uid)?.observed();
+            let ready = observed.sandboxes.iter().any(|sandbox| sandbox.ready);
+            Some((!observed.may_run(), !ready, uid.clone()))
         };
         if self.unadmitted.is_empty() {
             return;
@@ -203,7 +203,7 @@ impl Pods {
     fn verdict(&self, pod: &Pod, config: &Config) -> Option<Verdict> {
         let api = pod.api();
         // What runs already was taken in before.
-        let runs = pod.seen().may_run();
+        let runs = pod.observed().may_run();
         let short = || super::admit::under_pressure(api, &self.pressures);
         if let Some(refused) = (!runs).then(short).flatten() {
             return Some(Verdict::rejected(&refused));
@@ -258,11 +258,11 @@ impl Pods {
         for sandbox in list.sandboxes {
             let Some(pod_ref) = &sandbox.pod else { continue };
             if let Some(pod) = self.map.get_mut(&pod_ref.uid) {
-                pod.find_sandbox(sandbox);
+                pod.add_listed_sandbox(sandbox);
             } else if let Some(mut orphan) = adopt(pod_ref, sandbox.source.as_deref()) {
                 let uid = pod_ref.uid.clone();
                 self.orphans += 1;
-                orphan.find_sandbox(sandbox);
+                orphan.add_listed_sandbox(sandbox);
                 self.map.insert(uid, orphan);
                 self.revision += 1;
             }
@@ -270,11 +270,11 @@ impl Pods {
         for container in list.containers {
             let Some(pod_ref) = &container.pod else { continue };
             if let Some(pod) = self.map.get_mut(&pod_ref.uid) {
-                pod.find_container(container);
+                pod.add_listed_container(container);
             } else if let Some(mut orphan) = adopt(pod_ref, None) {
                 let uid = pod_ref.uid.clone();
                 self.orphans += 1;
-                orphan.find_container(container);
+                orphan.add_listed_container(container);
                 self.map.insert(uid, orphan);
                 self.revision += 1;
             }
@@ -282,7 +282,7 @@ impl Pods {
         // Those that run are decided on before those that are to start: all must be wanted first.
         self.known = (sources.of_all() > Knowledge::Silent).then_some(left);
         for pod in self.map.values_mut() {
-            pod.look(now, list.serial);
+            pod.take_list(now, list.serial);
         }
         self.unadmitted.append(&mut self.unseen);
     }
@@ -307,7 +307,7 @@ impl Pods {
     ) -> Stepped {
         let mut stepped = Stepped::default();
         self.admit_all(context.config);
-        if !self.map.values().any(|pod| pod.is_restless(now) || pod.is_probe_due(now)) {
+        if !self.map.values().any(|pod| pod.needs_step(now) || pod.is_probe_due(now)) {
             return stepped;
         }
         let waiting = self.waiting(now);
@@ -316,7 +316,7 @@ impl Pods {
             if pod.is_probe_due(now) {
                 pod.probe(now, context);
             }
-            if !pod.is_restless(now) {
+            if !pod.needs_step(now) {
                 return;
             }
             let predecessor = waiting.contains(pod.uid());
@@ -329,7 +329,7 @@ impl Pods {
             if pod.api().status.phase != before {
                 stepped.changed.push(pod.uid().clone());
             }
-            if pod.is_restless(now) && self.turn.is_none() {
+            if pod.needs_step(now) && self.turn.is_none() {
                 self.turn = Some(pod.uid().clone());
             }
         };
@@ -345,7 +345,7 @@ impl Pods {
 
     /// Only brings statuses up to date: the runtime cannot be asked for anything now.
     pub fn refresh(&mut self, now: Now, place: Place<'_>) {
-        for pod in self.map.values_mut().filter(|pod| pod.is_restless(now)) {
+        for pod in self.map.values_mut().filter(|pod| pod.needs_step(now)) {
             self.revision += u64::from(pod.refresh(now, place));
         }
     }
@@ -386,7 +386,7 @@ impl Pods {
         if leaving.is_empty() {
             return BTreeSet::new();
         }
-        let starting = |pod: &&Pod| pod.phase() == Phase::Syncing && pod.is_restless(now);
+        let starting = |pod: &&Pod| pod.phase() == Phase::Syncing && pod.needs_step(now);
         let waits = |pod: &&Pod| {
             let (namespace, name, uid) = key(pod);
             let of_name = leaving.range((namespace, name, "")..);
@@ -407,7 +407,7 @@ impl Pods {
         if strangers < limits::ORPHANS_MAX && self.is_complete() {
             let LogDir { uid, namespace, name } = dir.clone();
             let mut pod = Pod::orphan(&PodRef { uid: uid.clone(), namespace, name }, now);
-            pod.found_nothing();
+            pod.observe_nothing();
             self.map.insert(uid, pod);
             self.revision += 1;
         }

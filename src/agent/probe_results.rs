@@ -46,7 +46,7 @@ impl SavedResults {
             return;
         }
         self.revision = revision;
-        if pods.is_complete() && pods.iter().all(super::pod::Pod::is_known) {
+        if pods.is_complete() && pods.iter().all(super::pod::Pod::is_fully_observed) {
             self.loaded.clear();
         }
         // What a probe has taken over is its own from then on.
@@ -55,9 +55,9 @@ impl SavedResults {
         }
         let mut found = self.loaded.clone();
         for pod in pods.iter() {
-            if pod.is_known() {
-                for seen in &pod.seen().containers {
-                    found.remove(&seen.id);
+            if pod.is_fully_observed() {
+                for observed in &pod.observed().containers {
+                    found.remove(&observed.id);
                 }
             }
             found.extend(pod.probe_results().map(|(id, results)| (id.clone(), results)));

@@ -30,15 +30,15 @@ struct One {
 }
 
 impl Removed {
-    /// The runtime says that this sandbox or container is gone. `looks_begun`: so far.
-    pub fn answered(&mut self, id: Box<str>, looks_begun: u64) {
+    /// The runtime says that this sandbox or container is gone. `relists_begun`: so far.
+    pub fn answered(&mut self, id: Box<str>, relists_begun: u64) {
         let one = self.0.entry(id).or_insert_with(|| One {
             answered_at: 0,
             named_by: 0,
             is_new: true,
             backoff: Backoff::default(),
         });
-        (one.answered_at, one.is_new) = (looks_begun, true);
+        (one.answered_at, one.is_new) = (relists_begun, true);
     }
 
     /// The runtime is back, and may be another.

@@ -64,14 +64,14 @@ struct Static {
 
 /// What the folder wants now.
 #[derive(Debug, Default)]
-pub struct Wish<'a> {
+pub struct DesiredPods<'a> {
     /// By uid, with the source of each.
     pub pods: BTreeMap<&'a str, (Origin, &'a api::Pod)>,
     /// Pods that are left out because another has their name or uid: the one that stays, and why.
-    pub doubles: Vec<(Uid, String)>,
+    pub duplicates: Vec<(Uid, String)>,
 }
 
-impl<'a> Wish<'a> {
+impl<'a> DesiredPods<'a> {
     /// What the cloud wants as well. A pod that the folder has already stays the folder's.
     pub fn add_cloud(&mut self, pods: impl Iterator<Item = &'a api::Pod>) {
         let name = |pod: &'a api::Pod| (&*pod.metadata.namespace, &*pod.metadata.name);
@@ -87,7 +87,7 @@ impl<'a> Wish<'a> {
                         "the cloud's pod {namespace}/{plain} is not run: the manifest folder has \
                          one of its name"
                     );
-                    self.doubles.push(((*holder).into(), message));
+                    self.duplicates.push(((*holder).into(), message));
                 }
                 None => {
                     self.pods.insert(uid, (Origin::Cloud, pod));
@@ -215,8 +215,8 @@ impl Source {
     }
 
     /// What the folder wants. Of two pods of one name or one uid the first stays.
-    pub fn wish(&self) -> Wish<'_> {
-        let mut wish = Wish::default();
+    pub fn desired(&self) -> DesiredPods<'_> {
+        let mut desired = DesiredPods::default();
         let mut names = BTreeMap::<(&str, &str), &str>::new();
         let mut said = BTreeSet::new();
         for (path, file) in &self.files {
@@ -224,7 +224,7 @@ impl Source {
                 let metadata = &pod.metadata;
                 let uid = metadata.uid.as_str();
                 let name = (metadata.namespace.as_str(), metadata.name.as_str());
-                let same_uid = || wish.pods.contains_key(uid).then_some(uid);
+                let same_uid = || desired.pods.contains_key(uid).then_some(uid);
                 if let Some(holder) = names.get(&name).copied().or_else(same_uid) {
                     let message = format!(
                         "Error validating pod {} from file due to duplicate pod name \"{}\", \
@@ -232,15 +232,15 @@ impl Source {
                         metadata.name, metadata.name
                     );
                     if said.insert(message.clone()) {
-                        wish.doubles.push((holder.into(), message));
+                        desired.duplicates.push((holder.into(), message));
                     }
                     continue;
                 }
                 names.insert(name, uid);
-                wish.pods.insert(uid, (Origin::File, pod));
+                desired.pods.insert(uid, (Origin::File, pod));
             }
         }
-        wish
+        desired
     }
 }
 
@@ -336,7 +336,7 @@ mod tests {
     }
 
     fn names(source: &Source) -> Vec<String> {
-        source.wish().pods.values().map(|(_, pod)| pod.metadata.name.clone()).collect()
+        source.desired().pods.values().map(|(_, pod)| pod.metadata.name.clone()).collect()
     }
 
     #[test]
@@ -383,7 +383,7 @@ mod tests {
         let mut take = |pods: &[(&str, &str)]| {
             let pods = pods.iter().map(|(name, image)| pod(name, image)).collect();
             source.take(folder(&[("/m/a", Ok(pods))]), "gw", &bad, &mut out);
-            let images = source.wish().pods.into_values();
+            let images = source.desired().pods.into_values();
             let images = images.map(|(_, pod)| pod.spec.containers[0].image.to_string());
             (images.collect::<BTreeSet<_>>(), source.trouble().count())
         };
@@ -441,9 +441,9 @@ mod tests {
         let (mut source, mut out) = (Source::default(), Out::default());
         let files = [("/m/a", Ok(vec![pod("web", "a:1")])), ("/m/b", Ok(vec![pod("web", "b:1")]))];
         source.take(folder(&files), "gw", &|_| None, &mut out);
-        let wish = source.wish();
-        assert_eq!(wish.pods.len(), 1);
-        assert_eq!(&*wish.pods.values().next().expect("one").1.spec.containers[0].image, "a:1");
-        assert!(wish.doubles[0].1.contains("duplicate pod name \"web-gw\""), "{:?}", wish.doubles);
+        let desired = source.desired();
+        assert_eq!(desired.pods.len(), 1);
+        assert_eq!(&*desired.pods.values().next().expect("one").1.spec.containers[0].image, "a:1");
+        assert!(desired.duplicates[0].1.contains("duplicate pod name \"web-gw\""), "{:?}", desired.duplicates);
     }
 }

@@ -27,17 +27,17 @@ impl Agent {
     /// The pods that the runtime has running: `/runningpods/`.
     pub fn running_pods(&self) -> Vec<RunningPod> {
         let pods = self.pods.iter().filter_map(|pod| {
-            let seen = pod.seen();
-            let runs = seen.sandboxes.iter().any(|sandbox| sandbox.ready) || seen.may_run();
+            let observed = pod.observed();
+            let runs = observed.sandboxes.iter().any(|sandbox| sandbox.ready) || observed.may_run();
             let containers =
-                seen.containers.iter().filter(|seen| seen.state == ContainerState::Running);
+                observed.containers.iter().filter(|observed| observed.state == ContainerState::Running);
             let metadata = &pod.api().metadata;
             runs.then(|| RunningPod {
                 uid: pod.uid().clone(),
                 namespace: metadata.namespace.as_str().into(),
                 name: metadata.name.as_str().into(),
                 containers: containers
-                    .map(|seen| (seen.name.clone(), seen.image.clone()))
+                    .map(|observed| (observed.name.clone(), observed.image.clone()))
                     .collect(),
             })
         });
@@ -71,13 +71,13 @@ impl Agent {
         let count = |name, errors| {
             operations.get(name).map_or(0, |told| if errors { told.errors } else { told.total })
         };
-        let seen = || self.pods.iter().map(pod::Pod::seen);
+        let observed = || self.pods.iter().map(pod::Pod::observed);
         let containers = |state| {
-            let all = seen().flat_map(|seen| &seen.containers);
-            all.filter(|seen| seen.state == state).count() as u64
+            let all = observed().flat_map(|observed| &observed.containers);
+            all.filter(|observed| observed.state == state).count() as u64
         };
         let (relist_duration, relist_interval) = self.pleg.histograms();
-        let ready = seen().filter(|seen| seen.sandboxes.iter().any(|sandbox| sandbox.ready));
+        let ready = observed().filter(|observed| observed.sandboxes.iter().any(|sandbox| sandbox.ready));
         Metrics {
             node: self.config.node_name.clone(),
             desired_pods: self.own_pods().filter(|pod| *pod.wanted() == Wanted::Yes).count() as u64,

@@ -53,7 +53,7 @@ impl Metasync {
         let told = |pod: &&Pod| {
             pod.origin() == Origin::Cloud
                 && *pod.wanted() == Wanted::Yes
-                && pod.is_told()
+                && pod.is_inspected()
                 && known.ended.is_kept(known.meta, pod)
         };
         let mut all: BTreeMap<&str, Vec<Value>> = BTreeMap::new();

@@ -300,7 +300,7 @@ impl PodReport {
         }
         if !current {
             // A static pod that has ended may run again, with the next boot.
-            if !pod.is_told() || of_cloud && !known.ended.is_kept(known.meta, pod) {
+            if !pod.is_inspected() || of_cloud && !known.ended.is_kept(known.meta, pod) {
                 return None;
             }
             if let Some(at) = self.gathers(pod, now) {
@@ -357,7 +357,7 @@ impl PodReport {
         }
         let base: Option<Value> =
             self.base.as_ref().and_then(|base| serde_json::from_str(base).ok());
-        let is_known = base.is_some();
+        let is_fully_observed = base.is_some();
         let of_cloud = pod.origin() == Origin::Cloud;
         if of_cloud && base.as_ref().is_some_and(is_over) && !api.status.phase.is_terminal() {
             // Somebody has said that it has ended, which is about to be durable here.
@@ -386,7 +386,7 @@ impl PodReport {
             let mut patch = json!({"metadata": {"uid": uid}});
             patch["status"] = difference;
             let text = serde_json::to_string(&patch).expect("plain data");
-            if self.last.as_deref() == Some(&*text) && is_known {
+            if self.last.as_deref() == Some(&*text) && is_fully_observed {
                 // Taken before, and the cloud still has something else: it wants it so.
                 self.has = Some(revision);
                 return None;

@@ -321,7 +321,7 @@ impl EvictionManager {
         let late = reclaim.until <= now.boot;
         match reclaim.what {
             Reclaimed::Containers => {
-                let busy = gc.is_pressed() || context.pods.iter().any(Pod::has_condemned);
+                let busy = gc.is_pressed() || context.pods.iter().any(Pod::has_garbage);
                 if !busy || late {
                     gc.press_images();
                     reclaim.what = Reclaimed::Images;

@@ -162,7 +162,7 @@ impl UsageCollector {
         for (uid, usage) in &mut self.usages {
             let Some(pod) = context.pods.get(uid) else { continue };
             usage.containers.retain(|name, used| {
-                let newest = pod.seen().newest(name);
+                let newest = pod.observed().newest(name);
                 if newest.is_some_and(|newest| newest.state != ContainerState::Running) {
                     *used = ContainerUse::default();
                 }

@@ -61,7 +61,7 @@ impl Containers {
         let policy = if std::mem::take(&mut self.pressed) { &press } else { &self.policy };
         for (uid, ids) in surplus(policy, now, pods.iter().flat_map(dead)) {
             if let Some(pod) = pods.get_mut(&uid) {
-                pod.condemn(ids);
+                pod.mark_garbage(ids);
             }
         }
     }
@@ -75,16 +75,16 @@ impl Containers {
 /// The dead containers of a pod that stays; those of one that goes need no policy.
 fn dead(pod: &Pod) -> impl Iterator<Item = Dead> {
     let stays = *pod.wanted() == Wanted::Yes;
-    let seen = pod.seen();
+    let observed = pod.observed();
     let is_dead = |state| matches!(state, ContainerState::Created | ContainerState::Exited);
-    let dead = seen.containers.iter().filter(move |it| stays && is_dead(it.state));
+    let dead = observed.containers.iter().filter(move |it| stays && is_dead(it.state));
     dead.map(move |it| Dead {
         created_at: it.created_at,
         attempt: it.attempt,
         uid: pod.uid().clone(),
         name: it.name.clone(),
         id: it.id.clone(),
-        is_newest: seen.newest(&it.name).is_some_and(|newest| newest.id == it.id),
+        is_newest: observed.newest(&it.name).is_some_and(|newest| newest.id == it.id),
     })
 }
 

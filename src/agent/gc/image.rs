@@ -328,7 +328,7 @@ impl Images {
             && *after == u64::MAX
         {
             *after = context.pleg.begun();
-            context.pleg.want();
+            context.pleg.request_relist();
         }
         for (kind, text) in self.news.drain(..) {
             match kind {

@@ -60,8 +60,8 @@ impl OrphanCollector {
         let known = || context.pods.iter().map(|pod| pod.uid().clone()).collect();
         ask.cgroups_but = are_ours(context.config, context.driver).then(known);
         self.regular.done(now.boot);
-        let seen = context.pods.iter().flat_map(|pod| &pod.seen().containers);
-        let living = seen.filter(|it| it.state != ContainerState::Exited);
+        let observed = context.pods.iter().flat_map(|pod| &pod.observed().containers);
+        let living = observed.filter(|it| it.state != ContainerState::Exited);
         let living = living.map(|it| it.id.0.clone()).collect();
         self.sweep = Some(context.job(now, JobSpec::SweepLinks { living }));
     }

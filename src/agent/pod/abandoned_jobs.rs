@@ -24,17 +24,17 @@ impl Pod {
         let is_mount =
             |spec: &JobSpec| matches!(spec, JobSpec::SetUpVolume(_) | JobSpec::BindSubPath(_));
         let mut mounts = self.jobs.iter().filter(|(_, spec)| is_mount(spec));
-        mounts.find(|(job, _)| !self.vain.0.contains(job)).map(|(job, _)| *job)
+        mounts.find(|(job, _)| !self.abandoned.0.contains(job)).map(|(job, _)| *job)
     }
 
     /// Gives it up.
     pub(super) fn give_up_job(&mut self, job: JobId, out: &mut Out) {
-        self.vain.0.insert(job);
+        self.abandoned.0.insert(job);
         out.push(Action::KillJob(job));
     }
 
     /// It is answered. Says whether it failed for no other reason.
-    pub(super) fn ended_in_vain(&mut self, job: JobId, result: &Result<(), JobError>) -> bool {
-        self.vain.0.remove(&job) && result.is_err()
+    pub(super) fn ended_abandoned(&mut self, job: JobId, result: &Result<(), JobError>) -> bool {
+        self.abandoned.0.remove(&job) && result.is_err()
     }
 }

@@ -68,7 +68,7 @@ pub(super) fn parent(pod: &Pod, context: &PodContext<'_>) -> String {
 pub(super) fn gate(pod: &Pod, now: Instant) -> Option<Next> {
     let of = &pod.cgroup;
     let Some(wanted) = &of.wanted else {
-        return has_own(&pod.api.spec).then(|| Next::Fail(unkept()));
+        return has_own(&pod.api.spec).then(|| Next::Fail(no_pod_cgroups()));
     };
     if matches!(&of.state, State::Made(made) if made == wanted) {
         return None;
@@ -106,7 +106,7 @@ fn is_about_cgroups(job: &JobSpec) -> bool {
 }
 
 /// What the pod asks for itself can be kept by nothing but its cgroup.
-fn unkept() -> Verdict {
+fn no_pod_cgroups() -> Verdict {
     let why = "UnsupportedFeature";
     let message = "spec.resources: this node keeps no cgroups of pods, so that only what the \
                    containers ask for can be kept"

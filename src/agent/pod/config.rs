@@ -9,7 +9,7 @@ use super::files;
 use super::hash::container_hash;
 use super::resources::{container_resources, pod_resources};
 use super::security::{container_security, namespaces, sandbox_security};
-pub use super::volumes::Seeing;
+pub use super::volumes::MountContext;
 use super::volumes::mounts;
 use crate::agent::Config;
 use crate::agent::admit::dotted;
@@ -57,7 +57,7 @@ pub fn sandbox_config(
 
 /// One container that is to be made.
 #[derive(Clone, Debug)]
-pub struct Making<'a> {
+pub struct NewContainer<'a> {
     /// Whose.
     pub pod: &'a Pod,
     /// Which.
@@ -71,17 +71,17 @@ pub struct Making<'a> {
     /// Where its variables may come from.
     pub sources: Sources<'a>,
     /// What its mounts hang on.
-    pub seeing: Seeing<'a>,
+    pub mount_context: MountContext<'a>,
     /// Whose processes it sees beside its own.
     pub target: Option<ContainerId>,
 }
 
 /// `ContainerConfig`, or why there is none: the message of `CreateContainerConfigError`.
-pub fn container_config(making: &Making<'_>, config: &Config) -> Result<ContainerConfig, String> {
-    let Making { pod, container, attempt, image_ref, image_user, sources, .. } = *making;
+pub fn container_config(new_container: &NewContainer<'_>, config: &Config) -> Result<ContainerConfig, String> {
+    let NewContainer { pod, container, attempt, image_ref, image_user, sources, .. } = *new_container;
     let mut envs = Environment::of(container, sources)?;
     let mut namespaces = namespaces(&pod.spec);
-    if let Some(target) = &making.target
+    if let Some(target) = &new_container.target
         && namespaces.pid == PidNamespace::Container
     {
         namespaces.pid = PidNamespace::Target(target.clone());
@@ -97,7 +97,7 @@ pub fn container_config(making: &Making<'_>, config: &Config) -> Result<Containe
         args: envs.expand_all(&container.args, "args")?,
         working_dir: container.working_dir.clone().unwrap_or_default(),
         mounts: {
-            let mut mounts = mounts(pod, container, &mut envs, making.seeing)?;
+            let mut mounts = mounts(pod, container, &mut envs, new_container.mount_context)?;
             let pod_ips = sources.downward.pod_ips;
             mounts.extend(files::mounts(pod, container, attempt, pod_ips, config));
             mounts

@@ -20,8 +20,8 @@ impl Pod {
     /// An object that it may use came, went or changed.
     pub fn objects_changed(&mut self) {
         self.try_configuration();
-        self.volumes.stir();
-        self.stir();
+        self.volumes.mark_dirty();
+        self.mark_dirty();
     }
 
     /// No call can be made of it: it waits, until something may differ.
@@ -39,16 +39,16 @@ impl Pod {
     /// The container waits.
     pub(super) fn unconfigured(&mut self, now: Now, container: &str, why: &str) {
         let retry_at = now.boot.plus_ms(limits::RETRY_MS);
-        let memory = self.remember(container);
-        memory.files = None;
-        memory.hold_until = Some(retry_at);
-        memory.failure = Some(Waiting { reason: CONFIG_ERROR, message: why.to_owned() });
+        let record = self.record_mut(container);
+        record.files = None;
+        record.hold_until = Some(retry_at);
+        record.failure = Some(Waiting { reason: CONFIG_ERROR, message: why.to_owned() });
         self.dirty = true;
-        self.tell(container, EventType::Warning, "Failed", format!("Error: {why}"));
+        self.record_event(container, EventType::Warning, "Failed", format!("Error: {why}"));
     }
 
     /// Says what of the pod's resolver is not as somebody wished.
-    pub(super) fn tell_dns(&mut self, context: &PodContext<'_>) {
+    pub(super) fn record_dns_events(&mut self, context: &PodContext<'_>) {
         for (reason, message) in dns::form(&self.api, context.resolver, context.config).events {
             self.warn(reason, message);
         }
@@ -56,9 +56,9 @@ impl Pod {
 
     /// What a container waits for may be there now.
     fn try_configuration(&mut self) {
-        for memory in self.memory.values_mut() {
-            if memory.failure.as_ref().is_some_and(|failure| failure.reason == CONFIG_ERROR) {
-                memory.hold_until = None;
+        for record in self.records.values_mut() {
+            if record.failure.as_ref().is_some_and(|failure| failure.reason == CONFIG_ERROR) {
+                record.hold_until = None;
             }
         }
     }

@@ -1,9 +1,9 @@
 //! One step → the runtime call that does it.
 
-use super::config::{Making, container_config};
+use super::config::{NewContainer, container_config};
 use super::downward::Downward;
 use super::env::{Environment, Sources};
-use super::volumes::Seeing;
+use super::volumes::MountContext;
 use super::{Image, Pod, PodContext, Step};
 use crate::agent::time::Now;
 use crate::model::cri::Request;
@@ -17,7 +17,7 @@ impl Pod {
             return false;
         }
         if self.bind_sub_paths(now, &step, context) || self.make_files(now, &step, context) {
-            self.restless = false;
+            self.needs_plan = false;
             return false;
         }
         let request = match &step {
@@ -55,7 +55,7 @@ impl Pod {
 
     /// `Err`: why the container cannot be made as it is.
     fn request(&self, step: &Step, context: &PodContext<'_>) -> Result<Request, String> {
-        let sandbox_attempt = || self.seen.sandbox().map_or(0, |sandbox| sandbox.attempt);
+        let sandbox_attempt = || self.observed.sandbox().map_or(0, |sandbox| sandbox.attempt);
         let config = context.config;
         let sandbox = |attempt| self.sandbox_config(attempt, context).map(Box::new);
         Ok(match step {
@@ -67,20 +67,20 @@ impl Pod {
             Step::Pull { .. } => panic!("pulls are asked for in pod/image.rs"),
             Step::Create { container, attempt, image_ref, .. } => {
                 let spec = self.spec_of(container).expect("next names containers of the spec");
-                let image = self.memory.get(container).map(|memory| &memory.image);
+                let image = self.records.get(container).map(|record| &record.image);
                 let Some(Image::Ready(_, image_user)) = image else {
                     panic!("next makes no container of {image:?}")
                 };
                 let pod_ips = self.ips(context.place);
                 let places = self.places();
-                let making = Making {
+                let new_container = NewContainer {
                     pod: &self.api,
                     container: spec,
                     attempt: *attempt,
                     image_ref,
                     image_user,
                     sources: self.sources(&pod_ips, context),
-                    seeing: Seeing {
+                    mount_context: MountContext {
                         root: &config.root,
                         places: &places,
                         recursive: self.recursive,
@@ -88,8 +88,8 @@ impl Pod {
                     target: self.target(spec)?,
                 };
                 Request::CreateContainer {
-                    sandbox: self.seen.sandbox().expect("next looked at it").id.clone(),
-                    config: Box::new(container_config(&making, config)?),
+                    sandbox: self.observed.sandbox().expect("next looked at it").id.clone(),
+                    config: Box::new(container_config(&new_container, config)?),
                     sandbox_config: sandbox(sandbox_attempt())?,
                 }
             }

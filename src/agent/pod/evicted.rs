@@ -41,7 +41,7 @@ impl Pod {
 
     /// Whether nothing of it is left that takes room: no container and no volume.
     pub fn is_cleaned_up(&self) -> bool {
-        self.phase >= Phase::Terminated && self.seen.is_empty() && volumes::are_down(self)
+        self.phase >= Phase::Terminated && self.observed.is_empty() && volumes::are_down(self)
     }
 
     /// What its event carries beyond the message.
@@ -53,8 +53,8 @@ impl Pod {
 
 /// Whether what the cloud tells of a pod's status ends it. That it runs the node knows better; that
 /// it has ended is final, whoever said it.
-pub fn overrules(ours: &PodStatus, told: &PodStatus) -> bool {
-    told.phase.is_terminal() && !ours.phase.is_terminal()
+pub fn overrules(ours: &PodStatus, remote: &PodStatus) -> bool {
+    remote.phase.is_terminal() && !ours.phase.is_terminal()
 }
 
 const EVICTED: &str = "Evicted";
@@ -69,14 +69,14 @@ mod tests {
     #[test]
     fn the_cloud_ends_a_pod_that_has_not_ended_and_says_nothing_else_of_it() {
         let status = |phase| PodStatus { phase, ..PodStatus::default() };
-        for (ours, told, ends) in [
+        for (ours, remote, ends) in [
             (Phase::Running, Phase::Failed, true),
             (Phase::Pending, Phase::Succeeded, true),
             (Phase::Running, Phase::Pending, false),
             (Phase::Succeeded, Phase::Failed, false),
             (Phase::Failed, Phase::Running, false),
         ] {
-            assert_eq!(overrules(&status(ours), &status(told)), ends, "{ours:?} {told:?}");
+            assert_eq!(overrules(&status(ours), &status(remote)), ends, "{ours:?} {remote:?}");
         }
     }
 }

@@ -44,8 +44,8 @@ impl Pod {
     }
 
     /// What the runtime last told of it.
-    pub fn seen(&self) -> &Observed {
-        &self.seen
+    pub fn observed(&self) -> &Observed {
+        &self.observed
     }
 
     /// May still hold what it uses of the node: its ports, its memory. One that is said to have
@@ -57,30 +57,30 @@ impl Pod {
 
     /// Nothing is left of it in the runtime and on the disk, and nothing is under way.
     pub fn is_finished(&self) -> bool {
-        let idle = || self.doing.is_empty() && self.is_probed_out() && self.is_unhooked();
-        let open = || !self.jobs.is_empty() || !self.reads.is_empty();
+        let idle = || self.pending_calls.is_empty() && self.no_probe_running() && self.no_hook_running();
+        let open = || !self.jobs.is_empty() || !self.message_reads.is_empty();
         self.phase == Phase::Finished && idle() && !open()
     }
 
     /// Something was learnt since it last came to rest, or its time has come.
-    pub fn is_restless(&self, now: Now) -> bool {
-        self.restless || self.wake_at.is_some_and(|at| at <= now.boot) || self.lacks_time(now)
+    pub fn needs_step(&self, now: Now) -> bool {
+        self.needs_plan || self.wake_at.is_some_and(|at| at <= now.boot) || self.lacks_time(now)
     }
 
     /// The clock was set after all was quiet.
     pub(super) fn lacks_time(&self, now: Now) -> bool {
-        self.known && self.api.status.start_time.is_none() && now.wall.is_some()
+        self.fully_observed && self.api.status.start_time.is_none() && now.wall.is_some()
     }
 
     /// All its containers have been inspected since the agent's start, or the pod is ending.
     #[cfg(feature = "probes")]
-    pub fn is_known(&self) -> bool {
-        self.known || self.phase > Phase::Syncing
+    pub fn is_fully_observed(&self) -> bool {
+        self.fully_observed || self.phase > Phase::Syncing
     }
 
     /// Something was learnt: the pod has to be stepped, and its status may differ.
-    pub fn stir(&mut self) {
-        self.restless = true;
+    pub fn mark_dirty(&mut self) {
+        self.needs_plan = true;
         self.dirty = true;
     }
 
@@ -88,10 +88,10 @@ impl Pod {
     /// arrival, and the same without pulls; the latter not for pods with init containers.
     pub fn take_start(&mut self, now: Now) -> Option<(u64, Option<u64>)> {
         let mut statuses = self.api.status.container_statuses.iter();
-        if self.timing.told || !statuses.all(ContainerStatus::has_started) {
+        if self.timing.reported || !statuses.all(ContainerStatus::has_started) {
             return None;
         }
-        self.timing.told = true;
+        self.timing.reported = true;
         let took_ms = now.boot.since_ms(self.arrived_at);
         let plain = self.api.spec.init_containers.is_empty();
         let ours = self.timing.started && self.origin != Origin::Runtime;
@@ -100,7 +100,7 @@ impl Pod {
 
     /// Nothing is there of it, and nothing was begun.
     pub fn is_untouched(&self) -> bool {
-        self.seen.is_empty() && self.doing.is_empty() && self.jobs.is_empty()
+        self.observed.is_empty() && self.pending_calls.is_empty() && self.jobs.is_empty()
     }
 
     /// Its status begins behind this revision.
@@ -114,15 +114,15 @@ impl Pod {
     }
 
     /// The status tells what is, not what is not known yet: all of the pod was looked at.
-    pub fn is_told(&self) -> bool {
-        !self.blind && super::next::inspection(self).is_none()
+    pub fn is_inspected(&self) -> bool {
+        !self.needs_relist && super::next::inspection(self).is_none()
     }
 
     /// Its source wants it gone, nothing of it runs or is mounted any more, and its cgroup is gone.
     pub fn is_cleared(&self) -> bool {
         self.phase == Phase::Terminated
             && self.api.metadata.deletion_timestamp.is_some()
-            && self.doing.is_empty()
+            && self.pending_calls.is_empty()
             && self.jobs.is_empty()
             && super::volumes::are_gone(self)
             && super::cgroup::is_gone(self)
@@ -137,7 +137,7 @@ impl Pod {
     pub fn successor(&mut self) -> Option<(Origin, api::Pod)> {
         assert!(self.is_finished(), "pod {} has not finished", self.uid);
         match std::mem::replace(&mut self.wanted, Wanted::No) {
-            Wanted::Again(origin, api) => Some((origin, *api)),
+            Wanted::Recreated(origin, api) => Some((origin, *api)),
             Wanted::Yes | Wanted::No => None,
         }
     }

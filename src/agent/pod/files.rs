@@ -101,7 +101,7 @@ impl Pod {
         context: &mut PodContext<'_>,
     ) -> bool {
         let Step::Create { container: name, attempt, .. } = step else { return false };
-        if self.remember(name).files == Some(*attempt) {
+        if self.record_mut(name).files == Some(*attempt) {
             return false;
         }
         let waits = self.jobs.values().any(|job| match job {
@@ -134,7 +134,7 @@ impl Pod {
         result: &Result<(), JobError>,
     ) {
         match result {
-            Ok(()) => self.remember(&files.container).files = Some(files.attempt),
+            Ok(()) => self.record_mut(&files.container).files = Some(files.attempt),
             Err(error) => {
                 self.unconfigured(now, &files.container, &format!("failed to make files: {error}"));
             }
@@ -142,25 +142,25 @@ impl Pod {
     }
 
     /// Asks for the last words of a container that was just found to have ended.
-    pub(super) fn read_last_words(&mut self, context: &mut PodContext<'_>) {
-        for id in std::mem::take(&mut self.to_read) {
-            let Some(words) = self.last_words(&id, context.config) else { continue };
+    pub(super) fn read_termination_messages(&mut self, context: &mut PodContext<'_>) {
+        for id in std::mem::take(&mut self.messages_to_read) {
+            let Some(words) = self.termination_message(&id, context.config) else { continue };
             *context.last_job += 1;
             let job = JobId(*context.last_job);
-            self.reads.insert(job, id);
+            self.message_reads.insert(job, id);
             context.out.push(Action::Read { job, words });
         }
     }
 
-    fn last_words(&self, id: &ContainerId, config: &Config) -> Option<LastWords> {
-        let seen = self.seen.container(id)?;
-        let status = seen.status.as_ref()?;
-        let (name, uid) = (&seen.name, &self.uid);
+    fn termination_message(&self, id: &ContainerId, config: &Config) -> Option<LastWords> {
+        let observed = self.observed.container(id)?;
+        let status = observed.status.as_ref()?;
+        let (name, uid) = (&observed.name, &self.uid);
         let dir = format!("{}/pods/{uid}/containers/{name}/", config.root);
         let file = status.message_file.as_deref().and_then(|path| path.strip_prefix(&*dir));
         let file = file.filter(|file| !file.is_empty() && !file.contains('/'));
         let failed = status.exit_code != 0 && &*status.reason != "ContainerCannotRun";
-        let log = (status.message_from_log && failed).then_some(seen.attempt);
+        let log = (status.message_from_log && failed).then_some(observed.attempt);
         (file.is_some() || log.is_some()).then(|| LastWords {
             pod: log_dir(&self.api),
             container: name.clone(),
@@ -170,9 +170,9 @@ impl Pod {
     }
 
     /// Takes what was read. `false`: this pod did not ask.
-    pub fn words_read(&mut self, job: JobId, text: &str) -> bool {
-        let Some(id) = self.reads.remove(&job) else { return false };
-        if let Some(status) = self.seen.container_mut(&id).and_then(|seen| seen.status.as_mut())
+    pub fn termination_message_read(&mut self, job: JobId, text: &str) -> bool {
+        let Some(id) = self.message_reads.remove(&job) else { return false };
+        if let Some(status) = self.observed.container_mut(&id).and_then(|observed| observed.status.as_mut())
             && !text.is_empty()
         {
             let message = match &*status.message {
@@ -180,7 +180,7 @@ impl Pod {
                 runtimes => format!("{runtimes}: {text}"),
             };
             status.message = message.into();
-            self.stir();
+            self.mark_dirty();
         }
         true
     }

@@ -71,27 +71,27 @@ impl Pod {
 
     /// The spec is about to be another: what was found out of images that it no longer names, and
     /// what was put off for their sake, is void.
-    pub(super) fn images_change(&mut self, new: &PodSpec) {
+    pub(super) fn forget_changed_images(&mut self, new: &PodSpec) {
         let names = || new.init_containers.iter().chain(&new.containers);
-        let (spec, memory) = (&self.api.spec, &mut self.memory);
+        let (spec, records) = (&self.api.spec, &mut self.records);
         for old in spec.init_containers.iter().chain(&spec.containers) {
             let same = names().any(|new| new.name == old.name && new.image == old.image);
-            if let Some(memory) = memory.get_mut(&old.name).filter(|_| !same) {
-                memory.image = Image::Unknown;
-                memory.absent_since = None;
-                memory.hold_until = None;
-                memory.failure = None;
+            if let Some(record) = records.get_mut(&old.name).filter(|_| !same) {
+                record.image = Image::Unknown;
+                record.absent_since = None;
+                record.hold_until = None;
+                record.failure = None;
             }
         }
     }
 
     /// The pull of an image that the spec no longer names.
     pub(super) fn abandoned_pull(&self) -> Option<CallId> {
-        let vain = |step: &Step| match step {
+        let abandoned = |step: &Step| match step {
             Step::Pull { container, image } => !self.names(container, image),
             _ => false,
         };
-        self.doing.iter().find(|doing| vain(&doing.step)).map(|doing| doing.call)
+        self.pending_calls.iter().find(|pending| abandoned(&pending.step)).map(|pending| pending.call)
     }
 
     fn names(&self, container: &str, image: &str) -> bool {
@@ -105,7 +105,7 @@ impl Pod {
         container: &str,
         context: &mut PodContext<'_>,
     ) -> Option<Request> {
-        let Image::ToPull(tries) = self.remember(container).image.clone() else {
+        let Image::ToPull(tries) = self.record_mut(container).image.clone() else {
             panic!("next names pulls of what is to be pulled");
         };
         let spec = self.spec_of(container).expect("next names those of the spec");
@@ -115,11 +115,11 @@ impl Pod {
         let long = now.boot.since_ms(tries.since) > limits::IMAGE_LOOKED_MS;
         if wanted && long && tries.errors.is_empty() {
             // It has waited for room: who had the room may have brought it.
-            self.remember(container).image = Image::Unknown;
+            self.record_mut(container).image = Image::Unknown;
             return None;
         }
         if tries.errors.is_empty() {
-            self.tell(
+            self.record_event(
                 container,
                 EventType::Normal,
                 "Pulling",
@@ -135,7 +135,7 @@ impl Pod {
             }
         };
         if tries.errors.is_empty() {
-            self.tell_missing_secrets(&candidates.missing);
+            self.warn_missing_secrets(&candidates.missing);
             if !context.images.may_pull(now) {
                 self.pull_failed(now.boot, container, "pull QPS exceeded");
                 let failed = self.pulls.get_mut(&spec_image).expect("just entered");
@@ -150,8 +150,8 @@ impl Pod {
             return None;
         }
         let more = at + 1 < candidates.auths.len();
-        self.remember(container).image = Image::ToPull(Tries { more, ..tries });
-        let attempt = self.seen.sandbox().map_or(0, |sandbox| sandbox.attempt);
+        self.record_mut(container).image = Image::ToPull(Tries { more, ..tries });
+        let attempt = self.observed.sandbox().map_or(0, |sandbox| sandbox.attempt);
         let sandbox_config = match self.sandbox_config(attempt, context) {
             Ok(config) => Box::new(config),
             Err(why) => {
@@ -162,7 +162,7 @@ impl Pod {
         Some(Request::PullImage { image, auth: candidates.auths.swap_remove(at), sandbox_config })
     }
 
-    fn tell_missing_secrets(&mut self, missing: &[String]) {
+    fn warn_missing_secrets(&mut self, missing: &[String]) {
         if missing.is_empty() {
             return;
         }
@@ -171,7 +171,7 @@ impl Pod {
             "Unable to retrieve some image pull secrets ({missing}); attempting to pull the image \
              may not succeed."
         );
-        self.news.push(PendingEvent {
+        self.pending_events.push(PendingEvent {
             kind: EventType::Warning,
             container: None,
             reason: "FailedToRetrieveImagePullSecret",
@@ -193,15 +193,15 @@ impl Pod {
         if !self.names(container, image) {
             return;
         }
-        let memory = self.remember(container);
+        let record = self.record_mut(container);
         // Void: the spec named another image meanwhile. This one is asked for again.
-        let Image::ToPull(tries) = &memory.image else { return };
-        let waited_ms = now.since_ms(memory.absent_since.take().unwrap_or(tries.since));
-        self.remember(container).image = Image::Pulled { image_ref, took_ms, waited_ms };
+        let Image::ToPull(tries) = &record.image else { return };
+        let waited_ms = now.since_ms(record.absent_since.take().unwrap_or(tries.since));
+        self.record_mut(container).image = Image::Pulled { image_ref, took_ms, waited_ms };
     }
 
     /// `ImageStatus` has answered.
-    pub(super) fn image_told(
+    pub(super) fn image_status(
         &mut self,
         now: Now,
         container: &str,
@@ -212,7 +212,7 @@ impl Pod {
             return;
         };
         let policy = pull_policy(spec.image_pull_policy, name);
-        let known = std::mem::take(&mut self.remember(container).image);
+        let known = std::mem::take(&mut self.record_mut(container).image);
         let next = match (here, known) {
             (
                 Some(cri::Image { size, user, .. }),
@@ -224,12 +224,12 @@ impl Pod {
                     "Successfully pulled image \"{name}\" in {took} ({waited} including waiting). \
                      Image size: {size} bytes."
                 );
-                self.tell(container, EventType::Normal, "Pulled", message);
+                self.record_event(container, EventType::Normal, "Pulled", message);
                 Image::Ready(image_ref, user)
             }
             (Some(cri::Image { id, user, .. }), _) if policy != PullPolicy::Always => {
                 let message = format!("Container image \"{name}\" already present on machine");
-                self.tell(container, EventType::Normal, "Pulled", message);
+                self.record_event(container, EventType::Normal, "Pulled", message);
                 Image::Ready(id, user)
             }
             (None, _) if policy == PullPolicy::Never => {
@@ -237,16 +237,16 @@ impl Pod {
                     format!("Container image \"{name}\" is not present with pull policy of Never");
                 let retry_at = now.boot.plus_ms(limits::RETRY_MS);
                 self.hold(container, "ErrImageNeverPull", message.clone(), retry_at);
-                self.tell(container, EventType::Warning, "ErrImageNeverPull", message);
+                self.record_event(container, EventType::Warning, "ErrImageNeverPull", message);
                 self.error(container, "ErrImageNeverPull");
                 Image::Unknown
             }
             (Some(_) | None, _) => {
-                self.remember(container).absent_since.get_or_insert(now.boot);
+                self.record_mut(container).absent_since.get_or_insert(now.boot);
                 Image::ToPull(Tries { since: now.boot, errors: Vec::new(), more: false })
             }
         };
-        self.remember(container).image = next;
+        self.record_mut(container).image = next;
     }
 
     /// A pull was refused or lost: the next candidate's turn, or the end of this try.
@@ -268,7 +268,7 @@ impl Pod {
         // Who got no answer asks nobody else now.
         let answered = matches!(error, CallError::Refused { .. });
         // Void, as above.
-        let Image::ToPull(tries) = &mut self.remember(container).image else { return };
+        let Image::ToPull(tries) = &mut self.record_mut(container).image else { return };
         tries.errors.push(text);
         if answered && tries.more {
             return;
@@ -292,12 +292,12 @@ impl Pod {
         backoff.grow(now, now, bounds);
         let until = now.plus_ms(backoff.delay_ms());
         self.pulls.insert(image, FailedPull { backoff, until, why });
-        let memory = self.remember(container);
-        memory.image = Image::Unknown;
-        memory.absent_since = None;
-        memory.failure = Some(Waiting { reason, message });
+        let record = self.record_mut(container);
+        record.image = Image::Unknown;
+        record.absent_since = None;
+        record.failure = Some(Waiting { reason, message });
         let event = format!("Failed to pull image \"{asked}\": {text}");
-        self.tell(container, EventType::Warning, "Failed", event);
+        self.record_event(container, EventType::Warning, "Failed", event);
         self.error(container, reason);
         self.dirty = true;
     }

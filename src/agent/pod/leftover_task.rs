@@ -12,7 +12,7 @@ use crate::model::cri::{CallError, Code, ContainerId, TaskEnd};
 impl Pod {
     /// The step that removes a container, or what has to come before it.
     pub(super) fn removal(&self, id: &ContainerId) -> Step {
-        match &self.left_task {
+        match &self.leftover_task {
             Some((left, Some(end))) if left == id => Step::EndTask { id: id.clone(), end: *end },
             _ => Step::RemoveContainer(id.clone()),
         }
@@ -23,8 +23,8 @@ impl Pod {
     /// says so when it is asked.
     pub(super) fn removal_failed(&mut self, id: &ContainerId, error: &CallError) -> bool {
         let CallError::Refused { code: Code::FailedPrecondition, .. } = error else { return false };
-        let tried = matches!(&self.left_task, Some((left, None)) if left == id);
-        self.left_task = Some((id.clone(), Some(TaskEnd::Kill)));
+        let tried = matches!(&self.leftover_task, Some((left, None)) if left == id);
+        self.leftover_task = Some((id.clone(), Some(TaskEnd::Kill)));
         !tried
     }
 
@@ -34,11 +34,11 @@ impl Pod {
             TaskEnd::Kill => {
                 // containerd has to hear of the end of what it has killed.
                 let heard_at = Some(now.plus_ms(limits::TASK_END_MS));
-                (self.retry_at, self.clear_at) = (heard_at, heard_at);
+                (self.retry_at, self.cleanup_at) = (heard_at, heard_at);
                 Some(TaskEnd::Delete)
             }
             TaskEnd::Delete => None,
         };
-        self.left_task = Some((id, then));
+        self.leftover_task = Some((id, then));
     }
 }

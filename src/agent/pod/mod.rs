@@ -102,26 +102,26 @@ pub struct Pod {
     eviction: Option<Eviction>,
     /// From [`Phase::Terminating`] on.
     ending: Option<Ending>,
-    seen: Observed,
+    observed: Observed,
     /// What the look at hand found so far.
-    found: Found,
+    listed: Listed,
     /// Must look before acting: at first, and after a failure.
-    blind: bool,
+    needs_relist: bool,
     /// Looked at since the last call ended.
     fresh: bool,
     /// A look was too old to believe, and none has come since.
-    missed: bool,
+    relist_missed: bool,
     /// All of it was looked at in this life.
-    known: bool,
+    fully_observed: bool,
     /// Looks with this serial number and below are too old to believe (rule R3).
-    stale_looks: u64,
-    doing: Vec<PendingCall>,
+    stale_relists: u64,
+    pending_calls: Vec<PendingCall>,
     #[cfg(feature = "probes")]
     probes: probe::Probes,
     #[cfg(feature = "hooks")]
     hooks: hooks::Hooks,
     jobs: BTreeMap<JobId, JobSpec>,
-    vain: abandoned_jobs::AbandonedJobs,
+    abandoned: abandoned_jobs::AbandonedJobs,
     log_dirs: LogDirs,
     cgroup: cgroup::Cgroup,
     volumes: Volumes,
@@ -130,35 +130,35 @@ pub struct Pod {
     /// The pod's runtime handler supports recursive read-only mounts.
     recursive: bool,
     /// Ended containers whose logs are removed.
-    cleared: Vec<ContainerId>,
-    keep: retention::Retention,
-    memory: BTreeMap<Box<str>, ContainerMemory>,
+    logs_removed: Vec<ContainerId>,
+    retention: retention::Retention,
+    records: BTreeMap<Box<str>, ContainerRecord>,
     /// By image name: pulls that failed.
     pulls: BTreeMap<Box<str>, FailedPull>,
     /// No sandbox made, stopped or removed before.
     retry_at: Option<Instant>,
     /// No logs removed before.
-    clear_at: Option<Instant>,
+    cleanup_at: Option<Instant>,
     /// Questions about a sandbox or a container that the runtime did not answer.
-    questions: Backoff,
+    inspect_backoff: Backoff,
     /// The next sandbox's attempt number at the least.
     attempt_floor: u32,
     /// Sandbox names in a row that the runtime called taken.
-    taken: u32,
+    names_taken: u32,
     /// A container that was not removed, and what is done to its task before the next try.
-    left_task: Option<(ContainerId, Option<TaskEnd>)>,
+    leftover_task: Option<(ContainerId, Option<TaskEnd>)>,
     /// Started containers whose logs are to be linked.
-    to_link: Vec<ContainerId>,
+    logs_to_link: Vec<ContainerId>,
     /// Ended containers whose last words are to be read.
-    to_read: Vec<ContainerId>,
+    messages_to_read: Vec<ContainerId>,
     /// Whose last words are being read.
-    reads: BTreeMap<JobId, ContainerId>,
+    message_reads: BTreeMap<JobId, ContainerId>,
     /// What stood in the way when it was last said.
-    blocked: Option<Box<str>>,
+    last_blocked: Option<Box<str>>,
     /// To be said at the next step.
-    news: Vec<PendingEvent>,
+    pending_events: Vec<PendingEvent>,
     /// Something was learnt since `next` was last asked.
-    restless: bool,
+    needs_plan: bool,
     /// Something was learnt since the status was computed.
     dirty: bool,
     /// Counts the changes of the status.
@@ -189,7 +189,7 @@ pub enum Wanted {
     /// No source has it.
     No,
     /// It went and came back, from this source: to start anew once the old run is finished.
-    Again(Origin, Box<api::Pod>),
+    Recreated(Origin, Box<api::Pod>),
 }
 
 /// Moves forward only.
@@ -233,7 +233,7 @@ enum LogDirs {
 
 /// What is remembered of one container of the spec, beyond what the runtime shows.
 #[derive(Clone, Debug, Default)]
-struct ContainerMemory {
+struct ContainerRecord {
     /// Why it does not run: `state.waiting`. Gone with the next start.
     failure: Option<Waiting>,
     /// Not tried again before.
@@ -266,7 +266,7 @@ struct PendingEvent {
 struct Timing {
     started: bool,
     pulling_ms: u64,
-    told: bool,
+    reported: bool,
 }
 
 impl Pod {
@@ -301,41 +301,41 @@ impl Pod {
             verdict: None,
             eviction: None,
             ending: None,
-            seen: Observed::default(),
-            found: Found::default(),
-            blind: true,
+            observed: Observed::default(),
+            listed: Listed::default(),
+            needs_relist: true,
             fresh: false,
-            missed: false,
-            known: false,
-            stale_looks: 0,
-            doing: Vec::new(),
+            relist_missed: false,
+            fully_observed: false,
+            stale_relists: 0,
+            pending_calls: Vec::new(),
             #[cfg(feature = "probes")]
             probes: probe::Probes::default(),
             #[cfg(feature = "hooks")]
             hooks: hooks::Hooks::default(),
             jobs: BTreeMap::new(),
-            vain: abandoned_jobs::AbandonedJobs::default(),
+            abandoned: abandoned_jobs::AbandonedJobs::default(),
             log_dirs: LogDirs::Unknown,
             cgroup: cgroup::Cgroup::default(),
             volumes: Volumes::default(),
             dir_removed: false,
             recursive: false,
-            cleared: Vec::new(),
-            keep: retention::Retention::default(),
-            memory: BTreeMap::new(),
+            logs_removed: Vec::new(),
+            retention: retention::Retention::default(),
+            records: BTreeMap::new(),
             pulls: BTreeMap::new(),
             retry_at: None,
-            clear_at: None,
-            questions: Backoff::default(),
+            cleanup_at: None,
+            inspect_backoff: Backoff::default(),
             attempt_floor: 0,
-            taken: 0,
-            left_task: None,
-            to_link: Vec::new(),
-            to_read: Vec::new(),
-            reads: BTreeMap::new(),
-            blocked: None,
-            news: Vec::new(),
-            restless: true,
+            names_taken: 0,
+            leftover_task: None,
+            logs_to_link: Vec::new(),
+            messages_to_read: Vec::new(),
+            message_reads: BTreeMap::new(),
+            last_blocked: None,
+            pending_events: Vec::new(),
+            needs_plan: true,
             dirty: true,
             status_revision: 0,
             wake_at: None,
@@ -364,31 +364,31 @@ impl Pod {
                 if deleted(&api) && !deleted(&self.api) {
                     self.stop_now();
                 }
-                self.images_change(&api.spec);
+                self.forget_changed_images(&api.spec);
                 let mut status = std::mem::take(&mut self.api.status);
                 self.bounds_disk = eviction::bounds_disk(&api);
                 *self.api = api;
-                let told = std::mem::take(&mut self.api.status);
-                if overrules(&status, &told) {
-                    let PodStatus { phase, message, reason, .. } = told;
+                let reported = std::mem::take(&mut self.api.status);
+                if overrules(&status, &reported) {
+                    let PodStatus { phase, message, reason, .. } = reported;
                     status = PodStatus { phase, message, reason, ..status };
                 }
                 self.api.status = status;
                 self.replan_cgroup();
             }
-            Wanted::No | Wanted::Again(..) => {
-                self.wanted = Wanted::Again(origin, Box::new(api));
+            Wanted::No | Wanted::Recreated(..) => {
+                self.wanted = Wanted::Recreated(origin, Box::new(api));
             }
         }
-        self.volumes.stir();
-        self.stir();
+        self.volumes.mark_dirty();
+        self.mark_dirty();
     }
 
     /// No source has the pod any more.
-    pub fn unwant(&mut self, now: Now) {
+    pub fn mark_unwanted(&mut self, now: Now) {
         self.wanted = Wanted::No;
         self.stop_now();
-        self.stir();
+        self.mark_dirty();
         let grace_s = config::grace_s(&self.api.spec);
         let metadata = &mut self.api.metadata;
         let at = || now.timestamp().unwrap_or_default().to_string();
@@ -398,67 +398,67 @@ impl Pod {
 
     /// The pod may not run here: it fails as a whole.
     pub fn refuse(&mut self, verdict: Verdict) {
-        self.news.push(PendingEvent {
+        self.pending_events.push(PendingEvent {
             kind: EventType::Warning,
             container: None,
             reason: verdict.reason,
             message: verdict.message.clone(),
         });
         self.verdict = Some(verdict);
-        self.stir();
+        self.mark_dirty();
     }
 
     /// Tells of the pod as a whole.
     pub fn warn(&mut self, reason: &'static str, message: String) {
         let kind = EventType::Warning;
-        self.news.push(PendingEvent { kind, container: None, reason, message });
-        self.stir();
+        self.pending_events.push(PendingEvent { kind, container: None, reason, message });
+        self.mark_dirty();
     }
 
     /// The last look found nothing of a pod that was not known then.
-    pub fn found_nothing(&mut self) {
-        assert!(self.seen.is_empty() && self.doing.is_empty(), "pod {} is known", self.uid);
-        self.blind = false;
+    pub fn observe_nothing(&mut self) {
+        assert!(self.observed.is_empty() && self.pending_calls.is_empty(), "pod {} is known", self.uid);
+        self.needs_relist = false;
         self.fresh = true;
     }
 
     /// A look found this sandbox of the pod.
-    pub fn find_sandbox(&mut self, sandbox: Arc<Sandbox>) {
-        self.found.sandboxes.push(sandbox);
+    pub fn add_listed_sandbox(&mut self, sandbox: Arc<Sandbox>) {
+        self.listed.sandboxes.push(sandbox);
     }
 
     /// A look found this container of the pod.
-    pub fn find_container(&mut self, container: Arc<Container>) {
-        self.found.containers.push(container);
+    pub fn add_listed_container(&mut self, container: Arc<Container>) {
+        self.listed.containers.push(container);
     }
 
     /// All that the look found of the pod is told: takes it, unless it is too old (rule R3).
-    pub fn look(&mut self, now: Now, serial: u64) {
+    pub fn take_list(&mut self, now: Now, serial: u64) {
         self.restore_hooks();
-        let Self { found, seen, memory, .. } = self;
-        if serial <= self.stale_looks || self.doing.iter().any(|doing| doing.step.is_change()) {
-            found.sandboxes.clear();
-            found.containers.clear();
-            self.miss_look();
+        let Self { listed, observed, records, .. } = self;
+        if serial <= self.stale_relists || self.pending_calls.iter().any(|pending| pending.step.is_change()) {
+            listed.sandboxes.clear();
+            listed.containers.clear();
+            self.miss_relist();
             return;
         }
-        let changed = seen.take(now.boot, &mut found.sandboxes, &mut found.containers);
+        let changed = observed.take(now.boot, &mut listed.sandboxes, &mut listed.containers);
         if changed {
             // Whatever becomes of them, their numbers are taken.
-            for container in &seen.containers {
-                let memory = memory.entry(container.name.clone()).or_default();
-                memory.attempt_floor = memory.attempt_floor.max(container.attempt + 1);
+            for container in &observed.containers {
+                let record = records.entry(container.name.clone()).or_default();
+                record.attempt_floor = record.attempt_floor.max(container.attempt + 1);
             }
         }
         self.forgive_tries();
-        if changed || self.blind || !self.fresh {
-            self.stir();
+        if changed || self.needs_relist || !self.fresh {
+            self.mark_dirty();
         }
-        self.blind = false;
+        self.needs_relist = false;
         self.fresh = true;
-        self.missed = false;
-        let Self { cleared, seen, .. } = self;
-        cleared.retain(|id| seen.container(id).is_some());
+        self.relist_missed = false;
+        let Self { logs_removed, observed, .. } = self;
+        logs_removed.retain(|id| observed.container(id).is_some());
     }
 
     /// The only way from one phase to another.
@@ -482,13 +482,13 @@ impl Pod {
             self.ending = Some(Ending { since: now, grace_s: asked.max(1) });
         }
         self.phase = phase;
-        self.stir();
+        self.mark_dirty();
     }
 }
 
 /// What a look found of one pod.
 #[derive(Debug, Default)]
-struct Found {
+struct Listed {
     sandboxes: Vec<Arc<Sandbox>>,
     containers: Vec<Arc<Container>>,
 }

@@ -355,10 +355,10 @@ mod tests {
     }
 
     /// Takes a list; says whether anything differs.
-    fn take(seen: &mut Observed, now: Instant, lists: &(Vec<Sandbox>, Vec<Container>)) -> bool {
+    fn take(observed: &mut Observed, now: Instant, lists: &(Vec<Sandbox>, Vec<Container>)) -> bool {
         let mut sandboxes: Vec<_> = lists.0.iter().cloned().map(Arc::new).collect();
         let mut containers: Vec<_> = lists.1.iter().cloned().map(Arc::new).collect();
-        let differs = seen.take(now, &mut sandboxes, &mut containers);
+        let differs = observed.take(now, &mut sandboxes, &mut containers);
         assert!(sandboxes.is_empty() && containers.is_empty(), "taken");
         differs
     }
@@ -385,66 +385,66 @@ mod tests {
             |it| it.1[1].id.0 = "c".into(),
         ];
         for (at, change) in changes.into_iter().enumerate() {
-            let mut seen = Observed::default();
-            assert!(take(&mut seen, NOW, &lists));
-            let before = seen.clone();
-            assert!(!take(&mut seen, LATER, &lists), "it is the same");
+            let mut observed = Observed::default();
+            assert!(take(&mut observed, NOW, &lists));
+            let before = observed.clone();
+            assert!(!take(&mut observed, LATER, &lists), "it is the same");
             let turned =
                 (lists.0.iter().rev().cloned().collect(), lists.1.iter().rev().cloned().collect());
-            assert!(!take(&mut seen, LATER, &turned), "in another order");
-            assert_eq!(seen, before);
+            assert!(!take(&mut observed, LATER, &turned), "in another order");
+            assert_eq!(observed, before);
             let mut other = lists.clone();
             change(&mut other);
-            assert!(take(&mut seen, LATER, &other), "change {at}");
-            assert_ne!(seen, before, "change {at}");
-            assert!(!take(&mut seen, LATER, &other), "change {at} is taken");
+            assert!(take(&mut observed, LATER, &other), "change {at}");
+            assert_ne!(observed, before, "change {at}");
+            assert!(!take(&mut observed, LATER, &other), "change {at} is taken");
         }
     }
 
     #[test]
     fn what_was_asked_holds_as_long_as_the_state_that_it_was_about() {
         let up = (vec![sandbox("s", 0, true)], vec![container("a", 0, ContainerState::Running)]);
-        let mut seen = Observed::default();
-        take(&mut seen, NOW, &up);
-        seen.sandboxes[0].inspect(sandbox_status(true));
-        assert!(seen.containers[0].inspect(NOW, Box::new(status(ContainerState::Running, 0, ""))));
+        let mut observed = Observed::default();
+        take(&mut observed, NOW, &up);
+        observed.sandboxes[0].inspect(sandbox_status(true));
+        assert!(observed.containers[0].inspect(NOW, Box::new(status(ContainerState::Running, 0, ""))));
         // Something else of the pod changes.
         let mut more = up.clone();
         more.1.push(container("b", 1, ContainerState::Created));
-        assert!(take(&mut seen, LATER, &more));
-        assert!(seen.sandboxes[0].status.is_some());
-        let known = seen.container(&ContainerId("a".into())).expect("it is there");
+        assert!(take(&mut observed, LATER, &more));
+        assert!(observed.sandboxes[0].status.is_some());
+        let known = observed.container(&ContainerId("a".into())).expect("it is there");
         assert!(known.status.is_some());
         let mut down = more.clone();
         (down.0[0].ready, down.1[0].state) = (false, ContainerState::Exited);
-        assert!(take(&mut seen, LATER, &down));
-        let known = seen.container(&ContainerId("a".into())).expect("it is there");
+        assert!(take(&mut observed, LATER, &down));
+        let known = observed.container(&ContainerId("a".into())).expect("it is there");
         assert_eq!((known.status.as_ref(), known.exited_at), (None, Some(LATER)));
-        assert_eq!(seen.sandboxes[0].status, None);
+        assert_eq!(observed.sandboxes[0].status, None);
     }
 
     #[test]
     fn when_a_container_was_first_seen_to_run_and_to_have_ended_is_kept() {
         let one = |state| (Vec::new(), vec![container("a", 0, state)]);
-        let mut seen = Observed::default();
+        let mut observed = Observed::default();
         // Who ran before we looked began we do not know when.
-        take(&mut seen, NOW, &one(ContainerState::Running));
-        assert_eq!((seen.containers[0].began_at, seen.containers[0].exited_at), (None, None));
-        let mut seen = Observed::default();
-        take(&mut seen, NOW, &one(ContainerState::Created));
-        take(&mut seen, LATER, &one(ContainerState::Running));
-        assert_eq!(seen.containers[0].began_at, Some(LATER));
+        take(&mut observed, NOW, &one(ContainerState::Running));
+        assert_eq!((observed.containers[0].began_at, observed.containers[0].exited_at), (None, None));
+        let mut observed = Observed::default();
+        take(&mut observed, NOW, &one(ContainerState::Created));
+        take(&mut observed, LATER, &one(ContainerState::Running));
+        assert_eq!(observed.containers[0].began_at, Some(LATER));
         let end = Instant(3_000);
-        take(&mut seen, end, &one(ContainerState::Exited));
+        take(&mut observed, end, &one(ContainerState::Exited));
         assert_eq!(
-            (seen.containers[0].began_at, seen.containers[0].exited_at),
+            (observed.containers[0].began_at, observed.containers[0].exited_at),
             (Some(LATER), Some(end))
         );
         let mut other = one(ContainerState::Exited);
         other.1[0].created_at = 7;
-        take(&mut seen, Instant(4_000), &other);
+        take(&mut observed, Instant(4_000), &other);
         assert_eq!(
-            (seen.containers[0].began_at, seen.containers[0].exited_at),
+            (observed.containers[0].began_at, observed.containers[0].exited_at),
             (Some(LATER), Some(end))
         );
     }
@@ -452,27 +452,27 @@ mod tests {
     #[test]
     fn nobody_began_of_whom_it_was_not_seen() {
         let one = |state| (Vec::new(), vec![container("a", 0, state)]);
-        let mut seen = Observed::default();
-        take(&mut seen, NOW, &one(ContainerState::Running));
+        let mut observed = Observed::default();
+        take(&mut observed, NOW, &one(ContainerState::Running));
         let mut other = one(ContainerState::Running);
         other.1[0].created_at = 7;
-        assert!(take(&mut seen, LATER, &other));
-        assert_eq!(seen.containers[0].began_at, None, "it ran before");
-        let mut seen = Observed::default();
-        take(&mut seen, NOW, &one(ContainerState::Created));
-        take(&mut seen, LATER, &one(ContainerState::Exited));
-        assert_eq!(seen.containers[0].began_at, None, "it was never seen to run");
-        let mut seen = Observed::default();
-        take(&mut seen, NOW, &one(ContainerState::Created));
-        seen.containers[0].turn(LATER, ContainerState::Exited);
-        assert_eq!(seen.containers[0].began_at, None);
+        assert!(take(&mut observed, LATER, &other));
+        assert_eq!(observed.containers[0].began_at, None, "it ran before");
+        let mut observed = Observed::default();
+        take(&mut observed, NOW, &one(ContainerState::Created));
+        take(&mut observed, LATER, &one(ContainerState::Exited));
+        assert_eq!(observed.containers[0].began_at, None, "it was never seen to run");
+        let mut observed = Observed::default();
+        take(&mut observed, NOW, &one(ContainerState::Created));
+        observed.containers[0].turn(LATER, ContainerState::Exited);
+        assert_eq!(observed.containers[0].began_at, None);
     }
 
     #[test]
     fn an_answer_that_tells_of_an_end_is_one() {
-        let mut seen = Observed::default();
-        take(&mut seen, NOW, &(Vec::new(), vec![container("a", 0, ContainerState::Running)]));
-        let it = &mut seen.containers[0];
+        let mut observed = Observed::default();
+        take(&mut observed, NOW, &(Vec::new(), vec![container("a", 0, ContainerState::Running)]));
+        let it = &mut observed.containers[0];
         assert!(it.inspect(LATER, Box::new(status(ContainerState::Exited, 1, ""))));
         assert_eq!((it.state, it.exited_at), (ContainerState::Exited, Some(LATER)));
     }
@@ -480,26 +480,26 @@ mod tests {
     #[test]
     fn what_we_made_is_the_newest_only_by_its_number() {
         let lists = (vec![sandbox("b", 2, true)], vec![container("b", 2, ContainerState::Exited)]);
-        let mut seen = Observed::default();
-        take(&mut seen, NOW, &lists);
-        seen.add_sandbox(ObservedSandbox::made(SandboxId("a".into()), 1));
+        let mut observed = Observed::default();
+        take(&mut observed, NOW, &lists);
+        observed.add_sandbox(ObservedSandbox::made(SandboxId("a".into()), 1));
         let older = Arc::new(container("a", 1, ContainerState::Created));
-        seen.add_container(ObservedContainer::from_list(NOW, None, &older));
-        assert_eq!(&*seen.sandboxes[0].id.0, "b");
-        assert_eq!(&*seen.containers[0].id.0, "b");
+        observed.add_container(ObservedContainer::from_list(NOW, None, &older));
+        assert_eq!(&*observed.sandboxes[0].id.0, "b");
+        assert_eq!(&*observed.containers[0].id.0, "b");
         let (sandboxes, containers) = lists;
         for one in [(sandboxes, Vec::new()), (Vec::new(), containers)] {
-            let mut seen = Observed::default();
-            take(&mut seen, NOW, &one);
-            assert!(!seen.is_empty());
+            let mut observed = Observed::default();
+            take(&mut observed, NOW, &one);
+            assert!(!observed.is_empty());
         }
     }
 
     #[test]
     fn a_turn_is_one_only_where_the_state_is_another() {
-        let mut seen = Observed::default();
-        take(&mut seen, NOW, &(Vec::new(), vec![container("a", 0, ContainerState::Created)]));
-        let it = &mut seen.containers[0];
+        let mut observed = Observed::default();
+        take(&mut observed, NOW, &(Vec::new(), vec![container("a", 0, ContainerState::Created)]));
+        let it = &mut observed.containers[0];
         it.turn(NOW, ContainerState::Running);
         assert_eq!((it.began_at, it.exited_at), (Some(NOW), None));
         assert!(it.inspect(NOW, Box::new(status(ContainerState::Running, 0, ""))));
@@ -518,57 +518,57 @@ mod tests {
     #[test]
     fn success_is_an_end_with_0_that_was_no_lack_of_memory() {
         let ended = ContainerState::Exited;
-        for (state, told, good) in [
+        for (state, reported, good) in [
             (ended, Some((0, "Completed")), true),
             (ended, Some((0, "OOMKilled")), false),
             (ended, Some((1, "Error")), false),
             (ended, None, false),
             (ContainerState::Running, Some((0, "")), false),
         ] {
-            let mut seen = Observed::default();
-            take(&mut seen, NOW, &(Vec::new(), vec![container("a", 0, state)]));
-            let it = &mut seen.containers[0];
-            if let Some((code, reason)) = told {
+            let mut observed = Observed::default();
+            take(&mut observed, NOW, &(Vec::new(), vec![container("a", 0, state)]));
+            let it = &mut observed.containers[0];
+            if let Some((code, reason)) = reported {
                 it.inspect(NOW, Box::new(status(state, code, reason)));
             }
-            assert_eq!(it.succeeded(), good, "{state:?} {told:?}");
+            assert_eq!(it.succeeded(), good, "{state:?} {reported:?}");
         }
     }
 
     #[test]
     fn none_that_is_down_comes_up_again_by_an_answer() {
-        let mut seen = Observed::default();
-        take(&mut seen, NOW, &(vec![sandbox("s", 0, false)], Vec::new()));
-        seen.sandboxes[0].inspect(sandbox_status(true));
-        assert_eq!((seen.sandboxes[0].ready, seen.sandboxes[0].status.is_some()), (false, false));
-        seen.sandboxes[0].inspect(sandbox_status(false));
-        assert!(seen.sandboxes[0].status.is_some());
-        let mut seen = Observed::default();
-        take(&mut seen, NOW, &(vec![sandbox("s", 0, true)], Vec::new()));
-        seen.sandboxes[0].inspect(sandbox_status(false));
-        assert_eq!((seen.sandboxes[0].ready, seen.sandboxes[0].status.is_some()), (false, true));
+        let mut observed = Observed::default();
+        take(&mut observed, NOW, &(vec![sandbox("s", 0, false)], Vec::new()));
+        observed.sandboxes[0].inspect(sandbox_status(true));
+        assert_eq!((observed.sandboxes[0].ready, observed.sandboxes[0].status.is_some()), (false, false));
+        observed.sandboxes[0].inspect(sandbox_status(false));
+        assert!(observed.sandboxes[0].status.is_some());
+        let mut observed = Observed::default();
+        take(&mut observed, NOW, &(vec![sandbox("s", 0, true)], Vec::new()));
+        observed.sandboxes[0].inspect(sandbox_status(false));
+        assert_eq!((observed.sandboxes[0].ready, observed.sandboxes[0].status.is_some()), (false, true));
     }
 
     #[test]
     fn that_a_sandbox_was_stopped_is_known_while_it_is_down() {
         let lists = |ready| (vec![sandbox("s", 0, ready)], Vec::new());
-        let mut seen = Observed::default();
-        take(&mut seen, NOW, &lists(true));
-        let stop = |seen: &mut Observed| {
-            (seen.sandboxes[0].stopped, seen.sandboxes[0].ready) = (true, false)
+        let mut observed = Observed::default();
+        take(&mut observed, NOW, &lists(true));
+        let stop = |observed: &mut Observed| {
+            (observed.sandboxes[0].stopped, observed.sandboxes[0].ready) = (true, false)
         };
-        stop(&mut seen);
-        assert!(!take(&mut seen, LATER, &lists(false)), "as it was left");
+        stop(&mut observed);
+        assert!(!take(&mut observed, LATER, &lists(false)), "as it was left");
         let mut other = lists(false);
         other.0[0].created_at = 2;
-        assert!(take(&mut seen, LATER, &other));
-        assert!(seen.sandboxes[0].stopped);
+        assert!(take(&mut observed, LATER, &other));
+        assert!(observed.sandboxes[0].stopped);
         // It was started by somebody: it is to be stopped once more.
-        assert!(take(&mut seen, LATER, &lists(true)));
-        assert!(!seen.sandboxes[0].stopped);
-        seen.sandboxes[0].stopped = true;
-        assert!(take(&mut seen, LATER, &lists(true)), "no sandbox is both");
-        assert!(!seen.sandboxes[0].stopped);
+        assert!(take(&mut observed, LATER, &lists(true)));
+        assert!(!observed.sandboxes[0].stopped);
+        observed.sandboxes[0].stopped = true;
+        assert!(take(&mut observed, LATER, &lists(true)), "no sandbox is both");
+        assert!(!observed.sandboxes[0].stopped);
     }
 
     #[test]
@@ -581,18 +581,18 @@ mod tests {
         let mut containers: Vec<_> =
             names.zip(states).map(|((id, attempt), state)| container(id, attempt, state)).collect();
         containers[1].created_at = 5;
-        let mut seen = Observed::default();
-        take(&mut seen, NOW, &(sandboxes, containers));
+        let mut observed = Observed::default();
+        take(&mut observed, NOW, &(sandboxes, containers));
         let order =
             |all: &[ObservedContainer]| all.iter().map(|it| it.id.to_string()).collect::<String>();
-        assert_eq!(order(&seen.containers), "bca");
-        let ids: String = seen.sandboxes.iter().map(|it| it.id.to_string()).collect();
+        assert_eq!(order(&observed.containers), "bca");
+        let ids: String = observed.sandboxes.iter().map(|it| it.id.to_string()).collect();
         assert_eq!(ids, "bca");
         let mut new = ObservedSandbox::made(SandboxId("d".into()), 3);
         new.created_at = 0;
-        seen.add_sandbox(new);
-        assert_eq!(seen.sandbox().map(|it| it.id.to_string()).as_deref(), Some("d"));
-        assert!(!seen.is_empty() && !seen.may_run());
+        observed.add_sandbox(new);
+        assert_eq!(observed.sandbox().map(|it| it.id.to_string()).as_deref(), Some("d"));
+        assert!(!observed.is_empty() && !observed.may_run());
         assert!(Observed::default().is_empty());
     }
 }

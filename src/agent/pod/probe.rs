@@ -41,8 +41,8 @@ use crate::model::probe::{Probe, ProbeKind, ProbeResults};
 use crate::model::recorded_event::EventType;
 #[cfg(feature = "hooks")]
 pub(super) use target::hook_get;
-use target::{Ask, ask};
-use worker::{Flight, Outcome, Worker};
+use target::{ProbeRequest, probe_request};
+use worker::{InFlight, Outcome, Worker};
 
 use super::step::PodContext;
 
@@ -53,9 +53,9 @@ pub(super) struct Probes {
     workers: Option<Vec<Worker>>,
     wake_at: Option<Instant>,
     /// Something is due, or an answer came.
-    stirred: bool,
+    dirty: bool,
     /// A container was taken up, with saved results or without.
-    taken_up: bool,
+    attached: bool,
 }
 
 /// What a probe did to its container.
@@ -70,7 +70,7 @@ pub(super) struct ProbeVerdict {
 impl Pod {
     /// Whether [`Pod::probe`] has something to do.
     pub fn is_probe_due(&self, now: Now) -> bool {
-        self.probes.stirred || self.probes.wake_at.is_some_and(|at| at <= now.boot)
+        self.probes.dirty || self.probes.wake_at.is_some_and(|at| at <= now.boot)
     }
 
     /// When it will have.
@@ -79,13 +79,13 @@ impl Pod {
     }
 
     /// Nothing is under way.
-    pub(super) fn is_probed_out(&self) -> bool {
+    pub(super) fn no_probe_running(&self) -> bool {
         self.probes.workers.iter().flatten().all(|worker| worker.flight.is_none())
     }
 
     /// Asks what is due. Says whether a container was taken up: the pod is to be looked at again.
     pub fn probe(&mut self, now: Now, context: &mut PodContext<'_>) -> bool {
-        self.probes.stirred = false;
+        self.probes.dirty = false;
         self.probes.wake_at = None;
         let mut workers = match self.probes.workers.take() {
             Some(workers) => workers,
@@ -93,7 +93,7 @@ impl Pod {
         };
         let (mut wake_at, mut starved): (Option<Instant>, bool) = (None, false);
         for at in 0..workers.len() {
-            if !self.attend(now, &mut workers[at], context) {
+            if !self.follow_instance(now, &mut workers[at], context) {
                 continue;
             }
             if !is_turn_of(&workers, at) {
@@ -110,9 +110,9 @@ impl Pod {
         self.probes.workers = Some(workers);
         self.probes.wake_at = wake_at;
         // Waiting for room sets no timer.
-        self.probes.stirred |= starved;
-        self.tell_all(now, context);
-        std::mem::take(&mut self.probes.taken_up)
+        self.probes.dirty |= starved;
+        self.flush_events(now, context);
+        std::mem::take(&mut self.probes.attached)
     }
 
     /// Main containers and sidecars have probes.
@@ -126,10 +126,10 @@ impl Pod {
     }
 
     /// Follows the instances of the worker's container. Says whether it may be probed at all now.
-    fn attend(&mut self, now: Now, worker: &mut Worker, context: &mut PodContext<'_>) -> bool {
-        let newest = self.seen.newest(&worker.container);
+    fn follow_instance(&mut self, now: Now, worker: &mut Worker, context: &mut PodContext<'_>) -> bool {
+        let newest = self.observed.newest(&worker.container);
         let running =
-            newest.filter(|seen| seen.state == ContainerState::Running && !self.is_starting(seen));
+            newest.filter(|observed| observed.state == ContainerState::Running && !self.is_starting(observed));
         let Some(running) = running else {
             give_up(now, worker, context);
             return false;
@@ -143,17 +143,17 @@ impl Pod {
             let id = running.id.clone();
             let since = running.began_at.unwrap_or_else(|| running_since(running, now));
             give_up(now, worker, context);
-            let begins_at = now.boot.max(since.plus_ms(worker.terms.delay_ms));
+            let begins_at = now.boot.max(since.plus_ms(worker.settings.delay_ms));
             let young_ms = now.boot.since_ms(context.booted_at);
-            let spread_ms = if young_ms < worker.terms.period_ms {
-                context.rng.below(worker.terms.period_ms)
+            let spread_ms = if young_ms < worker.settings.period_ms {
+                context.rng.below(worker.settings.period_ms)
             } else {
                 0
             };
             let saved = context.saved_results.get(&id).copied();
             worker.attach(id, begins_at.max(now.boot.plus_ms(spread_ms)), saved);
-            self.probes.taken_up = true;
-            self.stir();
+            self.probes.attached = true;
+            self.mark_dirty();
         }
         if !self.probes_in(worker) {
             give_up(now, worker, context);
@@ -168,14 +168,14 @@ impl Pod {
         match (self.phase, worker.kind) {
             (Phase::Syncing | Phase::Terminating, ProbeKind::Readiness) => true,
             (Phase::Syncing, ProbeKind::Startup | ProbeKind::Liveness) => {
-                let newest = self.seen.newest(&worker.container);
+                let newest = self.observed.newest(&worker.container);
                 // What is being stopped is not killed once more.
-                let stays = |seen: &ObservedContainer| {
-                    let hooked = self.pre_stop(seen);
-                    self.stopping(&seen.id).is_none()
+                let is_wanted = |observed: &ObservedContainer| {
+                    let hooked = self.pre_stop(observed);
+                    self.stopping(&observed.id).is_none()
                         && matches!(hooked, PreStop::None | PreStop::Due)
                 };
-                !ends && newest.is_none_or(stays)
+                !ends && newest.is_none_or(is_wanted)
             }
             (Phase::Terminating | Phase::Terminated | Phase::Finished, _) => false,
         }
@@ -185,35 +185,35 @@ impl Pod {
     fn begin_probe(&mut self, now: Now, worker: &mut Worker, context: &mut PodContext<'_>) -> bool {
         let id = worker.id.clone().expect("attended to");
         let container = self.spec_of(&worker.container);
-        let asked = match container {
+        let request = match container {
             Some(container) => {
-                let (timeout_s, budget) = (worker.terms.timeout_s, &context.config.machine.budget);
+                let (timeout_s, budget) = (worker.settings.timeout_s, &context.config.machine.budget);
                 let bytes_max = budget.expanded_bytes_max;
-                ask(&self.api, container, &worker.handler, timeout_s, bytes_max)
+                probe_request(&self.api, container, &worker.handler, timeout_s, bytes_max)
             }
             None => Err("its container is not in the pod any more".to_owned()),
         };
-        match asked {
-            Ok(Ask::Exec(command)) => {
+        match request {
+            Ok(ProbeRequest::Exec(command)) => {
                 if !context.calls.has_room(Class::Exec) {
                     return false;
                 }
                 worker.begin(now.boot);
-                let (timeout_s, purpose) = (worker.terms.timeout_s, ExecPurpose::Probe);
+                let (timeout_s, purpose) = (worker.settings.timeout_s, ExecPurpose::Probe);
                 shown(&command.join(" ")).clone_into(&mut worker.command);
                 let request = Request::ExecSync { id, command, timeout_s, purpose };
                 let owner = Owner::Exec(self.uid.clone());
                 let call = context.calls.begin(now, owner, request, context.out);
-                worker.flight = Some(Flight::Call(call));
+                worker.flight = Some(InFlight::Call(call));
             }
-            Ok(Ask::Query(query)) => {
+            Ok(ProbeRequest::Query(query)) => {
                 if !context.queries.has_room() {
                     return false;
                 }
                 worker.begin(now.boot);
-                let deadline = now.boot.plus_ms(u64::from(worker.terms.timeout_s) * 1000);
+                let deadline = now.boot.plus_ms(u64::from(worker.settings.timeout_s) * 1000);
                 let probe = context.queries.begin(&self.uid, query, deadline, context.out);
-                worker.flight = Some(Flight::Query(probe));
+                worker.flight = Some(InFlight::Query(probe));
             }
             Err(why) => {
                 worker.begin(now.boot);
@@ -235,13 +235,13 @@ impl Pod {
     }
 
     /// Takes the answer to a command of a probe. The result comes back if it is not this one's.
-    pub(super) fn probe_called(
+    pub(super) fn probe_exec_done(
         &mut self,
         now: Now,
         call: CallId,
         result: Result<Reply, CallError>,
     ) -> Option<Result<Reply, CallError>> {
-        let Some(mut worker) = self.take_worker(Flight::Call(call)) else { return Some(result) };
+        let Some(mut worker) = self.take_worker(InFlight::Call(call)) else { return Some(result) };
         let outcome = match result {
             Ok(Reply::Exec(exec)) if exec.exit_code == 0 => Outcome::Good,
             Ok(Reply::Exec(exec)) => Outcome::Bad(exec.output.into()),
@@ -251,7 +251,7 @@ impl Pod {
                 Lost::Deadline | Lost::Said { code: Code::DeadlineExceeded, .. },
             )) => Outcome::Bad(format!(
                 "command timed out: {:?} timed out after {}s",
-                worker.command, worker.terms.timeout_s
+                worker.command, worker.settings.timeout_s
             )),
             Err(error) => Outcome::Error(error.to_string()),
         };
@@ -261,13 +261,13 @@ impl Pod {
     }
 
     /// Takes the answer to a query of a probe. The finding comes back if it is not this one's.
-    pub(super) fn probe_found(
+    pub(super) fn probe_query_done(
         &mut self,
         now: Now,
         probe: ProbeId,
         finding: Finding,
     ) -> Option<Finding> {
-        let Some(mut worker) = self.take_worker(Flight::Query(probe)) else { return Some(finding) };
+        let Some(mut worker) = self.take_worker(InFlight::Query(probe)) else { return Some(finding) };
         let outcome = match finding {
             Finding::Good => Outcome::Good,
             Finding::Warning(text) => Outcome::Warning(text),
@@ -278,7 +278,7 @@ impl Pod {
         None
     }
 
-    fn take_worker(&mut self, flight: Flight) -> Option<Worker> {
+    fn take_worker(&mut self, flight: InFlight) -> Option<Worker> {
         let workers = self.probes.workers.as_mut()?;
         let at = workers.iter().position(|worker| worker.flight == Some(flight))?;
         Some(workers.swap_remove(at))
@@ -293,14 +293,14 @@ impl Pod {
             }
         }
         workers.push(worker);
-        self.probes.stirred = true;
+        self.probes.dirty = true;
     }
 
     /// What an outcome amounts to, with those before it.
     fn conclude(&mut self, now: Now, worker: &mut Worker, outcome: &Outcome) {
         worker.flight = None;
         let kind = worker.kind.title();
-        let told = match outcome {
+        let reported = match outcome {
             Outcome::Good => None,
             Outcome::Warning(text) => {
                 Some(("ProbeWarning", format!("{kind} probe warning: {}", shown(text))))
@@ -318,9 +318,9 @@ impl Pod {
         };
         worker.tries = 0;
         worker.due_at = worker.next_at.max(now.boot);
-        if let Some((reason, message)) = told {
+        if let Some((reason, message)) = reported {
             let container = worker.container.clone();
-            self.tell(&container, EventType::Warning, reason, message);
+            self.record_event(&container, EventType::Warning, reason, message);
         }
         let good = match outcome {
             Outcome::Good | Outcome::Warning(_) => true,
@@ -329,19 +329,19 @@ impl Pod {
             Outcome::Error(_) => return,
         };
         if worker.count(good) {
-            self.stir();
+            self.mark_dirty();
         }
     }
 
     /// `started` in the API: the startup probe has succeeded, if there is one.
-    pub(super) fn is_started(&self, seen: &ObservedContainer) -> bool {
-        let runs = seen.state == ContainerState::Running && !self.is_starting(seen);
-        runs && self.result(seen, ProbeKind::Startup).unwrap_or(true)
+    pub(super) fn is_started(&self, observed: &ObservedContainer) -> bool {
+        let runs = observed.state == ContainerState::Running && !self.is_starting(observed);
+        runs && self.result(observed, ProbeKind::Startup).unwrap_or(true)
     }
 
     /// `ready` in the API, of a container that has no end of its own.
-    pub(super) fn is_ready(&self, seen: &ObservedContainer) -> bool {
-        self.is_started(seen) && self.result(seen, ProbeKind::Readiness).unwrap_or(true)
+    pub(super) fn is_ready(&self, observed: &ObservedContainer) -> bool {
+        self.is_started(observed) && self.result(observed, ProbeKind::Readiness).unwrap_or(true)
     }
 
     /// The results of running containers, where they differ from those of a container that has just
@@ -349,11 +349,11 @@ impl Pod {
     pub fn probe_results(&self) -> impl Iterator<Item = (&ContainerId, ProbeResults)> {
         let all = self.sidecars().chain(&self.api.spec.containers);
         all.filter_map(|container| {
-            let seen = self.seen.newest(&container.name)?;
-            let (started, ready) = (self.is_started(seen), self.is_ready(seen));
+            let observed = self.observed.newest(&container.name)?;
+            let (started, ready) = (self.is_started(observed), self.is_ready(observed));
             let holds = started && container.startup_probe.is_some()
                 || ready && container.readiness_probe.is_some();
-            holds.then_some((&seen.id, ProbeResults { started, ready }))
+            holds.then_some((&observed.id, ProbeResults { started, ready }))
         })
     }
 
@@ -365,23 +365,23 @@ impl Pod {
     }
 
     /// Whether a probe wants this instance to be stopped.
-    pub(super) fn condemned(&self, seen: &ObservedContainer) -> Option<ProbeVerdict> {
+    pub(super) fn failed_probe(&self, observed: &ObservedContainer) -> Option<ProbeVerdict> {
         let mut all = self.probes.workers.iter().flatten();
         let worker = all.find(|worker| {
             worker.kind != ProbeKind::Readiness
-                && worker.id.as_ref() == Some(&seen.id)
+                && worker.id.as_ref() == Some(&observed.id)
                 && worker.result == Some(false)
         })?;
-        Some(ProbeVerdict { kind: worker.kind, grace_s: worker.terms.grace_s })
+        Some(ProbeVerdict { kind: worker.kind, grace_s: worker.settings.grace_s })
     }
 
     /// What a probe of the container says; `None`: there is no such probe.
-    fn result(&self, seen: &ObservedContainer, kind: ProbeKind) -> Option<bool> {
-        let container = self.spec_of(&seen.name)?;
+    fn result(&self, observed: &ObservedContainer, kind: ProbeKind) -> Option<bool> {
+        let container = self.spec_of(&observed.name)?;
         of_container(container).find(|(of, _)| *of == kind)?;
         let mut all = self.probes.workers.iter().flatten();
-        let worker = all.find(|worker| worker.kind == kind && worker.container == seen.name);
-        let known = worker.filter(|worker| worker.id.as_ref() == Some(&seen.id));
+        let worker = all.find(|worker| worker.kind == kind && worker.container == observed.name);
+        let known = worker.filter(|worker| worker.id.as_ref() == Some(&observed.id));
         Some(known.and_then(|worker| worker.result).unwrap_or(false))
     }
 }
@@ -402,8 +402,8 @@ fn is_turn_of(workers: &[Worker], at: usize) -> bool {
 fn give_up(now: Now, worker: &mut Worker, context: &mut PodContext<'_>) {
     match worker.flight.take() {
         None => {}
-        Some(Flight::Call(call)) => context.calls.cancel(now, call, context.out),
-        Some(Flight::Query(probe)) => context.queries.cancel(probe, context.out),
+        Some(InFlight::Call(call)) => context.calls.cancel(now, call, context.out),
+        Some(InFlight::Query(probe)) => context.queries.cancel(probe, context.out),
     }
     worker.tries = 0;
 }
@@ -419,8 +419,8 @@ pub(super) fn of_container(container: &Container) -> impl Iterator<Item = (Probe
 }
 
 /// Since when one runs that ran before we did: as the runtime says, if its clock was set by then.
-fn running_since(seen: &ObservedContainer, now: Now) -> Instant {
-    let started_ms = seen.status.as_ref().map(|status| status.started_at / 1_000_000);
+fn running_since(observed: &ObservedContainer, now: Now) -> Instant {
+    let started_ms = observed.status.as_ref().map(|status| status.started_at / 1_000_000);
     match (started_ms.filter(|&at| at >= limits::CLOCK_PLAUSIBLE_MS), now.wall) {
         (Some(started_ms), Some(wall)) => {
             let ago_ms = u64::try_from(wall.0 - started_ms).unwrap_or(0);

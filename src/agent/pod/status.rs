@@ -38,7 +38,7 @@ impl Pod {
     pub fn refresh(&mut self, now: Now, place: Place<'_>) -> bool {
         let learnt = std::mem::take(&mut self.dirty) || self.lacks_time(now);
         if learnt {
-            self.known |= self.is_told();
+            self.fully_observed |= self.is_inspected();
             let status = self.status(now, place);
             if status != self.api.status {
                 self.api.status = status;
@@ -53,7 +53,7 @@ impl Pod {
         let spec = &self.api.spec;
         let mut status = PodStatus {
             qos_class: super::resources::qos_class(spec),
-            start_time: old.start_time.or_else(|| self.start_time(now).filter(|_| self.known)),
+            start_time: old.start_time.or_else(|| self.start_time(now).filter(|_| self.fully_observed)),
             reason: old.reason.clone(),
             message: old.message.clone(),
             init_container_statuses: self.container_statuses(&spec.init_containers, place),
@@ -74,17 +74,17 @@ impl Pod {
             status.message.clone_from(&verdict.message);
         }
         self.addresses(&mut status, place);
-        status.conditions = if self.known || old.conditions.is_empty() {
+        status.conditions = if self.fully_observed || old.conditions.is_empty() {
             self.conditions(&status, now)
         } else {
             // What an earlier life said holds until all is looked at: it has not changed meanwhile.
             old.conditions.clone()
         };
         let mut all = status.init_container_statuses.iter().chain(&status.container_statuses);
-        let never_made = |told: &ContainerStatus| {
-            told.container_id.is_empty()
-                && told.restart_count == 0
-                && matches!(told.last_state, State::Unset)
+        let never_made = |reported: &ContainerStatus| {
+            reported.container_id.is_empty()
+                && reported.restart_count == 0
+                && matches!(reported.last_state, State::Unset)
         };
         if self.verdict.is_some() && all.all(never_made) {
             // Refused before anything was made of it: there are no containers to tell of.
@@ -98,13 +98,13 @@ impl Pod {
     /// When an agent first saw the pod: as its sandbox says, or not later than that was made. Never
     /// before the clock was set.
     fn start_time(&self, now: Now) -> Option<Timestamp> {
-        let seen =
-            self.seen.sandboxes.iter().map(|sandbox| {
+        let observed =
+            self.observed.sandboxes.iter().map(|sandbox| {
                 sandbox.seen_at.unwrap_or(Timestamp::from_nanos(sandbox.created_at))
             });
         let plausible = |at: &Timestamp| at.0 >= CLOCK_PLAUSIBLE_MS / 1_000;
         let here = self.api.metadata.annotations.get(SEEN).and_then(|at| Timestamp::parse(at));
-        seen.filter(plausible).min().or(here).or(now.timestamp())
+        observed.filter(plausible).min().or(here).or(now.timestamp())
     }
 
     fn container_statuses(&self, specs: &[Container], place: Place<'_>) -> Vec<ContainerStatus> {
@@ -114,13 +114,13 @@ impl Pod {
     /// Spec section 7.1.
     fn container_status(&self, spec: &Container, place: Place<'_>) -> ContainerStatus {
         let old = self.old_status(&spec.name);
-        let mut instances = self.seen.of(&spec.name);
+        let mut instances = self.observed.of(&spec.name);
         let Some(newest) = instances.next() else {
             return self.unseen_status(spec, old);
         };
-        let before = instances.find(|seen| seen.state == ContainerState::Exited);
+        let before = instances.find(|observed| observed.state == ContainerState::Exited);
         let id = container_id(place, newest);
-        let state = match told_state(newest, &id) {
+        let state = match reported_state(newest, &id) {
             // Its hook is not over yet.
             _ if self.is_starting(newest) => State::Waiting(self.creating()),
             Some(state) => state,
@@ -131,7 +131,7 @@ impl Pod {
             },
         };
         let last_state = before
-            .and_then(|seen| told_state(seen, &container_id(place, seen)))
+            .and_then(|observed| reported_state(observed, &container_id(place, observed)))
             .or_else(|| old.map(|old| old.last_state.clone()))
             .unwrap_or_default();
         let runtime = newest.status.as_ref();
@@ -142,8 +142,8 @@ impl Pod {
         let mut status = ContainerStatus {
             name: spec.name.clone(),
             restart_count: newest.attempt.max(old.map_or(0, |old| old.restart_count)),
-            image: or_kept(runtime.map(|told| &told.image), kept.map(|old| &old.image)),
-            image_id: or_kept(runtime.map(|told| &told.image_ref), kept.map(|old| &old.image_id)),
+            image: or_kept(runtime.map(|reported| &reported.image), kept.map(|old| &old.image)),
+            image_id: or_kept(runtime.map(|reported| &reported.image_ref), kept.map(|old| &old.image_id)),
             container_id: id,
             state,
             last_state,
@@ -175,8 +175,8 @@ impl Pod {
 
     /// No instance: not yet, or no more.
     fn unseen_status(&self, spec: &Container, old: Option<&ContainerStatus>) -> ContainerStatus {
-        let memory = self.memory.get(&spec.name).filter(|_| self.phase == Phase::Syncing);
-        let failure = memory.and_then(|memory| memory.failure.clone());
+        let record = self.records.get(&spec.name).filter(|_| self.phase == Phase::Syncing);
+        let failure = record.and_then(|record| record.failure.clone());
         if let Some(old) = old
             && matches!(old.state, State::Terminated(_))
             && failure.is_none()
@@ -184,7 +184,7 @@ impl Pod {
             return old.clone();
         }
         let plain_init = self.init_containers_has(&spec.name) && !is_sidecar(spec);
-        if plain_init && failure.is_none() && is_initialised(self, &self.seen) {
+        if plain_init && failure.is_none() && is_initialised(self, &self.observed) {
             return completed_unseen(spec, old);
         }
         let mut status = ContainerStatus {
@@ -199,7 +199,7 @@ impl Pod {
             let ended = matches!(old.state, State::Terminated(_));
             status.last_state = if ended { &old.state } else { &old.last_state }.clone();
             // Before the first look nothing is known, least of all that it is lost.
-            if matches!(old.state, State::Running(_)) && !self.blind {
+            if matches!(old.state, State::Running(_)) && !self.needs_relist {
                 status.restart_count += u32::from(self.api.metadata.deletion_timestamp.is_none());
                 status.last_state = State::Terminated(Box::new(lost(
                     "The container could not be located when the pod was deleted.  The container \
@@ -217,8 +217,8 @@ impl Pod {
         newest: &ObservedContainer,
         status: &mut ContainerStatus,
     ) {
-        let Some(memory) = self.memory.get(&spec.name) else { return };
-        let Some(failure) = &memory.failure else { return };
+        let Some(record) = self.records.get(&spec.name) else { return };
+        let Some(failure) = &record.failure else { return };
         let ended = matches!(newest.state, ContainerState::Exited | ContainerState::Created);
         if !ended || self.phase != Phase::Syncing {
             return;
@@ -276,7 +276,7 @@ impl Pod {
             Some(_) if over => api::Phase::Failed,
             _ => {
                 let outcome = if over { Outcome::Final } else { Outcome::Open };
-                phase_of(&self.api.spec, status, is_initialised(self, &self.seen), outcome)
+                phase_of(&self.api.spec, status, is_initialised(self, &self.observed), outcome)
             }
         };
         // Nothing is over before a look has shown that nothing runs.
@@ -289,9 +289,9 @@ impl Pod {
         status.pod_ips = if self.api.spec.host_network {
             if self.has_sandbox() { status.host_ips.clone() } else { old.pod_ips.clone() }
         } else {
-            let told = self.seen.sandbox().filter(|sandbox| sandbox.ready);
-            match told.and_then(|sandbox| sandbox.status.as_ref()) {
-                Some(told) => told.ips.iter().map(|ip| Ip { ip: ip.to_string() }).collect(),
+            let reported = self.observed.sandbox().filter(|sandbox| sandbox.ready);
+            match reported.and_then(|sandbox| sandbox.status.as_ref()) {
+                Some(reported) => reported.ips.iter().map(|ip| Ip { ip: ip.to_string() }).collect(),
                 // Kept after the end, as what the logs name.
                 None => old.pod_ips.clone(),
             }
@@ -337,12 +337,12 @@ impl Pod {
             (ConditionKind::PodScheduled, plain(true)),
         ];
         if let Some(eviction) = self.eviction.as_ref().filter(|it| it.disrupted && over.is_some()) {
-            let told = (true, DISRUPTED, eviction.message.clone());
-            conditions.push((ConditionKind::DisruptionTarget, told));
+            let reported = (true, DISRUPTED, eviction.message.clone());
+            conditions.push((ConditionKind::DisruptionTarget, reported));
         } else if let Some(old) = self.disrupted_before() {
             conditions.push((old.kind, (old.status, old.reason, old.message.clone())));
         }
-        let told = conditions.into_iter().map(|(kind, (value, reason, message))| {
+        let reported = conditions.into_iter().map(|(kind, (value, reason, message))| {
             let old = self.api.status.conditions.iter().find(|old| old.kind == kind);
             let same = old.filter(|old| old.status == value);
             let last_transition_time = match same {
@@ -359,7 +359,7 @@ impl Pod {
                 message,
             }
         });
-        told.collect()
+        reported.collect()
     }
 
     /// It went for the node's sake in an earlier life, and nothing else tells of that any more.
@@ -386,10 +386,10 @@ impl Pod {
     }
 
     fn initialised(&self, status: &PodStatus) -> bool {
-        let complete = |(init, told): (&Container, &ContainerStatus)| {
-            if is_sidecar(init) { told.has_started() } else { told.ready }
+        let complete = |(init, reported): (&Container, &ContainerStatus)| {
+            if is_sidecar(init) { reported.has_started() } else { reported.ready }
         };
-        is_initialised(self, &self.seen)
+        is_initialised(self, &self.observed)
             || self
                 .api
                 .spec
@@ -402,7 +402,7 @@ impl Pod {
     fn incomplete(&self, status: &PodStatus) -> String {
         let inits = self.api.spec.init_containers.iter().zip(&status.init_container_statuses);
         let open = inits.filter(
-            |(init, told)| if is_sidecar(init) { !told.has_started() } else { !told.ready },
+            |(init, reported)| if is_sidecar(init) { !reported.has_started() } else { !reported.ready },
         );
         let names: Vec<&str> = open.map(|(init, _)| &*init.name).collect();
         format!("containers with incomplete status: [{}]", names.join(" "))
@@ -410,12 +410,12 @@ impl Pod {
 
     fn unready<'a>(&'a self, status: &'a PodStatus) -> Vec<&'a str> {
         let sidecars = self.sidecars().filter_map(|sidecar| {
-            status.init_container_statuses.iter().find(|told| told.name == sidecar.name)
+            status.init_container_statuses.iter().find(|reported| reported.name == sidecar.name)
         });
         let mut unready: Vec<&str> = sidecars
             .chain(&status.container_statuses)
-            .filter(|told| !told.ready)
-            .map(|told| &*told.name)
+            .filter(|reported| !reported.ready)
+            .map(|reported| &*reported.name)
             .collect();
         unready.sort_unstable();
         unready
@@ -431,8 +431,8 @@ fn cut_messages(status: &mut PodStatus) {
         ..
     } = status;
     let bytes_max = MESSAGES_BYTES_MAX / (inits.len() + mains.len() + ephemerals.len()).max(1);
-    for told in inits.iter_mut().chain(mains).chain(ephemerals) {
-        for state in [&mut told.state, &mut told.last_state] {
+    for reported in inits.iter_mut().chain(mains).chain(ephemerals) {
+        for state in [&mut reported.state, &mut reported.last_state] {
             if let State::Terminated(end) = state
                 && end.message.len() > bytes_max
             {
@@ -445,15 +445,15 @@ fn cut_messages(status: &mut PodStatus) {
 }
 
 /// `containerd://…`
-fn container_id(place: Place<'_>, seen: &ObservedContainer) -> String {
-    format!("{}://{}", place.runtime_name, seen.id)
+fn container_id(place: Place<'_>, observed: &ObservedContainer) -> String {
+    format!("{}://{}", place.runtime_name, observed.id)
 }
 
 /// The state as far as the runtime told of it.
-fn told_state(seen: &ObservedContainer, id: &str) -> Option<State> {
-    let status = seen.status.as_ref();
+fn reported_state(observed: &ObservedContainer, id: &str) -> Option<State> {
+    let status = observed.status.as_ref();
     let at = |nanos: i64| (nanos > 0).then(|| Timestamp::from_nanos(nanos));
-    Some(match seen.state {
+    Some(match observed.state {
         ContainerState::Created => State::Waiting(Waiting::default()),
         ContainerState::Running => State::Running(Running { started_at: at(status?.started_at) }),
         ContainerState::Exited => {

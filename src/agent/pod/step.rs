@@ -193,13 +193,13 @@ impl Pod {
         self.plan_cgroup(context);
         self.plan_mounts(context);
         self.plan_volumes(now.boot, context.objects.of(self.origin), context.config);
-        self.read_last_words(context);
+        self.read_termination_messages(context);
         let mut gave_up = self.follow_plan(now, world, context);
         // Where results were saved a container has started, and others may have waited for that.
         while self.probe(now, context) {
             gave_up |= self.follow_plan(now, world, context);
         }
-        self.make_up_for_look(now, context.pleg);
+        self.retry_missed_relist(now, context.pleg);
         gave_up
     }
 
@@ -211,9 +211,9 @@ impl Pod {
         context: &mut PodContext<'_>,
     ) -> bool {
         let mut gave_up = false;
-        self.restless = true;
+        self.needs_plan = true;
         self.wake_at = None;
-        let parts = self.api.spec.volumes.len() + self.seen.containers.len();
+        let parts = self.api.spec.volumes.len() + self.observed.containers.len();
         for left in (0..STEPS_MAX + parts * STEPS_EACH).rev() {
             assert!(left > 0, "pod {} asks without end", self.uid);
             let plan = next(self, world, now.boot);
@@ -237,16 +237,16 @@ impl Pod {
                 }
                 Next::GiveUp(call) => {
                     context.calls.cancel(now, call, context.out);
-                    self.doing.retain(|doing| doing.call != call);
+                    self.pending_calls.retain(|pending| pending.call != call);
                     gave_up = true;
                 }
                 Next::Job(spec) => self.begin_job(now, spec, context),
                 Next::GiveUpJob(job) => self.give_up_job(job, context.out),
                 Next::Enter(phase) => self.go(now, phase, context),
                 Next::Fail(verdict) => self.fail(verdict),
-                Next::Look => {
-                    context.pleg.want();
-                    self.restless = false;
+                Next::Relist => {
+                    context.pleg.request_relist();
+                    self.needs_plan = false;
                     break;
                 }
                 Next::Blocked(why) => {
@@ -258,11 +258,11 @@ impl Pod {
                 Next::Until(at) => {
                     assert!(at > now.boot, "pod {} waits for the past", self.uid);
                     self.wake_at = Some(at);
-                    self.restless = false;
+                    self.needs_plan = false;
                     break;
                 }
                 Next::Rest => {
-                    self.restless = false;
+                    self.needs_plan = false;
                     break;
                 }
             }
@@ -274,25 +274,25 @@ impl Pod {
         let expected = verdict.reason == "DeadlineExceeded";
         let kind = if expected { EventType::Normal } else { EventType::Warning };
         let message = verdict.message.clone();
-        self.news.push(PendingEvent { kind, container: None, reason: verdict.reason, message });
+        self.pending_events.push(PendingEvent { kind, container: None, reason: verdict.reason, message });
         self.verdict = Some(verdict);
     }
 
     fn warn_once(&mut self, reason: &'static str, message: String) {
-        if self.blocked.as_deref() != Some(&message) {
-            self.blocked = Some(message.clone().into());
+        if self.last_blocked.as_deref() != Some(&message) {
+            self.last_blocked = Some(message.clone().into());
             let kind = EventType::Warning;
-            self.news.push(PendingEvent { kind, container: None, reason, message });
+            self.pending_events.push(PendingEvent { kind, container: None, reason, message });
         }
     }
 
     /// Hands out the events that came up.
-    pub(super) fn tell_all(&mut self, now: Now, context: &mut PodContext<'_>) {
-        for news in std::mem::take(&mut self.news) {
+    pub(super) fn flush_events(&mut self, now: Now, context: &mut PodContext<'_>) {
+        for event in std::mem::take(&mut self.pending_events) {
             // Of a pod without a name there is no object in the cloud.
-            if news.reason == GARBAGE_FAILED || self.is_nameless() {
+            if event.reason == GARBAGE_FAILED || self.is_nameless() {
                 let node = Object::node(&context.config.node_name);
-                context.notes.add(now, node, news.kind, news.reason, news.message, context.out);
+                context.notes.add(now, node, event.kind, event.reason, event.message, context.out);
                 continue;
             }
             let object = Object {
@@ -300,13 +300,13 @@ impl Pod {
                 namespace: self.api.metadata.namespace.as_str().into(),
                 name: self.api.metadata.name.as_str().into(),
                 uid: self.uid.clone(),
-                field_path: news
+                field_path: event
                     .container
                     .map(|container| self.field_path(&container))
                     .unwrap_or_default(),
             };
-            context.notes.annotate(self.annotations(news.reason));
-            context.notes.add(now, object, news.kind, news.reason, news.message, context.out);
+            context.notes.annotate(self.annotations(event.reason));
+            context.notes.add(now, object, event.kind, event.reason, event.message, context.out);
         }
     }
 
@@ -314,12 +314,12 @@ impl Pod {
         self.enter(now.boot, phase);
         if phase == Phase::Terminating {
             // Nothing will be started with it (rule R4). Work under way ends soon by itself.
-            for doing in &self.doing {
-                if matches!(doing.step, Step::Pull { .. }) {
-                    context.calls.cancel(now, doing.call, context.out);
+            for pending in &self.pending_calls {
+                if matches!(pending.step, Step::Pull { .. }) {
+                    context.calls.cancel(now, pending.call, context.out);
                 }
             }
-            self.doing.retain(|doing| !matches!(doing.step, Step::Pull { .. }));
+            self.pending_calls.retain(|pending| !matches!(pending.step, Step::Pull { .. }));
         }
         if phase > Phase::Terminating {
             self.end_probes(now, context);
@@ -332,7 +332,7 @@ impl Pod {
             (Wanted::Yes, None) if self.api.metadata.deletion_timestamp.is_some() => "deleted",
             (Wanted::Yes, None) => "its containers have ended",
             (Wanted::No, None) => "no source wants it",
-            (Wanted::Again(..), None) => "to be made anew",
+            (Wanted::Recreated(..), None) => "to be made anew",
         };
         let line = format!("{}uid={} phase={phase:?} why={why:?}", self.log_name(), self.uid);
         context.out.push(Action::Log(Severity::Info, line));
@@ -358,12 +358,12 @@ impl Pod {
     fn put_off(&mut self, hold: Hold) {
         let name = &*hold.container;
         if matches!(hold.why, HoldReason::ImagePull { .. }) {
-            let memory = self.remember(name);
-            memory.image = Image::Unknown;
-            memory.hold_until = Some(hold.until);
+            let record = self.record_mut(name);
+            record.image = Image::Unknown;
+            record.hold_until = Some(hold.until);
         }
         let image = self.spec_of(name).map(|spec| spec.image.clone()).unwrap_or_default();
-        let (kind, told, reason, message, event) = match hold.why {
+        let (kind, event_reason, reason, message, event) = match hold.why {
             HoldReason::CrashLoop { delay_ms } => {
                 let metadata = &self.api.metadata;
                 let pod = format!("{}_{}({})", metadata.name, metadata.namespace, self.uid);
@@ -388,10 +388,10 @@ impl Pod {
             }
         };
         let failure = Some(Waiting { reason, message });
-        if self.remember(name).failure != failure {
-            self.remember(name).failure = failure;
+        if self.record_mut(name).failure != failure {
+            self.record_mut(name).failure = failure;
             self.dirty = true;
-            self.tell(name, kind, told, event);
+            self.record_event(name, kind, event_reason, event);
             if reason != "CrashLoopBackOff" {
                 self.error(name, reason);
             }
@@ -406,10 +406,10 @@ impl Pod {
         context: &mut PodContext<'_>,
     ) {
         match &step {
-            Step::RunSandbox { .. } if self.seen.sandboxes.is_empty() => self.tell_dns(context),
+            Step::RunSandbox { .. } if self.observed.sandboxes.is_empty() => self.record_dns_events(context),
             Step::RunSandbox { .. } => {
-                self.tell_dns(context);
-                self.news.push(PendingEvent {
+                self.record_dns_events(context);
+                self.pending_events.push(PendingEvent {
                     kind: EventType::Normal,
                     container: None,
                     reason: "SandboxChanged",
@@ -419,28 +419,28 @@ impl Pod {
             Step::Create { container, .. } => {
                 let container = container.clone();
                 // Each try gets files of its own.
-                self.remember(&container).files = None;
+                self.record_mut(&container).files = None;
                 self.begin_try(&container);
                 self.count_crash(now, &container, context.config);
             }
             Step::Stop { id, why, .. } => {
                 let (id, why) = (id.clone(), *why);
                 // A hook before it has told already.
-                let seen = self.seen.container(&id);
-                if !seen.is_some_and(|seen| matches!(self.pre_stop(seen), PreStop::Over(_))) {
-                    self.tell_stop(&id, why);
+                let observed = self.observed.container(&id);
+                if !observed.is_some_and(|observed| matches!(self.pre_stop(observed), PreStop::Over(_))) {
+                    self.record_stop(&id, why);
                 }
             }
             _ => {}
         }
         let owner = Owner::Pod(self.uid.clone());
         let call = context.calls.begin(now, owner, request, context.out);
-        self.doing.push(PendingCall { call, step });
+        self.pending_calls.push(PendingCall { call, step });
     }
 
     /// Each restart counts towards the back-off of the next (spec section 2.4).
     fn count_crash(&mut self, now: Now, container: &str, config: &Config) {
-        let Some(exited_at) = self.seen.of(container).find_map(|seen| seen.exited_at) else {
+        let Some(exited_at) = self.observed.of(container).find_map(|observed| observed.exited_at) else {
             return;
         };
         let Some(spec) = self.spec_of(container) else { return };
@@ -450,7 +450,7 @@ impl Pod {
             max_ms: config.crash_backoff_max_ms,
             calm_ms: limits::BACKOFF_CALM_MS,
         };
-        self.remember(container).crashes.count(&image, now.boot, exited_at, bounds);
+        self.record_mut(container).crashes.count(&image, now.boot, exited_at, bounds);
     }
 
     pub(super) fn begin_job(&mut self, now: Now, spec: JobSpec, context: &mut PodContext<'_>) {
@@ -463,9 +463,9 @@ impl Pod {
 
     /// Links the log of a container that was just started, for log collectors.
     fn link_log(&mut self, now: Now, context: &mut PodContext<'_>) {
-        for id in std::mem::take(&mut self.to_link) {
-            if let Some(seen) = self.seen.container(&id) {
-                let spec = JobSpec::LinkLog(log_link(self, seen));
+        for id in std::mem::take(&mut self.logs_to_link) {
+            if let Some(observed) = self.observed.container(&id) {
+                let spec = JobSpec::LinkLog(log_link(self, observed));
                 self.begin_job(now, spec, context);
             }
         }

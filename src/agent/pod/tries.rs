@@ -17,7 +17,7 @@
 
 use super::crash_backoff::CrashBackoff;
 use super::observed::ObservedContainer;
-use super::{ContainerMemory, Pod};
+use super::{ContainerRecord, Pod};
 use crate::model::cri::{CallError, ContainerId, SandboxId};
 
 /// The newest try of one container.
@@ -44,17 +44,17 @@ pub(super) struct Before {
 impl Pod {
     /// The container is about to be made in the newest sandbox.
     pub(super) fn begin_try(&mut self, name: &str) {
-        let Some(sandbox) = self.seen.sandbox().map(|sandbox| sandbox.id.clone()) else { return };
-        let memory = self.remember(name);
-        if !matches!(memory.tried, Try::Forgiven(_)) {
-            memory.tried = Try::Begun(Before { sandbox, crashes: memory.crashes.clone() });
+        let Some(sandbox) = self.observed.sandbox().map(|sandbox| sandbox.id.clone()) else { return };
+        let record = self.record_mut(name);
+        if !matches!(record.tried, Try::Forgiven(_)) {
+            record.tried = Try::Begun(Before { sandbox, crashes: record.crashes.clone() });
         }
     }
 
     /// The runtime did not make it (`None`), or did not start it.
     pub(super) fn fail_try(&mut self, name: &str, id: Option<&ContainerId>, error: &CallError) {
-        let memory = self.remember(name);
-        memory.tried = match (std::mem::take(&mut memory.tried), error) {
+        let record = self.record_mut(name);
+        record.tried = match (std::mem::take(&mut record.tried), error) {
             (Try::Begun(before), CallError::Refused { .. }) => Try::Refused(before, id.cloned()),
             (Try::Begun(_) | Try::Refused(..), _) => Try::None,
             (other @ (Try::None | Try::Forgiven(_)), _) => other,
@@ -63,29 +63,29 @@ impl Pod {
 
     /// A look was taken: forgives the tries in sandboxes that are not ready any more.
     pub(super) fn forgive_tries(&mut self) {
-        let Self { seen, memory, .. } = self;
-        for memory in memory.values_mut() {
+        let Self { observed, records, .. } = self;
+        for record in records.values_mut() {
             let is_over = |before: &Before| {
-                let sandbox = seen.sandboxes.iter().find(|sandbox| sandbox.id == before.sandbox);
+                let sandbox = observed.sandboxes.iter().find(|sandbox| sandbox.id == before.sandbox);
                 sandbox.is_none_or(|sandbox| !sandbox.ready)
             };
-            match std::mem::take(&mut memory.tried) {
-                Try::Refused(before, id) if is_over(&before) => memory.forgive(before, id),
-                other => memory.tried = other,
+            match std::mem::take(&mut record.tried) {
+                Try::Refused(before, id) if is_over(&before) => record.forgive(before, id),
+                other => record.tried = other,
             }
         }
     }
 
     /// Whether the container is of a try that counts for nothing.
-    pub(super) fn is_of_no_account(&self, container: &ObservedContainer) -> bool {
-        let tried = self.memory.get(&container.name).map(|memory| &memory.tried);
+    pub(super) fn is_forgiven(&self, container: &ObservedContainer) -> bool {
+        let tried = self.records.get(&container.name).map(|record| &record.tried);
         !container.may_run()
             && matches!(tried, Some(Try::Forgiven(Some(id))) if *id == container.id)
     }
 
     /// The container is removed: whether its number is free again.
     pub(super) fn frees_number(&mut self, name: &str, removed: &ContainerId) -> bool {
-        let tried = &mut self.remember(name).tried;
+        let tried = &mut self.record_mut(name).tried;
         let frees = matches!(tried, Try::Forgiven(Some(id)) if id == removed);
         if frees {
             *tried = Try::Forgiven(None);
@@ -94,7 +94,7 @@ impl Pod {
     }
 }
 
-impl ContainerMemory {
+impl ContainerRecord {
     fn forgive(&mut self, before: Before, id: Option<ContainerId>) {
         self.crashes = before.crashes;
         self.hold_until = None;

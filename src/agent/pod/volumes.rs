@@ -42,7 +42,7 @@ pub(super) struct Volumes {
     /// Nothing that they hang on has changed since they were worked out.
     planned: bool,
     /// By name; those that a container mounts.
-    each: BTreeMap<Box<str>, One>,
+    each: BTreeMap<Box<str>, VolumeState>,
     /// Since when the pod waits for them, or since that was last told.
     waits_since: Option<Instant>,
     /// Mounts of parts of volumes that are made, by container.
@@ -53,13 +53,13 @@ pub(super) struct Volumes {
 
 /// One volume.
 #[derive(Debug, Default)]
-struct One {
+struct VolumeState {
     /// What is to be brought about; `None`: it is, or it is not known what.
     todo: Option<Box<VolumeSetUp>>,
     /// Why it is not known.
     trouble: Option<String>,
     /// That was said.
-    told: bool,
+    reported: bool,
     /// Where it is, as last known.
     place: Option<Place>,
     /// Digest of what was brought about last, in this life.
@@ -96,13 +96,13 @@ pub(super) struct Progress {
 
 impl Volumes {
     /// Something that they hang on may have changed.
-    pub(super) fn stir(&mut self) {
+    pub(super) fn mark_dirty(&mut self) {
         self.planned = false;
     }
 }
 
 impl Failures {
-    fn again(&mut self, now: Instant) {
+    fn record(&mut self, now: Instant) {
         let bounds = BackoffBounds {
             min_ms: limits::VOLUME_RETRY_MIN_MS,
             max_ms: limits::VOLUME_RETRY_MAX_MS,
@@ -124,14 +124,14 @@ pub(super) fn progress(pod: &Pod, now: Instant) -> Progress {
             _ => None,
         })
         .collect();
-    for (name, one) in &pod.volumes.each {
-        let waits = one.done.is_none();
+    for (name, state) in &pod.volumes.each {
+        let waits = state.done.is_none();
         progress.waits |= waits;
-        let Some(todo) = &one.todo else { continue };
+        let Some(todo) = &state.todo else { continue };
         if under_way.contains(&**name) {
             continue;
         }
-        match one.failures.retry_at.filter(|&at| at > now) {
+        match state.failures.retry_at.filter(|&at| at > now) {
             Some(at) => progress.until = sooner(progress.until, Some(at)),
             None if progress.job.is_none() && under_way.len() < limits::VOLUME_JOBS_MAX => {
                 progress.job = Some(JobSpec::SetUpVolume(todo.clone()));
@@ -189,15 +189,15 @@ pub fn mounts(
     pod: &api::Pod,
     container: &Container,
     envs: &mut Environment,
-    seeing: Seeing<'_>,
+    mount_context: MountContext<'_>,
 ) -> Result<Vec<Mount>, String> {
     let each = container.volume_mounts.iter().enumerate();
-    each.map(|(index, mount)| one_mount(pod, container, (index, mount), envs, seeing)).collect()
+    each.map(|(index, mount)| one_mount(pod, container, (index, mount), envs, mount_context)).collect()
 }
 
 /// What mounts hang on beside the spec.
 #[derive(Clone, Copy, Debug)]
-pub struct Seeing<'a> {
+pub struct MountContext<'a> {
     /// The kubelet's root.
     pub root: &'a str,
     /// Where the volumes are, by name.
@@ -206,7 +206,7 @@ pub struct Seeing<'a> {
     pub recursive: bool,
 }
 
-impl<'a> Seeing<'a> {
+impl<'a> MountContext<'a> {
     /// Of a pod without volumes.
     pub fn nothing(root: &'a str) -> Self {
         static NONE: BTreeMap<Box<str>, Place> = BTreeMap::new();
@@ -219,21 +219,21 @@ fn one_mount(
     container: &Container,
     (index, mount): (usize, &VolumeMount),
     envs: &mut Environment,
-    seeing: Seeing<'_>,
+    mount_context: MountContext<'_>,
 ) -> Result<Mount, String> {
-    let place = seeing.places.get(&mount.name).ok_or_else(|| {
+    let place = mount_context.places.get(&mount.name).ok_or_else(|| {
         let (volume, container) = (&mount.name, &container.name);
         format!("cannot find volume {volume:?} to mount into container {container:?}")
     })?;
     let host_path = match sub_path(mount, envs)? {
         Some(_) => format!(
             "{}/pods/{}/volume-subpaths/{}/{}/{index}",
-            seeing.root, pod.metadata.uid, mount.name, container.name
+            mount_context.root, pod.metadata.uid, mount.name, container.name
         ),
         None => place.host_path.clone(),
     };
-    let recursive_read_only = is_recursive(mount, seeing.recursive);
-    if recursive_read_only && !seeing.recursive {
+    let recursive_read_only = is_recursive(mount, mount_context.recursive);
+    if recursive_read_only && !mount_context.recursive {
         return Err(format!(
             "failed to resolve recursive read-only mode: volume {:?} requested recursive \
              read-only mode, but it is not supported by the runtime",
@@ -306,13 +306,13 @@ impl Pod {
         }
         if !self.volumes.planned {
             self.volumes.planned = true;
-            self.work_out(objects, config);
+            self.plan_each(objects, config);
         }
         let waits: Vec<&str> = self
             .volumes
             .each
             .iter()
-            .filter_map(|(name, one)| one.done.is_none().then_some(&**name))
+            .filter_map(|(name, state)| state.done.is_none().then_some(&**name))
             .collect();
         let waited = (!waits.is_empty()).then(|| self.volumes.waits_since.unwrap_or(now));
         self.volumes.waits_since = waited;
@@ -325,16 +325,16 @@ impl Pod {
             self.volumes.waits_since = Some(now);
             self.warn("FailedMount", message);
         }
-        self.tell_troubles(now);
+        self.report_troubles(now);
     }
 
-    fn work_out(&mut self, objects: &Objects, config: &Config) {
+    fn plan_each(&mut self, objects: &Objects, config: &Config) {
         let context = volume::Context { pod: &self.api, objects, config };
         let spec = &self.api.spec;
         let mut old = std::mem::take(&mut self.volumes.each);
         let (mounted, nested) = (mounted(spec), volume::nested(spec));
         for wanted in spec.volumes.iter().filter(|volume| mounted.contains(&*volume.name)) {
-            let mut one = old.remove(&wanted.name).unwrap_or_default();
+            let mut state = old.remove(&wanted.name).unwrap_or_default();
             match volume::plan(wanted, context) {
                 Ok((source, place)) => {
                     let set_up = VolumeSetUp {
@@ -348,24 +348,24 @@ impl Pod {
                             .map(|paths| paths.iter().map(|&path| path.into()).collect())
                             .unwrap_or_default(),
                     };
-                    one.trouble = None;
-                    one.place = Some(place);
-                    let is_there = one.done == Some(digest(&set_up)) && !one.unsure;
-                    one.todo = (!is_there).then(|| Box::new(set_up));
+                    state.trouble = None;
+                    state.place = Some(place);
+                    let is_done = state.done == Some(digest(&set_up)) && !state.unsure;
+                    state.todo = (!is_done).then(|| Box::new(set_up));
                 }
                 Err(why) => {
-                    one.told &= one.trouble.as_ref() == Some(&why);
-                    (one.todo, one.trouble) = (None, Some(why));
+                    state.reported &= state.trouble.as_ref() == Some(&why);
+                    (state.todo, state.trouble) = (None, Some(why));
                 }
             }
-            self.volumes.each.insert(wanted.name.clone(), one);
+            self.volumes.each.insert(wanted.name.clone(), state);
         }
     }
 
     /// Where the volumes are, by name.
     pub(super) fn places(&self) -> BTreeMap<Box<str>, Place> {
         let each = self.volumes.each.iter();
-        each.filter_map(|(name, one)| Some((name.clone(), one.place.clone()?))).collect()
+        each.filter_map(|(name, state)| Some((name.clone(), state.place.clone()?))).collect()
     }
 
     /// Before a container is made: the parts of volumes that it sees are mounted by themselves.
@@ -430,20 +430,20 @@ impl Pod {
         match (spec, result) {
             (JobSpec::SetUpVolume(done), Ok(())) => {
                 let digest = digest(&done);
-                let Some(one) = self.volumes.each.get_mut(&done.volume) else { return };
-                one.done = Some(digest);
-                one.unsure = false;
-                one.failures = Failures::default();
-                one.todo.take_if(|todo| **todo == *done);
+                let Some(state) = self.volumes.each.get_mut(&done.volume) else { return };
+                state.done = Some(digest);
+                state.unsure = false;
+                state.failures = Failures::default();
+                state.todo.take_if(|todo| **todo == *done);
                 // What was wanted while it ran was held against what was there before.
-                self.volumes.stir();
+                self.volumes.mark_dirty();
             }
             (JobSpec::SetUpVolume(failed), Err(error)) => {
-                if let Some(one) = self.volumes.each.get_mut(&failed.volume) {
-                    one.unsure = true;
-                    one.failures.again(now);
+                if let Some(state) = self.volumes.each.get_mut(&failed.volume) {
+                    state.unsure = true;
+                    state.failures.record(now);
                 }
-                self.volumes.stir();
+                self.volumes.mark_dirty();
                 self.cannot_mount(&failed.volume, &error.to_string());
             }
             (JobSpec::BindSubPath(part), Ok(())) => {
@@ -453,7 +453,7 @@ impl Pod {
             (JobSpec::BindSubPath(part), Err(_)) => self.cannot_bind(now, &part),
             (JobSpec::TearDownVolumes(_), Ok(())) => self.volumes.removed = true,
             (JobSpec::TearDownVolumes(_), Err(error)) => {
-                self.volumes.failures.again(now);
+                self.volumes.failures.record(now);
                 self.warn("FailedUnMount", format!("UnmountVolume.TearDown failed: {error}"));
             }
             (other, _) => panic!("{other:?} is not about volumes"),
@@ -466,10 +466,10 @@ impl Pod {
             "failed to prepare subPath for volumeMount {:?} of container {:?}",
             part.volume, part.container
         );
-        let memory = self.remember(&part.container);
-        memory.hold_until = Some(now.plus_ms(limits::RETRY_MS));
-        memory.failure = Some(Waiting { reason: CONFIG_ERROR, message: message.clone() });
+        let record = self.record_mut(&part.container);
+        record.hold_until = Some(now.plus_ms(limits::RETRY_MS));
+        record.failure = Some(Waiting { reason: CONFIG_ERROR, message: message.clone() });
         let container = part.container.clone();
-        self.tell(&container, EventType::Warning, "Failed", format!("Error: {message}"));
+        self.record_event(&container, EventType::Warning, "Failed", format!("Error: {message}"));
     }
 }

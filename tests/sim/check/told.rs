@@ -50,7 +50,7 @@ impl Check {
             }
             Event::Probe(id, finding) => self.query_told(now, *id, Some(finding)),
             Event::Changed(_)
-            | Event::LastWords(..)
+            | Event::TerminationMessage(..)
             | Event::SavedProbeResults(_)
             | Event::Resolver(_)
             | Event::Credentials(_)

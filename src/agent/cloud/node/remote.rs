@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn of_a_status_that_is_too_large_nothing_is_known() {
-        for (more, is_known) in [(0, true), (1, false)] {
+        for (more, is_fully_observed) in [(0, true), (1, false)] {
             let capacity = r#"{"cpu":"2"}"#;
             let words = "x".repeat(NODE_STATUS_BYTES_MAX - capacity.len() - 2 + more);
             // What is not ours may take what it likes.
@@ -98,8 +98,8 @@ mod tests {
             let text = text.to_string();
             assert!(text.contains(capacity));
             let told = RemoteNode::read(&text).expect("a node");
-            assert_eq!(told.status()["capacity"]["cpu"] == "2", is_known, "{more}");
-            assert_eq!(told.status().as_object().is_some_and(serde_json::Map::is_empty), !is_known);
+            assert_eq!(told.status()["capacity"]["cpu"] == "2", is_fully_observed, "{more}");
+            assert_eq!(told.status().as_object().is_some_and(serde_json::Map::is_empty), !is_fully_observed);
         }
     }
 }

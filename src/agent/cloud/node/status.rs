@@ -161,11 +161,11 @@ pub(super) fn over(base: &Value, ours: Value) -> Value {
 /// The conditions: ours, and those of others that the cloud has, in its order.
 pub(super) fn conditions(told: &[Condition], base: Option<&Value>, now: Now, beat: Beat) -> Value {
     let had = had(base);
-    let is_known = |kind: &str| had.iter().any(|had| had["type"] == kind);
+    let is_fully_observed = |kind: &str| had.iter().any(|had| had["type"] == kind);
     let ours = |had: &Value| told.iter().find(|told| had["type"] == told.kind);
     let kept =
         had.iter().map(|had| ours(had).map_or(had.clone(), |told| told.over(had, now, beat)));
-    let new = told.iter().filter(|told| !is_known(told.kind));
+    let new = told.iter().filter(|told| !is_fully_observed(told.kind));
     kept.chain(new.map(|told| told.over(&Value::Null, now, beat))).collect()
 }
 

@@ -53,7 +53,7 @@ impl Pod {
 
     pub(super) fn end_hooks(&mut self, _: Now, _: &mut PodContext<'_>) {}
 
-    pub(super) fn is_unhooked(&self) -> bool {
+    pub(super) fn no_hook_running(&self) -> bool {
         true
     }
 
@@ -72,11 +72,11 @@ impl Pod {
         unreachable!("a hook of {id} in a build without hooks");
     }
 
-    pub(super) fn hook_called(&mut self, call: CallId, _: Result<Reply, CallError>) {
+    pub(super) fn hook_exec_done(&mut self, call: CallId, _: Result<Reply, CallError>) {
         unreachable!("{call:?} of a hook in a build without hooks");
     }
 
-    pub(super) fn hook_found(&mut self, _: Instant, probe: ProbeId, _: Finding) {
+    pub(super) fn hook_query_done(&mut self, _: Instant, probe: ProbeId, _: Finding) {
         unreachable!("{probe:?} of a hook in a build without hooks");
     }
 }

@@ -16,7 +16,7 @@ impl Pod {
         if self.origin != Origin::Runtime {
             return;
         }
-        for container in self.found.containers.clone() {
+        for container in self.listed.containers.clone() {
             let Some(noted) = &container.pre_stop else { continue };
             if self.spec_of(&container.name).is_some() {
                 continue;
@@ -37,12 +37,12 @@ impl Pod {
     pub(in crate::agent::pod) fn address_for_hooks(&self, now: Instant) -> Option<Step> {
         let ending = self.ending.filter(|_| self.origin == Origin::Runtime)?;
         let in_time = now.since_ms(ending.since) < ending.grace_s.unsigned_abs() * 1_000;
-        let sandbox = self.seen.sandbox().filter(|it| it.ready && it.status.is_none())?;
+        let sandbox = self.observed.sandbox().filter(|it| it.ready && it.status.is_none())?;
         let needs =
             |handler: &Handler| handler.http_get.as_ref().is_some_and(|get| get.host.is_empty());
-        let any = self.seen.containers.iter().any(|seen| {
-            let handler = self.handler(&seen.name, HookKind::PreStop);
-            seen.state == ContainerState::Running && handler.is_some_and(needs)
+        let any = self.observed.containers.iter().any(|observed| {
+            let handler = self.handler(&observed.name, HookKind::PreStop);
+            observed.state == ContainerState::Running && handler.is_some_and(needs)
         });
         (in_time && any).then(|| Step::InspectSandbox(sandbox.id.clone()))
     }
@@ -52,7 +52,7 @@ impl Pod {
         if self.origin != Origin::Runtime {
             return;
         }
-        let status = self.seen.sandbox_mut(id).and_then(|sandbox| sandbox.status.as_ref());
+        let status = self.observed.sandbox_mut(id).and_then(|sandbox| sandbox.status.as_ref());
         if let Some(ip) = status.and_then(|status| status.ips.first()) {
             self.api.status.pod_ip = ip.to_string();
         }

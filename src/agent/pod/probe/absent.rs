@@ -32,19 +32,19 @@ impl Pod {
         None
     }
 
-    pub(super) fn is_probed_out(&self) -> bool {
+    pub(super) fn no_probe_running(&self) -> bool {
         true
     }
 
     /// Only hands out the events that came up.
     pub fn probe(&mut self, now: Now, context: &mut PodContext<'_>) -> bool {
-        self.tell_all(now, context);
+        self.flush_events(now, context);
         false
     }
 
     pub(super) fn end_probes(&mut self, _: Now, _: &mut PodContext<'_>) {}
 
-    pub(super) fn probe_called(
+    pub(super) fn probe_exec_done(
         &mut self,
         _: Now,
         _: CallId,
@@ -53,19 +53,19 @@ impl Pod {
         Some(result)
     }
 
-    pub(super) fn probe_found(&mut self, _: Now, _: ProbeId, finding: Finding) -> Option<Finding> {
+    pub(super) fn probe_query_done(&mut self, _: Now, _: ProbeId, finding: Finding) -> Option<Finding> {
         Some(finding)
     }
 
-    pub(super) fn is_started(&self, seen: &ObservedContainer) -> bool {
-        seen.state == ContainerState::Running && !self.is_starting(seen)
+    pub(super) fn is_started(&self, observed: &ObservedContainer) -> bool {
+        observed.state == ContainerState::Running && !self.is_starting(observed)
     }
 
-    pub(super) fn is_ready(&self, seen: &ObservedContainer) -> bool {
-        self.is_started(seen)
+    pub(super) fn is_ready(&self, observed: &ObservedContainer) -> bool {
+        self.is_started(observed)
     }
 
-    pub(super) fn condemned(&self, _: &ObservedContainer) -> Option<ProbeVerdict> {
+    pub(super) fn failed_probe(&self, _: &ObservedContainer) -> Option<ProbeVerdict> {
         None
     }
 }

@@ -10,7 +10,7 @@ use crate::model::probe::{Handler, Probe, ProbeKind, ProbeResults};
 pub(super) struct Worker {
     pub container: Box<str>,
     pub kind: ProbeKind,
-    pub terms: Terms,
+    pub settings: Settings,
     pub handler: Handler,
     /// The instance that is probed.
     pub id: Option<ContainerId>,
@@ -22,8 +22,8 @@ pub(super) struct Worker {
     /// What counts; `None`: nothing yet.
     pub result: Option<bool>,
     /// Equal outcomes in a row.
-    run: (bool, u32),
-    pub flight: Option<Flight>,
+    streak: (bool, u32),
+    pub flight: Option<InFlight>,
     /// Of the round under way.
     pub tries: u32,
     /// Of the round under way, for its text.
@@ -32,7 +32,7 @@ pub(super) struct Worker {
 
 /// A probe's settings with their defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Terms {
+pub(super) struct Settings {
     pub delay_ms: u64,
     pub period_ms: u64,
     pub timeout_s: u32,
@@ -43,7 +43,7 @@ pub(super) struct Terms {
 
 /// What is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flight {
+pub(super) enum InFlight {
     Call(CallId),
     Query(ProbeId),
 }
@@ -63,14 +63,14 @@ impl Worker {
         Self {
             container,
             kind,
-            terms: Terms::of(probe),
+            settings: Settings::of(probe),
             handler: probe.handler.clone(),
             id: None,
             due_at: Instant(0),
             next_at: Instant(0),
             held: false,
             result: None,
-            run: (false, 0),
+            streak: (false, 0),
             flight: None,
             tries: 0,
             command: String::new(),
@@ -82,7 +82,7 @@ impl Worker {
     pub fn attach(&mut self, id: ContainerId, due_at: Instant, saved: Option<ProbeResults>) {
         self.id = Some(id);
         self.due_at = due_at;
-        self.run = (false, 0);
+        self.streak = (false, 0);
         self.result = match self.kind {
             ProbeKind::Startup => saved.filter(|saved| saved.started).map(|_| true),
             ProbeKind::Readiness => Some(saved.is_some_and(|saved| saved.ready)),
@@ -95,19 +95,19 @@ impl Worker {
     pub fn begin(&mut self, now: Instant) {
         if self.tries == 0 {
             let late_ms = now.since_ms(self.due_at);
-            let periods = late_ms / self.terms.period_ms + 1;
-            self.next_at = self.due_at.plus_ms(periods * self.terms.period_ms);
+            let periods = late_ms / self.settings.period_ms + 1;
+            self.next_at = self.due_at.plus_ms(periods * self.settings.period_ms);
         }
         self.tries += 1;
     }
 
     /// Counts an outcome. Says whether the result is another now.
     pub fn count(&mut self, good: bool) -> bool {
-        let (before, count) = self.run;
-        self.run = (good, if before == good { count.saturating_add(1) } else { 1 });
+        let (before, count) = self.streak;
+        self.streak = (good, if before == good { count.saturating_add(1) } else { 1 });
         let threshold =
-            if good { self.terms.success_threshold } else { self.terms.failure_threshold };
-        if self.run.1 < threshold {
+            if good { self.settings.success_threshold } else { self.settings.failure_threshold };
+        if self.streak.1 < threshold {
             return false;
         }
         let changed = self.result != Some(good);
@@ -119,7 +119,7 @@ impl Worker {
     }
 }
 
-impl Terms {
+impl Settings {
     /// Zero stands for the default.
     fn of(probe: &Probe) -> Self {
         let or = |value: i32, default: u32| match u32::try_from(value) {
@@ -151,9 +151,9 @@ mod tests {
 
     #[test]
     fn settings_have_the_defaults_of_the_api() {
-        let terms = Terms::of(&Probe::default());
-        assert_eq!((terms.delay_ms, terms.period_ms, terms.timeout_s), (0, 10_000, 1));
-        assert_eq!((terms.success_threshold, terms.failure_threshold), (1, 3));
+        let settings = Settings::of(&Probe::default());
+        assert_eq!((settings.delay_ms, settings.period_ms, settings.timeout_s), (0, 10_000, 1));
+        assert_eq!((settings.success_threshold, settings.failure_threshold), (1, 3));
     }
 
     #[test]

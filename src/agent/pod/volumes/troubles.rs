@@ -14,20 +14,20 @@ impl Pod {
     pub(super) fn troubles_at(&self) -> Option<Instant> {
         let is_patient = self.origin == Origin::Cloud;
         let since = self.volumes.waits_since.filter(|_| is_patient)?;
-        let untold = self.volumes.each.values().any(|one| one.trouble.is_some() && !one.told);
-        untold.then(|| since.plus_ms(OBJECT_WAIT_MS))
+        let unreported = self.volumes.each.values().any(|state| state.trouble.is_some() && !state.reported);
+        unreported.then(|| since.plus_ms(OBJECT_WAIT_MS))
     }
 
     /// Says what is wrong, once each.
-    pub(super) fn tell_troubles(&mut self, now: Instant) {
+    pub(super) fn report_troubles(&mut self, now: Instant) {
         if self.troubles_at().is_some_and(|at| at > now) {
             return;
         }
         let mut troubles = Vec::new();
-        for (name, one) in &mut self.volumes.each {
-            if let Some(why) = one.trouble.as_ref().filter(|_| !one.told) {
+        for (name, state) in &mut self.volumes.each {
+            if let Some(why) = state.trouble.as_ref().filter(|_| !state.reported) {
                 troubles.push((name.clone(), why.clone()));
-                one.told = true;
+                state.reported = true;
             }
         }
         for (name, why) in troubles {
@@ -37,7 +37,7 @@ impl Pod {
 
     pub(super) fn cannot_mount(&mut self, volume: &str, why: &str) {
         let message = format!("MountVolume.SetUp failed for volume {volume:?} : {why}");
-        self.news.push(PendingEvent {
+        self.pending_events.push(PendingEvent {
             kind: EventType::Warning,
             container: None,
             reason: "FailedMount",
