@@ -36,7 +36,7 @@ pub enum Owner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Lists, `Status`, `Version` and the event stream: their owners keep one of each.
-    Look,
+    List,
     /// `StopContainer` and `StopPodSandbox`: may last as long as the grace period.
     Stop,
     /// `PullImage`: may last for hours.
@@ -54,12 +54,12 @@ pub enum Class {
 impl Class {
     /// Which class a request is in.
     pub fn of(request: &Request) -> Self {
-        terms(request).0
+        class_and_deadline(request).0
     }
 
     fn calls_max(self, pulls_max: usize) -> usize {
         match self {
-            Self::Look => limits::LOOK_CALLS_MAX,
+            Self::List => limits::LOOK_CALLS_MAX,
             Self::Stop => limits::STOP_CALLS_MAX,
             Self::Exec => limits::EXEC_CALLS_MAX,
             Self::Hook => limits::HOOK_CALLS_MAX,
@@ -118,7 +118,7 @@ impl Calls {
 
     /// Asks for a call. The class has room: [`Calls::has_room`] was asked before.
     pub fn begin(&mut self, now: Now, owner: Owner, request: Request, out: &mut Out) -> CallId {
-        let (class, deadline_ms) = terms(&request);
+        let (class, deadline_ms) = class_and_deadline(&request);
         assert!(self.has_room(class), "a {class:?} call beyond its bound: {request:?}");
         self.counts[class as usize] += 1;
         self.last += 1;
@@ -162,13 +162,13 @@ impl Calls {
     }
 
     /// Says of each long pull now and then that it goes on.
-    pub fn tell_pulls(&mut self, now: Now, out: &mut Out) {
+    pub fn log_long_pulls(&mut self, now: Now, out: &mut Out) {
         if self.counts[Class::Pull as usize] == 0 {
             return;
         }
         for open in self.open.values_mut() {
-            if let Some((image, tell_at)) = open.pull.as_mut().filter(|(_, at)| *at <= now.boot) {
-                *tell_at = now.boot.plus_ms(limits::PULL_TOLD_MS);
+            if let Some((image, log_at)) = open.pull.as_mut().filter(|(_, at)| *at <= now.boot) {
+                *log_at = now.boot.plus_ms(limits::PULL_TOLD_MS);
                 let seconds = now.boot.since_ms(open.began) / 1_000;
                 let line = format!("pulling image \"{image}\" for {seconds} s");
                 out.push(Action::Log(Severity::Info, line));
@@ -191,7 +191,7 @@ impl Calls {
 
     /// Durations of one RPC.
     pub fn duration_of(&self, operation: &'static str) -> Histogram {
-        self.operations.get(operation).map(|seen| seen.duration.clone()).unwrap_or_default()
+        self.operations.get(operation).map(|operation| operation.duration.clone()).unwrap_or_default()
     }
 }
 
@@ -205,14 +205,14 @@ pub enum Outcome {
 }
 
 /// The class of a request, and milliseconds until its answer is given up (spec section 13.1).
-fn terms(request: &Request) -> (Class, u64) {
+fn class_and_deadline(request: &Request) -> (Class, u64) {
     match request {
         Request::Version
         | Request::Status
         | Request::RuntimeConfig
         | Request::ListPodSandbox
-        | Request::ListContainers => (Class::Look, limits::LOOK_DEADLINE_MS),
-        Request::GetContainerEvents => (Class::Look, limits::STREAM_DEADLINE_MS),
+        | Request::ListContainers => (Class::List, limits::LOOK_DEADLINE_MS),
+        Request::GetContainerEvents => (Class::List, limits::STREAM_DEADLINE_MS),
         Request::StopContainer { grace_s, .. } => {
             let grace_ms = u64::try_from(*grace_s).unwrap_or(0).saturating_mul(1000);
             (Class::Stop, grace_ms.saturating_add(limits::CALL_DEADLINE_MS))

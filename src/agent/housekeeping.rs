@@ -55,7 +55,7 @@ pub struct Housekeeping {
     inventory: Inventory,
     #[cfg(feature = "logs")]
     logs: Logs,
-    evict: EvictionManager,
+    eviction: EvictionManager,
 }
 
 /// Everything a chore asks with.
@@ -73,7 +73,7 @@ pub struct HousekeepingContext<'a> {
     /// The last job's number.
     pub last_job: &'a mut u64,
     /// Events.
-    pub notes: &'a mut Recorder,
+    pub recorder: &'a mut Recorder,
     /// The looker.
     pub pleg: &'a mut Pleg,
     /// Where requests go.
@@ -96,7 +96,7 @@ impl Housekeeping {
             inventory: Inventory::new(config, now.boot),
             #[cfg(feature = "logs")]
             logs: Logs::new(settings.logs.clone(), now.boot),
-            evict: EvictionManager::new(&settings.eviction, pods_memory_max, now.boot),
+            eviction: EvictionManager::new(&settings.eviction, pods_memory_max, now.boot),
         }
     }
 
@@ -108,18 +108,18 @@ impl Housekeeping {
         self.inventory.up();
         #[cfg(feature = "logs")]
         self.logs.up();
-        self.evict.up();
+        self.eviction.up();
     }
 
     /// There are other pods than before.
     pub fn pods_changed(&mut self, now: Now) {
-        self.qos.stir(now.boot);
+        self.qos.mark_dirty(now.boot);
     }
 
     /// A look came whole.
-    pub fn look(&mut self, now: Now, list: &List, pods: &Pods) {
+    pub fn take_list(&mut self, now: Now, list: &List, pods: &Pods) {
         #[cfg(feature = "gc")]
-        self.gc.look(now.boot, list, pods);
+        self.gc.take_list(now.boot, list, pods);
     }
 
     /// Takes the machine's gauges.
@@ -129,7 +129,7 @@ impl Housekeeping {
         self.gc.measured(now.boot, measures, self.images_measured);
         #[cfg(feature = "logs")]
         self.logs.measured(measures);
-        self.evict.measured(measures);
+        self.eviction.measured(measures);
     }
 
     /// Takes the answer to a call of a chore.
@@ -146,7 +146,7 @@ impl Housekeeping {
         if self.logs.answer(call, result) {
             return;
         }
-        if self.evict.answer(call, result) {
+        if self.eviction.answer(call, result) {
             return;
         }
         panic!("{call:?} of no chore was answered {result:?} at {:?}", now.boot);
@@ -170,7 +170,7 @@ impl Housekeeping {
 
     /// Takes what folders take; `None`: it could not be found out. `false`: it is no chore's.
     pub fn used(&mut self, job: JobId, used: Option<Vec<Option<Used>>>) -> bool {
-        self.evict.used(job, used)
+        self.eviction.used(job, used)
     }
 
     /// The images that the node's status names; `None`: not known yet.
@@ -181,30 +181,30 @@ impl Housekeeping {
 
     /// What the node runs short of, if that was found out since the last step.
     pub fn take_pressures(&mut self) -> Option<BTreeSet<Pressure>> {
-        self.evict.take_pressures()
+        self.eviction.take_pressures()
     }
 
     /// Pods evicted since the start, by signal.
     pub fn evictions(&self) -> BTreeMap<&'static str, u64> {
-        self.evict.counts()
+        self.eviction.counts()
     }
 
     /// Asks for what is due.
     pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>) {
         self.stepped_at = now.boot;
         self.qos.step(now, context);
-        let mut asking = Asking { closed: self.measuring, ask: None };
+        let mut measure_request = MeasureRequest { closed: self.measuring, ask: None };
         #[cfg(feature = "gc")]
-        self.gc.step(now, context, &mut asking);
+        self.gc.step(now, context, &mut measure_request);
         #[cfg(feature = "cloud")]
         self.inventory.step(now, context);
         #[cfg(feature = "logs")]
-        self.logs.step(now, context, &mut asking);
+        self.logs.step(now, context, &mut measure_request);
         #[cfg(feature = "eviction")]
-        while self.evict.step(now, context, &mut self.gc, &mut asking) {
-            self.gc.step(now, context, &mut asking);
+        while self.eviction.step(now, context, &mut self.gc, &mut measure_request) {
+            self.gc.step(now, context, &mut measure_request);
         }
-        if let Some(ask) = asking.ask {
+        if let Some(ask) = measure_request.ask {
             self.measuring = true;
             self.images_measured = ask.image_fs.is_some();
             context.out.push(Action::Measure(Box::new(ask)));
@@ -221,7 +221,7 @@ impl Housekeeping {
             self.inventory.due_at(),
             #[cfg(feature = "logs")]
             self.logs.due_at(),
-            self.evict.due_at(),
+            self.eviction.due_at(),
         ];
         let due_at = due.into_iter().flatten().min()?;
         // What is due and could not be done is tried again no sooner.
@@ -282,22 +282,22 @@ impl HousekeepingContext<'_> {
     }
 
     /// Tells of the node.
-    pub fn note(&mut self, now: Now, kind: EventType, reason: &'static str, message: String) {
+    pub fn record_event(&mut self, now: Now, kind: EventType, reason: &'static str, message: String) {
         let object = Object::node(&self.config.node_name);
-        self.notes.add(now, object, kind, reason, message, self.out);
+        self.recorder.add(now, object, kind, reason, message, self.out);
     }
 }
 
 /// What is to be measured in this step.
 #[derive(Debug)]
-pub struct Asking {
+pub struct MeasureRequest {
     closed: bool,
     ask: Option<Ask>,
 }
 
-impl Asking {
+impl MeasureRequest {
     /// Where to say what is wanted; `None`: gauges are being read, ask again when they are told.
-    pub fn want(&mut self) -> Option<&mut Ask> {
+    pub fn fields(&mut self) -> Option<&mut Ask> {
         (!self.closed).then(|| self.ask.get_or_insert_with(Ask::default))
     }
 }

@@ -21,7 +21,7 @@ use crate::model::housekeeping::{HousekeepingCall, StoredImage, Told};
 #[derive(Debug)]
 pub struct Inventory {
     /// So many are named; none: nothing is asked.
-    most: usize,
+    images_max: usize,
     list: Periodic,
     call: Option<CallId>,
     /// The largest first; `None`: not known yet.
@@ -31,11 +31,11 @@ pub struct Inventory {
 impl Inventory {
     /// Nothing known.
     pub fn new(config: &Config, now: Instant) -> Self {
-        let asked = config.cloud.as_ref().map(|cloud| cloud.status_images_max);
-        let most = asked.map_or(0, |max| max.unwrap_or(usize::MAX).min(limits::NODE_IMAGES_MAX));
+        let images_max = config.cloud.as_ref().map(|cloud| cloud.status_images_max);
+        let images_max = images_max.map_or(0, |max| max.unwrap_or(usize::MAX).min(limits::NODE_IMAGES_MAX));
         let list = Periodic::new(limits::IMAGES_LIST_MS, now);
         // That there are none to name is known.
-        Self { most, list, call: None, images: (most == 0).then(Vec::new) }
+        Self { images_max, list, call: None, images: (images_max == 0).then(Vec::new) }
     }
 
     /// The runtime is back, and may be another: calls under way were answered before.
@@ -52,7 +52,7 @@ impl Inventory {
         self.call = None;
         match result {
             Ok(Reply::HousekeepingCall(Told::Images(images))) => {
-                self.images = Some(largest(images, self.most));
+                self.images = Some(largest(images, self.images_max));
             }
             Ok(other) => panic!("ListImages cannot answer {other:?}"),
             // What was told stays; it is asked again in its time.
@@ -63,7 +63,7 @@ impl Inventory {
 
     /// Asks for what is due.
     pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>) {
-        if self.most == 0 || self.call.is_some() || !self.list.is_due(now.boot) {
+        if self.images_max == 0 || self.call.is_some() || !self.list.is_due(now.boot) {
             return;
         }
         self.call = context.call(now, HousekeepingCall::ListImages);
@@ -74,7 +74,7 @@ impl Inventory {
 
     /// When something is due.
     pub fn due_at(&self) -> Option<Instant> {
-        (self.most > 0 && self.call.is_none()).then(|| self.list.due_at())
+        (self.images_max > 0 && self.call.is_none()).then(|| self.list.due_at())
     }
 
     /// Those that are named, the largest first; `None`: not known yet.
@@ -84,12 +84,12 @@ impl Inventory {
 }
 
 /// By size, and by id where they are equal: an order of the runtime's own would be news each time.
-fn largest(images: &[StoredImage], most: usize) -> Vec<StoredImage> {
+fn largest(images: &[StoredImage], images_max: usize) -> Vec<StoredImage> {
     let mut images: Vec<&StoredImage> =
         images.iter().filter(|image| !image.names.is_empty()).collect();
     images
         .sort_by(|one, other| (Reverse(one.size), &one.id).cmp(&(Reverse(other.size), &other.id)));
-    let named = images.into_iter().take(most).map(|image| {
+    let named = images.into_iter().take(images_max).map(|image| {
         let mut names = image.names.clone();
         // Digests first, as the kubelet has them.
         names.sort_by_key(|name| (!name.contains('@'), name.clone()));

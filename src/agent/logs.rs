@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 
 use super::event::{Action, CallId, JobId, Severity};
-use super::housekeeping::{Asking, HousekeepingContext, Periodic};
+use super::housekeeping::{MeasureRequest, HousekeepingContext, Periodic};
 use super::pod::next::log_link;
 use super::time::{Instant, Now};
 use crate::limits;
@@ -27,13 +27,13 @@ use crate::model::job::{JobError, JobSpec, LogLink};
 #[derive(Debug)]
 pub struct Logs {
     policy: LogPolicy,
-    look: Periodic,
+    size_check: Periodic,
     /// What is to be done, at most [`limits::LOGS_QUEUE_MAX`]; the rest is found again.
     queue: VecDeque<(LogLink, Need)>,
-    doing: Option<Doing>,
+    current: Option<Rotation>,
     /// The runtime rotates its logs itself.
     refused: bool,
-    news: Vec<String>,
+    pending_lines: Vec<String>,
 }
 
 /// What a log lacks.
@@ -46,7 +46,7 @@ enum Need {
 }
 
 #[derive(Debug)]
-enum Doing {
+enum Rotation {
     Rotate(JobId, LogLink),
     /// Renamed before: it has a file to go back to.
     Reopen {
@@ -63,12 +63,12 @@ impl Logs {
     /// Looks with the first step.
     pub fn new(policy: LogPolicy, now: Instant) -> Self {
         Self {
-            look: Periodic::new(policy.period_ms, now),
+            size_check: Periodic::new(policy.period_ms, now),
             policy,
             queue: VecDeque::new(),
-            doing: None,
+            current: None,
             refused: false,
-            news: Vec::new(),
+            pending_lines: Vec::new(),
         }
     }
 
@@ -95,15 +95,15 @@ impl Logs {
 
     /// Takes the answer to a call. `false`: it is none of these.
     pub fn answer(&mut self, call: CallId, result: &Result<Reply, CallError>) -> bool {
-        let Some(Doing::Reopen { call: Some(asked), log, renamed }) = &self.doing else {
+        let Some(Rotation::Reopen { call: Some(pending), log, renamed }) = &self.current else {
             return false;
         };
-        if *asked != call {
+        if *pending != call {
             return false;
         }
         let (log, renamed) = (log.clone(), *renamed);
-        self.doing = match (result, renamed) {
-            (Ok(_), true) => Some(Doing::Compress(None, log)),
+        self.current = match (result, renamed) {
+            (Ok(_), true) => Some(Rotation::Compress(None, log)),
             (Ok(_), false) => None,
             (Err(error), renamed) => {
                 let refused = matches!(error, CallError::Refused { code: Code::Unimplemented, .. });
@@ -111,8 +111,8 @@ impl Logs {
                 if refused {
                     self.queue.clear();
                 }
-                self.news.push(format!("container={} log not reopened: {error}", log.id));
-                renamed.then_some(Doing::Restore(None, log))
+                self.pending_lines.push(format!("container={} log not reopened: {error}", log.id));
+                renamed.then_some(Rotation::Restore(None, log))
             }
         };
         true
@@ -120,54 +120,54 @@ impl Logs {
 
     /// Takes the answer to a job. `false`: it is none of these.
     pub fn job_done(&mut self, job: JobId, result: &Result<(), JobError>) -> bool {
-        let (log, next) = match &self.doing {
-            Some(Doing::Rotate(asked, log)) if *asked == job => {
-                let reopen = Doing::Reopen { call: None, log: log.clone(), renamed: true };
+        let (log, next) = match &self.current {
+            Some(Rotation::Rotate(pending, log)) if *pending == job => {
+                let reopen = Rotation::Reopen { call: None, log: log.clone(), renamed: true };
                 // What failed half-way may have been renamed: then it is absent, which shows.
                 (log.clone(), result.is_ok().then_some(reopen))
             }
-            Some(Doing::Restore(Some(asked), log) | Doing::Compress(Some(asked), log))
-                if *asked == job =>
+            Some(Rotation::Restore(Some(pending), log) | Rotation::Compress(Some(pending), log))
+                if *pending == job =>
             {
                 (log.clone(), None)
             }
             _ => return false,
         };
         if let Err(error) = result {
-            self.news.push(format!("container={} log not rotated: {error}", log.id));
+            self.pending_lines.push(format!("container={} log not rotated: {error}", log.id));
         }
-        self.doing = next;
+        self.current = next;
         true
     }
 
     /// Asks for what is due.
-    pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>, asking: &mut Asking) {
-        for line in self.news.drain(..) {
+    pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>, measure_request: &mut MeasureRequest) {
+        for line in self.pending_lines.drain(..) {
             context.out.push(Action::Log(Severity::Warn, line));
         }
         if self.is_off() {
             // What was begun is brought to its end.
-            self.go_on(now, context);
+            self.continue_rotation(now, context);
             return;
         }
-        while self.doing.is_none()
+        while self.current.is_none()
             && let Some((log, need)) = self.queue.pop_front()
         {
             // It may have ended since: its logs go with it.
             if running(context).any(|other| other == log) {
-                self.doing = Some(self.begin(now, context, log, need));
+                self.current = Some(self.begin(now, context, log, need));
             }
         }
-        self.go_on(now, context);
-        if self.doing.is_none() && self.look.is_due(now.boot) {
-            self.ask(now, context, asking);
+        self.continue_rotation(now, context);
+        if self.current.is_none() && self.size_check.is_due(now.boot) {
+            self.request_sizes(now, context, measure_request);
         }
     }
 
-    fn ask(&mut self, now: Now, context: &mut HousekeepingContext<'_>, asking: &mut Asking) {
-        let Some(ask) = asking.want() else { return };
-        ask.logs = running(context).collect();
-        self.look.done(now.boot);
+    fn request_sizes(&mut self, now: Now, context: &mut HousekeepingContext<'_>, measure_request: &mut MeasureRequest) {
+        let Some(request_sizes) = measure_request.fields() else { return };
+        request_sizes.logs = running(context).collect();
+        self.size_check.done(now.boot);
     }
 
     fn begin(
@@ -176,9 +176,9 @@ impl Logs {
         context: &mut HousekeepingContext<'_>,
         log: LogLink,
         need: Need,
-    ) -> Doing {
+    ) -> Rotation {
         match need {
-            Need::Reopening => Doing::Reopen { call: None, log, renamed: false },
+            Need::Reopening => Rotation::Reopen { call: None, log, renamed: false },
             Need::Rotation => {
                 let spec = JobSpec::RotateLog {
                     log: log.clone(),
@@ -186,26 +186,26 @@ impl Logs {
                     // Without a clock the hands number on from what is there.
                     at_s: now.timestamp().map_or(0, |at| at.0),
                 };
-                Doing::Rotate(context.job(now, spec), log)
+                Rotation::Rotate(context.job(now, spec), log)
             }
         }
     }
 
     /// The next step of what is under way.
-    fn go_on(&mut self, now: Now, context: &mut HousekeepingContext<'_>) {
-        match &mut self.doing {
-            Some(Doing::Reopen { call: call @ None, log, .. }) => {
+    fn continue_rotation(&mut self, now: Now, context: &mut HousekeepingContext<'_>) {
+        match &mut self.current {
+            Some(Rotation::Reopen { call: call @ None, log, .. }) => {
                 let id = ContainerId(log.id.clone());
                 *call = context.call(now, HousekeepingCall::ReopenContainerLog(id));
             }
-            Some(Doing::Restore(job @ None, log)) => {
+            Some(Rotation::Restore(job @ None, log)) => {
                 *job = Some(context.job(now, JobSpec::RestoreLog(log.clone())));
             }
-            Some(Doing::Compress(job @ None, log)) => {
+            Some(Rotation::Compress(job @ None, log)) => {
                 *job = Some(context.job(now, JobSpec::CompressLogs(log.clone())));
             }
             Some(
-                Doing::Rotate(..) | Doing::Reopen { .. } | Doing::Restore(..) | Doing::Compress(..),
+                Rotation::Rotate(..) | Rotation::Reopen { .. } | Rotation::Restore(..) | Rotation::Compress(..),
             )
             | None => {}
         }
@@ -217,7 +217,7 @@ impl Logs {
 
     /// When something is due.
     pub fn due_at(&self) -> Option<Instant> {
-        (!self.is_off()).then(|| self.look.due_at())
+        (!self.is_off()).then(|| self.size_check.due_at())
     }
 }
 

@@ -57,7 +57,7 @@ use image::Images;
 use node::Node;
 use objects::{Objects, ObjectsOf};
 use pleg::Pleg;
-use pod::{Answer, Place, PodContext};
+use pod::{Answer, HostInfo, PodContext};
 use pods::{Knowledge, Pods, Sources};
 use queries::Queries;
 use recorder::Recorder;
@@ -160,7 +160,7 @@ pub struct Agent {
     calls: Calls,
     images: Images,
     queries: Queries,
-    notes: Recorder,
+    recorder: Recorder,
     housekeeping: Housekeeping,
     watchdog: Watchdog,
     node: Node,
@@ -170,7 +170,7 @@ pub struct Agent {
     pod_start: Histogram,
     pod_start_total: Histogram,
     /// The trouble with the runtime that was last said.
-    said: Option<String>,
+    logged_trouble: Option<String>,
     /// Log lines that came up while learning.
     pending: Out,
     /// Told to end, which it does by then at the latest.
@@ -205,7 +205,7 @@ impl Agent {
             calls: Calls::new(pulls.parallel_max),
             images: Images::new(pulls, now),
             queries: Queries::default(),
-            notes: Recorder::default(),
+            recorder: Recorder::default(),
             housekeeping,
             node: Node::default(),
             addresses: Vec::new(),
@@ -214,7 +214,7 @@ impl Agent {
             pod_start: Histogram::default(),
             pod_start_total: Histogram::default(),
             // So that the first thing said is either that it is ready or why it is not.
-            said: Some(String::new()),
+            logged_trouble: Some(String::new()),
             pending: Out::default(),
             leave_by: None,
             now,
@@ -236,7 +236,7 @@ impl Agent {
                 self.source.take(folder, name, &refusal, &mut self.pending);
                 let changed = self.objects.take(self.source.objects(), &mut self.pending);
                 self.pods.objects_changed(&changed);
-                self.want(now);
+                self.update_desired_pods(now);
             }
             Event::Job(job, result) => {
                 let taken = self.cloud_job_done(now, job, &result)
@@ -308,15 +308,15 @@ impl Agent {
             }
             Owner::Pleg => {
                 if let Some(mut list) = self.pleg.answer(now, call, result) {
-                    self.removed.sift(now, &mut list, &mut self.pending);
+                    self.removed.filter(now, &mut list, &mut self.pending);
                     let renamed = self.source.take_over(&list, &self.pods);
                     if !renamed.is_empty() {
                         self.pods.remove(&renamed);
-                        self.want(now);
+                        self.update_desired_pods(now);
                     }
-                    self.housekeeping.look(now, &list, &self.pods);
+                    self.housekeeping.take_list(now, &list, &self.pods);
                     let doomed = self.cloud.as_ref().map(|cloud| cloud.doomed());
-                    self.pods.look(now, list, self.sources(), doomed);
+                    self.pods.take_list(now, list, self.sources(), doomed);
                     if let Some(cloud) = self.cloud.as_mut().filter(|_| self.pods.is_complete()) {
                         cloud.nothing_is_unknown();
                     }
@@ -338,12 +338,12 @@ impl Agent {
     }
 
     /// What all sources want, together.
-    fn want(&mut self, now: Now) {
+    fn update_desired_pods(&mut self, now: Now) {
         let mut desired = self.source.desired();
         if let Some(cloud) = &self.cloud {
             desired.add_cloud(cloud.pods());
         }
-        self.pods.want(now, desired, &self.config);
+        self.pods.set_desired(now, desired, &self.config);
         self.housekeeping.pods_changed(now);
         // What nobody wants is found by looking.
         self.pleg.request_relist();
@@ -369,7 +369,7 @@ impl Agent {
         if let Some(by) = self.leave_by {
             // The next agent sees by looking what changes now, but for results of probes: those
             // are saved for it.
-            self.pods.refresh(now, place(&self.runtime, &self.addresses));
+            self.pods.refresh(now, host_info(&self.runtime, &self.addresses));
             #[cfg(feature = "probes")]
             self.probe_results.step(&self.pods, out);
             if by <= now.boot || !self.calls.has_work() {
@@ -384,16 +384,16 @@ impl Agent {
 
     fn step_parts(&mut self, now: Now, out: &mut Out) {
         self.runtime.step(now, &mut self.calls, out);
-        self.say_trouble(now, out);
+        self.log_trouble(now, out);
         if !self.runtime.is_ready(now) {
-            let place = place(&self.runtime, &self.addresses);
-            self.pods.refresh(now, place);
+            let host_info = host_info(&self.runtime, &self.addresses);
+            self.pods.refresh(now, host_info);
             self.step_cloud(now, out);
             return;
         }
         loop {
             // Before the pods: it tells them what to part with, and goes on where one is gone.
-            self.step_chores(now, out);
+            self.step_housekeeping(now, out);
             let moved = self.step_pods(now, out);
             let forgot = self.pods.forget(now, &self.config);
             // Others may have waited for that.
@@ -403,13 +403,13 @@ impl Agent {
         }
         #[cfg(feature = "probes")]
         self.probe_results.step(&self.pods, out);
-        self.calls.tell_pulls(now, out);
+        self.calls.log_long_pulls(now, out);
         // Last: what the pods want to see is begun in the same step.
         self.pleg.step(now, self.pods.is_empty(), &mut self.calls, out);
         self.step_cloud(now, out);
     }
 
-    fn step_chores(&mut self, now: Now, out: &mut Out) {
+    fn step_housekeeping(&mut self, now: Now, out: &mut Out) {
         let sources = self.sources();
         let mut context = HousekeepingContext {
             pods: &mut self.pods,
@@ -418,7 +418,7 @@ impl Agent {
             driver: self.runtime.driver(),
             calls: &mut self.calls,
             last_job: &mut self.last_job,
-            notes: &mut self.notes,
+            recorder: &mut self.recorder,
             pleg: &mut self.pleg,
             out,
         };
@@ -430,22 +430,22 @@ impl Agent {
 
     /// What the node runs short of: told where it changed, and heeded by who comes next.
     fn take_pressures(&mut self, now: Now, pressures: BTreeSet<Pressure>, out: &mut Out) {
-        self.pods.press(&pressures);
+        self.pods.set_pressures(&pressures);
         for pressure in self.node.set_pressures(now, pressures) {
             let name = &self.config.node_name;
             let reason = pressure.change(self.node.pressures().contains(&pressure));
             let message = format!("Node {name} status is now: {reason}");
-            self.notes.add(now, Object::node(name), EventType::Normal, reason, message, out);
+            self.recorder.add(now, Object::node(name), EventType::Normal, reason, message, out);
         }
     }
 
     /// Says whether a pod went on to another phase.
     fn step_pods(&mut self, now: Now, out: &mut Out) -> bool {
-        let place = place(&self.runtime, &self.addresses);
+        let host_info = host_info(&self.runtime, &self.addresses);
         let mut context = PodContext {
             config: &self.config,
             objects: ObjectsOf { folder: &self.objects, cloud: &self.cloud_objects },
-            place,
+            host_info,
             runtime: self.runtime.status(),
             driver: self.runtime.driver(),
             resolver: &self.resolver,
@@ -456,12 +456,12 @@ impl Agent {
             rng: &mut self.rng,
             booted_at: self.booted_at,
             last_job: &mut self.last_job,
-            notes: &mut self.notes,
+            recorder: &mut self.recorder,
             images: &mut self.images,
             pleg: &mut self.pleg,
             out,
         };
-        let stepped = self.pods.step(now, self.runtime.status(), place, &mut context);
+        let stepped = self.pods.step(now, self.runtime.status(), host_info, &mut context);
         for uid in stepped.changed {
             let pod = self.pods.get_mut(&uid).expect("just stepped");
             let line = format!("{}uid={uid} status={:?}", pod.log_name(), pod.api().status.phase);
@@ -477,12 +477,12 @@ impl Agent {
     }
 
     /// Says once what keeps the runtime from being used, and once that it is over.
-    fn say_trouble(&mut self, now: Now, out: &mut Out) {
-        if self.runtime.is_settling() || (self.said.is_none() && self.runtime.is_ready(now)) {
+    fn log_trouble(&mut self, now: Now, out: &mut Out) {
+        if self.runtime.is_settling() || (self.logged_trouble.is_none() && self.runtime.is_ready(now)) {
             return;
         }
         let trouble = self.runtime.trouble(now);
-        if trouble == self.said {
+        if trouble == self.logged_trouble {
             return;
         }
         match &trouble {
@@ -491,7 +491,7 @@ impl Agent {
             }
             None => out.push(Action::Log(Severity::Info, "runtime ready".to_owned())),
         }
-        self.said = trouble;
+        self.logged_trouble = trouble;
     }
 
     /// When to call [`Agent::step`] again if nothing happens before; strictly after the last step.
@@ -513,7 +513,7 @@ impl Agent {
     }
 }
 
-fn place<'a>(runtime: &'a Runtime, addresses: &'a [String]) -> Place<'a> {
+fn host_info<'a>(runtime: &'a Runtime, addresses: &'a [String]) -> HostInfo<'a> {
     let runtime_name = runtime.version().map_or("", |version| &version.runtime_name);
-    Place { addresses, runtime_name }
+    HostInfo { addresses, runtime_name }
 }

@@ -78,14 +78,14 @@ mod tests {
         let disk = BTreeSet::from([Pressure::Disk]);
         assert_eq!(node.set_pressures(at(2_000_000), disk.clone()), [Pressure::Disk]);
         assert_eq!(node.set_pressures(at(3_000_000), disk), []);
-        let told: Vec<Condition> = node.conditions().collect();
+        let conditions: Vec<Condition> = node.conditions().collect();
         let kinds = ["MemoryPressure", "DiskPressure", "PIDPressure"];
-        assert_eq!(told.iter().map(|it| it.kind).collect::<Vec<_>>(), kinds);
-        assert_eq!(told[0].reason, "KubeletHasSufficientMemory");
-        assert_eq!(told[1].reason, "KubeletHasDiskPressure");
-        assert!(told[1].status && !told[0].status);
-        assert_eq!(told[1].last_transition_time, at(2_000_000).timestamp());
-        assert_eq!(told[1].last_heartbeat_time, at(3_000_000).timestamp());
-        assert_eq!(told[0].last_transition_time, at(1_000_000).timestamp());
+        assert_eq!(conditions.iter().map(|it| it.kind).collect::<Vec<_>>(), kinds);
+        assert_eq!(conditions[0].reason, "KubeletHasSufficientMemory");
+        assert_eq!(conditions[1].reason, "KubeletHasDiskPressure");
+        assert!(conditions[1].status && !conditions[0].status);
+        assert_eq!(conditions[1].last_transition_time, at(2_000_000).timestamp());
+        assert_eq!(conditions[1].last_heartbeat_time, at(3_000_000).timestamp());
+        assert_eq!(conditions[0].last_transition_time, at(1_000_000).timestamp());
     }
 }

@@ -15,7 +15,7 @@ use super::calls::Uid;
 use super::objects::Key;
 use super::pleg::List;
 use super::pod::next::NodeView;
-use super::pod::{self, Origin, Phase, Place, Pod, PodContext, Verdict, Wanted};
+use super::pod::{self, Origin, Phase, HostInfo, Pod, PodContext, Verdict, Wanted};
 use super::source::DesiredPods;
 use super::time::{Instant, Now, sooner};
 use crate::limits;
@@ -29,13 +29,13 @@ use crate::model::pod::{self as api, SEEN};
 pub struct Pods {
     map: BTreeMap<Uid, Pod>,
     /// The first to be stepped: after the one that was refused room last.
-    turn: Option<Uid>,
+    next_turn: Option<Uid>,
     /// Pods that the last look found and that are not in the map, since nobody knows whether they
     /// are wanted, with their names. One that is in neither has nothing in the runtime, and can
     /// start without a look of its own. `None`: not looked yet.
-    known: Option<BTreeMap<Uid, Name>>,
+    unclaimed: Option<BTreeMap<Uid, Name>>,
     /// Pods of which it is not decided whether they may run beside the others: to be looked at.
-    unseen: BTreeSet<Uid>,
+    unlisted: BTreeSet<Uid>,
     /// Those of them that were: to be decided in the next step, when all is learnt.
     unadmitted: BTreeSet<Uid>,
     /// What the node runs short of.
@@ -104,7 +104,7 @@ pub struct Stepped {
 
 impl Pods {
     /// Takes what the sources want.
-    pub fn want(&mut self, now: Now, desired: DesiredPods<'_>, config: &Config) {
+    pub fn set_desired(&mut self, now: Now, desired: DesiredPods<'_>, config: &Config) {
         for (uid, pod) in &mut self.map {
             if *pod.wanted() != Wanted::No && !desired.pods.contains_key(&**uid) {
                 pod.mark_unwanted(now);
@@ -115,7 +115,7 @@ impl Pods {
                 Some(pod) => {
                     let same = match pod.wanted() {
                         Wanted::Yes => is_same(pod.api(), api),
-                        Wanted::Recreated(_, again) => is_same(again, api),
+                        Wanted::Recreated(_, desired) => is_same(desired, api),
                         Wanted::No => false,
                     };
                     if !same {
@@ -154,7 +154,7 @@ impl Pods {
             // One of its name that runs is to be found first: it has to end before.
             !left.contains_key(&uid) && !left.values().any(|other| *other == name)
         };
-        let absent = self.known.as_ref().is_some_and(is_new);
+        let absent = self.unclaimed.as_ref().is_some_and(is_new);
         if absent {
             pod.observe_nothing();
         }
@@ -164,7 +164,7 @@ impl Pods {
         }
         self.map.insert(uid.clone(), pod);
         self.revision += 1;
-        if absent { &mut self.unadmitted } else { &mut self.unseen }.insert(uid);
+        if absent { &mut self.unadmitted } else { &mut self.unlisted }.insert(uid);
     }
 
     /// Those that wait for it are admitted, as far as there is room: first those that run.
@@ -208,7 +208,7 @@ impl Pods {
         if let Some(refused) = (!runs).then(short).flatten() {
             return Some(Verdict::rejected(&refused));
         }
-        let open = |uid: &Uid| self.unadmitted.contains(uid) || self.unseen.contains(uid);
+        let open = |uid: &Uid| self.unadmitted.contains(uid) || self.unlisted.contains(uid);
         let stays = |other: &Pod| {
             other.is_active() && other.origin() != Origin::Runtime && *other.wanted() == Wanted::Yes
         };
@@ -223,16 +223,16 @@ impl Pods {
         for uid in uids {
             let pod = self.map.remove(uid);
             assert!(pod.is_none_or(|pod| pod.is_untouched()), "pod {uid} has begun");
-            self.unseen.remove(uid);
+            self.unlisted.remove(uid);
             self.unadmitted.remove(uid);
         }
         self.revision += 1;
     }
 
-    /// Takes what a look found. `doomed`: uids of pods that are nobody's, whatever else is known.
-    pub fn look(&mut self, now: Now, list: List, sources: Sources, doomed: Option<&BTreeSet<Uid>>) {
-        let strangers = self.map.values().filter(|pod| pod.origin() == Origin::Runtime).count();
-        let mut room = limits::ORPHANS_MAX.saturating_sub(strangers);
+    /// Takes what a look found. `tombstones`: uids of pods that are nobody's, whatever else is known.
+    pub fn take_list(&mut self, now: Now, list: List, sources: Sources, tombstones: Option<&BTreeSet<Uid>>) {
+        let orphan_count = self.map.values().filter(|pod| pod.origin() == Origin::Runtime).count();
+        let mut room = limits::ORPHANS_MAX.saturating_sub(orphan_count);
         // Two pods of one name must not run side by side, whatever a broken manifest may hold.
         let wanted = self.map.values().filter(|pod| *pod.wanted() == Wanted::Yes);
         let names: BTreeSet<(Box<str>, Box<str>)> =
@@ -240,9 +240,9 @@ impl Pods {
         let mut left = BTreeMap::new();
         let mut adopt = |pod_ref: &PodRef, source: Option<&str>| {
             let is_replaced = || names.contains(&(pod_ref.namespace.clone(), pod_ref.name.clone()));
-            let is_doomed = doomed.is_some_and(|doomed| doomed.contains(&pod_ref.uid));
+            let has_tombstone = tombstones.is_some_and(|tombstones| tombstones.contains(&pod_ref.uid));
             let is_orphan = match sources.of(source) {
-                _ if is_doomed => true,
+                _ if has_tombstone => true,
                 Knowledge::Silent | Knowledge::Unread => false,
                 Knowledge::Broken => is_replaced(),
                 Knowledge::Whole => true,
@@ -280,21 +280,21 @@ impl Pods {
             }
         }
         // Those that run are decided on before those that are to start: all must be wanted first.
-        self.known = (sources.of_all() > Knowledge::Silent).then_some(left);
+        self.unclaimed = (sources.of_all() > Knowledge::Silent).then_some(left);
         for pod in self.map.values_mut() {
             pod.take_list(now, list.serial);
         }
-        self.unadmitted.append(&mut self.unseen);
+        self.unadmitted.append(&mut self.unlisted);
     }
 
     /// What the node runs short of: from now on it takes in accordingly.
-    pub fn press(&mut self, pressures: &BTreeSet<Pressure>) {
+    pub fn set_pressures(&mut self, pressures: &BTreeSet<Pressure>) {
         self.pressures.clone_from(pressures);
     }
 
     /// The runtime is back, and may be another.
     pub fn up(&mut self) {
-        self.known = None;
+        self.unclaimed = None;
     }
 
     /// Lets each pod ask for what it needs, and forgets those that are finished.
@@ -302,7 +302,7 @@ impl Pods {
         &mut self,
         now: Now,
         runtime: Option<&RuntimeStatus>,
-        place: Place<'_>,
+        host_info: HostInfo<'_>,
         context: &mut PodContext<'_>,
     ) -> Stepped {
         let mut stepped = Stepped::default();
@@ -311,7 +311,7 @@ impl Pods {
             return stepped;
         }
         let waiting = self.waiting(now);
-        let first = self.turn.take();
+        let first = self.next_turn.take();
         let mut step = |pod: &mut Pod| {
             if pod.is_probe_due(now) {
                 pod.probe(now, context);
@@ -325,12 +325,12 @@ impl Pods {
             let phase = pod.phase();
             let gave_up = pod.step(now, &world, context);
             stepped.moved |= gave_up || pod.phase() != phase;
-            self.revision += u64::from(pod.refresh(now, place));
+            self.revision += u64::from(pod.refresh(now, host_info));
             if pod.api().status.phase != before {
                 stepped.changed.push(pod.uid().clone());
             }
-            if pod.needs_step(now) && self.turn.is_none() {
-                self.turn = Some(pod.uid().clone());
+            if pod.needs_step(now) && self.next_turn.is_none() {
+                self.next_turn = Some(pod.uid().clone());
             }
         };
         match first {
@@ -344,9 +344,9 @@ impl Pods {
     }
 
     /// Only brings statuses up to date: the runtime cannot be asked for anything now.
-    pub fn refresh(&mut self, now: Now, place: Place<'_>) {
+    pub fn refresh(&mut self, now: Now, host_info: HostInfo<'_>) {
         for pod in self.map.values_mut().filter(|pod| pod.needs_step(now)) {
-            self.revision += u64::from(pod.refresh(now, place));
+            self.revision += u64::from(pod.refresh(now, host_info));
         }
     }
 
@@ -398,13 +398,13 @@ impl Pods {
 
     /// Whether every pod that the runtime has is among these.
     pub fn is_complete(&self) -> bool {
-        self.known.as_ref().is_some_and(BTreeMap::is_empty)
+        self.unclaimed.as_ref().is_some_and(BTreeMap::is_empty)
     }
 
     /// Of a pod only folders are left: it ends, and they go.
-    pub fn adopt_logs(&mut self, now: Now, dir: &LogDir) {
-        let strangers = self.map.values().filter(|pod| pod.origin() == Origin::Runtime).count();
-        if strangers < limits::ORPHANS_MAX && self.is_complete() {
+    pub fn adopt_dirs(&mut self, now: Now, dir: &LogDir) {
+        let orphan_count = self.map.values().filter(|pod| pod.origin() == Origin::Runtime).count();
+        if orphan_count < limits::ORPHANS_MAX && self.is_complete() {
             let LogDir { uid, namespace, name } = dir.clone();
             let mut pod = Pod::orphan(&PodRef { uid: uid.clone(), namespace, name }, now);
             pod.observe_nothing();

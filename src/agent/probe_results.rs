@@ -53,18 +53,18 @@ impl SavedResults {
         for id in pods.iter().flat_map(super::pod::Pod::probed_containers) {
             self.loaded.remove(id);
         }
-        let mut found = self.loaded.clone();
+        let mut results = self.loaded.clone();
         for pod in pods.iter() {
             if pod.is_fully_observed() {
                 for observed in &pod.observed().containers {
-                    found.remove(&observed.id);
+                    results.remove(&observed.id);
                 }
             }
-            found.extend(pod.probe_results().map(|(id, results)| (id.clone(), results)));
+            results.extend(pod.probe_results().map(|(id, results)| (id.clone(), results)));
         }
-        if found != self.saved {
-            self.saved.clone_from(&found);
-            out.push(Action::SaveProbeResults(found));
+        if results != self.saved {
+            self.saved.clone_from(&results);
+            out.push(Action::SaveProbeResults(results));
         }
     }
 }

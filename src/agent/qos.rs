@@ -19,27 +19,27 @@ use crate::model::job::{JobError, JobSpec};
 /// The chore.
 #[derive(Debug)]
 pub struct Qos {
-    regular: Periodic,
+    period: Periodic,
     /// Done, as far as is known.
     done: Option<Box<QosCgroups>>,
     under_way: Option<(JobId, Box<QosCgroups>)>,
     /// What failed, until it is told; and what was told last.
     trouble: Option<String>,
-    said: Option<String>,
+    logged_trouble: Option<String>,
     /// Why nothing is done, as it was said.
-    why: Option<&'static str>,
+    logged_reason: Option<&'static str>,
 }
 
 impl Qos {
     /// Nothing done yet.
     pub fn new(now: Instant) -> Self {
-        let regular = Periodic::new(limits::QOS_CGROUPS_MS, now);
-        Self { regular, done: None, under_way: None, trouble: None, said: None, why: None }
+        let period = Periodic::new(limits::QOS_CGROUPS_MS, now);
+        Self { period, done: None, under_way: None, trouble: None, logged_trouble: None, logged_reason: None }
     }
 
     /// There are other pods than before.
-    pub fn stir(&mut self, now: Instant) {
-        self.regular = Periodic::new(limits::QOS_CGROUPS_MS, now);
+    pub fn mark_dirty(&mut self, now: Instant) {
+        self.period = Periodic::new(limits::QOS_CGROUPS_MS, now);
     }
 
     /// Takes the answer to a job. `false`: it is none of these.
@@ -48,7 +48,7 @@ impl Qos {
             return false;
         };
         match result {
-            Ok(()) => (self.done, self.said) = (Some(wanted), None),
+            Ok(()) => (self.done, self.logged_trouble) = (Some(wanted), None),
             Err(error) => self.trouble = Some(error.to_string()),
         }
         true
@@ -57,17 +57,17 @@ impl Qos {
     /// Asks for what is due.
     pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>) {
         if let Some(trouble) = self.trouble.take()
-            && self.said.as_ref() != Some(&trouble)
+            && self.logged_trouble.as_ref() != Some(&trouble)
         {
             let line = format!("cannot set the cgroups of the QoS classes: {trouble}");
             context.out.push(Action::Log(Severity::Warn, line));
-            self.said = Some(trouble);
+            self.logged_trouble = Some(trouble);
         }
-        if self.under_way.is_some() || !self.regular.is_due(now.boot) {
+        if self.under_way.is_some() || !self.period.is_due(now.boot) {
             return;
         }
-        self.regular.done(now.boot);
-        self.say(context);
+        self.period.done(now.boot);
+        self.log_reason(context);
         if !are_ours(context.config, context.driver) {
             return;
         }
@@ -79,8 +79,8 @@ impl Qos {
     }
 
     /// Says once why nothing is done.
-    fn say(&mut self, context: &mut HousekeepingContext<'_>) {
-        let why = if !context.config.settings.cgroups.per_qos {
+    fn log_reason(&mut self, context: &mut HousekeepingContext<'_>) {
+        let logged_reason = if !context.config.settings.cgroups.per_qos {
             None
         } else if context.config.machine.cgroups.hierarchy == Hierarchy::None {
             Some("no cgroups at /sys/fs/cgroup that this process may write to")
@@ -89,18 +89,18 @@ impl Qos {
         } else {
             None
         };
-        if let Some(why) = why.filter(|_| self.why != why) {
+        if let Some(logged_reason) = logged_reason.filter(|_| self.logged_reason != logged_reason) {
             let line = format!(
-                "{why}: requests and limits are kept for each container, not for pods as a whole"
+                "{logged_reason}: requests and limits are kept for each container, not for pods as a whole"
             );
             context.out.push(Action::Log(Severity::Warn, line));
         }
-        self.why = why;
+        self.logged_reason = logged_reason;
     }
 
     /// When something is due.
     pub fn due_at(&self) -> Instant {
-        self.regular.due_at()
+        self.period.due_at()
     }
 }
 
@@ -108,7 +108,7 @@ fn wanted(context: &HousekeepingContext<'_>) -> QosCgroups {
     let of_pods = Amounts::of_pods(context.config);
     let milli = i64::try_from(of_pods.cpu_milli).unwrap_or(i64::MAX);
     let running = context.pods.iter().filter(|pod| pod.phase() < Phase::Terminated);
-    let asked = running.map(|pod| burstable_milli(&pod.api().spec)).fold(0, i64::saturating_add);
+    let requested = running.map(|pod| burstable_milli(&pod.api().spec)).fold(0, i64::saturating_add);
     QosCgroups {
         all: Values {
             cpu_shares: shares(milli),
@@ -117,7 +117,7 @@ fn wanted(context: &HousekeepingContext<'_>) -> QosCgroups {
             pids: pids_max(context.config),
             ..Values::default()
         },
-        burstable_shares: shares(asked),
+        burstable_shares: shares(requested),
     }
 }
 

@@ -15,10 +15,10 @@ use crate::model::cri::PodRef;
 
 /// The book of them. As long as the runtime's lists, and what was answered since the last one.
 #[derive(Debug, Default)]
-pub struct Removed(BTreeMap<Box<str>, One>);
+pub struct Removed(BTreeMap<Box<str>, Entry>);
 
 #[derive(Debug)]
-struct One {
+struct Entry {
     /// Lists with this serial number and below are too old to say anything of it (rule R3).
     answered_at: u64,
     /// The last list that named it.
@@ -32,13 +32,13 @@ struct One {
 impl Removed {
     /// The runtime says that this sandbox or container is gone. `relists_begun`: so far.
     pub fn answered(&mut self, id: Box<str>, relists_begun: u64) {
-        let one = self.0.entry(id).or_insert_with(|| One {
+        let entry = self.0.entry(id).or_insert_with(|| Entry {
             answered_at: 0,
             named_by: 0,
             is_new: true,
             backoff: Backoff::default(),
         });
-        (one.answered_at, one.is_new) = (relists_begun, true);
+        (entry.answered_at, entry.is_new) = (relists_begun, true);
     }
 
     /// The runtime is back, and may be another.
@@ -48,23 +48,23 @@ impl Removed {
 
     /// How many the runtime lists though they are gone.
     pub fn listed(&self) -> u64 {
-        self.0.values().filter(|one| one.backoff.delay_ms() > 0).count() as u64
+        self.0.values().filter(|entry| entry.backoff.delay_ms() > 0).count() as u64
     }
 
     /// Leaves out of the list what is gone and not to be asked about yet, and says so once of each.
-    pub fn sift(&mut self, now: Now, list: &mut List, out: &mut Out) {
+    pub fn filter(&mut self, now: Now, list: &mut List, out: &mut Out) {
         if self.0.is_empty() {
             return;
         }
         let serial = list.serial;
         let mut stays = |id: &str, what: &str, pod: Option<&PodRef>| {
-            let Some(one) = self.0.get_mut(id) else { return true };
-            one.named_by = serial;
-            if one.answered_at >= serial {
+            let Some(entry) = self.0.get_mut(id) else { return true };
+            entry.named_by = serial;
+            if entry.answered_at >= serial {
                 return true;
             }
-            if std::mem::take(&mut one.is_new) {
-                if one.backoff.delay_ms() == 0 {
+            if std::mem::take(&mut entry.is_new) {
+                if entry.backoff.delay_ms() == 0 {
                     let pod = pod.map(|it| format!("{}/{}", it.namespace, it.name));
                     let line = format!(
                         "pod={} {what}={id}: the runtime says that it is gone, and lists it: it is \
@@ -73,13 +73,13 @@ impl Removed {
                     );
                     out.push(Action::Log(Severity::Warn, line));
                 }
-                one.backoff.again(now.boot, RETRY_MIN_MS, REMOVED_RETRY_MAX_MS);
+                entry.backoff.again(now.boot, RETRY_MIN_MS, REMOVED_RETRY_MAX_MS);
             }
-            one.backoff.over_at() <= now.boot
+            entry.backoff.over_at() <= now.boot
         };
         list.sandboxes.retain(|it| stays(&it.id.0, "sandbox", it.pod.as_ref()));
         list.containers.retain(|it| stays(&it.id.0, "container", it.pod.as_ref()));
-        self.0.retain(|_, one| one.answered_at >= serial || one.named_by == serial);
+        self.0.retain(|_, entry| entry.answered_at >= serial || entry.named_by == serial);
     }
 }
 
@@ -115,7 +115,7 @@ mod tests {
             removed.answered("s".into(), serial - 1);
             let mut shows = |removed: &mut Removed, now| {
                 let mut list = named(serial);
-                removed.sift(now, &mut list, &mut out);
+                removed.filter(now, &mut list, &mut out);
                 !list.sandboxes.is_empty()
             };
             assert!(!shows(&mut removed, now), "{serial}");

@@ -23,8 +23,8 @@ pub fn of_pod(spec: &PodSpec, name: &str) -> i64 {
 /// What a container asks for; a limit is a request where none is written.
 pub fn of(container: &Container, name: &str) -> i64 {
     let resources = &container.resources;
-    let asked = resources.requests.get(name).or_else(|| resources.limits.get(name));
-    asked.map_or(0, unit(name))
+    let requested = resources.requests.get(name).or_else(|| resources.limits.get(name));
+    requested.map_or(0, unit(name))
 }
 
 fn unit(name: &str) -> fn(&Quantity) -> i64 {
@@ -65,14 +65,14 @@ mod tests {
             container("requests", r#""memory":"100""#, ""),
         ];
         let (mains, inits) = (mains.join(","), inits.join(","));
-        let asked = |more: &str, name: &str| {
+        let requested = |more: &str, name: &str| {
             let json = format!(r#"{{"containers":[{mains}],"initContainers":[{inits}]{more}}}"#);
             of_pod(&serde_json::from_str(&json).expect("a spec"), name)
         };
-        assert_eq!(asked("", CPU), 1_250, "a limit is a request");
-        assert_eq!(asked("", MEMORY), 101, "the init container beside the sidecar");
-        assert_eq!(asked("", STORAGE), 0);
-        assert_eq!(asked(r#","overhead":{"cpu":"50m"}"#, CPU), 1_300);
-        assert_eq!(asked(r#","resources":{"requests":{"cpu":2}}"#, CPU), 2_000, "its own word");
+        assert_eq!(requested("", CPU), 1_250, "a limit is a request");
+        assert_eq!(requested("", MEMORY), 101, "the init container beside the sidecar");
+        assert_eq!(requested("", STORAGE), 0);
+        assert_eq!(requested(r#","overhead":{"cpu":"50m"}"#, CPU), 1_300);
+        assert_eq!(requested(r#","resources":{"requests":{"cpu":2}}"#, CPU), 2_000, "its own word");
     }
 }

@@ -18,20 +18,20 @@ pub struct Runtime {
     version: Option<Version>,
     /// Where it does not tell its own.
     default_driver: CgroupDriver,
-    cgroup_driver: Told<CgroupDriver>,
+    cgroup_driver: Reported<CgroupDriver>,
     status: Option<(Instant, RuntimeStatus)>,
     call: Option<CallId>,
-    ask_at: Instant,
+    request_at: Instant,
     /// Of the last failed question.
     trouble: Option<String>,
 }
 
 /// The answer to a question that not every runtime knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told<T> {
-    NotAsked,
-    Nothing,
-    This(T),
+enum Reported<T> {
+    NotRequested,
+    Unsupported,
+    Value(T),
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -47,10 +47,10 @@ impl Runtime {
             link: Link::Down { cause: "not connected yet".to_owned() },
             version: None,
             default_driver,
-            cgroup_driver: Told::NotAsked,
+            cgroup_driver: Reported::NotRequested,
             status: None,
             call: None,
-            ask_at: now.boot,
+            request_at: now.boot,
             trouble: None,
         }
     }
@@ -59,10 +59,10 @@ impl Runtime {
     pub fn up(&mut self, now: Now) {
         self.link = Link::Up;
         self.version = None;
-        self.cgroup_driver = Told::NotAsked;
+        self.cgroup_driver = Reported::NotRequested;
         self.status = None;
         self.trouble = None;
-        self.ask_at = now.boot;
+        self.request_at = now.boot;
     }
 
     /// The connection is gone. Its calls have been answered before.
@@ -82,7 +82,7 @@ impl Runtime {
                 0
             }
             Ok(Reply::CgroupDriver(driver)) => {
-                self.cgroup_driver = driver.map_or(Told::Nothing, Told::This);
+                self.cgroup_driver = driver.map_or(Reported::Unsupported, Reported::Value);
                 0
             }
             Ok(Reply::Status(status)) => {
@@ -97,8 +97,8 @@ impl Runtime {
             }
             Ok(other) => panic!("Version, RuntimeConfig and Status cannot answer {other:?}"),
             // Older runtimes do not know the question.
-            Err(CallError::Refused { code: Code::Unimplemented, .. }) if self.asks_driver() => {
-                self.cgroup_driver = Told::Nothing;
+            Err(CallError::Refused { code: Code::Unimplemented, .. }) if self.needs_driver() => {
+                self.cgroup_driver = Reported::Unsupported;
                 0
             }
             Err(error) => {
@@ -106,15 +106,15 @@ impl Runtime {
                 limits::STATUS_WAITING_MS
             }
         };
-        self.ask_at = now.boot.plus_ms(wait_ms);
+        self.request_at = now.boot.plus_ms(wait_ms);
     }
 
     /// Asks what is due.
     pub fn step(&mut self, now: Now, calls: &mut Calls, out: &mut Out) {
-        if self.link == Link::Up && self.call.is_none() && self.ask_at <= now.boot {
+        if self.link == Link::Up && self.call.is_none() && self.request_at <= now.boot {
             let request = if self.version.is_none() {
                 Request::Version
-            } else if self.asks_driver() {
+            } else if self.needs_driver() {
                 Request::RuntimeConfig
             } else {
                 Request::Status
@@ -124,15 +124,15 @@ impl Runtime {
     }
 
     /// Whether the driver is what is asked for next.
-    fn asks_driver(&self) -> bool {
-        self.version.is_some() && self.cgroup_driver == Told::NotAsked
+    fn needs_driver(&self) -> bool {
+        self.version.is_some() && self.cgroup_driver == Reported::NotRequested
     }
 
     /// How cgroups are named.
     pub fn driver(&self) -> CgroupDriver {
         match self.cgroup_driver {
-            Told::This(driver) => driver,
-            Told::NotAsked | Told::Nothing => self.default_driver,
+            Reported::Value(driver) => driver,
+            Reported::NotRequested | Reported::Unsupported => self.default_driver,
         }
     }
 
@@ -143,7 +143,7 @@ impl Runtime {
 
     /// When something is due.
     pub fn wake_at(&self) -> Option<Instant> {
-        (self.link == Link::Up && self.call.is_none()).then_some(self.ask_at)
+        (self.link == Link::Up && self.call.is_none()).then_some(self.request_at)
     }
 
     /// Why nothing can be asked of it now; `None`: it is ready.
@@ -151,15 +151,15 @@ impl Runtime {
         if let Link::Down { cause } = &self.link {
             return Some(cause.clone());
         }
-        let asked = |what| match &self.trouble {
+        let requested = |what| match &self.trouble {
             Some(trouble) => format!("{what}: {trouble}"),
             None => format!("{what} yet"),
         };
         let Some((at, status)) = &self.status else {
-            return Some(asked("the runtime has not told its status"));
+            return Some(requested("the runtime has not told its status"));
         };
         if now.boot.since_ms(*at) > limits::STATUS_VALID_MS {
-            return Some(asked("the runtime has not told its status for 30 s"));
+            return Some(requested("the runtime has not told its status for 30 s"));
         }
         status.runtime.clone().err()
     }
@@ -197,7 +197,7 @@ mod tests {
     use crate::model::cri::Lost;
 
     /// What is asked for now, if anything is.
-    fn asked(runtime: &mut Runtime, now: Instant, calls: &mut Calls) -> Option<(CallId, Request)> {
+    fn requested(runtime: &mut Runtime, now: Instant, calls: &mut Calls) -> Option<(CallId, Request)> {
         let mut out = Out::default();
         runtime.step(Now { boot: now, wall: None }, calls, &mut out);
         out.actions.pop().map(|action| match action {
@@ -222,7 +222,7 @@ mod tests {
             let mut runtime = Runtime::new(now, CgroupDriver::Cgroupfs);
             runtime.up(now);
             for _ in 0..3 {
-                let (call, request) = asked(&mut runtime, boot, &mut calls).expect("it is up");
+                let (call, request) = requested(&mut runtime, boot, &mut calls).expect("it is up");
                 let version =
                     Version { runtime_name: "r".to_owned(), runtime_version: "1".to_owned() };
                 let answer = match request {
@@ -234,10 +234,10 @@ mod tests {
                 runtime.answer(now, call, answer, idle);
             }
             assert_eq!(runtime.wake_at(), Some(boot.plus_ms(wait_ms)), "{status:?} {idle}");
-            let early = asked(&mut runtime, boot.plus_ms(wait_ms - 1), &mut calls);
+            let early = requested(&mut runtime, boot.plus_ms(wait_ms - 1), &mut calls);
             assert_eq!(early, None, "{status:?} {idle}");
             let (_, request) =
-                asked(&mut runtime, boot.plus_ms(wait_ms), &mut calls).expect("it is asked again");
+                requested(&mut runtime, boot.plus_ms(wait_ms), &mut calls).expect("it is asked again");
             assert_eq!(request, Request::Status, "{status:?} {idle}");
         }
     }

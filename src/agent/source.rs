@@ -120,9 +120,9 @@ impl Source {
             let old = files.remove(&read.path).unwrap_or_default();
             let found = match read.content {
                 Ok(Content { pods, objects }) => {
-                    let made = |pod| static_pod(pod, &read.path, node_name).judged(refusal);
+                    let made = |pod| static_pod(pod, &read.path, node_name).checked(refusal);
                     let pods: Vec<Static> = pods.into_iter().map(made).collect();
-                    match old.breaks_with(&pods) {
+                    match old.reject_reason(&pods) {
                         Some(why) => Err(format!("{}: {why}", read.path)),
                         None => Ok((pods, objects)),
                     }
@@ -218,7 +218,7 @@ impl Source {
     pub fn desired(&self) -> DesiredPods<'_> {
         let mut desired = DesiredPods::default();
         let mut names = BTreeMap::<(&str, &str), &str>::new();
-        let mut said = BTreeSet::new();
+        let mut reported = BTreeSet::new();
         for (path, file) in &self.files {
             for Static { pod, .. } in file.pods.iter().take(limits::MANIFEST_PODS_MAX) {
                 let metadata = &pod.metadata;
@@ -231,7 +231,7 @@ impl Source {
                          ignoring the one in {path}",
                         metadata.name, metadata.name
                     );
-                    if said.insert(message.clone()) {
+                    if reported.insert(message.clone()) {
                         desired.duplicates.push((holder.into(), message));
                     }
                     continue;
@@ -247,7 +247,7 @@ impl Source {
 impl File {
     /// Why these pods are not taken for its own: one that cannot run here is new among them, and
     /// there are some that can.
-    fn breaks_with(&self, pods: &[Static]) -> Option<String> {
+    fn reject_reason(&self, pods: &[Static]) -> Option<String> {
         if self.pods.iter().all(|old| old.refused.is_some()) {
             return None;
         }
@@ -266,7 +266,7 @@ impl File {
 }
 
 impl Static {
-    fn judged(mut self, refusal: &dyn Fn(&api::Pod) -> Option<String>) -> Self {
+    fn checked(mut self, refusal: &dyn Fn(&api::Pod) -> Option<String>) -> Self {
         self.refused = refusal(&self.pod);
         self
     }
@@ -398,9 +398,9 @@ mod tests {
         assert_eq!(take(&[]), is(&[], 0));
         assert_eq!(take(&[("web", "a:1"), ("other", "bad")]), is(&["a:1", "bad"], 0));
         assert_eq!(take(&[("web", "a:2"), ("other", "bad")]), is(&["a:2", "bad"], 0));
-        let said = out.actions.iter().map(|action| format!("{action:?}")).collect::<Vec<_>>();
+        let reported = out.actions.iter().map(|action| format!("{action:?}")).collect::<Vec<_>>();
         let why = "/m/a: pod default/web-gw cannot run here: the image is bad";
-        assert!(said[0].contains(why), "{said:?}");
+        assert!(reported[0].contains(why), "{reported:?}");
     }
 
     #[test]

@@ -45,8 +45,8 @@ impl Agent {
     }
 
     /// The last events, the oldest first.
-    pub fn notes(&self) -> impl Iterator<Item = &RecordedEvent> {
-        self.notes.iter()
+    pub fn events(&self) -> impl Iterator<Item = &RecordedEvent> {
+        self.recorder.iter()
     }
 
     /// Grows whenever a pod comes, goes, or has its status computed.
@@ -69,7 +69,7 @@ impl Agent {
     pub fn metrics(&self) -> Metrics {
         let operations = self.calls.operations();
         let count = |name, errors| {
-            operations.get(name).map_or(0, |told| if errors { told.errors } else { told.total })
+            operations.get(name).map_or(0, |counts| if errors { counts.errors } else { counts.total })
         };
         let observed = || self.pods.iter().map(pod::Pod::observed);
         let containers = |state| {
@@ -117,8 +117,8 @@ impl Agent {
     }
 
     fn pressures(&self) -> Option<Vec<String>> {
-        let told = self.node.pressures().iter().map(|pressure| pressure.kind().to_owned());
-        cfg!(feature = "eviction").then(|| told.collect())
+        let counts = self.node.pressures().iter().map(|pressure| pressure.kind().to_owned());
+        cfg!(feature = "eviction").then(|| counts.collect())
     }
 
     /// The agent at a glance.

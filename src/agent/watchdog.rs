@@ -26,17 +26,17 @@ use crate::model::watchdog::Settings;
 pub struct Watchdog {
     /// `None`: there is none to feed.
     settings: Option<Settings>,
-    owed: BTreeMap<Owed, Instant>,
+    pending: BTreeMap<PendingAnswer, Instant>,
     feed_at: Instant,
     /// Since when the runtime cannot be used.
     silent_since: Option<Instant>,
     /// The reason that was last told.
-    told: Option<String>,
+    logged_trouble: Option<String>,
 }
 
 /// An answer that the hands owe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Owed {
+enum PendingAnswer {
     Call(CallId),
     Job(JobId),
     Query(ProbeId),
@@ -50,25 +50,25 @@ impl Watchdog {
     pub fn new(settings: &Settings, now: Instant) -> Self {
         Self {
             settings: (!settings.device.is_empty()).then(|| settings.clone()),
-            owed: BTreeMap::new(),
+            pending: BTreeMap::new(),
             feed_at: now,
             silent_since: Some(now),
-            told: None,
+            logged_trouble: None,
         }
     }
 
     /// Strikes out what was answered.
     pub fn learn(&mut self, event: &Event) {
         let answered = match event {
-            Event::Cri(call, _) => Owed::Call(*call),
-            Event::Job(job, _) | Event::Used(job, _) | Event::Attempts(job, _) => Owed::Job(*job),
-            Event::Probe(probe, _) => Owed::Query(*probe),
+            Event::Cri(call, _) => PendingAnswer::Call(*call),
+            Event::Job(job, _) | Event::Used(job, _) | Event::Attempts(job, _) => PendingAnswer::Job(*job),
+            Event::Probe(probe, _) => PendingAnswer::Query(*probe),
             #[cfg(feature = "cloud")]
-            Event::LinkUp(..) | Event::LinkDown(..) => Owed::Dial,
+            Event::LinkUp(..) | Event::LinkDown(..) => PendingAnswer::Dial,
             // All else answers nothing that has a deadline.
             _ => return,
         };
-        self.owed.remove(&answered);
+        self.pending.remove(&answered);
     }
 
     /// Enters what this step asked for, and asks for a meal if one is due and deserved.
@@ -77,22 +77,22 @@ impl Watchdog {
         for action in &out.actions {
             match action {
                 Action::Cri { call, deadline, .. } => {
-                    self.owed.insert(Owed::Call(*call), *deadline);
+                    self.pending.insert(PendingAnswer::Call(*call), *deadline);
                 }
                 Action::Job { job, deadline, .. } => {
-                    self.owed.insert(Owed::Job(*job), *deadline);
+                    self.pending.insert(PendingAnswer::Job(*job), *deadline);
                 }
                 Action::Probe { probe, deadline, .. } => {
-                    self.owed.insert(Owed::Query(*probe), *deadline);
+                    self.pending.insert(PendingAnswer::Query(*probe), *deadline);
                 }
                 #[cfg(feature = "cloud")]
                 Action::Dial { deadline, .. } => {
-                    self.owed.insert(Owed::Dial, *deadline);
+                    self.pending.insert(PendingAnswer::Dial, *deadline);
                 }
-                Action::CancelCri(call) => drop(self.owed.remove(&Owed::Call(*call))),
-                Action::CancelProbe(probe) => drop(self.owed.remove(&Owed::Query(*probe))),
+                Action::CancelCri(call) => drop(self.pending.remove(&PendingAnswer::Call(*call))),
+                Action::CancelProbe(probe) => drop(self.pending.remove(&PendingAnswer::Query(*probe))),
                 #[cfg(feature = "cloud")]
-                Action::Hangup(_) => drop(self.owed.remove(&Owed::Dial)),
+                Action::Hangup(_) => drop(self.pending.remove(&PendingAnswer::Dial)),
                 // All else has no deadline.
                 _ => {}
             }
@@ -107,9 +107,9 @@ impl Watchdog {
         }
         self.feed_at = now.plus_ms(u64::from(settings.timeout_s) * 1_000 / WATCHDOG_MEALS);
         let silence_ms = settings.runtime_silence_ms;
-        let late = self.owed.iter().find(|(_, by)| now.since_ms(**by) > WATCHDOG_LATE_MS);
-        let trouble = if let Some((owed, by)) = late {
-            Some(format!("the answer to {owed:?} was due {} s ago", now.since_ms(*by) / 1_000))
+        let late = self.pending.iter().find(|(_, by)| now.since_ms(**by) > WATCHDOG_LATE_MS);
+        let trouble = if let Some((pending, by)) = late {
+            Some(format!("the answer to {pending:?} was due {} s ago", now.since_ms(*by) / 1_000))
         } else if silence_ms > 0 && !runtime_is_ready && silent_ms > silence_ms {
             Some(format!("the runtime has been away for {} s", silent_ms / 1_000))
         } else {
@@ -118,14 +118,14 @@ impl Watchdog {
         if trouble.is_none() {
             out.push(Action::Feed);
         }
-        if trouble.is_some() != self.told.is_some() {
+        if trouble.is_some() != self.logged_trouble.is_some() {
             out.push(match &trouble {
                 Some(why) => {
                     Action::Log(Severity::Error, format!("the watchdog is not fed any more: {why}"))
                 }
                 None => Action::Log(Severity::Info, "the watchdog is fed again".to_owned()),
             });
-            self.told = trouble;
+            self.logged_trouble = trouble;
         }
     }
 

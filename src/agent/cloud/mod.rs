@@ -88,7 +88,7 @@ pub(super) struct CloudInputs<'a> {
     /// All pods.
     pub pods: &'a Pods,
     /// What happened.
-    pub notes: &'a Recorder,
+    pub recorder: &'a Recorder,
     /// No pod of the manifest folder is unknown.
     pub folder_is_whole: bool,
     /// The node that they run on.
@@ -456,7 +456,7 @@ impl Cloud {
 
     /// Speaks with the cloud.
     pub(super) fn step(&mut self, now: Now, inputs: CloudInputs<'_>) {
-        let CloudInputs { pods, notes, folder_is_whole, node, rng, last_job, out } = inputs;
+        let CloudInputs { pods, recorder, folder_is_whole, node, rng, last_job, out } = inputs;
         if self.ended.step(pods, &mut self.meta) {
             self.report.stir();
         }
@@ -487,7 +487,7 @@ impl Cloud {
         }
         self.metasync.step(pods, told, self.settings.pod_status_sync_ms, &mut context);
         if let Some(events) = &mut self.events {
-            events.step(notes, &node.config.node_name, &mut context);
+            events.step(recorder, &node.config.node_name, &mut context);
         }
     }
 }

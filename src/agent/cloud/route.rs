@@ -67,7 +67,7 @@ impl Agent {
             self.pods.objects_changed(&changed);
         }
         if changed.pods {
-            self.want(now);
+            self.update_desired_pods(now);
         }
     }
 
@@ -87,10 +87,10 @@ impl Agent {
         let folder_is_whole = self.sources().folder == Knowledge::Whole;
         let Self { config, addresses, runtime, pleg, node, housekeeping, .. } = self;
         let seen = Seen { config, addresses, runtime, pleg, node, images: housekeeping.images() };
-        let Self { cloud, pods, notes, rng, last_job, .. } = self;
+        let Self { cloud, pods, recorder, rng, last_job, .. } = self;
         if let Some(cloud) = cloud {
             let inputs =
-                CloudInputs { pods, notes, folder_is_whole, node: seen, rng, last_job, out };
+                CloudInputs { pods, recorder, folder_is_whole, node: seen, rng, last_job, out };
             cloud.step(now, inputs);
         }
     }

@@ -34,19 +34,19 @@ pub fn has_storage_limit(pod: &api::Pod) -> bool {
 }
 
 /// The first bound that the pod has passed: the signal that it is counted under, and the message.
-pub fn offence(pod: &api::Pod, usage: &Usage, dedicated: bool) -> Option<(&'static str, String)> {
-    if let Some(message) = volume_offence(pod, usage) {
+pub fn violation(pod: &api::Pod, usage: &Usage, dedicated: bool) -> Option<(&'static str, String)> {
+    if let Some(message) = volume_violation(pod, usage) {
         return Some(("emptydirfs.limit", message));
     }
-    if let Some(message) = pod_offence(pod, usage) {
+    if let Some(message) = pod_violation(pod, usage) {
         return Some(("ephemeralpodfs.limit", message));
     }
-    let container = |spec: &api::Container| container_offence(spec, usage, dedicated);
+    let container = |spec: &api::Container| container_violation(spec, usage, dedicated);
     let message = pod.spec.containers.iter().find_map(container)?;
     Some(("ephemeralcontainerfs.limit", message))
 }
 
-fn volume_offence(pod: &api::Pod, usage: &Usage) -> Option<String> {
+fn volume_violation(pod: &api::Pod, usage: &Usage) -> Option<String> {
     on_disk(pod).find_map(|volume| {
         let (name, limit) = (&volume.name, size_limit(volume)?);
         let used = usage.volumes.get(name)?;
@@ -58,7 +58,7 @@ fn volume_offence(pod: &api::Pod, usage: &Usage) -> Option<String> {
 }
 
 /// All containers' layers and logs and all volumes on the disk, against the sum of limits.
-fn pod_offence(pod: &api::Pod, usage: &Usage) -> Option<String> {
+fn pod_violation(pod: &api::Pod, usage: &Usage) -> Option<String> {
     let (limit, form) = limit(&pod.spec)?;
     let total = all(usage).plus(volumes_of(usage));
     (total.bytes > limit.unsigned_abs()).then(|| {
@@ -67,7 +67,7 @@ fn pod_offence(pod: &api::Pod, usage: &Usage) -> Option<String> {
     })
 }
 
-fn container_offence(spec: &api::Container, usage: &Usage, dedicated: bool) -> Option<String> {
+fn container_violation(spec: &api::Container, usage: &Usage, dedicated: bool) -> Option<String> {
     let limit = spec.resources.limits.get(STORAGE).filter(|limit| limit.whole() > 0)?;
     let used = usage.containers.get(&spec.name)?;
     let root = used.root.filter(|_| !dedicated).unwrap_or_default();
@@ -120,9 +120,9 @@ mod tests {
         Used { bytes, inodes: 1 }
     }
 
-    fn said(spec: &str, usage: &Usage, dedicated: bool) -> Option<(&'static str, String)> {
+    fn found(spec: &str, usage: &Usage, dedicated: bool) -> Option<(&'static str, String)> {
         let pod: api::Pod = serde_json::from_str(&format!(r#"{{"spec":{spec}}}"#)).expect("a pod");
-        offence(&pod, usage, dedicated)
+        violation(&pod, usage, dedicated)
     }
 
     #[test]
@@ -137,9 +137,9 @@ mod tests {
                 .into(),
             ..Usage::default()
         };
-        assert_eq!(said(spec, &usage(1 << 30), false), None);
+        assert_eq!(found(spec, &usage(1 << 30), false), None);
         let message = "Usage of EmptyDir volume \"v\" exceeds the limit \"1Gi\". ".to_owned();
-        assert_eq!(said(spec, &usage((1 << 30) + 1), false), Some(("emptydirfs.limit", message)));
+        assert_eq!(found(spec, &usage((1 << 30) + 1), false), Some(("emptydirfs.limit", message)));
     }
 
     #[test]
@@ -157,16 +157,16 @@ mod tests {
             volumes: [("v".into(), used(volume))].into(),
             processes: None,
         };
-        assert_eq!(said(spec, &usage(5, 5, 20), false), None);
+        assert_eq!(found(spec, &usage(5, 5, 20), false), None);
         let pod = "Pod ephemeral local storage usage exceeds the total limit of containers 30. ";
         let pod = Some(("ephemeralpodfs.limit", pod.to_owned()));
-        assert_eq!(said(spec, &usage(5, 5, 21), false), pod);
+        assert_eq!(found(spec, &usage(5, 5, 21), false), pod);
         let own = "Container a exceeded its local ephemeral storage limit \"10\". ".to_owned();
         let own = Some(("ephemeralcontainerfs.limit", own));
-        assert_eq!(said(spec, &usage(6, 5, 0), false), own);
+        assert_eq!(found(spec, &usage(6, 5, 0), false), own);
         // On another disk the layers are not counted.
-        assert_eq!(said(spec, &usage(6, 5, 0), true), None);
-        assert_eq!(said(spec, &usage(0, 11, 0), true), own);
+        assert_eq!(found(spec, &usage(6, 5, 0), true), None);
+        assert_eq!(found(spec, &usage(0, 11, 0), true), own);
     }
 
     #[test]

@@ -47,10 +47,10 @@ pub fn message(
         let of_spec = containers.find(|container| container.name == *name);
         let (Some(bytes), Some(container)) = (bytes, of_spec) else { continue };
         if i128::from(bytes) > i128::from(requests::of(container, resource)) {
-            let (shown, asked) = (binary(bytes), asked(container, resource));
+            let (shown, request) = (binary(bytes), request(container, resource));
             let _ = write!(
                 message,
-                "Container {name} was using {shown}, request is {asked}, has larger consumption \
+                "Container {name} was using {shown}, request is {request}, has larger consumption \
                  of {resource}. "
             );
             names.push(name.to_string());
@@ -86,7 +86,7 @@ fn threshold_met(
     })
 }
 
-fn asked(container: &Container, resource: &str) -> String {
+fn request(container: &Container, resource: &str) -> String {
     let resources = &container.resources;
     let written = resources.requests.get(resource).or_else(|| resources.limits.get(resource));
     written.map_or_else(|| "0".to_owned(), Quantity::canonical)
@@ -145,18 +145,18 @@ mod tests {
         let used = |bytes| Some(Used { bytes, inodes: 1 });
         let container = ContainerUse { root: used(1 << 20), logs: used(1 << 20), memory: None };
         let usage = Usage { containers: [("a".into(), container)].into(), ..Usage::default() };
-        let told = |signal, least| {
+        let reported = |signal, least| {
             let observed = Observed::of(&measures, 0);
             message(&pod(), Some(&usage), &due(signal, least), &observed).0
         };
         assert_eq!(
-            told(Signal::NodeFs, Least::Millionths(100_000)),
+            reported(Signal::NodeFs, Least::Millionths(100_000)),
             "The node was low on resource: ephemeral-storage. Threshold quantity: 100000, \
              available: 1536. Container a was using 2Mi, request is 0, has larger consumption of \
              ephemeral-storage. "
         );
         assert_eq!(
-            told(Signal::NodeFsInodes, Least::Millionths(50_000)),
+            reported(Signal::NodeFsInodes, Least::Millionths(50_000)),
             "The node was low on resource: inodes. Threshold quantity: 5000, available: 2k. "
         );
     }

@@ -22,7 +22,7 @@ pub fn first<'a>(
 ) -> Option<Uid> {
     let ranked = pods.filter(|pod| !is_critical(pod.api())).map(|pod| {
         let usage = usages.get(pod.uid());
-        (place(pod.api(), signal, dedicated, usage), pod.uid())
+        (rank(pod.api(), signal, dedicated, usage), pod.uid())
     });
     ranked.min().map(|(_, uid)| uid.clone())
 }
@@ -31,7 +31,7 @@ pub fn first<'a>(
 /// for, its priority, how much it takes beyond.
 type Rank = (bool, bool, i64, Reverse<i128>);
 
-fn place(pod: &api::Pod, signal: Signal, dedicated: bool, usage: Option<&Usage>) -> Rank {
+fn rank(pod: &api::Pod, signal: Signal, dedicated: bool, usage: Option<&Usage>) -> Rank {
     let priority = priority(pod);
     if signal == Signal::Pids {
         // Only among equals it counts that nothing is known.
@@ -107,7 +107,7 @@ mod tests {
             .iter()
             .map(|(text, usage)| {
                 let pod = pod(text);
-                (place(&pod, signal, dedicated, usage.as_ref()), pod.metadata.name)
+                (rank(&pod, signal, dedicated, usage.as_ref()), pod.metadata.name)
             })
             .collect();
         ranked.sort();

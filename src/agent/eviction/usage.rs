@@ -150,12 +150,12 @@ impl UsageCollector {
             let job = context.job(now, JobSpec::Measure(walk.clone()));
             self.walk = Some((job, walk));
         }
-        self.keep_running(context);
+        self.clear_ended(context);
     }
 
     /// Of containers that have ended, what they take is not told (spec section 10.1). They take
     /// nothing, and their pod is none of which nothing is known.
-    fn keep_running(&mut self, context: &HousekeepingContext<'_>) {
+    fn clear_ended(&mut self, context: &HousekeepingContext<'_>) {
         if !self.is_done() {
             return;
         }
@@ -199,16 +199,16 @@ impl UsageCollector {
         self.needs.pids && self.calls.is_empty()
     }
 
-    fn take(&mut self, told: &ContainerUsage) {
-        let usage = self.usages.entry(told.uid.clone()).or_default();
-        let container = usage.containers.entry(told.name.clone()).or_default();
+    fn take(&mut self, reported: &ContainerUsage) {
+        let usage = self.usages.entry(reported.uid.clone()).or_default();
+        let container = usage.containers.entry(reported.name.clone()).or_default();
         // Of several of one name, one that runs has memory.
-        if container.memory.is_some() && told.memory.is_none() {
+        if container.memory.is_some() && reported.memory.is_none() {
             return;
         }
-        container.memory = told.memory;
-        let inodes = told.inodes.unwrap_or(0);
-        container.root = told.disk.map(|bytes| Used { bytes, inodes });
+        container.memory = reported.memory;
+        let inodes = reported.inodes.unwrap_or(0);
+        container.root = reported.disk.map(|bytes| Used { bytes, inodes });
     }
 
     /// Takes what folders take; `None`: it could not be found out. `false`: it is none of these.

@@ -23,8 +23,8 @@ use crate::model::housekeeping::ContainerPolicy;
 #[derive(Debug)]
 pub struct Containers {
     policy: ContainerPolicy,
-    regular: Periodic,
-    pub(super) pressed: bool,
+    period: Periodic,
+    pub(super) reclaim_requested: bool,
 }
 
 /// A dead container.
@@ -42,7 +42,7 @@ struct Dead {
 impl Containers {
     /// Begins with the first step.
     pub fn new(policy: ContainerPolicy, now: Instant) -> Self {
-        Self { policy, regular: Periodic::new(limits::GARBAGE_MS, now), pressed: false }
+        Self { policy, period: Periodic::new(limits::GARBAGE_MS, now), reclaim_requested: false }
     }
 
     /// Whether pods cannot hold the policy by themselves.
@@ -52,13 +52,13 @@ impl Containers {
 
     /// Tells the pods what to part with.
     pub fn step(&mut self, now: Now, pods: &mut Pods) {
-        let due = self.is_active() && self.regular.is_due(now.boot);
-        if !due && !self.pressed {
+        let due = self.is_active() && self.period.is_due(now.boot);
+        if !due && !self.reclaim_requested {
             return;
         }
-        self.regular.done(now.boot);
-        let press = ContainerPolicy { age_min_ms: 0, per_container_max: Some(0), all_max: None };
-        let policy = if std::mem::take(&mut self.pressed) { &press } else { &self.policy };
+        self.period.done(now.boot);
+        let reclaim = ContainerPolicy { age_min_ms: 0, per_container_max: Some(0), all_max: None };
+        let policy = if std::mem::take(&mut self.reclaim_requested) { &reclaim } else { &self.policy };
         for (uid, ids) in surplus(policy, now, pods.iter().flat_map(dead)) {
             if let Some(pod) = pods.get_mut(&uid) {
                 pod.mark_garbage(ids);
@@ -68,7 +68,7 @@ impl Containers {
 
     /// When something is due.
     pub fn due_at(&self) -> Option<Instant> {
-        self.is_active().then(|| self.regular.due_at())
+        self.is_active().then(|| self.period.due_at())
     }
 }
 

@@ -22,7 +22,7 @@ mod name;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::agent::event::{Action, CallId, Severity};
-use crate::agent::housekeeping::{Asking, HousekeepingContext, Periodic};
+use crate::agent::housekeeping::{MeasureRequest, HousekeepingContext, Periodic};
 use crate::agent::pleg::List;
 use crate::agent::pod::Pod;
 use crate::agent::pods::Pods;
@@ -31,16 +31,16 @@ use crate::limits;
 use crate::model::cri::{CallError, Reply};
 use crate::model::housekeeping::{HousekeepingCall, ImagePolicy, Room, StoredImage, Told};
 use crate::model::recorded_event::EventType;
-use name::{Meant, base_of};
+use name::{NameMatcher, base_of};
 
 /// The collector of images.
 #[derive(Debug)]
 pub struct Images {
     policy: ImagePolicy,
     started_at: Instant,
-    pub(super) place: Place,
+    pub(super) path: ImagePath,
     /// When the room is looked at.
-    look: Periodic,
+    room_check: Periodic,
     /// When the images are listed.
     list: Periodic,
     /// By id, as of the last list.
@@ -49,23 +49,23 @@ pub struct Images {
     used: BTreeMap<Box<str>, Instant>,
     room: Option<Room>,
     /// The room could not be read when it was last looked at, which was said.
-    blind: bool,
+    room_unreadable: bool,
     pass: Pass,
     /// Eviction wants all that can go.
-    pub(super) pressed: bool,
+    pub(super) reclaim_requested: bool,
     /// No pass for want of room before.
     pass_at: Instant,
     /// Passes in a row that won too little.
     failures: u32,
     /// To be said at the next step.
-    news: Vec<(NewsKind, String)>,
+    pending_messages: Vec<(MessageKind, String)>,
 }
 
 /// Where the images lie.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ImagePath {
     Unknown,
-    Asked(CallId),
+    Pending(CallId),
     /// `None`: the runtime does not say.
     Known(Option<Box<str>>),
 }
@@ -76,14 +76,14 @@ struct Record {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NewsKind {
+enum MessageKind {
     Warning(&'static str),
     Line,
 }
 
 /// Why images are gone through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Why {
+enum PassReason {
     /// To know them, and for those that are too old.
     Age,
     /// To win so many bytes.
@@ -95,14 +95,14 @@ enum Why {
 #[derive(Debug)]
 enum Pass {
     Rest,
-    Listing { call: CallId, why: Why },
-    Looking { after: u64, images: Vec<StoredImage>, why: Why },
+    Listing { call: CallId, why: PassReason },
+    Relisting { after: u64, images: Vec<StoredImage>, why: PassReason },
     Removing(Removal),
 }
 
 #[derive(Debug)]
 struct Removal {
-    why: Why,
+    why: PassReason,
     began: Instant,
     /// In the order in which they go.
     queue: VecDeque<StoredImage>,
@@ -116,50 +116,50 @@ impl Images {
     pub fn new(policy: ImagePolicy, now: Instant) -> Self {
         Self {
             started_at: now,
-            place: Place::Unknown,
-            look: Periodic::new(policy.period_ms, now),
+            path: ImagePath::Unknown,
+            room_check: Periodic::new(policy.period_ms, now),
             list: Periodic::new(limits::IMAGES_LIST_MS, now),
             policy,
             known: BTreeMap::new(),
             used: BTreeMap::new(),
             room: None,
-            blind: false,
+            room_unreadable: false,
             pass: Pass::Rest,
-            pressed: false,
+            reclaim_requested: false,
             pass_at: now,
             failures: 0,
-            news: Vec::new(),
+            pending_messages: Vec::new(),
         }
     }
 
     /// The runtime is back, and may be another: calls under way were answered before.
     pub fn up(&mut self) {
-        self.pressed |= self.is_pressed();
-        self.place = Place::Unknown;
+        self.reclaim_requested |= self.is_reclaiming();
+        self.path = ImagePath::Unknown;
         self.room = None;
         self.pass = Pass::Rest;
     }
 
     /// Whether all that can go goes.
-    pub(super) fn is_pressed(&self) -> bool {
-        self.pressed
+    pub(super) fn is_reclaiming(&self) -> bool {
+        self.reclaim_requested
             || match &self.pass {
                 Pass::Rest => false,
-                Pass::Listing { why, .. } | Pass::Looking { why, .. } => *why == Why::Pressure,
-                Pass::Removing(removal) => removal.why == Why::Pressure,
+                Pass::Listing { why, .. } | Pass::Relisting { why, .. } => *why == PassReason::Pressure,
+                Pass::Removing(removal) => removal.why == PassReason::Pressure,
             }
     }
 
     /// Where the images lie, as the runtime says.
-    pub fn place(&self) -> Option<&str> {
-        match &self.place {
-            Place::Known(place) => place.as_deref(),
-            Place::Unknown | Place::Asked(_) => None,
+    pub fn path(&self) -> Option<&str> {
+        match &self.path {
+            ImagePath::Known(path) => path.as_deref(),
+            ImagePath::Unknown | ImagePath::Pending(_) => None,
         }
     }
 
     /// A look came whole: what containers run is in use.
-    pub fn look(&mut self, now: Instant, list: &List, pods: &Pods) {
+    pub fn take_list(&mut self, now: Instant, list: &List, pods: &Pods) {
         for container in &list.containers {
             match self.used.get_mut(&container.image_id) {
                 Some(at) => *at = now,
@@ -168,7 +168,7 @@ impl Images {
                 }
             }
         }
-        if let Pass::Looking { after, images, why } = &mut self.pass
+        if let Pass::Relisting { after, images, why } = &mut self.pass
             && list.serial > *after
         {
             let (images, why) = (std::mem::take(images), *why);
@@ -176,20 +176,20 @@ impl Images {
         }
     }
 
-    /// Takes the room where the images lie. One that was not `asked` for says nothing of it.
-    pub fn measured(&mut self, now: Instant, room: Option<Room>, asked: bool) {
-        let blind = if asked { room.is_none() && self.place().is_some() } else { self.blind };
-        if blind && !self.blind {
-            let place = self.place().unwrap_or_default();
-            let line = format!("path={place} images there are not watched: no room can be read");
-            self.news.push((NewsKind::Line, line));
+    /// Takes the room where the images lie. One that was not `requested` for says nothing of it.
+    pub fn measured(&mut self, now: Instant, room: Option<Room>, requested: bool) {
+        let room_unreadable = if requested { room.is_none() && self.path().is_some() } else { self.room_unreadable };
+        if room_unreadable && !self.room_unreadable {
+            let path = self.path().unwrap_or_default();
+            let line = format!("path={path} images there are not watched: no room can be read");
+            self.pending_messages.push((MessageKind::Line, line));
         }
-        (self.blind, self.room) = (blind, room);
+        (self.room_unreadable, self.room) = (room_unreadable, room);
         if let Some(Room { bytes, .. }) = room
             && bytes.capacity == 0
         {
             let why = "invalid capacity 0 on image filesystem".to_owned();
-            self.news.push((NewsKind::Warning("InvalidDiskCapacity"), why));
+            self.pending_messages.push((MessageKind::Warning("InvalidDiskCapacity"), why));
             self.room = None;
             self.pass_at = now.plus_ms(limits::IMAGES_RETRY_MAX_MS);
         }
@@ -203,7 +203,7 @@ impl Images {
         result: &Result<Reply, CallError>,
     ) -> bool {
         match std::mem::replace(&mut self.pass, Pass::Rest) {
-            Pass::Listing { call: asked, why } if asked == call => {
+            Pass::Listing { call: requested, why } if requested == call => {
                 match result {
                     Ok(Reply::HousekeepingCall(Told::Images(images))) => {
                         self.listed(now, images, why)
@@ -224,21 +224,21 @@ impl Images {
             }
             pass => self.pass = pass,
         }
-        if self.place != Place::Asked(call) {
+        if self.path != ImagePath::Pending(call) {
             return false;
         }
-        self.place = match result {
-            Ok(Reply::HousekeepingCall(Told::ImageFs(place))) => Place::Known(place.clone()),
+        self.path = match result {
+            Ok(Reply::HousekeepingCall(Told::ImageFs(path))) => ImagePath::Known(path.clone()),
             Ok(other) => panic!("ImageFsInfo cannot answer {other:?}"),
             Err(_) => {
-                self.look.put_off(now.plus_ms(limits::IMAGES_RETRY_MIN_MS));
-                Place::Unknown
+                self.room_check.put_off(now.plus_ms(limits::IMAGES_RETRY_MIN_MS));
+                ImagePath::Unknown
             }
         };
         true
     }
 
-    fn listed(&mut self, now: Instant, images: &[StoredImage], why: Why) {
+    fn listed(&mut self, now: Instant, images: &[StoredImage], why: PassReason) {
         let ids: BTreeSet<&str> = images.iter().map(|image| &*image.id).collect();
         self.known.retain(|id, _| ids.contains(&**id));
         for image in images {
@@ -248,13 +248,13 @@ impl Images {
         self.used.retain(|used, _| names.contains(&**used));
         let ages =
             self.policy.age_max_ms > 0 && now.since_ms(self.started_at) > self.policy.age_max_ms;
-        if why != Why::Age || ages {
-            self.pass = Pass::Looking { after: u64::MAX, images: images.to_vec(), why };
+        if why != PassReason::Age || ages {
+            self.pass = Pass::Relisting { after: u64::MAX, images: images.to_vec(), why };
         }
     }
 
     /// Which images go, in which order.
-    fn choose(&mut self, now: Instant, images: Vec<StoredImage>, why: Why, pods: &Pods) {
+    fn choose(&mut self, now: Instant, images: Vec<StoredImage>, why: PassReason, pods: &Pods) {
         let wanted = wanted(pods);
         let policy = &self.policy;
         let old = |image: &StoredImage| match self.last_used(image) {
@@ -268,7 +268,7 @@ impl Images {
             .filter(|image| !self.is_needed(image, now, &wanted))
             .filter(|image| {
                 let age_ms = now.since_ms(self.known[&image.id].first_seen);
-                let fits = why != Why::Age && age_ms >= policy.age_min_ms;
+                let fits = why != PassReason::Age && age_ms >= policy.age_min_ms;
                 fits || (ages && old(image))
             })
             .collect();
@@ -294,11 +294,11 @@ impl Images {
     }
 
     /// Never to be removed, as things are; `since`: in use means seen in use since then.
-    fn is_needed(&self, image: &StoredImage, since: Instant, wanted: &Meant<'_>) -> bool {
+    fn is_needed(&self, image: &StoredImage, since: Instant, wanted: &NameMatcher<'_>) -> bool {
         let in_use = self.last_used(image).is_some_and(|at| at >= since);
         let sandbox = &*self.policy.sandbox_image;
         let is_pause = image.names.iter().any(|name| base_of(name) == "pause");
-        image.pinned || in_use || is_pause || wanted.has(image) || Meant::by([sandbox]).has(image)
+        image.pinned || in_use || is_pause || wanted.has(image) || NameMatcher::by([sandbox]).has(image)
     }
 
     fn removed(
@@ -313,51 +313,51 @@ impl Images {
                 self.known.remove(&image.id);
                 let name = image.names.first().map_or(&*image.id, |name| &**name);
                 let line = format!("image={name} bytes={} removed: unused", image.size);
-                self.news.push((NewsKind::Line, line));
+                self.pending_messages.push((MessageKind::Line, line));
             }
             Err(error) => removal.errors.push(error.to_string()),
         }
     }
 
     /// Asks for what is due.
-    pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>, asking: &mut Asking) {
-        self.look_at_the_room(now, context, asking);
+    pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>, measure_request: &mut MeasureRequest) {
+        self.check_room(now, context, measure_request);
         self.remove(now, context);
         self.begin(now, context);
-        if let Pass::Looking { after, .. } = &mut self.pass
+        if let Pass::Relisting { after, .. } = &mut self.pass
             && *after == u64::MAX
         {
             *after = context.pleg.begun();
             context.pleg.request_relist();
         }
-        for (kind, text) in self.news.drain(..) {
+        for (kind, text) in self.pending_messages.drain(..) {
             match kind {
-                NewsKind::Warning(reason) => context.note(now, EventType::Warning, reason, text),
-                NewsKind::Line => context.out.push(Action::Log(Severity::Info, text)),
+                MessageKind::Warning(reason) => context.record_event(now, EventType::Warning, reason, text),
+                MessageKind::Line => context.out.push(Action::Log(Severity::Info, text)),
             }
         }
     }
 
-    fn look_at_the_room(
+    fn check_room(
         &mut self,
         now: Now,
         context: &mut HousekeepingContext<'_>,
-        asking: &mut Asking,
+        measure_request: &mut MeasureRequest,
     ) {
-        if self.is_off() || !self.look.is_due(now.boot) {
+        if self.is_off() || !self.room_check.is_due(now.boot) {
             return;
         }
-        match &self.place {
-            Place::Unknown => match context.call(now, HousekeepingCall::ImageFsInfo) {
-                Some(call) => self.place = Place::Asked(call),
-                None => self.look.put_off(now.boot.plus_ms(self.policy.period_ms)),
+        match &self.path {
+            ImagePath::Unknown => match context.call(now, HousekeepingCall::ImageFsInfo) {
+                Some(call) => self.path = ImagePath::Pending(call),
+                None => self.room_check.put_off(now.boot.plus_ms(self.policy.period_ms)),
             },
-            Place::Asked(_) => {}
-            Place::Known(None) => self.look.done(now.boot),
-            Place::Known(Some(place)) => {
-                if let Some(ask) = asking.want() {
-                    ask.image_fs = Some(place.clone());
-                    self.look.done(now.boot);
+            ImagePath::Pending(_) => {}
+            ImagePath::Known(None) => self.room_check.done(now.boot),
+            ImagePath::Known(Some(path)) => {
+                if let Some(ask) = measure_request.fields() {
+                    ask.image_fs = Some(path.clone());
+                    self.room_check.done(now.boot);
                 }
             }
         }
@@ -369,12 +369,12 @@ impl Images {
             return;
         }
         let needed = self.room.filter(|_| self.pass_at <= now.boot).and_then(|it| self.lacks(it));
-        let why = if self.pressed {
-            Why::Pressure
+        let why = if self.reclaim_requested {
+            PassReason::Pressure
         } else if let Some(bytes) = needed {
-            Why::Room(bytes)
+            PassReason::Room(bytes)
         } else if self.list.is_due(now.boot) && !self.is_off() {
-            Why::Age
+            PassReason::Age
         } else {
             return;
         };
@@ -382,7 +382,7 @@ impl Images {
             self.list.put_off(now.boot.plus_ms(self.policy.period_ms));
             return;
         };
-        self.pressed &= why != Why::Pressure;
+        self.reclaim_requested &= why != PassReason::Pressure;
         self.list.done(now.boot);
         self.pass = Pass::Listing { call, why };
     }
@@ -417,8 +417,8 @@ impl Images {
         let wanted = wanted(context.pods);
         while let Some(image) = removal.queue.pop_front() {
             let enough = match removal.why {
-                Why::Room(bytes) => removal.freed >= bytes && !self.is_too_old(&image, now.boot),
-                Why::Age | Why::Pressure => false,
+                PassReason::Room(bytes) => removal.freed >= bytes && !self.is_too_old(&image, now.boot),
+                PassReason::Age | PassReason::Pressure => false,
             };
             if enough || self.is_needed(&image, removal.began, &wanted) {
                 continue;
@@ -444,9 +444,9 @@ impl Images {
         // What was measured before no longer holds.
         self.room = None;
         let Removal { why, freed, errors, .. } = removal;
-        let Why::Room(bytes) = why else {
+        let PassReason::Room(bytes) = why else {
             for error in errors {
-                self.news.push((NewsKind::Line, format!("cannot remove an image: {error}")));
+                self.pending_messages.push((MessageKind::Line, format!("cannot remove an image: {error}")));
             }
             return;
         };
@@ -458,7 +458,7 @@ impl Images {
                 "Failed to garbage collect required amount of images. Attempted to free {bytes} \
                  bytes, but only found {freed} bytes eligible to free."
             );
-            self.news.push((NewsKind::Warning("FreeDiskSpaceFailed"), message.clone()));
+            self.pending_messages.push((MessageKind::Warning("FreeDiskSpaceFailed"), message.clone()));
             self.fail(now, why, message);
         } else {
             let errors = errors.join(", ");
@@ -471,21 +471,21 @@ impl Images {
     }
 
     /// Only what fails twice in a row is told of the node.
-    fn fail(&mut self, now: Instant, why: Why, message: String) {
-        if why == Why::Age {
+    fn fail(&mut self, now: Instant, why: PassReason, message: String) {
+        if why == PassReason::Age {
             return;
         }
         self.failures += 1;
         let doubled_ms = limits::IMAGES_RETRY_MIN_MS << (self.failures - 1).min(8);
         self.pass_at = now.plus_ms(doubled_ms.min(limits::IMAGES_RETRY_MAX_MS));
         if self.failures > 1 {
-            self.news.push((NewsKind::Warning("ImageGCFailed"), message));
+            self.pending_messages.push((MessageKind::Warning("ImageGCFailed"), message));
         }
     }
 
     /// When something is due.
     pub fn due_at(&self) -> Option<Instant> {
-        (!self.is_off()).then(|| self.look.due_at().min(self.list.due_at()))
+        (!self.is_off()).then(|| self.room_check.due_at().min(self.list.due_at()))
     }
 }
 
@@ -499,6 +499,6 @@ fn names_of(image: &StoredImage) -> impl Iterator<Item = &str> {
 }
 
 /// The images that pods of this node need to start again.
-fn wanted(pods: &Pods) -> Meant<'_> {
-    Meant::by(pods.iter().flat_map(Pod::images_wanted))
+fn wanted(pods: &Pods) -> NameMatcher<'_> {
+    NameMatcher::by(pods.iter().flat_map(Pod::images_wanted))
 }

@@ -10,7 +10,7 @@ mod orphans;
 mod reclaim;
 
 use super::event::{CallId, JobId};
-use super::housekeeping::{Asking, HousekeepingContext};
+use super::housekeeping::{MeasureRequest, HousekeepingContext};
 use super::pleg::List;
 use super::pods::Pods;
 use super::time::{Instant, Now};
@@ -27,7 +27,7 @@ use orphans::OrphanCollector;
 pub struct Gc {
     images: Images,
     containers: Containers,
-    leftovers: OrphanCollector,
+    orphans: OrphanCollector,
 }
 
 impl Gc {
@@ -36,7 +36,7 @@ impl Gc {
         Self {
             images: Images::new(settings.images.clone(), now),
             containers: Containers::new(settings.containers.clone(), now),
-            leftovers: OrphanCollector::new(now),
+            orphans: OrphanCollector::new(now),
         }
     }
 
@@ -46,14 +46,14 @@ impl Gc {
     }
 
     /// A look came whole.
-    pub fn look(&mut self, now: Instant, list: &List, pods: &Pods) {
-        self.images.look(now, list, pods);
+    pub fn take_list(&mut self, now: Instant, list: &List, pods: &Pods) {
+        self.images.take_list(now, list, pods);
     }
 
     /// Takes the machine's gauges; `of_images`: the room for them was asked for.
     pub fn measured(&mut self, now: Instant, measures: &Measures, of_images: bool) {
         self.images.measured(now, measures.image_fs, of_images);
-        self.leftovers.measured(measures.log_dirs.as_deref());
+        self.orphans.measured(measures.log_dirs.as_deref());
     }
 
     /// Takes the answer to a call. `false`: it is none of these.
@@ -68,19 +68,19 @@ impl Gc {
 
     /// Takes the answer to a job. `false`: it is none of these.
     pub fn job_done(&mut self, job: JobId, result: &Result<(), JobError>) -> bool {
-        self.leftovers.job_done(job, result)
+        self.orphans.job_done(job, result)
     }
 
     /// Asks for what is due.
-    pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>, asking: &mut Asking) {
+    pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>, measure_request: &mut MeasureRequest) {
         self.containers.step(now, context.pods);
-        self.leftovers.step(now, context, asking);
-        self.images.step(now, context, asking);
+        self.orphans.step(now, context, measure_request);
+        self.images.step(now, context, measure_request);
     }
 
     /// When something is due.
     pub fn due_at(&self) -> Option<Instant> {
-        let all = [self.containers.due_at(), self.images.due_at(), Some(self.leftovers.due_at())];
+        let all = [self.containers.due_at(), self.images.due_at(), Some(self.orphans.due_at())];
         all.into_iter().flatten().min()
     }
 }

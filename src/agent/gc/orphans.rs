@@ -8,7 +8,7 @@
 //! and the runtime was looked at whole.
 
 use crate::agent::event::JobId;
-use crate::agent::housekeeping::{Asking, HousekeepingContext, Periodic};
+use crate::agent::housekeeping::{MeasureRequest, HousekeepingContext, Periodic};
 use crate::agent::pod::cgroup::are_ours;
 use crate::agent::time::{Instant, Now};
 use crate::limits;
@@ -18,7 +18,7 @@ use crate::model::job::{JobError, JobSpec, LogDir};
 /// The collector of what is left.
 #[derive(Debug)]
 pub struct OrphanCollector {
-    regular: Periodic,
+    period: Periodic,
     found: Vec<LogDir>,
     sweep: Option<JobId>,
 }
@@ -26,7 +26,7 @@ pub struct OrphanCollector {
 impl OrphanCollector {
     /// Begins as soon as all is known.
     pub fn new(now: Instant) -> Self {
-        Self { regular: Periodic::new(limits::GARBAGE_MS, now), found: Vec::new(), sweep: None }
+        Self { period: Periodic::new(limits::GARBAGE_MS, now), found: Vec::new(), sweep: None }
     }
 
     /// Takes the folders that there are.
@@ -41,25 +41,25 @@ impl OrphanCollector {
     }
 
     /// Asks for what is due.
-    pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>, asking: &mut Asking) {
+    pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>, measure_request: &mut MeasureRequest) {
         let known = context.sources.are_whole() && context.pods.is_complete();
         for dir in self.found.drain(..) {
             if known && context.pods.get(&dir.uid).is_none() {
-                context.pods.adopt_logs(now, &dir);
+                context.pods.adopt_dirs(now, &dir);
             }
         }
-        if !self.regular.is_due(now.boot) || self.sweep.is_some() {
+        if !self.period.is_due(now.boot) || self.sweep.is_some() {
             return;
         }
         if !known {
-            self.regular.put_off(now.boot.plus_ms(limits::CHORES_EARLY_MS));
+            self.period.put_off(now.boot.plus_ms(limits::CHORES_EARLY_MS));
             return;
         }
-        let Some(ask) = asking.want() else { return };
+        let Some(ask) = measure_request.fields() else { return };
         ask.log_dirs = true;
         let known = || context.pods.iter().map(|pod| pod.uid().clone()).collect();
         ask.cgroups_but = are_ours(context.config, context.driver).then(known);
-        self.regular.done(now.boot);
+        self.period.done(now.boot);
         let observed = context.pods.iter().flat_map(|pod| &pod.observed().containers);
         let living = observed.filter(|it| it.state != ContainerState::Exited);
         let living = living.map(|it| it.id.0.clone()).collect();
@@ -68,6 +68,6 @@ impl OrphanCollector {
 
     /// When something is due.
     pub fn due_at(&self) -> Instant {
-        self.regular.due_at()
+        self.period.due_at()
     }
 }

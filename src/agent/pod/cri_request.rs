@@ -39,14 +39,14 @@ impl Pod {
         container: &Container,
         context: &PodContext<'_>,
     ) -> Result<Environment, String> {
-        let pod_ips = self.ips(context.place);
+        let pod_ips = self.ips(context.host_info);
         Environment::of(container, self.sources(&pod_ips, context))
     }
 
     fn sources<'a>(&'a self, pod_ips: &'a [String], context: &'a PodContext<'_>) -> Sources<'a> {
         let downward = Downward {
             pod: &self.api,
-            host_ips: context.place.addresses,
+            host_ips: context.host_info.addresses,
             pod_ips,
             config: context.config,
         };
@@ -71,7 +71,7 @@ impl Pod {
                 let Some(Image::Ready(_, image_user)) = image else {
                     panic!("next makes no container of {image:?}")
                 };
-                let pod_ips = self.ips(context.place);
+                let pod_ips = self.ips(context.host_info);
                 let places = self.places();
                 let new_container = NewContainer {
                     pod: &self.api,

@@ -1,7 +1,7 @@
 //! Ephemeral containers: added to a pod that runs, to look into it. Started once, whatever the
 //! restart policy; nothing depends on them (spec section 2.10).
 
-use super::{Place, Pod};
+use super::{HostInfo, Pod};
 use crate::model::cri::{ContainerId, ContainerState};
 use crate::model::pod::Container;
 
@@ -25,9 +25,9 @@ impl Pod {
     }
 
     /// The pod's addresses, the primary first.
-    pub(super) fn ips(&self, place: Place<'_>) -> Vec<String> {
+    pub(super) fn ips(&self, host_info: HostInfo<'_>) -> Vec<String> {
         if self.api.spec.host_network {
-            return place.addresses.to_vec();
+            return host_info.addresses.to_vec();
         }
         let status = self.observed.sandbox().and_then(|sandbox| sandbox.status.as_ref());
         status

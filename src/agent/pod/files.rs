@@ -110,7 +110,7 @@ impl Pod {
         });
         if !waits {
             let container = self.spec_of(name).expect("next names containers of the spec");
-            let pod_ips = self.ips(context.place);
+            let pod_ips = self.ips(context.host_info);
             let hosts = hosts(&self.api, container, &pod_ips, context.config);
             let spec = JobSpec::MakeContainerFiles(Box::new(ContainerFiles {
                 pod: log_dir(&self.api),

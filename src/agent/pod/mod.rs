@@ -80,7 +80,7 @@ use volumes::Volumes;
 pub use evicted::{DISRUPTED, Eviction, overrules};
 pub use learn::Answer;
 pub use resources::{burstable_milli, memory_limit, qos_class};
-pub use status::{HostAddresses, Place};
+pub use status::{HostAddresses, HostInfo};
 pub use step::{PodContext, Step};
 pub use stopping::StopReason;
 pub use verdict::Verdict;

@@ -23,10 +23,10 @@ pub fn qos_class(spec: &PodSpec) -> QosClass {
     let whole = [&spec.resources];
     let containers = spec.init_containers.iter().chain(&spec.containers);
     let parts: Vec<_> = containers.map(|container| &container.resources).collect();
-    let said = if has_own(spec) { &whole[..] } else { &parts[..] };
+    let stated = if has_own(spec) { &whole[..] } else { &parts[..] };
     let mut any = false;
     let mut guaranteed = true;
-    for resources in said {
+    for resources in stated {
         for name in [CPU, MEMORY] {
             let limit = resources.limits.get(name).map(Quantity::milli);
             let request = resources.requests.get(name).map(Quantity::milli).or(limit);
@@ -176,8 +176,8 @@ fn oom_score_adj(spec: &PodSpec, container: &Container, machine_bytes: u64) -> i
         QosClass::Guaranteed => -997,
         QosClass::BestEffort => 1000,
         QosClass::Burstable => {
-            let asked = i128::from(asked_bytes(spec, container));
-            let share = 1000 * asked / i128::from(machine_bytes.max(1));
+            let requested = i128::from(requested_bytes(spec, container));
+            let share = 1000 * requested / i128::from(machine_bytes.max(1));
             (1000 - share).clamp(3, 999) as i64
         }
     }
@@ -185,19 +185,19 @@ fn oom_score_adj(spec: &PodSpec, container: &Container, machine_bytes: u64) -> i
 
 /// Bytes that a container of a Burstable pod counts as having asked for. A sidecar counts no less
 /// than the smallest main container; what the pod asks for beyond its containers they share.
-fn asked_bytes(spec: &PodSpec, container: &Container) -> i64 {
+fn requested_bytes(spec: &PodSpec, container: &Container) -> i64 {
     let of = |container: &Container| Needs::of(&container.resources).memory.unwrap_or(0);
     let is_sidecar = spec.init_containers.iter().any(|init| init.name == container.name)
         && container.restart_policy.is_some();
-    let mut asked = of(container);
+    let mut requested = of(container);
     if has_own(spec) {
         let whole = whole(spec).memory.unwrap_or(0);
         let sum = spec.containers.iter().map(of).fold(0, i64::saturating_add);
         let count = i64::try_from(spec.containers.len().max(1)).unwrap_or(1);
-        asked = asked.saturating_add((whole - sum).max(0) / count);
+        requested = requested.saturating_add((whole - sum).max(0) / count);
     }
     let least = spec.containers.iter().map(of).min().unwrap_or(0);
-    if is_sidecar { asked.max(least) } else { asked }
+    if is_sidecar { requested.max(least) } else { requested }
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub type HostAddresses = [String];
 
 /// What of the node goes into statuses.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct HostInfo<'a> {
     /// The node's addresses.
     pub addresses: &'a HostAddresses,
     /// The scheme of container ids: `containerd`.
@@ -35,11 +35,11 @@ pub struct Place<'a> {
 
 impl Pod {
     /// Computes the status anew, if anything was learnt. Says whether it was.
-    pub fn refresh(&mut self, now: Now, place: Place<'_>) -> bool {
+    pub fn refresh(&mut self, now: Now, host_info: HostInfo<'_>) -> bool {
         let learnt = std::mem::take(&mut self.dirty) || self.lacks_time(now);
         if learnt {
             self.fully_observed |= self.is_inspected();
-            let status = self.status(now, place);
+            let status = self.status(now, host_info);
             if status != self.api.status {
                 self.api.status = status;
                 self.status_revision += 1;
@@ -48,7 +48,7 @@ impl Pod {
         learnt
     }
 
-    fn status(&self, now: Now, place: Place<'_>) -> PodStatus {
+    fn status(&self, now: Now, host_info: HostInfo<'_>) -> PodStatus {
         let old = &self.api.status;
         let spec = &self.api.spec;
         let mut status = PodStatus {
@@ -56,10 +56,10 @@ impl Pod {
             start_time: old.start_time.or_else(|| self.start_time(now).filter(|_| self.fully_observed)),
             reason: old.reason.clone(),
             message: old.message.clone(),
-            init_container_statuses: self.container_statuses(&spec.init_containers, place),
-            container_statuses: self.container_statuses(&spec.containers, place),
+            init_container_statuses: self.container_statuses(&spec.init_containers, host_info),
+            container_statuses: self.container_statuses(&spec.containers, host_info),
             ephemeral_container_statuses: self
-                .container_statuses(&spec.ephemeral_containers, place),
+                .container_statuses(&spec.ephemeral_containers, host_info),
             ..PodStatus::default()
         };
         status.container_statuses.sort_by(|a, b| a.name.cmp(&b.name));
@@ -73,7 +73,7 @@ impl Pod {
             verdict.reason.clone_into(&mut status.reason);
             status.message.clone_from(&verdict.message);
         }
-        self.addresses(&mut status, place);
+        self.addresses(&mut status, host_info);
         status.conditions = if self.fully_observed || old.conditions.is_empty() {
             self.conditions(&status, now)
         } else {
@@ -107,19 +107,19 @@ impl Pod {
         observed.filter(plausible).min().or(here).or(now.timestamp())
     }
 
-    fn container_statuses(&self, specs: &[Container], place: Place<'_>) -> Vec<ContainerStatus> {
-        specs.iter().map(|spec| self.container_status(spec, place)).collect()
+    fn container_statuses(&self, specs: &[Container], host_info: HostInfo<'_>) -> Vec<ContainerStatus> {
+        specs.iter().map(|spec| self.container_status(spec, host_info)).collect()
     }
 
     /// Spec section 7.1.
-    fn container_status(&self, spec: &Container, place: Place<'_>) -> ContainerStatus {
+    fn container_status(&self, spec: &Container, host_info: HostInfo<'_>) -> ContainerStatus {
         let old = self.old_status(&spec.name);
         let mut instances = self.observed.of(&spec.name);
         let Some(newest) = instances.next() else {
             return self.unseen_status(spec, old);
         };
         let before = instances.find(|observed| observed.state == ContainerState::Exited);
-        let id = container_id(place, newest);
+        let id = container_id(host_info, newest);
         let state = match reported_state(newest, &id) {
             // Its hook is not over yet.
             _ if self.is_starting(newest) => State::Waiting(self.creating()),
@@ -131,7 +131,7 @@ impl Pod {
             },
         };
         let last_state = before
-            .and_then(|observed| reported_state(observed, &container_id(place, observed)))
+            .and_then(|observed| reported_state(observed, &container_id(host_info, observed)))
             .or_else(|| old.map(|old| old.last_state.clone()))
             .unwrap_or_default();
         let runtime = newest.status.as_ref();
@@ -283,9 +283,9 @@ impl Pod {
         if phase.is_terminal() && !over { old } else { phase }
     }
 
-    fn addresses(&self, status: &mut PodStatus, place: Place<'_>) {
+    fn addresses(&self, status: &mut PodStatus, host_info: HostInfo<'_>) {
         let old = &self.api.status;
-        status.host_ips = place.addresses.iter().map(|ip| Ip { ip: ip.clone() }).collect();
+        status.host_ips = host_info.addresses.iter().map(|ip| Ip { ip: ip.clone() }).collect();
         status.pod_ips = if self.api.spec.host_network {
             if self.has_sandbox() { status.host_ips.clone() } else { old.pod_ips.clone() }
         } else {
@@ -445,8 +445,8 @@ fn cut_messages(status: &mut PodStatus) {
 }
 
 /// `containerd://…`
-fn container_id(place: Place<'_>, observed: &ObservedContainer) -> String {
-    format!("{}://{}", place.runtime_name, observed.id)
+fn container_id(host_info: HostInfo<'_>, observed: &ObservedContainer) -> String {
+    format!("{}://{}", host_info.runtime_name, observed.id)
 }
 
 /// The state as far as the runtime told of it.

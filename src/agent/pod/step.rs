@@ -7,7 +7,7 @@ use super::hooks::PreStop;
 use super::next::{Hold, HoldReason, Next, NodeView, log_link, needs_sandbox, next};
 use super::retention::GARBAGE_FAILED;
 use super::stopping::StopReason;
-use super::{Image, Origin, PendingCall, PendingEvent, Phase, Place, Pod, Verdict, Wanted};
+use super::{Image, Origin, PendingCall, PendingEvent, Phase, HostInfo, Pod, Verdict, Wanted};
 use crate::agent::Config;
 use crate::agent::calls::{Calls, Class, Owner};
 use crate::agent::event::{Action, JobId, Out, Severity};
@@ -146,7 +146,7 @@ pub struct PodContext<'a> {
     /// ConfigMaps and Secrets.
     pub objects: ObjectsOf<'a>,
     /// Where the pods run.
-    pub place: Place<'a>,
+    pub host_info: HostInfo<'a>,
     /// What the runtime last told of itself.
     pub runtime: Option<&'a RuntimeStatus>,
     /// How cgroups are named.
@@ -167,7 +167,7 @@ pub struct PodContext<'a> {
     /// The last job's number.
     pub last_job: &'a mut u64,
     /// Events.
-    pub notes: &'a mut Recorder,
+    pub recorder: &'a mut Recorder,
     /// What pulls have in common.
     pub images: &'a mut Images,
     /// The looker.
@@ -292,7 +292,7 @@ impl Pod {
             // Of a pod without a name there is no object in the cloud.
             if event.reason == GARBAGE_FAILED || self.is_nameless() {
                 let node = Object::node(&context.config.node_name);
-                context.notes.add(now, node, event.kind, event.reason, event.message, context.out);
+                context.recorder.add(now, node, event.kind, event.reason, event.message, context.out);
                 continue;
             }
             let object = Object {
@@ -305,8 +305,8 @@ impl Pod {
                     .map(|container| self.field_path(&container))
                     .unwrap_or_default(),
             };
-            context.notes.annotate(self.annotations(event.reason));
-            context.notes.add(now, object, event.kind, event.reason, event.message, context.out);
+            context.recorder.annotate(self.annotations(event.reason));
+            context.recorder.add(now, object, event.kind, event.reason, event.message, context.out);
         }
     }
 

@@ -8,7 +8,7 @@ use crate::model::image::ImageName;
 /// The names of images that pods write, by all that an image may be known by: there may be many of
 /// both. A short name means any registry's: runtimes differ in which they search.
 #[derive(Debug, Default)]
-pub(super) struct Meant<'a> {
+pub(super) struct NameMatcher<'a> {
     ids: BTreeSet<&'a str>,
     digests: BTreeSet<&'a str>,
     whole: BTreeSet<String>,
@@ -16,7 +16,7 @@ pub(super) struct Meant<'a> {
     untagged: BTreeSet<&'a str>,
 }
 
-impl<'a> Meant<'a> {
+impl<'a> NameMatcher<'a> {
     /// Those of these names.
     pub(super) fn by(names: impl IntoIterator<Item = &'a str>) -> Self {
         let mut all = Self::default();
@@ -84,7 +84,7 @@ mod tests {
             size: 1,
             pinned: false,
         };
-        for (name, meant) in [
+        for (name, matcher) in [
             ("busybox:1.36", true),
             ("library/busybox:1.36", true),
             ("docker.io/library/busybox:1.36", true),
@@ -109,11 +109,11 @@ mod tests {
             ("reg:5000", false),
             ("", false),
         ] {
-            assert_eq!(Meant::by([name]).has(&image), meant, "{name}");
+            assert_eq!(NameMatcher::by([name]).has(&image), matcher, "{name}");
             // Others beside it mean what they mean.
             assert_eq!(
-                Meant::by(["other:1", name, "sha256:9", "x@y"]).has(&image),
-                meant,
+                NameMatcher::by(["other:1", name, "sha256:9", "x@y"]).has(&image),
+                matcher,
                 "{name}"
             );
         }
@@ -126,7 +126,7 @@ mod tests {
         // Compared each with each, these would take an hour.
         let name = |n: usize| format!("r.example/a/{n}:1");
         let wanted: Vec<String> = (0..100_000).map(name).collect();
-        let meant = Meant::by(wanted.iter().map(String::as_str));
+        let matcher = NameMatcher::by(wanted.iter().map(String::as_str));
         let stored = |n: usize| StoredImage {
             id: n.to_string().into(),
             names: vec![name(n).into()],
@@ -134,7 +134,7 @@ mod tests {
             pinned: false,
         };
         let found =
-            (50_000..150_000).filter(|n| meant.has(&stored(*n + 200_000 * (n % 2)))).count();
+            (50_000..150_000).filter(|n| matcher.has(&stored(*n + 200_000 * (n % 2)))).count();
         assert_eq!(found, 25_000, "the even ones of those that are wanted");
     }
 }
