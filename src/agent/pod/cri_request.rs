@@ -1,4 +1,4 @@
-//! One step → the runtime call that does it.
+//! Builds the CRI request of a step.
 
 use super::config::{NewContainer, container_config};
 use super::downward::Downward;
@@ -11,7 +11,7 @@ use crate::model::image::with_tag;
 use crate::model::pod::Container;
 
 impl Pod {
-    /// Makes the call, if it can be made now. `false`: nothing more can be asked for.
+    /// Makes the call, if it can be made now. `false`: nothing more can be requested.
     pub(super) fn call(&mut self, now: Now, step: Step, context: &mut PodContext<'_>) -> bool {
         if !context.calls.has_room(step.class()) {
             return false;
@@ -26,14 +26,14 @@ impl Pod {
         };
         match request {
             Ok(Some(request)) => self.begin(now, step, request, context),
-            // It has failed before it was asked for.
+            // It has failed before it was requested.
             Ok(None) => {}
             Err(why) => self.misconfigured(now, &step, &why),
         }
         true
     }
 
-    /// The variables of a container.
+    /// The environment variables of a container.
     pub(super) fn environment(
         &self,
         container: &Container,
@@ -53,7 +53,7 @@ impl Pod {
         Sources { downward, objects: context.objects.of(self.origin) }
     }
 
-    /// `Err`: why the container cannot be made as it is.
+    /// `Err`: why the container cannot be created as it is.
     fn request(&self, step: &Step, context: &PodContext<'_>) -> Result<Request, String> {
         let sandbox_attempt = || self.observed.sandbox().map_or(0, |sandbox| sandbox.attempt);
         let config = context.config;

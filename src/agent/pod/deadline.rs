@@ -1,4 +1,4 @@
-//! `activeDeadlineSeconds`: counted from the pod's `startTime`, through restarts of the agent.
+//! `activeDeadlineSeconds`: counted from the pod's `startTime`, across restarts of the agent.
 
 use super::Pod;
 use crate::agent::time::{Instant, Now};
@@ -12,8 +12,9 @@ impl Pod {
         Some(self.arrived_at.plus_ms(seconds.saturating_mul(1000).saturating_sub(before_ms)))
     }
 
-    /// Works out once how long it was active before this life, as soon as the clock and the runtime
-    /// have been asked. Later jumps of the clock change nothing, nor does a start in 1970.
+    /// Computes once how long it was active before the agent's start, as soon as the clock is set
+    /// and the runtime was listed. Later jumps of the clock change nothing, nor does a start time
+    /// in 1970.
     pub(super) fn count_active(&mut self, now: Now) {
         let has_deadline = self.api.spec.active_deadline_seconds.is_some();
         if self.active_before_ms.is_some() || !has_deadline || self.needs_relist {

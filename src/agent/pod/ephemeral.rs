@@ -1,5 +1,5 @@
-//! Ephemeral containers: added to a pod that runs, to look into it. Started once, whatever the
-//! restart policy; nothing depends on them (spec section 2.10).
+//! Ephemeral containers: added to a running pod for debugging. Started once, whatever the restart
+//! policy; nothing depends on them (spec section 2.10).
 
 use super::{HostInfo, Pod};
 use crate::model::cri::{ContainerId, ContainerState};
@@ -14,7 +14,7 @@ impl Pod {
         })
     }
 
-    /// The container whose processes this one is to see.
+    /// The container whose processes this one can see.
     pub(super) fn target(&self, container: &Container) -> Result<Option<ContainerId>, String> {
         let name = container.target_container_name.as_deref().filter(|name| !name.is_empty());
         let Some(name) = name else { return Ok(None) };

@@ -1,30 +1,31 @@
-//! A pod that had to go for the node's sake (spec section 9.4). It stays as Failed while its source
-//! wants it; what it left in the runtime goes.
+//! Pods that were evicted (spec section 9.4). An evicted pod stays as Failed while its source wants
+//! it; its objects in the runtime are removed.
 //!
-//! Or for the cloud's: whoever sets the phase of a pod that runs to Failed or Succeeded there, as
-//! people and controllers do who give a pod up, ends it, as every kubelet does (`pod_workers.go`).
+//! Also pods that the cloud ends: if the phase of a running pod is set to Failed or Succeeded
+//! there, as users and controllers do who give up a pod, the pod is ended, as by every kubelet
+//! (`pod_workers.go`).
 
 use std::collections::BTreeMap;
 
 use super::{Phase, Pod, Verdict, volumes};
 use crate::model::status::PodStatus;
 
-/// Why and how it goes.
+/// Why and how the pod is evicted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Eviction {
-    /// `status.message`, and the event's.
+    /// `status.message` and the message of the event.
     pub message: String,
-    /// Seconds that its containers have at the most; the pod's own grace period may be shorter.
+    /// The longest grace period of its containers in seconds; the pod's own may be shorter.
     pub grace_s: i64,
-    /// Of the event.
+    /// Annotations of the event.
     pub annotations: BTreeMap<&'static str, String>,
-    /// The node ran short, and it has the condition `DisruptionTarget` for it; not where it passed
-    /// a limit of its own.
+    /// The node was under pressure, so the pod gets the condition `DisruptionTarget`; not if the
+    /// pod exceeded a limit of its own.
     pub disrupted: bool,
 }
 
 impl Eviction {
-    /// It took more than it may.
+    /// It exceeded a limit.
     pub fn at_once(message: String) -> Self {
         Self { message, grace_s: 1, ..Self::default() }
     }
@@ -44,15 +45,15 @@ impl Pod {
         self.phase >= Phase::Terminated && self.observed.is_empty() && volumes::are_down(self)
     }
 
-    /// What its event carries beyond the message.
+    /// Annotations of its event.
     pub(super) fn annotations(&self, reason: &str) -> BTreeMap<&'static str, String> {
         let eviction = self.eviction.as_ref().filter(|_| reason == EVICTED);
         eviction.map(|eviction| eviction.annotations.clone()).unwrap_or_default()
     }
 }
 
-/// Whether what the cloud tells of a pod's status ends it. That it runs the node knows better; that
-/// it has ended is final, whoever said it.
+/// Whether the cloud's status of a pod ends it. The node itself knows better whether the pod runs;
+/// its end is final, whoever reported it.
 pub fn overrules(ours: &PodStatus, remote: &PodStatus) -> bool {
     remote.phase.is_terminal() && !ours.phase.is_terminal()
 }

@@ -1,5 +1,5 @@
-//! Lifecycle hooks: what is run after a container's start and before its stop (spec sections 1.6
-//! and 2.6).
+//! Lifecycle hooks: postStart after a container's start and preStop before its stop (spec sections
+//! 1.6 and 2.6).
 //!
 //! ```text
 //!  postStart   started ──▶ Due ──▶ Running ──▶ over: gone
@@ -7,14 +7,15 @@
 //!  preStop     to be stopped ──▶ Running ──over, failed, or its grace is──▶ Over: it is stopped
 //! ```
 //!
-//! Until postStart is over the container does not count as running, and nothing else of the pod is
-//! begun. preStop is part of the grace period, runs at most once for an instance, and whatever
-//! becomes of it the container is stopped. A hook whose container has ended is given up.
+//! Until postStart is over, the container does not count as running and nothing else of the pod is
+//! started. preStop is part of the grace period and runs at most once for an instance; whatever its
+//! result, the container is stopped. The hook of a container that has ended is cancelled.
 //!
-//! Of pods whose manifest is gone the containers' own notes tell the hooks: `orphan`.
+//! If a pod's manifest is gone, its hooks are read from the annotations of its containers:
+//! `orphan`.
 //!
-//! If we crash here: a postStart under way is not run again, as the container then runs; a preStop
-//! is, with the next life's stop.
+//! If we crash here: a postStart hook under way is not run again, because the container then counts
+//! as running; a preStop hook is run again with the next stop.
 
 mod orphan;
 
@@ -34,7 +35,7 @@ use crate::model::probe::{Handler, HookKind};
 use crate::model::recorded_event::EventType;
 use crate::model::status::Waiting;
 
-/// The hooks of one pod that were begun, or are about to.
+/// The hooks of one pod that were started or are due.
 #[derive(Debug, Default)]
 pub(super) struct Hooks(Vec<Hook>);
 
@@ -50,10 +51,10 @@ struct Hook {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
-    /// To be begun.
+    /// To be started.
     Due,
     Running(HookRun),
-    /// The container is to be stopped for it.
+    /// The container has to be stopped because of it.
     Failed,
     /// Of preStop: kept, so that it is not run again.
     Over,
@@ -62,30 +63,30 @@ enum State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum HookRun {
     Call(CallId),
-    /// One over TLS is kept, as it may have to be asked again without.
+    /// The query is kept if it uses TLS, because it may have to be retried without TLS.
     Query(ProbeId, Option<Box<HttpQuery>>),
-    /// To be asked again without TLS.
+    /// To be retried without TLS.
     Retry(Box<HttpQuery>),
-    /// Asked again without TLS; whom.
+    /// Retried without TLS, with the host and port.
     Plain(ProbeId, Box<str>),
     Until(Instant),
 }
 
-/// How far the preStop of an instance is.
+/// The state of an instance's preStop hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PreStop {
     /// There is none, or there is no time for it.
     None,
-    /// It has to be begun.
+    /// It has to be started.
     Due,
-    /// It runs, since then; a sleep ends by itself at the second time.
+    /// It runs since the first time; a sleep ends by itself at the second time.
     Running(Instant, Option<Instant>),
-    /// It began then, and is over.
+    /// It started at this time and is over.
     Over(Instant),
 }
 
 impl Pod {
-    /// The instance was just started: its hook comes next.
+    /// The instance was just started: its postStart hook is next.
     pub(super) fn expect_post_start(&mut self, now: Instant, id: &ContainerId, container: &str) {
         if self.handler(container, HookKind::PostStart).is_some() {
             self.hooks.0.push(Hook {
@@ -98,14 +99,14 @@ impl Pod {
         }
     }
 
-    /// Started, and its postStart is not over.
+    /// Whether it has started and its postStart hook is not over.
     pub(super) fn is_starting(&self, observed: &ObservedContainer) -> bool {
         self.hooks.0.iter().any(|hook| hook.id == observed.id && hook.kind == HookKind::PostStart)
     }
 
-    /// What postStart hooks have the pod do or wait for, before all else.
+    /// The next step for postStart hooks, before everything else of the pod.
     pub(super) fn post_start(&self) -> Option<Next> {
-        // Of one that failed the container is to be stopped; others go on meanwhile.
+        // The container of a failed hook has to be stopped; other containers continue meanwhile.
         let counts = |hook: &&Hook| hook.kind == HookKind::PostStart && hook.state != State::Failed;
         let hook = self.hooks.0.iter().find(counts)?;
         Some(match &hook.state {
@@ -116,13 +117,13 @@ impl Pod {
         })
     }
 
-    /// The instance's postStart failed: it is to be stopped.
+    /// Whether the instance's postStart hook failed, so that it has to be stopped.
     pub(super) fn has_failed_to_start(&self, observed: &ObservedContainer) -> bool {
         let mut all = self.hooks.0.iter();
         all.any(|hook| hook.id == observed.id && hook.state == State::Failed)
     }
 
-    /// How far the instance's preStop is.
+    /// The state of the instance's preStop hook.
     pub(super) fn pre_stop(&self, observed: &ObservedContainer) -> PreStop {
         if observed.state != ContainerState::Running {
             return PreStop::None;
@@ -152,8 +153,8 @@ impl Pod {
         }
     }
 
-    /// Ends sleeps that are over, and hooks of containers that are; a pod that ends gives up its
-    /// postStart hooks.
+    /// Ends sleeps whose time is over, and the hooks of ended containers; a pod that ends cancels
+    /// its postStart hooks.
     pub(super) fn tick_hooks(&mut self, now: Now, context: &mut PodContext<'_>) {
         if self.hooks.0.is_empty() {
             return;
@@ -183,19 +184,19 @@ impl Pod {
         });
     }
 
-    /// The pod has ended: gives up everything.
+    /// The pod has ended: cancels all hooks.
     pub(super) fn end_hooks(&mut self, now: Now, context: &mut PodContext<'_>) {
         for mut hook in std::mem::take(&mut self.hooks.0) {
             hook.cancel(now, context);
         }
     }
 
-    /// Nothing is under way.
+    /// Whether no hook is running.
     pub(super) fn no_hook_running(&self) -> bool {
         !self.hooks.0.iter().any(|hook| matches!(hook.state, State::Running(_)))
     }
 
-    /// Begins the hook that [`Next::Hook`] names. `false`: there is no room.
+    /// Starts the hook of [`Next::Hook`]. `false`: there is no room.
     pub(super) fn begin_hook(
         &mut self,
         now: Now,
@@ -230,7 +231,7 @@ impl Pod {
         });
         let at = self.hooks.0.len() - 1;
         match began {
-            // A sleep of nothing.
+            // A sleep of zero seconds.
             Ok(HookRun::Until(end)) if end <= now.boot => self.hook_over(at, Ok(())),
             Ok(run) => self.hooks.0[at].state = State::Running(run),
             Err(why) => self.hook_over(at, Err(why)),
@@ -291,7 +292,7 @@ impl Pod {
         }
     }
 
-    /// Takes the answer to a command of a hook.
+    /// Takes the answer to an exec of a hook.
     pub(super) fn hook_exec_done(&mut self, call: CallId, result: Result<Reply, CallError>) {
         let at = self.hooks.at(|run| *run == HookRun::Call(call));
         let at = at.expect("the book says that the call is ours");
@@ -374,7 +375,7 @@ impl Pod {
         }
     }
 
-    /// What went wrong may hold secrets: the event does not say.
+    /// The cause may contain secrets, so the event does not name it.
     fn warn_of_hook(&mut self, container: &str, kind: HookKind) {
         let (reason, message) = match kind {
             HookKind::PostStart => ("FailedPostStartHook", "PostStartHook failed"),
@@ -383,7 +384,7 @@ impl Pod {
         self.record_event(container, EventType::Warning, reason, message.to_owned());
     }
 
-    /// The kubelet's words, for the container's status.
+    /// The kubelet's message, for the container's status.
     fn complaint(&self, container: &str, fault: &Fault) -> String {
         let metadata = &self.api.metadata;
         let pod = format!("{}_{}({})", metadata.name, metadata.namespace, self.uid);
@@ -433,7 +434,7 @@ impl Hook {
         }
     }
 
-    /// Without TLS, and without what was only for those who have it.
+    /// Retries without TLS and without the headers that are only safe with TLS.
     fn retry_plain(&mut self, now: Now, uid: &Uid, context: &mut PodContext<'_>) {
         let State::Running(HookRun::Retry(query)) = &self.state else { return };
         if !context.queries.has_room() {
@@ -452,7 +453,7 @@ impl Hook {
 /// Why a hook failed.
 struct Fault {
     why: String,
-    /// Of a command.
+    /// Output of the command.
     output: Option<Box<str>>,
 }
 

@@ -1,5 +1,5 @@
-//! What the answer to a call or a job teaches about the pod. A success teaches its effect at once;
-//! a failure makes blind (rule R2).
+//! Applies the answers to calls and jobs to the pod. The effect of a success is applied at once; a
+//! failure requires a new list (rule R2).
 
 use super::next::is_sidecar;
 use super::observed::{ObservedContainer, ObservedSandbox};
@@ -17,19 +17,19 @@ use crate::model::pod::Container;
 use crate::model::recorded_event::EventType;
 use crate::model::status::Waiting;
 
-/// What surrounds an answer.
+/// The answer to a call, but for its result.
 #[derive(Debug)]
 pub struct Answer {
-    /// To which call.
     pub call: CallId,
-    /// Milliseconds from the request to here.
+    /// Milliseconds from the request to the answer.
     pub took_ms: u64,
-    /// Looks begun so far: all of them began before the call ended.
+    /// Relists begun so far: all of them began before the call ended.
     pub relists_begun: u64,
 }
 
 impl Pod {
-    /// Takes the answer to a call of this pod. Returns what of it the runtime says is gone.
+    /// Takes the answer to a call of this pod. Returns the id of the object that is gone by this
+    /// answer.
     pub fn answer(
         &mut self,
         now: Now,
@@ -47,7 +47,7 @@ impl Pod {
             Ok(reply) => self.succeeded(now, step, reply, answer.took_ms),
             Err(error) if is_gone(&error) && self.vanished(now.boot, &step) => {}
             Err(error) => {
-                // Who only asked for an image knows as much as before.
+                // A call that only reads an image changes nothing.
                 let asked = matches!(step, Step::ImageStatus { .. } | Step::Pull { .. });
                 self.needs_relist |= !asked;
                 self.fresh &= asked;
@@ -63,7 +63,7 @@ impl Pod {
         gone
     }
 
-    /// Takes the answer to a command that a probe or a hook of this pod asked for.
+    /// Takes the answer to an exec of a probe or a hook of this pod.
     pub fn exec_done(&mut self, now: Now, call: CallId, result: Result<Reply, CallError>) {
         if let Some(result) = self.probe_exec_done(now, call, result) {
             self.hook_exec_done(call, result);
@@ -77,10 +77,11 @@ impl Pod {
         }
     }
 
-    /// Takes the answer to the job that makes the pod's folders. `false`: it is not this pod's.
+    /// Takes the answer to the job that creates the pod's directories. `false`: it is not this
+    /// pod's job.
     ///
-    /// The runtime may have lost the containers that left logs there: their numbers are taken, and
-    /// the count of restarts goes on (spec section 2.5).
+    /// The runtime may have lost the containers that left logs there: their attempt numbers are
+    /// taken, and the restart count continues (spec section 2.5).
     pub fn dirs_made(&mut self, now: Now, job: JobId, attempts: &[Option<u32>]) -> bool {
         if let Some(JobSpec::MakePodDirs { containers, .. }) = self.jobs.get(&job) {
             for (name, newest) in containers.iter().zip(attempts) {
@@ -92,7 +93,7 @@ impl Pod {
         self.job_done(now, job, &Ok(()))
     }
 
-    /// Takes the answer to a job of this pod. `false`: it is not this pod's.
+    /// Takes the answer to a job of this pod. `false`: it is not this pod's job.
     pub fn job_done(&mut self, now: Now, job: JobId, result: &Result<(), JobError>) -> bool {
         let Some(spec) = self.jobs.remove(&job) else { return false };
         self.mark_dirty();
@@ -207,8 +208,8 @@ impl Pod {
         }
     }
 
-    /// The object of the call is gone: what was to be stopped or removed is, and the rest has to
-    /// look. Says whether that was all there is to learn.
+    /// The object of the call is gone: if the call was to stop or remove it, that is done; other
+    /// calls need a new list. Returns whether nothing else has to be learnt.
     fn vanished(&mut self, now: Instant, step: &Step) -> bool {
         match step {
             Step::Stop { id, .. } | Step::RemoveContainer(id) | Step::InspectContainer(id) => {
@@ -233,8 +234,8 @@ impl Pod {
             Step::RunSandbox { attempt } => {
                 self.retry_at = Some(retry_at);
                 if is_name_taken(error) {
-                    // Whoever holds the name is under way, and soon given up or done; or it is left
-                    // behind for good.
+                    // A call that still runs holds the name and will soon end or be cancelled; or
+                    // the name is left over for good.
                     self.names_taken += 1;
                     let soon_ms = limits::RETRY_TAKEN_MS << self.names_taken.min(limits::NAME_TAKEN_MAX);
                     self.retry_at = Some(retry_at.min(now.boot.plus_ms(soon_ms)));
@@ -290,7 +291,7 @@ impl Pod {
             }
             Step::Start { id, container } => {
                 self.fail_try(&container, Some(&id), error);
-                // containerd's word for a start that an earlier life of the agent asked for.
+                // containerd's message for a start that an earlier start of the agent requested.
                 let soon = error.to_string().contains("in starting state");
                 let soon_at = now.boot.plus_ms(limits::RETRY_TAKEN_MS);
                 let retry_at = if soon { retry_at.min(soon_at) } else { retry_at };
@@ -329,7 +330,7 @@ impl Pod {
         }
     }
 
-    /// `StopPodSandbox` kills what is in it.
+    /// `StopPodSandbox` kills the processes in it.
     fn sandbox_stopped(&mut self, now: Instant, id: &SandboxId) {
         self.cgroup_left();
         if let Some(sandbox) = self.observed.sandbox_mut(id) {
@@ -371,7 +372,7 @@ impl Pod {
         self.error(name, &error.to_string());
     }
 
-    /// Not before `until`, and why.
+    /// Puts the container off until `until`, with the reason for its status.
     pub(super) fn hold(
         &mut self,
         name: &str,
@@ -385,7 +386,7 @@ impl Pod {
         record.hold_until = Some(until);
     }
 
-    /// What is remembered of a container; begins empty.
+    /// The record of a container; empty at first.
     pub(super) fn record_mut(&mut self, name: &str) -> &mut ContainerRecord {
         if !self.records.contains_key(name) {
             self.records.insert(name.into(), ContainerRecord::default());
@@ -406,8 +407,8 @@ impl Pod {
         self.record_event(container, EventType::Warning, "Failed", format!("Error: {what}"));
     }
 
-    /// An event about one container. Ids in it become the container's name, so that repeats are
-    /// known as such.
+    /// Records an event about one container. Container ids in the message are replaced by the
+    /// container's name, so that repeats are recognised.
     pub(super) fn record_event(
         &mut self,
         container: &str,
@@ -437,13 +438,13 @@ impl Pod {
         format!("spec.{kind}{{{container}}}")
     }
 
-    /// Containers that may run beside the main ones, by the spec.
+    /// Containers of the spec that may run beside the main containers.
     pub(super) fn sidecars(&self) -> impl Iterator<Item = &Container> {
         self.api.spec.init_containers.iter().filter(|init| is_sidecar(init))
     }
 }
 
-/// The sandbox or the container that is gone by this answer.
+/// The id of the sandbox or container that is gone by this answer.
 fn gone(step: &Step, result: &Result<Reply, CallError>) -> Option<Box<str>> {
     let vanished = result.as_ref().is_err_and(is_gone);
     match step {
@@ -470,7 +471,8 @@ fn is_gone(error: &CallError) -> bool {
     matches!(error, CallError::Refused { code: Code::NotFound, .. })
 }
 
-/// containerd and CRI-O keep the name of what they are still making, or failed to clean up.
+/// containerd and CRI-O keep the name of a container that they are still creating or failed to
+/// clean up.
 fn is_name_taken(error: &CallError) -> bool {
     match error {
         CallError::Refused { code: Code::AlreadyExists, .. } => true,

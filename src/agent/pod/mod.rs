@@ -1,21 +1,22 @@
-//! One pod: what is wanted, what was seen, and the next thing to do about it.
+//! One pod: the desired state, the observed state, and the next step between them.
 //!
 //! ```text
 //!  Syncing ──removed│deleted│refused│all done──▶ Terminating
-//!                                                    │ a fresh look: nothing runs
+//!                                                    │ a fresh list: nothing runs
 //!               no source wants it,                  ▼
 //!  Finished ◀── and nothing is left ──────────── Terminated
 //! ```
 //!
 //! Phases only move forward, in [`Pod::enter`]. There is no state per runtime call: the pure
-//! [`next::next`] names one step out of wanted × seen × now, so that after a crash, a lost answer
-//! or a restart of the runtime the pod is looked at and goes on from what is there.
+//! function [`next::next`] derives one step from desired × observed × now. After a crash, a lost
+//! answer or a restart of the runtime, the pod is listed again and continues from what exists.
 //!
-//! Intended behaviour: one runtime call at a time, but stops of several containers together; a
-//! success is believed at once, a failure makes blind until the next look (rules R1–R3).
+//! Intended behaviour: one runtime call at a time, except that several containers are stopped
+//! together. A success takes effect in the model at once; a failure requires a new list first
+//! (rules R1–R3).
 //!
-//! If we crash here: the next life reads the manifests and the runtime's lists and finds the pod
-//! again by its labels. What is lost: back-offs, and what was known of containers that are gone.
+//! If we crash here: the next start reads the manifests and the runtime's lists and recognises the
+//! pod by its labels. Back-offs are lost, and so is what was known of removed containers.
 
 mod abandoned_jobs;
 pub mod cgroup;
@@ -85,35 +86,34 @@ pub use step::{PodContext, Step};
 pub use stopping::StopReason;
 pub use verdict::Verdict;
 
-/// One pod.
 #[derive(Debug)]
 pub struct Pod {
     uid: Uid,
     /// Spec as admitted, status as computed.
     api: Box<api::Pod>,
-    /// The spec says how much of the disk it may take: asked at each step.
+    /// The spec limits the pod's disk usage; read at each step.
     bounds_disk: bool,
     origin: Origin,
     wanted: Wanted,
     phase: Phase,
-    /// Refused or failed as a whole.
+    /// Set when the pod was refused or failed as a whole.
     verdict: Option<Verdict>,
-    /// It had to go for the node's sake.
+    /// Set when the node evicted the pod.
     eviction: Option<Eviction>,
-    /// From [`Phase::Terminating`] on.
+    /// Set from [`Phase::Terminating`] on.
     ending: Option<Ending>,
     observed: Observed,
-    /// What the look at hand found so far.
+    /// What the current relist has listed of the pod so far.
     listed: Listed,
-    /// Must look before acting: at first, and after a failure.
+    /// The runtime must be listed before the next step: at first, and after a failure.
     needs_relist: bool,
-    /// Looked at since the last call ended.
+    /// The runtime was listed since the last call ended.
     fresh: bool,
-    /// A look was too old to believe, and none has come since.
+    /// The last list was too old and was discarded, and none has come since.
     relist_missed: bool,
-    /// All of it was looked at in this life.
+    /// All containers of the pod were inspected since the agent's start.
     fully_observed: bool,
-    /// Looks with this serial number and below are too old to believe (rule R3).
+    /// Lists with this serial number or a smaller one are too old and are discarded (rule R3).
     stale_relists: u64,
     pending_calls: Vec<PendingCall>,
     #[cfg(feature = "probes")]
@@ -125,7 +125,7 @@ pub struct Pod {
     log_dirs: LogDirs,
     cgroup: cgroup::Cgroup,
     volumes: Volumes,
-    /// The pod is gone, and its folder below the kubelet's root is removed.
+    /// The pod has ended, and its directory below the kubelet's root is removed.
     dir_removed: bool,
     /// The pod's runtime handler supports recursive read-only mounts.
     recursive: bool,
@@ -133,39 +133,39 @@ pub struct Pod {
     logs_removed: Vec<ContainerId>,
     retention: retention::Retention,
     records: BTreeMap<Box<str>, ContainerRecord>,
-    /// By image name: pulls that failed.
+    /// Failed pulls, by image name.
     pulls: BTreeMap<Box<str>, FailedPull>,
-    /// No sandbox made, stopped or removed before.
+    /// No sandbox is created, stopped or removed before this time.
     retry_at: Option<Instant>,
-    /// No logs removed before.
+    /// No logs are removed before this time.
     cleanup_at: Option<Instant>,
-    /// Questions about a sandbox or a container that the runtime did not answer.
+    /// Back-off of inspections of a sandbox or a container that the runtime did not answer.
     inspect_backoff: Backoff,
-    /// The next sandbox's attempt number at the least.
+    /// The smallest attempt number of the next sandbox.
     attempt_floor: u32,
-    /// Sandbox names in a row that the runtime called taken.
+    /// How many sandbox names in a row the runtime reported as taken.
     names_taken: u32,
-    /// A container that was not removed, and what is done to its task before the next try.
+    /// A container whose removal failed, and the action on its task before the next try.
     leftover_task: Option<(ContainerId, Option<TaskEnd>)>,
-    /// Started containers whose logs are to be linked.
+    /// Started containers whose logs have to be linked.
     logs_to_link: Vec<ContainerId>,
-    /// Ended containers whose last words are to be read.
+    /// Ended containers whose termination messages have to be read.
     messages_to_read: Vec<ContainerId>,
-    /// Whose last words are being read.
+    /// Termination messages that are being read.
     message_reads: BTreeMap<JobId, ContainerId>,
-    /// What stood in the way when it was last said.
+    /// The last reported reason that blocked the pod.
     last_blocked: Option<Box<str>>,
-    /// To be said at the next step.
+    /// Events to record at the next step.
     pending_events: Vec<PendingEvent>,
-    /// Something was learnt since `next` was last asked.
+    /// Something changed since `next` was called last.
     needs_plan: bool,
-    /// Something was learnt since the status was computed.
+    /// Something changed since the status was computed.
     dirty: bool,
     /// Counts the changes of the status.
     status_revision: u64,
     wake_at: Option<Instant>,
     arrived_at: Instant,
-    /// Milliseconds from its start time to its arrival, as soon as both are known.
+    /// Milliseconds from the pod's start time to its arrival, as soon as both are known.
     active_before_ms: Option<u64>,
     timing: Timing,
 }
@@ -177,29 +177,31 @@ pub enum Origin {
     File,
     /// The cloud.
     Cloud,
-    /// Only the runtime knows it.
+    /// Known only from the runtime.
     Runtime,
 }
 
-/// What the sources say of a pod.
+/// Whether the sources want a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Wanted {
     /// A source has it.
     Yes,
     /// No source has it.
     No,
-    /// It went and came back, from this source: to start anew once the old run is finished.
+    /// It disappeared and came back, from this source: it starts again once the old run has
+    /// finished.
     Recreated(Origin, Box<api::Pod>),
 }
 
-/// Moves forward only.
+/// Phases only move forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Containers are started and kept running.
     Syncing,
-    /// No container starts any more; those that run are being stopped.
+    /// No container is started any more; running containers are being stopped.
     Terminating,
-    /// Nothing runs. Kept for its logs and status while a source wants it, else being removed.
+    /// Nothing runs. The pod is kept for its logs and status while a source wants it; otherwise it
+    /// is being removed.
     Terminated,
     /// Nothing is left.
     Finished,
@@ -208,7 +210,7 @@ pub enum Phase {
 #[derive(Clone, Copy, Debug)]
 struct Ending {
     since: Instant,
-    /// Only shrinks, never below 1.
+    /// It only shrinks, never below 1.
     grace_s: i64,
 }
 
@@ -223,39 +225,40 @@ struct PendingCall {
 enum LogDirs {
     Unknown,
     Made,
-    /// The way has failed; no new try before.
+    /// Creating them failed; no retry before this time.
     Failed {
         retry_at: Instant,
     },
-    /// The pod is gone and so are they.
+    /// The pod has ended, and its log directories are removed.
     Removed,
 }
 
-/// What is remembered of one container of the spec, beyond what the runtime shows.
+/// State of one container of the spec beyond what the runtime reports.
 #[derive(Clone, Debug, Default)]
 struct ContainerRecord {
-    /// Why it does not run: `state.waiting`. Gone with the next start.
+    /// Why it does not run: `state.waiting`. Cleared by the next start.
     failure: Option<Waiting>,
-    /// Not tried again before.
+    /// No retry before this time.
     hold_until: Option<Instant>,
     crashes: crash_backoff::CrashBackoff,
     image: Image,
-    /// When the image that is to be pulled was first found absent, in this try.
+    /// When the image to pull was first found absent, in this try.
     absent_since: Option<Instant>,
-    /// The next attempt's number at the least: containers that are removed count on.
+    /// The smallest attempt number of the next instance: numbers of removed containers are not
+    /// reused.
     attempt_floor: u32,
-    /// The instance that we stopped to start another, whatever the restart policy.
+    /// The instance that was stopped in order to start another, whatever the restart policy says.
     restart_due: Option<ContainerId>,
-    /// The attempt that the agent's own files are made for, and that is not made yet.
+    /// The attempt for which the agent's own files exist and whose container is not created yet.
     files: Option<u32>,
     tried: tries::Try,
 }
 
-/// An event to be told.
+/// An event to record.
 #[derive(Clone, Debug)]
 struct PendingEvent {
     kind: EventType,
-    /// Name in the spec; `None`: about the pod.
+    /// Name in the spec; `None`: the event is about the pod.
     container: Option<Box<str>>,
     reason: &'static str,
     message: String,
@@ -270,12 +273,12 @@ struct Timing {
 }
 
 impl Pod {
-    /// A pod that a source wants.
+    /// Creates a pod that a source wants.
     pub fn new(api: api::Pod, origin: Origin, verdict: Option<Verdict>, now: Now) -> Self {
         Self::with(api, origin, Wanted::Yes, verdict, now)
     }
 
-    /// A pod that only the runtime knows: it is to end.
+    /// Creates a pod that only the runtime knows: it has to end.
     pub fn orphan(pod: &PodRef, now: Now) -> Self {
         let mut api = api::Pod::default();
         api.metadata.uid = pod.uid.clone().into();
@@ -349,7 +352,7 @@ impl Pod {
         pod
     }
 
-    /// A source has the pod, or has it changed.
+    /// A source has the pod or has changed it.
     pub fn want(&mut self, api: api::Pod, origin: Origin) {
         match &mut self.wanted {
             Wanted::Yes => {
@@ -408,31 +411,32 @@ impl Pod {
         self.mark_dirty();
     }
 
-    /// Tells of the pod as a whole.
+    /// Records a warning about the pod as a whole.
     pub fn warn(&mut self, reason: &'static str, message: String) {
         let kind = EventType::Warning;
         self.pending_events.push(PendingEvent { kind, container: None, reason, message });
         self.mark_dirty();
     }
 
-    /// The last look found nothing of a pod that was not known then.
+    /// The last list, from before the pod was added, has nothing of it.
     pub fn observe_nothing(&mut self) {
         assert!(self.observed.is_empty() && self.pending_calls.is_empty(), "pod {} is known", self.uid);
         self.needs_relist = false;
         self.fresh = true;
     }
 
-    /// A look found this sandbox of the pod.
+    /// A list contains this sandbox of the pod.
     pub fn add_listed_sandbox(&mut self, sandbox: Arc<Sandbox>) {
         self.listed.sandboxes.push(sandbox);
     }
 
-    /// A look found this container of the pod.
+    /// A list contains this container of the pod.
     pub fn add_listed_container(&mut self, container: Arc<Container>) {
         self.listed.containers.push(container);
     }
 
-    /// All that the look found of the pod is told: takes it, unless it is too old (rule R3).
+    /// Applies the list, unless it is too old (rule R3). All of the pod's objects in it have been
+    /// added.
     pub fn take_list(&mut self, now: Now, serial: u64) {
         self.restore_hooks();
         let Self { listed, observed, records, .. } = self;
@@ -444,7 +448,7 @@ impl Pod {
         }
         let changed = observed.take(now.boot, &mut listed.sandboxes, &mut listed.containers);
         if changed {
-            // Whatever becomes of them, their numbers are taken.
+            // Their attempt numbers are taken, whatever happens to them.
             for container in &observed.containers {
                 let record = records.entry(container.name.clone()).or_default();
                 record.attempt_floor = record.attempt_floor.max(container.attempt + 1);
@@ -461,7 +465,7 @@ impl Pod {
         logs_removed.retain(|id| observed.container(id).is_some());
     }
 
-    /// The only way from one phase to another.
+    /// The only function that changes the phase.
     fn enter(&mut self, now: Instant, phase: Phase) {
         assert!(
             phase > self.phase,
@@ -486,7 +490,7 @@ impl Pod {
     }
 }
 
-/// What a look found of one pod.
+/// What a list contains of one pod.
 #[derive(Debug, Default)]
 struct Listed {
     sandboxes: Vec<Arc<Sandbox>>,

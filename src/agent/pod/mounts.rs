@@ -6,7 +6,7 @@ use crate::model::pod::{Container, RecursiveReadOnly, VolumeMount};
 use crate::model::status::VolumeMountStatus;
 
 impl Pod {
-    /// Notes whether the pod's runtime handler supports recursive read-only mounts.
+    /// Records whether the pod's runtime handler supports recursive read-only mounts.
     pub(super) fn plan_mounts(&mut self, context: &PodContext<'_>) {
         let handler = self.runtime_handler(context);
         let recursive = handler.is_some_and(|handler| handler.recursive_read_only_mounts);
@@ -33,8 +33,8 @@ impl Pod {
     }
 }
 
-/// Whether the mount and everything mounted below it are to be read-only. `able`: the runtime
-/// supports that. Where it does not, a container that requires it is not created.
+/// Whether the mount and everything mounted below it are read-only. `able`: the runtime supports
+/// that. If it does not, a container that requires it is not created.
 pub(super) fn is_recursive(mount: &VolumeMount, able: bool) -> bool {
     match mount.recursive_read_only {
         None | Some(RecursiveReadOnly::Disabled) => false,

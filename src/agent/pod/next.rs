@@ -1,5 +1,5 @@
-//! Wanted × seen × now → the one next thing to do about a pod. Pure: the same answer for the same
-//! pod, however it came to be so (spec sections 1.4–1.7 and 2).
+//! The next step of a pod: desired × observed × now → one step. Pure: the same answer for the same
+//! pod, whatever its history (spec sections 1.4–1.7 and 2).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,35 +23,34 @@ mod start;
 pub enum Next {
     /// Make this call; wait if its class has no room.
     Call(Step),
-    /// The stop under way gives more grace than is left, or nobody wants what is being pulled any
-    /// more: give the call up.
+    /// Cancel this call: the stop under way has a longer grace period than is left, or the image
+    /// being pulled is no longer wanted.
     GiveUp(CallId),
-    /// Begin this hook of an instance; wait if there is no room.
+    /// Start this hook of an instance; wait if there is no room.
     Hook(ContainerId, HookKind, StopReason),
-    /// The time of the hook that runs before this instance's stop is over.
+    /// Cancel this instance's preStop hook: its time is over.
     GiveUpHook(ContainerId),
-    /// Have this done on the file system.
+    /// Start this job on the file system.
     Job(JobSpec),
-    /// Give this up.
+    /// Cancel this job.
     GiveUpJob(JobId),
-    /// Go to this phase.
+    /// Enter this phase.
     Enter(Phase),
     /// The pod as a whole has failed.
     Fail(Verdict),
-    /// Look at the runtime first.
+    /// List the runtime first.
     Relist,
-    /// Something that is not the pod's own stands in the way; ask again at the next step.
+    /// Something outside of the pod blocks it; try again at the next step.
     Blocked(&'static str),
-    /// Nothing before this.
+    /// Nothing before this time.
     Until(Instant),
     /// Nothing.
     Rest,
 }
 
-/// The next thing, and what is put off.
+/// The next step, and the containers that are put off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// To do.
     pub next: Next,
     /// Containers that are not started yet, and why.
     pub holds: Vec<Hold>,
@@ -64,14 +63,14 @@ pub struct Hold {
     pub container: Box<str>,
     /// For its status.
     pub why: HoldReason,
-    /// No sooner.
+    /// No start before this time.
     pub until: Instant,
 }
 
 /// Why a container is put off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HoldReason {
-    /// It ended too soon before.
+    /// It ended too soon after its last start.
     CrashLoop {
         /// Milliseconds of the back-off in force.
         delay_ms: u64,
@@ -81,19 +80,19 @@ pub enum HoldReason {
         /// The last error.
         why: String,
     },
-    /// Its image is no name of an image.
+    /// Its image is not a valid image name.
     ImageName {
         /// What is wrong with it.
         why: String,
     },
 }
 
-/// What of the node a pod's next step depends on.
+/// The state of the node that a pod's next step depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeView<'a> {
-    /// What the runtime last told of itself.
+    /// The runtime's last reported status.
     pub runtime: Option<&'a RuntimeStatus>,
-    /// Another incarnation of the pod has to go first.
+    /// An earlier pod of the same name has to end first.
     pub predecessor: bool,
 }
 
@@ -110,7 +109,7 @@ impl Plan {
     }
 }
 
-/// Names the one next thing.
+/// Returns the next step.
 pub fn next(pod: &Pod, world: &NodeView<'_>, now: Instant) -> Plan {
     if let Some(job) = pod.abandoned_job() {
         return Plan::only(Next::GiveUpJob(job));
@@ -127,7 +126,7 @@ fn syncing(pod: &Pod, world: &NodeView<'_>, now: Instant) -> Plan {
     let ends = pod.wanted != Wanted::Yes
         || pod.verdict.is_some()
         || pod.api.metadata.deletion_timestamp.is_some()
-        // The cloud remembers what an earlier life has seen the end of.
+        // The cloud remembers a pod whose end an earlier start of the agent reported.
         || pod.api.status.phase.is_terminal();
     if ends {
         return Plan::only(Next::Enter(Phase::Terminating));
@@ -155,12 +154,12 @@ fn syncing(pod: &Pod, world: &NodeView<'_>, now: Instant) -> Plan {
     } else if needs_sandbox(pod) {
         Plan::only(new_sandbox(pod, world, now))
     } else if let Some(job) = volumes.job {
-        // What runs goes on meanwhile; what is to start waits in `start`.
+        // Running containers continue meanwhile; containers to start wait in `start`.
         Plan::only(Next::Job(job))
     } else {
         start::containers(pod, now)
     };
-    // These wake the pod, whatever else it waits for.
+    // These times wake the pod, whatever else it waits for.
     let wake_at = sooner(deadline, volumes.until);
     plan.next = match (plan.next, wake_at) {
         (Next::Rest, Some(at)) => Next::Until(at),
@@ -170,8 +169,8 @@ fn syncing(pod: &Pod, world: &NodeView<'_>, now: Instant) -> Plan {
     plan
 }
 
-/// What has to be known before anything is decided: the network of a ready sandbox, and of the two
-/// newest instances of each container how they are (one is `state`, the other `lastState`).
+/// What has to be inspected before anything is decided: the network of a ready sandbox, and the two
+/// newest instances of each container (one becomes `state`, the other `lastState`).
 pub(super) fn inspection(pod: &Pod) -> Option<Step> {
     let observed = &pod.observed;
     let sandbox = observed.sandbox().filter(|sandbox| sandbox.ready && sandbox.status.is_none());
@@ -204,7 +203,8 @@ pub(super) fn needs_sandbox(pod: &Pod) -> bool {
     ready != 1 || !newest.ready || unfit
 }
 
-/// The pod has no sandbox to run in: what is left of the old ones stops, then a new one is made.
+/// The pod has no usable sandbox: the rest of the old sandboxes is stopped, then a new one is
+/// created.
 fn new_sandbox(pod: &Pod, world: &NodeView<'_>, now: Instant) -> Next {
     let observed = &pod.observed;
     if !start::is_worth_a_sandbox(pod) {
@@ -244,12 +244,13 @@ fn new_sandbox(pod: &Pod, world: &NodeView<'_>, now: Instant) -> Next {
     }
 }
 
-/// What a sandbox needs of the node.
+/// What a sandbox needs from the node first.
 fn before_sandbox(pod: &Pod, now: Instant) -> Option<Next> {
     make_log_dirs(pod, now).or_else(|| cgroup::gate(pod, now)).or_else(|| volumes::gate(pod, now))
 }
 
-/// The folders for logs, volumes and all else of the pod, made once a life.
+/// The directories for the pod's logs, volumes and other files, created once after each start of
+/// the agent.
 fn make_log_dirs(pod: &Pod, now: Instant) -> Option<Next> {
     match pod.log_dirs {
         LogDirs::Made => return None,
@@ -265,14 +266,14 @@ fn make_log_dirs(pod: &Pod, now: Instant) -> Option<Next> {
     Some(if pod.has_job(&job) { Next::Rest } else { Next::Job(job) })
 }
 
-/// A grace period that begins now: for stops that are not the pod's end.
+/// A grace period that begins now: for stops that are not the end of the pod.
 fn pod_grace(pod: &Pod, now: Instant) -> Ending {
     Ending { since: now, grace_s: config::grace_s(&pod.api.spec).max(1) }
 }
 
-/// The next of the containers to be stopped, all side by side, but sidecars after the main
-/// containers and in reverse order (spec section 1.6), as long as there is time for that: once the
-/// grace period is used up, nobody waits for a turn. `None`: nothing is left to be asked for.
+/// The next container to stop. All are stopped in parallel, except that sidecars follow the main
+/// containers in reverse order (spec section 1.6), as long as there is time: once the grace period
+/// is over, no container waits for another. `None`: nothing is left to stop.
 fn stop_all(pod: &Pod, ending: Ending, now: Instant) -> Option<Next> {
     let running = |container: &&ObservedContainer| container.may_run();
     if !pod.observed.may_run() {
@@ -291,7 +292,7 @@ fn stop_all(pod: &Pod, ending: Ending, now: Instant) -> Option<Next> {
         .collect();
     let all = || pod.observed.containers.iter().filter(running);
     let ending_stop = |observed| stop(pod, observed, ending, now, StopReason::Ending);
-    // Hooks begin together, those of sidecars too: their time is the pod's.
+    // All hooks start together, those of sidecars too: they share the pod's grace period.
     let mut hooked = all().filter(|observed| !stopping.contains(&observed.id));
     if let Some(observed) = hooked.find(|observed| pod.pre_stop(observed) == PreStop::Due) {
         return Some(ending_stop(observed));
@@ -308,7 +309,8 @@ fn stop_all(pod: &Pod, ending: Ending, now: Instant) -> Option<Next> {
         waiting = true;
     }
     if waiting {
-        // Main containers may be given more than is left of the pod's time: sidecars are not.
+        // Main containers may get more time than is left of the pod's grace period; sidecars do
+        // not.
         let turns_over = all().any(|observed| place(observed).is_some()) && end > now;
         let wake_at = sooner(wake_at, turns_over.then_some(end));
         return wake_at.map(Next::Until);
@@ -320,7 +322,7 @@ fn stop_all(pod: &Pod, ending: Ending, now: Instant) -> Option<Next> {
     (all().count() > 1).then_some(Next::Until(end))
 }
 
-/// One container's stop: its hook, then the stop itself with what is left of the grace period.
+/// Stops one container: its hook, then the stop itself with the rest of the grace period.
 fn stop(
     pod: &Pod,
     container: &ObservedContainer,
@@ -333,7 +335,7 @@ fn stop(
     if let (PreStop::Running(began_at, _) | PreStop::Over(began_at), true) =
         (hook, pod.phase != Phase::Terminating)
     {
-        // Only the end of a pod has a beginning of its own.
+        // Only the end of a pod has a start time of its own.
         since = since.min(began_at);
     }
     let end = since.plus_ms(ending.grace_s.unsigned_abs().saturating_mul(1000));
@@ -354,8 +356,8 @@ fn stop(
     Next::Call(Step::Stop { id: container.id.clone(), grace_s, kill_at, why })
 }
 
-/// First its logs, then the container: the other way round, logs of a container that nobody knows
-/// would stay for ever.
+/// Removes the logs, then the container. In the other order, logs of a container that is no longer
+/// known would stay for ever.
 pub(super) fn remove_container(pod: &Pod, container: &ObservedContainer, now: Instant) -> Next {
     if let Some(at) = pod.cleanup_at.filter(|&at| at > now) {
         return Next::Until(at);
@@ -367,7 +369,7 @@ pub(super) fn remove_container(pod: &Pod, container: &ObservedContainer, now: In
     if pod.has_job(&job) { Next::Rest } else { Next::Job(job) }
 }
 
-/// The names of a container's log.
+/// The names of a container's log files.
 pub fn log_link(pod: &Pod, container: &ObservedContainer) -> LogLink {
     LogLink {
         pod: config::log_dir(&pod.api),
@@ -379,7 +381,7 @@ pub fn log_link(pod: &Pod, container: &ObservedContainer) -> LogLink {
 
 fn terminating(pod: &Pod, now: Instant) -> Next {
     let ending = pod.ending.expect("set on entering Terminating");
-    // Grace only shrinks; a stop that was given more is asked for again (rule R4).
+    // The grace period only shrinks; a stop with a longer one is requested again (rule R4).
     let kill_at = ending.since.plus_ms(ending.grace_s.unsigned_abs().saturating_mul(1000));
     let soonest = now.plus_ms(limits::STOP_GRACE_MIN_S.unsigned_abs() * 1000);
     for pending in &pod.pending_calls {
@@ -420,7 +422,7 @@ fn terminating(pod: &Pod, now: Instant) -> Next {
     }
 }
 
-/// A call that was given up may have taken effect late, so what runs is stopped here too (rule R6).
+/// A cancelled call may take effect late, so running containers are stopped here too (rule R6).
 fn terminated(pod: &Pod, now: Instant) -> Next {
     if pod.pending_calls.iter().any(|pending| !pending.step.is_stop()) {
         return Next::Rest;
@@ -450,8 +452,9 @@ fn terminated(pod: &Pod, now: Instant) -> Next {
     clean(pod, now)
 }
 
-/// Removes what is left, and ends with the sure knowledge that nothing is. The folders go before
-/// the last sandbox, by which a next life would still know of the pod; meanwhile containers go.
+/// Removes the rest, and ends only after a list has shown that nothing is left. The directories are
+/// removed before the last sandbox, because the next start of the agent would still know the pod by
+/// that sandbox; containers are removed meanwhile.
 fn clean(pod: &Pod, now: Instant) -> Next {
     if let Some(at) = pod.cleanup_at.filter(|&at| at > now) {
         return Next::Until(at);
@@ -492,25 +495,25 @@ impl Pod {
         self.jobs.values().any(|job| job == spec)
     }
 
-    /// The containers of the spec that run before the main ones.
+    /// The containers of the spec that run before the main containers.
     fn init_containers(&self) -> &[Container] {
         &self.api.spec.init_containers
     }
 }
 
-/// Whether the container was made from what the spec says now. Agents before Kubernetes 1.31 hashed
+/// Whether the container was created from the current spec. Agents before Kubernetes 1.31 hashed
 /// the whole container, so another hash with the same image is the same container.
 pub(super) fn is_same_definition(observed: &ObservedContainer, spec: &Container) -> bool {
     observed.image == spec.image
         || observed.hash.as_deref() == Some(&*super::hash::container_hash(&spec.name, &spec.image))
 }
 
-/// An init container that runs beside the main ones.
+/// An init container that runs beside the main containers.
 pub(super) fn is_sidecar(init: &Container) -> bool {
     init.restart_policy.is_some()
 }
 
-/// Whether any main container ever ran in the newest sandbox: initialisation is over then.
+/// Whether any main container ever ran in the newest sandbox: then initialisation is over.
 pub(super) fn is_initialised(pod: &Pod, observed: &Observed) -> bool {
     let Some(sandbox) = observed.sandbox() else { return false };
     pod.api

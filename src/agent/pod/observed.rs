@@ -1,8 +1,8 @@
-//! What the runtime last told of one pod: its sandboxes and containers, the newest first.
+//! What the runtime last reported of one pod: its sandboxes and containers, the newest first.
 //!
-//! A list tells what there is and in which state; the calls that answer for one object tell the
-//! rest, and their answer is kept for as long as the state they told of holds. What a call of ours
-//! did is entered at once (rule R2), so the next step need not wait for a list.
+//! A list contains the objects and their states. Calls that inspect one object return the rest,
+//! which is kept as long as the state it was reported for lasts. The effect of our own calls is
+//! entered at once (rule R2), so the next step does not have to wait for a list.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,49 +22,47 @@ pub struct Observed {
     pub containers: Vec<ObservedContainer>,
 }
 
-/// One sandbox.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedSandbox {
-    /// The runtime's name of it.
+    /// The runtime's id.
     pub id: SandboxId,
     /// Counts from 0.
     pub attempt: u32,
     /// Can hold containers.
     pub ready: bool,
-    /// Nanoseconds since 1970; 0: made by us, not yet listed.
+    /// Nanoseconds since 1970; 0: created by us, not yet listed.
     pub created_at: i64,
-    /// When an agent first saw the pod, as it noted there.
+    /// When an agent first saw the pod, as annotated on the sandbox.
     pub seen_at: Option<Timestamp>,
-    /// As of when it was ready; `None`: not yet asked.
+    /// Inspected while it was ready; `None`: not inspected yet.
     pub status: Option<SandboxStatus>,
-    /// `StopPodSandbox` succeeded in this life of the agent.
+    /// `StopPodSandbox` succeeded since the agent's start.
     pub stopped: bool,
 }
 
-/// One container.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedContainer {
-    /// The runtime's name of it.
+    /// The runtime's id.
     pub id: ContainerId,
     /// As in the pod spec.
     pub name: Box<str>,
-    /// Where it lives.
+    /// Its sandbox.
     pub sandbox: SandboxId,
     /// Counts from 0: the restart count.
     pub attempt: u32,
-    /// As last listed or done.
+    /// As last listed, or as left by our last call.
     pub state: ContainerState,
-    /// Nanoseconds since 1970; 0: made by us, not yet listed.
+    /// Nanoseconds since 1970; 0: created by us, not yet listed.
     pub created_at: i64,
-    /// As the pod spec wrote it.
+    /// As the pod spec names it.
     pub image: Box<str>,
-    /// As annotated.
+    /// From the annotation.
     pub hash: Option<Box<str>>,
-    /// As annotated, seconds.
+    /// From the annotation, in seconds.
     pub grace_s: Option<i64>,
-    /// Of the present state; `None`: not yet asked.
+    /// Inspected in the current state; `None`: not inspected yet.
     pub status: Option<Box<ContainerStatus>>,
-    /// When we first saw that it ran; `None`: it did when we first saw it.
+    /// When we first saw that it ran; `None`: it ran already when we first saw it.
     pub began_at: Option<Instant>,
     /// When we first saw that it had ended.
     pub exited_at: Option<Instant>,
@@ -73,7 +71,7 @@ pub struct ObservedContainer {
 }
 
 impl ObservedSandbox {
-    /// Just made by us: ready, nothing else known.
+    /// A sandbox that we have just created: ready, nothing else known.
     pub fn made(id: SandboxId, attempt: u32) -> Self {
         Self {
             id,
@@ -86,8 +84,9 @@ impl ObservedSandbox {
         }
     }
 
-    /// Takes the answer of `PodSandboxStatus`, unless it says that a sandbox is ready of which a
-    /// list said that it is not: none becomes ready again, so the answer is older than the list.
+    /// Takes the answer of `PodSandboxStatus`. An answer is ignored if it says that the sandbox is
+    /// ready although a list said that it is not: a sandbox never becomes ready again, so the
+    /// answer is older than the list.
     pub fn inspect(&mut self, status: SandboxStatus) {
         if !status.ready || self.ready {
             self.ready = status.ready;
@@ -149,7 +148,7 @@ impl ObservedContainer {
         matches!(self.state, ContainerState::Running | ContainerState::Unknown)
     }
 
-    /// Moves to another state: what was known of the old one no longer counts.
+    /// Changes the state: details of the old state no longer apply.
     pub fn turn(&mut self, now: Instant, state: ContainerState) {
         if self.state != state {
             self.state = state;
@@ -161,8 +160,9 @@ impl ObservedContainer {
         }
     }
 
-    /// Takes the answer of `ContainerStatus`. `false`: it says otherwise of a container that has
-    /// ended. None runs again, so it is older than the list that said so; nothing is learnt.
+    /// Takes the answer of `ContainerStatus`. `false`: it contradicts the end of the container. A
+    /// container never runs again, so the answer is older than the list that reported the end; it
+    /// is ignored.
     pub fn inspect(&mut self, now: Instant, status: Box<ContainerStatus>) -> bool {
         let ended = ContainerState::Exited;
         if self.state == ended && status.state != ended {
@@ -173,7 +173,8 @@ impl ObservedContainer {
         true
     }
 
-    /// Ended with success. Some runtimes report 0 for an init container that ran out of memory.
+    /// Ended with success. Some runtimes report exit code 0 for an init container that ran out of
+    /// memory.
     pub fn succeeded(&self) -> bool {
         self.state == ContainerState::Exited
             && self
@@ -184,9 +185,9 @@ impl ObservedContainer {
 }
 
 impl Observed {
-    /// Takes what a list tells of the pod, in any order. Says whether anything differs.
+    /// Takes the pod's part of a list, in any order. Returns whether anything differs.
     ///
-    /// This happens each second for every pod, and nearly always nothing does.
+    /// This happens each second for every pod, and nearly always nothing differs.
     pub fn take(
         &mut self,
         now: Instant,
@@ -216,7 +217,7 @@ impl Observed {
     }
 
     fn is_as_listed(&self, sandboxes: &[Arc<Sandbox>], containers: &[Arc<Container>]) -> bool {
-        // Lists name each object once, so that equal counts make it the same objects.
+        // Lists name each object once, so equal counts mean the same objects.
         if self.sandboxes.len() != sandboxes.len() || self.containers.len() != containers.len() {
             return false;
         }
@@ -235,7 +236,8 @@ impl Observed {
             .all(|listed| by_id.get(&listed.id).is_some_and(|known| known.is_as_listed(listed)))
     }
 
-    /// Attempts only grow, whatever the clock of the runtime does; it decides between equals.
+    /// Attempt numbers only grow, whatever the runtime's clock does; the clock decides between
+    /// equal numbers.
     fn sort(&mut self) {
         self.sandboxes.sort_by(|a, b| {
             (b.attempt, b.created_at, &b.id).cmp(&(a.attempt, a.created_at, &a.id))
@@ -245,13 +247,13 @@ impl Observed {
         });
     }
 
-    /// Enters a sandbox that we made.
+    /// Enters a sandbox that we created.
     pub fn add_sandbox(&mut self, sandbox: ObservedSandbox) {
         self.sandboxes.insert(0, sandbox);
         self.sort();
     }
 
-    /// Enters a container that we made.
+    /// Enters a container that we created.
     pub fn add_container(&mut self, container: ObservedContainer) {
         self.containers.insert(0, container);
         self.sort();
@@ -262,17 +264,14 @@ impl Observed {
         self.sandboxes.first()
     }
 
-    /// One sandbox.
     pub fn sandbox_mut(&mut self, id: &SandboxId) -> Option<&mut ObservedSandbox> {
         self.sandboxes.iter_mut().find(|sandbox| sandbox.id == *id)
     }
 
-    /// One container.
     pub fn container(&self, id: &ContainerId) -> Option<&ObservedContainer> {
         self.containers.iter().find(|container| container.id == *id)
     }
 
-    /// One container.
     pub fn container_mut(&mut self, id: &ContainerId) -> Option<&mut ObservedContainer> {
         self.containers.iter_mut().find(|container| container.id == *id)
     }
@@ -287,7 +286,7 @@ impl Observed {
         self.containers.iter().find(|container| &*container.name == name)
     }
 
-    /// Whether a process of the pod may live.
+    /// Whether a process of the pod may be alive.
     pub fn may_run(&self) -> bool {
         self.containers.iter().any(ObservedContainer::may_run)
     }

@@ -1,5 +1,5 @@
-//! What of a pod the node keeps, and what it parts with while the pod stays: dead containers and
-//! old sandboxes (spec sections 8.1 and 8.2), images.
+//! What the node keeps of a pod while the pod stays: dead containers and old sandboxes (spec
+//! sections 8.1 and 8.2), images.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +10,16 @@ use crate::agent::time::Instant;
 use crate::model::cri::{ContainerId, ContainerState, SandboxId};
 use crate::model::housekeeping::ContainerPolicy;
 
-/// What a pod is to part with.
+/// What a pod may keep.
 #[derive(Debug)]
 pub(super) struct Retention {
-    /// Dead instances of each container that stay, for their logs and for `lastState`.
+    /// Dead instances of each container that are kept, for their logs and for `lastState`.
     dead_max: usize,
-    /// Dead containers that the node has no more room for.
+    /// Dead containers that have to be removed, because the node has no room for them.
     garbage: BTreeSet<ContainerId>,
 }
 
-/// The reason of the event about the node, not the pod, that garbage could not be removed.
+/// The reason of the event, about the node and not the pod, that garbage could not be removed.
 pub(super) const GARBAGE_FAILED: &str = "ContainerGCFailed";
 
 impl Default for Retention {
@@ -29,12 +29,12 @@ impl Default for Retention {
 }
 
 impl Pod {
-    /// So many dead instances of each container stay; of those that are at rest one at the least.
+    /// Sets how many dead instances of each container are kept; at least one, once the pod waits.
     pub(super) fn keep_dead(&mut self, policy: &ContainerPolicy) {
         self.retention.dead_max = policy.per_container_max.map_or(1, |most| most.max(1));
     }
 
-    /// What goes of it is garbage, not the pod.
+    /// Whether a source wants the pod: then only garbage of it is removed, not the pod.
     pub(super) fn is_wanted(&self) -> bool {
         self.wanted == Wanted::Yes
     }
@@ -43,7 +43,7 @@ impl Pod {
         self.retention.dead_max
     }
 
-    /// The node has no more room for these of its dead containers.
+    /// The node has no room for these of its dead containers.
     pub fn mark_garbage(&mut self, ids: Vec<ContainerId>) {
         let ids: BTreeSet<ContainerId> = ids.into_iter().collect();
         if self.retention.garbage != ids {
@@ -52,12 +52,12 @@ impl Pod {
         }
     }
 
-    /// Whether a container that was condemned is still there.
+    /// Whether garbage of the pod is still there.
     pub fn has_garbage(&self) -> bool {
         self.retention.garbage.iter().any(|id| self.observed.container(id).is_some())
     }
 
-    /// Images that it needs to start again, as its manifest writes them.
+    /// Images that it needs to start again, as its manifest names them.
     pub fn images_wanted(&self) -> impl Iterator<Item = &str> {
         let spec = match &self.wanted {
             Wanted::Yes => Some(&self.api.spec),
@@ -69,7 +69,7 @@ impl Pod {
         containers.map(|container| &*container.image)
     }
 
-    /// At rest: the next dead container or old sandbox to part with.
+    /// The next dead container or old sandbox to remove, while the pod waits.
     pub(super) fn next_removal(&self, now: Instant) -> Option<Next> {
         if let Some(container) = self.surplus() {
             return Some(remove_container(self, container, now));
@@ -83,7 +83,7 @@ impl Pod {
         })
     }
 
-    /// What waits parts with what is dead meanwhile.
+    /// While the pod waits, garbage is removed.
     pub(super) fn meanwhile(&self, next: Next, now: Instant) -> Next {
         let waits = matches!(next, Next::Rest | Next::Until(_));
         let removal = if waits && self.pending_calls.is_empty() { self.next_removal(now) } else { None };
@@ -94,9 +94,9 @@ impl Pod {
         }
     }
 
-    /// Instances that were made and never started go as soon as there is a newer one.
+    /// Instances that were created and never started are removed as soon as there is a newer one.
     fn surplus(&self) -> Option<&ObservedContainer> {
-        // Of each name, how many were newer, and how many of these have ended.
+        // For each name: how many newer instances there are, and how many of these have ended.
         let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
         self.observed.containers.iter().find(|container| {
             let count = counts.entry(&container.name).or_default();
@@ -113,9 +113,9 @@ impl Pod {
         })
     }
 
-    /// One that was replaced, and holds nothing any more.
+    /// A sandbox that was replaced and has no containers any more.
     fn old_sandbox(&self) -> Option<&ObservedSandbox> {
-        // Of one that was evicted nothing is kept.
+        // Nothing is kept of an evicted pod.
         let kept = usize::from(self.eviction.is_none());
         let mut old = self.observed.sandboxes.iter().skip(kept).filter(|it| !it.ready).peekable();
         old.peek()?;

@@ -1,5 +1,5 @@
-//! What has to be asked once more: what the runtime refused to do or to answer, looks that came at
-//! the wrong moment.
+//! Retries: calls that the runtime refused or did not answer, and lists that came at the wrong
+//! moment.
 
 use super::next::Next;
 use super::{Pod, Step};
@@ -9,7 +9,7 @@ use crate::limits;
 use crate::model::cri::ContainerId;
 
 impl Pod {
-    /// This question, unless the runtime has only just refused one.
+    /// Makes this inspection, unless the runtime has just refused one.
     pub(super) fn inspect(&self, step: Step, now: Instant) -> Next {
         let at = self.inspect_backoff.over_at();
         if at > now { Next::Until(at) } else { Next::Call(step) }
@@ -22,37 +22,38 @@ impl Pod {
         }
     }
 
-    /// They are to be stopped for another reason, or in less time: this is tried at once.
+    /// The containers have to be stopped for another reason or in less time: tried at once.
     pub(super) fn stop_now(&mut self) {
         for container in &mut self.observed.containers {
             container.stops = Backoff::default();
         }
     }
 
-    /// The runtime did not answer a question.
+    /// The runtime did not answer an inspection.
     pub(super) fn delay_inspect(&mut self, now: Instant) {
         self.inspect_backoff.again(now, limits::RETRY_MIN_MS, limits::RETRY_MS);
     }
 
-    /// The answer was older than what is known. Mostly the next is not; who answers so for ever is
-    /// asked ever more rarely.
+    /// The answer was older than the known state. Usually the next one is not; a runtime that
+    /// always answers so is asked less and less often.
     pub(super) fn retry_inspect(&mut self, now: Instant) {
         self.inspect_backoff.again(now, limits::OLD_ANSWER_MS, limits::RETRY_MS);
     }
 
-    /// The runtime answered a question.
+    /// The runtime answered an inspection.
     pub(super) fn reset_inspect_backoff(&mut self) {
         self.inspect_backoff = Backoff::default();
     }
 
-    /// A look cannot be believed. Where the event stream tells of changes the next would be long in
-    /// coming, and what that event was about would go unnoticed.
+    /// A list was discarded. While the event stream is open the next list would come late, and the
+    /// change that the event announced would go unnoticed.
     pub(super) fn miss_relist(&mut self) {
         self.relist_missed = true;
         self.needs_plan = true;
     }
 
-    /// Looks again for one that was missed, once nothing is under way that would spoil it too.
+    /// Requests another list for one that was discarded, once no call is under way that would make
+    /// it stale too.
     pub(super) fn retry_missed_relist(&mut self, now: Now, pleg: &mut Pleg) {
         let spoils = self.pending_calls.iter().any(|pending| pending.step.is_change());
         if self.relist_missed && !spoils {

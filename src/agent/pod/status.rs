@@ -1,7 +1,7 @@
-//! Spec × seen × previous status → `PodStatus` (spec section 7).
+//! Spec × observed × previous status → `PodStatus` (spec section 7).
 //!
-//! What was said stays said: restart counts and `startTime` never go back, a terminal phase is
-//! never left, and none is claimed while a container may run.
+//! Reported values are never taken back: restart counts and `startTime` never go back, a terminal
+//! phase is never left, and none is reported while a container may run.
 
 use super::evicted::DISRUPTED;
 use super::next::{is_initialised, is_sidecar};
@@ -24,7 +24,7 @@ const MESSAGES_BYTES_MAX: usize = 12_288;
 /// The node's addresses, the primary first.
 pub type HostAddresses = [String];
 
-/// What of the node goes into statuses.
+/// The node's part of a status.
 #[derive(Clone, Copy, Debug)]
 pub struct HostInfo<'a> {
     /// The node's addresses.
@@ -34,7 +34,7 @@ pub struct HostInfo<'a> {
 }
 
 impl Pod {
-    /// Computes the status anew, if anything was learnt. Says whether it was.
+    /// Recomputes the status if anything changed. Returns whether it did.
     pub fn refresh(&mut self, now: Now, host_info: HostInfo<'_>) -> bool {
         let learnt = std::mem::take(&mut self.dirty) || self.lacks_time(now);
         if learnt {
@@ -77,7 +77,8 @@ impl Pod {
         status.conditions = if self.fully_observed || old.conditions.is_empty() {
             self.conditions(&status, now)
         } else {
-            // What an earlier life said holds until all is looked at: it has not changed meanwhile.
+            // The conditions of an earlier start hold until everything is inspected: they have not
+            // changed meanwhile.
             old.conditions.clone()
         };
         let mut all = status.init_container_statuses.iter().chain(&status.container_statuses);
@@ -87,7 +88,7 @@ impl Pod {
                 && matches!(reported.last_state, State::Unset)
         };
         if self.verdict.is_some() && all.all(never_made) {
-            // Refused before anything was made of it: there are no containers to tell of.
+            // Refused before anything was created: there are no containers to report.
             status.init_container_statuses.clear();
             status.container_statuses.clear();
             status.ephemeral_container_statuses.clear();
@@ -95,8 +96,8 @@ impl Pod {
         status
     }
 
-    /// When an agent first saw the pod: as its sandbox says, or not later than that was made. Never
-    /// before the clock was set.
+    /// When an agent first saw the pod: as annotated on its sandbox, or not later than the sandbox
+    /// was created. Never before the clock was set.
     fn start_time(&self, now: Now) -> Option<Timestamp> {
         let observed =
             self.observed.sandboxes.iter().map(|sandbox| {
@@ -121,10 +122,10 @@ impl Pod {
         let before = instances.find(|observed| observed.state == ContainerState::Exited);
         let id = container_id(host_info, newest);
         let state = match reported_state(newest, &id) {
-            // Its hook is not over yet.
+            // Its postStart hook is not over yet.
             _ if self.is_starting(newest) => State::Waiting(self.creating()),
             Some(state) => state,
-            // Not inspected yet: what was said of this instance holds for the moment.
+            // Not inspected yet: the last reported state of this instance stays for the moment.
             None => match old {
                 Some(old) if old.container_id == id => old.state.clone(),
                 _ => State::Waiting(Waiting::default()),
@@ -173,7 +174,7 @@ impl Pod {
         Waiting { reason, message: String::new() }
     }
 
-    /// No instance: not yet, or no more.
+    /// No instance: not created yet, or removed.
     fn unseen_status(&self, spec: &Container, old: Option<&ContainerStatus>) -> ContainerStatus {
         let record = self.records.get(&spec.name).filter(|_| self.phase == Phase::Syncing);
         let failure = record.and_then(|record| record.failure.clone());
@@ -198,7 +199,7 @@ impl Pod {
             status.restart_count = old.restart_count;
             let ended = matches!(old.state, State::Terminated(_));
             status.last_state = if ended { &old.state } else { &old.last_state }.clone();
-            // Before the first look nothing is known, least of all that it is lost.
+            // Before the first list nothing is known, so nothing is known to be lost either.
             if matches!(old.state, State::Running(_)) && !self.needs_relist {
                 status.restart_count += u32::from(self.api.metadata.deletion_timestamp.is_none());
                 status.last_state = State::Terminated(Box::new(lost(
@@ -210,7 +211,7 @@ impl Pod {
         status
     }
 
-    /// One that is to be started again and cannot: why is what people need to see.
+    /// A container that has to be restarted and cannot: the reason is what the user needs to see.
     fn show_failure(
         &self,
         spec: &Container,
@@ -232,7 +233,7 @@ impl Pod {
     fn serve(&self, spec: &Container, newest: &ObservedContainer, status: &mut ContainerStatus) {
         let runs = newest.state == ContainerState::Running;
         if status.started.is_none() {
-            // Ephemeral: nothing depends on it, so it neither serves nor is waited for.
+            // Ephemeral: nothing depends on it, so it has no readiness.
             return;
         }
         let plain_init = self.init_containers_has(&spec.name) && !is_sidecar(spec);
@@ -240,7 +241,7 @@ impl Pod {
         status.ready = if plain_init { newest.succeeded() } else { self.is_ready(newest) };
     }
 
-    /// `started` of a container that has not; an ephemeral one has no such field.
+    /// `started` of a container that has not started; an ephemeral container has no such field.
     fn not_started(&self, name: &str) -> Option<bool> {
         let mut ephemerals = self.api.spec.ephemeral_containers.iter();
         (!ephemerals.any(|ephemeral| &*ephemeral.name == name)).then_some(false)
@@ -250,7 +251,8 @@ impl Pod {
         self.api.spec.init_containers.iter().any(|init| &*init.name == name)
     }
 
-    /// The pod has ended: what is still open is said to be over (spec section 1.7, step 4).
+    /// The pod has ended: containers that are still open are reported as terminated (spec section
+    /// 1.7, step 4).
     fn settle(&self, status: &mut PodStatus) {
         let message = "The container could not be located when the pod was terminated";
         let started = self.initialised(status);
@@ -279,7 +281,7 @@ impl Pod {
                 phase_of(&self.api.spec, status, is_initialised(self, &self.observed), outcome)
             }
         };
-        // Nothing is over before a look has shown that nothing runs.
+        // No terminal phase before a list has shown that nothing runs.
         if phase.is_terminal() && !over { old } else { phase }
     }
 
@@ -292,7 +294,7 @@ impl Pod {
             let reported = self.observed.sandbox().filter(|sandbox| sandbox.ready);
             match reported.and_then(|sandbox| sandbox.status.as_ref()) {
                 Some(reported) => reported.ips.iter().map(|ip| Ip { ip: ip.to_string() }).collect(),
-                // Kept after the end, as what the logs name.
+                // Kept after the end, because logs refer to them.
                 None => old.pod_ips.clone(),
             }
         };
@@ -362,13 +364,13 @@ impl Pod {
         reported.collect()
     }
 
-    /// It went for the node's sake in an earlier life, and nothing else tells of that any more.
+    /// The pod was evicted in an earlier start of the agent, and only the condition tells so.
     fn disrupted_before(&self) -> Option<&Condition> {
         self.api.status.conditions.iter().find(|old| old.kind == ConditionKind::DisruptionTarget)
     }
 
-    /// What keeps a pod whose containers are ready from being ready. Nobody sets conditions of pods
-    /// of the folder.
+    /// Why a pod whose containers are ready is not ready. Nobody sets conditions of pods of the
+    /// manifest folder.
     fn gated(&self) -> String {
         let gates = self.api.spec.readiness_gates.iter().filter_map(|gate| {
             let name = &gate.condition_type;
@@ -422,7 +424,7 @@ impl Pod {
     }
 }
 
-/// All containers' messages together have a bound (spec section 2.8).
+/// The messages of all containers together are bounded (spec section 2.8).
 fn cut_messages(status: &mut PodStatus) {
     let PodStatus {
         init_container_statuses: inits,
@@ -444,12 +446,11 @@ fn cut_messages(status: &mut PodStatus) {
     }
 }
 
-/// `containerd://…`
 fn container_id(host_info: HostInfo<'_>, observed: &ObservedContainer) -> String {
     format!("{}://{}", host_info.runtime_name, observed.id)
 }
 
-/// The state as far as the runtime told of it.
+/// The state as the runtime reported it.
 fn reported_state(observed: &ObservedContainer, id: &str) -> Option<State> {
     let status = observed.status.as_ref();
     let at = |nanos: i64| (nanos > 0).then(|| Timestamp::from_nanos(nanos));
@@ -503,7 +504,7 @@ fn completed_unseen(spec: &Container, old: Option<&ContainerStatus>) -> Containe
     }
 }
 
-/// Nobody knows how it ended.
+/// How it ended is not known.
 fn lost(message: &str) -> Terminated {
     Terminated {
         exit_code: 137,

@@ -1,4 +1,4 @@
-//! Asks for what [`super::next`] names, as far as there is room.
+//! Carries out the steps that [`super::next`] returns, as far as there is room.
 
 #[cfg(feature = "probes")]
 use std::collections::BTreeMap;
@@ -27,78 +27,67 @@ use crate::model::probe::ProbeResults;
 use crate::model::recorded_event::{EventType, Object};
 use crate::model::status::Waiting;
 
-/// One runtime call and what it is for.
+/// One runtime call and its purpose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Make a sandbox.
     RunSandbox {
-        /// Its number.
+        /// Attempt number.
         attempt: u32,
     },
-    /// Ask for its network.
+    /// Read its network.
     InspectSandbox(SandboxId),
-    /// Kill what is in it, and take its network down.
+    /// Kill its processes, and tear down its network.
     StopSandbox(SandboxId),
-    /// Forget it.
     RemoveSandbox(SandboxId),
-    /// Ask whether the image of the container is here.
+    /// Look up the image of the container.
     ImageStatus {
         /// Name in the spec.
         container: Box<str>,
-        /// The image as the spec names it then.
+        /// The image as the spec names it at that time.
         image: Box<str>,
     },
-    /// Fetch it.
     Pull {
         /// Name in the spec.
         container: Box<str>,
-        /// The image as the spec names it then.
+        /// The image as the spec names it at that time.
         image: Box<str>,
     },
-    /// Make a container.
     Create {
         /// Name in the spec.
         container: Box<str>,
-        /// Its number: the restart count.
+        /// The attempt number: the restart count.
         attempt: u32,
-        /// Its image, as the spec writes it now: by the answer it may write another.
+        /// The image as the spec names it now: when the answer comes, the spec may name another.
         image: Box<str>,
-        /// What the image's name stands for.
+        /// What the image's name resolves to.
         image_ref: Box<str>,
     },
-    /// Start it.
     Start {
-        /// Which.
         id: ContainerId,
         /// Name in the spec.
         container: Box<str>,
     },
-    /// Ask for its exit code and times.
+    /// Read its exit code and times.
     InspectContainer(ContainerId),
-    /// Stop it.
     Stop {
-        /// Which.
         id: ContainerId,
         /// Seconds from the signal to SIGKILL.
         grace_s: i64,
-        /// When SIGKILL comes at the latest.
+        /// When SIGKILL is sent at the latest.
         kill_at: Instant,
         /// For the event.
         why: StopReason,
     },
-    /// Forget it.
     RemoveContainer(ContainerId),
-    /// End what the runtime holds below it, and is not seen.
+    /// End a task that the runtime holds below it and CRI does not show.
     EndTask {
-        /// Whose.
         id: ContainerId,
-        /// How far.
         end: TaskEnd,
     },
 }
 
 impl Step {
-    /// Changes what the runtime would list, in a way that a list begun before its end gets wrong.
+    /// Whether it changes what the runtime lists, so that a list begun before its end may be wrong.
     pub(super) fn is_change(&self) -> bool {
         match self {
             Self::RunSandbox { .. }
@@ -116,7 +105,7 @@ impl Step {
         }
     }
 
-    /// Which calls it waits for: as [`Class::of`] its request.
+    /// The class of calls that it counts as: [`Class::of`] its request.
     pub(super) fn class(&self) -> Class {
         match self {
             Self::Stop { .. } | Self::StopSandbox(_) => Class::Stop,
@@ -133,58 +122,57 @@ impl Step {
         }
     }
 
-    /// One of those that may run side by side: stops of different containers.
+    /// Whether several may run in parallel: stops of different containers.
     pub(super) fn is_stop(&self) -> bool {
         matches!(self, Self::Stop { .. })
     }
 }
 
-/// Everything a pod asks with.
+/// Everything that a pod needs for a step.
 pub struct PodContext<'a> {
-    /// What never changes.
+    /// The static configuration.
     pub config: &'a Config,
     /// ConfigMaps and Secrets.
     pub objects: ObjectsOf<'a>,
-    /// Where the pods run.
+    /// The node's addresses and the runtime's name.
     pub host_info: HostInfo<'a>,
-    /// What the runtime last told of itself.
+    /// The runtime's last reported status.
     pub runtime: Option<&'a RuntimeStatus>,
     /// How cgroups are named.
     pub driver: CgroupDriver,
     /// What the host's `resolv.conf` says.
     pub resolver: &'a Dns,
-    /// The book of calls.
+    /// The pending runtime calls.
     pub calls: &'a mut Calls,
-    /// The book of queries.
+    /// The pending queries of probes and hooks.
     pub queries: &'a mut Queries,
     /// Results of probes from before the agent's restart.
     #[cfg(feature = "probes")]
     pub saved_results: &'a BTreeMap<ContainerId, ProbeResults>,
-    /// For what is spread in time.
+    /// For random delays.
     pub rng: &'a mut Rng,
-    /// When this life of the agent began.
+    /// When this process of the agent began.
     pub booted_at: Instant,
     /// The last job's number.
     pub last_job: &'a mut u64,
-    /// Events.
+    /// The event recorder.
     pub recorder: &'a mut Recorder,
-    /// What pulls have in common.
+    /// The state that pulls of all pods share.
     pub images: &'a mut Images,
-    /// The looker.
     pub pleg: &'a mut Pleg,
     /// Where requests go.
     pub out: &'a mut Out,
 }
 
-/// Steps of one pod in one turn, beside those for each of its volumes and containers: more is a
+/// Steps of one pod in one turn, besides those for each of its volumes and containers; more is a
 /// loop.
 const STEPS_MAX: usize = 256;
-/// A hook and a stop, with what has to be given up for them.
+/// A hook and a stop, with the calls that have to be cancelled for them.
 const STEPS_EACH: usize = 4;
 
 impl Pod {
-    /// Asks for all that can be asked for now. Says whether a call was given up: others may have
-    /// waited for its room.
+    /// Requests everything that can be requested now. Returns whether a call was cancelled: others
+    /// may have waited for its room.
     pub fn step(&mut self, now: Now, world: &NodeView<'_>, context: &mut PodContext<'_>) -> bool {
         self.keep_dead(&context.config.housekeeping.containers);
         self.link_log(now, context);
@@ -195,7 +183,8 @@ impl Pod {
         self.plan_volumes(now.boot, context.objects.of(self.origin), context.config);
         self.read_termination_messages(context);
         let mut gave_up = self.follow_plan(now, world, context);
-        // Where results were saved a container has started, and others may have waited for that.
+        // A container with saved results has started, and other containers may have waited for
+        // that.
         while self.probe(now, context) {
             gave_up |= self.follow_plan(now, world, context);
         }
@@ -203,7 +192,7 @@ impl Pod {
         gave_up
     }
 
-    /// Asks for what [`next`] names, until that is nothing.
+    /// Carries out the steps that [`next`] returns, until there is nothing left.
     fn follow_plan(
         &mut self,
         now: Now,
@@ -286,10 +275,10 @@ impl Pod {
         }
     }
 
-    /// Hands out the events that came up.
+    /// Hands the pending events to the recorder.
     pub(super) fn flush_events(&mut self, now: Now, context: &mut PodContext<'_>) {
         for event in std::mem::take(&mut self.pending_events) {
-            // Of a pod without a name there is no object in the cloud.
+            // A pod without a name has no object in the cloud.
             if event.reason == GARBAGE_FAILED || self.is_nameless() {
                 let node = Object::node(&context.config.node_name);
                 context.recorder.add(now, node, event.kind, event.reason, event.message, context.out);
@@ -313,7 +302,8 @@ impl Pod {
     fn go(&mut self, now: Now, phase: Phase, context: &mut PodContext<'_>) {
         self.enter(now.boot, phase);
         if phase == Phase::Terminating {
-            // Nothing will be started with it (rule R4). Work under way ends soon by itself.
+            // Nothing is started with the image any more (rule R4). Other calls under way end soon
+            // by themselves.
             for pending in &self.pending_calls {
                 if matches!(pending.step, Step::Pull { .. }) {
                     context.calls.cancel(now, pending.call, context.out);
@@ -347,7 +337,7 @@ impl Pod {
         format!("pod={}/{} ", metadata.namespace, metadata.name)
     }
 
-    /// Only a folder or a cgroup of it was found, and these are named after the uid.
+    /// Only a directory or a cgroup of it was found, and these are named after the uid.
     fn is_nameless(&self) -> bool {
         let metadata = &self.api.metadata;
         self.origin == Origin::Runtime
@@ -418,14 +408,14 @@ impl Pod {
             }
             Step::Create { container, .. } => {
                 let container = container.clone();
-                // Each try gets files of its own.
+                // Each try gets its own files.
                 self.record_mut(&container).files = None;
                 self.begin_try(&container);
                 self.count_crash(now, &container, context.config);
             }
             Step::Stop { id, why, .. } => {
                 let (id, why) = (id.clone(), *why);
-                // A hook before it has told already.
+                // If a hook ran before, the event is recorded already.
                 let observed = self.observed.container(&id);
                 if !observed.is_some_and(|observed| matches!(self.pre_stop(observed), PreStop::Over(_))) {
                     self.record_stop(&id, why);
@@ -438,7 +428,7 @@ impl Pod {
         self.pending_calls.push(PendingCall { call, step });
     }
 
-    /// Each restart counts towards the back-off of the next (spec section 2.4).
+    /// Each restart increases the back-off of the next one (spec section 2.4).
     fn count_crash(&mut self, now: Now, container: &str, config: &Config) {
         let Some(exited_at) = self.observed.of(container).find_map(|observed| observed.exited_at) else {
             return;
@@ -477,7 +467,7 @@ impl Pod {
     }
 }
 
-/// Seconds as Go writes durations: `40s`, `2m40s`, `5m0s`.
+/// Seconds in Go's notation: `40s`, `2m40s`, `5m0s`.
 fn go_duration_s(seconds: u64) -> String {
     match seconds / 60 {
         0 => format!("{seconds}s"),

@@ -1,4 +1,4 @@
-//! Hooks were left out: admission refuses a pod that has any.
+//! Hooks are not built in: admission refuses a pod that has any.
 #![expect(clippy::unused_self, reason = "as the one that is not left out")]
 
 use super::Pod;
@@ -12,7 +12,6 @@ use crate::model::cri::{CallError, ContainerId, Reply, SandboxId};
 use crate::model::net::Finding;
 use crate::model::probe::HookKind;
 
-/// There is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(dead_code, reason = "only a build with hooks has the others")]
 pub(super) enum PreStop {

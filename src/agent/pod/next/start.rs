@@ -1,4 +1,4 @@
-//! Which container to start next, and which to leave for now (spec sections 2.2–2.5).
+//! Which container to start next, and which to put off (spec sections 2.2–2.5).
 
 use super::{
     Hold, HoldReason, Next, Plan, is_initialised, is_same_definition, is_sidecar, pod_grace,
@@ -14,7 +14,7 @@ use crate::limits;
 use crate::model::cri::ContainerState;
 use crate::model::pod::{Container, RestartPolicy};
 
-/// What one container asks for.
+/// What to do about one container.
 enum Decision {
     /// This, before anything else of the pod.
     Now(Next),
@@ -22,11 +22,11 @@ enum Decision {
     Runs,
     /// Nothing, ever again.
     Done,
-    /// Nothing before this; the others may go on.
+    /// Nothing before this time; the others may continue.
     Held(Instant, Option<HoldReason>),
 }
 
-/// The sandbox is fine: goes through the containers in order.
+/// The sandbox is ready: goes through the containers in order.
 pub(super) fn containers(pod: &Pod, now: Instant) -> Plan {
     let mut walk = Walk { holds: Vec::new(), until: None };
     let next = walk.containers(pod, now);
@@ -47,7 +47,7 @@ impl Walk {
                 return next;
             }
         }
-        // A sidecar that has ended is not begun again for a pod that has nothing else to run.
+        // An ended sidecar is not started again for a pod that has nothing else to run.
         let is_done = |main| matches!(main_decision(pod, main, now), Decision::Done);
         let over = initialised && pod.api.spec.containers.iter().all(is_done);
         let inits = pod.init_containers();
@@ -55,9 +55,9 @@ impl Walk {
             if over && !runs(pod, init) {
                 continue;
             }
-            // Where a later init container has started in this sandbox, none waits for this one any
-            // more: neither for a sidecar that has ended since, and waits for its back-off, nor for
-            // a plain one that the runtime no longer has, which is done.
+            // Where a later init container has started in this sandbox, no container waits for this
+            // one any more: neither for a sidecar that has ended since and waits for its back-off,
+            // nor for a plain init container that the runtime no longer has, which is done.
             let opens_once = is_sidecar(init) || in_sandbox(pod, init).is_none();
             let mut later = inits[index + 1..].iter();
             let opened = opens_once && later.any(|later| in_sandbox(pod, later).is_some());
@@ -69,8 +69,8 @@ impl Walk {
                 Err(Held) if gate => return self.rest(),
                 Err(Held) => {}
             }
-            // A plain one that runs, or is being stopped, keeps all later ones waiting; a sidecar
-            // until it has started in the sense of its probe.
+            // A plain init container that runs or is being stopped blocks all later ones; a sidecar
+            // blocks them until its startup probe has succeeded.
             if gate && !if is_sidecar(init) { has_started(pod, init) } else { is_over(pod, init) } {
                 return self.rest();
             }
@@ -111,10 +111,9 @@ impl Walk {
     }
 }
 
-/// The container waits.
 struct Held;
 
-/// Whether a new sandbox would have anything to run.
+/// Whether a new sandbox would run anything.
 pub(super) fn is_worth_a_sandbox(pod: &Pod) -> bool {
     let observed = &pod.observed;
     let spec = &pod.api.spec;
@@ -144,7 +143,8 @@ fn runs(pod: &Pod, init: &Container) -> bool {
     in_sandbox(pod, init).is_some_and(|observed| observed.state == ContainerState::Running)
 }
 
-/// The newest instance in the newest sandbox: older sandboxes' do not count for initialisation.
+/// The newest instance in the newest sandbox: instances in older sandboxes do not count for
+/// initialisation.
 fn in_sandbox<'a>(pod: &'a Pod, container: &'a Container) -> Option<&'a ObservedContainer> {
     let sandbox = pod.observed.sandbox()?;
     pod.observed.newest(&container.name).filter(|observed| observed.sandbox == sandbox.id)
@@ -190,7 +190,8 @@ fn main_decision(pod: &Pod, main: &Container, now: Instant) -> Decision {
     }
 }
 
-/// One that runs stays, unless the spec names another image by now, or a probe or its hook failed.
+/// A running container stays, unless the spec names another image now, or a probe or its hook
+/// failed.
 fn keep_running(pod: &Pod, container: &Container, observed: &ObservedContainer, now: Instant) -> Decision {
     if pod.stopping(&observed.id).is_some() {
         return Decision::Runs;
@@ -204,7 +205,7 @@ fn keep_running(pod: &Pod, container: &Container, observed: &ObservedContainer, 
         ending.grace_s = failed.grace_s.unwrap_or(ending.grace_s).max(1);
         StopReason::Probe(failed.kind)
     } else if matches!(pod.pre_stop(observed), PreStop::Running(..) | PreStop::Over(_)) {
-        // What its stop began with is not taken back.
+        // A stop that has begun with its hook is not taken back.
         StopReason::Changed
     } else {
         return Decision::Runs;
@@ -212,7 +213,7 @@ fn keep_running(pod: &Pod, container: &Container, observed: &ObservedContainer, 
     decision(stop(pod, observed, ending, now, why))
 }
 
-/// What waits keeps no other container waiting.
+/// A container that waits does not block other containers.
 fn decision(next: Next) -> Decision {
     match next {
         Next::Until(at) => Decision::Held(at, None),
@@ -220,7 +221,7 @@ fn decision(next: Next) -> Decision {
     }
 }
 
-/// The way of one container to its start: back-off, image, make, start.
+/// The steps of one container to its start: back-off, image, create, start.
 fn start(pod: &Pod, container: &Container, now: Instant) -> Decision {
     if !pod.pending_calls.is_empty() {
         // Only stops are under way; a start waits for them.
@@ -229,7 +230,8 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Decision {
     let newest = pod.observed.newest(&container.name);
     let restarts = newest.is_some_and(|newest| newest.state == ContainerState::Exited);
     if restarts && pod.observed.containers.iter().any(|observed| is_ending(pod, observed)) {
-        // Nor does one restart before another's stop that has begun with its preStop hook.
+        // A restart also waits for the stop of another container that has begun with its preStop
+        // hook.
         return Decision::Runs;
     }
     let record = pod.records.get(&container.name);
@@ -265,7 +267,7 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Decision {
     let image = || container.image.clone();
     Decision::Now(Next::Call(match record.map_or(&Image::Unknown, |record| &record.image) {
         Image::Unknown => match Pod::image_fault(container) {
-            // Nothing but another spec mends that.
+            // Only another spec can repair this.
             Some(why) => return Decision::Held(now.plus_ms(limits::BACKOFF_MAX_MS), Some(why)),
             None => Step::ImageStatus { container: name(), image: image() },
         },
@@ -278,7 +280,8 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Decision {
             if let Some(next) = super::make_log_dirs(pod, now) {
                 return decision(next);
             }
-            // A container that is never at rest would leave its dead behind.
+            // Without this, a container that restarts constantly would leave all its dead instances
+            // behind.
             let mut ended = pod.observed.of(&container.name);
             let surplus =
                 ended.by_ref().filter(|it| it.state == ContainerState::Exited).nth(pod.dead_max());
@@ -292,12 +295,13 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Decision {
     }))
 }
 
-/// Runs, and its preStop hook has begun: there is none of one that does not run.
+/// It runs and its preStop hook has begun. A container that does not run has no preStop hook.
 fn is_ending(pod: &Pod, observed: &ObservedContainer) -> bool {
     matches!(pod.pre_stop(observed), PreStop::Running(..) | PreStop::Over(_))
 }
 
-/// One that was made and never started, as far as is known, may start yet (rule R6).
+/// A container that was created and, as far as is known, never started: it may still start (rule
+/// R6).
 fn unstarted(pod: &Pod, container: &Container, now: Instant) -> Option<Decision> {
     let mut made = pod.observed.of(&container.name);
     let made = made.find(|it| it.state == ContainerState::Created)?;
@@ -305,13 +309,13 @@ fn unstarted(pod: &Pod, container: &Container, now: Instant) -> Option<Decision>
     Some(decision(pod.retry_at.filter(|&at| at > now).map_or(Next::Call(step), Next::Until)))
 }
 
-/// Rule R7: above all that is seen, and all that is known to have been.
+/// Rule R7: greater than all observed and all remembered attempt numbers.
 fn next_attempt(pod: &Pod, container: &Container) -> u32 {
     let floor = pod.records.get(&container.name).map_or(0, |record| record.attempt_floor);
     pod.observed.newest(&container.name).map_or(0, |newest| newest.attempt + 1).max(floor)
 }
 
-/// Made and not started: by us a moment ago, or by an earlier life.
+/// Created and not started: by us a moment ago, or by an earlier start of the agent.
 fn is_startable(pod: &Pod, observed: &ObservedContainer, container: &Container) -> bool {
     pod.observed.sandbox().is_some_and(|sandbox| sandbox.id == observed.sandbox)
         && is_same_definition(observed, container)
@@ -330,7 +334,7 @@ fn pull_hold(pod: &Pod, container: &Container, now: Instant) -> Option<Decision>
     let failed = pod.pulls.get(&container.image)?;
     let until = failed.until;
     let why = failed.why.clone();
-    // The image may arrive by other ways: it is looked for again before the pull is tried.
+    // The image may arrive in another way: it is looked up again before the pull is retried.
     let look_at = until.min(now.plus_ms(limits::IMAGE_RECHECK_MS));
     (until > now).then_some(Decision::Held(look_at, Some(HoldReason::ImagePull { why })))
 }

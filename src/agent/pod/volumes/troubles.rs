@@ -1,7 +1,7 @@
-//! What is said of volumes that cannot be brought about.
+//! Reports volumes that cannot be set up.
 //!
-//! Objects of the cloud's pods are asked for when the pod has come, and are there a moment later:
-//! that they are missing is said when they have had the time.
+//! Objects of the cloud's pods are requested when the pod arrives, and come a moment later: missing
+//! ones are reported only after a delay.
 
 use super::Pod;
 use crate::agent::pod::{Origin, PendingEvent};
@@ -10,7 +10,7 @@ use crate::limits::OBJECT_WAIT_MS;
 use crate::model::recorded_event::EventType;
 
 impl Pod {
-    /// When there is something to say, if that is not now.
+    /// When there is something to report, if that is not now.
     pub(super) fn troubles_at(&self) -> Option<Instant> {
         let is_patient = self.origin == Origin::Cloud;
         let since = self.volumes.waits_since.filter(|_| is_patient)?;
@@ -18,7 +18,7 @@ impl Pod {
         unreported.then(|| since.plus_ms(OBJECT_WAIT_MS))
     }
 
-    /// Says what is wrong, once each.
+    /// Reports each trouble once.
     pub(super) fn report_troubles(&mut self, now: Instant) {
         if self.troubles_at().is_some_and(|at| at > now) {
             return;
