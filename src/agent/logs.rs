@@ -1,21 +1,21 @@
-//! Container logs are rotated before they fill the flash (spec section 11).
+//! Log rotation: container logs are rotated before they fill the flash (spec section 11).
 //!
 //! ```text
 //!  sizes, every 10 s ─▶ too large ─▶ RotateLog ─▶ ReopenContainerLog ─▶ CompressLogs (a child)
 //!                   └▶ absent ─▶ ReopenContainerLog      └ refused ─▶ RestoreLog
 //! ```
 //!
-//! One log at a time. Between the rename and the reopening the runtime writes on into the renamed
-//! file, so that no line is lost and none is doubled. A runtime that cannot reopen logs rotates
-//! them itself, and is left alone until its next start.
+//! One log at a time. Between the rename and the reopening the runtime continues to write into the
+//! renamed file, so that no line is lost or doubled. A runtime that cannot reopen logs rotates them
+//! itself, and its logs are not touched until its next start.
 //!
-//! If we crash here: a log that was renamed and not reopened is absent under its name, which the
-//! next life sees and reopens.
+//! If we crash here: a log that was renamed and not reopened is missing under its name; the next
+//! start detects that and reopens it.
 
 use std::collections::VecDeque;
 
 use super::event::{Action, CallId, JobId, Severity};
-use super::housekeeping::{MeasureRequest, HousekeepingContext, Periodic};
+use super::housekeeping::{HousekeepingContext, MeasureRequest, Periodic};
 use super::pod::next::log_link;
 use super::time::{Instant, Now};
 use crate::limits;
@@ -23,12 +23,12 @@ use crate::model::cri::{CallError, Code, ContainerId, ContainerState, Reply};
 use crate::model::housekeeping::{HousekeepingCall, LogPolicy, Measures};
 use crate::model::job::{JobError, JobSpec, LogLink};
 
-/// The rotation.
+/// The log rotation.
 #[derive(Debug)]
 pub struct Logs {
     policy: LogPolicy,
     size_check: Periodic,
-    /// What is to be done, at most [`limits::LOGS_QUEUE_MAX`]; the rest is found again.
+    /// Pending rotations, at most [`limits::LOGS_QUEUE_MAX`]; the others are found again.
     queue: VecDeque<(LogLink, Need)>,
     current: Option<Rotation>,
     /// The runtime rotates its logs itself.
@@ -36,19 +36,19 @@ pub struct Logs {
     pending_lines: Vec<String>,
 }
 
-/// What a log lacks.
+/// Why a log has to be handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
     /// It is too large.
     Rotation,
-    /// It is not there: the runtime writes elsewhere.
+    /// The file is missing: the runtime writes elsewhere.
     Reopening,
 }
 
 #[derive(Debug)]
 enum Rotation {
     Rotate(JobId, LogLink),
-    /// Renamed before: it has a file to go back to.
+    /// `renamed`: the old file exists and can be restored.
     Reopen {
         call: Option<CallId>,
         log: LogLink,
@@ -60,7 +60,7 @@ enum Rotation {
 }
 
 impl Logs {
-    /// Looks with the first step.
+    /// Measures with the first step.
     pub fn new(policy: LogPolicy, now: Instant) -> Self {
         Self {
             size_check: Periodic::new(policy.period_ms, now),
@@ -123,14 +123,13 @@ impl Logs {
         let (log, next) = match &self.current {
             Some(Rotation::Rotate(pending, log)) if *pending == job => {
                 let reopen = Rotation::Reopen { call: None, log: log.clone(), renamed: true };
-                // What failed half-way may have been renamed: then it is absent, which shows.
+                // A job that failed half-way may have renamed the file: then it is missing, which
+                // is detected.
                 (log.clone(), result.is_ok().then_some(reopen))
             }
-            Some(Rotation::Restore(Some(pending), log) | Rotation::Compress(Some(pending), log))
-                if *pending == job =>
-            {
-                (log.clone(), None)
-            }
+            Some(
+                Rotation::Restore(Some(pending), log) | Rotation::Compress(Some(pending), log),
+            ) if *pending == job => (log.clone(), None),
             _ => return false,
         };
         if let Err(error) = result {
@@ -140,20 +139,25 @@ impl Logs {
         true
     }
 
-    /// Asks for what is due.
-    pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>, measure_request: &mut MeasureRequest) {
+    /// Requests what is due.
+    pub fn step(
+        &mut self,
+        now: Now,
+        context: &mut HousekeepingContext<'_>,
+        measure_request: &mut MeasureRequest,
+    ) {
         for line in self.pending_lines.drain(..) {
             context.out.push(Action::Log(Severity::Warn, line));
         }
         if self.is_off() {
-            // What was begun is brought to its end.
+            // A rotation under way is completed.
             self.continue_rotation(now, context);
             return;
         }
         while self.current.is_none()
             && let Some((log, need)) = self.queue.pop_front()
         {
-            // It may have ended since: its logs go with it.
+            // The container may have ended since: its logs are removed with it.
             if running(context).any(|other| other == log) {
                 self.current = Some(self.begin(now, context, log, need));
             }
@@ -164,7 +168,12 @@ impl Logs {
         }
     }
 
-    fn request_sizes(&mut self, now: Now, context: &mut HousekeepingContext<'_>, measure_request: &mut MeasureRequest) {
+    fn request_sizes(
+        &mut self,
+        now: Now,
+        context: &mut HousekeepingContext<'_>,
+        measure_request: &mut MeasureRequest,
+    ) {
         let Some(request_sizes) = measure_request.fields() else { return };
         request_sizes.logs = running(context).collect();
         self.size_check.done(now.boot);
@@ -183,7 +192,7 @@ impl Logs {
                 let spec = JobSpec::RotateLog {
                     log: log.clone(),
                     files_max: self.policy.files_max,
-                    // Without a clock the hands number on from what is there.
+                    // Without a clock the job continues the numbers of the existing files.
                     at_s: now.timestamp().map_or(0, |at| at.0),
                 };
                 Rotation::Rotate(context.job(now, spec), log)
@@ -191,7 +200,7 @@ impl Logs {
         }
     }
 
-    /// The next step of what is under way.
+    /// The next step of the rotation under way.
     fn continue_rotation(&mut self, now: Now, context: &mut HousekeepingContext<'_>) {
         match &mut self.current {
             Some(Rotation::Reopen { call: call @ None, log, .. }) => {
@@ -205,7 +214,10 @@ impl Logs {
                 *job = Some(context.job(now, JobSpec::CompressLogs(log.clone())));
             }
             Some(
-                Rotation::Rotate(..) | Rotation::Reopen { .. } | Rotation::Restore(..) | Rotation::Compress(..),
+                Rotation::Rotate(..)
+                | Rotation::Reopen { .. }
+                | Rotation::Restore(..)
+                | Rotation::Compress(..),
             )
             | None => {}
         }
@@ -221,7 +233,7 @@ impl Logs {
     }
 }
 
-/// The logs of all containers that run.
+/// The logs of all running containers.
 fn running(context: &HousekeepingContext<'_>) -> impl Iterator<Item = LogLink> {
     context.pods.iter().flat_map(|pod| {
         let runs =

@@ -1,4 +1,5 @@
-//! The mind: what is wanted, what is seen, and what to ask for. No I/O, no clock, no threads.
+//! The agent's core: compares desired and observed state and decides what to request. No I/O, no
+//! clock, no threads.
 #![forbid(unsafe_code)]
 
 pub mod admit;
@@ -81,7 +82,7 @@ use crate::model::settings::CloudSettings;
 use crate::model::settings::PodSettings;
 use crate::model::watchdog as watched;
 
-/// What the mind must know before it starts; none of it changes while it runs.
+/// The static configuration of the core.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
     /// The node's name: lower case, a DNS subdomain.
@@ -94,66 +95,66 @@ pub struct Config {
     pub pod_logs: String,
     /// What the machine has.
     pub machine: Machine,
-    /// The most pods at once (`maxPods`).
     pub pods_max: usize,
     /// How pods are run.
     pub settings: PodSettings,
     /// The longest wait of a crashing container, milliseconds (`crashLoopBackOff`).
     pub crash_backoff_max_ms: u64,
-    /// By what the node is kept in order.
+    /// Settings of housekeeping.
     pub housekeeping: HousekeepingSettings,
     /// Pulls of images.
     pub pulls: image::Settings,
     /// The machine's watchdog.
     pub watchdog: watched::Settings,
-    /// How the node belongs to its cloud; `None`: there is none, and the folder is all there is.
+    /// Settings of the cloud connection; `None`: no cloud, only the manifest folder.
     #[cfg(feature = "cloud")]
     pub cloud: Option<CloudSettings>,
 }
 
-/// What the machine has.
+/// The machine's resources and features.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
     /// Bytes.
     pub memory_bytes: u64,
     /// Thousandths of a core.
     pub cpu_milli: u64,
-    /// Processes and threads at once; 0: not known.
+    /// The maximum number of processes and threads; 0: not known.
     pub pids_max: u64,
-    /// Linux's version: the first two numbers.
+    /// The first two numbers of Linux's version.
     pub kernel: (u32, u32),
     /// The kernel enforces AppArmor profiles.
     pub apparmor: bool,
     /// Bytes of the file system with the kubelet's root.
     pub storage_bytes: u64,
-    /// The bounds of what others may make this process keep.
+    /// Bounds of the data from outside that this process keeps.
     pub budget: Budget,
-    /// Bytes set aside for huge pages, by the bytes of one page.
+    /// Bytes reserved for huge pages, by page size in bytes.
     pub huge_pages: BTreeMap<u64, u64>,
-    /// Folders with counters of the processors' heat, which containers are not to see.
+    /// Directories with thermal counters of the processors, which are hidden from containers.
     pub thermal_paths: Vec<String>,
-    /// Who it is, for the cloud.
+    /// The machine's identity, for the cloud.
     #[cfg(feature = "cloud")]
     pub identity: Identity,
-    /// Where pods' cgroups can be made.
+    /// Where pods' cgroups can be created.
     pub cgroups: Cgroups,
 }
 
-/// The whole mind.
+/// The whole core of the agent.
 pub struct Agent {
     config: Config,
     booted_at: Instant,
     rng: Rng,
     source: Source,
-    /// Of the manifest folder.
+    /// Objects of the manifest folder.
     objects: Objects,
     cloud: Option<Box<Cloud>>,
-    /// Of the cloud: its pods do not see the folder's, nor the other way round.
+    /// Objects of the cloud: its pods do not see the folder's objects, and the folder's pods do not
+    /// see these.
     cloud_objects: Objects,
     pods: Pods,
     #[cfg(feature = "probes")]
     probe_results: probe_results::SavedResults,
-    /// What the runtime says is gone.
+    /// Objects that the runtime reported as gone.
     removed: Removed,
     runtime: Runtime,
     pleg: Pleg,
@@ -169,18 +170,18 @@ pub struct Agent {
     last_job: u64,
     pod_start: Histogram,
     pod_start_total: Histogram,
-    /// The trouble with the runtime that was last said.
+    /// The last logged trouble with the runtime.
     logged_trouble: Option<String>,
-    /// Log lines that came up while learning.
+    /// Log lines that events caused.
     pending: Out,
-    /// Told to end, which it does by then at the latest.
+    /// After SIGTERM: exit at this time at the latest.
     leave_by: Option<Instant>,
     /// As of the last step.
     now: Now,
 }
 
 impl Agent {
-    /// Knows nothing yet but its configuration; looks at the runtime before it acts.
+    /// Starts with the configuration only; lists the runtime before it acts.
     pub fn boot(config: Config, now: Now, seed: u64) -> Self {
         let housekeeping = Housekeeping::new(&config, now);
         let driver = config.settings.cgroups.driver;
@@ -213,7 +214,7 @@ impl Agent {
             last_job: 0,
             pod_start: Histogram::default(),
             pod_start_total: Histogram::default(),
-            // So that the first thing said is either that it is ready or why it is not.
+            // So that the first line logged is either that the runtime is ready or why it is not.
             logged_trouble: Some(String::new()),
             pending: Out::default(),
             leave_by: None,
@@ -221,7 +222,7 @@ impl Agent {
         }
     }
 
-    /// Learns one fact. Asks for nothing.
+    /// Takes one event. Requests nothing.
     pub fn handle(&mut self, now: Now, event: Event) {
         let now = self.by_the_cloud(now);
         self.watchdog.learn(&event);
@@ -253,7 +254,7 @@ impl Agent {
                 assert!(taken, "answer to {job:?}, which nobody asked for");
             }
             Event::Measured(measures) => self.housekeeping.measured(now, &measures),
-            // Cancelled while its answer was on the way: of no more interest.
+            // Ignored if it was cancelled while its answer was on the way.
             Event::Probe(probe, finding) => {
                 if let Some(uid) = self.queries.end(probe) {
                     let pod = self.pods.get_mut(&uid).expect("a pod with a query is not forgotten");
@@ -261,7 +262,8 @@ impl Agent {
                 }
             }
             Event::TerminationMessage(job, text) => {
-                let taken = self.pods.iter_mut().any(|pod| pod.termination_message_read(job, &text));
+                let taken =
+                    self.pods.iter_mut().any(|pod| pod.termination_message_read(job, &text));
                 assert!(taken, "answer to {job:?}, which nobody asked for");
             }
             #[cfg(feature = "probes")]
@@ -269,7 +271,7 @@ impl Agent {
             #[cfg(not(feature = "probes"))]
             Event::SavedProbeResults(_) => {}
             Event::Credentials(keyring) => self.images.take_node(*keyring),
-            // What runs keeps what it has; what starts is told the new.
+            // Running containers keep their configuration; new ones get the new one.
             Event::Resolver(dns) => self.resolver = *dns,
             Event::Addresses(addresses) => {
                 self.addresses = addresses;
@@ -300,7 +302,7 @@ impl Agent {
 
     fn answer(&mut self, now: Now, call: CallId, result: Result<Reply, CallError>) {
         let outcome = if result.is_ok() { Outcome::Answered } else { Outcome::Failed };
-        // Cancelled while its answer was on the way: of no more interest.
+        // Ignored if it was cancelled while its answer was on the way.
         let Some((owner, took_ms)) = self.calls.end(now, call, outcome) else { return };
         match owner {
             Owner::Runtime => {
@@ -337,7 +339,7 @@ impl Agent {
         }
     }
 
-    /// What all sources want, together.
+    /// Takes the desired pods of all sources together.
     fn update_desired_pods(&mut self, now: Now) {
         let mut desired = self.source.desired();
         if let Some(cloud) = &self.cloud {
@@ -345,7 +347,7 @@ impl Agent {
         }
         self.pods.set_desired(now, desired, &self.config);
         self.housekeeping.pods_changed(now);
-        // What nobody wants is found by looking.
+        // Orphans are found by a relist.
         self.pleg.request_relist();
     }
 
@@ -356,19 +358,19 @@ impl Agent {
             (true, true) => Knowledge::Broken,
             (true, false) => Knowledge::Whole,
         };
-        // Without a cloud, what one wanted once nobody wants any more.
+        // Without a cloud, pods that a cloud once wanted are unwanted.
         let cloud = self.cloud.as_ref().map_or(Knowledge::Whole, |cloud| cloud.knowledge());
         Sources { folder, cloud }
     }
 
-    /// Looks at all that is known and asks for what is missing.
+    /// Derives the requests from the current state.
     pub fn step(&mut self, now: Now, out: &mut Out) {
         let now = self.by_the_cloud(now);
         self.now = now;
         out.actions.append(&mut self.pending.actions);
         if let Some(by) = self.leave_by {
-            // The next agent sees by looking what changes now, but for results of probes: those
-            // are saved for it.
+            // The next start of the agent sees later changes by listing, except for the results of
+            // probes: these are saved for it.
             self.pods.refresh(now, host_info(&self.runtime, &self.addresses));
             #[cfg(feature = "probes")]
             self.probe_results.step(&self.pods, out);
@@ -378,7 +380,7 @@ impl Agent {
             return;
         }
         self.step_parts(now, out);
-        // Last: it looks at what all of them asked for.
+        // Last, because it checks the requests of all the others.
         self.watchdog.step(now.boot, self.runtime.is_ready(now), out);
     }
 
@@ -392,7 +394,7 @@ impl Agent {
             return;
         }
         loop {
-            // Before the pods: it tells them what to part with, and goes on where one is gone.
+            // Before the pods: it marks their garbage, and continues where garbage was removed.
             self.step_housekeeping(now, out);
             let moved = self.step_pods(now, out);
             let forgot = self.pods.forget(now, &self.config);
@@ -404,7 +406,7 @@ impl Agent {
         #[cfg(feature = "probes")]
         self.probe_results.step(&self.pods, out);
         self.calls.log_long_pulls(now, out);
-        // Last: what the pods want to see is begun in the same step.
+        // Last, so that relists that pods requested begin in the same step.
         self.pleg.step(now, self.pods.is_empty(), &mut self.calls, out);
         self.step_cloud(now, out);
     }
@@ -428,7 +430,7 @@ impl Agent {
         }
     }
 
-    /// What the node runs short of: told where it changed, and heeded by who comes next.
+    /// Sets the node's pressures: records changes, and admission uses them from now on.
     fn take_pressures(&mut self, now: Now, pressures: BTreeSet<Pressure>, out: &mut Out) {
         self.pods.set_pressures(&pressures);
         for pressure in self.node.set_pressures(now, pressures) {
@@ -439,7 +441,7 @@ impl Agent {
         }
     }
 
-    /// Says whether a pod went on to another phase.
+    /// Returns whether a pod entered another phase.
     fn step_pods(&mut self, now: Now, out: &mut Out) -> bool {
         let host_info = host_info(&self.runtime, &self.addresses);
         let mut context = PodContext {
@@ -476,9 +478,11 @@ impl Agent {
         stepped.moved
     }
 
-    /// Says once what keeps the runtime from being used, and once that it is over.
+    /// Logs once why the runtime cannot be used, and once that it is ready again.
     fn log_trouble(&mut self, now: Now, out: &mut Out) {
-        if self.runtime.is_settling() || (self.logged_trouble.is_none() && self.runtime.is_ready(now)) {
+        if self.runtime.is_settling()
+            || (self.logged_trouble.is_none() && self.runtime.is_ready(now))
+        {
             return;
         }
         let trouble = self.runtime.trouble(now);

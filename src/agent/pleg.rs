@@ -1,13 +1,13 @@
-//! When to look at the runtime, and what is too old to believe (the kubelet's PLEG).
+//! When the runtime is listed, and which lists are too old (the kubelet's PLEG).
 //!
-//! A look is two lists, begun together and believed together, with a serial number. A pod that was
-//! acted on after a look began does not believe it (rule R3). Looks are a second apart, 30 s while
-//! the runtime's event stream tells of changes, 10 s while there is no pod. A pod that waits for
-//! one gets it at once, with a gap that grows with what a look costs the runtime. An event is a
-//! hint to look and nothing else: what it says is read from the list, so that lost, doubled and
-//! late events do no harm.
+//! A relist consists of two lists, begun and applied together, with a serial number. A pod that was
+//! acted on after the relist began does not apply it (rule R3). Relists are a second apart; 30 s
+//! while the runtime's event stream reports changes, 10 s while there is no pod. A pod that waits
+//! for a relist gets it at once, with a gap that grows with the duration of the last relist. An
+//! event only causes a relist: its content is read from the list, so that lost, duplicate and late
+//! events do no harm.
 //!
-//! If we crash here: the next life begins by looking.
+//! If we crash here: the next start begins with a relist.
 
 use std::sync::Arc;
 
@@ -18,20 +18,20 @@ use crate::limits;
 use crate::model::cri::{CallError, Code, Container, Reply, Request, Sandbox};
 use crate::model::metrics::Histogram;
 
-/// The looker.
+/// The pod lifecycle event generator.
 #[derive(Debug)]
 pub struct Pleg {
-    /// Looks begun so far: the serial number of the last.
+    /// Relists begun so far: the serial number of the last one.
     begun: u64,
     relist: Option<Relist>,
     requested: bool,
-    /// The last look failed.
+    /// The last relist failed.
     failed: bool,
     last_begun_at: Option<Instant>,
     last_done_at: Option<Instant>,
-    /// How long the last look took.
+    /// Duration of the last relist.
     last_took_ms: u64,
-    /// There is no pod to look after.
+    /// There is no pod.
     idle: bool,
     stream: Stream,
     stream_failures: u32,
@@ -64,23 +64,20 @@ enum Stream {
         call: CallId,
         since: Instant,
     },
-    /// The runtime has none.
+    /// The runtime does not have one.
     Absent,
 }
 
-/// A whole look.
+/// The result of a relist.
 #[derive(Debug)]
 pub struct List {
-    /// Its serial number.
     pub serial: u64,
-    /// All sandboxes.
     pub sandboxes: Vec<Arc<Sandbox>>,
-    /// All containers.
     pub containers: Vec<Arc<Container>>,
 }
 
 impl Pleg {
-    /// Wants to look at once.
+    /// Begins with a relist at once.
     pub fn new() -> Self {
         Self {
             begun: 0,
@@ -98,7 +95,7 @@ impl Pleg {
         }
     }
 
-    /// The runtime is back: what was seen may be old.
+    /// The runtime is back: the last lists may be out of date.
     pub fn up(&mut self, now: Now) {
         self.requested = true;
         self.failed = false;
@@ -106,17 +103,17 @@ impl Pleg {
         self.stream_failures = 0;
     }
 
-    /// Somebody waits for a look that begins from here on.
+    /// Requests a relist that begins from here on.
     pub fn request_relist(&mut self) {
         self.requested = true;
     }
 
-    /// The serial number of the last look that was begun.
+    /// The serial number of the last relist that was begun.
     pub fn begun(&self) -> u64 {
         self.begun
     }
 
-    /// Takes the answer to a call of its own. A look that is whole now is handed on.
+    /// Takes the answer to a call of its own. Returns the result of a relist that is complete now.
     pub fn answer(
         &mut self,
         now: Now,
@@ -152,7 +149,7 @@ impl Pleg {
         Some(List { serial: self.begun, sandboxes, containers })
     }
 
-    /// The runtime says that something changed.
+    /// The event stream reports a change.
     pub fn changed(&mut self, call: CallId) {
         if matches!(self.stream, Stream::Open { call: open, .. } if open == call) {
             self.requested = true;
@@ -168,7 +165,7 @@ impl Pleg {
         } else {
             Stream::Closed { retry_at: now.boot.plus_ms(limits::STREAM_RETRY_MS) }
         };
-        // What it would have told is not known.
+        // The changes that it would have reported are not known.
         self.requested = true;
     }
 
@@ -224,13 +221,13 @@ impl Pleg {
         relist.into_iter().chain(stream).min()
     }
 
-    /// Whether the event stream is trusted to tell of changes.
+    /// Whether the event stream is trusted to report changes.
     pub fn is_evented(&self, now: Now) -> bool {
         matches!(self.stream, Stream::Open { since, .. }
             if now.boot.since_ms(since) >= limits::STREAM_TRUSTED_MS)
     }
 
-    /// Why it is not to be relied on; `None`: it looks as often as it should.
+    /// Why it is unhealthy; `None`: relists are as frequent as they should be.
     pub fn trouble(&self, now: Now) -> Option<String> {
         let Some(last) = self.last_done_at else {
             return Some("pleg has yet to be successful".to_owned());
@@ -245,7 +242,7 @@ impl Pleg {
         })
     }
 
-    /// When the last look came whole.
+    /// When the last relist was complete.
     pub fn last_done_at(&self) -> Option<Instant> {
         self.last_done_at
     }
@@ -258,10 +255,11 @@ impl Pleg {
 
 impl Relist {
     fn is_open(&self) -> bool {
-        matches!(self.sandboxes, Listing::Pending(_)) || matches!(self.containers, Listing::Pending(_))
+        matches!(self.sandboxes, Listing::Pending(_))
+            || matches!(self.containers, Listing::Pending(_))
     }
 
-    /// One half did not come: it counts as told, and the look as failed.
+    /// One list failed: it counts as received, and the relist as failed.
     fn fail(&mut self, call: CallId) {
         self.failed = true;
         if matches!(self.sandboxes, Listing::Pending(requests) if requests == call) {
@@ -304,7 +302,7 @@ mod tests {
             Self { pleg: Pleg::new(), calls: Calls::new(1), now, idle: false }
         }
 
-        /// What is asked for once so many milliseconds have passed.
+        /// The requests after so many milliseconds.
         fn after(&mut self, ms: u64) -> Vec<(CallId, Request)> {
             self.now.boot = self.now.boot.plus_ms(ms);
             let mut out = Out::default();
@@ -321,7 +319,7 @@ mod tests {
             self.pleg.answer(self.now, call, result);
         }
 
-        /// Both lists come at once, or both fail.
+        /// Both lists are answered, or both fail.
         fn relist(&mut self, requests: Vec<(CallId, Request)>, good: bool) {
             for (call, request) in requests {
                 let reply = match request {
@@ -333,7 +331,7 @@ mod tests {
             }
         }
 
-        /// Begins the event stream, which must be due.
+        /// Opens the event stream, which must be due.
         #[track_caller]
         fn stream(&mut self, ms: u64) -> CallId {
             let requests = self.after(ms);
@@ -414,7 +412,7 @@ mod tests {
     fn a_stream_that_fails_again_and_again_is_left_until_the_runtimes_next_start() {
         let mut side = Side::new();
         let mut stream = side.stream(0);
-        // One that has lived for long begins the count anew.
+        // A stream that lasted for long resets the count.
         for lived_ms in [STREAM_TRUSTED_MS - 1, STREAM_TRUSTED_MS] {
             assert_eq!(side.after(lived_ms), []);
             side.answer(stream, Err(lost()));

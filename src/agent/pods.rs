@@ -1,11 +1,12 @@
-//! All pods: what the sources want, what the runtime has, and who may ask next.
+//! All pods: which ones the sources want, which ones the runtime has, and in which order they are
+//! stepped.
 //!
-//! Nothing is killed as unknown before the source has delivered (rule R5), and while a manifest
-//! cannot be read, pods that came from the folder are nobody's orphans. A pod of the same name
-//! waits until the one before it has ended. Those who wait for room take turns.
+//! No pod is removed as an orphan before the source has delivered (rule R5), and while a manifest
+//! cannot be read, pods that came from the folder are not orphans. A pod waits until an earlier one
+//! of the same name has ended. Pods that wait for room take turns.
 //!
-//! Whether there is room on the node for a pod is decided when a look has shown what of it is
-//! there: after a restart of the agent those that run stay, and the rest share what is left.
+//! Whether the node has room for a pod is decided after a list has shown what exists of it: after a
+//! restart of the agent the running pods stay, and the others share the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use super::calls::Uid;
 use super::objects::Key;
 use super::pleg::List;
 use super::pod::next::NodeView;
-use super::pod::{self, Origin, Phase, HostInfo, Pod, PodContext, Verdict, Wanted};
+use super::pod::{self, HostInfo, Origin, Phase, Pod, PodContext, Verdict, Wanted};
 use super::source::DesiredPods;
 use super::time::{Instant, Now, sooner};
 use crate::limits;
@@ -24,24 +25,24 @@ use crate::model::job::LogDir;
 use crate::model::node::Pressure;
 use crate::model::pod::{self as api, SEEN};
 
-/// All pods.
 #[derive(Debug, Default)]
 pub struct Pods {
     map: BTreeMap<Uid, Pod>,
-    /// The first to be stepped: after the one that was refused room last.
+    /// The first pod to be stepped: after the pod that last found no room.
     next_turn: Option<Uid>,
-    /// Pods that the last look found and that are not in the map, since nobody knows whether they
-    /// are wanted, with their names. One that is in neither has nothing in the runtime, and can
-    /// start without a look of its own. `None`: not looked yet.
+    /// Pods that the last list contained and that are not in the map, because it is not known
+    /// whether they are wanted; with their names. A pod that is in neither map has nothing in the
+    /// runtime, and can start without another list. `None`: not listed yet.
     unclaimed: Option<BTreeMap<Uid, Name>>,
-    /// Pods of which it is not decided whether they may run beside the others: to be looked at.
+    /// Pods whose admission beside the others is not decided: they have to be listed first.
     unlisted: BTreeSet<Uid>,
-    /// Those of them that were: to be decided in the next step, when all is learnt.
+    /// Pods that were listed: their admission is decided in the next step, when everything is
+    /// known.
     unadmitted: BTreeSet<Uid>,
-    /// What the node runs short of.
+    /// The pressures of the node.
     pressures: BTreeSet<Pressure>,
     orphans: u64,
-    /// Those that went and came back: of the cloud, of the folder.
+    /// Pods that were removed and came back: of the cloud, of the folder.
     restarted: [u64; 2],
     revision: u64,
 }
@@ -49,40 +50,40 @@ pub struct Pods {
 /// Namespace and name.
 type Name = (Box<str>, Box<str>);
 
-/// What of the sources decides whether a pod in the runtime is nobody's.
+/// What is known of the sources; decides whether a pod in the runtime is an orphan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sources {
-    /// Of the pods of the manifest folder.
+    /// For pods of the manifest folder.
     pub folder: Knowledge,
-    /// Of the cloud's.
+    /// For pods of the cloud.
     pub cloud: Knowledge,
 }
 
 /// How much is known of what a source wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Knowledge {
-    /// It has not delivered yet: nothing is known to be unwanted.
+    /// It has not delivered yet: no pod is known to be unwanted.
     Silent,
-    /// It could not be read so far: nothing of its own is known to be unwanted.
+    /// It could not be read so far: none of its pods is known to be unwanted.
     Unread,
-    /// Some manifest cannot be used, or what the cloud once sent is lost: there may be more.
+    /// Some manifest cannot be used, or data from the cloud is lost: there may be more pods.
     Broken,
-    /// All of it.
+    /// Everything is known.
     Whole,
 }
 
 impl Sources {
-    /// What is known of all pods, or of one of which nobody says where it came from.
+    /// What is known of all pods, or of a pod without a source annotation.
     fn of_all(self) -> Knowledge {
         self.folder.min(self.cloud)
     }
 
-    /// All is known of all pods.
+    /// Whether everything is known of all pods.
     pub fn are_whole(self) -> bool {
         self.of_all() == Knowledge::Whole
     }
 
-    /// What is known of the pods of a source, by the words of the annotation
+    /// What is known of the pods of a source, by the value of the annotation
     /// `kubernetes.io/config.source`.
     fn of(self, source: Option<&str>) -> Knowledge {
         match source {
@@ -93,17 +94,17 @@ impl Sources {
     }
 }
 
-/// What stepping all pods came to.
+/// The result of stepping all pods.
 #[derive(Debug, Default)]
 pub struct Stepped {
     /// Uids of pods whose phase in the API changed.
     pub changed: Vec<Uid>,
-    /// Some pod went on to another phase.
+    /// Some pod entered another phase.
     pub moved: bool,
 }
 
 impl Pods {
-    /// Takes what the sources want.
+    /// Takes the pods that the sources want.
     pub fn set_desired(&mut self, now: Now, desired: DesiredPods<'_>, config: &Config) {
         for (uid, pod) in &mut self.map {
             if *pod.wanted() != Wanted::No && !desired.pods.contains_key(&**uid) {
@@ -132,7 +133,7 @@ impl Pods {
         }
     }
 
-    /// These objects came, went or changed: their users look again.
+    /// These objects were added, removed or changed: the pods that may use them try again.
     pub fn objects_changed(&mut self, changed: &BTreeSet<Key>) {
         let touched = |pod: &&mut Pod| changed.iter().any(|key| pod.may_use(key));
         self.map.values_mut().filter(touched).for_each(Pod::objects_changed);
@@ -141,17 +142,17 @@ impl Pods {
     fn add(&mut self, now: Now, uid: Uid, mut api: api::Pod, origin: Origin, config: &Config) {
         stamp(&mut api, now);
         let review = super::admit::review(&api);
-        // The cloud's pods it has placed by labels of the node's object, which people change there.
+        // The cloud has placed its pods by labels of the node object, which users change there.
         let is_placed = origin == Origin::Cloud;
         let misplaced = || if is_placed { None } else { super::admit::misplaced(&api, config) };
         let sysctl = || super::admit::forbidden_sysctl(&api, config);
         let refused = review.refused.or_else(sysctl).or_else(misplaced);
         let mut pod = Pod::new(api, origin, refused.as_ref().map(Verdict::rejected), now);
-        // Above all that were told of a pod of its uid.
+        // Greater than all revisions that were reported for a pod of this uid.
         pod.status_revision_from(self.revision);
         let name = pod.name();
         let is_new = |left: &BTreeMap<Uid, _>| {
-            // One of its name that runs is to be found first: it has to end before.
+            // A running pod of the same name has to be found first, because it has to end before.
             !left.contains_key(&uid) && !left.values().any(|other| *other == name)
         };
         let absent = self.unclaimed.as_ref().is_some_and(is_new);
@@ -167,7 +168,7 @@ impl Pods {
         if absent { &mut self.unadmitted } else { &mut self.unlisted }.insert(uid);
     }
 
-    /// Those that wait for it are admitted, as far as there is room: first those that run.
+    /// Admits the listed pods, as far as there is room: running pods first.
     fn admit_all(&mut self, config: &Config) {
         let rank = |uid: &Uid| {
             let observed = self.map.get(uid)?.observed();
@@ -202,7 +203,7 @@ impl Pods {
     /// Why the pod cannot be admitted beside the others (spec section 1.2).
     fn verdict(&self, pod: &Pod, config: &Config) -> Option<Verdict> {
         let api = pod.api();
-        // What runs already was taken in before.
+        // A running pod was admitted before.
         let runs = pod.observed().may_run();
         let short = || super::admit::under_pressure(api, &self.pressures);
         if let Some(refused) = (!runs).then(short).flatten() {
@@ -218,7 +219,7 @@ impl Pods {
         super::admit::without_room(api, runs, &others, config).as_ref().map(Verdict::rejected)
     }
 
-    /// These have other uids from now on; nothing was begun under the ones that they had.
+    /// Removes pods that have other uids from now on; nothing was started under the old uids.
     pub fn remove(&mut self, uids: &[Uid]) {
         for uid in uids {
             let pod = self.map.remove(uid);
@@ -229,18 +230,26 @@ impl Pods {
         self.revision += 1;
     }
 
-    /// Takes what a look found. `tombstones`: uids of pods that are nobody's, whatever else is known.
-    pub fn take_list(&mut self, now: Now, list: List, sources: Sources, tombstones: Option<&BTreeSet<Uid>>) {
+    /// Takes a list of the runtime. `tombstones`: uids of pods that are certainly orphans.
+    pub fn take_list(
+        &mut self,
+        now: Now,
+        list: List,
+        sources: Sources,
+        tombstones: Option<&BTreeSet<Uid>>,
+    ) {
         let orphan_count = self.map.values().filter(|pod| pod.origin() == Origin::Runtime).count();
         let mut room = limits::ORPHANS_MAX.saturating_sub(orphan_count);
-        // Two pods of one name must not run side by side, whatever a broken manifest may hold.
+        // Two pods of one name must not run at the same time, whatever a broken manifest may
+        // contain.
         let wanted = self.map.values().filter(|pod| *pod.wanted() == Wanted::Yes);
         let names: BTreeSet<(Box<str>, Box<str>)> =
             if sources.are_whole() { BTreeSet::new() } else { wanted.map(Pod::name).collect() };
         let mut left = BTreeMap::new();
         let mut adopt = |pod_ref: &PodRef, source: Option<&str>| {
             let is_replaced = || names.contains(&(pod_ref.namespace.clone(), pod_ref.name.clone()));
-            let has_tombstone = tombstones.is_some_and(|tombstones| tombstones.contains(&pod_ref.uid));
+            let has_tombstone =
+                tombstones.is_some_and(|tombstones| tombstones.contains(&pod_ref.uid));
             let is_orphan = match sources.of(source) {
                 _ if has_tombstone => true,
                 Knowledge::Silent | Knowledge::Unread => false,
@@ -279,7 +288,8 @@ impl Pods {
                 self.revision += 1;
             }
         }
-        // Those that run are decided on before those that are to start: all must be wanted first.
+        // Running pods are decided before pods that have to start: all must be known as wanted
+        // first.
         self.unclaimed = (sources.of_all() > Knowledge::Silent).then_some(left);
         for pod in self.map.values_mut() {
             pod.take_list(now, list.serial);
@@ -287,7 +297,7 @@ impl Pods {
         self.unadmitted.append(&mut self.unlisted);
     }
 
-    /// What the node runs short of: from now on it takes in accordingly.
+    /// Sets the pressures of the node, by which pods are admitted from now on.
     pub fn set_pressures(&mut self, pressures: &BTreeSet<Pressure>) {
         self.pressures.clone_from(pressures);
     }
@@ -297,7 +307,7 @@ impl Pods {
         self.unclaimed = None;
     }
 
-    /// Lets each pod ask for what it needs, and forgets those that are finished.
+    /// Steps each pod, and updates the statuses.
     pub fn step(
         &mut self,
         now: Now,
@@ -343,14 +353,14 @@ impl Pods {
         stepped
     }
 
-    /// Only brings statuses up to date: the runtime cannot be asked for anything now.
+    /// Only updates the statuses: the runtime cannot be called now.
     pub fn refresh(&mut self, now: Now, host_info: HostInfo<'_>) {
         for pod in self.map.values_mut().filter(|pod| pod.needs_step(now)) {
             self.revision += u64::from(pod.refresh(now, host_info));
         }
     }
 
-    /// Forgets finished pods; those that were wanted again begin anew. Says whether any did.
+    /// Removes finished pods; those that came back start again. Returns whether any did.
     pub fn forget(&mut self, now: Now, config: &Config) -> bool {
         let finished: Vec<Uid> = self
             .map
@@ -371,7 +381,7 @@ impl Pods {
         anew
     }
 
-    /// Pods about to be stepped that must wait: another of their name has not ended yet.
+    /// Pods about to be stepped that have to wait: another pod of their name has not ended yet.
     fn waiting(&self, now: Now) -> BTreeSet<Uid> {
         fn key(pod: &Pod) -> (&str, &str, &str) {
             let metadata = &pod.api().metadata;
@@ -401,7 +411,8 @@ impl Pods {
         self.unclaimed.as_ref().is_some_and(BTreeMap::is_empty)
     }
 
-    /// Of a pod only folders are left: it ends, and they go.
+    /// Only directories or a cgroup are left of a pod: adds it as an orphan, which ends and removes
+    /// them.
     pub fn adopt_dirs(&mut self, now: Now, dir: &LogDir) {
         let orphan_count = self.map.values().filter(|pod| pod.origin() == Origin::Runtime).count();
         if orphan_count < limits::ORPHANS_MAX && self.is_complete() {
@@ -413,38 +424,36 @@ impl Pods {
         }
     }
 
-    /// One pod.
     pub fn get(&self, uid: &str) -> Option<&Pod> {
         self.map.get(uid)
     }
 
-    /// One pod.
     pub fn get_mut(&mut self, uid: &str) -> Option<&mut Pod> {
         self.map.get_mut(uid)
     }
 
-    /// All of them, by uid.
+    /// All pods, by uid.
     pub fn iter(&self) -> impl Iterator<Item = &Pod> {
         self.map.values()
     }
 
-    /// All of them, by uid.
+    /// All pods, by uid.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Pod> {
         self.map.values_mut()
     }
 
-    /// Whether there is none, neither wanted nor found.
+    /// Whether there is no pod, neither wanted nor listed.
     pub fn is_empty(&self) -> bool {
         self.map.is_empty()
     }
 
-    /// When the next pod is to be stepped if nothing happens before.
+    /// When the next pod has to be stepped if nothing happens before.
     pub fn wake_at(&self) -> Option<Instant> {
         self.map.values().map(Pod::wake_at).fold(None, sooner)
     }
 
-    /// Grows whenever a pod comes, goes, or has its status computed: who has seen the pods at this
-    /// number need not look again.
+    /// Grows whenever a pod is added, removed, or has its status computed: as long as it is
+    /// unchanged, the pods are.
     pub fn revision(&self) -> u64 {
         self.revision
     }
@@ -454,14 +463,15 @@ impl Pods {
         self.orphans
     }
 
-    /// Pods that went and came back under their uid, since the start: of the cloud, of the folder.
+    /// Pods that were removed and came back under their uid, since the start: of the cloud, of the
+    /// folder.
     pub fn restarted_total(&self) -> [u64; 2] {
         self.restarted
     }
 }
 
-/// Notes that the agent sees the pod for the first time. What a copied manifest says of that is
-/// another agent's.
+/// Annotates when the agent first saw the pod. The annotation of a copied manifest is another
+/// agent's.
 fn stamp(api: &mut api::Pod, now: Now) {
     match now.timestamp() {
         Some(at) => api.metadata.annotations.insert(SEEN.to_owned(), at.to_string()),
@@ -469,7 +479,7 @@ fn stamp(api: &mut api::Pod, now: Now) {
     };
 }
 
-/// Whether the source's copy says what ours says.
+/// Whether the source's copy equals ours.
 fn is_same<'a>(ours: &'a api::Pod, theirs: &'a api::Pod) -> bool {
     let is_ours = |(key, _): &(&String, &String)| *key == SEEN;
     let annotations = |pod: &'a api::Pod| pod.metadata.annotations.iter().filter(|it| !is_ours(it));

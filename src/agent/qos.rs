@@ -1,8 +1,8 @@
-//! The cgroups that those of pods lie below: what all pods may take together, and the weight of
-//! those that ask for something against those that do not (spec section 3.3).
+//! The QoS cgroups above those of the pods: the limits of all pods together, and the CPU weight of
+//! pods with requests against those without (spec section 3.3).
 //!
-//! Looked at every minute, and when the manifests differ; asked for only where the values do. If we
-//! crash here: the next life sets them again.
+//! Checked every minute and when the manifests change; set only if the values differ. If we crash
+//! here: they are set again after the restart.
 
 use super::amounts::Amounts;
 use super::event::{Action, JobId, Severity};
@@ -16,17 +16,17 @@ use crate::model::cgroup::{Hierarchy, QosCgroups, Values, shares};
 use crate::model::cri::CgroupDriver;
 use crate::model::job::{JobError, JobSpec};
 
-/// The chore.
+/// The task that sets the QoS cgroups.
 #[derive(Debug)]
 pub struct Qos {
     period: Periodic,
-    /// Done, as far as is known.
+    /// Set, as far as is known.
     done: Option<Box<QosCgroups>>,
     under_way: Option<(JobId, Box<QosCgroups>)>,
-    /// What failed, until it is told; and what was told last.
+    /// The last error until it is logged; and the error that was logged last.
     trouble: Option<String>,
     logged_trouble: Option<String>,
-    /// Why nothing is done, as it was said.
+    /// The logged reason why nothing is set.
     logged_reason: Option<&'static str>,
 }
 
@@ -34,10 +34,17 @@ impl Qos {
     /// Nothing done yet.
     pub fn new(now: Instant) -> Self {
         let period = Periodic::new(limits::QOS_CGROUPS_MS, now);
-        Self { period, done: None, under_way: None, trouble: None, logged_trouble: None, logged_reason: None }
+        Self {
+            period,
+            done: None,
+            under_way: None,
+            trouble: None,
+            logged_trouble: None,
+            logged_reason: None,
+        }
     }
 
-    /// There are other pods than before.
+    /// The set of pods has changed.
     pub fn mark_dirty(&mut self, now: Instant) {
         self.period = Periodic::new(limits::QOS_CGROUPS_MS, now);
     }
@@ -54,7 +61,7 @@ impl Qos {
         true
     }
 
-    /// Asks for what is due.
+    /// Requests what is due.
     pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>) {
         if let Some(trouble) = self.trouble.take()
             && self.logged_trouble.as_ref() != Some(&trouble)
@@ -78,9 +85,9 @@ impl Qos {
         }
     }
 
-    /// Says once why nothing is done.
+    /// Logs once why nothing is set.
     fn log_reason(&mut self, context: &mut HousekeepingContext<'_>) {
-        let logged_reason = if !context.config.settings.cgroups.per_qos {
+        let why = if !context.config.settings.cgroups.per_qos {
             None
         } else if context.config.machine.cgroups.hierarchy == Hierarchy::None {
             Some("no cgroups at /sys/fs/cgroup that this process may write to")
@@ -89,13 +96,13 @@ impl Qos {
         } else {
             None
         };
-        if let Some(logged_reason) = logged_reason.filter(|_| self.logged_reason != logged_reason) {
+        if let Some(why) = why.filter(|_| self.logged_reason != why) {
             let line = format!(
-                "{logged_reason}: requests and limits are kept for each container, not for pods as a whole"
+                "{why}: requests and limits are kept for each container, not for pods as a whole"
             );
             context.out.push(Action::Log(Severity::Warn, line));
         }
-        self.logged_reason = logged_reason;
+        self.logged_reason = why;
     }
 
     /// When something is due.
@@ -108,7 +115,8 @@ fn wanted(context: &HousekeepingContext<'_>) -> QosCgroups {
     let of_pods = Amounts::of_pods(context.config);
     let milli = i64::try_from(of_pods.cpu_milli).unwrap_or(i64::MAX);
     let running = context.pods.iter().filter(|pod| pod.phase() < Phase::Terminated);
-    let requested = running.map(|pod| burstable_milli(&pod.api().spec)).fold(0, i64::saturating_add);
+    let requested =
+        running.map(|pod| burstable_milli(&pod.api().spec)).fold(0, i64::saturating_add);
     QosCgroups {
         all: Values {
             cpu_shares: shares(milli),
@@ -121,7 +129,8 @@ fn wanted(context: &HousekeepingContext<'_>) -> QosCgroups {
     }
 }
 
-/// Processes of all pods together. Where none are reserved the kernel's own bound does.
+/// The maximum number of processes of all pods together. If none are reserved, the kernel's own
+/// limit applies.
 fn pids_max(config: &Config) -> Option<u64> {
     let reserved = config.housekeeping.reserved().pids;
     let all = config.machine.pids_max;

@@ -1,16 +1,16 @@
-//! Events of the Kubernetes kind, kept in a ring and written to the log; those that repeat are
-//! found as client-go's `EventCorrelator` finds them.
+//! The event recorder: Kubernetes events are kept in a ring and written to the log; repeats are
+//! detected as by client-go's `EventCorrelator`.
 //!
 //! ```text
-//!  same object, kind, reason, message ──────────────▶ the one in the ring counts one more
+//!  same object, kind, reason, message ──────────────▶ the count of the one in the ring grows
 //!    (ids and times taken out: `comparable`)
 //!  ten messages of one object, kind and reason, ────▶ one for all of these, with the newest text
 //!    none ten minutes after the one before
-//!  25 of one object at once, then one in 5 minutes ─▶ in the ring, but told to nobody
+//!  25 of one object at once, then one in 5 minutes ─▶ in the ring, but not reported
 //! ```
 //!
-//! Who is told, the log, which may lie on flash, and the cloud, is told the first, then those whose
-//! count is a power of two. The object is what the event names: a pod, or one container of it.
+//! The log, which may lie on flash, and the cloud get the first event, then repeats whose count is
+//! a power of two. The object is the one that the event names: a pod, or one container of it.
 
 mod comparable;
 
@@ -24,49 +24,49 @@ use super::time::{Instant, Now};
 use crate::limits;
 use crate::model::recorded_event::{EventType, Object, RecordedEvent};
 
-/// The ring.
+/// The ring of events.
 #[derive(Debug, Default)]
 pub struct Recorder {
-    /// The one that happened last is the last.
+    /// The newest event is the last.
     ring: VecDeque<Entry>,
-    /// Everything that happened, repeats included.
+    /// Counts all events, repeats included.
     serial: u64,
     /// Of the next event.
     annotations: BTreeMap<&'static str, String>,
-    /// What each object may still tell, by its digest.
+    /// How much each object may still report, by its digest.
     allowances: BTreeMap<u64, Allowance>,
 }
 
 #[derive(Debug)]
 struct Entry {
-    /// Of the newest repeat that is to be told; 0: none was.
+    /// Serial number of the newest repeat to report; 0: none.
     reported_serial: u64,
-    /// Of what makes two notes the same.
+    /// Of the fields in which repeats are equal.
     digest: u64,
-    /// It stands for all of its object, kind and reason.
+    /// It stands for all events of its object, kind and reason.
     combined: bool,
     /// When the newest repeat happened.
     at: Instant,
     event: RecordedEvent,
 }
 
-/// Of one object.
+/// The allowance of one object.
 #[derive(Debug)]
 struct Allowance {
-    /// Each event that is told takes [`limits::NOTES_REFILL_MS`] of it.
+    /// Each reported event takes [`limits::NOTES_REFILL_MS`] of it.
     left_ms: u64,
     at: Instant,
-    /// It was said that some are kept back.
+    /// It is logged that some events are held back.
     exhausted: bool,
 }
 
 impl Recorder {
-    /// The next event carries these.
+    /// Sets the annotations of the next event.
     pub fn annotate(&mut self, annotations: BTreeMap<&'static str, String>) {
         self.annotations = annotations;
     }
 
-    /// Enters one event.
+    /// Records one event.
     pub fn add(
         &mut self,
         now: Now,
@@ -97,7 +97,7 @@ impl Recorder {
         self.ring.push_back(entry);
     }
 
-    /// The entry of which the note is a repeat, taken out of the ring, or a new one.
+    /// The entry that the event repeats, taken out of the ring, or a new one.
     fn merge(&mut self, now: Now, mut event: RecordedEvent) -> Entry {
         let mut digest = digest(&event, Some(&comparable(&event.message)));
         let mut at = self.ring.iter().position(|entry| entry.is(digest, &event));
@@ -117,8 +117,8 @@ impl Recorder {
         known
     }
 
-    /// Whether so much of this object, kind and reason happened, each within a while of the one
-    /// before, that another message of them is not worth an entry.
+    /// Whether there are so many events of this object, kind and reason, each within a while of the
+    /// one before, that another message gets no entry of its own.
     fn has_many_like(&self, event: &RecordedEvent, now: Instant) -> bool {
         let (mut since, mut count) = (now, 1);
         for entry in self.ring.iter().rev().filter(|entry| entry.is_like(event)) {
@@ -134,13 +134,13 @@ impl Recorder {
         false
     }
 
-    /// Takes one from the object's allowance. The line that says that it is used up is written
-    /// once, until some is left again.
+    /// Takes one from the object's allowance. That the allowance is used up is logged once, until
+    /// some is left again.
     fn may_report(&mut self, now: Now, event: &RecordedEvent, out: &mut Out) -> bool {
         let object = &event.involved_object;
         let key = digest_of(object);
         if !self.allowances.contains_key(&key) && self.allowances.len() >= limits::NOTES_MAX {
-            // Who was quiet longest has most of its own again.
+            // The object that was quiet longest has most of its allowance again.
             let quietest = self.allowances.iter().min_by_key(|(_, it)| it.at).map(|(key, _)| *key);
             quietest.and_then(|key| self.allowances.remove(&key));
         }
@@ -169,7 +169,7 @@ impl Recorder {
         false
     }
 
-    /// The oldest goes: of the object where that has its share, else of all.
+    /// Removes the oldest event: of the object if that has its share, otherwise of all.
     fn make_room(&mut self, object: &Object) {
         let own = |entry: &Entry| entry.event.involved_object == *object;
         if self.ring.iter().filter(|entry| own(entry)).count() >= limits::NOTES_OBJECT_MAX {
@@ -181,22 +181,23 @@ impl Recorder {
         }
     }
 
-    /// The oldest first.
+    /// All events, the oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &RecordedEvent> {
         self.ring.iter().map(|entry| &entry.event)
     }
 
-    /// Whether the one of this digest is still there.
+    /// Whether the event of this digest is still there.
     #[cfg(feature = "cloud")]
     pub fn holds(&self, digest: u64) -> bool {
         self.ring.iter().any(|entry| entry.digest == digest)
     }
 
-    /// What was to be told after this serial number, the oldest first: its own number, a digest
-    /// that stands for it and its repeats, and what it was.
+    /// The events to report after this serial number, the oldest first: the serial number, a digest
+    /// for the event and its repeats, and the event.
     pub fn since(&self, serial: u64) -> Vec<(u64, u64, &RecordedEvent)> {
         let new = self.ring.iter().filter(|entry| entry.reported_serial > serial);
-        let mut new: Vec<_> = new.map(|entry| (entry.reported_serial, entry.digest, &entry.event)).collect();
+        let mut new: Vec<_> =
+            new.map(|entry| (entry.reported_serial, entry.digest, &entry.event)).collect();
         new.sort_unstable_by_key(|(reported_serial, ..)| *reported_serial);
         new
     }
@@ -214,7 +215,8 @@ impl Entry {
     }
 }
 
-/// Of what makes two notes the same; `message` as it is compared, `None`: whatever it is.
+/// A digest of the fields in which repeats are equal; `message` as it is compared, `None`: any
+/// message.
 fn digest(event: &RecordedEvent, message: Option<&str>) -> u64 {
     let mut hasher = DefaultHasher::new();
     let object = &event.involved_object;
@@ -228,7 +230,7 @@ fn digest_of(object: &Object) -> u64 {
     hasher.finish()
 }
 
-/// Begins the message of one that stands for many (client-go's words).
+/// Prefix of the message of a combined event (client-go's text).
 const COMBINED: &str = "(combined from similar events): ";
 
 #[cfg(test)]
@@ -245,7 +247,7 @@ mod tests {
         }
     }
 
-    /// Enters warnings about one object, and counts what is told.
+    /// Records warnings about one object, and counts the reported ones.
     #[derive(Default)]
     struct Fixture {
         recorder: Recorder,
@@ -273,7 +275,8 @@ mod tests {
     #[test]
     fn repeats_raise_the_count_and_are_logged_ever_more_rarely() {
         let mut fixture = Fixture::default();
-        let reported_serial: usize = (0..100).map(|_| fixture.add("a", "BackOff", "again").len()).sum();
+        let reported_serial: usize =
+            (0..100).map(|_| fixture.add("a", "BackOff", "again").len()).sum();
         assert_eq!(fixture.counts(), [100]);
         assert_eq!(reported_serial, 7, "1, 2, 4 … 64");
     }
@@ -289,7 +292,7 @@ mod tests {
         }
         assert_eq!(fixture.counts(), [50]);
         assert_eq!(fixture.recorder.iter().next().expect("one").message, message(49));
-        // What else differs makes another.
+        // Other differences make another event.
         fixture.add("a", "FailedCreatePodSandBox", "failed: no space left on device");
         fixture.add("a", "FailedMount", &message(1));
         fixture.add("b", "FailedCreatePodSandBox", &message(1));
@@ -325,7 +328,8 @@ mod tests {
         };
         let mut reported_serial = 0;
         for n in 0..9 {
-            reported_serial += reasons.map(|reason| add(&mut fixture, reason, n)).iter().sum::<u64>();
+            reported_serial +=
+                reasons.map(|reason| add(&mut fixture, reason, n)).iter().sum::<u64>();
         }
         assert_eq!(reported_serial, limits::NOTES_BURST);
         assert_eq!(fixture.counts().len(), limits::NOTES_OBJECT_MAX);
@@ -367,9 +371,14 @@ mod tests {
         }
         fixture.add("b", "Started", "x");
         let reported_serial = |fixture: &Fixture, serial| -> Vec<(u64, u32)> {
-            fixture.recorder.since(serial).iter().map(|(reported_serial, _, event)| (*reported_serial, event.count)).collect()
+            fixture
+                .recorder
+                .since(serial)
+                .iter()
+                .map(|(reported_serial, _, event)| (*reported_serial, event.count))
+                .collect()
         };
-        // The third of the first is not for itself, but the second was not heard yet.
+        // The third repeat is not reported by itself, but the second one was not read yet.
         assert_eq!(reported_serial(&fixture, 0), [(2, 3), (4, 1)]);
         assert_eq!(reported_serial(&fixture, 2), [(4, 1)]);
         assert_eq!(reported_serial(&fixture, 4), []);

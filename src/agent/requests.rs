@@ -1,4 +1,4 @@
-//! What pods ask for of the node (core/v1 `ResourceRequirements.requests`).
+//! The resource requests of pods (core/v1 `ResourceRequirements.requests`).
 
 use crate::model::pod::{Container, PodSpec};
 use crate::model::quantity::Quantity;
@@ -10,8 +10,8 @@ pub const MEMORY: &str = "memory";
 /// Bytes of logs, writable layers and volumes on the node's disk.
 pub const STORAGE: &str = "ephemeral-storage";
 
-/// All that the pod asks for of a resource: its own word, or else what its containers come to, and
-/// what the sandbox itself needs.
+/// The request of the whole pod for a resource: its own, or else that of its containers, plus the
+/// overhead of the sandbox.
 pub fn of_pod(spec: &PodSpec, name: &str) -> i64 {
     let unit = unit(name);
     let overhead = spec.overhead.get(name).map_or(0, unit);
@@ -20,7 +20,7 @@ pub fn of_pod(spec: &PodSpec, name: &str) -> i64 {
     whole.saturating_add(overhead)
 }
 
-/// What a container asks for; a limit is a request where none is written.
+/// The request of a container; if there is none, its limit.
 pub fn of(container: &Container, name: &str) -> i64 {
     let resources = &container.resources;
     let requested = resources.requests.get(name).or_else(|| resources.limits.get(name));
@@ -31,8 +31,8 @@ fn unit(name: &str) -> fn(&Quantity) -> i64 {
     if name == CPU { Quantity::milli } else { Quantity::whole }
 }
 
-/// What containers that run together come to at the most: the main ones with the sidecars, or an
-/// init container beside the sidecars before it.
+/// The largest sum of containers that run together: the main containers with the sidecars, or an
+/// init container with the sidecars before it.
 pub fn together(spec: &PodSpec, of: impl Fn(&Container) -> i64) -> i64 {
     let mains = spec.containers.iter().map(&of).fold(0, i64::saturating_add);
     let (mut sidecars, mut peak) = (0_i64, 0_i64);

@@ -1,9 +1,10 @@
-//! The runtime's health: is it there, which one is it, is it ready, has it a network.
+//! The runtime's health: whether it is connected and ready, its version, and whether it has a
+//! network.
 //!
-//! Asks `Version` and `RuntimeConfig` once a connection and `Status` every 5 s, more often while
-//! something waits for it, and with the looks while there is no pod. Nothing else is asked of a
-//! runtime that is not ready (spec section 0.1). A runtime that comes back is looked at anew before
-//! anything is done.
+//! Requests `Version` and `RuntimeConfig` once per connection and `Status` every 5 s; more often
+//! while something waits for it, and as rarely as relists while there is no pod. Nothing else is
+//! requested from a runtime that is not ready (spec section 0.1). After a reconnect the runtime is
+//! listed before anything else is done.
 
 use super::calls::{Calls, Owner};
 use super::event::{CallId, Out};
@@ -11,22 +12,22 @@ use super::time::{Instant, Now};
 use crate::limits;
 use crate::model::cri::{CallError, CgroupDriver, Code, Reply, Request, RuntimeStatus, Version};
 
-/// What is known of the runtime.
+/// The state of the runtime.
 #[derive(Debug)]
 pub struct Runtime {
     link: Link,
     version: Option<Version>,
-    /// Where it does not tell its own.
+    /// Used if the runtime does not report its own.
     default_driver: CgroupDriver,
     cgroup_driver: Reported<CgroupDriver>,
     status: Option<(Instant, RuntimeStatus)>,
     call: Option<CallId>,
     request_at: Instant,
-    /// Of the last failed question.
+    /// The error of the last request.
     trouble: Option<String>,
 }
 
-/// The answer to a question that not every runtime knows.
+/// The answer to a request that not every runtime supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reported<T> {
     NotRequested,
@@ -41,7 +42,7 @@ enum Link {
 }
 
 impl Runtime {
-    /// Nothing known. `default_driver` is that of runtimes that do not tell theirs.
+    /// Nothing known. `default_driver` is for runtimes that do not report theirs.
     pub fn new(now: Now, default_driver: CgroupDriver) -> Self {
         Self {
             link: Link::Down { cause: "not connected yet".to_owned() },
@@ -55,7 +56,7 @@ impl Runtime {
         }
     }
 
-    /// The connection stands. What it leads to may be another runtime than before.
+    /// The connection is open. The runtime behind it may be another than before.
     pub fn up(&mut self, now: Now) {
         self.link = Link::Up;
         self.version = None;
@@ -65,7 +66,7 @@ impl Runtime {
         self.request_at = now.boot;
     }
 
-    /// The connection is gone. Its calls have been answered before.
+    /// The connection is closed. Its calls have been answered before.
     pub fn down(&mut self, cause: String) {
         assert!(self.call.is_none(), "the link went down with a call unanswered");
         self.link = Link::Down { cause };
@@ -96,7 +97,7 @@ impl Runtime {
                 }
             }
             Ok(other) => panic!("Version, RuntimeConfig and Status cannot answer {other:?}"),
-            // Older runtimes do not know the question.
+            // Older runtimes do not support this request.
             Err(CallError::Refused { code: Code::Unimplemented, .. }) if self.needs_driver() => {
                 self.cgroup_driver = Reported::Unsupported;
                 0
@@ -109,7 +110,7 @@ impl Runtime {
         self.request_at = now.boot.plus_ms(wait_ms);
     }
 
-    /// Asks what is due.
+    /// Requests what is due.
     pub fn step(&mut self, now: Now, calls: &mut Calls, out: &mut Out) {
         if self.link == Link::Up && self.call.is_none() && self.request_at <= now.boot {
             let request = if self.version.is_none() {
@@ -123,7 +124,7 @@ impl Runtime {
         }
     }
 
-    /// Whether the driver is what is asked for next.
+    /// Whether the driver is requested next.
     fn needs_driver(&self) -> bool {
         self.version.is_some() && self.cgroup_driver == Reported::NotRequested
     }
@@ -136,7 +137,7 @@ impl Runtime {
         }
     }
 
-    /// What it can do for pods.
+    /// The last reported status.
     pub fn status(&self) -> Option<&RuntimeStatus> {
         self.status.as_ref().map(|(_, status)| status)
     }
@@ -146,7 +147,7 @@ impl Runtime {
         (self.link == Link::Up && self.call.is_none()).then_some(self.request_at)
     }
 
-    /// Why nothing can be asked of it now; `None`: it is ready.
+    /// Why the runtime cannot be used now; `None`: it is ready.
     pub fn trouble(&self, now: Now) -> Option<String> {
         if let Link::Down { cause } = &self.link {
             return Some(cause.clone());
@@ -164,12 +165,12 @@ impl Runtime {
         status.runtime.clone().err()
     }
 
-    /// Whether it was asked and has not answered yet: no trouble that is worth a word.
+    /// Whether a request is pending and no trouble is known: nothing is logged then.
     pub fn is_settling(&self) -> bool {
         self.link == Link::Up && self.status.is_none() && self.trouble.is_none()
     }
 
-    /// Whether it is connected and ready: [`Runtime::trouble`] without the words.
+    /// Whether it is connected and ready: [`Runtime::trouble`] without the text.
     pub fn is_ready(&self, now: Now) -> bool {
         self.link == Link::Up
             && self.status.as_ref().is_some_and(|(at, status)| {
@@ -182,7 +183,7 @@ impl Runtime {
         self.status.as_ref()?.1.network.as_ref().err().map(String::as_str)
     }
 
-    /// Who it is, once it said so.
+    /// The runtime's version, once reported.
     pub fn version(&self) -> Option<&Version> {
         self.version.as_ref()
     }
@@ -196,8 +197,12 @@ mod tests {
     use crate::limits::{RELIST_IDLE_MS, STATUS_MS, STATUS_WAITING_MS};
     use crate::model::cri::Lost;
 
-    /// What is asked for now, if anything is.
-    fn requested(runtime: &mut Runtime, now: Instant, calls: &mut Calls) -> Option<(CallId, Request)> {
+    /// The request of this step, if there is one.
+    fn requested(
+        runtime: &mut Runtime,
+        now: Instant,
+        calls: &mut Calls,
+    ) -> Option<(CallId, Request)> {
         let mut out = Out::default();
         runtime.step(Now { boot: now, wall: None }, calls, &mut out);
         out.actions.pop().map(|action| match action {
@@ -236,8 +241,8 @@ mod tests {
             assert_eq!(runtime.wake_at(), Some(boot.plus_ms(wait_ms)), "{status:?} {idle}");
             let early = requested(&mut runtime, boot.plus_ms(wait_ms - 1), &mut calls);
             assert_eq!(early, None, "{status:?} {idle}");
-            let (_, request) =
-                requested(&mut runtime, boot.plus_ms(wait_ms), &mut calls).expect("it is asked again");
+            let (_, request) = requested(&mut runtime, boot.plus_ms(wait_ms), &mut calls)
+                .expect("it is asked again");
             assert_eq!(request, Request::Status, "{status:?} {idle}");
         }
     }

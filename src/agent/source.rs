@@ -1,15 +1,15 @@
 //! The manifest folder → static pods (spec section 1.8), and the objects that they use.
 //!
-//! A file that was good and is broken now keeps what it had: an editor that saves in two steps, or
-//! a typing mistake, must not stop what runs. What is wrong is said once, with file and place. The
-//! same where a pod in it could not run here, as far as the file had one that can: a pod that never
-//! ran is refused as any other.
+//! A file that was valid and is invalid now keeps its last valid content: an editor that saves in
+//! two steps, or a typing error, must not stop running pods. An error is logged once, with file and
+//! position. The same applies if a pod in the file cannot run here, while the file had one that
+//! can; a pod that never ran is refused as any other.
 //!
-//! A kubelet derives the uid of a pod from the manifest by Go's printing of its own types, which
-//! differs from release to release and is nobody else's to repeat; so ours is another. Where a pod
-//! of ours runs already under a uid that it did not get from us, and its file is older than that,
-//! it was another agent that began it: the pod keeps that uid, and goes on untouched. A file that
-//! was changed since is a change of the pod, as it always is.
+//! A kubelet derives the uid of a pod from the manifest by Go's printing of its own types. This
+//! differs between releases and cannot be reproduced, so our uid is another one. If a pod runs
+//! already under a uid that we did not assign, and its file is older than the pod, then another
+//! agent started it: the pod keeps that uid and continues unchanged. If the file was changed since,
+//! the pod has changed, as always.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,23 +25,24 @@ use crate::model::manifest::{Content, Folder};
 use crate::model::object::Object;
 use crate::model::pod as api;
 
-/// The annotation that says where a pod comes from: `file` or `api`.
+/// The annotation with the source of a pod: `file` or `api`.
 pub(super) const SOURCE: &str = "kubernetes.io/config.source";
-/// The annotation of a pod of the API server that shows one of a manifest folder: which.
+/// The annotation of a mirror pod in the API server: the static pod that it shows.
 pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
-/// Out of the manifest folder.
+/// From the manifest folder.
 const FILE: &str = "file";
 const HASH: &str = "kubernetes.io/config.hash";
 
-/// What the folder said last.
+/// The last content of the folder.
 #[derive(Debug, Default)]
 pub struct Source {
-    /// It was read at least once: only from then on is a pod that is not in it unwanted.
+    /// The folder was read at least once: only from then on a pod that is missing in it is
+    /// unwanted.
     delivered: bool,
     /// Why the folder itself cannot be read.
     trouble: Option<Box<str>>,
     files: BTreeMap<Box<str>, File>,
-    /// Uids of ours, each with the one that another agent gave the pod.
+    /// For each uid that we assigned: the uid that another agent gave the pod.
     taken_over: BTreeMap<Box<str>, Box<str>>,
 }
 
@@ -58,21 +59,23 @@ struct Static {
     pod: api::Pod,
     /// Why it cannot run here.
     refused: Option<String>,
-    /// The uid that is ours to give; `None`: its manifest names one.
+    /// The uid that we assigned; `None`: the manifest contains one.
     ours: Option<Box<str>>,
 }
 
-/// What the folder wants now.
+/// The pods that the sources want.
 #[derive(Debug, Default)]
 pub struct DesiredPods<'a> {
     /// By uid, with the source of each.
     pub pods: BTreeMap<&'a str, (Origin, &'a api::Pod)>,
-    /// Pods that are left out because another has their name or uid: the one that stays, and why.
+    /// Pods that are left out because another has the same name or uid: the uid of the one that
+    /// stays, and the message.
     pub duplicates: Vec<(Uid, String)>,
 }
 
 impl<'a> DesiredPods<'a> {
-    /// What the cloud wants as well. A pod that the folder has already stays the folder's.
+    /// Adds the cloud's pods. If the folder has a pod of the same name or uid, the folder's pod
+    /// stays.
     pub fn add_cloud(&mut self, pods: impl Iterator<Item = &'a api::Pod>) {
         let name = |pod: &'a api::Pod| (&*pod.metadata.namespace, &*pod.metadata.name);
         let taken: BTreeMap<_, _> =
@@ -98,7 +101,7 @@ impl<'a> DesiredPods<'a> {
 }
 
 impl Source {
-    /// Takes a reading of the whole folder. `refusal` says why a pod cannot run here.
+    /// Takes the content of the whole folder. `refusal` returns why a pod cannot run here.
     pub fn take(
         &mut self,
         folder: Folder,
@@ -156,8 +159,8 @@ impl Source {
         self.taken_over = kept;
     }
 
-    /// Pods of the folder that another agent began go on under the uids that they have from it.
-    /// Returns the uids that they had from us: those pods are no more.
+    /// Takes over pods of the folder that another agent started, under the uids that it gave them.
+    /// Returns the uids that we had assigned: those pods do not exist any more.
     pub fn take_over(&mut self, list: &List, pods: &Pods) -> Vec<Uid> {
         let mut renamed = Vec::new();
         for sandbox in &list.sandboxes {
@@ -167,7 +170,7 @@ impl Source {
                 continue;
             }
             let Some(one) = self.unchanged(found, sandbox.created_at) else { continue };
-            // What we began ourselves in an earlier life is ours.
+            // A pod that we started ourselves in an earlier start keeps our uid.
             let is_ours = |other: &PodRef| one.ours.as_deref() == Some(&other.uid);
             let mut all = list.sandboxes.iter().filter_map(|sandbox| sandbox.pod.as_ref());
             let Some(ours) = one.ours.clone() else { continue };
@@ -184,7 +187,7 @@ impl Source {
         renamed
     }
 
-    /// The pod of this name, if its file is as it was at that time.
+    /// The pod of this name, if its file has not changed since that time.
     fn unchanged(&mut self, found: &PodRef, at_ns: i64) -> Option<&mut Static> {
         let is_older = |file: &&mut File| (1..at_ns).contains(&file.changed_ns);
         self.files.values_mut().filter(is_older).flat_map(|file| &mut file.pods).find(|one| {
@@ -198,23 +201,23 @@ impl Source {
         self.delivered
     }
 
-    /// Whether the folder or a file cannot be used: then nobody knows which pods it is about.
+    /// Whether the folder or a file cannot be read: then it is not known which pods it contains.
     pub fn is_broken(&self) -> bool {
         self.trouble().next().is_some()
     }
 
-    /// What is wrong, a line each.
+    /// The current errors, a line each.
     pub fn trouble(&self) -> impl Iterator<Item = &str> {
         let of_files = self.files.values().filter_map(|file| file.trouble.as_deref());
         self.trouble.as_deref().into_iter().chain(of_files)
     }
 
-    /// The objects in it, by file and in the order of each.
+    /// The objects in it, by file and in the order of each file.
     pub fn objects(&self) -> impl Iterator<Item = Arc<Object>> {
         self.files.values().flat_map(|file| &file.objects).cloned()
     }
 
-    /// What the folder wants. Of two pods of one name or one uid the first stays.
+    /// The pods that the folder wants. Of two pods with the same name or uid the first one stays.
     pub fn desired(&self) -> DesiredPods<'_> {
         let mut desired = DesiredPods::default();
         let mut names = BTreeMap::<(&str, &str), &str>::new();
@@ -245,8 +248,8 @@ impl Source {
 }
 
 impl File {
-    /// Why these pods are not taken for its own: one that cannot run here is new among them, and
-    /// there are some that can.
+    /// Why these pods are not accepted as the file's new content: a new one among them cannot run
+    /// here, and the old content has pods that can.
     fn reject_reason(&self, pods: &[Static]) -> Option<String> {
         if self.pods.iter().all(|old| old.refused.is_some()) {
             return None;
@@ -272,8 +275,8 @@ impl Static {
     }
 }
 
-/// What a kubelet makes of a manifest: named after the node, and with a uid of its own that any
-/// change of the manifest changes as well.
+/// Makes the static pod of a manifest, as a kubelet does: named after the node, and with its own
+/// uid, which changes with any change of the manifest.
 fn static_pod(mut pod: api::Pod, path: &str, node_name: &str) -> Static {
     let named = !pod.metadata.uid.is_empty();
     let ours = (!named).then(|| Box::from(digest(&pod, path, node_name)));
@@ -303,7 +306,7 @@ fn name(pod: &mut api::Pod, uid: &str) {
     pod.metadata.annotations.insert(HASH.to_owned(), uid.to_owned());
 }
 
-/// 32 hex digits that stand for the pod as written, the node and the file.
+/// 32 hex digits for the pod as written, the node and the file.
 fn digest(pod: &api::Pod, path: &str, node_name: &str) -> String {
     let text = serde_json::to_string(pod).expect("a pod is plain data");
     let mut fnv = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
@@ -444,6 +447,10 @@ mod tests {
         let desired = source.desired();
         assert_eq!(desired.pods.len(), 1);
         assert_eq!(&*desired.pods.values().next().expect("one").1.spec.containers[0].image, "a:1");
-        assert!(desired.duplicates[0].1.contains("duplicate pod name \"web-gw\""), "{:?}", desired.duplicates);
+        assert!(
+            desired.duplicates[0].1.contains("duplicate pod name \"web-gw\""),
+            "{:?}",
+            desired.duplicates
+        );
     }
 }

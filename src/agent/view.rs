@@ -1,4 +1,4 @@
-//! What the mind shows of itself: pods, events, counters.
+//! Read access to the core: pods, events, counters.
 
 use super::pod::{Origin, Wanted};
 use super::time::Now;
@@ -12,8 +12,8 @@ use crate::model::status::Phase;
 use crate::model::view::{Overview, RunningPod};
 
 impl Agent {
-    /// The pods of the sources with their statuses, by namespace and name: `/pods`. One that no
-    /// source wants any more is among them, with a deletion timestamp, until it is gone.
+    /// The pods of the sources with their statuses, by namespace and name: `/pods`. A pod that no
+    /// source wants any more is included, with a deletion timestamp, until it is gone.
     pub fn pods(&self) -> impl Iterator<Item = &Pod> {
         let mut pods: Vec<&Pod> = self.own_pods().map(pod::Pod::api).collect();
         pods.sort_by_key(|pod| (&pod.metadata.namespace, &pod.metadata.name, &pod.metadata.uid));
@@ -24,13 +24,15 @@ impl Agent {
         self.pods.iter().filter(|pod| pod.origin() != Origin::Runtime)
     }
 
-    /// The pods that the runtime has running: `/runningpods/`.
+    /// The pods that run according to the runtime: `/runningpods/`.
     pub fn running_pods(&self) -> Vec<RunningPod> {
         let pods = self.pods.iter().filter_map(|pod| {
             let observed = pod.observed();
             let runs = observed.sandboxes.iter().any(|sandbox| sandbox.ready) || observed.may_run();
-            let containers =
-                observed.containers.iter().filter(|observed| observed.state == ContainerState::Running);
+            let containers = observed
+                .containers
+                .iter()
+                .filter(|observed| observed.state == ContainerState::Running);
             let metadata = &pod.api().metadata;
             runs.then(|| RunningPod {
                 uid: pod.uid().clone(),
@@ -49,7 +51,7 @@ impl Agent {
         self.recorder.iter()
     }
 
-    /// Grows whenever a pod comes, goes, or has its status computed.
+    /// Grows whenever a pod is added, removed, or has its status computed.
     pub fn revision(&self) -> u64 {
         self.pods.revision()
     }
@@ -59,17 +61,19 @@ impl Agent {
         self.pods.get(uid)
     }
 
-    /// Whether the loop does its work: the last look came whole not too long ago, as far as the
-    /// runtime can be looked at at all.
+    /// Whether the loop works: the last relist was completed not too long ago, as far as the
+    /// runtime can be listed at all.
     pub fn health(&self, now: Now) -> Result<(), String> {
         self.runtime.trouble(now).or_else(|| self.pleg.trouble(now)).map_or(Ok(()), Err)
     }
 
-    /// The counters and gauges of this moment.
+    /// The current counters and gauges.
     pub fn metrics(&self) -> Metrics {
         let operations = self.calls.operations();
         let count = |name, errors| {
-            operations.get(name).map_or(0, |counts| if errors { counts.errors } else { counts.total })
+            operations
+                .get(name)
+                .map_or(0, |counts| if errors { counts.errors } else { counts.total })
         };
         let observed = || self.pods.iter().map(pod::Pod::observed);
         let containers = |state| {
@@ -77,7 +81,8 @@ impl Agent {
             all.filter(|observed| observed.state == state).count() as u64
         };
         let (relist_duration, relist_interval) = self.pleg.histograms();
-        let ready = observed().filter(|observed| observed.sandboxes.iter().any(|sandbox| sandbox.ready));
+        let ready =
+            observed().filter(|observed| observed.sandboxes.iter().any(|sandbox| sandbox.ready));
         Metrics {
             node: self.config.node_name.clone(),
             desired_pods: self.own_pods().filter(|pod| *pod.wanted() == Wanted::Yes).count() as u64,
@@ -111,7 +116,7 @@ impl Agent {
         Some((self.now.wall?.0 - age_ms).div_euclid(1000))
     }
 
-    /// The node's conditions about shortages, for its status.
+    /// The node's conditions about pressures, for its status.
     pub fn node_conditions(&self) -> impl Iterator<Item = Condition> {
         self.node.conditions()
     }
@@ -121,7 +126,7 @@ impl Agent {
         cfg!(feature = "eviction").then(|| counts.collect())
     }
 
-    /// The agent at a glance.
+    /// A summary of the agent.
     pub fn overview(&self, now: Now) -> Overview {
         let version = self.runtime.version();
         let running = self.own_pods().filter(|pod| pod.api().status.phase == Phase::Running);

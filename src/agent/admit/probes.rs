@@ -1,5 +1,5 @@
-//! Probes and hooks: whether they make sense, in Kubernetes' own words, and whether this build has
-//! what they need.
+//! Admission of probes and hooks: validation in Kubernetes' own words, and whether this build
+//! supports them.
 
 use core::net::IpAddr;
 
@@ -7,14 +7,14 @@ use super::cut;
 use crate::model::pod::{Container, Rest};
 use crate::model::probe::{Handler, HttpGet, Port, Probe};
 
-/// Where a handler stands, which decides what it may be.
+/// The place of a handler, which decides which kinds are allowed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Probe,
     Hook,
 }
 
-/// Names what is not built in, and what nobody knows.
+/// Finds unsupported and unknown fields.
 pub(super) fn look(
     path: &str,
     container: &Container,
@@ -58,7 +58,7 @@ pub(super) fn look(
     }
 }
 
-/// TLS where it is left out, and hosts by name: nobody here looks names up.
+/// HTTPS if TLS is not built in, and hosts by name: the agent does not look up names.
 fn lacks(path: &str, handler: &Handler, features: &mut Vec<String>) {
     let hosts = [
         ("httpGet", handler.http_get.as_ref().map(|get| &get.host)),
@@ -241,7 +241,7 @@ fn port(path: &str, port: &Port, problems: &mut Vec<String>) {
     }
 }
 
-/// A name of a service (RFC 6335), or digits: the agent takes these too.
+/// A service name (RFC 6335), or digits, which the agent accepts too.
 fn is_port_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=15).contains(&name.len()) && name.bytes().all(fits)
@@ -253,7 +253,7 @@ mod tests {
     use crate::agent::admit::review;
     use crate::agent::admit::tests::pod;
 
-    /// What a review says of a container with these fields.
+    /// The review of a container with these fields.
     fn said(fields: &str) -> String {
         let pod = pod(&format!(
             r#"{{"metadata": {{"name": "a"}}, "spec": {{"containers": [

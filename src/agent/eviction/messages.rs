@@ -1,4 +1,5 @@
-//! What an evicted pod's status and event say: the kubelet's own words, which tools match on.
+//! Messages in the status and the event of an evicted pod: the kubelet's own words, which tools
+//! match on.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +11,7 @@ use crate::model::housekeeping::Signal;
 use crate::model::pod::{Container, Pod};
 use crate::model::quantity::{Quantity, binary, decimal};
 
-/// What is short, as events name it.
+/// The scarce resource, as events name it.
 pub fn resource(signal: Signal) -> &'static str {
     match signal {
         Signal::Memory | Signal::PodsMemory => "memory",
@@ -65,7 +66,7 @@ pub fn message(
     (message, annotations.into())
 }
 
-/// Of the first threshold about the resource: how much there has to be, and how much there is.
+/// The quantity and the available amount of the first threshold for the resource.
 fn threshold_met(
     resource: &str,
     due: &[Threshold],

@@ -1,20 +1,20 @@
-//! Eviction: where the node runs short, or a pod takes more of the disk than it may, pods have to
-//! go (spec section 9.4).
+//! Eviction: pods are evicted if the node is under pressure, or if a pod exceeds its disk limits
+//! (spec section 9.4).
 //!
 //! ```text
-//!  Rest ─due─▶ Measuring ─shortages, conditions─▶ Gathering ─what pods take─▶ a limit is passed,
+//!  Rest ─due─▶ Measuring ─shortages, conditions─▶ Gathering ─usage of pods─▶ a limit is exceeded,
 //!   ▲             ▲                                                           or a threshold met
 //!   │             │                                                  │              │
 //!   │             └── Reclaiming ◀── first what no pod needs ────────┘              │
 //!   └──────────────── Leaving ◀── one pod for a threshold, all that pass a limit ◀──┘
 //! ```
 //!
-//! A cycle begins with gauges of its own, so nobody goes for a shortage that is over. What pods
-//! take is asked for only where somebody may have to go for it; folders are walked through in a
-//! child that may be killed. Never evicted: what [`is_critical`] names.
+//! A cycle begins with measurements of its own, so that no pod is evicted for a pressure that is
+//! over. The usage of pods is collected only if a pod may have to be evicted; directories are
+//! walked in a child process that can be killed. Never evicted: the pods of [`is_critical`].
 //!
-//! If we crash here: the next life measures again. A pod that was evicted and that its source still
-//! wants begins anew, unless its source remembers that it has failed.
+//! If we crash here: the next start measures again. An evicted pod that its source still wants
+//! starts again, unless the source stored that it has failed.
 
 mod local;
 mod messages;
@@ -28,7 +28,7 @@ use super::admit::is_critical;
 use super::calls::Uid;
 use super::event::{Action, CallId, JobId, Severity};
 use super::gc::Gc;
-use super::housekeeping::{MeasureRequest, HousekeepingContext, Periodic};
+use super::housekeeping::{HousekeepingContext, MeasureRequest, Periodic};
 use super::pod::{Eviction, Origin, Phase, Pod, Wanted};
 use super::time::{Instant, Now};
 use crate::limits;
@@ -42,24 +42,24 @@ pub use local::bounds_disk;
 use shortage::{Observed, Shortage, Threshold};
 use usage::{Needs, UsageCollector, Usages};
 
-/// The evictor.
+/// The eviction manager.
 #[derive(Debug)]
 pub struct EvictionManager {
     shortage: Shortage,
     grace_max_s: i64,
     pods_memory_max: u64,
     cycle: Periodic,
-    /// When the limits of pods are looked at.
+    /// When the limits of pods are checked.
     limits: Periodic,
     stage: Stage,
-    /// The gauges that are being read are for us.
+    /// The pending measurement was requested by the eviction manager.
     measure_pending: bool,
     observed: Option<Observed>,
-    /// The runtime was asked where images lie, if it was to be.
+    /// The path of the images was requested from the runtime, if it was necessary.
     image_path_requested: bool,
-    /// Why nobody went, as it was last said.
+    /// The last logged reason why no pod was evicted.
     logged_reason: Option<String>,
-    /// To be told.
+    /// The pressures to report.
     pressures: Option<BTreeSet<Pressure>>,
     counts: BTreeMap<&'static str, u64>,
 }
@@ -71,14 +71,14 @@ enum Stage {
     Measuring,
     Collecting(UsageCollector),
     Reclaiming(Reclaim),
-    /// These were evicted: the next cycle begins when nothing is left of them.
+    /// These pods were evicted: the next cycle begins when nothing is left of them.
     Cleaning {
         uids: Vec<Uid>,
         until: Instant,
     },
 }
 
-/// What no pod needs goes, before a pod has to.
+/// Garbage is removed before a pod is evicted.
 #[derive(Debug)]
 struct Reclaim {
     case: Case,
@@ -90,21 +90,21 @@ struct Reclaim {
 enum Reclaimed {
     Containers,
     Images,
-    /// All: whether it was enough is being measured.
+    /// All garbage was removed: whether it was enough is being measured.
     Measuring,
 }
 
-/// Why a pod may have to go.
+/// Why a pod may have to be evicted.
 #[derive(Debug)]
 struct Case {
-    /// The thresholds that are met, the gravest first.
+    /// The thresholds that are met, the most severe first.
     due: Vec<Threshold>,
     observed: Observed,
     usages: Usages,
 }
 
 impl EvictionManager {
-    /// Nothing measured yet; all pods together may take `pods_memory_max` bytes.
+    /// Nothing measured yet; all pods together may use `pods_memory_max` bytes.
     pub fn new(policy: &EvictionPolicy, pods_memory_max: u64, now: Instant) -> Self {
         Self {
             pods_memory_max,
@@ -127,7 +127,7 @@ impl EvictionManager {
         self.image_path_requested = false;
     }
 
-    /// Takes the machine's gauges.
+    /// Takes the machine's measurements.
     pub fn measured(&mut self, measures: &Measures) {
         if std::mem::take(&mut self.measure_pending) {
             self.observed = Some(Observed::of(measures, self.pods_memory_max));
@@ -142,7 +142,8 @@ impl EvictionManager {
         }
     }
 
-    /// Takes what folders take; `None`: it could not be found out. `false`: it is none of these.
+    /// Takes the disk usage of directories; `None`: it could not be measured. `false`: it is none
+    /// of these.
     pub fn used(&mut self, job: JobId, used: Option<Vec<Option<Used>>>) -> bool {
         match &mut self.stage {
             Stage::Collecting(collector) => collector.used(job, used),
@@ -155,7 +156,7 @@ impl EvictionManager {
         self.counts.clone()
     }
 
-    /// What the node runs short of, if that was found out since the last step.
+    /// The node's pressures, if they were measured since the last step.
     pub fn take_pressures(&mut self) -> Option<BTreeSet<Pressure>> {
         self.pressures.take()
     }
@@ -170,7 +171,7 @@ impl EvictionManager {
         }
     }
 
-    /// Goes on as far as it can. Says whether the collector has more to do.
+    /// Continues as far as possible. Returns whether the garbage collector has more to do.
     pub fn step(
         &mut self,
         now: Now,
@@ -195,7 +196,9 @@ impl EvictionManager {
                         Stage::Collecting(collector)
                     }
                 }
-                Stage::Reclaiming(reclaim) => self.reclaim(now, reclaim, context, gc, measure_request),
+                Stage::Reclaiming(reclaim) => {
+                    self.reclaim(now, reclaim, context, gc, measure_request)
+                }
                 Stage::Cleaning { uids, until } => self.wait_for_cleanup(now, uids, until, context),
             };
             if std::mem::discriminant(&self.stage) == before {
@@ -205,7 +208,7 @@ impl EvictionManager {
         }
     }
 
-    /// What the collector is to part with.
+    /// What the garbage collector has to remove.
     fn reclaims(&self) -> Option<Reclaimed> {
         match &self.stage {
             Stage::Reclaiming(Reclaim { what: Reclaimed::Measuring, .. }) => None,
@@ -221,14 +224,14 @@ impl EvictionManager {
         gc: &mut Gc,
         measure_request: &mut MeasureRequest,
     ) -> Stage {
-        // The pods are walked through only then.
+        // Only then all pods are searched.
         if !self.cycle.is_due(now.boot) {
             return Stage::Rest;
         }
         if self.shortage.is_empty() && !context.pods.iter().any(Pod::bounds_disk) {
             return Stage::Rest;
         }
-        // Which disk is meant decides what can be won, and who has to go.
+        // The disk of the images decides what can be reclaimed, and which pod is evicted.
         let known = gc.find_image_path(now, context, self.image_path_requested);
         self.image_path_requested = true;
         if known && self.request_measures(context, gc, measure_request) {
@@ -238,8 +241,13 @@ impl EvictionManager {
         Stage::Rest
     }
 
-    /// Asks for gauges; `false`: others are being read.
-    fn request_measures(&mut self, context: &HousekeepingContext<'_>, gc: &Gc, measure_request: &mut MeasureRequest) -> bool {
+    /// Requests a measurement; `false`: another one is under way.
+    fn request_measures(
+        &mut self,
+        context: &HousekeepingContext<'_>,
+        gc: &Gc,
+        measure_request: &mut MeasureRequest,
+    ) -> bool {
         let Some(request_measures) = measure_request.fields() else { return false };
         if let Some(path) = gc.image_path() {
             request_measures.image_fs = Some(path.into());
@@ -247,14 +255,15 @@ impl EvictionManager {
         request_measures.pids |= self.shortage.has(Signal::Pids);
         let settings = &context.config.settings.cgroups;
         if settings.per_qos && self.shortage.has(Signal::PodsMemory) {
-            request_measures.pods_cgroup = Some(cgroup::all_pods(context.driver, &settings.root).into());
+            request_measures.pods_cgroup =
+                Some(cgroup::all_pods(context.driver, &settings.root).into());
         }
         self.measure_pending = true;
         self.observed = None;
         true
     }
 
-    /// The beginning of a cycle: what the node runs short of.
+    /// The beginning of a cycle: evaluates the pressures.
     fn evaluate(
         &mut self,
         now: Now,
@@ -278,7 +287,7 @@ impl EvictionManager {
         Stage::Collecting(UsageCollector::new(needs, due, observed, candidates))
     }
 
-    /// Now it is known what pods take.
+    /// The usage of pods is known now.
     fn decide(
         &mut self,
         now: Now,
@@ -288,7 +297,10 @@ impl EvictionManager {
     ) -> Stage {
         let UsageCollector { needs, due, observed, usages, failed, .. } = collector;
         if let Some(why) = failed {
-            self.log_once(context, &format!("nobody is evicted: what pods take is not known: {why}"));
+            self.log_once(
+                context,
+                &format!("nobody is evicted: what pods take is not known: {why}"),
+            );
             return Stage::Rest;
         }
         if needs.limits {
@@ -329,7 +341,9 @@ impl EvictionManager {
                 }
             }
             Reclaimed::Images => {
-                if (!gc.is_reclaiming() || late) && self.request_measures(context, gc, measure_request) {
+                if (!gc.is_reclaiming() || late)
+                    && self.request_measures(context, gc, measure_request)
+                {
                     reclaim.what = Reclaimed::Measuring;
                 }
             }
@@ -345,7 +359,7 @@ impl EvictionManager {
         Stage::Reclaiming(reclaim)
     }
 
-    /// All pods that take more of the disk than they may.
+    /// Evicts all pods that exceed their disk limits.
     fn evict_violators(
         &mut self,
         observed: &Observed,
@@ -375,14 +389,17 @@ impl EvictionManager {
         gone
     }
 
-    /// The pod that has to go for the gravest shortage.
+    /// Evicts one pod for the most severe shortage.
     fn evict_one(&mut self, now: Now, case: &Case, context: &mut HousekeepingContext<'_>) -> Stage {
         let threshold = &case.due[0];
         let resource = messages::resource(threshold.signal);
         let pods = context.pods.iter().filter(|pod| is_candidate(pod));
         let dedicated = case.observed.dedicated;
         let Some(uid) = rank::first(pods, threshold.signal, dedicated, &case.usages) else {
-            self.log_once(context, &format!("the node is low on {resource}, and no pod can be evicted"));
+            self.log_once(
+                context,
+                &format!("the node is low on {resource}, and no pod can be evicted"),
+            );
             return Stage::Rest;
         };
         let pod = context.pods.get_mut(&uid).expect("just chosen");
@@ -421,7 +438,7 @@ impl EvictionManager {
     }
 }
 
-/// One that may have to go, if it is not critical: it runs, or is about to.
+/// A pod that may be evicted, if it is not critical: it runs, or is about to.
 fn is_candidate(pod: &Pod) -> bool {
     pod.phase() == Phase::Syncing
         && pod.is_active()

@@ -1,28 +1,30 @@
-//! Images that nobody uses go when their file system fills (spec section 8.4).
+//! Image garbage collection: unused images are removed when their file system fills up (spec
+//! section 8.4).
 //!
 //! ```text
-//!  room ≥ high │ an age │ a pressure ─▶ ListImages ─▶ a look that began after ─▶ RemoveImage one
+//!  room ≥ high │ an age │ a pressure ─▶ ListImages ─▶ a relist that began after ─▶ RemoveImage one
 //!                                                                                by one, until
 //!                                                                                enough
 //! ```
 //!
-//! Cheap as long as there is room: the runtime is asked once where its images lie, the file system
-//! how full it is each period, and the images are listed every few minutes for their age.
+//! Cheap as long as there is room: the runtime is asked once for the path of its images, the usage
+//! of the file system is measured each period, and the images are listed every few minutes for
+//! their age.
 //!
-//! Never removed: an image of any container, running or not, whoever made it; one that a pod of
-//! this node wants, because it may not be had again (a link that is down, a registry that is
-//! gone); one that the runtime has pinned, and the image of sandboxes. A name in a pod matches more
-//! images than it means rather than fewer.
+//! Never removed: an image of any container, running or not, whoever created it; an image that a
+//! pod of this node wants, because it may not be available again (a link that is down, a registry
+//! that is gone); an image that the runtime has pinned; and the sandbox image. The name in a pod
+//! rather matches too many images than too few.
 //!
-//! If we crash here: the next life lists the images anew; it does not know when they were last
-//! used, so that those that are not in use count as equally old.
+//! If we crash here: the next start lists the images again; it does not know when they were last
+//! used, so unused images count as equally old.
 
 mod name;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::agent::event::{Action, CallId, Severity};
-use crate::agent::housekeeping::{MeasureRequest, HousekeepingContext, Periodic};
+use crate::agent::housekeeping::{HousekeepingContext, MeasureRequest, Periodic};
 use crate::agent::pleg::List;
 use crate::agent::pod::Pod;
 use crate::agent::pods::Pods;
@@ -33,40 +35,40 @@ use crate::model::housekeeping::{HousekeepingCall, ImagePolicy, Room, StoredImag
 use crate::model::recorded_event::EventType;
 use name::{NameMatcher, base_of};
 
-/// The collector of images.
+/// The garbage collector of images.
 #[derive(Debug)]
 pub struct Images {
     policy: ImagePolicy,
     started_at: Instant,
     pub(super) path: ImagePath,
-    /// When the room is looked at.
+    /// When the usage of the file system is measured.
     room_check: Periodic,
     /// When the images are listed.
     list: Periodic,
     /// By id, as of the last list.
     known: BTreeMap<Box<str>, Record>,
-    /// What containers say that they run, an id or a name: when a look last saw it.
+    /// When each image, by the id or name that a container reports, was last observed in use.
     used: BTreeMap<Box<str>, Instant>,
     room: Option<Room>,
-    /// The room could not be read when it was last looked at, which was said.
+    /// The last measurement of the file system failed, which was logged.
     room_unreadable: bool,
     pass: Pass,
-    /// Eviction wants all that can go.
+    /// Eviction requests the removal of all unused images.
     pub(super) reclaim_requested: bool,
-    /// No pass for want of room before.
+    /// No pass for lack of space before this time.
     pass_at: Instant,
-    /// Passes in a row that won too little.
+    /// Passes in a row that freed too little.
     failures: u32,
-    /// To be said at the next step.
+    /// Messages for the next step.
     pending_messages: Vec<(MessageKind, String)>,
 }
 
-/// Where the images lie.
+/// The path of the images.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ImagePath {
     Unknown,
     Pending(CallId),
-    /// `None`: the runtime does not say.
+    /// `None`: the runtime does not report it.
     Known(Option<Box<str>>),
 }
 
@@ -81,14 +83,14 @@ enum MessageKind {
     Line,
 }
 
-/// Why images are gone through.
+/// The reason of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PassReason {
-    /// To know them, and for those that are too old.
+    /// To list them, and to remove those that are too old.
     Age,
-    /// To win so many bytes.
+    /// To free so many bytes.
     Room(u64),
-    /// All that can go.
+    /// To remove all unused images.
     Pressure,
 }
 
@@ -104,7 +106,7 @@ enum Pass {
 struct Removal {
     why: PassReason,
     began: Instant,
-    /// In the order in which they go.
+    /// In the order of removal.
     queue: VecDeque<StoredImage>,
     call: Option<(CallId, StoredImage)>,
     freed: u64,
@@ -140,17 +142,19 @@ impl Images {
         self.pass = Pass::Rest;
     }
 
-    /// Whether all that can go goes.
+    /// Whether all unused images are being removed.
     pub(super) fn is_reclaiming(&self) -> bool {
         self.reclaim_requested
             || match &self.pass {
                 Pass::Rest => false,
-                Pass::Listing { why, .. } | Pass::Relisting { why, .. } => *why == PassReason::Pressure,
+                Pass::Listing { why, .. } | Pass::Relisting { why, .. } => {
+                    *why == PassReason::Pressure
+                }
                 Pass::Removing(removal) => removal.why == PassReason::Pressure,
             }
     }
 
-    /// Where the images lie, as the runtime says.
+    /// The path of the images, as the runtime reports it.
     pub fn path(&self) -> Option<&str> {
         match &self.path {
             ImagePath::Known(path) => path.as_deref(),
@@ -158,7 +162,7 @@ impl Images {
         }
     }
 
-    /// A look came whole: what containers run is in use.
+    /// A relist is complete: the images of its containers are in use.
     pub fn take_list(&mut self, now: Instant, list: &List, pods: &Pods) {
         for container in &list.containers {
             match self.used.get_mut(&container.image_id) {
@@ -176,9 +180,10 @@ impl Images {
         }
     }
 
-    /// Takes the room where the images lie. One that was not `requested` for says nothing of it.
+    /// Takes the measurement of the images' file system. If it was not `requested`, it is ignored.
     pub fn measured(&mut self, now: Instant, room: Option<Room>, requested: bool) {
-        let room_unreadable = if requested { room.is_none() && self.path().is_some() } else { self.room_unreadable };
+        let room_unreadable =
+            if requested { room.is_none() && self.path().is_some() } else { self.room_unreadable };
         if room_unreadable && !self.room_unreadable {
             let path = self.path().unwrap_or_default();
             let line = format!("path={path} images there are not watched: no room can be read");
@@ -210,7 +215,7 @@ impl Images {
                     }
                     Ok(other) => panic!("ListImages cannot answer {other:?}"),
                     Err(error) => {
-                        // What cannot be listed cannot be removed: a pass that failed.
+                        // If the images cannot be listed, they cannot be removed: the pass failed.
                         self.fail(now, why, format!("cannot list images: {error}"));
                     }
                 }
@@ -253,13 +258,13 @@ impl Images {
         }
     }
 
-    /// Which images go, in which order.
+    /// Chooses the images to remove, and their order.
     fn choose(&mut self, now: Instant, images: Vec<StoredImage>, why: PassReason, pods: &Pods) {
         let wanted = wanted(pods);
         let policy = &self.policy;
         let old = |image: &StoredImage| match self.last_used(image) {
             Some(at) => now.since_ms(at) > policy.age_max_ms,
-            // Not since the agent began.
+            // Not used since the agent began.
             None => true,
         };
         let ages = policy.age_max_ms > 0 && now.since_ms(self.started_at) > policy.age_max_ms;
@@ -273,7 +278,7 @@ impl Images {
             })
             .collect();
         queue.sort_by_cached_key(|image| {
-            // Those that are too old go in any case, the others only until there is room.
+            // Images that are too old are removed in any case, the others only until there is room.
             let stays = !(ages && old(image));
             (stays, self.last_used(image), self.known[&image.id].first_seen, image.id.clone())
         });
@@ -288,17 +293,22 @@ impl Images {
         });
     }
 
-    /// When a look last saw a container of it.
+    /// When a container of it was last observed.
     fn last_used(&self, image: &StoredImage) -> Option<Instant> {
         names_of(image).filter_map(|name| self.used.get(name)).max().copied()
     }
 
-    /// Never to be removed, as things are; `since`: in use means seen in use since then.
+    /// Whether it must not be removed now; `since`: an image counts as in use if it was observed in
+    /// use since then.
     fn is_needed(&self, image: &StoredImage, since: Instant, wanted: &NameMatcher<'_>) -> bool {
         let in_use = self.last_used(image).is_some_and(|at| at >= since);
         let sandbox = &*self.policy.sandbox_image;
         let is_pause = image.names.iter().any(|name| base_of(name) == "pause");
-        image.pinned || in_use || is_pause || wanted.has(image) || NameMatcher::by([sandbox]).has(image)
+        image.pinned
+            || in_use
+            || is_pause
+            || wanted.has(image)
+            || NameMatcher::by([sandbox]).has(image)
     }
 
     fn removed(
@@ -319,8 +329,13 @@ impl Images {
         }
     }
 
-    /// Asks for what is due.
-    pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>, measure_request: &mut MeasureRequest) {
+    /// Requests what is due.
+    pub fn step(
+        &mut self,
+        now: Now,
+        context: &mut HousekeepingContext<'_>,
+        measure_request: &mut MeasureRequest,
+    ) {
         self.check_room(now, context, measure_request);
         self.remove(now, context);
         self.begin(now, context);
@@ -332,7 +347,9 @@ impl Images {
         }
         for (kind, text) in self.pending_messages.drain(..) {
             match kind {
-                MessageKind::Warning(reason) => context.record_event(now, EventType::Warning, reason, text),
+                MessageKind::Warning(reason) => {
+                    context.record_event(now, EventType::Warning, reason, text)
+                }
                 MessageKind::Line => context.out.push(Action::Log(Severity::Info, text)),
             }
         }
@@ -387,7 +404,7 @@ impl Images {
         self.pass = Pass::Listing { call, why };
     }
 
-    /// Bytes to be won; `None`: there is room.
+    /// Bytes to free; `None`: there is room.
     fn lacks(&self, room: Room) -> Option<u64> {
         let (capacity, available) = (room.bytes.capacity, room.bytes.available);
         let share = |percent: u64| {
@@ -404,7 +421,7 @@ impl Images {
         self.policy.high_percent == 100 && self.policy.age_max_ms == 0
     }
 
-    /// The next image, or the end of the pass.
+    /// Removes the next image, or ends the pass.
     fn remove(&mut self, now: Now, context: &mut HousekeepingContext<'_>) {
         let mut removal = match std::mem::replace(&mut self.pass, Pass::Rest) {
             Pass::Removing(removal) if removal.call.is_none() => removal,
@@ -413,11 +430,13 @@ impl Images {
                 return;
             }
         };
-        // The pods may want others by now.
+        // The pods may want other images now.
         let wanted = wanted(context.pods);
         while let Some(image) = removal.queue.pop_front() {
             let enough = match removal.why {
-                PassReason::Room(bytes) => removal.freed >= bytes && !self.is_too_old(&image, now.boot),
+                PassReason::Room(bytes) => {
+                    removal.freed >= bytes && !self.is_too_old(&image, now.boot)
+                }
                 PassReason::Age | PassReason::Pressure => false,
             };
             if enough || self.is_needed(&image, removal.began, &wanted) {
@@ -441,12 +460,13 @@ impl Images {
     }
 
     fn end(&mut self, now: Instant, removal: Removal) {
-        // What was measured before no longer holds.
+        // The earlier measurement is out of date.
         self.room = None;
         let Removal { why, freed, errors, .. } = removal;
         let PassReason::Room(bytes) = why else {
             for error in errors {
-                self.pending_messages.push((MessageKind::Line, format!("cannot remove an image: {error}")));
+                self.pending_messages
+                    .push((MessageKind::Line, format!("cannot remove an image: {error}")));
             }
             return;
         };
@@ -458,7 +478,8 @@ impl Images {
                 "Failed to garbage collect required amount of images. Attempted to free {bytes} \
                  bytes, but only found {freed} bytes eligible to free."
             );
-            self.pending_messages.push((MessageKind::Warning("FreeDiskSpaceFailed"), message.clone()));
+            self.pending_messages
+                .push((MessageKind::Warning("FreeDiskSpaceFailed"), message.clone()));
             self.fail(now, why, message);
         } else {
             let errors = errors.join(", ");
@@ -470,7 +491,7 @@ impl Images {
         }
     }
 
-    /// Only what fails twice in a row is told of the node.
+    /// Only two failures in a row are reported as an event of the node.
     fn fail(&mut self, now: Instant, why: PassReason, message: String) {
         if why == PassReason::Age {
             return;
@@ -493,7 +514,7 @@ fn is_call(open: Option<&(CallId, StoredImage)>, call: CallId) -> bool {
     open.is_some_and(|(open, _)| *open == call)
 }
 
-/// All that a container may call it.
+/// All names by which a container may refer to the image.
 fn names_of(image: &StoredImage) -> impl Iterator<Item = &str> {
     image.names.iter().map(|name| &**name).chain([&*image.id])
 }

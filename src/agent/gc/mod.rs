@@ -1,7 +1,7 @@
-//! Garbage: images that nobody uses, dead containers beyond what is kept, and log folders and links
-//! of pods that are gone (spec section 8).
+//! Garbage collection: unused images, dead containers beyond the configured number, and log
+//! directories and links of removed pods (spec section 8).
 //!
-//! Not here: containers of pods that end, which go with their pods; folders of volumes.
+//! Not here: containers of ending pods, which are removed with their pods; directories of volumes.
 
 mod container;
 mod image;
@@ -10,7 +10,7 @@ mod orphans;
 mod reclaim;
 
 use super::event::{CallId, JobId};
-use super::housekeeping::{MeasureRequest, HousekeepingContext};
+use super::housekeeping::{HousekeepingContext, MeasureRequest};
 use super::pleg::List;
 use super::pods::Pods;
 use super::time::{Instant, Now};
@@ -22,7 +22,7 @@ use container::Containers;
 use image::Images;
 use orphans::OrphanCollector;
 
-/// The collector.
+/// The garbage collector.
 #[derive(Debug)]
 pub struct Gc {
     images: Images,
@@ -31,7 +31,7 @@ pub struct Gc {
 }
 
 impl Gc {
-    /// Knows nothing yet.
+    /// Nothing known yet.
     pub fn new(settings: &Settings, now: Instant) -> Self {
         Self {
             images: Images::new(settings.images.clone(), now),
@@ -45,12 +45,12 @@ impl Gc {
         self.images.up();
     }
 
-    /// A look came whole.
+    /// Takes the result of a relist.
     pub fn take_list(&mut self, now: Instant, list: &List, pods: &Pods) {
         self.images.take_list(now, list, pods);
     }
 
-    /// Takes the machine's gauges; `of_images`: the room for them was asked for.
+    /// Takes the machine's measurements; `of_images`: the file system of the images was requested.
     pub fn measured(&mut self, now: Instant, measures: &Measures, of_images: bool) {
         self.images.measured(now, measures.image_fs, of_images);
         self.orphans.measured(measures.log_dirs.as_deref());
@@ -71,8 +71,13 @@ impl Gc {
         self.orphans.job_done(job, result)
     }
 
-    /// Asks for what is due.
-    pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>, measure_request: &mut MeasureRequest) {
+    /// Requests what is due.
+    pub fn step(
+        &mut self,
+        now: Now,
+        context: &mut HousekeepingContext<'_>,
+        measure_request: &mut MeasureRequest,
+    ) {
         self.containers.step(now, context.pods);
         self.orphans.step(now, context, measure_request);
         self.images.step(now, context, measure_request);

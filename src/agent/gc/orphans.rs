@@ -1,21 +1,21 @@
-//! Folders, links and cgroups that nobody answers for (spec sections 1.12 and 8.3): of logs, below
-//! the kubelet's root, and where nothing runs any more: left by an agent that was killed between
-//! two steps, or by another before us.
+//! Orphaned directories, links and cgroups (spec sections 1.12 and 8.3): log directories, pod
+//! directories below the kubelet's root, and cgroups in which nothing runs any more. An agent that
+//! was killed between two steps, or another agent before us, left them.
 //!
-//! A folder or cgroup whose pod is neither wanted nor in the runtime becomes a pod of which only
-//! that is left, and ends as every pod does: so one that is wanted again while its old logs go
-//! waits, and nothing is removed under its feet. Nothing is done before every source has delivered
-//! and the runtime was looked at whole.
+//! A directory or cgroup whose pod is neither wanted nor in the runtime is added as an orphan of
+//! which only that is left, and which ends as every pod does. So a pod that is wanted again while
+//! its old logs are being removed waits, and its new files are not removed. Nothing is done before
+//! every source has delivered and the runtime was listed completely.
 
 use crate::agent::event::JobId;
-use crate::agent::housekeeping::{MeasureRequest, HousekeepingContext, Periodic};
+use crate::agent::housekeeping::{HousekeepingContext, MeasureRequest, Periodic};
 use crate::agent::pod::cgroup::are_ours;
 use crate::agent::time::{Instant, Now};
 use crate::limits;
 use crate::model::cri::ContainerState;
 use crate::model::job::{JobError, JobSpec, LogDir};
 
-/// The collector of what is left.
+/// The garbage collector of orphaned directories, links and cgroups.
 #[derive(Debug)]
 pub struct OrphanCollector {
     period: Periodic,
@@ -24,12 +24,12 @@ pub struct OrphanCollector {
 }
 
 impl OrphanCollector {
-    /// Begins as soon as all is known.
+    /// Begins as soon as everything is known.
     pub fn new(now: Instant) -> Self {
         Self { period: Periodic::new(limits::GARBAGE_MS, now), found: Vec::new(), sweep: None }
     }
 
-    /// Takes the folders that there are.
+    /// Takes the existing directories.
     pub fn measured(&mut self, log_dirs: Option<&[LogDir]>) {
         self.found.extend_from_slice(log_dirs.unwrap_or_default());
     }
@@ -40,8 +40,13 @@ impl OrphanCollector {
         self.sweep.take_if(|sweep| *sweep == job).is_some()
     }
 
-    /// Asks for what is due.
-    pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>, measure_request: &mut MeasureRequest) {
+    /// Requests what is due.
+    pub fn step(
+        &mut self,
+        now: Now,
+        context: &mut HousekeepingContext<'_>,
+        measure_request: &mut MeasureRequest,
+    ) {
         let known = context.sources.are_whole() && context.pods.is_complete();
         for dir in self.found.drain(..) {
             if known && context.pods.get(&dir.uid).is_none() {

@@ -1,6 +1,6 @@
-//! How many pulls may begin: so many a second in the long run, and a few at once after a quiet time
-//! (`registryPullQPS`, `registryBurst`). What is beyond is not put off but fails, as the kubelet's
-//! does: its pod has a back-off of its own.
+//! The rate limit of pulls: so many per second in the long run, and a burst after a quiet time
+//! (`registryPullQPS`, `registryBurst`). A pull beyond the limit is not delayed but fails, as in
+//! the kubelet: its pod has a back-off of its own.
 
 use super::Settings;
 use crate::agent::rate::Rate;

@@ -75,8 +75,12 @@ pub struct NewContainer<'a> {
 }
 
 /// `ContainerConfig`, or why there is none: the message of `CreateContainerConfigError`.
-pub fn container_config(new_container: &NewContainer<'_>, config: &Config) -> Result<ContainerConfig, String> {
-    let NewContainer { pod, container, attempt, image_ref, image_user, sources, .. } = *new_container;
+pub fn container_config(
+    new_container: &NewContainer<'_>,
+    config: &Config,
+) -> Result<ContainerConfig, String> {
+    let NewContainer { pod, container, attempt, image_ref, image_user, sources, .. } =
+        *new_container;
     let mut envs = Environment::of(container, sources)?;
     let mut namespaces = namespaces(&pod.spec);
     if let Some(target) = &new_container.target

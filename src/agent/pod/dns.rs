@@ -1,4 +1,4 @@
-//! How names are found in a pod: what becomes its `/etc/resolv.conf` (spec section 3.2).
+//! DNS of a pod: the content of its `/etc/resolv.conf` (spec section 3.2).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,25 +6,25 @@ use crate::agent::Config;
 use crate::model::cri::Dns;
 use crate::model::pod::{DnsPolicy, Pod};
 
-/// What resolvers take; the rest is left out, and that is said.
+/// The limits of resolvers; the rest is left out, with an event.
 const SERVERS_MAX: usize = 3;
 const SEARCHES_MAX: usize = 32;
 const SEARCH_CHARS_MAX: usize = 2_048;
 const SEARCH_PATH_CHARS_MAX: usize = 253;
 
-/// Where the runtime itself looks.
+/// The file that the runtime reads by itself.
 const HOST_FILE: &str = "/etc/resolv.conf";
 
-/// What the runtime is told, and what people are to know of it.
+/// The DNS configuration for the runtime, and events for the user.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Forming {
-    /// `None`: the host's file as it is.
+    /// `None`: the host's file, unchanged.
     pub dns: Option<Dns>,
     /// Events: reason and message.
     pub events: Vec<(&'static str, String)>,
 }
 
-/// Puts together what the policy gives and what the pod adds. `host` is the host's file.
+/// Combines the DNS policy with the pod's own settings. `host` is the content of the host's file.
 pub fn form(pod: &Pod, host: &Dns, config: &Config) -> Forming {
     let spec = &pod.spec;
     let settings = &config.settings;
@@ -35,7 +35,7 @@ pub fn form(pod: &Pod, host: &Dns, config: &Config) -> Forming {
         DnsPolicy::ClusterFirstWithHostNet => true,
     };
     let clusters = wants_cluster && !settings.cluster_dns.is_empty();
-    // Who wrote no policy asked for nothing.
+    // A missing policy is not a request for the cluster's DNS.
     if let Some(policy) = spec.dns_policy.filter(|_| wants_cluster && !clusters) {
         let metadata = &pod.metadata;
         let message = format!(
@@ -50,7 +50,7 @@ pub fn form(pod: &Pod, host: &Dns, config: &Config) -> Forming {
     } else if spec.dns_policy == Some(DnsPolicy::None) {
         Dns::default()
     } else if settings.resolv_conf.is_empty() {
-        // As asked for by the configuration: nothing of the host's.
+        // As configured: nothing from the host.
         let (servers, searches) = (vec!["127.0.0.1".to_owned()], vec![".".to_owned()]);
         Dns { servers, searches, options: Vec::new() }
     } else {
@@ -88,7 +88,7 @@ fn append(to: &mut Vec<String>, more: &[String]) {
     to.extend(more.iter().filter(|one| known.insert((*one).clone())).cloned());
 }
 
-/// Each replaces the option of its name.
+/// Each option replaces the option of the same name.
 fn set_options(options: &mut Vec<String>, own: impl Iterator<Item = String>) {
     let name = |option: &str| option.split(':').next().unwrap_or(option).to_owned();
     let host = options.iter().enumerate().rev();
@@ -178,11 +178,11 @@ mod tests {
         let elsewhere =
             formed_on(&host, "", |config| "/run/r".clone_into(&mut config.settings.resolv_conf));
         assert_eq!(elsewhere.dns, Some(host));
-        // A file that names more than resolvers take.
+        // A file with more name servers than resolvers support.
         let long = Dns { servers: texts(&["a", "b", "c", "d"]), ..Dns::default() };
         let three = Dns { servers: texts(&["a", "b", "c"]), ..Dns::default() };
         assert_eq!(formed_on(&long, "", |_| ()).dns, Some(three));
-        // Nothing at all is what the pod asks for, whatever the file holds.
+        // The pod requests an empty configuration, whatever the file contains.
         let nothing = formed_on(&Dns::default(), r#""dnsPolicy":"None""#, |_| ());
         assert_eq!(nothing.dns, Some(Dns::default()));
     }

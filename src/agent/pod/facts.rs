@@ -54,7 +54,8 @@ impl Pod {
 
     /// Whether nothing of it is left in the runtime and on the disk, and nothing is under way.
     pub fn is_finished(&self) -> bool {
-        let idle = || self.pending_calls.is_empty() && self.no_probe_running() && self.no_hook_running();
+        let idle =
+            || self.pending_calls.is_empty() && self.no_probe_running() && self.no_hook_running();
         let open = || !self.jobs.is_empty() || !self.message_reads.is_empty();
         self.phase == Phase::Finished && idle() && !open()
     }

@@ -133,9 +133,10 @@ impl Pod {
             Some(Hook { state: State::Running(run), began_at, .. }) => {
                 let until = match run {
                     HookRun::Until(at) => Some(*at),
-                    HookRun::Call(_) | HookRun::Query(..) | HookRun::Retry(_) | HookRun::Plain(..) => {
-                        None
-                    }
+                    HookRun::Call(_)
+                    | HookRun::Query(..)
+                    | HookRun::Retry(_)
+                    | HookRun::Plain(..) => None,
                 };
                 PreStop::Running(*began_at, until)
             }

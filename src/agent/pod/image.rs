@@ -1,5 +1,5 @@
-//! A container's image on its way to the node: there already, to be pulled, with whose credentials,
-//! and what is said when it fails (spec sections 2.4, 2.5 and 3.6).
+//! The image of a container before its start: whether it is present or has to be pulled, with which
+//! credentials, and what is reported when a pull fails (spec sections 2.4, 2.5 and 3.6).
 //!
 //! ```text
 //!  Unknown ──ImageStatus──▶ Ready                      (present, and not to be pulled each time)
@@ -7,8 +7,8 @@
 //!     └──the last candidate failed──┘   ▲──┘ another candidate is left
 //! ```
 //!
-//! If we crash here: the runtime goes on pulling or gives up, and the next life asks for the image
-//! again. Back-offs begin anew.
+//! If we crash here: the runtime continues the pull or cancels it, and after the restart the image
+//! is requested again. Back-offs start again.
 
 use super::{PendingEvent, Pod, Step};
 use crate::agent::event::CallId;
@@ -23,32 +23,31 @@ use crate::model::pod::{Container, PodSpec, PullPolicy};
 use crate::model::recorded_event::EventType;
 use crate::model::status::Waiting;
 
-/// How far the image of a container is, in this try to start it.
+/// The state of a container's image, in this try to start it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Image {
     #[default]
     Unknown,
-    /// Absent, or to be asked for anew each time.
+    /// Absent, or pulled each time.
     ToPull(Tries),
-    /// Fetched.
     Pulled {
         image_ref: Box<str>,
-        /// Milliseconds of the pull that brought it.
+        /// Milliseconds of the pull.
         took_ms: u64,
-        /// Milliseconds since it was first asked for.
+        /// Milliseconds since it was first requested.
         waited_ms: u64,
     },
-    /// `image_ref`, and whom the image runs as.
+    /// `image_ref`, and the user of the image.
     Ready(Box<str>, ImageUser),
 }
 
-/// What came of the pulls so far, one for each candidate.
+/// The results of the pulls so far, one for each candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tries {
     /// When it was found absent.
     since: Instant,
     errors: Vec<String>,
-    /// The pull under way is not the last.
+    /// There are candidates left after the pull under way.
     more: bool,
 }
 
@@ -56,21 +55,21 @@ pub(super) struct Tries {
 #[derive(Clone, Debug)]
 pub(super) struct FailedPull {
     backoff: Backoff,
-    /// Not tried again before.
+    /// No retry before this time.
     pub(super) until: Instant,
-    /// `ErrImagePull: <the runtime's words>`
+    /// `ErrImagePull: <the runtime's message>`
     pub(super) why: String,
 }
 
 impl Pod {
-    /// Why the container's image has no name that a runtime could be asked for.
+    /// Why the image name of the container is invalid.
     pub(super) fn image_fault(container: &Container) -> Option<HoldReason> {
         let why = ImageName::parse(&container.image).err()?;
         Some(HoldReason::ImageName { why })
     }
 
-    /// The spec is about to be another: what was found out of images that it no longer names, and
-    /// what was put off for their sake, is void.
+    /// The spec is about to change: the state of images that it no longer names, and the holds
+    /// because of them, are cleared.
     pub(super) fn forget_changed_images(&mut self, new: &PodSpec) {
         let names = || new.init_containers.iter().chain(&new.containers);
         let (spec, records) = (&self.api.spec, &mut self.records);
@@ -91,14 +90,17 @@ impl Pod {
             Step::Pull { container, image } => !self.names(container, image),
             _ => false,
         };
-        self.pending_calls.iter().find(|pending| abandoned(&pending.step)).map(|pending| pending.call)
+        self.pending_calls
+            .iter()
+            .find(|pending| abandoned(&pending.step))
+            .map(|pending| pending.call)
     }
 
     fn names(&self, container: &str, image: &str) -> bool {
         self.spec_of(container).is_some_and(|spec| &*spec.image == image)
     }
 
-    /// The next pull of the container's image. `None`: it has failed before it was asked for.
+    /// The next pull of the container's image. `None`: it has failed before it was requested.
     pub(super) fn pull(
         &mut self,
         now: Now,
@@ -114,7 +116,7 @@ impl Pod {
         let image = with_tag(&spec_image);
         let long = now.boot.since_ms(tries.since) > limits::IMAGE_LOOKED_MS;
         if wanted && long && tries.errors.is_empty() {
-            // It has waited for room: who had the room may have brought it.
+            // It has waited for room: another pull may have brought the image meanwhile.
             self.record_mut(container).image = Image::Unknown;
             return None;
         }
@@ -145,7 +147,7 @@ impl Pod {
         }
         let at = tries.errors.len();
         if at >= candidates.auths.len() {
-            // A secret has gone since.
+            // A secret was removed meanwhile.
             self.pull_failed(now.boot, container, &joined(&tries.errors));
             return None;
         }
@@ -179,7 +181,7 @@ impl Pod {
         });
     }
 
-    /// A pull has brought the image.
+    /// A pull has succeeded.
     pub(super) fn pulled(
         &mut self,
         now: Instant,
@@ -194,13 +196,13 @@ impl Pod {
             return;
         }
         let record = self.record_mut(container);
-        // Void: the spec named another image meanwhile. This one is asked for again.
+        // Ignored: the spec named another image meanwhile. This image is looked up again.
         let Image::ToPull(tries) = &record.image else { return };
         let waited_ms = now.since_ms(record.absent_since.take().unwrap_or(tries.since));
         self.record_mut(container).image = Image::Pulled { image_ref, took_ms, waited_ms };
     }
 
-    /// `ImageStatus` has answered.
+    /// Takes the answer of `ImageStatus`.
     pub(super) fn image_status(
         &mut self,
         now: Now,
@@ -249,7 +251,7 @@ impl Pod {
         self.record_mut(container).image = next;
     }
 
-    /// A pull was refused or lost: the next candidate's turn, or the end of this try.
+    /// A pull was refused or lost: the next candidate is tried, or this try ends.
     pub(super) fn pull_refused(
         &mut self,
         now: Instant,
@@ -260,14 +262,14 @@ impl Pod {
         if !self.names(container, image) {
             return;
         }
-        // The code says nothing where the runtime had none to give.
+        // The code `Unknown` carries no information: the runtime had none.
         let text = match error {
             CallError::Refused { code: Code::Unknown, message } => message.clone(),
             other => other.to_string(),
         };
-        // Who got no answer asks nobody else now.
+        // After a lost answer no other candidate is tried now.
         let answered = matches!(error, CallError::Refused { .. });
-        // Void, as above.
+        // Ignored, as above.
         let Image::ToPull(tries) = &mut self.record_mut(container).image else { return };
         tries.errors.push(text);
         if answered && tries.more {
@@ -304,15 +306,15 @@ impl Pod {
 }
 
 impl FailedPull {
-    /// Who was refused for the budget comes a little later than those it went to: together with
-    /// them it would be refused each time.
+    /// A pull that was refused because of the budget is retried a little later than those that were
+    /// allowed: at the same time, it would be refused each time.
     fn spread(&mut self, rng: &mut Rng) {
         let spread_ms = self.backoff.delay_ms() / limits::PULL_SPREAD_PART;
         self.until = self.until.plus_ms(rng.below(spread_ms + 1));
     }
 }
 
-/// The reason and the message of a failed pull's status, by how its text begins.
+/// The reason and the message in the status for a failed pull, by the beginning of its text.
 fn judged(image: &str, text: &str) -> (&'static str, String) {
     for (reason, what) in [
         ("RegistryUnavailable", "the registry is unavailable"),
@@ -325,7 +327,7 @@ fn judged(image: &str, text: &str) -> (&'static str, String) {
     ("ErrImagePull", text.to_owned())
 }
 
-/// As Go writes durations: `0s`, `250ms`, `1.2s`, `1m3.045s`, `1h0m0s`.
+/// Durations in Go's notation: `0s`, `250ms`, `1.2s`, `1m3.045s`, `1h0m0s`.
 fn go_duration_ms(ms: u64) -> String {
     if ms == 0 {
         return "0s".to_owned();
@@ -365,7 +367,7 @@ mod tests {
         let all: Vec<u64> = (0..10_000).map(late_ms).collect();
         let most_ms = min_ms / limits::PULL_SPREAD_PART;
         assert!(all.iter().all(|&ms| ms <= most_ms), "{:?}", all.iter().max());
-        // All of that time is used.
+        // The whole range is used.
         let part = |n: u64| all.iter().filter(|&&ms| ms * 4 / (most_ms + 1) == n).count();
         assert!((0..4).all(|n| part(n) > 2_000), "{:?}", [part(0), part(1), part(2), part(3)]);
     }

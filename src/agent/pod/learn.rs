@@ -234,10 +234,10 @@ impl Pod {
             Step::RunSandbox { attempt } => {
                 self.retry_at = Some(retry_at);
                 if is_name_taken(error) {
-                    // A call that still runs holds the name and will soon end or be cancelled; or
-                    // the name is left over for good.
+                    // A pending call holds the name and will soon end; or it is left over for good.
                     self.names_taken += 1;
-                    let soon_ms = limits::RETRY_TAKEN_MS << self.names_taken.min(limits::NAME_TAKEN_MAX);
+                    let taken = self.names_taken.min(limits::NAME_TAKEN_MAX);
+                    let soon_ms = limits::RETRY_TAKEN_MS << taken;
                     self.retry_at = Some(retry_at.min(now.boot.plus_ms(soon_ms)));
                     if self.names_taken >= limits::NAME_TAKEN_MAX {
                         self.attempt_floor = attempt + 1;
@@ -421,7 +421,12 @@ impl Pod {
                 message = message.replace(&*observed.id.0, container);
             }
         }
-        self.pending_events.push(PendingEvent { kind, container: Some(container.into()), reason, message });
+        self.pending_events.push(PendingEvent {
+            kind,
+            container: Some(container.into()),
+            reason,
+            message,
+        });
     }
 
     /// `spec.containers{web}`

@@ -420,7 +420,11 @@ impl Pod {
 
     /// The last list, from before the pod was added, has nothing of it.
     pub fn observe_nothing(&mut self) {
-        assert!(self.observed.is_empty() && self.pending_calls.is_empty(), "pod {} is known", self.uid);
+        assert!(
+            self.observed.is_empty() && self.pending_calls.is_empty(),
+            "pod {} is known",
+            self.uid
+        );
         self.needs_relist = false;
         self.fresh = true;
     }
@@ -440,7 +444,9 @@ impl Pod {
     pub fn take_list(&mut self, now: Now, serial: u64) {
         self.restore_hooks();
         let Self { listed, observed, records, .. } = self;
-        if serial <= self.stale_relists || self.pending_calls.iter().any(|pending| pending.step.is_change()) {
+        if serial <= self.stale_relists
+            || self.pending_calls.iter().any(|pending| pending.step.is_change())
+        {
             listed.sandboxes.clear();
             listed.containers.clear();
             self.miss_relist();

@@ -225,8 +225,7 @@ fn new_sandbox(pod: &Pod, world: &NodeView<'_>, now: Instant) -> Next {
     let is_init = |container: &&ObservedContainer| {
         pod.api.spec.init_containers.iter().any(|init| init.name == container.name)
     };
-    let goes =
-        |container: &&ObservedContainer| is_init(container) || pod.is_forgiven(container);
+    let goes = |container: &&ObservedContainer| is_init(container) || pod.is_forgiven(container);
     if let Some(container) = observed.containers.iter().find(goes) {
         return remove_container(pod, container, now);
     }

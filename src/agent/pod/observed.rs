@@ -406,7 +406,9 @@ mod tests {
         let mut observed = Observed::default();
         take(&mut observed, NOW, &up);
         observed.sandboxes[0].inspect(sandbox_status(true));
-        assert!(observed.containers[0].inspect(NOW, Box::new(status(ContainerState::Running, 0, ""))));
+        assert!(
+            observed.containers[0].inspect(NOW, Box::new(status(ContainerState::Running, 0, "")))
+        );
         // Something else of the pod changes.
         let mut more = up.clone();
         more.1.push(container("b", 1, ContainerState::Created));
@@ -428,7 +430,10 @@ mod tests {
         let mut observed = Observed::default();
         // Who ran before we looked began we do not know when.
         take(&mut observed, NOW, &one(ContainerState::Running));
-        assert_eq!((observed.containers[0].began_at, observed.containers[0].exited_at), (None, None));
+        assert_eq!(
+            (observed.containers[0].began_at, observed.containers[0].exited_at),
+            (None, None)
+        );
         let mut observed = Observed::default();
         take(&mut observed, NOW, &one(ContainerState::Created));
         take(&mut observed, LATER, &one(ContainerState::Running));
@@ -539,13 +544,19 @@ mod tests {
         let mut observed = Observed::default();
         take(&mut observed, NOW, &(vec![sandbox("s", 0, false)], Vec::new()));
         observed.sandboxes[0].inspect(sandbox_status(true));
-        assert_eq!((observed.sandboxes[0].ready, observed.sandboxes[0].status.is_some()), (false, false));
+        assert_eq!(
+            (observed.sandboxes[0].ready, observed.sandboxes[0].status.is_some()),
+            (false, false)
+        );
         observed.sandboxes[0].inspect(sandbox_status(false));
         assert!(observed.sandboxes[0].status.is_some());
         let mut observed = Observed::default();
         take(&mut observed, NOW, &(vec![sandbox("s", 0, true)], Vec::new()));
         observed.sandboxes[0].inspect(sandbox_status(false));
-        assert_eq!((observed.sandboxes[0].ready, observed.sandboxes[0].status.is_some()), (false, true));
+        assert_eq!(
+            (observed.sandboxes[0].ready, observed.sandboxes[0].status.is_some()),
+            (false, true)
+        );
     }
 
     #[test]

@@ -1,13 +1,12 @@
-//! `PodStatus.phase` out of the container statuses: the table of spec section 7.2.
+//! `PodStatus.phase` from the container statuses: the table of spec section 7.2.
 
 use super::next::is_sidecar;
 use crate::model::pod::{PodSpec, RestartPolicy};
 use crate::model::status::{ContainerStatus, Phase, PodStatus, State};
 
-/// Whether anything may still start.
+/// Whether any container may still start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It may.
     Open,
     /// The pod has ended.
     Final,
@@ -68,7 +67,7 @@ fn count(spec: &PodSpec, status: &PodStatus, initialised: bool) -> Counts {
     let initialised = initialised || counts.running > 0;
     for (init, reported) in spec.init_containers.iter().zip(&status.init_container_statuses) {
         if is_sidecar(init) {
-            // While one of them keeps the main containers waiting, these say so.
+            // While a sidecar blocks the main containers, their statuses show that.
             counts.running += usize::from(matches!(reported.state, State::Running(_)));
         } else {
             count_init(reported, initialised, &mut counts);
@@ -87,7 +86,7 @@ fn count_init(reported: &ContainerStatus, initialised: bool, counts: &mut Counts
         (State::Waiting(_), State::Terminated(end)) if failed(end.exit_code, &end.reason) => {
             counts.failed_init += 1;
         }
-        // This also holds after a reboot, where main containers ran before it.
+        // This also holds after a reboot, if main containers ran before it.
         (State::Waiting(_) | State::Running(_) | State::Unset, _) => {
             counts.pending_init += usize::from(!initialised);
         }

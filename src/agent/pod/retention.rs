@@ -86,7 +86,8 @@ impl Pod {
     /// While the pod waits, garbage is removed.
     pub(super) fn meanwhile(&self, next: Next, now: Instant) -> Next {
         let waits = matches!(next, Next::Rest | Next::Until(_));
-        let removal = if waits && self.pending_calls.is_empty() { self.next_removal(now) } else { None };
+        let removal =
+            if waits && self.pending_calls.is_empty() { self.next_removal(now) } else { None };
         match (removal, next) {
             (Some(Next::Until(at)), Next::Until(other)) => Next::Until(at.min(other)),
             (None | Some(Next::Rest), next) => next,
@@ -108,7 +109,9 @@ impl Pod {
                 ContainerState::Running | ContainerState::Unknown => false,
                 ContainerState::Created | ContainerState::Exited if self.eviction.is_some() => true,
                 ContainerState::Created => newer > 0,
-                ContainerState::Exited => dead >= self.retention.dead_max || (newer > 0 && garbage()),
+                ContainerState::Exited => {
+                    dead >= self.retention.dead_max || (newer > 0 && garbage())
+                }
             }
         })
     }

@@ -53,7 +53,9 @@ impl Pod {
         let spec = &self.api.spec;
         let mut status = PodStatus {
             qos_class: super::resources::qos_class(spec),
-            start_time: old.start_time.or_else(|| self.start_time(now).filter(|_| self.fully_observed)),
+            start_time: old
+                .start_time
+                .or_else(|| self.start_time(now).filter(|_| self.fully_observed)),
             reason: old.reason.clone(),
             message: old.message.clone(),
             init_container_statuses: self.container_statuses(&spec.init_containers, host_info),
@@ -108,7 +110,11 @@ impl Pod {
         observed.filter(plausible).min().or(here).or(now.timestamp())
     }
 
-    fn container_statuses(&self, specs: &[Container], host_info: HostInfo<'_>) -> Vec<ContainerStatus> {
+    fn container_statuses(
+        &self,
+        specs: &[Container],
+        host_info: HostInfo<'_>,
+    ) -> Vec<ContainerStatus> {
         specs.iter().map(|spec| self.container_status(spec, host_info)).collect()
     }
 
@@ -144,7 +150,10 @@ impl Pod {
             name: spec.name.clone(),
             restart_count: newest.attempt.max(old.map_or(0, |old| old.restart_count)),
             image: or_kept(runtime.map(|reported| &reported.image), kept.map(|old| &old.image)),
-            image_id: or_kept(runtime.map(|reported| &reported.image_ref), kept.map(|old| &old.image_id)),
+            image_id: or_kept(
+                runtime.map(|reported| &reported.image_ref),
+                kept.map(|old| &old.image_id),
+            ),
             container_id: id,
             state,
             last_state,
@@ -403,9 +412,12 @@ impl Pod {
 
     fn incomplete(&self, status: &PodStatus) -> String {
         let inits = self.api.spec.init_containers.iter().zip(&status.init_container_statuses);
-        let open = inits.filter(
-            |(init, reported)| if is_sidecar(init) { !reported.has_started() } else { !reported.ready },
-        );
+        let open =
+            inits.filter(
+                |(init, reported)| {
+                    if is_sidecar(init) { !reported.has_started() } else { !reported.ready }
+                },
+            );
         let names: Vec<&str> = open.map(|(init, _)| &*init.name).collect();
         format!("containers with incomplete status: [{}]", names.join(" "))
     }

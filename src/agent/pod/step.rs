@@ -7,7 +7,7 @@ use super::hooks::PreStop;
 use super::next::{Hold, HoldReason, Next, NodeView, log_link, needs_sandbox, next};
 use super::retention::GARBAGE_FAILED;
 use super::stopping::StopReason;
-use super::{Image, Origin, PendingCall, PendingEvent, Phase, HostInfo, Pod, Verdict, Wanted};
+use super::{HostInfo, Image, Origin, PendingCall, PendingEvent, Phase, Pod, Verdict, Wanted};
 use crate::agent::Config;
 use crate::agent::calls::{Calls, Class, Owner};
 use crate::agent::event::{Action, JobId, Out, Severity};
@@ -263,7 +263,12 @@ impl Pod {
         let expected = verdict.reason == "DeadlineExceeded";
         let kind = if expected { EventType::Normal } else { EventType::Warning };
         let message = verdict.message.clone();
-        self.pending_events.push(PendingEvent { kind, container: None, reason: verdict.reason, message });
+        self.pending_events.push(PendingEvent {
+            kind,
+            container: None,
+            reason: verdict.reason,
+            message,
+        });
         self.verdict = Some(verdict);
     }
 
@@ -281,7 +286,14 @@ impl Pod {
             // A pod without a name has no object in the cloud.
             if event.reason == GARBAGE_FAILED || self.is_nameless() {
                 let node = Object::node(&context.config.node_name);
-                context.recorder.add(now, node, event.kind, event.reason, event.message, context.out);
+                context.recorder.add(
+                    now,
+                    node,
+                    event.kind,
+                    event.reason,
+                    event.message,
+                    context.out,
+                );
                 continue;
             }
             let object = Object {
@@ -396,7 +408,9 @@ impl Pod {
         context: &mut PodContext<'_>,
     ) {
         match &step {
-            Step::RunSandbox { .. } if self.observed.sandboxes.is_empty() => self.record_dns_events(context),
+            Step::RunSandbox { .. } if self.observed.sandboxes.is_empty() => {
+                self.record_dns_events(context)
+            }
             Step::RunSandbox { .. } => {
                 self.record_dns_events(context);
                 self.pending_events.push(PendingEvent {
@@ -417,7 +431,9 @@ impl Pod {
                 let (id, why) = (id.clone(), *why);
                 // If a hook ran before, the event is recorded already.
                 let observed = self.observed.container(&id);
-                if !observed.is_some_and(|observed| matches!(self.pre_stop(observed), PreStop::Over(_))) {
+                if !observed
+                    .is_some_and(|observed| matches!(self.pre_stop(observed), PreStop::Over(_)))
+                {
                     self.record_stop(&id, why);
                 }
             }
@@ -430,7 +446,8 @@ impl Pod {
 
     /// Each restart increases the back-off of the next one (spec section 2.4).
     fn count_crash(&mut self, now: Now, container: &str, config: &Config) {
-        let Some(exited_at) = self.observed.of(container).find_map(|observed| observed.exited_at) else {
+        let Some(exited_at) = self.observed.of(container).find_map(|observed| observed.exited_at)
+        else {
             return;
         };
         let Some(spec) = self.spec_of(container) else { return };

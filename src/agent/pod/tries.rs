@@ -46,7 +46,9 @@ pub(super) struct Before {
 impl Pod {
     /// The container is about to be created in the newest sandbox.
     pub(super) fn begin_try(&mut self, name: &str) {
-        let Some(sandbox) = self.observed.sandbox().map(|sandbox| sandbox.id.clone()) else { return };
+        let Some(sandbox) = self.observed.sandbox().map(|sandbox| sandbox.id.clone()) else {
+            return;
+        };
         let record = self.record_mut(name);
         if !matches!(record.tried, Try::Forgiven(_)) {
             record.tried = Try::Begun(Before { sandbox, crashes: record.crashes.clone() });
@@ -68,7 +70,8 @@ impl Pod {
         let Self { observed, records, .. } = self;
         for record in records.values_mut() {
             let is_over = |before: &Before| {
-                let sandbox = observed.sandboxes.iter().find(|sandbox| sandbox.id == before.sandbox);
+                let sandbox =
+                    observed.sandboxes.iter().find(|sandbox| sandbox.id == before.sandbox);
                 sandbox.is_none_or(|sandbox| !sandbox.ready)
             };
             match std::mem::take(&mut record.tried) {

@@ -193,7 +193,8 @@ pub fn mounts(
     mount_context: MountContext<'_>,
 ) -> Result<Vec<Mount>, String> {
     let each = container.volume_mounts.iter().enumerate();
-    each.map(|(index, mount)| one_mount(pod, container, (index, mount), envs, mount_context)).collect()
+    each.map(|(index, mount)| one_mount(pod, container, (index, mount), envs, mount_context))
+        .collect()
 }
 
 /// What mounts depend on besides the spec.

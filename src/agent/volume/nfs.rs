@@ -1,4 +1,5 @@
-//! `nfs`: a folder of another machine, mounted in a child by mount(8) (spec section 14.4).
+//! `nfs`: a directory of another machine, mounted in a child process by mount(8) (spec section
+//! 14.4).
 
 use super::{Context, Place};
 use crate::model::job::Source;
@@ -12,7 +13,7 @@ pub(super) fn plan(volume: &Volume, context: Context<'_>) -> (Source, Place) {
     (of(&of_volume, read_only, &[]), place)
 }
 
-/// Also that of a persistent volume.
+/// Also for a persistent volume.
 pub(super) fn of(of: &Nfs, read_only: bool, options: &[String]) -> Source {
     Source::Nfs {
         server: of.server.as_str().into(),

@@ -1,7 +1,7 @@
-//! `projected`: ConfigMaps, Secrets and what the pod is told of itself, in one folder in memory.
+//! `projected`: ConfigMaps, Secrets and fields of the pod, in one directory in memory.
 //!
-//! Tokens of service accounts only a cloud can give: pods of the folder that ask for one are
-//! refused before they are taken.
+//! Only a cloud can issue tokens of service accounts: pods of the folder that request one are
+//! refused at admission.
 
 use super::{Context, MODE, configmap, downwardapi, secret};
 use crate::limits::FILES_VOLUME_BYTES_MAX;
@@ -58,7 +58,7 @@ fn token(
              \"{namespace}/{account}\" yet"
         )
     })?;
-    // Nobody but the pod's own users, where they are known.
+    // Readable only by the pod's own users, if they are known.
     let owned = pod.spec.security_context.fs_group.is_some();
     let mode = if owned { 0o600 } else { mode };
     let content = FileContent(token.as_bytes().into());

@@ -1,9 +1,9 @@
-//! `persistentVolumeClaim`: storage that outlives the pod, by a claim of its namespace and the
-//! PersistentVolume that this is bound to. Volumes of kinds local, hostPath and nfs.
+//! `persistentVolumeClaim`: storage that outlives the pod, from a claim in its namespace and the
+//! PersistentVolume bound to it. Supported are volumes of the kinds local, hostPath and nfs.
 //!
-//! A claim is bound by what is written: its `volumeName`, or the volume's `claimRef`. Nothing is
-//! chosen here: a choice would have to be remembered, or another claim could come and find the data
-//! of the first (spec section 4.7). From a cloud both are written.
+//! The binding is the written one: the claim's `volumeName`, or the volume's `claimRef`. The agent
+//! does not choose a volume: the choice would have to be stored, or another claim could get the
+//! data of the first one (spec section 4.7). A cloud sends both.
 
 use serde_json::Value;
 
@@ -45,7 +45,7 @@ pub(super) fn plan(volume: &Volume, context: Context<'_>) -> Result<(Source, Pla
     source(bound, of.read_only, context)
 }
 
-/// The volume that the claim is bound to, or why it is to none.
+/// The volume that the claim is bound to, or why it is not bound.
 fn bound<'a>(claim: &Claim, context: Context<'a>) -> Result<&'a PersistentVolume, String> {
     let names_it =
         |of: &ClaimRef| of.name == claim.metadata.name && of.namespace == claim.metadata.namespace;
@@ -99,7 +99,7 @@ fn bound<'a>(claim: &Claim, context: Context<'a>) -> Result<&'a PersistentVolume
     Ok(volume)
 }
 
-/// Whether this node is one of those that have it.
+/// Whether this node can use the volume.
 fn is_here(volume: &PersistentVolume, config: &Config) -> bool {
     let required = volume.spec.node_affinity.get("required");
     let terms = required.and_then(|required| required.get("nodeSelectorTerms"));
@@ -155,7 +155,7 @@ fn source(
     Err(format!("PersistentVolume {name:?}: got {got}, expected {known}"))
 }
 
-/// What is mounted or looked at is named from the root, and leads nowhere back.
+/// Checks that a path is absolute and has no `..`.
 fn absolute(name: &str, field: &str, path: &str) -> Result<(), String> {
     if path.starts_with('/') && path.split('/').all(|part| part != "..") {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What each kind makes of a spec and of objects.
+//! The result of each kind for a spec and objects.
 
 use std::sync::Arc;
 

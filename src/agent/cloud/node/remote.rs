@@ -99,7 +99,10 @@ mod tests {
             assert!(text.contains(capacity));
             let told = RemoteNode::read(&text).expect("a node");
             assert_eq!(told.status()["capacity"]["cpu"] == "2", is_fully_observed, "{more}");
-            assert_eq!(told.status().as_object().is_some_and(serde_json::Map::is_empty), !is_fully_observed);
+            assert_eq!(
+                told.status().as_object().is_some_and(serde_json::Map::is_empty),
+                !is_fully_observed
+            );
         }
     }
 }

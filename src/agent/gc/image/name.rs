@@ -1,12 +1,12 @@
-//! Names of images: which image a pod may mean.
+//! Image names: which images the name in a pod may refer to.
 
 use std::collections::BTreeSet;
 
 use crate::model::housekeeping::StoredImage;
 use crate::model::image::ImageName;
 
-/// The names of images that pods write, by all that an image may be known by: there may be many of
-/// both. A short name means any registry's: runtimes differ in which they search.
+/// Image names from pods, indexed by everything that an image may be named by, because both may be
+/// many. A short name matches any registry: runtimes differ in which ones they search.
 #[derive(Debug, Default)]
 pub(super) struct NameMatcher<'a> {
     ids: BTreeSet<&'a str>,
@@ -17,7 +17,7 @@ pub(super) struct NameMatcher<'a> {
 }
 
 impl<'a> NameMatcher<'a> {
-    /// Those of these names.
+    /// Matches these names.
     pub(super) fn by(names: impl IntoIterator<Item = &'a str>) -> Self {
         let mut all = Self::default();
         for name in names.into_iter().filter(|name| !name.is_empty()) {
@@ -33,7 +33,7 @@ impl<'a> NameMatcher<'a> {
         all
     }
 
-    /// Whether one of them may mean this image.
+    /// Whether one of the names may refer to this image.
     pub(super) fn has(&self, image: &StoredImage) -> bool {
         self.ids.contains(id_of(&image.id)) || image.names.iter().any(|name| self.has_name(name))
     }
@@ -50,12 +50,12 @@ impl<'a> NameMatcher<'a> {
     }
 }
 
-/// Runtimes write an id with the kind of its digest or without.
+/// Runtimes write an id with or without the digest algorithm.
 fn id_of(name: &str) -> &str {
     name.strip_prefix("sha256:").unwrap_or(name)
 }
 
-/// With all that may be left out: `docker.io/busybox` is `docker.io/library/busybox:latest`.
+/// With all optional parts: `docker.io/busybox` is `docker.io/library/busybox:latest`.
 fn whole_name(name: &str) -> Option<String> {
     let ImageName { domain, path, tag, digest } = ImageName::parse(name).ok()?;
     let (tag, digest) = (tag.as_deref().unwrap_or("latest"), digest.as_deref().unwrap_or(""));
@@ -110,7 +110,7 @@ mod tests {
             ("", false),
         ] {
             assert_eq!(NameMatcher::by([name]).has(&image), matcher, "{name}");
-            // Others beside it mean what they mean.
+            // Other names do not change the result.
             assert_eq!(
                 NameMatcher::by(["other:1", name, "sha256:9", "x@y"]).has(&image),
                 matcher,
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn many_images_are_found_among_many_names() {
-        // Compared each with each, these would take an hour.
+        // Compared pairwise, these would take an hour.
         let name = |n: usize| format!("r.example/a/{n}:1");
         let wanted: Vec<String> = (0..100_000).map(name).collect();
         let matcher = NameMatcher::by(wanted.iter().map(String::as_str));

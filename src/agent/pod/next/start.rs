@@ -169,7 +169,9 @@ fn init_decision(pod: &Pod, init: &Container, initialised: bool, now: Instant) -
         };
     }
     match observed {
-        Some(observed) if observed.state == ContainerState::Running => keep_running(pod, init, observed, now),
+        Some(observed) if observed.state == ContainerState::Running => {
+            keep_running(pod, init, observed, now)
+        }
         Some(_) | None => start(pod, init, now),
     }
 }
@@ -177,7 +179,8 @@ fn init_decision(pod: &Pod, init: &Container, initialised: bool, now: Instant) -
 fn main_decision(pod: &Pod, main: &Container, now: Instant) -> Decision {
     let Some(observed) = pod.observed.newest(&main.name) else { return start(pod, main, now) };
     let record = pod.records.get(&main.name);
-    let restart_due = record.is_some_and(|record| record.restart_due.as_ref() == Some(&observed.id));
+    let restart_due =
+        record.is_some_and(|record| record.restart_due.as_ref() == Some(&observed.id));
     match observed.state {
         ContainerState::Running => keep_running(pod, main, observed, now),
         ContainerState::Created | ContainerState::Unknown => start(pod, main, now),
@@ -192,7 +195,12 @@ fn main_decision(pod: &Pod, main: &Container, now: Instant) -> Decision {
 
 /// A running container stays, unless the spec names another image now, or a probe or its hook
 /// failed.
-fn keep_running(pod: &Pod, container: &Container, observed: &ObservedContainer, now: Instant) -> Decision {
+fn keep_running(
+    pod: &Pod,
+    container: &Container,
+    observed: &ObservedContainer,
+    now: Instant,
+) -> Decision {
     if pod.stopping(&observed.id).is_some() {
         return Decision::Runs;
     }
@@ -230,8 +238,7 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Decision {
     let newest = pod.observed.newest(&container.name);
     let restarts = newest.is_some_and(|newest| newest.state == ContainerState::Exited);
     if restarts && pod.observed.containers.iter().any(|observed| is_ending(pod, observed)) {
-        // A restart also waits for the stop of another container that has begun with its preStop
-        // hook.
+        // A restart also waits for another container's stop that has begun with preStop.
         return Decision::Runs;
     }
     let record = pod.records.get(&container.name);
@@ -280,8 +287,7 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Decision {
             if let Some(next) = super::make_log_dirs(pod, now) {
                 return decision(next);
             }
-            // Without this, a container that restarts constantly would leave all its dead instances
-            // behind.
+            // Otherwise a container that restarts constantly would leave all its dead instances.
             let mut ended = pod.observed.of(&container.name);
             let surplus =
                 ended.by_ref().filter(|it| it.state == ContainerState::Exited).nth(pod.dead_max());

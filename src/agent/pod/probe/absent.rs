@@ -1,5 +1,5 @@
-//! Probes were left out: admission refuses a pod that has any, so what runs has started and is
-//! ready.
+//! Probes are not built in: admission refuses a pod that has any, so a running container is started
+//! and ready.
 #![expect(
     clippy::unused_self,
     clippy::unnecessary_wraps,
@@ -15,7 +15,7 @@ use crate::model::cri::{CallError, ContainerState, Reply};
 use crate::model::net::Finding;
 use crate::model::probe::ProbeKind;
 
-/// Never.
+/// Never constructed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ProbeVerdict {
     pub kind: ProbeKind,
@@ -23,7 +23,6 @@ pub(super) struct ProbeVerdict {
 }
 
 impl Pod {
-    /// Never.
     pub fn is_probe_due(&self, _: Now) -> bool {
         false
     }
@@ -36,7 +35,7 @@ impl Pod {
         true
     }
 
-    /// Only hands out the events that came up.
+    /// Only hands the pending events to the recorder.
     pub fn probe(&mut self, now: Now, context: &mut PodContext<'_>) -> bool {
         self.flush_events(now, context);
         false
@@ -53,7 +52,12 @@ impl Pod {
         Some(result)
     }
 
-    pub(super) fn probe_query_done(&mut self, _: Now, _: ProbeId, finding: Finding) -> Option<Finding> {
+    pub(super) fn probe_query_done(
+        &mut self,
+        _: Now,
+        _: ProbeId,
+        finding: Finding,
+    ) -> Option<Finding> {
         Some(finding)
     }
 

@@ -1,20 +1,19 @@
-//! A handler of the spec → what is asked, and whom: addresses, ports and headers filled in.
+//! A probe's or hook's handler → the request: addresses, ports and headers are filled in.
 
 use crate::agent::pod::env::Environment;
 use crate::model::net::{Expects, HttpQuery, KUBERNETES_VERSION, Query};
 use crate::model::pod::{Container, Pod};
 use crate::model::probe::{Handler, HttpGet, Port};
 
-/// What a probe asks.
+/// The request of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ProbeRequest {
-    /// This command, in the container.
     Exec(Vec<String>),
-    /// This, over the network.
+    /// Send this query over the network.
     Query(Query),
 }
 
-/// What the handler of a probe asks for. An error is the manifest's fault.
+/// The request for a probe's handler. An error is the manifest's fault.
 pub(super) fn probe_request(
     pod: &Pod,
     container: &Container,
@@ -43,14 +42,14 @@ pub(super) fn probe_request(
     }))
 }
 
-/// What a hook's GET asks for.
+/// The request for the GET of a hook.
 #[cfg(feature = "hooks")]
 pub(in crate::agent::pod) fn hook_get(
     pod: &Pod,
     container: &Container,
     get: &HttpGet,
 ) -> Result<HttpQuery, String> {
-    // The kubelet's default, of hooks only.
+    // The kubelet's default, for hooks only.
     let unnamed = matches!(&get.port, Port::Name(name) if name.is_empty());
     let get = if unnamed { &HttpGet { port: Port::Number(80), ..get.clone() } } else { get };
     http(pod, container, get, Expects::Answer, "kube-lifecycle")
@@ -76,7 +75,7 @@ fn http(
     })
 }
 
-/// Those of the spec, and two that are always there; an empty `Accept` means none.
+/// The headers of the spec, and two that are always sent; an empty `Accept` means none.
 fn headers(get: &HttpGet, agent: &str) -> Vec<(String, String)> {
     let given = get.http_headers.iter().map(|header| (header.name.clone(), header.value.clone()));
     let mut headers: Vec<_> = given.collect();
@@ -94,7 +93,7 @@ fn headers(get: &HttpGet, agent: &str) -> Vec<(String, String)> {
     headers
 }
 
-/// The host that is written, or the pod's address.
+/// The configured host, or the pod's address.
 fn host_of(pod: &Pod, written: &str) -> Result<Box<str>, String> {
     match (written, pod.status.pod_ip.as_str()) {
         ("", "") => Err("the pod has no address yet".to_owned()),
@@ -163,7 +162,8 @@ mod tests {
 
     #[test]
     fn a_get_is_filled_in_and_keeps_what_is_written() {
-        let Ok(ProbeRequest::Query(Query::Http(plain))) = request(r#"{"httpGet":{"port":"web"}}"#) else {
+        let Ok(ProbeRequest::Query(Query::Http(plain))) = request(r#"{"httpGet":{"port":"web"}}"#)
+        else {
             panic!("a GET")
         };
         assert_eq!((&*plain.host, plain.port, &*plain.target), ("10.0.0.5", 8080, "/"));

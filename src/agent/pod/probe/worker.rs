@@ -1,11 +1,10 @@
-//! One probe of one container: its settings, where it stands, how outcomes are counted.
+//! One probe of one container: its settings, its state, and how outcomes are counted.
 
 use crate::agent::event::{CallId, ProbeId};
 use crate::agent::time::Instant;
 use crate::model::cri::ContainerId;
 use crate::model::probe::{Handler, Probe, ProbeKind, ProbeResults};
 
-/// One probe of one container.
 #[derive(Debug)]
 pub(super) struct Worker {
     pub container: Box<str>,
@@ -15,22 +14,22 @@ pub(super) struct Worker {
     /// The instance that is probed.
     pub id: Option<ContainerId>,
     pub due_at: Instant,
-    /// Of the period after the one under way.
+    /// The due time of the period after the current one.
     pub next_at: Instant,
-    /// Not asked again before there is another instance.
+    /// Not probed again before there is another instance.
     pub held: bool,
-    /// What counts; `None`: nothing yet.
+    /// The current result; `None`: none yet.
     pub result: Option<bool>,
     /// Equal outcomes in a row.
     streak: (bool, u32),
     pub flight: Option<InFlight>,
-    /// Of the round under way.
+    /// Of the current round.
     pub tries: u32,
-    /// Of the round under way, for its text.
+    /// Of the current round, for its message.
     pub command: String,
 }
 
-/// A probe's settings with their defaults.
+/// A probe's settings, with defaults applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Settings {
     pub delay_ms: u64,
@@ -41,20 +40,20 @@ pub(super) struct Settings {
     pub grace_s: Option<i64>,
 }
 
-/// What is under way.
+/// The call or query under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InFlight {
     Call(CallId),
     Query(ProbeId),
 }
 
-/// What came of one probe.
+/// The outcome of one probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Good,
     Warning(String),
     Bad(String),
-    /// It could not be asked.
+    /// The probe could not be made.
     Error(String),
 }
 
@@ -77,8 +76,8 @@ impl Worker {
         }
     }
 
-    /// Another instance is to be probed, not before `due_at`. `saved`: its results
-    /// from before the agent's restart.
+    /// Attaches the worker to another instance, which is not probed before `due_at`. `saved`: its
+    /// results from before the agent's restart.
     pub fn attach(&mut self, id: ContainerId, due_at: Instant, saved: Option<ProbeResults>) {
         self.id = Some(id);
         self.due_at = due_at;
@@ -91,7 +90,8 @@ impl Worker {
         self.held = self.kind == ProbeKind::Startup && self.result.is_some();
     }
 
-    /// A round, or another try of it, begins. Periods count from the first; those missed are past.
+    /// A round, or another try of it, begins. Periods are counted from the first one; missed
+    /// periods are skipped.
     pub fn begin(&mut self, now: Instant) {
         if self.tries == 0 {
             let late_ms = now.since_ms(self.due_at);
@@ -101,7 +101,7 @@ impl Worker {
         self.tries += 1;
     }
 
-    /// Counts an outcome. Says whether the result is another now.
+    /// Counts an outcome. Returns whether the result changed.
     pub fn count(&mut self, good: bool) -> bool {
         let (before, count) = self.streak;
         self.streak = (good, if before == good { count.saturating_add(1) } else { 1 });
@@ -216,7 +216,7 @@ mod tests {
             worker.begin(Instant(now));
             assert_eq!(worker.next_at, Instant(next), "{now}");
         }
-        // Another try is of the same round.
+        // Another try belongs to the same round.
         worker.begin(Instant(90_000));
         assert_eq!((worker.next_at, worker.tries), (Instant(41_000), 2));
     }

@@ -14,7 +14,8 @@ impl Pod {
     pub(super) fn troubles_at(&self) -> Option<Instant> {
         let is_patient = self.origin == Origin::Cloud;
         let since = self.volumes.waits_since.filter(|_| is_patient)?;
-        let unreported = self.volumes.each.values().any(|state| state.trouble.is_some() && !state.reported);
+        let unreported =
+            self.volumes.each.values().any(|state| state.trouble.is_some() && !state.reported);
         unreported.then(|| since.plus_ms(OBJECT_WAIT_MS))
     }
 
