@@ -67,7 +67,7 @@ pub fn refusal(pod: &Pod, config: &Config) -> Option<Refused> {
 /// Reviews the pod.
 pub fn review(pod: &Pod) -> Review {
     let problems = validate::problems(pod);
-    let found = fields::look(pod);
+    let found = fields::check_unsupported(pod);
     let mut parts = Vec::new();
     if !problems.is_empty() {
         parts.push(list(problems.iter().map(String::as_str), "; "));

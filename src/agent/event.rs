@@ -78,7 +78,7 @@ pub enum Event {
     LinkDown(Session, Cause),
     /// Data came from the cloud, even if only a pong: the link is alive. At most once a turn.
     #[cfg(feature = "cloud")]
-    Heard(Session),
+    LinkActive(Session),
     /// So many of the messages to be sent have left, in the order of the requests.
     #[cfg(feature = "cloud")]
     Sent(Session, usize),

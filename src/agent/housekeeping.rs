@@ -124,7 +124,7 @@ impl Housekeeping {
 
     /// Takes the machine's measurements.
     pub fn measured(&mut self, now: Now, measures: &Measures) {
-        assert!(std::mem::take(&mut self.measuring), "gauges that nobody asked for");
+        assert!(std::mem::take(&mut self.measuring), "a measurement that was not requested");
         #[cfg(feature = "gc")]
         self.gc.measured(now.boot, measures, self.images_measured);
         #[cfg(feature = "logs")]
@@ -149,7 +149,7 @@ impl Housekeeping {
         if self.eviction.answer(call, result) {
             return;
         }
-        panic!("{call:?} of no chore was answered {result:?} at {:?}", now.boot);
+        panic!("{call:?} is not a housekeeping call, answered by {result:?} at {:?}", now.boot);
     }
 
     /// Takes the answer to a job. `false`: it is not a housekeeping job.

@@ -243,28 +243,28 @@ impl Agent {
                 let taken = self.cloud_job_done(now, job, &result)
                     || self.housekeeping.job_done(job, &result)
                     || self.pods.iter_mut().any(|pod| pod.job_done(now, job, &result));
-                assert!(taken, "answer to {job:?}, which nobody asked for");
+                assert!(taken, "answer to {job:?}, which was not requested");
             }
             Event::Used(job, used) => {
                 let taken = self.housekeeping.used(job, Some(used));
-                assert!(taken, "answer to {job:?}, which nobody asked for");
+                assert!(taken, "answer to {job:?}, which was not requested");
             }
             Event::Attempts(job, attempts) => {
                 let taken = self.pods.iter_mut().any(|pod| pod.dirs_made(now, job, &attempts));
-                assert!(taken, "answer to {job:?}, which nobody asked for");
+                assert!(taken, "answer to {job:?}, which was not requested");
             }
             Event::Measured(measures) => self.housekeeping.measured(now, &measures),
             // Ignored if it was cancelled while its answer was on the way.
             Event::Probe(probe, finding) => {
                 if let Some(uid) = self.queries.end(probe) {
-                    let pod = self.pods.get_mut(&uid).expect("a pod with a query is not forgotten");
+                    let pod = self.pods.get_mut(&uid).expect("a pod with a query is not removed");
                     pod.query_done(now, probe, finding);
                 }
             }
             Event::TerminationMessage(job, text) => {
                 let taken =
                     self.pods.iter_mut().any(|pod| pod.termination_message_read(job, &text));
-                assert!(taken, "answer to {job:?}, which nobody asked for");
+                assert!(taken, "answer to {job:?}, which was not requested");
             }
             #[cfg(feature = "probes")]
             Event::SavedProbeResults(saved) => self.probe_results.load(saved),
@@ -283,7 +283,7 @@ impl Agent {
             | Event::SaveFailed(..)
             | Event::LinkUp(..)
             | Event::LinkDown(..)
-            | Event::Heard(_)
+            | Event::LinkActive(_)
             | Event::Sent(..)
             | Event::Cloud(..) => self.hear_cloud(now, event),
             Event::Stop => {
@@ -326,12 +326,12 @@ impl Agent {
             }
             Owner::Housekeeping => self.housekeeping.answer(now, call, &result),
             Owner::Exec(uid) => {
-                let pod = self.pods.get_mut(&uid).expect("a pod with a call is not forgotten");
+                let pod = self.pods.get_mut(&uid).expect("a pod with a call is not removed");
                 pod.exec_done(now, call, result);
             }
             Owner::Pod(uid) => {
                 let answer = Answer { call, took_ms, relists_begun: self.pleg.begun() };
-                let pod = self.pods.get_mut(&uid).expect("a pod with a call is not forgotten");
+                let pod = self.pods.get_mut(&uid).expect("a pod with a call is not removed");
                 if let Some(id) = pod.answer(now, &answer, result, &mut self.rng) {
                     self.removed.answered(id, answer.relists_begun);
                 }

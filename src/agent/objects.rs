@@ -66,7 +66,7 @@ impl Objects {
                     let Key { kind, namespace, name } = &key;
                     let line = format!(
                         "got a second {kind} {namespace}/{name} in the manifests, expected one: \
-                         the first counts"
+                         the first one is used"
                     );
                     out.push(Action::Log(Severity::Error, line));
                 }

@@ -124,7 +124,7 @@ impl Pleg {
             self.stream_ended(now, &result);
             return None;
         }
-        let relist = self.relist.as_mut().expect("a list is answered only while a look is on");
+        let relist = self.relist.as_mut().expect("a list is answered only during a relist");
         match result {
             Ok(Reply::Sandboxes(sandboxes)) => relist.sandboxes = Listing::Received(sandboxes),
             Ok(Reply::Containers(containers)) => relist.containers = Listing::Received(containers),
@@ -267,7 +267,7 @@ impl Relist {
         } else {
             assert!(
                 matches!(self.containers, Listing::Pending(requests) if requests == call),
-                "answer to {call:?}, which is no half of this look"
+                "answer to {call:?}, which does not belong to this relist"
             );
             self.containers = Listing::Received(Vec::new());
         }

@@ -161,7 +161,7 @@ impl Pods {
         }
         if !review.unknown.is_empty() {
             let fields = review.unknown.join(", ");
-            pod.warn("UnknownField", format!("not known, ignored: {fields}"));
+            pod.warn("UnknownField", format!("unknown, ignored: {fields}"));
         }
         self.map.insert(uid.clone(), pod);
         self.revision += 1;

@@ -98,7 +98,7 @@ impl Qos {
         };
         if let Some(why) = why.filter(|_| self.logged_reason != why) {
             let line = format!(
-                "{why}: requests and limits are kept for each container, not for pods as a whole"
+                "{why}: requests and limits are enforced for each container, not for whole pods"
             );
             context.out.push(Action::Log(Severity::Warn, line));
         }

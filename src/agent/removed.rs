@@ -67,8 +67,8 @@ impl Removed {
                 if entry.backoff.delay_ms() == 0 {
                     let pod = pod.map(|it| format!("{}/{}", it.namespace, it.name));
                     let line = format!(
-                        "pod={} {what}={id}: the runtime says that it is gone, and lists it: it is \
-                         asked ever more rarely",
+                        "pod={} {what}={id}: the runtime reports that it is gone, but still lists \
+                         it: retried less and less often",
                         pod.unwrap_or_default()
                     );
                     out.push(Action::Log(Severity::Warn, line));

@@ -157,10 +157,10 @@ impl Runtime {
             None => format!("{what} yet"),
         };
         let Some((at, status)) = &self.status else {
-            return Some(requested("the runtime has not told its status"));
+            return Some(requested("the runtime has not reported its status"));
         };
         if now.boot.since_ms(*at) > limits::STATUS_VALID_MS {
-            return Some(requested("the runtime has not told its status for 30 s"));
+            return Some(requested("the runtime has not reported its status for 30 s"));
         }
         status.runtime.clone().err()
     }

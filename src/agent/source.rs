@@ -88,7 +88,7 @@ impl<'a> DesiredPods<'a> {
                 Some(holder) => {
                     let message = format!(
                         "the cloud's pod {namespace}/{plain} is not run: the manifest folder has \
-                         one of its name"
+                         a pod of the same name"
                     );
                     self.duplicates.push(((*holder).into(), message));
                 }
@@ -148,15 +148,15 @@ impl Source {
         if self.trouble.is_some() {
             self.files.append(&mut files);
         }
-        let mut kept = BTreeMap::new();
-        for one in self.files.values_mut().flat_map(|file| &mut file.pods) {
-            let ours = one.ours.as_ref();
+        let mut still_taken_over = BTreeMap::new();
+        for entry in self.files.values_mut().flat_map(|file| &mut file.pods) {
+            let ours = entry.ours.as_ref();
             if let Some((ours, uid)) = ours.and_then(|ours| self.taken_over.remove_entry(ours)) {
-                name(&mut one.pod, &uid);
-                kept.insert(ours, uid);
+                name(&mut entry.pod, &uid);
+                still_taken_over.insert(ours, uid);
             }
         }
-        self.taken_over = kept;
+        self.taken_over = still_taken_over;
     }
 
     /// Takes over pods of the folder that another agent started, under the uids that it gave them.
@@ -169,18 +169,18 @@ impl Source {
             if !sandbox.ready || !is_file || pods.get(&found.uid).is_some() {
                 continue;
             }
-            let Some(one) = self.unchanged(found, sandbox.created_at) else { continue };
+            let Some(entry) = self.unchanged(found, sandbox.created_at) else { continue };
             // A pod that we started ourselves in an earlier start keeps our uid.
-            let is_ours = |other: &PodRef| one.ours.as_deref() == Some(&other.uid);
+            let is_ours = |other: &PodRef| entry.ours.as_deref() == Some(&other.uid);
             let mut all = list.sandboxes.iter().filter_map(|sandbox| sandbox.pod.as_ref());
-            let Some(ours) = one.ours.clone() else { continue };
-            if *ours != *one.pod.metadata.uid
+            let Some(ours) = entry.ours.clone() else { continue };
+            if *ours != *entry.pod.metadata.uid
                 || all.any(is_ours)
                 || !pods.get(&ours).is_none_or(Pod::is_untouched)
             {
                 continue;
             }
-            name(&mut one.pod, &found.uid);
+            name(&mut entry.pod, &found.uid);
             self.taken_over.insert(ours.clone(), found.uid.clone());
             renamed.push(ours);
         }
@@ -190,8 +190,8 @@ impl Source {
     /// The pod of this name, if its file has not changed since that time.
     fn unchanged(&mut self, found: &PodRef, at_ns: i64) -> Option<&mut Static> {
         let is_older = |file: &&mut File| (1..at_ns).contains(&file.changed_ns);
-        self.files.values_mut().filter(is_older).flat_map(|file| &mut file.pods).find(|one| {
-            let metadata = &one.pod.metadata;
+        self.files.values_mut().filter(is_older).flat_map(|file| &mut file.pods).find(|entry| {
+            let metadata = &entry.pod.metadata;
             *metadata.name == *found.name && *metadata.namespace == *found.namespace
         })
     }
@@ -254,9 +254,9 @@ impl File {
         if self.pods.iter().all(|old| old.refused.is_some()) {
             return None;
         }
-        let uid = |one: &Static| match &one.ours {
+        let uid = |entry: &Static| match &entry.ours {
             Some(ours) => ours.clone(),
-            None => one.pod.metadata.uid.as_str().into(),
+            None => entry.pod.metadata.uid.as_str().into(),
         };
         let refused = self.pods.iter().filter(|old| old.refused.is_some());
         let known: BTreeSet<Box<str>> = refused.map(uid).collect();
@@ -344,18 +344,18 @@ mod tests {
 
     #[test]
     fn a_static_pod_is_named_after_its_node_and_its_uid_follows_the_manifest() {
-        let one = static_pod(pod("web", "a:1"), "/m/web.yaml", "gw").pod;
-        assert_eq!(one.metadata.name, "web-gw");
-        assert_eq!(one.metadata.namespace, "default");
-        assert_eq!(one.metadata.uid.len(), 32);
+        let entry = static_pod(pod("web", "a:1"), "/m/web.yaml", "gw").pod;
+        assert_eq!(entry.metadata.name, "web-gw");
+        assert_eq!(entry.metadata.namespace, "default");
+        assert_eq!(entry.metadata.uid.len(), 32);
         let same = static_pod(pod("web", "a:1"), "/m/web.yaml", "gw").pod;
-        assert_eq!(one.metadata.uid, same.metadata.uid);
+        assert_eq!(entry.metadata.uid, same.metadata.uid);
         for other in [
             static_pod(pod("web", "a:2"), "/m/web.yaml", "gw"),
             static_pod(pod("web", "a:1"), "/m/other.yaml", "gw"),
             static_pod(pod("web", "a:1"), "/m/web.yaml", "gw2"),
         ] {
-            assert_ne!(one.metadata.uid, other.pod.metadata.uid);
+            assert_ne!(entry.metadata.uid, other.pod.metadata.uid);
         }
     }
 

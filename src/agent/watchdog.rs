@@ -112,7 +112,7 @@ impl Watchdog {
         let trouble = if let Some((pending, by)) = late {
             Some(format!("the answer to {pending:?} was due {} s ago", now.since_ms(*by) / 1_000))
         } else if silence_ms > 0 && !runtime_is_ready && silent_ms > silence_ms {
-            Some(format!("the runtime has been away for {} s", silent_ms / 1_000))
+            Some(format!("the runtime has not been usable for {} s", silent_ms / 1_000))
         } else {
             None
         };

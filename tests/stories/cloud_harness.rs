@@ -171,7 +171,7 @@ impl CloudHarness {
 
     /// The link shows a sign of life.
     pub fn hear(&mut self) {
-        self.harness.tell(Event::Heard(self.session));
+        self.harness.tell(Event::LinkActive(self.session));
         self.settle();
     }
 
@@ -246,7 +246,7 @@ impl CloudHarness {
 
     /// The cloud says this, word for word.
     pub fn replay(&mut self, message: Message) {
-        self.harness.tell(Event::Heard(self.session));
+        self.harness.tell(Event::LinkActive(self.session));
         let parent = message.header.parent_id.clone();
         let at = self.harness.now.wall.map(|wall| wall.0);
         self.answered.extend(at.map(|at| (parent, at)));

@@ -91,7 +91,10 @@ fn what_cannot_be_removed_of_a_pod_that_stays_is_the_nodes_trouble() {
     harness.manifests(&[&pod(MAIN)]);
     harness.does_all(&looks);
     harness.refuses("remove_container x0", Code::Unknown, "no");
-    was_told(&harness, &format!("ContainerGCFailed failed to remove what is dead: {NO}"));
+    was_told(
+        &harness,
+        &format!("ContainerGCFailed failed to remove a dead container or sandbox: {NO}"),
+    );
     assert!(harness.kinds.contains("Node"), "{:?}", harness.kinds);
 
     let mut harness = with_a_dead_container();

@@ -101,7 +101,7 @@ const PORT: Table = &[];
 const RESOURCES: Table = &[("claims", Lacking)];
 
 /// Checks all untyped fields.
-pub(super) fn look(pod: &Pod) -> Found {
+pub(super) fn check_unsupported(pod: &Pod) -> Found {
     let mut found = Found::default();
     found.table("metadata", METADATA, &pod.metadata.rest);
     found.table("spec", POD_SPEC, &pod.spec.rest);
@@ -116,7 +116,7 @@ pub(super) fn look(pod: &Pod) -> Found {
     for (index, container) in pod.spec.containers.iter().enumerate() {
         found.container(&format!("spec.containers[{index}]"), container);
     }
-    super::volumes::look(pod, &mut found);
+    super::volumes::check_unsupported(pod, &mut found);
     for (index, container) in pod.spec.ephemeral_containers.iter().enumerate() {
         found.container(&format!("spec.ephemeralContainers[{index}]"), container);
     }
@@ -195,7 +195,7 @@ impl Found {
 
     fn container(&mut self, path: &str, container: &Container) {
         self.table(path, CONTAINER, &container.rest);
-        super::probes::look(path, container, &mut self.features, &mut self.unknown);
+        super::probes::check_unsupported(path, container, &mut self.features, &mut self.unknown);
         for (index, env) in container.env.iter().enumerate() {
             let path = format!("{path}.env[{index}]");
             self.table(&path, ENV, &env.rest);
@@ -340,7 +340,7 @@ mod tests {
     fn found(place: Place, name: &str, value: Value) -> Found {
         let mut pod = pod(BASE);
         place(&mut pod).insert(name.to_owned(), value);
-        look(&pod)
+        check_unsupported(&pod)
     }
 
     fn all(found: &Found) -> Vec<&String> {
@@ -405,7 +405,7 @@ mod tests {
         if !cfg!(feature = "eviction") {
             unkept.insert(0, of("ephemeral-storage"));
         }
-        assert_eq!(look(&pod).features, unkept);
+        assert_eq!(check_unsupported(&pod).features, unkept);
     }
 
     #[test]

@@ -23,7 +23,7 @@ const CRITICAL: i64 = 2_000_000_000;
 
 /// Whether the pod is critical: static, mirror, or with a system priority.
 pub fn is_critical(pod: &Pod) -> bool {
-    let evictable = pod.metadata.annotations.get(EVICTABLE).is_some_and(|said| said == "true");
+    let evictable = pod.metadata.annotations.get(EVICTABLE).is_some_and(|value| value == "true");
     priority(pod) >= CRITICAL || (!evictable && is_static(pod))
 }
 

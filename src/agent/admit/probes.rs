@@ -15,7 +15,7 @@ enum Place {
 }
 
 /// Finds unsupported and unknown fields.
-pub(super) fn look(
+pub(super) fn check_unsupported(
     path: &str,
     container: &Container,
     features: &mut Vec<String>,
@@ -254,7 +254,7 @@ mod tests {
     use crate::agent::admit::tests::pod;
 
     /// The review of a container with these fields.
-    fn said(fields: &str) -> String {
+    fn review_of(fields: &str) -> String {
         let pod = pod(&format!(
             r#"{{"metadata": {{"name": "a"}}, "spec": {{"containers": [
                  {{"name": "c", "image": "i", {fields}}}]}}}}"#
@@ -276,7 +276,7 @@ mod tests {
                 "preStop": {"httpGet": {"port": "", "httpHeaders": [{"name": "X-a"}]}}}"#,
             r#""lifecycle": {"postStart": {"tcpSocket": {"port": 1}}, "stopSignal": null}"#,
         ] {
-            assert_eq!(said(fields), "", "{fields}");
+            assert_eq!(review_of(fields), "", "{fields}");
         }
     }
 
@@ -332,7 +332,7 @@ mod tests {
                 "not built into this edged: lifecycle.stopSignal",
             ),
         ] {
-            assert_eq!(said(fields), expected, "{fields}");
+            assert_eq!(review_of(fields), expected, "{fields}");
         }
     }
 
@@ -354,7 +354,10 @@ mod tests {
     fn what_is_left_out_is_named() {
         let fields = r#""livenessProbe": {"tcpSocket": {"port": 1}},
                         "lifecycle": {"preStop": {"exec": {"command": ["a"]}}}"#;
-        assert_eq!(said(fields), "not built into this edged: livenessProbe, lifecycle.preStop");
+        assert_eq!(
+            review_of(fields),
+            "not built into this edged: livenessProbe, lifecycle.preStop"
+        );
     }
 
     #[test]
@@ -364,7 +367,7 @@ mod tests {
         let fields = format!(r#""livenessProbe": {get}, "lifecycle": {{"preStop": {get}}}"#);
         let scheme = "httpGet.scheme (got \"HTTPS\", expected HTTP)";
         assert_eq!(
-            said(&fields),
+            review_of(&fields),
             format!(
                 "not built into this edged: livenessProbe.{scheme}, lifecycle.preStop.{scheme}"
             )

@@ -25,7 +25,7 @@ const HOST_PATH_TYPES: [&str; 8] = [
 const MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 
 /// Finds kinds and fields that are not built in, and unknown ones.
-pub(super) fn look(pod: &Pod, found: &mut Found) {
+pub(super) fn check_unsupported(pod: &Pod, found: &mut Found) {
     for (index, volume) in pod.spec.volumes.iter().enumerate() {
         let path = format!("spec.volumes[{index}]");
         // An unknown source must not become an emptyDir.
@@ -364,12 +364,13 @@ impl Problems {
                            privileged containers";
             self.add(&format!("{path}.mountPropagation"), problem);
         }
-        let asked = !matches!(mount.recursive_read_only, None | Some(RecursiveReadOnly::Disabled));
+        let requested =
+            !matches!(mount.recursive_read_only, None | Some(RecursiveReadOnly::Disabled));
         let path = format!("{path}.recursiveReadOnly");
-        if asked && !mount.read_only {
+        if requested && !mount.read_only {
             self.add(&path, "Forbidden: may only be specified when readOnly is true");
         }
-        if asked && !matches!(mount.mount_propagation, None | Some(MountPropagation::None)) {
+        if requested && !matches!(mount.mount_propagation, None | Some(MountPropagation::None)) {
             let problem = "Forbidden: may only be specified when mountPropagation is None or not \
                            specified";
             self.add(&path, problem);

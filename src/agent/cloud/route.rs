@@ -44,7 +44,7 @@ impl Agent {
                 cloud.link_down(now, session, &cause, rng, pending);
                 Changed::default()
             }
-            Event::Heard(session) => {
+            Event::LinkActive(session) => {
                 cloud.heard(now, session);
                 Changed::default()
             }

@@ -1,5 +1,5 @@
 //! Eviction is not built in: pressures are not measured.
-#![expect(clippy::unused_self, reason = "as the one that is not left out")]
+#![expect(clippy::unused_self, reason = "same interface as the full version")]
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -299,7 +299,7 @@ impl EvictionManager {
         if let Some(why) = failed {
             self.log_once(
                 context,
-                &format!("nobody is evicted: what pods take is not known: {why}"),
+                &format!("no pod is evicted: the usage of pods is not known: {why}"),
             );
             return Stage::Rest;
         }

@@ -186,7 +186,9 @@ impl Images {
             if requested { room.is_none() && self.path().is_some() } else { self.room_unreadable };
         if room_unreadable && !self.room_unreadable {
             let path = self.path().unwrap_or_default();
-            let line = format!("path={path} images there are not watched: no room can be read");
+            let line = format!(
+                "path={path} images there are not collected: the disk usage cannot be read"
+            );
             self.pending_messages.push((MessageKind::Line, line));
         }
         (self.room_unreadable, self.room) = (room_unreadable, room);

@@ -189,9 +189,9 @@ fn is_like(pattern: &str, label: &str) -> bool {
             }
             1
         } else {
-            let Some((one, length)) = one(&pattern[at..]) else { return false };
+            let Some((char_set, length)) = char_set(&pattern[at..]) else { return false };
             for (end, c) in label.iter().enumerate() {
-                next[end + 1] = fits[end] && one.has(*c);
+                next[end + 1] = fits[end] && char_set.has(*c);
             }
             length
         };
@@ -202,20 +202,20 @@ fn is_like(pattern: &str, label: &str) -> bool {
 }
 
 /// The set of characters that one character of the pattern matches.
-struct One {
+struct CharSet {
     ranges: Vec<(char, char)>,
     not: bool,
 }
 
-impl One {
+impl CharSet {
     fn has(&self, c: char) -> bool {
         self.ranges.iter().any(|(low, high)| (*low..=*high).contains(&c)) != self.not
     }
 }
 
 /// The first element of the pattern and its length; `None`: it is invalid.
-fn one(pattern: &[char]) -> Option<(One, usize)> {
-    let exactly = |c: char| One { ranges: vec![(c, c)], not: false };
+fn char_set(pattern: &[char]) -> Option<(CharSet, usize)> {
+    let exactly = |c: char| CharSet { ranges: vec![(c, c)], not: false };
     match pattern[0] {
         '\\' => Some((exactly(*pattern.get(1)?), 2)),
         '[' => {
@@ -239,7 +239,7 @@ fn one(pattern: &[char]) -> Option<(One, usize)> {
                 }
                 ranges.push((low, high));
             }
-            Some((One { ranges, not }, at + 1))
+            Some((CharSet { ranges, not }, at + 1))
         }
         c => Some((exactly(c), 1)),
     }

@@ -107,7 +107,7 @@ pub fn joined(errors: &[String]) -> String {
         }
     }
     match different[..] {
-        [one] => one.to_owned(),
+        [only] => only.to_owned(),
         _ => format!("[{}]", different.join(", ")),
     }
 }
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn several_errors_are_one_text_and_repeats_are_told_once() {
-        let errors = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
+        let errors = |all: &[&str]| all.iter().map(|only| (*only).to_owned()).collect::<Vec<_>>();
         assert_eq!(joined(&errors(&["a"])), "a");
         assert_eq!(joined(&errors(&["a", "a"])), "a");
         assert_eq!(joined(&errors(&["a", "b", "a"])), "[a, b]");

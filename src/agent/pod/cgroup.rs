@@ -108,8 +108,8 @@ fn is_about_cgroups(job: &JobSpec) -> bool {
 /// Only the cgroup can enforce pod-level resources.
 fn no_pod_cgroups() -> Verdict {
     let why = "UnsupportedFeature";
-    let message = "spec.resources: this node keeps no cgroups of pods, so that only what the \
-                   containers ask for can be kept"
+    let message = "spec.resources: this node has no cgroups of pods, so that only the \
+                   resources of containers can be enforced"
         .to_owned();
     Verdict::rejected(&Refused { reason: why, message })
 }

@@ -32,7 +32,7 @@ impl Pod {
                 self.retry_at = Some(now.boot.plus_ms(limits::RETRY_MS));
                 self.warn("FailedCreatePodSandBox", format!("Failed to create pod sandbox: {why}"));
             }
-            other => panic!("{other:?} needs nothing of the kind: {why}"),
+            other => panic!("{other:?} needs no configuration: {why}"),
         }
     }
 

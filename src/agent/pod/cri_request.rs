@@ -64,15 +64,15 @@ impl Pod {
             Step::StopSandbox(id) => Request::StopPodSandbox(id.clone()),
             Step::RemoveSandbox(id) => Request::RemovePodSandbox(id.clone()),
             Step::ImageStatus { image, .. } => Request::ImageStatus(with_tag(image)),
-            Step::Pull { .. } => panic!("pulls are asked for in pod/image.rs"),
+            Step::Pull { .. } => panic!("pulls are requested in pod/image.rs"),
             Step::Create { container, attempt, image_ref, .. } => {
-                let spec = self.spec_of(container).expect("next names containers of the spec");
+                let spec = self.spec_of(container).expect("next returns containers of the spec");
                 let image = self.records.get(container).map(|record| &record.image);
                 let Some(Image::Ready(_, image_user)) = image else {
-                    panic!("next makes no container of {image:?}")
+                    panic!("next does not create a container of {image:?}")
                 };
                 let pod_ips = self.ips(context.host_info);
-                let places = self.places();
+                let locations = self.locations();
                 let new_container = NewContainer {
                     pod: &self.api,
                     container: spec,
@@ -82,13 +82,13 @@ impl Pod {
                     sources: self.sources(&pod_ips, context),
                     mount_context: MountContext {
                         root: &config.root,
-                        places: &places,
+                        locations: &locations,
                         recursive: self.recursive,
                     },
                     target: self.target(spec)?,
                 };
                 Request::CreateContainer {
-                    sandbox: self.observed.sandbox().expect("next looked at it").id.clone(),
+                    sandbox: self.observed.sandbox().expect("next has checked it").id.clone(),
                     config: Box::new(container_config(&new_container, config)?),
                     sandbox_config: sandbox(sandbox_attempt())?,
                 }

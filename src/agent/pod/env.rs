@@ -45,7 +45,7 @@ impl Environment {
             match &variable.value_from {
                 None => known.define(variable)?,
                 Some(from) => {
-                    if let Some(value) = sources.one(from, container)? {
+                    if let Some(value) = sources.value_from(from, container)? {
                         known.set(variable.name.clone(), value)?;
                     }
                 }
@@ -262,7 +262,7 @@ impl<'a> Sources<'a> {
     }
 
     /// `None`: its source does not exist and is optional.
-    fn one(&self, from: &EnvVarSource, own: &Container) -> Result<Option<String>, String> {
+    fn value_from(&self, from: &EnvVarSource, own: &Container) -> Result<Option<String>, String> {
         if let Some(field) = &from.field_ref {
             let text = self.downward.field(&field.field_path);
             return text

@@ -111,7 +111,7 @@ impl Pod {
             _ => false,
         });
         if !waits {
-            let container = self.spec_of(name).expect("next names containers of the spec");
+            let container = self.spec_of(name).expect("next returns containers of the spec");
             let pod_ips = self.ips(context.host_info);
             let hosts = hosts(&self.api, container, &pod_ips, context.config);
             let spec = JobSpec::MakeContainerFiles(Box::new(ContainerFiles {

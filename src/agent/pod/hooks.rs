@@ -206,9 +206,9 @@ impl Pod {
         why: StopReason,
         context: &mut PodContext<'_>,
     ) -> bool {
-        let observed = self.observed.container(id).expect("next names containers that were seen");
+        let observed = self.observed.container(id).expect("next returns observed containers");
         let name = observed.name.clone();
-        let handler = self.handler(&name, kind).expect("next looked at it").clone();
+        let handler = self.handler(&name, kind).expect("next has checked it").clone();
         let room = if handler.exec.is_some() {
             context.calls.has_room(Class::Hook)
         } else {
@@ -283,7 +283,7 @@ impl Pod {
     ) {
         let mut all = self.hooks.0.iter_mut();
         let hook = all.find(|hook| hook.id == *id && hook.kind == HookKind::PreStop);
-        let hook = hook.expect("next named one that runs");
+        let hook = hook.expect("next returns a running hook");
         let asleep = matches!(hook.state, State::Running(HookRun::Until(_)));
         hook.cancel(now, context);
         hook.state = State::Over;
@@ -296,7 +296,7 @@ impl Pod {
     /// Takes the answer to an exec of a hook.
     pub(super) fn hook_exec_done(&mut self, call: CallId, result: Result<Reply, CallError>) {
         let at = self.hooks.at(|run| *run == HookRun::Call(call));
-        let at = at.expect("the book says that the call is ours");
+        let at = at.expect("the call belongs to a hook");
         let command = |pod: &Self| {
             let hook = &pod.hooks.0[at];
             let handler = pod.handler(&hook.container, hook.kind);
@@ -327,7 +327,7 @@ impl Pod {
             HookRun::Query(other, _) | HookRun::Plain(other, _) => *other == probe,
             HookRun::Call(_) | HookRun::Retry(_) | HookRun::Until(_) => false,
         };
-        let at = self.hooks.at(is_it).expect("the book says that the query is ours");
+        let at = self.hooks.at(is_it).expect("the query belongs to a hook");
         self.mark_dirty();
         let result = match (finding, &mut self.hooks.0[at].state) {
             (Finding::NotTls(_), State::Running(run @ HookRun::Query(_, Some(_)))) => {

@@ -108,9 +108,9 @@ impl Pod {
         context: &mut PodContext<'_>,
     ) -> Option<Request> {
         let Image::ToPull(tries) = self.record_mut(container).image.clone() else {
-            panic!("next names pulls of what is to be pulled");
+            panic!("next returns pulls of images to pull");
         };
-        let spec = self.spec_of(container).expect("next names those of the spec");
+        let spec = self.spec_of(container).expect("next returns containers of the spec");
         let wanted = pull_policy(spec.image_pull_policy, &spec.image) != PullPolicy::Always;
         let spec_image = spec.image.clone();
         let image = with_tag(&spec_image);
@@ -281,8 +281,8 @@ impl Pod {
 
     fn pull_failed(&mut self, now: Instant, container: &str, text: &str) {
         let image = self.spec_of(container).map(|spec| spec.image.clone()).unwrap_or_default();
-        let asked = with_tag(&image);
-        let (reason, message) = judged(&asked, text);
+        let image_name = with_tag(&image);
+        let (reason, message) = failure_of(&image_name, text);
         let bounds = BackoffBounds {
             min_ms: limits::BACKOFF_MIN_MS,
             max_ms: limits::BACKOFF_MAX_MS,
@@ -298,7 +298,7 @@ impl Pod {
         record.image = Image::Unknown;
         record.absent_since = None;
         record.failure = Some(Waiting { reason, message });
-        let event = format!("Failed to pull image \"{asked}\": {text}");
+        let event = format!("Failed to pull image \"{image_name}\": {text}");
         self.record_event(container, EventType::Warning, "Failed", event);
         self.error(container, reason);
         self.dirty = true;
@@ -315,7 +315,7 @@ impl FailedPull {
 }
 
 /// The reason and the message in the status for a failed pull, by the beginning of its text.
-fn judged(image: &str, text: &str) -> (&'static str, String) {
+fn failure_of(image: &str, text: &str) -> (&'static str, String) {
     for (reason, what) in [
         ("RegistryUnavailable", "the registry is unavailable"),
         ("SignatureValidationFailed", "the signature validation failed"),
@@ -401,7 +401,7 @@ mod tests {
                 "image pull failed for i:1 because the signature validation failed",
             ),
         ] {
-            assert_eq!(judged("i:1", text), (reason, message.to_owned()));
+            assert_eq!(failure_of("i:1", text), (reason, message.to_owned()));
         }
     }
 }

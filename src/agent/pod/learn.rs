@@ -38,7 +38,7 @@ impl Pod {
         rng: &mut Rng,
     ) -> Option<Box<str>> {
         let at = self.pending_calls.iter().position(|pending| pending.call == answer.call);
-        let step = self.pending_calls.remove(at.expect("the book says that the call is ours")).step;
+        let step = self.pending_calls.remove(at.expect("the call belongs to this pod")).step;
         self.stale_relists = answer.relists_begun;
         self.fresh &= !step.is_change() && !step.is_stop();
         self.mark_dirty();
@@ -142,9 +142,9 @@ impl Pod {
                 | JobSpec::Measure(_)
                 | JobSpec::SetQosCgroups(_),
                 _,
-            ) => panic!("{job:?} is no pod's"),
+            ) => panic!("{job:?} is not a pod's job"),
             #[cfg(feature = "cloud")]
-            (JobSpec::Enrol { .. }, _) => panic!("{job:?} is no pod's"),
+            (JobSpec::Enrol { .. }, _) => panic!("{job:?} is not a pod's job"),
             (JobSpec::LinkLog(_), Err(error)) => {
                 self.warn("Failed", format!("error linking the container's log: {error}"));
             }
@@ -257,7 +257,10 @@ impl Pod {
             Step::RemoveSandbox(_) | Step::RemoveContainer(_) if self.is_wanted() => {
                 self.retry_at = Some(retry_at);
                 self.cleanup_at = Some(retry_at);
-                self.warn(GARBAGE_FAILED, format!("failed to remove what is dead: {error}"));
+                self.warn(
+                    GARBAGE_FAILED,
+                    format!("failed to remove a dead container or sandbox: {error}"),
+                );
             }
             Step::StopSandbox(_) | Step::RemoveSandbox(_) | Step::RemoveContainer(_) => {
                 self.retry_at = Some(retry_at);
@@ -306,7 +309,7 @@ impl Pod {
         record.image = Image::Unknown;
         record.attempt_floor = attempt + 1;
         let hash = super::hash::container_hash(name, &image);
-        let sandbox = self.observed.sandbox().expect("made in a sandbox that is known").id.clone();
+        let sandbox = self.observed.sandbox().expect("created in a known sandbox").id.clone();
         self.observed.add_container(ObservedContainer {
             id,
             name: name.into(),

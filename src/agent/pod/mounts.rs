@@ -16,7 +16,7 @@ impl Pod {
 
     /// The container's mounts as the runtime has them, in the order of its spec.
     pub(super) fn mounts_of(&self, spec: &Container) -> Vec<VolumeMountStatus> {
-        let one = |mount: &VolumeMount| {
+        let status = |mount: &VolumeMount| {
             let mode = if is_recursive(mount, self.recursive) {
                 RecursiveReadOnly::Enabled
             } else {
@@ -29,7 +29,7 @@ impl Pod {
                 recursive_read_only: mount.read_only.then_some(mode),
             }
         };
-        spec.volume_mounts.iter().map(one).collect()
+        spec.volume_mounts.iter().map(status).collect()
     }
 }
 

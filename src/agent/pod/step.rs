@@ -204,7 +204,7 @@ impl Pod {
         self.wake_at = None;
         let parts = self.api.spec.volumes.len() + self.observed.containers.len();
         for left in (0..STEPS_MAX + parts * STEPS_EACH).rev() {
-            assert!(left > 0, "pod {} asks without end", self.uid);
+            assert!(left > 0, "pod {} requests steps without end", self.uid);
             let plan = next(self, world, now.boot);
             for hold in plan.holds {
                 self.put_off(hold);
@@ -245,7 +245,7 @@ impl Pod {
                     break;
                 }
                 Next::Until(at) => {
-                    assert!(at > now.boot, "pod {} waits for the past", self.uid);
+                    assert!(at > now.boot, "pod {} waits for a time in the past", self.uid);
                     self.wake_at = Some(at);
                     self.needs_plan = false;
                     break;
@@ -334,7 +334,7 @@ impl Pod {
             (Wanted::Yes, None) if self.api.metadata.deletion_timestamp.is_some() => "deleted",
             (Wanted::Yes, None) => "its containers have ended",
             (Wanted::No, None) => "no source wants it",
-            (Wanted::Recreated(..), None) => "to be made anew",
+            (Wanted::Recreated(..), None) => "recreated",
         };
         let line = format!("{}uid={} phase={phase:?} why={why:?}", self.log_name(), self.uid);
         context.out.push(Action::Log(Severity::Info, line));

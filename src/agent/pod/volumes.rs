@@ -28,7 +28,7 @@ use super::step::PodContext;
 use super::{Phase, Pod, Step, Wanted};
 use crate::agent::objects::Objects;
 use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, sooner};
-use crate::agent::volume::Place;
+use crate::agent::volume::Location;
 use crate::agent::{Config, volume};
 use crate::limits;
 use crate::model::cri::{Mount, Propagation};
@@ -62,7 +62,7 @@ struct VolumeState {
     /// The trouble is reported.
     reported: bool,
     /// Where the volume is, as last planned.
-    place: Option<Place>,
+    location: Option<Location>,
     /// Digest of the last successful set-up since the agent's start.
     done: Option<u64>,
     /// Another set-up failed since: parts of it may exist.
@@ -203,7 +203,7 @@ pub struct MountContext<'a> {
     /// The kubelet's root.
     pub root: &'a str,
     /// Where the volumes are, by name.
-    pub places: &'a BTreeMap<Box<str>, Place>,
+    pub locations: &'a BTreeMap<Box<str>, Location>,
     /// The runtime can make everything mounted below a mount read-only.
     pub recursive: bool,
 }
@@ -211,8 +211,8 @@ pub struct MountContext<'a> {
 impl<'a> MountContext<'a> {
     /// For a pod without volumes.
     pub fn nothing(root: &'a str) -> Self {
-        static NONE: BTreeMap<Box<str>, Place> = BTreeMap::new();
-        Self { root, places: &NONE, recursive: false }
+        static NONE: BTreeMap<Box<str>, Location> = BTreeMap::new();
+        Self { root, locations: &NONE, recursive: false }
     }
 }
 
@@ -223,7 +223,7 @@ fn one_mount(
     envs: &mut Environment,
     mount_context: MountContext<'_>,
 ) -> Result<Mount, String> {
-    let place = mount_context.places.get(&mount.name).ok_or_else(|| {
+    let location = mount_context.locations.get(&mount.name).ok_or_else(|| {
         let (volume, container) = (&mount.name, &container.name);
         format!("cannot find volume {volume:?} to mount into container {container:?}")
     })?;
@@ -232,7 +232,7 @@ fn one_mount(
             "{}/pods/{}/volume-subpaths/{}/{}/{index}",
             mount_context.root, pod.metadata.uid, mount.name, container.name
         ),
-        None => place.host_path.clone(),
+        None => location.host_path.clone(),
     };
     let recursive_read_only = is_recursive(mount, mount_context.recursive);
     if recursive_read_only && !mount_context.recursive {
@@ -246,7 +246,7 @@ fn one_mount(
     Ok(Mount {
         container_path: format!("{}{}", if absolute { "" } else { "/" }, mount.mount_path),
         host_path,
-        readonly: mount.read_only || place.read_only,
+        readonly: mount.read_only || location.read_only,
         recursive_read_only,
         propagation: match mount.mount_propagation {
             None | Some(MountPropagation::None) => Propagation::Private,
@@ -338,11 +338,11 @@ impl Pod {
         for wanted in spec.volumes.iter().filter(|volume| mounted.contains(&*volume.name)) {
             let mut state = old.remove(&wanted.name).unwrap_or_default();
             match volume::plan(wanted, context) {
-                Ok((source, place)) => {
+                Ok((source, location)) => {
                     let set_up = VolumeSetUp {
                         uid: self.uid.clone(),
                         volume: wanted.name.clone(),
-                        folder: place.folder.clone(),
+                        folder: location.folder.clone(),
                         source,
                         fs_group: volume::fs_group(spec),
                         nested: nested
@@ -351,7 +351,7 @@ impl Pod {
                             .unwrap_or_default(),
                     };
                     state.trouble = None;
-                    state.place = Some(place);
+                    state.location = Some(location);
                     let is_done = state.done == Some(digest(&set_up)) && !state.unsure;
                     state.todo = (!is_done).then(|| Box::new(set_up));
                 }
@@ -365,9 +365,9 @@ impl Pod {
     }
 
     /// Where the volumes are, by name.
-    pub(super) fn places(&self) -> BTreeMap<Box<str>, Place> {
+    pub(super) fn locations(&self) -> BTreeMap<Box<str>, Location> {
         let each = self.volumes.each.iter();
-        each.filter_map(|(name, state)| Some((name.clone(), state.place.clone()?))).collect()
+        each.filter_map(|(name, state)| Some((name.clone(), state.location.clone()?))).collect()
     }
 
     /// Before a container is created, the sub-paths it mounts are bind-mounted. Returns whether it
@@ -389,18 +389,18 @@ impl Pod {
         let bytes_max = context.config.machine.budget.expanded_bytes_max;
         let envs = self.environment(spec, context);
         let mut envs = envs.unwrap_or_else(|_| Environment::within(bytes_max));
-        let places = self.places();
+        let locations = self.locations();
         let mut jobs = Vec::new();
         for (index, mount) in (0..).zip(&spec.volume_mounts).filter(|(at, _)| !is_bound(*at)) {
             // Errors in a sub-path are reported when the container is created.
             let Ok(Some(path)) = sub_path(mount, &mut envs) else { continue };
-            let Some(place) = places.get(&mount.name) else { continue };
+            let Some(location) = locations.get(&mount.name) else { continue };
             jobs.push(JobSpec::BindSubPath(Box::new(SubPath {
                 uid: self.uid.clone(),
                 container: container.clone(),
                 index,
                 volume: mount.name.clone(),
-                volume_path: place.host_path.as_str().into(),
+                volume_path: location.host_path.as_str().into(),
                 path: path.into(),
                 // The job recognises a remote file system by its mount.
                 remote: false,

@@ -151,7 +151,7 @@ impl Kind {
 
 /// Where a volume is on the node, once it is set up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// The name of its directory among those of its kind.
     pub folder: Box<str>,
     /// Absolute.
@@ -161,12 +161,12 @@ pub struct Place {
 }
 
 /// What has to be set up and where it is then, or why that is not known.
-pub fn plan(volume: &Volume, context: Context<'_>) -> Result<(Source, Place), String> {
+pub fn plan(volume: &Volume, context: Context<'_>) -> Result<(Source, Location), String> {
     let kind = Kind::of(volume);
     let here = |source: Source| {
         let host_path = host_path(volume, context.pod, &context.config.root);
         let read_only = kind.is_read_only();
-        (source, Place { folder: volume.name.clone(), host_path, read_only })
+        (source, Location { folder: volume.name.clone(), host_path, read_only })
     };
     match kind {
         #[cfg(feature = "emptydir")]

@@ -14,7 +14,7 @@ pub(super) fn source(volume: &Volume, context: Context<'_>) -> Result<Source, St
     let mut files = Vec::new();
     let mut problems = Vec::new();
     for source in &of.sources {
-        match one(source, mode, context) {
+        match source_files(source, mode, context) {
             Ok(more) => files.extend(more),
             Err(why) => problems.push(why),
         }
@@ -26,7 +26,7 @@ pub(super) fn source(volume: &Volume, context: Context<'_>) -> Result<Source, St
     Ok(Source::Files(Files { plugin: FilesPlugin::Projected, memory_bytes, files }))
 }
 
-fn one(
+fn source_files(
     source: &ProjectedSource,
     mode: i32,
     context: Context<'_>,
@@ -54,7 +54,7 @@ fn token(
     let token = token.ok_or_else(|| {
         let namespace = &pod.metadata.namespace;
         format!(
-            "failed to fetch token: the cloud has not given one for service account \
+            "failed to fetch token: the cloud has not issued one for service account \
              \"{namespace}/{account}\" yet"
         )
     })?;

@@ -67,9 +67,9 @@ fn files_that_may_be_secret_lie_in_memory_within_a_bound() {
 #[cfg(all(feature = "configmap", feature = "secret"))]
 fn files(volume: &str) -> Result<Vec<String>, String> {
     let Source::Files(Files { files, .. }) = of(volume, "")? else { panic!("{volume}") };
-    let told =
+    let line =
         |it: &crate::model::job::FileEntry| format!("{} {:o} {:?}", it.path, it.mode, it.content.0);
-    Ok(files.iter().map(told).collect())
+    Ok(files.iter().map(line).collect())
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! The watchdog is not built in.
-#![expect(clippy::unused_self, reason = "as the one that is not left out")]
+#![expect(clippy::unused_self, reason = "same interface as the full version")]
 
 use super::event::{Event, Out};
 use super::time::Instant;

@@ -62,7 +62,7 @@ impl Check {
             | Event::SaveFailed(..)
             | Event::LinkUp(..)
             | Event::LinkDown(..)
-            | Event::Heard(_)
+            | Event::LinkActive(_)
             | Event::Sent(..)
             | Event::Cloud(..) => {}
         }

@@ -125,10 +125,12 @@ fn a_configuration_has_a_bound_of_bytes_and_of_entries() {
     assert_eq!(add(&padded(got)), Err(why));
     // Entries count together, whichever configuration they are from.
     let mut keyring = Keyring::default();
-    let mut one = |number: usize| {
+    let mut char_set = |number: usize| {
         let text = format!("{{\"auths\": {{\"r{number}.io\": {{\"username\": \"u\"}}}}}}");
         keyring.add(text.as_bytes(), Form::Json)
     };
-    assert!((0..KEYRING_ENTRIES_MAX).all(|number| one(number).is_ok()));
-    assert!(one(KEYRING_ENTRIES_MAX).is_err_and(|why| why.contains("entries, expected fewer")));
+    assert!((0..KEYRING_ENTRIES_MAX).all(|number| char_set(number).is_ok()));
+    assert!(
+        char_set(KEYRING_ENTRIES_MAX).is_err_and(|why| why.contains("entries, expected fewer"))
+    );
 }

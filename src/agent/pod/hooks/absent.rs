@@ -1,5 +1,5 @@
 //! Hooks are not built in: admission refuses a pod that has any.
-#![expect(clippy::unused_self, reason = "as the one that is not left out")]
+#![expect(clippy::unused_self, reason = "same interface as the full version")]
 
 use super::Pod;
 use super::next::Next;

@@ -3,7 +3,7 @@
 #![expect(
     clippy::unused_self,
     clippy::unnecessary_wraps,
-    reason = "as the one that is not left out"
+    reason = "same interface as the full version"
 )]
 
 use super::Pod;
