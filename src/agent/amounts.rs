@@ -67,7 +67,7 @@ mod tests {
 
     /// The machine of the recorded conversations with a kubelet.
     #[test]
-    fn pods_may_take_what_is_not_kept_for_the_node() {
+    fn allocatable_excludes_reserved_amounts() {
         let mut config = Config {
             machine: Machine {
                 memory_bytes: 24_684_092 << 10,

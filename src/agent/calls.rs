@@ -258,7 +258,7 @@ mod tests {
     use crate::model::housekeeping::HousekeepingCall;
 
     #[test]
-    fn each_call_is_given_as_long_as_its_kind_may_take() {
+    fn each_kind_of_call_has_its_deadline() {
         let (sandbox, id) = (SandboxId("s".into()), ContainerId("c".into()));
         let stop = |grace_s| Request::StopContainer { id: id.clone(), grace_s };
         let exec = |timeout_s| Request::ExecSync {

@@ -249,7 +249,7 @@ mod tests {
     use crate::model::job::LogDir;
 
     #[test]
-    fn more_logs_than_may_wait_are_left_out_and_found_again() {
+    fn logs_beyond_the_queue_are_found_again() {
         let log = |attempt| LogLink {
             pod: LogDir { namespace: "ns".into(), name: "p".into(), uid: "u".into() },
             container: "m".into(),

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_went_or_changed_is_named() {
+    fn added_removed_and_changed_objects_are_returned() {
         let mut objects = Objects::default();
         let (a, b) = (map("a", "1"), map("b", "1"));
         let all = [a.clone(), b, secret("a")];
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_of_one_name_the_first_stays_and_it_is_said_once() {
+    fn the_first_of_two_objects_of_one_name_stays_with_one_log_line() {
         let mut objects = Objects::default();
         let all = [map("a", "1"), map("a", "2")];
         assert_eq!(take(&mut objects, &all), (vec!["ConfigMap a".to_owned()], 1));

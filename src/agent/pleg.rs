@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_look_comes_as_soon_as_what_is_known_asks_for_it() {
+    fn the_relist_interval_depends_on_the_state() {
         for (what, idle, good, early_ms, wait_ms) in [
             ("pods", false, true, 0, RELIST_MS),
             ("no pod", true, true, RELIST_IDLE_EARLY_MS, RELIST_IDLE_MS),
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_are_rare_once_the_event_stream_is_trusted() {
+    fn relists_are_rare_once_the_event_stream_is_trusted() {
         let mut side = Side::new();
         let requests = side.after(0);
         side.relist(requests, true);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_that_is_waited_for_leaves_the_runtime_some_time() {
+    fn a_requested_relist_leaves_the_runtime_some_time() {
         for (took_ms, gap_ms) in [
             (0, RELIST_GAP_MIN_MS),
             (RELIST_GAP_MIN_MS / RELIST_GAP_TIMES, RELIST_GAP_MIN_MS),
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_believed_look_for_too_long_it_is_unhealthy() {
+    fn without_a_complete_relist_for_too_long_it_is_unhealthy() {
         let mut side = Side::new();
         assert!(side.pleg.trouble(side.now).is_some(), "there was none yet");
         let requests = side.after(0);
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_fails_again_and_again_is_left_until_the_runtimes_next_start() {
+    fn a_stream_that_fails_repeatedly_is_not_opened_until_the_runtimes_next_start() {
         let mut side = Side::new();
         let mut stream = side.stream(0);
         // A stream that lasted for long resets the count.

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_tells_so_much_at_once_and_leaves_others_their_room() {
+    fn the_allowance_of_an_object_does_not_affect_others() {
         let mut fixture = Fixture::default();
         let reasons = ["A", "B", "C", "D", "E"];
         let add = |fixture: &mut Fixture, reason, n: u64| {
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn that_an_object_has_too_many_events_is_said_once() {
+    fn too_many_events_of_an_object_are_logged_once() {
         let (mut recorder, mut out) = (Recorder::default(), Out::default());
         let now = Now { boot: Instant(0), wall: None };
         for n in 0..40_u8 {
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_repeats_untold_is_told_once_whoever_asks_later() {
+    fn unread_repeats_are_reported_once() {
         let mut fixture = Fixture::default();
         for _ in 0..3 {
             fixture.add("a", "BackOff", "again");

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_asks_for_what_runs_together() {
+    fn requests_of_containers_that_run_together_are_summed() {
         let container = |kind: &str, of: &str, more: &str| {
             format!(r#"{{"name":"c","resources":{{"{kind}":{{{of}}}}}{more}}}"#)
         };

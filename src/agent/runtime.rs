@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_is_asked_for_the_sooner_the_more_waits_for_it() {
+    fn the_status_interval_depends_on_the_state() {
         let trouble = || Err("starting".to_owned());
         for (status, idle, wait_ms) in [
             (Some(RuntimeStatus::of(Ok(()), Ok(()))), false, STATUS_MS),

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_shared_and_what_the_machine_has_not_is_refused_to_all() {
+    fn huge_pages_that_the_machine_lacks_are_refused_to_all() {
         let machine = Machine { huge_pages: [(2 << 20, 8 << 20)].into(), ..Machine::default() };
         let config = Config { machine, ..Config::default() };
         let other = pod(r#""hugepages-2Mi":"4Mi""#, "api");

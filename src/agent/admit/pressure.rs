@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn under_pressure_only_those_come_in_who_are_needed_or_spare_what_is_short() {
+    fn under_pressure_only_critical_or_harmless_pods_are_admitted() {
         let burstable = r#""containers":[{"resources":{"requests":{"memory":"1Mi"}}}]"#;
         let tolerant = |operator: &str, effect: &str| {
             format!(

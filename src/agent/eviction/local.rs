@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_together_is_asked_for_together() {
+    fn limits_of_containers_that_run_together_are_summed() {
         let spec: api::PodSpec = serde_json::from_str(
             r#"{"initContainers":[{"name":"4"},{"name":"1","restartPolicy":"Always"},
                                   {"name":"5"}],

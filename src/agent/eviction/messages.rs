@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_names_the_shortage_and_who_takes_more_than_it_asked_for() {
+    fn a_message_names_the_shortage_and_containers_over_their_request() {
         let memory = |mib: u64| ContainerUse { memory: Some(mib << 20), ..ContainerUse::default() };
         let usage = Usage {
             containers: [("a".into(), memory(200)), ("b".into(), memory(300))].into(),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_are_told_in_bytes_or_inodes() {
+    fn disk_messages_use_bytes_or_inodes() {
         let room = Room {
             bytes: Amount { capacity: 1_000_000, available: 1_536 },
             inodes: Amount { capacity: 100_000, available: 2_000 },

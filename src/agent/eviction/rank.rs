@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_more_than_it_asked_for_goes_first_then_who_matters_less_then_who_takes_more() {
+    fn pods_over_their_request_go_first_then_by_priority_then_by_excess() {
         let pods = [
             ("modest 0 100", Some(memory(90))),
             ("unknown 9 0", None),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_no_machine_has_are_only_large() {
+    fn absurd_numbers_do_not_overflow() {
         let container = || ContainerUse { memory: Some(u64::MAX), ..ContainerUse::default() };
         let containers = [("c".into(), container()), ("d".into(), container())].into();
         let most = Usage { containers, ..Usage::default() };
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn by_processes_only_priority_counts_before_their_number() {
+    fn for_pids_priority_counts_before_the_number_of_processes() {
         let many = |count| Some(Usage { processes: count, ..memory(1) });
         let pods = [
             ("few 0 0", many(Some(3))),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counts_depends_on_where_it_lies() {
+    fn usage_counts_on_the_disk_where_it_lies() {
         let used = |bytes| Used { bytes, inodes: 100 - bytes };
         let usage = |root, logs, volume| {
             let container =

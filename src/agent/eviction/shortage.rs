@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acted_on_is_over_when_more_was_won() {
+    fn a_shortage_ends_after_the_minimum_reclaim() {
         let mut shortage = Shortage::new(&policy());
         let now = |n: u64| Instant(n * 10_000);
         assert_eq!(shortage.observe(now(0), &observed(500, 100)).0, [], "as much as is to be left");
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pressure_lasts_beyond_its_last_sight() {
+    fn a_pressure_lasts_for_the_transition_period() {
         let mut shortage = Shortage::new(&policy());
         shortage.observe(Instant(0), &observed(50, 500));
         let memory = [Pressure::Memory].into();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_count_inodes_has_enough_and_another_device_is_another_disk() {
+    fn uncounted_inodes_are_enough_and_another_device_is_another_disk() {
         let room = |device, inodes| housekeeping::Room {
             bytes: Amount { capacity: 10, available: 5 },
             inodes: Amount { capacity: inodes, available: 0 },

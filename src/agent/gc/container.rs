@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_of_each_container_stay() {
+    fn the_maximum_per_container_is_kept() {
         let all = ["a/m#0@9", "a/m#1@8", "a/m#2@7!", "a/n#0@9", "b/m#4@1"];
         let policy = |max| ContainerPolicy { per_container_max: max, ..ContainerPolicy::default() };
         assert_eq!(gone(&policy(None), &all), [] as [&str; 0]);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn none_that_is_younger_goes_or_counts() {
+    fn young_containers_neither_go_nor_count() {
         let all = ["a/m#0@9", "a/m#1@8", "a/m#2@2"];
         let policy = ContainerPolicy {
             age_min_ms: 5_000,
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn of_all_the_oldest_go_until_so_many_are_left() {
+    fn the_overall_maximum_removes_the_oldest() {
         let all = ["a/m#0@9", "a/m#1@8", "a/m#2@7", "b/m#0@6", "b/m#1@5", "c/m#0@10!"];
         let policy = |max| ContainerPolicy {
             per_container_max: None,
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_clock_nobody_is_old() {
+    fn without_a_clock_no_age_is_known() {
         let policy = ContainerPolicy {
             age_min_ms: 1,
             per_container_max: Some(0),

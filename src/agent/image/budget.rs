@@ -33,7 +33,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_and_then_so_many_a_second() {
+    fn a_burst_then_the_long_run_rate() {
         let settings = Settings { parallel_max: 1, per_second: 5, burst: 10 };
         let mut budget = Budget::new(settings, Instant(0));
         assert_eq!(granted(&mut budget, 0), 10);

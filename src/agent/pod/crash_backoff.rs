@@ -46,7 +46,7 @@ mod tests {
         BackoffBounds { min_ms: BACKOFF_MIN_MS, max_ms: BACKOFF_MAX_MS, calm_ms: BACKOFF_CALM_MS };
 
     #[test]
-    fn one_that_ran_for_long_starts_again_at_once_and_counts_anew() {
+    fn a_long_run_resets_the_back_off() {
         let began = Instant(1_000);
         let mut crashes = CrashBackoff::default();
         crashes.count("i:1", began, began, BOUNDS);
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_that_crashed_longest_ago_is_forgotten_for_a_new_one() {
+    fn the_oldest_definition_is_dropped_for_a_new_one() {
         let at = Instant(1_000);
         let mut crashes = CrashBackoff::default();
         let mut count = |image: usize| crashes.count(&format!("i:{image}"), at, at, BOUNDS);

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_runtime_looks_itself_only_where_it_would_find_the_same() {
+    fn the_runtime_reads_the_host_file_only_if_nothing_differs() {
         let host = Dns { servers: texts(&["192.0.2.53"]), ..Dns::default() };
         assert_eq!(dns_of_host(&host, "", |_| ()).dns, None);
         let elsewhere =
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_file_of_the_hosts_a_pod_asks_its_own_machine() {
+    fn without_a_host_file_a_pod_uses_localhost() {
         let host = Dns { servers: texts(&["192.0.2.53"]), ..Dns::default() };
         let dns = dns_of_host(&host, "", |config| config.settings.resolv_conf.clear()).dns;
         let (servers, searches) = (texts(&["127.0.0.1"]), texts(&["."]));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_says_whose_servers_count() {
+    fn the_policy_selects_the_name_servers() {
         let cluster = Dns {
             servers: texts(&["10.96.0.10"]),
             searches: texts(&["ns.svc.cluster.local", "svc.cluster.local", "cluster.local", "lan"]),
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_pod_says_is_added_and_its_options_win() {
+    fn dns_config_is_added_and_its_options_win() {
         let own = r#""dnsConfig":{"nameservers":["192.0.2.53","1.1.1.1"],"searches":["a"],
             "options":[{"name":"ndots","value":"2"},{"name":"rotate"},{"name":"edns0"}]}"#;
         let dns = dns_of(own, &[]).dns.expect("its own");
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_resolvers_take_is_left_out_and_said() {
+    fn entries_beyond_the_limits_are_omitted_with_an_event() {
         let own = r#""dnsConfig":{"nameservers":["1.1.1.1","1.1.1.2"]}"#;
         assert_eq!(dns_of(own, &[]).events, [], "these are three with the host's");
         let own = r#""dnsConfig":{"nameservers":["1.1.1.1","1.1.1.2","1.1.1.3"]}"#;

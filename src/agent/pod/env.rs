@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn known_names_are_replaced_and_all_else_stays() {
+    fn only_known_names_are_expanded() {
         let mut known = Environment::within(ROOM);
         for (name, value) in [("A", "1"), ("B", "$(A)")] {
             known.set(name.to_owned(), value.to_owned()).expect("room");
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn references_to_references_end_at_the_budget_and_no_later() {
+    fn nested_references_stop_at_the_budget() {
         let mut env = vec![variable("V0", &"x".repeat(16))];
         for level in 1..8 {
             env.push(variable(&format!("V{level}"), &format!("$(V{})", level - 1).repeat(16)));
@@ -366,14 +366,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_replaced_by_a_later_value_was_work_all_the_same() {
+    fn replaced_values_count_towards_the_budget() {
         let env: Vec<_> = (0..64).map(|_| variable("A", &"x".repeat(ROOM / 32))).collect();
         Environment::written(&env[..8], ROOM).expect("room");
         Environment::written(&env, ROOM).expect_err("a value set 64 times");
     }
 
     #[test]
-    fn each_variable_and_word_takes_room_also_where_it_is_empty() {
+    fn empty_variables_and_words_count_towards_the_budget() {
         let mut known = Environment::within(10 * EXPANDED_ITEM_BYTES);
         let words = vec![String::new(); 10];
         assert_eq!(known.clone().expand_all(&words, "args").map(|all| all.len()), Ok(10));
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_searched_for_the_ends_of_references_once() {
+    fn a_text_with_many_open_references_is_scanned_once() {
         // A million openings: each would cause a search through the rest of the text.
         let open = "$(".repeat(1 << 20);
         let mut known = Environment::within(usize::MAX);

@@ -68,7 +68,7 @@ mod tests {
     use crate::model::status::Phase;
 
     #[test]
-    fn the_cloud_ends_a_pod_that_has_not_ended_and_says_nothing_else_of_it() {
+    fn the_cloud_can_only_end_a_pod_that_has_not_ended() {
         let status = |phase| PodStatus { phase, ..PodStatus::default() };
         for (ours, remote, ends) in [
             (Phase::Running, Phase::Failed, true),

@@ -354,7 +354,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_was_over_the_budget_waits_longer_by_up_to_a_part_of_its_back_off() {
+    fn pulls_over_the_budget_wait_longer_by_up_to_a_part_of_their_back_off() {
         let (now, min_ms) = (Instant(1_000), limits::BACKOFF_MIN_MS);
         let mut backoff = Backoff::default();
         let until = backoff.again(now, min_ms, min_ms);

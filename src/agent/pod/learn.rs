@@ -257,10 +257,7 @@ impl Pod {
             Step::RemoveSandbox(_) | Step::RemoveContainer(_) if self.is_wanted() => {
                 self.retry_at = Some(retry_at);
                 self.cleanup_at = Some(retry_at);
-                self.warn(
-                    GARBAGE_FAILED,
-                    format!("failed to remove a dead container or sandbox: {error}"),
-                );
+                self.warn(GARBAGE_FAILED, format!("failed to remove garbage: {error}"));
             }
             Step::StopSandbox(_) | Step::RemoveSandbox(_) | Step::RemoveContainer(_) => {
                 self.retry_at = Some(retry_at);

@@ -353,7 +353,7 @@ mod tests {
         SandboxStatus { ready, created_at: 1, network: Network::Pod, ips: Vec::new() }
     }
 
-    /// Takes a list; says whether anything differs.
+    /// Takes a list; returns whether anything differs.
     fn take(observed: &mut Observed, now: Instant, lists: &(Vec<Sandbox>, Vec<Container>)) -> bool {
         let mut sandboxes: Vec<_> = lists.0.iter().cloned().map(Arc::new).collect();
         let mut containers: Vec<_> = lists.1.iter().cloned().map(Arc::new).collect();
@@ -365,7 +365,7 @@ mod tests {
     type Change = fn(&mut (Vec<Sandbox>, Vec<Container>));
 
     #[test]
-    fn whatever_a_list_tells_anew_differs_and_nothing_else() {
+    fn only_a_change_in_the_list_is_a_difference() {
         let lists = (
             vec![sandbox("s", 1, true), sandbox("t", 0, false)],
             vec![
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_holds_as_long_as_the_state_that_it_was_about() {
+    fn an_inspection_holds_while_the_state_lasts() {
         let up = (vec![sandbox("s", 0, true)], vec![container("a", 0, ContainerState::Running)]);
         let mut observed = Observed::default();
         take(&mut observed, NOW, &up);
@@ -425,10 +425,10 @@ mod tests {
     }
 
     #[test]
-    fn when_a_container_was_first_seen_to_run_and_to_have_ended_is_kept() {
+    fn the_first_observed_start_and_end_are_kept() {
         let one = |state| (Vec::new(), vec![container("a", 0, state)]);
         let mut observed = Observed::default();
-        // Who ran before we looked began we do not know when.
+        // The start of a container that ran before the first list is unknown.
         take(&mut observed, NOW, &one(ContainerState::Running));
         assert_eq!(
             (observed.containers[0].began_at, observed.containers[0].exited_at),
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_began_of_whom_it_was_not_seen() {
+    fn an_unobserved_start_has_no_time() {
         let one = |state| (Vec::new(), vec![container("a", 0, state)]);
         let mut observed = Observed::default();
         take(&mut observed, NOW, &one(ContainerState::Running));
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_tells_of_an_end_is_one() {
+    fn an_inspection_that_reports_the_end_ends_the_container() {
         let mut observed = Observed::default();
         take(&mut observed, NOW, &(Vec::new(), vec![container("a", 0, ContainerState::Running)]));
         let it = &mut observed.containers[0];
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn what_we_made_is_the_newest_only_by_its_number() {
+    fn a_created_object_is_the_newest_only_by_its_attempt() {
         let lists = (vec![sandbox("b", 2, true)], vec![container("b", 2, ContainerState::Exited)]);
         let mut observed = Observed::default();
         take(&mut observed, NOW, &lists);
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_is_one_only_where_the_state_is_another() {
+    fn only_another_state_is_a_change() {
         let mut observed = Observed::default();
         take(&mut observed, NOW, &(Vec::new(), vec![container("a", 0, ContainerState::Created)]));
         let it = &mut observed.containers[0];
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn success_is_an_end_with_0_that_was_no_lack_of_memory() {
+    fn exit_code_0_without_an_oom_kill_is_success() {
         let ended = ContainerState::Exited;
         for (state, reported, good) in [
             (ended, Some((0, "Completed")), true),
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn none_that_is_down_comes_up_again_by_an_answer() {
+    fn an_inspection_makes_no_stopped_sandbox_ready() {
         let mut observed = Observed::default();
         take(&mut observed, NOW, &(vec![sandbox("s", 0, false)], Vec::new()));
         observed.sandboxes[0].inspect(sandbox_status(true));
@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn that_a_sandbox_was_stopped_is_known_while_it_is_down() {
+    fn a_stopped_sandbox_stays_stopped_while_it_is_not_ready() {
         let lists = |ready| (vec![sandbox("s", 0, ready)], Vec::new());
         let mut observed = Observed::default();
         take(&mut observed, NOW, &lists(true));
@@ -573,7 +573,7 @@ mod tests {
         other.0[0].created_at = 2;
         assert!(take(&mut observed, LATER, &other));
         assert!(observed.sandboxes[0].stopped);
-        // It was started by somebody: it is to be stopped once more.
+        // Somebody started it: it has to be stopped again.
         assert!(take(&mut observed, LATER, &lists(true)));
         assert!(!observed.sandboxes[0].stopped);
         observed.sandboxes[0].stopped = true;
@@ -582,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_is_that_of_the_highest_attempt_then_the_youngest() {
+    fn objects_are_sorted_by_attempt_then_by_creation_time() {
         let mut sandboxes =
             vec![sandbox("a", 0, true), sandbox("b", 2, true), sandbox("c", 2, true)];
         sandboxes[1].created_at = 5;

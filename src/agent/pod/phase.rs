@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_pod_that_was_initialised_no_init_container_is_waited_for() {
+    fn an_initialised_pod_waits_for_no_init_container() {
         let containers = || vec![Container::default()];
         let spec = PodSpec {
             init_containers: containers(),

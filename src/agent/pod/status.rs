@@ -373,7 +373,7 @@ impl Pod {
         reported.collect()
     }
 
-    /// The pod was evicted in an earlier start of the agent, and only the condition tells so.
+    /// The pod was evicted in an earlier start of the agent, and only the condition records that.
     fn disrupted_before(&self) -> Option<&Condition> {
         self.api.status.conditions.iter().find(|old| old.kind == ConditionKind::DisruptionTarget)
     }

@@ -135,7 +135,7 @@ fn keys_become_files() {
 
 #[cfg(feature = "projected")]
 #[test]
-fn what_the_pod_is_told_of_itself_becomes_files() {
+fn downward_api_fields_become_files() {
     for (volume, limit, wanted) in [
         ("fieldRef: metadata.name", "", Ok("p")),
         ("fieldRef: metadata.labels", "", Ok("a=\"1\"\nb=\"x\\\"y\"")),

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pods_name_for_an_image_means_it_under_all_its_names() {
+    fn a_name_in_a_pod_matches_all_names_of_an_image() {
         let image = StoredImage {
             id: "sha256:0af1".into(),
             names: vec![
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn many_images_are_found_among_many_names() {
+    fn many_images_match_many_names_fast() {
         // Compared pairwise, these would take an hour.
         let name = |n: usize| format!("r.example/a/{n}:1");
         let wanted: Vec<String> = (0..100_000).map(name).collect();

@@ -35,7 +35,7 @@ impl Pod {
         true
     }
 
-    /// Only hands the pending events to the recorder.
+    /// Only passes the pending events to the recorder.
     pub fn probe(&mut self, now: Now, context: &mut PodContext<'_>) -> bool {
         self.flush_events(now, context);
         false

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_get_is_filled_in_and_keeps_what_is_written() {
+    fn defaults_of_a_get_do_not_override_the_spec() {
         let Ok(ProbeRequest::Query(Query::Http(plain))) = request(r#"{"httpGet":{"port":"web"}}"#)
         else {
             panic!("a GET")
@@ -191,7 +191,7 @@ mod tests {
 
     #[cfg(feature = "hooks")]
     #[test]
-    fn a_hook_says_who_it_is_and_has_a_port_of_its_own() {
+    fn hooks_have_their_own_user_agent_and_default_port() {
         let pod = pod();
         let get = HttpGet {
             port: Port::Name(String::new()),

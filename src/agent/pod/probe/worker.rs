@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn another_instance_begins_with_nothing_but_what_was_saved_of_it() {
+    fn a_new_instance_begins_with_its_saved_results_only() {
         let mut worker = worker(ProbeKind::Liveness, 1, 2);
         worker.count(false);
         worker.attach(ContainerId("2".into()), Instant(0), None);
