@@ -135,7 +135,7 @@ pub enum Action {
     Read {
         /// Identifies the answer.
         job: JobId,
-        words: LastWords,
+        message: LastWords,
     },
     /// Connect to the cloud: name, TCP, TLS with the credentials on the disk, and the upgrade to a
     /// websocket. The previous session is over.

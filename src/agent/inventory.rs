@@ -119,11 +119,11 @@ mod tests {
             image("x", 7, &many),
             image("a", 5, &["a:1"]),
         ];
-        let told = largest(&images, 2);
-        assert_eq!((many.len(), told[0].names.len()), (names_max + 1, names_max));
-        let ids: Vec<&str> = told.iter().map(|image| &*image.id).collect();
+        let listed = largest(&images, 2);
+        assert_eq!((many.len(), listed[0].names.len()), (names_max + 1, names_max));
+        let ids: Vec<&str> = listed.iter().map(|image| &*image.id).collect();
         assert_eq!(ids, ["x", "a"]);
-        let names: Vec<&str> = told[0].names.iter().map(|name| &**name).collect();
+        let names: Vec<&str> = listed[0].names.iter().map(|name| &**name).collect();
         assert_eq!(names, ["x@sha256:1", "x:2", "x:3", "x:4", "x:5"]);
         assert_eq!(largest(&images, 0), []);
         assert_eq!(largest(&images, 9).len(), 3);

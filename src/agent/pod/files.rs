@@ -146,11 +146,11 @@ impl Pod {
     /// Requests the termination messages of containers that have just been found ended.
     pub(super) fn read_termination_messages(&mut self, context: &mut PodContext<'_>) {
         for id in std::mem::take(&mut self.messages_to_read) {
-            let Some(words) = self.termination_message(&id, context.config) else { continue };
+            let Some(message) = self.termination_message(&id, context.config) else { continue };
             *context.last_job += 1;
             let job = JobId(*context.last_job);
             self.message_reads.insert(job, id);
-            context.out.push(Action::Read { job, words });
+            context.out.push(Action::Read { job, message });
         }
     }
 
