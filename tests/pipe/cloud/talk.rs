@@ -66,7 +66,8 @@ fn a_turn_takes_a_part_of_a_flood_and_the_next_one_the_rest() {
         let is = |event: &&Event| matches!(event, Event::Cloud(..));
         let now = desk.events.iter().filter(is).count();
         assert!(now <= CLOUD_TURN_MESSAGES, "{now} in one turn");
-        let heard = desk.events.iter().filter(|event| matches!(event, Event::Heard(_))).count();
+        let heard =
+            desk.events.iter().filter(|event| matches!(event, Event::LinkActive(_))).count();
         assert!(heard <= 1, "it is told once a turn that somebody is there");
         came += now;
         desk.events.clear();
@@ -148,7 +149,7 @@ fn a_ping_is_answered_though_nobody_says_anything() {
     let mut desk = Desk::up("ping");
     desk.hands.ping(Session(1), &mut desk.events);
     desk.hands.flush(clock::boot(), &mut desk.events);
-    desk.until(|event| matches!(event, Event::Heard(Session(1))).then_some(()));
+    desk.until(|event| matches!(event, Event::LinkActive(Session(1))).then_some(()));
 }
 
 #[test]
