@@ -139,7 +139,7 @@ pub enum WatchFact {
     Bookmark(Box<str>),
     /// 410: what was asked for is too old. The list or watch is over.
     Gone,
-    /// The list or watch is over: its time was out, or the connection or the server failed.
+    /// The list or watch is over: its time was over, or the connection or the server failed.
     Ended(String),
 }
 

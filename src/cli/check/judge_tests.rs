@@ -1,4 +1,4 @@
-//! Machines as they are met in the field, and what is said of each.
+//! Machines as found in the field, and the report about each.
 
 use super::*;
 use crate::config::Config;
@@ -23,7 +23,7 @@ fn room(path: &str) -> Room {
     }
 }
 
-/// A machine with all that pods need.
+/// A machine with everything that pods need.
 fn machine() -> Diagnostics {
     let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
     let version =
@@ -67,7 +67,7 @@ fn troubles(facts: &Diagnostics) -> Vec<String> {
     .collect()
 }
 
-/// With this one thing changed, exactly this is said.
+/// With this one change, exactly this is reported.
 fn check(change: impl Fn(&mut Diagnostics), start: &str, remedy: &str) {
     let mut facts = machine();
     change(&mut facts);
