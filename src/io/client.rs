@@ -333,7 +333,7 @@ mod tests {
         let address = Address::Socket("/nowhere/edged.sock".into());
         let agent = Agent { program: "edged", address, fallback };
         let error = agent.get("/pods").expect_err("nobody listens");
-        assert!(error.contains("nobody listens on 127.0.0.1:1: is edged running"), "{error}");
+        assert!(error.contains("nothing listens on 127.0.0.1:1: is edged running"), "{error}");
         assert!(error.contains("`edged run`") && error.contains("--server"), "{error}");
         let agent = Agent { program: "edgecontroller", address: port, fallback: None };
         let error = agent.get("/").expect_err("nobody listens");

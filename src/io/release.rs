@@ -117,7 +117,7 @@ mod tests {
         let spoilt = place.put("spoilt", b"a program!");
         for (program, key) in [(&program, &foreign), (&spoilt, &key)] {
             let why = verify(program, &signature, key).expect_err("not signed by it");
-            assert!(why.ends_with("edged.sig is no signature of it by this key"), "{why}");
+            assert!(why.ends_with("edged.sig is not a signature of it by this key"), "{why}");
         }
     }
 

@@ -133,7 +133,7 @@ fn a_hangup_reads_the_configuration_again_and_says_what_waits_for_a_restart() {
     let file = agent.dir.join("edgecore.yaml");
     fs::write(&file, config(&agent.dir, "others", "      maxPods: 20\n")).expect("a file");
     agent.signal(Signal::SIGHUP);
-    let line = agent.logged("after a restart");
+    let line = agent.logged("only a restart applies it");
     assert!(line.ends_with("only a restart applies it: maxPods\n"), "{line}");
     agent.logged("others/web.yaml read");
     fs::write(&file, "modules: [").expect("a file");

@@ -57,7 +57,7 @@ fn mode(store: &disk::Inspection) -> Option<Row> {
 fn aside(store: &disk::Inspection) -> Option<Row> {
     let last = store.aside.last()?.display();
     let count = store.aside.len();
-    let detail = format!("{count} were damaged before, the last is {last}");
+    let detail = format!("{count} damaged before, the last is {last}");
     let remedy = format!(
         "see `dmesg` for what is wrong with the disk; then rm {}.corrupt-*",
         store.path.display()
@@ -203,7 +203,7 @@ mod tests {
         check(|facts| facts.link.ca = Err("none".to_owned()), "fail certificate: none", "--token");
         check(
             |facts| ends(facts, NOW_S - 1),
-            "fail certificate: /c/server.crt ended",
+            "fail certificate: /c/server.crt expired",
             "edged join",
         );
         check(
@@ -211,28 +211,28 @@ mod tests {
                 ends(facts, NOW_S - 1);
                 facts.link.has_token = true;
             },
-            "warn certificate: /c/server.crt ended",
+            "warn certificate: /c/server.crt expired",
             "token",
         );
         check(
             |facts| ends(facts, NOW_S + 3 * DAY_S),
-            "warn certificate: /c/server.crt ends at 2027-01-18T08:00:00Z, in 3 days",
+            "warn certificate: /c/server.crt expires at 2027-01-18T08:00:00Z, in 3 days",
             "rotateCertificates",
         );
         check(
             |facts| facts.now_s = Some(NOW_S - 200 * DAY_S),
-            "warn certificate: /c/server.crt begins at",
+            "warn certificate: /c/server.crt is valid from",
             "clock",
         );
         check(
             |facts| facts.link.open_key = Some("/c/server.key".to_owned()),
-            "warn certificate: /c/server.key: others",
+            "warn certificate: /c/server.key: users other",
             "chmod 600 /c/server.key",
         );
         check(
             |facts| facts.link.reach = Err("refused".to_owned()),
             "warn cloud: c:10000 cannot be reached: refused",
-            "name server",
+            "DNS server",
         );
     }
 }

@@ -199,7 +199,7 @@ fn the_runtime_and_its_network_are_judged() {
     );
     check(
         |facts| facts.cni_plugins.retain(|name| name != "portmap"),
-        "warn cni: 10-pods.conflist wants portmap, not found in /opt/cni/bin",
+        "warn cni: 10-pods.conflist needs portmap, not found in /opt/cni/bin",
         "containernetworking-plugins",
     );
     check(
@@ -270,7 +270,7 @@ fn the_configuration_and_the_manifests_are_judged() {
     check(
         |facts| facts.config_trouble = Some("/e.yaml:1:1: got …".to_owned()),
         "fail config: /e.yaml:1:1: got …",
-        "mend",
+        "correct",
     );
     check(
         |facts| facts.config_warning = Some("no effect: x".to_owned()),
@@ -306,7 +306,7 @@ fn the_configuration_and_the_manifests_are_judged() {
     check(
         |facts| facts.manifests = file("apiVersion: v1\nkind: Pod\nspec: 5\n"),
         "fail manifests: /m/a.yaml:3:7: spec: got 5, expected a map",
-        "mend",
+        "correct",
     );
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - \
                {name: c, image: i, X}\n";

@@ -460,7 +460,7 @@ mod tests {
     fn a_refusal_is_shown_up_to_its_bound() {
         for more in [0, 1, 1_000] {
             let body = "x".repeat(REFUSAL_BYTES_MAX + more);
-            let expected = format!("; it says {:?}", &body[..REFUSAL_BYTES_MAX]);
+            let expected = format!("; it answers {:?}", &body[..REFUSAL_BYTES_MAX]);
             assert_eq!(first_line(body.as_bytes()), expected);
         }
     }

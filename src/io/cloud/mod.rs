@@ -332,7 +332,7 @@ mod tests {
         assert!(matches!(dial(&mut cloud), Cause::NotJoined(_)), "it goes on");
         cloud.children.push(hang());
         let Cause::Link(why) = dial(&mut cloud) else { panic!("there are too many") };
-        assert_eq!(why, format!("{CLOUD_LOOKUPS_MAX} lookups of names hang and cannot be ended"));
+        assert_eq!(why, format!("{CLOUD_LOOKUPS_MAX} name lookups hang and cannot be killed"));
         for child in &mut cloud.children {
             child.kill().and_then(|()| child.wait()).expect("it is ours");
         }

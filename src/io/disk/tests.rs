@@ -242,7 +242,7 @@ fn what_is_too_large_is_refused_and_nothing_of_it_is_kept() {
     let many: Vec<Change> =
         (0..=STORE_ROWS_MAX).map(|number| put(&format!("a/pod/{number}"), "{}")).collect();
     let Err(DiskError::Failed(why)) = save(&mut disk, &many) else { panic!("too many") };
-    assert_eq!(why, "a/pod/8192: the store is to hold 8192 rows at most");
+    assert_eq!(why, "a/pod/8192: the store may have 8192 rows at most");
     assert_eq!(save(&mut disk, &many[1..]), Ok(()));
     // A full store still accepts replacements and deletions.
     assert_eq!(save(&mut disk, &[put("a/pod/1", "{1}")]), Ok(()));
@@ -357,7 +357,7 @@ fn a_damaged_store_is_put_aside_and_whole_rows_are_kept() {
             many.contains(&Change::Put(row.clone())) || row.key.starts_with("a/pod/new")
         };
         assert!(saved.rows.iter().all(whole));
-        assert!(why.contains(&format!("edgecore.db.corrupt-{turn}; {count} rows of it")), "{why}");
+        assert!(why.contains(&format!("edgecore.db.corrupt-{turn}; {count} of its rows")), "{why}");
         // It works like a new one.
         assert_eq!(save(&mut disk, &[put(&format!("a/pod/new{turn}"), "{}")]), Ok(()));
         killed(disk);

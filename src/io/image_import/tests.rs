@@ -342,7 +342,7 @@ fn the_shelf_follows_its_folders_and_finds_by_name() {
     assert_eq!(found(asked("y.io/app", None)).as_deref(), Ok("y.io/app:1"));
     assert_eq!(found(asked("tool", None)).as_deref(), Ok("docker.io/library/tool:1"));
     let two = found(asked("app", None)).expect_err("two");
-    assert_eq!(two, "app:1 may be x.io/app:1 or y.io/app:1");
+    assert_eq!(two, "app:1 is ambiguous: x.io/app:1 or y.io/app:1");
     assert!(found(asked("app", Some("z.io"))).is_err());
     fs::remove_file(dir.0.join("in/a.tar")).expect("a file of ours");
     let told = store.scan(&folders);

@@ -410,7 +410,7 @@ fn what_waits_for_a_node_has_a_bound() {
         assert_eq!(bed.down().is_none(), fits, "{:?}", bed.down());
         bed.ports.send(session, &message(100), &mut bed.told);
         let why = bed.down().expect("it is too much");
-        assert!(why.starts_with("takes nothing: "), "{why}");
+        assert!(why.starts_with("does not read: "), "{why}");
     }
 }
 
