@@ -1,8 +1,8 @@
-//! How the agent is set up: edgecore.yaml (KubeEdge's, v1alpha2) as it is, and flags over it.
+//! The agent's configuration: edgecore.yaml (KubeEdge's, v1alpha2), and flags that override it.
 //!
-//! Without a file every setting has KubeEdge's default. A wrong value or a key that nobody knows is
-//! an error with its place, because an agent in the field that runs with half of what was meant is
-//! found out late. Keys of KubeEdge that have no meaning here yet are named, once, in one warning.
+//! Without a file every setting has KubeEdge's default. A wrong value or an unknown key is
+//! an error with its position, because an agent in the field that silently runs with half of its
+//! settings is noticed late. Keys of KubeEdge that have no effect here are listed in one warning.
 
 #[cfg(feature = "cloud")]
 pub mod cloud;
@@ -36,7 +36,7 @@ use crate::model::watchdog as watched;
 use cloud::Cloud;
 pub use edgecore::overlay;
 
-/// Where edgecore.yaml is looked for unless a flag says otherwise.
+/// The default path of edgecore.yaml.
 pub const PATH: &str = "/etc/kubeedge/config/edgecore.yaml";
 
 /// Every setting.
@@ -44,9 +44,9 @@ pub const PATH: &str = "/etc/kubeedge/config/edgecore.yaml";
 pub struct Config {
     /// `modules.edged.hostnameOverride`; empty: the host name.
     pub node_name: String,
-    /// `modules.edged.nodeLabels`: beyond those that every node has.
+    /// `modules.edged.nodeLabels`: in addition to those that every node has.
     pub node_labels: BTreeMap<String, String>,
-    /// `modules.edged.nodeIP`; `None`: that of the default route.
+    /// `modules.edged.nodeIP`; `None`: the address of the default route.
     pub node_ip: Option<IpAddr>,
     /// `…tailoredKubeletConfig.staticPodPath`: absolute folder.
     pub manifests: String,
@@ -56,7 +56,7 @@ pub struct Config {
     pub root: String,
     /// `…podLogsDir`: absolute folder.
     pub pod_logs: String,
-    /// Absolute folder of links to container logs. Only by flag.
+    /// Absolute folder of links to container logs. Set only by a flag.
     pub container_logs: String,
     /// `…address` and `…readOnlyPort`: loopback; port 0 or `--listen off`: no HTTP API.
     pub listen: SocketAddr,
@@ -76,9 +76,9 @@ pub struct Config {
     pub image_mirror: SocketAddr,
     /// `modules.edged.watchdog`
     pub watchdog: watched::Settings,
-    /// Where the cloud is, if there is one, and the store.
+    /// The cloud's address, if there is one, and the store.
     pub cloud: Cloud,
-    /// Only by flag.
+    /// Set only by a flag.
     pub log: LevelFilter,
 }
 
@@ -109,7 +109,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Where the HTTP API listens for root: a unix socket below the root directory.
+    /// The unix socket of the HTTP API for root, below the root directory.
     pub fn socket(&self) -> std::path::PathBuf {
         std::path::Path::new(&self.root).join("edged.sock")
     }
@@ -120,21 +120,21 @@ impl Config {
 pub struct Pulls {
     /// `serializeImagePulls`: one after another.
     pub serialize: bool,
-    /// `maxParallelImagePulls`; `None`: not written.
+    /// `maxParallelImagePulls`; `None`: not set.
     pub parallel_max: Option<usize>,
-    /// `registryPullQPS`; 0: no bound.
+    /// `registryPullQPS`; 0: no limit.
     pub per_second: u32,
     /// `registryBurst`
     pub burst: u32,
 }
 
 impl Pulls {
-    /// How many at once.
+    /// The maximum number of parallel pulls.
     pub fn parallel(self) -> usize {
         if self.serialize { 1 } else { self.parallel_max.unwrap_or(PULL_CALLS_MAX) }
     }
 
-    /// Says whether the keys fit together, as the kubelet sees them.
+    /// Checks that the keys are consistent, as the kubelet does.
     fn check(self) -> Result<(), String> {
         match self.parallel_max {
             Some(max) if self.serialize && max > 1 => Err(format!(
@@ -151,7 +151,7 @@ impl Default for Pulls {
     }
 }
 
-/// What [`load`] found.
+/// The result of [`load`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded {
     /// The settings.
@@ -160,12 +160,12 @@ pub struct Loaded {
     pub unused: Vec<String>,
     /// The file, if it was read.
     pub file: Option<String>,
-    /// It holds a token, and users other than its owner and group may read it.
+    /// It has a token, and users other than its owner and group may read it.
     pub is_exposed: bool,
 }
 
 impl Loaded {
-    /// What is to be said in the log, a line each.
+    /// The warnings for the log, a line each.
     pub fn warnings(&self) -> Vec<String> {
         let path = self.file.as_deref().unwrap_or_default();
         let unused = (!self.unused.is_empty()).then(|| {
@@ -180,12 +180,12 @@ impl Loaded {
     }
 }
 
-/// Of a file that holds a token.
+/// The warning about a file with a token.
 pub const EXPOSED: &str = "holds a token and can be read by every user";
-/// So many keys without effect are named in the log.
+/// How many keys without effect are listed in the log.
 const UNUSED_NAMED: usize = 3;
 
-/// Why [`load`] failed: for people, to be printed as it is.
+/// Why [`load`] failed: a text for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The command line.
@@ -194,7 +194,7 @@ pub enum Error {
     File(String),
 }
 
-/// Reads the file and the flags. `hostname` names the node unless one of them does.
+/// Reads the file and the flags. `hostname` is the node's name unless one of them sets it.
 pub fn load(flags: &[OsString], hostname: Option<String>) -> Result<Loaded, Error> {
     let flags = Flags::parse(flags).map_err(|error| Error::Usage(error.to_string()))?;
     let path = flags.config.as_deref().unwrap_or(PATH);
@@ -228,7 +228,7 @@ pub fn load(flags: &[OsString], hostname: Option<String>) -> Result<Loaded, Erro
     Ok(Loaded { config, unused, file, is_exposed })
 }
 
-/// The flags over the defaults, for whoever goes on although the file is wrong.
+/// The flags over the defaults, for a caller that continues although the file is invalid.
 #[cfg(feature = "api")]
 pub fn without_file(flags: &[OsString]) -> Result<Config, Error> {
     let mut config = Config::default();
@@ -247,7 +247,7 @@ fn read(path: &str) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What the command line of `edged run` says; each flag stands over the file's key.
+/// The flags of `edged run`; each overrides the file's key.
 #[derive(Debug, Default)]
 struct Flags {
     config: Option<String>,
@@ -303,42 +303,42 @@ impl Flags {
 
 fn set<T>(
     flag: &str,
-    said: Option<String>,
+    given: Option<String>,
     setting: &mut T,
     parse: impl Fn(&str) -> Result<T, String>,
 ) -> Result<(), String> {
-    if let Some(said) = said {
-        *setting = parse(&said).map_err(|why| format!("{flag}: {why}"))?;
+    if let Some(given) = given {
+        *setting = parse(&given).map_err(|why| format!("{flag}: {why}"))?;
     }
     Ok(())
 }
 
-/// A folder as a shell names it: relative to where it is typed.
-fn folder(said: &str) -> Result<String, String> {
-    edgecore::folder(&absolute(said)?)
+/// A folder as typed in a shell: relative to the working directory.
+fn folder(given: &str) -> Result<String, String> {
+    edgecore::folder(&absolute(given)?)
 }
 
-/// A socket likewise, or as edgecore.yaml names it.
-fn endpoint(said: &str) -> Result<String, String> {
-    if said.contains("://") {
-        edgecore::endpoint(said)
+/// A socket likewise, or in the form of edgecore.yaml.
+fn endpoint(given: &str) -> Result<String, String> {
+    if given.contains("://") {
+        edgecore::endpoint(given)
     } else {
-        edgecore::endpoint(&absolute(said)?)
+        edgecore::endpoint(&absolute(given)?)
     }
 }
 
-fn absolute(said: &str) -> Result<String, String> {
-    let path = std::path::absolute(said).map_err(|error| format!("got {said:?}: {error}"))?;
-    path.into_os_string().into_string().map_err(|_| format!("got {said:?}, expected UTF-8"))
+fn absolute(given: &str) -> Result<String, String> {
+    let path = std::path::absolute(given).map_err(|error| format!("got {given:?}: {error}"))?;
+    path.into_os_string().into_string().map_err(|_| format!("got {given:?}, expected UTF-8"))
 }
 
 /// `127.0.0.1:10350`, or `off`.
-fn listen(said: &str) -> Result<SocketAddr, String> {
-    if said == "off" {
+fn listen(given: &str) -> Result<SocketAddr, String> {
+    if given == "off" {
         return Ok(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0));
     }
-    let listen: SocketAddr = said.parse().map_err(|_| {
-        format!("got {said:?}, expected an address and a port such as 127.0.0.1:10350, or off")
+    let listen: SocketAddr = given.parse().map_err(|_| {
+        format!("got {given:?}, expected an address and a port such as 127.0.0.1:10350, or off")
     })?;
     edgecore::loopback(listen.ip()).map(|_| listen)
 }
@@ -352,7 +352,7 @@ mod tests {
         load(&flags, Some("gw".to_owned()))
     }
 
-    /// A configuration whose `modules.edged` says this, all of it honoured.
+    /// A configuration with this in `modules.edged`, all of it with effect.
     pub fn edged_section(section: &str) -> Result<Config, String> {
         let text = format!("modules: {{edged: {{{section}}}}}\n");
         let mut config = Config::default();
@@ -367,10 +367,14 @@ mod tests {
         let unused: Vec<String> = (0..40).map(|n| format!("modules.edged.key{n}")).collect();
         let file = Some("/e.yaml".to_owned());
         let loaded = Loaded { config: Config::default(), unused, file, is_exposed: false };
-        let said = loaded.warnings().remove(0);
+        let given = loaded.warnings().remove(0);
         let some = "/e.yaml: 40 keys have no effect in edged: modules.edged.key0, ";
-        assert!(said.starts_with(some), "{said}");
-        assert_eq!(said.ends_with("`edged check` names them all"), cfg!(feature = "api"), "{said}");
+        assert!(given.starts_with(some), "{given}");
+        assert_eq!(
+            given.ends_with("`edged check` names them all"),
+            cfg!(feature = "api"),
+            "{given}"
+        );
     }
 
     #[cfg(feature = "cloud")]
@@ -390,7 +394,7 @@ mod tests {
             let loaded = loaded(&["--config", file]).expect("a good file");
             assert_eq!(loaded.is_exposed, expected, "{token} {mode:o}");
             let named =
-                loaded.warnings().iter().any(|said| said.contains("can be read by every user"));
+                loaded.warnings().iter().any(|given| given.contains("can be read by every user"));
             assert_eq!(named, expected, "{token} {mode:o}");
         }
         fs::remove_file(&path).expect("a file for the test");
@@ -465,11 +469,11 @@ mod tests {
             let why = loaded.err().map(|error| match error {
                 Error::File(why) | Error::Usage(why) => why,
             });
-            let said = format!(
+            let given = format!(
                 "cannot read {}: got more than {CONFIG_BYTES_MAX} bytes, expected fewer",
                 path.display()
             );
-            assert_eq!(why, (beyond > 0).then_some(said));
+            assert_eq!(why, (beyond > 0).then_some(given));
         }
         fs::remove_file(&path).expect("a file for the test");
     }

@@ -1,4 +1,4 @@
-//! The faces of the one binary: `edged run`, its children `edged job`, and `version` and `help`.
+//! The commands of the one binary: `edged run`, its children `edged job`, and those of `cli`.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     if let Some(code) = help::common(&EDGED, &args) {
         return ExitCode::from(code);
     }
-    let (command, rest) = args.split_first().expect("without words it is help");
+    let (command, rest) = args.split_first().expect("without arguments it is help");
     match command.to_str() {
         Some("run") => run(rest),
         Some("job") => {
@@ -43,14 +43,14 @@ fn run(flags: &[OsString]) -> ExitCode {
     };
     io::log::open(loaded.config.log);
     cli::warn_unprivileged();
-    io::run(told(loaded), &mut || match config::load(flags, io::sys::hostname()) {
-        Ok(loaded) => Ok(told(loaded)),
+    io::run(log_warnings(loaded), &mut || match config::load(flags, io::sys::hostname()) {
+        Ok(loaded) => Ok(log_warnings(loaded)),
         Err(Error::Usage(why) | Error::File(why)) => Err(why),
     })
 }
 
-/// Puts the warnings into the log.
-fn told(loaded: Loaded) -> Config {
+/// Logs the warnings.
+fn log_warnings(loaded: Loaded) -> Config {
     for warning in loaded.warnings() {
         log::warn!("{warning}");
     }

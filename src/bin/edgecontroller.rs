@@ -1,4 +1,4 @@
-//! The faces of the cloud's side: `edgecontroller run`, and the commands for people beside it.
+//! The commands of the cloud side: `edgecontroller run`, and those for its operator.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     if let Some(code) = help::common(&EDGECONTROLLER, &args) {
         return ExitCode::from(code);
     }
-    let (command, rest) = args.split_first().expect("without words it is help");
+    let (command, rest) = args.split_first().expect("without arguments it is help");
     match command.to_str() {
         Some("run") => run(rest),
         Some("job") => {

@@ -1,4 +1,4 @@
-//! Times as people read them: kubectl's short durations.
+//! Formats ages: kubectl's short durations.
 
 /// Seconds since 1970 of an RFC 3339 time in UTC, as Kubernetes writes it.
 pub(super) fn seconds(text: &str) -> Option<i64> {
@@ -10,7 +10,7 @@ pub(super) fn seconds(text: &str) -> Option<i64> {
     if !holds || hour > 23 || minute > 59 || second > 60 || year > 9999 {
         return None;
     }
-    // Years that begin on 1 March, so that the leap day is a year's last; in eras of 400 years.
+    // Years start on 1 March, so that the leap day is the last of a year; in eras of 400 years.
     let year = if month <= 2 { year - 1 } else { year };
     let month = (month + 9) % 12;
     let day_of_year = (153 * month + 2) / 5 + day - 1;

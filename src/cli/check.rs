@@ -1,5 +1,5 @@
-//! `edged check`: looks for what is missing on this machine before a pod misses it, and names each
-//! remedy. Changes nothing.
+//! `edged check`: finds what is missing on this machine before a pod fails for it, with a remedy
+//! each. Changes nothing.
 
 #[cfg(feature = "cloud")]
 mod cloud;
@@ -13,7 +13,7 @@ use super::table::Columns;
 use crate::io::diagnostics;
 use judge::Verdict;
 
-/// Looks, judges and prints; 1 if something is missing that edged cannot do without.
+/// Checks and prints; returns 1 if something is missing that edged needs.
 pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
     let flags: Vec<_> = args.raw_args()?.collect();
     let facts = diagnostics::gather(&flags).map_err(Error::Usage)?;

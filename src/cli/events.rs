@@ -1,4 +1,4 @@
-//! `edged events`: what happened, as `kubectl get events` prints it.
+//! `edged events`: prints the events as `kubectl get events` does.
 
 use std::io::Write;
 
@@ -9,12 +9,12 @@ use super::table::Columns;
 use super::{Error, age};
 use crate::io::client;
 
-/// Reads the flags, asks the agent and prints.
+/// Parses the flags, requests the events and prints them.
 pub(super) fn run(args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
     show(args, out, "/events", list::EDGED)
 }
 
-/// The same of whoever has an `EventList` at this path.
+/// The same for any server with an `EventList` at this path.
 pub(super) fn show(
     args: lexopt::Parser,
     out: &mut dyn Write,
@@ -42,7 +42,7 @@ fn print(
     if events.is_empty() {
         return Ok(writeln!(out, "No events.")?);
     }
-    // Those of before the clock was set come first; the others stay as they came.
+    // Events from before the clock was set come first; the others keep their order.
     events.sort_by_key(|event| at(event));
     let namespace = |event: &&Value| text(&event["involvedObject"]["namespace"]).to_owned();
     let namespaces: Vec<String> = events.iter().map(namespace).collect();

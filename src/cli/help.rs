@@ -1,4 +1,4 @@
-//! Help and completion, alike in both programs: each command has a page of its own.
+//! Help and completion of both programs: each command has its own page.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -6,27 +6,25 @@ use std::io::Write;
 /// A program and its commands.
 #[derive(Debug)]
 pub struct Program {
-    /// As it is typed.
+    /// The name of the program's file.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// A description in one line.
     pub about: &'static str,
-    /// Of its commands, in the order in which help lists them.
+    /// The pages of its commands, in the order of the help.
     pub pages: &'static [Page],
 }
 
-/// How a command is used.
 #[derive(Debug)]
 pub struct Page {
     command: &'static str,
-    /// What follows the command. Words in lower case are completed.
+    /// The arguments of the command. Words in lower case are completed.
     usage: &'static str,
-    /// What it does, in a line.
+    /// A description in one line.
     what: &'static str,
     /// Lines; those that begin with `-` are completed.
     options: &'static str,
 }
 
-/// A page.
 pub const fn page(
     command: &'static str,
     usage: &'static str,
@@ -36,17 +34,17 @@ pub const fn page(
     Page { command, usage, what, options }
 }
 
-/// Of the completion itself.
+/// The page of the completion itself.
 pub const COMPLETION: Page = page(
     "completion",
     "bash",
-    "print what makes bash complete these commands",
+    "print the completion of these commands for bash",
     "Into ~/.bashrc: source <(PROGRAM completion bash)\n",
 );
-/// Of the version.
+/// The page of the version.
 pub const VERSION: Page = page("version", "", "print the version", "");
 
-/// Does what both programs do alike; returns the exit code. `None`: it is another command.
+/// Runs a command that both programs have; returns the exit code. `None`: another command.
 pub fn common(program: &Program, args: &[OsString]) -> Option<u8> {
     let word = |at: usize| args.get(at).and_then(|word| word.to_str());
     let page = |name: Option<&str>| program.pages.iter().find(|page| Some(page.command) == name);
@@ -78,7 +76,7 @@ pub fn common(program: &Program, args: &[OsString]) -> Option<u8> {
     Some(super::print(program.name, &text))
 }
 
-/// Names the command that there is not; returns the exit code.
+/// Reports an unknown command; returns the exit code.
 pub fn wrong(program: &Program, command: &OsString) -> u8 {
     let (name, command) = (program.name, command.to_string_lossy());
     let _ = writeln!(
@@ -105,7 +103,7 @@ fn one(program: &Program, page: &Page) -> String {
     format!("usage: {} {command} {usage}\n\n{what}\n{gap}{options}", program.name)
 }
 
-/// A function for bash. What no option or word completes is completed as a file.
+/// A function for bash. Anything that is no option or word is completed as a file.
 fn completion(program: &Program) -> String {
     let name = program.name;
     let commands: Vec<&str> = program.pages.iter().map(|page| page.command).collect();
@@ -123,7 +121,7 @@ fn completion(program: &Program) -> String {
     )
 }
 
-/// What may follow a command.
+/// The words that may follow a command.
 fn words(page: &Page) -> Vec<&'static str> {
     let lower = |word: &&str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase());
     let mut words: Vec<&str> = page.usage.split([' ', '|']).filter(lower).collect();

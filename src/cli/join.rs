@@ -1,4 +1,4 @@
-//! `edged join`: makes this machine a node of a KubeEdge cloud, in keadm's words.
+//! `edged join`: makes this machine a node of a KubeEdge cloud, with keadm's flags.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -6,22 +6,22 @@ use std::path::PathBuf;
 use lexopt::prelude::*;
 
 use super::Error;
-use crate::io::cloud::join::{Asked, join};
+use crate::io::cloud::join::{Options, join};
 use crate::io::sys;
 use crate::limits::CONFIG_BYTES_MAX;
 use crate::model::settings::Secret;
 
-/// Reads the words, joins, says what to do next.
+/// Parses the flags, joins, and prints the next step.
 pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
-    let mut asked = Asked::default();
+    let mut options = Options::default();
     let mut is_shown = false;
     while let Some(arg) = args.next()? {
         match arg {
-            Short('e') | Long("cloudcore-ipport") => asked.cloudcore = args.value()?.string()?,
+            Short('e') | Long("cloudcore-ipport") => options.cloudcore = args.value()?.string()?,
             Short('t') | Long("token") => match &*args.value()?.string()? {
-                "-" => asked.token = read(std::io::stdin())?,
+                "-" => options.token = read(std::io::stdin())?,
                 token => {
-                    asked.token = Secret::new(token.trim());
+                    options.token = Secret::new(token.trim());
                     is_shown = true;
                 }
             },
@@ -30,17 +30,17 @@ pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, E
                 let file = sys::open(&path).map_err(|error| {
                     Error::Failed(format!("--token-file {}: {error}", path.display()))
                 })?;
-                asked.token = read(file)?;
+                options.token = read(file)?;
             }
-            Long("certport") => asked.certport = Some(args.value()?.parse()?),
+            Long("certport") => options.certport = Some(args.value()?.parse()?),
             Short('i') | Long("edgenode-name") => {
-                asked.node_name = Some(args.value()?.string()?);
+                options.node_name = Some(args.value()?.string()?);
             }
             Short('p') | Long("remote-runtime-endpoint") => {
-                asked.runtime = Some(args.value()?.string()?);
+                options.runtime = Some(args.value()?.string()?);
             }
-            Long("root") => asked.root = Some(PathBuf::from(args.value()?)),
-            // The runtime says which one it has.
+            Long("root") => options.root = Some(PathBuf::from(args.value()?)),
+            // The runtime itself reports its driver.
             Long("cgroupdriver") => drop(args.value()?.string()?),
             Long(word) if refused(word).is_some() => {
                 let why = refused(word).unwrap_or_default();
@@ -49,20 +49,20 @@ pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, E
             _ => return Err(arg.unexpected().into()),
         }
     }
-    asked.check().map_err(Error::Usage)?;
-    let told = join(&asked).map_err(Error::Failed)?;
-    out.write_all(told.as_bytes())?;
+    options.check().map_err(Error::Usage)?;
+    let report = join(&options).map_err(Error::Failed)?;
+    out.write_all(report.as_bytes())?;
     if is_shown {
         let better = "--token-file FILE, or --token - and the token on standard input";
         writeln!(
             out,
-            "the token was on the command line, for every user here to see: next time {better}"
+            "the token was on the command line, where every user can see it: next time use {better}"
         )?;
     }
     Ok(0)
 }
 
-/// A token out of a file, or what is piped in.
+/// A token from a file, or from standard input.
 fn read(from: impl Read) -> Result<Secret, Error> {
     let mut text = String::new();
     let read = from.take(CONFIG_BYTES_MAX as u64 + 1).read_to_string(&mut text);
@@ -74,7 +74,7 @@ fn read(from: impl Read) -> Result<Secret, Error> {
     Ok(Secret::new(text.trim()))
 }
 
-/// Words of keadm's that ask for something else than joining.
+/// Flags of keadm for other things than joining.
 fn refused(word: &str) -> Option<&'static str> {
     Some(match word {
         "kubeedge-version" | "tarballpath" | "image-repository" | "pre-run" | "post-run" => {
@@ -98,6 +98,6 @@ mod tests {
         assert!(read(&text.as_bytes()[1..]).is_ok());
         let refused = read(text.as_bytes());
         let why = format!("got more than {CONFIG_BYTES_MAX} bytes, expected a token");
-        assert!(matches!(refused, Err(Error::Failed(said)) if said.ends_with(&why)));
+        assert!(matches!(refused, Err(Error::Failed(text)) if text.ends_with(&why)));
     }
 }

@@ -1,5 +1,5 @@
-//! What commands that print objects have in common: their options, whom they ask, and the forms
-//! that programs read.
+//! The common parts of commands that print objects: their options, the server, and the
+//! machine-readable formats.
 
 use std::io::Write;
 
@@ -9,12 +9,12 @@ use serde_json::Value;
 use super::{Error, yaml};
 use crate::io::client::{self, Agent};
 
-/// Whom a command asks.
+/// The server of a command.
 #[derive(Clone, Copy)]
 pub(super) struct Api {
-    /// The flag that says where that one is set up.
+    /// The flag for its configuration.
     pub home: &'static str,
-    /// By `--server` and that flag.
+    /// Finds it by `--server` and that flag.
     pub at: fn(Option<&str>, Option<&str>) -> Result<Agent, Error>,
 }
 
@@ -31,7 +31,7 @@ pub(super) const CONTROLLER: Api = Api {
     },
 };
 
-/// How it is printed.
+/// The output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Form {
     #[default]
@@ -41,7 +41,7 @@ pub(super) enum Form {
     Yaml,
 }
 
-/// What was typed.
+/// The options on the command line.
 #[derive(Debug, Default)]
 pub(super) struct Options {
     pub name: Option<String>,
@@ -85,23 +85,24 @@ impl Options {
         Ok(options)
     }
 
-    /// Whom to ask.
+    /// The server to connect to.
     pub(super) fn agent(&self, api: Api) -> Result<Agent, Error> {
         (api.at)(self.server.as_deref(), self.home.as_deref())
     }
 
-    /// The list at `path`, with those of its objects that are meant. `about`: the field that says
-    /// which object one of the list is about.
+    /// The list at `path`, reduced to the selected objects. `about`: the field of an item that
+    /// identifies its object.
     pub(super) fn fetch(&self, agent: &Agent, path: &str, about: &str) -> Result<Value, Error> {
         let body = agent.get(path).map_err(Error::Failed)?;
-        let unusable = |why: &str| Error::Failed(format!("got an answer that is no list: {why}"));
+        let unusable =
+            |why: &str| Error::Failed(format!("got an answer that is not a list: {why}"));
         let mut list: Value =
             serde_json::from_slice(&body).map_err(|error| unusable(&error.to_string()))?;
         if !list["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) {
             return Err(unusable(&format!("its kind is {}", list["kind"])));
         }
-        let is = |asked: &Option<String>, got: &Value| {
-            asked.as_ref().is_none_or(|asked| *got == **asked)
+        let is = |wanted: &Option<String>, got: &Value| {
+            wanted.as_ref().is_none_or(|wanted| *got == **wanted)
         };
         if let Some(items) = list["items"].as_array_mut() {
             items.retain(|item| {
@@ -112,7 +113,7 @@ impl Options {
         Ok(list)
     }
 
-    /// Prints the list in a form that programs read, an object that was named by itself; false:
+    /// Prints the list in a machine-readable format, or a single object if it was named; false:
     /// rows are wanted.
     pub(super) fn print_whole(&self, list: &Value, out: &mut dyn Write) -> Result<bool, Error> {
         let mut one = Value::Null;
@@ -135,7 +136,7 @@ impl Options {
         Ok(true)
     }
 
-    /// Fails where the object that was named is not there.
+    /// Fails if the named object does not exist.
     pub(super) fn expect_named(&self, list: &Value, plural: &str) -> Result<(), Error> {
         let none = list["items"].as_array().is_none_or(Vec::is_empty);
         match &self.name {

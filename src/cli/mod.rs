@@ -1,8 +1,8 @@
-//! The commands that a person at the gateway types. They read what the agent shows, or the machine
-//! itself, print it and end; `join` and `images import` are the only ones that change something.
+//! The commands of `edged` for an operator at the gateway. They read the agent's state, or the
+//! machine itself, print it and end; only `join` and `images import` change something.
 //!
-//! Exit codes: 0 it went well, 1 it did not, 2 the command line is wrong. Whoever closes the pipe
-//! early (`| head`) ends the command quietly.
+//! Exit codes: 0 success, 1 failure, 2 a wrong command line. If the output is closed
+//! early (`| head`), the command ends quietly.
 
 #[cfg(feature = "api")]
 mod age;
@@ -37,7 +37,7 @@ use crate::config;
 use crate::io::sys;
 use help::{Page, page};
 
-/// Options of all that asks the agent.
+/// Options of all commands that connect to the agent.
 macro_rules! ask {
     () => {
         "  --config FILE          ask the agent with this edgecore.yaml\n  \
@@ -45,7 +45,7 @@ macro_rules! ask {
     };
 }
 
-/// How `edged` is used.
+/// The pages of `edged`.
 pub const PAGES: &[Page] = &[
     page("run", "[OPTIONS]", "run the agent in the foreground", RUN),
     page(
@@ -64,7 +64,7 @@ pub const PAGES: &[Page] = &[
     page(
         "events",
         "[NAME] [OPTIONS]",
-        "print what happened to the pods, or to one, the oldest first",
+        "print the events of the pods, or of one, the oldest first",
         concat!(
             "  -n, --namespace NAME   only those of this namespace\n",
             "  -A, --all-namespaces   with a column of namespaces\n",
@@ -75,19 +75,14 @@ pub const PAGES: &[Page] = &[
     page(
         "status",
         "[OPTIONS]",
-        "print how the agent is; exit code 1: the runtime is not ready",
+        "print the agent's state; exit code 1: the runtime is not ready",
         ask!(),
     ),
-    page(
-        "check",
-        "[OPTIONS]",
-        "look for what is missing on this machine, and name each remedy",
-        RUN,
-    ),
+    page("check", "[OPTIONS]", "find what is missing on this machine, with a remedy for each", RUN),
     page(
         "join",
         "[OPTIONS]",
-        "make this machine a node of a KubeEdge cloud, in keadm's words",
+        "make this machine a node of a KubeEdge cloud, with keadm's flags",
         "  -e, --cloudcore-ipport HOST:10000\n  \
          -t, --token TOKEN      -: read it from standard input\n  \
          --token-file FILE\n  \
@@ -101,8 +96,8 @@ pub const PAGES: &[Page] = &[
         "list|import|serve [PATH...] [OPTIONS]",
         "images in files and folders: list them, import FILE, serve PATH...",
         "list: print the images that files and folders have, or those of imageFolders\n\
-         import: bring an archive's images into containerd, by its own tool\n\
-         serve: be a registry on loopback that lets pull them\n\n  \
+         import: import an archive's images into containerd, with its own tool\n\
+         serve: run a registry on loopback from which they can be pulled\n\n  \
          --config FILE          edgecore.yaml\n  \
          --runtime SOCKET       of import\n  \
          --listen ADDR:PORT     of serve              [127.0.0.1:10351]\n",
@@ -110,7 +105,7 @@ pub const PAGES: &[Page] = &[
     page(
         "verify-release",
         "FILE [OPTIONS]",
-        "whether the release key has signed an edged; edged-run asks before an upgrade",
+        "verify that the release key has signed an edged; edged-run does so before an upgrade",
         "  --key FILE             public keys, PEM      [/etc/edged/release.pub]\n  \
          --signature FILE       Ed25519, 64 bytes     [FILE.sig]\n",
     ),
@@ -136,9 +131,9 @@ Each flag stands over the key of the file.
 enum Error {
     /// The command line is wrong.
     Usage(String),
-    /// It could not be done; for people, with what to do about it.
+    /// It failed; a text for the user, with a remedy.
     Failed(String),
-    /// What was printed was not taken.
+    /// The output could not be written.
     Output(std::io::Error),
 }
 
@@ -201,7 +196,7 @@ pub fn main(
                 "join" | "verify-release" => "cloud",
                 _ => "api",
             };
-            // `edged-run` knows it by these words.
+            // `edged-run` matches these words.
             let why = format!("`{command}` is not built into this edged (feature `{feature}`)");
             Err(Error::Failed(why))
         }
@@ -209,12 +204,12 @@ pub fn main(
     end("edged", command, done, out, trouble)
 }
 
-/// Prints a text of a program's own, say its help; returns the exit code.
+/// Prints a text of the program, such as its help; returns the exit code.
 pub fn print(program: &str, text: &str) -> u8 {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            // If even this cannot be printed, the exit code has to do.
+            // If this cannot be printed either, only the exit code remains.
             let _ = writeln!(std::io::stderr(), "{program}: cannot print: {error}");
             1
         }
@@ -222,7 +217,7 @@ pub fn print(program: &str, text: &str) -> u8 {
     }
 }
 
-/// Says how a command of a program ended, if it has to be said; returns the exit code.
+/// Reports how a command ended, if necessary; returns the exit code.
 fn end(
     program: &str,
     command: &str,
@@ -237,13 +232,13 @@ fn end(
         Err(Error::Failed(why)) => (1, format!("{why}{}", unprivileged(&why))),
         Err(Error::Usage(why)) => (2, format!("{why}; `{program} {command} --help` says more")),
     };
-    // If even this cannot be printed, the exit code has to do.
+    // If this cannot be printed either, only the exit code remains.
     let why: Vec<_> = why.lines().map(crate::io::log::printable).collect();
     let _ = writeln!(trouble, "{program} {command}: {}", why.join("\n"));
     code
 }
 
-/// What to do about a refusal of the system's, for whoever is not root.
+/// A remedy for a refusal of the system, for users other than root.
 fn unprivileged(why: &str) -> String {
     match sys::unprivileged() {
         Some(uid) if why.contains("ermission denied") => {
@@ -253,12 +248,12 @@ fn unprivileged(why: &str) -> String {
     }
 }
 
-/// Says in the log what edged lacks that does not run as root.
+/// Logs what does not work because edged does not run as root.
 pub fn warn_unprivileged() {
     if let Some(uid) = sys::unprivileged() {
         log::warn!(
-            "edged runs as the user {uid}, expected root: the runtime's socket, volumes and \
-             cgroups are root's"
+            "edged runs as the user {uid}, expected root: only root can use the runtime's socket, \
+             volumes and cgroups"
         );
     }
 }

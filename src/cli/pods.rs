@@ -1,4 +1,4 @@
-//! `edged pods`: the pods as `kubectl get pods` prints them.
+//! `edged pods`: prints the pods as `kubectl get pods` does.
 
 mod row;
 
@@ -14,12 +14,12 @@ use crate::io::client;
 use crate::limits::WATCH_MS;
 use row::Row;
 
-/// Reads the flags, asks the agent and prints.
+/// Parses the flags, requests the pods and prints them.
 pub(super) fn run(args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
     show(args, out, "/pods", list::EDGED)
 }
 
-/// The same of whoever has a `PodList` at this path.
+/// The same for any server with a `PodList` at this path.
 pub(super) fn show(
     args: lexopt::Parser,
     out: &mut dyn Write,
@@ -41,8 +41,8 @@ pub(super) fn show(
     }
 }
 
-/// What was printed last of a row: all but what time alone changes.
-/// By namespace, name and uid: while a pod is replaced there are two of one name.
+/// The last printed content of each row, without its ages.
+/// By namespace, name and uid: while a pod is replaced there are two with one name.
 type Shown = BTreeMap<[String; 3], Row>;
 
 struct Print<'a> {
@@ -53,7 +53,7 @@ struct Print<'a> {
 }
 
 impl Print<'_> {
-    /// The whole list at first, then the rows that changed.
+    /// Prints the whole list at first, then the rows that changed.
     fn turn(&mut self, list: &Value, now: Option<i64>, out: &mut dyn Write) -> Result<(), Error> {
         if self.options.print_whole(list, out)? {
             return Ok(());
@@ -75,7 +75,7 @@ impl Print<'_> {
         if first {
             lines.push(self.header(with_namespace));
         }
-        // What is gone first: another one may have its name.
+        // Removed pods first: another one may have the same name.
         for (_, gone) in shown.iter().filter(|(key, _)| !rows.contains_key(*key)) {
             let gone = Row { status: "Gone".to_owned(), ..gone.clone() };
             lines.push(self.line(&gone, with_namespace, now));
@@ -91,7 +91,7 @@ impl Print<'_> {
         Ok(())
     }
 
-    /// Where a list may grow, the columns must not change while it does.
+    /// The columns must not change while a watched list grows.
     fn with_namespace(&self, rows: &Shown) -> bool {
         let Options { namespace, all_namespaces, watch, .. } = self.options;
         let several = list::several(rows.keys().map(|[namespace, ..]| &**namespace));

@@ -1,4 +1,4 @@
-//! `edged status`: how the agent is, in a few lines.
+//! `edged status`: prints the agent's state in a few lines.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use super::{Error, age};
 use crate::io::client;
 use crate::model::view::Overview;
 
-/// Reads the flags, asks the agent and prints.
+/// Parses the flags, requests the state and prints it.
 pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
     let (mut server, mut config) = (None, None);
     while let Some(arg) = args.next()? {
@@ -21,7 +21,7 @@ pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, E
     let agent = client::agent(server.as_deref(), config.as_deref())?;
     let body = agent.get("/edged/status").map_err(Error::Failed)?;
     let overview: Overview = serde_json::from_slice(&body).map_err(|error| {
-        Error::Failed(format!("got an answer that is no overview of edged: {error}"))
+        Error::Failed(format!("got an answer that is not edged's status: {error}"))
     })?;
     print(&overview, out)?;
     Ok(u8::from(overview.runtime_trouble.is_some()))
@@ -36,7 +36,7 @@ fn print(overview: &Overview, out: &mut dyn Write) -> std::io::Result<()> {
     let runtime = match (&*overview.runtime, &overview.runtime_trouble) {
         ("", Some(trouble)) => format!("NOT READY: {trouble}"),
         (name, Some(trouble)) => format!("{name}, NOT READY: {trouble}"),
-        ("", None) => "not heard of yet".to_owned(),
+        ("", None) => "not connected yet".to_owned(),
         (name, None) => format!("{name}, ready, changes by {changes}"),
     };
     line("runtime", &runtime)?;
@@ -53,13 +53,13 @@ fn print(overview: &Overview, out: &mut dyn Write) -> std::io::Result<()> {
             (None, None) => "not connected yet".to_owned(),
         };
         line("cloud", &link)?;
-        let kept = match (&cloud.store_trouble, &cloud.store_loss, cloud.store_is_new) {
-            (Some(why), _, _) => format!("NOT KEEPING what the cloud sends: {why}"),
+        let store = match (&cloud.store_trouble, &cloud.store_loss, cloud.store_is_new) {
+            (Some(why), _, _) => format!("NOT STORING what the cloud sends: {why}"),
             (None, Some(why), _) => format!("LOST, {} objects since: {why}", cloud.objects),
             (None, None, true) => format!("new, {} objects; other pods left alone", cloud.objects),
             (None, None, false) => format!("{} objects", cloud.objects),
         };
-        line("store", &kept)?;
+        line("store", &store)?;
     }
     let pressures = match overview.pressures.as_deref() {
         None => "not watched".to_owned(),
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn each_trouble_is_told() {
+    fn each_trouble_is_reported() {
         let overview = Overview {
             runtime_trouble: Some("connection refused".to_owned()),
             network_trouble: Some("cni plugin not initialized".to_owned()),

@@ -1,11 +1,11 @@
-//! Columns as kubectl prints them: three spaces between, the last one as it comes. Control
+//! Columns as kubectl prints them: with three spaces between them, the last one unpadded. Control
 //! characters are escaped: names and messages come from nodes and runtimes.
 
 use std::io::{self, Write};
 
 use crate::io::log::printable;
 
-/// Widths that only grow, so that rows printed later stand below the ones before.
+/// Widths only grow, so that later rows align with earlier ones.
 #[derive(Debug, Default)]
 pub(super) struct Columns {
     widths: Vec<usize>,

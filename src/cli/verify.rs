@@ -1,5 +1,5 @@
-//! `edged verify-release`: whether an edged was signed by the key of releases. `edged-run` asks it
-//! before an upgrade, and a person may.
+//! `edged verify-release`: verifies that an edged was signed by the release key. `edged-run` runs
+//! it before an upgrade, and an operator may.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -10,7 +10,7 @@ use lexopt::prelude::*;
 use super::Error;
 use crate::io::release::verify;
 
-/// Prints which file it is if it is ours.
+/// Prints the file's name if its signature is valid.
 pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
     let (mut program, mut key, mut signature): (Option<OsString>, _, _) = (None, None, None);
     while let Some(arg) = args.next()? {
@@ -33,5 +33,5 @@ pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, E
     Ok(0)
 }
 
-/// Where root puts it; `edged-run` has the same.
+/// Where root installs it; `edged-run` uses the same path.
 const KEY: &str = "/etc/edged/release.pub";

@@ -1,4 +1,4 @@
-//! JSON as YAML, as kubectl prints it.
+//! Writes JSON as YAML, as kubectl prints it.
 
 use std::fmt::Write;
 
@@ -18,7 +18,7 @@ pub(super) fn text(value: &Value) -> String {
     text
 }
 
-/// Its first line goes on where the text ends.
+/// Its first line continues where the text ends.
 fn object(value: &Value, indent: usize, text: &mut String) {
     for (at, (key, value)) in value.as_object().into_iter().flatten().enumerate() {
         if at > 0 {
@@ -65,14 +65,14 @@ fn array(value: &Value, indent: usize, text: &mut String) {
 fn scalar(value: &Value, text: &mut String) {
     match value {
         Value::String(word) => string(word, text),
-        // Empty lists and maps, numbers and the rest are written alike in both.
+        // Empty lists and maps, numbers and the rest look the same in both.
         _ => {
             let _ = write!(text, "{value}");
         }
     }
 }
 
-/// In quotes unless no reader could take it for anything but a text.
+/// Quoted unless every reader takes it for a string.
 fn string(word: &str, text: &mut String) {
     const WORDS: [&str; 9] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._/-".contains(&byte);
@@ -90,7 +90,7 @@ fn string(word: &str, text: &mut String) {
             '"' => text.push_str("\\\""),
             '\\' => text.push_str("\\\\"),
             '\n' => text.push_str("\\n"),
-            // YAML wants what cannot be printed escaped; a terminal as well.
+            // YAML requires unprintable characters to be escaped; a terminal does as well.
             c if c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{feff}') => {
                 let _ = write!(text, "\\u{:04x}", u32::from(c));
             }

@@ -1,9 +1,9 @@
-//! The keys of edgecore.yaml about the cloud: where it is, who the node is to it, the store.
+//! Keys of edgecore.yaml for the cloud: its address, the node's credentials, the store.
 //!
-//! **When there is a cloud**: `modules.edgeHub` names its address (`websocket.server`, `httpServer`
-//! or both), and does not say `enable: false`. A file without that section is a node without a
-//! cloud, whatever certificates lie on the disk. A section that names no address but anything else
-//! of the link is an error: KubeEdge's default is the machine's own address, which is no cloud.
+//! **When there is a cloud**: `modules.edgeHub` has its address (`websocket.server`, `httpServer`
+//! or both), and not `enable: false`. A file without that section is a node without a
+//! cloud, whatever certificates are on the disk. A section with other keys of the link but without
+//! an address is an error: KubeEdge's default is the machine's own address, which is no cloud.
 
 mod keys;
 mod values;
@@ -18,12 +18,12 @@ pub(super) use keys::TABLES;
 pub(super) use keys::{EDGED, MODULES, ROOT, TAILORED};
 use values::{HTTPS, host_of};
 
-/// What the file says of the cloud.
+/// The cloud settings of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cloud {
-    /// For the link, but for the node's name: see [`Config::link`].
+    /// For the link, without the node's name: see [`Config::link`].
     link: CloudLink,
-    /// For the mind.
+    /// For the core.
     pub settings: CloudSettings,
     /// `database.dataSource`: absolute path of the store.
     pub store: String,
@@ -43,7 +43,7 @@ impl Default for Cloud {
     }
 }
 
-/// What only counts together, until all is read.
+/// Values that are evaluated together, after all are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Draft {
     /// `modules.edgeHub.enable`
@@ -56,7 +56,7 @@ struct Draft {
     server: Option<String>,
     /// `httpServer`
     http_server: Option<String>,
-    /// Something else of the link is written.
+    /// Another key of the link is set.
     named: bool,
 }
 
@@ -66,7 +66,7 @@ impl Cloud {
         self.is_configured
     }
 
-    /// What a look at several keys together finds wrong, and what follows from several.
+    /// Checks several keys together, and derives values from them.
     pub(super) fn finish(&mut self) -> Result<(), String> {
         let draft = std::mem::take(&mut self.draft);
         if draft.enable == Some(false) {
@@ -92,7 +92,7 @@ impl Cloud {
         };
         if draft.meta == Some(false) {
             return Err("modules.metaManager.enable: got false, expected true where there is a \
-                        cloud: what it says is kept"
+                        cloud, to store its objects"
                 .to_owned());
         }
         self.is_configured = true;
@@ -109,7 +109,7 @@ impl Cloud {
 }
 
 impl Config {
-    /// What the link has to know.
+    /// The settings of the link.
     pub fn link(&self) -> CloudLink {
         CloudLink { node_name: self.node_name.clone(), ..self.cloud.link.clone() }
     }
@@ -117,6 +117,6 @@ impl Config {
 
 /// The cloud ends a session after 30 s without one.
 const THRIFTY_HEARTBEAT_MS: u64 = 25_000;
-/// CloudHub's ports, where the other one is not written.
+/// CloudHub's ports, used for the address that is not set.
 const HTTP_PORT: u16 = 10_002;
 const MESSAGES_PORT: u16 = 10_000;

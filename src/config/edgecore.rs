@@ -1,4 +1,4 @@
-//! edgecore.yaml → settings: tables of every key that KubeEdge 1.12 to 1.23 knows.
+//! Parses edgecore.yaml into settings: tables of all keys of KubeEdge 1.12 to 1.23.
 
 mod cgroups;
 mod images;
@@ -16,9 +16,9 @@ use crate::model::manifest::Refusal;
 use crate::model::tree::decimal;
 use crate::wire::tree::{self, Fault, Mark, Node, Step, Value};
 
-/// Lays the file over the settings; returns the paths of the keys that have no effect.
+/// Applies the file to the settings; returns the paths of the keys that have no effect.
 ///
-/// Errors carry the place and the path of the key. `null` leaves a setting as it is.
+/// Errors contain the position and the path of the key. `null` leaves a setting unchanged.
 pub fn overlay(config: &mut Config, bytes: &[u8]) -> Result<Vec<String>, Refusal> {
     let documents: Vec<Node> =
         tree::parse(bytes)?.into_iter().filter(|node| node.value != Value::Null).collect();
@@ -32,7 +32,7 @@ pub fn overlay(config: &mut Config, bytes: &[u8]) -> Result<Vec<String>, Refusal
         walk.table(&ROOT, document).map_err(|fault| fault.refusal(bytes))?;
     }
     let unused = walk.unused;
-    // Keys that depend on each other are read in any order.
+    // Keys that depend on each other may come in any order.
     let at = Mark { line: 1, column: 1 };
     keys::check(config).and_then(|()| config.cloud.finish()).map_err(|why| Refusal {
         line: at.line,
@@ -45,24 +45,24 @@ pub fn overlay(config: &mut Config, bytes: &[u8]) -> Result<Vec<String>, Refusal
 /// The keys of one map.
 pub(super) struct Table {
     pub(super) rules: &'static [Row],
-    /// Those whose settings stand elsewhere.
+    /// Rows that are defined elsewhere.
     pub(super) more: &'static [&'static [Row]],
-    /// Those without effect, each as a whole; a space between them.
+    /// Keys without effect, including their content; separated by spaces.
     pub(super) unused: &'static str,
 }
 
-/// A key and what it is.
+/// A key and its rule.
 pub(super) type Row = (&'static str, Rule);
 
-/// What a key is to edged.
+/// The meaning of a key for edged.
 pub(super) enum Rule {
     /// A map of keys.
     Map(&'static Table),
     /// A setting.
     Take(Take),
-    /// Without effect, as a whole.
+    /// Without effect, including its content.
     Idle,
-    /// A part of KubeEdge that edged has not: named if it is on, which it is by default or not.
+    /// A part of KubeEdge that edged lacks: reported if it is on; the flag is its default.
     Module(&'static Table, bool),
 }
 
@@ -94,7 +94,7 @@ const EDGED: Table = Table {
             "enable",
             Set(|_, value| match value {
                 Value::Bool(true) => Ok(()),
-                other => Err(format!("got {other}, expected true: edged is all there is")),
+                other => Err(format!("got {other}, expected true: edged cannot be switched off")),
             }),
         ),
         (
@@ -113,13 +113,13 @@ const EDGED: Table = Table {
         (
             "nodeIP",
             Set(|config, value| {
-                let said = text(value)?;
-                config.node_ip = (!said.is_empty()).then(|| ip(said)).transpose()?;
+                let given = text(value)?;
+                config.node_ip = (!given.is_empty()).then(|| ip(given)).transpose()?;
                 Ok(())
             }),
         ),
         ("nodeLabels", Set(pods::node_labels)),
-        // Its place up to KubeEdge 1.17.
+        // Its location up to KubeEdge 1.17.
         ("remoteRuntimeEndpoint", Set(take_endpoint)),
         (
             "rootDirectory",
@@ -224,10 +224,10 @@ const CRASH_LOOP: Table = Table {
     rules: &[(
         "maxContainerRestartPeriod",
         Set(|config, value| {
-            let said = text(value)?;
+            let given = text(value)?;
             let ms = duration(value)?;
             if !(1_000..=BACKOFF_MAX_MS).contains(&ms) {
-                return Err(format!("got {said}, expected 1s to {}s", BACKOFF_MAX_MS / 1_000));
+                return Err(format!("got {given}, expected 1s to {}s", BACKOFF_MAX_MS / 1_000));
             }
             config.crash_backoff_max_ms = ms;
             Ok(())
@@ -261,7 +261,7 @@ impl Walk<'_> {
             let unused = table.unused.split_whitespace().any(|known| known == &**key);
             match rule {
                 None if !unused => {
-                    let why = "got a key that nobody knows".to_owned();
+                    let why = "got an unknown key".to_owned();
                     let at = Some(entry.key_at);
                     return Err(Fault { at, path: self.path.clone(), why });
                 }
@@ -269,7 +269,7 @@ impl Walk<'_> {
                 None | Some((_, Idle)) => {
                     kinds::check(key, &entry.node.value)
                         .map_err(|why| Fault::new(&entry.node, self.path.clone(), why))?;
-                    // Empty, it asks for nothing.
+                    // An empty one requests nothing.
                     if !kinds::is_empty(&entry.node.value) {
                         self.unused.push(tree::Path(&self.path).to_string());
                     }
@@ -325,42 +325,42 @@ pub(super) fn whole(value: &Value, min: i64, max: i64) -> Result<i64, String> {
     }
 }
 
-/// `unix:///path` or the path alone → the path.
-pub(super) fn endpoint(said: &str) -> Result<String, String> {
-    let path = said.strip_prefix("unix://").unwrap_or(said);
+/// `unix:///path` or only the path → the path.
+pub(super) fn endpoint(given: &str) -> Result<String, String> {
+    let path = given.strip_prefix("unix://").unwrap_or(given);
     let expected = "unix:/// and the path of the runtime's socket";
-    absolute(path).ok_or_else(|| format!("got {said:?}, expected {expected}"))
+    absolute(path).ok_or_else(|| format!("got {given:?}, expected {expected}"))
 }
 
 /// An absolute path, without a slash at its end.
-pub(super) fn folder(said: &str) -> Result<String, String> {
+pub(super) fn folder(given: &str) -> Result<String, String> {
     let expected = "an absolute path of a folder below /, without `..`";
-    absolute(said).ok_or_else(|| format!("got {said:?}, expected {expected}"))
+    absolute(given).ok_or_else(|| format!("got {given:?}, expected {expected}"))
 }
 
-/// What is below these paths is made and removed: `/` itself and ways back up are no places.
+/// Files below these paths are made and removed: `/` itself and `..` are not allowed.
 pub(super) fn absolute(path: &str) -> Option<String> {
     let trimmed = path.trim_end_matches('/');
     let parts = trimmed.strip_prefix('/')?;
-    let holds = parts.split('/').all(|part| !matches!(part, "" | "." | ".."));
-    (holds && !path.contains('\0')).then(|| trimmed.to_owned())
+    let is_valid = parts.split('/').all(|part| !matches!(part, "" | "." | ".."));
+    (is_valid && !path.contains('\0')).then(|| trimmed.to_owned())
 }
 
 /// A node's name, in lower case as the kubelet makes it.
-pub(super) fn node_name(said: &str) -> Result<String, String> {
-    let name = said.trim().to_lowercase();
+pub(super) fn node_name(given: &str) -> Result<String, String> {
+    let name = given.trim().to_lowercase();
     if is_subdomain(&name) {
         return Ok(name);
     }
     let expected = "a DNS subdomain: lower case letters, digits, '-' and '.', at most 253 of them";
-    Err(format!("got {said:?}, expected {expected}"))
+    Err(format!("got {given:?}, expected {expected}"))
 }
 
-pub(super) fn ip(said: &str) -> Result<IpAddr, String> {
-    said.parse().map_err(|_| format!("got {said:?}, expected an IP address"))
+pub(super) fn ip(given: &str) -> Result<IpAddr, String> {
+    given.parse().map_err(|_| format!("got {given:?}, expected an IP address"))
 }
 
-/// The API asks nobody who they are.
+/// The API has no authentication.
 pub(super) fn loopback(ip: IpAddr) -> Result<IpAddr, String> {
     if ip.is_loopback() {
         return Ok(ip);
@@ -370,14 +370,14 @@ pub(super) fn loopback(ip: IpAddr) -> Result<IpAddr, String> {
 
 /// A duration, milliseconds.
 pub(super) fn duration(value: &Value) -> Result<u64, String> {
-    let said = text(value)?;
-    duration_ms(said)
-        .ok_or_else(|| format!("got {said:?}, expected a duration such as 10s or 1m30s"))
+    let given = text(value)?;
+    duration_ms(given)
+        .ok_or_else(|| format!("got {given:?}, expected a duration such as 10s or 1m30s"))
 }
 
 /// A Go duration of at least a millisecond's resolution: `10s`, `4h0m0s`, `1.5m`, `250ms`.
-fn duration_ms(said: &str) -> Option<u64> {
-    let mut rest = said.strip_prefix('+').unwrap_or(said);
+fn duration_ms(given: &str) -> Option<u64> {
+    let mut rest = given.strip_prefix('+').unwrap_or(given);
     let mut sum_ms = 0.0;
     if rest.is_empty() {
         return None;

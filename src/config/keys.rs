@@ -1,4 +1,4 @@
-//! The keys of edgecore.yaml about garbage, logs and eviction.
+//! Keys of edgecore.yaml for garbage collection, logs and eviction.
 
 use std::collections::BTreeMap;
 
@@ -146,10 +146,10 @@ pub(super) const TAILORED: &[Row] = &[
     ),
 ];
 
-/// A soft threshold whose grace period has not been named yet.
+/// A soft threshold without a grace period so far.
 const NO_GRACE: u64 = u64::MAX;
 
-/// What a look at several keys together finds wrong; for the file as a whole.
+/// Checks several keys together; the error is about the file as a whole.
 pub(super) fn check(config: &Config) -> Result<(), String> {
     let images = &config.housekeeping.images;
     if images.low_percent > images.high_percent {
@@ -169,11 +169,11 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
     }
 }
 
-/// The keys of a map come in any order: this may be read before the thresholds.
+/// The keys of a map may come in any order: this may be read before the thresholds.
 fn take_soft_grace(config: &mut Config, value: &Value) -> Result<(), String> {
     for (signal, value) in signals(value)? {
         let grace_ms = duration(value)?;
-        // An amount that no machine can lack until the threshold is read.
+        // An amount that no machine can lack, until the threshold is read.
         let unset = (Threshold::Amount(0), grace_ms);
         config.housekeeping.eviction.soft.entry(signal).or_insert(unset).1 = grace_ms;
     }
@@ -190,7 +190,7 @@ fn thresholds(value: &Value) -> Result<BTreeMap<Signal, Threshold>, String> {
     Ok(taken)
 }
 
-/// The entries of a map by signal. Those that the kubelet knows and derives itself are left out.
+/// The entries of a map by signal. Signals that the kubelet derives itself are skipped.
 fn signals(value: &Value) -> Result<Vec<(Signal, &Value)>, String> {
     let Value::Map(map) = value else { return Err(format!("got {value}, expected a map")) };
     let mut taken = Vec::new();
@@ -215,7 +215,7 @@ fn name_of(signal: Signal) -> &'static str {
     found.expect("all of them are there").1
 }
 
-/// Negative: any number.
+/// Negative: no limit.
 fn count(value: &Value) -> Result<Option<usize>, String> {
     let count = whole(value, i64::from(i32::MIN), i64::from(i32::MAX))?;
     Ok(usize::try_from(count).ok())
@@ -233,8 +233,8 @@ fn period(value: &Value, least_ms: u64) -> Result<u64, String> {
     Ok(ms)
 }
 
-fn quantity(said: &str) -> Result<i64, String> {
-    said.parse::<Quantity>().map(|quantity| quantity.whole())
+fn quantity(given: &str) -> Result<i64, String> {
+    given.parse::<Quantity>().map(|quantity| quantity.whole())
 }
 
 #[cfg(test)]

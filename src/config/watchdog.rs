@@ -1,4 +1,4 @@
-//! The keys about the machine's watchdog; edged's own: KubeEdge has no such settings.
+//! Keys for the hardware watchdog; edged's own: KubeEdge has no such settings.
 
 use super::Config;
 use super::edgecore::{Row, Rule, Table, absolute, duration, text, whole};
@@ -19,19 +19,19 @@ const WATCHDOG: Table = Table {
     unused: "",
 };
 
-/// Every map that the shipped file shows.
+/// Every map in the shipped file.
 #[cfg(test)]
 pub(super) const TABLES: &[&Table] = &[&WATCHDOG];
 
 fn device(config: &mut Config, value: &Value) -> Result<(), String> {
-    let said = text(value)?;
-    let path = if said.is_empty() { Some(String::new()) } else { absolute(said) };
+    let given = text(value)?;
+    let path = if given.is_empty() { Some(String::new()) } else { absolute(given) };
     config.watchdog.device =
-        path.ok_or_else(|| format!("got {said:?}, expected an absolute path, or nothing"))?;
+        path.ok_or_else(|| format!("got {given:?}, expected an absolute path, or nothing"))?;
     Ok(())
 }
 
-/// Devices differ in the longest that they know; most know five minutes. Below ten seconds a disk
+/// Devices differ in their longest timeout; most support five minutes. Below ten seconds a disk
 /// that stalls resets the machine.
 fn timeout(config: &mut Config, value: &Value) -> Result<(), String> {
     config.watchdog.timeout_s = whole(value, 10, 3_600)? as u32;
@@ -41,14 +41,14 @@ fn timeout(config: &mut Config, value: &Value) -> Result<(), String> {
 fn silence(config: &mut Config, value: &Value) -> Result<(), String> {
     let ms = duration(value)?;
     if ms > 0 && ms < SILENCE_MS_MIN {
-        let said = text(value)?;
-        return Err(format!("got {said}, expected 0s, or {}s at least", SILENCE_MS_MIN / 1_000));
+        let given = text(value)?;
+        return Err(format!("got {given}, expected 0s, or {}s at least", SILENCE_MS_MIN / 1_000));
     }
     config.watchdog.runtime_silence_ms = ms;
     Ok(())
 }
 
-/// A runtime may take some minutes to start on a slow disk, and a machine that resets in that time
+/// A runtime may need some minutes to start on a slow disk, and a machine that resets in that time
 /// never comes up.
 const SILENCE_MS_MIN: u64 = 300_000;
 
@@ -79,7 +79,7 @@ mod tests {
             ("device: watchdog", "got \"watchdog\", expected an absolute path"),
             ("timeoutSeconds: 5", "got 5, expected a whole number from 10 to 3600"),
             ("runtimeSilence: 30s", "got 30s, expected 0s, or 300s at least"),
-            ("devices: /dev/watchdog", "got a key that nobody knows"),
+            ("devices: /dev/watchdog", "got an unknown key"),
         ] {
             let got = read(line);
             assert!(got.as_ref().is_err_and(|why| why.contains(want)), "{line}: {got:?}");

@@ -196,7 +196,7 @@ impl Controller {
         }
         let exists = self.exists(node);
         let is_taken = exists && self.config.enrol_again == EnrolAgain::Refuse;
-        let now_s = now_s.ok_or((503, "the time is not known here".to_owned()))?;
+        let now_s = now_s.ok_or((503, "the server's clock is not set".to_owned()))?;
         let identity = self.identities.may_enrol(node, by, is_taken, now_s)?;
         if exists && !matches!(by, SignedBy::Certificate { .. }) {
             let line = format!("node={node}: exists and gets another certificate with a token");

@@ -140,7 +140,7 @@ pub enum WatchFact {
     Bookmark(Box<str>),
     /// 410: the requested version is too old. The list or watch is over.
     Gone,
-    /// The list or watch is over: it timed out, or the connection or the server failed.
+    /// The list or watch is over: it timed over, or the connection or the server failed.
     Ended(String),
 }
 

@@ -117,7 +117,7 @@ impl Authority {
         match now_s {
             Some(now_s) if claims.exp > now_s => Ok(claims),
             Some(_) => Err("it has expired"),
-            None => Err("the time is not known here"),
+            None => Err("the server's clock is not set"),
         }
     }
 

@@ -1,5 +1,5 @@
-//! Asks a running program of ours over its HTTP API, and waits for the answer: for the commands,
-//! not for the loop.
+//! HTTP client of the commands: sends a request to a running edged or edgecontroller, and waits for
+//! the answer. The event loop does not use it.
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read, Write};
@@ -14,27 +14,26 @@ use super::socket::Address;
 use crate::config;
 use crate::limits::{CLIENT_BYTES_MAX, CLIENT_CONNECT_MS, CLIENT_WAIT_MS};
 
-/// Where a program of ours listens.
+/// The address of a running program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agent {
-    /// What is asked.
+    /// The program's name.
     program: &'static str,
     address: Address,
-    /// Asked where nobody listens at `address`, or this user may not open it.
+    /// Used if no process listens at `address`, or this user may not open it.
     fallback: Option<Address>,
 }
 
-/// What was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
-    /// All of it.
+    /// The whole body.
     pub body: Vec<u8>,
 }
 
 impl Answer {
-    /// What a person is to know of a refusal: the message of a `Status`, or the first line.
+    /// The reason of a refusal for the user: the message of a `Status`, or the first line.
     pub fn why(&self) -> String {
         let status: Option<serde_json::Value> = serde_json::from_slice(&self.body).ok();
         let message = status.as_ref().and_then(|status| status["message"].as_str());
@@ -43,8 +42,8 @@ impl Answer {
     }
 }
 
-/// edged at `server`, else where this edgecore.yaml says, or the one at the usual place; else where
-/// it listens by default.
+/// edged at `server`, else at the address in this edgecore.yaml, or in the one at the default path;
+/// else at the default address.
 pub fn agent(server: Option<&str>, config: Option<&str>) -> Result<Agent, config::Error> {
     match server {
         Some(server) => at(server, "edged").map_err(config::Error::Usage),
@@ -70,9 +69,9 @@ fn configured(path: Option<&str>) -> Result<Agent, config::Error> {
         path.map(|path| ["--config".into(), path.into()]).into_iter().flatten().collect();
     let config = match config::load(&flags, Some("unused".to_owned())) {
         Ok(loaded) => loaded.config,
-        // By default another agent would be asked than the one that is meant.
+        // The default address could be that of another agent.
         Err(error) if path.is_some() => return Err(error),
-        // Whatever is wrong with the usual file, this is not the command to complain.
+        // An error in the default file is not this command's to report.
         Err(_) => config::Config::default(),
     };
     if config.listen.port() == 0 {
@@ -84,7 +83,7 @@ fn configured(path: Option<&str>) -> Result<Agent, config::Error> {
     Ok(Agent { program: "edged", address, fallback: Some(fallback) })
 }
 
-/// The controller at `server`, else the one with this data folder, or the usual one.
+/// The controller at `server`, else the one with this data folder, or the default one.
 #[cfg(feature = "controller")]
 pub fn controller(server: Option<&str>, data: Option<&Path>) -> Result<Agent, String> {
     use super::controller::settings::Settings;
@@ -100,14 +99,14 @@ pub fn controller(server: Option<&str>, data: Option<&Path>) -> Result<Agent, St
 }
 
 impl Agent {
-    /// The answer to a request with a body, or why there is none.
+    /// Sends a request with a body; returns the answer, or an error.
     #[cfg(feature = "controller")]
-    pub fn ask(&self, method: &str, path: &str, body: &[u8]) -> Result<Answer, String> {
+    pub fn send(&self, method: &str, path: &str, body: &[u8]) -> Result<Answer, String> {
         let head = format!("Content-Type: application/yaml\r\nContent-Length: {}\r\n", body.len());
         self.request(method, path, &head, body)
     }
 
-    /// The body at `path`, or why there is none and what to do about it.
+    /// The body at `path`, or an error with a remedy.
     pub fn get(&self, path: &str) -> Result<Vec<u8>, String> {
         let answer = self.request("GET", path, "", b"")?;
         match answer.status {
@@ -127,7 +126,7 @@ impl Agent {
         let mut address = &self.address;
         let mut done = exchange(address, &request);
         if let (Err(error), Some(fallback)) = (&done, &self.fallback)
-            && is_elsewhere(error)
+            && may_use_fallback(error)
         {
             address = fallback;
             done = exchange(address, &request);
@@ -149,23 +148,24 @@ impl Agent {
                     (_, Address::Socket(_)) => "--data DIR, as that of its `run`",
                 };
                 format!(
-                    "nobody listens on {address}: is {program} running (`{program} run`)? If it \
-                     listens elsewhere, say where with {other}"
+                    "nothing listens on {address}: is {program} running (`{program} run`)? If it \
+                     listens on another address, give it with {other}"
                 )
             }
             ErrorKind::WouldBlock | ErrorKind::TimedOut => format!(
-                "no answer from {address}: whoever listens there hangs, or is not {program}"
+                "no answer from {address}: the program that listens there hangs, or is not \
+                 {program}"
             ),
-            _ => format!("cannot ask {program} on {address}: {error}"),
+            _ => format!("cannot connect to {program} on {address}: {error}"),
         }
     }
 }
 
-/// Whether the port is to be asked in the socket's place.
-fn is_elsewhere(error: &std::io::Error) -> bool {
+/// Whether the port may be tried in place of the socket.
+fn may_use_fallback(error: &std::io::Error) -> bool {
     use ErrorKind::{ConnectionRefused, NotADirectory, NotFound, PermissionDenied};
     matches!(error.kind(), ConnectionRefused | NotADirectory | NotFound | PermissionDenied)
-        // A path longer than the address of a socket.
+        // The path is too long for the address of a socket.
         || error.kind() == ErrorKind::InvalidInput
 }
 
@@ -189,7 +189,7 @@ fn exchange(address: &Address, request: &[u8]) -> std::io::Result<Vec<u8>> {
 }
 
 fn talk(mut stream: impl Read + Write, request: &[u8]) -> std::io::Result<Vec<u8>> {
-    // Whoever refuses a request early may not read all of it, and still says why.
+    // A server that refuses a request early may not read all of it, but still sends the reason.
     let written = stream.write_all(request);
     let mut bytes = Vec::new();
     let read = stream.take(CLIENT_BYTES_MAX).read_to_end(&mut bytes);
@@ -200,7 +200,7 @@ fn talk(mut stream: impl Read + Write, request: &[u8]) -> std::io::Result<Vec<u8
     Ok(bytes)
 }
 
-/// A whole answer.
+/// Parses a whole answer.
 fn answer(bytes: &[u8]) -> Result<Answer, String> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut response = httparse::Response::new(&mut headers);
@@ -210,9 +210,9 @@ fn answer(bytes: &[u8]) -> Result<Answer, String> {
         Err(error) => return Err(format!("expected an HTTP answer: {error}")),
     };
     let body = &bytes[length..];
-    let said = response.headers.iter().find(|h| h.name.eq_ignore_ascii_case("content-length"));
-    let said = said.and_then(|header| str::from_utf8(header.value).ok()?.trim().parse().ok());
-    if said.is_some_and(|said: usize| said != body.len()) {
+    let length = response.headers.iter().find(|h| h.name.eq_ignore_ascii_case("content-length"));
+    let length = length.and_then(|header| str::from_utf8(header.value).ok()?.trim().parse().ok());
+    if length.is_some_and(|length: usize| length != body.len()) {
         return Err("the answer was cut off".to_owned());
     }
     Ok(Answer { status: response.code.unwrap_or(0), body: body.to_vec() })
@@ -229,21 +229,21 @@ pub fn wall_s() -> Option<i64> {
 #[cfg(feature = "controller")]
 pub fn read_whole(path: &Path) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
-    let most = crate::limits::CONTROLLER_API_BODY_BYTES_MAX;
-    let limit = most as u64 + 1;
+    let bytes_max = crate::limits::CONTROLLER_API_BODY_BYTES_MAX;
+    let limit = bytes_max as u64 + 1;
     let read = if path == Path::new("-") {
         std::io::stdin().lock().take(limit).read_to_end(&mut bytes)
     } else {
         std::fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes))
     };
     read.map_err(|error| error.to_string())?;
-    if bytes.len() > most {
-        return Err(format!("got more than {most} bytes, expected fewer"));
+    if bytes.len() > bytes_max {
+        return Err(format!("got more than {bytes_max} bytes, expected fewer"));
     }
     Ok(bytes)
 }
 
-/// The file itself, or those of the folder by name, as kubectl takes them.
+/// The file itself, or the files of the folder by name, as kubectl takes them.
 #[cfg(feature = "controller")]
 pub fn files_of(path: &Path) -> Result<Vec<PathBuf>, String> {
     if !path.is_dir() {
@@ -265,7 +265,6 @@ pub fn files_of(path: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-/// Waits.
 #[expect(clippy::disallowed_methods, reason = "a command has nothing else to do meanwhile")]
 pub fn pause(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
@@ -327,14 +326,14 @@ mod tests {
 
     #[test]
     fn who_is_not_there_is_named_with_the_remedy() {
-        // Of tcpmux, which nobody has served for long; one of the kernel's may be another test's.
+        // The port of tcpmux, which is unused; a port from the kernel may belong to another test.
         let place: std::net::SocketAddr = (std::net::Ipv4Addr::LOCALHOST, 1).into();
         let port = Address::Port(place);
         let fallback = Some(port.clone());
         let address = Address::Socket("/nowhere/edged.sock".into());
         let agent = Agent { program: "edged", address, fallback };
         let error = agent.get("/pods").expect_err("nobody listens");
-        assert!(error.contains("nobody listens on 127.0.0.1:1: is edged running"), "{error}");
+        assert!(error.contains("nothing listens on 127.0.0.1:1: is edged running"), "{error}");
         assert!(error.contains("`edged run`") && error.contains("--server"), "{error}");
         let agent = Agent { program: "edgecontroller", address: port, fallback: None };
         let error = agent.get("/").expect_err("nobody listens");

@@ -1,6 +1,6 @@
-//! The clock and the source of chance: asked here, handed to everybody else as [`Now`] and a seed.
+//! The clock and the random seed: read here, passed to all other code as [`Now`] and a number.
 //!
-//! The mind sees one moment per turn. Nothing is kept; a crash here loses nothing.
+//! The core sees one time per turn. Nothing is stored; a crash here loses nothing.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
@@ -10,36 +10,35 @@ use nix::time::{ClockId, clock_gettime};
 use crate::agent::time::{Instant, Now, Wall};
 use crate::limits::CLOCK_PLAUSIBLE_MS;
 
-/// This moment.
 pub fn now() -> Now {
     let wall_ms = read_ms(ClockId::CLOCK_REALTIME) as i64;
     Now { boot: boot(), wall: plausible(wall_ms) }
 }
 
-/// The wall clock, unless nobody has set it.
+/// The wall clock, or `None` if it is not set.
 fn plausible(wall_ms: i64) -> Option<Wall> {
     (wall_ms >= CLOCK_PLAUSIBLE_MS).then_some(Wall(wall_ms))
 }
 
-/// Milliseconds since boot, suspend included.
+/// Milliseconds since boot, including suspend.
 pub fn boot() -> Instant {
     Instant(read_ms(ClockId::CLOCK_BOOTTIME))
 }
 
-/// Milliseconds on a clock that costs next to nothing and is some milliseconds coarse: for telling
-/// what took a long turn, not for anything that is decided.
+/// Milliseconds of a clock that is cheap and coarse by some milliseconds: for measuring the parts
+/// of a long turn, not for decisions.
 pub(super) fn coarse_ms() -> u64 {
     read_ms(ClockId::CLOCK_MONOTONIC_COARSE)
 }
 
 fn read_ms(clock: ClockId) -> u64 {
     let time = clock_gettime(clock).expect("kernels since 2.6.39 have these clocks");
-    // Before 1970 is as implausible as 1970.
+    // A time before 1970 is as implausible as 1970.
     if time.tv_sec() < 0 { 0 } else { Duration::from(time).as_millis() as u64 }
 }
 
-/// 64 bits that differ from start to start. The standard library draws its hash keys from the
-/// kernel; a hash of nothing under fresh keys is the shortest safe way to them.
+/// 64 bits that differ from start to start. The standard library gets its hash keys from the
+/// kernel; the hash of nothing with new keys is the simplest safe way to random bits.
 pub fn seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }

@@ -1,5 +1,5 @@
-//! The node's own credentials of registries: Docker's configuration, where a kubelet looks for it
-//! (spec section 3.6). Of all files the first that can be used counts alone.
+//! The node's registry credentials: Docker's configuration, in the places where a kubelet looks for
+//! it (spec section 3.6). Only the first usable file counts.
 
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -8,26 +8,26 @@ use std::path::{Path, PathBuf};
 use crate::agent::image::keyring::{Form, Keyring};
 use crate::limits::KEYRING_BYTES_MAX;
 
-/// What was read last.
+/// The credentials that were read last.
 #[derive(Debug)]
 pub struct Credentials {
-    /// In this order.
+    /// The paths to try, in this order.
     places: Vec<(PathBuf, Form)>,
-    told: Keyring,
-    /// Files that could not be used, as it was said.
-    said: Vec<String>,
+    reported: Keyring,
+    /// Errors of files that could not be used, as they were logged.
+    logged: Vec<String>,
 }
 
 impl Credentials {
-    /// Below the kubelet's root, the working folder, and the home's.
+    /// Below the kubelet's root, the working directory, and the home directory.
     pub fn new(root: &Path) -> Self {
         let here = std::env::current_dir().ok();
         let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
-        Self { places: places(root, here, home), told: Keyring::default(), said: Vec::new() }
+        Self { places: places(root, here, home), reported: Keyring::default(), logged: Vec::new() }
     }
 
-    /// Looks again: what there is now, if it is not what it was.
-    pub fn look(&mut self) -> Option<Keyring> {
+    /// Reads again; returns the credentials if they changed.
+    pub fn reload(&mut self) -> Option<Keyring> {
         let mut troubles = Vec::new();
         let mut found = Keyring::default();
         for (path, form) in &self.places {
@@ -40,12 +40,12 @@ impl Credentials {
                 Err(why) => troubles.push(format!("path={}: {why}", path.display())),
             }
         }
-        for trouble in troubles.iter().filter(|trouble| !self.said.contains(trouble)) {
+        for trouble in troubles.iter().filter(|trouble| !self.logged.contains(trouble)) {
             log::warn!("credentials not used: {trouble}");
         }
-        self.said = troubles;
-        (found != self.told).then(|| {
-            self.told = found.clone();
+        self.logged = troubles;
+        (found != self.reported).then(|| {
+            self.reported = found.clone();
             found
         })
     }
@@ -72,11 +72,11 @@ fn read(path: &Path, form: Form) -> Result<Option<Keyring>, String> {
     };
     let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
     if !is_file {
-        return Err("got no plain file, expected Docker's configuration".to_owned());
+        return Err("got something other than a file, expected Docker's configuration".to_owned());
     }
     let mut bytes = Vec::new();
-    let most = KEYRING_BYTES_MAX as u64 + 1;
-    file.take(most).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    let limit = KEYRING_BYTES_MAX as u64 + 1;
+    file.take(limit).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
     let mut keyring = Keyring::default();
     keyring.add(&bytes, form)?;
     Ok(Some(keyring))
@@ -111,24 +111,25 @@ mod tests {
         fs::create_dir_all(&dir).expect("a folder");
         let places =
             vec![(dir.join("config.json"), Form::Json), (dir.join(".dockercfg"), Form::Cfg)];
-        let mut credentials = Credentials { places, told: Keyring::default(), said: Vec::new() };
+        let mut credentials =
+            Credentials { places, reported: Keyring::default(), logged: Vec::new() };
         let user = |keyring: &Keyring| {
             keyring.find("r.example/a").next().map(|auth| auth.username.to_string())
         };
-        assert_eq!(credentials.look(), None, "there is none");
+        assert_eq!(credentials.reload(), None, "there is none");
         let entry =
             |name: &str| format!(r#"{{"r.example":{{"username":"{name}","password":"p"}}}}"#);
         fs::write(dir.join(".dockercfg"), entry("old")).expect("a file");
-        assert_eq!(credentials.look().as_ref().and_then(user), Some("old".to_owned()));
-        assert_eq!(credentials.look(), None, "it is as it was");
+        assert_eq!(credentials.reload().as_ref().and_then(user), Some("old".to_owned()));
+        assert_eq!(credentials.reload(), None, "it is as it was");
         let json = format!(r#"{{"auths":{}}}"#, entry("new"));
         fs::write(dir.join("config.json"), json).expect("a file");
-        assert_eq!(credentials.look().as_ref().and_then(user), Some("new".to_owned()));
+        assert_eq!(credentials.reload().as_ref().and_then(user), Some("new".to_owned()));
         fs::write(dir.join("config.json"), "{").expect("a file");
-        assert_eq!(credentials.look().as_ref().and_then(user), Some("old".to_owned()));
-        assert_eq!(credentials.said.len(), 1, "what is wrong is said");
-        assert!(!credentials.said[0].contains("password"), "{:?}", credentials.said);
+        assert_eq!(credentials.reload().as_ref().and_then(user), Some("old".to_owned()));
+        assert_eq!(credentials.logged.len(), 1, "what is wrong is logged");
+        assert!(!credentials.logged[0].contains("password"), "{:?}", credentials.logged);
         fs::remove_dir_all(&dir).expect("it is ours");
-        assert_eq!(credentials.look(), Some(Keyring::default()));
+        assert_eq!(credentials.reload(), Some(Keyring::default()));
     }
 }

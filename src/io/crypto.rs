@@ -1,4 +1,4 @@
-//! What TLS is made of here: ring's suites, and the keys that a node can have.
+//! The TLS crypto provider: ring's suites, and the kinds of keys that a node can have.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use rustls::crypto::{CryptoProvider, KeyProvider, ring};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::sign::SigningKey;
 
-/// For all that this process dials as a node.
+/// For all connections that this process opens as a node.
 pub fn provider() -> CryptoProvider {
     CryptoProvider { key_provider: &NodeKeys, ..ring::default_provider() }
 }
 
-/// ECDSA, as KubeEdge and we make them, and RSA, as some bring them. Without Ed25519, which no
-/// node has, the program is 16 kB smaller on armv7.
+/// ECDSA, as KubeEdge and edged make them, and RSA, as some users bring them. Without Ed25519,
+/// which no node has, the program is 16 kB smaller on armv7.
 #[derive(Debug)]
 struct NodeKeys;
 

@@ -1,6 +1,6 @@
-//! What this machine is like, for `edged check`: read, not judged. Changes nothing.
+//! Reads facts about this machine for `edged check`, without judging them. Changes nothing.
 //!
-//! Each fact is the kernel's own text where that is small, so that the judging can be tested with
+//! Each fact is the kernel's own text if that is small, so that the judgement can be tested with
 //! the texts of other machines.
 
 #[cfg(feature = "cloud")]
@@ -23,18 +23,18 @@ use crate::model::cri::{RuntimeStatus, Version};
 #[cfg(feature = "cloud")]
 pub use cloud::CloudFacts;
 
-/// All of them.
+/// All facts.
 #[derive(Clone, Debug)]
 pub struct Diagnostics {
-    /// The settings by which it was looked; where the file is wrong, defaults and flags.
+    /// The settings that were used; if the file is invalid, the defaults and flags.
     pub config: Config,
-    /// What is wrong with the file.
+    /// Why the file is invalid.
     pub config_trouble: Option<String>,
     /// Names the keys of edgecore.yaml that have no effect.
     pub config_warning: Option<String>,
-    /// The file holds a token, and every user may read it.
+    /// The file has a token, and every user may read it.
     pub config_exposed: Option<String>,
-    /// Other agents that run here.
+    /// Other agents that run on this machine.
     pub rivals: Vec<Rival>,
     /// `/proc/sys/kernel/osrelease`
     pub kernel: String,
@@ -48,21 +48,21 @@ pub struct Diagnostics {
     pub filesystems: String,
     /// Names in `/proc/self/ns`.
     pub namespaces: Vec<String>,
-    /// Whether there is `/proc/sys/net/bridge`: of br_netfilter, loaded or built in.
+    /// Whether `/proc/sys/net/bridge` exists: br_netfilter is loaded or built in.
     pub br_netfilter: bool,
     /// `/proc/sys/net/ipv4/ip_forward`
     pub ip_forward: String,
     /// `CapEff` of `/proc/self/status`.
     pub capabilities: Option<u64>,
-    /// Whether the clock shows a time that can be.
+    /// Whether the clock shows a plausible time.
     pub clock: bool,
     /// Whether `/etc/hosts` exists.
     pub hosts: bool,
-    /// Where the pods' volumes go.
+    /// The file system of the pods' volumes.
     pub root: Option<Result<Room, String>>,
-    /// Where the logs go.
+    /// The file system of the logs.
     pub logs: Option<Result<Room, String>>,
-    /// The runtime's answers, or why there are none.
+    /// The runtime's answers, or an error.
     pub runtime: Option<Result<(Version, RuntimeStatus), String>>,
     /// Files in [`CNI_CONFIG`] and their texts.
     pub cni: Vec<(String, String)>,
@@ -70,7 +70,7 @@ pub struct Diagnostics {
     pub cni_plugins: Vec<String>,
     /// The manifests, by path; an error for the folder as a whole.
     pub manifests: Option<Result<Vec<Manifest>, String>>,
-    /// What joins it to its cloud, if it is to have one.
+    /// The store and the connection to the cloud, if one is configured.
     #[cfg(feature = "cloud")]
     pub cloud: Option<CloudFacts>,
 }
@@ -85,22 +85,22 @@ pub struct Room {
     pub path: String,
     /// Whether this process may write there.
     pub writable: bool,
-    /// For whoever is not root.
+    /// For users other than root.
     pub free_bytes: u64,
-    /// In all.
+    /// In total.
     pub bytes: u64,
-    /// Inodes that are left.
+    /// Free inodes.
     pub free_inodes: u64,
     /// 0: the file system does not count them.
     pub inodes: u64,
 }
 
-/// Where runtimes look for CNI configurations unless told otherwise.
+/// Where runtimes look for CNI configurations by default.
 pub const CNI_CONFIG: &str = "/etc/cni/net.d";
-/// Where CNI plugins are, in the order in which runtimes and distributions have them.
+/// Where CNI plugins are, in the order of use by runtimes and distributions.
 pub const CNI_PLUGINS: [&str; 2] = ["/opt/cni/bin", "/usr/lib/cni"];
 
-/// Looks. `flags` are those of `edged run`.
+/// Reads all facts. `flags` are those of `edged run`.
 pub fn gather(flags: &[OsString]) -> Result<Diagnostics, String> {
     let loaded = match load(flags, super::sys::hostname()) {
         Err(Error::File(why)) => without_file(flags).map(|config| (config, Some(why), None, None)),
@@ -134,17 +134,17 @@ pub fn gather(flags: &[OsString]) -> Result<Diagnostics, String> {
         hosts: Path::new("/etc/hosts").exists(),
         root: Some(room(Path::new(&config.root))),
         logs: Some(room(Path::new(&config.pod_logs))),
-        runtime: Some(runtime::ask(Path::new(&config.runtime))),
+        runtime: Some(runtime::query(Path::new(&config.runtime))),
         cni: cni(),
         cni_plugins: CNI_PLUGINS.iter().flat_map(|folder| names(folder)).collect(),
         manifests: Some(manifests(Path::new(&config.manifests))),
         #[cfg(feature = "cloud")]
-        cloud: cloud::look(&config),
+        cloud: cloud::read(&config),
         config,
     })
 }
 
-/// What cannot be read is empty: the judge says so.
+/// Empty if the file cannot be read: the judge reports it.
 fn text(path: &str) -> String {
     super::sys::kernel_text(path).unwrap_or_default()
 }
@@ -191,7 +191,7 @@ fn manifests(folder: &Path) -> Result<Vec<Manifest>, String> {
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.retain(|path| {
         let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        // One that cannot be looked at is told below; a link may lead to nothing.
+        // An error of the metadata is reported below; a link may lead to nothing.
         let is_wanted = || match fs::metadata(path) {
             Ok(about) => about.is_file(),
             Err(error) => error.kind() != ErrorKind::NotFound,
@@ -214,7 +214,7 @@ fn manifests(folder: &Path) -> Result<Vec<Manifest>, String> {
 mod tests {
     use super::*;
 
-    /// The kernel shows a mount point's bytes as they are, say of a stick with an old label.
+    /// The kernel shows a mount point's bytes unchanged, for example of a stick with an old label.
     #[test]
     fn a_text_may_have_bytes_that_are_none() {
         let path = std::env::temp_dir().join(format!("edged-facts-{}", std::process::id()));

@@ -1,21 +1,20 @@
-//! Jobs: quick ones at once, those that may hang in a child of their own.
+//! Jobs: quick ones run at once, those that may block run in a child process.
 //!
 //! ```text
 //!  start ─▶ quick: done, answered
 //!       └─▶ queue (bounded) ─▶ child `edged job <kind>` ─exit─▶ its answer, or how it died
-//!                                 └─ deadline, ─▶ SIGKILL, answered; its place stays taken
-//!                                    given up      until it ended
-//! ```
+//!                                 └─ deadline, ─▶ SIGKILL, answered; it occupies its slot
+//!                                    cancelled     until it has ended
 //!
-//! A child, not a thread: a thread stuck in the kernel keeps the agent from exiting, so init could
-//! not restart it. It leads a process group, and is killed with all in it: mount(8) would go on
-//! alone. The child gets one end of a socket pair as standard input, the folder that it
-//! works below as standard output, and no other descriptor of ours. Messages are a length (4 bytes,
-//! little-endian) and postcard. The answer fits into the socket's buffer, so it is read when the
-//! child has ended: SIGCHLD is the only wake.
+//! A child, not a thread: a thread that is blocked in the kernel keeps the agent from exiting, so
+//! init could not restart it. The child leads a process group, and the whole group is killed: a
+//! mount(8) would continue alone. The child gets one end of a socket pair as standard input, the
+//! folder that it works below as standard output, and no other descriptor of the agent. Messages
+//! are a length (4 bytes, little-endian) and postcard. The answer fits into the socket's buffer, so
+//! it is read after the child has ended: only SIGCHLD wakes the loop.
 //!
 //! Not here: what a job does (`io::jobs`). If the agent dies its children are killed with it; the
-//! next agent's mind looks and asks again.
+//! next agent observes the state and starts the jobs again.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -39,15 +38,15 @@ use crate::model::job::{JobError, JobReply, JobSpec, LastWords};
 #[cfg(feature = "cloud")]
 use crate::model::settings::CloudLink;
 
-/// All jobs that were asked for and are not answered.
+/// All jobs that were started and have no answer yet.
 #[derive(Debug)]
 pub struct Jobs {
     program: PathBuf,
     roots: Roots,
-    /// At most [`JOBS_MAX`] that wait for other machines, as many that do not, and one for a
+    /// At most [`JOBS_MAX`] that wait for other machines, as many others, and one that requests a
     /// certificate.
     children: Vec<Running>,
-    /// At most [`JOB_QUEUE_MAX`]; when full a new job is refused.
+    /// At most [`JOB_QUEUE_MAX`]; if it is full a new job is refused.
     queue: VecDeque<Waiting>,
 }
 
@@ -57,8 +56,8 @@ struct Running {
     child: Child,
     /// Non-blocking; holds the answer once the child has ended.
     socket: UnixStream,
-    /// Whom to answer; `None` once that is done.
-    asked: Option<(JobId, Instant)>,
+    /// The job to answer and its deadline; `None` once it is answered.
+    answer_to: Option<(JobId, Instant)>,
 }
 
 #[derive(Debug)]
@@ -69,19 +68,19 @@ struct Waiting {
     deadline: Instant,
 }
 
-/// What the child is told.
+/// The request to the child.
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {
-    /// The agent's process id: a child whose parent is another by now is an orphan.
+    /// The agent's process id: a child that has another parent is an orphan.
     parent: i32,
     spec: JobSpec,
-    /// For those that talk to the cloud. A token is handed over here, and not where `ps` shows it.
+    /// For jobs that connect to the cloud. A token is passed here, because `ps` shows arguments.
     #[cfg(feature = "cloud")]
     link: Option<CloudLink>,
 }
 
-/// A job's answer, as the mind hears it.
-fn told(job: JobId, answer: Result<JobReply, JobError>) -> Event {
+/// The event that carries a job's answer.
+fn answer_event(job: JobId, answer: Result<JobReply, JobError>) -> Event {
     match answer {
         Ok(JobReply::Done) => Event::Job(job, Ok(())),
         Ok(JobReply::Used(used)) => Event::Used(job, used),
@@ -91,13 +90,13 @@ fn told(job: JobId, answer: Result<JobReply, JobError>) -> Event {
 }
 
 impl Jobs {
-    /// `program` is what children run: `/proc/self/exe`, which stays the same binary while the
-    /// file is replaced by an update.
+    /// `program` is what children run: `/proc/self/exe`, which stays the same binary while an
+    /// update replaces the file.
     pub fn new(program: PathBuf, roots: Roots) -> Self {
         Self { program, roots, children: Vec::new(), queue: VecDeque::new() }
     }
 
-    /// Does the job, or begins it. Its one answer is pushed to `answers`, now or later.
+    /// Runs or starts the job. Its one answer is pushed to `answers`, now or later.
     pub fn start(
         &mut self,
         job: JobId,
@@ -106,16 +105,16 @@ impl Jobs {
         answers: &mut Vec<Event>,
     ) {
         let Some(kind) = jobs::kind(&spec) else {
-            answers.push(told(job, jobs::run(&mut self.roots, &spec)));
+            answers.push(answer_event(job, jobs::run(&mut self.roots, &spec)));
             return;
         };
-        // A child costs more than most folders: it is for those that may take long.
+        // A child costs more than most folders: it is only for those that may take long.
         if let Some(done) = jobs::run_if_small(&mut self.roots, &spec) {
             answers.push(Event::Job(job, done));
             return;
         }
         if self.queue.len() >= JOB_QUEUE_MAX {
-            let why = format!("{JOB_QUEUE_MAX} jobs wait already");
+            let why = format!("{JOB_QUEUE_MAX} jobs are queued already");
             answers.push(Event::Job(job, Err(JobError::Failed(why))));
             return;
         }
@@ -125,8 +124,8 @@ impl Jobs {
         let at_once = false;
         let waiting = Waiting { job, spec, kind, deadline };
         if at_once {
-            // It waits for the network, not for a disk: those that do must not hold it up. The mind
-            // asks for one at a time.
+            // It waits for the network, so it must not wait for jobs that wait for a disk. The core
+            // starts one at a time.
             self.begin(&waiting, answers);
             return;
         }
@@ -134,22 +133,22 @@ impl Jobs {
         self.fill(answers);
     }
 
-    /// Reads of the logs what is asked for.
-    pub fn measure(&mut self, ask: &MeasureRequest, measures: &mut Measures) {
-        jobs::measure(&mut self.roots, ask, measures);
+    /// Measures the logs that are requested.
+    pub fn measure(&mut self, request: &MeasureRequest, measures: &mut Measures) {
+        jobs::measure(&mut self.roots, request, measures);
     }
 
-    /// Reads at once what an ended container left.
-    pub fn read(&mut self, job: JobId, words: &LastWords) -> Event {
-        Event::TerminationMessage(job, jobs::read(&mut self.roots, words).into())
+    /// Reads at once the termination message or log of an ended container.
+    pub fn read(&mut self, job: JobId, last_words: &LastWords) -> Event {
+        Event::TerminationMessage(job, jobs::read(&mut self.roots, last_words).into())
     }
 
-    /// A child ended, perhaps several: answers, and begins what waits.
+    /// One child or several have ended: answers them, and starts queued jobs.
     pub fn reap(&mut self, answers: &mut Vec<Event>) {
         self.children.retain_mut(|running| match running.child.try_wait() {
             Ok(None) => true,
             ended => {
-                if let Some((job, _)) = running.asked.take() {
+                if let Some((job, _)) = running.answer_to.take() {
                     let answer = receive::<Result<JobReply, JobError>>(&mut running.socket);
                     let answer = answer.unwrap_or_else(|why| {
                         let how = ended.map_or_else(
@@ -158,7 +157,7 @@ impl Jobs {
                         );
                         Err(JobError::Died(format!("{how}; {why}")))
                     });
-                    answers.push(told(job, answer));
+                    answers.push(answer_event(job, answer));
                 }
                 false
             }
@@ -166,10 +165,10 @@ impl Jobs {
         self.fill(answers);
     }
 
-    /// Kills what is late.
+    /// Kills jobs that are past their deadline.
     pub fn tick(&mut self, now: Instant, answers: &mut Vec<Event>) {
         for running in &mut self.children {
-            if let Some((job, _)) = running.asked.take_if(|(_, deadline)| *deadline <= now) {
+            if let Some((job, _)) = running.answer_to.take_if(|(_, deadline)| *deadline <= now) {
                 running.kill();
                 answers.push(Event::Job(job, Err(JobError::Deadline)));
             }
@@ -183,11 +182,11 @@ impl Jobs {
         });
     }
 
-    /// Gives up one job, if it is not answered yet.
+    /// Cancels one job, if it is not answered yet.
     pub fn kill(&mut self, job: JobId, answers: &mut Vec<Event>) {
-        let is_it = |asked: &mut (JobId, Instant)| asked.0 == job;
+        let is_it = |answer_to: &mut (JobId, Instant)| answer_to.0 == job;
         for running in &mut self.children {
-            if running.asked.take_if(is_it).is_some() {
+            if running.answer_to.take_if(is_it).is_some() {
                 running.kill();
                 answers.push(Event::Job(job, Err(JobError::Killed)));
             }
@@ -202,11 +201,11 @@ impl Jobs {
 
     /// When to call [`Jobs::tick`].
     pub fn wake_at(&self) -> Option<Instant> {
-        let running = self.children.iter().filter_map(|running| Some(running.asked?.1));
+        let running = self.children.iter().filter_map(|running| Some(running.answer_to?.1));
         running.chain(self.queue.iter().map(|waiting| waiting.deadline)).min()
     }
 
-    /// Gives free places to those that wait.
+    /// Starts queued jobs while there are free slots.
     fn fill(&mut self, answers: &mut Vec<Event>) {
         let has_room = |children: &[Running], kind: &str| {
             let like = children.iter().filter(|one| jobs::place(one.kind) == jobs::place(kind));
@@ -226,61 +225,62 @@ impl Jobs {
     }
 
     fn spawn(&mut self, waiting: &Waiting) -> Result<Running, String> {
-        let said = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
+        let failed = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
         let root = self
             .roots
             .of(&waiting.spec)
             .handle()
             .map_err(|failure| JobError::from(failure).to_string())?;
-        let root = root.try_clone_to_owned().map_err(|error| said("dup", &error))?;
-        let (mut ours, theirs) = UnixStream::pair().map_err(|error| said("socketpair", &error))?;
-        ours.set_nonblocking(true).map_err(|error| said("fcntl", &error))?;
+        let root = root.try_clone_to_owned().map_err(|error| failed("dup", &error))?;
+        let (mut ours, theirs) =
+            UnixStream::pair().map_err(|error| failed("socketpair", &error))?;
+        ours.set_nonblocking(true).map_err(|error| failed("fcntl", &error))?;
         let order = Order {
             parent: std::process::id() as i32,
             spec: waiting.spec.clone(),
             #[cfg(feature = "cloud")]
             link: self.roots.link_for(&waiting.spec),
         };
-        send(&mut ours, &order).map_err(|error| said("write", &error))?;
+        send(&mut ours, &order).map_err(|error| failed("write", &error))?;
         let child = Command::new(&self.program)
             .args(["job", waiting.kind])
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::from(root))
             .process_group(0)
             .spawn()
-            .map_err(|error| said("cannot start a child", &error))?;
+            .map_err(|error| failed("cannot start a child", &error))?;
         log::debug!("job={} kind={} pid={} started", waiting.job.0, waiting.kind, child.id());
         Ok(Running {
             kind: waiting.kind,
             child,
             socket: ours,
-            asked: Some((waiting.job, waiting.deadline)),
+            answer_to: Some((waiting.job, waiting.deadline)),
         })
     }
 }
 
 impl Running {
-    /// It ends when the kernel lets go of it; until then it keeps its place.
+    /// The process may end later, when the kernel can end it; until then it occupies its slot.
     fn kill(&mut self) {
-        // Not reaped yet, so that the number is nobody else's.
+        // It is not reaped yet, so that its pid cannot belong to another process.
         let _ = killpg(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL);
     }
 }
 
-/// The whole life of a child: `edged job <kind>`. Everything it must know comes through its
-/// standard input.
+/// The main function of a child: `edged job <kind>`. It gets its whole input through standard
+/// input.
 pub fn child(kind: &str) -> ExitCode {
     super::signal::let_through();
     #[cfg(feature = "cloud")]
     if kind == super::cloud::names::KIND {
         return super::cloud::names::child();
     }
-    // Safe against the death of the parent before this line as well: see `Order::parent`.
+    // Also safe if the parent died before this line: see `Order::parent`.
     let tied = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
     let Ok(stdin) = io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::FAILURE };
     let mut socket = UnixStream::from(stdin);
     let answer = match receive::<Order>(&mut socket) {
-        Err(why) => Err(JobError::Failed(format!("no order: {why}"))),
+        Err(why) => Err(JobError::Failed(format!("no request: {why}"))),
         Ok(order) if tied.is_err() || nix::unistd::getppid().as_raw() != order.parent => {
             return ExitCode::FAILURE;
         }
@@ -314,15 +314,15 @@ pub(super) fn send<T: Serialize>(to: &mut UnixStream, message: &T) -> io::Result
 }
 
 pub(super) fn receive<T: for<'de> Deserialize<'de>>(from: &mut UnixStream) -> Result<T, String> {
-    let said = |error: io::Error| match error.kind() {
-        // Reset: it did not even take its order.
+    let failed = |error: io::Error| match error.kind() {
+        // Reset: the child did not even read its request.
         ErrorKind::UnexpectedEof | ErrorKind::WouldBlock | ErrorKind::ConnectionReset => {
-            "it said nothing".to_owned()
+            "it sent nothing".to_owned()
         }
         _ => error.to_string(),
     };
     let mut length = [0; 4];
-    from.read_exact(&mut length).map_err(said)?;
+    from.read_exact(&mut length).map_err(failed)?;
     let length = u32::from_le_bytes(length) as usize;
     if length > JOB_FRAME_BYTES_MAX {
         return Err(format!(
@@ -330,7 +330,7 @@ pub(super) fn receive<T: for<'de> Deserialize<'de>>(from: &mut UnixStream) -> Re
         ));
     }
     let mut bytes = vec![0; length];
-    from.read_exact(&mut bytes).map_err(said)?;
+    from.read_exact(&mut bytes).map_err(failed)?;
     postcard::from_bytes(&bytes).map_err(|error| format!("not readable: {error}"))
 }
 
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_message_has_a_bound_for_both_ends() {
-        // As many bytes as the text, and two for its length.
+        // As many bytes as the text, plus two for its length.
         let message = |bytes: usize| "x".repeat(bytes - 2);
         let (mut ours, mut theirs) = UnixStream::pair().expect("a pair");
         send(&mut ours, &message(JOB_FRAME_BYTES_MAX)).expect("as long as may be");
@@ -351,7 +351,7 @@ mod tests {
         let refused = send(&mut ours, &message(bytes)).expect_err("one byte more");
         let expected = format!("got a message of {bytes} bytes, expected {JOB_FRAME_BYTES_MAX} at");
         assert!(refused.to_string().starts_with(&expected), "{refused}");
-        // Whoever announces it is not waited for.
+        // A message that is announced as too long is not awaited.
         ours.write_all(&(bytes as u32).to_le_bytes()).expect("there is room");
         let refused = receive::<String>(&mut theirs).expect_err("one byte more");
         assert!(refused.starts_with(&format!("got {bytes} bytes announced")), "{refused}");
@@ -363,7 +363,7 @@ mod tests {
             let pod = LogDir { namespace: "".into(), name: "".into(), uid: "".into() };
             Place { pod, name: "x".repeat(name).into() }
         };
-        // What a folder takes beside its names.
+        // The bytes of a folder beside its names.
         let around = 32;
         let mut walk = Walk::new(FolderKind::Logs);
         assert!(walk.push(place(WALK_BYTES_MAX - around + 1)).is_err());

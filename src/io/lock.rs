@@ -1,12 +1,12 @@
-//! Locks that an agent holds for life: on its root directory, its runtime and its cgroups.
+//! Locks that an agent holds for its lifetime: on its root directory, its runtime and its cgroups.
 //!
 //! Two agents on one of these take each other's pods for unknown ones and end them. A lock is one
-//! byte of a file (`fcntl(F_SETLK)`): the kernel gives it back when its process ends, however that
-//! ends, keeps it from children, and names the holder. The file of the root directory lies in it;
-//! the others share [`SHARED`], which all agents of this machine see whatever their network is, and
-//! in which each thing has the byte that its name comes to.
+//! byte of a file (`fcntl(F_SETLK)`): the kernel releases it when its process ends, however that
+//! happens, does not pass it to children, and names the holder. The lock file of the root directory
+//! is in that directory; the others share [`SHARED`], which all agents of this machine see in
+//! whatever network namespace they run. There each resource has one byte, by a hash of its name.
 //!
-//! Not for jobs: they live shorter than their agent. If we crash here all locks are free.
+//! Not for jobs: they do not outlive their agent. If we crash here all locks are free.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -17,12 +17,12 @@ use nix::fcntl::{FcntlArg, fcntl};
 
 use super::sys;
 
-/// The file of the machine's own locks.
+/// The lock file of the machine.
 const SHARED: &str = "/run/edged.lock";
-/// The file in a root directory.
+/// The lock file in a root directory.
 const OWN: &str = "edged.lock";
 
-/// The locks of this process. Dropped only with it.
+/// The locks of this process. Dropped only at its end.
 #[derive(Debug)]
 pub struct Locks {
     _root: Option<File>,
@@ -32,8 +32,8 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// Takes them all: `runtime` is the socket's path, `cgroups` the cgroup that the pods' are
-    /// below, if they are made by us.
+    /// Takes all locks: `runtime` is the socket's path, `cgroups` the parent of the pods' cgroups,
+    /// if the agent makes those.
     pub fn take(root: &Path, runtime: &Path, cgroups: Option<&str>) -> Result<Self, String> {
         let locks = Self {
             _root: folder(root)?,
@@ -49,7 +49,7 @@ impl Locks {
         Ok(locks)
     }
 
-    /// The socket is there, whatever path leads to it: each start of the runtime makes another.
+    /// The socket exists, whatever path leads to it: each start of the runtime makes a new one.
     pub fn runtime_is_up(&self) -> Result<(), String> {
         let Ok(meta) = fs::metadata(&self.runtime) else { return Ok(()) };
         let name = format!("socket {} {}", meta.dev(), meta.ino());
@@ -62,7 +62,7 @@ impl Locks {
     }
 }
 
-/// Makes the folder and takes its lock. `None`: it cannot be locked, which the log says.
+/// Makes the folder and takes its lock. `None`: it cannot be locked, which is logged.
 pub fn folder(path: &Path) -> Result<Option<File>, String> {
     sys::make_root(path)?;
     let Some(file) = open(&path.join(OWN)) else { return Ok(None) };
@@ -77,12 +77,12 @@ fn open(path: &Path) -> Option<File> {
     options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
     let opened = options.open(path).inspect_err(|error| {
         let path = path.display();
-        log::warn!("path={path} cannot be locked, a second agent is not noticed: {error}");
+        log::warn!("path={path} cannot be locked, a second agent is not detected: {error}");
     });
     opened.ok()
 }
 
-/// The pid of the holder where another process has it; 0: in another pid namespace.
+/// The error is the pid of the process that holds the lock; 0: it is in another pid namespace.
 fn lock(file: &File, byte: u32) -> Result<(), i32> {
     let mut range = libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,
@@ -91,13 +91,13 @@ fn lock(file: &File, byte: u32) -> Result<(), i32> {
         l_len: 1,
         l_pid: 0,
     };
-    // The holder may end between the two.
+    // The holder may end between the two calls.
     for _ in 0..2 {
         match fcntl(file, FcntlArg::F_SETLK(&range)) {
             Err(Errno::EAGAIN | Errno::EACCES) => {}
             Ok(_) => return Ok(()),
             Err(errno) => {
-                log::warn!("a lock cannot be had, a second agent is not noticed: {errno}");
+                log::warn!("a lock failed, a second agent is not detected: {errno}");
                 return Ok(());
             }
         }
@@ -124,7 +124,7 @@ fn held(what: &str, path: &Path, holder: i32) -> String {
     }
 }
 
-/// Without links, as far as there is something.
+/// Resolves links, as far as the path exists.
 fn resolved(path: &Path) -> PathBuf {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return path.to_path_buf();
@@ -133,7 +133,7 @@ fn resolved(path: &Path) -> PathBuf {
     whole.unwrap_or_else(|_| fs::canonicalize(parent).unwrap_or(parent.to_path_buf()).join(name))
 }
 
-/// FNV-1a, within what every machine's offsets have.
+/// FNV-1a, reduced to an offset that every machine supports.
 fn byte_of(name: &str) -> u32 {
     let fnv = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     name.bytes().fold(0x811c_9dc5, fnv) & 0x7fff_ffff

@@ -1,9 +1,9 @@
 //! The log: one plain line per record on standard error, `TIME LEVEL place message`.
 //!
 //! The time is UTC. While the clock is not set, as in a gateway's first minutes, it is the time
-//! since boot (`boot+12.345s`), as in the kernel's log, and not a wrong date. journald has a time
-//! of its own for each line: there ours is left out. Not the agent's events: those are written by
-//! [`super::turn_log`], through here. A crash loses at most the line being written.
+//! since boot (`boot+12.345s`), as in the kernel's log, and not a wrong date. journald adds its own
+//! time to each line: there ours is omitted. Not here: the agent's events; [`super::turn_log`]
+//! writes them through this log. A crash loses at most the line that is being written.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -19,11 +19,11 @@ use crate::agent::time::{Now, Wall};
 pub use crate::core::rate::Limit;
 use crate::model::time::Timestamp;
 
-/// Whether `RUST_LOG` decides on levels.
+/// Whether `RUST_LOG` sets the levels.
 static FIXED: AtomicBool = AtomicBool::new(false);
 
-/// Sets the log up, once per process. `RUST_LOG`, where set, wins over `level` and allows a level
-/// per place (`info,edged::io=debug`). One that makes no sense is reported and ignored.
+/// Sets the log up, once per process. `RUST_LOG`, if set, overrides `level` and allows a level
+/// per module (`info,edged::io=debug`). An invalid one is reported and ignored.
 pub fn open(level: LevelFilter) {
     let filters = std::env::var("RUST_LOG").ok().filter(|filters| !filters.is_empty());
     let mistake = filters.as_deref().and_then(mistake);
@@ -36,10 +36,10 @@ pub fn open(level: LevelFilter) {
         }
         let place = record.target().trim_start_matches("edged::");
         let text = record.args().to_string();
-        // One record is one line, whatever a runtime, a peer or a manifest put into it.
+        // One record is one line, whatever a runtime, a peer or a manifest wrote into it.
         writeln!(to, "{:5} {place} {}", record.level(), printable(&text))
     });
-    // A second set-up in one process only happens in tests.
+    // A second set-up in one process happens in tests only.
     if builder.try_init().is_err() {
         return;
     }
@@ -58,16 +58,16 @@ pub fn open(level: LevelFilter) {
 fn builder(fixed: Option<&str>) -> env_logger::Builder {
     let mut builder = env_logger::Builder::new();
     match fixed {
-        // What is not named has to say its errors all the same.
+        // Modules that are not named still log their errors.
         Some(filters) => builder.filter_level(LevelFilter::Error).parse_filters(filters),
-        // What is wanted is held by `log`'s own maximum, which can change while we run.
+        // The level is enforced by `log`'s own maximum, which can change at runtime.
         None => builder.filter_level(LevelFilter::Trace),
     };
     builder
 }
 
-/// The first part of `RUST_LOG` that is neither a level nor a place with or without one. A word
-/// alone would count as a place, and what is no place of ours as a wrong level.
+/// The first part of `RUST_LOG` that is neither a level nor a module with or without a level. A
+/// single word would count as a module, so a word that is no module of ours is a wrong level.
 fn mistake(filters: &str) -> Option<String> {
     let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
     let makes_sense = |part: &str| match part.split_once('=') {
@@ -96,8 +96,8 @@ fn moment(now: Now) -> String {
     }
 }
 
-/// The text with its control characters escaped: those that end a line, command a terminal (ESC,
-/// the C1 controls) or turn the direction of what follows them (U+202E and its like).
+/// The text with its control characters escaped: those that end a line, control a terminal (ESC,
+/// the C1 controls) or change the direction of the text after them (U+202E and similar).
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(is_control) {
         return Cow::Borrowed(text);
@@ -112,11 +112,11 @@ pub fn printable(text: &str) -> Cow<'_, str> {
 fn is_control(c: char) -> bool {
     let is_bidi = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
         | '\u{2066}'..='\u{2069}');
-    // U+2028 and U+2029 end a line for some who read the log.
+    // Some log readers treat U+2028 and U+2029 as the end of a line.
     c.is_control() || is_bidi || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// Changes the level while the agent runs; returns whether it did: not where `RUST_LOG` decides.
+/// Changes the level at runtime; returns false if `RUST_LOG` sets it.
 pub fn change(level: LevelFilter) -> bool {
     let free = !FIXED.load(Ordering::Relaxed);
     if free {

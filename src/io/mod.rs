@@ -1,24 +1,23 @@
-//! The hands: everything that touches the system. They decide nothing.
+//! The event loop: everything that touches the system. It decides nothing.
 //!
 //! ```text
 //!  poll ─▶ each ready source ─▶ events ─▶ handle* ─▶ step ─▶ actions ─▶ perform* ─┐
-//!   ▲                                       ▲                                     │ answers that
-//!   │                                       └─────────────────────────────────────┤ come at once
+//!   ▲                                       ▲                                     │ immediate
+//!   │                                       └─────────────────────────────────────┤ answers
 //!   └────── write the runtime's socket, commit the store, sleep until wake_at ◀───┘
 //! ```
 //!
-//! One thread, one poll, one turn after the other. A turn sees one moment ([`clock::now`]), takes a
-//! bounded part of what each source has, and writes what it asked of the runtime in one piece.
-//! What a source has left it remembers, and the next turn comes at once. A turn that took longer
-//! than [`crate::limits::TURN_MS_MAX`] is told in the log with what took it.
+//! One thread, one poll, one turn after the other. A turn reads the clock once ([`clock::now`]),
+//! takes a bounded amount from each source, and writes its requests to the runtime in one piece.
+//! What remains at a source is remembered, and the next turn follows at once. A turn that took
+//! longer than [`crate::limits::TURN_MS_MAX`] is logged with the part that took longest.
 //!
 //! **Tokens.** [`SIGNALS`], [`RUNTIME`] and [`FOLDER`] are single sources; the link to the cloud
-//! has [`CLOUD`] and the one after it; the HTTP server has all
-//! from [`SERVER`] on: its listeners and their connections; connections of
-//! probes and hooks have those from [`PROBES`] on.
+//! has [`CLOUD`] and the next token; the HTTP server has all tokens from [`SERVER`] on, for its
+//! listeners and their connections; connections of probes and hooks have those from [`PROBES`] on.
 //!
-//! **If we crash here** nothing is lost that a look at the runtime, the manifest folder and the
-//! store does not bring back. Pods go on as they are.
+//! **If we crash here** nothing is lost: the next start reads everything again from the runtime,
+//! the manifest folder and the store. Pods keep running.
 
 #[cfg(feature = "api")]
 pub mod client;
@@ -111,7 +110,7 @@ use runtime::Runtime;
 use server::Server;
 #[cfg(feature = "cloud")]
 use settings::link_of;
-use settings::{for_the_mind, kept_until_restart};
+use settings::{agent_config, needs_restart};
 use signal::{SignalAction, Signals};
 use surroundings::Surroundings;
 use turn::Turn;
@@ -124,20 +123,20 @@ pub const SIGNALS: Token = Token(0);
 pub const RUNTIME: Token = Token(1);
 /// The manifest folder's watch.
 pub const FOLDER: Token = Token(2);
-/// The link to the cloud; the token after it is its lookup's.
+/// The link to the cloud; the next token is for its name lookup.
 pub const CLOUD: Token = Token(3);
-/// The HTTP server's first listener; its connections and the second have the tokens after it.
+/// The HTTP server's first listener; its connections and the second listener have the next tokens.
 pub const SERVER: Token = Token(1_024);
-/// The first connection of a probe; the others have the tokens after it.
+/// The first connection of a probe; the others have the next tokens.
 pub const PROBES: Token = Token(65_536);
 
-/// Reads the configuration again, or says why it cannot be used.
+/// Reads the configuration again; the error says why it cannot be used.
 pub type Reload<'a> = &'a mut dyn FnMut() -> Result<Config, String>;
 
-/// Runs the agent until it is told to stop, or the system refuses what it cannot be without.
+/// Runs the agent until a signal stops it, or the system refuses something it needs.
 pub fn run(config: Config, reload: Reload<'_>) -> ExitCode {
-    let mut hands = match EventLoop::open(config, reload) {
-        Ok(hands) => hands,
+    let mut event_loop = match EventLoop::open(config, reload) {
+        Ok(event_loop) => event_loop,
         Err(error) => {
             ::log::error!("cannot start: {error}");
             return ExitCode::FAILURE;
@@ -145,16 +144,16 @@ pub fn run(config: Config, reload: Reload<'_>) -> ExitCode {
     };
     let mut ready = turn::events();
     loop {
-        if let Err(error) = hands.sleep(&mut ready) {
+        if let Err(error) = event_loop.sleep(&mut ready) {
             ::log::error!("cannot poll: {error}");
             return ExitCode::FAILURE;
         }
-        if hands.turn(&ready) == Next::Exit {
-            hands.store.close();
-            hands.watchdog.close();
-            jobs::unshare(Path::new(&hands.config.root));
-            if let Some(why) = &hands.refused {
-                ::log::error!("ends, and leaves the pods as they are: {why}");
+        if event_loop.turn(&ready) == Next::Exit {
+            event_loop.store.close();
+            event_loop.watchdog.close();
+            jobs::unshare(Path::new(&event_loop.config.root));
+            if let Some(why) = &event_loop.refused {
+                ::log::error!("exits, and leaves the pods as they are: {why}");
                 return ExitCode::FAILURE;
             }
             ::log::info!("stopped; the pods are left as they are");
@@ -163,7 +162,7 @@ pub fn run(config: Config, reload: Reload<'_>) -> ExitCode {
     }
 }
 
-/// What follows a turn.
+/// What to do after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Turn,
@@ -187,32 +186,32 @@ struct EventLoop<'a> {
     probes: Probes,
     cloud: Cloud,
     surroundings: Surroundings,
-    /// Facts that the mind has not been told. Bounded by what each source may bring in a turn.
+    /// Events that the agent has not handled yet. Bounded by what each source may add in a turn.
     events: Vec<Event>,
     out: Out,
     limit: Limit,
     locks: Locks,
-    /// Another agent uses what is ours alone.
+    /// Another agent uses something that this agent must have alone.
     refused: Option<String>,
 }
 
 impl<'a> EventLoop<'a> {
     fn open(config: Config, reload: Reload<'a>) -> io::Result<Self> {
         let poll = Poll::new()?;
-        // First of all: a SIGTERM while the rest is opened must find it taken away again.
+        // First of all: a SIGTERM during the rest of this function must already be caught.
         let signals = Signals::open(poll.registry(), SIGNALS)?;
-        let locks = alone(&config).map_err(io::Error::other)?;
+        let locks = take_locks(&config).map_err(io::Error::other)?;
         if let Err(why) = jobs::share(Path::new(&config.root)) {
             ::log::warn!("containers will not see mounts that are made later: {why}");
         }
         let mut events = Vec::new();
-        let mind = for_the_mind(&config);
-        let budget = mind.machine.budget;
+        let agent_config = agent_config(&config);
+        let budget = agent_config.machine.budget;
         if budget.process_bytes < PROCESS_BYTES_FULL {
-            let (process, kept) = (budget.process_bytes, budget.message_bytes_max);
+            let (process, message) = (budget.process_bytes, budget.message_bytes_max);
             ::log::info!(
-                "this process may use {process} bytes of memory: what the cloud and the runtime \
-                 send is bounded by that, a message of the cloud's by {kept}"
+                "this process may use {process} bytes of memory: that bounds the messages of the \
+                 runtime and of the cloud, one message of the cloud to {message} bytes"
             );
         }
         let store = Store::open(&config, &budget, &mut events)
@@ -230,7 +229,7 @@ impl<'a> EventLoop<'a> {
         let root = config.settings.cgroups.root.clone();
         let roots = roots.with_cgroups(Cgroups::new(sys::CGROUPS.into(), hierarchy, root));
         Ok(Self {
-            agent: Agent::boot(mind, clock::now(), clock::seed()),
+            agent: Agent::boot(agent_config, clock::now(), clock::seed()),
             signals,
             runtime: Runtime::new(PathBuf::from(&config.runtime), RUNTIME).within(budget.cri),
             server: Server::new(config.listen, &config.socket(), SERVER),
@@ -288,7 +287,6 @@ impl<'a> EventLoop<'a> {
         }
     }
 
-    /// One turn.
     fn turn(&mut self, ready: &Events) -> Next {
         let now = clock::now();
         let mut turn = Turn::begin();
@@ -300,7 +298,7 @@ impl<'a> EventLoop<'a> {
                 token if self.cloud.owns(token) => self.cloud.ready(ready),
                 token if self.probes.owns(token) => self.probes.ready(ready),
                 token if self.server.owns(token) => self.server.ready(ready),
-                token => ::log::debug!("token={} is nobody's", token.0),
+                token => ::log::debug!("token={} has no owner", token.0),
             }
         }
         turn.lap("signals");
@@ -322,11 +320,11 @@ impl<'a> EventLoop<'a> {
         self.registry.tick(now.boot);
         self.surroundings.tick(now.boot, &mut self.events);
         turn.lap("the node's addresses");
-        let next = self.think(now, &mut turn);
+        let next = self.run_agent(now, &mut turn);
         self.runtime.flush(now.boot, self.poll.registry(), &mut self.events);
         turn.lap("the runtime's requests");
         self.cloud.flush(now.boot, &mut self.events);
-        turn.lap("what goes to the cloud");
+        turn.lap("messages to the cloud");
         self.server.tick(now, self.poll.registry(), &self.agent);
         turn.lap("the HTTP API");
         self.store.commit(now.boot, &mut self.events);
@@ -335,27 +333,26 @@ impl<'a> EventLoop<'a> {
         next
     }
 
-    /// Tells the mind what happened and does what it asks, until it asks for nothing that is
-    /// answered at once.
-    fn think(&mut self, now: Now, turn: &mut Turn) -> Next {
+    /// Gives the agent the events and performs its actions, until none has an immediate answer.
+    fn run_agent(&mut self, now: Now, turn: &mut Turn) -> Next {
         let due = self.agent.wake_at().is_some_and(|at| at <= now.boot);
         if self.events.is_empty() && !due {
             return Next::Turn;
         }
         let next = turn::rounds(|| self.round(now, turn));
         if next.is_none()
-            && let Some(kept) = self.limit.pass(now.boot)
+            && let Some(repeats) = self.limit.pass(now.boot)
         {
             let count = self.events.len();
             ::log::warn!(
-                "after {TURN_ROUNDS_MAX} rounds {count} answers are left for the next turn; \
-                 repeats={kept}"
+                "after {TURN_ROUNDS_MAX} rounds {count} answers remain for the next turn; \
+                 repeats={repeats}"
             );
         }
         next.unwrap_or(Next::Turn)
     }
 
-    /// `None`: something of it is answered already.
+    /// `None`: some action was answered immediately.
     fn round(&mut self, now: Now, turn: &mut Turn) -> Option<Next> {
         for event in self.events.drain(..) {
             self.agent.handle(now, event);
@@ -384,9 +381,9 @@ impl<'a> EventLoop<'a> {
                 turn.lap("a job");
             }
             Action::KillJob(job) => self.jobs.kill(job, &mut self.events),
-            Action::Measure(ask) => {
-                let mut measures = self.meter.read(clock::boot(), &ask);
-                self.jobs.measure(&ask, &mut measures);
+            Action::Measure(request) => {
+                let mut measures = self.meter.read(clock::boot(), &request);
+                self.jobs.measure(&request, &mut measures);
                 self.events.push(Event::Measured(Box::new(measures)));
                 turn.lap("measuring the machine");
             }
@@ -398,13 +395,13 @@ impl<'a> EventLoop<'a> {
             Action::SaveProbeResults(results) => self.probes.save_results(&results),
             Action::Read { job, message } => {
                 self.events.push(self.jobs.read(job, &message));
-                turn.lap("a container's last words");
+                turn.lap("a termination message");
             }
             #[cfg(feature = "cloud")]
             Action::Dial { session, deadline } => {
                 let registry = self.poll.registry();
                 self.cloud.dial(session, deadline, clock::now(), registry, &mut self.events);
-                turn.lap("dialling the cloud");
+                turn.lap("connecting to the cloud");
             }
             #[cfg(feature = "cloud")]
             Action::Send(session, message) => self.cloud.send(session, &message, &mut self.events),
@@ -413,7 +410,7 @@ impl<'a> EventLoop<'a> {
             #[cfg(feature = "cloud")]
             Action::Hangup(session) => self.cloud.hangup(session),
             #[cfg(feature = "cloud")]
-            Action::Save { revision, changes } => self.store.ask(revision, changes),
+            Action::Save { revision, changes } => self.store.save(revision, changes),
             #[cfg(feature = "watchdog")]
             Action::Feed => self.watchdog.feed(clock::boot()),
             Action::RecordedEvent(note) => turn_log::note(&note),
@@ -424,8 +421,8 @@ impl<'a> EventLoop<'a> {
     }
 
     fn signalled(&mut self) {
-        while let Some(told) = self.signals.take() {
-            match told {
+        while let Some(action) = self.signals.take() {
+            match action {
                 SignalAction::ChildEnded => {
                     self.jobs.reap(&mut self.events);
                     self.registry.reap(clock::boot());
@@ -437,38 +434,38 @@ impl<'a> EventLoop<'a> {
         }
     }
 
-    /// Reads the configuration again: what can change while we run does, the rest is named.
+    /// Reads the configuration again: applies what can change at runtime, and logs the rest.
     fn reload(&mut self) {
         let new = match (self.reload)() {
             Ok(new) => new,
             Err(why) => {
-                ::log::error!("the configuration stays as it was: {why}");
+                ::log::error!("the configuration is unchanged: {why}");
                 return;
             }
         };
-        let kept = kept_until_restart(&self.config, &new);
-        if !kept.is_empty() {
-            ::log::warn!("changed, and in force after a restart: {}", kept.join(", "));
+        let changed = needs_restart(&self.config, &new);
+        if !changed.is_empty() {
+            ::log::warn!("changed, but only a restart applies it: {}", changed.join(", "));
         }
         if new.log != self.config.log {
             if log::change(new.log) {
                 ::log::info!("log level is now {}", new.log);
             } else {
-                ::log::warn!("the log level is RUST_LOG's, whatever the configuration says");
+                ::log::warn!("the log level is that of RUST_LOG, not that of the configuration");
             }
         }
         if new.manifests != self.config.manifests {
-            ::log::info!("manifests are now those of path={}", new.manifests);
+            ::log::info!("manifests are now read from path={}", new.manifests);
             self.manifests.follow(PathBuf::from(&new.manifests));
         }
         (self.config.log, self.config.manifests) = (new.log, new.manifests);
         self.server.retry();
-        ::log::info!("configuration read again");
+        ::log::info!("configuration reloaded");
     }
 }
 
-/// Makes sure that no other agent uses what this one is to use.
-fn alone(config: &Config) -> Result<Locks, String> {
+/// Checks that no other agent uses what this one is going to use.
+fn take_locks(config: &Config) -> Result<Locks, String> {
     let runtime = Path::new(&config.runtime);
     let cgroups = sys::cgroup_root(&config.settings.cgroups);
     let locks = Locks::take(Path::new(&config.root), runtime, cgroups.as_deref())?;
@@ -481,5 +478,5 @@ fn alone(config: &Config) -> Result<Locks, String> {
     Ok(locks)
 }
 
-/// What the emptied list of requests may keep room for.
+/// The capacity that the emptied list of actions may keep.
 const ACTIONS_KEPT: usize = 64;

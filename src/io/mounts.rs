@@ -1,6 +1,6 @@
-//! What is mounted where, as `/proc/self/mountinfo` tells it, and which of it may hang: whoever
-//! touches a file system whose server is gone waits for ever. The kernel's own list answers at
-//! once. Nothing is kept.
+//! The table of mounts (`/proc/self/mountinfo`), and which mounts may hang: an access to a file
+//! system whose server is gone blocks for ever. The kernel's table answers at once. Nothing is
+//! stored.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -11,8 +11,8 @@ use std::{fs, io};
 use super::sys;
 use crate::limits::LINKS_MAX;
 
-/// File systems that wait for another machine, or for a program of anybody's. Those of programs may
-/// have a kind behind a dot: `fuse.sshfs`.
+/// File systems that wait for another machine, or for any user's program. Those of programs may
+/// have a subtype after a dot: `fuse.sshfs`.
 const REMOTE: [&str; 16] = [
     "9p",
     "afs",
@@ -32,41 +32,41 @@ const REMOTE: [&str; 16] = [
     "smbfs",
 ];
 
-/// The kernel's list.
+/// The kernel's table.
 pub(super) fn table() -> io::Result<String> {
     sys::kernel_text("/proc/self/mountinfo")
 }
 
-/// One line of it.
+/// One line of the table.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mount<'a> {
-    /// Where it is.
+    /// The mount point.
     pub point: Cow<'a, str>,
     /// The kind of file system.
     pub kind: &'a str,
-    /// Whether others see what is mounted below it.
+    /// Whether mounts below it propagate to other namespaces.
     pub shared: bool,
 }
 
 impl Mount<'_> {
-    /// Its server, or the process behind it, may be gone.
+    /// Its server, or the process that serves it, may be gone.
     pub(super) fn may_hang(&self) -> bool {
         let kind = self.kind.split('.').next().unwrap_or_default();
         REMOTE.contains(&kind)
     }
 }
 
-/// The mount that a path lies on: the deepest, and of several at one place the last.
+/// The mount of a path: the deepest, and the last of several on one mount point.
 pub(super) fn over<'a>(table: &'a str, path: &Path) -> Option<Mount<'a>> {
-    // As lossy as the list.
+    // Converted with the same loss as the table.
     let path = path.to_string_lossy();
-    // Those above one path differ in length if they differ.
+    // Different mount points above one path differ in length.
     mounts(table)
         .filter(|mount| Path::new(&*path).starts_with(&*mount.point))
         .max_by_key(|mount| mount.point.len())
 }
 
-/// Whether something is mounted below a path.
+/// Whether there is a mount below a path.
 pub(super) fn are_below(table: &str, path: &Path) -> bool {
     mounts(table).any(|mount| {
         let point = Path::new(&*mount.point);
@@ -84,8 +84,8 @@ fn mounts(table: &str) -> impl Iterator<Item = Mount<'_>> {
     })
 }
 
-/// The first mount that may hang on the way to a path, whose links are followed. Nothing on it is
-/// touched: all before it is not on such a mount.
+/// The first mount on a path that may hang; links are followed. Nothing on it is accessed: all
+/// steps before it are on other mounts.
 pub(super) fn remote<'a>(table: &'a str, path: &Path) -> Option<Mount<'a>> {
     if !mounts(table).any(|mount| mount.may_hang()) {
         return None;
@@ -100,10 +100,10 @@ pub(super) fn remote<'a>(table: &'a str, path: &Path) -> Option<Mount<'a>> {
                 at.pop();
                 continue;
             }
-            // The root replaces all before it.
+            // An absolute step replaces the whole path.
             _ => at.push(step),
         }
-        // If the root hangs, so does edged: only what lies on it at last counts.
+        // If the root hangs, so does edged: only the mount of the final path counts.
         let found = over(table, &at).filter(Mount::may_hang);
         if let Some(found) = found.filter(|mount| mount.point != "/") {
             return Some(found);
@@ -111,7 +111,7 @@ pub(super) fn remote<'a>(table: &'a str, path: &Path) -> Option<Mount<'a>> {
         if let Ok(to) = fs::read_link(&at) {
             links += 1;
             if links > LINKS_MAX {
-                // The kernel goes no further either.
+                // The kernel does not follow more links either.
                 break;
             }
             at.pop();
@@ -121,12 +121,12 @@ pub(super) fn remote<'a>(table: &'a str, path: &Path) -> Option<Mount<'a>> {
     over(table, &at).filter(Mount::may_hang)
 }
 
-/// The last first.
+/// The components of a path, the last one first.
 fn steps(path: &Path) -> Vec<OsString> {
     path.components().rev().map(|step| step.as_os_str().to_owned()).collect()
 }
 
-/// The kernel writes blanks and backslashes in paths as `\040`.
+/// The kernel writes spaces and backslashes in paths as `\040`.
 fn unescape(path: &str) -> Cow<'_, str> {
     let mut parts = path.split('\\');
     let first = parts.next().unwrap_or_default();
@@ -190,7 +190,7 @@ mod tests {
         fs::create_dir_all(top.join("here")).expect("a folder");
         let nas = top.join("nas").into_os_string().into_string().expect("text");
         let far = format!("{nas}/data");
-        // Behind the mount there are none, as far as this goes.
+        // The test assumes no links behind the mount.
         for (link, to) in [
             ("far", &*far),
             ("near", "./nas"),

@@ -1,21 +1,21 @@
-//! The connections of probes and hooks: dialled, written, read, and given up at their deadlines.
+//! The connections of probes and hooks: connect, write, read, and stop at their deadlines.
 //!
 //! ```text
-//!  start ─▶ dialling ─▶ (TLS) ─▶ talking ─▶ Event::Probe
+//!  start ─▶ connecting ─▶ (TLS) ─▶ exchange ─▶ Event::Probe
 //!              ▲                    │
 //!              └──── a redirect ────┘            at the deadline, wherever it is: Event::Probe
 //! ```
 //!
-//! What is said and what it means is [`crate::wire::probe`]'s; when to ask, and what follows, the
-//! mind's. Every query gets exactly one answer, or none once it is cancelled. Most peers are on
-//! this very machine, so a connection mostly stands as soon as it is asked for: what can be done at
-//! once is done in the same turn.
+//! [`crate::wire::probe`] knows the protocol; the core decides when to probe, and what follows.
+//! Every query gets exactly one answer, or none if it is cancelled. Most peers are on this machine,
+//! so most connections are established immediately: whatever is possible at once is done in the
+//! same turn.
 //!
 //! **`SO_LINGER` is not set**, though the kubelet sets it: with it, closing waits for the peer, and
-//! a peer that is gone would stop the loop for a second. Nobody here sends what could be lost, and
-//! the kernel bounds what stays in TIME_WAIT.
+//! a peer that is gone would block the loop for a second. No data that is sent here can be lost,
+//! and the kernel bounds the number of sockets in TIME_WAIT.
 //!
-//! **If we crash here** the kernel closes the sockets; the next life asks anew.
+//! **If we crash here** the kernel closes the sockets; after a restart the probes run again.
 
 #[cfg(feature = "probe-https")]
 mod tls;
@@ -47,9 +47,9 @@ pub struct Probes {
     slots: Vec<Option<ProbeId>>,
     open: BTreeMap<ProbeId, Connection>,
     deadlines: BTreeSet<(Instant, ProbeId)>,
-    /// Connections with something to do now.
+    /// Connections that can continue now.
     busy: BTreeSet<ProbeId>,
-    /// Where their results are saved for the agent's next start; `None`: nowhere.
+    /// Where results are saved for the agent's next start; `None`: nowhere.
     pub(super) results: Option<ResultsFile>,
 }
 
@@ -63,12 +63,12 @@ struct Connection {
     slot: usize,
     deadline: Instant,
     stands: bool,
-    /// There may be something to read that no edge will tell of.
+    /// There may be bytes to read that epoll will not report again.
     readable: bool,
 }
 
 impl Probes {
-    /// `first`: the tokens from here on are ours, as many as there may be connections.
+    /// `first`: the tokens from here on are ours, one per possible connection.
     pub fn new(first: Token) -> Self {
         Self {
             first,
@@ -85,7 +85,6 @@ impl Probes {
         (self.first.0..self.first.0 + PROBE_CONNECTIONS_MAX).contains(&token.0)
     }
 
-    /// Begins a query.
     pub fn start(
         &mut self,
         probe: ProbeId,
@@ -101,7 +100,7 @@ impl Probes {
             return;
         };
         let slot = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
-        assert!(slot < PROBE_CONNECTIONS_MAX, "{probe:?} is beyond the mind's own bound");
+        assert!(slot < PROBE_CONNECTIONS_MAX, "{probe:?} is beyond the bound of the core");
         match Connection::dial(
             query,
             exchange,
@@ -123,12 +122,10 @@ impl Probes {
         }
     }
 
-    /// The query is of no more interest.
     pub fn cancel(&mut self, probe: ProbeId) {
         self.forget(probe);
     }
 
-    /// A socket has news.
     pub fn ready(&mut self, ready: &Ready) {
         let slot = ready.token().0 - self.first.0;
         let Some(probe) = self.slots.get(slot).copied().flatten() else { return };
@@ -139,7 +136,7 @@ impl Probes {
         }
     }
 
-    /// Goes on with what has news, and gives up what is late.
+    /// Continues ready connections, and ends those that are past their deadline.
     pub fn tick(&mut self, now: Instant, registry: &Registry, events: &mut Vec<Event>) {
         for probe in std::mem::take(&mut self.busy) {
             self.advance(probe, registry, events);
@@ -148,8 +145,8 @@ impl Probes {
             && deadline <= now
         {
             let connection = self.forget(probe).expect("every connection has a deadline");
-            let asked = connection.exchange.current_query();
-            let finding = wire::timed_out(&connection.query, asked, connection.stands);
+            let request = connection.exchange.current_query();
+            let finding = wire::timed_out(&connection.query, request, connection.stands);
             events.push(Event::Probe(probe, finding));
         }
     }
@@ -224,7 +221,7 @@ impl Connection {
                 let both = Interest::READABLE | Interest::WRITABLE;
                 registry.register(&mut socket, token, both).map(|()| socket)
             });
-        let socket = connected.map_err(|error| failed(&format!("connect: {}", words(&error))))?;
+        let socket = connected.map_err(|error| failed(&format!("connect: {}", go_text(&error))))?;
         Ok(Self {
             query,
             exchange,
@@ -238,7 +235,7 @@ impl Connection {
         })
     }
 
-    /// Does what can be done now.
+    /// Does what is possible now.
     fn advance(&mut self) -> Option<Outcome> {
         if !self.stands {
             match self.socket.take_error() {
@@ -250,7 +247,7 @@ impl Connection {
                 Err(error) if error.kind() == ErrorKind::NotConnected => return None,
                 Err(error) => return Some(self.not_dialled(&error)),
             }
-            // An answer may have come before anybody looked.
+            // An answer may have come before the socket was registered.
             self.readable = true;
             if let Some(outcome) = self.exchange.connected() {
                 return Some(outcome);
@@ -262,7 +259,7 @@ impl Connection {
                 let why = match (self.tls.as_ref().and_then(Tls::trouble), &error) {
                     (Some(trouble), _) => trouble,
                     (None, error) if error.kind() == ErrorKind::UnexpectedEof => "EOF".to_owned(),
-                    (None, error) => format!("read tcp {}: read: {}", self.ends(), words(error)),
+                    (None, error) => format!("read tcp {}: read: {}", self.ends(), go_text(error)),
                 };
                 if self.tls.as_ref().is_some_and(Tls::is_plain_http) {
                     let query = self.exchange.current_query().expect("only GETs go over TLS");
@@ -274,7 +271,7 @@ impl Connection {
     }
 
     fn not_dialled(&self, error: &io::Error) -> Outcome {
-        let why = format!("connect: {}", words(error));
+        let why = format!("connect: {}", go_text(error));
         Outcome::Done(wire::dial_failed(&self.query, self.exchange.current_query(), &why))
     }
 
@@ -286,7 +283,7 @@ impl Connection {
         format!("{ours}->{theirs}")
     }
 
-    /// Writes and reads until the socket has no more, or as much as one turn may.
+    /// Writes and reads until the socket has no more, or the turn's limit is reached.
     fn talk(&mut self) -> io::Result<Option<Outcome>> {
         self.write()?;
         let mut buffer = [0; READ_BYTES];
@@ -309,7 +306,7 @@ impl Connection {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.readable = false;
-                    // A handshake that went on may have something to say.
+                    // A handshake that continued may have something to send.
                     self.write()?;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -338,7 +335,7 @@ impl Connection {
     }
 }
 
-/// The address of a host; names other than this machine's own are not looked up.
+/// The address of a host; names other than localhost are not looked up.
 fn address(host: &str) -> Result<IpAddr, String> {
     match host.parse() {
         Ok(address) => Ok(address),
@@ -348,14 +345,14 @@ fn address(host: &str) -> Result<IpAddr, String> {
 }
 
 /// An error as Go says it: `connection refused`.
-fn words(error: &io::Error) -> String {
+fn go_text(error: &io::Error) -> String {
     let Some(number) = error.raw_os_error() else { return error.to_string() };
     let text = nix::errno::Errno::from_raw(number).desc();
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
 }
 
-/// On the stack: a connection costs no buffer of its own.
+/// On the stack: a connection has no buffer of its own.
 const READ_BYTES: usize = 4 << 10;
 
 #[cfg(test)]

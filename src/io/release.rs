@@ -1,8 +1,8 @@
-//! Whether a release is ours: a detached Ed25519 signature (RFC 8032) over the bytes of a program,
-//! by a key that lies where root put it. `edged-run` asks before anything of an upgrade is run.
+//! Verifies a release: a detached Ed25519 signature (RFC 8032) over the bytes of a program, by a
+//! public key that root installed. `edged-run` verifies an upgrade before it runs any of it.
 //!
-//! It says nothing about how old a release is: what was signed once is good for as long as its key
-//! is there. If we crash here: nothing was trusted.
+//! It does not check the age of a release: a signature is valid as long as its key is installed. A
+//! crash here trusts nothing.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,13 +13,13 @@ use ring::signature::{ED25519, UnparsedPublicKey};
 use crate::limits::{RELEASE_BYTES_MAX, RELEASE_KEYS_BYTES_MAX};
 use crate::wire::x509::pem;
 
-/// What stands before the 32 bytes of an Ed25519 key in a SubjectPublicKeyInfo (RFC 8410 section
-/// 4): all of it has one encoding.
+/// The bytes before the 32 bytes of an Ed25519 key in a SubjectPublicKeyInfo (RFC 8410 section
+/// 4): they have one encoding only.
 const SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 const SIGNATURE_BYTES: usize = 64;
 
-/// Whether one of the keys vouches for the program; all are files. `keys`: PEM, as `openssl pkey
-/// -pubout` writes it, one after the other while one takes the place of another.
+/// Verifies the program with one of the keys; all are files. `keys`: PEM, as `openssl pkey
+/// -pubout` writes it; several keys one after the other while one replaces another.
 pub fn verify(program: &Path, signature: &Path, keys: &Path) -> Result<(), String> {
     let name = signature.display();
     let text = read(keys, RELEASE_KEYS_BYTES_MAX)?;
@@ -35,7 +35,7 @@ pub fn verify(program: &Path, signature: &Path, keys: &Path) -> Result<(), Strin
     if keys.iter().any(|key| vouches(key)) {
         return Ok(());
     }
-    Err(format!("{}: {name} is no signature of it by this key", program.display()))
+    Err(format!("{}: {name} is not a signature of it by this key", program.display()))
 }
 
 fn public_keys(text: &[u8]) -> Result<Vec<Vec<u8>>, String> {
@@ -109,7 +109,7 @@ mod tests {
         let signature = place.put("edged.sig", ours.sign(b"a program").as_ref());
         let key = place.put("release.pub", public(&ours).as_bytes());
         assert_eq!(verify(&program, &signature, &key), Ok(()));
-        // One key takes the place of another: both are good.
+        // While one key replaces another, both are valid.
         let both = [public(&other), public(&ours)].concat();
         let both = place.put("both.pub", both.as_bytes());
         assert_eq!(verify(&program, &signature, &both), Ok(()));
@@ -117,7 +117,7 @@ mod tests {
         let spoilt = place.put("spoilt", b"a program!");
         for (program, key) in [(&program, &foreign), (&spoilt, &key)] {
             let why = verify(program, &signature, key).expect_err("not signed by it");
-            assert!(why.ends_with("edged.sig is no signature of it by this key"), "{why}");
+            assert!(why.ends_with("edged.sig is not a signature of it by this key"), "{why}");
         }
     }
 
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_and_no_signature_is_told() {
+    fn what_is_no_key_and_no_signature_is_reported() {
         let place = Place::new("nonsense");
         let ours = pair(1);
         let program = place.put("edged", b"a program");
@@ -155,7 +155,7 @@ mod tests {
         let short = place.put("short.sig", &[0; 63]);
         let long = place.put("long.sig", &[0; 65]);
         let empty = place.put("empty.pub", b"");
-        // What vouches for nothing must not be passed over where another key does.
+        // An invalid key must not be ignored because another key is valid.
         let ec = [public(&ours), pem::encode("PUBLIC KEY", &[0; 44])].concat();
         let ec = place.put("ec.pub", ec.as_bytes());
         let absent = place.0.join("absent");

@@ -1,4 +1,4 @@
-//! The socket of the container runtime: connected, written, read, and connected again.
+//! The connection to the container runtime: connects, writes, reads, and connects again.
 //!
 //! ```text
 //!            connect                       GOAWAY, end of file, error, bad bytes
@@ -7,13 +7,13 @@
 //!   └─┘ failed: 25 … 100 ms
 //! ```
 //!
-//! What a call means is in [`calls`]; when to make one is the mind's affair. One connection, one
-//! buffer; requests that are asked for in one turn leave in one write at its end. The socket is
-//! registered for reading once; for writing only while the kernel's buffer is full, because each
-//! read of the other end would wake us otherwise.
+//! [`calls`] has the meaning of a call; the core decides when to make one. One connection, one
+//! buffer; the requests of one turn are sent in one write at its end. The socket is
+//! registered for reading once; for writing only while the kernel's buffer is full, because
+//! otherwise each read of the other end would wake us.
 //!
-//! If the agent dies the runtime drops the calls it has not finished; what became of them the next
-//! agent's first look shows.
+//! If the agent dies the runtime cancels the calls that it has not finished; the next agent's first
+//! relist shows their result.
 
 pub mod calls;
 
@@ -34,16 +34,16 @@ use crate::limits::{
 };
 use crate::model::cri::{CallError, Lost, Request};
 
-/// The connection to the runtime, or the wait for one.
+/// The connection to the runtime, or the wait for the next attempt.
 #[derive(Debug)]
 pub struct Runtime {
     path: PathBuf,
     token: Token,
     state: State,
-    /// Of the next failed connect; grows until a call was answered.
+    /// For the next failed connect; grows until a call is answered.
     backoff_ms: u64,
-    /// [`Event::RuntimeDown`] was told and no [`Event::RuntimeUp`] since.
-    told_down: bool,
+    /// [`Event::RuntimeDown`] was reported and no [`Event::RuntimeUp`] since.
+    reported_down: bool,
     buffer: Box<[u8]>,
     limit: Limit,
     budget: CriBudget,
@@ -59,36 +59,36 @@ enum State {
 struct Link {
     socket: UnixStream,
     calls: Calls,
-    /// There may be bytes that no edge will tell of.
+    /// There may be bytes that epoll will not report again.
     unread: bool,
     /// The other end closed: read to the end of file, however short the reads are.
-    hung_up: bool,
+    closed: bool,
     /// The kernel's buffer is full.
-    stuck: bool,
-    /// The socket is registered for writing too.
-    watched: bool,
-    /// The runtime said goodbye: then we hang up.
-    leave_at: Option<Instant>,
-    /// Only answers to PINGs wait to be written: then they go alone.
+    full: bool,
+    /// The socket is registered for writing as well.
+    watches_writable: bool,
+    /// The runtime sent GOAWAY: when to close the connection.
+    close_at: Option<Instant>,
+    /// Only answers to PINGs are pending: when they are written without a request.
     pong_at: Option<Instant>,
 }
 
 impl Runtime {
-    /// `path` is the socket's; the first [`Runtime::tick`] connects.
+    /// `path` is that of the socket; the first [`Runtime::tick`] connects.
     pub fn new(path: PathBuf, token: Token) -> Self {
         Self {
             path,
             token,
             state: State::Down { retry_at: Instant(0) },
             backoff_ms: CONNECT_BACKOFF_MIN_MS,
-            told_down: false,
+            reported_down: false,
             buffer: vec![0; RUNTIME_READ_BYTES].into(),
             limit: Limit::default(),
             budget: CriBudget::default(),
         }
     }
 
-    /// The same with other bounds of what is taken.
+    /// The same with other memory limits.
     #[must_use]
     pub fn within(self, budget: CriBudget) -> Self {
         Self { budget, ..self }
@@ -110,26 +110,25 @@ impl Runtime {
         }
     }
 
-    /// The call is of no more interest.
+    /// Cancels the call.
     pub fn cancel(&mut self, call: CallId) {
         if let State::Up(link) = &mut self.state {
             link.calls.cancel(call);
         }
     }
 
-    /// The socket is ready for something.
     pub fn ready(&mut self, ready: &Ready) {
         if let State::Up(link) = &mut self.state {
             link.unread |= ready.is_readable();
-            link.hung_up |= ready.is_read_closed() || ready.is_error();
-            link.unread |= link.hung_up;
+            link.closed |= ready.is_read_closed() || ready.is_error();
+            link.unread |= link.closed;
             if ready.is_writable() {
-                link.stuck = false;
+                link.full = false;
             }
         }
     }
 
-    /// Connects, reads and gives up, as far as each is due.
+    /// Connects, reads, and ends what is late, as far as each is due.
     pub fn tick(&mut self, now: Instant, registry: &Registry, events: &mut Vec<Event>) {
         let ended = match &mut self.state {
             State::Down { retry_at } if *retry_at > now => return,
@@ -141,7 +140,7 @@ impl Runtime {
         }
     }
 
-    /// Writes what was asked for; the last thing in a turn.
+    /// Writes the pending requests, at the end of a turn.
     pub fn flush(&mut self, now: Instant, registry: &Registry, events: &mut Vec<Event>) {
         let State::Up(link) = &mut self.state else { return };
         if let Err(error) = link.write(now, registry, self.token) {
@@ -155,7 +154,7 @@ impl Runtime {
             State::Down { retry_at } => Some(*retry_at),
             State::Up(link) if link.unread => Some(Instant(0)),
             State::Up(link) => {
-                let all = [link.calls.wake_at(), link.leave_at, link.pong_at];
+                let all = [link.calls.wake_at(), link.close_at, link.pong_at];
                 all.into_iter().flatten().min()
             }
         }
@@ -175,13 +174,13 @@ impl Runtime {
                     socket,
                     calls,
                     unread: false,
-                    hung_up: false,
-                    stuck: false,
-                    watched: false,
-                    leave_at: None,
+                    closed: false,
+                    full: false,
+                    watches_writable: false,
+                    close_at: None,
                     pong_at: None,
                 }));
-                self.told_down = false;
+                self.reported_down = false;
                 events.push(Event::RuntimeUp);
             }
             Err(error) => {
@@ -193,12 +192,12 @@ impl Runtime {
     fn hangup(&mut self, why: &str, now: Instant, registry: &Registry, events: &mut Vec<Event>) {
         let before = std::mem::replace(&mut self.state, State::Down { retry_at: now });
         if let State::Up(mut link) = before {
-            // Tells a runtime that can still hear what is wrong with it.
+            // A runtime that still reads gets the error.
             let _ = link.socket.write(link.calls.output());
             link.calls.hangup(why, events);
-            // Closing takes the socket out of the poll anyway.
+            // Closing removes the socket from epoll anyway.
             let _ = registry.deregister(&mut link.socket);
-            if link.calls.heard() {
+            if link.calls.has_answered() {
                 self.backoff_ms = CONNECT_BACKOFF_MIN_MS;
             }
         }
@@ -206,11 +205,11 @@ impl Runtime {
     }
 
     fn down(&mut self, why: &str, now: Instant, events: &mut Vec<Event>) {
-        if let Some(kept) = self.limit.pass(now) {
-            log::error!("no connection to the runtime: {why}; repeats={kept}");
+        if let Some(repeats) = self.limit.pass(now) {
+            log::error!("no connection to the runtime: {why}; repeats={repeats}");
         }
-        if !self.told_down {
-            self.told_down = true;
+        if !self.reported_down {
+            self.reported_down = true;
             events.push(Event::RuntimeDown { cause: why.to_owned() });
         }
         self.state = State::Down { retry_at: now.plus_ms(self.backoff_ms) };
@@ -230,8 +229,8 @@ impl Link {
         }
         self.calls.tick(now, events);
         let Some(why) = self.calls.closing() else { return Ok(()) };
-        let leave_at = *self.leave_at.get_or_insert(now.plus_ms(RUNTIME_GOODBYE_MS));
-        if self.calls.unanswered() == 0 || leave_at <= now {
+        let close_at = *self.close_at.get_or_insert(now.plus_ms(RUNTIME_GOODBYE_MS));
+        if self.calls.unanswered() == 0 || close_at <= now {
             return Err(why.to_owned());
         }
         Ok(())
@@ -243,13 +242,13 @@ impl Link {
         buffer: &mut [u8],
         events: &mut Vec<Event>,
     ) -> Result<(), String> {
-        let Self { socket, calls, hung_up, .. } = self;
+        let Self { socket, calls, closed, .. } = self;
         let receive = |bytes: &[u8]| calls.receive(now, bytes, events);
-        self.unread = !read_on(socket, buffer, *hung_up, receive)?;
+        self.unread = !read_on(socket, buffer, *closed, receive)?;
         Ok(())
     }
 
-    /// Writes until all is written or the kernel takes no more.
+    /// Writes until all is written or the kernel's buffer is full.
     fn write(&mut self, now: Instant, registry: &Registry, token: Token) -> io::Result<()> {
         if self.calls.only_pongs() {
             let pong_at = *self.pong_at.get_or_insert(now.plus_ms(RUNTIME_PONG_MS));
@@ -258,30 +257,30 @@ impl Link {
             }
         }
         self.pong_at = None;
-        while !self.stuck && !self.calls.output().is_empty() {
+        while !self.full && !self.calls.output().is_empty() {
             match self.socket.write(self.calls.output()) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(count) => self.calls.sent(count),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.stuck = true,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.full = true,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        if self.stuck != self.watched {
+        if self.full != self.watches_writable {
             let both = Interest::READABLE | Interest::WRITABLE;
-            let interest = if self.stuck { both } else { Interest::READABLE };
+            let interest = if self.full { both } else { Interest::READABLE };
             registry.reregister(&mut self.socket, token, interest)?;
-            self.watched = self.stuck;
+            self.watches_writable = self.full;
         }
         Ok(())
     }
 }
 
-/// Reads until there is no more, which is the answer, or as much as one turn may.
+/// Reads until there is no more, which it returns as true, or until the limit of a turn.
 fn read_on(
     from: &mut impl Read,
     buffer: &mut [u8],
-    hung_up: bool,
+    closed: bool,
     mut receive: impl FnMut(&[u8]) -> Result<(), String>,
 ) -> Result<bool, String> {
     for _ in 0..RUNTIME_TURN_READS {
@@ -289,8 +288,8 @@ fn read_on(
             Ok(0) => return Err("closed by the runtime".to_owned()),
             Ok(count) => {
                 receive(&buffer[..count])?;
-                // A short read of a stream has emptied it: the next bytes make a new edge.
-                if count < buffer.len() && !hung_up {
+                // A short read of a stream has emptied it: epoll reports the next bytes.
+                if count < buffer.len() && !closed {
                     return Ok(true);
                 }
             }

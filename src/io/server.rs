@@ -1,15 +1,15 @@
-//! The local HTTP API: takes connections, reads one request from each, writes the answer, hangs up.
+//! The local HTTP API: accepts a connection, reads one request, writes the answer, closes.
 //!
-//! It must never be what the pods wait for. So everything has a bound: connections at once, bytes
-//! of a request, bytes of unsent answers, the time a client may take to ask and to read, and what
-//! one turn may spend on it. Whoever is slow or too much is cut. A port that is taken is said once
-//! and tried again; the agent goes on without.
+//! Pods must never wait for it. So everything has a bound: the number of connections, bytes of a
+//! request, bytes of unsent answers, the time that a client may take to send and to read, and the
+//! work of one turn. A client that is too slow or sends too much is disconnected. A port that is in
+//! use is logged once and tried again; the agent continues without it.
 //!
-//! Any user of this machine can ask the port, so its answers hide what may be a secret
-//! ([`redact`]). Root asks the unix socket beside it, which shows everything and for which some
-//! connections are kept free.
+//! Any user of this machine can connect to the port, so its answers hide values that may be secret
+//! ([`redact`]). Only root can use the unix socket, which shows everything and for which some
+//! connections are reserved.
 //!
-//! **If we crash here** the clients see a reset and ask again; nothing is kept.
+//! **If we crash here** the clients see a reset and send their request again; nothing is stored.
 
 mod answer;
 mod connection;
@@ -32,20 +32,20 @@ use crate::limits::{
 use crate::wire::http1::{Method, Response, Status};
 use connection::{Connection, Next};
 
-/// The API's listeners and their connections.
+/// The listeners of the API and their connections.
 #[derive(Debug)]
 pub struct Server {
-    /// Of the port; for the `Host` of requests.
+    /// The address of the port; for the `Host` of requests.
     address: SocketAddr,
-    /// The port and the unix socket; none: there is no API.
+    /// The port and the unix socket; empty: the API is off.
     listeners: Vec<Listener>,
-    /// The port's token. Connection `n` has the one `n + 1` after it, the unix socket the last.
+    /// The port's token. Connection `n` has the token `n + 1` after it, the unix socket the last.
     first: Token,
     connections: [Option<Connection>; HTTP_CONNECTIONS_MAX],
 }
 
 impl Server {
-    /// Listens nowhere yet; [`Server::tick`] does. Port 0: it never will, nor on the unix socket.
+    /// [`Server::tick`] opens the listeners. Port 0: neither of them is opened.
     pub fn new(address: SocketAddr, socket: &Path, first: Token) -> Self {
         let last = Token(first.0 + 1 + HTTP_CONNECTIONS_MAX);
         let mut listeners = Vec::new();
@@ -57,17 +57,16 @@ impl Server {
         Self { address, listeners, first, connections: [const { None }; HTTP_CONNECTIONS_MAX] }
     }
 
-    /// Whether the token is a listener's or a connection's.
+    /// Whether the token belongs to a listener or a connection.
     pub fn owns(&self, token: Token) -> bool {
         (self.first.0..=self.first.0 + 1 + HTTP_CONNECTIONS_MAX).contains(&token.0)
     }
 
-    /// Tries at once what failed before: the configuration was read again.
+    /// Retries at once what failed before: the configuration was reloaded.
     pub fn retry(&mut self) {
         self.listeners.iter_mut().for_each(Listener::retry);
     }
 
-    /// A socket is ready for something.
     pub fn ready(&mut self, ready: &Ready) {
         let at = ready.token().0 - self.first.0;
         if at.is_multiple_of(HTTP_CONNECTIONS_MAX + 1) {
@@ -79,7 +78,7 @@ impl Server {
         }
     }
 
-    /// Listens, takes connections, answers and gives up, as far as each is due.
+    /// Listens, accepts connections, answers and closes, as far as each is due.
     pub fn tick(&mut self, now: Now, registry: &Registry, agent: &Agent) {
         for at in 0..self.listeners.len() {
             self.listeners[at].listen(now.boot, registry, remedy);
@@ -113,7 +112,7 @@ impl Server {
         self.connections.iter().flatten().map(Connection::wake_at).chain(listeners).min()
     }
 
-    /// The port on which it listens.
+    /// The address of the port, once it listens.
     pub fn bound(&self) -> Option<SocketAddr> {
         self.listeners.iter().find_map(Listener::bound)
     }
@@ -132,12 +131,12 @@ impl Server {
             };
             match stream.register(registry, Token(self.first.0 + 1 + at)) {
                 Ok(()) => self.connections[at] = Some(Connection::new(stream, access, now)),
-                Err(error) => log::warn!("the HTTP API cannot watch a connection: {error}"),
+                Err(error) => log::warn!("the HTTP API cannot register a connection: {error}"),
             }
         }
     }
 
-    /// The place of the next connection, if there is one for such.
+    /// A free slot for a connection with this access, if there is one.
     fn free(&self, access: Access) -> Option<usize> {
         let public = |it: &&Connection| it.access() == Access::Public;
         let taken = self.connections.iter().flatten().filter(public).count();
@@ -154,15 +153,16 @@ fn remedy(address: &Address, error: &io::Error) -> &'static str {
         }
         (Address::Port(_), ErrorKind::AddrInUse) => {
             "another program listens there (a second edged, or KubeEdge's edgecore?): stop it, or \
-             give another with --listen; the pods do not need it"
+             choose another with --listen; the pods do not need it"
         }
         (Address::Port(_), ErrorKind::PermissionDenied) => {
-            "ports below 1024 are root's: give another with --listen; the pods do not need it"
+            "only root may use ports below 1024: choose another with --listen; the pods do not \
+             need it"
         }
         (Address::Port(_), ErrorKind::AddrNotAvailable) => {
-            "no interface has this address: give another with --listen; the pods do not need it"
+            "no interface has this address: choose another with --listen; the pods do not need it"
         }
-        (Address::Port(_), _) => "give another with --listen; the pods do not need it",
+        (Address::Port(_), _) => "choose another with --listen; the pods do not need it",
     }
 }
 
@@ -170,7 +170,7 @@ fn busy() -> Response {
     Response::text(Status::ServiceUnavailable, "too many connections: try again")
 }
 
-/// Says so if that fits into the socket's buffer, as it does.
+/// Sends an error to the client; it fits into the socket's buffer.
 fn turn_away(stream: &mut Stream) {
     let _ = stream.write(&busy().bytes(Method::Get));
 }

@@ -1,4 +1,4 @@
-//! What of the configuration goes where: to the mind, to the link, and what a reload cannot change.
+//! Distributes the configuration: to the core, to the link, and what a reload cannot change.
 
 use super::sys;
 use crate::agent;
@@ -6,14 +6,14 @@ use crate::config::Config;
 #[cfg(feature = "cloud")]
 use crate::model::settings::CloudLink;
 
-/// The cloud that is dialled, if there is one.
+/// The cloud to connect to, if there is one.
 #[cfg(feature = "cloud")]
 pub(super) fn link_of(config: &Config) -> Option<CloudLink> {
     config.cloud.is_configured().then(|| config.link())
 }
 
-/// What the mind is told of the configuration.
-pub(super) fn for_the_mind(config: &Config) -> agent::Config {
+/// The configuration of the agent's core.
+pub(super) fn agent_config(config: &Config) -> agent::Config {
     agent::Config {
         node_name: config.node_name.clone(),
         node_labels: config.node_labels.clone(),
@@ -35,8 +35,8 @@ pub(super) fn for_the_mind(config: &Config) -> agent::Config {
     }
 }
 
-/// The settings that differ and cannot change while the agent runs, by their flags or keys.
-pub(super) fn kept_until_restart(old: &Config, new: &Config) -> Vec<&'static str> {
+/// The settings that changed but need a restart, by their flags or keys.
+pub(super) fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
     [
         ("node-name", old.node_name != new.node_name),
         ("nodeLabels", old.node_labels != new.node_labels),

@@ -1,9 +1,9 @@
-//! Signals as a descriptor: TERM and INT stop the agent, HUP reads the configuration again, CHLD
-//! says that a child ended.
+//! Signals as a descriptor: TERM and INT stop the agent, HUP reloads the configuration, CHLD
+//! reports that a child ended.
 //!
-//! They are blocked for that, and the standard library hands the mask on to children, as those do
-//! to what they start: [`let_through`] is the first thing a child does. All other signals keep
-//! their default; SIGPIPE is ignored by the Rust runtime. A crash leaves nothing.
+//! The signals are blocked for that. Children inherit the mask, and so do their children:
+//! [`let_through`] is the first thing a child does. All other signals keep their default; the Rust
+//! runtime ignores SIGPIPE. A crash leaves nothing.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -13,7 +13,7 @@ use mio::{Interest, Registry, Token};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// What a signal asks for.
+/// What a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalAction {
     /// SIGTERM or SIGINT.
@@ -40,7 +40,7 @@ impl Signals {
         Ok(Self { fd })
     }
 
-    /// The next signal that waits; `None` when none does. At most four can.
+    /// The next pending signal, if there is one. At most four can be pending.
     pub fn take(&mut self) -> Option<SignalAction> {
         loop {
             let signal = self.fd.read_signal().ok()??.ssi_signo as i32;
@@ -54,9 +54,9 @@ impl Signals {
     }
 }
 
-/// In a child, before all else: the signals do what they do in any process.
+/// In a child, before all else: restores the default handling of the signals.
 pub fn let_through() {
-    // It fails for no mask there is.
+    // It fails for an invalid mask only.
     let _ = four().thread_unblock();
 }
 

@@ -1,8 +1,8 @@
-//! Listening sockets of the local APIs: a port on loopback, which every user of this machine
-//! reaches, and a unix socket, which only its owner and root can open.
+//! Listening sockets of the local APIs: a port on loopback, which every user of this machine can
+//! reach, and a unix socket, which only its owner and root can open.
 //!
-//! A socket that cannot be had is reported once and tried again; its owner goes on without. **If we
-//! crash here** the unix socket's file stays, and the next start replaces it.
+//! If a socket cannot be opened this is reported once and tried again; the program continues. **If
+//! we crash here** the unix socket's file stays, and the next start replaces it.
 
 use std::fmt;
 use std::fs::{DirBuilder, remove_file, symlink_metadata};
@@ -38,10 +38,10 @@ impl fmt::Display for Address {
     }
 }
 
-/// Who may have sent a request.
+/// Which users may have sent a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Any user of this machine: it came to the port.
+    /// Any user of this machine: it came through the port.
     Public,
     /// The owner of the unix socket, or root.
     Protected,
@@ -57,9 +57,9 @@ pub struct Listener {
     bound: Option<Bound>,
     /// When to try again to listen.
     retry_at: Instant,
-    /// Why listening failed, as it was said.
-    said: Option<String>,
-    /// There may be connections that no edge will tell of.
+    /// The error that was logged last.
+    logged: Option<String>,
+    /// There may be connections that epoll will not report again.
     waiting: bool,
 }
 
@@ -70,13 +70,13 @@ enum Bound {
 }
 
 impl Listener {
-    /// Listens nowhere yet; [`Listener::listen`] does.
+    /// [`Listener::listen`] opens it.
     pub fn new(address: Address, name: &'static str, token: Token) -> Self {
-        let (bound, retry_at, said) = (None, Instant(0), None);
-        Self { address, name, token, bound, retry_at, said, waiting: false }
+        let (bound, retry_at, logged) = (None, Instant(0), None);
+        Self { address, name, token, bound, retry_at, logged, waiting: false }
     }
 
-    /// Who can reach it.
+    /// Which users can reach it.
     pub fn access(&self) -> Access {
         match self.address {
             Address::Port(_) => Access::Public,
@@ -84,7 +84,7 @@ impl Listener {
         }
     }
 
-    /// Tries at once what failed before.
+    /// Retries at once what failed before.
     pub fn retry(&mut self) {
         self.retry_at = Instant(0);
     }
@@ -94,7 +94,7 @@ impl Listener {
         self.waiting = true;
     }
 
-    /// Opens the socket if that is due. `remedy` says what a person can do where it fails.
+    /// Opens the socket if that is due. `remedy` says what the operator can do if it fails.
     pub fn listen(
         &mut self,
         now: Instant,
@@ -109,20 +109,20 @@ impl Listener {
         match Bound::open(address, self.token, registry) {
             Ok(bound) => {
                 log::info!("{name} listens on {address}");
-                (self.bound, self.waiting, self.said) = (Some(bound), true, None);
+                (self.bound, self.waiting, self.logged) = (Some(bound), true, None);
             }
             Err(error) => {
                 let remedy = remedy(address, &error);
                 let why = format!("{name} cannot listen on {address}: {error}; {remedy}");
-                if self.said.as_ref() != Some(&why) {
+                if self.logged.as_ref() != Some(&why) {
                     log::warn!("{why}");
-                    self.said = Some(why);
+                    self.logged = Some(why);
                 }
             }
         }
     }
 
-    /// The next connection that waits.
+    /// The next pending connection.
     pub fn accept(&mut self, now: Instant) -> Option<Stream> {
         while self.waiting {
             let error = match self.bound.as_ref()?.accept() {
@@ -132,9 +132,9 @@ impl Listener {
             match error.kind() {
                 ErrorKind::WouldBlock => self.waiting = false,
                 ErrorKind::ConnectionAborted | ErrorKind::Interrupted => {}
-                // No descriptors, most likely: the others are not given up for that.
+                // Most likely there are no descriptors: the open connections stay.
                 _ => {
-                    log::warn!("{} cannot take a connection: {error}", self.name);
+                    log::warn!("{} cannot accept a connection: {error}", self.name);
                     (self.bound, self.waiting) = (None, false);
                     self.retry_at = now.plus_ms(HTTP_LISTEN_RETRY_MS);
                 }
@@ -143,7 +143,7 @@ impl Listener {
         None
     }
 
-    /// When to listen or to accept if nothing gets ready before.
+    /// When to listen or to accept if no event comes before.
     pub fn wake_at(&self) -> Option<Instant> {
         match (&self.bound, self.waiting) {
             (None, _) => Some(self.retry_at),
@@ -185,8 +185,8 @@ impl Bound {
     }
 }
 
-/// Binds a unix socket that is never open to others, not even for a moment: the file gets the mode
-/// that its descriptor has before.
+/// Binds a unix socket that is never open to other users, not even for a moment: the file gets the
+/// mode that its descriptor already has.
 fn bind_private(path: &Path) -> io::Result<UnixListener> {
     match symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -196,9 +196,9 @@ fn bind_private(path: &Path) -> io::Result<UnixListener> {
         }
         Err(error) => return Err(error),
         Ok(about) if !about.file_type().is_socket() => {
-            return Err(io::Error::new(ErrorKind::AlreadyExists, "a file that is no socket"));
+            return Err(io::Error::new(ErrorKind::AlreadyExists, "a file that is not a socket"));
         }
-        // Left by an earlier life, or somebody's who lives.
+        // Left by an earlier run, or in use by a running process.
         Ok(_) => match UnixStream::connect(path) {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => remove_file(path)?,
             Ok(_) => return Err(ErrorKind::AddrInUse.into()),
@@ -216,7 +216,7 @@ fn bind_private(path: &Path) -> io::Result<UnixListener> {
     Ok(UnixListener::from_std(file.into()))
 }
 
-/// Connections that the kernel keeps until they are taken; each turn takes all there is room for.
+/// The backlog in the kernel; each turn accepts all connections that it has room for.
 const WAITING_MAX: i32 = 64;
 const FOLDER: u32 = 0o750;
 
@@ -230,7 +230,7 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// The poll tells when it can be read or written.
+    /// Registers for readable and writable events.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         let both = Interest::READABLE | Interest::WRITABLE;
         match self {
@@ -239,7 +239,7 @@ impl Stream {
         }
     }
 
-    /// The poll tells no more.
+    /// Ends the registration.
     pub fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
         match self {
             Self::Port(stream) => registry.deregister(stream),
@@ -247,7 +247,7 @@ impl Stream {
         }
     }
 
-    /// Says that nothing more is written.
+    /// Closes the sending direction.
     pub fn shutdown_write(&self) -> io::Result<()> {
         match self {
             Self::Port(stream) => stream.shutdown(Shutdown::Write),

@@ -1,7 +1,7 @@
-//! What may change about the node while the agent runs, and nobody tells of: its addresses, its
-//! name servers, its credentials of registries. Looked at every minute, and told where it differs.
+//! Facts about the node that change without a notification: its addresses, its DNS servers, its
+//! registry credentials. They are read every minute, and reported if they changed.
 //!
-//! Nothing is kept; after a crash all of it is told anew.
+//! Nothing is stored; after a crash all of them are reported again.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use crate::agent::time::Instant;
 use crate::limits::ADDRESSES_MS;
 use crate::model::cri::Dns;
 
-/// What was told last.
+/// The values of the last report.
 #[derive(Debug)]
 pub(super) struct Surroundings {
     node_ip: Option<IpAddr>,
@@ -20,32 +20,32 @@ pub(super) struct Surroundings {
     credentials: Credentials,
     addresses: Option<Vec<String>>,
     resolver: Option<Dns>,
-    look_at: Instant,
+    refresh_at: Instant,
 }
 
 impl Surroundings {
-    /// The first [`Surroundings::tick`] tells all of it.
+    /// The first [`Surroundings::tick`] reports all of it.
     pub(super) fn new(
         node_ip: Option<IpAddr>,
         resolv_conf: &str,
         credentials: Credentials,
     ) -> Self {
-        let (addresses, resolver, look_at) = (None, None, Instant(0));
+        let (addresses, resolver, refresh_at) = (None, None, Instant(0));
         let resolv_conf = resolv_conf.to_owned();
-        Self { node_ip, resolv_conf, credentials, addresses, resolver, look_at }
+        Self { node_ip, resolv_conf, credentials, addresses, resolver, refresh_at }
     }
 
     /// When to call [`Surroundings::tick`].
     pub(super) fn wake_at(&self) -> Instant {
-        self.look_at
+        self.refresh_at
     }
 
-    /// Looks, if that is due.
+    /// Reads the values, if that is due.
     pub(super) fn tick(&mut self, now: Instant, events: &mut Vec<Event>) {
-        if now < self.look_at {
+        if now < self.refresh_at {
             return;
         }
-        self.look_at = now.plus_ms(ADDRESSES_MS);
+        self.refresh_at = now.plus_ms(ADDRESSES_MS);
         let addresses = Some(sys::addresses(self.node_ip));
         if addresses != self.addresses {
             self.addresses.clone_from(&addresses);
@@ -56,7 +56,7 @@ impl Surroundings {
             self.resolver = Some(resolver.clone());
             events.push(Event::Resolver(Box::new(resolver)));
         }
-        let credentials = self.credentials.look();
+        let credentials = self.credentials.reload();
         events.extend(credentials.map(|found| Event::Credentials(Box::new(found))));
     }
 }
@@ -68,14 +68,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changed_is_told_with_the_next_look() {
+    fn what_changed_is_reported_with_the_next_refresh() {
         let path = std::env::temp_dir().join(format!("edged-resolv-{}", std::process::id()));
         let write = |server: &str| fs::write(&path, format!("nameserver {server}\n"));
         write("192.0.2.1").expect("a file of ours");
         let credentials = Credentials::new(&path);
         let path = path.to_str().expect("UTF-8");
         let mut surroundings = Surroundings::new(None, path, credentials);
-        let mut told = |now: Instant| -> Option<Vec<String>> {
+        let mut reported = |now: Instant| -> Option<Vec<String>> {
             let mut events = Vec::new();
             surroundings.tick(now, &mut events);
             events.into_iter().find_map(|event| match event {
@@ -84,11 +84,11 @@ mod tests {
             })
         };
         let began = Instant(1_000);
-        assert_eq!(told(began), Some(vec!["192.0.2.1".to_owned()]));
+        assert_eq!(reported(began), Some(vec!["192.0.2.1".to_owned()]));
         write("192.0.2.2").expect("a file of ours");
-        assert_eq!(told(began.plus_ms(ADDRESSES_MS - 1)), None);
-        assert_eq!(told(began.plus_ms(ADDRESSES_MS)), Some(vec!["192.0.2.2".to_owned()]));
-        assert_eq!(told(began.plus_ms(2 * ADDRESSES_MS)), None, "it is as it was");
+        assert_eq!(reported(began.plus_ms(ADDRESSES_MS - 1)), None);
+        assert_eq!(reported(began.plus_ms(ADDRESSES_MS)), Some(vec!["192.0.2.2".to_owned()]));
+        assert_eq!(reported(began.plus_ms(2 * ADDRESSES_MS)), None, "it is as it was");
         fs::remove_file(path).expect("ours");
     }
 }

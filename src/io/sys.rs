@@ -1,5 +1,5 @@
-//! What the machine is: its addresses, its name, its memory and cores. Quick reads of the kernel's
-//! own files; nothing is kept, nothing is changed.
+//! Reads what the machine is: its addresses, name, memory and cores. Quick reads of the kernel's
+//! files; nothing is stored or changed.
 
 #[cfg(feature = "cloud")]
 mod identity;
@@ -24,28 +24,28 @@ use crate::model::cgroup::{Cgroups, Hierarchy, Settings};
 use crate::model::cri::Dns;
 use crate::wire::resolv;
 
-/// Lets this process have as many descriptors as it ever may.
+/// Raises the limit of open descriptors of this process to its hard limit.
 #[cfg(feature = "controller")]
 pub fn raise_descriptors() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
     if let Err(error) = raised {
-        log::warn!("the number of descriptors stays as it is: {error}");
+        log::warn!("cannot raise the limit of open descriptors: {error}");
     }
 }
 
-/// Keeps what this process has in memory, tokens and keys among it, from core files and from other
-/// processes of its user. Programs that it starts are on their own again, but for core files.
+/// Keeps the memory of this process, with tokens and keys, out of core files and from other
+/// processes of its user. Programs that it starts inherit the limit on core files only.
 pub fn guard_memory() {
     use nix::sys::prctl::set_dumpable;
     use nix::sys::resource::{Resource, setrlimit};
-    // Neither is refused to anybody; and without them all else is as good.
+    // Neither call is refused to any user; and the agent works without them.
     let _ = set_dumpable(false);
     let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
 }
 
-/// Makes the root directory where there is none: for its owner and group alone, as the kubelet's.
+/// Makes the root directory if it is absent: for its owner and group alone, as the kubelet's.
 pub fn make_root(path: &Path) -> Result<(), String> {
     let failed = |error: io::Error| format!("mkdir {}: {error}", path.display());
     if let Some(above) = path.parent() {
@@ -59,15 +59,15 @@ pub fn make_root(path: &Path) -> Result<(), String> {
     }
 }
 
-/// A text of the kernel's. A name in it that is no UTF-8, such as the label of a stick, costs only
-/// itself.
+/// Reads a text file of the kernel. Only a name in it that is not UTF-8, such as the label of a
+/// USB stick, is lost.
 pub fn kernel_text(path: impl AsRef<Path>) -> io::Result<String> {
     fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The node's addresses as text, the primary first, at most one of each family: those of the
 /// interface that holds the default route, else of the first one with a global address, else
-/// loopback. `wanted` (configuration `nodeIP`) goes first where it is given.
+/// loopback. `wanted` (configuration `nodeIP`) comes first if it is given.
 pub fn addresses(wanted: Option<IpAddr>) -> Vec<String> {
     let routes = fs::read_to_string("/proc/net/route").unwrap_or_default();
     choose(wanted, &interfaces(), default_interface(&routes))
@@ -76,7 +76,7 @@ pub fn addresses(wanted: Option<IpAddr>) -> Vec<String> {
         .collect()
 }
 
-/// Memory, cores and what the kernel can. A file that cannot be read counts as 0 bytes, one core,
+/// Memory, cores and the kernel's features. A file that cannot be read counts as 0 bytes, one core,
 /// the oldest kernel, no AppArmor.
 pub fn machine(root: &str) -> Machine {
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -106,8 +106,8 @@ pub fn machine(root: &str) -> Machine {
 /// The lower of the kernel's two bounds.
 fn pids_max() -> u64 {
     let bounds = ["/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"];
-    let told = bounds.into_iter().filter_map(|path| fs::read_to_string(path).ok());
-    told.filter_map(|text| text.trim().parse().ok()).min().unwrap_or(0)
+    let texts = bounds.into_iter().filter_map(|path| fs::read_to_string(path).ok());
+    texts.filter_map(|text| text.trim().parse().ok()).min().unwrap_or(0)
 }
 
 /// Folders `hugepages-2048kB` with a file `nr_hugepages`.
@@ -122,11 +122,11 @@ fn huge_pages(folder: &Path) -> BTreeMap<u64, u64> {
     entries.filter_map(of_size).collect()
 }
 
-/// Where the kernel shows its cgroups.
+/// Where the kernel mounts its cgroups.
 pub const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// The cgroup that those of pods are below, by the hierarchy's device and inode and the path in it.
-/// `None`: pods get none from us.
+/// The parent cgroup of the pods' cgroups, as the hierarchy's device and inode and the path in it.
+/// `None`: the agent makes no cgroups for pods.
 pub fn cgroup_root(settings: &Settings) -> Option<String> {
     let top = match cgroups().hierarchy {
         Hierarchy::V1 => Path::new(CGROUPS).join("memory"),
@@ -137,15 +137,18 @@ pub fn cgroup_root(settings: &Settings) -> Option<String> {
     Some(format!("/{} of {}:{}", settings.root.join("/"), meta.dev(), meta.ino()))
 }
 
-/// Which cgroups this process can make, and what of them bounds what.
+/// Which cgroups this process can make, and which controllers limit what.
 pub fn cgroups() -> Cgroups {
     let (top, memory) = (Path::new(CGROUPS), Path::new(CGROUPS).join("memory"));
-    let is = |path: &Path, kind| statfs(path).is_ok_and(|told| told.filesystem_type() == kind);
+    let is = |path: &Path, kind| statfs(path).is_ok_and(|stat| stat.filesystem_type() == kind);
     let open = |path: &Path| access(path, AccessFlags::W_OK).is_ok();
     let (hierarchy, swap) = if is(top, CGROUP2_SUPER_MAGIC) && open(top) {
-        // The topmost itself has none of these files.
+        // The root cgroup has none of these files.
         let below = fs::read_dir(top).into_iter().flatten().flatten();
-        (Hierarchy::V2, below.map(|one| one.path()).any(|one| one.join("memory.swap.max").exists()))
+        (
+            Hierarchy::V2,
+            below.map(|entry| entry.path()).any(|path| path.join("memory.swap.max").exists()),
+        )
     } else if is(&memory, CGROUP_SUPER_MAGIC) && open(&memory) {
         (Hierarchy::V1, memory.join("memory.memsw.limit_in_bytes").exists())
     } else {
@@ -192,7 +195,7 @@ fn interfaces() -> Vec<(String, IpAddr)> {
 
 fn choose(wanted: Option<IpAddr>, all: &[(String, IpAddr)], default: Option<&str>) -> Vec<IpAddr> {
     let global = || all.iter().filter(|(_, address)| is_global(*address));
-    // A pod bridge has global addresses as well, and is there before the uplink after a restart.
+    // A pod bridge has global addresses as well, and after a restart it is up before the uplink.
     let uplink = default
         .filter(|name| global().any(|(of, _)| of == name))
         .or_else(|| global().find(|(of, _)| !is_bridge(of)).map(|(of, _)| of.as_str()))
@@ -210,14 +213,14 @@ fn choose(wanted: Option<IpAddr>, all: &[(String, IpAddr)], default: Option<&str
     chosen
 }
 
-/// The names that CNI plugins and Docker give to their bridges.
+/// The prefixes of the bridges that CNI plugins and Docker create.
 fn is_bridge(name: &str) -> bool {
     ["cni", "docker", "br-", "virbr", "veth", "flannel", "cali"]
         .iter()
         .any(|prefix| name.starts_with(prefix))
 }
 
-/// Reachable from elsewhere: neither loopback nor bound to one link.
+/// Reachable from elsewhere: neither loopback nor link-local.
 fn is_global(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(ip) => !(ip.is_loopback() || ip.is_link_local() || ip.is_unspecified()),
@@ -256,11 +259,11 @@ fn memory_bytes(meminfo: &str) -> u64 {
 #[allow(clippy::unnecessary_cast, reason = "these have 32 bits on some machines, 64 on others")]
 fn storage_bytes(folder: &Path) -> u64 {
     let there = folder.ancestors().find(|path| path.exists());
-    let told = there.and_then(|path| statvfs(path).ok());
-    told.map_or(0, |told| (told.blocks() as u64).saturating_mul(told.fragment_size() as u64))
+    let stat = there.and_then(|path| statvfs(path).ok());
+    stat.map_or(0, |stat| (stat.blocks() as u64).saturating_mul(stat.fragment_size() as u64))
 }
 
-/// What the host's `resolv.conf` says; one that cannot be read says nothing.
+/// The host's `resolv.conf`; empty if it cannot be read.
 pub fn resolver(path: &str) -> Dns {
     let file = fs::File::open(path).map(|file| file.take(RESOLV_CONF_BYTES_MAX));
     let mut text = Vec::new();

@@ -1,7 +1,7 @@
-//! One TLS connection over one socket, either end of it: bytes in the clear on our side.
+//! One TLS connection over one socket, for either end; plain bytes on our side.
 //!
-//! Never waits, and takes a bounded part in each turn; what a turn leaves is remembered in
-//! [`Tls::more`], because no edge will tell of it. Whom to believe is the configuration's affair.
+//! It never blocks, and takes a bounded amount per turn; [`Tls::more`] says that a turn left some,
+//! because epoll does not report it again. The configuration decides which peers are trusted.
 
 use std::io::{self, ErrorKind, Read, Write};
 
@@ -13,18 +13,17 @@ use crate::limits::CLOUD_TURN_READS;
 #[cfg(test)]
 pub(in crate::io) mod loopback;
 
-/// A connection.
 #[derive(Debug)]
 pub(in crate::io) struct Tls {
     connection: Connection,
     socket: TcpStream,
-    /// Reads of the socket that are left in this turn.
+    /// Reads of the socket that remain in this turn.
     reads_left: usize,
-    /// The turn ended before the socket was empty: no edge will tell of the rest.
+    /// The turn ended before the socket was empty: epoll does not report the rest again.
     pub(in crate::io) more: bool,
-    /// Something came since this was last set to false.
-    pub(in crate::io) heard: bool,
-    /// Bytes that the socket took.
+    /// Bytes were received since this was last set to false.
+    pub(in crate::io) received: bool,
+    /// Bytes that were written to the socket.
     pub(in crate::io) written: u64,
 }
 
@@ -35,18 +34,18 @@ impl Tls {
             socket,
             reads_left: CLOUD_TURN_READS,
             more: true,
-            heard: false,
+            received: false,
             written: 0,
         }
     }
 
-    /// From here on as much as a turn may.
+    /// Starts a turn with its full allowance.
     pub(in crate::io) fn begin_turn(&mut self) {
         (self.reads_left, self.more) = (CLOUD_TURN_READS, false);
     }
 
-    /// Goes on with the handshake as far as it can now; whether it is done.
-    pub(in crate::io) fn shake(&mut self) -> io::Result<bool> {
+    /// Continues the handshake as far as possible; returns whether it is complete.
+    pub(in crate::io) fn handshake(&mut self) -> io::Result<bool> {
         while self.connection.is_handshaking() {
             self.push()?;
             match self.pull() {
@@ -58,31 +57,31 @@ impl Tls {
         Ok(true)
     }
 
-    /// Whether all that was written has left for the socket. Tries again to bring that about.
+    /// Tries to write all pending bytes to the socket; returns whether that succeeded.
     pub(in crate::io) fn push_all(&mut self) -> io::Result<bool> {
         self.push()?;
         Ok(!self.connection.wants_write())
     }
 
-    /// What the other end has shown of itself first.
+    /// The other end's own certificate.
     #[cfg(feature = "controller")]
     pub(in crate::io) fn peer_certificate(&self) -> Option<&rustls::pki_types::CertificateDer<'_>> {
         self.connection.peer_certificates()?.first()
     }
 
-    /// Sends no more; the other end reads what it was sent, and its end.
+    /// Closes the sending direction; the other end receives all that was sent, and the end.
     #[cfg(feature = "controller")]
     pub(in crate::io) fn shut_write(&mut self) {
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
     }
 
-    /// Says goodbye, as far as the socket takes it.
-    pub(in crate::io) fn farewell(&mut self) {
+    /// Sends close_notify, as far as the socket takes it.
+    pub(in crate::io) fn send_close(&mut self) {
         self.connection.send_close_notify();
         let _ = self.push();
     }
 
-    /// Takes what one read of the socket brings.
+    /// Processes the bytes of one read of the socket.
     fn pull(&mut self) -> io::Result<()> {
         if self.reads_left == 0 {
             self.more = true;
@@ -91,7 +90,7 @@ impl Tls {
         self.reads_left -= 1;
         match self.connection.read_tls(&mut self.socket) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok(_) => self.heard = true,
+            Ok(_) => self.received = true,
             Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(()),
             Err(error) => return Err(error),
         }
@@ -102,7 +101,7 @@ impl Tls {
         match self.connection.process_new_packets() {
             Ok(_) => Ok(()),
             Err(error) => {
-                // Tells the other end what is wrong with it.
+                // Sends the alert to the other end.
                 while self.connection.wants_write()
                     && self.connection.write_tls(&mut self.socket).is_ok_and(|count| count > 0)
                 {
@@ -125,14 +124,14 @@ impl Tls {
         Ok(())
     }
 
-    /// The other end may have said why it no longer listens.
+    /// Prefers the alert of the other end, which may say why it closed.
     fn reason(&mut self, error: io::Error) -> io::Error {
         for _ in 0..CLOUD_TURN_READS {
             if !matches!(self.connection.read_tls(&mut self.socket), Ok(1..)) {
                 break;
             }
-            if let Err(said) = self.process() {
-                return said;
+            if let Err(alert) = self.process() {
+                return alert;
             }
         }
         error
@@ -140,7 +139,7 @@ impl Tls {
 }
 
 impl Read for Tls {
-    /// 0: the other end said goodbye.
+    /// 0: the other end sent close_notify.
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.connection.reader().read(to) {
@@ -148,7 +147,7 @@ impl Read for Tls {
                 read => return read,
             }
             self.pull()?;
-            // It may have asked for an answer.
+            // The other end may have requested a response, such as a key update.
             self.push()?;
         }
     }
@@ -176,7 +175,7 @@ mod tests {
     #[test]
     fn a_turn_reads_a_socket_so_often_and_the_next_goes_on() {
         let (mut near, mut far) = loopback::pair();
-        // Records of a single byte: they cost more than they bring.
+        // Records of a single byte: they cost more than they are worth.
         let (mut sent, mut came, mut full_turns, mut buffer) = (0, 0, 0, [0; 4 << 10]);
         for _ in 0..1_000 {
             if full_turns == 2 {

@@ -1,5 +1,5 @@
-//! One turn of a loop: how long it sleeps before, how much is done in it, and what is said of one
-//! that took too long. The loops of the agent, the controller and the registry share this.
+//! One turn of an event loop: how long it sleeps before, how much it does, and what it logs if it
+//! took too long. The loops of the agent, the controller and the registry share this.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::clock;
 use crate::agent::time::Instant;
 use crate::limits::{POLL_EVENTS_MAX, POLL_MS_MAX, TURN_MS_MAX, TURN_ROUNDS_MAX};
 
-/// Room for what one poll names; the rest comes with the next.
+/// Room for the events of one poll; the rest comes with the next poll.
 pub(super) fn events() -> Events {
     Events::with_capacity(POLL_EVENTS_MAX)
 }
@@ -19,13 +19,12 @@ pub(super) fn timeout(now: Instant, due_at: Instant) -> Duration {
     Duration::from_millis(due_at.since_ms(now).min(POLL_MS_MAX))
 }
 
-/// Does this again and again, until it tells what follows. `None`: more is left than one turn may
-/// do.
+/// Repeats `round` until it returns what follows. `None`: more work is left than one turn may do.
 pub(super) fn rounds<T>(mut round: impl FnMut() -> Option<T>) -> Option<T> {
     (0..TURN_ROUNDS_MAX).find_map(|_| round())
 }
 
-/// Watches one turn: which part of it took longest.
+/// Measures one turn, and which part of it took longest.
 #[derive(Debug)]
 pub(super) struct Turn {
     began_ms: u64,
@@ -34,7 +33,6 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// The turn begins.
     pub(super) fn begin() -> Self {
         Self::begun_at(clock::coarse_ms())
     }
@@ -43,7 +41,7 @@ impl Turn {
         Self { began_ms, lap_ms: began_ms, longest: ("nothing", 0) }
     }
 
-    /// `part` has just been done.
+    /// `part` has just ended.
     pub(super) fn lap(&mut self, part: &'static str) {
         self.lap_at(clock::coarse_ms(), part);
     }
@@ -56,14 +54,14 @@ impl Turn {
         }
     }
 
-    /// The turn ends.
+    /// The turn ends; logs it if it took too long.
     pub(super) fn end(self) {
-        if let Some(line) = self.said() {
+        if let Some(line) = self.slow_turn_line() {
             log::warn!("{line}");
         }
     }
 
-    fn said(&self) -> Option<String> {
+    fn slow_turn_line(&self) -> Option<String> {
         let took_ms = self.lap_ms.saturating_sub(self.began_ms);
         let (part, part_ms) = self.longest;
         (took_ms > TURN_MS_MAX)
@@ -121,25 +119,25 @@ mod tests {
     fn a_turn_has_so_many_rounds() {
         for (needed, over) in [(TURN_ROUNDS_MAX, true), (TURN_ROUNDS_MAX + 1, false)] {
             let mut done = 0;
-            let told = rounds(|| {
+            let next = rounds(|| {
                 done += 1;
                 (done == needed).then_some("over")
             });
-            assert_eq!((told.is_some(), done), (over, TURN_ROUNDS_MAX));
+            assert_eq!((next.is_some(), done), (over, TURN_ROUNDS_MAX));
         }
     }
 
     #[test]
-    fn a_turn_that_took_too_long_is_told_with_what_took_it() {
+    fn a_turn_that_took_too_long_is_logged_with_its_longest_part() {
         let turn = |took_ms: u64| {
             let mut turn = Turn::begun_at(5_000);
             turn.lap_at(5_010, "one");
             turn.lap_at(5_000 + took_ms, "two");
-            turn.said()
+            turn.slow_turn_line()
         };
         assert_eq!(turn(TURN_MS_MAX), None);
         let (all_ms, part_ms) = (TURN_MS_MAX + 1, TURN_MS_MAX - 9);
-        let said = format!("a turn took {all_ms} ms, {part_ms} of them for two");
-        assert_eq!(turn(TURN_MS_MAX + 1), Some(said));
+        let line = format!("a turn took {all_ms} ms, {part_ms} of them for two");
+        assert_eq!(turn(TURN_MS_MAX + 1), Some(line));
     }
 }

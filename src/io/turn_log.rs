@@ -1,13 +1,13 @@
-//! What the agent has to say: its events and lines.
+//! Writes the agent's events and log lines.
 //!
-//! The mind decides what is said and how often; here it only gets its form. Nothing is kept.
+//! The core decides what is logged and how often; this module formats it. Nothing is stored.
 
 use log::Level;
 
 use crate::agent::event::Severity;
 use crate::model::recorded_event::{EventType, RecordedEvent};
 
-/// Writes one event with the keys that scripts look for.
+/// Writes one event with the keys that scripts search for.
 pub(super) fn note(note: &RecordedEvent) {
     let level = match note.kind {
         EventType::Normal => Level::Info,
@@ -25,7 +25,7 @@ pub(super) fn note(note: &RecordedEvent) {
     );
 }
 
-/// ` container=web` out of `spec.containers{web}`; nothing for the whole object.
+/// ` container=web` from `spec.containers{web}`; empty for the whole object.
 struct Container<'a>(&'a str);
 
 impl std::fmt::Display for Container<'_> {
@@ -35,7 +35,7 @@ impl std::fmt::Display for Container<'_> {
     }
 }
 
-/// Writes one line of the mind.
+/// Writes one log line of the core.
 pub(super) fn line(target: &str, severity: Severity, text: &str) {
     let level = match severity {
         Severity::Debug => Level::Debug,

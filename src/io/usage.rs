@@ -1,9 +1,9 @@
-//! How much room the machine has: memory, processes, file systems. Quick reads; nothing is kept but
-//! what kind of file system a path lies on.
+//! Measures the machine's free resources: memory, processes, file systems. Quick reads; only the
+//! kind of a path's file system is remembered.
 //!
-//! A file system on the network is not asked, because `statvfs` of one whose server is gone never
-//! comes back, and the whole agent would wait. Which kind a path is of says `io::mounts`, which is
-//! asked every few minutes.
+//! A network file system is not measured, because `statvfs` of one whose server is gone never
+//! returns, and the whole agent would block. `io::mounts` finds the kind of a path's file system,
+//! and is called again every few minutes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,43 +18,40 @@ use crate::limits::MOUNTS_VALID_MS;
 use crate::model::cgroup::Hierarchy;
 use crate::model::housekeeping::{Amount, MeasureRequest, Measures, Room};
 
-/// Reads the machine's gauges.
 #[derive(Debug)]
 pub struct Meter {
-    /// Where pods have their files: `/var/lib/kubelet`.
+    /// The root directory of the pods: `/var/lib/kubelet`.
     root: PathBuf,
-    /// Where the kernel shows the memory's cgroups, and by which of its interfaces.
+    /// The mount point of the memory cgroups, and their version.
     cgroups: (PathBuf, Hierarchy),
-    /// Whether a path may be asked, and until when that holds.
-    known: BTreeMap<PathBuf, (Instant, bool)>,
+    /// Whether a path may be measured, and until when that is valid.
+    measurable: BTreeMap<PathBuf, (Instant, bool)>,
 }
 
 impl Meter {
-    /// Reads nothing yet.
     pub fn new(root: PathBuf, cgroups: &Path, hierarchy: Hierarchy) -> Self {
         let memory = match hierarchy {
             Hierarchy::V1 => cgroups.join("memory"),
             Hierarchy::None | Hierarchy::V2 => cgroups.to_owned(),
         };
-        Self { root, cgroups: (memory, hierarchy), known: BTreeMap::new() }
+        Self { root, cgroups: (memory, hierarchy), measurable: BTreeMap::new() }
     }
 
-    /// What the machine is like now.
-    pub fn read(&mut self, now: Instant, ask: &MeasureRequest) -> Measures {
+    pub fn read(&mut self, now: Instant, request: &MeasureRequest) -> Measures {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        // Made later: until then what it will lie on counts.
+        // The folder is made later: until then its parent's file system is measured.
         let root = self.root.clone();
         let there = root.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
-        let image_fs = ask.image_fs.as_deref().map(Path::new);
+        let image_fs = request.image_fs.as_deref().map(Path::new);
         Measures {
             memory: memory(&text("/proc/meminfo")),
-            pods_memory: ask.pods_cgroup.as_deref().and_then(|path| self.working_set(path)),
-            pids: ask
+            pods_memory: request.pods_cgroup.as_deref().and_then(|path| self.working_set(path)),
+            pids: request
                 .pids
                 .then(|| {
-                    let most =
+                    let bounds =
                         [text("/proc/sys/kernel/pid_max"), text("/proc/sys/kernel/threads-max")];
-                    pids(&most, &text("/proc/loadavg"))
+                    pids(&bounds, &text("/proc/loadavg"))
                 })
                 .flatten(),
             node_fs: self.room(now, there),
@@ -63,7 +60,7 @@ impl Meter {
         }
     }
 
-    /// Of a cgroup: what is used without the pages of files that nobody touched lately.
+    /// Of a cgroup: the memory in use without the inactive pages of files.
     fn working_set(&self, path: &str) -> Option<u64> {
         let (top, hierarchy) = &self.cgroups;
         let (usage, inactive) = match hierarchy {
@@ -78,23 +75,23 @@ impl Meter {
     }
 
     fn room(&mut self, now: Instant, path: &Path) -> Option<Room> {
-        let known = self.known.get(path).filter(|(until, _)| *until > now);
-        let may_ask = if let Some(&(_, may_ask)) = known {
-            may_ask
+        let known = self.measurable.get(path).filter(|(until, _)| *until > now);
+        let may_measure = if let Some(&(_, may_measure)) = known {
+            may_measure
         } else {
             let table = mounts::table().unwrap_or_default();
             let remote = mounts::remote(&table, path);
-            let may_ask = remote.is_none() && !table.is_empty();
-            if !may_ask {
+            let may_measure = remote.is_none() && !table.is_empty();
+            if !may_measure {
                 let kind = remote.map(|mount| mount.kind);
-                log::warn!("path={} kind={kind:?} its room is not watched", path.display());
+                log::warn!("path={} kind={kind:?} its free space is not monitored", path.display());
             }
-            // Only two paths are ever asked for, and one that moved is forgotten.
-            self.known.retain(|_, (until, _)| *until > now);
-            self.known.insert(path.to_owned(), (now.plus_ms(MOUNTS_VALID_MS), may_ask));
-            may_ask
+            // Only two paths are ever requested, and an old one is forgotten.
+            self.measurable.retain(|_, (until, _)| *until > now);
+            self.measurable.insert(path.to_owned(), (now.plus_ms(MOUNTS_VALID_MS), may_measure));
+            may_measure
         };
-        if may_ask { room(path) } else { None }
+        if may_measure { room(path) } else { None }
     }
 }
 
@@ -113,8 +110,8 @@ fn room(path: &Path) -> Option<Room> {
     })
 }
 
-/// What the kernel can give away: all but the working set, which is what is used without the pages
-/// of files that nobody touched lately (spec section 9.4).
+/// The memory that the kernel can give: all but the working set, which is the memory in use
+/// without the inactive pages of files (spec section 9.4).
 fn memory(meminfo: &str) -> Option<Amount> {
     let kib = |name: &str| {
         let line = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -131,9 +128,9 @@ fn entry(stat: &str, name: &str) -> Option<u64> {
     line.parse().ok()
 }
 
-/// `most`: the kernel's bounds, one text each. `loadavg`: `0.00 0.01 0.05 1/234 5678`.
-fn pids(most: &[String], loadavg: &str) -> Option<Amount> {
-    let capacity = most.iter().filter_map(|text| text.trim().parse::<u64>().ok()).min()?;
+/// `bounds`: the kernel's limits, one text each. `loadavg`: `0.00 0.01 0.05 1/234 5678`.
+fn pids(bounds: &[String], loadavg: &str) -> Option<Amount> {
+    let capacity = bounds.iter().filter_map(|text| text.trim().parse::<u64>().ok()).min()?;
     let (_, tasks) = loadavg.split(' ').nth(3)?.split_once('/')?;
     Some(Amount { capacity, available: capacity.saturating_sub(tasks.parse().ok()?) })
 }
@@ -153,10 +150,10 @@ mod tests {
 
     #[test]
     fn processes_are_counted_against_the_lower_bound() {
-        let most = ["32768\n".to_owned(), "4000\n".to_owned()];
+        let bounds = ["32768\n".to_owned(), "4000\n".to_owned()];
         let want = Amount { capacity: 4_000, available: 3_766 };
-        assert_eq!(pids(&most, "0.00 0.01 0.05 1/234 5678\n"), Some(want));
-        assert_eq!(pids(&most, ""), None);
+        assert_eq!(pids(&bounds, "0.00 0.01 0.05 1/234 5678\n"), Some(want));
+        assert_eq!(pids(&bounds, ""), None);
     }
 
     #[test]
@@ -174,9 +171,9 @@ mod tests {
         write("memory/a/kubepods", [("memory.usage_in_bytes", "9000\n"), ("memory.stat", stat)]);
         let used = |hierarchy, path: &str| {
             let mut meter = Meter::new(PathBuf::from("/"), &top, hierarchy);
-            let ask =
+            let request =
                 MeasureRequest { pods_cgroup: Some(path.into()), ..MeasureRequest::default() };
-            meter.read(Instant(1), &ask).pods_memory
+            meter.read(Instant(1), &request).pods_memory
         };
         assert_eq!(used(Hierarchy::V2, "/a/kubepods"), Some(8_000));
         assert_eq!(used(Hierarchy::V1, "/a/kubepods"), Some(7_500));
@@ -190,27 +187,27 @@ mod tests {
         let root = PathBuf::from("/");
         let mut meter = Meter::new(root.clone(), &root, Hierarchy::V2);
         let now = Instant(1_000);
-        let told = meter.read(now, &MeasureRequest::default()).node_fs.is_some();
-        // As if it had been of another kind when it was looked at.
-        let known = meter.known.get_mut(&root).expect("it was looked at");
-        let may_ask = known.1;
-        known.1 = !may_ask;
-        assert_eq!(told, may_ask);
+        let measured = meter.read(now, &MeasureRequest::default()).node_fs.is_some();
+        // As if it had been of another kind when it was checked.
+        let known = meter.measurable.get_mut(&root).expect("it was looked at");
+        let may_measure = known.1;
+        known.1 = !may_measure;
+        assert_eq!(measured, may_measure);
         let mut at = |now| meter.read(now, &MeasureRequest::default()).node_fs.is_some();
-        assert_eq!(at(now.plus_ms(MOUNTS_VALID_MS - 1)), !may_ask);
-        assert_eq!(at(now.plus_ms(MOUNTS_VALID_MS)), may_ask);
+        assert_eq!(at(now.plus_ms(MOUNTS_VALID_MS - 1)), !may_measure);
+        assert_eq!(at(now.plus_ms(MOUNTS_VALID_MS)), may_measure);
     }
 
     #[test]
     fn this_machine_has_some_of_everything() {
         let nowhere = PathBuf::from("/nowhere/at/all");
         let mut meter = Meter::new(nowhere.clone(), &nowhere, Hierarchy::V2);
-        let ask =
+        let request =
             MeasureRequest { image_fs: Some("/".into()), pids: true, ..MeasureRequest::default() };
-        let measures = meter.read(Instant(1), &ask);
+        let measures = meter.read(Instant(1), &request);
         let left = |amount: Option<Amount>| amount.is_some_and(|it| it.available > 0);
         assert!(left(measures.memory) && left(measures.pids), "{measures:?}");
-        // What this test runs on may be a file system of any kind.
-        assert_eq!(measures.image_fs.is_some(), meter.known[Path::new("/")].1);
+        // The file system under this test may be of any kind.
+        assert_eq!(measures.image_fs.is_some(), meter.measurable[Path::new("/")].1);
     }
 }

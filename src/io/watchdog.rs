@@ -1,9 +1,9 @@
-//! The machine's watchdog: a device that resets the machine unless it is written to in time.
+//! The hardware watchdog: a device that resets the machine unless it is written to in time.
 //!
-//! It is opened with the first meal and counts from then on. A clean end writes the `V` that stops
-//! it (the kernel's «magic close»; one that is built or loaded with nowayout goes on counting), so
-//! that an agent which was stopped on purpose does not reset the machine. A crash writes nothing:
-//! the next life opens the device again and feeds it, or the machine starts anew.
+//! It is opened with the first write and counts from then on. A clean stop writes the `V` that
+//! stops it (the kernel's «magic close»; a watchdog that is built or loaded with nowayout continues
+//! to count), so that an agent which was stopped on purpose does not reset the machine. A crash
+//! writes nothing: the restarted agent opens the device again and feeds it, or the machine resets.
 #![expect(unsafe_code, reason = "the timeout is set by an ioctl")]
 
 use std::fs::{File, OpenOptions};
@@ -15,7 +15,7 @@ use super::log::Limit;
 use crate::agent::time::Instant;
 use crate::model::watchdog::Settings;
 
-/// The device, open once it was fed.
+/// The device; open once it was fed.
 #[derive(Debug)]
 pub struct Watchdog {
     device: PathBuf,
@@ -35,13 +35,13 @@ impl Watchdog {
         }
     }
 
-    /// Feeds it. Without the device the log says so, and the next meal tries again.
+    /// Feeds it. If the device is absent, this is logged, and the next call tries again.
     pub fn feed(&mut self, now: Instant) {
         if let Err(error) = self.write(b'\n') {
             self.open = None;
-            if let Some(kept) = self.limit.pass(now) {
+            if let Some(repeats) = self.limit.pass(now) {
                 let device = self.device.display();
-                log::error!("{device}: the watchdog cannot be fed: {error}; repeats={kept}");
+                log::error!("{device}: the watchdog cannot be fed: {error}; repeats={repeats}");
             }
         }
     }
@@ -67,7 +67,7 @@ impl Watchdog {
     }
 }
 
-/// Sets the timeout and says what came of it: a device may know fewer than were asked for.
+/// Sets the timeout and returns the result as text: a device may support only some timeouts.
 fn set_timeout(file: &File, seconds: u32) -> String {
     let mut timeout = seconds as libc::c_int;
     // SAFETY: the descriptor is open, and the kernel reads and writes one int.
@@ -75,11 +75,11 @@ fn set_timeout(file: &File, seconds: u32) -> String {
     if done == 0 {
         format!("timeout={timeout}s")
     } else {
-        format!("it keeps its own timeout: {}", io::Error::last_os_error())
+        format!("the device keeps its own timeout: {}", io::Error::last_os_error())
     }
 }
 
-/// `WDIOC_SETTIMEOUT`, `_IOWR('W', 6, int)`: the same number on all that edged is built for.
+/// `WDIOC_SETTIMEOUT`, `_IOWR('W', 6, int)`: the same number on all targets of edged.
 const SET_TIMEOUT: libc::Ioctl = 0xc004_5706_u32 as libc::Ioctl;
 
 #[cfg(test)]

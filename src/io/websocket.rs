@@ -1,9 +1,9 @@
-//! One websocket over one TLS connection, either end of it: frames in, frames out, no more of
-//! either than a turn and the memory take.
+//! One websocket over one TLS connection, for either end: sends and receives frames, bounded per
+//! turn and in memory.
 //!
-//! What is to be sent waits in one buffer until the socket takes it. A message has left when its
-//! last byte lies in the kernel: [`Websocket::write`] counts those, so that whoever sends can hold
-//! back by it. Not here: the upgrade, and what a message means.
+//! Outgoing bytes wait in one buffer until the socket takes them. A message is sent when its last
+//! byte is in the kernel: [`Websocket::write`] counts these messages, so that the sender can limit
+//! itself. Not here: the upgrade, and what a message means.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -13,50 +13,49 @@ use crate::agent::time::Instant;
 use crate::limits::{CLOUD_BUFFER_KEPT_BYTES, CLOUD_TURN_BYTES, CLOUD_TURN_MESSAGES};
 use crate::wire::ws::{self, Incoming, Kind, Receiver};
 
-/// Both ways of one websocket.
 #[derive(Debug)]
 pub(in crate::io) struct Websocket {
     tls: Tls,
     role: Role,
     receiver: Receiver,
-    /// Came, and was not taken apart in its turn.
+    /// Received, but not parsed in its turn.
     pending: Vec<u8>,
     out: Vec<u8>,
-    /// What may wait in `out`, bytes.
+    /// Limit of the bytes in `out`.
     out_bytes_max: usize,
-    /// So much of it was handed to TLS, which may hold some of it back.
+    /// How many bytes of it were passed to TLS, which may hold some of them back.
     given: usize,
     /// Where in `out` each message ends.
     ends: VecDeque<usize>,
-    /// Since when something waits and nothing leaves.
-    stuck_since: Option<Instant>,
+    /// Since when bytes wait and none is sent.
+    blocked_since: Option<Instant>,
 }
 
-/// Which end of the connection is ours.
+/// Which end of the connection this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::io) enum Role {
-    /// We dialled: what we send is masked.
+    /// Ours is the client: outgoing frames are masked.
     Client,
-    /// We were dialled: what comes is masked.
+    /// Ours is the server: incoming frames are masked.
     Server,
 }
 
-/// What may come in one piece, and what may wait to go.
+/// Limits of a received message and of the outgoing buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::io) struct Bounds {
-    /// Larger messages are passed over.
+    /// Larger messages are skipped.
     pub(in crate::io) message_bytes_max: usize,
-    /// Of what waits to be sent.
+    /// Bytes that wait to be sent.
     pub(in crate::io) out_bytes_max: usize,
 }
 
-/// Why a websocket is over.
+/// Why a websocket ended.
 #[derive(Debug)]
 pub(in crate::io) enum End {
-    /// Of the connection under it.
+    /// An error of the connection below it.
     Io(std::io::Error),
-    /// Of its own: what the other end did.
-    Said(String),
+    /// What the other end did.
+    Peer(String),
 }
 
 impl From<std::io::Error> for End {
@@ -65,17 +64,17 @@ impl From<std::io::Error> for End {
     }
 }
 
-/// Something for whoever reads.
+/// Received from the other end.
 #[derive(Debug)]
-pub(in crate::io) enum Came {
+pub(in crate::io) enum Received {
     /// A whole message.
     Message(Vec<u8>),
-    /// One of so many bytes was passed over.
+    /// A message of this many bytes was skipped.
     TooLarge(u64),
 }
 
 impl Websocket {
-    /// `tail`: what came behind the upgrade.
+    /// `tail`: the bytes after the upgrade.
     pub(in crate::io) fn new(tls: Tls, tail: Vec<u8>, role: Role, bounds: Bounds) -> Self {
         let Bounds { message_bytes_max, out_bytes_max } = bounds;
         let receiver = match role {
@@ -91,31 +90,31 @@ impl Websocket {
             out_bytes_max,
             given: 0,
             ends: VecDeque::new(),
-            stuck_since: None,
+            blocked_since: None,
         }
     }
 
-    /// Puts a message behind what waits.
+    /// Queues a message.
     pub(in crate::io) fn send(&mut self, message: &[u8]) -> Result<(), End> {
         self.put(Kind::Text, message)?;
         self.ends.push_back(self.out.len());
         Ok(())
     }
 
-    /// Puts bytes before all frames: the answer to the upgrade.
+    /// Queues bytes before all frames: the answer to the upgrade.
     #[cfg(feature = "controller")]
     pub(in crate::io) fn put_head(&mut self, head: &[u8]) {
         assert!(self.out.is_empty(), "nothing was sent before the upgrade was answered");
         self.out.extend_from_slice(head);
     }
 
-    /// What waits and has not left.
+    /// Bytes that are queued and not sent.
     #[cfg(feature = "controller")]
     pub(in crate::io) fn unsent_bytes(&self) -> usize {
         self.out.len() - self.given
     }
 
-    /// Asks for a sign of life.
+    /// Queues a ping.
     pub(in crate::io) fn ping(&mut self) -> Result<(), End> {
         self.put(Kind::Ping, b"")
     }
@@ -123,7 +122,9 @@ impl Websocket {
     fn put(&mut self, kind: Kind, payload: &[u8]) -> Result<(), End> {
         let (waits, max) = (self.out.len() - self.given, self.out_bytes_max);
         if waits + payload.len() > max {
-            return Err(End::Said(format!("takes nothing: {waits} bytes wait, {max} at most may")));
+            return Err(End::Peer(format!(
+                "does not read: {waits} bytes wait to be sent, expected {max} at most"
+            )));
         }
         self.frame(kind, payload);
         Ok(())
@@ -136,8 +137,8 @@ impl Websocket {
         }
     }
 
-    /// Reads as much as a turn may. `true`: there is more.
-    pub(in crate::io) fn read(&mut self, each: &mut dyn FnMut(Came)) -> Result<bool, End> {
+    /// Reads a bounded amount. `true`: there is more.
+    pub(in crate::io) fn read(&mut self, each: &mut dyn FnMut(Received)) -> Result<bool, End> {
         let (mut bytes, mut messages) = (0, 0);
         self.tls.begin_turn();
         let pending = std::mem::take(&mut self.pending);
@@ -145,7 +146,7 @@ impl Websocket {
         let mut buffer = [0; READ_BYTES];
         while self.pending.is_empty() && bytes < CLOUD_TURN_BYTES {
             match self.tls.read(&mut buffer) {
-                Ok(0) => return Err(End::Said("hung up".to_owned())),
+                Ok(0) => return Err(End::Peer("closed the connection".to_owned())),
                 Ok(count) => {
                     bytes += count;
                     self.take_apart(&buffer[..count], &mut messages, each)?;
@@ -157,16 +158,16 @@ impl Websocket {
         Ok(true)
     }
 
-    /// Whether anything came since this was asked last, be it no more than a part of a record.
-    pub(in crate::io) fn heard(&mut self) -> bool {
-        std::mem::take(&mut self.tls.heard)
+    /// Whether anything was received since the last call, even if only a part of a record.
+    pub(in crate::io) fn take_received(&mut self) -> bool {
+        std::mem::take(&mut self.tls.received)
     }
 
     fn take_apart(
         &mut self,
         bytes: &[u8],
         messages: &mut usize,
-        each: &mut dyn FnMut(Came),
+        each: &mut dyn FnMut(Received),
     ) -> Result<(), End> {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -177,25 +178,25 @@ impl Websocket {
             let (taken, incoming) = self
                 .receiver
                 .receive(rest)
-                .map_err(|why| End::Said(format!("broke off: {why}")))?;
+                .map_err(|why| End::Peer(format!("broke the protocol: {why}")))?;
             rest = &rest[taken..];
             let Some(incoming) = incoming else { continue };
             *messages += 1;
             match incoming {
-                Incoming::Message(bytes) => each(Came::Message(bytes)),
-                Incoming::TooLarge(size) => each(Came::TooLarge(size)),
+                Incoming::Message(bytes) => each(Received::Message(bytes)),
+                Incoming::TooLarge(size) => each(Received::TooLarge(size)),
                 Incoming::Ping(payload) => self.put(Kind::Pong, &payload)?,
                 Incoming::Pong => {}
                 Incoming::Close(code, reason) => {
                     let code = code.map_or_else(String::new, |code| format!(" ({code})"));
-                    return Err(End::Said(format!("closed the connection{code}: {reason:?}")));
+                    return Err(End::Peer(format!("closed the connection{code}: {reason:?}")));
                 }
             }
         }
         Ok(())
     }
 
-    /// Writes what waits, as far as the socket takes it. Returns how many messages have left.
+    /// Writes queued bytes, as far as the socket takes them. Returns the number of messages sent.
     pub(in crate::io) fn write(&mut self, now: Instant) -> Result<usize, End> {
         let written = self.tls.written;
         let mut gone = 0;
@@ -214,7 +215,7 @@ impl Websocket {
                 Err(error) => return Err(error.into()),
             }
         }
-        self.stuck_since = match self.stuck_since {
+        self.blocked_since = match self.blocked_since {
             _ if gone == self.out.len() => None,
             Some(since) if self.tls.written == written => Some(since),
             _ => Some(now),
@@ -222,7 +223,7 @@ impl Websocket {
         Ok(self.forget(gone))
     }
 
-    /// So many bytes have left.
+    /// This many bytes were sent.
     fn forget(&mut self, gone: usize) -> usize {
         let sent = self.ends.iter().take_while(|end| **end <= gone).count();
         self.ends.drain(..sent);
@@ -235,30 +236,30 @@ impl Websocket {
             for end in &mut self.ends {
                 *end -= gone;
             }
-            // A server has thousands of these, and most are idle.
-            let kept = if self.role == Role::Client { CLOUD_BUFFER_KEPT_BYTES } else { 0 };
-            self.out.shrink_to(kept);
+            // A server has thousands of connections, and most are idle.
+            let capacity = if self.role == Role::Client { CLOUD_BUFFER_KEPT_BYTES } else { 0 };
+            self.out.shrink_to(capacity);
         }
         sent
     }
 
-    /// Since when something waits and nothing leaves.
-    pub(in crate::io) fn stuck_since(&self) -> Option<Instant> {
-        self.stuck_since
+    /// Since when bytes wait and none is sent.
+    pub(in crate::io) fn blocked_since(&self) -> Option<Instant> {
+        self.blocked_since
     }
 
-    /// Takes leave, as far as the socket takes it.
-    pub(in crate::io) fn farewell(&mut self) {
+    /// Sends a close frame, as far as the socket takes it.
+    pub(in crate::io) fn send_close(&mut self) {
         if self.out.len() == self.given {
             let from = self.out.len();
             self.frame(Kind::Close, &NORMAL.to_be_bytes());
             let _ = self.tls.write(&self.out[from..]);
         }
-        self.tls.farewell();
+        self.tls.send_close();
     }
 }
 
-/// Unpredictable: what is sent must not look like a request to some proxy (RFC 6455, 10.3).
+/// Unpredictable: frames must not look like a request to a proxy (RFC 6455, 10.3).
 fn mask() -> [u8; 4] {
     let random = ring::rand::SystemRandom::new();
     ring::rand::generate(&random).expect("the kernel has randomness").expose()

@@ -384,7 +384,7 @@ fn one_that_cannot_be_asked_is_trusted_if_it_lives() {
     assert!(holds("--config /etc/other.yaml", "exit 2"));
     // It answers; a failing runtime is not its fault.
     assert!(holds("", "echo 'node       gw'; echo 'runtime    NOT READY: gone'; exit 1"));
-    assert!(!holds("", "echo 'edged status: nobody listens on 127.0.0.1:10350' >&2; exit 1"));
+    assert!(!holds("", "echo 'edged status: nothing listens on 127.0.0.1:10350' >&2; exit 1"));
 }
 
 #[test]

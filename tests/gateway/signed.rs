@@ -82,11 +82,11 @@ fn nothing_is_run_of_what_it_did_not_sign() {
     let other = scratch.path("other");
     release(&["--new-key"], &[&other]);
     release(&["--sign"], &[&other, &new]);
-    assert!(refused(&gateway, &new).contains("is no signature of it by this key"));
+    assert!(refused(&gateway, &new).contains("is not a signature of it by this key"));
     release(&["--sign"], &[&key, &new]);
     let text = fs::read_to_string(&new).expect("a file of ours");
     fs::write(&new, text + "# more\n").expect("a file of ours");
-    assert!(refused(&gateway, &new).contains("is no signature of it by this key"));
+    assert!(refused(&gateway, &new).contains("is not a signature of it by this key"));
     // An edged without verification accepts nothing.
     release(&["--sign"], &[&key, &new]);
     let old = good("flashed").replacen("case", "[ $1 != verify-release ] || exit 2\ncase", 1);

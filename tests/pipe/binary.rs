@@ -133,12 +133,12 @@ fn a_hangup_reads_the_configuration_again_and_says_what_waits_for_a_restart() {
     let file = agent.dir.join("edgecore.yaml");
     fs::write(&file, config(&agent.dir, "others", "      maxPods: 20\n")).expect("a file");
     agent.signal(Signal::SIGHUP);
-    let line = agent.logged("after a restart");
-    assert!(line.ends_with("in force after a restart: maxPods\n"), "{line}");
+    let line = agent.logged("only a restart applies it");
+    assert!(line.ends_with("only a restart applies it: maxPods\n"), "{line}");
     agent.logged("others/web.yaml read");
     fs::write(&file, "modules: [").expect("a file");
     agent.signal(Signal::SIGHUP);
-    let line = agent.logged("the configuration stays as it was");
+    let line = agent.logged("the configuration is unchanged");
     let (time, rest) = line.split_once(' ').expect("words");
     assert!(time.ends_with('Z') && time.contains('T'), "{line}");
     assert!(rest.starts_with("ERROR io ") && rest.contains("edgecore.yaml:"), "{line}");
@@ -149,7 +149,7 @@ fn complaint(agent: &mut Agent) -> String {
     let _peer = agent.accept();
     fs::write(agent.dir.join("edgecore.yaml"), "modules: [").expect("a file");
     agent.signal(Signal::SIGHUP);
-    agent.logged("the configuration stays as it was")
+    agent.logged("the configuration is unchanged")
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn a_row_that_trips_an_assertion_stops_three_starts_and_not_a_fourth() {
         let done = edged(&place, key).output().expect("it starts");
         let log = String::from_utf8_lossy(&done.stderr);
         assert!(log.contains("ns/pod/p is stored") && !done.status.success(), "{log}");
-        assert!(!log.contains("set aside"), "{log}");
+        assert!(!log.contains("moved aside"), "{log}");
     }
     let (_agent, log) = log_until(&mut edged(&place, key), "what the cloud sent is lost");
     let aside = format!("it is now {}.corrupt-1", store.display());

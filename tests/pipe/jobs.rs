@@ -150,7 +150,7 @@ fn a_child_that_ends_without_an_answer_died() {
     let [Event::Job(JobId(1), Err(JobError::Died(how)))] = &events[..] else {
         panic!("{events:?}")
     };
-    assert_eq!(how, "exit status: 1; it said nothing");
+    assert_eq!(how, "exit status: 1; it sent nothing");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn a_child_inherits_only_its_three_descriptors() {
     place.start(1);
     let events = place.ended();
     let [Event::Job(_, Err(JobError::Died(how)))] = &events[..] else { panic!("{events:?}") };
-    assert_eq!(how, "exit status: 0; it said nothing");
+    assert_eq!(how, "exit status: 0; it sent nothing");
 }
 
 /// The agent reads four signals from a descriptor, and has them blocked for that.

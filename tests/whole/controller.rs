@@ -176,7 +176,7 @@ fn a_controller_without_its_store_goes_on_with_the_pods_that_run(world: &World) 
         if left.is_empty() { Ok(()) } else { Err(left.short()) }
     });
     let log = cloud.log();
-    assert!(log.contains("A new one is begun; pods that"), "{}", cloud.log_tail());
+    assert!(log.contains("A new store is created; pods that"), "{}", cloud.log_tail());
     assert!(log.contains("was damaged"), "{}", cloud.log_tail());
 }
 

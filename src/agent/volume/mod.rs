@@ -45,7 +45,8 @@ pub struct Context<'a> {
     /// The pod.
     pub pod: &'a Pod,
     /// ConfigMaps and Secrets.
-    #[cfg_attr(not(feature = "volumes"),
+    #[cfg_attr(
+        not(feature = "volumes"),
         expect(dead_code, reason = "no kind that is built in reads objects")
     )]
     pub objects: &'a Objects,

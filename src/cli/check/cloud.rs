@@ -1,4 +1,4 @@
-//! What joins the node to its cloud: the store, the certificate, the way there.
+//! Checks the node's connection to its cloud: the store, the certificate, the network.
 
 use super::judge::{Row, fail, ok, warn};
 use crate::io::cloud::Inspection;
@@ -13,15 +13,15 @@ pub(super) fn rows(facts: &CloudFacts) -> Vec<Row> {
     rows.extend(aside(&facts.store));
     rows.push(certificate(&facts.link, facts.now_s));
     rows.extend(facts.link.open_key.as_ref().map(|key| {
-        let detail = format!("{key}: others than its owner may read it");
+        let detail = format!("{key}: users other than its owner may read it");
         warn("certificate", detail, &format!("chmod 600 {key}"))
     }));
     rows.push(match &facts.link.reach {
         Ok(()) => ok("cloud", format!("{} takes connections", facts.link.server)),
         Err(why) => {
             let detail = format!("{} cannot be reached: {why}", facts.link.server);
-            let remedy = "pods that are here run without it; else look at the network, the name \
-                          server, the cloud's port, and modules.edgeHub.websocket.server";
+            let remedy = "pods on this node run without it; check the network, the DNS server, \
+                          the cloud's port, and modules.edgeHub.websocket.server";
             warn("cloud", detail, remedy)
         }
     });
@@ -32,11 +32,11 @@ fn store(store: &disk::Inspection) -> Row {
     let path = store.path.display();
     match &store.state {
         Health::Absent => ok("store", format!("{path} is made at the first start")),
-        Health::InUse => ok("store", format!("{path} is in use by an agent that runs")),
-        Health::Sound(rows) => ok("store", format!("{path}: rows {rows}, all whole")),
+        Health::InUse => ok("store", format!("{path} is in use by a running agent")),
+        Health::Sound(rows) => ok("store", format!("{path}: rows {rows}, all intact")),
         Health::Damaged(why) => {
-            let remedy = "the next start puts it aside, keeps the rows that are whole and asks the \
-                          cloud for its pods; see `dmesg` for what is wrong with the disk";
+            let remedy = "the next start moves it aside, keeps the intact rows and requests the \
+                          pods from the cloud; see `dmesg` for what is wrong with the disk";
             warn("store", format!("{path} is damaged: {why}"), remedy)
         }
         Health::Unusable(why) => {
@@ -50,7 +50,7 @@ fn store(store: &disk::Inspection) -> Row {
 fn mode(store: &disk::Inspection) -> Option<Row> {
     let mode = store.mode.filter(|mode| mode & 0o077 != 0)?;
     let path = store.path.display();
-    let detail = format!("{path} has the mode {mode:04o}: others may read the Secrets in it");
+    let detail = format!("{path} has the mode {mode:04o}: other users may read the Secrets in it");
     Some(warn("store", detail, &format!("chmod 600 {path}")))
 }
 
@@ -73,33 +73,37 @@ fn certificate(link: &Inspection, now_s: Option<i64>) -> Row {
     let (file, validity) = match (&link.certificate, &link.ca) {
         (Ok(found), Ok(())) => found,
         (Err(why), _) | (Ok(_), Err(why)) if link.has_token => {
-            return ok(name, format!("applied for at the next start, by the token; now: {why}"));
+            return ok(name, format!("requested at the next start, with the token; now: {why}"));
         }
         (Err(why), _) | (Ok(_), Err(why)) => return fail(name, why.as_str(), JOIN),
     };
     let (begins, ends) = (Timestamp(validity.not_before_s), Timestamp(validity.not_after_s));
     let Some(now_s) = now_s else {
-        return ok(name, format!("{file} is good from {begins} until {ends}"));
+        return ok(name, format!("{file} is valid from {begins} until {ends}"));
     };
     if validity.not_after_s < now_s {
-        let detail = format!("{file} ended at {ends}");
+        let detail = format!("{file} expired at {ends}");
         return if link.has_token { warn(name, detail, TOKEN) } else { fail(name, detail, JOIN) };
     }
     if now_s < validity.not_before_s {
         let remedy = "set this machine's clock (ntpd, chrony, a clock chip)";
-        return warn(name, format!("{file} begins at {begins}, which is to come"), remedy);
+        return warn(
+            name,
+            format!("{file} is valid from {begins}, which is in the future"),
+            remedy,
+        );
     }
     let days = (validity.not_after_s - now_s) / 86_400;
     if days < DAYS_LEFT_MIN {
-        let remedy = "it is renewed by itself over a link: is rotateCertificates true, and the \
-                      cloud within reach?";
-        return warn(name, format!("{file} ends at {ends}, in {days} days"), remedy);
+        let remedy = "it is renewed automatically while the node is connected: is \
+                      rotateCertificates true, and can the cloud be reached?";
+        return warn(name, format!("{file} expires at {ends}, in {days} days"), remedy);
     }
-    ok(name, format!("{file} is good until {ends}"))
+    ok(name, format!("{file} is valid until {ends}"))
 }
 
-const TOKEN: &str = "it is applied for anew at the next start, by the token, if that is still good";
-/// It is renewed after nine tenths of its time at the latest; of a year that leaves 36 days.
+const TOKEN: &str = "the next start requests a new one with the token, if that is still valid";
+/// It is renewed after nine tenths of its lifetime at the latest; of a year that leaves 36 days.
 const DAYS_LEFT_MIN: i64 = 14;
 
 #[cfg(test)]
@@ -135,17 +139,17 @@ mod tests {
         }
     }
 
-    /// With this one thing changed, exactly this is said and this to be done.
+    /// With this one change, exactly this row with this remedy is reported.
     fn check(change: impl Fn(&mut CloudFacts), start: &str, remedy: &str) {
         let mut facts = facts();
         change(&mut facts);
         let rows = rows(&facts);
         let bad: Vec<_> = rows.iter().filter(|row| row.verdict != Verdict::Ok).collect();
         let [row] = &bad[..] else { panic!("{start}: {bad:#?}") };
-        let told = format!("{} {}: {}", row.verdict.word(), row.name, row.detail);
-        assert!(told.starts_with(start), "{told}\n{start}");
-        let told = row.remedy.as_deref().unwrap_or_default();
-        assert!(told.contains(remedy), "{told}\n{remedy}");
+        let line = format!("{} {}: {}", row.verdict.word(), row.name, row.detail);
+        assert!(line.starts_with(start), "{line}\n{start}");
+        let found = row.remedy.as_deref().unwrap_or_default();
+        assert!(found.contains(remedy), "{found}\n{remedy}");
     }
 
     #[test]
@@ -158,9 +162,9 @@ mod tests {
         }
         let mut facts = facts();
         (facts.link.certificate, facts.link.has_token) = (Err("none".to_owned()), true);
-        let told = rows(&facts);
-        let applied = told.iter().any(|row| row.detail.contains("applied for at the next start"));
-        assert!(applied && told.iter().all(|row| row.verdict == Verdict::Ok), "{told:#?}");
+        let rows = rows(&facts);
+        let applied = rows.iter().any(|row| row.detail.contains("requested at the next start"));
+        assert!(applied && rows.iter().all(|row| row.verdict == Verdict::Ok), "{rows:#?}");
     }
 
     #[test]
@@ -199,7 +203,7 @@ mod tests {
         check(|facts| facts.link.ca = Err("none".to_owned()), "fail certificate: none", "--token");
         check(
             |facts| ends(facts, NOW_S - 1),
-            "fail certificate: /c/server.crt ended",
+            "fail certificate: /c/server.crt expired",
             "edged join",
         );
         check(
@@ -207,28 +211,28 @@ mod tests {
                 ends(facts, NOW_S - 1);
                 facts.link.has_token = true;
             },
-            "warn certificate: /c/server.crt ended",
+            "warn certificate: /c/server.crt expired",
             "token",
         );
         check(
             |facts| ends(facts, NOW_S + 3 * DAY_S),
-            "warn certificate: /c/server.crt ends at 2027-01-18T08:00:00Z, in 3 days",
+            "warn certificate: /c/server.crt expires at 2027-01-18T08:00:00Z, in 3 days",
             "rotateCertificates",
         );
         check(
             |facts| facts.now_s = Some(NOW_S - 200 * DAY_S),
-            "warn certificate: /c/server.crt begins at",
+            "warn certificate: /c/server.crt is valid from",
             "clock",
         );
         check(
             |facts| facts.link.open_key = Some("/c/server.key".to_owned()),
-            "warn certificate: /c/server.key: others",
+            "warn certificate: /c/server.key: users other",
             "chmod 600 /c/server.key",
         );
         check(
             |facts| facts.link.reach = Err("refused".to_owned()),
             "warn cloud: c:10000 cannot be reached: refused",
-            "name server",
+            "DNS server",
         );
     }
 }

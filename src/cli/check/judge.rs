@@ -1,4 +1,4 @@
-//! What the facts mean: one row for each thing that pods need from a machine.
+//! Judges the facts of `edged check`: one row for each thing that pods need from a machine.
 
 use super::remedy;
 use crate::agent::admit;
@@ -8,7 +8,7 @@ use crate::io::rivals::Rival;
 use crate::model::cri::{RuntimeStatus, Version};
 use crate::wire::manifest;
 
-/// One line of the report, and what to do about it.
+/// One line of the report, and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub verdict: Verdict,
@@ -20,9 +20,9 @@ pub(super) struct Row {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Ok,
-    /// Some pods will miss it.
+    /// Some pods will fail.
     Warn,
-    /// No pod runs without.
+    /// No pod runs without it.
     Fail,
 }
 
@@ -65,7 +65,7 @@ pub(super) fn all(facts: &Diagnostics) -> Vec<Row> {
     rows.extend(runtime(facts));
     rows.extend(cni(facts));
     rows.push(if facts.clock {
-        ok("clock", "shows a time that can be")
+        ok("clock", "shows a plausible time")
     } else {
         let remedy = "set it (ntpd, chrony, a clock chip): until then registries' certificates \
                       are not valid yet, and pods have no times";
@@ -88,7 +88,7 @@ pub(super) fn all(facts: &Diagnostics) -> Vec<Row> {
 fn config(facts: &Diagnostics) -> Row {
     match (&facts.config_trouble, &facts.config_warning) {
         (Some(why), _) => {
-            fail("config", why.as_str(), "mend the line; below, defaults are assumed")
+            fail("config", why.as_str(), "correct the line; the rows below assume defaults")
         }
         (None, Some(warning)) => warn("config", warning.as_str(), ""),
         (None, None) => ok("config", format!("node name {}", facts.config.node_name)),
@@ -240,7 +240,7 @@ fn cni(facts: &Diagnostics) -> Vec<Row> {
     let ready = matches!(&facts.runtime, Some(Ok((_, RuntimeStatus { network: Ok(()), .. }))));
     let Some((name, text)) = facts.cni.first() else {
         let detail = format!("no configuration in {CNI_CONFIG}");
-        // The runtime may be told to look elsewhere.
+        // The runtime may be configured to look elsewhere.
         let remedy = "put one there, say of the bridge plugin (cni.dev); hostNetwork needs none";
         return if ready { Vec::new() } else { vec![warn("cni", detail, remedy)] };
     };
@@ -252,7 +252,7 @@ fn cni(facts: &Diagnostics) -> Vec<Row> {
     } else if missing.is_empty() {
         ok("cni", format!("{name} with {}", kinds.join(", ")))
     } else {
-        let detail = format!("{name} wants {}, not found in", missing.join(", "));
+        let detail = format!("{name} needs {}, not found in", missing.join(", "));
         let detail = format!("{detail} {}", CNI_PLUGINS.join(" or "));
         let remedy = "install the CNI plugins (Debian: containernetworking-plugins)";
         warn("cni", detail, remedy)
@@ -263,7 +263,7 @@ fn cni(facts: &Diagnostics) -> Vec<Row> {
     rows
 }
 
-/// Every `"type"` of a configuration or of the plugins in a list, address management included.
+/// Every `"type"` of a configuration or of the plugins in a list, including IPAM.
 fn plugin_kinds(text: &str) -> Vec<String> {
     let Ok(config) = serde_json::from_str::<serde_json::Value>(text) else { return Vec::new() };
     let plugins = config["plugins"].as_array().cloned().unwrap_or_else(|| vec![config]);
@@ -338,7 +338,7 @@ fn manifests(facts: &Diagnostics) -> Vec<Row> {
         };
         match manifest::parse(bytes) {
             Err(refusal) => {
-                rows.push(fail("manifests", format!("{path}{refusal}"), "mend the file"));
+                rows.push(fail("manifests", format!("{path}{refusal}"), "correct the file"));
             }
             Ok(content) => {
                 count += content.pods.len();

@@ -1,4 +1,4 @@
-//! Machines as they are met in the field, and what is said of each.
+//! Machines as found in the field, and the report about each.
 
 use super::*;
 use crate::config::Config;
@@ -23,7 +23,7 @@ fn room(path: &str) -> Room {
     }
 }
 
-/// A machine with all that pods need.
+/// A machine with everything that pods need.
 fn machine() -> Diagnostics {
     let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
     let version =
@@ -67,7 +67,7 @@ fn troubles(facts: &Diagnostics) -> Vec<String> {
     .collect()
 }
 
-/// With this one thing changed, exactly this is said.
+/// With this one change, exactly this is reported.
 fn check(change: impl Fn(&mut Diagnostics), start: &str, remedy: &str) {
     let mut facts = machine();
     change(&mut facts);
@@ -199,7 +199,7 @@ fn the_runtime_and_its_network_are_judged() {
     );
     check(
         |facts| facts.cni_plugins.retain(|name| name != "portmap"),
-        "warn cni: 10-pods.conflist wants portmap, not found in /opt/cni/bin",
+        "warn cni: 10-pods.conflist needs portmap, not found in /opt/cni/bin",
         "containernetworking-plugins",
     );
     check(
@@ -270,7 +270,7 @@ fn the_configuration_and_the_manifests_are_judged() {
     check(
         |facts| facts.config_trouble = Some("/e.yaml:1:1: got …".to_owned()),
         "fail config: /e.yaml:1:1: got …",
-        "mend",
+        "correct",
     );
     check(
         |facts| facts.config_warning = Some("no effect: x".to_owned()),
@@ -306,7 +306,7 @@ fn the_configuration_and_the_manifests_are_judged() {
     check(
         |facts| facts.manifests = file("apiVersion: v1\nkind: Pod\nspec: 5\n"),
         "fail manifests: /m/a.yaml:3:7: spec: got 5, expected a map",
-        "mend",
+        "correct",
     );
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - \
                {name: c, image: i, X}\n";

@@ -1,4 +1,4 @@
-//! What to change in the runtime's configuration: its keys differ by the runtime and its version.
+//! Remedies in the runtime's configuration: its keys depend on the runtime and its version.
 
 use crate::io::diagnostics::Diagnostics;
 
@@ -13,7 +13,7 @@ enum Runtime {
     Other,
 }
 
-/// Where the runtime does not answer, the name of its socket tells which one was meant.
+/// If the runtime does not answer, the name of its socket tells which one it is.
 fn runtime(facts: &Diagnostics) -> Runtime {
     let Some(Ok((version, _))) = &facts.runtime else {
         let name = facts.config.runtime.rsplit('/').next().unwrap_or_default();

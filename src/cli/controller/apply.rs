@@ -1,7 +1,7 @@
-//! `edgecontroller apply`: manifests of files and folders into the controller's folder.
+//! `edgecontroller apply`: writes manifests of files and folders into the controller's folder.
 //!
-//! All files are read and looked through before the first is sent: a mistake in one leaves all as
-//! it was. An error begins with the file and the place in it.
+//! All files are read and checked before the first is sent: an error in one leaves all objects
+//! unchanged. An error begins with the file and the position in it.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::model::api::Kind;
 use crate::model::raw::Manifest;
 use crate::wire::manifest::{self, raw};
 
-/// Reads the flags and the files, sends them and prints what became of each object.
+/// Parses the flags, reads the files, sends them and prints the result for each object.
 pub(super) fn run(
     mut args: lexopt::Parser,
     out: &mut dyn Write,
@@ -45,7 +45,7 @@ pub(super) fn run(
         } else {
             path.display().to_string()
         };
-        match look(path) {
+        match read_checked(path) {
             Ok((bytes, remarks)) => {
                 for remark in remarks {
                     writeln!(trouble, "Warning: {shown}: {remark}")?;
@@ -63,7 +63,7 @@ pub(super) fn run(
     }
     let controller = (list::CONTROLLER.at)(server.as_deref(), data.as_deref())?;
     for (shown, bytes) in read {
-        let answer = controller.ask("POST", "/apply", &bytes).map_err(Error::Failed)?;
+        let answer = controller.send("POST", "/apply", &bytes).map_err(Error::Failed)?;
         if answer.status != 200 {
             wrong += 1;
             let why = answer.why();
@@ -81,8 +81,8 @@ pub(super) fn run(
     Ok(u8::from(wrong > 0))
 }
 
-/// A file's bytes, and what is odd in it; or its first mistake, that follows the file's name.
-fn look(path: &Path) -> Result<(Vec<u8>, Vec<String>), String> {
+/// A file's bytes, and remarks on it; or its first error, to be appended to the file's name.
+fn read_checked(path: &Path) -> Result<(Vec<u8>, Vec<String>), String> {
     let bytes = client::read_whole(path).map_err(|why| format!(": {why}"))?;
     let objects =
         raw::parse_valid(&bytes, admit::invalid).map_err(|refusal| refusal.to_string())?;
@@ -96,8 +96,8 @@ fn look(path: &Path) -> Result<(Vec<u8>, Vec<String>), String> {
     Ok((bytes, remarks))
 }
 
-/// What `edged check` says of a pod that an API server would take: what edged does not do another
-/// node may.
+/// The remarks of `edged check` on a pod that an API server accepts: what edged does not support
+/// another node may.
 fn lint(pod: &Manifest) -> Result<Vec<String>, String> {
     let text = pod.value.to_string();
     let content =

@@ -1,4 +1,4 @@
-//! The commands of `edgecontroller` beside `run`: they ask the controller that runs on this
+//! The commands of `edgecontroller` other than `run`: they connect to the controller on this
 //! machine, or read its keys.
 //!
 //! Exit codes are those of [`super`].
@@ -19,7 +19,7 @@ use crate::io::controller::settings::Settings;
 use crate::limits::TOKEN_LIFE_S;
 use crate::model::api::Kind;
 
-/// Options of all that asks the controller.
+/// Options of all commands that connect to the controller.
 macro_rules! ask {
     () => {
         "  --data DIR             ask the controller of this folder [/var/lib/edgecontroller]\n  \
@@ -27,7 +27,7 @@ macro_rules! ask {
     };
 }
 
-/// How `edgecontroller` is used.
+/// The pages of `edgecontroller`.
 pub const PAGES: &[Page] = &[
     page("run", "[OPTIONS]", "serve the nodes, in the foreground", RUN),
     page(
@@ -45,7 +45,7 @@ pub const PAGES: &[Page] = &[
     page(
         "apply",
         "-f FILE... [OPTIONS]",
-        "put the objects of manifests into the folder",
+        "write the objects of manifests into the folder",
         concat!(
             "  -f, --filename FILE    a file, a folder of .yaml, .yml and .json files, or - for\n",
             "                         standard input; may be repeated\n",
@@ -55,7 +55,7 @@ pub const PAGES: &[Page] = &[
     page(
         "delete",
         "KIND NAME [OPTIONS]",
-        "take an object out",
+        "delete an object",
         concat!(
             "  -n, --namespace NAME   [default]\n",
             "  --force                at once, and not when its node says that it has ended: for\n",
@@ -168,19 +168,19 @@ fn delete(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
         Error::Usage(format!("got the kind {kind:?}, expected pod, node, configmap or the like"))
     })?;
     let controller = (list::CONTROLLER.at)(server.as_deref(), data.as_deref())?;
-    let said = controller.ask("DELETE", &path, options.as_bytes()).map_err(Error::Failed)?;
-    if said.status != 200 {
-        return Err(Error::Failed(said.why()));
+    let answer = controller.send("DELETE", &path, options.as_bytes()).map_err(Error::Failed)?;
+    if answer.status != 200 {
+        return Err(Error::Failed(answer.why()));
     }
-    if said.body.starts_with(b"{") {
+    if answer.body.starts_with(b"{") {
         writeln!(out, "{kind}/{name} deleted")?;
     } else {
-        out.write_all(&said.body)?;
+        out.write_all(&answer.body)?;
     }
     Ok(0)
 }
 
-/// A kind by the words of a person.
+/// The kind for a user's word.
 fn kind_of(word: &str) -> Option<Kind> {
     let word = word.to_ascii_lowercase();
     let short = [
@@ -199,7 +199,7 @@ fn kind_of(word: &str) -> Option<Kind> {
     })
 }
 
-/// Of an object by the words of a person.
+/// The path of an object, for a user's words.
 fn path_of(kind: &str, namespace: &str, name: &str) -> Option<String> {
     use crate::model::api::{Call, Verb};
     let kind = kind_of(kind)?;
@@ -234,12 +234,12 @@ mod tests {
             ("delete", &["thing", "x"], "got the kind \"thing\""),
             ("token", &["--what"], "invalid option '--what'"),
         ] {
-            let (code, said) = run(command, args);
-            assert_eq!(code, 2, "{said}");
-            assert!(said.contains(expected), "{said}");
+            let (code, output) = run(command, args);
+            assert_eq!(code, 2, "{output}");
+            assert!(output.contains(expected), "{output}");
         }
-        let (code, said) = run("token", &["--data", "/nowhere"]);
-        assert_eq!(code, 1, "{said}");
+        let (code, output) = run("token", &["--data", "/nowhere"]);
+        assert_eq!(code, 1, "{output}");
     }
 
     #[test]

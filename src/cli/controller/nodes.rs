@@ -1,5 +1,5 @@
-//! `edgecontroller get nodes`: the nodes as `kubectl get nodes` prints them, and when each gave its
-//! last sign of life. That is by the node's own clock: its lease, or its status where it has none.
+//! `edgecontroller get nodes`: prints the nodes as `kubectl get nodes` does, and when each was last
+//! seen. That time is by the node's own clock: its lease, or its status if it has no lease.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -12,7 +12,7 @@ use crate::cli::{Error, age};
 use crate::io::client;
 use crate::limits::WATCH_MS;
 
-/// Reads the flags, asks the controller and prints.
+/// Parses the flags, requests the nodes and prints them.
 pub(super) fn run(args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
     let options = Options::parse(args, list::CONTROLLER)?;
     let agent = options.agent(list::CONTROLLER)?;
@@ -65,7 +65,7 @@ fn header(wide: bool) -> Vec<String> {
     cells.into_iter().map(str::to_owned).collect()
 }
 
-/// Seconds since 1970 of each node's last sign of life.
+/// When each node was last seen, in seconds since 1970.
 fn last_seen(nodes: &[Value], leases: &Value) -> BTreeMap<String, i64> {
     let mut seen = BTreeMap::new();
     let beats = nodes.iter().filter_map(|node| {
@@ -83,7 +83,7 @@ fn last_seen(nodes: &[Value], leases: &Value) -> BTreeMap<String, i64> {
     seen
 }
 
-/// The one of this type in a list.
+/// The element with this type in a list.
 fn find(list: &Value, kind: &str) -> Value {
     let mut list = list.as_array().into_iter().flatten();
     list.find(|element| element["type"] == kind).cloned().unwrap_or_default()
@@ -91,7 +91,7 @@ fn find(list: &Value, kind: &str) -> Value {
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
-/// One node, without what time alone changes.
+/// One node, without the ages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Row {
     name: String,
@@ -106,19 +106,19 @@ impl Row {
         let (metadata, status) = (&node["metadata"], &node["status"]);
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let ready = find(&status["conditions"], "Ready");
-        let mut said = match ready["status"].as_str() {
+        let mut state = match ready["status"].as_str() {
             Some("True") => "Ready",
             Some(_) => "NotReady",
             None => "Unknown",
         }
         .to_owned();
         if node["spec"]["unschedulable"] == true {
-            said.push_str(",SchedulingDisabled");
+            state.push_str(",SchedulingDisabled");
         }
         let info = &status["nodeInfo"];
         Self {
             name: text(&metadata["name"]),
-            status: said,
+            status: state,
             created_at: age::seconds(&text(&metadata["creationTimestamp"])),
             version: text(&info["kubeletVersion"]),
             more: [

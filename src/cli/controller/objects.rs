@@ -1,4 +1,4 @@
-//! `edgecontroller get KIND` of kinds that have no table of their own.
+//! `edgecontroller get KIND`: prints objects of kinds without a table of their own.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ use crate::cli::{Error, age};
 use crate::io::client;
 use crate::model::api::Kind;
 
-/// Reads the flags, asks the controller and prints.
+/// Parses the flags, requests the objects and prints them.
 pub(super) fn run(args: lexopt::Parser, out: &mut dyn Write, kind: Kind) -> Result<u8, Error> {
     let options = Options::parse(args, list::CONTROLLER)?;
     let plural = kind.plural();

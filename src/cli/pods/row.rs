@@ -1,10 +1,10 @@
-//! One pod as a row: kubectl's own reading of a pod's status (`kubectl get pods`).
+//! One pod as a row: kubectl's interpretation of a pod's status (`kubectl get pods`).
 
 use serde_json::Value;
 
 use crate::cli::age;
 
-/// The cells, without what depends on the options.
+/// The cells that do not depend on the options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub namespace: String,
@@ -21,7 +21,7 @@ pub(super) struct Row {
     pub created_at: Option<i64>,
     pub ip: String,
     pub node: String,
-    /// Why it is not as it should be.
+    /// Why the pod is not in its expected state.
     pub message: String,
 }
 
@@ -42,7 +42,7 @@ impl Row {
         }
     }
 
-    /// Reads a core/v1 `Pod`; what is missing is shown as such.
+    /// Reads a core/v1 `Pod`; a missing value is shown as `<none>` or `<unknown>`.
     pub(super) fn of(pod: &Value) -> Self {
         let (metadata, spec, status) = (&pod["metadata"], &pod["spec"], &pod["status"]);
         let mut tally = Tally::new(spec, status);
@@ -54,14 +54,14 @@ impl Row {
         let ready = find(status, "Ready");
         let lost = !terminal && ready.is_some_and(|ready| ready["reason"] == "NodeNotReady");
         if lost {
-            // What its node said last is no news.
+            // The last report of its node is outdated.
             tally.ready = 0;
             "Unknown".clone_into(&mut tally.reason);
         }
         if !metadata["deletionTimestamp"].is_null() && !terminal {
             "Terminating".clone_into(&mut tally.reason);
         }
-        // Static pods were made by nobody: they are as old as the agent's first sight of them.
+        // Static pods have no creation time: their age counts from when the agent first saw them.
         let seen = &metadata["annotations"]["kubernetes.io/config.seen"];
         let created = [&metadata["creationTimestamp"], &status["startTime"], seen];
         Self {
@@ -80,7 +80,7 @@ impl Row {
     }
 }
 
-/// What the pod's own message says, else that of its first container which has one: why it waits,
+/// The pod's own message, else that of the first container with one: why it waits,
 /// and how it ended before.
 fn message(status: &Value) -> String {
     let own = text(&status["message"]);
@@ -89,7 +89,7 @@ fn message(status: &Value) -> String {
     }
     let lists = ["initContainerStatuses", "containerStatuses"];
     let mut containers = lists.iter().flat_map(|key| list(&status[*key]));
-    let said = containers.find_map(|container| {
+    let of_container = containers.find_map(|container| {
         let state = &container["state"];
         let ended = [&state["terminated"], &container["lastState"]["terminated"]];
         let ended = ended.into_iter().find(|ended| ended.is_object());
@@ -105,7 +105,7 @@ fn message(status: &Value) -> String {
         (!parts.is_empty() && !runs)
             .then(|| format!("{}: {}", text(&container["name"]), parts.join("; ")))
     });
-    said.unwrap_or_default()
+    of_container.unwrap_or_default()
 }
 
 struct Tally<'a> {
@@ -116,7 +116,7 @@ struct Tally<'a> {
     total: usize,
     restarts: u64,
     restarted_at: Option<i64>,
-    /// The part of the restarts that sidecars had.
+    /// The restarts of sidecars.
     sidecars: (u64, Option<i64>),
 }
 
@@ -137,7 +137,7 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// Up to the first that is not done; whether there is one.
+    /// Counts up to the first that is not done; returns whether there is one.
     fn init_containers(&mut self) -> bool {
         let specs = list(&self.spec["initContainers"]);
         for (index, status) in list(&self.status["initContainerStatuses"]).iter().enumerate() {
@@ -174,7 +174,7 @@ impl<'a> Tally<'a> {
     fn containers(&mut self) {
         (self.restarts, self.restarted_at) = self.sidecars;
         let mut running = false;
-        // The first container's reason is the one that stays.
+        // The reason of the first container wins.
         for status in list(&self.status["containerStatuses"]).iter().rev() {
             self.restarts += number(&status["restartCount"]);
             self.restarted_at = self.restarted_at.max(last_end(status));
@@ -197,7 +197,7 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// `Error`, or how the process ended where the runtime gave no reason.
+/// `Error`, or how the process ended if the runtime gave no reason.
 fn ended(terminated: &Value) -> String {
     match (text(&terminated["reason"]), number(&terminated["signal"])) {
         ("", 0) => format!("ExitCode:{}", terminated["exitCode"].as_i64().unwrap_or(0)),

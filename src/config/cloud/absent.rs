@@ -1,4 +1,4 @@
-//! In the place of the cloud's keys where it was left out (feature `cloud`): they have no effect.
+//! The keys of the cloud, which is not built in (feature `cloud`): they have no effect.
 
 #[cfg(test)]
 use super::edgecore::Table;
@@ -6,26 +6,24 @@ use super::edgecore::{Row, Rule};
 
 use Rule::{Idle, Take};
 
-/// There is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cloud {
     none: (),
 }
 
 impl Cloud {
-    /// Never.
     pub fn is_configured(&self) -> bool {
         false
     }
 
-    /// Nothing is wrong with nothing.
+    /// Without settings there is no error.
     #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "as where there may be one")]
     pub(super) fn finish(&mut self) -> Result<(), String> {
         Ok(())
     }
 }
 
-/// What matters to a cloud only asks for nothing where there is none.
+/// Keys that matter to a cloud only have no effect without one.
 const QUIET: Rule = Take(|_, _| Ok(()));
 
 /// At the top of the file.
@@ -53,6 +51,6 @@ pub(super) const TAILORED: &[Row] = &[
     ("syncFrequency", QUIET),
 ];
 
-/// Every map that the shipped file shows.
+/// Every map in the shipped file.
 #[cfg(test)]
 pub(super) const TABLES: &[&Table] = &[];

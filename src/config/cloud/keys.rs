@@ -1,4 +1,4 @@
-//! The tables: each key, where it stands, and where its value goes.
+//! The tables of the keys: each key's path, and its setting.
 
 use super::values::{
     at_least, count, file, http_server, namespace, project, seconds, server, take_register,
@@ -159,7 +159,7 @@ const WEBSOCKET: Table = Table {
         ),
     ],
     more: &[],
-    // KubeEdge stores it and never looks at it again.
+    // KubeEdge stores it and never uses it.
     unused: "readDeadline",
 };
 
@@ -172,7 +172,7 @@ const QUIC: Table = Table {
                 other => Err(format!("got {other}, expected false: edged has no QUIC")),
             }),
         ),
-        // Of something that is switched off.
+        // Settings of a part that is switched off.
         ("handshakeTimeout", Set(|_, value| whole(value, 0, i64::MAX).map(drop))),
         ("readDeadline", Set(|_, value| whole(value, 0, i64::MAX).map(drop))),
         ("server", Set(|_, value| text(value).map(drop))),
@@ -302,6 +302,6 @@ pub(in crate::config) const TAILORED: &[Row] = &[
     ),
 ];
 
-/// Every map that the shipped file shows.
+/// Every map in the shipped file.
 #[cfg(test)]
 pub(in crate::config) const TABLES: &[&Table] = &[&DATABASE, &EDGE_HUB, &WEBSOCKET, &META];

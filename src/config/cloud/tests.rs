@@ -1,4 +1,4 @@
-//! The files that keadm writes, when there is a cloud, and what is no value of its keys.
+//! The files that keadm writes, when there is a cloud, and invalid values of its keys.
 
 use super::*;
 use crate::config::overlay;
@@ -12,7 +12,7 @@ fn read(text: &str) -> Result<(Config, Vec<String>), String> {
     }
 }
 
-/// Settings of a file whose `modules.edgeHub` is this and whose address is given.
+/// Settings of a file with this `modules.edgeHub`, and with an address.
 fn joined(hub: &str, rest: &str) -> Result<Config, String> {
     let text = format!(
         "modules: {{edgeHub: {{websocket: {{server: 'c.example:10000'}}, {hub}}}, {rest}}}\n"
@@ -45,7 +45,7 @@ fn the_whole_file_that_keadm_writes_is_read() {
     assert!(config.cloud.is_configured());
     assert_eq!(config.cloud.settings, CloudSettings::default());
     assert_eq!(config.cloud.store, "/var/lib/kubeedge/edgecore.db");
-    // Parts that are off are not named, those that are on are named once.
+    // Parts that are off are not reported, those that are on are reported once.
     let modules: Vec<&str> = unused.iter().filter_map(|key| key.strip_prefix("modules.")).collect();
     let others: Vec<&str> = modules.into_iter().filter(|key| !key.starts_with("edged.")).collect();
     assert_eq!(
@@ -150,7 +150,7 @@ fn there_is_a_cloud_where_its_address_is_known() {
         let link = config.link();
         (link.server, link.http_server)
     };
-    // One address stands for the other.
+    // One address is derived from the other.
     let both = ("[::1]:10000".to_owned(), "https://[::1]:10002".to_owned());
     assert_eq!(link("websocket: {server: '[::1]:10000'}"), both);
     assert_eq!(link("httpServer: 'https://[::1]:10002'"), both);
@@ -174,7 +174,7 @@ fn what_is_wrong_is_named_with_its_place() {
         ("httpServer: 'https://c'", "got \"https://c\", expected https://, a host and a port"),
         ("tlsCaFile: ca.crt", "got \"ca.crt\", expected an absolute path of a file"),
         ("projectID: a/b", "projectID: got \"a/b\", expected letters, digits"),
-        ("tokens: x", "modules.edgeHub.tokens: got a key that nobody knows"),
+        ("tokens: x", "modules.edgeHub.tokens: got an unknown key"),
     ] {
         let text = format!("modules: {{edgeHub: {{{hub}}}}}\n");
         let why = read(&text).expect_err(&text);
@@ -190,7 +190,7 @@ fn what_is_wrong_is_named_with_its_place() {
             "edged: {registerWithTaints: [{key: k, effect: Never}]}",
             "[0]: effect: got \"Never\", expected",
         ),
-        ("edged: {registerWithTaints: [{keys: k}]}", "[0]: keys: got a key that nobody knows"),
+        ("edged: {registerWithTaints: [{keys: k}]}", "[0]: keys: got an unknown key"),
         ("edged: {registerNodeNamespace: ''}", "got \"\", expected a namespace"),
     ] {
         let why = joined("enable: true", rest).expect_err(rest);

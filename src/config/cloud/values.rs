@@ -1,4 +1,4 @@
-//! What the keys' values have to be.
+//! Parses the values of the keys.
 
 use crate::agent::admit::is_subdomain;
 use crate::config::Config;
@@ -7,7 +7,7 @@ use crate::config::edgecore::{folder, text, truth, whole};
 use crate::model::settings::{Secret, Taint};
 use crate::wire::tree::Value;
 
-/// How the address begins that certificates come from.
+/// The scheme of the address for certificates.
 pub(super) const HTTPS: &str = "https://";
 
 pub(super) fn take_register(config: &mut Config, value: &Value) -> Result<(), String> {
@@ -15,7 +15,7 @@ pub(super) fn take_register(config: &mut Config, value: &Value) -> Result<(), St
     Ok(())
 }
 
-/// Whatever it is, it is not repeated.
+/// An error text never contains it.
 pub(super) fn take_token(config: &mut Config, value: &Value) -> Result<(), String> {
     let Value::Text(token) = value else {
         return Err("got no text, expected a token as `keadm gettoken` prints it".to_owned());
@@ -43,9 +43,9 @@ fn taint(value: &Value) -> Result<Taint, String> {
             "key" => &mut taint.key,
             "value" => &mut taint.value,
             "effect" => &mut taint.effect,
-            // When a NoExecute taint came: the API server's to say.
+            // The API server sets the time of a NoExecute taint.
             "timeAdded" => continue,
-            _ => return Err(format!("{key}: got a key that nobody knows")),
+            _ => return Err(format!("{key}: got an unknown key")),
         };
         if entry.node.value != Value::Null {
             text(&entry.node.value).map_err(|why| format!("{key}: {why}"))?.clone_into(field);
@@ -62,7 +62,7 @@ fn taint(value: &Value) -> Result<Taint, String> {
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-/// Whole seconds of the link, as milliseconds.
+/// A number of seconds of the link, in milliseconds.
 pub(super) fn seconds(config: &mut Config, value: &Value, max: i64) -> Result<u64, String> {
     config.cloud.draft.named = true;
     Ok(whole(value, 1, max)? as u64 * 1_000)
@@ -84,39 +84,39 @@ pub(super) fn file(value: &Value) -> Result<String, String> {
     folder(text(value)?).map_err(|_| format!("got {value}, expected an absolute path of a file"))
 }
 
-/// It stands in the path of a request.
-pub(super) fn project(said: &str) -> Result<String, String> {
-    let holds = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    if said.is_empty() || said.len() > 253 || !said.chars().all(holds) {
-        return Err(format!("got {said:?}, expected letters, digits, '-', '_' and '.'"));
+/// It is a part of a request's path.
+pub(super) fn project(given: &str) -> Result<String, String> {
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if given.is_empty() || given.len() > 253 || !given.chars().all(is_valid) {
+        return Err(format!("got {given:?}, expected letters, digits, '-', '_' and '.'"));
     }
-    Ok(said.to_owned())
+    Ok(given.to_owned())
 }
 
-/// `host:port`; empty: not said.
-pub(super) fn server(said: &str) -> Result<Option<String>, String> {
-    if said.is_empty() {
+/// `host:port`; empty: not set.
+pub(super) fn server(given: &str) -> Result<Option<String>, String> {
+    if given.is_empty() {
         return Ok(None);
     }
-    if is_authority(said) {
-        return Ok(Some(said.to_owned()));
+    if is_authority(given) {
+        return Ok(Some(given.to_owned()));
     }
-    Err(format!("got {said:?}, expected a host and a port such as cloud.example:10000"))
+    Err(format!("got {given:?}, expected a host and a port such as cloud.example:10000"))
 }
 
-/// `https://host:port`, a slash at its end dropped; empty: not said.
-pub(super) fn http_server(said: &str) -> Result<Option<String>, String> {
-    let trimmed = said.trim_end_matches('/');
+/// `https://host:port`, without a slash at its end; empty: not set.
+pub(super) fn http_server(given: &str) -> Result<Option<String>, String> {
+    let trimmed = given.trim_end_matches('/');
     match trimmed.strip_prefix(HTTPS) {
         Some(authority) if is_authority(authority) => Ok(Some(trimmed.to_owned())),
-        None if said.is_empty() => Ok(None),
-        _ => Err(format!("got {said:?}, expected https://, a host and a port")),
+        None if given.is_empty() => Ok(None),
+        _ => Err(format!("got {given:?}, expected https://, a host and a port")),
     }
 }
 
 /// A name or an address (IPv6 in brackets), and a port.
-fn is_authority(said: &str) -> bool {
-    let Some((host, port)) = said.rsplit_once(':') else { return false };
+fn is_authority(given: &str) -> bool {
+    let Some((host, port)) = given.rsplit_once(':') else { return false };
     let port = port.parse::<u16>().is_ok_and(|port| port > 0);
     let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let host = match bracketed {
@@ -126,14 +126,14 @@ fn is_authority(said: &str) -> bool {
     port && host
 }
 
-/// Brackets of an IPv6 address included.
+/// Including the brackets of an IPv6 address.
 pub(super) fn host_of(authority: &str) -> &str {
     authority.rsplit_once(':').map_or(authority, |(host, _)| host)
 }
 
-pub(super) fn namespace(said: &str) -> Result<String, String> {
-    if !is_subdomain(said) {
-        return Err(format!("got {said:?}, expected a namespace"));
+pub(super) fn namespace(given: &str) -> Result<String, String> {
+    if !is_subdomain(given) {
+        return Err(format!("got {given:?}, expected a namespace"));
     }
-    Ok(said.to_owned())
+    Ok(given.to_owned())
 }

@@ -10,26 +10,26 @@ pub(super) fn per_qos(config: &mut Config, value: &Value) -> Result<(), String> 
 }
 
 pub(super) fn driver(config: &mut Config, value: &Value) -> Result<(), String> {
-    let said = text(value)?;
-    one_of(said, &["cgroupfs", "systemd"])?;
-    config.settings.cgroups.driver = match said {
+    let given = text(value)?;
+    one_of(given, &["cgroupfs", "systemd"])?;
+    config.settings.cgroups.driver = match given {
         "systemd" => CgroupDriver::Systemd,
         _ => CgroupDriver::Cgroupfs,
     };
     Ok(())
 }
 
-/// A path from the top of the hierarchy; empty and `/` are that itself.
+/// A path from the top of the hierarchy; empty and `/` mean the top itself.
 pub(super) fn root(config: &mut Config, value: &Value) -> Result<(), String> {
-    let said = text(value)?;
-    let parts: Vec<&str> = said.split('/').filter(|part| !part.is_empty()).collect();
+    let given = text(value)?;
+    let parts: Vec<&str> = given.split('/').filter(|part| !part.is_empty()).collect();
     let sound = |part: &&str| {
         let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'@');
         !matches!(*part, "." | "..") && part.len() <= 255 && part.bytes().all(plain)
     };
-    if !(parts.iter().all(sound) && (said.is_empty() || said.starts_with('/'))) {
+    if !(parts.iter().all(sound) && (given.is_empty() || given.starts_with('/'))) {
         return Err(format!(
-            "got {said:?}, expected an absolute path of letters, digits, '-', '_', '.' and '@' \
+            "got {given:?}, expected an absolute path of letters, digits, '-', '_', '.' and '@' \
              between its slashes, without `..`"
         ));
     }
@@ -37,7 +37,7 @@ pub(super) fn root(config: &mut Config, value: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Negative: any number.
+/// Negative: no limit.
 pub(super) fn pids_max(config: &mut Config, value: &Value) -> Result<(), String> {
     let max = whole(value, -1, i64::from(i32::MAX))?;
     config.settings.cgroups.pids_max = u64::try_from(max).ok().filter(|&max| max > 0);
@@ -49,7 +49,7 @@ pub(super) fn quota(config: &mut Config, value: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// What the kernel takes.
+/// The range that the kernel accepts.
 pub(super) fn period(config: &mut Config, value: &Value) -> Result<(), String> {
     let ms = duration(value)?;
     if !(1..=1_000).contains(&ms) {

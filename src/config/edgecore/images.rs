@@ -1,4 +1,4 @@
-//! Keys that say how images are pulled, and where they are as files.
+//! Keys for pulling images, and for folders with images.
 
 use super::{Config, Value, folder, text, truth, whole};
 use crate::limits::PULL_CALLS_MAX;
@@ -35,7 +35,7 @@ pub(super) fn folders(config: &mut Config, value: &Value) -> Result<(), String> 
     Ok(())
 }
 
-/// They stand on a command line, and each is looked at every few seconds.
+/// They are arguments of a process, and each is scanned every few seconds.
 const FOLDERS_MAX: usize = 16;
 
 pub(super) fn mirror_port(config: &mut Config, value: &Value) -> Result<(), String> {

@@ -1,9 +1,9 @@
-//! What the values of keys without effect are: a wrong one is an error all the same, since whoever
-//! wrote it meant another key, or another value.
+//! The types of keys without effect: a wrong type is an error nevertheless, since another key or
+//! value was probably intended.
 
 use super::{Value, modules};
 
-/// What a key's value has to be.
+/// The required type of a key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Truth,
@@ -13,7 +13,7 @@ enum Kind {
     Map,
 }
 
-/// Keys by what they are; a name means the same wherever it stands.
+/// Keys by type; a name has the same type everywhere.
 const KINDS: &[(Kind, &str)] = &[
     (
         Kind::Truth,
@@ -65,12 +65,12 @@ const KINDS: &[(Kind, &str)] = &[
     ),
 ];
 
-/// Says whether this may be a value of that key. What is in no table may be anything: durations
+/// Whether this may be a value of that key. A key in no table may have any value: durations
 /// that were numbers in some versions.
 pub(super) fn check(key: &str, value: &Value) -> Result<(), String> {
     let found = KINDS.iter().find(|(_, keys)| keys.split_whitespace().any(|known| known == key));
     let Some((kind, _)) = found else { return Ok(()) };
-    let (holds, expected) = match kind {
+    let (is_valid, expected) = match kind {
         Kind::Truth => (matches!(value, Value::Bool(_)), "true or false"),
         Kind::Number => {
             (matches!(value, Value::Int(_) | Value::Big(_) | Value::Float(_)), "a number")
@@ -79,10 +79,10 @@ pub(super) fn check(key: &str, value: &Value) -> Result<(), String> {
         Kind::List => (matches!(value, Value::List(_)), "a list"),
         Kind::Map => (matches!(value, Value::Map(_)), "a map"),
     };
-    if holds { Ok(()) } else { Err(format!("got {value}, expected {expected}")) }
+    if is_valid { Ok(()) } else { Err(format!("got {value}, expected {expected}")) }
 }
 
-/// Says whether it asks for nothing: there is nothing in it, or it is switched off.
+/// Whether it requests nothing: it is empty, or switched off.
 pub(super) fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,

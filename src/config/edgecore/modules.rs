@@ -1,14 +1,14 @@
-//! Parts of KubeEdge that edged does not have: their keys are known, and named where a part is on.
+//! Parts of KubeEdge that edged lacks: their keys are known, and reported if a part is on.
 
 use super::{Row, Rule, Table, Value, truth};
 
 use Rule::{Map, Module, Take as Set};
 
-/// Below `modules`, each with whether KubeEdge has it on where the file does not say.
+/// Below `modules`, each with KubeEdge's default for `enable`.
 pub(super) const ALL: &[Row] = &[
     ("dbTest", Module(&BARE, false)),
     ("deviceTwin", Module(&DEVICE_TWIN, true)),
-    // Gone since 1.7.
+    // Removed in 1.7.
     ("edgeMesh", Module(&EDGE_MESH, false)),
     ("edgeStream", Module(&EDGE_STREAM, false)),
     ("eventBus", Module(&EVENT_BUS, true)),
@@ -45,7 +45,7 @@ const EVENT_BUS_TLS: Table = Table {
 const SERVICE_BUS: Table =
     Table { rules: ENABLE, more: &[], unused: "port server timeout tlsCertFile tlsPrivateKeyFile" };
 
-/// Says whether the part is on.
+/// Whether the part is on.
 pub(super) fn is_on(module: &Value, default: bool) -> bool {
     let Value::Map(map) = module else { return default };
     match map.get("enable").map(|entry| &entry.node.value) {

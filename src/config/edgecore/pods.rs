@@ -1,4 +1,4 @@
-//! Keys that say how pods are run.
+//! Keys for running pods.
 
 use super::{Config, Value, folder, ip, text, truth};
 use crate::agent::admit::is_subdomain;
@@ -35,7 +35,7 @@ pub(super) fn resolv_conf(config: &mut Config, value: &Value) -> Result<(), Stri
     Ok(())
 }
 
-/// Labels of the node beyond those that every node has.
+/// Labels of the node in addition to those that every node has.
 pub(super) fn node_labels(config: &mut Config, value: &Value) -> Result<(), String> {
     let Value::Map(map) = value else { return Err(format!("got {value}, expected a map")) };
     let labels = map.iter().map(|(key, entry)| {
@@ -49,7 +49,7 @@ pub(super) fn node_labels(config: &mut Config, value: &Value) -> Result<(), Stri
     Ok(())
 }
 
-/// `[a DNS subdomain/]name`, as keys of labels and taints are.
+/// `[a DNS subdomain/]name`, the form of keys of labels and taints.
 pub(in crate::config) fn is_qualified(key: &str) -> bool {
     let (prefix, name) = key.split_once('/').unwrap_or(("a", key));
     is_subdomain(prefix) && !name.is_empty() && is_label_value(name)
@@ -58,8 +58,8 @@ pub(in crate::config) fn is_qualified(key: &str) -> bool {
 pub(in crate::config) fn is_label_value(value: &str) -> bool {
     let end = |c: char| c.is_ascii_alphanumeric();
     let inner = |c: char| end(c) || matches!(c, '-' | '_' | '.');
-    let holds = value.starts_with(end) && value.ends_with(end) && value.chars().all(inner);
-    value.len() <= 63 && (value.is_empty() || holds)
+    let is_valid = value.starts_with(end) && value.ends_with(end) && value.chars().all(inner);
+    value.len() <= 63 && (value.is_empty() || is_valid)
 }
 
 fn texts(value: &Value) -> Result<Vec<String>, String> {

@@ -1,4 +1,4 @@
-//! Keys about what pods may not take of a machine.
+//! Keys for resources that are reserved from pods.
 
 use super::{Row, Set, Value, text};
 use crate::model::housekeeping::Reserved;
@@ -26,9 +26,9 @@ fn reserved(value: &Value) -> Result<Reserved, String> {
     let mut reserved = Reserved::default();
     for (key, entry) in map {
         let amount = |of: fn(&Quantity) -> i64| {
-            let said = text(&entry.node.value).map_err(|why| format!("{key}: {why}"))?;
-            let quantity: Quantity = said.parse().map_err(|why| format!("{key}: {why}"))?;
-            let negative = |_| format!("{key}: got {said}, expected 0 or more");
+            let given = text(&entry.node.value).map_err(|why| format!("{key}: {why}"))?;
+            let quantity: Quantity = given.parse().map_err(|why| format!("{key}: {why}"))?;
+            let negative = |_| format!("{key}: got {given}, expected 0 or more");
             u64::try_from(of(&quantity)).map_err(negative)
         };
         match &**key {

@@ -1,4 +1,4 @@
-//! Every key, its default, and what is no value of it.
+//! Every key, its default, and invalid values.
 
 use super::super::Pulls;
 use super::*;
@@ -32,7 +32,7 @@ fn the_shipped_file_names_every_key_and_its_default() {
     }
 }
 
-/// Keys of older files, which have another name or place by now; and what edged has not.
+/// Keys of older files, which have another name or location now; and those that edged lacks.
 const ELSEWHERE: [&str; 3] = ["remoteRuntimeEndpoint", "metaServer", "quic"];
 
 #[test]
@@ -107,11 +107,11 @@ fn what_is_wrong_is_named_with_its_place() {
             ":1:13: apiVersion: got \"edgecore.config.kubeedge.io/v1alpha1\", expected \
              edgecore.config.kubeedge.io/v1alpha2",
         ),
-        ("module: {}\n".to_owned(), ":1:1: module: got a key that nobody knows"),
+        ("module: {}\n".to_owned(), ":1:1: module: got an unknown key"),
         ("modules: [edged]\n".to_owned(), ":1:10: modules: got a list, expected a map"),
         ("a: b\n---\nc: d\n".to_owned(), ":3:1: got a second document, expected one"),
         (edged("enable: false"), ":2:10: modules.edged.enable: got false, expected true"),
-        (edged("nodeIp: 10.0.0.7"), ":2:2: modules.edged.nodeIp: got a key that nobody knows"),
+        (edged("nodeIp: 10.0.0.7"), ":2:2: modules.edged.nodeIp: got an unknown key"),
         (edged("nodeIP: 10.0.0"), "modules.edged.nodeIP: got \"10.0.0\", expected an IP"),
         (edged("hostnameOverride: a_b"), "hostnameOverride: got \"a_b\", expected a DNS"),
         (edged("hostnameOverride: 5"), "hostnameOverride: got 5, expected text"),
@@ -126,7 +126,7 @@ fn what_is_wrong_is_named_with_its_place() {
         ),
         (
             "modules: {eventBus: {enable: false, mqtt: 2}}\n".to_owned(),
-            "modules.eventBus.mqtt: got a key that nobody knows",
+            "modules.eventBus.mqtt: got an unknown key",
         ),
         (tailored("maxPods: 0"), "maxPods: got 0, expected a whole number from 1 to 512"),
         (tailored("maxPods: many"), "maxPods: got \"many\", expected a whole number"),
@@ -165,7 +165,7 @@ fn pulls_side_by_side_have_a_bound() {
     let why = read(PULL_CALLS_MAX + 1).expect_err("one more").to_string();
     let expected = format!("expected a whole number from 1 to {PULL_CALLS_MAX}");
     assert!(why.ends_with(&expected), "{why}");
-    // Who wants several and says no number gets as many.
+    // Several pulls without a number: the default number.
     let pulls = Pulls { parallel_max: None, ..config.pulls };
     assert_eq!(pulls.parallel(), PULL_CALLS_MAX);
 }

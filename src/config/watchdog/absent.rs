@@ -1,4 +1,4 @@
-//! In the place of the watchdog's keys where it was left out (feature `watchdog`): no effect.
+//! The keys of the watchdog, which is not built in (feature `watchdog`): no effect.
 
 #[cfg(test)]
 use super::edgecore::Table;
@@ -7,6 +7,6 @@ use super::edgecore::{Row, Rule};
 /// Below `modules.edged`.
 pub(super) const EDGED: &[Row] = &[("watchdog", Rule::Idle)];
 
-/// Every map that the shipped file shows.
+/// Every map in the shipped file.
 #[cfg(test)]
 pub(super) const TABLES: &[&Table] = &[];

@@ -1,5 +1,5 @@
-//! From a name to a websocket: lookup, TCP to one address after the other, TLS, the upgrade. Each
-//! step goes on when its socket says so, and each failure says which step it was.
+//! Connects to the cloud, from a name to a websocket: name lookup, TCP to one address after the
+//! other, TLS, the upgrade. Each step continues when its socket is ready, and each error names it.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -25,7 +25,7 @@ use crate::limits::{CLOUD_ADDRESS_MS, REFUSAL_BYTES_MAX};
 use crate::model::link::{Cause, Session, Validity};
 use crate::model::settings::CloudLink;
 
-/// A dial under way.
+/// A connection attempt in progress.
 #[derive(Debug)]
 pub(super) struct Dial {
     pub(super) name: Session,
@@ -34,14 +34,14 @@ pub(super) struct Dial {
     config: Arc<ClientConfig>,
     host: String,
     port: u16,
-    /// Those that are not tried yet.
+    /// Addresses that are not tried yet.
     addresses: VecDeque<SocketAddr>,
-    /// Why those before did not answer.
+    /// The errors of the addresses that were tried.
     failures: Vec<String>,
-    /// All of them were refused at once.
+    /// All of them refused the connection at once.
     is_refused: bool,
     stage: Stage,
-    /// That of the lookup: it has answered, and may not have ended yet.
+    /// The child of the lookup: it has answered, but may not have ended yet.
     child: Option<Child>,
 }
 
@@ -55,7 +55,7 @@ enum Stage {
     },
     Tls(Box<Tls>),
     Upgrade(Box<Upgrade>),
-    /// Between two of them.
+    /// Between two stages.
     Moving,
 }
 
@@ -65,16 +65,16 @@ struct Upgrade {
     accept: String,
 }
 
-/// What a dial came to.
+/// The result of a step.
 pub(super) enum Outcome {
     Waiting,
-    /// There is something left to read that no edge will tell of.
+    /// There are bytes to read that epoll will not report again.
     Busy,
-    /// The connection, and what came behind the upgrade.
+    /// The connection, and the bytes after the upgrade.
     Up(Box<Tls>, Vec<u8>),
 }
 
-/// What a dial needs of the hands.
+/// The parts of the event loop that a connection attempt needs.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     pub(super) link: &'a CloudLink,
@@ -85,7 +85,7 @@ pub(super) struct Place<'a> {
 }
 
 impl Dial {
-    /// Begins. `known`: an address that worked before, for when the name cannot be looked up.
+    /// Starts. `known`: an address that worked before, in case the lookup fails.
     pub(super) fn start(
         name: Session,
         deadline: Instant,
@@ -112,27 +112,27 @@ impl Dial {
             dial.addresses.push_back(SocketAddr::new(ip, dial.port));
             dial.connect(place, now)?;
         } else {
-            let asked = (&*dial.host, dial.port);
-            let lookup = Lookup::start(place.program, asked, place.lookup, place.registry);
-            let failed = |error| Cause::Link(format!("cannot look up {:?}: {error}", asked.0));
+            let query = (&*dial.host, dial.port);
+            let lookup = Lookup::start(place.program, query, place.lookup, place.registry);
+            let failed = |error| Cause::Link(format!("cannot look up {:?}: {error}", query.0));
             dial.stage = Stage::Naming(lookup.map_err(failed)?);
         }
         Ok(dial)
     }
 
-    /// What it is at, for whoever waits for it in vain.
+    /// The current step, for the error after a timeout.
     pub(super) fn step(&self) -> String {
         let peer = self.peer();
         match &self.stage {
             Stage::Naming(_) => format!("no answer to the lookup of {:?}", self.host),
             Stage::Connecting { to, .. } => format!("no answer to a TCP connect to {peer} ({to})"),
-            Stage::Tls(_) => format!("{peer} takes TCP connections and says nothing in TLS"),
-            Stage::Upgrade(_) => format!("{peer} does not answer the request for a websocket"),
+            Stage::Tls(_) => format!("{peer} accepts TCP connections but does not answer in TLS"),
+            Stage::Upgrade(_) => format!("{peer} does not answer the websocket upgrade"),
             Stage::Moving => unreachable!("a dial that has failed is gone"),
         }
     }
 
-    /// The lookup's child, which is of no more use, and has to be waited for.
+    /// The child of an unfinished lookup; the caller must wait for its end.
     pub(super) fn end(&mut self) -> Option<Child> {
         match &mut self.stage {
             Stage::Naming(lookup) => lookup.end(),
@@ -140,12 +140,12 @@ impl Dial {
         }
     }
 
-    /// The child of a lookup that is over, likewise.
+    /// The child of a finished lookup, likewise.
     pub(super) fn done(&mut self) -> Option<Child> {
         self.child.take()
     }
 
-    /// The address that is being talked to.
+    /// The address of the current connection.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         match &self.stage {
             Stage::Connecting { to, .. } => Some(*to),
@@ -153,7 +153,7 @@ impl Dial {
         }
     }
 
-    /// When [`Dial::advance`] has to be called though nothing is ready.
+    /// When [`Dial::advance`] must be called even if nothing is ready.
     pub(super) fn wake_at(&self) -> Instant {
         match &self.stage {
             Stage::Connecting { since, .. } if !self.addresses.is_empty() => {
@@ -163,7 +163,7 @@ impl Dial {
         }
     }
 
-    /// Goes as far as it can now. `known`: what the name meant when it was last looked up.
+    /// Continues as far as possible. `known`: the result of the last successful lookup.
     pub(super) fn advance(
         &mut self,
         place: Place<'_>,
@@ -183,8 +183,8 @@ impl Dial {
                         self.connect(place, now)?;
                     }
                 },
-                Stage::Connecting { socket, to, since } => match stands(&socket) {
-                    Ok(true) => self.shake(socket, to)?,
+                Stage::Connecting { socket, to, since } => match is_connected(&socket) {
+                    Ok(true) => self.start_tls(socket, to)?,
                     Ok(false) if self.wake_at_of(since) > now => {
                         self.stage = Stage::Connecting { socket, to, since };
                         return Ok(Outcome::Waiting);
@@ -203,7 +203,7 @@ impl Dial {
                 },
                 Stage::Tls(mut tls) => {
                     tls.begin_turn();
-                    let done = tls.shake();
+                    let done = tls.handshake();
                     if done.map_err(|error| self.explain(&error, place.link))? {
                         let upgrade = self.request(*tls, place.link)?;
                         self.stage = Stage::Upgrade(Box::new(upgrade));
@@ -230,14 +230,17 @@ impl Dial {
     ) -> Result<(), Cause> {
         match found {
             Ok(found) if !found.is_empty() => {
-                // The one that worked last comes first.
+                // The address that worked last is tried first.
                 let last = known.first().copied();
                 *known = found;
                 known.sort_by_key(|address| Some(*address) != last);
             }
             Ok(_) if !known.is_empty() => {}
             Err(why) if !known.is_empty() => {
-                log::debug!("{:?} cannot be looked up, but was before: {why}", self.host);
+                log::debug!(
+                    "{:?} cannot be looked up, using the earlier addresses: {why}",
+                    self.host
+                );
             }
             Ok(_) => return Err(Cause::Link(format!("{:?} has no address", self.host))),
             Err(why) => {
@@ -248,7 +251,7 @@ impl Dial {
         Ok(())
     }
 
-    /// Begins with the next address.
+    /// Starts to connect to the next address.
     fn connect(&mut self, place: Place<'_>, now: Instant) -> Result<(), Cause> {
         while let Some(to) = self.addresses.pop_front() {
             let both = Interest::READABLE | Interest::WRITABLE;
@@ -279,9 +282,9 @@ impl Dial {
         self.failures.push(format!("{to}: {error}"));
     }
 
-    fn shake(&mut self, socket: TcpStream, to: SocketAddr) -> Result<(), Cause> {
+    fn start_tls(&mut self, socket: TcpStream, to: SocketAddr) -> Result<(), Cause> {
         log::debug!("session={} connected to {to}", self.name.0);
-        // Messages are small, and answered one by one.
+        // Messages are small, and each is answered separately.
         let _ = socket.set_nodelay(true);
         let failed = |why: &dyn std::fmt::Display| Cause::Link(format!("TLS with {to}: {why}"));
         let name = ServerName::try_from(self.host.clone()).map_err(|error| failed(&error))?;
@@ -303,12 +306,14 @@ impl Dial {
                 .header(header::SEC_WEBSOCKET_KEY, &key)
                 .header("node_id", &link.node_name)
                 .header("project_id", &link.project_id)
-                // Without it the cloud takes the connection and never reads from it.
+                // Without this header the cloud accepts the connection and never reads from it.
                 .header("ConnectionUse", "msg")
                 .body(());
         let bad = |why: &dyn std::fmt::Display| {
             let (project, node) = (&link.project_id, &link.node_name);
-            Cause::Link(format!("project {project:?}, node {node:?}: no request: {why}"))
+            Cause::Link(format!(
+                "project {project:?}, node {node:?}: cannot make the request: {why}"
+            ))
         };
         let request = request.map_err(|error| bad(&error))?;
         let (bytes, key) = generate_request(request).map_err(|error| bad(&error))?;
@@ -328,8 +333,8 @@ impl Dial {
                 }
                 RoundResult::StageFinished(StageResult::DoneReading { result, stream, tail }) => {
                     accepts(&result, &accept).map_err(|why| {
-                        let said = first_line(&tail);
-                        Cause::Link(format!("{}: {why}{said}", self.peer()))
+                        let message = first_line(&tail);
+                        Cause::Link(format!("{}: {why}{message}", self.peer()))
                     })?;
                     return Ok(Outcome::Up(Box::new(stream), tail));
                 }
@@ -345,7 +350,7 @@ impl Dial {
     fn not_upgraded(&self, error: tungstenite::Error, link: &CloudLink) -> Cause {
         match error {
             tungstenite::Error::Io(error) => self.explain(&error, link),
-            other => Cause::Link(format!("{} is no websocket: {other}", self.peer())),
+            other => Cause::Link(format!("{} is not a websocket: {other}", self.peer())),
         }
     }
 
@@ -353,7 +358,7 @@ impl Dial {
         explain(error, link, &self.peer())
     }
 
-    /// As it is configured.
+    /// As configured.
     fn peer(&self) -> String {
         let Self { host, port, .. } = self;
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
@@ -364,7 +369,7 @@ impl Dial {
 pub(super) fn host_and_port(server: &str) -> Result<(String, u16), String> {
     let parts = server.rsplit_once(':').and_then(|(host, port)| {
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-        // Without the brackets nobody knows where an address ends.
+        // Without brackets the end of an IPv6 address is ambiguous.
         let sound = bare.is_some() || !host.contains([':', '[', ']']);
         let host = bare.unwrap_or(host).to_owned();
         (sound && !host.is_empty()).then_some((host, port.parse().ok()?))
@@ -372,8 +377,8 @@ pub(super) fn host_and_port(server: &str) -> Result<(String, u16), String> {
     parts.ok_or_else(|| format!("the cloud's address: got {server:?}, expected host:port"))
 }
 
-/// Whether the connect has come about.
-fn stands(socket: &TcpStream) -> io::Result<bool> {
+/// Whether the connection is established.
+fn is_connected(socket: &TcpStream) -> io::Result<bool> {
     if let Some(error) = socket.take_error()? {
         return Err(error);
     }
@@ -384,15 +389,15 @@ fn stands(socket: &TcpStream) -> io::Result<bool> {
     }
 }
 
-/// What a refusal says, for people: the beginning of its body.
+/// The first line of a refusal's body, for the user.
 fn first_line(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(&body[..body.len().min(REFUSAL_BYTES_MAX)]);
     let line = text.lines().next().unwrap_or_default();
     let line: String = line.chars().filter(|c| !c.is_control()).collect();
-    if line.is_empty() { line } else { format!("; it says {line:?}") }
+    if line.is_empty() { line } else { format!("; it answers {line:?}") }
 }
 
-/// RFC 6455, section 4.1, what a client has to look at.
+/// The checks of a client, RFC 6455, section 4.1.
 fn accepts(response: &Response, accept: &str) -> Result<(), String> {
     let status = response.status();
     if status != StatusCode::SWITCHING_PROTOCOLS {
@@ -406,7 +411,7 @@ fn accepts(response: &Response, accept: &str) -> Result<(), String> {
     };
     says(header::UPGRADE, "websocket")?;
     says(header::CONNECTION, "Upgrade")?;
-    // In base64, so its case counts; whoever guesses it can do so in one.
+    // Base64 is case-sensitive, but ignoring the case does not make it easier to guess.
     says(header::SEC_WEBSOCKET_ACCEPT, accept)
 }
 
@@ -422,7 +427,7 @@ mod tests {
 
     #[test]
     fn an_address_has_its_time_while_there_is_another() {
-        // The kernel takes one connection for it, and no more: whoever dials then hears nothing.
+        // The kernel accepts one connection for it, and no more: later ones get no answer.
         let deaf = TcpListener::bind("127.0.0.1:0").expect("loopback");
         listen(&deaf, Backlog::new(0).expect("a number")).expect("it listens already");
         let deaf = (deaf.local_addr().expect("an address"), deaf);
@@ -455,7 +460,7 @@ mod tests {
     fn a_refusal_is_shown_up_to_its_bound() {
         for more in [0, 1, 1_000] {
             let body = "x".repeat(REFUSAL_BYTES_MAX + more);
-            let expected = format!("; it says {:?}", &body[..REFUSAL_BYTES_MAX]);
+            let expected = format!("; it answers {:?}", &body[..REFUSAL_BYTES_MAX]);
             assert_eq!(first_line(body.as_bytes()), expected);
         }
     }

@@ -1,17 +1,17 @@
-//! Applying for the node's certificate: with a token at first, with the certificate that ends soon
-//! later on.
+//! Requests the node's certificate: first with a token, later with the certificate that expires
+//! soon.
 //!
 //! ```text
-//!  first:  token ─▶ GET /ca.crt, from anybody ─ its SHA-256 is in the token ─▶ the cloud's CA
-//!                   GET /edge.crt (application, Bearer) ─▶ certificate ─▶ CA, key, certificate
-//!  renew:           GET /edge.crt (application) over the old certificate ─▶ key, certificate
+//!  first:  token ─▶ GET /ca.crt, unverified ─ its SHA-256 is in the token ─▶ the cloud's CA
+//!                   GET /edge.crt (CSR, Bearer) ─▶ certificate ─▶ store CA, key, certificate
+//!  renew:           GET /edge.crt (CSR) with the old certificate ─▶ store key, certificate
 //! ```
 //!
-//! The CA is stored before the pair: with a new CA and an old pair the cloud says that it does not
-//! take the certificate, and the node applies again; the other way round it would never find out.
+//! The CA is stored before the pair: with a new CA and an old pair the cloud refuses the
+//! certificate, and the node requests another; the other way round the node could not notice it.
 //!
-//! Runs where waiting does no harm: in a child, or in `edged join`. The token is in no message, no
-//! log and on no command line. **If it is killed** nothing is lost but an unused certificate.
+//! Runs where blocking does no harm: in a child process, or in `edged join`. The token is in no
+//! message, no log and no command line. **If it is killed** only an unused certificate is lost.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -33,13 +33,13 @@ use crate::model::base64;
 use crate::model::settings::{CloudLink, Secret};
 use crate::wire::x509::{self, About, NODE_PREFIX, pem};
 
-/// Applies, and stores what was given. `wall`: `None` while the clock is not to be believed.
+/// Requests a certificate and stores it. `wall`: `None` while the clock is not set.
 pub fn enrol(link: &CloudLink, renew: bool, wall: Option<Wall>) -> Result<About, String> {
     let provider = Arc::new(crypto::provider());
     let key = Key::generate()?;
     let application = key.application(&link.node_name)?;
     let (answer, ca) = if renew {
-        // Whether it has ended is for the cloud to say.
+        // Only the cloud decides whether the certificate has expired.
         let credentials = Credentials::load(link, None).map_err(|cause| cause.to_string())?;
         (apply(link, credentials.config, None, &application)?, None)
     } else {
@@ -56,12 +56,12 @@ pub fn enrol(link: &CloudLink, renew: bool, wall: Option<Wall>) -> Result<About,
     let key = pem::encode("EC PRIVATE KEY", &key.sec1());
     let stored = files::store_pair(link, &pem::encode("CERTIFICATE", &certificate), &key);
     stored.map_err(|error| format!("cannot store the certificate: {error}"))?;
-    // Read as the next dial reads it.
+    // Read in the same way as for the next connection.
     Pair::load(link, &provider)?;
     Ok(about)
 }
 
-/// Whether the cloud has a node of this name already. Clouds before 1.20 do not say.
+/// Whether the cloud has a node with this name. Clouds before 1.20 do not answer this.
 pub(super) fn is_taken(link: &CloudLink, wall: Option<Wall>) -> Result<bool, String> {
     let provider = Arc::new(crypto::provider());
     let token = Token::new(link.token.reveal())?;
@@ -84,7 +84,7 @@ fn apply(
     https::get(link, tls, "/edge.crt", &headers, Some(application))
 }
 
-/// The certificate, which must be this node's and fit its new key.
+/// Checks that the certificate is this node's and matches the new key.
 fn check(
     link: &CloudLink,
     answer: Answer,
@@ -95,12 +95,12 @@ fn check(
     if answer.status != 200 {
         let hint = match answer.status {
             400 | 401 | 403 => {
-                "; tokens last a day: `keadm gettoken` in the cloud prints a fresh one"
+                "; tokens are valid for a day: `keadm gettoken` in the cloud prints a new one"
             }
             _ => "",
         };
-        let said = answer.text();
-        return Err(format!("{place}: the cloud refuses ({}): {said}{hint}", answer.status));
+        let message = answer.text();
+        return Err(format!("{place}: the cloud refuses ({}): {message}{hint}", answer.status));
     }
     let about = x509::read(&answer.body).map_err(|fault| format!("{place}: {fault}"))?;
     let expected = format!("{NODE_PREFIX}{}", link.node_name);
@@ -129,14 +129,14 @@ fn fetch_ca(
     let answer = https::get(link, Arc::new(anybody), "/ca.crt", &[], None)?;
     let place = format!("{}/ca.crt", link.http_server.trim_end_matches('/'));
     if answer.status != 200 {
-        let said = answer.text();
-        return Err(format!("{place}: the cloud refuses ({}): {said}", answer.status));
+        let message = answer.text();
+        return Err(format!("{place}: the cloud refuses ({}): {message}", answer.status));
     }
     let hash = hex(digest::digest(&digest::SHA256, &answer.body).as_ref());
     if hash != token.ca_hash() {
         return Err(format!(
             "{place}: got a CA with the hash {hash}, expected the token's {}: the token is of \
-             another cloud, or somebody stands in between",
+             another cloud, or the connection is intercepted",
             token.ca_hash()
         ));
     }
@@ -160,7 +160,7 @@ const NODE_CLAIM: &[u8] = b"\"node\":";
 pub(super) struct Token(Secret);
 
 impl Token {
-    /// That of the file, else that of the configuration.
+    /// The token of the file, else that of the configuration.
     pub(super) fn find(link: &CloudLink) -> Result<Self, String> {
         let file = &link.token_file;
         match files::read(Path::new(file)) {
@@ -171,7 +171,7 @@ impl Token {
                 Err(format!("cannot read the token in {file}: {error}"))
             }
             _ if link.token.is_empty() => Err(format!(
-                "the node has no token to apply with: {file} is not there, and \
+                "the node has no token for a certificate request: {file} does not exist, and \
                  modules.edgeHub.token is empty; `edged join` sets it"
             )),
             _ => Self::new(link.token.reveal())
@@ -179,7 +179,7 @@ impl Token {
         }
     }
 
-    /// Looks at its shape; says nothing of its content.
+    /// Checks the token's format only.
     pub(super) fn new(text: &str) -> Result<Self, String> {
         let parts: Vec<&str> = text.split('.').collect();
         let hash = parts[0];
@@ -200,7 +200,7 @@ impl Token {
         Ok(Self(Secret::new(text)))
     }
 
-    /// Whether it says that it is for one node, which may exist: `edgecontroller token --node`.
+    /// Whether the token is for one node, which may exist: `edgecontroller token --node`.
     pub(super) fn is_for_one_node(&self) -> bool {
         let claims = self.jwt().split('.').nth(1).unwrap_or_default();
         let text = claims.replace('-', "+").replace('_', "/");
@@ -218,7 +218,7 @@ impl Token {
     }
 }
 
-/// A fresh key.
+/// A new key.
 struct Key {
     pair: EcdsaKeyPair,
     private: Vec<u8>,

@@ -1,16 +1,16 @@
-//! The node's credentials on the disk, where KubeEdge has them: the cloud's CA, the node's own
-//! certificate and the key to it.
+//! The node's credential files, in KubeEdge's places: the cloud's CA, the node's certificate and
+//! its private key.
 //!
-//! Two files cannot be replaced in one step, so a new pair first lies beside the old one, as
-//! `<file>.new`, and is durable there before either name is given to it:
+//! Two files cannot be replaced in one step, so a new pair is first written beside the old one, as
+//! `<file>.new`, and is durable there before either file is renamed:
 //!
 //! ```text
 //!  server.key.new, server.crt.new ─fsync─▶ rename the key ─fsync─▶ rename the certificate ─fsync─▶
-//!          ▲ cut: the old pair fits, and counts         ▲ cut: the key fits `.crt.new`
+//!          ▲ power cut: the old pair is used            ▲ power cut: the key fits `.crt.new`
 //! ```
 //!
-//! [`Pair::load`] takes the names that fit each other, so a power cut at any of these places leaves
-//! a whole pair, the old one or the new. Not here: what a pair says, and how one is come by.
+//! [`Pair::load`] uses the files that match each other, so a power cut at any step leaves
+//! a valid pair, the old one or the new. Not here: what a certificate contains, and how to get one.
 
 use std::fs::{DirBuilder, File, OpenOptions, remove_file, rename};
 use std::io::{self, ErrorKind, Read, Write};
@@ -30,13 +30,13 @@ use crate::wire::x509::{self, pem};
 /// A certificate and its key.
 #[derive(Debug)]
 pub(super) struct Pair {
-    /// The node's own first.
+    /// The node's own certificate first.
     pub(super) chain: Vec<CertificateDer<'static>>,
     pub(super) certified: CertifiedKey,
 }
 
 impl Pair {
-    /// Reads the pair that is in force. An error says what is wrong with which file.
+    /// Reads the current pair. An error says which file is invalid, and why.
     pub(super) fn load(link: &CloudLink, provider: &CryptoProvider) -> Result<Self, String> {
         let (cert, key) = (Path::new(&link.cert_file), Path::new(&link.key_file));
         let (new_cert, new_key) = (beside(cert), beside(key));
@@ -44,12 +44,12 @@ impl Pair {
             Ok(pair) => return Ok(pair),
             Err(why) => why,
         };
-        // The power went while a pair was replaced: one of these is whole then.
+        // Power failed during a replacement: then one of these pairs matches.
         for (from_cert, from_key) in [(&*new_cert, key), (cert, &*new_key), (&*new_cert, &*new_key)]
         {
             let Ok(pair) = Self::of(from_cert, from_key, provider) else { continue };
             log::info!(
-                "the replacement of certificate={} was interrupted, and is finished now",
+                "the replacement of certificate={} was interrupted, and is completed now",
                 cert.display()
             );
             let moved =
@@ -57,14 +57,14 @@ impl Pair {
                     if from == to { Ok(()) } else { give_name(from, to) }
                 });
             if let Err(error) = moved {
-                log::warn!("cannot finish it: {error}; it is used as it lies");
+                log::warn!("cannot complete it: {error}; the pair is used from these files");
             }
             return Ok(pair);
         }
         Err(first)
     }
 
-    /// Reads the pair as it lies, and finishes nothing.
+    /// Reads the pair as it is, and completes nothing.
     pub(super) fn peek(link: &CloudLink, provider: &CryptoProvider) -> Result<Self, String> {
         Self::of(Path::new(&link.cert_file), Path::new(&link.key_file), provider)
     }
@@ -74,7 +74,7 @@ impl Pair {
         let certified = CertifiedKey::from_der(chain.clone(), private_key(key)?, provider)
             .map_err(|error| {
                 let (cert, key) = (cert.display(), key.display());
-                format!("certificate {cert} and key {key} do not fit: {error}")
+                format!("certificate {cert} and key {key} do not match: {error}")
             })?;
         Ok(Self { chain, certified })
     }
@@ -89,13 +89,13 @@ pub(super) fn store_pair(link: &CloudLink, cert_pem: &str, key_pem: &str) -> io:
     give_name(&beside(cert), cert)
 }
 
-/// Writes a file durably, whole or not at all.
+/// Writes a file durably and atomically.
 pub(in crate::io) fn store(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     let new = beside(path);
     let done = write_new(&new, text, mode).and_then(|()| give_name(&new, path));
     if done.is_err() {
-        // The disk is full, most likely: half a file must not take what room there is. If even
-        // that fails, the next try removes it.
+        // Most likely the disk is full: a partial file must not use the remaining space. If the
+        // removal fails too, the next attempt removes it.
         let _ = remove_file(&new);
     }
     done
@@ -134,7 +134,7 @@ fn blocks(path: &Path) -> Result<Vec<pem::Block>, String> {
     pem::decode(&text).map_err(|why| format!("{}: {why}", path.display()))
 }
 
-/// Reads a small text.
+/// Reads a small text file.
 pub(in crate::io) fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(CREDENTIALS_BYTES_MAX + 1).read_to_string(&mut text)?;
@@ -151,14 +151,14 @@ fn write_new(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         DirBuilder::new().recursive(true).mode(FOLDER).create(folder).map_err(at)?;
     }
-    // Left by an earlier try; perhaps with another mode.
+    // Left by an earlier attempt; perhaps with another mode.
     match remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(at(error)),
         _ => {}
     }
     let mut file =
         OpenOptions::new().write(true).create_new(true).mode(mode).open(path).map_err(at)?;
-    // Whatever the umask says.
+    // Independent of the umask.
     file.set_permissions(std::fs::Permissions::from_mode(mode)).map_err(at)?;
     file.write_all(text.as_bytes()).map_err(at)?;
     file.sync_all().map_err(at)
@@ -178,7 +178,7 @@ fn beside(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Of keys, and of what lies beside them.
+/// The mode of keys, and of files with secrets beside them.
 pub(in crate::io) const PRIVATE: u32 = 0o600;
 const FOLDER: u32 = 0o700;
 

@@ -1,8 +1,8 @@
-//! Requests to the cloud's HTTPS port, in a process that may wait: ureq, over TLS of our own.
+//! HTTPS requests to the cloud, in a process that may block: ureq, over our own TLS.
 //!
-//! ureq speaks HTTP; whom to believe is [`super::tls`]'s to say, as it is for the websocket: ureq's
-//! own TLS knows neither a clock in 1970 nor a certificate that only its hash proves, and brings
-//! the web's CAs along.
+//! ureq implements HTTP; [`super::tls`] verifies the server, as for the websocket: ureq's own TLS
+//! supports neither a clock in 1970 nor a certificate that only its hash identifies, and includes
+//! the CAs of the web.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -27,7 +27,7 @@ use crate::io::clock;
 use crate::limits::{CREDENTIALS_BYTES_MAX, ENROL_REQUEST_MS};
 use crate::model::settings::CloudLink;
 
-/// What came back.
+/// An answer.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -35,15 +35,15 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// What the cloud says of an error, for people.
+    /// The text of an error from the cloud, for the user.
     pub(super) fn text(&self) -> String {
         let text = String::from_utf8_lossy(&self.body);
         text.trim().chars().take(TEXT_CHARS_MAX).collect()
     }
 }
 
-/// `GET <http_server><path>` with these headers, and a body where there is one: KubeEdge takes
-/// applications so.
+/// `GET <http_server><path>` with these headers, and an optional body: KubeEdge receives
+/// certificate requests in this way.
 pub(super) fn get(
     link: &CloudLink,
     tls: Arc<ClientConfig>,
@@ -54,7 +54,7 @@ pub(super) fn get(
     get_until(deadline(clock::boot()), link, tls, path, headers, body)
 }
 
-/// Of a request that begins now.
+/// The deadline of a request that begins now.
 fn deadline(now: Instant) -> Instant {
     now.plus_ms(ENROL_REQUEST_MS)
 }
@@ -73,13 +73,13 @@ fn get_until(
     }
     let url = format!("{base}{path}");
     let config = ureq::Agent::config_builder()
-        // What the environment says of proxies is for browsers: EdgeCore heeds none of it.
+        // Proxy variables of the environment are for browsers: EdgeCore ignores them.
         .proxy(None)
         .http_status_as_error(false)
         .max_redirects(0)
         .max_redirects_will_error(false)
         .max_idle_connections(0)
-        // ureq looks at it between two reads; [`Socket`] holds it within them.
+        // ureq checks it between two reads; [`Socket`] enforces it within them.
         .timeout_global(Some(left(deadline)))
         .user_agent(concat!("edged/", env!("CARGO_PKG_VERSION")))
         .build();
@@ -93,10 +93,10 @@ fn get_until(
         Some(body) => request.force_send_body().send(body),
         None => request.call(),
     };
-    // The error's own words name no header.
+    // The error's own text contains no header.
     let failed = |error: ureq::Error| format!("{url}: {}", words(&error));
     let mut answer = answer.map_err(failed)?;
-    // ureq takes less than its limit.
+    // ureq accepts less than its limit.
     let limit = CREDENTIALS_BYTES_MAX + 1;
     let body = answer.body_mut().with_config().limit(limit).read_to_vec();
     Ok(Answer { status: answer.status().as_u16(), body: body.map_err(failed)? })
@@ -114,8 +114,8 @@ fn left(deadline: Instant) -> Duration {
     Duration::from_millis(deadline.since_ms(clock::boot()))
 }
 
-/// A socket that waits for its other end a while, and not beyond the deadline, however steadily
-/// something comes.
+/// A socket with a timeout per read and write, and a deadline for the whole request, however
+/// steadily bytes come.
 struct Socket {
     stream: TcpStream,
     patience: Duration,
@@ -155,13 +155,13 @@ fn wait(patience: Duration, deadline: Instant) -> io::Result<Duration> {
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(patience.min(left)) }
 }
 
-/// The patience that is over is that of the whole request.
+/// Replaces the error if the deadline of the whole request has passed.
 fn late(error: io::Error, deadline: Instant) -> io::Error {
     let is_over = error.kind() == ErrorKind::WouldBlock && left(deadline).is_zero();
     if is_over { ErrorKind::TimedOut.into() } else { error }
 }
 
-/// Connects and shakes hands.
+/// Connects and performs the handshake.
 struct Tls {
     config: Arc<ClientConfig>,
     link: CloudLink,
@@ -197,7 +197,7 @@ impl Connector for Tls {
         let connection = connection.map_err(io::Error::other)?;
         let mut stream = StreamOwned::new(connection, socket);
         while stream.conn.is_handshaking() {
-            stream.conn.complete_io(&mut stream.sock).map_err(|error| self.said(&error))?;
+            stream.conn.complete_io(&mut stream.sock).map_err(|error| self.describe(&error))?;
         }
         let buffers = LazyBuffers::new(BUFFER_BYTES, BUFFER_BYTES);
         Ok(Some(Connection { stream, buffers, link: self.link.clone() }))
@@ -205,13 +205,13 @@ impl Connector for Tls {
 }
 
 impl Tls {
-    fn said(&self, error: &io::Error) -> io::Error {
-        said(error, &self.link)
+    fn describe(&self, error: &io::Error) -> io::Error {
+        describe(error, &self.link)
     }
 }
 
-/// In our own words, and with nothing that ureq would take for a timeout of its own.
-fn said(error: &io::Error, link: &CloudLink) -> io::Error {
+/// Our own error text, with nothing that ureq would take for its own timeout.
+fn describe(error: &io::Error, link: &CloudLink) -> io::Error {
     let why = match error.kind() {
         ErrorKind::WouldBlock => format!("no answer in {} s", link.handshake_timeout_ms / 1_000),
         ErrorKind::TimedOut => LATE.to_owned(),
@@ -233,15 +233,15 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// The cloud may have said why it no longer listens.
+    /// Prefers the alert of the cloud, which may say why it closed.
     fn reason(&mut self, error: io::Error) -> io::Error {
         match self.stream.read(&mut [0]) {
-            Err(said)
-                if said
+            Err(alert)
+                if alert
                     .get_ref()
                     .is_some_and(<dyn std::error::Error + Send + Sync>::is::<Error>) =>
             {
-                said
+                alert
             }
             _ => error,
         }
@@ -256,22 +256,22 @@ impl Transport for Connection {
     fn transmit_output(&mut self, amount: usize, _: NextTimeout) -> Result<(), ureq::Error> {
         let output = &self.buffers.output()[..amount];
         let wrote = self.stream.write_all(output).and_then(|()| self.stream.flush());
-        wrote.map_err(|error| said(&self.reason(error), &self.link).into())
+        wrote.map_err(|error| describe(&self.reason(error), &self.link).into())
     }
 
     fn await_input(&mut self, _: NextTimeout) -> Result<bool, ureq::Error> {
         let input = self.buffers.input_append_buf();
         let count = match self.stream.read(input) {
             Ok(count) => count,
-            // Go says no goodbye; HTTP knows how long its answer is.
+            // Go does not send close_notify; the length of an HTTP answer is known.
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => 0,
-            Err(error) => return Err(said(&error, &self.link).into()),
+            Err(error) => return Err(describe(&error, &self.link).into()),
         };
         self.buffers.input_appended(count);
         Ok(count > 0)
     }
 
-    /// Every request has a connection of its own.
+    /// Every request has its own connection.
     fn is_open(&mut self) -> bool {
         false
     }
@@ -281,7 +281,7 @@ impl Transport for Connection {
     }
 }
 
-/// Believes anybody: for the one answer that its hash proves.
+/// Trusts any server: for the one answer that its hash verifies.
 #[derive(Debug)]
 pub(super) struct Anybody(pub(super) Arc<CryptoProvider>);
 
@@ -322,10 +322,10 @@ impl ServerCertVerifier for Anybody {
     }
 }
 
-const LATE: &str = "no whole answer in time";
-/// Of an answer that is shown.
+const LATE: &str = "no complete answer in time";
+/// The part of an answer that is shown.
 const TEXT_CHARS_MAX: usize = 200;
-/// A certificate and its head fit.
+/// Room for a certificate and the header.
 const BUFFER_BYTES: usize = 16 << 10;
 
 #[cfg(test)]
@@ -342,10 +342,10 @@ mod tests {
 
     type Stream = StreamOwned<ServerConnection, TcpStream>;
 
-    /// Between two bytes: far less than a socket's patience.
+    /// Between two bytes: much less than a socket's timeout.
     const PACE: Duration = Duration::from_millis(5);
 
-    /// A server of one request, and the way to it.
+    /// A server for one request, and the configuration to reach it.
     fn serve(serve: impl Fn(Stream) + Send + 'static) -> (CloudLink, Arc<ClientConfig>) {
         let (client, server): (_, Arc<ServerConfig>) = loopback::configs();
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
@@ -369,7 +369,7 @@ mod tests {
             let (link, tls) = serve(move |mut stream| {
                 let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\n\r\n");
                 let answer = [head.as_bytes(), &vec![b'x'; bytes as usize]].concat();
-                // It may hang up before it has all.
+                // It may close the connection before it has read everything.
                 let _ = stream.write_all(&answer).and_then(|()| stream.flush());
             });
             let done = get(&link, tls, "/ca.crt", &[], None).map(|answer| answer.body.len() as u64);
@@ -379,7 +379,7 @@ mod tests {
 
     #[test]
     fn what_comes_byte_by_byte_ends_at_the_deadline() {
-        // A record of the handshake that has 16 KiB.
+        // A handshake record with 16 KiB.
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let http_server = format!("https://{}", listener.local_addr().expect("an address"));
         let dripped = std::thread::spawn(move || {
@@ -388,7 +388,7 @@ mod tests {
             let begun = socket.write_all(&[0x16, 3, 3, 0x40, 0]);
             begun.expect("it is taken");
             while socket.write_all(b"x").is_ok() {
-                // Nothing comes but the greeting: this is a wait.
+                // Only the greeting comes, so this read waits.
                 let _ = socket.read(&mut [0; 4 << 10]);
             }
         });

@@ -1,5 +1,5 @@
-//! What the node has to join its cloud with, and whether that is within reach, for `edged check`.
-//! Changes nothing on the disk; of the cloud only the address is dialled.
+//! Inspects the node's credentials, and whether the cloud can be reached, for `edged check`.
+//! Changes nothing on the disk; it only opens a TCP connection to the cloud.
 
 use std::fs;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -15,24 +15,22 @@ use crate::limits::CHECK_DIAL_MS;
 use crate::model::link::Validity;
 use crate::model::settings::CloudLink;
 
-/// What was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspection {
-    /// Where messages go, `host:port`.
+    /// The address of the websocket, `host:port`.
     pub server: String,
-    /// The node's certificate and the file that it is in; or what is wrong.
+    /// The node's certificate and its file; or an error.
     pub certificate: Result<(String, Validity), String>,
-    /// The cloud's CA can be read; or why not.
+    /// Whether the cloud's CA can be read; or an error.
     pub ca: Result<(), String>,
-    /// The key's file, where others than its owner may read it.
+    /// The key's file, if users other than its owner may read it.
     pub open_key: Option<String>,
-    /// There is a token to apply with.
+    /// There is a token for a certificate request.
     pub has_token: bool,
-    /// Somebody takes the connection; or why not.
+    /// Whether the cloud accepts a TCP connection; or an error.
     pub reach: Result<(), String>,
 }
 
-/// Looks.
 pub fn inspect(link: &CloudLink) -> Inspection {
     let provider = crypto::provider();
     let of_node = |pair: Pair| tls::judge(link, &pair, None);
@@ -48,7 +46,7 @@ pub fn inspect(link: &CloudLink) -> Inspection {
     }
 }
 
-/// Dials each address of the name until one answers.
+/// Connects to each address of the name until one succeeds.
 fn reach(server: &str) -> Result<(), String> {
     let found = server.to_socket_addrs().map_err(|error| error.to_string())?;
     let mut why = "the name has no address".to_owned();

@@ -1,5 +1,5 @@
-//! The link to the cloud: one websocket over TLS, dialled when the mind says so, and told of when
-//! it ends.
+//! The link to the cloud: one websocket over TLS. The core requests the connection, and gets an
+//! event when it ends.
 //!
 //! ```text
 //!  Dial ─▶ credentials ─▶ name ─▶ TCP ─▶ TLS ─▶ upgrade ─▶ LinkUp ─▶ Cloud*, LinkActive, Sent
@@ -8,12 +8,12 @@
 //!               └───────────┴───────┴──────┴───────┴────── LinkDown ◀──┘      Hangup: nothing
 //! ```
 //!
-//! When to dial, when to be silent for too long, and what a message means are the mind's affairs.
-//! Nothing here waits: what may hang ([`names`], [`enrol`]) runs in children. The credentials are
-//! read anew for every dial, so that a new certificate is in force with the next one. tungstenite
-//! makes the upgrade; the frames are [`crate::wire::ws`]'s, because a message that is too large
-//! must cost itself and not the link, and memory must grow with what came, not with what was
-//! announced.
+//! The core decides when to connect, how long a silence is too long, and what a message means.
+//! Nothing here blocks: whatever may block ([`names`], [`enrol`]) runs in children. The credentials
+//! are read again for every connection, so that a new certificate is used from the next one on.
+//! tungstenite makes the upgrade; [`crate::wire::ws`] has the frames, because a message that is too
+//! large must not end the link, and memory must grow with the received bytes, not with the
+//! announced size.
 //!
 //! **If we crash here** the kernel closes the socket. The cloud sends again what was not
 //! acknowledged.
@@ -53,13 +53,13 @@ pub struct Cloud {
     /// `None`: no cloud is configured.
     link: Option<CloudLink>,
     budget: Budget,
-    /// What children run.
+    /// The program that children run.
     program: PathBuf,
     first: Token,
     state: State,
-    /// What the cloud's name meant last, the address that worked first.
+    /// The result of the last lookup of the cloud's name, the address that worked first.
     known: Vec<SocketAddr>,
-    /// Of lookups that are over: until they have ended.
+    /// Children of finished lookups, until they have ended.
     children: Vec<Child>,
 }
 
@@ -73,7 +73,7 @@ enum State {
     },
     Up {
         session: Box<session::Session>,
-        /// There may be something to read that no edge will tell of.
+        /// There may be bytes to read that epoll will not report again.
         unread: bool,
         to: String,
     },
@@ -87,7 +87,7 @@ impl Cloud {
         Self { link, budget, program, first, state: State::Down, known, children }
     }
 
-    /// The same with other bounds of what is taken in one piece.
+    /// The same with other memory limits.
     #[must_use]
     pub fn within(self, budget: Budget) -> Self {
         Self { budget, ..self }
@@ -98,7 +98,7 @@ impl Cloud {
         token == self.first || token == self.lookup_token()
     }
 
-    /// Begins a session; the one before it is over, and nothing more is told of it.
+    /// Starts a session; the previous one ends without an event.
     pub fn dial(
         &mut self,
         name: Session,
@@ -129,13 +129,13 @@ impl Cloud {
         };
         if self.children.len() >= CLOUD_LOOKUPS_MAX {
             let count = self.children.len();
-            return Err(Cause::Link(format!("{count} lookups of names hang and cannot be ended")));
+            return Err(Cause::Link(format!("{count} name lookups hang and cannot be killed")));
         }
         let credentials = Credentials::find(link, now.wall)?;
         Dial::start(name, deadline, credentials, self.place(link, registry), now.boot)
     }
 
-    /// Puts a message behind those that wait; nothing where its session is over.
+    /// Queues a message; does nothing if its session has ended.
     pub fn send(&mut self, name: Session, message: &Message, events: &mut Vec<Event>) {
         let State::Up { session, .. } = &mut self.state else { return };
         if session.name == name
@@ -145,7 +145,7 @@ impl Cloud {
         }
     }
 
-    /// Asks for a sign of life.
+    /// Sends a ping.
     pub fn ping(&mut self, name: Session, events: &mut Vec<Event>) {
         let State::Up { session, .. } = &mut self.state else { return };
         if session.name == name
@@ -155,7 +155,7 @@ impl Cloud {
         }
     }
 
-    /// Ends the session; nothing is told of it.
+    /// Ends the session without an event.
     pub fn hangup(&mut self, name: Session) {
         let current = match &self.state {
             State::Down => None,
@@ -167,7 +167,6 @@ impl Cloud {
         }
     }
 
-    /// A socket has news.
     pub fn ready(&mut self, ready: &Ready) {
         let of_link = ready.token() == self.first;
         match &mut self.state {
@@ -177,7 +176,7 @@ impl Cloud {
         }
     }
 
-    /// Goes on with the dial, or reads a part of what came, and gives up what is late.
+    /// Continues the connection attempt, or reads a bounded amount, and ends what is late.
     pub fn tick(&mut self, now: Instant, registry: &Registry, events: &mut Vec<Event>) {
         match &mut self.state {
             State::Down => {}
@@ -194,16 +193,16 @@ impl Cloud {
         }
     }
 
-    /// Writes what waits; the last thing in a turn.
+    /// Writes queued messages, at the end of a turn.
     pub fn flush(&mut self, now: Instant, events: &mut Vec<Event>) {
         let State::Up { session, .. } = &mut self.state else { return };
         if let Err(end) = session.write(now, events) {
             return self.end(&end, events);
         }
         let timeout_ms = self.link.as_ref().map_or(u64::MAX, |link| link.write_timeout_ms);
-        if session.stuck_since().is_some_and(|since| since.plus_ms(timeout_ms) <= now) {
-            let why = format!("took nothing for {} s", timeout_ms / 1_000);
-            self.end(&End::Said(why), events);
+        if session.blocked_since().is_some_and(|since| since.plus_ms(timeout_ms) <= now) {
+            let why = format!("did not read for {} s", timeout_ms / 1_000);
+            self.end(&End::Peer(why), events);
         }
     }
 
@@ -215,12 +214,12 @@ impl Cloud {
             State::Dialling { dial, .. } => Some(dial.wake_at()),
             State::Up { session, .. } => {
                 let timeout_ms = self.link.as_ref().map_or(0, |link| link.write_timeout_ms);
-                Some(session.stuck_since()?.plus_ms(timeout_ms))
+                Some(session.blocked_since()?.plus_ms(timeout_ms))
             }
         }
     }
 
-    /// Some child of the process has ended: perhaps one of ours.
+    /// A child of the process has ended, perhaps one of ours.
     pub fn reap(&mut self) {
         self.children.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
     }
@@ -245,7 +244,7 @@ impl Cloud {
             outcome => outcome,
         };
         self.children.extend(dial.done());
-        // Of those addresses that are known the one that answers is the first to be tried again.
+        // Of the known addresses, the one that answers is tried first the next time.
         if let Some(to) = address.or_else(|| dial.address()) {
             self.known.sort_by_key(|known| *known != to);
         }
@@ -270,7 +269,7 @@ impl Cloud {
         let cause = match (end, &self.link) {
             (End::Io(error), Some(link)) => explain(error, link, to),
             (End::Io(error), None) => Cause::Link(error.to_string()),
-            (End::Said(why), _) => Cause::Link(format!("{to}: the cloud {why}")),
+            (End::Peer(why), _) => Cause::Link(format!("{to}: the cloud {why}")),
         };
         self.drop_session();
         events.push(Event::LinkDown(name, cause));
@@ -280,7 +279,7 @@ impl Cloud {
         match std::mem::replace(&mut self.state, State::Down) {
             State::Down => {}
             State::Dialling { mut dial, .. } => self.children.extend(dial.end()),
-            State::Up { mut session, .. } => session.farewell(),
+            State::Up { mut session, .. } => session.send_close(),
         }
     }
 
@@ -307,7 +306,7 @@ mod tests {
 
     use super::*;
 
-    /// A dial of a node that has no credentials yet.
+    /// A connection attempt of a node without credentials.
     fn dial(cloud: &mut Cloud) -> Cause {
         let poll = Poll::new().expect("a poll");
         let now = Now { boot: Instant(1_000), wall: None };
@@ -333,7 +332,7 @@ mod tests {
         assert!(matches!(dial(&mut cloud), Cause::NotJoined(_)), "it goes on");
         cloud.children.push(hang());
         let Cause::Link(why) = dial(&mut cloud) else { panic!("there are too many") };
-        assert_eq!(why, format!("{CLOUD_LOOKUPS_MAX} lookups of names hang and cannot be ended"));
+        assert_eq!(why, format!("{CLOUD_LOOKUPS_MAX} name lookups hang and cannot be killed"));
         for child in &mut cloud.children {
             child.kill().and_then(|()| child.wait()).expect("it is ours");
         }

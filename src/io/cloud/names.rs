@@ -1,9 +1,9 @@
-//! The cloud's addresses: looked up in a child, because a name server that is gone keeps whoever
-//! asks it for half a minute and more.
+//! Looks up the cloud's addresses in a child process, because a DNS server that is gone blocks
+//! the caller for half a minute and more.
 //!
-//! The child gets the name and answers the addresses on its standard input, a socket pair, and
-//! ends. It ends with the agent, and at the dial's deadline; one that does not end even then is
-//! left to the kernel, and counted.
+//! The child reads the name and writes the addresses through its standard input, a socket pair, and
+//! ends. It also ends with the agent, and is killed at the deadline; a child that does not end even
+//! then is left to the kernel, and counted.
 
 use std::io::{self, ErrorKind, Read};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -22,7 +22,7 @@ use crate::limits::{CLOUD_ADDRESSES_MAX, JOB_FRAME_BYTES_MAX};
 /// The child's name, as `edged job <kind>` shows it in `ps`.
 pub(in crate::io) const KIND: &str = "resolve";
 
-/// A lookup under way.
+/// A lookup in progress.
 #[derive(Debug)]
 pub(in crate::io) struct Lookup {
     child: Option<Child>,
@@ -32,7 +32,7 @@ pub(in crate::io) struct Lookup {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Question {
-    /// The agent's process id: a child whose parent is another by now is an orphan.
+    /// The agent's process id: a child that has another parent is an orphan.
     parent: i32,
     host: String,
     port: u16,
@@ -61,7 +61,7 @@ impl Lookup {
         Ok(Self { child: Some(child), socket, answer: Vec::new() })
     }
 
-    /// What was found, if the child has answered; it is whole when the child has hung up.
+    /// The result, if the child has answered; it is complete when the child closes its end.
     pub(in crate::io) fn advance(&mut self) -> Option<Answer> {
         let mut buffer = [0; 1_024];
         loop {
@@ -79,20 +79,20 @@ impl Lookup {
 
     fn read_answer(&self) -> Answer {
         let bytes = self.answer.get(4..).filter(|bytes| !bytes.is_empty());
-        let bytes = bytes.ok_or("the child that looks it up ended without an answer")?;
+        let bytes = bytes.ok_or("the lookup's child process ended without an answer")?;
         postcard::from_bytes::<Answer>(bytes).map_err(|error| error.to_string())?
     }
 
-    /// Which child looks it up.
+    /// The child's process.
     #[cfg(all(test, feature = "controller"))]
     pub(in crate::io) fn child_id(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// The child, which is of no more use.
+    /// Kills the child, and returns it.
     pub(in crate::io) fn end(&mut self) -> Option<Child> {
         let mut child = self.child.take()?;
-        // It has ended already, or it does now.
+        // Either it has ended already, or it is killed now.
         let _ = child.kill();
         match child.try_wait() {
             Ok(None) => Some(child),
@@ -101,16 +101,16 @@ impl Lookup {
     }
 }
 
-/// The child's whole life.
+/// The main function of the child.
 pub(in crate::io) fn child() -> ExitCode {
     let tied = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
     let Ok(stdin) = io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::FAILURE };
     let mut socket = std::os::unix::net::UnixStream::from(stdin);
-    let Ok(asked) = receive::<Question>(&mut socket) else { return ExitCode::FAILURE };
-    if tied.is_err() || nix::unistd::getppid().as_raw() != asked.parent {
+    let Ok(question) = receive::<Question>(&mut socket) else { return ExitCode::FAILURE };
+    if tied.is_err() || nix::unistd::getppid().as_raw() != question.parent {
         return ExitCode::FAILURE;
     }
-    let answer: Answer = match (&*asked.host, asked.port).to_socket_addrs() {
+    let answer: Answer = match (&*question.host, question.port).to_socket_addrs() {
         Ok(found) => Ok(first(found)),
         Err(error) => Err(error.to_string()),
     };
@@ -120,7 +120,7 @@ pub(in crate::io) fn child() -> ExitCode {
     }
 }
 
-/// Those of a name's addresses that are tried.
+/// The addresses that are tried.
 pub(super) fn first(found: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
     found.take(CLOUD_ADDRESSES_MAX).collect()
 }

@@ -1,6 +1,6 @@
-//! A session that is up: messages in, messages out, and the mind told of both.
+//! A session that is connected: receives and sends messages, and reports both to the core.
 
-use super::super::websocket::{Bounds, Came, Role, Websocket};
+use super::super::websocket::{Bounds, Received, Role, Websocket};
 use crate::agent::event::Event;
 use crate::agent::time::Instant;
 use crate::io::log::Limit;
@@ -11,7 +11,6 @@ use crate::model::link::Session as Name;
 use crate::model::message::Message;
 use crate::wire::edge;
 
-/// Both ways of one websocket.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) name: Name,
@@ -21,7 +20,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// `tail`: what came behind the upgrade.
+    /// `tail`: the bytes after the upgrade.
     pub(super) fn new(name: Name, tls: Tls, tail: Vec<u8>, budget: Budget) -> Self {
         let message_bytes_max = budget.message_bytes_max;
         let bounds = Bounds { message_bytes_max, out_bytes_max: CLOUD_OUTPUT_BYTES_MAX };
@@ -29,38 +28,38 @@ impl Session {
         Self { name, socket, limit: Limit::default(), budget }
     }
 
-    /// Puts a message behind what waits.
+    /// Queues a message.
     pub(super) fn send(&mut self, message: &Message) -> Result<(), End> {
         self.socket.send(&edge::encode(message))
     }
 
-    /// Asks for a sign of life.
+    /// Sends a ping.
     pub(super) fn ping(&mut self) -> Result<(), End> {
         self.socket.ping()
     }
 
-    /// Reads as much as a turn may. `true`: there is more.
+    /// Reads a bounded amount. `true`: there is more.
     pub(super) fn read(&mut self, now: Instant, events: &mut Vec<Event>) -> Result<bool, End> {
         let (name, limit, first) = (self.name, &mut self.limit, events.len());
         let budget = self.budget;
         let done = self.socket.read(&mut |came| match came {
-            Came::Message(bytes) => match edge::decode(&bytes) {
+            Received::Message(bytes) => match edge::decode(&bytes) {
                 Ok(message) => events.push(Event::Cloud(name, Box::new(message))),
                 Err(why) => dropped(limit, now, &format!("{why}; {}", excerpt(&bytes))),
             },
-            Came::TooLarge(size) => {
+            Received::TooLarge(size) => {
                 let (max, because) = (budget.message_bytes_max, budget.why());
                 let why = format!("got {size} bytes, expected {max} at most{because}");
                 dropped(limit, now, &why);
             }
         });
-        if self.socket.heard() {
+        if self.socket.take_received() {
             events.insert(first, Event::LinkActive(name));
         }
         done
     }
 
-    /// Writes what waits, as far as the socket takes it.
+    /// Writes queued messages, as far as the socket takes them.
     pub(super) fn write(&mut self, now: Instant, events: &mut Vec<Event>) -> Result<(), End> {
         let sent = self.socket.write(now)?;
         if sent > 0 {
@@ -69,31 +68,31 @@ impl Session {
         Ok(())
     }
 
-    /// Since when something waits and nothing leaves.
-    pub(super) fn stuck_since(&self) -> Option<Instant> {
-        self.socket.stuck_since()
+    /// Since when bytes wait and none is sent.
+    pub(super) fn blocked_since(&self) -> Option<Instant> {
+        self.socket.blocked_since()
     }
 
-    /// Takes leave, as far as the socket takes it.
-    pub(super) fn farewell(&mut self) {
-        self.socket.farewell();
+    /// Sends a close frame, as far as the socket takes it.
+    pub(super) fn send_close(&mut self) {
+        self.socket.send_close();
     }
 }
 
-/// A message that cannot be read costs itself, not the link: the cloud would send it again over
+/// An unreadable message is dropped and does not end the link: the cloud would send it again over
 /// the next one.
 fn dropped(limit: &mut Limit, now: Instant, why: &str) {
-    if let Some(kept) = limit.pass(now) {
-        log::warn!("a message of the cloud's is dropped: {why}; repeats={kept}");
+    if let Some(repeats) = limit.pass(now) {
+        log::warn!("a message from the cloud is dropped: {why}; repeats={repeats}");
     }
 }
 
-/// The beginning of what cannot be read. Contents may be secrets, and stand behind the header.
+/// The beginning of an unreadable message. Contents may be secrets, and come after the header.
 fn excerpt(bytes: &[u8]) -> String {
     let size = bytes.len();
     let head = &bytes[..size.min(EXCERPT_BYTES)];
-    format!("it has {size} bytes and begins {:?}", String::from_utf8_lossy(head))
+    format!("it has {size} bytes and starts with {:?}", String::from_utf8_lossy(head))
 }
 
-/// An id of a message and no more.
+/// Only the id of a message.
 const EXCERPT_BYTES: usize = 64;

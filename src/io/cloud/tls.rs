@@ -1,13 +1,13 @@
-//! TLS to the cloud: what the node shows, and whom it believes.
+//! TLS to the cloud: the node's certificate, and how the server's certificate is verified.
 //!
-//! The server's certificate must chain to the CA that was pinned when the node joined, and name
-//! the host that was dialled. Two things differ from what a browser does:
+//! The server's certificate must chain to the CA that was pinned when the node joined, and contain
+//! the host name of the connection. Two rules differ from those of a browser:
 //!
-//! - **The clock.** A certificate that is not good yet by our clock is judged as of its first
-//!   moment. Who signed it is what proves it, and gateways start in 1970 until they were told the
-//!   time, perhaps by a pod. That it has ended is judged by the clock.
-//! - **The names.** CloudCore's own certificates carry an empty DNS name among the others. It
-//!   names nobody, and spoils nothing.
+//! - **The clock.** A certificate that is not valid yet by our clock is verified as of its first
+//!   moment. Its signature proves it, and the clock of a gateway starts in 1970 until it is set,
+//!   perhaps by a pod. Its expiry is checked by the clock.
+//! - **The names.** CloudCore's own certificates have an empty DNS name among the others. It
+//!   is ignored.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -34,17 +34,17 @@ use crate::model::settings::CloudLink;
 use crate::model::time::Timestamp;
 use crate::wire::x509::{self, NODE_PREFIX};
 
-/// What the node shows and whom it believes, as they lie on the disk at this moment.
+/// The node's credentials as they are on the disk at this moment.
 #[derive(Debug)]
 pub(super) struct Credentials {
-    /// Of the certificate that the node shows.
+    /// Of the node's certificate.
     pub(super) validity: Validity,
     pub(super) config: Arc<ClientConfig>,
 }
 
 impl Credentials {
-    /// As [`Credentials::load`]; that the node has none of them, since it never joined, is told
-    /// apart.
+    /// As [`Credentials::load`]; a node that has no credentials because it never joined is a
+    /// separate error.
     pub(super) fn find(link: &CloudLink, wall: Option<Wall>) -> Result<Self, Cause> {
         let is_there = |file: &String| Path::new(file).exists();
         if ![&link.ca_file, &link.cert_file, &link.key_file].into_iter().any(is_there) {
@@ -53,7 +53,7 @@ impl Credentials {
         Self::load(link, wall)
     }
 
-    /// Reads them. A fault of theirs is a [`Cause::Credentials`]: the node has to apply anew.
+    /// Reads them. An invalid one is a [`Cause::Credentials`]: the node must request a certificate.
     pub(super) fn load(link: &CloudLink, wall: Option<Wall>) -> Result<Self, Cause> {
         let provider = Arc::new(crypto::provider());
         let roots = files::certificates(Path::new(&link.ca_file)).map_err(Cause::Credentials)?;
@@ -62,14 +62,14 @@ impl Credentials {
         let trust = Trust::new(link, roots, wall, &provider).map_err(Cause::Credentials)?;
         let resolver = Arc::new(SingleCertAndKey::from(pair.certified));
         let mut config = builder(provider, trust).with_client_cert_resolver(resolver);
-        // One session at a time, and each with the credentials of its own moment.
+        // One session at a time, and each with its own credentials.
         config.resumption = Resumption::disabled();
         Ok(Self { validity, config: Arc::new(config) })
     }
 }
 
-/// Whether the certificate can be this node's. That it is not good yet is left to the cloud: a
-/// clock that is behind would ask for a new one again and again.
+/// Whether the certificate can be this node's. The cloud checks that it is valid already: with a
+/// clock that is behind, the node would request a new one again and again.
 pub(super) fn judge(link: &CloudLink, pair: &Pair, wall: Option<Wall>) -> Result<Validity, String> {
     let file = &link.cert_file;
     let about = x509::read(&pair.chain[0]).map_err(|fault| format!("{file}: {fault}"))?;
@@ -81,13 +81,13 @@ pub(super) fn judge(link: &CloudLink, pair: &Pair, wall: Option<Wall>) -> Result
     let ends_s = about.validity.not_after_s;
     match wall {
         Some(now) if now.0 / 1_000 > ends_s => {
-            Err(format!("{file}: the certificate ended at {}", Timestamp(ends_s)))
+            Err(format!("{file}: the certificate expired at {}", Timestamp(ends_s)))
         }
         _ => Ok(about.validity),
     }
 }
 
-/// A configuration without a certificate of the node's, that believes this.
+/// A configuration without a client certificate, with this verifier.
 pub(super) fn builder(
     provider: Arc<CryptoProvider>,
     trust: Trust,
@@ -99,7 +99,7 @@ pub(super) fn builder(
         .with_custom_certificate_verifier(Arc::new(trust))
 }
 
-/// Whom we believe to be the cloud.
+/// Verifies the cloud's certificate.
 #[derive(Debug)]
 pub(super) struct Trust {
     roots: RootCertStore,
@@ -108,7 +108,7 @@ pub(super) struct Trust {
 }
 
 impl Trust {
-    /// Whoever the CA vouches for. `wall`: `None` while the clock is not to be believed.
+    /// Trusts the CA of the file. `wall`: `None` while the clock is not set.
     pub(super) fn new(
         link: &CloudLink,
         certificates: Vec<CertificateDer<'static>>,
@@ -122,13 +122,13 @@ impl Trust {
         Ok(Self { roots, wall, provider: Arc::clone(provider) })
     }
 
-    /// The moment by which a certificate is judged.
+    /// The time at which a certificate is verified.
     fn moment(&self, not_before_s: i64) -> UnixTime {
         let now_s = self.wall.map_or(0, |wall| wall.0 / 1_000);
-        if now_s < not_before_s && !TOLD.swap(true, Ordering::Relaxed) {
+        if now_s < not_before_s && !LOGGED.swap(true, Ordering::Relaxed) {
             log::warn!(
-                "this machine's clock is behind the cloud's certificate, which begins at {}: it is \
-                 taken to be good already, since the CA vouches for it",
+                "this machine's clock is behind the cloud's certificate, which is valid from {}: \
+                 it is accepted, because the CA signed it",
                 Timestamp(not_before_s)
             );
         }
@@ -137,8 +137,8 @@ impl Trust {
     }
 }
 
-/// Said once: it goes on until the clock is set.
-static TOLD: AtomicBool = AtomicBool::new(false);
+/// Logged once: it stays true until the clock is set.
+static LOGGED: AtomicBool = AtomicBool::new(false);
 
 impl ServerCertVerifier for Trust {
     fn verify_server_cert(
@@ -187,29 +187,29 @@ impl ServerCertVerifier for Trust {
     }
 }
 
-/// What an error of this connection means, for people. `peer`: who was dialled.
+/// The meaning of an error of this connection, for the user. `peer`: the other end.
 pub(super) fn explain(error: &io::Error, link: &CloudLink, peer: &str) -> Cause {
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     let Some(tls) = tls else {
         let why = match error.kind() {
-            ErrorKind::UnexpectedEof => "the cloud hung up".to_owned(),
+            ErrorKind::UnexpectedEof => "the cloud closed the connection".to_owned(),
             _ => error.to_string(),
         };
         return Cause::Link(format!("{peer}: {why}"));
     };
     match tls {
         Error::AlertReceived(alert) if is_about_us(*alert) => Cause::Credentials(format!(
-            "{peer} does not take the certificate {}: it says {alert:?}",
+            "{peer} does not accept the certificate {}: it answers {alert:?}",
             link.cert_file
         )),
-        Error::AlertReceived(alert) => Cause::Link(format!("{peer} broke off TLS: {alert:?}")),
+        Error::AlertReceived(alert) => Cause::Link(format!("{peer} ended TLS: {alert:?}")),
         Error::InvalidCertificate(why) => Cause::Link(distrust(why, link, peer)),
         other => Cause::Link(format!("TLS with {peer}: {other}")),
     }
 }
 
-/// RFC 8446, section 6.2: what is said of the certificate that we showed. `DecryptError` is said of
-/// a signature, and the only ones of ours are the certificate's and that of its key.
+/// RFC 8446, section 6.2: alerts about our certificate. `DecryptError` is about a signature, and
+/// our only signatures are those of the certificate and its key.
 fn is_about_us(alert: AlertDescription) -> bool {
     matches!(
         alert,
@@ -229,18 +229,18 @@ fn distrust(why: &CertificateError, link: &CloudLink, peer: &str) -> String {
     let ca = &link.ca_file;
     match why {
         CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
-            "{peer} is not vouched for by the CA in {ca}: it is another cloud, or this one has a \
-             new CA; then the node has to join again"
+            "{peer} has no certificate of the CA in {ca}: it is another cloud, or the cloud has a \
+             new CA; then the node must join again"
         ),
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            format!("{peer} shows a certificate for another name: {why}")
+            format!("{peer} has a certificate for another name: {why}")
         }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            format!("the certificate of {peer} has ended, by this machine's clock: {why}")
+            format!("the certificate of {peer} has expired, by this machine's clock: {why}")
         }
-        other => format!("the certificate of {peer} cannot be believed: {other}"),
+        other => format!("the certificate of {peer} is not trusted: {other}"),
     }
 }
 
-/// In the certificates of KubeEdge before 1.16: it names no node.
+/// In the certificates of KubeEdge before 1.16: it is no node's name.
 const LEGACY_NAME: &str = "kubeedge.io";

@@ -1,13 +1,13 @@
-//! The CA of the nodes, the server's own certificate, and the tokens: made at first start, kept,
-//! and the same ever after, because every node has pinned the CA.
+//! The CA of the nodes, the server's certificate, and the tokens: made at the first start, stored,
+//! and unchanged from then on, because every node has pinned the CA.
 //!
 //! ```text
-//!  <folder>/ca.crt, ca.key            made once; without them every node has to join again
-//!  <folder>/server.crt, server.key    made anew where the names change or the time is over
+//!  <folder>/ca.crt, ca.key            made once; without them every node must join again
+//!  <folder>/server.crt, server.key    renewed if the names change or it expires
 //! ```
 //!
 //! Keys are PEM `EC PRIVATE KEY` of P-256 with mode 0600, as KubeEdge's are. **If we crash here** a
-//! key without its certificate is replaced at the next start; nobody has seen it.
+//! key without its certificate is replaced at the next start; no node has seen it.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -39,20 +39,20 @@ use crate::wire::x509::{self, issue, pem};
 /// A certificate and its key, both DER; the key is SEC1's.
 #[derive(Clone)]
 pub struct Pair {
-    /// Of the certificate.
+    /// The certificate's DER.
     pub certificate: Vec<u8>,
-    /// Of the private key.
+    /// The private key's DER.
     pub key: Vec<u8>,
 }
 
-/// A key is a secret.
+/// Hides the key.
 impl std::fmt::Debug for Pair {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "a certificate of {} bytes and its key", self.certificate.len())
     }
 }
 
-/// The CA and what it vouches for.
+/// The CA and the certificates that it signed.
 #[derive(Debug)]
 pub struct Authority {
     ca: Pair,
@@ -63,23 +63,23 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Reads what is kept in the folder, and makes what is missing. `names`: DNS names and
-    /// addresses under which nodes dial.
+    /// Reads what is stored in the folder, and makes what is missing. `names`: DNS names and
+    /// addresses under which nodes connect.
     pub fn open(folder: &Path, names: &[String], now_s: i64) -> Result<Self, String> {
         let random = SystemRandom::new();
-        let ca = match kept(folder, "ca")? {
+        let ca = match stored(folder, "ca")? {
             Some(pair) => pair,
             None => store(folder, "ca", make_ca(&random, now_s)?)?,
         };
         let mut authority = Self::of(ca.clone(), ca)?;
-        authority.server = match kept(folder, "server")? {
+        authority.server = match stored(folder, "server")? {
             Some(pair) if authority.serves(&pair, names, now_s) => pair,
             _ => store(folder, "server", authority.make_server(names, now_s)?)?,
         };
         Ok(authority)
     }
 
-    /// Of these two pairs, which were kept elsewhere.
+    /// From these two pairs, which are stored elsewhere.
     pub fn of(ca: Pair, server: Pair) -> Result<Self, String> {
         let random = SystemRandom::new();
         let key = key_of(&ca.key, &random)?;
@@ -92,38 +92,38 @@ impl Authority {
         make_ca(&SystemRandom::new(), now_s)
     }
 
-    /// Whether nodes can believe this server's certificate, for a while to come.
-    pub fn vouches_for_server(&self, server: &Pair, now_s: i64) -> bool {
+    /// Whether nodes accept this server's certificate, for some time to come.
+    pub fn trusts_server(&self, server: &Pair, now_s: i64) -> bool {
         let der = CertificateDer::from(&*server.certificate);
-        self.tls_with(server, Clients::Asked).is_ok()
+        self.tls_with(server, Clients::Optional).is_ok()
             && self.vouches_for(&der, now_s)
             && self.vouches_for(&der, now_s + FOREIGN_SERVER_LEFT_S)
     }
 
-    /// Shows this pair from now on.
+    /// Uses this pair from now on.
     pub fn serve(&mut self, server: Pair) -> Result<(), String> {
-        self.tls_with(&server, Clients::Asked)?;
+        self.tls_with(&server, Clients::Optional)?;
         self.server = server;
         Ok(())
     }
 
-    /// What the mind signs tokens with and tells who asks for the CA.
-    pub fn for_the_mind(&self) -> join::Authority {
+    /// What the core needs to sign tokens and to answer requests for the CA.
+    pub fn core_authority(&self) -> join::Authority {
         let (certificate, key) = (self.ca.certificate.clone(), self.ca.key.clone());
         join::Authority { certificate: certificate.into(), key: key.into() }
     }
 
-    /// A token that lets a node join until then.
+    /// A token that lets any node join until then.
     pub fn token(&self, ends_s: i64) -> String {
-        self.for_the_mind().token(&self.hash(), ends_s)
+        self.core_authority().token(&self.hash(), ends_s)
     }
 
-    /// A token by which this node alone gets a certificate, until then.
+    /// A token that lets only this node get a certificate, until then.
     pub fn node_token(&self, node: &str, now_s: i64, ends_s: i64) -> Result<String, String> {
-        self.for_the_mind().node_token(&self.hash(), node, now_s, ends_s)
+        self.core_authority().node_token(&self.hash(), node, now_s, ends_s)
     }
 
-    /// Of the CA's certificate, in hex.
+    /// The SHA-256 of the CA's certificate, in hex.
     fn hash(&self) -> String {
         let mut hash = String::with_capacity(64);
         for byte in digest(&SHA256, &self.ca.certificate).as_ref() {
@@ -132,20 +132,20 @@ impl Authority {
         hash
     }
 
-    /// A client certificate for the key of an application, in the name of this node and whatever
-    /// the application says.
+    /// A client certificate for the key of a CSR, in the name of this node, whatever
+    /// the CSR's subject is.
     pub fn sign(
         &self,
         application: &[u8],
         node: &str,
         validity: Validity,
     ) -> Result<Vec<u8>, String> {
-        let asked = read_application(application)?;
+        let csr = read_application(application)?;
         let subject = Subject {
             common_name: format!("{}{node}", x509::NODE_PREFIX),
             organisations: vec![NODES.to_owned()],
         };
-        self.issue(subject, asked.point, Usage::Ends(CLIENT.to_vec()), validity, &[])
+        self.issue(subject, csr.point, Usage::Ends(CLIENT.to_vec()), validity, &[])
     }
 
     fn issue(
@@ -160,7 +160,7 @@ impl Authority {
         issue(&self.random, (&self.key, &self.issuer), about, (validity, names))
     }
 
-    /// A certificate and key for a server of these names.
+    /// A certificate and key for a server with these names.
     pub fn make_server(&self, names: &[String], now_s: i64) -> Result<Pair, String> {
         let (key, point) = make_key(&self.random)?;
         let subject =
@@ -171,7 +171,7 @@ impl Authority {
         Ok(Pair { certificate, key })
     }
 
-    /// Whether the pair is one that this CA vouches for, with these names, for a while to come.
+    /// Whether this CA signed the pair, with these names, and it is valid for some time to come.
     fn serves(&self, pair: &Pair, names: &[String], now_s: i64) -> bool {
         let der = CertificateDer::from(&*pair.certificate);
         let (Ok(about), Ok(parsed)) =
@@ -185,7 +185,7 @@ impl Authority {
         };
         about.validity.not_after_s > now_s + SERVER_LEFT_S
             && names.iter().all(fits)
-            && self.tls_with(pair, Clients::Asked).is_ok()
+            && self.tls_with(pair, Clients::Optional).is_ok()
             && self.vouches_for(&der, now_s)
     }
 
@@ -206,7 +206,7 @@ impl Authority {
             })
     }
 
-    /// TLS of a port that nodes dial.
+    /// The TLS configuration of a port for nodes.
     pub fn tls(&self, clients: Clients) -> Result<Arc<ServerConfig>, String> {
         self.tls_with(&self.server, clients)
     }
@@ -215,7 +215,7 @@ impl Authority {
         let provider = Arc::new(default_provider());
         let verifier: Arc<dyn ClientCertVerifier> = match clients {
             Clients::Required => self.verifier()?,
-            Clients::Asked => Arc::new(Anyone(self.verifier()?)),
+            Clients::Optional => Arc::new(Anyone(self.verifier()?)),
         };
         let key = PrivateKeyDer::from(PrivateSec1KeyDer::from(pair.key.clone()));
         let mut config = ServerConfig::builder_with_provider(provider)
@@ -224,7 +224,7 @@ impl Authority {
             .with_client_cert_verifier(verifier)
             .with_single_cert(vec![CertificateDer::from(pair.certificate.clone())], key)
             .map_err(|error| format!("the server's certificate: {error}"))?;
-        // No node resumes a session: neither EdgeCore nor edged keeps tickets.
+        // No node resumes a session: neither EdgeCore nor edged stores tickets.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Arc::new(config))
@@ -239,9 +239,9 @@ impl Authority {
         builder.build().map_err(|error| format!("the CA: {error}"))
     }
 
-    /// Whether a certificate that was shown is one that our CA has signed for clients, and in its
+    /// Whether a client's certificate is signed by our CA for clients, and is valid at this
     /// time.
-    pub fn vouches_for_client(&self, der: &CertificateDer<'_>, now_s: i64) -> Result<(), String> {
+    pub fn trusts_client(&self, der: &CertificateDer<'_>, now_s: i64) -> Result<(), String> {
         let moment = Duration::from_secs(now_s.max(0).unsigned_abs());
         let moment = UnixTime::since_unix_epoch(moment);
         let judged = self.verifier()?.verify_client_cert(der, &[], moment);
@@ -249,8 +249,8 @@ impl Authority {
     }
 }
 
-/// Takes any certificate whose key the client has: whether it is good is for the answer to say,
-/// because who shows a bad one is to be told why.
+/// Accepts any certificate whose key the client has: the answer to the request decides whether it
+/// is valid, because a client with an invalid one must be told the reason.
 #[derive(Debug)]
 struct Anyone(Arc<dyn ClientCertVerifier>);
 
@@ -295,11 +295,11 @@ impl ClientCertVerifier for Anyone {
     }
 }
 
-/// A token that lets nodes join until then, or this node alone, of the CA kept in the folder.
+/// A token of the CA in the folder, that lets nodes join until then, or only this node.
 pub fn token(folder: &Path, node: Option<&str>, now_s: i64, ends_s: i64) -> Result<String, String> {
-    let ca = kept(folder, "ca")?.ok_or_else(|| {
+    let ca = stored(folder, "ca")?.ok_or_else(|| {
         let folder = folder.display();
-        format!("no CA in {folder}: it is made by `edgecontroller run`; is there a --data?")
+        format!("no CA in {folder}: it is made by `edgecontroller run`; is --data right?")
     })?;
     let authority = Authority::of(ca.clone(), ca)?;
     match node {
@@ -308,26 +308,26 @@ pub fn token(folder: &Path, node: Option<&str>, now_s: i64, ends_s: i64) -> Resu
     }
 }
 
-/// Reads an application whose signature is that of the key it names.
+/// Reads a CSR, and verifies its signature with its own key.
 pub fn read_application(der: &[u8]) -> Result<Application<'_>, String> {
-    let asked = Application::read(der).map_err(|fault| format!("the CSR: {fault}"))?;
-    UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, asked.point)
-        .verify(asked.signed, asked.signature)
+    let csr = Application::read(der).map_err(|fault| format!("the CSR: {fault}"))?;
+    UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, csr.point)
+        .verify(csr.signed, csr.signature)
         .map_err(|_| "the CSR is not signed by the key that it names".to_owned())?;
-    Ok(asked)
+    Ok(csr)
 }
 
-/// What is wanted of who dials.
+/// Whether clients must have a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clients {
-    /// A certificate of our CA, or no connection.
+    /// A certificate of our CA is required.
     Required,
-    /// The same, or none.
-    Asked,
+    /// A certificate is optional.
+    Optional,
 }
 
-/// What stands for us in the pair that is kept under this name; `None`: nothing is.
-fn kept(folder: &Path, name: &str) -> Result<Option<Pair>, String> {
+/// The pair that is stored under this name; `None`: it is absent.
+fn stored(folder: &Path, name: &str) -> Result<Option<Pair>, String> {
     let path = |end: &str| folder.join(format!("{name}.{end}"));
     let (certificate, key) = (path("crt"), path("key"));
     if !certificate.exists() {
@@ -378,10 +378,10 @@ fn issue(
     (subject, point, usage): (Subject, &[u8], Usage),
     (validity, names): (Validity, &[ServerName]),
 ) -> Result<Vec<u8>, String> {
-    let failed = |_| "no randomness, or no signature".to_owned();
+    let failed = |_| "no random numbers, or no signature".to_owned();
     let mut serial = [0; SERIAL_BYTES];
     random.fill(&mut serial).map_err(failed)?;
-    // Positive, and as long as it looks.
+    // Positive, and of constant length.
     serial[0] = serial[0] & 0x7f | 0x40;
     let unsigned = Certificate {
         serial: &serial,
@@ -400,7 +400,7 @@ fn issue(
 
 /// A new key: SEC1's DER, and its public point.
 fn make_key(random: &SystemRandom) -> Result<(Vec<u8>, Vec<u8>), String> {
-    let failed = || "no key can be made".to_owned();
+    let failed = || "cannot make a key".to_owned();
     let kind = &ECDSA_P256_SHA256_ASN1_SIGNING;
     let document = EcdsaKeyPair::generate_pkcs8(kind, random).map_err(|_| failed())?;
     let private = x509::private_of_pkcs8(document.as_ref()).map_err(|fault| fault.to_string())?;
@@ -417,7 +417,7 @@ fn key_of(sec1: &[u8], random: &SystemRandom) -> Result<EcdsaKeyPair, String> {
         .map_err(|error| format!("the CA's key: got {error}, expected a key of P-256"))
 }
 
-/// Identifies a key of our own making.
+/// Identifies a key that we made.
 fn key_id(point: &[u8]) -> Vec<u8> {
     digest(&SHA256, point).as_ref()[..KEY_ID_BYTES].to_vec()
 }
@@ -430,20 +430,20 @@ fn server_name(name: &str) -> ServerName {
     }
 }
 
-/// Go's number of clientAuth.
+/// The last number of the OID of clientAuth.
 const CLIENT: &[u8] = &[2];
-/// Of nodes' certificates (Kubernetes' group).
+/// The organization in nodes' certificates (Kubernetes' group).
 const NODES: &str = "system:nodes";
 const KUBEEDGE: &str = "KubeEdge";
-/// 100 years (KubeEdge's): a new CA is a new fleet.
+/// 100 years (KubeEdge's value): a new CA means that all nodes must join again.
 const CA_S: i64 = 100 * 365 * 86_400;
-/// Ten years, and made anew at a start in its last.
+/// Ten years; renewed at a start in the last year.
 const SERVER_S: i64 = 10 * 365 * 86_400;
 const SERVER_LEFT_S: i64 = 365 * 86_400;
-/// Of a server's certificate that CloudCore, or somebody, has put into the cluster.
+/// The remaining time at which a server certificate from the cluster (CloudCore's) is replaced.
 const FOREIGN_SERVER_LEFT_S: i64 = 30 * 86_400;
 const SERIAL_BYTES: usize = 16;
-/// As many as a SHA-1 has, which most use.
+/// The length of a SHA-1, as usual.
 const KEY_ID_BYTES: usize = 20;
 
 #[cfg(test)]

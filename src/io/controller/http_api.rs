@@ -1,4 +1,4 @@
-//! What people and scrapers are answered: objects, changes to the manifest folder, health, metrics.
+//! The controller's HTTP API: objects, changes to the manifest folder, health, metrics.
 
 mod apply;
 
@@ -17,16 +17,16 @@ use crate::model::metrics::Histogram;
 use crate::wire::http1::call::{self, Call};
 use crate::wire::rest::{self, ApiRequest};
 
-/// All that an answer may need.
+/// Everything that an answer may need.
 pub(super) struct HttpContext<'a> {
     pub(super) controller: &'a Controller,
-    /// `None`: the objects are a cluster's, and people ask that.
+    /// `None`: the objects are in a cluster, and users ask its API server.
     pub(super) local: Option<&'a mut Local>,
-    /// Why the API server is not to be reached, if that is so.
+    /// Why the API server cannot be reached, if that is so.
     pub(super) trouble: Option<String>,
     pub(super) folder: &'a Path,
     pub(super) connections: usize,
-    /// Why connections were refused, and how many.
+    /// The reasons of refused connections, and their numbers.
     pub(super) refused: Vec<(&'static str, u64)>,
     pub(super) now: Now,
 }
@@ -34,17 +34,17 @@ pub(super) struct HttpContext<'a> {
 type Answer = (u16, &'static str, Vec<u8>);
 
 impl HttpContext<'_> {
-    /// The answer, head and all.
+    /// The complete answer.
     pub(super) fn answer(&mut self, call: &Call, access: Access) -> Vec<u8> {
         let (status, kind, body) = match (&*call.method, &*call.path) {
             ("GET", "/healthz") => match &self.trouble {
                 Some(why) => text(503, why),
                 None if self.controller.is_ready() => text(200, "ok"),
-                None => text(503, "the objects are not all known yet"),
+                None => text(503, "not all objects are known yet"),
             },
             ("GET", "/metrics") => (200, METRICS, self.metrics().into_bytes()),
             _ if access == Access::Public => text(403, PUBLIC),
-            _ if self.local.is_none() => text(404, "the objects are the cluster's: ask kubectl"),
+            _ if self.local.is_none() => text(404, "the objects are in the cluster: use kubectl"),
             ("POST", "/apply") => self.apply(call),
             ("GET" | "DELETE", _) => self.object(call),
             _ => text(405, "expected GET, DELETE, or POST /apply"),
@@ -61,7 +61,7 @@ impl HttpContext<'_> {
             Ok(ApiRequest::List { kind, namespace, .. }) => self.list(kind, &namespace),
             Ok(ApiRequest::Call(call)) if call.verb == Verb::Get => self.call(&call),
             Ok(ApiRequest::Call(call)) if call.verb == Verb::Delete => self.delete(&call),
-            Ok(_) => text(405, "expected to read or to delete"),
+            Ok(_) => text(405, "expected GET or DELETE"),
             Err((status, why)) => text(status, &why),
         }
     }
@@ -91,9 +91,9 @@ impl HttpContext<'_> {
         }
     }
 
-    /// What a file wants is deleted with the file, if we wrote that; else whoever did has to.
+    /// Deletes the object's file if we wrote it; otherwise the user must delete the file.
     /// Without a grace period the object does not wait for the turn that finds the file gone, nor
-    /// for what its node says.
+    /// for its node's confirmation.
     fn delete(&mut self, call: &ApiCall) -> Answer {
         let key =
             Key { kind: call.kind, namespace: call.namespace.clone(), name: call.name.clone() };
@@ -103,7 +103,7 @@ impl HttpContext<'_> {
         let name = named(&key);
         if self.file(&key).ok().as_ref() != Some(&source) {
             let file = source.display();
-            return text(409, &format!("{name} stands in {file}: take it out there"));
+            return text(409, &format!("{name} is in {file}: remove it there"));
         }
         match std::fs::remove_file(&source) {
             Ok(()) if is_forced(call) => {
@@ -195,14 +195,14 @@ fn buckets(name: &str, histogram: &Histogram) -> String {
     lines.iter().flat_map(|line| [PREFIX, name, line, "\n"]).collect()
 }
 
-/// Whether it is to go at once.
+/// Whether it is to be deleted at once.
 fn is_forced(call: &ApiCall) -> bool {
     let body = call.body.as_deref().map(RawValue::get).unwrap_or_default();
     let options: Value = serde_json::from_str(body).unwrap_or_default();
     options["gracePeriodSeconds"] == 0
 }
 
-/// As kubectl names it: `pod/web`.
+/// In kubectl's form: `pod/web`.
 fn named(key: &Key) -> String {
     format!("{}/{}", key.kind.name().to_ascii_lowercase(), key.name)
 }
@@ -211,8 +211,8 @@ fn text(status: u16, line: &str) -> Answer {
     (status, TEXT, format!("{line}\n").into_bytes())
 }
 
-const PUBLIC: &str = "any user can ask this port, so it has /healthz and /metrics only: ask for \
-                      objects through the unix socket in the data folder";
+const PUBLIC: &str = "any user can connect to this port, so it has only /healthz and /metrics: \
+    objects are available through the unix socket in the data folder";
 const PREFIX: &str = "edgecontroller_";
 const GAUGE: &str = "gauge";
 const COUNTER: &str = "counter";

@@ -1,12 +1,12 @@
-//! The controller's own API, for people and scrapers on this machine: plain HTTP, one request a
-//! connection.
+//! The HTTP server of the controller's own API, for users and scrapers on this machine: one request
+//! per connection.
 //!
-//! Any user of this machine can ask the port on loopback, which therefore shows health and metrics
-//! alone. Objects, Secrets among them, are read and changed through a unix socket in the data
+//! Any user of this machine can connect to the port on loopback, which therefore has only health
+//! and metrics. Objects, including Secrets, are read and changed through a unix socket in the data
 //! folder, which only its owner and root can open.
 //!
-//! Reads one request and hands it up, writes the answer, hangs up. Everything has a bound, as in
-//! [`crate::io::server`]; what the agent's reading API does not take, a body, is taken here.
+//! Reads one request and passes it on, writes the answer, closes. Everything has a bound, as in
+//! [`crate::io::server`]; unlike the agent's read-only API, this one accepts a body.
 //! **If we crash here** the clients see a reset.
 
 use std::io::{self, ErrorKind, Read, Write};
@@ -25,13 +25,13 @@ use crate::limits::{
 };
 use crate::wire::http1::call::{self, Call};
 
-/// The listeners and their connections.
 #[derive(Debug)]
 pub struct HttpServer {
-    /// Of the port; for the `Host` of requests.
+    /// The address of the port; for the `Host` of requests.
     address: SocketAddr,
     listeners: Vec<Listener>,
-    /// The unix socket's token. Connection `n` has the one `n + 1` after it, the port the last.
+    /// The unix socket's token. Connection `n` has the token `n + 1` after it, the port the last
+    /// one.
     first: Token,
     connections: [Option<Connection>; CONTROLLER_API_CONNECTIONS_MAX],
 }
@@ -46,10 +46,10 @@ struct Connection {
 
 #[derive(Debug)]
 enum State {
-    Asking(Vec<u8>),
-    Telling(Vec<u8>, usize),
-    /// How much was read to no end.
-    Leaving(usize),
+    Reading(Vec<u8>),
+    Writing(Vec<u8>, usize),
+    /// How many bytes were read and discarded.
+    Closing(usize),
 }
 
 enum Next {
@@ -59,7 +59,7 @@ enum Next {
 }
 
 impl HttpServer {
-    /// Listens nowhere yet; [`HttpServer::tick`] does. Port 0: only on the unix socket.
+    /// [`HttpServer::tick`] opens the listeners. Port 0: only the unix socket.
     pub fn new(address: SocketAddr, socket: PathBuf, first: Token) -> Self {
         let last = Token(first.0 + 1 + CONTROLLER_API_CONNECTIONS_MAX);
         let name = "the controller's API";
@@ -67,18 +67,18 @@ impl HttpServer {
         if address.port() != 0 {
             listeners.push(Listener::new(Address::Port(address), name, last));
         }
-        // For a `Host` that is no name: what is loopback is ours in any case.
+        // For a `Host` that is an address: any loopback address is ours.
         let address = if address.port() == 0 { (Ipv4Addr::LOCALHOST, 0).into() } else { address };
         let connections = [const { None }; CONTROLLER_API_CONNECTIONS_MAX];
         Self { address, listeners, first, connections }
     }
 
-    /// Whether the token is a listener's or a connection's.
+    /// Whether the token belongs to a listener or a connection.
     pub fn owns(&self, token: Token) -> bool {
         (self.first.0..=self.first.0 + 1 + CONTROLLER_API_CONNECTIONS_MAX).contains(&token.0)
     }
 
-    /// Connections are few: all are looked at.
+    /// There are few connections: all of them are checked.
     pub fn ready(&mut self, ready: &Ready) {
         let at = ready.token().0 - self.first.0;
         if at.is_multiple_of(CONTROLLER_API_CONNECTIONS_MAX + 1)
@@ -88,7 +88,7 @@ impl HttpServer {
         }
     }
 
-    /// Takes connections and goes on with them; `answer` makes the bytes of an answer.
+    /// Accepts connections and continues them; `answer` makes the bytes of an answer.
     pub fn tick(
         &mut self,
         now: Instant,
@@ -109,7 +109,7 @@ impl HttpServer {
                     let why = b"expected the Host of this machine, and no other's Origin\n";
                     call::answer(403, "text/plain", why)
                 };
-                connection.tell(bytes, now);
+                connection.write_answer(bytes, now);
                 next = connection.turn(now);
             }
             if let Next::End = next {
@@ -137,15 +137,15 @@ impl HttpServer {
             match stream.register(registry, Token(self.first.0 + 1 + at)) {
                 Ok(()) => {
                     let (state, deadline) =
-                        (State::Asking(Vec::new()), now.plus_ms(HTTP_REQUEST_MS));
+                        (State::Reading(Vec::new()), now.plus_ms(HTTP_REQUEST_MS));
                     self.connections[at] = Some(Connection { stream, access, state, deadline });
                 }
-                Err(error) => log::warn!("the controller's API cannot watch a socket: {error}"),
+                Err(error) => log::warn!("the controller's API cannot register a socket: {error}"),
             }
         }
     }
 
-    /// The place of the next connection, if there is one for such.
+    /// A free slot for a connection with this access, if there is one.
     fn free(&self, access: Access) -> Option<usize> {
         let public = |it: &&Connection| it.access == Access::Public;
         let taken = self.connections.iter().flatten().filter(public).count();
@@ -158,15 +158,17 @@ impl HttpServer {
 fn remedy(address: &Address, _error: &io::Error) -> &'static str {
     match address {
         Address::Socket(_) => {
-            "commands have nobody to ask: is --data right, and its disk writable?"
+            "commands cannot reach the controller: is --data right, and its disk writable?"
         }
-        Address::Port(_) => "there are no /healthz and /metrics: give another with --api",
+        Address::Port(_) => {
+            "/healthz and /metrics are not available: choose another address with --api"
+        }
     }
 }
 
 impl Connection {
-    fn tell(&mut self, bytes: Vec<u8>, now: Instant) {
-        self.state = State::Telling(bytes, 0);
+    fn write_answer(&mut self, bytes: Vec<u8>, now: Instant) {
+        self.state = State::Writing(bytes, 0);
         self.deadline = now.plus_ms(HTTP_ANSWER_MS);
     }
 
@@ -177,7 +179,7 @@ impl Connection {
         let mut buffer = [0; READ_BYTES];
         loop {
             match &mut self.state {
-                State::Asking(request) => match self.stream.read(&mut buffer) {
+                State::Reading(request) => match self.stream.read(&mut buffer) {
                     Ok(0) => return Next::End,
                     Ok(count) => {
                         request.extend_from_slice(&buffer[..count]);
@@ -189,7 +191,7 @@ impl Connection {
                                 let why = format!("{}\n", refused.why);
                                 let bytes =
                                     call::answer(refused.status, "text/plain", why.as_bytes());
-                                self.tell(bytes, now);
+                                self.write_answer(bytes, now);
                             }
                         }
                     }
@@ -197,7 +199,7 @@ impl Connection {
                     Err(error) if error.kind() == ErrorKind::WouldBlock => return Next::Wait,
                     Err(_) => return Next::End,
                 },
-                State::Telling(bytes, sent) if *sent < bytes.len() => {
+                State::Writing(bytes, sent) if *sent < bytes.len() => {
                     match self.stream.write(&bytes[*sent..]) {
                         Ok(count) => *sent += count,
                         Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -205,13 +207,13 @@ impl Connection {
                         Err(_) => return Next::End,
                     }
                 }
-                State::Telling(..) => {
+                State::Writing(..) => {
                     let _ = self.stream.shutdown_write();
-                    self.state = State::Leaving(0);
+                    self.state = State::Closing(0);
                     self.deadline = now.plus_ms(HTTP_CLOSE_MS);
                 }
-                // A socket that is closed with unread bytes in it resets the connection.
-                State::Leaving(read) => match self.stream.read(&mut buffer) {
+                // Closing a socket that has unread bytes resets the connection.
+                State::Closing(read) => match self.stream.read(&mut buffer) {
                     Ok(count @ 1..) if *read + count <= HTTP_CLOSE_BYTES_MAX => *read += count,
                     Ok(1..) => return Next::End,
                     Err(error) if error.kind() == ErrorKind::WouldBlock => return Next::Wait,
@@ -273,7 +275,7 @@ mod tests {
             self.front.tick(self.now, self.poll.registry(), answer);
         }
 
-        /// A client that says nothing.
+        /// A client that sends nothing.
         fn client(&self, access: Access) -> Client {
             match access {
                 Public => {
@@ -289,12 +291,12 @@ mod tests {
             }
         }
 
-        /// How many are served.
-        fn held(&self) -> usize {
+        /// The number of connections.
+        fn served(&self) -> usize {
             self.front.connections.iter().flatten().count()
         }
 
-        /// What the client is told until the other end hangs up.
+        /// The bytes that the client receives until the server closes.
         fn read(&mut self, client: &mut Client) -> String {
             let (mut text, mut buffer) = (Vec::new(), [0; 1 << 10]);
             for _ in 0..10_000 {
@@ -322,25 +324,25 @@ mod tests {
     #[test]
     fn the_socket_has_places_that_the_port_cannot_take() {
         let mut bed = Bed::new("places");
-        let mut held = Vec::new();
-        for (access, most) in [
+        let mut served = Vec::new();
+        for (access, limit) in [
             (Public, CONTROLLER_API_CONNECTIONS_MAX - CONTROLLER_API_PROTECTED_MIN),
             (Protected, CONTROLLER_API_CONNECTIONS_MAX),
         ] {
-            while held.len() < most {
-                held.push(bed.client(access));
+            while served.len() < limit {
+                served.push(bed.client(access));
                 bed.turn();
             }
             for _ in 0..5 {
                 bed.turn();
             }
-            assert_eq!(bed.held(), most, "{access:?}");
+            assert_eq!(bed.served(), limit, "{access:?}");
             let text = {
                 let mut more = bed.client(access);
                 bed.read(&mut more)
             };
             assert!(text.starts_with("HTTP/1.1 503 "), "{access:?}: {text}");
-            assert_eq!(bed.held(), most, "{access:?}");
+            assert_eq!(bed.served(), limit, "{access:?}");
         }
     }
 
@@ -358,7 +360,7 @@ mod tests {
 
     #[test]
     fn who_goes_on_to_send_after_its_answer_is_cut() {
-        for (more, held) in [(0, 1), (1, 0)] {
+        for (more, served) in [(0, 1), (1, 0)] {
             let mut bed = Bed::new("leave");
             let mut client = bed.client(Public);
             client.write_all(b"GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("it is taken");
@@ -372,10 +374,10 @@ mod tests {
             for _ in 0..5 {
                 bed.turn();
             }
-            assert_eq!(bed.held(), held, "{more}");
+            assert_eq!(bed.served(), served, "{more}");
             bed.now = bed.now.plus_ms(HTTP_CLOSE_MS);
             bed.turn();
-            assert_eq!(bed.held(), 0);
+            assert_eq!(bed.served(), 0);
         }
     }
 }

@@ -1,16 +1,16 @@
-//! The controller's hands: everything that touches the system. They decide nothing.
+//! The controller's event loop: everything that touches the system. It decides nothing.
 //!
 //! ```text
 //!  poll ─▶ ports, API server, folder ─▶ events ─▶ handle* ─▶ step ─▶ actions ─▶ perform*
 //!   ▲                                                                             │
-//!   └── sleep until wake_at ◀── write the sockets ◀── tell of it ◀── keep it ◀────┘
+//!   └── sleep until wake_at ◀── write the sockets ◀── report ◀── save ◀───────────┘
 //! ```
 //!
-//! One thread, one poll, one turn after the other, as the agent's ([`crate::io`]). What a turn
-//! changed is on the disk before anybody hears of it.
+//! One thread, one poll, one turn after the other, as in the agent ([`crate::io`]). The changes of
+//! a turn are on the disk before anything reports them.
 //!
-//! **If we crash here** the nodes dial again; what they acknowledged is in the store, and what they
-//! run they go on to run.
+//! **If we crash here** the nodes connect again; what they acknowledged is in the store, and their
+//! pods keep running.
 
 pub mod api;
 pub mod authority;
@@ -35,7 +35,7 @@ use crate::controller::local::{Duplicate, Key, Objects, Row};
 use crate::controller::time::{Instant, Now};
 use crate::controller::{self, Candidate, Controller, SyncStore};
 use crate::io::cloud::names;
-use crate::io::folder::{self, Held, Manifests, Room};
+use crate::io::folder::{self, FileContent, Manifests, Room};
 use crate::io::signal::{self, SignalAction, Signals};
 use crate::io::turn::{self, Turn};
 use crate::io::turn_log;
@@ -55,21 +55,21 @@ use authority::{Authority, Clients};
 use http_server::HttpServer;
 use listeners::Ports;
 use settings::{Settings, Source};
-use store::{Kept, Store};
+use store::{Store, Stored};
 
 const SIGNALS: Token = Token(0);
 const FOLDER: Token = Token(1);
-/// The first listener of our own API; its connections and the second have the tokens after it.
+/// The first listener of our own API; its connections and the second listener have the next tokens.
 const FRONT: Token = Token(16);
-/// The first connection to the API server; the others have the tokens after it.
+/// The first connection to the API server; the others have the next tokens.
 const API: Token = Token(1_024);
-/// The listeners of both ports; their connections have all after them.
+/// The listeners of both ports; their connections have all tokens after them.
 const PORTS: Token = Token(1 << 20);
 
-/// Runs the controller until it is told to stop, or the system refuses what it cannot be without.
+/// Runs the controller until a signal stops it, or the system refuses something it needs.
 pub fn run(settings: Settings) -> ExitCode {
-    let mut hands = match EventLoop::open(settings) {
-        Ok(hands) => hands,
+    let mut event_loop = match EventLoop::open(settings) {
+        Ok(event_loop) => event_loop,
         Err(why) => {
             ::log::error!("cannot start: {why}");
             return ExitCode::FAILURE;
@@ -77,28 +77,28 @@ pub fn run(settings: Settings) -> ExitCode {
     };
     let mut ready = turn::events();
     loop {
-        if let Err(error) = hands.sleep(&mut ready) {
+        if let Err(error) = event_loop.sleep(&mut ready) {
             ::log::error!("cannot poll: {error}");
             return ExitCode::FAILURE;
         }
-        if hands.turn(&ready) == Next::Exit {
-            hands.ports.shut();
-            ::log::info!("stopped; the nodes go on with what they have");
+        if event_loop.turn(&ready) == Next::Exit {
+            event_loop.ports.shut();
+            ::log::info!("stopped; the nodes keep running their pods");
             return ExitCode::SUCCESS;
         }
     }
 }
 
-/// The whole life of a child of ours, `edgecontroller job <kind>`, which looks up a name.
+/// The main function of a child, `edgecontroller job <kind>`, which looks up a name.
 pub fn child(kind: &str) -> ExitCode {
     signal::let_through();
     if kind == names::KIND { names::child() } else { ExitCode::FAILURE }
 }
 
-/// What children run: the same binary while the file is replaced.
+/// The program that children run: the same binary even if an update replaces the file.
 const PROGRAM: &str = "/proc/self/exe";
 
-/// What follows a turn.
+/// What to do after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Turn,
@@ -113,26 +113,26 @@ struct EventLoop {
     authority: Authority,
     ports: Ports,
     api: Api,
-    /// Of the token in the Secret; `None`: there is no Secret.
+    /// Renews the token in the Secret; `None`: there is no Secret.
     renewal: Option<secrets::Renewal>,
     store: Store,
     manifests: Manifests<Vec<Manifest>>,
     front: HttpServer,
-    /// Facts that the mind has not been told.
+    /// Events that the core has not handled yet.
     events: Vec<Event>,
     out: Out,
-    /// Sessions to which something was sent in this turn.
+    /// Sessions with new messages in this turn.
     dirty: Vec<Session>,
-    /// What the mind asked to keep in this turn.
+    /// What the core requested to save in this turn.
     save: Option<(crate::model::meta::Revision, Vec<crate::model::sync::Change>)>,
-    /// What is to be kept of nodes' certificates.
+    /// Changes of nodes' certificates that are to be saved.
     identities: BTreeMap<Box<str>, Identity>,
-    /// What was said of each file.
-    said: Vec<String>,
+    /// What was logged about the files.
+    logged: Vec<String>,
     stopping: bool,
 }
 
-/// The folder's objects as the store kept them.
+/// The folder's objects as they were stored.
 fn loaded(rows: Vec<(Key, Row)>, version: u64, is_new: bool) -> Objects {
     let mut objects = Objects::load(rows, version, clock::seed());
     if is_new {
@@ -141,8 +141,8 @@ fn loaded(rows: Vec<(Key, Row)>, version: u64, is_new: bool) -> Objects {
     if objects.trimmed() > 0 {
         let count = objects.trimmed();
         ::log::warn!(
-            "{count} objects were kept beyond what a node may store, and are cut: statuses, \
-             annotations and mirror pods, which their nodes tell again"
+            "{count} objects exceeded what a node may store, and are cut: statuses, annotations \
+             and mirror pods, which their nodes report again"
         );
     }
     objects
@@ -158,15 +158,15 @@ impl EventLoop {
         let now_s = now.timestamp().map(|at| at.0);
         let now_s = now_s.ok_or("this machine's clock is not set: certificates need the time")?;
         let had_store = settings.store().exists();
-        let (store, mut kept) = Store::open(&settings.store())?;
+        let (store, mut stored) = Store::open(&settings.store())?;
         if settings.source == Source::Folder {
-            judge(&settings, &mut kept, had_store, now_s)?;
+            check_data_folder(&settings, &mut stored, had_store, now_s)?;
         }
-        let ground = Ground::find(&settings, now_s)?;
-        let authority = ground.authority;
+        let backend = Backend::find(&settings, now_s)?;
+        let authority = backend.authority;
         let ports = Ports::new(
             (settings.hub, authority.tls(Clients::Required)?),
-            (settings.https, authority.tls(Clients::Asked)?),
+            (settings.https, authority.tls(Clients::Optional)?),
             PORTS,
         );
         let parse = |bytes: &[u8]| raw::parse_valid(bytes, admit::invalid);
@@ -174,20 +174,20 @@ impl EventLoop {
         let manifests = Manifests::open(folder, parse, poll.registry(), FOLDER)
             .remembering(settings.data.join(folder::RECORD));
         let config = controller::Config {
-            authority: authority.for_the_mind(),
+            authority: authority.core_authority(),
             certificate_days: settings.certificate_days,
             enrol_again: settings.enrol_again(),
             namespace: settings.namespace.as_str().into(),
             keepalive_ms: settings.keepalive_ms,
             nodes_max: settings.nodes_max,
-            api_authority: ground.reach.as_ref().map(|reach| reach.authority.clone()),
-            sync: ground.sync,
-            candidate: ground.candidate,
+            api_authority: backend.reach.as_ref().map(|reach| reach.authority.clone()),
+            sync: backend.sync,
+            candidate: backend.candidate,
         };
-        let api = if let Some(reach) = ground.reach {
+        let api = if let Some(reach) = backend.reach {
             Api::Remote(Box::new(Remote::new(reach, PathBuf::from(PROGRAM), API)))
         } else {
-            let objects = loaded(kept.objects, kept.version, kept.is_new);
+            let objects = loaded(stored.objects, stored.version, stored.is_new);
             Api::Local(Box::new(Local::new(objects)))
         };
         let is_remote = matches!(api, Api::Remote(_));
@@ -201,12 +201,12 @@ impl EventLoop {
             store,
             manifests,
             front: HttpServer::new(settings.api, settings.socket(), FRONT),
-            events: vec![Event::Loaded(kept.records), Event::Identities(kept.identities)],
+            events: vec![Event::Loaded(stored.records), Event::Identities(stored.identities)],
             out: Out::default(),
             dirty: Vec::new(),
             save: None,
             identities: BTreeMap::new(),
-            said: Vec::new(),
+            logged: Vec::new(),
             stopping: false,
             settings,
             poll,
@@ -230,7 +230,6 @@ impl EventLoop {
         }
     }
 
-    /// One turn.
     fn turn(&mut self, ready: &Events) -> Next {
         let now = clock::now();
         let mut turn = Turn::begin();
@@ -257,10 +256,10 @@ impl EventLoop {
         self.api.tick(now, self.poll.registry(), &mut self.events);
         turn.lap("the objects");
         let next = self.think(now, &mut turn);
-        self.keep(now.boot);
+        self.commit(now.boot);
         turn.lap("the store");
         self.ports.flush(now.boot, &mut self.dirty, &mut self.events);
-        turn.lap("what goes to the nodes");
+        turn.lap("messages to the nodes");
         self.answer_people(now);
         turn.lap("the controller's API");
         turn.end();
@@ -275,13 +274,13 @@ impl EventLoop {
         turn::rounds(|| self.round(now, turn)).unwrap_or(Next::Turn)
     }
 
-    /// `None`: something of it is answered already.
+    /// `None`: some action was answered immediately.
     fn round(&mut self, now: Now, turn: &mut Turn) -> Option<Next> {
         for event in self.events.drain(..) {
             match event {
                 Event::Called(OWN_CALL, Ok(_)) => ::log::debug!("the Secret has a new token"),
                 Event::Called(OWN_CALL, Err(error)) => {
-                    ::log::warn!("the Secret keeps its old token: {error:?}");
+                    ::log::warn!("cannot renew the token in the Secret: {error:?}");
                 }
                 event => self.controller.handle(now, event),
             }
@@ -295,7 +294,7 @@ impl EventLoop {
             }
         }
         self.out.actions = actions;
-        turn.lap("what it asks for");
+        turn.lap("the controller's actions");
         self.events.is_empty().then_some(Next::Turn)
     }
 
@@ -335,7 +334,7 @@ impl EventLoop {
     }
 
     fn sign(&self, request: &[u8], node: &str, days: u32, now: Now) -> Result<Vec<u8>, String> {
-        let now_s = now.timestamp().ok_or("the time is not known here")?.0;
+        let now_s = now.timestamp().ok_or("the server's clock is not set")?.0;
         let validity =
             Validity { not_before_s: now_s, not_after_s: now_s + i64::from(days) * DAY_S };
         let signed = self.authority.sign(request, node, validity)?;
@@ -343,37 +342,37 @@ impl EventLoop {
         Ok(signed)
     }
 
-    /// Writes what changed, and tells of it.
-    fn keep(&mut self, now: Instant) {
+    /// Saves the changes, and then reports them.
+    fn commit(&mut self, now: Instant) {
         if !self.identities.is_empty() {
             let all: Vec<_> = self.identities.values().cloned().collect();
-            match self.store.keep_identities(&all) {
+            match self.store.save_identities(&all) {
                 Ok(()) => self.identities.clear(),
-                // They are in force until we end, and go with the next.
-                Err(why) => ::log::error!("whose certificates are revoked cannot be kept: {why}"),
+                // They are in force until we stop, and are saved with the next change.
+                Err(why) => ::log::error!("cannot save which certificates are revoked: {why}"),
             }
         }
         let (revision, records) = self.save.take().unzip();
         let records = records.unwrap_or_default();
-        let kept = self.api.commit(&mut self.store, &records, now, &mut self.events);
+        let stored = self.api.commit(&mut self.store, &records, now, &mut self.events);
         if let Some(revision) = revision {
-            self.events.push(match kept {
+            self.events.push(match stored {
                 Ok(()) => Event::Saved(revision),
                 Err(why) => Event::SaveFailed(revision, DiskError::Failed(why)),
             });
         }
     }
 
-    /// The folder says what is wanted.
+    /// Reads the wanted objects from the folder's files.
     fn read(&mut self, folder: Folder<Vec<Manifest>>, now: Now) {
-        let mut said: Vec<String> = folder.trouble.iter().map(ToString::to_string).collect();
-        let is_read = said.is_empty();
+        let mut logged: Vec<String> = folder.trouble.iter().map(ToString::to_string).collect();
+        let is_read = logged.is_empty();
         let whole = is_read && folder.files.iter().all(|file| file.content.is_ok());
         let files = folder.files.into_iter().map(|file| {
             let content = match file.content {
                 Ok(content) => Some(content),
                 Err(refusal) => {
-                    said.push(format!("{}{refusal}", file.path));
+                    logged.push(format!("{}{refusal}", file.path));
                     None
                 }
             };
@@ -385,15 +384,15 @@ impl EventLoop {
         let duplicates =
             if is_read { objects.want(files, now) } else { objects.want_still(files, now) };
         for Duplicate { name, source, winner } in duplicates {
-            said.push(format!("{source}: {name} is left out: {winner} has it, and comes first"));
+            logged.push(format!("{source}: {name} is ignored: {winner} has it, and comes first"));
         }
         if whole {
             objects.all_was_read(now);
         }
-        for line in said.iter().filter(|line| !self.said.contains(line)) {
+        for line in logged.iter().filter(|line| !self.logged.contains(line)) {
             ::log::error!("{line}");
         }
-        self.said = said;
+        self.logged = logged;
     }
 
     fn answer_people(&mut self, now: Now) {
@@ -410,7 +409,7 @@ impl EventLoop {
             .tick(now.boot, self.poll.registry(), |call, access| context.answer(call, access));
     }
 
-    /// Nodes that join find a token where they always did.
+    /// Keeps the Secret with the token for joining nodes up to date.
     fn renew_token(&mut self, now: Now) {
         let Some(now_s) = now.timestamp().map(|at| at.0) else { return };
         if self.renewal.as_mut().is_some_and(|renewal| renewal.is_due(now.boot)) {
@@ -420,11 +419,11 @@ impl EventLoop {
     }
 
     fn signalled(&mut self) {
-        while let Some(told) = self.signals.take() {
-            match told {
+        while let Some(action) = self.signals.take() {
+            match action {
                 SignalAction::ChildEnded | SignalAction::Reload => {}
                 SignalAction::Stop if self.stopping => {
-                    ::log::warn!("told to stop a second time: ending at once");
+                    ::log::warn!("got a second stop signal: exiting at once");
                     std::process::exit(1);
                 }
                 SignalAction::Stop => {
@@ -436,43 +435,48 @@ impl EventLoop {
     }
 }
 
-/// Whether the folder of data is whole: a store may be begun anew, a CA may not, because every node
-/// has pinned it.
-fn judge(settings: &Settings, kept: &mut Kept, had_store: bool, now_s: i64) -> Result<(), String> {
+/// Whether the data folder is complete: a store may be replaced by a new one, a CA may not,
+/// because every node has pinned it.
+fn check_data_folder(
+    settings: &Settings,
+    stored: &mut Stored,
+    had_store: bool,
+    now_s: i64,
+) -> Result<(), String> {
     let (data, store, pki) = (&settings.data, settings.store(), settings.pki());
     let has_ca = pki.join("ca.crt").exists();
-    let was_used = !kept.is_new || pki.join("server.crt").exists();
+    let was_used = !stored.is_new || pki.join("server.crt").exists();
     if !has_ca && was_used {
         return Err(format!(
-            "{}/ca.crt: there is none, though this controller has run before. Every node trusts \
-             the CA that was there, and no other. Put ca.crt and ca.key back, say from a backup; \
-             or move {} away to begin anew: then every node has to join again",
+            "{}/ca.crt: it does not exist, though this controller has run before. Every node \
+             trusts only the CA that was there. Restore ca.crt and ca.key, for example from a \
+             backup; or move {} away for a new start: then every node must join again",
             pki.display(),
             data.display()
         ));
     }
     if has_ca && !had_store {
         ::log::warn!(
-            "{}: there was none, though this controller has run before: what nodes have is not \
-             known. A new one is begun; pods that were there when the old one was begun keep their \
-             uids, others are replaced",
+            "{}: it did not exist, though this controller has run before: what nodes have is not \
+             known. A new store is created; pods that existed when the old one was created keep \
+             their uids, others are replaced",
             store.display()
         );
     }
-    // What nodes have of an earlier store, or of a copy of this one, counts as older.
-    kept.version = kept.version.max(now_s.unsigned_abs().saturating_mul(1_000));
+    // Records of an earlier store, or of a copy of this one, must count as older.
+    stored.version = stored.version.max(now_s.unsigned_abs().saturating_mul(1_000));
     Ok(())
 }
 
-/// What we stand on: files and a folder, or a cluster.
-struct Ground {
+/// The source of objects: files and a folder, or a cluster.
+struct Backend {
     authority: Authority,
     reach: Option<Endpoint>,
     sync: SyncStore,
     candidate: Option<Candidate>,
 }
 
-impl Ground {
+impl Backend {
     fn find(settings: &Settings, now_s: i64) -> Result<Self, String> {
         let mut reach = match &settings.source {
             Source::Folder => {
@@ -486,24 +490,24 @@ impl Ground {
         let authority = secrets::open(&mut reach, &settings.namespace, &settings.names, now_s)?;
         let crds = remote::has(&mut reach, Kind::ObjectSync)?;
         let sync = if crds { SyncStore::Objects } else { SyncStore::Table };
-        ::log::info!("the API server is {}; what nodes have is kept in {sync:?}", reach.host);
-        // A table is this replica's alone.
+        ::log::info!("the API server is {}; what nodes have is stored in {sync:?}", reach.host);
+        // With a table there is only this replica.
         let candidate =
             crds.then(|| Candidate { identity: identity(), namespace: settings.namespace.clone() });
         Ok(Self { authority, reach: Some(reach), sync, candidate })
     }
 }
 
-/// The pod's or the machine's name, and what no other life has.
+/// The name of the pod or the machine, plus a random part for this run.
 fn identity() -> String {
     format!("{}_{:016x}", sys::hostname().unwrap_or_default(), clock::seed())
 }
 
-/// Our own call beside the mind's, which count from the other end.
+/// Our own call; those of the core count up from 0.
 const OWN_CALL: CallId = CallId(u64::MAX);
 
-impl Held for Vec<Manifest> {
-    const MOST: Room = Room {
+impl FileContent for Vec<Manifest> {
+    const LIMITS: Room = Room {
         pods: MANIFEST_ALL_OBJECTS_MAX,
         objects: MANIFEST_ALL_OBJECTS_MAX,
         object_bytes: MANIFEST_ALL_BYTES_MAX,
@@ -525,7 +529,7 @@ mod tests {
     use super::*;
     use crate::model::manifest::Refusal;
 
-    /// A file of these tests says how many objects it holds, and of how many bytes the first is.
+    /// A file of these tests has the number of its objects, and the bytes of the first one.
     fn parse(text: &[u8]) -> Result<Vec<Manifest>, Refusal> {
         let text = str::from_utf8(text).expect("text");
         let Some((count, size)) = text.split_once(' ') else {
@@ -562,11 +566,11 @@ mod tests {
             }
             let poll = Poll::new().expect("a poll");
             let mut manifests = Manifests::open(folder.clone(), parse, poll.registry(), FOLDER);
-            let mut told = None;
-            while told.is_none() {
-                told = manifests.tick(Instant(1_000_000));
+            let mut reported = None;
+            while reported.is_none() {
+                reported = manifests.tick(Instant(1_000_000));
             }
-            let files = told.expect("it was told").files;
+            let files = reported.expect("it was reported").files;
             let fits: Vec<bool> = files.iter().map(|file| file.content.is_ok()).collect();
             assert_eq!(fits, [true, true, false], "{first}");
             let why = files[2].content.as_ref().expect_err("there is no room").to_string();

@@ -1,6 +1,6 @@
-//! The CA, the server's certificate and the token where KubeEdge keeps them in a cluster, so that a
-//! fleet that has pinned CloudCore's CA goes on under ours (wire spec section 1.3). What is missing
-//! is made; of two replicas that make it at once, the first one counts.
+//! The CA, the server's certificate and the token in KubeEdge's Secrets of a cluster, so that nodes
+//! that have pinned CloudCore's CA keep working (wire spec section 1.3). Missing Secrets
+//! are made; if two replicas make one at once, the first one counts.
 
 use std::collections::BTreeMap;
 
@@ -14,54 +14,55 @@ use crate::limits::{TOKEN_LIFE_S, TOKEN_SECRET_MS};
 use crate::model::api::{Call, CallError, Kind, PatchType, Verb};
 use crate::model::base64;
 
-/// Reads them, and makes what is missing.
+/// Reads them, and makes the missing ones.
 pub(super) fn open(
     reach: &mut Endpoint,
     namespace: &str,
     names: &[String],
     now_s: i64,
 ) -> Result<Authority, String> {
-    let mut shelf = Shelf { reach, namespace };
-    let ca = shelf.pair(&CA, || Authority::make_ca(now_s))?;
+    let mut secrets = Shelf { reach, namespace };
+    let ca = secrets.pair(&CA, || Authority::make_ca(now_s))?;
     let mut authority = Authority::of(ca.clone(), ca)?;
-    let mut server = shelf.pair(&SERVER, || authority.make_server(names, now_s))?;
-    if !authority.vouches_for_server(&server, now_s) {
+    let mut server = secrets.pair(&SERVER, || authority.make_server(names, now_s))?;
+    if !authority.trusts_server(&server, now_s) {
         log::warn!(
-            "secret {}: the server's certificate is not signed by the CA of {}, or ends within a \
-             month: it is replaced",
+            "secret {}: the server's certificate is not signed by the CA of {}, or expires within \
+             a month: it is replaced",
             SERVER.0,
             CA.0
         );
         server = authority.make_server(names, now_s)?;
-        shelf.replace(&SERVER, &server)?;
+        secrets.replace(&SERVER, &server)?;
     }
     authority.serve(server)?;
     let token = token(namespace, &authority, now_s);
-    match shelf.ask(&token) {
+    match secrets.call(&token) {
         Ok(_) => {}
         Err(CallError::Refused { code: 404, .. }) => {
             let body = token.body.clone();
-            let made = shelf.ask(&Call { verb: Verb::Create, name: TOKEN.0.into(), body, ..token });
-            made.map_err(|error| said(TOKEN.0, error))?;
+            let made =
+                secrets.call(&Call { verb: Verb::Create, name: TOKEN.0.into(), body, ..token });
+            made.map_err(|error| failure(TOKEN.0, error))?;
         }
-        Err(error) => return Err(said(TOKEN.0, error)),
+        Err(error) => return Err(failure(TOKEN.0, error)),
     }
     Ok(authority)
 }
 
-/// When the Secret is to have another token.
+/// When the Secret needs a new token.
 #[derive(Debug)]
 pub(super) struct Renewal {
     at: Instant,
 }
 
 impl Renewal {
-    /// It has one of now.
+    /// The Secret has a new token now.
     pub(super) fn new(now: Instant) -> Self {
         Self { at: now.plus_ms(TOKEN_SECRET_MS) }
     }
 
-    /// Whether it is time; the next is then counted from here.
+    /// Whether a renewal is due; if so, the next one is counted from now.
     pub(super) fn is_due(&mut self, now: Instant) -> bool {
         let due = self.at <= now;
         if due {
@@ -70,13 +71,13 @@ impl Renewal {
         due
     }
 
-    /// When it is time.
+    /// When the next renewal is due.
     pub(super) fn wake_at(&self) -> Instant {
         self.at
     }
 }
 
-/// Puts a fresh token where `keadm gettoken` finds it.
+/// Writes a new token where `keadm gettoken` reads it.
 pub(super) fn token(namespace: &str, authority: &Authority, now_s: i64) -> Call {
     let token = authority.token(now_s + TOKEN_LIFE_S);
     let data = [(TOKEN.1, base64::encode(token.as_bytes()))];
@@ -89,7 +90,7 @@ struct Shelf<'a> {
 }
 
 impl Shelf<'_> {
-    fn ask(&mut self, call: &Call) -> Result<Box<RawValue>, CallError> {
+    fn call(&mut self, call: &Call) -> Result<Box<RawValue>, CallError> {
         remote::once(self.reach, call)
     }
 
@@ -98,18 +99,18 @@ impl Shelf<'_> {
         (name, certificate, key): &(&str, &str, &str),
         make: impl FnOnce() -> Result<Pair, String>,
     ) -> Result<Pair, String> {
-        if let Some(pair) = self.kept(name, certificate, key)? {
+        if let Some(pair) = self.stored(name, certificate, key)? {
             return Ok(pair);
         }
         let pair = make()?;
         let body = self.body((name, certificate, key), &pair);
-        match self.ask(&call(Verb::Create, self.namespace, name, Some(body))) {
+        match self.call(&call(Verb::Create, self.namespace, name, Some(body))) {
             Ok(_) => Ok(pair),
             Err(CallError::Refused { code: 409, .. }) => {
-                let other = self.kept(name, certificate, key)?;
-                other.ok_or_else(|| format!("secret {name}: it is there, and then it is not"))
+                let other = self.stored(name, certificate, key)?;
+                other.ok_or_else(|| format!("secret {name}: it exists, and then it does not"))
             }
-            Err(error) => Err(said(name, error)),
+            Err(error) => Err(failure(name, error)),
         }
     }
 
@@ -120,7 +121,7 @@ impl Shelf<'_> {
     ) -> Result<(), String> {
         let body = self.body((name, certificate, key), pair);
         let call = call(Verb::Patch(PatchType::Merge), self.namespace, name, Some(body));
-        self.ask(&call).map(drop).map_err(|error| said(name, error))
+        self.call(&call).map(drop).map_err(|error| failure(name, error))
     }
 
     fn body(&self, (name, certificate, key): (&str, &str, &str), pair: &Pair) -> Box<RawValue> {
@@ -129,19 +130,19 @@ impl Shelf<'_> {
         secret(self.namespace, name, &data)
     }
 
-    fn kept(&mut self, name: &str, certificate: &str, key: &str) -> Result<Option<Pair>, String> {
+    fn stored(&mut self, name: &str, certificate: &str, key: &str) -> Result<Option<Pair>, String> {
         #[derive(serde::Deserialize)]
         struct Secret {
             #[serde(default)]
             data: BTreeMap<String, String>,
         }
-        let kept = match self.ask(&call(Verb::Get, self.namespace, name, None)) {
-            Ok(kept) => kept,
+        let secret = match self.call(&call(Verb::Get, self.namespace, name, None)) {
+            Ok(secret) => secret,
             Err(CallError::Refused { code: 404, .. }) => return Ok(None),
-            Err(error) => return Err(said(name, error)),
+            Err(error) => return Err(failure(name, error)),
         };
-        let secret: Secret =
-            serde_json::from_str(kept.get()).map_err(|error| format!("secret {name}: {error}"))?;
+        let secret: Secret = serde_json::from_str(secret.get())
+            .map_err(|error| format!("secret {name}: {error}"))?;
         let take = |key: &str| {
             let bytes = secret.data.get(key).and_then(|text| base64::decode(text));
             bytes.ok_or_else(|| format!("secret {name}: expected {key} in base64, got none"))
@@ -170,14 +171,14 @@ fn secret(namespace: &str, name: &str, data: &[(&str, String)]) -> Box<RawValue>
     RawValue::from_string(secret.to_string()).expect("it was written as JSON")
 }
 
-fn said(name: &str, error: CallError) -> String {
+fn failure(name: &str, error: CallError) -> String {
     match error {
         CallError::Lost(why) => format!("secret {name}: {why}"),
         CallError::Refused { code, status } => format!("secret {name}: {code}: {status}"),
     }
 }
 
-/// KubeEdge's names: the secret, and its keys.
+/// KubeEdge's names of the Secrets and their keys.
 const CA: (&str, &str, &str) = ("casecret", "cadata", "cakeydata");
 const SERVER: (&str, &str, &str) = ("cloudcoresecret", "cloudcoredata", "cloudcorekeydata");
 const TOKEN: (&str, &str) = ("tokensecret", "tokendata");

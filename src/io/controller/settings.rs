@@ -1,4 +1,4 @@
-//! The flags of `edgecontroller run`, read once into types.
+//! The flags of `edgecontroller run`, parsed into types.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -8,28 +8,28 @@ use log::LevelFilter;
 
 use crate::controller::identity::EnrolAgain;
 
-/// What the command line says.
+/// The command line.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// `--listen-hub`: where nodes dial their websockets.
+    /// `--listen-hub`: the address for nodes' websockets.
     pub hub: SocketAddr,
-    /// `--listen-https`: where nodes ask for certificates.
+    /// `--listen-https`: the address for certificate requests.
     pub https: SocketAddr,
-    /// `--api`: health and metrics of our own API, on loopback.
+    /// `--api`: the address for health and metrics, on loopback.
     pub api: SocketAddr,
-    /// `--kubeconfig` or `--in-cluster`; neither: the folder.
+    /// `--kubeconfig` or `--in-cluster`; otherwise the folder.
     pub source: Source,
-    /// `--namespace`: of the Secrets that hold the CA and the token.
+    /// `--namespace`: of the Secrets with the CA and the token.
     pub namespace: String,
     /// `--manifests`
     pub manifests: PathBuf,
     /// `--data`: keys and the store.
     pub data: PathBuf,
-    /// `--advertise`: names and addresses under which nodes dial.
+    /// `--advertise`: names and addresses under which nodes connect.
     pub names: Vec<String>,
     /// `--certificate-days`
     pub certificate_days: u32,
-    /// `--enrol-again`; `None`: as it suits the source.
+    /// `--enrol-again`; `None`: the default for the source.
     pub enrol_again: Option<EnrolAgain>,
     /// `--keepalive`, in milliseconds.
     pub keepalive_ms: u64,
@@ -59,23 +59,23 @@ impl Default for Settings {
     }
 }
 
-/// Where the objects are.
+/// The source of the objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// In our own process, over the folder of manifests.
+    /// This process, with the folder of manifests.
     Folder,
-    /// In a cluster, by this kubeconfig.
+    /// A cluster, by this kubeconfig.
     Kubeconfig(PathBuf),
-    /// In the cluster that we are a pod of.
+    /// The cluster in which this process is a pod.
     Cluster,
 }
 
-/// Where our own API is unless told otherwise.
+/// The default address of our own API.
 pub const API: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 10_020);
 
 impl Settings {
-    /// Reads the flags. `host`: this machine's name, which nodes may dial as well.
+    /// Parses the flags. `host`: this machine's name, under which nodes may connect as well.
     pub fn parse(
         flags: impl IntoIterator<Item = OsString>,
         host: Option<String>,
@@ -95,9 +95,9 @@ impl Settings {
             let text = value.to_string_lossy().into_owned();
             let expected = |what: &str| format!("--{name}: got {text:?}, expected {what}");
             let address = || text.parse().map_err(|_| expected("an address and a port"));
-            let within = |most: u64| match text.parse::<u64>() {
-                Ok(number) if (1..=most).contains(&number) => Ok(number),
-                _ => Err(expected(&format!("a whole number from 1 to {most}"))),
+            let within = |limit: u64| match text.parse::<u64>() {
+                Ok(number) if (1..=limit).contains(&number) => Ok(number),
+                _ => Err(expected(&format!("a whole number from 1 to {limit}"))),
             };
             match &*name {
                 "listen-hub" => settings.hub = address()?,
@@ -118,8 +118,8 @@ impl Settings {
                 }
                 "certificate-days" => settings.certificate_days = within(36_500)? as u32,
                 "enrol-again" => {
-                    let known = enrol_again(&text).ok_or_else(|| expected("allow or refuse"))?;
-                    settings.enrol_again = Some(known);
+                    let value = enrol_again(&text).ok_or_else(|| expected("allow or refuse"))?;
+                    settings.enrol_again = Some(value);
                 }
                 "keepalive" => settings.keepalive_ms = within(86_400)? * 1_000,
                 "node-limit" => settings.nodes_max = within(16_000)? as usize,
@@ -147,25 +147,25 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Or the second listener would wait for ever for what the first has.
+    /// Otherwise the second listener would wait for ever for the address of the first.
     fn ports_differ(&self) -> Result<(), String> {
-        // `[::]` is every address of IPv4 as well.
-        let holds = |a: SocketAddr, b: SocketAddr| {
+        // `[::]` includes all IPv4 addresses.
+        let overlaps = |a: SocketAddr, b: SocketAddr| {
             a.ip() == b.ip() || a.ip().is_unspecified() && (a.is_ipv6() || b.is_ipv4())
         };
         let hub = ("--listen-hub", self.hub);
         let (https, api) = (("--listen-https", self.https), ("--api", self.api));
         for ((name, at), (other, theirs)) in [(https, hub), (api, hub), (api, https)] {
             let one_port = at.port() == theirs.port() && at.port() != 0;
-            if one_port && (holds(at, theirs) || holds(theirs, at)) {
+            if one_port && (overlaps(at, theirs) || overlaps(theirs, at)) {
                 return Err(format!("{name}: got {at}, expected another port than {other}'s"));
             }
         }
         Ok(())
     }
 
-    /// Whether any token gives a node that exists another certificate. In a cluster that is as with
-    /// CloudCore; where the nodes are our own it takes a token for that node.
+    /// Whether any token gives an existing node another certificate. In a cluster yes, as in
+    /// CloudCore; without a cluster a token for that node is required.
     pub fn enrol_again(&self) -> EnrolAgain {
         self.enrol_again.unwrap_or(match self.source {
             Source::Folder => EnrolAgain::Refuse,
@@ -178,7 +178,7 @@ impl Settings {
         self.data.join("pki")
     }
 
-    /// The unix socket of our own API: all of it, for this folder's owner and root.
+    /// The unix socket of our own API: full access, for this folder's owner and root.
     pub fn socket(&self) -> PathBuf {
         self.data.join("api.sock")
     }
@@ -215,10 +215,10 @@ mod tests {
         let any = ["--listen-hub", "127.0.0.1:0", "--listen-https", "127.0.0.1:0", "--api", "off"];
         parse(&any).expect("the kernel's choice");
         parse(&["--listen-hub", "0.0.0.0:9", "--api", "[::1]:9"]).expect("one is of IPv6");
-        let again = |flags: &[&str]| parse(flags).expect("fine").enrol_again();
-        assert_eq!(again(&[]), EnrolAgain::Refuse);
-        assert_eq!(again(&["--in-cluster"]), EnrolAgain::Allow, "as CloudCore");
-        assert_eq!(again(&["--in-cluster", "--enrol-again=refuse"]), EnrolAgain::Refuse);
+        let enrol_again_of = |flags: &[&str]| parse(flags).expect("fine").enrol_again();
+        assert_eq!(enrol_again_of(&[]), EnrolAgain::Refuse);
+        assert_eq!(enrol_again_of(&["--in-cluster"]), EnrolAgain::Allow, "as CloudCore");
+        assert_eq!(enrol_again_of(&["--in-cluster", "--enrol-again=refuse"]), EnrolAgain::Refuse);
         let settings = parse(&["--advertise", "a.example, 192.0.2.7"]).expect("fine");
         assert_eq!(settings.names, ["a.example", "192.0.2.7", "127.0.0.1", "localhost"]);
         for (flags, expected) in [

@@ -1,12 +1,12 @@
-//! What the controller keeps on its disk: the objects of a cloud without a cluster, and what each
-//! node has.
+//! The controller's store on the disk: the objects of a cloud without a cluster, and the records of
+//! what each node has.
 //!
-//! One SQLite file for this process alone; every turn that changed something is one transaction,
-//! synced before anybody is told of it. So nothing that a node has acknowledged, or that was
-//! answered, is forgotten, and no resourceVersion is given twice. **If we crash here** a turn is
-//! there as a whole or not at all.
+//! One SQLite file for this process alone; the changes of a turn are one transaction, synced before
+//! anything reports them. So nothing that a node has acknowledged, or that was answered, is lost,
+//! and no resourceVersion is used twice. **If we crash here** a turn is stored as a whole or not
+//! at all.
 //!
-//! A damaged file is put aside ([`quarantine`]). The CA is not in it: see [`super::authority`].
+//! A damaged file is moved aside ([`quarantine`]). The CA is not in it: see [`super::authority`].
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -23,34 +23,33 @@ use crate::limits::{STORE_BUSY_MS, STORE_CHECK_MS};
 use crate::model::api::Kind;
 use crate::model::sync::{self, Record};
 
-/// The open file.
 #[derive(Debug)]
 pub struct Store {
     conn: Connection,
 }
 
-/// What it held.
+/// The content of the store.
 #[derive(Debug, Default)]
-pub struct Kept {
-    /// There was no store, or nothing of it could be read.
+pub struct Stored {
+    /// There was no store, or nothing in it could be read.
     pub is_new: bool,
     /// All objects.
     pub objects: Vec<(Key, Row)>,
-    /// The greatest resourceVersion that was ever given.
+    /// The greatest resourceVersion that was ever used.
     pub version: u64,
-    /// What each node has.
+    /// Records of what each node has.
     pub records: Vec<Record>,
-    /// What is known of the nodes' certificates.
+    /// Records of the nodes' certificates.
     pub identities: Vec<Identity>,
 }
 
 impl Store {
-    /// Opens the file, makes it where there is none, and reads it. A damaged one is put aside, and
-    /// what can be read of it goes into a new one.
-    pub fn open(path: &Path) -> Result<(Self, Kept), String> {
+    /// Opens the file, makes it if it is absent, and reads it. A damaged one is moved aside, and
+    /// the readable rows go into a new one.
+    pub fn open(path: &Path) -> Result<(Self, Stored), String> {
         let at = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         quarantine::prepare(path).map_err(|error| at(&error))?;
-        // Secrets are in it.
+        // It has Secrets.
         let mode = fs::set_permissions(path, fs::Permissions::from_mode(0o600));
         mode.map_err(|error| at(&error))?;
         match Self::ready(path) {
@@ -60,71 +59,72 @@ impl Store {
         }
     }
 
-    fn ready(path: &Path) -> Result<(Self, Kept), Trouble> {
+    fn ready(path: &Path) -> Result<(Self, Stored), Trouble> {
         let conn = Connection::open(path)?;
         let mut store = Self { conn };
         store.settle()?;
         store.check()?;
-        let mut kept = store.read()?;
-        kept.is_new = kept.version == 0 && kept.objects.is_empty() && kept.records.is_empty();
-        Ok((store, kept))
+        let mut stored = store.read()?;
+        stored.is_new =
+            stored.version == 0 && stored.objects.is_empty() && stored.records.is_empty();
+        Ok((store, stored))
     }
 
-    /// Puts the damaged file aside, and begins anew with what can be read of it. Nodes register
-    /// anew: by that they know that what they have is to be compared.
-    fn replace(path: &Path, why: &str) -> Result<(Self, Kept), String> {
-        let mut kept = Kept::default();
-        let read = Connection::open(path).map(|conn| Self { conn }.salvage(&mut kept));
-        kept.is_new = read.is_err() || kept.objects.is_empty() && kept.records.is_empty();
-        kept.objects.retain(|(key, _)| key.kind != Kind::Node);
+    /// Moves the damaged file aside, and starts a new one with the readable rows. Nodes register
+    /// again: so they compare their objects with ours.
+    fn replace(path: &Path, why: &str) -> Result<(Self, Stored), String> {
+        let mut stored = Stored::default();
+        let read = Connection::open(path).map(|conn| Self { conn }.salvage(&mut stored));
+        stored.is_new = read.is_err() || stored.objects.is_empty() && stored.records.is_empty();
+        stored.objects.retain(|(key, _)| key.kind != Kind::Node);
         let failed = |why: &dyn std::fmt::Display| {
-            format!("{} is damaged, and a new one cannot be made: {why}", path.display())
+            format!("{} is damaged, and a new one cannot be created: {why}", path.display())
         };
         let aside = quarantine::replace_by(path, |new| {
             let store = Self { conn: Connection::open(new).map_err(|error| error.to_string())? };
-            store.fill(&kept).map_err(|error| error.to_string())
+            store.fill(&stored).map_err(|error| error.to_string())
         });
         let aside = aside.map_err(|why| failed(&why))?;
-        let (count, records) = (kept.objects.len(), kept.records.len());
+        let (count, records) = (stored.objects.len(), stored.records.len());
         log::error!(
-            "{} was damaged ({why}): it is now {}; of it {count} objects and {records} records of \
-             what nodes have could be read. What is in no manifest is lost; nodes tell their \
-             states again. The CA and its key are files of their own and were not in it: nodes go \
-             on with the certificates that they have",
+            "{} was damaged ({why}): it is now {}; {count} objects and {records} records of what \
+             nodes have could be read from it. Objects without a manifest are lost; nodes report \
+             their statuses again. The CA and its key are separate files: nodes keep their \
+             certificates",
             path.display(),
             aside.display()
         );
         let (store, read) = Self::ready(path).map_err(|trouble| match trouble {
             Trouble::Damaged(why) | Trouble::Failed(why) => failed(&why),
         })?;
-        Ok((store, Kept { is_new: kept.is_new, ..read }))
+        Ok((store, Stored { is_new: stored.is_new, ..read }))
     }
 
-    fn fill(mut self, kept: &Kept) -> rusqlite::Result<()> {
+    fn fill(mut self, stored: &Stored) -> rusqlite::Result<()> {
         self.conn.execute_batch(SCHEMA)?;
-        let (version, watch_event) = (kept.version, None);
+        let (version, event) = (stored.version, None);
         let put = |(key, row): &(Key, Row)| Change {
             key: key.clone(),
             version,
             row: Some(row.clone()),
-            watch_event: watch_event.clone(),
+            watch_event: event.clone(),
         };
-        let objects: Vec<Change> = kept.objects.iter().map(put).collect();
+        let objects: Vec<Change> = stored.objects.iter().map(put).collect();
         let records: Vec<sync::Change> =
-            kept.records.iter().cloned().map(sync::Change::Put).collect();
-        self.put_identities(&kept.identities)?;
+            stored.records.iter().cloned().map(sync::Change::Put).collect();
+        self.put_identities(&stored.identities)?;
         self.write(&objects, &records)?;
         self.conn.close().map_err(|(_, error)| error)
     }
 
-    /// Looks for damage, for a while: in a large file it is found when it is met.
+    /// Checks for damage, within a time limit: in a large file it may be found later.
     fn check(&mut self) -> Result<(), Trouble> {
         let until = clock::boot().plus_ms(STORE_CHECK_MS);
         self.conn.progress_handler(OPERATIONS, Some(move || clock::boot() > until))?;
         let found = self.conn.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0));
         self.conn.progress_handler(OPERATIONS, None::<fn() -> bool>)?;
         match found {
-            Ok(said) if said != "ok" => Err(Trouble::Damaged(said)),
+            Ok(result) if result != "ok" => Err(Trouble::Damaged(result)),
             Err(error) if error.sqlite_error_code() != Some(ErrorCode::OperationInterrupted) => {
                 Err(error.into())
             }
@@ -140,37 +140,37 @@ impl Store {
         self.conn.execute_batch(SCHEMA)
     }
 
-    fn read(&self) -> rusqlite::Result<Kept> {
-        let mut kept = Kept::default();
-        self.read_objects(&mut kept)?;
+    fn read(&self) -> rusqlite::Result<Stored> {
+        let mut stored = Stored::default();
+        self.read_objects(&mut stored)?;
         let version = "SELECT ifnull(max(value), 0) FROM about WHERE key = 'version'";
         let version: i64 = self.conn.query_row(version, [], |row| row.get(0))?;
-        kept.version = version.cast_unsigned();
-        self.read_records(&mut kept)?;
-        self.read_identities(&mut kept)?;
-        Ok(kept)
+        stored.version = version.cast_unsigned();
+        self.read_records(&mut stored)?;
+        self.read_identities(&mut stored)?;
+        Ok(stored)
     }
 
-    /// Reads as far as it goes.
-    fn salvage(&self, kept: &mut Kept) {
-        // What was revoked first: each table as far as it goes.
+    /// Reads as much as possible.
+    fn salvage(&self, stored: &mut Stored) {
+        // Revoked certificates first: each table as far as possible.
         let tables = [Self::read_identities, Self::read_objects, Self::read_records];
-        for error in tables.iter().filter_map(|read| read(self, kept).err()) {
+        for error in tables.iter().filter_map(|read| read(self, stored).err()) {
             log::warn!("the damaged store can be read up to here: {error}");
         }
-        // A text that was spoilt is none of ours.
+        // A damaged text is no object.
         let is_whole = |row: &Row| serde_json::from_str::<serde_json::Value>(&row.text).is_ok();
-        kept.objects.retain(|(_, row)| is_whole(row));
+        stored.objects.retain(|(_, row)| is_whole(row));
     }
 
-    fn read_objects(&self, kept: &mut Kept) -> rusqlite::Result<()> {
+    fn read_objects(&self, stored: &mut Stored) -> rusqlite::Result<()> {
         let mut objects =
             self.conn.prepare("SELECT kind, namespace, name, value, whole, fixed FROM objects")?;
         let mut rows = objects.query([])?;
         while let Some(row) = rows.next()? {
             let name: String = row.get(0)?;
             let Some(kind) = kind(&name) else {
-                log::warn!("an object of kind {name} is left as it is: nobody knows it here");
+                log::warn!("an object of the unknown kind {name} is ignored");
                 continue;
             };
             let (namespace, name, text): (String, String, String) =
@@ -181,19 +181,19 @@ impl Store {
                 fixed: fixed.cast_unsigned(),
             });
             let key = Key { kind, namespace: namespace.into(), name: name.into() };
-            kept.objects.push((key, Row { text: text.into(), made_of }));
+            stored.objects.push((key, Row { text: text.into(), made_of }));
         }
         Ok(())
     }
 
-    fn read_records(&self, kept: &mut Kept) -> rusqlite::Result<()> {
+    fn read_records(&self, stored: &mut Stored) -> rusqlite::Result<()> {
         let mut records =
             self.conn.prepare("SELECT node, kind, namespace, name, uid, version FROM sync")?;
         let mut rows = records.query([])?;
         while let Some(row) = rows.next()? {
             let Some(kind) = kind(&row.get::<_, String>(1)?) else { continue };
             let text = |at: usize| row.get::<_, String>(at).map(Box::<str>::from);
-            kept.records.push(Record {
+            stored.records.push(Record {
                 node: text(0)?,
                 kind,
                 namespace: text(2)?,
@@ -205,12 +205,12 @@ impl Store {
         Ok(())
     }
 
-    fn read_identities(&self, kept: &mut Kept) -> rusqlite::Result<()> {
+    fn read_identities(&self, stored: &mut Stored) -> rusqlite::Result<()> {
         let mut identities =
             self.conn.prepare("SELECT node, revoked, connected FROM identities")?;
         let mut rows = identities.query([])?;
         while let Some(row) = rows.next()? {
-            kept.identities.push(Identity {
+            stored.identities.push(Identity {
                 node: row.get::<_, String>(0)?.into(),
                 revoked_s: row.get(1)?,
                 connected_s: row.get(2)?,
@@ -219,8 +219,8 @@ impl Store {
         Ok(())
     }
 
-    /// Keeps what is known of nodes' certificates.
-    pub fn keep_identities(&mut self, all: &[Identity]) -> Result<(), String> {
+    /// Saves the records of nodes' certificates.
+    pub fn save_identities(&mut self, all: &[Identity]) -> Result<(), String> {
         self.put_identities(all).map_err(|error| error.to_string())
     }
 
@@ -232,7 +232,7 @@ impl Store {
         saving.commit()
     }
 
-    /// Keeps what a turn changed, all or nothing.
+    /// Saves the changes of a turn, all or nothing.
     pub fn save(&mut self, objects: &[Change], records: &[sync::Change]) -> Result<(), String> {
         if objects.is_empty() && records.is_empty() {
             return Ok(());
@@ -240,7 +240,7 @@ impl Store {
         self.write(objects, records).map_err(|error| error.to_string())
     }
 
-    /// Lets all writes fail, or no more: for tests of what becomes of that which is to be kept.
+    /// Makes all writes fail, or ends that: for tests of failed saves.
     #[cfg(test)]
     pub(super) fn refuse(&self, refuse: bool) {
         self.conn.pragma_update(None, "query_only", refuse).expect("SQLite knows it");
@@ -291,7 +291,7 @@ impl Store {
     }
 }
 
-/// Why a store is not opened.
+/// Why a store cannot be opened.
 #[derive(Debug)]
 enum Trouble {
     Damaged(String),
@@ -300,19 +300,19 @@ enum Trouble {
 
 impl From<rusqlite::Error> for Trouble {
     fn from(error: rusqlite::Error) -> Self {
-        let said = error.to_string();
+        let message = error.to_string();
         match error.sqlite_error_code() {
-            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Self::Damaged(said),
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Self::Damaged(message),
             Some(ErrorCode::DatabaseBusy) => {
-                let why = "another edgecontroller has it: stop that first, or give another --data";
+                let why = "another edgecontroller uses it: stop that first, or use another --data";
                 Self::Failed(why.to_owned())
             }
-            _ => Self::Failed(said),
+            _ => Self::Failed(message),
         }
     }
 }
 
-/// Operations of SQLite's machine between two looks at the clock: well under a millisecond.
+/// Operations of SQLite's virtual machine between two reads of the clock: well under a millisecond.
 const OPERATIONS: i32 = 1_000;
 
 fn kind(name: &str) -> Option<Kind> {
@@ -332,7 +332,7 @@ const PUT_OBJECT: &str = "INSERT OR REPLACE INTO objects VALUES (?1, ?2, ?3, ?4,
 const DELETE_OBJECT: &str = "DELETE FROM objects WHERE kind = ?1 AND namespace = ?2 AND name = ?3";
 const PUT_VERSION: &str = "INSERT OR REPLACE INTO about VALUES ('version', ?1)";
 const PUT_IDENTITY: &str = "INSERT OR REPLACE INTO identities VALUES (?1, ?2, ?3)";
-/// With the node go its certificates, up to now.
+/// With a node all its certificates up to now are revoked.
 const REVOKE: &str = "INSERT INTO identities VALUES (?1, ?2, 0)
     ON CONFLICT (node) DO UPDATE SET revoked = max(revoked, excluded.revoked)";
 const PUT_RECORD: &str = "INSERT OR REPLACE INTO sync VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
@@ -367,12 +367,12 @@ mod tests {
     #[test]
     fn a_store_is_new_once() {
         let path = folder("new").join("data").join("controller.db");
-        let (mut store, kept) = Store::open(&path).expect("it is made");
-        assert!(kept.is_new);
+        let (mut store, stored) = Store::open(&path).expect("it is made");
+        assert!(stored.is_new);
         store.save(&[change(Kind::Pod, "web")], &[]).expect("it is kept");
         drop(store);
-        let (_store, kept) = Store::open(&path).expect("it is there");
-        assert_eq!((kept.is_new, kept.version, kept.objects.len()), (false, 7, 1));
+        let (_store, stored) = Store::open(&path).expect("it is there");
+        assert_eq!((stored.is_new, stored.version, stored.objects.len()), (false, 7, 1));
         let mode = fs::metadata(&path).expect("it is there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }
@@ -381,8 +381,8 @@ mod tests {
     fn what_is_no_store_is_put_aside_and_a_new_one_begun() {
         let path = folder("none").join("controller.db");
         fs::write(&path, "this is no database, and never was one").expect("a file of ours");
-        let (mut store, kept) = Store::open(&path).expect("a new one is made");
-        assert!(kept.is_new && kept.objects.is_empty());
+        let (mut store, stored) = Store::open(&path).expect("a new one is made");
+        assert!(stored.is_new && stored.objects.is_empty());
         store.save(&[change(Kind::Pod, "web")], &[]).expect("it is kept");
         let aside = path.with_file_name("controller.db.corrupt-1");
         assert!(fs::read(aside).expect("it is kept").starts_with(b"this is no database"));
@@ -408,14 +408,14 @@ mod tests {
         let at = bytes.len() * 3 / 4;
         bytes[at..at + 8_192].fill(0xa5);
         fs::write(&path, bytes).expect("a file of ours");
-        let (store, kept) = Store::open(&path).expect("it goes on");
-        assert!(!kept.is_new);
-        let names: Vec<&str> = kept.objects.iter().map(|(key, _)| &*key.name).collect();
+        let (store, stored) = Store::open(&path).expect("it goes on");
+        assert!(!stored.is_new);
+        let names: Vec<&str> = stored.objects.iter().map(|(key, _)| &*key.name).collect();
         assert!(names.contains(&"a") && names.len() > 2 && names.len() < 202, "{names:?}");
         assert!(!names.contains(&"gw"), "it registers anew");
         drop(store);
         let (_store, again) = Store::open(&path).expect("it is sound");
-        assert_eq!(again.objects, kept.objects);
+        assert_eq!(again.objects, stored.objects);
         Objects::load(again.objects, again.version, 1);
     }
 
@@ -423,12 +423,12 @@ mod tests {
     fn with_a_node_go_its_certificates() {
         let folder = std::env::temp_dir().join(format!("edgecontroller-db-{}", std::process::id()));
         let path = folder.join("controller.db");
-        let (mut store, kept) = Store::open(&path).expect("it is made");
-        assert_eq!(kept.identities, []);
+        let (mut store, stored) = Store::open(&path).expect("it is made");
+        assert_eq!(stored.identities, []);
         let identity =
             |node: &str| Identity { node: node.into(), revoked_s: 5, connected_s: 7_000_000_000 };
-        store.keep_identities(&[identity("e1"), identity("e2")]).expect("it is kept");
-        store.keep_identities(&[identity("e2")]).expect("once more");
+        store.save_identities(&[identity("e1"), identity("e2")]).expect("it is kept");
+        store.save_identities(&[identity("e2")]).expect("once more");
         let change = |kind: Kind, name: &str| {
             let key = Key { kind, namespace: "".into(), name: name.into() };
             Change { key, version: 1, row: None, watch_event: None }
@@ -437,8 +437,8 @@ mod tests {
         store.save(&changes, &[]).expect("it is kept");
         store.save(&[change(Kind::Secret, "e2")], &[]).expect("it is kept");
         drop(store);
-        let (_, kept) = Store::open(&path).expect("it is there");
-        let found: Vec<_> = kept
+        let (_, stored) = Store::open(&path).expect("it is there");
+        let found: Vec<_> = stored
             .identities
             .iter()
             .map(|it| (&*it.node, it.revoked_s > 1_700_000_000, it.connected_s))

@@ -1,4 +1,4 @@
-//! Asks the runtime for its version and status, and waits for the answers.
+//! Requests the runtime's version and status, and waits for the answers.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -12,34 +12,34 @@ use crate::io::runtime::calls::Calls;
 use crate::limits::CHECK_RUNTIME_MS;
 use crate::model::cri::{CallError, Reply, Request, RuntimeStatus, Version};
 
-pub(super) fn ask(socket: &Path) -> Result<(Version, RuntimeStatus), String> {
+pub(super) fn query(socket: &Path) -> Result<(Version, RuntimeStatus), String> {
     let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
         ErrorKind::NotFound => "there is no such socket".to_owned(),
-        ErrorKind::ConnectionRefused => "nobody listens on the socket".to_owned(),
+        ErrorKind::ConnectionRefused => "no process listens on the socket".to_owned(),
         _ => error.to_string(),
     })?;
     let wait = Some(Duration::from_millis(CHECK_RUNTIME_MS));
     stream.set_read_timeout(wait).map_err(|error| error.to_string())?;
     stream.set_write_timeout(wait).map_err(|error| error.to_string())?;
     let deadline = clock::boot().plus_ms(CHECK_RUNTIME_MS);
-    let mut asking = Asking { stream, calls: Calls::new(), answers: Vec::new(), deadline };
-    let Reply::Version(version) = asking.call(CallId(1), &Request::Version)? else {
+    let mut client = Client { stream, calls: Calls::new(), answers: Vec::new(), deadline };
+    let Reply::Version(version) = client.call(CallId(1), &Request::Version)? else {
         return Err("got another answer to Version".to_owned());
     };
-    let Reply::Status(status) = asking.call(CallId(2), &Request::Status)? else {
+    let Reply::Status(status) = client.call(CallId(2), &Request::Status)? else {
         return Err("got another answer to Status".to_owned());
     };
     Ok((version, status))
 }
 
-struct Asking {
+struct Client {
     stream: UnixStream,
     calls: Calls,
     answers: Vec<Event>,
     deadline: Instant,
 }
 
-impl Asking {
+impl Client {
     fn call(&mut self, call: CallId, request: &Request) -> Result<Reply, String> {
         self.calls.start(call, request, self.deadline, &mut self.answers);
         let mut buffer = vec![0; 16 << 10];
@@ -58,7 +58,7 @@ impl Asking {
                 continue;
             }
             match self.stream.read(&mut buffer) {
-                Ok(0) => return Err("it hung up without an answer".to_owned()),
+                Ok(0) => return Err("it closed the connection without an answer".to_owned()),
                 Ok(count) => self.calls.receive(now, &buffer[..count], &mut self.answers)?,
                 Err(error)
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>

@@ -1,4 +1,4 @@
-//! Whether a store is sound, within a bound of time.
+//! Checks the store for damage, within a time limit.
 
 use rusqlite::{Connection, ErrorCode};
 
@@ -6,10 +6,10 @@ use super::{Trouble, clock};
 use crate::agent::time::Instant;
 use crate::limits::STORE_CHECK_MS;
 
-/// Looks for damage: all pages of the file, then each row of `meta` against its index.
+/// Checks all pages of the file, then each row of `meta` against its index.
 ///
-/// A file that is too large to be looked at in time passes, and the log says so: SQLite finds
-/// damage that it meets later as well.
+/// A file that is too large to be checked in time passes, and this is logged: SQLite also reports
+/// damage that it finds later.
 pub(super) fn sound(conn: &mut Connection) -> Result<(), Trouble> {
     sound_by(clock::boot, conn)
 }
@@ -27,16 +27,16 @@ fn sound_by(
     found
 }
 
-/// Operations of SQLite's machine between two looks at the clock: well under a millisecond.
+/// Operations of SQLite's virtual machine between two reads of the clock: well under a millisecond.
 const OPERATIONS: i32 = 1_000;
 
 fn finding(conn: &Connection, check: &str) -> Result<(), Trouble> {
-    let said: rusqlite::Result<String> = conn.query_row(check, [], |row| row.get(0));
-    match said {
-        Ok(said) if said == "ok" => Ok(()),
-        Ok(said) => Err(Trouble::Damaged(said)),
+    let result: rusqlite::Result<String> = conn.query_row(check, [], |row| row.get(0));
+    match result {
+        Ok(result) if result == "ok" => Ok(()),
+        Ok(result) => Err(Trouble::Damaged(result)),
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
-            log::warn!("the store is too large to be looked at as a whole in {STORE_CHECK_MS} ms");
+            log::warn!("the store is too large to be checked as a whole in {STORE_CHECK_MS} ms");
             Ok(())
         }
         Err(error) => Err(error.into()),
@@ -59,7 +59,7 @@ mod tests {
         PRAGMA writable_schema = 1;
         UPDATE sqlite_schema SET sql = replace(sql, 'value TEXT', 'value TEXT NOT NULL');";
 
-    /// The look begins at 0, and from then on it is so late.
+    /// The check begins at 0, and from then on the clock shows `ms`.
     fn clock(ms: u64) -> impl Fn() -> Instant + Copy + Send + 'static {
         static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
         HAS_BEGUN.store(false, Ordering::Relaxed);

@@ -4,7 +4,7 @@
 //! ```text
 //!  start ─▶ an assertion fails within a minute ─▶ the file counts one more ─▶ the next start
 //!    │                                                                            │ after 3
-//!    └─▶ a minute has passed ─▶ the file is removed        the store is set aside, unread
+//!    └─▶ a minute has passed ─▶ the file is removed        the store is moved aside, unread
 //! ```
 //!
 //! Only failed assertions (Rust panics) count: a kill or a power cut says nothing about the store.

@@ -1,4 +1,4 @@
-//! What a store is like, for `edged check`: read only, without a lock and without a trace.
+//! Inspects a store for `edged check`: read only, without a lock, without changes.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,35 +11,32 @@ use nix::unistd::{AccessFlags, access};
 
 use super::{Trouble, Vfs, check, left_log, quarantine, rows};
 
-/// What was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspection {
     /// Absolute.
     pub path: PathBuf,
-    /// Of the file: who may do what; `None`: there is none.
+    /// The permissions of the file; `None`: it is absent.
     pub mode: Option<u32>,
-    /// What it holds.
     pub state: State,
-    /// Damaged ones that were put aside, the oldest first.
+    /// Damaged stores that were moved aside, the oldest first.
     pub aside: Vec<PathBuf>,
 }
 
-/// What a store holds.
+/// The condition of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// There is no file.
     Absent,
-    /// An agent has it open, which has looked itself.
+    /// An agent has it open, which has checked it itself.
     InUse,
-    /// So many rows, all of them whole; 0 as well where nobody has used it yet.
+    /// The number of rows, all of them intact; also 0 if it has not been used yet.
     Sound(usize),
-    /// It is not what it is to be.
+    /// Its content is invalid.
     Damaged(String),
-    /// It cannot be read, or nothing can be written where it is.
+    /// It cannot be read, or its folder cannot be written to.
     Unusable(String),
 }
 
-/// Looks at the store at this absolute path.
+/// Inspects the store at this absolute path.
 pub fn inspect(path: &Path) -> Inspection {
     let mode = fs::metadata(path).ok().map(|about| about.permissions().mode() & 0o777);
     Inspection { path: path.to_owned(), mode, state: state(path), aside: quarantine::all(path) }
@@ -72,13 +69,13 @@ fn state(path: &Path) -> State {
     };
     match looked() {
         Ok(rows) => State::Sound(rows),
-        Err(Trouble::Held) => State::InUse,
+        Err(Trouble::Locked) => State::InUse,
         Err(Trouble::Damaged(why)) => State::Damaged(why),
         Err(Trouble::Failed(why)) => State::Unusable(why.to_string()),
     }
 }
 
-/// Why the file cannot be written to, or the folder where it is to be made and has its log.
+/// Why the file, or the folder for the file and its log, cannot be written to.
 fn unwritable(path: &Path) -> Option<State> {
     let folder = path.ancestors().skip(1).find(|path| path.is_dir());
     let mut places = path.exists().then_some(path).into_iter().chain(folder);
@@ -86,7 +83,7 @@ fn unwritable(path: &Path) -> Option<State> {
     Some(State::Unusable(why.to_string()))
 }
 
-/// Whether another process holds one of SQLite's locks on it.
+/// Whether another process holds one of SQLite's locks on the file.
 fn is_locked(file: &File) -> nix::Result<bool> {
     let mut lock = libc::flock {
         l_type: libc::F_WRLCK as _,
@@ -99,6 +96,6 @@ fn is_locked(file: &File) -> nix::Result<bool> {
     Ok(lock.l_type != libc::F_UNLCK as libc::c_short)
 }
 
-/// Where SQLite's file format has its locks (`PENDING_BYTE`), and how many bytes they take.
+/// Where SQLite's file format has its locks (`PENDING_BYTE`), and their number of bytes.
 const LOCKS_AT: i64 = 0x4000_0000;
 const LOCKS: i64 = 512;

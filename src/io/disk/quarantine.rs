@@ -1,15 +1,16 @@
-//! Files beside the store: where a damaged one goes, and where a new one comes from.
+//! Moves a damaged store aside and replaces it by a new one.
 //!
-//! A damaged store is replaced in steps, each of which a crash may be the last of:
+//! A damaged store is replaced in steps; a crash may come after each of them:
 //!
 //! ```text
-//!  1 edgecore.db.new is made, with what could be read, and synced
+//!  1 edgecore.db.new is made, with the rows that could be read, and synced
 //!  2 edgecore.db becomes edgecore.db.corrupt-1, then its write-ahead log and its journal likewise
 //!  3 edgecore.db.new becomes edgecore.db
 //! ```
 //!
-//! Before 2 the damaged one is found again. From then on there is no store but a new one, and the
-//! next start goes on with what is left: logs of the old one would be read as the new one's.
+//! Before step 2 the next start finds the damaged store again. After that there is no store, or a
+//! new one, and the next start continues here: otherwise SQLite would read the logs of the old
+//! store as those of the new one.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -22,11 +23,11 @@ use super::{Vfs, rows};
 use crate::limits::STORE_QUARANTINED_MAX;
 use crate::model::meta::Row;
 
-/// What SQLite keeps beside its file.
+/// The files that SQLite keeps beside its database.
 pub(super) const SIDECARS: [&str; 3] = ["-wal", "-journal", "-shm"];
 
-/// Makes the folder and the file where they are missing, for nobody else to read; ends what a crash
-/// interrupted. Says whether there was a store.
+/// Makes the folder and the file if they are absent, readable by their owner only; completes a
+/// replacement that a crash interrupted.
 pub(in crate::io) fn prepare(path: &Path) -> io::Result<()> {
     if path.exists() {
         return Ok(());
@@ -39,26 +40,26 @@ pub(in crate::io) fn prepare(path: &Path) -> io::Result<()> {
     if new.exists() {
         return exchange(path);
     }
-    // A log without its file belongs to nothing.
+    // A log without its database belongs to no file.
     put_sidecars(path, None)?;
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     sync(folder)
 }
 
-/// Puts a store with these rows into the place of the damaged one; returns where that is now.
+/// Replaces the damaged store by one with these rows; returns the new path of the damaged one.
 pub(super) fn replace(path: &Path, rows: &[Row]) -> Result<PathBuf, String> {
     replace_by(path, |new| fill(new, rows))
 }
 
-/// The same, with a store that is filled by somebody else, in one file without a log beside it.
+/// The same with a store that the caller fills, in one file without a log beside it.
 pub(in crate::io) fn replace_by(
     path: &Path,
     fill: impl FnOnce(&Path) -> Result<(), String>,
 ) -> Result<PathBuf, String> {
     let built = create(&beside(path, NEW)).map_err(|error| error.to_string());
     let built = built.and_then(|()| fill(&beside(path, NEW)));
-    built.map_err(|why| format!("a new one cannot be made: {why}"))?;
-    exchange(path).map_err(|error| format!("it cannot be put aside: {error}"))?;
+    built.map_err(|why| format!("a new one cannot be created: {why}"))?;
+    exchange(path).map_err(|error| format!("it cannot be moved aside: {error}"))?;
     numbers(path).last().map(|number| aside(path, *number)).ok_or("it is gone".to_owned())
 }
 
@@ -87,7 +88,7 @@ fn fill(new: &Path, rows: &[Row]) -> Result<(), String> {
     fill().map_err(|error| error.to_string())
 }
 
-/// Steps 2 and 3, from wherever they were left.
+/// Steps 2 and 3, from where they were interrupted.
 fn exchange(path: &Path) -> io::Result<()> {
     let folder = folder_of(path);
     let last = numbers(path).last().copied();
@@ -114,7 +115,7 @@ fn exchange(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Logs and journals go where their file went, if that is known.
+/// Moves logs and journals with their database, if its number is known.
 fn put_sidecars(path: &Path, number: Option<u32>) -> io::Result<()> {
     for sidecar in SIDECARS {
         let from = beside(path, sidecar);
@@ -128,7 +129,7 @@ fn put_sidecars(path: &Path, number: Option<u32>) -> io::Result<()> {
     Ok(())
 }
 
-/// The numbers of the stores that were put aside, the oldest first.
+/// The numbers of the stores that were moved aside, the oldest first.
 fn numbers(path: &Path) -> Vec<u32> {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
     let start = format!("{name}{ASIDE}");
@@ -140,7 +141,7 @@ fn numbers(path: &Path) -> Vec<u32> {
     numbers
 }
 
-/// The stores that were put aside, the oldest first.
+/// The stores that were moved aside, the oldest first.
 pub(super) fn all(path: &Path) -> Vec<PathBuf> {
     numbers(path).into_iter().map(|number| aside(path, number)).collect()
 }
@@ -151,7 +152,7 @@ fn aside(path: &Path, number: u32) -> PathBuf {
     beside(path, &format!("{ASIDE}{number}"))
 }
 
-/// `edgecore.db` and what comes after it.
+/// `edgecore.db` with a suffix.
 pub(super) fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
@@ -169,7 +170,7 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Names in a folder are durable only when it is synced itself.
+/// Names in a folder are durable only after the folder itself is synced.
 fn sync(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }

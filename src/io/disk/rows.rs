@@ -1,4 +1,4 @@
-//! The rows of `meta`, read as a whole and changed one by one.
+//! The rows of table `meta`: reads all of them, changes single ones.
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -9,58 +9,57 @@ use super::Trouble;
 use crate::limits::{STORE_BYTES_MAX, STORE_KEY_BYTES_MAX, STORE_ROWS_MAX, STORE_VALUE_BYTES_MAX};
 use crate::model::meta::{Change, DiskError, Row, StoreOrigin};
 
-/// KubeEdge's own words for it (gorm's since 1.23; beego's columns are the same).
+/// KubeEdge's own statement (gorm's since 1.23; beego's columns are the same).
 pub(super) const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS `meta` \
                                  (`key` text,`type` text,`value` text,PRIMARY KEY (`key`))";
 
-/// How much the table holds.
+/// The total size of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct Totals {
     rows: usize,
     bytes: usize,
 }
 
-/// Says whether the file has the table at all.
+/// Whether the file has the table.
 pub(super) fn are_there(conn: &Connection) -> rusqlite::Result<bool> {
     let sql = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'meta'";
     conn.query_row(sql, [], |row| row.get::<_, i64>(0)).map(|count| count > 0)
 }
 
-/// What was read of a table.
+/// The rows that were read.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// In the order of their keys.
     pub(super) rows: Vec<Row>,
-    /// Of all rows.
-    pub(super) held: Held,
-    /// Keys and uids of rows that are too large, or too much.
+    /// Totals of all rows.
+    pub(super) totals: Totals,
+    /// Keys and uids of rows that are too large, or exceed the memory.
     unread: Vec<(Box<str>, Box<str>)>,
 }
 
 impl Found {
-    /// How the store came to hold this.
     pub(super) fn origin(&mut self) -> StoreOrigin {
         let unread = std::mem::take(&mut self.unread);
         if unread.is_empty() { StoreOrigin::Kept } else { StoreOrigin::Part { unread } }
     }
 }
 
-/// All rows that there is memory for. What is no row of KubeEdge's, or is larger than any object,
-/// is left where it is and named in the log.
+/// All rows that fit into the memory. A row that is not KubeEdge's, or is larger than any object,
+/// stays in the store and is logged.
 pub(super) fn read(conn: &Connection, bytes_max: usize) -> Result<Found, Trouble> {
-    let (mut held, mut bytes) = (Held::default(), 0);
+    let (mut totals, mut bytes) = (Totals::default(), 0);
     let mut rows: Vec<Row> = Vec::new();
     let (mut left, mut unread) = (Vec::new(), Vec::new());
-    // Without the index: what is read is the rows themselves.
+    // Without the index: this must read the rows themselves.
     let mut statement = conn.prepare(ALL)?;
     let mut found = statement.query([])?;
     while let Some(row) = found.next()? {
         let row = taken(row)?;
-        held.rows += 1;
+        totals.rows += 1;
         let size = row.as_ref().map_or(0, |row| row.key.len() + row.value.len());
-        held.bytes += size;
+        totals.bytes += size;
         match row {
-            Some(row) if check(&row).is_ok() && held.rows <= STORE_ROWS_MAX => {
+            Some(row) if check(&row).is_ok() && totals.rows <= STORE_ROWS_MAX => {
                 if bytes + size <= bytes_max {
                     bytes += size;
                     rows.push(row);
@@ -69,21 +68,24 @@ pub(super) fn read(conn: &Connection, bytes_max: usize) -> Result<Found, Trouble
                 }
             }
             Some(row) => left.push(row.key.chars().take(100).collect()),
-            None => left.push("a row that is no text".to_owned()),
+            None => left.push("a row that is not text".to_owned()),
         }
     }
     rows.sort_by(|one, other| one.key.cmp(&other.key));
     if let Some(pair) = rows.windows(2).find(|pair| pair[0].key == pair[1].key) {
-        return Err(Trouble::Damaged(format!("two rows of the key {}", pair[0].key)));
+        return Err(Trouble::Damaged(format!("two rows with the key {}", pair[0].key)));
     }
     if !left.is_empty() {
         let (count, few) = (left.len(), &left[..left.len().min(5)]);
-        log::warn!("{count} rows of the store are left unread, too large or no text: {few:?}");
+        log::warn!(
+            "{count} rows of the store are not read, because they are too large or not text: \
+             {few:?}"
+        );
     }
-    Ok(Found { rows, held, unread })
+    Ok(Found { rows, totals, unread })
 }
 
-/// `metadata.uid`; empty where there is none.
+/// `metadata.uid`; empty if it is absent.
 fn uid(value: &str) -> Box<str> {
     #[derive(Deserialize)]
     struct Object {
@@ -98,13 +100,13 @@ fn uid(value: &str) -> Box<str> {
 
 const ALL: &str = "SELECT key, type, value FROM meta NOT INDEXED";
 
-/// What can still be read of a damaged table: rows that are whole. They are read from both ends,
-/// each as far as it goes, and what came out twice and different is dropped.
+/// The intact rows of a damaged table. They are read from both ends, each as far as possible, and
+/// rows that are read twice with different content are dropped.
 pub(super) fn salvage(conn: &Connection, bytes_max: usize) -> Vec<Row> {
     let mut rows = Vec::new();
     for order in ["", " ORDER BY rowid DESC"] {
         if let Err(trouble) = reach(conn, order, bytes_max, &mut rows) {
-            log::warn!("the damaged store could be read in part: {trouble}");
+            log::warn!("the damaged store could be read only in part: {trouble}");
         }
     }
     rows.sort_by(|one, other| one.key.cmp(&other.key));
@@ -115,11 +117,11 @@ pub(super) fn salvage(conn: &Connection, bytes_max: usize) -> Vec<Row> {
         .map(|pair| pair[0].key.clone())
         .collect();
     rows.retain(|row| !twice.contains(&row.key));
-    let mut held = Held::default();
+    let mut totals = Totals::default();
     rows.retain(|row| {
-        let next = held.with(row);
+        let next = totals.with(row);
         let fits = next.check().is_ok();
-        held = if fits { next } else { held };
+        totals = if fits { next } else { totals };
         fits
     });
     rows
@@ -134,12 +136,12 @@ fn reach(
     let mut statement = conn.prepare(&format!("{ALL}{order}"))?;
     let mut found = statement.query([])?;
     let mut left = bytes_max;
-    // A ring of damaged pages has no end.
+    // A cycle of damaged pages has no end.
     for _ in 0..STORE_ROWS_MAX {
         let Some(row) = found.next()? else { break };
         let Some(row) = taken(row)?.filter(is_whole) else { continue };
         let size = row.key.len() + row.value.len();
-        // What there is no memory for stays in the file that is put aside.
+        // Rows that exceed the memory stay in the file that is moved aside.
         let Some(rest) = left.checked_sub(size) else { break };
         left = rest;
         rows.push(row);
@@ -147,7 +149,7 @@ fn reach(
     Ok(())
 }
 
-/// A value that lost a page of its middle is no JSON any more.
+/// A value that lost a page in its middle is no valid JSON.
 fn is_whole(row: &Row) -> bool {
     let named = !row.kind.is_empty() && row.kind.bytes().all(|byte| byte.is_ascii_graphic());
     named && check(row).is_ok() && serde_json::from_str::<IgnoredAny>(&row.value).is_ok()
@@ -166,7 +168,7 @@ fn taken(row: &rusqlite::Row<'_>) -> Result<Option<Row>, Trouble> {
     Ok(key.zip(kind).zip(value).map(|((key, kind), value)| Row { key, kind, value }))
 }
 
-/// Says whether a row is one that the store takes.
+/// Whether the store accepts the row.
 fn check(row: &Row) -> Result<(), String> {
     let (key, value) = (row.key.len(), row.value.len());
     if row.key.is_empty() || row.kind.is_empty() {
@@ -185,17 +187,21 @@ fn check(row: &Row) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes one change; what is as it was already is not written again.
+/// Applies one change; unchanged content is not written again.
 ///
-/// An update in its place, not KubeEdge's INSERT OR REPLACE: that takes the row and its key out and
-/// puts both in again, which writes more pages for the same.
-pub(super) fn apply(conn: &Connection, change: &Change, held: Held) -> Result<Held, DiskError> {
+/// An update in place, not KubeEdge's INSERT OR REPLACE: that deletes the row and its key and
+/// inserts both again, which writes more pages for the same result.
+pub(super) fn apply(
+    conn: &Connection,
+    change: &Change,
+    totals: Totals,
+) -> Result<Totals, DiskError> {
     match change {
         Change::Put(row) => {
             check(row).map_err(DiskError::Failed)?;
             let before = size(conn, &row.key)?;
-            let next = held.without(before).with(row);
-            if before.is_none() || next.bytes > held.bytes {
+            let next = totals.without(before).with(row);
+            if before.is_none() || next.bytes > totals.bytes {
                 next.check().map_err(|why| DiskError::Failed(format!("{}: {why}", row.key)))?;
             }
             conn.execute(PUT, params![row.key, row.kind, row.value])?;
@@ -206,7 +212,7 @@ pub(super) fn apply(conn: &Connection, change: &Change, held: Held) -> Result<He
             if before.is_some() {
                 conn.execute("DELETE FROM meta WHERE key = ?1", params![key])?;
             }
-            Ok(held.without(before))
+            Ok(totals.without(before))
         }
     }
 }
@@ -215,15 +221,15 @@ const PUT: &str = "INSERT INTO meta (key, type, value) VALUES (?1, ?2, ?3) \
                    ON CONFLICT (key) DO UPDATE SET type = excluded.type, value = excluded.value \
                    WHERE type IS NOT excluded.type OR value IS NOT excluded.value";
 
-/// Bytes of the row, if there is one. Told by its head; the value itself is not read.
+/// Bytes of the row, if it exists. This reads the row's header only, not the value.
 fn size(conn: &Connection, key: &str) -> rusqlite::Result<Option<usize>> {
     let sql = "SELECT octet_length(key) + ifnull(octet_length(value), 0) FROM meta WHERE key = ?1";
     let bytes = conn.query_row(sql, params![key], |row| row.get::<_, i64>(0)).optional()?;
     Ok(bytes.map(|bytes| bytes as usize))
 }
 
-impl Held {
-    /// What these rows make.
+impl Totals {
+    /// The totals of these rows.
     pub(super) fn of(rows: &[Row]) -> Self {
         rows.iter().fold(Self::default(), Self::with)
     }
@@ -243,10 +249,10 @@ impl Held {
 
     fn check(self) -> Result<(), String> {
         if self.rows > STORE_ROWS_MAX {
-            return Err(format!("the store is to hold {STORE_ROWS_MAX} rows at most"));
+            return Err(format!("the store may have {STORE_ROWS_MAX} rows at most"));
         }
         if self.bytes > STORE_BYTES_MAX {
-            return Err(format!("the store is to hold {STORE_BYTES_MAX} bytes at most"));
+            return Err(format!("the store may have {STORE_BYTES_MAX} bytes at most"));
         }
         Ok(())
     }

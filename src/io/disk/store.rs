@@ -1,4 +1,4 @@
-//! The store in the hands' loop: read before the first turn, written last in a turn.
+//! The store in the event loop: read before the first turn, written at the end of a turn.
 
 use std::io;
 use std::path::Path;
@@ -15,19 +15,19 @@ use crate::limits::{Budget, START_CRASHES_MAX, STORE_COMMIT_MS_MAX};
 use crate::model::meta::Saved;
 use crate::model::meta::{Change, Revision};
 
-/// The open store, where there is a cloud.
+/// The open store, if there is a cloud.
 #[derive(Debug)]
 pub struct Store {
     disk: Option<Disk>,
-    /// At most one: the mind asks again when this is answered.
-    asked: Option<(Revision, Vec<Change>)>,
+    /// At most one save: the core sends the next one after this is answered.
+    pending: Option<(Revision, Vec<Change>)>,
     limit: Limit,
     crashes: Crashes,
 }
 
 impl Store {
-    /// Opens the store where a cloud is configured and tells what it holds. Fails where another
-    /// agent has it.
+    /// Opens the store if a cloud is configured, and reports its content. Fails if another
+    /// agent uses it.
     pub fn open(config: &Config, budget: &Budget, events: &mut Vec<Event>) -> io::Result<Self> {
         Self::open_after(Crashes::watch(Path::new(&config.root)), config, budget, events)
     }
@@ -38,7 +38,7 @@ impl Store {
         budget: &Budget,
         events: &mut Vec<Event>,
     ) -> io::Result<Self> {
-        let mut store = Self { disk: None, asked: None, limit: Limit::default(), crashes };
+        let mut store = Self { disk: None, pending: None, limit: Limit::default(), crashes };
         if config.cloud.is_configured() {
             let ground = Vfs::with_memory(budget.meta_bytes_max);
             let path = Path::new(&config.cloud.store);
@@ -57,32 +57,32 @@ impl Store {
         Ok(store)
     }
 
-    /// To be written at the end of this turn.
-    pub fn ask(&mut self, revision: Revision, changes: Vec<Change>) {
-        assert!(self.asked.is_none(), "{revision:?} before the save before was answered");
-        self.asked = Some((revision, changes));
+    /// Saves the changes at the end of this turn.
+    pub fn save(&mut self, revision: Revision, changes: Vec<Change>) {
+        assert!(self.pending.is_none(), "{revision:?} before the previous save was answered");
+        self.pending = Some((revision, changes));
     }
 
-    /// Writes what was asked for.
+    /// Writes the pending save.
     pub fn commit(&mut self, now: Instant, events: &mut Vec<Event>) {
         self.crashes.tick(now);
-        let Some((revision, changes)) = self.asked.take() else { return };
-        let disk = self.disk.as_mut().expect("only a mind with a cloud asks");
+        let Some((revision, changes)) = self.pending.take() else { return };
+        let disk = self.disk.as_mut().expect("only an agent with a cloud saves");
         let begun = clock::boot();
         events.push(disk.save(revision, &changes));
         let took_ms = clock::boot().since_ms(begun);
-        if let Some(line) = self.told(now, took_ms, changes.len()) {
+        if let Some(line) = self.slow_commit_line(now, took_ms, changes.len()) {
             log::warn!("{line}");
         }
     }
 
-    /// What is to be said of a commit that took so long.
-    fn told(&mut self, now: Instant, took_ms: u64, changes: usize) -> Option<String> {
-        let kept = (took_ms > STORE_COMMIT_MS_MAX).then(|| self.limit.pass(now)).flatten()?;
-        Some(format!("the store took {took_ms} ms for {changes} changes; repeats={kept}"))
+    /// The log line of a commit that took too long.
+    fn slow_commit_line(&mut self, now: Instant, took_ms: u64, changes: usize) -> Option<String> {
+        let repeats = (took_ms > STORE_COMMIT_MS_MAX).then(|| self.limit.pass(now)).flatten()?;
+        Some(format!("the store took {took_ms} ms for {changes} changes; repeats={repeats}"))
     }
 
-    /// Leaves the file as EdgeCore does.
+    /// Closes the store as EdgeCore does.
     pub fn close(&mut self) {
         if let Some(disk) = self.disk.take() {
             disk.close();
@@ -114,12 +114,13 @@ mod tests {
 
     #[test]
     fn a_commit_that_took_long_is_told_and_not_each_time() {
-        let mut store = Store { disk: None, asked: None, limit: Limit::default(), crashes: none() };
-        let mut told = |took_ms| store.told(Instant(1), took_ms, 3);
-        assert_eq!(told(STORE_COMMIT_MS_MAX), None);
+        let mut store =
+            Store { disk: None, pending: None, limit: Limit::default(), crashes: none() };
+        let mut line_after = |took_ms| store.slow_commit_line(Instant(1), took_ms, 3);
+        assert_eq!(line_after(STORE_COMMIT_MS_MAX), None);
         let long_ms = STORE_COMMIT_MS_MAX + 1;
         let line = format!("the store took {long_ms} ms for 3 changes; repeats=0");
-        assert_eq!((told(long_ms), told(long_ms)), (Some(line), None));
+        assert_eq!((line_after(long_ms), line_after(long_ms)), (Some(line), None));
     }
 
     #[test]
@@ -142,7 +143,7 @@ mod tests {
         let mut store = open(&config, &mut events).expect("nobody has it");
         assert!(open(&config, &mut Vec::new()).is_err());
         let row = Row { key: "a/pod/a".into(), kind: "pod".into(), value: "{}".into() };
-        store.ask(Revision(3), vec![Change::Put(row)]);
+        store.save(Revision(3), vec![Change::Put(row)]);
         store.commit(Instant(1), &mut events);
         store.close();
         let mut store = open(&config, &mut events).expect("it was closed");

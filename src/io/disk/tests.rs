@@ -1,4 +1,4 @@
-//! The store on a real file system: EdgeCore's own file, damage, no room, no writing.
+//! The store on a real file system: EdgeCore's own file, damage, a full or read-only disk.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use crate::limits::{
     STORE_ROWS_MAX, STORE_VALUE_BYTES_MAX,
 };
 
-/// A folder of one test, gone with it.
+/// A folder of one test, removed at its end.
 struct Place(PathBuf);
 
 impl Place {
@@ -23,7 +23,7 @@ impl Place {
         Self(std::env::temp_dir().join(name))
     }
 
-    /// In a folder that is not there yet.
+    /// In a folder that does not exist yet.
     fn db(&self) -> PathBuf {
         self.0.join("kubeedge/edgecore.db")
     }
@@ -36,7 +36,7 @@ impl Place {
         names
     }
 
-    /// What the Go EdgeCore left, recorded from the real one.
+    /// A store that was recorded from the real Go EdgeCore.
     fn edgecore(&self) -> Connection {
         fs::create_dir_all(self.0.join("kubeedge")).expect("a folder for the test");
         let conn = Connection::open(self.db()).expect("a new file");
@@ -77,7 +77,7 @@ fn save(disk: &mut Disk, changes: &[Change]) -> Result<(), DiskError> {
     }
 }
 
-/// The process is gone without a word; its locks go with its descriptors.
+/// The process dies; its locks are released with its descriptors.
 fn killed(disk: Disk) {
     let State::Open(conn) = disk.state else { panic!("it is open") };
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).expect("it is known");
@@ -156,7 +156,7 @@ fn the_store_of_a_go_edgecore_is_taken_over_and_handed_back() {
         let token = token.expect("one was recorded");
         assert!(token.key.starts_with("\"default\"/\"default\"/[]string{\"https://"), "{token:?}");
         assert_eq!(save(&mut disk, &[put("default/pod/new", "{}")]), Ok(()));
-        // The second time it is left as a crash leaves it.
+        // The second time it is left as after a crash.
         if turn == 0 {
             disk.close();
         } else {
@@ -164,7 +164,7 @@ fn the_store_of_a_go_edgecore_is_taken_over_and_handed_back() {
         }
         let edgecore = Connection::open(place.db()).expect("the file is free");
         assert_eq!(others(&edgecore), before);
-        // KubeEdge's own words: an upsert as its ORM makes it.
+        // KubeEdge's own statement: an upsert as its ORM makes it.
         let sql =
             "INSERT OR REPLACE INTO meta (key, type, value) VALUES ('default/pod/p2', 'pod', ?)";
         assert_eq!(edgecore.execute(sql, [turn.to_string()]), Ok(1));
@@ -174,7 +174,7 @@ fn the_store_of_a_go_edgecore_is_taken_over_and_handed_back() {
     assert!(saved.rows.contains(&row("default/pod/p2", "1")));
 }
 
-/// What EdgeCore's ORM looks at before it uses a table, and how it then reads and writes pods.
+/// What EdgeCore's ORM checks before it uses a table, and how it then reads and writes pods.
 #[test]
 fn a_store_that_we_made_is_one_that_edgecore_takes() {
     let place = Place::new();
@@ -190,11 +190,11 @@ fn a_store_that_we_made_is_one_that_edgecore_takes() {
         conn.query_row(sql, [], |row| row.get(0)).expect(sql)
     };
     assert_eq!(text(&ours, "PRAGMA journal_mode"), "delete");
-    // Of the file's head: no vacuum by itself, UTF-8.
+    // From the file's header: no auto-vacuum, UTF-8.
     let head = fs::read(place.db()).expect("it is there");
     assert_eq!((&head[52..56], &head[56..60]), (&[0; 4][..], &[0, 0, 0, 1][..]));
     let number = |sql: &str| -> i64 { ours.query_row(sql, [], |row| row.get(0)).expect(sql) };
-    // Word for word: its migrations read the statement itself.
+    // Literally: its migrations read the statement itself.
     let made = "SELECT sql FROM sqlite_schema WHERE name = 'meta'";
     assert_eq!(text(&ours, made), text(&theirs, made));
     let columns = |conn: &Connection| -> Vec<(String, String, i64, i64)> {
@@ -245,9 +245,9 @@ fn what_is_too_large_is_refused_and_nothing_of_it_is_kept() {
     let many: Vec<Change> =
         (0..=STORE_ROWS_MAX).map(|number| put(&format!("a/pod/{number}"), "{}")).collect();
     let Err(DiskError::Failed(why)) = save(&mut disk, &many) else { panic!("too many") };
-    assert_eq!(why, "a/pod/8192: the store is to hold 8192 rows at most");
+    assert_eq!(why, "a/pod/8192: the store may have 8192 rows at most");
     assert_eq!(save(&mut disk, &many[1..]), Ok(()));
-    // A full store still takes what replaces a row, and deletions.
+    // A full store still accepts replacements and deletions.
     assert_eq!(save(&mut disk, &[put("a/pod/1", "{1}")]), Ok(()));
     assert!(save(&mut disk, &[put("a/pod/0", "{}")]).is_err());
     assert_eq!(save(&mut disk, &[delete("a/pod/1"), put("a/pod/0", "{}")]), Ok(()));
@@ -272,7 +272,7 @@ fn a_key_and_all_rows_together_have_bounds() {
     let longest = key(STORE_KEY_BYTES_MAX);
     assert_eq!(save(&mut disk, &[put(&longest, "{}")]), Ok(()));
     assert_eq!(save(&mut disk, &[delete(&longest)]), Ok(()));
-    // Rows as large as may be, and a last one that takes what is left.
+    // Rows of the maximum size, and a last one that fills the rest.
     let value = |bytes: usize| "x".repeat(bytes);
     let row_bytes = "a/pod/0".len() + STORE_VALUE_BYTES_MAX;
     let whole = STORE_BYTES_MAX / row_bytes;
@@ -285,7 +285,7 @@ fn a_key_and_all_rows_together_have_bounds() {
     let Err(DiskError::Failed(why)) = save(&mut disk, &[put("a/pod/x", &value(left + 1))]) else {
         panic!("one byte more")
     };
-    assert_eq!(why, format!("a/pod/x: the store is to hold {STORE_BYTES_MAX} bytes at most"));
+    assert_eq!(why, format!("a/pod/x: the store may have {STORE_BYTES_MAX} bytes at most"));
     assert_eq!(save(&mut disk, &[put("a/pod/x", &value(left))]), Ok(()));
     assert!(save(&mut disk, &[put("a/pod/x", &value(left + 1))]).is_err(), "nor by growing");
     assert_eq!(save(&mut disk, &[put("a/pod/x", &value(left - 1))]), Ok(()));
@@ -306,7 +306,7 @@ fn what_there_is_no_memory_for_stays_and_is_named() {
     let rows = vec![row("a/pod/a", "{}"), row("a/pod/c", "{}")];
     let unread = vec![("a/pod/b".into(), "u".into())];
     assert_eq!(saved, Saved { rows, origin: StoreOrigin::Part { unread } });
-    // The store itself goes on, and the next start may have the memory.
+    // The store itself continues, and the next start may have enough memory.
     assert_eq!(save(&mut disk, &[delete("a/pod/a")]), Ok(()));
     disk.close();
     let (disk, saved) = with(2_000);
@@ -330,7 +330,7 @@ fn a_long_log_is_shortened_again() {
     assert!(size <= u64::from(STORE_WAL_PAGES + 8) * 4_120, "{size}");
 }
 
-/// Overwrites a part of the file with what no page looks like.
+/// Overwrites a part of the file with bytes that are no valid page.
 fn spoil(path: &Path, at: usize, length: usize) {
     let mut bytes = fs::read(path).expect("it is there");
     bytes[at..at + length].fill(0xa5);
@@ -360,8 +360,8 @@ fn a_damaged_store_is_put_aside_and_whole_rows_are_kept() {
             many.contains(&Change::Put(row.clone())) || row.key.starts_with("a/pod/new")
         };
         assert!(saved.rows.iter().all(whole));
-        assert!(why.contains(&format!("edgecore.db.corrupt-{turn}; {count} rows of it")), "{why}");
-        // It is as good as new.
+        assert!(why.contains(&format!("edgecore.db.corrupt-{turn}; {count} of its rows")), "{why}");
+        // It works like a new one.
         assert_eq!(save(&mut disk, &[put(&format!("a/pod/new{turn}"), "{}")]), Ok(()));
         killed(disk);
         let (disk, again) = open(&place.db());
@@ -385,7 +385,7 @@ fn a_store_that_is_set_aside_is_not_read_and_is_there_as_it_was() {
     let (mut disk, saved) =
         Disk::set_aside(Vfs::default(), &place.db(), why).expect("nobody else has it");
     let path = place.db().display().to_string();
-    let lost = format!("{path} was set aside unread ({why}); it is now {path}.corrupt-1");
+    let lost = format!("{path} was moved aside unread ({why}); it is now {path}.corrupt-1");
     assert_eq!(saved, Saved { rows: Vec::new(), origin: StoreOrigin::Lost(lost) });
     assert_eq!(save(&mut disk, &[put("a/pod/b", "{}")]), Ok(()));
     disk.close();
@@ -425,7 +425,7 @@ fn only_crashes_within_a_minute_of_starts_in_a_row_are_counted() {
     assert!(!start(5).are_too_many());
 }
 
-/// Spoils the store of a place.
+/// Damages the store of a place.
 type Damage = fn(&Place);
 
 #[test]
@@ -434,7 +434,7 @@ fn a_look_from_outside_tells_what_a_store_is_like_and_leaves_no_trace() {
     assert_eq!(inspect(&place.db()).state, Health::Absent);
     let (mut disk, _) = open(&place.db());
     assert_eq!(save(&mut disk, &[put("a/pod/a", "{}"), put("a/pod/b", "{}")]), Ok(()));
-    // With the log that a crash leaves, and without one.
+    // With a log as after a crash, and without one.
     killed(disk);
     let looked = |rows: usize, files: &[&str]| {
         assert_eq!(place.files(), files);
@@ -504,7 +504,7 @@ fn every_kind_of_damage_ends_in_a_store_that_works() {
 
 #[test]
 fn a_replacement_that_was_interrupted_goes_on() {
-    // Each step as the last one before a crash: what is there, and what is found then.
+    // Each step as the last one before a crash: the files, and the expected result.
     for (step, there, want) in [
         ("the new one was being made", &["", ".new", "-wal"][..], "old"),
         ("the old one is aside, its log is not", &[".new", ".corrupt-1", "-wal"], "new"),
@@ -516,7 +516,7 @@ fn a_replacement_that_was_interrupted_goes_on() {
             assert_eq!(save(&mut disk, &[put(key, "{}")]), Ok(()));
             disk
         };
-        // A log with something in it that is not in its file.
+        // A log with content that is not in its database.
         let log_of = if there.contains(&"") { "" } else { ".corrupt-1" };
         killed(make(log_of, "a/pod/old"));
         let log = quarantine::beside(&place.db(), &format!("{log_of}-wal"));
@@ -543,7 +543,7 @@ fn a_replacement_that_was_interrupted_goes_on() {
 fn a_store_in_a_place_that_cannot_be_does_not_stop_anyone() {
     let place = Place::new();
     fs::create_dir_all(&place.0).expect("a folder for the test");
-    // A file where the folder is to be.
+    // A file in the place of the folder.
     fs::write(place.0.join("kubeedge"), "").expect("it can be written");
     let (mut disk, saved) = open(&place.db());
     assert!(matches!(saved.origin, StoreOrigin::Lost(_)), "{saved:?}");

@@ -1,4 +1,4 @@
-//! The folder's names and the bytes of one file, read so that nothing waits and no size surprises.
+//! Reads the folder's names and the bytes of one file, without blocking and within a size limit.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -10,10 +10,10 @@ use std::path::Path;
 
 use crate::limits::MANIFEST_BYTES_MAX;
 
-/// What changes whenever a file does: device, inode, size, mtime and ctime in nanoseconds.
+/// Changes whenever the file does: device, inode, size, mtime and ctime in nanoseconds.
 pub(super) type Key = (u64, u64, u64, i128, i128);
 
-/// The names in the folder in order, hidden ones left out.
+/// The names in the folder in order, without hidden ones.
 pub(super) fn names_in(path: &Path) -> io::Result<BTreeSet<OsString>> {
     let hidden = |name: &OsStr| name.as_bytes().starts_with(b".");
     let mut names = BTreeSet::new();
@@ -26,20 +26,20 @@ pub(super) fn names_in(path: &Path) -> io::Result<BTreeSet<OsString>> {
     Ok(names)
 }
 
-/// Named as editors name what they rename or remove at once: `sed -i`, vim, and copies for safety.
+/// Whether the name is one of an editor's temporary files (`sed -i`, vim) or backup copies.
 pub(super) fn is_temporary(name: &OsStr) -> bool {
     let name = name.as_bytes();
     let of_sed = |rest: &[u8]| rest.len() == 6 && rest.iter().all(u8::is_ascii_alphanumeric);
     name.strip_prefix(b"sed").is_some_and(of_sed) || name == b"4913" || name.ends_with(b"~")
 }
 
-/// Not there, or a link that leads to nothing.
+/// The file does not exist, or is a link to nothing.
 pub(super) fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// The file's bytes and its key before the reading; `None` where it is not, or not regular. Never
-/// waits: the other end of a pipe may not exist.
+/// The file's bytes, and its key before the read; `None` if it is absent or not regular. Never
+/// blocks: a pipe may have no other end.
 pub(super) fn read(path: &Path) -> Result<Option<(Key, Vec<u8>)>, String> {
     let mut options = OpenOptions::new();
     let file = options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);

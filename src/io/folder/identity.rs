@@ -1,10 +1,10 @@
 //! Which folder the manifests were read from, by device and inode.
 //!
-//! An empty folder means that no pod is wanted only if it is the one that had the manifests before.
-//! Another one may be the mount point of a partition that is not mounted. A file in the root
-//! directory remembers it across restarts, while there are manifests that could be missed.
+//! An empty folder means that no pod is wanted only if it is the folder that had the manifests
+//! before. Another one may be the mount point of a partition that is not mounted. A file in the
+//! root directory stores the identity across restarts, while there are manifests to lose.
 //!
-//! If we crash here the file is as it was, or not there: then any folder is trusted.
+//! If we crash here the file is unchanged or absent: without it any folder is trusted.
 
 use std::fs;
 use std::io;
@@ -20,17 +20,17 @@ pub(super) fn of(path: &Path) -> io::Result<Identity> {
     Ok((meta.dev(), meta.ino()))
 }
 
-/// The folder that the manifests are of.
+/// The folder to which the manifests belong.
 #[derive(Debug, Default)]
 pub(super) struct Trusted {
-    /// `None`: nothing is kept across restarts.
+    /// `None`: nothing is stored across restarts.
     record: Option<PathBuf>,
     /// `None`: there were no manifests.
     folder: Option<Identity>,
 }
 
 impl Trusted {
-    /// As an earlier life left it.
+    /// Reads what an earlier run stored.
     pub(super) fn load(record: PathBuf) -> Self {
         let text = fs::read_to_string(&record).unwrap_or_default();
         let folder = text.trim().split_once(' ');
@@ -38,13 +38,13 @@ impl Trusted {
         Self { record: Some(record), folder }
     }
 
-    /// Manifests were read from another folder than this.
+    /// Whether the manifests were read from another folder than this.
     pub(super) fn is_another(&self, found: Identity) -> bool {
         self.folder.is_some_and(|folder| folder != found)
     }
 
-    /// The manifests are of this folder now; `None`: there are none.
-    pub(super) fn is(&mut self, folder: Option<Identity>) {
+    /// Sets the folder to which the manifests belong; `None`: there are no manifests.
+    pub(super) fn set(&mut self, folder: Option<Identity>) {
         if self.folder == folder {
             return;
         }

@@ -1,5 +1,5 @@
-//! A real folder and a real inotify, an imagined clock: the kernel queues what happened before the
-//! call that made it happen returns, so nothing here waits.
+//! Real folders and a real inotify, with a simulated clock: the kernel queues an event before the
+//! system call that caused it returns, so nothing here waits.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -24,8 +24,8 @@ struct Place {
     poll: Poll,
 }
 
-/// A manifest of the tests is `ok`, `holds` with numbers of pods, objects and bytes of these, or
-/// anything else.
+/// A manifest of the tests is `ok`, `holds` with the numbers of pods, objects and bytes of objects,
+/// or anything else.
 fn parse(text: &[u8]) -> Result<Content, Refusal> {
     let text = String::from_utf8_lossy(text);
     match text.strip_prefix("holds ") {
@@ -66,7 +66,7 @@ impl Place {
         Self { dir, manifests, now: Instant(1_000_000), poll }
     }
 
-    /// Another agent begins in the place of the one before.
+    /// Replaces the agent by a new one.
     fn restart(&mut self) {
         self.manifests = agent(&self.dir, &self.poll);
     }
@@ -86,11 +86,11 @@ impl Place {
         fs::write(self.path(name), text).expect(name);
     }
 
-    /// What one turn tells, `name:what` for each file.
+    /// What one turn reports, `name:what` for each file.
     fn turn(&mut self) -> Option<String> {
         self.manifests.ready(self.now);
         let folder = self.manifests.tick(self.now)?;
-        let told = folder.files.iter().map(|file| {
+        let reported = folder.files.iter().map(|file| {
             let name = Path::new(&*file.path).file_name().expect("a name").to_string_lossy();
             match &file.content {
                 Ok(_) => format!("{name}:ok"),
@@ -98,18 +98,18 @@ impl Place {
             }
         });
         let trouble = folder.trouble.map(|why| format!("NOT READ {why}"));
-        Some(trouble.into_iter().chain(told).collect::<Vec<_>>().join(" "))
+        Some(trouble.into_iter().chain(reported).collect::<Vec<_>>().join(" "))
     }
 
-    /// From now on the kernel says nothing, as on a network file system.
-    fn deaf(&mut self) {
+    /// From now on inotify reports nothing, as on a network file system.
+    fn without_inotify(&mut self) {
         self.manifests.watch = Watch::none();
     }
 
-    /// What is told once nothing changes any more.
+    /// What is reported once nothing changes any more.
     fn settled(&mut self) -> Option<String> {
-        let told = self.turn().or_else(|| self.later(MANIFEST_SETTLE_MS));
-        told.or_else(|| self.later(MANIFEST_SETTLE_MS))
+        let reported = self.turn().or_else(|| self.later(MANIFEST_SETTLE_MS));
+        reported.or_else(|| self.later(MANIFEST_SETTLE_MS))
     }
 
     fn later(&mut self, ms: u64) -> Option<String> {
@@ -171,7 +171,7 @@ fn links_count_with_what_they_lead_to() {
     place.turn();
     symlink("..data/web", place.path("web")).expect("a link");
     assert_eq!(place.turn().as_deref(), Some("web:ok"));
-    // As a ConfigMap's folder is changed.
+    // In the way a ConfigMap's folder is changed.
     symlink("..v2", place.path("..new")).expect("a link");
     fs::rename(place.path("..new"), place.path("..data")).expect("swapped");
     assert_eq!(place.turn().as_deref(), Some("web:got \"v2\""));
@@ -206,13 +206,13 @@ fn what_an_editor_renames_at_once_is_not_read_before() {
         place.write("web.yaml", "ok");
         assert_eq!(place.turn().as_deref(), Some("web.yaml:ok"));
     }
-    // Whoever means it has it a second later.
+    // A real file with such a name is reported a second later.
     place.write("sedative", "ok");
     assert_eq!(place.turn().as_deref(), Some("sedative:ok web.yaml:ok"));
     place.write("sedation1", "ok");
     assert_eq!(place.turn(), None);
-    let told = place.later(MANIFEST_SETTLE_MS);
-    assert_eq!(told.as_deref(), Some("sedation1:ok sedative:ok web.yaml:ok"));
+    let reported = place.later(MANIFEST_SETTLE_MS);
+    assert_eq!(reported.as_deref(), Some("sedation1:ok sedative:ok web.yaml:ok"));
 }
 
 #[test]
@@ -230,8 +230,8 @@ fn a_change_without_a_close_counts_after_it_settled() {
 #[test]
 fn an_absent_folder_is_not_read_and_is_seen_when_it_appears() {
     let mut place = Place::new();
-    let told = place.turn().expect("at the start it is reported at once");
-    assert!(told.starts_with("NOT READ ") && told.contains("No such file"), "{told}");
+    let reported = place.turn().expect("at the start it is reported at once");
+    assert!(reported.starts_with("NOT READ ") && reported.contains("No such file"), "{reported}");
     assert_eq!(place.later(MANIFEST_RESCAN_MS), None, "once");
     fs::create_dir(place.path("")).expect("the folder");
     assert_eq!(place.turn().as_deref(), Some(""), "an empty folder says that none is wanted");
@@ -246,14 +246,14 @@ fn a_folder_that_goes_keeps_its_files_until_it_is_back() {
     assert_eq!(place.turn().as_deref(), Some("a:ok"));
     fs::rename(place.path(""), place.dir.join("elsewhere")).expect("moved");
     assert_eq!(place.turn(), None, "perhaps another follows at once");
-    let told = place.later(MANIFEST_SETTLE_MS).expect("told");
-    assert!(told.starts_with("NOT READ ") && told.ends_with(" a:ok"), "{told}");
+    let reported = place.later(MANIFEST_SETTLE_MS).expect("reported");
+    assert!(reported.starts_with("NOT READ ") && reported.ends_with(" a:ok"), "{reported}");
     assert_eq!(place.later(MANIFEST_RESCAN_MS), None, "once");
     fs::rename(place.dir.join("elsewhere"), place.path("")).expect("moved back");
     assert_eq!(place.turn().as_deref(), Some("a:ok"));
     fs::remove_file(place.path("a")).expect("removed");
     assert_eq!(place.turn().as_deref(), Some(""), "it is the same folder, and empty");
-    // Of an empty folder nothing can be missed: any other is as good.
+    // An empty folder has no manifests to lose: any other folder is as good.
     fs::rename(place.path(""), place.dir.join("elsewhere")).expect("moved");
     fs::create_dir(place.path("")).expect("another");
     assert_eq!(place.later(MANIFEST_RESCAN_MS), None);
@@ -266,21 +266,22 @@ fn an_empty_folder_in_the_place_of_a_full_one_is_not_believed() {
     place.write("a", "ok");
     place.write("b", "ok");
     assert_eq!(place.turn().as_deref(), Some("a:ok b:ok"));
-    let is_refused = |told: &str| told.starts_with("NOT READ ") && told.contains("is not the one");
+    let is_refused =
+        |reported: &str| reported.starts_with("NOT READ ") && reported.contains("is not the one");
     for another in ["empty", "README"] {
         let _ = fs::rename(place.path(""), place.dir.join(format!("before {another}")));
         fs::create_dir(place.path("")).expect("another");
         if another == "README" {
             place.write("README", "no manifest");
         }
-        let told = place.settled().expect("told");
-        assert!(is_refused(&told), "{told}");
+        let reported = place.settled().expect("reported");
+        assert!(is_refused(&reported), "{reported}");
         assert_eq!(place.later(MANIFEST_RESCAN_MS), None, "once");
         place.restart();
-        let told = place.turn().expect("told");
-        assert!(is_refused(&told), "after a restart: {told}");
+        let reported = place.turn().expect("reported");
+        assert!(is_refused(&reported), "after a restart: {reported}");
     }
-    // The first one is back, as when the partition is mounted again.
+    // The first folder is back, as after the partition is mounted again.
     fs::remove_dir_all(place.path("")).expect("removed");
     fs::rename(place.dir.join("before empty"), place.path("")).expect("moved back");
     place.restart();
@@ -303,7 +304,7 @@ fn a_folder_with_manifests_in_the_place_of_another_counts_once_it_is_filled() {
     assert_eq!(place.turn(), None);
     assert_eq!(place.later(MANIFEST_SETTLE_MS), None, "found without a close, a is read now");
     assert_eq!(place.later(MANIFEST_SETTLE_MS).as_deref(), Some("a:ok b:ok"));
-    // It is trusted from now on: the same one, empty, says that none is wanted.
+    // From now on the new folder is trusted: when it is empty, no pod is wanted.
     fs::remove_file(place.path("a")).expect("removed");
     assert_eq!(place.turn().as_deref(), Some("b:ok"));
     fs::remove_file(place.path("b")).expect("removed");
@@ -317,13 +318,13 @@ fn a_folder_that_is_filled_without_end_counts_in_the_end() {
     assert_eq!(place.turn().as_deref(), Some("a:ok"));
     fs::rename(place.path(""), place.dir.join("old")).expect("moved");
     fs::create_dir(place.path("")).expect("another");
-    let mut told = place.turn();
+    let mut reported = place.turn();
     for number in 0..MANIFEST_HOLD_MS / (MANIFEST_SETTLE_MS / 2) {
-        assert_eq!(told, None, "file {number}");
+        assert_eq!(reported, None, "file {number}");
         place.write(&format!("b{number}"), "ok");
-        told = place.later(MANIFEST_SETTLE_MS / 2);
+        reported = place.later(MANIFEST_SETTLE_MS / 2);
     }
-    assert!(told.is_some_and(|told| told.starts_with("b0:ok ")));
+    assert!(reported.is_some_and(|reported| reported.starts_with("b0:ok ")));
 }
 
 #[test]
@@ -334,8 +335,8 @@ fn what_is_no_regular_file_or_too_large_never_stops_the_rest() {
     let large = File::create(place.path("large")).expect("a file");
     large.set_len(MANIFEST_BYTES_MAX as u64 + 1).expect("a hole");
     place.write("web", "ok");
-    let told = place.turn().expect("told");
-    assert_eq!(told, "large:got 10485761 bytes, expected 10485760 at most web:ok");
+    let reported = place.turn().expect("reported");
+    assert_eq!(reported, "large:got 10485761 bytes, expected 10485760 at most web:ok");
     assert_eq!(place.later(MANIFEST_RESCAN_MS), None);
 }
 
@@ -343,8 +344,11 @@ fn what_is_no_regular_file_or_too_large_never_stops_the_rest() {
 fn a_place_that_is_no_folder_is_trouble_and_not_an_empty_set() {
     let mut place = Place::new();
     fs::write(place.path(""), "").expect("a file");
-    let told = place.turn().expect("told");
-    assert!(told.starts_with("NOT READ ") && told.contains("Not a directory"), "{told}");
+    let reported = place.turn().expect("reported");
+    assert!(
+        reported.starts_with("NOT READ ") && reported.contains("Not a directory"),
+        "{reported}"
+    );
     fs::remove_file(place.path("")).expect("removed");
     fs::create_dir(place.path("")).expect("the folder");
     place.write("a", "ok");
@@ -352,9 +356,9 @@ fn a_place_that_is_no_folder_is_trouble_and_not_an_empty_set() {
     fs::remove_dir_all(place.path("")).expect("removed");
     fs::write(place.path(""), "").expect("a file");
     assert_eq!(place.later(MANIFEST_RESCAN_MS), None);
-    let told = place.later(MANIFEST_SETTLE_MS).expect("told");
-    assert!(told.contains("the folder cannot be read: Not a directory"), "{told}");
-    assert!(told.ends_with(" a:ok"), "{told}");
+    let reported = place.later(MANIFEST_SETTLE_MS).expect("reported");
+    assert!(reported.contains("the folder cannot be read: Not a directory"), "{reported}");
+    assert!(reported.ends_with(" a:ok"), "{reported}");
 }
 
 #[test]
@@ -368,7 +372,7 @@ fn another_folder_takes_the_place_of_the_first_with_its_first_reading() {
     assert_eq!(place.manifests.wake_at(), Instant(0));
     assert_eq!(place.turn().as_deref(), Some("b:ok"));
     place.manifests.follow(place.dir.join("mistyped"));
-    assert!(place.turn().is_some_and(|told| told.starts_with("NOT READ ")));
+    assert!(place.turn().is_some_and(|reported| reported.starts_with("NOT READ ")));
     place.manifests.follow(place.dir.join("other"));
     assert_eq!(place.turn().as_deref(), Some("b:ok"));
     place.write("a", "changed");
@@ -384,17 +388,17 @@ fn the_last_files_by_name_of_a_folder_with_too_many_are_left_out() {
     for number in 0..=MANIFEST_FILES_MAX {
         place.write(&name(number), "ok");
     }
-    let told = (0..100).find_map(|_| place.turn()).expect("it is read");
-    assert_eq!(told.split(' ').count(), MANIFEST_FILES_MAX);
-    assert!(told.ends_with(&format!(" {}:ok", name(MANIFEST_FILES_MAX - 1))));
+    let reported = (0..100).find_map(|_| place.turn()).expect("it is read");
+    assert_eq!(reported.split(' ').count(), MANIFEST_FILES_MAX);
+    assert!(reported.ends_with(&format!(" {}:ok", name(MANIFEST_FILES_MAX - 1))));
     fs::remove_file(place.path(&name(0))).expect("removed");
-    let told = (0..3).find_map(|_| place.later(MANIFEST_SETTLE_MS)).expect("it is read");
-    assert!(told.ends_with(&format!(" {}:ok", name(MANIFEST_FILES_MAX))), "there is room");
+    let reported = (0..3).find_map(|_| place.later(MANIFEST_SETTLE_MS)).expect("it is read");
+    assert!(reported.ends_with(&format!(" {}:ok", name(MANIFEST_FILES_MAX))), "there is room");
 }
 
 #[test]
 fn a_file_with_more_than_the_folder_may_still_have_is_left_out() {
-    let left_out = |got: &str| format!("{got} in the whole folder: this file is left out");
+    let left_out = |got: &str| format!("{got} in the whole folder: this file is ignored");
     let (pods, objects) = (MANIFEST_PODS_MAX, MANIFEST_OBJECTS_MAX);
     let bytes = MANIFEST_OBJECTS_BYTES_MAX;
     for (first, fits, beyond, got) in [
@@ -436,18 +440,18 @@ fn a_large_folder_is_read_over_several_turns() {
     assert!(place.turn().is_some());
 }
 
-/// A look that comes before what the kernel says of it, or where it says nothing.
+/// A scan that comes before inotify reports the change, or where inotify reports nothing.
 #[test]
 fn a_file_that_is_renamed_is_never_told_as_removed() {
     let mut place = Place::with_folder();
     place.write("a", "ok");
     place.write("c", "ok");
     assert_eq!(place.turn().as_deref(), Some("a:ok c:ok"));
-    place.deaf();
+    place.without_inotify();
     fs::rename(place.path("a"), place.path("b")).expect("moved");
     assert_eq!(place.later(MANIFEST_RESCAN_MS), None, "a is gone, b is not read yet");
     assert_eq!(place.later(MANIFEST_SETTLE_MS).as_deref(), Some("b:ok c:ok"));
-    // Over another one.
+    // Over an existing file.
     place.write("b", "no");
     fs::rename(place.path("b"), place.path("c")).expect("moved");
     assert_eq!(place.later(MANIFEST_RESCAN_MS), None, "c is what b was");
@@ -465,8 +469,8 @@ fn a_file_that_is_renamed_before_it_is_read_is_found_before_the_rest_is_told() {
     fs::rename(place.path("b"), place.path("c")).expect("moved");
     assert!(place.manifests.tick(place.now).is_none(), "b is gone, and nobody looked where to");
     assert_eq!(place.manifests.wake_at(), place.now);
-    let told = place.turn().expect("told");
-    assert!(told.starts_with("a:") && told.contains(" c:") && !told.contains("b:"));
+    let reported = place.turn().expect("reported");
+    assert!(reported.starts_with("a:") && reported.contains(" c:") && !reported.contains("b:"));
 }
 
 #[test]
@@ -483,14 +487,14 @@ fn what_is_written_to_without_end_holds_a_removal_for_a_while() {
     loop {
         file.write_all(b"x").expect("more of it");
         assert!(place.manifests.wake_at() <= removed.plus_ms(MANIFEST_HOLD_MS));
-        let told = place.later(MANIFEST_SETTLE_MS / 2);
+        let reported = place.later(MANIFEST_SETTLE_MS / 2);
         if place.now.since_ms(removed) >= MANIFEST_HOLD_MS {
-            assert_eq!(told.as_deref(), Some(""));
+            assert_eq!(reported.as_deref(), Some(""));
             break;
         }
-        assert_eq!(told, None);
+        assert_eq!(reported, None);
     }
-    // What else happens is told as ever.
+    // Other changes are reported as usual.
     place.write("b", "ok");
     assert_eq!(place.turn().as_deref(), Some("b:ok"));
 }
@@ -502,18 +506,18 @@ fn a_file_that_cannot_be_looked_at_is_trouble_and_not_removed() {
     assert_eq!(place.turn().as_deref(), Some("a:ok"));
     fs::remove_file(place.path("a")).expect("removed");
     symlink("a", place.path("a")).expect("a link to itself");
-    let told = place.turn().expect("told");
-    assert!(told.starts_with("a:cannot be read: Too many levels"), "{told}");
+    let reported = place.turn().expect("reported");
+    assert!(reported.starts_with("a:cannot be read: Too many levels"), "{reported}");
     assert_eq!(place.later(MANIFEST_RESCAN_MS), None, "it is said once");
     place.write("b", "ok");
-    assert!(place.turn().expect("told").ends_with(" b:ok"));
+    assert!(place.turn().expect("reported").ends_with(" b:ok"));
     fs::remove_file(place.path("a")).expect("removed");
     assert_eq!(place.turn().as_deref(), Some("b:ok"));
     symlink("b/c", place.path("a")).expect("a link to nothing");
     assert_eq!(place.turn(), None);
 }
 
-/// Each look comes between some of the renames, and many of them in the middle of one.
+/// Each scan comes between some of the renames, and many come in the middle of one.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "another process is what renames")]
 fn none_of_many_files_that_are_renamed_meanwhile_is_told_as_removed() {
@@ -523,7 +527,7 @@ fn none_of_many_files_that_are_renamed_meanwhile_is_told_as_removed() {
         place.write(&format!("0-{file}"), "ok");
     }
     while place.turn().is_none() {}
-    place.deaf();
+    place.without_inotify();
     for round in 0..8 {
         let folder = place.path("");
         let renames = std::thread::spawn(move || {
@@ -532,19 +536,23 @@ fn none_of_many_files_that_are_renamed_meanwhile_is_told_as_removed() {
                 fs::rename(name(round), name(round + 1)).expect("moved");
             }
         });
-        let mut told = String::new();
+        let mut reported = String::new();
         let new = format!("{}-", round + 1);
-        // However slow the machine is, the renames are over before the hold is.
+        // However slow the machine is, the renames end before the hold does.
         let (began, step_ms) = (place.now, MANIFEST_SETTLE_MS / 20);
-        while !renames.is_finished() || told.matches(&new).count() < FILES {
+        while !renames.is_finished() || reported.matches(&new).count() < FILES {
             if !renames.is_finished() && place.now.since_ms(began) > MANIFEST_HOLD_MS / 2 {
                 std::thread::yield_now();
                 continue;
             }
-            told = place.later(step_ms).unwrap_or(told);
-            let names = told.split_whitespace().map(|file| &file[2..]);
+            reported = place.later(step_ms).unwrap_or(reported);
+            let names = reported.split_whitespace().map(|file| &file[2..]);
             let names: BTreeSet<&str> = names.collect();
-            assert!(told.is_empty() || names.len() == FILES, "told {} of {FILES}", names.len());
+            assert!(
+                reported.is_empty() || names.len() == FILES,
+                "reported {} of {FILES}",
+                names.len()
+            );
             if renames.is_finished() {
                 place.now = place.now.max(place.manifests.wake_at());
             }

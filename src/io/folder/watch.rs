@@ -1,7 +1,7 @@
-//! What the kernel says about one folder, through inotify; and about its parent while it is absent.
+//! Watches one folder through inotify, or its parent while the folder is absent.
 //!
-//! A hint only: whatever is missed here, the regular look finds. Where inotify cannot be had (its
-//! instances are used up) that look is all there is, and the log says so once.
+//! This is a hint only: the regular scan finds whatever is missed here. If inotify is not available
+//! (all its instances are in use), only that scan remains, and the log says so once.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,27 +13,25 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 
-/// One thing that happened.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Seen {
-    /// The file was closed after writing, renamed here, renamed away or removed.
+pub(super) enum Change {
+    /// The file was closed after a write, renamed here, renamed away or removed.
     Complete(OsString),
-    /// Something of this name appeared; a regular file is not complete yet.
+    /// A file with this name appeared; a regular file is not complete yet.
     Created(OsString),
-    /// The folder appeared or went.
+    /// The folder appeared or disappeared.
     Gone,
-    /// More happened than the kernel could remember.
+    /// The kernel's queue overflowed.
     Lost,
 }
 
-/// The watch on the folder.
 #[derive(Debug)]
 pub(super) struct Watch {
     inotify: Option<Inotify>,
     on: Option<On>,
 }
 
-/// What is watched: the folder itself or, while it is absent, its parent; device and inode.
+/// The watched folder: the manifest folder or, while it is absent, its parent; device and inode.
 #[derive(Debug)]
 struct On {
     descriptor: WatchDescriptor,
@@ -51,18 +49,18 @@ impl Watch {
                 Ok(inotify)
             });
         if let Err(error) = &opened {
-            log::warn!("no inotify ({error}): changes of manifests are seen after 20 s at most");
+            log::warn!("no inotify ({error}): changes of manifests are noticed after up to 20 s");
         }
         Self { inotify: opened.ok(), on: None }
     }
 
-    /// As where inotify cannot be had.
+    /// As if inotify were not available.
     #[cfg(test)]
     pub(super) fn none() -> Self {
         Self { inotify: None, on: None }
     }
 
-    /// Watches `path`, or its parent until there is a folder at `path`. Cheap where nothing
+    /// Watches `path`, or its parent until there is a folder at `path`. Cheap if nothing
     /// changed since the last call.
     pub(super) fn follow(&mut self, path: &Path) {
         let Some(inotify) = &self.inotify else { return };
@@ -84,7 +82,7 @@ impl Watch {
             return;
         }
         if let Some(on) = self.on.take() {
-            // Refused where the kernel dropped the watch with the folder.
+            // Fails if the kernel removed the watch together with the folder.
             let _ = inotify.rm_watch(on.descriptor);
         }
         match inotify.add_watch(target, if parent { of_parent() } else { of_folder() }) {
@@ -100,34 +98,34 @@ impl Watch {
         }
     }
 
-    /// All that happened since the last call.
-    pub(super) fn read(&mut self) -> Vec<Seen> {
-        let mut seen = Vec::new();
-        // Edge-triggered: until there is no more. Each read takes what is there, so a second one
-        // that finds something is rare, and the kernel's queue bounds them all.
+    /// All events since the last call.
+    pub(super) fn read(&mut self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        // Edge-triggered: read until there is no more. Each read takes all pending events, so a
+        // second read seldom finds any, and the kernel's queue bounds their number.
         while let Some(Ok(events)) = self.inotify.as_ref().map(Inotify::read_events) {
             for event in events {
-                self.told(event, &mut seen);
+                self.translate(event, &mut changes);
             }
         }
-        seen
+        changes
     }
 
-    fn told(&mut self, event: InotifyEvent, seen: &mut Vec<Seen>) {
+    fn translate(&mut self, event: InotifyEvent, changes: &mut Vec<Change>) {
         let is = |flags: AddWatchFlags| event.mask.intersects(flags);
         if is(AddWatchFlags::IN_Q_OVERFLOW) {
-            seen.push(Seen::Lost);
+            changes.push(Change::Lost);
             return;
         }
         let Some(on) = self.on.as_ref().filter(|on| on.descriptor == event.wd) else { return };
         if is(AddWatchFlags::IN_IGNORED) {
             self.on = None;
-            seen.push(Seen::Gone);
+            changes.push(Change::Gone);
         } else if on.parent || is(AddWatchFlags::IN_DELETE_SELF | AddWatchFlags::IN_MOVE_SELF) {
-            seen.push(Seen::Gone);
+            changes.push(Change::Gone);
         } else if let Some(name) = event.name {
             let created = is(AddWatchFlags::IN_CREATE);
-            seen.push(if created { Seen::Created(name) } else { Seen::Complete(name) });
+            changes.push(if created { Change::Created(name) } else { Change::Complete(name) });
         }
     }
 }

@@ -1,4 +1,4 @@
-//! All sources of images in the configured folders, and which of them has what is asked for.
+//! All sources of images in the configured folders; finds images and blobs in them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,11 +10,11 @@ use super::archive::{Blob, Catalog, Image};
 use crate::limits::IMAGE_SOURCES_MAX;
 use crate::wire::oci::reference::RequestedName;
 
-/// The sources, as they were at the last look.
+/// The sources at the last scan.
 #[derive(Debug, Default)]
 pub struct ImageStore {
     sources: BTreeMap<PathBuf, Source>,
-    /// More than [`IMAGE_SOURCES_MAX`].
+    /// There are more than [`IMAGE_SOURCES_MAX`].
     full: bool,
 }
 
@@ -24,7 +24,7 @@ struct Source {
     catalog: Result<Catalog, String>,
 }
 
-/// Tells whether a file is the one that was read.
+/// Identifies the version of a file that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     place: (u64, u64),
@@ -33,9 +33,9 @@ struct Stamp {
 }
 
 impl ImageStore {
-    /// Looks at the folders; reads what is new. Returns what changed, a line each, for the log.
-    pub fn look(&mut self, folders: &[PathBuf]) -> Vec<String> {
-        let mut told = Vec::new();
+    /// Scans the folders; reads new sources. Returns the changes, a line each, for the log.
+    pub fn scan(&mut self, folders: &[PathBuf]) -> Vec<String> {
+        let mut changes = Vec::new();
         let mut found = BTreeSet::new();
         for folder in folders {
             sources_in(folder, &mut found);
@@ -43,13 +43,14 @@ impl ImageStore {
         let full = found.len() > IMAGE_SOURCES_MAX;
         if full && !self.full {
             let count = found.len();
-            told.push(format!("got {count} files of images, expected {IMAGE_SOURCES_MAX} at most"));
+            changes
+                .push(format!("got {count} files of images, expected {IMAGE_SOURCES_MAX} at most"));
         }
         self.full = full;
         self.sources.retain(|path, _| {
             let stays = found.contains(path);
             if !stays {
-                told.push(format!("path={} is gone", path.display()));
+                changes.push(format!("path={} is gone", path.display()));
             }
             stays
         });
@@ -59,7 +60,7 @@ impl ImageStore {
                 continue;
             }
             let catalog = Catalog::open(&path);
-            told.push(match &catalog {
+            changes.push(match &catalog {
                 Ok(catalog) => {
                     let names: Vec<String> = catalog.images.iter().map(full_name).collect();
                     format!("path={} images={}", path.display(), names.join(","))
@@ -68,10 +69,10 @@ impl ImageStore {
             });
             self.sources.insert(path, Source { stamp, catalog });
         }
-        told
+        changes
     }
 
-    /// Every image with where it is, and every source that cannot be used with why.
+    /// Every image with its path, and every source that cannot be used with the reason.
     pub fn images(&self) -> impl Iterator<Item = (&Path, Result<&Image, &str>)> {
         self.sources.iter().flat_map(|(path, source)| {
             let (good, bad) = match &source.catalog {
@@ -82,32 +83,32 @@ impl ImageStore {
         })
     }
 
-    /// What a name stands for. The error is for people.
-    pub fn find(&self, asked: &RequestedName, tag: &str) -> Result<&Image, String> {
+    /// The image with a name. The error is for the user.
+    pub fn find(&self, name: &RequestedName, tag: &str) -> Result<&Image, String> {
         let all = self.images().filter_map(|(_, image)| image.ok());
         let tagged = all.filter(|image| image.name.tag.as_deref() == Some(tag));
         let fitting: Vec<(u8, &Image)> = tagged
-            .map(|image| (asked.fits(&image.name), image))
+            .map(|image| (name.fits(&image.name), image))
             .filter(|(fit, _)| *fit > 0)
             .collect();
         let best = fitting.iter().map(|(fit, _)| *fit).max();
         let mut best =
             fitting.iter().filter(|(fit, _)| Some(*fit) == best).map(|(_, image)| *image);
         let Some(first) = best.next() else {
-            return Err(format!("no image {}:{tag} in the folders", asked.path));
+            return Err(format!("no image {}:{tag} in the folders", name.path));
         };
         match best.find(|other| other.descriptor.digest != first.descriptor.digest) {
             None => Ok(first),
             Some(other) => Err(format!(
-                "{}:{tag} may be {} or {}",
-                asked.path,
+                "{}:{tag} is ambiguous: {} or {}",
+                name.path,
                 full_name(first),
                 full_name(other)
             )),
         }
     }
 
-    /// Contents by their digest, wherever they are.
+    /// The contents for a digest, from any source.
     pub fn blob(&self, digest: &str) -> io::Result<Option<Blob>> {
         let mut failed = None;
         for (path, source) in &self.sources {
@@ -122,7 +123,7 @@ impl ImageStore {
     }
 }
 
-/// With registry and tag.
+/// The name with registry and tag.
 pub fn full_name(image: &Image) -> String {
     let tag = image.name.tag.as_deref().unwrap_or_default();
     format!("{}:{tag}", image.name.repository())
@@ -133,8 +134,8 @@ fn is_layout(folder: &Path) -> bool {
     file("oci-layout") && file("index.json")
 }
 
-/// What in the folder may be a source. A folder that is not there has nothing; a stick may not be
-/// in.
+/// The possible sources in the folder. An absent folder has none; a USB stick may not be
+/// plugged in.
 fn sources_in(folder: &Path, found: &mut BTreeSet<PathBuf>) {
     if is_layout(folder) || fs::metadata(folder).is_ok_and(|it| it.is_file()) {
         found.insert(folder.to_owned());
@@ -155,11 +156,11 @@ fn sources_in(folder: &Path, found: &mut BTreeSet<PathBuf>) {
 
 fn stamp(path: &Path) -> Option<Stamp> {
     let metadata = fs::metadata(path).ok()?;
-    let told =
+    let metadata =
         if metadata.is_dir() { fs::metadata(path.join("index.json")).ok()? } else { metadata };
     Some(Stamp {
-        place: (told.dev(), told.ino()),
-        size: told.len(),
-        changed: (told.mtime(), told.mtime_nsec()),
+        place: (metadata.dev(), metadata.ino()),
+        size: metadata.len(),
+        changed: (metadata.mtime(), metadata.mtime_nsec()),
     })
 }

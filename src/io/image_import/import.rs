@@ -1,5 +1,5 @@
-//! `edged images import`: for runtimes that cannot be pointed at the registry. The CRI has no call
-//! for it, so it is the runtime's own tool that does it; of those only containerd's is known.
+//! `edged images import`: for runtimes that cannot be configured to use the registry. The CRI has
+//! no call for it, so the runtime's own tool imports; only containerd's is supported.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::process::Command;
 use super::archive::Catalog;
 use super::image_store::full_name;
 
-/// Brings the archive's images into the containerd at the socket. Returns their names, or why not.
+/// Imports the archive's images into the containerd at the socket. Returns their names.
 pub fn import(file: &Path, socket: &str) -> Result<Vec<String>, String> {
     let shown = file.display();
     if file.is_dir() {
@@ -23,8 +23,8 @@ pub fn import(file: &Path, socket: &str) -> Result<Vec<String>, String> {
     ctr.args(["--address", socket, "--namespace", "k8s.io", "images", "import"]).arg(file);
     let output = ctr.output().map_err(|error| match error.kind() {
         ErrorKind::NotFound => format!(
-            "no `ctr` on this machine, which containerd brings along: put {shown} below one of \
-             imageFolders in edgecore.yaml, and any runtime can pull {} from the registry on \
+            "no `ctr` on this machine, which is a part of containerd: put {shown} into one of the \
+             imageFolders of edgecore.yaml, then any runtime can pull {} from the registry on \
              loopback",
             names.join(", ")
         ),
@@ -33,6 +33,6 @@ pub fn import(file: &Path, socket: &str) -> Result<Vec<String>, String> {
     if output.status.success() {
         return Ok(names);
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(format!("ctr did not import {shown} ({}): {}", output.status, said.trim()))
+    let message = String::from_utf8_lossy(&output.stderr);
+    Err(format!("ctr did not import {shown} ({}): {}", output.status, message.trim()))
 }

@@ -1,14 +1,14 @@
 //! Images from files and folders on the gateway, for links that cannot pull: a registry on loopback
-//! that any runtime can pull from, in a child that the agent keeps going.
+//! from which any runtime can pull, in a child process that the agent restarts.
 //!
 //! ```text
-//!  runtime ──GET /v2/…──▶ 127.0.0.1:10351 (child: mirror ─ shelf ─ archive) ──▶ /media/stick/*.tar
-//!                              ▲ starts it again
+//!  runtime ──GET /v2/…──▶ 127.0.0.1:10351 (child: registry, archive) ─▶ /media/stick/*.tar
+//!                              ▲ restarts it
 //!                            agent (RegistryProcess)
 //! ```
 //!
-//! A child, because a file on a stick that is pulled out may hang whoever reads it. It ends with
-//! the agent. If it crashes, a pull under way fails and is tried again by its pod's back-off.
+//! A child, because a file on a stick that is unplugged may block the reader. It ends with
+//! the agent. If it crashes, a pull in progress fails and is retried with its pod's back-off.
 
 pub mod archive;
 pub mod image_store;
@@ -30,11 +30,11 @@ use super::log::Limit;
 use crate::agent::time::Instant;
 use crate::limits::MIRROR_RESTART_MS;
 
-/// Keeps the registry's process going.
+/// Starts and restarts the registry's process.
 #[derive(Debug)]
 pub struct RegistryProcess {
     address: SocketAddr,
-    /// None: no registry is wanted.
+    /// Empty: no registry is wanted.
     folders: Vec<String>,
     child: Option<Child>,
     start_at: Instant,
@@ -43,13 +43,13 @@ pub struct RegistryProcess {
 }
 
 impl RegistryProcess {
-    /// Starts nothing yet. Without folders it never will.
+    /// [`RegistryProcess::tick`] starts it; never if there are no folders.
     pub fn new(address: SocketAddr, folders: &[String]) -> Self {
         let (folders, child, start_at) = (folders.to_vec(), None, Instant(0));
         Self { address, folders, child, start_at, failures: 0, limit: Limit::default() }
     }
 
-    /// Some child of the process has ended: perhaps this one.
+    /// A child of the process has ended, perhaps this one.
     pub fn reap(&mut self, now: Instant) {
         let Some(child) = &mut self.child else { return };
         let ended = match child.try_wait() {
@@ -61,17 +61,17 @@ impl RegistryProcess {
         let wait_ms = MIRROR_RESTART_MS << self.failures.min(6);
         self.failures += 1;
         self.start_at = now.plus_ms(wait_ms);
-        if let Some(kept) = self.limit.pass(now) {
+        if let Some(repeats) = self.limit.pass(now) {
             log::warn!(
                 "the registry on {} has ended ({ended}); it is started again in {} s; \
-                 repeats={kept}",
+                 repeats={repeats}",
                 self.address,
                 wait_ms / 1_000
             );
         }
     }
 
-    /// Starts it where it is due.
+    /// Starts it if that is due.
     pub fn tick(&mut self, now: Instant) {
         if self.wake_at().is_none_or(|at| at > now) {
             return;
@@ -97,13 +97,14 @@ impl RegistryProcess {
 impl Drop for RegistryProcess {
     fn drop(&mut self) {
         if let Some(child) = &mut self.child {
-            // It is gone already, or it is now.
+            // Either it has ended already, or it is killed now.
             let _ = child.kill();
         }
     }
 }
 
-/// Serves in this process until something fails; says what. `parent`: ends with this process.
+/// Serves in this process until something fails; returns the reason. `parent`: the process with
+/// which this one ends.
 pub fn serve(
     address: SocketAddr,
     folders: Vec<PathBuf>,

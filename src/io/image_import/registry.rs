@@ -1,10 +1,10 @@
-//! The registry on loopback: serves what is on the shelf to the runtime (OCI distribution, pull
-//! only). A process of its own, below the agent: files on a dying stick may hang for ever, and it
-//! is this process that hangs then.
+//! The registry on loopback: serves the image store to the runtime (OCI distribution, pull
+//! only). A process of its own, below the agent: files on a dying stick may block for ever, and
+//! then only this process blocks.
 //!
-//! One request a connection, `GET` or `HEAD`. Everything is bounded: connections, what is read of a
-//! request, the time in which a client must go on. Nothing is verified here: what a runtime fetches
-//! by digest it checks by digest.
+//! One request per connection, `GET` or `HEAD`. Everything is bounded: the connections, the bytes
+//! of a request, the time in which a client must continue. Nothing is verified here: a runtime
+//! verifies the digest of what it fetches.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -26,7 +26,6 @@ use crate::wire::http1::{self, Method, Request};
 use crate::wire::oci::json;
 use crate::wire::oci::reference::Target;
 
-/// The server.
 pub struct Registry {
     poll: Poll,
     listener: TcpListener,
@@ -34,15 +33,15 @@ pub struct Registry {
     waiting: bool,
     connections: Vec<Option<Connection>>,
     folders: Vec<PathBuf>,
-    shelf: ImageStore,
+    store: ImageStore,
     look_at: Instant,
     buffer: Vec<u8>,
 }
 
 struct Connection<S = TcpStream> {
     stream: S,
-    /// What has come of the request; `None`: it is answered.
-    asking: Option<Vec<u8>>,
+    /// The received part of the request; `None`: it is answered.
+    request: Option<Vec<u8>>,
     out: Vec<u8>,
     sent: usize,
     body: Option<(File, Span)>,
@@ -54,29 +53,29 @@ struct Connection<S = TcpStream> {
 const LISTENER: Token = Token(0);
 
 impl Registry {
-    /// Listens, and has looked at the folders.
+    /// Listens, and scans the folders.
     pub fn open(address: SocketAddr, folders: Vec<PathBuf>) -> io::Result<Self> {
         let poll = Poll::new()?;
         let mut listener = TcpListener::bind(address)?;
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
         let bound = listener.local_addr()?;
         let connections = std::iter::repeat_with(|| None).take(MIRROR_CONNECTIONS_MAX).collect();
-        let (shelf, look_at) = (ImageStore::default(), Instant(0));
+        let (store, look_at) = (ImageStore::default(), Instant(0));
         let (waiting, buffer) = (true, Vec::new());
-        Ok(Self { poll, listener, bound, waiting, connections, folders, shelf, look_at, buffer })
+        Ok(Self { poll, listener, bound, waiting, connections, folders, store, look_at, buffer })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn bound(&self) -> SocketAddr {
         self.bound
     }
 
-    /// Serves until the system refuses what it cannot be without.
+    /// Serves until the system refuses something it needs.
     pub fn run(mut self) -> io::Error {
         let mut ready = turn::events();
         loop {
             let now = clock::boot();
-            self.look(now);
+            self.scan(now);
             self.accept(now);
             let due_at = if self.turn(now) { now } else { self.wake_at() };
             match self.poll.poll(&mut ready, Some(turn::timeout(clock::boot(), due_at))) {
@@ -94,10 +93,10 @@ impl Registry {
         }
     }
 
-    /// Looks at the folders, if that is due.
-    fn look(&mut self, now: Instant) {
+    /// Scans the folders, if that is due.
+    fn scan(&mut self, now: Instant) {
         if now >= self.look_at {
-            for line in self.shelf.look(&self.folders) {
+            for line in self.store.scan(&self.folders) {
                 log::info!("{line}");
             }
             self.look_at = now.plus_ms(IMAGE_RESCAN_MS);
@@ -123,14 +122,14 @@ impl Registry {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.waiting = false,
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(error) => {
-                    log::warn!("cannot take a connection: {error}");
+                    log::warn!("cannot accept a connection: {error}");
                     return;
                 }
             }
         }
     }
 
-    /// Says whether more could be done at once.
+    /// Returns whether more could be done at once.
     fn turn(&mut self, now: Instant) -> bool {
         let mut busy = false;
         for at in 0..self.connections.len() {
@@ -138,13 +137,13 @@ impl Registry {
             let ended = if now >= one.deadline {
                 true
             } else {
-                match one.ask(now, self.bound) {
-                    Asked::Nothing => one.tell(now, &mut self.buffer),
-                    Asked::Over => true,
-                    Asked::This(request) => {
-                        let (head, body) = answer(&self.shelf, &request);
+                match one.read_request(now, self.bound) {
+                    Received::Nothing => one.write_answer(now, &mut self.buffer),
+                    Received::Over => true,
+                    Received::This(request) => {
+                        let (head, body) = answer(&self.store, &request);
                         one.begin(head, body);
-                        one.tell(now, &mut self.buffer)
+                        one.write_answer(now, &mut self.buffer)
                     }
                 }
             };
@@ -152,15 +151,15 @@ impl Registry {
                 self.connections[at] = None;
                 busy |= self.waiting;
             } else {
-                busy |= one.asking.is_none() && one.writable;
+                busy |= one.request.is_none() && one.writable;
             }
         }
         busy
     }
 }
 
-/// What came of reading.
-enum Asked {
+/// The result of reading.
+enum Received {
     Nothing,
     This(Request),
     Over,
@@ -170,7 +169,7 @@ impl<S: Read + Write> Connection<S> {
     fn new(stream: S, now: Instant) -> Self {
         Self {
             stream,
-            asking: Some(Vec::new()),
+            request: Some(Vec::new()),
             out: Vec::new(),
             sent: 0,
             body: None,
@@ -180,32 +179,32 @@ impl<S: Read + Write> Connection<S> {
         }
     }
 
-    fn ask(&mut self, now: Instant, bound: SocketAddr) -> Asked {
-        let Some(head) = &mut self.asking else { return Asked::Nothing };
+    fn read_request(&mut self, now: Instant, bound: SocketAddr) -> Received {
+        let Some(head) = &mut self.request else { return Received::Nothing };
         let mut buffer = [0; 2 << 10];
         while self.readable {
             match self.stream.read(&mut buffer) {
-                Ok(0) => return Asked::Over,
+                Ok(0) => return Received::Over,
                 Ok(count) => head.extend_from_slice(&buffer[..count]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.readable = false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Asked::Over,
+                Err(_) => return Received::Over,
             }
             match http1::request(head, bound) {
                 Ok(None) => {}
                 Ok(Some(request)) => {
-                    self.asking = None;
+                    self.request = None;
                     self.deadline = now.plus_ms(MIRROR_STALL_MS);
-                    return Asked::This(request);
+                    return Received::This(request);
                 }
                 Err(bad) => {
-                    self.asking = None;
+                    self.request = None;
                     self.begin(http1::Response::from(bad).bytes(Method::Get), None);
-                    return Asked::Nothing;
+                    return Received::Nothing;
                 }
             }
         }
-        Asked::Nothing
+        Received::Nothing
     }
 
     fn begin(&mut self, head: Vec<u8>, body: Option<(File, Span)>) {
@@ -214,9 +213,9 @@ impl<S: Read + Write> Connection<S> {
         self.body = body;
     }
 
-    /// Writes what goes; true: it is over.
-    fn tell(&mut self, now: Instant, buffer: &mut Vec<u8>) -> bool {
-        if self.asking.is_some() {
+    /// Writes as much as possible; true: the connection has ended.
+    fn write_answer(&mut self, now: Instant, buffer: &mut Vec<u8>) -> bool {
+        if self.request.is_some() {
             return false;
         }
         let mut reads = 0;
@@ -230,11 +229,11 @@ impl<S: Read + Write> Connection<S> {
                     return false;
                 }
                 reads += 1;
-                // The least of them first: a size may be beyond what this machine addresses.
+                // Compare as u64: a size may exceed this machine's address range.
                 let count = span.size.min(MIRROR_READ_BYTES as u64) as usize;
                 buffer.resize(count, 0);
                 match file.read_at(buffer, span.at) {
-                    // Shorter than it was: the client sees that something is missing.
+                    // The file got shorter: the client notices that bytes are missing.
                     Ok(0) | Err(_) => return true,
                     Ok(read) => {
                         self.out.clear();
@@ -260,19 +259,19 @@ impl<S: Read + Write> Connection<S> {
     }
 }
 
-/// The answer's head, with the body where it is small; and else what the body is read from.
-fn answer(shelf: &ImageStore, request: &Request) -> (Vec<u8>, Option<(File, Span)>) {
+/// The answer's header, with the body if it is small; else the file with the body.
+fn answer(store: &ImageStore, request: &Request) -> (Vec<u8>, Option<(File, Span)>) {
     let found = match Target::parse(&request.path, &request.query) {
-        None => Err(("UNSUPPORTED", "this registry only lets pull".to_owned())),
+        None => Err(("UNSUPPORTED", "this registry only supports pull".to_owned())),
         Some(Target::Hello) => Ok(Found::Json("application/json".to_owned(), None, b"{}".to_vec())),
-        Some(Target::Tag { name, tag }) => shelf
+        Some(Target::Tag { name, tag }) => store
             .find(&name, &tag)
             .map_err(|why| ("MANIFEST_UNKNOWN", why))
-            .and_then(|image| manifest(shelf, &image.descriptor.digest)),
-        Some(Target::Manifest(digest)) => manifest(shelf, &digest),
-        Some(Target::Blob(digest)) => match shelf.blob(&digest) {
+            .and_then(|image| manifest(store, &image.descriptor.digest)),
+        Some(Target::Manifest(digest)) => manifest(store, &digest),
+        Some(Target::Blob(digest)) => match store.blob(&digest) {
             Ok(Some(blob)) => Ok(Found::Blob(digest, blob)),
-            Ok(None) => Err(("BLOB_UNKNOWN", format!("no {digest} in the folders"))),
+            Ok(None) => Err(("BLOB_UNKNOWN", format!("no blob {digest} in the folders"))),
             Err(error) => Err(("BLOB_UNKNOWN", format!("{digest} cannot be read: {error}"))),
         },
     };
@@ -281,7 +280,7 @@ fn answer(shelf: &ImageStore, request: &Request) -> (Vec<u8>, Option<(File, Span
         let errors = serde_json::json!({"errors": [{"code": code, "message": why}]});
         Found::Error(errors.to_string().into_bytes())
     });
-    found.told(request)
+    found.to_answer(request)
 }
 
 enum Found {
@@ -290,17 +289,17 @@ enum Found {
     Error(Vec<u8>),
 }
 
-fn manifest(shelf: &ImageStore, digest: &str) -> Result<Found, (&'static str, String)> {
+fn manifest(store: &ImageStore, digest: &str) -> Result<Found, (&'static str, String)> {
     let unknown = |why: String| ("MANIFEST_UNKNOWN", why);
-    let blob = shelf.blob(digest).map_err(|error| unknown(format!("{digest}: {error}")))?;
-    let blob = blob.ok_or_else(|| unknown(format!("no {digest} in the folders")))?;
+    let blob = store.blob(digest).map_err(|error| unknown(format!("{digest}: {error}")))?;
+    let blob = blob.ok_or_else(|| unknown(format!("no blob {digest} in the folders")))?;
     let bytes = blob.json().map_err(|error| unknown(format!("{digest}: {error}")))?;
     let kind = json::media_type(&bytes).map_err(|why| unknown(format!("{digest}: {why}")))?;
     Ok(Found::Json(kind, Some(digest.to_owned()), bytes))
 }
 
 impl Found {
-    fn told(self, request: &Request) -> (Vec<u8>, Option<(File, Span)>) {
+    fn to_answer(self, request: &Request) -> (Vec<u8>, Option<(File, Span)>) {
         let (status, kind, digest, mut size) = match &self {
             Self::Json(kind, digest, bytes) => {
                 ("200 OK", kind.as_str(), digest.as_deref(), bytes.len() as u64)
@@ -352,43 +351,43 @@ mod tests {
 
     const NOW: Instant = Instant(1_000);
 
-    fn mirror(folders: Vec<PathBuf>) -> Registry {
+    fn registry(folders: Vec<PathBuf>) -> Registry {
         Registry::open((Ipv4Addr::LOCALHOST, 0).into(), folders).expect("a port of ours")
     }
 
-    fn connected(mirror: &Registry) -> usize {
-        mirror.connections.iter().flatten().count()
+    fn connected(registry: &Registry) -> usize {
+        registry.connections.iter().flatten().count()
     }
 
     #[test]
     fn more_connections_than_are_served_wait_until_one_ends() {
-        let mut mirror = mirror(Vec::new());
-        let connect = |_| Client::connect(mirror.bound).expect("it listens");
+        let mut registry = registry(Vec::new());
+        let connect = |_| Client::connect(registry.bound).expect("it listens");
         let mut clients: Vec<Client> = (0..=MIRROR_CONNECTIONS_MAX).map(connect).collect();
         let last = clients.last().expect("one more").local_addr().expect("it has one");
-        let is_served = |mirror: &Registry| {
-            let mut all = mirror.connections.iter().flatten();
+        let is_served = |registry: &Registry| {
+            let mut all = registry.connections.iter().flatten();
             all.any(|one| one.stream.peer_addr().is_ok_and(|peer| peer == last))
         };
-        mirror.accept(NOW);
-        assert_eq!((connected(&mirror), is_served(&mirror)), (MIRROR_CONNECTIONS_MAX, false));
+        registry.accept(NOW);
+        assert_eq!((connected(&registry), is_served(&registry)), (MIRROR_CONNECTIONS_MAX, false));
         drop(clients.remove(0));
-        assert!(mirror.turn(NOW), "there is room now");
-        assert_eq!(connected(&mirror), MIRROR_CONNECTIONS_MAX - 1);
-        mirror.accept(NOW);
-        assert_eq!((connected(&mirror), is_served(&mirror)), (MIRROR_CONNECTIONS_MAX, true));
+        assert!(registry.turn(NOW), "there is room now");
+        assert_eq!(connected(&registry), MIRROR_CONNECTIONS_MAX - 1);
+        registry.accept(NOW);
+        assert_eq!((connected(&registry), is_served(&registry)), (MIRROR_CONNECTIONS_MAX, true));
     }
 
     #[test]
     fn a_client_that_does_not_go_on_is_left() {
-        let mut mirror = mirror(Vec::new());
-        mirror.look(NOW);
-        let client = Client::connect(mirror.bound).expect("it listens");
-        mirror.accept(NOW);
-        mirror.turn(NOW.plus_ms(MIRROR_STALL_MS - 1));
-        assert_eq!(connected(&mirror), 1);
-        mirror.turn(NOW.plus_ms(MIRROR_STALL_MS));
-        assert_eq!(connected(&mirror), 0);
+        let mut registry = registry(Vec::new());
+        registry.scan(NOW);
+        let client = Client::connect(registry.bound).expect("it listens");
+        registry.accept(NOW);
+        registry.turn(NOW.plus_ms(MIRROR_STALL_MS - 1));
+        assert_eq!(connected(&registry), 1);
+        registry.turn(NOW.plus_ms(MIRROR_STALL_MS));
+        assert_eq!(connected(&registry), 0);
         drop(client);
     }
 
@@ -398,19 +397,19 @@ mod tests {
         std::fs::create_dir_all(&dir).expect("a folder of ours");
         for (wait_ms, is_seen) in [(IMAGE_RESCAN_MS - 1, false), (IMAGE_RESCAN_MS, true)] {
             let file = dir.join("a.tar");
-            let mut mirror = mirror(vec![dir.clone()]);
-            mirror.look(NOW);
-            assert_eq!(mirror.wake_at(), NOW.plus_ms(IMAGE_RESCAN_MS));
+            let mut registry = registry(vec![dir.clone()]);
+            registry.scan(NOW);
+            assert_eq!(registry.wake_at(), NOW.plus_ms(IMAGE_RESCAN_MS));
             std::fs::write(&file, "no archive").expect("a file of ours");
-            mirror.look(NOW.plus_ms(wait_ms));
-            let news = mirror.shelf.look(&mirror.folders);
+            registry.scan(NOW.plus_ms(wait_ms));
+            let news = registry.store.scan(&registry.folders);
             assert_eq!(news.is_empty(), is_seen, "{news:?}");
             std::fs::remove_file(&file).expect("ours");
         }
         std::fs::remove_dir(&dir).expect("ours");
     }
 
-    /// Takes all that it is given.
+    /// Accepts all bytes that are written.
     #[derive(Default)]
     struct Sink {
         bytes: usize,
@@ -437,19 +436,19 @@ mod tests {
 
     #[test]
     fn a_client_that_takes_all_gets_its_share_of_a_turn() {
-        let most = MIRROR_TURN_READS * MIRROR_READ_BYTES;
+        let limit = MIRROR_TURN_READS * MIRROR_READ_BYTES;
         let path = std::env::temp_dir().join(format!("edged-share-{}", std::process::id()));
         let file = File::create_new(&path).expect("a file of ours");
-        file.set_len(most as u64 + 1).expect("a hole");
+        file.set_len(limit as u64 + 1).expect("a hole");
         let file = File::open(&path).expect("ours");
         std::fs::remove_file(&path).expect("ours");
         let mut one = Connection::new(Sink::default(), NOW);
-        one.asking = None;
-        one.begin(Vec::new(), Some((file, Span { at: 0, size: most as u64 + 1 })));
+        one.request = None;
+        one.begin(Vec::new(), Some((file, Span { at: 0, size: limit as u64 + 1 })));
         let mut buffer = Vec::new();
-        assert!(!one.tell(NOW, &mut buffer), "one byte is left for the next turn");
+        assert!(!one.write_answer(NOW, &mut buffer), "one byte is left for the next turn");
         assert_eq!(one.stream.writes, [MIRROR_READ_BYTES; MIRROR_TURN_READS]);
-        assert!(one.tell(NOW, &mut buffer));
-        assert_eq!(one.stream.bytes, most + 1);
+        assert!(one.write_answer(NOW, &mut buffer));
+        assert_eq!(one.stream.bytes, limit + 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Archives and layouts, good and hostile.
+//! Valid and malicious archives and layouts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -123,7 +123,7 @@ fn what_an_archive_says_of_its_members_beside_their_names_is_passed_over() {
         ]),
     );
     assert_eq!(blob(&path, &digest(layer)).as_deref(), Some(layer));
-    // A record that is as long as all of them may be, and one that is a byte longer.
+    // A record of the maximum total length, and one that is a byte longer.
     for (bytes, told) in [
         (IMAGE_PAX_BYTES_MAX, "got neither index.json nor manifest.json".to_owned()),
         (
@@ -166,7 +166,7 @@ fn an_oci_archive_and_a_layout_are_served_as_they_are() {
     );
     assert_eq!(full_name(&Catalog::open(&path).expect("an archive").images[0]), "x.io/app:3");
     assert_eq!(blob(&path, &digest).as_deref(), Some(&manifest[..]));
-    // A tag alone has the folder's name before it.
+    // For a tag alone, the folder's name is the image's name.
     dir.put("stick/Tool/oci-layout", b"{}");
     dir.put("stick/Tool/index.json", index("7").as_bytes());
     dir.put(&format!("stick/Tool/{member}"), manifest);
@@ -174,7 +174,7 @@ fn an_oci_archive_and_a_layout_are_served_as_they_are() {
     let catalog = Catalog::open(&layout).expect("a layout");
     assert_eq!(full_name(&catalog.images[0]), "docker.io/library/tool:7");
     assert_eq!(blob(&layout, &digest).as_deref(), Some(&manifest[..]));
-    // A blob that is a link leads nowhere, wherever it points.
+    // A blob that is a link is refused, whatever its target.
     let path = layout.join(&member);
     fs::remove_file(&path).expect("a file of ours");
     std::os::unix::fs::symlink("/etc/hostname", &path).expect("a link of ours");
@@ -268,7 +268,7 @@ fn an_archive_has_a_bound_of_members_and_of_heads_that_are_none() {
         let path = dir.put("a.tar", &[heads, &end].concat());
         Catalog::open(&path).expect_err("it has no image")
     };
-    // Empty files: each is a head and nothing more.
+    // Empty files: each is only a header.
     let names: Vec<String> = (0..=IMAGE_MEMBERS_MAX).map(|number| number.to_string()).collect();
     let members: Vec<Member<'_>> = names.iter().map(|name| file(name, b"")).collect();
     let heads = tar(&members);
@@ -277,7 +277,7 @@ fn an_archive_has_a_bound_of_members_and_of_heads_that_are_none() {
     let fits = why(&heads[head_bytes..]);
     assert!(fits.starts_with(none), "{fits}");
     assert_eq!(why(heads), too_many);
-    // One name again and again: the last counts. The end of the archive is a head, too.
+    // One name many times: the last one counts. The end of the archive is a header, too.
     let same = heads[..head_bytes].repeat(2 * IMAGE_MEMBERS_MAX);
     assert_eq!(why(&same), format!("{too_many}, expected fewer"));
 }
@@ -288,13 +288,13 @@ fn of_too_many_archives_the_first_by_name_are_used() {
     for number in 0..=IMAGE_SOURCES_MAX {
         dir.put(&format!("{number:04}.tar"), b"bad");
     }
-    let told = ImageStore::default().look(std::slice::from_ref(&dir.0));
+    let told = ImageStore::default().scan(std::slice::from_ref(&dir.0));
     let all = IMAGE_SOURCES_MAX + 1;
     assert_eq!(told[0], format!("got {all} files of images, expected {IMAGE_SOURCES_MAX} at most"));
     assert_eq!(told.len() - 1, IMAGE_SOURCES_MAX, "a line for each that is looked into");
     assert!(told.iter().all(|line| !line.contains(&format!("{IMAGE_SOURCES_MAX:04}.tar"))));
     fs::remove_file(dir.0.join("0000.tar")).expect("a file of ours");
-    let told = ImageStore::default().look(std::slice::from_ref(&dir.0));
+    let told = ImageStore::default().scan(std::slice::from_ref(&dir.0));
     assert_eq!(told.len(), IMAGE_SOURCES_MAX);
 }
 
@@ -316,36 +316,36 @@ fn a_registry_that_ends_is_started_again_ever_later() {
 
 #[test]
 fn the_shelf_follows_its_folders_and_finds_by_name() {
-    let dir = Dir::new("shelf");
+    let dir = Dir::new("store");
     let archive = |names: &str, layer: &[u8]| {
         let config = config(&[layer]);
         let saved = format!(r#"[{{"Config":"c.json","RepoTags":[{names}],"Layers":["l"]}}]"#);
         tar(&[file("l", layer), file("c.json", &config), file("manifest.json", saved.as_bytes())])
     };
     let folders = [dir.0.join("in"), dir.0.join("not-there")];
-    let mut shelf = ImageStore::default();
-    assert_eq!(shelf.look(&folders), [] as [&str; 0]);
+    let mut store = ImageStore::default();
+    assert_eq!(store.scan(&folders), [] as [&str; 0]);
     dir.put("in/a.tar", &archive(r#""x.io/app:1","tool:1""#, b"a"));
     dir.put("in/b.tar", &archive(r#""y.io/app:1""#, b"b"));
     dir.put("in/bad.tar", b"bad");
     dir.put("in/readme.txt", b"not an image");
-    let told = shelf.look(&folders);
+    let told = store.scan(&folders);
     assert_eq!(told.len(), 3, "{told:?}");
     assert!(told[2].contains("in/bad.tar cannot be used: byte 0"), "{told:?}");
-    assert_eq!(shelf.look(&folders), [] as [&str; 0], "nothing changed");
+    assert_eq!(store.scan(&folders), [] as [&str; 0], "nothing changed");
     let asked = |path: &str, domain: Option<&str>| RequestedName {
         path: path.to_owned(),
         domain: domain.map(str::to_owned),
     };
-    let found = |asked: RequestedName| shelf.find(&asked, "1").map(full_name);
+    let found = |asked: RequestedName| store.find(&asked, "1").map(full_name);
     assert_eq!(found(asked("app", Some("x.io"))).as_deref(), Ok("x.io/app:1"));
     assert_eq!(found(asked("y.io/app", None)).as_deref(), Ok("y.io/app:1"));
     assert_eq!(found(asked("tool", None)).as_deref(), Ok("docker.io/library/tool:1"));
     let two = found(asked("app", None)).expect_err("two");
-    assert_eq!(two, "app:1 may be x.io/app:1 or y.io/app:1");
+    assert_eq!(two, "app:1 is ambiguous: x.io/app:1 or y.io/app:1");
     assert!(found(asked("app", Some("z.io"))).is_err());
     fs::remove_file(dir.0.join("in/a.tar")).expect("a file of ours");
-    let told = shelf.look(&folders);
+    let told = store.scan(&folders);
     assert!(told.len() == 1 && told[0].ends_with("in/a.tar is gone"), "{told:?}");
-    assert_eq!(shelf.find(&asked("app", None), "1").map(full_name).as_deref(), Ok("y.io/app:1"));
+    assert_eq!(store.find(&asked("app", None), "1").map(full_name).as_deref(), Ok("y.io/app:1"));
 }

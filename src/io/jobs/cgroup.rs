@@ -1,13 +1,13 @@
-//! The pods' cgroups, where they are made by hand (the driver `cgroupfs`):
+//! Makes and removes the pods' cgroups (the driver `cgroupfs`):
 //!
 //! ```text
 //! v1: /sys/fs/cgroup/<controller>/<root>/kubepods/[burstable/|besteffort/]pod<uid>/
 //! v2: /sys/fs/cgroup/<root>/kubepods/[burstable/|besteffort/]pod<uid>/
 //! ```
 //!
-//! Below `pod<uid>` are the runtime's, one for each container. Nothing but folders of this name is
-//! ever removed, and nothing but what runs in them killed. A controller that the kernel lacks is
-//! left out: `edged check` names it, and the runtime refuses containers that need it.
+//! Below `pod<uid>` are the runtime's cgroups, one for each container. Only folders with this name
+//! are removed, and only processes in them are killed. A controller that the kernel lacks is
+//! skipped: `edged check` reports it, and the runtime refuses containers that need it.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -30,21 +30,20 @@ use crate::model::cgroup::{
 use crate::model::status::QosClass;
 
 const CLASSES: [QosClass; 3] = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
-/// Those whose values are set.
+/// The controllers whose values are set.
 const CONTROLLERS: [&str; 4] = ["cpu", "memory", "pids", "hugetlb"];
 
-/// Where cgroups are made.
 #[derive(Debug, Default)]
 pub struct Cgroups {
-    /// Where the kernel shows them.
+    /// The mount point of the cgroups.
     top: PathBuf,
     hierarchy: Hierarchy,
-    /// Parts of the path that all pods' lie below.
+    /// The path of the parent of all pods' cgroups, in parts.
     root: Vec<Box<str>>,
 }
 
-/// The way down to one cgroup, from the top of a hierarchy.
-type Way<'a> = Vec<&'a str>;
+/// The path of one cgroup, from the top of a hierarchy.
+type CgroupPath<'a> = Vec<&'a str>;
 
 impl Cgroups {
     /// Opens nothing yet.
@@ -52,14 +51,14 @@ impl Cgroups {
         Self { top, hierarchy, root }
     }
 
-    /// Makes a pod's, with its values.
+    /// Makes a pod's cgroup and sets its values.
     pub(super) fn make_pod(&self, wanted: &PodCgroup) -> Result<(), Failure> {
         let pod = pod_folder(&wanted.uid)?;
         let way = self.way(class_folder(wanted.class).into_iter().chain([&*pod]));
         self.make(&way, &wanted.values)
     }
 
-    /// Makes those of the classes, with their values.
+    /// Makes the cgroups of the QoS classes and sets their values.
     pub(super) fn set_qos(&self, wanted: &QosCgroups) -> Result<(), Failure> {
         self.make(&self.way(None), &wanted.all)?;
         for (class, shares) in
@@ -72,8 +71,8 @@ impl Cgroups {
         Ok(())
     }
 
-    /// Removes a pod's from each hierarchy, whatever class it had; what still runs there is killed,
-    /// and the next try removes the rest.
+    /// Removes a pod's cgroup from each hierarchy, in whatever class; processes in it are killed,
+    /// and the next attempt removes the rest.
     pub(super) fn remove_pod(&self, uid: &str) -> Result<(), Failure> {
         let pod = pod_folder(uid)?;
         for top in self.tops()? {
@@ -87,7 +86,7 @@ impl Cgroups {
         Ok(())
     }
 
-    /// The uids of pods that have cgroups, but not these, and in none of them a process. Those of
+    /// The uids of pods that have cgroups without a process and are not in `known`. The cgroups of
     /// another agent's pods are left alone as long as they run.
     pub(super) fn idle_pods(&self, known: &[Box<str>]) -> Result<BTreeSet<String>, Failure> {
         let (mut idle, mut busy) = (BTreeSet::new(), BTreeSet::new());
@@ -115,18 +114,18 @@ impl Cgroups {
         Ok(idle.difference(&busy).cloned().collect())
     }
 
-    fn way<'a>(&'a self, below: impl IntoIterator<Item = &'a str>) -> Way<'a> {
+    fn way<'a>(&'a self, below: impl IntoIterator<Item = &'a str>) -> CgroupPath<'a> {
         let root = self.root.iter().map(|part| &**part);
         root.chain([ALL_PODS]).chain(below).collect()
     }
 
-    fn make(&self, way: &Way<'_>, values: &Values) -> Result<(), Failure> {
+    fn make(&self, way: &CgroupPath<'_>, values: &Values) -> Result<(), Failure> {
         match self.hierarchy {
             Hierarchy::None => Err(Failure("this machine has no cgroups to write to".to_owned())),
             Hierarchy::V1 => {
                 for controller in CONTROLLERS {
                     if let Some(top) = open_top(&self.top.join(controller))? {
-                        let dir = make_way(top, way, |_| Ok(()))?;
+                        let dir = make_path(top, way, |_| Ok(()))?;
                         set_v1(dir.as_fd(), controller, values)?;
                     }
                 }
@@ -135,13 +134,13 @@ impl Cgroups {
             Hierarchy::V2 => {
                 let top = open_top(&self.top)?
                     .ok_or_else(|| Failure(format!("{} is gone", self.top.display())))?;
-                let dir = make_way(top, way, hand_down)?;
+                let dir = make_path(top, way, enable_controllers)?;
                 set_v2(dir.as_fd(), values)
             }
         }
     }
 
-    /// All hierarchies in which the runtime may have made something below a pod's.
+    /// All hierarchies in which the runtime may have made cgroups below a pod's.
     fn tops(&self) -> Result<Vec<OwnedFd>, Failure> {
         match self.hierarchy {
             Hierarchy::None => Ok(Vec::new()),
@@ -158,7 +157,7 @@ impl Cgroups {
     }
 }
 
-/// `pod<uid>`; the uid is one step of a path.
+/// `pod<uid>`; the uid must be a single path component.
 fn pod_folder(uid: &str) -> Result<String, Failure> {
     Component::new(uid).map(|uid| format!("pod{uid}"))
 }
@@ -172,7 +171,7 @@ fn open_top(path: &std::path::Path) -> Result<Option<OwnedFd>, Failure> {
     }
 }
 
-fn existing(top: BorrowedFd<'_>, way: &Way<'_>) -> Result<Option<OwnedFd>, Failure> {
+fn existing(top: BorrowedFd<'_>, way: &CgroupPath<'_>) -> Result<Option<OwnedFd>, Failure> {
     let mut dir = None::<OwnedFd>;
     for part in way {
         let parent = dir.as_ref().map_or(top, AsFd::as_fd);
@@ -184,10 +183,10 @@ fn existing(top: BorrowedFd<'_>, way: &Way<'_>) -> Result<Option<OwnedFd>, Failu
     Ok(dir)
 }
 
-/// Makes each folder of the way; `before` prepares each for the next one.
-fn make_way(
+/// Makes each folder of the path; `before` prepares each one for the next.
+fn make_path(
     top: OwnedFd,
-    way: &Way<'_>,
+    way: &CgroupPath<'_>,
     before: impl Fn(BorrowedFd<'_>) -> Result<(), Failure>,
 ) -> Result<OwnedFd, Failure> {
     let mut dir = top;
@@ -198,8 +197,8 @@ fn make_way(
     Ok(dir)
 }
 
-/// In version 2 a folder's controllers count below it only where it says so.
-fn hand_down(dir: BorrowedFd<'_>) -> Result<(), Failure> {
+/// In version 2 a folder's controllers work below it only if it enables them.
+fn enable_controllers(dir: BorrowedFd<'_>) -> Result<(), Failure> {
     let (there, handed) = (text(dir, "cgroup.controllers")?, text(dir, "cgroup.subtree_control")?);
     let has = |list: &str, name: &str| list.split_whitespace().any(|word| word == name);
     for controller in CONTROLLERS {
@@ -241,7 +240,7 @@ fn or_max(bound: Option<impl ToString>) -> String {
     bound.map_or_else(|| "max".to_owned(), |bound| bound.to_string())
 }
 
-/// Writes one value. A file that is not there belongs to a controller that is not.
+/// Writes one value. If the file is absent, its controller is absent, too.
 fn set(dir: BorrowedFd<'_>, file: &str, value: &str) -> Result<(), Failure> {
     let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let opened = match openat(dir, file, flags, Mode::empty()) {
@@ -249,8 +248,8 @@ fn set(dir: BorrowedFd<'_>, file: &str, value: &str) -> Result<(), Failure> {
         Err(Errno::ENOENT) => return Ok(()),
         Err(errno) => return Err(Failure::at("open", file, errno)),
     };
-    let said = |error| Failure(format!("write {value:?} to {file}: {error}"));
-    File::from(opened).write_all(value.as_bytes()).map_err(said)
+    let failure = |error| Failure(format!("write {value:?} to {file}: {error}"));
+    File::from(opened).write_all(value.as_bytes()).map_err(failure)
 }
 
 fn text(dir: BorrowedFd<'_>, file: &str) -> Result<String, Failure> {
@@ -263,7 +262,7 @@ fn text(dir: BorrowedFd<'_>, file: &str) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Removes a cgroup with those below it. Its files are the kernel's: only folders go.
+/// Removes a cgroup and those below it. Its files are the kernel's: only folders are removed.
 fn remove(parent: BorrowedFd<'_>, name: Component<'_>, depth: usize) -> Result<(), Failure> {
     let Some(dir) = tree::existing_dir(parent, name)? else { return Ok(()) };
     if depth >= CGROUP_DEPTH_MAX {
@@ -271,7 +270,7 @@ fn remove(parent: BorrowedFd<'_>, name: Component<'_>, depth: usize) -> Result<(
     }
     for child in pod_dir::names(dir.as_fd())? {
         let child = Component::new(&child)?;
-        // What is no folder is one of the kernel's files.
+        // Anything but a folder is one of the kernel's files.
         if let Ok(Some(_)) = tree::existing_dir(dir.as_fd(), child) {
             remove(dir.as_fd(), child, depth + 1)?;
         }
@@ -280,15 +279,15 @@ fn remove(parent: BorrowedFd<'_>, name: Component<'_>, depth: usize) -> Result<(
         Ok(()) | Err(Errno::ENOENT) => Ok(()),
         Err(Errno::EBUSY) => {
             let killed = kill_all(dir.as_fd());
-            Err(Failure(format!("{name}: {killed} processes were still in it and are killed")))
+            Err(Failure(format!("{name}: {killed} processes were still in it and were killed")))
         }
         Err(errno) => Err(Failure::at("rmdir", name.as_os_str(), errno)),
     }
 }
 
-/// Whether no process is in the cgroup, nor in those below it.
+/// Whether there is no process in the cgroup, nor in those below it.
 fn is_idle(parent: BorrowedFd<'_>, name: Component<'_>, depth: usize) -> Result<bool, Failure> {
-    // Below the topmost, what is no folder is one of the kernel's files.
+    // Below the topmost, anything but a folder is one of the kernel's files.
     let Ok(Some(dir)) = tree::existing_dir(parent, name) else { return Ok(depth > 0) };
     if depth >= CGROUP_DEPTH_MAX || !text(dir.as_fd(), "cgroup.procs")?.is_empty() {
         return Ok(false);
@@ -301,10 +300,10 @@ fn is_idle(parent: BorrowedFd<'_>, name: Component<'_>, depth: usize) -> Result<
     Ok(true)
 }
 
-/// Kills what is left of containers that the runtime has stopped; says how many.
+/// Kills processes that remain after the runtime has stopped the containers; returns how many.
 fn kill_all(dir: BorrowedFd<'_>) -> usize {
     let all = text(dir, "cgroup.procs").unwrap_or_default();
-    // A number that was read in part is another process's.
+    // A number that was read only in part is another process's.
     let whole = all.rsplit_once('\n').map_or("", |(whole, _)| whole);
     let own = Pid::this();
     let pids = whole.lines().filter_map(|line| line.trim().parse().ok()).map(Pid::from_raw);

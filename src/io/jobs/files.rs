@@ -1,11 +1,11 @@
-//! The agent's own files of a container, and what it left in them:
+//! The agent's own files of a container: the hosts file and the termination message:
 //!
 //! ```text
 //! <pods>/<uid>/etc-hosts                       0644, written in place: running containers see it
 //! <pods>/<uid>/containers/<container>/<name>   0666, empty until the container writes
 //! ```
 //!
-//! The container may write what it likes into both, so nothing here follows a link or opens
+//! The container may write anything into both, so nothing here follows a link or opens
 //! anything but a regular file.
 
 use std::fs::File;
@@ -24,12 +24,12 @@ use crate::limits::{
 };
 use crate::model::job::{ContainerFiles, Hosts, LastWords};
 
-/// The node's own.
+/// The hosts file of the node.
 const NODES_HOSTS: &str = "/etc/hosts";
-/// More than a hosts file has.
+/// More than any real hosts file has.
 const HOSTS_BYTES_MAX: u64 = 1 << 20;
 
-/// Makes all that `files` names.
+/// Makes all files of `files`.
 pub(super) fn make(
     pods: BorrowedFd<'_>,
     logs: BorrowedFd<'_>,
@@ -66,7 +66,7 @@ pub(super) fn make(
 
 const DIR_MODE: Mode = Mode::from_bits_truncate(0o750);
 
-/// The same file as before, if there is one: others may have it mounted.
+/// Writes in place if the file exists: containers may have it mounted.
 fn write(
     dir: BorrowedFd<'_>,
     name: Component<'_>,
@@ -80,7 +80,7 @@ fn write(
     let file = openat(dir, name.as_os_str(), flags, mode).map_err(|errno| failed("open", errno))?;
     let stat = fstat(file.as_fd()).map_err(|errno| failed("stat", errno))?;
     if SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT != SFlag::S_IFREG {
-        return Err(Failure(format!("got {name}, which is no regular file, expected one")));
+        return Err(Failure(format!("got {name}, which is not a regular file")));
     }
     fchmod(file.as_fd(), mode).map_err(|errno| failed("chmod", errno))?;
     let mut file = File::from(file);
@@ -88,25 +88,25 @@ fn write(
     written.map_err(|error| Failure(format!("write {name}: {error}")))
 }
 
-/// What a container left; empty where there is nothing that can be read.
-pub(super) fn read(pods: BorrowedFd<'_>, logs: BorrowedFd<'_>, words: &LastWords) -> String {
-    let file = words.file.as_deref().and_then(|file| {
-        let steps = [&*words.pod.uid, "containers", &*words.container];
+/// The termination message or log of a container; empty if none can be read.
+pub(super) fn read(pods: BorrowedFd<'_>, logs: BorrowedFd<'_>, last_words: &LastWords) -> String {
+    let file = last_words.file.as_deref().and_then(|file| {
+        let steps = [&*last_words.pod.uid, "containers", &*last_words.container];
         let bytes = end_of(pods, &steps, file, TERMINATION_MESSAGE_BYTES_MAX).ok()??;
         let text = String::from_utf8_lossy(&bytes).into_owned();
         (!text.is_empty()).then_some(text)
     });
     file.or_else(|| {
-        let dir = log::dir_name(&words.pod).ok()?;
-        let steps = [&*dir, &*words.container];
-        let name = format!("{}.log", words.log?);
+        let dir = log::dir_name(&last_words.pod).ok()?;
+        let steps = [&*dir, &*last_words.container];
+        let name = format!("{}.log", last_words.log?);
         let bytes = end_of(logs, &steps, &name, TERMINATION_LOG_READ_BYTES).ok()??;
         Some(crate::wire::log::tail(&bytes, TERMINATION_LOG_LINES_MAX, TERMINATION_LOG_BYTES_MAX))
     })
     .unwrap_or_default()
 }
 
-/// The last bytes of a regular file; `None`: there is none.
+/// The last bytes of a regular file; `None`: it is absent.
 fn end_of(
     root: BorrowedFd<'_>,
     steps: &[&str],

@@ -1,6 +1,6 @@
-//! Writes gzip (RFC 1952, 1951) without a package: matches within 32 KiB, found by one hash of four
-//! bytes, in the codes that need no table. Logs, which repeat themselves, shrink to a quarter or
-//! less; a real compressor gets a little more and costs 40 kB of flash.
+//! Writes gzip (RFC 1952, 1951) without a dependency: matches within 32 KiB, found by one hash of
+//! four bytes, in the fixed codes. Logs are repetitive and shrink to a quarter or
+//! less; a real compressor saves a little more and costs 40 kB of flash.
 
 use std::io::{self, Read, Write};
 
@@ -10,7 +10,7 @@ pub(super) fn compress(from: &mut impl Read, to: &mut impl Write) -> io::Result<
 }
 
 fn pack(from: &mut impl Read, to: &mut impl Write, mut matcher: Matcher) -> io::Result<()> {
-    // Magic, deflate, no flags, no time, no hint, Unix.
+    // Magic, deflate, no flags, no time, no extra flags, Unix.
     to.write_all(&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3])?;
     let mut bits = Bits { to, held: 0, count: 0, bytes: Vec::with_capacity(BLOCK) };
     let (mut crc, mut length) = (Crc::new(), 0_u32);
@@ -35,31 +35,36 @@ fn pack(from: &mut impl Read, to: &mut impl Write, mut matcher: Matcher) -> io::
     to.write_all(&length.to_le_bytes())
 }
 
-/// Bytes that are read at once.
+/// Bytes per read.
 const BLOCK: usize = 64 << 10;
-/// As far back as a match may lie.
+/// The maximum distance of a match.
 const WINDOW: usize = 32 << 10;
 const MATCH_MIN: usize = 4;
 const MATCH_MAX: usize = 258;
 const HASH_BITS: u32 = 14;
 
-/// Finds what was there before.
+/// Finds earlier matches.
 struct Matcher {
-    /// The end of what was written before, and the block.
+    /// The end of the previous blocks, and the current block.
     bytes: Vec<u8>,
-    /// Where `bytes` begins in the whole; as all places modulo 2³², since a log may be longer. What
-    /// is found is compared, so that a place of the round before does no harm.
+    /// The position of `bytes` in the input; all positions are modulo 2³², since a log may be
+    /// longer.
+    /// Matches are compared, so that an outdated position does no harm.
     offset: u32,
-    /// Of each hash, where it was last seen in the whole.
-    seen: Vec<u32>,
+    /// For each hash, its last position in the input.
+    last_position: Vec<u32>,
 }
 
 impl Matcher {
     fn new() -> Self {
-        Self { bytes: Vec::with_capacity(WINDOW + BLOCK), offset: 0, seen: vec![0; 1 << HASH_BITS] }
+        Self {
+            bytes: Vec::with_capacity(WINDOW + BLOCK),
+            offset: 0,
+            last_position: vec![0; 1 << HASH_BITS],
+        }
     }
 
-    /// Makes room for the next block: where it begins.
+    /// Makes room for the next block; returns its position in `bytes`.
     fn slide(&mut self) -> usize {
         let gone = self.bytes.len().saturating_sub(WINDOW);
         self.bytes.drain(..gone);
@@ -86,7 +91,7 @@ impl Matcher {
         Ok(())
     }
 
-    /// Length and distance of what was there before; enters this place.
+    /// Length and distance of an earlier match; records this position.
     fn find(&mut self, at: usize) -> Option<(usize, usize)> {
         let distance = self.enter(at)?;
         if !(1..=WINDOW.min(at)).contains(&distance) {
@@ -97,17 +102,17 @@ impl Matcher {
         Some((same.take_while(|(one, other)| one == other).count(), distance))
     }
 
-    /// How far back the same hash was seen before.
+    /// The distance to the last position with the same hash.
     fn enter(&mut self, at: usize) -> Option<usize> {
         let four: [u8; 4] = self.bytes.get(at..at + 4)?.try_into().expect("four of them");
         let hash = u32::from_le_bytes(four).wrapping_mul(0x9e37_79b1) >> (32 - HASH_BITS);
         let here = self.offset.wrapping_add(at as u32);
-        let before = std::mem::replace(&mut self.seen[hash as usize], here);
+        let before = std::mem::replace(&mut self.last_position[hash as usize], here);
         Some(here.wrapping_sub(before) as usize)
     }
 }
 
-/// Bits, the lowest first.
+/// Writes bits, the lowest first.
 struct Bits<'a, W: Write> {
     to: &'a mut W,
     held: u32,
@@ -131,7 +136,7 @@ impl<W: Write> Bits<'_, W> {
         Ok(())
     }
 
-    /// Huffman codes have their highest bit first.
+    /// Huffman codes are written with their highest bit first.
     fn code(&mut self, code: u32, count: u32) -> io::Result<()> {
         self.put(code.reverse_bits() >> (32 - count), count)
     }
@@ -158,7 +163,7 @@ impl<W: Write> Bits<'_, W> {
         self.put((distance - from) as u32, extra)
     }
 
-    /// To whole bytes.
+    /// Pads to a whole byte.
     fn end(mut self) -> io::Result<()> {
         if self.count > 0 {
             self.bytes.push(self.held as u8);
@@ -167,7 +172,7 @@ impl<W: Write> Bits<'_, W> {
     }
 }
 
-/// Of each code from 257 on: the shortest length, and the extra bits (section 3.2.5).
+/// For each code from 257 on: the shortest length, and the extra bits (section 3.2.5).
 const LENGTHS: [(usize, u32); 29] = [
     (3, 0),
     (4, 0),
@@ -200,7 +205,7 @@ const LENGTHS: [(usize, u32); 29] = [
     (258, 0),
 ];
 
-/// Of each code: the shortest distance, and the extra bits.
+/// For each code: the shortest distance, and the extra bits.
 const DISTANCES: [(usize, u32); 30] = [
     (1, 0),
     (2, 0),
@@ -234,7 +239,7 @@ const DISTANCES: [(usize, u32); 30] = [
     (24_577, 13),
 ];
 
-/// The check sum of gzip and Ethernet.
+/// The checksum of gzip and Ethernet (CRC-32).
 struct Crc {
     table: [u32; 256],
     state: u32,
@@ -266,9 +271,9 @@ mod tests {
     use std::process::Command;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// By somebody else's hand.
+    /// Unpacked by another program.
     fn unpacked(packed: &[u8]) -> Vec<u8> {
-        // Tests run beside each other: a file for each.
+        // Tests run in parallel: a file for each.
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("edged-gzip-{}-{number}", std::process::id());

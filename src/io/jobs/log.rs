@@ -1,4 +1,4 @@
-//! Log folders and links, as the kubelet lays them out:
+//! Log folders and links, in the kubelet's layout:
 //!
 //! ```text
 //! <pod logs>/<namespace>_<name>_<uid>/<container>/<attempt>.log[.<rotation>]
@@ -25,7 +25,7 @@ use crate::model::job::{LogDir, LogLink};
 /// The longest file name of ext4 and most others.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Of each container, the newest attempt of which a log is there already.
+/// Makes the folders; returns for each container the newest attempt that has a log already.
 pub(super) fn make_dirs(
     logs: BorrowedFd<'_>,
     pod: &LogDir,
@@ -57,7 +57,7 @@ fn newest(dir: &OwnedFd) -> Result<Option<u32>, Failure> {
     Ok(greatest)
 }
 
-/// Links to a log that exists; a link of the same name that leads elsewhere is replaced.
+/// Links to a log that exists; an existing link with another target is replaced.
 pub(super) fn link(logs: &Path, links: BorrowedFd<'_>, link: &LogLink) -> Result<(), Failure> {
     let dir = dir_name(&link.pod)?;
     let file = format!("{}.log", link.attempt);
@@ -81,7 +81,7 @@ pub(super) fn link(logs: &Path, links: BorrowedFd<'_>, link: &LogLink) -> Result
         }
         unlink_link(links, name)?;
     }
-    Err(Failure(format!("symlink {name}: there is something else of that name")))
+    Err(Failure(format!("symlink {name}: another file has that name")))
 }
 
 /// Removes the link of an ended container.
@@ -95,7 +95,7 @@ fn unlink_link(links: BorrowedFd<'_>, name: Component<'_>) -> Result<(), Failure
     if is_link { remove_file(links, name) } else { Ok(()) }
 }
 
-/// Removes links into the pods' logs that lead nowhere, but those of containers that live.
+/// Removes dangling links into the pods' logs, except those of running containers.
 pub(super) fn sweep_links(
     logs: &Path,
     links: BorrowedFd<'_>,
@@ -112,7 +112,7 @@ pub(super) fn sweep_links(
         let target = readlinkat(links, name).map(PathBuf::from);
         let ours = target.is_ok_and(|target| target.starts_with(logs));
         let leads = fstatat(links, name, AtFlags::empty()) != Err(Errno::ENOENT);
-        // Of a name that was cut only the beginning of the id is there.
+        // A shortened name has only the beginning of the id.
         if ours && !leads && !living.iter().any(|it| it.starts_with(id)) {
             dangling.push(name.to_owned());
         }
@@ -120,7 +120,7 @@ pub(super) fn sweep_links(
     dangling.iter().try_for_each(|name| unlink_link(links, Component::new(name)?))
 }
 
-/// Removes `<container>/<attempt>.log` and its rotations; what is not there is removed already.
+/// Removes `<container>/<attempt>.log` and its rotations; an absent file counts as removed.
 pub(super) fn remove(logs: BorrowedFd<'_>, link: &LogLink) -> Result<(), Failure> {
     let name = dir_name(&link.pod)?;
     let Some(pod) = tree::existing_dir(logs, Component::new(&name)?)? else { return Ok(()) };
@@ -147,19 +147,19 @@ pub(super) fn remove_file(dir: BorrowedFd<'_>, name: Component<'_>) -> Result<()
     }
 }
 
-/// Removes the pod's folder with all in it.
+/// Removes the pod's folder with its content.
 pub(super) fn remove_dir(logs: BorrowedFd<'_>, pod: &LogDir) -> Result<(), Failure> {
     let name = dir_name(pod)?;
     tree::remove(logs, Component::new(&name)?)
 }
 
-/// The same for what is quickly done; says whether nothing is left.
+/// The same within a small budget; returns whether nothing is left.
 pub(super) fn remove_small_dir(logs: BorrowedFd<'_>, pod: &LogDir) -> Result<bool, Failure> {
     let name = dir_name(pod)?;
     tree::remove_some(logs, Component::new(&name)?, REMOVE_AT_ONCE_MAX)
 }
 
-/// Bytes of a log; `None`: there is none.
+/// The size of a log in bytes; `None`: it is absent.
 pub(super) fn size(logs: BorrowedFd<'_>, link: &LogLink) -> Result<Option<u64>, Failure> {
     let dir = dir_name(&link.pod)?;
     let container = Component::new(link.container.as_ref())?;
@@ -171,7 +171,7 @@ pub(super) fn size(logs: BorrowedFd<'_>, link: &LogLink) -> Result<Option<u64>, 
     }
 }
 
-/// The pods that have a log folder. What has another name than such a folder is not ours.
+/// The pods that have a log folder. Folders with other names are not ours.
 pub(super) fn dirs(logs: BorrowedFd<'_>) -> Result<Vec<LogDir>, Failure> {
     let failed = |errno| Failure::at("readdir", "the pods' logs", errno);
     let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
@@ -188,7 +188,7 @@ pub(super) fn dirs(logs: BorrowedFd<'_>) -> Result<Vec<LogDir>, Failure> {
     Ok(found)
 }
 
-/// The pod that `<namespace>_<name>_<uid>` names: neither of the three has an underscore.
+/// The pod of `<namespace>_<name>_<uid>`: none of the three has an underscore.
 fn dir_of(name: &str) -> Option<LogDir> {
     let mut parts = name.split('_');
     let pod = LogDir {
@@ -205,14 +205,14 @@ fn dir_of(name: &str) -> Option<LogDir> {
     whole.then_some(pod)
 }
 
-/// `<namespace>_<name>_<uid>`; each part is checked by itself, so that no empty one hides.
+/// `<namespace>_<name>_<uid>`; each part is checked separately, so that none is empty.
 pub(super) fn dir_name(pod: &LogDir) -> Result<String, Failure> {
     let parts = [&pod.namespace, &pod.name, &pod.uid].map(|part| Component::new(part.as_ref()));
     let [namespace, name, uid] = parts;
     Ok(format!("{}_{}_{}", namespace?, name?, uid?))
 }
 
-/// `<name>_<namespace>_<container>-<id>`, cut so that it fits with `.log` behind it, as the kubelet
+/// `<name>_<namespace>_<container>-<id>`, shortened to leave room for `.log`, as the kubelet
 /// does.
 fn link_name(link: &LogLink) -> Result<String, Failure> {
     let pod = &link.pod;

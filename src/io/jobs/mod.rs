@@ -1,9 +1,9 @@
-//! What jobs do, wherever they run: quick ones in the agent, those that may hang in a child.
+//! The work of jobs: quick ones run in the agent, those that may block in a child process.
 //!
-//! Deletion is dangerous: agents have deleted `/bin` by joining an empty path. Here nothing is
+//! Deletion is dangerous: agents have deleted `/bin` by joining an empty path. Here no paths are
 //! joined. Each root is a directory handle, each step below it is one [`Component`], links are
-//! never followed and mounts never entered. Not here: when to do what, and deadlines (`io::job`).
-//! Each job can be done again, so a crash in the middle of one costs a repetition.
+//! never followed and mounts never entered. Not here: when to run a job, and deadlines (`io::job`).
+//! Each job can be repeated, so a crash in the middle of one costs a repetition.
 
 mod cgroup;
 mod files;
@@ -36,7 +36,7 @@ use crate::model::settings::CloudLink;
 pub use cgroup::Cgroups;
 pub(in crate::io) use volume::{share, unshare};
 
-/// Does a quick job now.
+/// Runs a quick job.
 pub(super) fn run(roots: &mut Roots, spec: &JobSpec) -> Result<JobReply, JobError> {
     let done = match spec {
         JobSpec::MakePodDirs { pod, containers } => {
@@ -74,8 +74,8 @@ pub(super) fn run(roots: &mut Roots, spec: &JobSpec) -> Result<JobReply, JobErro
     done.map(|()| JobReply::Done).map_err(JobError::from)
 }
 
-/// Does a job that runs in a child here and now, if that is a matter of moments. `None`: it is not;
-/// what was done of it need not be done again.
+/// Runs a job here that is otherwise for a child, if it is small. `None`: it is not;
+/// the part that was done need not be repeated.
 pub(super) fn run_if_small(roots: &mut Roots, spec: &JobSpec) -> Option<Result<(), JobError>> {
     kind(spec)?;
     let root = roots.of(spec).handle();
@@ -107,17 +107,17 @@ pub(super) fn run_if_small(roots: &mut Roots, spec: &JobSpec) -> Option<Result<(
     }
 }
 
-/// Reads of the logs and of the pods' folders what is asked for. What cannot be read is left out.
-pub(super) fn measure(roots: &mut Roots, ask: &MeasureRequest, measures: &mut Measures) {
+/// Measures the requested logs and folders. Those that cannot be read are omitted.
+pub(super) fn measure(roots: &mut Roots, request: &MeasureRequest, measures: &mut Measures) {
     let Ok(logs) = roots.pod_logs.handle() else { return };
-    for link in &ask.logs {
+    for link in &request.logs {
         if let Ok(size) = log::size(logs, link) {
             measures.logs.push((link.clone(), size));
         }
     }
-    if ask.log_dirs {
+    if request.log_dirs {
         let mut pods = roots.pods.handle().and_then(pod_dir::uids).unwrap_or_default();
-        if let Some(known) = &ask.cgroups_but {
+        if let Some(known) = &request.cgroups_but {
             let idle = roots.cgroups.idle_pods(known).unwrap_or_default();
             pods.extend(idle.into_iter().filter(|uid| !pods.contains(uid)).collect::<Vec<_>>());
         }
@@ -130,16 +130,16 @@ pub(super) fn measure(roots: &mut Roots, ask: &MeasureRequest, measures: &mut Me
     }
 }
 
-/// Reads what an ended container left; empty where there is nothing that can be read.
-pub(super) fn read(roots: &mut Roots, words: &LastWords) -> String {
+/// The termination message or log of an ended container; empty if none can be read.
+pub(super) fn read(roots: &mut Roots, last_words: &LastWords) -> String {
     let Roots { pods, pod_logs, .. } = roots;
     match (pods.handle(), pod_logs.handle()) {
-        (Ok(pods), Ok(logs)) => files::read(pods, logs, words),
+        (Ok(pods), Ok(logs)) => files::read(pods, logs, last_words),
         _ => String::new(),
     }
 }
 
-/// Does a job in a child, below the root that was handed over.
+/// Runs a job in a child, below the root that was passed to it.
 pub(super) fn run_in_child(root: BorrowedFd<'_>, spec: &JobSpec) -> Result<JobReply, JobError> {
     let done = match spec {
         JobSpec::Measure(walk) => return Ok(JobReply::Used(usage::measure(root, walk))),
@@ -161,10 +161,10 @@ pub(super) fn run_in_child(root: BorrowedFd<'_>, spec: &JobSpec) -> Result<JobRe
         | JobSpec::SetQosCgroups(_) => {
             Err(JobError::Failed("got a job that is not for a child".to_owned()))
         }
-        // It has no root, but settings: see `io::job`.
+        // It has settings instead of a root: see `io::job`.
         #[cfg(feature = "cloud")]
         JobSpec::Enrol { .. } => {
-            Err(JobError::Failed("got an application without settings".to_owned()))
+            Err(JobError::Failed("got a certificate request without settings".to_owned()))
         }
     };
     done.map(|()| JobReply::Done)
@@ -173,13 +173,13 @@ pub(super) fn run_in_child(root: BorrowedFd<'_>, spec: &JobSpec) -> Result<JobRe
 /// The name of a job that runs in a child, as `edged job <kind>` shows it in `ps`; `None` for the
 /// quick ones.
 pub(super) fn kind(spec: &JobSpec) -> Option<&'static str> {
-    way(spec).1
+    place_of_work(spec).1
 }
 
-/// Below which folder a job works, and its name if it runs in a child.
-fn way(spec: &JobSpec) -> (Below, Option<&'static str>) {
+/// The folder below which a job works, and its name if it runs in a child.
+fn place_of_work(spec: &JobSpec) -> (Below, Option<&'static str>) {
     match spec {
-        // Works below none: any open folder will do.
+        // It works below no folder: any open one will do.
         #[cfg(feature = "cloud")]
         JobSpec::Enrol { .. } => (Below::Pods, Some(ENROL)),
         JobSpec::MakePodDirs { .. } | JobSpec::MakeContainerFiles(_) => (Below::Pods, None),
@@ -192,7 +192,7 @@ fn way(spec: &JobSpec) -> (Below, Option<&'static str>) {
             (below, Some("measure"))
         }
         JobSpec::BindSubPath(wanted) => {
-            // The volume may lie here, and that part of it on another machine.
+            // The volume may be local, and this part of it on another machine.
             let part = format!("{}/{}", wanted.volume_path, wanted.path);
             let remote = wanted.remote || volume::is_remote(&part);
             (Below::Pods, remote.then_some(BIND_REMOTE))
@@ -217,7 +217,7 @@ fn set_up_kind(wanted: &VolumeSetUp) -> Option<&'static str> {
         Source::EmptyDir(_) | Source::Files(_) => None,
         Source::HostPath { path, .. } => volume::is_remote(path).then_some(SET_UP_REMOTE),
         Source::Local { path, .. } if volume::is_remote(path) => Some(SET_UP_REMOTE),
-        // The walk that gives all in it to a group may take long.
+        // Changing the group of all files in it may take long.
         Source::Local { .. } => wanted.fs_group.map(|_| "set-up-volume"),
         Source::Nfs { .. } => Some(SET_UP_REMOTE),
     }
@@ -227,8 +227,8 @@ const ENROL: &str = "enrol";
 const SET_UP_REMOTE: &str = "set-up-remote-volume";
 const BIND_REMOTE: &str = "bind-remote-sub-path";
 
-/// Among whom a job has its place: those that wait for another machine may do so for ever, and
-/// others are not to wait for them.
+/// The group of jobs that share slots: those that wait for another machine may do so for ever, and
+/// must not delay the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Disk,
@@ -244,7 +244,7 @@ pub(super) fn place(kind: &str) -> Place {
     }
 }
 
-/// What a job works below.
+/// The folder below which a job works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Below {
     Pods,
@@ -252,16 +252,15 @@ enum Below {
     Cgroups,
 }
 
-/// The folders that jobs work below.
 #[derive(Debug)]
 pub struct Roots {
     /// The pods' folders: `/var/lib/kubelet/pods`.
     pods: Root,
     /// The pods' logs: `/var/log/pods`.
     pod_logs: Root,
-    /// Links to them, for log collectors; `None`: none are made.
+    /// Links to them, for log collectors; `None`: no links are made.
     container_logs: Option<Root>,
-    /// `None`: there is none.
+    /// `None`: no cloud is configured.
     #[cfg(feature = "cloud")]
     link: Option<CloudLink>,
     cgroups: Cgroups,
@@ -281,14 +280,14 @@ impl Roots {
         }
     }
 
-    /// With the cloud that certificates are applied for at.
+    /// With the cloud that issues certificates.
     #[cfg(feature = "cloud")]
     #[must_use]
     pub fn with_link(self, link: Option<CloudLink>) -> Self {
         Self { link, ..self }
     }
 
-    /// What the job has to know of the cloud.
+    /// The cloud settings that the job needs.
     #[cfg(feature = "cloud")]
     pub(super) fn link_for(&self, spec: &JobSpec) -> Option<CloudLink> {
         self.link.clone().filter(|_| matches!(spec, JobSpec::Enrol { .. }))
@@ -300,16 +299,16 @@ impl Roots {
         Self { cgroups, ..self }
     }
 
-    /// The one that a child works below.
+    /// The root below which a child works.
     pub(super) fn of(&mut self, spec: &JobSpec) -> &mut Root {
-        match way(spec).0 {
+        match place_of_work(spec).0 {
             Below::Pods => &mut self.pods,
             Below::Logs => &mut self.pod_logs,
             Below::Cgroups => panic!("{spec:?} is for no child"),
         }
     }
 
-    /// With the path of the logs and the handle of the links' folder; not at all without links.
+    /// With the path of the logs and the handle of the links' folder; does nothing without links.
     fn with_links(
         &mut self,
         act: impl FnOnce(&Path, BorrowedFd<'_>) -> Result<(), Failure>,
@@ -321,34 +320,34 @@ impl Roots {
     }
 }
 
-/// One folder, made if absent and held open from its first use.
+/// One folder, made if it is absent and kept open from its first use.
 #[derive(Debug)]
 pub(super) struct Root {
     path: PathBuf,
-    held: Option<OwnedFd>,
+    handle: Option<OwnedFd>,
 }
 
 impl Root {
     fn new(path: PathBuf) -> Self {
-        Self { path, held: None }
+        Self { path, handle: None }
     }
 
-    /// The open folder. Opened anew where somebody removed it since.
+    /// The open folder. It is opened again if it was removed since.
     pub(super) fn handle(&mut self) -> Result<BorrowedFd<'_>, Failure> {
         let lives = |fd: &OwnedFd| fstat(fd.as_fd()).is_ok_and(|stat| stat.st_nlink > 0);
-        if !self.held.as_ref().is_some_and(lives) {
+        if !self.handle.as_ref().is_some_and(lives) {
             let failed = |what, errno| Failure::at(what, &self.path, errno);
             std::fs::create_dir_all(&self.path)
                 .map_err(|error| Failure(format!("mkdir {}: {error}", self.path.display())))?;
             let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
             let opened = open(&self.path, flags, Mode::empty());
-            self.held = Some(opened.map_err(|errno| failed("open", errno))?);
+            self.handle = Some(opened.map_err(|errno| failed("open", errno))?);
         }
-        Ok(self.held.as_ref().expect("it was opened above").as_fd())
+        Ok(self.handle.as_ref().expect("it was opened above").as_fd())
     }
 }
 
-/// One step below a folder: never empty, never `.` or `..`, without `/` and NUL, at most 255 bytes.
+/// One path component: never empty, never `.` or `..`, without `/` and NUL, at most 255 bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Component<'a>(&'a OsStr);
 
@@ -379,7 +378,7 @@ impl fmt::Display for Component<'_> {
     }
 }
 
-/// Why a job could not be done, for people.
+/// Why a job failed, for the user.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Failure(String);
 

@@ -1,4 +1,4 @@
-//! The pods' folders below the kubelet's root, as every kubelet lays them out (spec section 4.1):
+//! The pods' folders below the kubelet's root, in the kubelet's layout (spec section 4.1):
 //!
 //! ```text
 //! <root>/pods/<uid>/                         0750
@@ -8,8 +8,8 @@
 //!   volume-subpaths/<volume>/<container>/<index>
 //! ```
 //!
-//! What is mounted below such a folder is never entered: it is unmounted first, at the places where
-//! volumes are mounted, and whatever else is a mount makes the removal fail.
+//! A mount below such a folder is never entered: the volumes' mount points are unmounted first, and
+//! any other mount makes the removal fail.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -25,8 +25,8 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 use super::{Component, Failure, tree};
 use crate::limits::{LOG_DIRS_MAX, MOUNTS_STACKED_MAX, REMOVE_AT_ONCE_MAX};
 
-/// Volumes whose content is the agent's own or lives no longer than the pod: it goes with them. Of
-/// all others only an empty folder is removed.
+/// Volumes whose content is the agent's own or lives no longer than the pod: they are removed with
+/// it. Of all other volumes only an empty folder is removed.
 const OWN: [&[u8]; 5] = [
     b"kubernetes.io~configmap",
     b"kubernetes.io~downward-api",
@@ -35,13 +35,13 @@ const OWN: [&[u8]; 5] = [
     b"kubernetes.io~secret",
 ];
 
-/// Volumes that are mounts of something else, which stays.
+/// Volumes that are mounts of data that stays.
 const MOUNTED: [&[u8]; 1] = [b"kubernetes.io~local-volume"];
 
-/// The same of another machine, which may not answer any more.
+/// The same for data on another machine, which may not answer any more.
 const REMOTE: &[u8] = b"kubernetes.io~nfs";
 
-/// Makes the pod's folder, which is the answer, and what is always in it.
+/// Makes the pod's folder, which is the result, and the folders that are always in it.
 pub(super) fn make(
     pods: BorrowedFd<'_>,
     uid: &str,
@@ -59,7 +59,7 @@ pub(super) fn make(
     Ok(pod)
 }
 
-/// The pods that have a folder, by uid: what is named otherwise is nobody's.
+/// The uids of the pods that have a folder: other names are ignored.
 pub(super) fn uids(pods: BorrowedFd<'_>) -> Result<Vec<String>, Failure> {
     let failed = |errno| Failure::at("readdir", "the pods' folders", errno);
     let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
@@ -76,13 +76,13 @@ pub(super) fn uids(pods: BorrowedFd<'_>) -> Result<Vec<String>, Failure> {
     Ok(found)
 }
 
-/// Whether a name may be that of a pod of ours: `[0-9a-z-]{1,64}`.
+/// Whether a name may be the uid of one of our pods: `[0-9a-z-]{1,64}`.
 pub(super) fn is_uid(name: &str) -> bool {
     let plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
     (1..=64).contains(&name.len()) && name.bytes().all(plain)
 }
 
-/// Unmounts what is mounted there, and removes the pod's folder with all in it.
+/// Unmounts the volumes, and removes the pod's folder with its content.
 pub(super) fn remove(pods: BorrowedFd<'_>, uid: &str) -> Result<(), Failure> {
     let uid = Component::new(uid)?;
     let Some(pod) = tree::existing_dir(pods, uid)? else { return Ok(()) };
@@ -112,7 +112,7 @@ pub(super) fn is_bare(pods: BorrowedFd<'_>, uid: &str) -> Result<bool, Failure> 
     Ok(true)
 }
 
-/// Removes the folder of a pod without volumes, if that is quickly done; says whether nothing is
+/// Removes the folder of a pod without volumes, within a small budget; returns whether nothing is
 /// left.
 pub(super) fn remove_small(pods: BorrowedFd<'_>, uid: &str) -> Result<bool, Failure> {
     if !is_bare(pods, uid)? {
@@ -121,8 +121,8 @@ pub(super) fn remove_small(pods: BorrowedFd<'_>, uid: &str) -> Result<bool, Fail
     tree::remove_some(pods, Component::new(uid)?, REMOVE_AT_ONCE_MAX)
 }
 
-/// Unmounts and removes the volumes of a pod, the places of its sub-paths first. What fails does
-/// not keep the others.
+/// Unmounts and removes the volumes of a pod, the mount points of its sub-paths first. A failure
+/// does not stop the others.
 pub(super) fn remove_volumes(pod: BorrowedFd<'_>) -> Result<(), Failure> {
     let mut failures = Vec::new();
     let name = Component::new("volume-subpaths")?;
@@ -157,42 +157,44 @@ fn remove_volume(
     volume: Component<'_>,
 ) -> Result<(), Failure> {
     let named = kind.as_os_str().as_bytes();
-    let said = |failure: Failure| Failure(format!("{kind}/{volume}: {}", failure.0));
+    let with_name = |failure: Failure| Failure(format!("{kind}/{volume}: {}", failure.0));
     if OWN.contains(&named) {
-        unmount(plugin, volume).and_then(|()| tree::remove(plugin, volume)).map_err(said)
+        unmount(plugin, volume).and_then(|()| tree::remove(plugin, volume)).map_err(with_name)
     } else if named == REMOTE {
-        unmount_remote(plugin, volume).and_then(|()| remove_empty(plugin, volume)).map_err(said)
+        unmount_remote(plugin, volume)
+            .and_then(|()| remove_empty(plugin, volume))
+            .map_err(with_name)
     } else if MOUNTED.contains(&named) {
-        unmount(plugin, volume).and_then(|()| remove_empty(plugin, volume)).map_err(said)
+        unmount(plugin, volume).and_then(|()| remove_empty(plugin, volume)).map_err(with_name)
     } else {
-        // Somebody else's: a driver's data may lie below.
-        remove_empty(plugin, volume).map_err(said)
+        // Of another program: a driver's data may be below.
+        remove_empty(plugin, volume).map_err(with_name)
     }
 }
 
-/// As [`unmount`], but waits for nobody: what the other machine has not been sent is given up, and
-/// where even that fails the place is freed all the same. Nothing of the pod runs any more.
+/// As [`unmount`], but without blocking: data that is not sent yet to the other machine is lost,
+/// and if that fails the mount is detached lazily. No container of the pod runs any more.
 fn unmount_remote(dir: BorrowedFd<'_>, name: Component<'_>) -> Result<(), Failure> {
     unmount_with(dir, name, MntFlags::MNT_FORCE)
         .or_else(|_| unmount_with(dir, name, MntFlags::MNT_DETACH))
 }
 
-/// Undoes every mount at this place. None is fine.
+/// Removes every mount on this mount point. None is fine.
 pub(super) fn unmount(dir: BorrowedFd<'_>, name: Component<'_>) -> Result<(), Failure> {
     unmount_with(dir, name, MntFlags::empty())
 }
 
 fn unmount_with(dir: BorrowedFd<'_>, name: Component<'_>, flags: MntFlags) -> Result<(), Failure> {
-    // The handle leads the way, so that nobody can put a link in it; of the last step the kernel is
-    // told not to follow one.
+    // The path starts at the handle, so that no link can be put into it; for the last component the
+    // kernel is told not to follow one.
     let path = [format!("/proc/self/fd/{}/", dir.as_raw_fd()).as_bytes(), bytes(name)].concat();
     let path = OsString::from(OsStr::from_bytes(&path));
-    // The last time it is seen that there is none.
+    // The last pass finds that there is none.
     for _ in 0..=MOUNTS_STACKED_MAX {
         match umount2(path.as_os_str(), MntFlags::UMOUNT_NOFOLLOW | flags) {
             Ok(()) => {}
-            // Not mounted, or not there. Who may not unmount has not mounted either, and a mount
-            // that is left is not entered.
+            // Not mounted, or absent. A process that may not unmount has not mounted either, and a
+            // remaining mount is not entered.
             Err(Errno::EINVAL | Errno::ENOENT | Errno::EPERM) => return Ok(()),
             Err(errno) => return Err(Failure::at("umount", name.as_os_str(), errno)),
         }
@@ -213,7 +215,7 @@ fn remove_empty(dir: BorrowedFd<'_>, name: Component<'_>) -> Result<(), Failure>
     }
 }
 
-/// Each entry of a folder; failures are collected.
+/// Runs this for each entry of a folder; failures are collected.
 fn each(
     dir: BorrowedFd<'_>,
     failures: &mut Vec<String>,
@@ -230,7 +232,7 @@ fn each(
     }
 }
 
-/// Each folder in a folder, opened.
+/// Runs this for each folder in a folder, opened.
 fn each_dir(
     dir: BorrowedFd<'_>,
     failures: &mut Vec<String>,
@@ -251,7 +253,7 @@ fn each_dir(
     }
 }
 
-/// What is in a folder.
+/// The names in a folder.
 pub(super) fn names(dir: BorrowedFd<'_>) -> Result<Vec<OsString>, Failure> {
     let failed = |errno| Failure::at("readdir", ".", errno);
     let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC;

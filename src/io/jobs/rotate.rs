@@ -1,12 +1,12 @@
-//! Rotated logs lie beside the current one (spec section 11):
+//! Rotates logs; the rotated ones are beside the current log (spec section 11):
 //!
 //! ```text
 //!  0.log · 0.log.20261121-194501 · 0.log.20261121-180233.gz · …
 //! ```
 //!
-//! The newest rotated one stays as it is, for those who still read it; older ones are compressed.
-//! Names sort by age: where the clock went back or is not known yet, the next name is a second
-//! later than the newest that is there.
+//! The newest rotated log stays uncompressed, for programs that still read it; older ones are
+//! compressed. Names sort by age: if the clock went back or is not set yet, the next name is a
+//! second later than the newest one.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -23,7 +23,7 @@ use super::{Component, Failure, gzip, log, tree};
 use crate::model::job::LogLink;
 use crate::model::time::Timestamp;
 
-/// Removes what is too old, and renames the current log.
+/// Removes surplus logs, and renames the current one.
 pub(super) fn rotate(
     logs: BorrowedFd<'_>,
     link: &LogLink,
@@ -32,7 +32,7 @@ pub(super) fn rotate(
 ) -> Result<(), Failure> {
     let Some(place) = Place::open(logs, link)? else { return Ok(()) };
     let mut old = place.rotated()?;
-    // With the current one and the one that it becomes.
+    // Leave room for the current log and the one that it becomes.
     let surplus = old.len().saturating_sub(files_max.saturating_sub(2));
     for name in old.drain(..surplus) {
         log::remove_file(place.dir.as_fd(), Component::new(&name)?)?;
@@ -44,12 +44,12 @@ pub(super) fn rotate(
         .map_err(|errno| Failure::at("rename", &place.current, errno))
 }
 
-/// The runtime has not taken to a new log: the newest rotated one is the current one again, unless
+/// The runtime has not opened a new log: makes the newest rotated log the current one again, unless
 /// there is one by now.
 pub(super) fn restore(logs: BorrowedFd<'_>, link: &LogLink) -> Result<(), Failure> {
     let Some(place) = Place::open(logs, link)? else { return Ok(()) };
     let Some(name) = place.plain()?.pop() else { return Ok(()) };
-    // A link and no rename: what the runtime made in this moment is not replaced.
+    // A link, not a rename: a log that the runtime makes at this moment is not replaced.
     let flags = AtFlags::empty();
     match linkat(&place.dir, name.as_os_str(), &place.dir, place.current.as_str(), flags) {
         Ok(()) => log::remove_file(place.dir.as_fd(), Component::new(&name)?),
@@ -58,8 +58,8 @@ pub(super) fn restore(logs: BorrowedFd<'_>, link: &LogLink) -> Result<(), Failur
     }
 }
 
-/// Compresses all rotated logs but the newest. One that cannot be keeps no other; the first failure
-/// is told.
+/// Compresses all rotated logs but the newest. A failure does not stop the others; the first one
+/// is returned.
 pub(super) fn compress(logs: BorrowedFd<'_>, link: &LogLink) -> Result<(), Failure> {
     let Some(place) = Place::open(logs, link)? else { return Ok(()) };
     let mut plain = place.plain()?;
@@ -67,7 +67,7 @@ pub(super) fn compress(logs: BorrowedFd<'_>, link: &LogLink) -> Result<(), Failu
     plain.iter().map(|name| place.compress(name)).reduce(Result::and).unwrap_or(Ok(()))
 }
 
-/// A container's logs.
+/// The logs of a container.
 struct Place {
     dir: OwnedFd,
     /// `0.log`
@@ -85,7 +85,7 @@ impl Place {
         Ok(dir.map(|dir| Self { dir, current: format!("{}.log", link.attempt) }))
     }
 
-    /// The rotated ones, the oldest first, after what was left half done is gone.
+    /// The rotated logs, the oldest first, after incomplete files are removed.
     fn rotated(&self) -> Result<Vec<OsString>, Failure> {
         let failed = |errno| Failure::at("readdir", &self.current, errno);
         let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
@@ -106,7 +106,7 @@ impl Place {
         Ok(kept.into_iter().map(OsString::from).collect())
     }
 
-    /// Those that are not compressed, the oldest first.
+    /// The logs that are not compressed, the oldest first.
     fn plain(&self) -> Result<Vec<OsString>, Failure> {
         let is_plain = |name: &OsString| !name.as_encoded_bytes().ends_with(b".gz");
         Ok(self.rotated()?.into_iter().filter(is_plain).collect())
@@ -123,7 +123,7 @@ impl Place {
         let made = format!("{text}.tmp");
         let done = self.compress_to(name, &text, &made);
         if done.is_err() {
-            // On a disk that is full it takes room for nothing.
+            // On a full disk it would use space for nothing.
             log::remove_file(self.dir.as_fd(), Component::new(&made)?)?;
         }
         done
@@ -131,7 +131,8 @@ impl Place {
 
     fn compress_to(&self, name: &OsStr, text: &str, made: &str) -> Result<(), Failure> {
         let packed = format!("{text}.gz");
-        let said = |what: &str, error: std::io::Error| Failure(format!("{what} {text}: {error}"));
+        let failure =
+            |what: &str, error: std::io::Error| Failure(format!("{what} {text}: {error}"));
         let flags = OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let source = openat(&self.dir, name, flags | OFlag::O_RDONLY, Mode::empty())
             .map_err(|errno| Failure::at("open", name, errno))?;
@@ -146,10 +147,10 @@ impl Place {
         gzip::compress(&mut BufReader::new(File::from(source)), &mut target)
             .and_then(|()| target.flush())
             .and_then(|()| target.sync_data())
-            .map_err(|error| said("compress", error))?;
+            .map_err(|error| failure("compress", error))?;
         renameat(&self.dir, made, &self.dir, packed.as_str())
             .map_err(|errno| Failure::at("rename", made, errno))?;
-        // Gone while we read it: its container was removed, and so is what we made.
+        // Removed while we read it: its container was removed, so the new file is removed, too.
         let here = fstatat(&self.dir, name, AtFlags::AT_SYMLINK_NOFOLLOW);
         let spare = if here.is_ok() { name } else { OsStr::new(&packed) };
         log::remove_file(self.dir.as_fd(), Component::new(spare)?)

@@ -1,4 +1,4 @@
-//! Log folders on a real file system below a fresh folder each.
+//! Log folders on a real file system, each test below its own folder.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -12,12 +12,12 @@ use crate::limits::{
 };
 use crate::model::job::{LastWords, LogDir, LogLink};
 
-/// Of most jobs it only matters that they are done.
+/// For most jobs only success matters.
 fn run(roots: &mut Roots, spec: &JobSpec) -> Result<(), JobError> {
     super::run(roots, spec).map(drop)
 }
 
-/// A folder of one test, gone with it.
+/// A folder of one test, removed at its end.
 struct Place(PathBuf);
 
 impl Place {
@@ -72,7 +72,7 @@ fn folders_are_made_with_the_kubelets_names_and_modes() {
 }
 
 #[test]
-fn the_newest_log_of_each_container_is_told() {
+fn the_newest_log_of_each_container_is_reported() {
     let place = Place::new();
     let mut roots = made(&place);
     for name in ["9.log", "10.log", "11.log.20260101-000000.gz", "12.logs", "x.log", "-1.log"] {
@@ -171,13 +171,13 @@ fn a_folder_that_is_a_link_is_not_entered() {
     assert!(run(&mut roots, &JobSpec::RemoveLog(log_of(0))).is_err());
     let dirs = JobSpec::MakePodDirs { pod: pod(), containers: vec!["new".into()] };
     assert!(run(&mut roots, &dirs).is_err());
-    // The link itself is what is removed.
+    // The link itself is removed.
     assert_eq!(run(&mut roots, &JobSpec::RemoveLogDir(pod())), Ok(()));
     assert!(place.path("precious/app/0.log").exists());
     assert!(!place.path("precious/new").exists());
 }
 
-/// Made step by step: its path is longer than the kernel takes.
+/// Made step by step: its path is longer than the kernel accepts.
 fn dig(top: &Path, depth: usize) {
     let mut dir = open(top, OFlag::O_DIRECTORY, Mode::empty()).expect("it is there");
     for _ in 0..depth {
@@ -196,7 +196,7 @@ fn a_tree_is_removed_however_deep_it_is() {
     let mut roots = made(&place);
     let dir = place.path("pods/ns_web_u-1");
     dig(&dir.join("app"), 3 * REMOVE_DEPTH_MAX + 7);
-    // One below which two are too deep.
+    // A folder with two that are too deep below it.
     dig(&dir.join("side"), REMOVE_DEPTH_MAX - 3);
     let flat = format!("side/{}", "d/".repeat(REMOVE_DEPTH_MAX - 3));
     fs::create_dir_all(dir.join(&flat).join("x/y/z")).expect("folders");
@@ -276,40 +276,40 @@ fn folders_of_pods_are_looked_at_up_to_a_number() {
 fn of_what_a_container_left_the_end_is_read() {
     let place = Place::new();
     let mut roots = made(&place);
-    let words =
+    let last_words =
         LastWords { pod: pod(), container: "app".into(), file: Some("words".into()), log: Some(0) };
-    let mut said = |file: &str, log: &str| {
+    let mut text_of = |file: &str, log: &str| {
         let dir = place.path("kubelet/pods/u-1/containers/app");
         fs::create_dir_all(&dir).expect("a folder");
         fs::write(dir.join("words"), file).expect("a file");
         fs::write(place.path("pods/ns_web_u-1/app/0.log"), log).expect("a log");
-        read(&mut roots, &words)
+        read(&mut roots, &last_words)
     };
     let text = format!("a{}", "b".repeat(TERMINATION_MESSAGE_BYTES_MAX - 1));
-    assert_eq!(said(&text, ""), text);
-    assert_eq!(said(&format!("{text}b"), ""), "b".repeat(TERMINATION_MESSAGE_BYTES_MAX));
+    assert_eq!(text_of(&text, ""), text);
+    assert_eq!(text_of(&format!("{text}b"), ""), "b".repeat(TERMINATION_MESSAGE_BYTES_MAX));
     let line = |tag: &str, text: &str| format!("2026-01-01T00:00:00.1Z stdout {tag} {text}\n");
     let (first, rest) = (line("F", "a"), line("F", "b"));
     assert_eq!(
-        said("", &(first.clone() + &rest.repeat(TERMINATION_LOG_LINES_MAX - 1)))
+        text_of("", &(first.clone() + &rest.repeat(TERMINATION_LOG_LINES_MAX - 1)))
             .matches('a')
             .count(),
         1
     );
     assert_eq!(
-        said("", &(first + &rest.repeat(TERMINATION_LOG_LINES_MAX))),
+        text_of("", &(first + &rest.repeat(TERMINATION_LOG_LINES_MAX))),
         "b\n".repeat(TERMINATION_LOG_LINES_MAX)
     );
     let long = line("F", &format!("a{}", "b".repeat(TERMINATION_LOG_BYTES_MAX - 2)));
-    assert_eq!(said("", &long).find('a'), Some(0));
+    assert_eq!(text_of("", &long).find('a'), Some(0));
     let long = line("F", &format!("a{}", "b".repeat(TERMINATION_LOG_BYTES_MAX - 1)));
-    assert_eq!(said("", &long).len(), TERMINATION_LOG_BYTES_MAX);
-    assert_eq!(said("", &long).find('a'), None);
-    // One line in so many pieces that their times and tags alone take all that is read.
+    assert_eq!(text_of("", &long).len(), TERMINATION_LOG_BYTES_MAX);
+    assert_eq!(text_of("", &long).find('a'), None);
+    // One line in so many pieces that their times and tags alone fill the limit of the read.
     let piece = "2026-01-01T00:00:00Z stdout P b\n";
     let pieces = TERMINATION_LOG_READ_BYTES / piece.len();
     assert_eq!(pieces * piece.len(), TERMINATION_LOG_READ_BYTES, "none is read in part");
-    assert_eq!(said("", &piece.repeat(10 * pieces)), "b".repeat(pieces));
+    assert_eq!(text_of("", &piece.repeat(10 * pieces)), "b".repeat(pieces));
 }
 
 #[test]
@@ -333,7 +333,7 @@ fn a_log_that_cannot_be_compressed_leaves_nothing_and_keeps_no_other() {
     let place = Place::new();
     let mut roots = made(&place);
     let app = place.path("pods/ns_web_u-1/app");
-    // Opens like a log, and cannot be read.
+    // It opens like a log, and cannot be read.
     fs::create_dir(app.join("0.log.20260101-000000")).expect("a folder");
     for day in [2, 3] {
         fs::write(app.join(format!("0.log.2026010{day}-000000")), "text").expect("a log");

@@ -1,4 +1,4 @@
-//! Walking down from a directory handle, one checked component at a time, and removing a tree.
+//! Opens folders below a directory handle, one checked component at a time, and removes trees.
 //!
 //! `openat2` with `RESOLVE_BENEATH | NO_SYMLINKS | NO_XDEV` lets the kernel refuse links and every
 //! mount, bind mounts of the same file system included. Kernels before 5.6 lack it: there
@@ -19,7 +19,7 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 use super::{Component, Failure};
 use crate::limits::{REMOVE_DEPTH_MAX, REMOVE_PASSES_MAX};
 
-/// The folder `name` in `parent`, if there is one.
+/// The folder `name` in `parent`, if it exists.
 pub(super) fn existing_dir(
     parent: BorrowedFd<'_>,
     name: Component<'_>,
@@ -31,7 +31,7 @@ pub(super) fn existing_dir(
     }
 }
 
-/// The folder `name` in `parent`, made with this mode if it is not there.
+/// The folder `name` in `parent`, made with this mode if it is absent.
 pub(super) fn make_dir(
     parent: BorrowedFd<'_>,
     name: Component<'_>,
@@ -45,13 +45,13 @@ pub(super) fn make_dir(
     };
     let dir = open_below(parent, name).map_err(|errno| failed("open", errno))?;
     if made {
-        // The process's umask may have taken bits away.
+        // The process's umask may have removed bits.
         fchmod(dir.as_fd(), mode).map_err(|errno| failed("chmod", errno))?;
     }
     Ok(dir)
 }
 
-/// The same without opening it, since something may be mounted there.
+/// The same without opening it, since it may be a mount point.
 pub(super) fn make_place(
     parent: BorrowedFd<'_>,
     name: Component<'_>,
@@ -63,14 +63,14 @@ pub(super) fn make_place(
     }
 }
 
-/// Removes `name` in `parent` with all below it. Absent is removed. What cannot be removed keeps
-/// nothing beside it; the first failure is told.
+/// Removes `name` in `parent` with all below it. Absent counts as removed. A failure does not stop
+/// the rest; the first one is returned.
 pub(super) fn remove(parent: BorrowedFd<'_>, name: Component<'_>) -> Result<(), Failure> {
     let mut removal = Removal::of(usize::MAX);
     remove_at(parent, name, None, &mut removal).map(|left| debug_assert!(left.is_none()))
 }
 
-/// The same, but at most so many names: says whether all is removed.
+/// The same, but at most so many names: returns whether all is removed.
 pub(super) fn remove_some(
     parent: BorrowedFd<'_>,
     name: Component<'_>,
@@ -82,15 +82,15 @@ pub(super) fn remove_some(
 struct Removal {
     /// How many names may still be removed.
     budget: usize,
-    /// Folders that were too deep and lie in the topmost one now, by number: which are gone, and
-    /// which comes next.
+    /// Folders that were too deep and were moved into the topmost one, by number: the first that
+    /// remains, and the next number.
     lifted: Range<u32>,
 }
 
-/// Something is left, since the budget is spent.
+/// Something is left, since the budget is used up.
 struct Left;
 
-/// In the topmost folder that is removed, or so deep below it.
+/// In the topmost folder that is removed, or at this depth below it.
 #[derive(Clone, Copy)]
 struct Below<'a> {
     top: BorrowedFd<'a>,
@@ -146,16 +146,16 @@ fn remove_at(
     .and_then(|done| done.ok_or_else(|| failed("rmdir", Errno::ENOTEMPTY)))
 }
 
-/// What appears while we remove needs another pass; who keeps writing is not waited for. `None`:
-/// no pass was the last.
+/// Entries that appear during the removal need another pass; their number is limited. `None`:
+/// the last pass was not enough.
 fn in_passes<T>(
     mut pass: impl FnMut() -> Result<Option<T>, Failure>,
 ) -> Result<Option<T>, Failure> {
     (0..REMOVE_PASSES_MAX).find_map(|_| pass().transpose()).transpose()
 }
 
-/// Moves a folder that is too deep up into the topmost one. What was opened is no mount, and the
-/// kernel moves none.
+/// Moves a folder that is too deep up into the topmost one. An opened folder is no mount, and the
+/// kernel moves no mounts.
 fn lift(
     parent: BorrowedFd<'_>,
     name: Component<'_>,
@@ -170,7 +170,7 @@ fn lift(
         removal.lifted.end += 1;
         match renameat(parent, name.as_os_str(), top, to.as_str()) {
             Ok(()) | Err(Errno::ENOENT) => return Ok(None),
-            // Somebody's own name: it is to go as well.
+            // The name exists already: it is removed as well.
             Err(Errno::ENOTEMPTY | Errno::EEXIST | Errno::ENOTDIR) => {}
             Err(errno) => return Err(Failure::at("rename", name.as_os_str(), errno)),
         }
@@ -181,7 +181,7 @@ fn lifted(number: u32) -> String {
     format!(".deep-{number}")
 }
 
-/// Removes what is in `dir`; `name` is for people.
+/// Removes the content of `dir`; `name` is for error texts.
 fn empty(
     dir: BorrowedFd<'_>,
     name: Component<'_>,
@@ -190,7 +190,7 @@ fn empty(
 ) -> Result<Option<Left>, Failure> {
     let failed = |errno| Failure::at("readdir", name.as_os_str(), errno);
     let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-    // A handle of its own: the position of a duplicate would be shared between passes.
+    // A handle of its own: passes would share the position of a duplicate.
     let mut listing = Dir::openat(dir, ".", flags, Mode::empty()).map_err(failed)?;
     let mut folders: Vec<OsString> = Vec::new();
     let mut failure = None;
@@ -212,7 +212,7 @@ fn empty(
     drop(listing);
     let mut folders = folders.into_iter();
     loop {
-        // Those that were too deep come last.
+        // Folders that were too deep are removed last.
         let lifted = || {
             let number = if inside.depth == 1 { removal.lifted.next() } else { None };
             number.map(|number| lifted(number).into())
@@ -266,7 +266,7 @@ fn open_checked(parent: BorrowedFd<'_>, name: Component<'_>, flags: OFlag) -> ni
     }
 }
 
-/// The mount that a handle lies on (`mnt_id` in `/proc/self/fdinfo`, since Linux 3.15).
+/// The id of a handle's mount (`mnt_id` in `/proc/self/fdinfo`, since Linux 3.15).
 pub(super) fn mount_id(fd: BorrowedFd<'_>) -> Option<u64> {
     let path = format!("/proc/self/fdinfo/{}", fd.as_raw_fd());
     let info = std::fs::read_to_string(path).ok()?;
@@ -288,7 +288,7 @@ mod tests {
             assert!(matches!(outcome, Ok(found) if found.is_some() == done), "{needed}");
             assert_eq!(passes, needed.min(REMOVE_PASSES_MAX));
         }
-        // What fails is not tried again.
+        // A failed name is not tried again.
         let mut passes = 0;
         let outcome = in_passes(|| {
             passes += 1;

@@ -1,8 +1,8 @@
-//! How much of the disk some folders take: a walk through them, as `du` does it. Runs in a child,
+//! Measures the disk usage of folders, as `du` does. Runs in a child process,
 //! because a folder may have any number of files, and its disk may hang.
 //!
-//! Links are not followed and mounts not entered: a volume in memory takes nothing of the disk. Of
-//! a tree that is too deep what was counted is told: too little, but limits are held against it.
+//! Links are not followed and mounts not entered: a volume in memory uses no disk. For
+//! a tree that is too deep the partial result is returned: too low, but limits still apply to it.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -18,7 +18,7 @@ use super::{Component, Failure, log, tree};
 use crate::limits::{REMOVE_DEPTH_MAX, WALK_LINKED_MAX};
 use crate::model::job::{FolderKind, Place, Used, Walk};
 
-/// What each of the places takes, in their order; `None`: it is not there, or cannot be read.
+/// The usage of each place, in their order; `None`: it is absent, or cannot be read.
 pub(super) fn measure(root: BorrowedFd<'_>, walk: &Walk) -> Vec<Option<Used>> {
     let one = |place| of_place(root, walk.kind, place).unwrap_or(None);
     walk.places.iter().map(one).collect()
@@ -56,7 +56,7 @@ fn of_place(
 #[derive(Default)]
 struct Count {
     used: Used,
-    /// Files of several names that were met, by inode: all lie on one file system.
+    /// Inodes with several names that were counted: all are on one file system.
     linked: BTreeSet<u64>,
 }
 
@@ -69,7 +69,7 @@ impl Count {
             if self.linked.contains(&inode) {
                 return;
             }
-            // Beyond the bound such files count once for each name: rather too much.
+            // Beyond the bound such files count once per name: rather too much than too little.
             if self.linked.len() < WALK_LINKED_MAX {
                 self.linked.insert(inode);
             }
@@ -92,7 +92,7 @@ impl Count {
             if matches!(child.as_bytes(), b"." | b"..") {
                 continue;
             }
-            // It may have gone since.
+            // It may have been removed since.
             let stat = match fstatat(dir, child, AtFlags::AT_SYMLINK_NOFOLLOW) {
                 Ok(stat) => stat,
                 Err(Errno::ENOENT) => continue,
@@ -106,7 +106,7 @@ impl Count {
             }
         }
         for child in &folders {
-            // What is mounted there is not of this disk: refused by `existing_dir`.
+            // A mount there is not on this disk: `existing_dir` refuses it.
             if let Ok(Some(inner)) = tree::existing_dir(dir, Component::new(child)?) {
                 let stat = fstat(inner.as_fd());
                 self.add(&stat.map_err(|errno| Failure::at("stat", child, errno))?);

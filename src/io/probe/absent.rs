@@ -1,4 +1,4 @@
-//! Probes and hooks were left out: nobody asks for a connection, and none is ever open.
+//! Probes and hooks are not built in: no connection is requested or open.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,12 +12,10 @@ use crate::model::cri::ContainerId;
 use crate::model::net::Query;
 use crate::model::probe::ProbeResults;
 
-/// Nothing.
 #[derive(Debug)]
 pub struct Probes;
 
 impl Probes {
-    /// Nothing.
     pub fn new(_: Token) -> Self {
         Self
     }
@@ -28,10 +26,8 @@ impl Probes {
         self
     }
 
-    /// Nor any to save.
     pub fn save_results(&self, _: &BTreeMap<ContainerId, ProbeResults>) {}
 
-    /// No token is.
     pub fn owns(&self, _: Token) -> bool {
         false
     }
@@ -48,16 +44,12 @@ impl Probes {
         unreachable!("{probe:?} in a build without probes");
     }
 
-    /// Nothing to do.
     pub fn cancel(&mut self, _: ProbeId) {}
 
-    /// Nothing to do.
     pub fn ready(&mut self, _: &Ready) {}
 
-    /// Nothing to do.
     pub fn tick(&mut self, _: Instant, _: &Registry, _: &mut Vec<Event>) {}
 
-    /// Never.
     pub fn wake_at(&self) -> Option<Instant> {
         None
     }

@@ -1,4 +1,4 @@
-//! TLS was left out: nothing is ever made of it.
+//! TLS is not built in: no value of this type exists.
 
 use std::convert::Infallible;
 use std::io;
@@ -6,7 +6,6 @@ use std::net::IpAddr;
 
 use mio::net::TcpStream;
 
-/// Cannot be.
 #[derive(Debug)]
 pub(super) struct Tls(Infallible);
 

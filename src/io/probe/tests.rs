@@ -1,4 +1,4 @@
-//! Real sockets on this machine's loopback: who answers, who does not, and who does so late.
+//! Real sockets on loopback: peers that answer, that do not, and that are late.
 #![expect(clippy::disallowed_methods, reason = "the other ends live beside the test")]
 
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use super::*;
 use crate::io::clock;
 use crate::model::net::{Expects, HttpQuery};
 
-/// All of one turn after another, until this query is answered.
+/// Runs turns until this query is answered.
 fn ask(query: Query, ms: u64) -> Finding {
     let mut poll = Poll::new().expect("a poll");
     let mut probes = Probes::new(Token(10));
@@ -46,7 +46,7 @@ fn get(port: u16, tls: bool) -> Query {
     }))
 }
 
-/// Serves connections one after another with this.
+/// Serves connections one after another with this function.
 fn serve(serve: impl Fn(TcpStream) + Send + 'static) -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
     let port = listener.local_addr().expect("it is bound").port();
@@ -63,7 +63,7 @@ fn read_head(stream: &mut impl Read) -> String {
     String::from_utf8_lossy(&head).into_owned()
 }
 
-/// A port that nobody listens on: tcpmux. One that the kernel gives may be another test's soon.
+/// A port without a listener: tcpmux. One from the kernel may soon belong to another test.
 const NOBODY: u16 = 1;
 
 #[test]
@@ -95,7 +95,7 @@ fn an_answer_in_pieces_is_an_answer() {
 #[test]
 fn a_server_that_says_nothing_is_given_up_in_time() {
     let port = serve(|mut stream| {
-        // Until the probe hangs up.
+        // Until the probe closes the connection.
         let _ = stream.read_to_end(&mut Vec::new());
     });
     let before = clock::boot();
@@ -133,7 +133,7 @@ fn a_redirect_is_followed_to_another_port() {
 fn a_turn_reads_so_much_of_a_connection_and_the_next_one_the_rest() {
     let last = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
     for (more, turns) in [(0, 1), (1, 2)] {
-        // Answers before the answer, of which there may be any number.
+        // Interim answers before the final one, of which there may be any number.
         let interim = |reason: usize| format!("HTTP/1.1 100 {}\r\n\r\n", "X".repeat(reason));
         let mut text = interim(983).repeat(PROBE_TURN_BYTES / 1_000 - 1);
         let left = PROBE_TURN_BYTES + more - text.len() - last.len();
@@ -168,7 +168,7 @@ fn what_is_cancelled_is_never_answered() {
     let poll = Poll::new().expect("a poll");
     let mut probes = Probes::new(Token(10));
     let mut events = Vec::new();
-    // It neither answers nor hangs up, whoever of the two is quicker.
+    // It neither answers nor closes, whichever end is quicker.
     let port = serve(|mut stream| while stream.read(&mut [0; 64]).is_ok_and(|read| read > 0) {});
     let deadline = clock::boot().plus_ms(60_000);
     for number in 0..3 {
@@ -198,7 +198,7 @@ mod https {
 
     use super::*;
 
-    /// A certificate that nobody would trust.
+    /// A certificate that no client would trust.
     fn config() -> Arc<ServerConfig> {
         let cert = CertificateDer::from(&include_bytes!("../../../tests/golden/tls/cert.der")[..]);
         let key = &include_bytes!("../../../tests/golden/tls/key.der")[..];

@@ -1,5 +1,5 @@
-//! TLS under a GET: whoever the other end says it is, as the kubelet's probes have it. What is
-//! asked is whether somebody answers, not who.
+//! TLS under a GET, without verification of the other end, as the kubelet's probes do: a probe
+//! checks whether the server answers, not who it is.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::IpAddr;
@@ -13,12 +13,11 @@ use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, Signa
 
 use crate::io::crypto;
 
-/// One connection's TLS.
 #[derive(Debug)]
 pub(super) struct Tls {
     connection: ClientConnection,
     trouble: Option<String>,
-    /// The first bytes that came.
+    /// The first bytes that were received.
     first: Vec<u8>,
 }
 
@@ -30,12 +29,12 @@ impl Tls {
         Some(Self { connection, trouble: None, first: Vec::new() })
     }
 
-    /// As [`Read::read`] of what was said in the clear.
+    /// As [`Read::read`], of plain bytes.
     pub(super) fn read(&mut self, socket: &mut TcpStream, to: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.connection.reader().read(to) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // Closed without a farewell: what came before counts, and HTTP knows its length.
+                // Closed without close_notify: the bytes before count, and HTTP knows its length.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(0),
                 read => return read,
             }
@@ -45,7 +44,7 @@ impl Tls {
             }
             if let Err(error) = self.connection.process_new_packets() {
                 self.trouble = Some(format!("tls: {error}"));
-                // Tells the other end what is wrong with it.
+                // Sends the alert to the other end.
                 let _ = self.connection.write_tls(socket);
                 return Err(ErrorKind::InvalidData.into());
             }
@@ -53,7 +52,7 @@ impl Tls {
         }
     }
 
-    /// As [`Write::write`] of what is to be said in the clear.
+    /// As [`Write::write`], of plain bytes.
     pub(super) fn write(&mut self, socket: &mut TcpStream, from: &[u8]) -> io::Result<usize> {
         let count = if from.is_empty() { 0 } else { self.connection.writer().write(from)? };
         self.push(socket)?;
@@ -71,7 +70,7 @@ impl Tls {
         Ok(())
     }
 
-    /// What TLS itself has to complain of.
+    /// The error of TLS itself.
     pub(super) fn trouble(&self) -> Option<String> {
         self.trouble.clone()
     }
@@ -82,7 +81,7 @@ impl Tls {
     }
 }
 
-/// Keeps the first bytes that are read.
+/// Keeps a copy of the first bytes that are read.
 struct Peek<'a> {
     socket: &'a mut TcpStream,
     first: &'a mut Vec<u8>,
@@ -99,7 +98,7 @@ impl Read for Peek<'_> {
 
 const FIRST_BYTES: usize = 8;
 
-/// The same for all: made once.
+/// Made once, and shared by all connections.
 fn config() -> Arc<ClientConfig> {
     static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
     let made = CONFIG.get_or_init(|| {
@@ -116,7 +115,7 @@ fn config() -> Arc<ClientConfig> {
     Arc::clone(made)
 }
 
-/// Takes every certificate and every signature: nothing secret is said, and nobody is believed.
+/// Accepts every certificate and every signature: a probe sends no secret and trusts no content.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 

@@ -1,10 +1,11 @@
-//! The calls on one connection to the runtime: the mind's requests ↔ bytes. No socket, no clock.
+//! The calls on one connection to the runtime: encodes requests, decodes answers. No socket, no
+//! clock.
 //!
-//! Each call that is started gets exactly one answer, here or never elsewhere: its reply, what the
-//! runtime refused, or [`CallError::Lost`] at its deadline or with the connection. A call that is
+//! Each call that is started gets exactly one answer: its reply, the runtime's refusal, or
+//! [`CallError::Lost`] at its deadline or with the connection. A call that is
 //! cancelled gets none. A stream's items become [`Event::Changed`], its end is its answer.
 //!
-//! Whether a call happened that was answered `Lost` nobody knows; the mind looks.
+//! A call that was answered `Lost` may have happened or not; the core relists.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +24,7 @@ pub struct Calls {
     client: Client,
     open: BTreeMap<CallId, Call>,
     deadlines: BTreeSet<(Instant, CallId)>,
-    heard: bool,
+    has_answered: bool,
     limit: Limit,
     budget: CriBudget,
 }
@@ -41,25 +42,24 @@ impl Default for Calls {
 }
 
 impl Calls {
-    /// For a fresh connection; the greeting is in the output.
+    /// For a new connection; the HTTP/2 preface is in the output.
     pub fn new() -> Self {
         Self {
             client: Client::new(h2::Config::default()),
             open: BTreeMap::new(),
             deadlines: BTreeSet::new(),
-            heard: false,
+            has_answered: false,
             limit: Limit::default(),
             budget: CriBudget::default(),
         }
     }
 
-    /// The same with other bounds of what is taken.
+    /// The same with other memory limits.
     #[must_use]
     pub fn within(self, budget: CriBudget) -> Self {
         Self { client: self.client.within(&budget), budget, ..self }
     }
 
-    /// Makes a call.
     pub fn start(
         &mut self,
         call: CallId,
@@ -81,7 +81,7 @@ impl Calls {
                 self.deadlines.insert((deadline, call));
             }
             Err(grpc::Refused::Closing) => answers.push(lost(call, Lost::Connection)),
-            // What the gRPC libraries of the runtimes say to the same.
+            // The error that the gRPC libraries of the runtimes return for the same.
             Err(refused @ (grpc::Refused::Full | grpc::Refused::TooLarge { .. })) => {
                 let code = Code::ResourceExhausted;
                 let refused = CallError::Refused { code, message: refused.to_string() };
@@ -90,14 +90,14 @@ impl Calls {
         }
     }
 
-    /// The call is of no more interest.
+    /// Cancels the call.
     pub fn cancel(&mut self, call: CallId) {
         if self.forget(call).is_some() {
             self.client.cancel(CallKey(call.0));
         }
     }
 
-    /// Answers what is late.
+    /// Answers calls that are past their deadline.
     pub fn tick(&mut self, now: Instant, answers: &mut Vec<Event>) {
         while let Some(&(deadline, call)) = self.deadlines.first()
             && deadline <= now
@@ -112,8 +112,8 @@ impl Calls {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Takes bytes from the socket. An error says why the connection cannot go on; all calls are
-    /// answered then, and what is in the output may be written before closing.
+    /// Processes bytes from the socket. An error says why the connection must end; all calls are
+    /// then answered, and the rest of the output may be written before closing.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -125,20 +125,20 @@ impl Calls {
         received
     }
 
-    /// The connection is no more: answers all calls.
+    /// The connection has ended: answers all calls.
     pub fn hangup(&mut self, why: &str, answers: &mut Vec<Event>) {
         self.client.hangup(why);
         self.answer(Instant(0), answers);
         debug_assert!(self.open.is_empty(), "every call has been answered");
     }
 
-    /// What is to be written to the socket.
+    /// The bytes to write to the socket.
     pub fn output(&self) -> &[u8] {
         self.client.output()
     }
 
-    /// Whether the output is nothing but answers to the runtime's PINGs. It sends one after each
-    /// reply to measure the line; its answer can go with the next request.
+    /// Whether the output has only answers to the runtime's PINGs. It sends one after each
+    /// reply to measure the latency; the answer can be sent with the next request.
     pub fn only_pongs(&self) -> bool {
         const PONG_BYTES: usize = 17;
         const PING: u8 = 6;
@@ -149,33 +149,33 @@ impl Calls {
         !output.is_empty() && output.chunks(PONG_BYTES).all(is_pong)
     }
 
-    /// So many bytes of it were written.
+    /// This many bytes of it were written.
     pub fn sent(&mut self, count: usize) {
         self.client.sent(count);
     }
 
-    /// Why the runtime wants this connection to end; `None`: it does not.
+    /// Why the runtime wants this connection to end, if it does.
     pub fn closing(&self) -> Option<&str> {
         self.client.closing()
     }
 
-    /// Calls that will be answered by themselves: all but streams.
+    /// Calls that will be answered without a cancel: all but streams.
     pub fn unanswered(&self) -> usize {
         self.open.values().filter(|call| !call.rpc.is_stream()).count()
     }
 
-    /// Whether the other end ever answered a call, be it with no: it is a runtime.
-    pub fn heard(&self) -> bool {
-        self.heard
+    /// Whether the other end ever answered a call, even with an error: then it is a runtime.
+    pub fn has_answered(&self) -> bool {
+        self.has_answered
     }
 
-    /// Turns what the client tells into answers.
+    /// Turns the client's events into answers.
     fn answer(&mut self, now: Instant, answers: &mut Vec<Event>) {
         while let Some(event) = self.client.poll_event() {
             let call = CallId(event.key().0);
             if let grpc::Event::Message(..) = event {
-                self.heard = true;
-                // A burst is one hint; what an item says is looked up anyway.
+                self.has_answered = true;
+                // A burst of items is one hint: the core relists anyway.
                 if !matches!(answers.last(), Some(Event::Changed(last)) if *last == call) {
                     answers.push(Event::Changed(call));
                 }
@@ -184,16 +184,18 @@ impl Calls {
             let Some(Call { rpc, .. }) = self.forget(call) else { continue };
             let answer = match event {
                 grpc::Event::Reply(_, message) => {
-                    self.heard = true;
+                    self.has_answered = true;
                     convert::decode_within(rpc, &message, &self.budget).map_err(|unusable| {
-                        if let Some(kept) = self.limit.pass(now) {
-                            log::warn!("unusable reply of the runtime: {unusable}; repeats={kept}");
+                        if let Some(repeats) = self.limit.pass(now) {
+                            log::warn!(
+                                "unusable reply of the runtime: {unusable}; repeats={repeats}"
+                            );
                         }
                         CallError::Lost(Lost::Connection)
                     })
                 }
                 grpc::Event::Failed(_, status) => {
-                    self.heard = true;
+                    self.has_answered = true;
                     Err(failed(status))
                 }
                 grpc::Event::Done(_) | grpc::Event::Lost(..) => {
@@ -206,10 +208,10 @@ impl Calls {
     }
 
     fn forget(&mut self, call: CallId) -> Option<Call> {
-        let known = self.open.remove(&call)?;
-        let listed = self.deadlines.remove(&(known.deadline, call));
+        let ended = self.open.remove(&call)?;
+        let listed = self.deadlines.remove(&(ended.deadline, call));
         assert!(listed, "every open call has a deadline");
-        Some(known)
+        Some(ended)
     }
 }
 
@@ -217,15 +219,15 @@ fn lost(call: CallId, how: Lost) -> Event {
     Event::Cri(call, Err(CallError::Lost(how)))
 }
 
-/// What the runtime said. Three codes do not tell whether it happened.
+/// The runtime's error. After three of the codes it is unknown whether the call happened.
 fn failed(status: Status) -> CallError {
     let message = status.message;
-    let said = |code, message| CallError::Lost(Lost::Runtime { code, message });
+    let lost = |code, message| CallError::Lost(Lost::Runtime { code, message });
     let code = match status.code {
-        grpc::Code::DeadlineExceeded => return said(Code::DeadlineExceeded, message),
-        grpc::Code::Cancelled => return said(Code::Cancelled, message),
-        grpc::Code::Unavailable => return said(Code::Unavailable, message),
-        // OK without its message: the client says Internal instead.
+        grpc::Code::DeadlineExceeded => return lost(Code::DeadlineExceeded, message),
+        grpc::Code::Cancelled => return lost(Code::Cancelled, message),
+        grpc::Code::Unavailable => return lost(Code::Unavailable, message),
+        // OK without a message: the client reports Internal for that.
         grpc::Code::Ok | grpc::Code::Unknown => Code::Unknown,
         grpc::Code::InvalidArgument => Code::InvalidArgument,
         grpc::Code::NotFound => Code::NotFound,

@@ -1,5 +1,5 @@
-//! The connection against a runtime that the test plays, by an imagined clock: what one end has
-//! written to a local socket is there for the other, so nothing here waits.
+//! The connection to a runtime that the test simulates, with a simulated clock: bytes that one end
+//! writes to a local socket are readable at the other, so nothing here waits.
 
 use std::fs;
 use std::os::unix::net::{UnixListener, UnixStream as Peer};
@@ -11,7 +11,7 @@ use super::*;
 
 const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0 a ping.";
-/// The stream of the first call is answered still.
+/// The stream of the first call is still answered.
 const GOAWAY: &[u8] = &[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
 
 struct Place {
@@ -32,7 +32,7 @@ impl Place {
         Self { path, runtime, poll, now: Instant(1_000), events: Vec::new() }
     }
 
-    /// The runtime is there, has greeted and was greeted.
+    /// The runtime is connected, and both ends have sent their preface.
     fn connected(name: &str) -> (Self, Peer) {
         let mut place = Self::new(name);
         let listener = UnixListener::bind(&place.path).expect("a socket of ours");
@@ -41,7 +41,7 @@ impl Place {
         peer.set_nonblocking(true).expect("ours");
         peer.write_all(SETTINGS).expect("there is room");
         place.turn(0);
-        assert!(said(&mut peer) > 0, "a greeting");
+        assert!(received(&mut peer) > 0, "a greeting");
         (place, peer)
     }
 
@@ -67,8 +67,8 @@ impl Drop for Place {
     }
 }
 
-/// Bytes that have come.
-fn said(peer: &mut Peer) -> usize {
+/// The number of bytes received.
+fn received(peer: &mut Peer) -> usize {
     let mut buffer = [0; 1_024];
     std::iter::from_fn(|| peer.read(&mut buffer).ok().filter(|&count| count > 0)).sum()
 }
@@ -105,9 +105,9 @@ fn what_is_read_in_one_turn_has_a_bound() {
         Ok(())
     });
     assert_eq!(emptied, Ok(false), "the rest comes with the next turn");
-    let most = RUNTIME_TURN_READS * RUNTIME_READ_BYTES;
-    assert_eq!((source.0, received), (most, most));
-    // What is shorter than the buffer was the last of it.
+    let limit = RUNTIME_TURN_READS * RUNTIME_READ_BYTES;
+    assert_eq!((source.0, received), (limit, limit));
+    // A read that is shorter than the buffer was the last.
     let long = vec![0; RUNTIME_READ_BYTES + 1];
     let mut short = &long[..];
     let mut parts = Vec::new();
@@ -125,13 +125,13 @@ fn the_answer_to_a_ping_waits_for_a_request_to_go_with() {
     place.turn(0);
     assert_eq!(place.runtime.wake_at(), Some(place.now.plus_ms(RUNTIME_PONG_MS)));
     place.turn(RUNTIME_PONG_MS - 1);
-    assert_eq!(said(&mut peer), 0);
+    assert_eq!(received(&mut peer), 0);
     place.turn(1);
-    assert_eq!(said(&mut peer), PING.len());
+    assert_eq!(received(&mut peer), PING.len());
 }
 
 #[test]
-fn a_runtime_that_says_goodbye_has_a_while_for_what_it_was_asked() {
+fn a_runtime_that_sends_goaway_has_time_to_answer_pending_calls() {
     let (mut place, mut peer) = Place::connected("goodbye");
     let (far, mut answers) = (place.now.plus_ms(u64::from(u32::MAX)), Vec::new());
     place.runtime.call(CallId(1), &Request::Version, far, &mut answers);

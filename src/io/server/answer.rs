@@ -1,4 +1,4 @@
-//! Which path shows what. Reads the mind, changes nothing.
+//! The paths of the HTTP API and their answers. Reads the agent, changes nothing.
 
 use serde::Serialize;
 use serde_json::json;
@@ -12,11 +12,11 @@ use crate::model::recorded_event::{EventMetadata, RecordedEvent};
 use crate::model::view::RunningPod;
 use crate::wire::http1::{Request, Response, Status};
 
-/// The answer to a request, whole.
+/// The complete answer to a request.
 pub(super) fn to(request: &Request, access: Access, now: Now, agent: &Agent) -> Response {
     match &*request.path {
-        // They ask whether the loop turns, and it is the loop that answers. How the runtime is says
-        // /edged/status: restarting edged would mend nothing there.
+        // These paths ask whether the event loop runs, and the loop itself answers. /edged/status
+        // shows the runtime's state: a restart of edged would not repair it.
         "/healthz" | "/healthz/ping" | "/healthz/log" | "/healthz/syncloop" => {
             Response::text(Status::Ok, "ok")
         }
@@ -40,7 +40,7 @@ pub(super) fn to(request: &Request, access: Access, now: Now, agent: &Agent) -> 
     }
 }
 
-/// In one line what to ask for.
+/// The available paths, in one line.
 const THERE_IS: &str = "not here: there are /healthz /healthz/syncloop /pods /runningpods/ \
                          /metrics /events /edged/status";
 
@@ -51,7 +51,7 @@ struct List<T> {
     #[serde(rename = "apiVersion")]
     api_version: &'static str,
     metadata: Empty,
-    /// `None`, null: the kubelet writes an empty list so.
+    /// `None` is null: the kubelet writes an empty list so.
     items: Option<Vec<T>>,
 }
 
@@ -76,7 +76,7 @@ fn running_pod(pod: &RunningPod) -> serde_json::Value {
     })
 }
 
-/// core/v1 `Event`; no API server gave it a name of its own, so it goes by what it is about.
+/// core/v1 `Event`; it has no name from an API server, so its name is that of its object.
 #[derive(Serialize)]
 struct Event<'a> {
     metadata: EventMetadata<'a>,

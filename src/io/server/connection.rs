@@ -1,12 +1,12 @@
-//! One connection: reads a request, writes its answer, waits for the client to have it.
+//! One connection: reads a request, writes the answer, waits until the client has received it.
 //!
 //! ```text
-//!  Asking ──request──▶ (the server answers) ──▶ Telling ──all written──▶ Leaving ──▶ gone
-//!     └───nonsense, too much, too slow──▶ Telling (the error)
+//!  Reading ─request──▶ (the server answers) ──▶ Writing ──all written──▶ Closing ──▶ gone
+//!     └──invalid, too much, too slow──▶ Writing (the error)
 //! ```
 //!
-//! `Leaving` is there because a socket that is closed with unread bytes in it resets the
-//! connection, and a reset may overtake the answer.
+//! `Closing` exists because closing a socket that has unread bytes resets the connection, and the
+//! reset may overtake the answer.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -27,36 +27,36 @@ pub(super) struct Connection {
     stream: Stream,
     access: Access,
     state: State,
-    /// There may be something to read that no edge will tell of.
+    /// There may be bytes to read that epoll will not report again.
     readable: bool,
-    /// The same for room to write.
+    /// The same for free space to write.
     writable: bool,
-    /// Then it is given up.
+    /// Then the connection is closed.
     deadline: Instant,
 }
 
 #[derive(Debug)]
 enum State {
-    /// What has come of the request.
-    Asking(Vec<u8>),
-    Telling {
+    /// The part of the request that was received.
+    Reading(Vec<u8>),
+    Writing {
         answer: Vec<u8>,
         sent: usize,
-        /// However steadily the client reads.
+        /// The end of all writing, however steadily the client reads.
         end_at: Instant,
     },
-    /// How much was read to no end.
-    Leaving(usize),
+    /// How many bytes were read and discarded.
+    Closing(usize),
 }
 
-/// What a turn led to.
+/// The result of a turn.
 #[derive(Debug)]
 pub(super) enum Next {
     /// Nothing more now.
     Wait,
-    /// [`Connection::answer`] this.
+    /// Call [`Connection::answer`] for this request.
     Answer(Request),
-    /// It is over.
+    /// The connection has ended.
     End,
 }
 
@@ -65,14 +65,14 @@ impl Connection {
         Self {
             stream,
             access,
-            state: State::Asking(Vec::new()),
+            state: State::Reading(Vec::new()),
             readable: true,
             writable: true,
             deadline: now.plus_ms(HTTP_REQUEST_MS),
         }
     }
 
-    /// Who may have sent the request.
+    /// Which users may have sent the request.
     pub(super) fn access(&self) -> Access {
         self.access
     }
@@ -84,44 +84,44 @@ impl Connection {
 
     pub(super) fn wake_at(&self) -> Instant {
         let busy = match &self.state {
-            State::Asking(_) | State::Leaving(_) => self.readable,
-            State::Telling { .. } => self.writable,
+            State::Reading(_) | State::Closing(_) => self.readable,
+            State::Writing { .. } => self.writable,
         };
         if busy { Instant(0) } else { self.deadline }
     }
 
     pub(super) fn unsent_bytes(&self) -> usize {
         match &self.state {
-            State::Telling { answer, sent, .. } => answer.len() - sent,
-            State::Asking(_) | State::Leaving(_) => 0,
+            State::Writing { answer, sent, .. } => answer.len() - sent,
+            State::Reading(_) | State::Closing(_) => 0,
         }
     }
 
-    /// Does what it can now.
+    /// Does what is possible now.
     pub(super) fn turn(&mut self, now: Instant, bound: SocketAddr) -> Next {
         let late = now >= self.deadline;
         match &mut self.state {
-            State::Asking(_) if late => {
+            State::Reading(_) if late => {
                 let why = "expected a whole request by now".to_owned();
                 self.refuse(now, Bad { status: Status::RequestTimeout, why })
             }
-            State::Telling { .. } | State::Leaving(_) if late => Next::End,
-            State::Asking(_) => self.ask(now, bound),
-            State::Telling { .. } => self.tell(now),
-            State::Leaving(_) => self.drain(),
+            State::Writing { .. } | State::Closing(_) if late => Next::End,
+            State::Reading(_) => self.read_request(now, bound),
+            State::Writing { .. } => self.write_answer(now),
+            State::Closing(_) => self.drain(),
         }
     }
 
-    /// Begins to write; true: it is over.
+    /// Starts to write; true: the connection has ended.
     pub(super) fn answer(&mut self, now: Instant, answer: Vec<u8>) -> bool {
         let end_at = now.plus_ms(HTTP_ANSWER_MS);
-        self.state = State::Telling { answer, sent: 0, end_at };
+        self.state = State::Writing { answer, sent: 0, end_at };
         self.deadline = now.plus_ms(HTTP_STALL_MS);
-        matches!(self.tell(now), Next::End)
+        matches!(self.write_answer(now), Next::End)
     }
 
     pub(super) fn leave(&mut self, registry: &Registry) {
-        // Closing does the same; it fails only where there is nothing to undo.
+        // Closing does the same; it fails only if there is nothing to undo.
         let _ = self.stream.deregister(registry);
     }
 
@@ -130,8 +130,8 @@ impl Connection {
         if ended { Next::End } else { Next::Wait }
     }
 
-    fn ask(&mut self, now: Instant, bound: SocketAddr) -> Next {
-        let State::Asking(head) = &mut self.state else { return Next::Wait };
+    fn read_request(&mut self, now: Instant, bound: SocketAddr) -> Next {
+        let State::Reading(head) = &mut self.state else { return Next::Wait };
         let mut buffer = [0; READ_BYTES];
         while self.readable {
             match self.stream.read(&mut buffer) {
@@ -153,8 +153,8 @@ impl Connection {
         Next::Wait
     }
 
-    fn tell(&mut self, now: Instant) -> Next {
-        let State::Telling { answer, sent, end_at } = &mut self.state else { return Next::Wait };
+    fn write_answer(&mut self, now: Instant) -> Next {
+        let State::Writing { answer, sent, end_at } = &mut self.state else { return Next::Wait };
         let turn_end = sent.saturating_add(HTTP_TURN_BYTES).min(answer.len());
         while self.writable && *sent < turn_end {
             match self.stream.write(&answer[*sent..turn_end]) {
@@ -173,14 +173,14 @@ impl Connection {
         if self.stream.shutdown_write().is_err() {
             return Next::End;
         }
-        self.state = State::Leaving(0);
+        self.state = State::Closing(0);
         self.deadline = now.plus_ms(HTTP_CLOSE_MS);
         self.readable = true;
         self.drain()
     }
 
     fn drain(&mut self) -> Next {
-        let State::Leaving(read) = &mut self.state else { return Next::Wait };
+        let State::Closing(read) = &mut self.state else { return Next::Wait };
         let mut buffer = [0; READ_BYTES];
         while self.readable {
             match self.stream.read(&mut buffer) {
@@ -198,5 +198,5 @@ impl Connection {
     }
 }
 
-/// On the stack: a connection that says nothing costs no buffer.
+/// On the stack: an idle connection costs no buffer.
 const READ_BYTES: usize = 2 << 10;

@@ -1,11 +1,11 @@
-//! What the agent's own process takes, by the kernel's word. Quick reads of /proc; what cannot be
-//! read counts as 0.
+//! Resource usage of the agent's own process, from the kernel. Quick reads of /proc; a value that
+//! cannot be read counts as 0.
 
 use std::fs;
 
 use crate::wire::metrics::Process;
 
-/// This moment's.
+/// The current values.
 pub(super) fn read() -> Process {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     parse(&read("/proc/self/status"), &read("/proc/self/stat"), &read("/proc/stat"))
@@ -13,13 +13,13 @@ pub(super) fn read() -> Process {
 
 fn parse(status: &str, stat: &str, system: &str) -> Process {
     let resident_kib = field(status, "VmRSS:");
-    // The name of the program stands in brackets and may hold anything.
+    // The program's name is in parentheses and may contain anything.
     let fields: Vec<u64> = stat.rsplit_once(')').map_or(Vec::new(), |(_, rest)| {
         rest.split_ascii_whitespace().map(|field| field.parse().unwrap_or(0)).collect()
     });
     let at = |index: usize| fields.get(index).copied().unwrap_or(0);
-    // Of proc_pid_stat(5), less the two before the bracket and counted from 0: utime 14, stime 15,
-    // starttime 22.
+    // Of proc_pid_stat(5), counted from 0 after the two fields up to the parenthesis: utime 14,
+    // stime 15, starttime 22.
     let (utime, stime, started) = (at(11), at(12), at(19));
     Process {
         resident_bytes: resident_kib * 1024,
@@ -28,8 +28,7 @@ fn parse(status: &str, stat: &str, system: &str) -> Process {
     }
 }
 
-/// Linux shows user space this many on every architecture that edged is built for, whatever the
-/// kernel's own tick is.
+/// Linux shows user space this many on every target of edged, whatever the kernel's own tick is.
 const TICKS_PER_SECOND: u64 = 100;
 
 fn field(text: &str, name: &str) -> u64 {

@@ -1,21 +1,21 @@
-//! Pods as any user of this machine may see them: without the values that may be secrets.
+//! Removes values that may be secret from pods, for users other than root.
 //!
-//! Names stay, values go: those of variables, annotations (`kubectl apply` leaves the whole pod in
-//! one) and HTTP headers, and the words of commands after the program's name. Of running processes
-//! the kernel shows the words to every user, but of containers that do not run, and where `/proc`
-//! is mounted with `hidepid`, it does not.
+//! Names stay; values are removed: those of environment variables, annotations (`kubectl apply`
+//! stores the whole pod in one) and HTTP headers, and the arguments of commands after the program's
+//! name. The kernel shows the arguments of running processes to every user, but not those of
+//! containers that do not run, nor if `/proc` is mounted with `hidepid`.
 
 use serde::ser::{Error, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::model::pod::Pod;
 
-/// A pod that is written without them. One at a time is taken apart: the list may be long.
+/// Serializes a pod without these values. One pod at a time is converted: the list may be long.
 pub(super) struct Redacted<'a>(pub(super) &'a Pod);
 
 impl Serialize for Redacted<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        // By way of the text: another serializer for all that a pod has would cost 30 KB.
+        // Through JSON text: a second serializer for all pod types would cost 30 KB.
         let text = serde_json::to_vec(self.0).map_err(S::Error::custom)?;
         let mut pod: Value = serde_json::from_slice(&text).map_err(S::Error::custom)?;
         redact(&mut pod);
@@ -23,10 +23,10 @@ impl Serialize for Redacted<'_> {
     }
 }
 
-/// In the place of a value.
+/// Replaces a value.
 const HIDDEN: &str = "<redacted>";
 
-/// Wherever in a pod they stand: containers of three kinds have them, their probes and hooks.
+/// Anywhere in a pod: the three kinds of containers have them, and their probes and hooks.
 fn redact(value: &mut Value) {
     match value {
         Value::Array(list) => list.iter_mut().for_each(redact),
@@ -54,7 +54,7 @@ fn hide(value: &mut Value) {
     *value = HIDDEN.into();
 }
 
-/// Annotations that a node agent itself writes: where the pod is from, since when, its hash.
+/// Annotations that a node agent itself sets: the pod's source, its start time, its hash.
 const AGENTS_OWN: &str = "kubernetes.io/config.";
 
 #[cfg(test)]

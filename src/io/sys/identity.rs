@@ -1,10 +1,10 @@
-//! Who the machine is: what the kernel, the firmware and the distribution say.
+//! The machine's identity, from the kernel, the firmware and the distribution.
 
 use std::fs;
 
 use crate::model::machine::Identity;
 
-/// Reads it. What cannot be read is empty.
+/// Reads it. A value that cannot be read is empty.
 pub(super) fn read() -> Identity {
     let machine_id = first(&["/etc/machine-id", "/var/lib/dbus/machine-id"]);
     let firmware = first(&[
@@ -24,17 +24,17 @@ pub(super) fn read() -> Identity {
     }
 }
 
-/// The first of the files that says anything.
+/// The first of the files that is not empty.
 fn first(paths: &[&str]) -> Box<str> {
     let mut texts = paths.iter().filter_map(|path| fs::read_to_string(path).ok());
-    let told = texts.find_map(|text| {
+    let text = texts.find_map(|text| {
         let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
         (!text.is_empty()).then(|| text.into())
     });
-    told.unwrap_or_default()
+    text.unwrap_or_default()
 }
 
-/// `PRETTY_NAME` of os-release(5), which is `Linux` where it is not told.
+/// `PRETTY_NAME` of os-release(5), which defaults to `Linux`.
 fn pretty_name(release: &str) -> &str {
     let value = release.lines().find_map(|line| line.trim().strip_prefix("PRETTY_NAME="));
     let name = value.map_or("", |value| value.trim_matches(|c| c == '"' || c == '\''));

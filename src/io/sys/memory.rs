@@ -1,4 +1,4 @@
-//! How much memory this process may use: of its cgroups' limits and the machine's half the least.
+//! The memory budget of this process: the least of its cgroups' limits and half of the machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use super::CGROUPS;
 use crate::limits::{Budget, PROCESS_BYTES_FULL};
 
-/// What follows of it. `machine_bytes`: the machine's memory; 0: not known.
+/// The budget that follows. `machine_bytes`: the machine's memory; 0: not known.
 pub(super) fn budget(machine_bytes: u64) -> Budget {
-    let told = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let limit = limit(Path::new(CGROUPS), &told);
+    let membership = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limit = limit(Path::new(CGROUPS), &membership);
     Budget::of(least(limit, machine_bytes))
 }
 
@@ -19,11 +19,11 @@ fn least(limit: Option<u64>, machine_bytes: u64) -> u64 {
     [limit, half].into_iter().flatten().min().unwrap_or(u64::MAX).min(PROCESS_BYTES_FULL)
 }
 
-/// The least of the cgroup's and of those that it is in; `None`: there is none. `told` is
-/// `/proc/self/cgroup`, a line `number:controllers:/path` for each hierarchy: without controllers
-/// the second version's, which lies apart where the first is there as well.
-fn limit(top: &Path, told: &str) -> Option<u64> {
-    let places = told.lines().filter_map(|line| {
+/// The least limit of the cgroup and its ancestors; `None`: there is none. `membership` is
+/// `/proc/self/cgroup`, a line `number:controllers:/path` for each hierarchy: the line of version 2
+/// has no controllers; version 2 has its own mount point if version 1 is there as well.
+fn limit(top: &Path, membership: &str) -> Option<u64> {
+    let places = membership.lines().filter_map(|line| {
         let (_, rest) = line.split_once(':')?;
         let (controllers, path) = rest.split_once(':')?;
         Some(match controllers {
@@ -40,11 +40,11 @@ fn limit(top: &Path, told: &str) -> Option<u64> {
     places.flatten().filter_map(|(top, path, file)| least_of(&top, path, file)).min()
 }
 
-/// From the cgroup up to the topmost that is seen from here: in a container that may be the own.
+/// From the cgroup up to the topmost that is visible: in a container that may be its own.
 fn least_of(top: &Path, path: &str, file: &str) -> Option<u64> {
     let own: PathBuf = top.join(path.trim_start_matches('/'));
     let all = own.ancestors().take_while(|folder| folder.starts_with(top));
-    // `max`, and the first version's number for it, are beyond any budget.
+    // `max`, and version 1's number for it, are beyond any budget.
     let read = |folder: &Path| fs::read_to_string(folder.join(file)).ok()?.trim().parse().ok();
     all.filter_map(read).min()
 }
@@ -94,8 +94,8 @@ mod tests {
             .with("memory/memory.limit_in_bytes", "9223372036854771712\n")
             .with("memory/a/memory.limit_in_bytes", "16777216\n")
             .with("unified/a/memory.max", "max\n");
-        let told = "12:cpu,cpuacct:/x\n7:memory:/a\n0::/a\n";
-        assert_eq!(limit(&top.0, told), Some(16 << 20));
+        let membership = "12:cpu,cpuacct:/x\n7:memory:/a\n0::/a\n";
+        assert_eq!(limit(&top.0, membership), Some(16 << 20));
         assert_eq!(limit(&top.0, "7:memory:/elsewhere\n"), Some(9_223_372_036_854_771_712));
     }
 

@@ -1,5 +1,5 @@
-//! Connections over loopback with both ends in the test's own thread: what the one end writes, the
-//! other has to read.
+//! Connections over loopback with both ends in the test's own thread: one end reads what the other
+//! writes.
 
 use std::io::{self, ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener};
@@ -13,7 +13,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, Server
 
 use super::Tls;
 
-/// A server for 127.0.0.1, and a client that believes it.
+/// A server for 127.0.0.1, and a client that trusts it.
 pub(in crate::io) fn configs() -> (Arc<ClientConfig>, Arc<ServerConfig>) {
     let key = KeyPair::generate().expect("a key");
     let mut params = CertificateParams::default();
@@ -26,12 +26,12 @@ pub(in crate::io) fn configs() -> (Arc<ClientConfig>, Arc<ServerConfig>) {
         .with_no_client_auth()
         .with_single_cert(vec![certificate.der().clone()], key)
         .expect("they belong together");
-    // Nothing comes of itself after the handshake.
+    // No messages come on their own after the handshake.
     server.send_tls13_tickets = 0;
     (client(certificate.der().clone()), Arc::new(server))
 }
 
-/// A client that believes this certificate, and what it has signed.
+/// A client that trusts this certificate, and those that it signed.
 pub(in crate::io) fn client(believed: CertificateDer<'static>) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(believed).expect("a certificate");
@@ -43,7 +43,7 @@ pub(in crate::io) fn client(believed: CertificateDer<'static>) -> Arc<ClientConf
     Arc::new(config)
 }
 
-/// The client's end of a connection to there; nothing has been said yet.
+/// The client's end of a connection to this address, before the handshake.
 pub(in crate::io) fn dial(to: SocketAddr, config: Arc<ClientConfig>) -> Tls {
     let socket = std::net::TcpStream::connect(to).expect("somebody listens");
     socket.set_nonblocking(true).expect("it can");
@@ -51,7 +51,7 @@ pub(in crate::io) fn dial(to: SocketAddr, config: Arc<ClientConfig>) -> Tls {
     Tls::new(connection, TcpStream::from_std(socket))
 }
 
-/// A client and its server that have shaken hands.
+/// A client and a server after their handshake.
 pub(in crate::io) fn pair() -> (Tls, Tls) {
     let (client, server) = configs();
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
@@ -63,15 +63,15 @@ pub(in crate::io) fn pair() -> (Tls, Tls) {
     let (mut near_stands, mut far_stands) = (false, false);
     while !near_stands || !far_stands {
         near.begin_turn();
-        near_stands = near.shake().expect("they agree");
+        near_stands = near.handshake().expect("they agree");
         far.begin_turn();
-        far_stands = far.shake().expect("they agree");
+        far_stands = far.handshake().expect("they agree");
     }
     (near, far)
 }
 
-/// What has come by now; an error once there is no more to come: the other end is gone, or said
-/// goodbye.
+/// The bytes received so far; an error if no more can come: the other end is gone, or has sent
+/// close_notify.
 pub(in crate::io) fn came(end: &mut Tls) -> io::Result<Vec<u8>> {
     let (mut bytes, mut buffer) = (Vec::new(), [0; 16 << 10]);
     loop {

@@ -71,7 +71,7 @@ fn a_cloud_that_is_not_there_or_says_nothing_is_told_with_the_step() {
     let (deadline, now) = (clock::boot().plus_ms(300), desk.now());
     desk.hands.dial(Session(1), deadline, now, desk.poll.registry(), &mut desk.events);
     let server = desk.link.server.clone();
-    assert_eq!(desk.down(), format!("{server} takes TCP connections and says nothing in TLS"));
+    assert_eq!(desk.down(), format!("{server} accepts TCP connections but does not answer in TLS"));
     // Failures that are known at once and cost nothing are separate: they are retried sooner.
     for (server, refused, expected) in [
         ("127.0.0.1:1", true, "cannot connect to 127.0.0.1:1: 127.0.0.1:1: Connection refused"),
@@ -161,7 +161,7 @@ fn a_clock_in_1970_locks_nobody_out() {
     // After both have ended.
     desk.wall = Some(Wall(2_900_000_000_000));
     let Err(Cause::Credentials(why)) = desk.dial(3) else { panic!("it has ended") };
-    assert!(why.ends_with("server.crt: the certificate ended at 2060-01-01T00:00:00Z"), "{why}");
+    assert!(why.ends_with("server.crt: the certificate expired at 2060-01-01T00:00:00Z"), "{why}");
     let why = desk.enrol(false).expect_err("the cloud's has ended as well");
     assert!(
         why.contains("the certificate of the cloud has ended, by this machine's clock"),
@@ -193,12 +193,12 @@ fn a_cloud_that_does_not_take_the_certificate_makes_the_node_apply() {
     for session in 1..10 {
         let got = desk.dial(session);
         let Err(Cause::Credentials(why)) = &got else { panic!("{got:?}") };
-        assert!(why.contains("does not take the certificate"), "{why}");
+        assert!(why.contains("does not accept the certificate"), "{why}");
     }
     // And in the other direction the node rejects the cloud.
     fs::copy(&other.link.ca_file, &desk.link.ca_file).expect("a copy");
     let Err(Cause::Link(why)) = desk.dial(10) else { panic!("it is another cloud") };
-    assert!(why.contains("is not vouched for by the CA in "), "{why}");
+    assert!(why.contains("has no certificate of the CA in "), "{why}");
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn what_stands_against_joining_is_told_in_a_sentence() {
     let token = desk.cloud.token();
     let hash = "0".repeat(64);
     desk.link.token = Secret::new(&format!("{hash}{}", &token[64..]));
-    told(&desk, "the token is of another cloud, or somebody stands in between");
+    told(&desk, "the token is of another cloud, or the connection is intercepted");
     desk.link.token = Secret::new(&format!("{token}x"));
     told(
         &desk,
@@ -255,7 +255,7 @@ fn what_stands_against_joining_is_told_in_a_sentence() {
     desk.link.token = Secret::new("secret");
     told(&desk, "modules.edgeHub.token: got a token of 1 parts, expected the four");
     desk.link.token = Secret::default();
-    told(&desk, "the node has no token to apply with: ");
+    told(&desk, "the node has no token for a certificate request: ");
     assert!(!Path::new(&desk.link.ca_file).exists() && !Path::new(&desk.link.cert_file).exists());
     // The file overrides the configuration.
     fs::create_dir_all(&desk.dir).expect("a folder");
@@ -356,6 +356,6 @@ fn a_person_joins_with_keadms_words() {
     // Once more, though the cloud has the node by now.
     desk.cloud.script(|script| script.nodes.push("gw".to_owned()));
     let (code, said) = join("gw", &["--token", &token]);
-    assert!(code == Some(0) && said.contains("(as it was)"), "{said}");
+    assert!(code == Some(0) && said.contains("(unchanged)"), "{said}");
     assert!(said.contains("the token was on the command line"), "{said}");
 }

@@ -88,7 +88,7 @@ fn a_cloud_that_takes_nothing_is_left_and_the_memory_is_bounded() {
         desk.events.retain(|event| !matches!(event, Event::Sent(..)));
     }
     let why = desk.down();
-    assert!(why.contains(": the cloud takes nothing: "), "{why}");
+    assert!(why.contains(": the cloud does not read: "), "{why}");
     assert_eq!(desk.hands.wake_at(), None);
 
     let mut desk = Desk::up("slow");
@@ -114,7 +114,7 @@ fn what_waits_for_the_cloud_has_a_bound() {
         assert_eq!(desk.events.is_empty(), fits, "{:?}", desk.events);
         desk.hands.send(Session(1), &message(""), &mut desk.events);
         let why = desk.down();
-        assert!(why.contains(": the cloud takes nothing: "), "{why}");
+        assert!(why.contains(": the cloud does not read: "), "{why}");
     }
 }
 
@@ -157,7 +157,7 @@ fn the_end_of_a_link_is_told_once_and_a_hang_up_not_at_all() {
     let mut desk = Desk::up("ends");
     desk.cloud.drop_link();
     let why = desk.down();
-    assert_eq!(why, format!("{}: the cloud hung up", desk.link.server));
+    assert_eq!(why, format!("{}: the cloud closed the connection", desk.link.server));
     desk.send("nobody hears it");
     desk.turn(5);
     assert!(desk.events.is_empty(), "{:?}", desk.events);

@@ -1,7 +1,7 @@
 //! The API server in our own process: the objects of [`crate::controller::local`], which a folder
-//! of manifests and the commands write, kept in SQLite.
+//! of manifests and the commands change, stored in SQLite.
 //!
-//! Nobody is told of a change, and no call is answered, before it is on the disk.
+//! No change is reported, and no call is answered, before it is on the disk.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,10 +19,9 @@ use crate::model::sync;
 
 use super::super::store::Store;
 
-/// The objects, who watches them, and what waits for the disk.
+/// The objects, their watches, and the changes that wait for the disk.
 #[derive(Debug)]
 pub struct Local {
-    /// What there is.
     pub objects: Objects,
     watches: BTreeMap<WatchId, Kind>,
     lists: VecDeque<Listing>,
@@ -31,7 +30,7 @@ pub struct Local {
     unsaved: Vec<Change>,
     retry_at: Option<Instant>,
     limit: Limit,
-    /// That a node is refused room.
+    /// Limits the log of nodes that exceed their quota.
     full: Limit,
 }
 
@@ -45,13 +44,13 @@ struct Status {
 #[derive(Debug)]
 struct Listing {
     id: WatchId,
-    /// As of when; what changes later a watch tells.
+    /// The version of the list; the watch reports later changes.
     version: u64,
     left: VecDeque<Box<str>>,
 }
 
 impl Local {
-    /// Nobody watches yet.
+    /// Without watches.
     pub fn new(objects: Objects) -> Self {
         Self {
             objects,
@@ -65,38 +64,38 @@ impl Local {
         }
     }
 
-    /// Does what is asked; the answer follows when it is kept.
+    /// Makes the call; its answer follows when the change is saved.
     pub fn call(&mut self, id: CallId, call: &Call, now: Now) {
         let result = self.objects.call(call, now.timestamp());
-        self.heed(call, &result, now.boot);
+        self.after_call(call, &result, now.boot);
         self.answers.push(Event::Called(id, result));
     }
 
-    /// What follows from a call of a node's: it lives; or it is refused room, which is told.
-    fn heed(&mut self, call: &Call, result: &CallResult, now: Instant) {
+    /// After a node's call: the node is alive; or the refusal of its object is logged.
+    fn after_call(&mut self, call: &Call, result: &CallResult, now: Instant) {
         let is_write = !matches!(call.verb, Verb::Get | Verb::List | Verb::Delete);
         match result {
             Ok(_) if is_write && matches!(call.kind, Kind::Node | Kind::Lease) => {
                 self.objects.node_heartbeat(&call.name, now);
             }
             Err(CallError::Refused { code: 413 | 422 | 429, status }) => {
-                if let Some(kept) = self.full.pass(now) {
+                if let Some(repeats) = self.full.pass(now) {
                     let why: Status = serde_json::from_str(status.get()).unwrap_or_default();
                     let why = why.message;
-                    log::warn!("a node is refused: {call:?}: {why}; repeats={kept}");
+                    log::warn!("a node is refused: {call:?}: {why}; repeats={repeats}");
                 }
             }
             Ok(_) | Err(_) => {}
         }
     }
 
-    /// Begins a list.
+    /// Starts a list.
     pub fn list(&mut self, id: WatchId, kind: Kind) {
         let left = self.objects.list(kind).map(Into::into).collect();
         self.lists.push_back(Listing { id, version: self.objects.version(), left });
     }
 
-    /// Begins to tell of changes since this version.
+    /// Starts to report changes since this version.
     pub fn watch(&mut self, id: WatchId, kind: Kind, version: &str, events: &mut Vec<Event>) {
         self.gather();
         let missed = version.parse().ok().and_then(|version| self.objects.since(kind, version));
@@ -104,30 +103,28 @@ impl Local {
             events.push(Event::Watched(id, WatchFact::Gone));
             return;
         };
-        // What is not on the disk yet is told when it is.
+        // A change that is not on the disk yet is reported when it is.
         let unsaved =
             self.unsaved.iter().filter(|it| it.key.kind == kind && it.watch_event.is_some());
         let saved = missed.len().saturating_sub(unsaved.count());
-        events.extend(
-            missed.iter().take(saved).map(|watch_event| Event::Watched(id, fact(watch_event))),
-        );
+        events.extend(missed.iter().take(saved).map(|change| Event::Watched(id, fact(change))));
         self.watches.insert(id, kind);
     }
 
-    /// Tells no more of it.
+    /// Ends the watch.
     pub fn unwatch(&mut self, id: WatchId) {
         self.watches.remove(&id);
         self.lists.retain(|list| list.id != id);
         self.answers.retain(|event| !matches!(event, Event::Watched(of, _) if *of == id));
     }
 
-    /// When there is something to do though nothing happened.
+    /// When there is something to do without an event.
     pub fn wake_at(&self) -> Option<Instant> {
         let monitor_at = Some(self.objects.monitor_at());
         if self.lists.is_empty() { sooner(self.retry_at, monitor_at) } else { Some(Instant(0)) }
     }
 
-    /// Looks at the nodes, and goes on with lists.
+    /// Checks the nodes, and continues lists.
     pub fn tick(&mut self, now: Now, events: &mut Vec<Event>) {
         if self.objects.monitor_at() <= now.boot {
             for line in self.objects.monitor(now.boot, now.timestamp()) {
@@ -145,12 +142,12 @@ impl Local {
         }
     }
 
-    /// Takes what changed since this was called last, to be kept.
+    /// Takes the changes since the last call, to be saved.
     pub fn gather(&mut self) {
         self.unsaved.append(&mut self.objects.take_changes());
     }
 
-    /// Keeps what changed, and `records` with it; then tells of it. Says whether it was kept.
+    /// Saves the changes and `records`; then reports them. Returns whether they were saved.
     pub fn commit(
         &mut self,
         store: &mut Store,
@@ -163,9 +160,9 @@ impl Local {
             return Ok(());
         }
         if let Err(why) = store.save(&self.unsaved, records) {
-            if let Some(kept) = self.limit.pass(now) {
+            if let Some(repeats) = self.limit.pass(now) {
                 let count = self.unsaved.len();
-                log::error!("{count} changes cannot be kept, and wait: {why}; repeats={kept}");
+                log::error!("{count} changes cannot be saved, and wait: {why}; repeats={repeats}");
             }
             self.retry_at = Some(now.plus_ms(LOCAL_SAVE_RETRY_MS));
             return Err(why);
@@ -184,8 +181,8 @@ impl Local {
     }
 }
 
-fn fact(watch_event: &WatchEvent) -> WatchFact {
-    match watch_event {
+fn fact(change: &WatchEvent) -> WatchFact {
+    match change {
         WatchEvent::Changed(text) => WatchFact::Changed(raw(text.clone())),
         WatchEvent::Deleted(text) => WatchFact::Deleted(raw(text.clone())),
     }
@@ -205,7 +202,7 @@ mod tests {
         Now { boot: Instant(1_000_000 + ms), wall: clock::now().wall }
     }
 
-    /// So many ConfigMaps.
+    /// With this many ConfigMaps.
     fn local(count: usize) -> Local {
         let rows = (0..count).map(|number| {
             let name: Box<str> = format!("c-{number}").into();
@@ -216,8 +213,8 @@ mod tests {
         Local::new(Objects::load(rows.collect(), 1_000, 7))
     }
 
-    /// How many objects of a list were told of, and how many times that this was all.
-    fn watch_event(events: &mut Vec<Event>) -> (usize, usize) {
+    /// How many objects of a list were reported, and how many times the end of the list.
+    fn listed(events: &mut Vec<Event>) -> (usize, usize) {
         let (mut objects, mut ends) = (0, 0);
         for event in events.drain(..) {
             match event {
@@ -235,14 +232,14 @@ mod tests {
         let mut whole = local(LOCAL_LIST_PER_TURN);
         whole.list(WatchId(1), Kind::ConfigMap);
         whole.tick(now(0), &mut events);
-        assert_eq!(watch_event(&mut events), (LOCAL_LIST_PER_TURN, 1));
+        assert_eq!(listed(&mut events), (LOCAL_LIST_PER_TURN, 1));
         let mut long = local(LOCAL_LIST_PER_TURN + 1);
         long.list(WatchId(1), Kind::ConfigMap);
         long.tick(now(0), &mut events);
-        assert_eq!(watch_event(&mut events), (LOCAL_LIST_PER_TURN, 0));
+        assert_eq!(listed(&mut events), (LOCAL_LIST_PER_TURN, 0));
         assert_eq!(long.wake_at(), Some(Instant(0)));
         long.tick(now(0), &mut events);
-        assert_eq!(watch_event(&mut events), (1, 1));
+        assert_eq!(listed(&mut events), (1, 1));
     }
 
     #[test]

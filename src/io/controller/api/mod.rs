@@ -1,4 +1,4 @@
-//! The API server as the mind knows it: one interface, whoever answers.
+//! The API server for the core: one interface for our own and a real one.
 
 pub mod local;
 pub mod remote;
@@ -14,17 +14,16 @@ use crate::model::sync;
 use local::Local;
 use remote::Remote;
 
-/// Who answers.
 #[derive(Debug)]
 pub enum Api {
-    /// Our own process, over a folder of manifests.
+    /// In our own process, with a folder of manifests.
     Local(Box<Local>),
-    /// A real one.
+    /// A real API server.
     Remote(Box<Remote>),
 }
 
 impl Api {
-    /// Asks about one object.
+    /// Makes a call about one object.
     pub fn call(&mut self, id: CallId, call: &Call, now: Now) {
         match self {
             Self::Local(local) => local.call(id, call, now),
@@ -32,7 +31,7 @@ impl Api {
         }
     }
 
-    /// Begins a list.
+    /// Starts a list.
     pub fn list(&mut self, id: WatchId, kind: Kind) {
         match self {
             Self::Local(local) => local.list(id, kind),
@@ -40,7 +39,7 @@ impl Api {
         }
     }
 
-    /// Begins to tell of changes.
+    /// Starts to report changes.
     pub fn watch(&mut self, id: WatchId, kind: Kind, version: &str, events: &mut Vec<Event>) {
         match self {
             Self::Local(local) => local.watch(id, kind, version, events),
@@ -48,7 +47,7 @@ impl Api {
         }
     }
 
-    /// Tells no more of it.
+    /// Ends the watch.
     pub fn unwatch(&mut self, id: WatchId) {
         match self {
             Self::Local(local) => local.unwatch(id),
@@ -56,7 +55,7 @@ impl Api {
         }
     }
 
-    /// Why nobody answers, if it is more than a restart.
+    /// Why the API server does not answer, if it is more than a restart.
     pub fn trouble(&self, now: Instant) -> Option<String> {
         match self {
             Self::Local(_) => None,
@@ -64,7 +63,6 @@ impl Api {
         }
     }
 
-    /// A socket has news.
     pub fn ready(&mut self, ready: &Ready) {
         match self {
             Self::Local(_) => {}
@@ -72,7 +70,7 @@ impl Api {
         }
     }
 
-    /// The objects, where they are our own.
+    /// The objects, if they are our own.
     pub fn local(&mut self) -> Option<&mut Local> {
         match self {
             Self::Local(local) => Some(local),
@@ -80,7 +78,7 @@ impl Api {
         }
     }
 
-    /// Keeps what changed and `records`, and tells of it.
+    /// Saves changes and `records`, and reports them.
     pub fn commit(
         &mut self,
         store: &mut Store,
@@ -94,7 +92,7 @@ impl Api {
         }
     }
 
-    /// Goes on with what is under way.
+    /// Continues calls, lists and watches.
     pub fn tick(&mut self, now: Now, registry: &Registry, events: &mut Vec<Event>) {
         match self {
             Self::Local(local) => local.tick(now, events),

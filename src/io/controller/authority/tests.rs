@@ -47,13 +47,13 @@ fn a_node_gets_a_certificate_in_its_name_that_the_ca_vouches_for() {
     let about = x509::read(&der).expect("a certificate");
     assert_eq!((&*about.common_name, about.validity), ("system:node:edge-7", validity));
     let der = CertificateDer::from(der);
-    assert_eq!(authority.vouches_for_client(&der, NOW + 1), Ok(()));
-    authority.vouches_for_client(&der, NOW + 86_401).expect_err("its time is over");
+    assert_eq!(authority.trusts_client(&der, NOW + 1), Ok(()));
+    authority.trusts_client(&der, NOW + 86_401).expect_err("its time is over");
     let server = CertificateDer::from(authority.server.certificate.clone());
-    authority.vouches_for_client(&server, NOW + 1).expect_err("it is a server's");
+    authority.trusts_client(&server, NOW + 1).expect_err("it is a server's");
 }
 
-/// What CloudCore keeps in its Secret: Go's crypto/x509 has made this one, for this test.
+/// CloudCore's server certificate from its Secret: made by Go's crypto/x509 for this test.
 fn go_ca() -> Pair {
     Pair {
         certificate: include_bytes!("../../../../tests/golden/x509/go-ca.der").to_vec(),
@@ -87,22 +87,22 @@ fn what_is_signed_under_a_ca_of_cloudcores_is_believed_by_rustls_and_openssl() {
     let names = ["127.0.0.1".to_owned(), "cloud.example".to_owned()];
     let server = authority.make_server(&names, NOW).expect("a server's");
     assert!(authority.serves(&server, &names, NOW), "rustls refuses the server's certificate");
-    assert!(authority.vouches_for_server(&server, NOW));
+    assert!(authority.trusts_server(&server, NOW));
     openssl_believes(&go_ca().certificate, &server.certificate, "sslserver");
     authority.serve(server).expect("it is shown");
     let request = include_bytes!("../../../../tests/golden/x509/request.der");
     let validity = Validity { not_before_s: NOW, not_after_s: NOW + 86_400 };
     let node = authority.sign(request, "edge1", validity).expect("it is signed");
     openssl_believes(&go_ca().certificate, &node, "sslclient");
-    assert_eq!(authority.vouches_for_client(&CertificateDer::from(node), NOW + 1), Ok(()));
-    // Ours is believed as well.
+    assert_eq!(authority.trusts_client(&CertificateDer::from(node), NOW + 1), Ok(()));
+    // Ours is accepted as well.
     let ours = Authority::make_ca(NOW).expect("a CA");
     let authority = Authority::of(ours.clone(), ours.clone()).expect("it is read");
     let node = authority.sign(request, "edge1", validity).expect("it is signed");
     openssl_believes(&ours.certificate, &node, "sslclient");
     let other = Authority::of(go_ca(), go_ca()).expect("CloudCore's CA");
     let server = other.make_server(&names, NOW).expect("a server's");
-    assert!(!authority.vouches_for_server(&server, NOW), "another CA's");
+    assert!(!authority.trusts_server(&server, NOW), "another CA's");
 }
 
 const NOW: i64 = 1_800_000_000;

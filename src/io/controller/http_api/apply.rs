@@ -1,8 +1,8 @@
-//! Objects that people apply: each becomes a file of its own in the manifest folder, where it is
-//! found at once.
+//! Applies objects of users: each becomes a file of its own in the manifest folder, which is read
+//! at once.
 //!
-//! The file's name is made of the object's, whose characters are checked as an API server checks
-//! them: no two objects share a file, and none leads out of the folder.
+//! The file's name is made from the object's name, whose characters are checked as in an API
+//! server: no two objects share a file, and no file is outside of the folder.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,11 @@ use crate::wire::http1::call::Call;
 use crate::wire::manifest::raw;
 
 impl HttpContext<'_> {
-    /// Says of each object whether it was created, configured or unchanged, as kubectl does. All
-    /// are looked at before the first is written.
+    /// Reports for each object whether it was created, configured or unchanged, as kubectl does.
+    /// All
+    /// are checked before the first one is written.
     pub(super) fn apply(&mut self, call: &Call) -> Answer {
-        // A web page cannot send this without being asked whether it may.
+        // A web page cannot send this content type without a CORS preflight request.
         if call.header("content-type") != "application/yaml" {
             return text(415, "expected the Content-Type application/yaml");
         }
@@ -38,7 +39,7 @@ impl HttpContext<'_> {
             };
             if let Some(other) = self.objects().source(&key).filter(|it| Path::new(it) != file) {
                 let name = named(&key);
-                return text(409, &format!(": {name} stands in {other}: change it there"));
+                return text(409, &format!(": {name} is in {other}: change it there"));
             }
             let json = format!("{:#}\n", manifest.value);
             if json.len() > MANIFEST_BYTES_MAX {
@@ -48,7 +49,7 @@ impl HttpContext<'_> {
             }
             files.push((key, file, json));
         }
-        let mut said = String::new();
+        let mut report = String::new();
         for ((key, file, json), manifest) in files.iter().zip(&manifests) {
             let done = match std::fs::read(file) {
                 Ok(old) if old == json.as_bytes() => "unchanged",
@@ -61,15 +62,15 @@ impl HttpContext<'_> {
             {
                 return text(500, &format!(": {error}"));
             }
-            said.extend([&named(key), " ", done, "\n"]);
+            report.extend([&named(key), " ", done, "\n"]);
             if let Some(warning) = self.warning(manifest) {
-                said.extend(["Warning: ", &named(key), ": ", &warning, "\n"]);
+                report.extend(["Warning: ", &named(key), ": ", &warning, "\n"]);
             }
         }
-        (200, TEXT, said.into_bytes())
+        (200, TEXT, report.into_bytes())
     }
 
-    /// What keeps the pod from running anywhere, although it is taken.
+    /// Why no node will run the pod, although it is accepted.
     fn warning(&mut self, manifest: &Manifest) -> Option<String> {
         if manifest.kind != Kind::Pod {
             return None;
@@ -83,13 +84,13 @@ impl HttpContext<'_> {
         (!known).then(|| format!("spec.nodeName: got {node:?}, which has not joined yet"))
     }
 
-    /// Where an object lies that was applied; or why it cannot be one.
+    /// The file of an applied object; the error says why it cannot be one.
     pub(super) fn file(&self, key: &Key) -> Result<PathBuf, String> {
         file_name(key).map(|name| self.folder.join(name))
     }
 }
 
-/// A namespace has no dot, so that the parts can be told apart.
+/// A namespace has no dot, so that the parts are unambiguous.
 fn file_name(key: &Key) -> Result<String, String> {
     let Key { kind, namespace, name } = key;
     if kind.is_namespaced() && !is_label(namespace) {
@@ -107,7 +108,7 @@ fn file_name(key: &Key) -> Result<String, String> {
     let file = format!("{}.{namespace}.{name}.json", kind.name().to_ascii_lowercase());
     if file.len() > FILE_NAME_BYTES_MAX {
         return Err(format!(
-            "metadata.name: got {} characters, expected {} at most: its file's name ends there",
+            "metadata.name: got {} characters, expected {} at most, because of its file's name",
             name.len(),
             name.len() - (file.len() - FILE_NAME_BYTES_MAX)
         ));
@@ -149,10 +150,10 @@ mod tests {
     }
     #[test]
     fn the_longest_name_is_that_of_the_longest_file() {
-        let most = FILE_NAME_BYTES_MAX - "pod.a..json".len();
+        let limit = FILE_NAME_BYTES_MAX - "pod.a..json".len();
         let file = |bytes: usize| file_name(&key(Kind::Pod, "a", &"b".repeat(bytes)));
-        assert_eq!(file(most).map(|name| name.len()), Ok(FILE_NAME_BYTES_MAX));
-        let why = file(most + 1).expect_err("its file would have no room for .new");
-        assert!(why.contains(&format!("expected {most} at most")), "{why}");
+        assert_eq!(file(limit).map(|name| name.len()), Ok(FILE_NAME_BYTES_MAX));
+        let why = file(limit + 1).expect_err("its file would have no room for .new");
+        assert!(why.contains(&format!("expected {limit} at most")), "{why}");
     }
 }

@@ -1,9 +1,9 @@
-//! One connection, from TLS to its end.
+//! One connection of a node, from TLS to its end.
 //!
 //! ```text
-//!  Shaking ─▶ Asking ─▶ Waiting (for the mind) ─▶ Up (a websocket)
-//!                │          └──▶ Telling (an answer) ─▶ Leaving ─▶ gone
-//!                └─ nonsense ──▶ Telling
+//!  Handshake ─▶ Reading ─▶ Waiting (for the core) ─▶ Up (a websocket)
+//!                  │          └──▶ Writing (an answer) ─▶ Closing ─▶ gone
+//!                  └─ invalid ──▶ Writing
 //! ```
 
 use std::io::{ErrorKind, Read, Write};
@@ -11,12 +11,12 @@ use std::net::SocketAddr;
 
 use super::super::authority::Authority;
 use super::Door;
-use super::ask::{self, Asked};
-use super::strangers::Nonsense;
+use super::ask::{self, Outcome};
+use super::strangers::RefusalReason;
 use crate::controller::event::{Event, Exchange};
 use crate::controller::time::{Instant, Now};
 use crate::io::tls::Tls;
-use crate::io::websocket::{Bounds, Came, End, Role, Websocket};
+use crate::io::websocket::{Bounds, End, Received, Role, Websocket};
 use crate::limits::{
     EDGE_ANSWER_MS, EDGE_CLOSE_MS, EDGE_FIRST_BYTE_MS, EDGE_OUTPUT_BYTES_MAX,
     EDGE_REQUEST_BYTES_MAX, EDGE_REQUEST_MS, EDGE_STALL_MS, HTTP_HEAD_BYTES_MAX, MESSAGE_BYTES_MAX,
@@ -29,55 +29,54 @@ use crate::wire::http1::call;
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) peer: SocketAddr,
-    /// It stands in the queue of those with something to do.
+    /// It is in the queue of connections with something to do.
     pub(super) queued: bool,
-    /// Under which moment it is noted.
+    /// The time under which it is in the list of deadlines.
     pub(super) due: Option<Instant>,
     pub(super) came_at: Instant,
-    /// Why it got nothing but a refusal.
+    /// Why it was refused.
     pub(super) refused: Option<String>,
-    /// Something has come of it.
-    pub(super) is_heard: bool,
+    /// Bytes were received from it.
+    pub(super) has_received: bool,
     pub(super) door: Door,
     stage: Stage,
-    /// Then it is given up, unless it is a websocket that is up.
+    /// Then it is closed, except an established websocket.
     deadline: Instant,
 }
 
 #[derive(Debug)]
 enum Stage {
-    Shaking(Box<Tls>),
-    Asking(Box<Tls>, Vec<u8>),
-    /// What the mind is asked, and what it takes to grant it.
-    Waiting(Box<Tls>, Wanted),
+    Handshake(Box<Tls>),
+    Reading(Box<Tls>, Vec<u8>),
+    /// The core has a request; with the data to grant it.
+    Waiting(Box<Tls>, Grant),
     Up(Session, Box<Websocket>),
-    Telling(Box<Tls>, Vec<u8>, usize),
-    Leaving(Box<Tls>),
-    /// Between two of them.
+    Writing(Box<Tls>, Vec<u8>, usize),
+    Closing(Box<Tls>),
+    /// Between two stages.
     Moving,
 }
 
 #[derive(Debug)]
-enum Wanted {
-    /// The head that grants the websocket, and what came behind the request.
+enum Grant {
+    /// The header that grants the websocket, and the bytes after the request.
     Session(Session, Vec<u8>, Vec<u8>),
     Exchange(Exchange),
 }
 
-/// What a turn led to.
+/// The result of a turn.
 #[derive(Debug)]
 pub(super) enum Next {
     Wait,
-    /// There is more to do.
-    Again,
-    /// The mind was asked for a session.
+    More,
+    /// The core got a request for a session.
     Session(Session),
-    /// The mind was asked for an answer.
+    /// The core got a request for an answer.
     Exchange(Exchange),
-    /// It is over.
+    /// It has ended.
     End(String),
-    /// What came was nothing that we serve.
-    Nonsense(Nonsense, String),
+    /// The peer sent something invalid.
+    Refused(RefusalReason, String),
 }
 
 impl Connection {
@@ -88,29 +87,29 @@ impl Connection {
             due: None,
             came_at: now,
             refused: None,
-            is_heard: false,
+            has_received: false,
             door,
-            stage: Stage::Shaking(Box::new(tls)),
+            stage: Stage::Handshake(Box::new(tls)),
             deadline: now.plus_ms(EDGE_FIRST_BYTE_MS),
         }
     }
 
-    /// When to give it a turn though nothing is ready.
+    /// When it needs a turn even if nothing is ready.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         match &self.stage {
-            Stage::Up(_, socket) => Some(socket.stuck_since()?.plus_ms(EDGE_STALL_MS)),
+            Stage::Up(_, socket) => Some(socket.blocked_since()?.plus_ms(EDGE_STALL_MS)),
             _ => Some(self.deadline),
         }
     }
 
-    /// Whether it has not said yet what it wants.
+    /// Whether it has not sent a request yet.
     pub(super) fn is_stranger(&self) -> bool {
-        matches!(self.stage, Stage::Shaking(_) | Stage::Asking(..))
+        matches!(self.stage, Stage::Handshake(_) | Stage::Reading(..))
     }
 
     pub(super) fn session(&self) -> Option<Session> {
         match &self.stage {
-            Stage::Up(session, _) | Stage::Waiting(_, Wanted::Session(session, ..)) => {
+            Stage::Up(session, _) | Stage::Waiting(_, Grant::Session(session, ..)) => {
                 Some(*session)
             }
             _ => None,
@@ -119,12 +118,12 @@ impl Connection {
 
     pub(super) fn exchange(&self) -> Option<Exchange> {
         match &self.stage {
-            Stage::Waiting(_, Wanted::Exchange(exchange)) => Some(*exchange),
+            Stage::Waiting(_, Grant::Exchange(exchange)) => Some(*exchange),
             _ => None,
         }
     }
 
-    /// Goes as far as it can now.
+    /// Continues as far as possible now.
     pub(super) fn turn(
         &mut self,
         now: Now,
@@ -137,24 +136,24 @@ impl Connection {
         }
         loop {
             match std::mem::replace(&mut self.stage, Stage::Moving) {
-                Stage::Shaking(mut tls) => {
+                Stage::Handshake(mut tls) => {
                     tls.begin_turn();
-                    let shaken = tls.shake();
-                    if tls.heard && !std::mem::replace(&mut self.is_heard, true) {
+                    let shaken = tls.handshake();
+                    if tls.received && !std::mem::replace(&mut self.has_received, true) {
                         self.deadline = self.came_at.plus_ms(EDGE_REQUEST_MS);
                     }
                     match shaken {
-                        Ok(true) => self.stage = Stage::Asking(tls, Vec::new()),
+                        Ok(true) => self.stage = Stage::Reading(tls, Vec::new()),
                         Ok(false) => {
                             let more = tls.more;
-                            self.stage = Stage::Shaking(tls);
-                            return if more { Next::Again } else { Next::Wait };
+                            self.stage = Stage::Handshake(tls);
+                            return if more { Next::More } else { Next::Wait };
                         }
                         Err(error) => return no_tls(&error),
                     }
                 }
-                Stage::Asking(tls, head) => {
-                    let next = self.ask(tls, head, now, authority, next_name, events);
+                Stage::Reading(tls, head) => {
+                    let next = self.read_request(tls, head, now, authority, next_name, events);
                     if let Some(next) = next {
                         return next;
                     }
@@ -167,30 +166,30 @@ impl Connection {
                     self.stage = Stage::Up(session, socket);
                     return self.talk(now.boot, events);
                 }
-                Stage::Telling(tls, answer, sent) => {
-                    if let Some(next) = self.tell(tls, answer, sent, now.boot) {
+                Stage::Writing(tls, answer, sent) => {
+                    if let Some(next) = self.write_answer(tls, answer, sent, now.boot) {
                         return next;
                     }
                 }
-                Stage::Leaving(tls) => return self.leave(tls),
+                Stage::Closing(tls) => return self.close_slowly(tls),
                 Stage::Moving => unreachable!("a connection that has failed is gone"),
             }
         }
     }
 
     fn late(&self) -> Next {
-        let late = |why: &str| Next::Nonsense(Nonsense::Late, why.to_owned());
+        let late = |why: &str| Next::Refused(RefusalReason::Late, why.to_owned());
         match &self.stage {
-            Stage::Shaking(_) => late("no TLS in time"),
-            Stage::Asking(..) => late("no request in time"),
+            Stage::Handshake(_) => late("no TLS in time"),
+            Stage::Reading(..) => late("no request in time"),
             Stage::Waiting(..) => Next::End("no answer in time".to_owned()),
-            Stage::Telling(..) => late("it does not take its answer"),
-            Stage::Up(..) | Stage::Leaving(_) | Stage::Moving => Next::End("it is over".to_owned()),
+            Stage::Writing(..) => late("it does not read its answer"),
+            Stage::Up(..) | Stage::Closing(_) | Stage::Moving => Next::End("it is over".to_owned()),
         }
     }
 
-    /// Reads a request. `None`: go on with the stage that follows.
-    fn ask(
+    /// Reads a request. `None`: continue with the next stage.
+    fn read_request(
         &mut self,
         mut tls: Box<Tls>,
         mut head: Vec<u8>,
@@ -211,15 +210,15 @@ impl Connection {
                 Ok(count) => count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     let more = tls.more;
-                    self.stage = Stage::Asking(tls, head);
-                    return Some(if more { Next::Again } else { Next::Wait });
+                    self.stage = Stage::Reading(tls, head);
+                    return Some(if more { Next::More } else { Next::Wait });
                 }
                 Err(error) => return Some(no_tls(&error)),
             };
             head.extend_from_slice(&buffer[..count]);
             if head.len() > HTTP_HEAD_BYTES_MAX + body_max + READ_BYTES {
-                let why = "a request that does not end".to_owned();
-                return Some(Next::Nonsense(Nonsense::Request, why));
+                let why = "a request without an end".to_owned();
+                return Some(Next::Refused(RefusalReason::Request, why));
             }
             let (request, length) = match call::call(&head, body_max) {
                 Ok(None) => continue,
@@ -230,30 +229,30 @@ impl Connection {
             };
             let certificate = tls.peer_certificate();
             let name = *next_name;
-            let asked = match self.door {
+            let outcome = match self.door {
                 Door::Hub => ask::websocket(&request, certificate, self.peer),
                 Door::Https => ask::https(&request, certificate, self.peer, (authority, now)),
             };
-            match asked {
-                Asked::Nothing(answer) => {
-                    self.begin_telling(tls, answer, now.boot);
+            match outcome {
+                Outcome::Nothing(answer) => {
+                    self.begin_writing(tls, answer, now.boot);
                     return None;
                 }
-                Asked::Refused(status, why) => {
+                Outcome::Refused(status, why) => {
                     return self.refuse(tls, status, why.to_owned(), now.boot);
                 }
-                Asked::Session(peer, grant) => {
+                Outcome::Session(peer, grant) => {
                     *next_name += 1;
                     let session = Session(name);
-                    let wanted = Wanted::Session(session, grant, head.split_off(length));
+                    let wanted = Grant::Session(session, grant, head.split_off(length));
                     self.begin_waiting(tls, wanted, now.boot);
                     events.push(Event::EdgeUp(session, peer));
                     return Some(Next::Session(session));
                 }
-                Asked::Exchange(ask) => {
+                Outcome::Exchange(ask) => {
                     *next_name += 1;
                     let exchange = Exchange(name);
-                    self.begin_waiting(tls, Wanted::Exchange(exchange), now.boot);
+                    self.begin_waiting(tls, Grant::Exchange(exchange), now.boot);
                     events.push(Event::HttpRequest(exchange, ask));
                     return Some(Next::Exchange(exchange));
                 }
@@ -262,25 +261,25 @@ impl Connection {
     }
 
     fn refuse(&mut self, tls: Box<Tls>, status: u16, why: String, now: Instant) -> Option<Next> {
-        self.begin_telling(tls, ask::refusal(status, &why), now);
+        self.begin_writing(tls, ask::refusal(status, &why), now);
         self.refused = Some(why);
         None
     }
 
-    fn begin_waiting(&mut self, tls: Box<Tls>, wanted: Wanted, now: Instant) {
+    fn begin_waiting(&mut self, tls: Box<Tls>, wanted: Grant, now: Instant) {
         self.stage = Stage::Waiting(tls, wanted);
         self.deadline = now.plus_ms(EDGE_ANSWER_MS);
     }
 
-    fn begin_telling(&mut self, tls: Box<Tls>, answer: Vec<u8>, now: Instant) {
-        self.stage = Stage::Telling(tls, answer, 0);
+    fn begin_writing(&mut self, tls: Box<Tls>, answer: Vec<u8>, now: Instant) {
+        self.stage = Stage::Writing(tls, answer, 0);
         self.deadline = now.plus_ms(EDGE_ANSWER_MS);
     }
 
-    /// The mind grants the websocket.
+    /// The core grants the websocket.
     pub(super) fn accept(&mut self) {
         self.stage = match std::mem::replace(&mut self.stage, Stage::Moving) {
-            Stage::Waiting(tls, Wanted::Session(session, grant, tail)) => {
+            Stage::Waiting(tls, Grant::Session(session, grant, tail)) => {
                 let mut socket = Websocket::new(*tls, tail, Role::Server, BOUNDS);
                 socket.put_head(&grant);
                 Stage::Up(session, Box::new(socket))
@@ -289,32 +288,32 @@ impl Connection {
         };
     }
 
-    /// The mind, or nobody, has this answer for it.
+    /// The answer to its request, from the core or not.
     pub(super) fn answer(&mut self, answer: Vec<u8>) {
         self.stage = match std::mem::replace(&mut self.stage, Stage::Moving) {
-            Stage::Waiting(tls, _) => Stage::Telling(tls, answer, 0),
+            Stage::Waiting(tls, _) => Stage::Writing(tls, answer, 0),
             other => other,
         };
     }
 
     pub(super) fn send(&mut self, message: &Message) -> Result<(), String> {
         match &mut self.stage {
-            Stage::Up(_, socket) => socket.send(&edge::encode(message)).map_err(words),
+            Stage::Up(_, socket) => socket.send(&edge::encode(message)).map_err(end_reason),
             _ => Ok(()),
         }
     }
 
-    /// Writes what waits on a websocket.
+    /// Writes queued messages of a websocket.
     pub(super) fn flush(&mut self, now: Instant, events: &mut Vec<Event>) -> Next {
         let Stage::Up(session, socket) = &mut self.stage else { return Next::Wait };
         match socket.write(now) {
             Ok(0) => {}
             Ok(_) => events.push(Event::EdgeDrained(*session, socket.unsent_bytes())),
-            Err(end) => return Next::End(words(end)),
+            Err(end) => return Next::End(end_reason(end)),
         }
-        match socket.stuck_since() {
+        match socket.blocked_since() {
             Some(since) if since.plus_ms(EDGE_STALL_MS) <= now => {
-                Next::End(format!("took nothing for {} s", EDGE_STALL_MS / 1_000))
+                Next::End(format!("did not read for {} s", EDGE_STALL_MS / 1_000))
             }
             _ => Next::Wait,
         }
@@ -324,24 +323,24 @@ impl Connection {
         let Stage::Up(session, socket) = &mut self.stage else { return Next::Wait };
         let session = *session;
         let more = socket.read(&mut |came| match came {
-            Came::Message(bytes) => events.push(match edge::decode(&bytes) {
+            Received::Message(bytes) => events.push(match edge::decode(&bytes) {
                 Ok(message) => Event::EdgeMessage(session, Box::new(message)),
                 Err(why) => Event::EdgeBadMessage(session, why.to_string()),
             }),
-            Came::TooLarge(size) => {
+            Received::TooLarge(size) => {
                 let why = format!("got {size} bytes, expected {MESSAGE_BYTES_MAX} at most");
                 events.push(Event::EdgeBadMessage(session, why));
             }
         });
         match (more, self.flush(now, events)) {
-            (Err(end), _) => Next::End(words(end)),
-            (Ok(true), Next::Wait) => Next::Again,
+            (Err(end), _) => Next::End(end_reason(end)),
+            (Ok(true), Next::Wait) => Next::More,
             (Ok(_), next) => next,
         }
     }
 
-    /// Writes an answer. `None`: go on with the stage that follows.
-    fn tell(
+    /// Writes an answer. `None`: continue with the next stage.
+    fn write_answer(
         &mut self,
         mut tls: Box<Tls>,
         answer: Vec<u8>,
@@ -352,7 +351,7 @@ impl Connection {
             match tls.write(&answer[sent..]) {
                 Ok(count) => sent += count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.stage = Stage::Telling(tls, answer, sent);
+                    self.stage = Stage::Writing(tls, answer, sent);
                     return Some(Next::Wait);
                 }
                 Err(error) => return Some(Next::End(format!("TLS: {error}"))),
@@ -361,28 +360,28 @@ impl Connection {
         match tls.push_all() {
             Ok(true) => {}
             Ok(false) => {
-                self.stage = Stage::Telling(tls, answer, sent);
+                self.stage = Stage::Writing(tls, answer, sent);
                 return Some(Next::Wait);
             }
             Err(error) => return Some(Next::End(format!("TLS: {error}"))),
         }
-        tls.farewell();
+        tls.send_close();
         tls.shut_write();
-        self.stage = Stage::Leaving(tls);
+        self.stage = Stage::Closing(tls);
         self.deadline = now.plus_ms(EDGE_CLOSE_MS);
         None
     }
 
-    /// A socket that is closed with unread bytes in it resets the connection, and a reset may
-    /// overtake the answer: so the other end hangs up first, or its time is out.
-    fn leave(&mut self, mut tls: Box<Tls>) -> Next {
+    /// Closing a socket that has unread bytes resets the connection, and the reset may
+    /// overtake the answer: so this waits until the other end closes, or the deadline.
+    fn close_slowly(&mut self, mut tls: Box<Tls>) -> Next {
         tls.begin_turn();
         let mut buffer = [0; READ_BYTES];
         loop {
             match tls.read(&mut buffer) {
                 Ok(1..) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock && !tls.more => {
-                    self.stage = Stage::Leaving(tls);
+                    self.stage = Stage::Closing(tls);
                     return Next::Wait;
                 }
                 Ok(0) | Err(_) => return Next::End("answered".to_owned()),
@@ -390,34 +389,34 @@ impl Connection {
         }
     }
 
-    /// Takes leave, as far as the socket takes it.
-    pub(super) fn farewell(&mut self) {
+    /// Sends a close frame, as far as the socket takes it.
+    pub(super) fn send_close(&mut self) {
         match &mut self.stage {
-            Stage::Up(_, socket) => socket.farewell(),
-            Stage::Asking(tls, _) | Stage::Waiting(tls, _) => tls.farewell(),
-            Stage::Shaking(_) | Stage::Telling(..) | Stage::Leaving(_) | Stage::Moving => {}
+            Stage::Up(_, socket) => socket.send_close(),
+            Stage::Reading(tls, _) | Stage::Waiting(tls, _) => tls.send_close(),
+            Stage::Handshake(_) | Stage::Writing(..) | Stage::Closing(_) | Stage::Moving => {}
         }
     }
 }
 
-/// Whoever only looks whether the port is open is no news.
+/// A peer that only checks whether the port is open is not counted.
 fn no_tls(error: &std::io::Error) -> Next {
     if error.kind() == ErrorKind::UnexpectedEof {
         return Next::End("hung up".to_owned());
     }
-    Next::Nonsense(Nonsense::Tls, format!("TLS: {error}"))
+    Next::Refused(RefusalReason::Tls, format!("TLS: {error}"))
 }
 
-fn words(end: End) -> String {
+fn end_reason(end: End) -> String {
     match end {
         End::Io(error) if error.kind() == ErrorKind::UnexpectedEof => "hung up".to_owned(),
         End::Io(error) => error.to_string(),
-        End::Said(why) => why,
+        End::Peer(why) => why,
     }
 }
 
 /// On the stack.
 const READ_BYTES: usize = 4 << 10;
-/// Of a node's websocket.
+/// The limits of a node's websocket.
 const BOUNDS: Bounds =
     Bounds { message_bytes_max: MESSAGE_BYTES_MAX, out_bytes_max: EDGE_OUTPUT_BYTES_MAX };

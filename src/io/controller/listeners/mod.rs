@@ -1,17 +1,17 @@
-//! The two ports that nodes dial: websockets on the one, certificates on the other.
+//! The two ports for nodes: one for websockets, one for certificates.
 //!
 //! ```text
 //!  10000  TLS, certificate required ─▶ head ─▶ EdgeUp ─▶ Accept ─▶ EdgeMessage*, EdgeDrained*
 //!                                                   └──▶ Refuse ─▶ the answer, and gone
-//!  10002  TLS, certificate asked for ─▶ request ─▶ Asked ─▶ Answer ─▶ gone
+//!  10002  TLS, certificate optional ─▶ request ─▶ Asked ─▶ Answer ─▶ gone
 //! ```
 //!
-//! Thousands of connections share one turn, so a turn works at a bounded number of them, each a
-//! bounded part; the others wait in a queue for the next. Who is slow to shake hands, to ask or to
-//! take what is sent is cut off, and harms nobody else. An idle connection has no buffer of ours.
-//! Who may do what is the mind's to say.
+//! Thousands of connections share one turn, so a turn serves a bounded number of them, each for a
+//! bounded amount; the others wait in a queue for the next turn. A peer that is slow to shake
+//! hands, to send or to read is disconnected, and does not affect others. An idle connection has no
+//! buffer of ours. The core decides what a peer may do.
 //!
-//! **If we crash here** every node dials again.
+//! **If we crash here** every node connects again.
 
 mod ask;
 mod connection;
@@ -40,10 +40,10 @@ use crate::limits::{
 use crate::model::link::Session;
 use crate::model::message::Message;
 use connection::{Connection, Next};
-use strangers::{Nonsense, Room, Strangers};
+use strangers::{RefusalReason, Room, Strangers};
 use waiting::Waiting;
 
-/// Which port a connection came to.
+/// The port of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {
     /// Websockets.
@@ -52,7 +52,6 @@ pub enum Door {
     Https,
 }
 
-/// Both ports and all their connections.
 #[derive(Debug)]
 pub struct Ports {
     hub: Listener,
@@ -60,17 +59,17 @@ pub struct Ports {
     first: Token,
     slots: Vec<Option<Connection>>,
     free: Vec<usize>,
-    /// Where each session and each exchange is.
+    /// The slot of each session and each exchange.
     sessions: BTreeMap<Session, usize>,
     exchanges: BTreeMap<Exchange, usize>,
-    /// Names of both: never used twice.
+    /// The next name of a session or exchange: never used twice.
     next_name: u64,
-    /// Those with something to do, in the order in which it came up; each stands there once.
+    /// Connections with something to do, in order of their events; each is in it once.
     busy: VecDeque<usize>,
     due: BTreeSet<(Instant, usize)>,
     strangers: Strangers,
-    /// Connections of the port of certificates.
-    desk_connections: usize,
+    /// The number of connections of the certificate port.
+    https_connections: usize,
 }
 
 #[derive(Debug)]
@@ -78,11 +77,11 @@ struct Listener {
     address: SocketAddr,
     tls: Arc<ServerConfig>,
     socket: Option<TcpListener>,
-    /// There may be connections that no edge will tell of.
+    /// There may be connections that epoll will not report again.
     waiting: bool,
     retry_at: Instant,
     limit: Limit,
-    /// Those that came and have no place yet.
+    /// Accepted connections that wait for a slot.
     queue: Waiting<TcpStream>,
 }
 
@@ -92,7 +91,7 @@ impl Listener {
         Self { address, tls, socket, waiting: false, retry_at, limit, queue: Waiting::default() }
     }
 
-    /// The next that the kernel has; `None`: there is none now.
+    /// The next connection from the kernel, if there is one.
     fn take(&mut self, now: Instant) -> Option<(TcpStream, SocketAddr)> {
         let socket = self.socket.as_ref().filter(|_| self.waiting)?;
         loop {
@@ -103,10 +102,10 @@ impl Listener {
                     return None;
                 }
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
-                // No descriptors, most likely: the others are not given up for that.
+                // Most likely there are no descriptors: the open connections stay.
                 Err(error) => {
-                    if let Some(kept) = self.limit.pass(now) {
-                        log::error!("cannot take a connection: {error}; repeats={kept}");
+                    if let Some(repeats) = self.limit.pass(now) {
+                        log::error!("cannot accept a connection: {error}; repeats={repeats}");
                     }
                     (self.socket, self.waiting) = (None, false);
                     self.retry_at = now.plus_ms(EDGE_LISTEN_RETRY_MS);
@@ -131,8 +130,8 @@ impl Listener {
                 (self.socket, self.waiting) = (Some(listener), true);
             }
             Err(error) => {
-                if let Some(kept) = self.limit.pass(now) {
-                    log::error!("cannot listen on {}: {error}; repeats={kept}", self.address);
+                if let Some(repeats) = self.limit.pass(now) {
+                    log::error!("cannot listen on {}: {error}; repeats={repeats}", self.address);
                 }
             }
         }
@@ -140,7 +139,7 @@ impl Listener {
 }
 
 impl Ports {
-    /// Listens nowhere yet; [`Ports::tick`] does. This token and all after it are ours.
+    /// [`Ports::tick`] listens. This token and all after it are ours.
     pub fn new(
         hub: (SocketAddr, Arc<ServerConfig>),
         https: (SocketAddr, Arc<ServerConfig>),
@@ -158,11 +157,10 @@ impl Ports {
             busy: VecDeque::new(),
             due: BTreeSet::new(),
             strangers: Strangers::default(),
-            desk_connections: 0,
+            https_connections: 0,
         }
     }
 
-    /// A socket has news.
     pub fn ready(&mut self, ready: &Ready) {
         match ready.token().0 - self.first.0 {
             0 => self.hub.waiting = true,
@@ -171,7 +169,7 @@ impl Ports {
         }
     }
 
-    /// Takes connections and goes on with those that have something to do.
+    /// Accepts connections and continues those with something to do.
     pub fn tick(
         &mut self,
         now: Now,
@@ -200,8 +198,8 @@ impl Ports {
         }
     }
 
-    /// Writes what was asked to be sent; the last thing in a turn. Connections that take no more
-    /// now are told of when they do.
+    /// Writes queued messages, at the end of a turn. For connections that cannot take more now,
+    /// an event follows when they can.
     pub fn flush(&mut self, now: Instant, dirty: &mut Vec<Session>, events: &mut Vec<Event>) {
         dirty.sort_unstable();
         dirty.dedup();
@@ -231,19 +229,18 @@ impl Ports {
         self.due.first().map(|(at, _)| *at).into_iter().chain(retry).chain(room_at).min()
     }
 
-    /// Finishes the upgrade.
     pub fn accept_session(&mut self, session: Session) {
         self.with_session(session, Connection::accept);
     }
 
-    /// Answers the upgrade by this and closes.
+    /// Answers the upgrade with this refusal and closes.
     pub fn refuse(&mut self, session: Session, refusal: &Refusal) {
         let answer = ask::refusal(refusal.status, &refusal.body);
         self.with_session(session, |connection| connection.answer(answer));
         self.sessions.remove(&session);
     }
 
-    /// Puts a message behind those that wait.
+    /// Queues a message.
     pub fn send(&mut self, session: Session, message: &Message, events: &mut Vec<Event>) {
         let Some(slot) = self.sessions.get(&session).copied() else { return };
         let Some(connection) = &mut self.slots[slot] else { return };
@@ -252,12 +249,12 @@ impl Ports {
         }
     }
 
-    /// Ends a session; nothing is told of it.
+    /// Ends a session without an event.
     pub fn close(&mut self, session: Session, why: &str) {
         let Some(slot) = self.sessions.remove(&session) else { return };
         log::debug!("session={} closed: {why}", session.0);
         if let Some(mut connection) = self.release(slot) {
-            connection.farewell();
+            connection.send_close();
         }
     }
 
@@ -269,21 +266,21 @@ impl Ports {
         self.rouse(slot);
     }
 
-    /// Ends all sessions, and takes no more connections.
+    /// Ends all sessions, and accepts no more connections.
     pub fn shut(&mut self) {
         for slot in std::mem::take(&mut self.slots).into_iter().flatten() {
             let mut connection = slot;
-            connection.farewell();
+            connection.send_close();
         }
         (self.hub.socket, self.https.socket) = (None, None);
     }
 
-    /// Connections of both ports at the moment.
+    /// The current number of connections of both ports.
     pub fn connections(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Connections that were refused before anybody asked who it is: why, and how many.
+    /// Connections that were refused before authentication: the reason, and their number.
     pub fn refused(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.strangers.counts()
     }
@@ -303,22 +300,22 @@ impl Ports {
         }
     }
 
-    /// What comes of a connection's turn.
+    /// Handles the result of a connection's turn.
     fn follow(&mut self, slot: usize, next: Next, events: &mut Vec<Event>) {
         let due = self.slots[slot].as_ref().and_then(Connection::wake_at);
         if let Some(connection) = &mut self.slots[slot] {
             if !connection.is_stranger() {
                 self.strangers.left(connection.door, connection.came_at, slot);
-            } else if connection.is_heard {
-                self.strangers.spoke(connection.door, connection.came_at, slot);
+            } else if connection.has_received {
+                self.strangers.received(connection.door, connection.came_at, slot);
             }
             if let Some(why) = connection.refused.take() {
-                self.strangers.refused(Nonsense::Request, connection.peer, &why);
+                self.strangers.refused(RefusalReason::Request, connection.peer, &why);
             }
         }
         match next {
             Next::Wait => self.settle(slot, due),
-            Next::Again => {
+            Next::More => {
                 self.settle(slot, due);
                 self.rouse(slot);
             }
@@ -341,17 +338,17 @@ impl Ports {
                 if let Some(exchange) = connection.exchange() {
                     self.exchanges.remove(&exchange);
                 }
-                connection.farewell();
+                connection.send_close();
             }
-            Next::Nonsense(kind, why) => {
+            Next::Refused(kind, why) => {
                 let Some(mut connection) = self.release(slot) else { return };
                 self.strangers.refused(kind, connection.peer, &why);
-                connection.farewell();
+                connection.send_close();
             }
         }
     }
 
-    /// Remembers when a connection is due.
+    /// Stores when a connection is due.
     fn settle(&mut self, slot: usize, due: Option<Instant>) {
         let Some(connection) = &mut self.slots[slot] else { return };
         if connection.due == due {
@@ -367,12 +364,12 @@ impl Ports {
         self.settle(slot, None);
         let connection = self.slots[slot].take()?;
         self.strangers.left(connection.door, connection.came_at, slot);
-        self.desk_connections -= usize::from(connection.door == Door::Https);
+        self.https_connections -= usize::from(connection.door == Door::Https);
         self.free.push(slot);
         Some(connection)
     }
 
-    /// Gives those a place who wait for one, then those who have just come.
+    /// Gives slots to connections that wait for one, then to new ones.
     fn accept(&mut self, door: Door, now: Instant, registry: &Registry, events: &mut Vec<Event>) {
         for _ in 0..EDGE_ACCEPTS_PER_TURN {
             let Some((peer, end_at)) = self.listener(door).queue.first() else { break };
@@ -382,7 +379,8 @@ impl Ports {
             }
             let Some((stream, peer)) = self.listener(door).queue.pop() else { break };
             if is_late {
-                self.strangers.refused(Nonsense::Crowded, peer, "others were before it");
+                let why = "too many connections wait before it";
+                self.strangers.refused(RefusalReason::Crowded, peer, why);
             } else {
                 self.admit(door, stream, peer, now, registry);
             }
@@ -392,19 +390,19 @@ impl Ports {
             if self.make_room(door, peer, events) {
                 self.admit(door, stream, peer, now, registry);
             } else if !self.listener(door).queue.push(stream, peer, now) {
-                let why = "too many from its address wait";
-                self.strangers.refused(Nonsense::Crowded, peer, why);
+                let why = "too many connections from its address wait";
+                self.strangers.refused(RefusalReason::Crowded, peer, why);
             }
         }
     }
 
-    /// Whether one more from there has a place, for which another may have had to go.
+    /// Whether a connection from this peer gets a slot; another one may have to go for it.
     fn make_room(&mut self, door: Door, peer: SocketAddr, events: &mut Vec<Event>) -> bool {
         match self.strangers.room(door, peer) {
             Room::Free => true,
             Room::Instead(slot) => {
-                let why = "others wait, and it has said nothing".to_owned();
-                self.follow(slot, Next::Nonsense(Nonsense::Crowded, why), events);
+                let why = "others wait, and it has sent nothing".to_owned();
+                self.follow(slot, Next::Refused(RefusalReason::Crowded, why), events);
                 true
             }
             Room::None => false,
@@ -419,13 +417,17 @@ impl Ports {
         now: Instant,
         registry: &Registry,
     ) {
-        let most = match door {
+        let limit = match door {
             Door::Hub => EDGE_CONNECTIONS_MAX,
             Door::Https => EDGE_HTTPS_CONNECTIONS_MAX,
         };
         let is_full = self.connections() >= EDGE_CONNECTIONS_MAX;
-        if is_full || door == Door::Https && self.desk_connections >= most {
-            self.strangers.refused(Nonsense::Full, peer, &format!("there are {most} connections"));
+        if is_full || door == Door::Https && self.https_connections >= limit {
+            self.strangers.refused(
+                RefusalReason::Full,
+                peer,
+                &format!("there are {limit} connections"),
+            );
             return;
         }
         let tls = Arc::clone(&self.listener(door).tls);
@@ -437,7 +439,7 @@ impl Ports {
         match open(stream, token, tls, registry) {
             Ok(tls) => {
                 self.slots[slot] = Some(Connection::new(door, peer, tls, now));
-                self.desk_connections += usize::from(door == Door::Https);
+                self.https_connections += usize::from(door == Door::Https);
                 self.strangers.came(door, peer, now, slot);
                 self.rouse(slot);
             }
@@ -462,14 +464,14 @@ fn open(
     tls: Arc<ServerConfig>,
     registry: &Registry,
 ) -> io::Result<Tls> {
-    // Messages are small, and answered one by one.
+    // Messages are small, and each is answered separately.
     let _ = stream.set_nodelay(true);
     registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
     let connection = ServerConnection::new(tls).map_err(io::Error::other)?;
     Ok(Tls::new(connection, stream))
 }
 
-/// The tokens before those of the slots.
+/// The number of tokens before those of the slots.
 const LISTENERS: usize = 2;
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
-//! Those who have dialled and not said yet what they want: bounded, so that whoever holds
-//! connections open without a word takes no node's place; and counted, where nothing came of them.
+//! Limits the connections that have not sent a request yet, so that peers that hold connections
+//! open take no slots from nodes; and counts those that were refused.
 //!
-//! Each port has its places. When they are taken, one from an address with fewer of them makes room
-//! for itself: the oldest of the address with the most goes. So one address, however many
-//! connections it opens, keeps out nobody but itself. Among equals, as when all gateways behind one
-//! router come back at once, nobody is sent away for another before its time: a newcomer waits,
-//! without TLS, for a place. Who has shown who it is and what it wants is no stranger.
+//! Each port has its slots. When they are full, a connection from an address with fewer of them
+//! replaces another: the oldest of the address with the most. So one address, however many
+//! connections it opens, displaces only its own. Among equals, as when all gateways behind one
+//! router connect at once, no connection is displaced before its time: a newcomer waits,
+//! without TLS, for a slot. A connection that is authenticated and has sent a request is no longer
+//! counted here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -17,35 +18,35 @@ use crate::limits::{
     EDGE_SILENT_MS, EDGE_UNIDENTIFIED_HTTPS_MAX, EDGE_UNIDENTIFIED_MAX, EDGE_UNIDENTIFIED_MS,
 };
 
-/// All of them.
+/// The connections of both ports.
 #[derive(Debug)]
 pub(super) struct Strangers {
     hub: Crowd,
     https: Crowd,
-    counts: [u64; Nonsense::ALL.len()],
+    counts: [u64; RefusalReason::ALL.len()],
     limit: Limit,
     now: Instant,
 }
 
-/// Those of one port.
+/// The connections of one port.
 #[derive(Debug)]
 struct Crowd {
     max: usize,
     all: BTreeMap<Id, Origin>,
-    /// Of each address, in the order in which they came.
+    /// Those of each address, in order of arrival.
     by_origin: BTreeMap<Origin, BTreeSet<Id>>,
-    /// Addresses, by how many they have.
+    /// The addresses, by their number of connections.
     sizes: BTreeSet<(usize, Origin)>,
-    /// Nothing has come of them, not a byte.
+    /// Those that have not sent a byte.
     silent: BTreeSet<Id>,
     /// The others.
-    heard: BTreeSet<Id>,
+    active: BTreeSet<Id>,
 }
 
-/// When it came, and its slot.
+/// The time of arrival, and the slot.
 type Id = (Instant, usize);
 
-/// An address, as far as shares go: of IPv6 the network, which a single host may have all of.
+/// An address as the unit of fairness: for IPv6 the /64 network, which may belong to one host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Origin(u64);
 
@@ -53,39 +54,37 @@ impl Origin {
     pub(super) fn of(peer: SocketAddr) -> Self {
         match peer.ip().to_canonical() {
             IpAddr::V4(address) => Self(u64::from(address.to_bits())),
-            // No network of IPv6 begins with 32 bits of zero.
+            // No IPv6 network begins with 32 zero bits.
             IpAddr::V6(address) => Self((Ipv6Addr::to_bits(address) >> 64) as u64),
         }
     }
 }
 
-/// Whether there is a place for one more.
+/// Whether there is a slot for one more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
-    /// There is.
     Free,
-    /// When this one goes.
+    /// If the connection in this slot is closed.
     Instead(usize),
-    /// Not now.
     None,
 }
 
-/// Why a connection is refused before anybody asks who it is.
+/// Why a connection is refused before authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Nonsense {
-    /// No TLS, or not by what we ask for.
+pub(super) enum RefusalReason {
+    /// No TLS, or an incompatible one.
     Tls,
     /// Too slow.
     Late,
-    /// No request that anybody would answer.
+    /// Not a valid request.
     Request,
-    /// It made room for others, or there was none for it.
+    /// It was displaced by others, or there was no slot for it.
     Crowded,
-    /// There are too many of all kinds.
+    /// There are too many connections in total.
     Full,
 }
 
-impl Nonsense {
+impl RefusalReason {
     const ALL: [Self; 5] = [Self::Tls, Self::Late, Self::Request, Self::Crowded, Self::Full];
 
     fn word(self) -> &'static str {
@@ -120,20 +119,20 @@ impl Strangers {
         self.crowd(door).came(Origin::of(peer), (at, slot));
     }
 
-    /// The first bytes of it have come.
-    pub(super) fn spoke(&mut self, door: Door, at: Instant, slot: usize) {
+    /// Its first bytes were received.
+    pub(super) fn received(&mut self, door: Door, at: Instant, slot: usize) {
         let crowd = self.crowd(door);
         if crowd.silent.remove(&(at, slot)) {
-            crowd.heard.insert((at, slot));
+            crowd.active.insert((at, slot));
         }
     }
 
-    /// It is gone, or no stranger any more.
+    /// It has ended, or has sent a request.
     pub(super) fn left(&mut self, door: Door, at: Instant, slot: usize) {
         self.crowd(door).left((at, slot));
     }
 
-    /// Whether one more from there gets a place.
+    /// Whether a connection from this peer gets a slot.
     pub(super) fn room(&self, door: Door, peer: SocketAddr) -> Room {
         match door {
             Door::Hub => self.hub.room(Origin::of(peer), self.now),
@@ -141,7 +140,7 @@ impl Strangers {
         }
     }
 
-    /// When there is room for those who wait, at the latest.
+    /// When there is room for waiting connections, at the latest.
     pub(super) fn room_at(&self, door: Door) -> Instant {
         match door {
             Door::Hub => self.hub.room_at(),
@@ -156,17 +155,17 @@ impl Strangers {
         }
     }
 
-    /// Counts one that is refused, and says so now and then.
-    pub(super) fn refused(&mut self, kind: Nonsense, peer: SocketAddr, why: &str) {
+    /// Counts a refused connection, and logs it with a rate limit.
+    pub(super) fn refused(&mut self, kind: RefusalReason, peer: SocketAddr, why: &str) {
         self.counts[kind as usize] += 1;
-        if let Some(kept) = self.limit.pass(self.now) {
-            log::warn!("peer={peer} is refused: {why}; repeats={kept}");
+        if let Some(repeats) = self.limit.pass(self.now) {
+            log::warn!("peer={peer} is refused: {why}; repeats={repeats}");
         }
     }
 
-    /// Why, and how many.
+    /// The reasons, and their numbers.
     pub(super) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        Nonsense::ALL.into_iter().map(|kind| (kind.word(), self.counts[kind as usize]))
+        RefusalReason::ALL.into_iter().map(|kind| (kind.word(), self.counts[kind as usize]))
     }
 }
 
@@ -178,7 +177,7 @@ impl Crowd {
             by_origin: BTreeMap::new(),
             sizes: BTreeSet::new(),
             silent: BTreeSet::new(),
-            heard: BTreeSet::new(),
+            active: BTreeSet::new(),
         }
     }
 
@@ -194,7 +193,7 @@ impl Crowd {
     fn left(&mut self, id: Id) {
         let Some(origin) = self.all.remove(&id) else { return };
         self.silent.remove(&id);
-        self.heard.remove(&id);
+        self.active.remove(&id);
         let Some(theirs) = self.by_origin.get_mut(&origin) else { return };
         self.sizes.remove(&(theirs.len(), origin));
         theirs.remove(&id);
@@ -210,8 +209,8 @@ impl Crowd {
             return Room::Free;
         }
         let theirs = self.by_origin.get(&origin).map_or(0, BTreeSet::len);
-        if let Some((most, busiest)) = self.sizes.last()
-            && *most > theirs + 1
+        if let Some((count, busiest)) = self.sizes.last()
+            && *count > theirs + 1
             && let Some((_, slot)) = self.by_origin.get(busiest).and_then(BTreeSet::first)
         {
             return Room::Instead(*slot);
@@ -220,7 +219,7 @@ impl Crowd {
             ids.first().filter(|(at, _)| at.plus_ms(ms) <= now).map(|(_, slot)| *slot)
         };
         let slot = over(&self.silent, EDGE_SILENT_MS);
-        slot.or_else(|| over(&self.heard, EDGE_UNIDENTIFIED_MS)).map_or(Room::None, Room::Instead)
+        slot.or_else(|| over(&self.active, EDGE_UNIDENTIFIED_MS)).map_or(Room::None, Room::Instead)
     }
 
     fn room_at(&self) -> Instant {
@@ -228,8 +227,8 @@ impl Crowd {
             return Instant(0);
         }
         let silent = self.silent.first().map(|(at, _)| at.plus_ms(EDGE_SILENT_MS));
-        let heard = self.heard.first().map(|(at, _)| at.plus_ms(EDGE_UNIDENTIFIED_MS));
-        silent.into_iter().chain(heard).min().unwrap_or_default()
+        let active = self.active.first().map(|(at, _)| at.plus_ms(EDGE_UNIDENTIFIED_MS));
+        silent.into_iter().chain(active).min().unwrap_or_default()
     }
 }
 
@@ -241,7 +240,7 @@ mod tests {
         SocketAddr::new(text.parse().expect("an address"), 4_000)
     }
 
-    /// The hub is full, of connections from these addresses in turn; one came each millisecond.
+    /// The hub is full of connections from these addresses in turn; one came each millisecond.
     fn full(addresses: &[&str]) -> Strangers {
         let mut all = Strangers::default();
         for slot in 0..EDGE_UNIDENTIFIED_MAX {
@@ -257,7 +256,8 @@ mod tests {
         let mut all = full(&["192.0.2.1"]);
         all.begin_turn(Instant(10));
         assert_eq!(all.room(Door::Hub, peer("192.0.2.1")), Room::None, "it has all places");
-        // However many come from elsewhere: each has a place at once, until they have as many.
+        // However many connections come from elsewhere: each gets a slot at once, up to equal
+        // shares.
         for at in 0..EDGE_UNIDENTIFIED_MAX / 2 {
             let Room::Instead(slot) = all.room(Door::Hub, peer("192.0.2.2")) else {
                 panic!("{at}")
@@ -276,11 +276,11 @@ mod tests {
         let mut all = full(&["192.0.2.1"]);
         for slot in 0..EDGE_UNIDENTIFIED_MAX {
             if slot != 700 {
-                all.spoke(Door::Hub, Instant(slot as u64), slot);
+                all.received(Door::Hub, Instant(slot as u64), slot);
             }
         }
         let newcomer = peer("192.0.2.1");
-        // A handshake under way is not given up for others of the same place; a silent one is.
+        // A handshake in progress is not displaced by its own address; a silent connection is.
         assert_eq!(all.room_at(Door::Hub), Instant(700 + EDGE_SILENT_MS));
         all.begin_turn(Instant(699 + EDGE_SILENT_MS));
         assert_eq!(all.room(Door::Hub, newcomer), Room::None);
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(all.room(Door::Hub, newcomer), Room::Free);
         assert_eq!(all.room_at(Door::Hub), Instant(0));
         all.came(Door::Hub, newcomer, Instant(9_999), 700);
-        // In the end each makes room.
+        // In the end each is displaced.
         all.begin_turn(Instant(EDGE_UNIDENTIFIED_MS));
         assert_eq!(all.room(Door::Hub, newcomer), Room::Instead(0));
     }
@@ -336,12 +336,12 @@ mod tests {
     fn nothing_is_left_of_those_who_are_gone() {
         let mut all = full(&["192.0.2.1", "192.0.2.2"]);
         for slot in 0..EDGE_UNIDENTIFIED_MAX {
-            all.spoke(Door::Hub, Instant(slot as u64), slot);
+            all.received(Door::Hub, Instant(slot as u64), slot);
             all.left(Door::Hub, Instant(slot as u64), slot);
             all.left(Door::Hub, Instant(slot as u64), slot);
         }
-        let Crowd { all, by_origin, sizes, silent, heard, .. } = &all.hub;
+        let Crowd { all, by_origin, sizes, silent, active, .. } = &all.hub;
         assert!(all.is_empty() && by_origin.is_empty() && sizes.is_empty());
-        assert!(silent.is_empty() && heard.is_empty());
+        assert!(silent.is_empty() && active.is_empty());
     }
 }

@@ -1,5 +1,5 @@
-//! Both ports over real sockets, with clients that are many, slow, silent and greedy. Time is an
-//! argument: what takes half a minute here takes none.
+//! Both ports with real sockets, and clients that are many, slow, silent or greedy. Time is an
+//! argument: nothing here waits for real.
 
 use std::io::{Read, Write};
 use std::net::TcpStream as Socket;
@@ -28,7 +28,7 @@ struct Bed {
     authority: Authority,
     client: Arc<ClientConfig>,
     now: Now,
-    /// What the mind was told.
+    /// The events for the core.
     told: Vec<Event>,
 }
 
@@ -37,7 +37,7 @@ impl Bed {
         Self::on("127.0.0.1:0".parse().expect("an address"))
     }
 
-    /// Websockets at this address.
+    /// Websockets on this address.
     fn on(hub: SocketAddr) -> Self {
         let now = Now { boot: Instant(1_000_000), wall: clock::now().wall };
         let now_s = now.timestamp().expect("the clock is set").0;
@@ -45,8 +45,8 @@ impl Bed {
         let mut authority = Authority::of(ca.clone(), ca.clone()).expect("it is whole");
         let server = authority.make_server(&["127.0.0.1".to_owned()], now_s).expect("a server's");
         authority.serve(server).expect("it belongs to the CA");
-        // Whether a certificate is asked for is rustls' affair; these clients have none.
-        let tls = authority.tls(Clients::Asked).expect("a configuration");
+        // rustls requests client certificates; these clients have none.
+        let tls = authority.tls(Clients::Optional).expect("a configuration");
         let any = "127.0.0.1:0".parse().expect("an address");
         let mut bed = Self {
             poll: Poll::new().expect("a poll"),
@@ -61,7 +61,7 @@ impl Bed {
         bed
     }
 
-    /// What the sockets have to say.
+    /// Runs one poll.
     fn listen(&mut self) {
         self.poll.poll(&mut self.ready, Some(Duration::from_millis(1))).expect("it polls");
         for ready in &self.ready {
@@ -86,7 +86,7 @@ impl Bed {
         }
     }
 
-    /// Turns until this holds.
+    /// Runs turns until this holds.
     fn until(&mut self, mut holds: impl FnMut(&mut Self) -> bool) {
         for _ in 0..20_000 {
             if holds(self) {
@@ -111,14 +111,14 @@ impl Bed {
         socket.local_addr().expect("it is bound")
     }
 
-    /// A client that has said nothing.
+    /// A client that has sent nothing.
     fn silent(&self, door: Door) -> Socket {
         let socket = Socket::connect(self.address(door)).expect("it listens");
         socket.set_nonblocking(true).expect("it can");
         socket
     }
 
-    /// One that has a place and has said nothing.
+    /// A client that has a slot and has sent nothing.
     fn stranger(&mut self, door: Door) -> Socket {
         let (socket, before) = (self.silent(door), self.ports.connections());
         self.until(|bed| bed.ports.connections() > before);
@@ -126,12 +126,12 @@ impl Bed {
         socket
     }
 
-    /// One that has shaken hands.
+    /// A client after the handshake.
     fn secure(&mut self, door: Door) -> Tls {
         let mut far = loopback::dial(self.address(door), Arc::clone(&self.client));
         self.until(|_| {
             far.begin_turn();
-            far.shake().expect("they agree")
+            far.handshake().expect("they agree")
         });
         self.turns(3);
         far
@@ -145,7 +145,7 @@ impl Bed {
         });
     }
 
-    /// What comes until the port hangs up.
+    /// The bytes until the server closes the connection.
     fn read(&mut self, far: &mut Tls) -> String {
         let mut text = Vec::new();
         self.until(|_| match loopback::came(far) {
@@ -158,7 +158,7 @@ impl Bed {
         String::from_utf8(text).expect("text")
     }
 
-    /// The port hangs up.
+    /// Waits until the server closes.
     fn is_cut(&mut self, socket: &mut Socket) {
         self.until(|_| match socket.read(&mut [0; 64]) {
             Ok(count) => count == 0,
@@ -166,7 +166,7 @@ impl Bed {
         });
     }
 
-    /// What was asked of the mind.
+    /// The requests to the core.
     fn asked(&mut self) -> (Exchange, Box<HttpRequest>) {
         let asked = |told: &Event| matches!(told, Event::HttpRequest(..));
         self.until(|bed| bed.told.iter().any(asked));
@@ -177,7 +177,7 @@ impl Bed {
         }
     }
 
-    /// A websocket that is up.
+    /// An established websocket.
     fn up(&mut self) -> (Tls, Session) {
         let mut far = self.secure(Door::Hub);
         self.say(
@@ -213,7 +213,7 @@ impl Bed {
     }
 }
 
-/// Of so many bytes on the wire, but for the frame's head.
+/// A message with this many bytes on the wire, without the frame's header.
 fn message(bytes: usize) -> Message {
     let mut message = edge::decode(br#"{"header":{"msg_id":"m"},"content":""}"#).expect("one");
     let text = "x".repeat(bytes - edge::encode(&message).len());
@@ -222,14 +222,14 @@ fn message(bytes: usize) -> Message {
     message
 }
 
-/// Of a server's frame of 64 KiB and more (RFC 6455, section 5.2).
+/// The header of a server's frame of 64 KiB and more (RFC 6455, section 5.2).
 const FRAME_HEAD_BYTES: usize = 10;
 const ASK: &[u8] = b"GET /ca.crt HTTP/1.1\r\n\r\n";
 
 #[test]
 fn connections_have_a_bound_in_all_and_at_the_port_of_certificates() {
     let mut bed = Bed::new();
-    // As if there were so many others.
+    // As if there were that many others.
     bed.ports.slots.resize_with(EDGE_CONNECTIONS_MAX - 1, || None);
     let last = bed.stranger(Door::Hub);
     assert_eq!(bed.refused("full"), 0);
@@ -243,14 +243,14 @@ fn connections_have_a_bound_in_all_and_at_the_port_of_certificates() {
     bed.stranger(Door::Https);
 
     let mut bed = Bed::new();
-    bed.ports.desk_connections = EDGE_HTTPS_CONNECTIONS_MAX - 1;
+    bed.ports.https_connections = EDGE_HTTPS_CONNECTIONS_MAX - 1;
     let last = bed.stranger(Door::Https);
     let mut more = bed.silent(Door::Https);
     bed.is_cut(&mut more);
     assert_eq!(bed.refused("full"), 1);
     bed.stranger(Door::Hub);
     drop(last);
-    bed.until(|bed| bed.ports.desk_connections < EDGE_HTTPS_CONNECTIONS_MAX);
+    bed.until(|bed| bed.ports.https_connections < EDGE_HTTPS_CONNECTIONS_MAX);
     bed.stranger(Door::Https);
     assert_eq!(bed.refused("full"), 1, "who is gone has left room");
 }
@@ -266,7 +266,7 @@ fn a_turn_takes_some_of_those_who_dial_and_the_next_one_more() {
     bed.tick();
     assert_eq!(bed.ports.connections(), EDGE_ACCEPTS_PER_TURN + 1);
 
-    // The same of those who waited for a place.
+    // The same for connections that waited for a slot.
     let mut bed = Bed::new();
     let (peer, at) = ("127.0.0.1:1".parse().expect("an address"), bed.now.boot);
     let others = 1_000_000..1_000_000 + EDGE_UNIDENTIFIED_MAX;
@@ -410,7 +410,7 @@ fn what_waits_for_a_node_has_a_bound() {
         assert_eq!(bed.down().is_none(), fits, "{:?}", bed.down());
         bed.ports.send(session, &message(100), &mut bed.told);
         let why = bed.down().expect("it is too much");
-        assert!(why.starts_with("takes nothing: "), "{why}");
+        assert!(why.starts_with("does not read: "), "{why}");
     }
 }
 
@@ -419,12 +419,12 @@ fn a_node_that_takes_nothing_is_left() {
     let mut bed = Bed::new();
     let (_far, session) = bed.up();
     bed.ports.send(session, &message(EDGE_OUTPUT_BYTES_MAX - 100), &mut bed.told);
-    // As much as the kernel takes.
+    // As much as the kernel accepts.
     bed.turns(50);
     assert_eq!(bed.ports.wake_at(), Some(bed.now.boot.plus_ms(EDGE_STALL_MS)));
     bed.pass_ms(EDGE_STALL_MS - 1);
     assert_eq!(bed.down(), None);
     bed.pass_ms(1);
-    let why = format!("took nothing for {} s", EDGE_STALL_MS / 1_000);
+    let why = format!("did not read for {} s", EDGE_STALL_MS / 1_000);
     assert_eq!(bed.down(), Some(&*why));
 }

@@ -1,5 +1,5 @@
-//! Connections that the kernel has given us and that wait for a place among those who are served:
-//! in the kernel's own queue one address would stand before all others. A socket each, and no TLS.
+//! Accepted connections that wait for a slot: in the kernel's own queue one address could
+//! block all others. Each costs a socket, and no TLS.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use super::strangers::Origin;
 use crate::controller::time::Instant;
 use crate::limits::{EDGE_WAITING_MAX, EDGE_WAITING_MS};
 
-/// Those of one port, in the order in which they came.
+/// Those of one port, in order of arrival.
 #[derive(Debug)]
 pub(super) struct Waiting<Stream> {
     all: VecDeque<(Stream, SocketAddr, Instant)>,
@@ -22,11 +22,11 @@ impl<Stream> Default for Waiting<Stream> {
 }
 
 impl<Stream> Waiting<Stream> {
-    /// One more, unless there are too many, or too many from there.
+    /// Adds one, unless there are too many, or too many from this address.
     pub(super) fn push(&mut self, stream: Stream, peer: SocketAddr, now: Instant) -> bool {
         let origin = Origin::of(peer);
         let theirs = self.by_origin.get(&origin).copied().unwrap_or_default();
-        // The rest is for others.
+        // The rest is for other addresses.
         if self.all.len() >= EDGE_WAITING_MAX || theirs >= EDGE_WAITING_MAX / 2 {
             return false;
         }
@@ -35,7 +35,7 @@ impl<Stream> Waiting<Stream> {
         true
     }
 
-    /// Whose turn is next, and when it has waited too long.
+    /// The next connection, and when it has waited too long.
     pub(super) fn first(&self) -> Option<(SocketAddr, Instant)> {
         self.all.front().map(|(_, peer, at)| (*peer, at.plus_ms(EDGE_WAITING_MS)))
     }

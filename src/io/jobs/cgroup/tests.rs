@@ -1,4 +1,4 @@
-//! On folders that look like the kernel's, and on the kernel's own where this process may.
+//! On folders that look like the kernel's, and on real cgroups if this process may make them.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::*;
 
-/// A folder of the test's own, removed with it.
+/// A folder of the test's own, removed at its end.
 struct Place(PathBuf);
 
 impl Place {
@@ -18,7 +18,7 @@ impl Place {
         Self(place)
     }
 
-    /// A folder with files that the kernel would bring.
+    /// A folder with files that the kernel would make.
     fn dir(&self, path: &str, files: &[&str]) {
         let dir = self.0.join(path);
         fs::create_dir_all(&dir).expect("a folder");
@@ -88,7 +88,7 @@ fn version_2_has_one_folder_whose_parents_hand_their_controllers_down() {
     let got: Vec<_> =
         files.iter().map(|file| place.read(&format!("kubepods/podu-1/{file}"))).collect();
     assert_eq!(got, ["20", "50000 100000", "8388608", "100", "4194304"]);
-    // A plain file keeps the beginning of what was written last.
+    // A plain file keeps the beginning of the last write.
     assert_eq!(place.read("cgroup.subtree_control"), "+memory");
     let free = Values { cpu_period: 100_000, ..Values::default() };
     let free = PodCgroup { values: free, ..pod(QosClass::Guaranteed) };
@@ -175,19 +175,19 @@ fn cgroups_in_one_another_are_gone_down_to_a_depth() {
         let cgroups = Cgroups::new(place.0.clone(), Hierarchy::V2, Vec::new());
         let idle = cgroups.idle_pods(&[]).expect("it can be read");
         assert_eq!(idle.len(), usize::from(within), "{depth}: what is not seen is not idle");
-        // On a plain file system only what has no file in it goes.
+        // On a plain file system only a folder without files can be removed.
         let removed = remove_as_the_kernel_would(&place, &cgroups);
         match removed {
             Ok(()) => assert!(within, "{depth}"),
             Err(Failure(why)) => {
-                let said = format!("c: got more than {CGROUP_DEPTH_MAX} cgroups in it");
-                assert_eq!((within, why), (false, said), "{depth}");
+                let message = format!("c: got more than {CGROUP_DEPTH_MAX} cgroups in it");
+                assert_eq!((within, why), (false, message), "{depth}");
             }
         }
     }
 }
 
-/// The kernel's files go with their cgroup: here they go before.
+/// The kernel removes its files with their cgroup: here they are removed before.
 fn remove_as_the_kernel_would(place: &Place, cgroups: &Cgroups) -> Result<(), Failure> {
     let mut dir = place.0.join("kubepods/podu-1");
     while dir.is_dir() {
@@ -223,7 +223,7 @@ fn a_process_whose_number_was_read_in_part_is_not_killed_for_another() {
     let place = Place::new("cut");
     let mut other = Command::new("sleep").arg("60").spawn().expect("sleep");
     let number = other.id().to_string();
-    // Up to the bound, and then the rest of a longer number.
+    // Up to the limit, and then the rest of a longer number.
     let before = CGROUP_PROCS_BYTES_MAX as usize - number.len();
     let list = "1\n".repeat(before / 2) + &"\n".repeat(before % 2) + &number + "7\n";
     fs::write(place.0.join("cgroup.procs"), list).expect("a file");
@@ -235,7 +235,7 @@ fn a_process_whose_number_was_read_in_part_is_not_killed_for_another() {
     assert_eq!((killed, ended), (0, None));
 }
 
-/// The kernel takes the values, and what runs in a pod's cgroup is killed when it goes.
+/// The kernel accepts the values, and processes in a pod's cgroup are killed when it is removed.
 #[test]
 fn the_kernel_itself_takes_them() {
     let top = Path::new("/sys/fs/cgroup");
@@ -261,7 +261,7 @@ fn the_kernel_itself_takes_them() {
     fs::create_dir(dir.join("c")).expect("a container's cgroup");
     fs::write(dir.join("c/cgroup.procs"), stray.id().to_string()).expect("it is moved");
     let Failure(why) = cgroups.remove_pod("u-1").expect_err("it is not empty");
-    assert_eq!(why, "c: 1 processes were still in it and are killed");
+    assert_eq!(why, "c: 1 processes were still in it and were killed");
     let ended = stray.wait().expect("it ended");
     assert!(!ended.success(), "{ended}");
     cgroups.remove_pod("u-1").expect("now it is empty");

@@ -1,4 +1,4 @@
-//! Files that change all at once (spec section 4.5):
+//! Files that change atomically (spec section 4.5):
 //!
 //! ```text
 //! <volume>/..2026_11_21_19_51_10.0a1b2c3d/dir/file
@@ -6,9 +6,9 @@
 //! <volume>/dir    ─▶ ..data/dir
 //! ```
 //!
-//! New files are written beside the old ones; then `..data` is renamed onto its successor, which is
-//! the one moment in which all of them change. Whoever holds the old folder open goes on reading
-//! what belongs together. A crash leaves folders that nothing points at: the next write removes
+//! New files are written beside the old ones; then a rename replaces `..data`, which changes all of
+//! them at one moment. A program that has the old folder open continues to read consistent
+//! files. A crash leaves folders without a link: the next write removes
 //! them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,12 +31,12 @@ use crate::model::time::Timestamp;
 
 const DATA: &str = "..data";
 const DATA_NEW: &str = "..data_tmp";
-/// Bytes of one path below a volume, as the kubelet has it.
+/// Bytes of one path below a volume, the kubelet's limit.
 const PATH_BYTES_MAX: usize = 4_096;
 
 type Wanted<'a> = BTreeMap<&'a str, &'a FileEntry>;
 
-/// Makes these the files of the volume, unless they are.
+/// Replaces the files of the volume by these, if they differ.
 pub(super) fn write(
     volume: BorrowedFd<'_>,
     files: &[FileEntry],
@@ -46,7 +46,7 @@ pub(super) fn write(
     let wanted: Wanted<'_> = files.iter().map(|file| (&*file.path, file)).collect();
     wanted.keys().try_for_each(|path| check(path))?;
     let current = current(volume);
-    let unchanged = current.as_ref().is_some_and(|(_, dir)| holds(dir.as_fd(), &wanted));
+    let unchanged = current.as_ref().is_some_and(|(_, dir)| has_exactly(dir.as_fd(), &wanted));
     if !unchanged {
         let name = new_name();
         let name = Component::new(&name)?;
@@ -59,7 +59,7 @@ pub(super) fn write(
     sweep(volume, &tops)
 }
 
-/// Paths of the spec have been looked at; keys of objects become paths as they are.
+/// Paths of the spec were validated before; keys of objects become paths unchanged.
 fn check(path: &str) -> Result<(), Failure> {
     let sound = path.len() <= PATH_BYTES_MAX && !path.starts_with("..");
     if !sound {
@@ -72,16 +72,16 @@ fn top(path: &str) -> &str {
     path.split('/').next().unwrap_or(path)
 }
 
-/// What `..data` leads to: its name, opened.
+/// The target of `..data`: its name, opened.
 fn current(volume: BorrowedFd<'_>) -> Option<(OsString, OwnedFd)> {
     let name = readlinkat(volume, DATA).ok()?;
     let dir = tree::existing_dir(volume, Component::new(&name).ok()?).ok()??;
     Some((name, dir))
 }
 
-/// Whether these files are there, with this content, and no others. A change of modes alone changes
-/// nothing, as the kubelet has it.
-fn holds(dir: BorrowedFd<'_>, wanted: &Wanted<'_>) -> bool {
+/// Whether the folder has exactly these files with this content. A change of modes alone is
+/// ignored, as in the kubelet.
+fn has_exactly(dir: BorrowedFd<'_>, wanted: &Wanted<'_>) -> bool {
     let mut found = BTreeSet::new();
     list(dir, "", &mut found).is_ok()
         && found.len() == wanted.len()
@@ -103,7 +103,7 @@ fn open_file(dir: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, Failure> {
         .map_err(|errno| Failure::at("open", path, errno))
 }
 
-/// The folder that a path's last step is in, made where it is missing; `None`: `dir` itself.
+/// The parent folder of a path, made if it is absent; `None`: `dir` itself.
 fn parent<'a>(
     dir: BorrowedFd<'_>,
     path: &'a str,
@@ -164,7 +164,7 @@ fn fill(dir: BorrowedFd<'_>, wanted: &Wanted<'_>, group: Option<u32>) -> Result<
     give_folders(dir, group)
 }
 
-/// Gives every folder to the group, the deepest first.
+/// Changes the group of every folder, the deepest first.
 fn give_folders(dir: BorrowedFd<'_>, group: Option<u32>) -> Result<(), Failure> {
     if group.is_none() {
         return Ok(());
@@ -180,7 +180,7 @@ fn give_folders(dir: BorrowedFd<'_>, group: Option<u32>) -> Result<(), Failure> 
     give(dir, group, Access::Read)
 }
 
-/// The moment in which everything changes.
+/// The rename that changes all files at one moment.
 fn switch(volume: BorrowedFd<'_>, to: Component<'_>) -> Result<(), Failure> {
     let failed = |what, errno| Failure::at(what, DATA_NEW, errno);
     match unlinkat(volume, DATA_NEW, UnlinkatFlags::NoRemoveDir) {
@@ -191,7 +191,7 @@ fn switch(volume: BorrowedFd<'_>, to: Component<'_>) -> Result<(), Failure> {
     renameat(volume, DATA_NEW, volume, DATA).map_err(|errno| failed("rename", errno))
 }
 
-/// The names that containers read.
+/// Makes the names that containers read.
 fn link(volume: BorrowedFd<'_>, tops: &BTreeSet<&str>) -> Result<(), Failure> {
     for name in tops {
         let to = format!("{DATA}/{name}");
@@ -203,7 +203,7 @@ fn link(volume: BorrowedFd<'_>, tops: &BTreeSet<&str>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Removes the links of files that are no more, and the folders that nothing points at.
+/// Removes the links of files that are gone, and the folders without a link.
 fn sweep(volume: BorrowedFd<'_>, tops: &BTreeSet<&str>) -> Result<(), Failure> {
     let current = readlinkat(volume, DATA).unwrap_or_default();
     for name in pod_dir::names(volume)? {

@@ -1,5 +1,5 @@
-//! Whether what a pod wants of the node is there (`HostPathVolumeSource.type`), in the kubelet's
-//! words.
+//! Checks that a hostPath volume exists on the node (`HostPathVolumeSource.type`), with the
+//! kubelet's messages.
 
 use std::fs::{self, Metadata, OpenOptions};
 use std::io::ErrorKind;

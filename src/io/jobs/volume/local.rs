@@ -1,4 +1,4 @@
-//! Folders of the node that are shown below the pod's, and stay when it goes.
+//! Local volumes: folders of the node that are mounted below the pod's, and stay when it goes.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, chown, lchown};
@@ -15,7 +15,7 @@ use crate::model::job::VolumeSetUp;
 
 const PLUGIN: &str = "kubernetes.io~local-volume";
 
-/// Mounts the folder, unless it is, and gives it to the pod's group.
+/// Mounts the folder, if it is not mounted, and changes it to the pod's group.
 pub(super) fn set_up(
     pods: BorrowedFd<'_>,
     wanted: &VolumeSetUp,
@@ -42,7 +42,7 @@ pub(super) fn set_up(
     give_all(root.as_fd(), group, 0)
 }
 
-/// The path is the node's own: links in it are followed.
+/// The path is configured on the node: links in it are followed.
 fn source(path: &str) -> Result<OwnedFd, Failure> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     open(Path::new(path), flags, Mode::empty()).map_err(|errno| match errno {
@@ -52,15 +52,15 @@ fn source(path: &str) -> Result<OwnedFd, Failure> {
     })
 }
 
-/// Whether the root of the volume says that all of it was given to the group before.
+/// Whether the root of the volume shows that all of it was changed to the group before.
 fn is_given(root: BorrowedFd<'_>, group: u32) -> Result<bool, Failure> {
     let stat = fstat(root).map_err(|errno| Failure::at("stat", ".", errno))?;
     let bits = 0o2770;
     Ok(stat.st_gid == group && stat.st_mode & bits == bits)
 }
 
-/// What is in it first, then itself, so that a root that is given says that all is. Links are given
-/// and not followed, mounts not entered (spec section 4.6).
+/// Changes the content first, then the root, so that the root shows that all is done. Links are
+/// changed and not followed, mounts not entered (spec section 4.6).
 fn give_all(dir: BorrowedFd<'_>, group: u32, depth: usize) -> Result<(), Failure> {
     if depth >= REMOVE_DEPTH_MAX {
         return Err(Failure(format!("got a tree deeper than {REMOVE_DEPTH_MAX} folders")));
@@ -77,7 +77,7 @@ fn give_all(dir: BorrowedFd<'_>, group: u32, depth: usize) -> Result<(), Failure
         let stat = fstat(&one).map_err(|errno| failed("stat", errno))?;
         let kind = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
         if kind == SFlag::S_IFDIR {
-            // Otherwise it is gone, or somebody else's mount.
+            // Otherwise it was removed, or is another mount.
             if let Ok(Some(below)) = tree::existing_dir(dir, name) {
                 give_all(below.as_fd(), group, depth + 1)?;
             }
@@ -93,7 +93,7 @@ fn give_all(dir: BorrowedFd<'_>, group: u32, depth: usize) -> Result<(), Failure
     give(dir, Some(group), Access::Write)
 }
 
-/// By what was opened, whatever has its name by now. Only named, so pipes and devices do not wait.
+/// Through the handle, whatever its name is now. With O_PATH, so pipes and devices do not block.
 fn give_file(one: BorrowedFd<'_>, mode: libc::mode_t, group: u32) -> Result<(), Failure> {
     let path = format!("/proc/self/fd/{}", one.as_raw_fd());
     let failed = |what: &str, error: std::io::Error| Failure(format!("{what}: {error}"));

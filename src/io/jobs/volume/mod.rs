@@ -1,4 +1,4 @@
-//! Volumes: brought about below the pod's folder, as every kubelet lays them out.
+//! Sets up volumes below the pod's folder, in the kubelet's layout.
 //!
 //! ```text
 //! <root>/pods/<uid>/volumes/kubernetes.io~<plugin>/<volume>/
@@ -6,8 +6,8 @@
 //! <root>/pods/<uid>/volume-subpaths/<volume>/<container>/<index>
 //! ```
 //!
-//! Everything here can be done again and finds what is there: an agent that crashed in the middle,
-//! or another agent, goes on from it. Not here: tearing down ([`super::pod_dir`]).
+//! Everything here can be repeated and uses what exists: after a crash the same agent, or another
+//! one, continues. Not here: tearing down ([`super::pod_dir`]).
 
 mod files;
 mod host_path;
@@ -29,10 +29,10 @@ pub(super) use mount::is_remote;
 pub(in crate::io) use mount::{share, unshare};
 
 const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
-/// What volumes without a size of their own get: enough for what a ConfigMap or Secret may hold.
+/// The size of volumes that do not specify one: enough for the content of a ConfigMap or Secret.
 const VOLUME_MODE: u32 = 0o777;
 
-/// Brings a volume about.
+/// Sets up a volume.
 pub(super) fn set_up(pods: BorrowedFd<'_>, wanted: &VolumeSetUp) -> Result<(), Failure> {
     match &wanted.source {
         Source::EmptyDir(medium) => empty_dir(pods, wanted, *medium),
@@ -46,7 +46,7 @@ pub(super) fn set_up(pods: BorrowedFd<'_>, wanted: &VolumeSetUp) -> Result<(), F
     }
 }
 
-/// Mounts a part of a volume by itself.
+/// Mounts a part of a volume (`subPath`).
 pub(super) fn bind_sub_path(pods: BorrowedFd<'_>, wanted: &SubPath) -> Result<(), Failure> {
     let pod = open_pod(pods, &wanted.uid)?;
     sub_path::bind(pod.as_fd(), wanted)
@@ -86,7 +86,7 @@ fn make_plugin(pod: BorrowedFd<'_>, plugin: &str) -> Result<OwnedFd, Failure> {
     tree::make_dir(volumes.as_fd(), Component::new(plugin)?, mode)
 }
 
-/// The volume's own folder, mounted where it is in memory: opened.
+/// The volume's own folder, mounted if it is in memory; opened.
 fn place(plugin: BorrowedFd<'_>, folder: &str, medium: Medium) -> Result<OwnedFd, Failure> {
     let name = Component::new(folder)?;
     let mode = Mode::from_bits_truncate(VOLUME_MODE);
@@ -102,7 +102,7 @@ fn place(plugin: BorrowedFd<'_>, folder: &str, medium: Medium) -> Result<OwnedFd
     }
 }
 
-/// Marks the volume as another kubelet does, which looks whether it has to be mounted anew.
+/// Marks the volume for another kubelet, which checks whether it must be mounted again.
 fn mark_ready(pod: BorrowedFd<'_>, name: &str) -> Result<(), Failure> {
     let mode = Mode::from_bits_truncate(0o750);
     let plugins = tree::make_dir(pod, Component::new("plugins")?, mode)?;
@@ -113,27 +113,27 @@ fn mark_ready(pod: BorrowedFd<'_>, name: &str) -> Result<(), Failure> {
     made.map(drop).map_err(|errno| Failure::at("open", "ready", errno))
 }
 
-/// A folder inside a volume that another one is mounted on.
+/// A folder inside a volume, as the mount point of another volume.
 fn make_nested(volume: BorrowedFd<'_>, path: &str) -> Result<(), Failure> {
     let mode = Mode::from_bits_truncate(0o755);
     let mut dir = None::<OwnedFd>;
     for part in path.split('/').filter(|part| !part.is_empty()) {
         let parent = dir.as_ref().map_or(volume, AsFd::as_fd);
-        // What is there may be one of the volume's files: then nothing has to be made.
+        // It may be one of the volume's files: then nothing must be made.
         let Ok(next) = tree::make_dir(parent, Component::new(part)?, mode) else { return Ok(()) };
         dir = Some(next);
     }
     Ok(())
 }
 
-/// What the pod's group may do with a volume.
+/// The permissions of the pod's group on a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
     Read,
     Write,
 }
 
-/// Gives a file or folder to the group, with the bits that let it in (spec section 4.6).
+/// Changes a file or folder to the group, with the mode bits for access (spec section 4.6).
 fn give(fd: BorrowedFd<'_>, group: Option<u32>, access: Access) -> Result<(), Failure> {
     let Some(group) = group else { return Ok(()) };
     let failed = |what, errno| Failure::at(what, ".", errno);
@@ -149,7 +149,7 @@ fn give(fd: BorrowedFd<'_>, group: Option<u32>, access: Access) -> Result<(), Fa
         fchown(fd, None, Some(group))
             .map_err(|error| Failure(format!("chown to group {group}: {error}")))?;
     }
-    // A change of owner may have taken bits away.
+    // A change of owner may have removed bits.
     if old != new || stat.st_gid != group {
         fchmod(fd, Mode::from_bits_truncate(new)).map_err(|errno| failed("chmod", errno))?;
     }

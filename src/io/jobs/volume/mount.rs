@@ -1,4 +1,4 @@
-//! What is mounted: file systems in memory, and the kubelet's root itself.
+//! Mounts: file systems in memory, bind mounts, and the kubelet's root itself.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -25,7 +25,7 @@ pub(super) fn memory(
     }
     let size = if size_bytes > 0 { format!(",size={size_bytes}") } else { String::new() };
     let options = format!("mode=0777{size}");
-    // What is in memory for its secrecy is not to be written to a swap device; Linux 6.4 knows how.
+    // Secrets in memory must not be written to a swap device; Linux 6.4 supports that.
     let private = format!("{options},noswap");
     match tmpfs(place.as_fd(), &private) {
         Err(Errno::EINVAL) => tmpfs(place.as_fd(), &options),
@@ -39,13 +39,13 @@ fn tmpfs(place: BorrowedFd<'_>, options: &str) -> nix::Result<()> {
     mount(source, path_of(place).as_str(), kind, MsFlags::empty(), Some(options))
 }
 
-/// Shows a file or folder at another place as well.
+/// Bind-mounts a file or folder at another place.
 pub(super) fn bind(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> nix::Result<()> {
     let none = None::<&str>;
     mount(Some(path_of(from).as_str()), path_of(to).as_str(), none, MsFlags::MS_BIND, none)
 }
 
-/// Only named, not opened: nothing behind it is asked.
+/// Opened with O_PATH: nothing behind it is accessed.
 pub(super) fn at(parent: BorrowedFd<'_>, name: Component<'_>) -> Result<OwnedFd, Failure> {
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     openat(parent, name.as_os_str(), flags, Mode::empty())
@@ -57,14 +57,14 @@ pub(super) fn is_mounted(parent: BorrowedFd<'_>, place: BorrowedFd<'_>) -> bool 
     tree::mount_id(parent) != tree::mount_id(place)
 }
 
-/// Leads to what the handle holds, wherever that is by now.
+/// The path of the handle's file, wherever it is now.
 fn path_of(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-/// Makes the kubelet's root a mount that hands on to others what is mounted below it: containers
-/// that ask for it see what is mounted later (spec section 4.1). On most systems all mounts are so
-/// already; under busybox's init none is.
+/// Makes the kubelet's root a shared mount: containers with mount propagation see what is mounted
+/// below it later (spec section 4.1). On most systems all mounts are shared already; under
+/// busybox's init none is.
 pub(in crate::io) fn share(root: &Path) -> Result<(), String> {
     let root = root.canonicalize().map_err(|error| format!("{}: {error}", root.display()))?;
     let table = mounts::table().map_err(|error| error.to_string())?;
@@ -73,19 +73,19 @@ pub(in crate::io) fn share(root: &Path) -> Result<(), String> {
         return Ok(());
     }
     let none = None::<&str>;
-    let said = |what: &str, errno: Errno| format!("{what} {}: {}", root.display(), errno.desc());
+    let failure = |what: &str, errno: Errno| format!("{what} {}: {}", root.display(), errno.desc());
     if Path::new(&*over.point) != root {
         mount(Some(&root), &root, none, MsFlags::MS_BIND | MsFlags::MS_REC, none)
-            .map_err(|errno| said("bind", errno))?;
-        // Without the mark the mount stays after the end, and does no harm.
+            .map_err(|errno| failure("bind", errno))?;
+        // Without the mark the mount stays after the end, which does no harm.
         let _ = fs::write(BOUND, root.as_os_str().as_bytes());
     }
     mount(none, &root, none, MsFlags::MS_SHARED | MsFlags::MS_REC, none)
-        .map_err(|errno| said("share", errno))
+        .map_err(|errno| failure("share", errno))
 }
 
-/// Takes that mount away again at the end, if this or an earlier life made it, and no pod is left
-/// that has or may get something mounted below it.
+/// Removes that mount at the end, if this or an earlier run made it, and no pod is left
+/// that has or may get a mount below it.
 pub(in crate::io) fn unshare(root: &Path) {
     let Ok(root) = root.canonicalize() else { return };
     let is_ours = fs::read(BOUND).is_ok_and(|path| path == root.as_os_str().as_bytes());
@@ -94,16 +94,16 @@ pub(in crate::io) fn unshare(root: &Path) {
     if !is_ours || pods > 0 || mounts::are_below(&table, &root) {
         return;
     }
-    // Our own handles on the folder keep it busy; it goes with them.
+    // Our own handles on the folder keep it busy; the mount ends with them.
     if umount2(&root, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW).is_ok() {
         let _ = fs::remove_file(BOUND);
     }
 }
 
-/// Names the root that was made a mount; gone with the mount when the machine starts anew.
+/// Marks a root that was made a mount; the mark is gone with the mount after a reboot.
 const BOUND: &str = "/run/edged.bound";
 
-/// Whether the way to a path leads over a file system that may hang.
+/// Whether the path leads over a file system that may hang.
 pub(in crate::io::jobs) fn is_remote(path: &str) -> bool {
     let table = mounts::table().unwrap_or_default();
     mounts::remote(&table, Path::new(path)).is_some()

@@ -1,5 +1,5 @@
-//! Folders of other machines. mount(8) knows how to find the machine and what it speaks; it may
-//! hang, and so may whatever touches the folder then: all of it runs in a child of the agent.
+//! NFS volumes. mount(8) resolves the server and negotiates the version; it may
+//! block, and so may any access to the folder: all of it runs in a child of the agent.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -13,7 +13,6 @@ use crate::model::job::VolumeSetUp;
 
 const PLUGIN: &str = "kubernetes.io~nfs";
 
-/// What is to be mounted.
 pub(super) struct Export<'a> {
     pub server: &'a str,
     pub path: &'a str,
@@ -21,7 +20,7 @@ pub(super) struct Export<'a> {
     pub options: &'a [Box<str>],
 }
 
-/// Mounts it, unless it is.
+/// Mounts it, if it is not mounted.
 pub(super) fn set_up(
     pods: BorrowedFd<'_>,
     wanted: &VolumeSetUp,
@@ -36,7 +35,7 @@ pub(super) fn set_up(
         return Ok(());
     }
     let arguments = arguments(export, name);
-    // The place is named from the folder that is held open, so that nobody can put another there.
+    // The path starts at the open folder, so that it cannot be replaced by another.
     let mut command = Command::new("mount");
     command
         .args(&arguments)

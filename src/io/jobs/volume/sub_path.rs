@@ -1,10 +1,10 @@
 //! A part of a volume, mounted by itself (spec section 3.7).
 //!
-//! Containers write in volumes, so what lies there is not to be trusted: a link that leads out of
-//! the volume, put there a moment before the runtime follows it, would show a container the node.
-//! Here the way down is gone step by step on handles that never follow a link. Links are read and
-//! followed by hand, and may not leave the volume. What is found in the end is mounted by its
-//! handle at a place that no container can reach, and the runtime is given that place.
+//! Containers write into volumes, so their content is not trusted: a link that leads out of
+//! the volume, created a moment before the runtime follows it, would show the node to a container.
+//! Here each step is opened with handles that never follow a link. Links are read and
+//! resolved here, and may not leave the volume. The result is mounted by its
+//! handle at a place that no container can reach, and the runtime gets that place.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -40,14 +40,14 @@ pub(super) fn bind(pod: BorrowedFd<'_>, wanted: &SubPath) -> Result<(), Failure>
             return Ok(());
         }
     }
-    // What the last container saw is another file by now.
+    // The file that the last container used was replaced since.
     pod_dir::unmount(parent.as_fd(), name)?;
     let place = make_place(parent.as_fd(), name, is_dir(&there))?;
     mount::bind(found.as_fd(), place.as_fd())
         .map_err(|errno| Failure::at("bind", name.as_os_str(), errno))
 }
 
-/// Something to mount on: a folder on a folder, a file on all else.
+/// Makes the mount point: a folder for a folder, a file for everything else.
 fn make_place(
     parent: BorrowedFd<'_>,
     name: Component<'_>,
@@ -68,7 +68,7 @@ fn make_place(
     mount::at(parent, name)
 }
 
-/// What `path` leads to inside the volume; folders that are missing are made.
+/// Resolves `path` inside the volume; missing folders are made.
 fn resolve(volume: OwnedFd, path: &str) -> Result<OwnedFd, Failure> {
     let mode = stat(volume.as_fd())?.st_mode & 0o7777;
     let mut way = vec![volume];
@@ -76,7 +76,7 @@ fn resolve(volume: OwnedFd, path: &str) -> Result<OwnedFd, Failure> {
     let mut links = 0;
     while let Some(part) = ahead.pop_front() {
         if part == ".." {
-            // Back by the way we came, never by the kernel's `..`.
+            // Back along our own handles, never by the kernel's `..`.
             way.pop();
             if way.is_empty() {
                 return Err(outside(path));
@@ -111,7 +111,7 @@ fn resolve(volume: OwnedFd, path: &str) -> Result<OwnedFd, Failure> {
 
 fn make(here: BorrowedFd<'_>, name: Component<'_>, mode: u32) -> Result<OwnedFd, Failure> {
     let failed = |what, errno| Failure::at(what, name.as_os_str(), errno);
-    // As the volume itself: what the pod's group may do there, it may do here.
+    // With the permissions of the volume itself, for the pod's group.
     let mode = Mode::from_bits_truncate(mode);
     match mkdirat(here, name.as_os_str(), mode) {
         Ok(()) | Err(Errno::EEXIST) => {}

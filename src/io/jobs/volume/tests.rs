@@ -1,4 +1,4 @@
-//! Volumes on a real file system below a fresh folder each. What mounts needs root.
+//! Volumes on a real file system, each test below its own folder. Mounts need root.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -12,7 +12,7 @@ use super::*;
 use crate::limits::{FILES_VOLUME_BYTES_MAX, LINKS_MAX};
 use crate::model::job::{FileContent, FileEntry, FilesPlugin, HostPathKind as Kind};
 
-/// A kubelet's root of one test, unmounted and gone with it.
+/// A kubelet's root of one test, unmounted and removed at its end.
 struct Place {
     path: PathBuf,
     pods: OwnedFd,
@@ -215,7 +215,7 @@ fn a_part_of_a_volume_is_mounted_by_itself() {
     let seen = place.sub_path("vol", "a").expect("as root");
     assert_eq!(fs::read_to_string(seen.join("file")).expect("seen"), "x");
     place.sub_path("vol", "a").expect("again");
-    // What the next container sees may be another, and of another kind.
+    // The file for the next container may be another, and of another kind.
     let seen = place.sub_path("vol", "a/file").expect("a file");
     assert_eq!(fs::read_to_string(&seen).expect("seen"), "x");
     let mut mode_of_volume = fs::metadata(place.path.join("vol")).expect("there").permissions();
@@ -280,7 +280,7 @@ fn the_files_of_a_secret_have_a_bound_of_memory() {
         let (plugin, memory_bytes) = (FilesPlugin::Secret, Some(FILES_VOLUME_BYTES_MAX));
         place.set_up(Source::Files(Files { plugin, memory_bytes, files }), None)
     };
-    // The folders and links take a page or two themselves.
+    // The folders and links need a page or two themselves.
     set_up(FILES_VOLUME_BYTES_MAX - (64 << 10)).expect("as root");
     pod_dir::tear_down(place.pods.as_fd(), "u").expect("unmounted");
     let Err(Failure(why)) = set_up(FILES_VOLUME_BYTES_MAX + 1) else { panic!("one byte more") };
@@ -364,7 +364,7 @@ fn what_another_machine_shows_is_given_up_when_its_pod_goes() {
     fs::write(outside.join("data"), "x").expect("a file");
     let handle = |path: &PathBuf| open(path, OFlag::O_PATH, Mode::empty()).expect("it is there");
     mount::bind(handle(&outside).as_fd(), handle(&shown).as_fd()).expect("as root");
-    // Somebody still has it open, as a machine that does not answer would leave it.
+    // A process still has it open, as with a machine that does not answer.
     let held = fs::File::open(shown.join("data")).expect("a file");
     pod_dir::tear_down(place.pods.as_fd(), "u").expect("unmounted all the same");
     assert!(!shown.exists() && outside.join("data").exists());

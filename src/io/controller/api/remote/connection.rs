@@ -1,4 +1,4 @@
-//! One connection to the API server: one question after the other.
+//! One connection to the API server: one request after the other.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -25,18 +25,17 @@ pub(super) struct Connection {
     task: Option<Task>,
     out: Vec<u8>,
     sent: usize,
-    /// Something of the answer came.
+    /// A part of the answer was received.
     answered: bool,
-    /// Something came since this was asked last.
-    heard: bool,
-    /// Why it failed while something was asked.
+    /// Bytes were received since the last check.
+    received: bool,
+    /// Why it failed during a request.
     lost: Option<String>,
     /// It has carried an answer before.
     used: bool,
     /// It can be used again after this answer.
-    again: bool,
+    reusable: bool,
     deadline: Instant,
-    /// There may be something to do.
     busy: bool,
 }
 
@@ -47,14 +46,14 @@ enum Stage {
     Gone,
 }
 
-/// What a turn led to.
+/// The result of a turn.
 pub(super) enum Outcome {
     Wait,
-    /// This is to be asked next.
-    Ask(Work),
-    /// The connection is gone, and this is to be asked on another.
-    Again(Work),
-    /// The connection is gone.
+    /// Send this request next.
+    Send(Work),
+    /// The connection has ended; send this request on another one.
+    Retry(Work),
+    /// The connection has ended.
     Over,
 }
 
@@ -77,16 +76,16 @@ impl Connection {
             out: Vec::new(),
             sent: 0,
             answered: false,
-            heard: false,
+            received: false,
             lost: None,
             used: false,
-            again: true,
+            reusable: true,
             deadline: now.plus_ms(API_CONNECT_MS),
             busy: true,
         })
     }
 
-    pub(super) fn ask(&mut self, task: Task, request: Vec<u8>, now: Instant) {
+    pub(super) fn send(&mut self, task: Task, request: Vec<u8>, now: Instant) {
         let connect_ms = if matches!(self.stage, Stage::Open(_)) { 0 } else { API_CONNECT_MS };
         self.deadline = now.plus_ms(connect_ms + task.time_ms());
         (self.task, self.out, self.sent) = (Some(task), request, 0);
@@ -105,9 +104,9 @@ impl Connection {
         self.task.as_ref()?.watch_id()
     }
 
-    /// Whether something came since this was asked last.
-    pub(super) fn heard(&mut self) -> bool {
-        std::mem::take(&mut self.heard)
+    /// Whether bytes were received since the last call.
+    pub(super) fn received(&mut self) -> bool {
+        std::mem::take(&mut self.received)
     }
 
     /// Why it failed, if it did.
@@ -115,7 +114,7 @@ impl Connection {
         self.lost.take()
     }
 
-    pub(super) fn stir(&mut self) {
+    pub(super) fn mark_busy(&mut self) {
         self.busy = true;
     }
 
@@ -123,7 +122,7 @@ impl Connection {
         if self.busy { Instant(0) } else { self.deadline }
     }
 
-    /// Goes as far as it can now.
+    /// Continues as far as possible now.
     pub(super) fn turn(&mut self, now: Instant, events: &mut Vec<Event>) -> Outcome {
         if self.deadline <= now {
             return self.fail("no answer in time", events);
@@ -141,9 +140,9 @@ impl Connection {
         self.stage = Stage::Gone;
         let Some(task) = self.task.take() else { return Outcome::Over };
         self.lost = Some(format!("{}: {why}", self.to));
-        // The server may just have closed what it thought unused.
+        // The server may just have closed a connection that it considered idle.
         if self.used && !self.answered && task.work.is_read() {
-            return Outcome::Again(task.work);
+            return Outcome::Retry(task.work);
         }
         task.lost(format!("{}: {why}", self.to), events);
         Outcome::Over
@@ -156,9 +155,9 @@ impl Connection {
             return Ok(Outcome::Wait);
         }
         let Stage::Open(tls) = &mut self.stage else { return Ok(Outcome::Wait) };
-        let said = |error: io::Error| error.to_string();
+        let text = |error: io::Error| error.to_string();
         tls.begin_turn();
-        if !tls.shake().map_err(said)? {
+        if !tls.handshake().map_err(text)? {
             self.busy = tls.more;
             return Ok(Outcome::Wait);
         }
@@ -169,11 +168,11 @@ impl Connection {
                 Err(error) => return Err(error.to_string()),
             }
         }
-        tls.push_all().map_err(said)?;
+        tls.push_all().map_err(text)?;
         self.read(now, events)
     }
 
-    /// Whether TCP stands.
+    /// Whether the TCP connection is established.
     fn connect(&mut self) -> Result<bool, String> {
         let stage = std::mem::replace(&mut self.stage, Stage::Gone);
         let Stage::Connecting(socket, config, name) = stage else { return Ok(true) };
@@ -197,7 +196,7 @@ impl Connection {
     fn read(&mut self, now: Instant, events: &mut Vec<Event>) -> Result<Outcome, String> {
         let Stage::Open(tls) = &mut self.stage else { return Ok(Outcome::Wait) };
         let mut buffer = [0; READ_BYTES];
-        // Until the socket is empty, or TLS has read it as often as a turn may.
+        // Until the socket is empty, or TLS has reached its limit of reads per turn.
         loop {
             let count = match tls.read(&mut buffer) {
                 Ok(count) => count,
@@ -205,7 +204,7 @@ impl Connection {
                     self.busy = tls.more;
                     return Ok(Outcome::Wait);
                 }
-                // Go says no goodbye; HTTP knows how long its answer is.
+                // Go does not send close_notify; the length of an HTTP answer is known.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => 0,
                 Err(error) => return Err(error.to_string()),
             };
@@ -214,12 +213,12 @@ impl Connection {
             }
             let mut ended = false;
             for piece in self.reader.receive(&buffer[..count])? {
-                let task = self.task.as_mut().ok_or("an answer that nobody asked for")?;
-                (self.answered, self.heard) = (true, true);
+                let task = self.task.as_mut().ok_or("an answer without a request")?;
+                (self.answered, self.received) = (true, true);
                 match piece {
-                    Piece::Head(status, again) => {
+                    Piece::Head(status, reusable) => {
                         task.head(status);
-                        self.again = again;
+                        self.reusable = reusable;
                     }
                     Piece::Body(bytes) => task.body(&bytes, events)?,
                     Piece::End => ended = true,
@@ -238,13 +237,13 @@ impl Connection {
         self.deadline = now.plus_ms(API_IDLE_MS);
         self.out = Vec::new();
         self.sent = 0;
-        if self.again && !self.reader.is_within() {
+        if self.reusable && !self.reader.is_within() {
             self.busy = true;
             return then;
         }
         self.stage = Stage::Gone;
         match then {
-            Outcome::Ask(work) => Outcome::Again(work),
+            Outcome::Send(work) => Outcome::Retry(work),
             _ => Outcome::Over,
         }
     }
@@ -255,12 +254,12 @@ impl Connection {
             return Ok(Outcome::Over);
         }
         if !self.answered || !self.reader.closed() {
-            return Err("it hung up".to_owned());
+            return Err("it closed the connection".to_owned());
         }
         let task = self.task.take().expect("just looked at");
         self.stage = Stage::Gone;
         Ok(match super::after(task.end(events)) {
-            Outcome::Ask(work) => Outcome::Again(work),
+            Outcome::Send(work) => Outcome::Retry(work),
             _ => Outcome::Over,
         })
     }
@@ -311,7 +310,7 @@ mod tests {
     }
 
     impl Bed {
-        /// A connection that was dialled just now; nobody has taken it.
+        /// A connection in progress; the server has not accepted it yet.
         fn new() -> Self {
             let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
             let poll = Poll::new().expect("a poll");
@@ -322,28 +321,28 @@ mod tests {
             Self { listener, server, line, events: Vec::new() }
         }
 
-        fn ask(&mut self, work: Work, ms: u64) {
+        fn send(&mut self, work: Work, ms: u64) {
             let task = Task::new(work);
             let request = task.request("api", "");
-            self.line.ask(task, request, at(ms));
+            self.line.send(task, request, at(ms));
         }
 
         fn turn(&mut self, ms: u64) -> Outcome {
             self.line.turn(at(ms), &mut self.events)
         }
 
-        /// The other end, once the first question has come.
-        fn asked(&mut self) -> Tls {
+        /// The server's end, after the first request has come.
+        fn far_end(&mut self) -> Tls {
             let (socket, _) = self.listener.accept().expect("it has dialled");
             socket.set_nonblocking(true).expect("it can");
             let server = ServerConnection::new(Arc::clone(&self.server)).expect("a server");
             let mut far = Tls::new(server, TcpStream::from_std(socket));
             let mut came = Vec::new();
             while !came.ends_with(b"\r\n\r\n") {
-                self.line.stir();
+                self.line.mark_busy();
                 assert!(matches!(self.turn(0), Outcome::Wait));
                 far.begin_turn();
-                if far.shake().expect("they agree") {
+                if far.handshake().expect("they agree") {
                     came.extend(loopback::came(&mut far).expect("it stands"));
                 }
             }
@@ -375,7 +374,7 @@ mod tests {
             (Work::Watch(id, kind, "5".into()), API_WATCH_S * 1_000 + API_WATCH_LATE_MS),
         ] {
             let mut bed = Bed::new();
-            bed.ask(work, 0);
+            bed.send(work, 0);
             let end = API_CONNECT_MS + ms;
             for now in [0, end - 1] {
                 assert!(matches!(bed.turn(now), Outcome::Wait));
@@ -391,7 +390,7 @@ mod tests {
                 bed.events
             );
         }
-        // Nobody asks anything.
+        // No request is pending.
         let mut bed = Bed::new();
         assert!(matches!(bed.turn(API_CONNECT_MS - 1), Outcome::Wait));
         assert!(matches!(bed.turn(API_CONNECT_MS), Outcome::Over));
@@ -399,18 +398,18 @@ mod tests {
 
     #[test]
     fn a_connection_is_kept_for_a_while_and_asked_again() {
-        for again in [false, true] {
+        for reusable in [false, true] {
             let mut bed = Bed::new();
-            bed.ask(call(), 0);
-            let mut far = bed.asked();
+            bed.send(call(), 0);
+            let mut far = bed.far_end();
             far.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}").expect("it is taken");
             while bed.events.is_empty() {
-                bed.line.stir();
+                bed.line.mark_busy();
                 assert!(matches!(bed.turn(0), Outcome::Wait));
             }
             assert!(matches!(bed.turn(API_IDLE_MS - 1), Outcome::Wait) && bed.line.is_idle());
-            if again {
-                bed.ask(call(), API_IDLE_MS - 1);
+            if reusable {
+                bed.send(call(), API_IDLE_MS - 1);
                 assert!(matches!(bed.turn(API_IDLE_MS), Outcome::Wait));
                 let end = at(API_IDLE_MS - 1 + API_CALL_MS);
                 assert_eq!(bed.line.wake_at(), end, "it stands: there is no way to be had");

@@ -1,5 +1,5 @@
-//! How the API server is reached: its addresses, whom to believe, and by what it knows us. Out of a
-//! kubeconfig, or of what every pod of a cluster has.
+//! How to reach the API server: its addresses, its CA, and our credentials. From a
+//! kubeconfig, or from the service account of a pod.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -19,27 +19,27 @@ use crate::limits::API_TOKEN_MS;
 use crate::wire::kubeconfig::{self, Cluster, Material};
 use crate::wire::x509::{self, pem};
 
-/// The way to one API server.
+/// The address and credentials of one API server.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     /// `host:port`, as in the header `Host`.
     pub host: String,
-    /// Those that the host's name had when it was looked up last.
+    /// The addresses of the host's last lookup.
     pub addresses: Vec<SocketAddr>,
-    /// What its certificate must name.
+    /// The name that its certificate must have.
     pub name: ServerName<'static>,
-    /// Whom to believe, and what to show.
+    /// The trusted CA, and our certificate.
     pub tls: Arc<ClientConfig>,
-    /// Its CA, PEM: nodes may ask for it.
+    /// Its CA, PEM: nodes may request it.
     pub authority: String,
     token: Material,
-    /// As it was read last, and when to read it again.
+    /// The token when it was last read, and when to read it again.
     bearer: String,
     read_at: Option<Instant>,
 }
 
 impl Endpoint {
-    /// Out of a kubeconfig.
+    /// From a kubeconfig.
     pub fn of_file(path: &Path) -> Result<Self, String> {
         let at = |why: &dyn std::fmt::Display| format!("{}{why}", path.display());
         let text = files::read(path).map_err(|error| at(&format_args!(": {error}")))?;
@@ -47,10 +47,11 @@ impl Endpoint {
         Self::of(cluster, path.parent().unwrap_or(Path::new("/")))
     }
 
-    /// Of the cluster that this pod runs in.
+    /// For the cluster in which this pod runs.
     pub fn in_cluster() -> Result<Self, String> {
         let of = |name: &str| {
-            std::env::var(name).map_err(|_| format!("{name} is not set: this is no pod's machine"))
+            let unset = |_| format!("{name} is not set: this process is not in a pod");
+            std::env::var(name).map_err(unset)
         };
         let (host, port) = (of("KUBERNETES_SERVICE_HOST")?, of("KUBERNETES_SERVICE_PORT")?);
         let host = if host.contains(':') { format!("[{host}]") } else { host };
@@ -106,14 +107,14 @@ impl Endpoint {
         Ok(reach)
     }
 
-    /// The header that says who we are; empty where the certificate does.
+    /// The header that authenticates us; empty if a certificate does.
     pub fn authorization(&mut self, now: Instant) -> String {
         if matches!(self.token, Material::File(_)) && self.read_at.is_none_or(|at| at <= now) {
             self.read_at = Some(now.plus_ms(API_TOKEN_MS));
             match text(&self.token, Path::new("/")) {
                 Ok(Some(bearer)) => self.bearer = bearer,
                 Ok(None) => {}
-                Err(why) => log::warn!("the token stays as it was: {why}"),
+                Err(why) => log::warn!("the old token is used: {why}"),
             }
         }
         match self.bearer.trim() {
@@ -182,7 +183,7 @@ fn private_key(text: &str) -> Result<PrivateKeyDer<'static>, String> {
         .ok_or_else(|| "client-key: expected a PEM block PRIVATE KEY, got none".to_owned())
 }
 
-/// Where every pod finds what it is in its cluster.
+/// Where every pod finds its service account.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! While nobody answers: for how long, and whether the API server's name has other addresses by
-//! now. They are looked up in a child, because a name server that is gone keeps whoever asks it.
+//! Outages of the API server: their duration, and whether its name has other addresses by
+//! now. They are looked up in a child process, because a dead DNS server blocks the caller.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -11,25 +11,25 @@ use crate::controller::time::Instant;
 use crate::io::cloud::names::Lookup;
 use crate::limits::{API_LOOKUP_MS, API_LOOKUPS_MAX, API_TROUBLE_MS};
 
-/// What is known of the way to the API server.
+/// The health of the connection to the API server.
 #[derive(Debug)]
 pub(super) struct Health {
-    /// What children run.
+    /// The program that children run.
     program: PathBuf,
     trouble: Option<Trouble>,
     lookup: Option<Lookup>,
-    /// Lookups that were given up and have not ended.
+    /// Lookups that were killed and have not ended yet.
     children: Vec<Child>,
 }
 
-/// Nobody has answered since.
+/// An outage: no answer since then.
 #[derive(Debug)]
 struct Trouble {
     since: Instant,
-    /// What was wrong last.
+    /// The last error.
     why: String,
-    /// When the name is looked up, or the lookup given up.
-    look_at: Instant,
+    /// When the name is looked up, or the lookup killed.
+    lookup_at: Instant,
 }
 
 impl Health {
@@ -37,31 +37,31 @@ impl Health {
         Self { program, trouble: None, lookup: None, children: Vec::new() }
     }
 
-    /// The API server has answered something.
-    pub(super) fn heard(&mut self) {
+    /// The API server has answered.
+    pub(super) fn answered(&mut self) {
         self.trouble = None;
     }
 
-    /// A connection was lost or not had.
+    /// A connection was lost or could not be opened.
     pub(super) fn lost(&mut self, now: Instant, why: String) {
-        let look_at = now.plus_ms(API_LOOKUP_MS);
-        let new = || Trouble { since: now, why: String::new(), look_at };
+        let lookup_at = now.plus_ms(API_LOOKUP_MS);
+        let new = || Trouble { since: now, why: String::new(), lookup_at };
         self.trouble.get_or_insert_with(new).why = why;
     }
 
-    /// What is wrong, once it is more than a restart.
+    /// The error, once the outage is longer than a restart.
     pub(super) fn trouble(&self, now: Instant) -> Option<String> {
         let trouble = self.trouble.as_ref()?;
         let ms = now.since_ms(trouble.since);
         (ms >= API_TROUBLE_MS)
-            .then(|| format!("no answer of the API server for {} s: {}", ms / 1_000, trouble.why))
+            .then(|| format!("no answer from the API server for {} s: {}", ms / 1_000, trouble.why))
     }
 
     pub(super) fn wake_at(&self) -> Option<Instant> {
-        self.trouble.as_ref().map(|trouble| trouble.look_at)
+        self.trouble.as_ref().map(|trouble| trouble.lookup_at)
     }
 
-    /// Looks up `host:port` when it is time. The addresses, when they are found.
+    /// Looks up `host:port` if that is due. Returns the addresses when they are found.
     pub(super) fn tick(
         &mut self,
         now: Instant,
@@ -78,10 +78,10 @@ impl Health {
             self.give_up();
             return None;
         };
-        if trouble.look_at <= now {
-            trouble.look_at = now.plus_ms(API_LOOKUP_MS);
+        if trouble.lookup_at <= now {
+            trouble.lookup_at = now.plus_ms(API_LOOKUP_MS);
             self.give_up();
-            self.look(host, token, registry);
+            self.start_lookup(host, token, registry);
         }
         match found? {
             Ok(addresses) => Some(addresses).filter(|addresses| !addresses.is_empty()),
@@ -92,7 +92,7 @@ impl Health {
         }
     }
 
-    fn look(&mut self, host: &str, token: Token, registry: &Registry) {
+    fn start_lookup(&mut self, host: &str, token: Token, registry: &Registry) {
         let Some((name, port)) = host.rsplit_once(':') else { return };
         let name = name.trim_start_matches('[').trim_end_matches(']');
         let Ok(port) = port.parse() else { return };
@@ -130,13 +130,13 @@ mod tests {
         health.lost(at(0), "refused".to_owned());
         health.lost(at(5_000), "no route".to_owned());
         assert_eq!(health.trouble(at(API_TROUBLE_MS - 1)), None);
-        let told = health.trouble(at(API_TROUBLE_MS)).expect("it is trouble");
-        assert_eq!(told, "no answer of the API server for 180 s: no route");
-        health.heard();
+        let why = health.trouble(at(API_TROUBLE_MS)).expect("it is trouble");
+        assert_eq!(why, "no answer from the API server for 180 s: no route");
+        health.answered();
         assert_eq!(health.trouble(at(API_TROUBLE_MS)), None);
         assert_eq!(health.wake_at(), None);
     }
-    /// One whose lookups hang, and who has lost its API server.
+    /// An API server that is lost, and whose lookups hang.
     struct Bed(Health, mio::Poll);
 
     impl Bed {
@@ -147,7 +147,7 @@ mod tests {
             Self(health, mio::Poll::new().expect("a poll"))
         }
 
-        /// The child that looks it up then, if one does.
+        /// The process id of the lookup at that time, if there is one.
         fn lookup(&mut self, ms: u64) -> Option<u32> {
             let Self(health, poll) = self;
             let found = health.tick(Instant(ms), "api.example:443", Token(1), poll.registry());

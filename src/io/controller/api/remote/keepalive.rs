@@ -1,5 +1,5 @@
-//! A connection whose other end is gone without a word is noticed: a watch may be silent for
-//! minutes, and nodes would hear of nothing until its time is out.
+//! TCP keepalive: detects a connection whose other end has disappeared. A watch may be silent for
+//! minutes, and nodes would get no changes until its timeout.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -10,8 +10,8 @@ use crate::limits::{
     API_DEAD_MS, API_KEEPALIVE_IDLE_S, API_KEEPALIVE_PROBE_S, API_KEEPALIVE_PROBES,
 };
 
-/// Has the kernel ask the other end whether it is there, and give it up if it does not answer; and
-/// as well if it does not take what it is sent, when there are no such questions.
+/// Makes the kernel send keepalive probes, and end the connection if they are not answered; also
+/// if sent data is not acknowledged, when the kernel sends no probes.
 pub(super) fn watch_over(socket: &impl AsFd) -> io::Result<()> {
     setsockopt(socket, sockopt::KeepAlive, &true)?;
     setsockopt(socket, sockopt::TcpKeepIdle, &API_KEEPALIVE_IDLE_S)?;

@@ -1,13 +1,13 @@
-//! A real API server: calls, lists and watches over HTTPS, on the same loop.
+//! A real API server: calls, lists and watches over HTTPS, in the same event loop.
 //!
 //! ```text
-//!  calls, pages ─▶ queue ─▶ up to 16 connections, used again ─▶ Called, Listed
+//!  calls, pages ─▶ queue ─▶ up to 16 reused connections ─▶ Called, Listed
 //!  watches ───────────────▶ a connection each ─▶ Changed, Deleted, Bookmark … Ended
 //! ```
 //!
-//! Nothing is asked twice but what only reads: whoever changes something and hears nothing is told
-//! that the answer was lost. When to list or watch again, and how long to wait before, is the
-//! mind's to say. **If we crash here** the next life lists.
+//! Only reads are repeated: for a write without an answer the core gets the error that the answer
+//! was lost. The core decides when to list or watch again, and how long to wait before.
+//! **If we crash here** the next start lists again.
 
 mod connection;
 pub mod endpoints;
@@ -37,7 +37,7 @@ use endpoints::Endpoint;
 use health::Health;
 use request::{Task, Then, Work};
 
-/// The connections and what waits for one.
+/// The connections and the requests that wait for one.
 #[derive(Debug)]
 pub struct Remote {
     reach: Endpoint,
@@ -49,38 +49,38 @@ pub struct Remote {
     health: Health,
 }
 
-/// Tokens that are ours: more than there are connections; the last is the lookup's.
+/// Our tokens: more than there are connections; the last one is for the lookup.
 pub const TOKENS: usize = 256;
 
 impl Remote {
     /// Not connected yet. `first`: this token and the [`TOKENS`] from it on are ours. `program`:
-    /// what looks names up, as `PROGRAM job resolve`.
+    /// looks up names, as `PROGRAM job resolve`.
     pub fn new(reach: Endpoint, program: PathBuf, first: Token) -> Self {
         let (lines, queue, health) = (Vec::new(), VecDeque::new(), Health::new(program));
         Self { reach, first, lines, queue, turn: 0, health }
     }
 
-    /// Since when nobody has answered, and why, if that is more than a restart.
+    /// How long no answer has come, and why, if it is more than a restart.
     pub fn trouble(&self, now: Instant) -> Option<String> {
         self.health.trouble(now)
     }
 
-    /// Asks about one object.
+    /// Makes a call about one object.
     pub fn call(&mut self, id: CallId, call: &Call) {
         self.queue.push_back(Work::Call(id, Box::new(call.clone())));
     }
 
-    /// Begins a list.
+    /// Starts a list.
     pub fn list(&mut self, id: WatchId, kind: Kind) {
         self.queue.push_back(Work::List(id, kind, String::new()));
     }
 
-    /// Begins a watch.
+    /// Starts a watch.
     pub fn watch(&mut self, id: WatchId, kind: Kind, version: &str) {
         self.queue.push_back(Work::Watch(id, kind, version.into()));
     }
 
-    /// Tells no more of it.
+    /// Ends the watch.
     pub fn unwatch(&mut self, id: WatchId) {
         self.queue.retain(|work| work.watch_id() != Some(id));
         for slot in &mut self.lines {
@@ -90,36 +90,35 @@ impl Remote {
         }
     }
 
-    /// A socket has news.
     pub fn ready(&mut self, ready: &Ready) {
         let slot = ready.token().0 - self.first.0;
         if let Some(Some(line)) = self.lines.get_mut(slot) {
-            line.stir();
+            line.mark_busy();
         }
     }
 
-    /// Asks what waits, and reads what came.
+    /// Sends queued requests, and reads answers.
     pub fn tick(&mut self, now: Instant, registry: &Registry, events: &mut Vec<Event>) {
         let token = Token(self.first.0 + TOKENS - 1);
         let found = self.health.tick(now, &self.reach.host, token, registry);
         if let Some(addresses) = found.filter(|found| *found != self.reach.addresses) {
-            log::info!("{} has other addresses by now: {addresses:?}", self.reach.host);
+            log::info!("{} has new addresses: {addresses:?}", self.reach.host);
             self.reach.addresses = addresses;
         }
         self.begin(now, registry, events);
         for slot in &mut self.lines {
             let Some(line) = slot else { continue };
             let outcome = line.turn(now, events);
-            if line.heard() {
-                self.health.heard();
+            if line.received() {
+                self.health.answered();
             }
             if let Some(why) = line.lost() {
                 self.health.lost(now, why);
             }
             match outcome {
                 Outcome::Wait => {}
-                Outcome::Ask(work) => self.queue.push_front(work),
-                Outcome::Again(work) => {
+                Outcome::Send(work) => self.queue.push_front(work),
+                Outcome::Retry(work) => {
                     *slot = None;
                     self.queue.push_front(work);
                 }
@@ -156,7 +155,7 @@ impl Remote {
             let request = task.request(&self.reach.host, &authorization);
             let idle = self.lines.iter_mut().flatten().find(|line| line.is_idle() && !watch);
             if let Some(line) = idle {
-                line.ask(task, request, now);
+                line.send(task, request, now);
                 continue;
             }
             let slot = self.lines.iter().position(Option::is_none).unwrap_or_else(|| {
@@ -170,7 +169,7 @@ impl Remote {
             let config = (Arc::clone(&self.reach.tls), self.reach.name.clone());
             match Connection::open(to, config, token, registry, now) {
                 Ok(mut line) => {
-                    line.ask(task, request, now);
+                    line.send(task, request, now);
                     self.lines[slot] = Some(line);
                 }
                 Err(error) => {
@@ -183,14 +182,14 @@ impl Remote {
     }
 }
 
-/// Asks once and waits for the answer: before the loop begins, when there is nothing else to do.
+/// Makes one call and waits for the answer: before the event loop starts.
 pub fn once(reach: &mut Endpoint, call: &Call) -> CallResult {
     let lost = |why: String| CallError::Lost(why);
     let task = Task::new(Work::Call(CallId(0), Box::new(call.clone())));
     exchange(reach, task).map_err(lost).and_then(|(status, body)| request::result(status, body))
 }
 
-/// Whether the API server knows a kind at all.
+/// Whether the API server knows a kind.
 pub fn has(reach: &mut Endpoint, kind: Kind) -> Result<bool, String> {
     let task = Task::new(Work::List(WatchId(0), kind, String::new()));
     exchange(reach, task).map(|(status, _)| status == 200)
@@ -207,15 +206,18 @@ fn exchange(reach: &mut Endpoint, mut task: Task) -> Result<(u16, Vec<u8>), Stri
     });
     let socket = socket.ok_or(why)?;
     let wait = Some(Duration::from_millis(API_CALL_MS));
-    let said = |error: std::io::Error| format!("{}: {error}", reach.host);
-    socket.set_read_timeout(wait).and_then(|()| socket.set_write_timeout(wait)).map_err(said)?;
+    let with_host = |error: std::io::Error| format!("{}: {error}", reach.host);
+    socket
+        .set_read_timeout(wait)
+        .and_then(|()| socket.set_write_timeout(wait))
+        .map_err(with_host)?;
     let connection = ClientConnection::new(Arc::clone(&reach.tls), reach.name.clone());
     let connection = connection.map_err(|error| format!("{}: {error}", reach.host))?;
     let mut stream = StreamOwned::new(connection, socket);
-    stream.write_all(&request).map_err(said)?;
+    stream.write_all(&request).map_err(with_host)?;
     let (mut reader, mut buffer, mut has_head) = (Reader::default(), [0; 8 << 10], false);
     loop {
-        let count = stream.read(&mut buffer).map_err(said)?;
+        let count = stream.read(&mut buffer).map_err(with_host)?;
         if count == 0 {
             let whole = has_head && reader.closed();
             return if whole { Ok(task.whole()) } else { Err("the answer was cut off".into()) };
@@ -233,10 +235,10 @@ fn exchange(reach: &mut Endpoint, mut task: Task) -> Result<(u16, Vec<u8>), Stri
     }
 }
 
-/// What follows an answer, for [`connection`].
+/// Handles the end of an answer, for [`connection`].
 fn after(then: Then) -> Outcome {
     match then {
         Then::Done => Outcome::Wait,
-        Then::Ask(work) => Outcome::Ask(work),
+        Then::Send(work) => Outcome::Send(work),
     }
 }

@@ -1,4 +1,4 @@
-//! One question to the API server, and what becomes of the bytes of its answer.
+//! One request to the API server: its bytes, and how the bytes of its answer are processed.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -11,17 +11,17 @@ use crate::limits::{
 use crate::model::api::{Call, CallError, CallResult, Kind, Verb};
 use crate::wire::rest::{self, Target};
 
-/// What was asked.
+/// The request.
 #[derive(Debug)]
 pub(super) enum Work {
     Call(CallId, Box<Call>),
-    /// With the `continue` of the page before.
+    /// With the `continue` token of the previous page.
     List(WatchId, Kind, String),
-    /// With the version from which on.
+    /// With the version to start from.
     Watch(WatchId, Kind, Box<str>),
 }
 
-/// A question under way.
+/// A request in progress.
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) work: Work,
@@ -32,8 +32,8 @@ pub(super) struct Task {
 /// What follows an answer.
 pub(super) enum Then {
     Done,
-    /// The next page.
-    Ask(Work),
+    /// Request the next page.
+    Send(Work),
 }
 
 impl Task {
@@ -41,7 +41,7 @@ impl Task {
         Self { work, status: 0, body: Vec::new() }
     }
 
-    /// Of which list or watch it is.
+    /// The id of its list or watch.
     pub(super) fn watch_id(&self) -> Option<WatchId> {
         self.work.watch_id()
     }
@@ -76,7 +76,7 @@ impl Task {
         bytes
     }
 
-    /// Milliseconds for its whole answer.
+    /// The timeout of the whole answer, in milliseconds.
     pub(super) fn time_ms(&self) -> u64 {
         match &self.work {
             Work::Call(..) => API_CALL_MS,
@@ -89,7 +89,7 @@ impl Task {
         self.status = status;
     }
 
-    /// A part of the body. A watch tells of each line at once; an error ends it.
+    /// Processes a part of the body. A watch reports each line at once; an error ends it.
     pub(super) fn body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), String> {
         self.body.extend_from_slice(bytes);
         let (Work::Watch(id, kind, _), 200) = (&self.work, self.status) else {
@@ -106,7 +106,7 @@ impl Task {
                 Ok(fact) => events.push(Event::Watched(*id, fact)),
                 Err(code) => {
                     self.status = code;
-                    return Err("the API server ends the watch".to_owned());
+                    return Err("the API server ended the watch".to_owned());
                 }
             }
         }
@@ -117,20 +117,20 @@ impl Task {
         self.bounded()
     }
 
-    /// Whether what is kept of the answer may be as long as it is.
+    /// Checks the length of the buffered part of the answer.
     fn bounded(&self) -> Result<(), String> {
-        let (what, most) = match self.work {
+        let (what, limit) = match self.work {
             Work::Call(..) | Work::List(..) => ("", RESPONSE_BODY_BYTES_MAX),
-            // What is no line of it is a refusal.
+            // A body that is not a line of the watch is an error.
             Work::Watch(..) => ("a line of ", WATCH_LINE_BYTES_MAX),
         };
-        if self.body.len() > most {
-            return Err(format!("got {what}more than {most} bytes"));
+        if self.body.len() > limit {
+            return Err(format!("got {what}more than {limit} bytes"));
         }
         Ok(())
     }
 
-    /// The answer is whole.
+    /// The answer is complete.
     pub(super) fn end(self, events: &mut Vec<Event>) -> Then {
         let Self { work, status, body } = self;
         match work {
@@ -138,8 +138,8 @@ impl Task {
             Work::Watch(id, ..) => {
                 let fact = match status {
                     410 => WatchFact::Gone,
-                    200 => WatchFact::Ended("its time was out".to_owned()),
-                    _ => WatchFact::Ended(words(status, &body)),
+                    200 => WatchFact::Ended("its time was over".to_owned()),
+                    _ => WatchFact::Ended(refusal_text(status, &body)),
                 };
                 events.push(Event::Watched(id, fact));
             }
@@ -150,7 +150,7 @@ impl Task {
                     events.push(Event::Watched(id, WatchFact::Listed(items)));
                     let next = page.metadata.next.unwrap_or_default();
                     if !next.is_empty() {
-                        return Then::Ask(Work::List(id, kind, next));
+                        return Then::Send(Work::List(id, kind, next));
                     }
                     let end = WatchFact::ListEnd(page.metadata.resource_version.into());
                     events.push(Event::Watched(id, end));
@@ -161,7 +161,7 @@ impl Task {
                 }
                 (410, _) => events.push(Event::Watched(id, WatchFact::Gone)),
                 _ => {
-                    let ended = WatchFact::Ended(words(status, &body));
+                    let ended = WatchFact::Ended(refusal_text(status, &body));
                     events.push(Event::Watched(id, ended));
                 }
             },
@@ -169,12 +169,12 @@ impl Task {
         Then::Done
     }
 
-    /// The same for whoever waits for it and for nothing else.
+    /// The same for a caller that waits for it.
     pub(super) fn whole(self) -> (u16, Vec<u8>) {
         (self.status, self.body)
     }
 
-    /// There will be no whole answer.
+    /// The complete answer will not come.
     pub(super) fn lost(self, why: String, events: &mut Vec<Event>) {
         match self.work {
             Work::Call(id, _) => {
@@ -197,7 +197,7 @@ impl Work {
         }
     }
 
-    /// Whether asking twice does no harm.
+    /// Whether repeating it does no harm.
     pub(super) fn is_read(&self) -> bool {
         match self {
             Self::Call(_, call) => matches!(call.verb, Verb::Get | Verb::List),
@@ -236,7 +236,7 @@ struct Page {
     items: Option<Vec<Box<RawValue>>>,
 }
 
-/// What a line of a watch says; the code of an `ERROR`.
+/// Parses a line of a watch; the inner error is the code of an `ERROR`.
 fn fact(line: &[u8], kind: Kind) -> Result<Result<WatchFact, u16>, String> {
     let line: Connection =
         serde_json::from_slice(line).map_err(|error| format!("a watch: {error}"))?;
@@ -260,7 +260,7 @@ fn page(body: &[u8]) -> Result<Page, String> {
     serde_json::from_slice(body).map_err(|error| error.to_string())
 }
 
-/// Objects of a list do not say what they are.
+/// Adds `kind` and `apiVersion`, which objects of a list lack.
 fn with_kind(object: Box<RawValue>, kind: Kind) -> Box<RawValue> {
     #[derive(Deserialize)]
     struct Kinded {
@@ -276,13 +276,13 @@ fn with_kind(object: Box<RawValue>, kind: Kind) -> Box<RawValue> {
     RawValue::from_string(text).unwrap_or(object)
 }
 
-/// meta/v1 `Status`, as far as it has to be known again.
+/// meta/v1 `Status`, only the fields that are used.
 #[derive(Deserialize)]
 struct Status {
     kind: String,
 }
 
-/// What a call came to.
+/// The result of a call.
 pub(super) fn result(status: u16, body: Vec<u8>) -> CallResult {
     let text = String::from_utf8(body).unwrap_or_default();
     let object = RawValue::from_string(text);
@@ -303,15 +303,15 @@ pub(super) fn result(status: u16, body: Vec<u8>) -> CallResult {
     Err(CallError::Refused { code: status, status: status_of })
 }
 
-fn words(status: u16, body: &[u8]) -> String {
+fn refusal_text(status: u16, body: &[u8]) -> String {
     #[derive(Deserialize)]
-    struct Said {
+    struct Status {
         message: String,
     }
-    let said = serde_json::from_slice::<Said>(body).map(|said| said.message);
-    let said =
-        said.unwrap_or_else(|_| String::from_utf8_lossy(&body[..body.len().min(200)]).into());
-    format!("got status {status}, expected 200: {said}")
+    let message = serde_json::from_slice::<Status>(body).map(|status| status.message);
+    let message =
+        message.unwrap_or_else(|_| String::from_utf8_lossy(&body[..body.len().min(200)]).into());
+    format!("got status {status}, expected 200: {message}")
 }
 
 #[cfg(test)]
@@ -337,7 +337,7 @@ mod tests {
     fn an_answer_has_a_bound() {
         let mut task = Task::new(Work::List(WatchId(1), Kind::Pod, String::new()));
         task.head(200);
-        // The kernel gives no memory before somebody writes to it.
+        // The kernel allocates memory only when it is written to.
         task.body = vec![0; RESPONSE_BODY_BYTES_MAX - 1];
         assert_eq!(task.body(b"x", &mut Vec::new()), Ok(()));
         let why = task.body(b"x", &mut Vec::new()).expect_err("it is too long");
