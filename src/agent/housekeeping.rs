@@ -179,7 +179,7 @@ impl Housekeeping {
     pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>) {
         self.stepped_at = now.boot;
         self.qos.step(now, context);
-        let mut measure_plan = MeasurePlan { closed: self.measuring, ask: None };
+        let mut measure_plan = MeasurePlan { closed: self.measuring, request: None };
         self.gc.step(now, context, &mut measure_plan);
         #[cfg(feature = "cloud")]
         self.inventory.step(now, context);
@@ -188,10 +188,10 @@ impl Housekeeping {
         while self.eviction.step(now, context, &mut self.gc, &mut measure_plan) {
             self.gc.step(now, context, &mut measure_plan);
         }
-        if let Some(ask) = measure_plan.ask {
+        if let Some(request) = measure_plan.request {
             self.measuring = true;
-            self.images_measured = ask.image_fs.is_some();
-            context.out.push(Action::Measure(Box::new(ask)));
+            self.images_measured = request.image_fs.is_some();
+            context.out.push(Action::Measure(Box::new(request)));
         }
     }
 
@@ -280,12 +280,12 @@ impl HousekeepingContext<'_> {
 #[derive(Debug)]
 pub struct MeasurePlan {
     closed: bool,
-    ask: Option<MeasureRequest>,
+    request: Option<MeasureRequest>,
 }
 
 impl MeasurePlan {
     /// The fields to set; `None`: a measurement is under way, try again after its answer.
     pub fn fields(&mut self) -> Option<&mut MeasureRequest> {
-        (!self.closed).then(|| self.ask.get_or_insert_with(MeasureRequest::default))
+        (!self.closed).then(|| self.request.get_or_insert_with(MeasureRequest::default))
     }
 }

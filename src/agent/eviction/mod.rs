@@ -246,15 +246,14 @@ impl EvictionManager {
         gc: &Gc,
         measure_plan: &mut MeasurePlan,
     ) -> bool {
-        let Some(request_measures) = measure_plan.fields() else { return false };
+        let Some(request) = measure_plan.fields() else { return false };
         if let Some(path) = gc.image_path() {
-            request_measures.image_fs = Some(path.into());
+            request.image_fs = Some(path.into());
         }
-        request_measures.pids |= self.shortage.has(Signal::Pids);
+        request.pids |= self.shortage.has(Signal::Pids);
         let settings = &context.config.settings.cgroups;
         if settings.per_qos && self.shortage.has(Signal::PodsMemory) {
-            request_measures.pods_cgroup =
-                Some(cgroup::all_pods(context.driver, &settings.root).into());
+            request.pods_cgroup = Some(cgroup::all_pods(context.driver, &settings.root).into());
         }
         self.measure_pending = true;
         self.observed = None;

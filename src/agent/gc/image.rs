@@ -378,8 +378,8 @@ impl Images {
             ImagePath::Pending(_) => {}
             ImagePath::Known(None) => self.room_check.done(now.boot),
             ImagePath::Known(Some(path)) => {
-                if let Some(ask) = measure_plan.fields() {
-                    ask.image_fs = Some(path.clone());
+                if let Some(request) = measure_plan.fields() {
+                    request.image_fs = Some(path.clone());
                     self.room_check.done(now.boot);
                 }
             }

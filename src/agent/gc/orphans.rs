@@ -60,10 +60,10 @@ impl OrphanCollector {
             self.period.put_off(now.boot.plus_ms(limits::HOUSEKEEPING_EARLY_MS));
             return;
         }
-        let Some(ask) = measure_plan.fields() else { return };
-        ask.log_dirs = true;
+        let Some(request) = measure_plan.fields() else { return };
+        request.log_dirs = true;
         let known = || context.pods.iter().map(|pod| pod.uid().clone()).collect();
-        ask.cgroups_but = are_ours(context.config, context.driver).then(known);
+        request.cgroups_but = are_ours(context.config, context.driver).then(known);
         self.period.done(now.boot);
         let observed = context.pods.iter().flat_map(|pod| &pod.observed().containers);
         let living = observed.filter(|it| it.state != ContainerState::Exited);
