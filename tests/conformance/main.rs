@@ -12,7 +12,7 @@
 //! One agent and one containerd serve most cases, several of them in parallel: each has pods of its
 //! own name, as on a node. Cases that only observe for minutes have a thread each. A second node
 //! runs beside that one, for cases that need other settings or a restart of the agent ([`Lane`]).
-//! A test that [`upstream`] lists fails every run unless there is either a case for it or a class in
+//! A test that [`upstream`] lists fails every run unless there is a case for it or a class in
 //! [`exclusions`] with the reason. Only a whole run writes the table; the run fails if the table
 //! differs from the committed one, so that it is never older than the agent.
 #![allow(clippy::disallowed_methods, reason = "real processes need real time")]

@@ -154,14 +154,14 @@ impl Bed {
         }
     }
 
-    fn ask(&mut self, request: &str) -> String {
+    fn request(&mut self, request: &str) -> String {
         let mut client = self.client();
         client.write_all(request.as_bytes()).expect("writes");
         self.read(&mut client)
     }
 
     fn get(&mut self, path: &str) -> (String, String) {
-        let text = self.ask(&format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.address));
+        let text = self.request(&format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.address));
         let (head, body) = text.split_once("\r\n\r\n").expect(&text);
         let length = format!("Content-Length: {}", body.len());
         assert!(head.lines().any(|line| line == length), "{head}");
@@ -247,7 +247,7 @@ fn strangers_and_nonsense_are_refused() {
         (format!("GET /{} HTTP/1.1\r\n", "a".repeat(100_000)), "414 "),
         (format!("GET / HTTP/1.1\r\nX: {}", "a".repeat(30_000)), "431 "),
     ] {
-        let text = bed.ask(&request);
+        let text = bed.request(&request);
         assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "{text}");
     }
 }
@@ -303,11 +303,11 @@ fn answers_that_wait_are_bounded_in_all() {
             bed.turn();
         }
         bed.turns(100);
-        let text = bed.ask(&request);
+        let text = bed.request(&request);
         assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{}", &text[..40]);
     }
     bed.turns(3);
-    let text = bed.ask(&request);
+    let text = bed.request(&request);
     assert!(text.starts_with("HTTP/1.1 200 "), "{}", &text[..40]);
 }
 

@@ -160,9 +160,9 @@ fn a_registry_that_does_not_answer_is_told_in_the_runtimes_words() {
 fn a_secret_that_is_missing_is_told_and_the_pull_goes_on_without() {
     let mut harness = Harness::new();
     pulling(&mut harness, "x.io/app:1", &["lost", "gone"], Vec::new());
-    let reported = "FailedToRetrieveImagePullSecret Unable to retrieve some image pull secrets (lost, \
+    let event = "FailedToRetrieveImagePullSecret Unable to retrieve some image pull secrets (lost, \
                 gone); attempting to pull the image may not succeed.";
-    assert!(harness.events.iter().any(|event| event == reported), "{:?}", harness.events);
+    assert!(harness.events.iter().any(|it| it == event), "{:?}", harness.events);
     assert_eq!(refused(&mut harness, "x.io/app:1", "401"), None);
 }
 

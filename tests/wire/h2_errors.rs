@@ -1,5 +1,5 @@
-//! Violations: each ends the connection with a text that says whose fault it is, what was got and
-//! what was expected; the server is told in a GOAWAY; every call is lost.
+//! Violations: each ends the connection with a text that names the fault, what was got and what was
+//! expected; the server is informed by a GOAWAY; every call is lost.
 
 use edged::wire::grpc::{Begun, CallKey, Client, Event, Lost};
 use edged::wire::h2;
@@ -225,7 +225,7 @@ fn data_is_in_place_and_within_the_windows() {
     ]);
 }
 
-/// Half of the connection's window is always more than a frame, so only a stream's can be overrun,
+/// Half of the connection's window is always more than a frame, so only a stream's can be exceeded,
 /// and only if it is small.
 #[test]
 fn a_window_that_is_overrun_is_noticed() {
