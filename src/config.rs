@@ -170,7 +170,7 @@ impl Loaded {
         let path = self.file.as_deref().unwrap_or_default();
         let unused = (!self.unused.is_empty()).then(|| {
             let count = self.unused.len();
-            let some = if cfg!(feature = "check") { count.min(UNUSED_NAMED) } else { count };
+            let some = if cfg!(feature = "api") { count.min(UNUSED_NAMED) } else { count };
             let named = self.unused[..some].join(", ");
             let more = if count > some { ", …; `edged check` names them all" } else { "" };
             format!("{path}: {count} keys have no effect in edged: {named}{more}")
@@ -229,7 +229,7 @@ pub fn load(flags: &[OsString], hostname: Option<String>) -> Result<Loaded, Erro
 }
 
 /// The flags over the defaults, for whoever goes on although the file is wrong.
-#[cfg(feature = "check")]
+#[cfg(feature = "api")]
 pub fn without_file(flags: &[OsString]) -> Result<Config, Error> {
     let mut config = Config::default();
     let flags = Flags::parse(flags).map_err(|error| Error::Usage(error.to_string()))?;
@@ -370,11 +370,7 @@ mod tests {
         let said = loaded.warnings().remove(0);
         let some = "/e.yaml: 40 keys have no effect in edged: modules.edged.key0, ";
         assert!(said.starts_with(some), "{said}");
-        assert_eq!(
-            said.ends_with("`edged check` names them all"),
-            cfg!(feature = "check"),
-            "{said}"
-        );
+        assert_eq!(said.ends_with("`edged check` names them all"), cfg!(feature = "api"), "{said}");
     }
 
     #[cfg(feature = "cloud")]

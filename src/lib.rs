@@ -56,8 +56,9 @@
 //! 8. A back-off belongs to its pod; waiting for room sets no timer.
 //! 9. Only what carries the kubelet's labels is touched.
 //! 10. No state outlives a crash but what the runtime, the manifest folder and the store hold, a
-//!     file that says which folder the manifests were read from, and until the next reboot a file
-//!     in `/run` that says which containers' probes have succeeded.
+//!     file that says which folder the manifests were read from, and until the next reboot two
+//!     files in `/run`: which containers' probes have succeeded, and how many starts in a row have
+//!     crashed.
 //! 11. Nothing of the cloud's counts or is acknowledged before it is durable; the store never goes
 //!     back, and a deletion is final.
 //!

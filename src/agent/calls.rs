@@ -59,13 +59,13 @@ impl Class {
 
     fn calls_max(self, pulls_max: usize) -> usize {
         match self {
-            Self::Look => limits::LOOK_CALLS_MAX,
+            Self::Look => limits::READ_CALLS_MAX,
             Self::Stop => limits::STOP_CALLS_MAX,
             Self::Exec => limits::EXEC_CALLS_MAX,
             Self::Hook => limits::HOOK_CALLS_MAX,
             Self::Pull => pulls_max,
             Self::Work => limits::WORK_CALLS_MAX,
-            Self::HousekeepingCall => limits::UPKEEP_CALLS_MAX,
+            Self::HousekeepingCall => limits::HOUSEKEEPING_CALLS_MAX,
         }
     }
 }
@@ -126,7 +126,7 @@ impl Calls {
         let operation = request.operation();
         let pull = match &request {
             Request::PullImage { image, .. } => {
-                Some((image.clone(), now.boot.plus_ms(limits::PULL_TOLD_MS)))
+                Some((image.clone(), now.boot.plus_ms(limits::PULL_LOG_MS)))
             }
             _ => None,
         };
@@ -168,7 +168,7 @@ impl Calls {
         }
         for open in self.open.values_mut() {
             if let Some((image, tell_at)) = open.pull.as_mut().filter(|(_, at)| *at <= now.boot) {
-                *tell_at = now.boot.plus_ms(limits::PULL_TOLD_MS);
+                *tell_at = now.boot.plus_ms(limits::PULL_LOG_MS);
                 let seconds = now.boot.since_ms(open.began) / 1_000;
                 let line = format!("pulling image \"{image}\" for {seconds} s");
                 out.push(Action::Log(Severity::Info, line));
@@ -211,7 +211,7 @@ fn terms(request: &Request) -> (Class, u64) {
         | Request::Status
         | Request::RuntimeConfig
         | Request::ListPodSandbox
-        | Request::ListContainers => (Class::Look, limits::LOOK_DEADLINE_MS),
+        | Request::ListContainers => (Class::Look, limits::READ_DEADLINE_MS),
         Request::GetContainerEvents => (Class::Look, limits::STREAM_DEADLINE_MS),
         Request::StopContainer { grace_s, .. } => {
             let grace_ms = u64::try_from(*grace_s).unwrap_or(0).saturating_mul(1000);
@@ -247,7 +247,7 @@ fn terms(request: &Request) -> (Class, u64) {
 mod tests {
     use super::*;
     use crate::limits::{
-        CALL_DEADLINE_MS, EXEC_DEADLINE_MS, LOOK_DEADLINE_MS, PULL_DEADLINE_MS, STREAM_DEADLINE_MS,
+        CALL_DEADLINE_MS, EXEC_DEADLINE_MS, PULL_DEADLINE_MS, READ_DEADLINE_MS, STREAM_DEADLINE_MS,
     };
     use crate::model::cri::{ContainerId, SandboxConfig, SandboxId};
     use crate::model::housekeeping::HousekeepingCall;
@@ -269,8 +269,8 @@ mod tests {
             sandbox_config: sandbox_config.clone(),
         };
         for (request, ms) in [
-            (Request::Version, LOOK_DEADLINE_MS),
-            (Request::ListContainers, LOOK_DEADLINE_MS),
+            (Request::Version, READ_DEADLINE_MS),
+            (Request::ListContainers, READ_DEADLINE_MS),
             (Request::GetContainerEvents, STREAM_DEADLINE_MS),
             (stop(0), CALL_DEADLINE_MS),
             (stop(30), 30_000 + CALL_DEADLINE_MS),

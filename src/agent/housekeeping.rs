@@ -19,11 +19,9 @@ use super::amounts::Amounts;
 use super::calls::{Calls, Owner};
 use super::event::{Action, CallId, JobId, Out};
 use super::eviction::EvictionManager;
-#[cfg(feature = "gc")]
 use super::gc;
 #[cfg(feature = "cloud")]
 use super::inventory::Inventory;
-#[cfg(feature = "logs")]
 use super::logs::Logs;
 use super::pleg::{List, Pleg};
 use super::pods::{Pods, Sources};
@@ -49,11 +47,9 @@ pub struct Housekeeping {
     images_measured: bool,
     stepped_at: Instant,
     qos: Qos,
-    #[cfg(feature = "gc")]
     gc: gc::Gc,
     #[cfg(feature = "cloud")]
     inventory: Inventory,
-    #[cfg(feature = "logs")]
     logs: Logs,
     evict: EvictionManager,
 }
@@ -90,11 +86,9 @@ impl Housekeeping {
             images_measured: false,
             stepped_at: now.boot,
             qos: Qos::new(now.boot),
-            #[cfg(feature = "gc")]
             gc: gc::Gc::new(settings, now.boot),
             #[cfg(feature = "cloud")]
             inventory: Inventory::new(config, now.boot),
-            #[cfg(feature = "logs")]
             logs: Logs::new(settings.logs.clone(), now.boot),
             evict: EvictionManager::new(&settings.eviction, pods_memory_max, now.boot),
         }
@@ -102,11 +96,9 @@ impl Housekeeping {
 
     /// The runtime is back, and may be another.
     pub fn up(&mut self) {
-        #[cfg(feature = "gc")]
         self.gc.up();
         #[cfg(feature = "cloud")]
         self.inventory.up();
-        #[cfg(feature = "logs")]
         self.logs.up();
         self.evict.up();
     }
@@ -118,23 +110,19 @@ impl Housekeeping {
 
     /// A look came whole.
     pub fn look(&mut self, now: Now, list: &List, pods: &Pods) {
-        #[cfg(feature = "gc")]
         self.gc.look(now.boot, list, pods);
     }
 
     /// Takes the machine's gauges.
     pub fn measured(&mut self, now: Now, measures: &Measures) {
         assert!(std::mem::take(&mut self.measuring), "gauges that nobody asked for");
-        #[cfg(feature = "gc")]
         self.gc.measured(now.boot, measures, self.images_measured);
-        #[cfg(feature = "logs")]
         self.logs.measured(measures);
         self.evict.measured(measures);
     }
 
     /// Takes the answer to a call of a chore.
     pub fn answer(&mut self, now: Now, call: CallId, result: &Result<Reply, CallError>) {
-        #[cfg(feature = "gc")]
         if self.gc.answer(now.boot, call, result) {
             return;
         }
@@ -142,7 +130,6 @@ impl Housekeeping {
         if self.inventory.answer(call, result) {
             return;
         }
-        #[cfg(feature = "logs")]
         if self.logs.answer(call, result) {
             return;
         }
@@ -157,11 +144,9 @@ impl Housekeeping {
         if self.qos.job_done(job, result) {
             return true;
         }
-        #[cfg(feature = "gc")]
         if self.gc.job_done(job, result) {
             return true;
         }
-        #[cfg(feature = "logs")]
         if self.logs.job_done(job, result) {
             return true;
         }
@@ -194,11 +179,9 @@ impl Housekeeping {
         self.stepped_at = now.boot;
         self.qos.step(now, context);
         let mut asking = Asking { closed: self.measuring, ask: None };
-        #[cfg(feature = "gc")]
         self.gc.step(now, context, &mut asking);
         #[cfg(feature = "cloud")]
         self.inventory.step(now, context);
-        #[cfg(feature = "logs")]
         self.logs.step(now, context, &mut asking);
         #[cfg(feature = "eviction")]
         while self.evict.step(now, context, &mut self.gc, &mut asking) {
@@ -215,17 +198,15 @@ impl Housekeeping {
     pub fn wake_at(&self) -> Option<Instant> {
         let due = [
             Some(self.qos.due_at()),
-            #[cfg(feature = "gc")]
             self.gc.due_at(),
             #[cfg(feature = "cloud")]
             self.inventory.due_at(),
-            #[cfg(feature = "logs")]
             self.logs.due_at(),
             self.evict.due_at(),
         ];
         let due_at = due.into_iter().flatten().min()?;
         // What is due and could not be done is tried again no sooner.
-        Some(due_at.max(self.stepped_at).plus_ms(limits::CHORES_LATE_MS))
+        Some(due_at.max(self.stepped_at).plus_ms(limits::HOUSEKEEPING_LATE_MS))
     }
 }
 
@@ -244,7 +225,7 @@ impl Periodic {
 
     /// Whether its time has come, or nearly.
     pub fn is_due(&self, now: Instant) -> bool {
-        let early_ms = limits::CHORES_EARLY_MS.min(self.period_ms / 5);
+        let early_ms = limits::HOUSEKEEPING_EARLY_MS.min(self.period_ms / 5);
         self.due_at <= now.plus_ms(early_ms)
     }
 

@@ -15,13 +15,11 @@ mod eviction;
 #[cfg(not(feature = "eviction"))]
 #[path = "eviction/absent.rs"]
 mod eviction;
-#[cfg(feature = "gc")]
 mod gc;
 mod housekeeping;
 pub mod image;
 #[cfg(feature = "cloud")]
 mod inventory;
-#[cfg(feature = "logs")]
 mod logs;
 mod node;
 pub mod objects;
@@ -67,7 +65,7 @@ use source::Source;
 use time::{Instant, Now, Rng};
 use watchdog::Watchdog;
 
-use crate::limits::{Budget, LEAVE_MS};
+use crate::limits::{Budget, SHUTDOWN_MS};
 use crate::model::cgroup::Cgroups;
 use crate::model::cri::{CallError, Dns, Reply};
 use crate::model::housekeeping::Settings as HousekeepingSettings;
@@ -223,7 +221,7 @@ impl Agent {
 
     /// Learns one fact. Asks for nothing.
     pub fn handle(&mut self, now: Now, event: Event) {
-        let now = self.by_the_cloud(now);
+        let now = self.with_cloud_clock(now);
         self.watchdog.learn(&event);
         match event {
             Event::RuntimeUp => self.runtime_up(now),
@@ -283,9 +281,9 @@ impl Agent {
             | Event::LinkDown(..)
             | Event::Heard(_)
             | Event::Sent(..)
-            | Event::Cloud(..) => self.hear_cloud(now, event),
+            | Event::Cloud(..) => self.handle_cloud(now, event),
             Event::Stop => {
-                self.leave_by.get_or_insert(now.boot.plus_ms(LEAVE_MS));
+                self.leave_by.get_or_insert(now.boot.plus_ms(SHUTDOWN_MS));
             }
         }
     }
@@ -315,10 +313,10 @@ impl Agent {
                         self.want(now);
                     }
                     self.housekeeping.look(now, &list, &self.pods);
-                    let doomed = self.cloud.as_ref().map(|cloud| cloud.doomed());
+                    let doomed = self.cloud.as_ref().map(|cloud| cloud.tombstones());
                     self.pods.look(now, list, self.sources(), doomed);
                     if let Some(cloud) = self.cloud.as_mut().filter(|_| self.pods.is_complete()) {
-                        cloud.nothing_is_unknown();
+                        cloud.all_pods_known();
                     }
                 }
             }
@@ -363,7 +361,7 @@ impl Agent {
 
     /// Looks at all that is known and asks for what is missing.
     pub fn step(&mut self, now: Now, out: &mut Out) {
-        let now = self.by_the_cloud(now);
+        let now = self.with_cloud_clock(now);
         self.now = now;
         out.actions.append(&mut self.pending.actions);
         if let Some(by) = self.leave_by {

@@ -53,7 +53,7 @@ struct Entry {
 /// Of one object.
 #[derive(Debug)]
 struct Allowance {
-    /// Each event that is told takes [`limits::NOTES_REFILL_MS`] of it.
+    /// Each event that is told takes [`limits::EVENTS_REFILL_MS`] of it.
     left_ms: u64,
     at: Instant,
     /// It was said that some are kept back.
@@ -122,12 +122,12 @@ impl Recorder {
     fn has_many_like(&self, note: &RecordedEvent, now: Instant) -> bool {
         let (mut since, mut count) = (now, 1);
         for entry in self.ring.iter().rev().filter(|entry| entry.is_like(note)) {
-            if since.since_ms(entry.at) > limits::NOTES_SIMILAR_MS {
+            if since.since_ms(entry.at) > limits::EVENTS_SIMILAR_MS {
                 return false;
             }
             since = entry.at;
             count += 1;
-            if entry.combined || count >= limits::NOTES_SIMILAR_MAX {
+            if entry.combined || count >= limits::EVENTS_SIMILAR_MAX {
                 return true;
             }
         }
@@ -139,18 +139,18 @@ impl Recorder {
     fn may_tell(&mut self, now: Now, note: &RecordedEvent, out: &mut Out) -> bool {
         let object = &note.involved_object;
         let key = digest_of(object);
-        if !self.allowances.contains_key(&key) && self.allowances.len() >= limits::NOTES_MAX {
+        if !self.allowances.contains_key(&key) && self.allowances.len() >= limits::EVENTS_MAX {
             // Who was quiet longest has most of its own again.
             let quietest = self.allowances.iter().min_by_key(|(_, it)| it.at).map(|(key, _)| *key);
             quietest.and_then(|key| self.allowances.remove(&key));
         }
-        let full_ms = limits::NOTES_REFILL_MS * limits::NOTES_BURST;
+        let full_ms = limits::EVENTS_REFILL_MS * limits::EVENTS_BURST;
         let new = Allowance { left_ms: full_ms, at: now.boot, exhausted: false };
         let allowance = self.allowances.entry(key).or_insert(new);
         let grown = now.boot.since_ms(allowance.at);
         allowance.left_ms = allowance.left_ms.saturating_add(grown).min(full_ms);
         allowance.at = now.boot;
-        if let Some(left_ms) = allowance.left_ms.checked_sub(limits::NOTES_REFILL_MS) {
+        if let Some(left_ms) = allowance.left_ms.checked_sub(limits::EVENTS_REFILL_MS) {
             allowance.left_ms = left_ms;
             allowance.exhausted = false;
             return true;
@@ -161,8 +161,8 @@ impl Recorder {
                 "{}={namespace}/{name} {field_path} has too many events: got {} at once, from now \
                  on one in {} s is logged; `edged events` shows all",
                 kind.to_ascii_lowercase(),
-                limits::NOTES_BURST,
-                limits::NOTES_REFILL_MS / 1000,
+                limits::EVENTS_BURST,
+                limits::EVENTS_REFILL_MS / 1000,
             );
             out.push(Action::Log(Severity::Warn, line));
         }
@@ -172,11 +172,11 @@ impl Recorder {
     /// The oldest goes: of the object where that has its share, else of all.
     fn make_room(&mut self, object: &Object) {
         let own = |entry: &Entry| entry.note.involved_object == *object;
-        if self.ring.iter().filter(|entry| own(entry)).count() >= limits::NOTES_OBJECT_MAX {
+        if self.ring.iter().filter(|entry| own(entry)).count() >= limits::EVENTS_OBJECT_MAX {
             let oldest = self.ring.iter().position(own);
             oldest.and_then(|at| self.ring.remove(at));
         }
-        if self.ring.len() == limits::NOTES_MAX {
+        if self.ring.len() == limits::EVENTS_MAX {
             self.ring.pop_front();
         }
     }
@@ -301,17 +301,17 @@ mod tests {
         let mut fixture = Fixture::default();
         let mut told = 0;
         for n in 0..40 {
-            fixture.now_ms += limits::NOTES_SIMILAR_MS;
+            fixture.now_ms += limits::EVENTS_SIMILAR_MS;
             told += fixture.add("a", "FailedMount", &format!("try number {n}")).len();
         }
-        let alone = limits::NOTES_SIMILAR_MAX - 1;
+        let alone = limits::EVENTS_SIMILAR_MAX - 1;
         let counts = fixture.counts();
         assert_eq!(counts[..alone], [1].repeat(alone));
         assert_eq!(counts[alone..], [31]);
         assert_eq!(told, 9 + 5, "1, 2, 4, 8, 16 of the last");
         let last = fixture.notes.iter().last().expect("ten");
         assert_eq!(last.message, "(combined from similar events): try number 39");
-        fixture.now_ms += limits::NOTES_SIMILAR_MS + 1;
+        fixture.now_ms += limits::EVENTS_SIMILAR_MS + 1;
         fixture.add("a", "FailedMount", "another");
         assert_eq!(fixture.counts().len(), counts.len() + 1, "a new story begins");
     }
@@ -327,10 +327,10 @@ mod tests {
         for n in 0..9 {
             told += reasons.map(|reason| tell(&mut fixture, reason, n)).iter().sum::<u64>();
         }
-        assert_eq!(told, limits::NOTES_BURST);
-        assert_eq!(fixture.counts().len(), limits::NOTES_OBJECT_MAX);
+        assert_eq!(told, limits::EVENTS_BURST);
+        assert_eq!(fixture.counts().len(), limits::EVENTS_OBJECT_MAX);
         assert_eq!(fixture.add("quiet", "A", "heard").len(), 1);
-        fixture.now_ms += limits::NOTES_REFILL_MS;
+        fixture.now_ms += limits::EVENTS_REFILL_MS;
         let after = reasons.map(|reason| tell(&mut fixture, reason, 100));
         assert_eq!(after, [1, 0, 0, 0, 0]);
     }
@@ -351,12 +351,12 @@ mod tests {
     #[test]
     fn the_ring_keeps_the_newest() {
         let mut fixture = Fixture::default();
-        for n in 0..limits::NOTES_MAX + 5 {
+        for n in 0..limits::EVENTS_MAX + 5 {
             fixture.add(&n.to_string(), "Started", "x");
         }
-        assert_eq!(fixture.counts().len(), limits::NOTES_MAX);
+        assert_eq!(fixture.counts().len(), limits::EVENTS_MAX);
         assert_eq!(&*fixture.notes.iter().next().expect("full").involved_object.name, "5");
-        assert_eq!(fixture.notes.allowances.len(), limits::NOTES_MAX);
+        assert_eq!(fixture.notes.allowances.len(), limits::EVENTS_MAX);
     }
 
     #[test]

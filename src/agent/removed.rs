@@ -73,7 +73,7 @@ impl Removed {
                     );
                     out.push(Action::Log(Severity::Warn, line));
                 }
-                one.backoff.again(now.boot, RETRY_MIN_MS, REMOVED_RETRY_MAX_MS);
+                one.backoff.retry_at(now.boot, RETRY_MIN_MS, REMOVED_RETRY_MAX_MS);
             }
             one.backoff.over_at() <= now.boot
         };

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use super::event::{Action, CallId, Event, JobId, Out, ProbeId, Severity};
 use super::time::Instant;
-use crate::limits::{WATCHDOG_LATE_MS, WATCHDOG_MEALS};
+use crate::limits::{WATCHDOG_LATE_MS, WATCHDOG_PINGS};
 use crate::model::watchdog::Settings;
 
 /// The book of what is owed.
@@ -105,7 +105,7 @@ impl Watchdog {
         if now < self.feed_at {
             return;
         }
-        self.feed_at = now.plus_ms(u64::from(settings.timeout_s) * 1_000 / WATCHDOG_MEALS);
+        self.feed_at = now.plus_ms(u64::from(settings.timeout_s) * 1_000 / WATCHDOG_PINGS);
         let silence_ms = settings.runtime_silence_ms;
         let late = self.owed.iter().find(|(_, by)| now.since_ms(**by) > WATCHDOG_LATE_MS);
         let trouble = if let Some((owed, by)) = late {

@@ -6,14 +6,14 @@
 
 #[cfg(feature = "api")]
 mod age;
-#[cfg(feature = "check")]
+#[cfg(feature = "api")]
 mod check;
 #[cfg(feature = "controller")]
 pub mod controller;
 #[cfg(feature = "api")]
 mod events;
 pub mod help;
-#[cfg(feature = "image-import")]
+#[cfg(feature = "images")]
 mod images;
 #[cfg(feature = "cloud")]
 mod join;
@@ -23,7 +23,7 @@ mod list;
 mod pods;
 #[cfg(feature = "api")]
 mod status;
-#[cfg(any(feature = "api", feature = "check", feature = "image-import"))]
+#[cfg(any(feature = "api", feature = "images"))]
 mod table;
 #[cfg(feature = "cloud")]
 mod verify;
@@ -32,7 +32,7 @@ mod yaml;
 
 use std::io::{ErrorKind, Write};
 
-#[cfg(any(feature = "api", feature = "image-import"))]
+#[cfg(any(feature = "api", feature = "images"))]
 use crate::config;
 use crate::io::sys;
 use help::{Page, page};
@@ -154,7 +154,7 @@ impl From<lexopt::Error> for Error {
     }
 }
 
-#[cfg(any(feature = "api", feature = "image-import"))]
+#[cfg(any(feature = "api", feature = "images"))]
 impl From<config::Error> for Error {
     fn from(error: config::Error) -> Self {
         match error {
@@ -185,9 +185,9 @@ pub fn main(
         "events" => events::run(args, out),
         #[cfg(feature = "api")]
         "status" => status::run(args, out),
-        #[cfg(feature = "check")]
+        #[cfg(feature = "api")]
         "check" => check::run(args, out),
-        #[cfg(feature = "image-import")]
+        #[cfg(feature = "images")]
         "images" => images::run(args, out, trouble),
         #[cfg(feature = "cloud")]
         "join" => join::run(args, out),
@@ -196,8 +196,8 @@ pub fn main(
         _ => {
             drop(args);
             let feature = match command {
-                "check" => "check",
-                "images" => "image-import",
+                "check" => "api",
+                "images" => "images",
                 "join" | "verify-release" => "cloud",
                 _ => "api",
             };

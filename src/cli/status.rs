@@ -53,10 +53,11 @@ fn print(overview: &Overview, out: &mut dyn Write) -> std::io::Result<()> {
             (None, None) => "not connected yet".to_owned(),
         };
         line("cloud", &link)?;
-        let kept = match (&cloud.store_trouble, cloud.store_is_new) {
-            (Some(why), _) => format!("NOT KEEPING what the cloud sends: {why}"),
-            (None, true) => format!("new, {} objects; other pods left alone", cloud.objects),
-            (None, false) => format!("{} objects", cloud.objects),
+        let kept = match (&cloud.store_trouble, &cloud.store_loss, cloud.store_is_new) {
+            (Some(why), _, _) => format!("NOT KEEPING what the cloud sends: {why}"),
+            (None, Some(why), _) => format!("LOST, {} objects since: {why}", cloud.objects),
+            (None, None, true) => format!("new, {} objects; other pods left alone", cloud.objects),
+            (None, None, false) => format!("{} objects", cloud.objects),
         };
         line("store", &kept)?;
     }
@@ -85,6 +86,7 @@ fn print(overview: &Overview, out: &mut dyn Write) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::view::CloudOverview;
 
     fn printed(overview: &Overview) -> String {
         let mut out = Vec::new();
@@ -125,6 +127,12 @@ mod tests {
             pressures: Some(vec!["DiskPressure".to_owned(), "PIDPressure".to_owned()]),
             manifest_trouble: vec!["/m/a.yaml:3:7: got 5".to_owned()],
             pulls: vec![("localhost/i:1".to_owned(), 90_000)],
+            cloud: Some(CloudOverview {
+                store_is_new: true,
+                store_loss: Some("it was set aside".to_owned()),
+                objects: 2,
+                ..CloudOverview::default()
+            }),
             ..Overview::default()
         };
         let text = printed(&overview);
@@ -134,6 +142,7 @@ mod tests {
             "pressure   DiskPressure, PIDPressure\n",
             "manifests  1 NOT USED:\n           /m/a.yaml:3:7: got 5\n",
             "pulling    localhost/i:1 for 90s\n",
+            "store      LOST, 2 objects since: it was set aside\n",
         ] {
             assert!(text.contains(want), "{text}");
         }

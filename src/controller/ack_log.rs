@@ -1,8 +1,8 @@
-//! What is to be kept of the records, durably.
+//! Saves the acknowledgement records durably.
 //!
 //! A record is in the store before its object is sent for the first time, so that a node that may
-//! have it is told when it is gone, whatever happens to us in between. An acknowledgement may be
-//! kept later: if it is lost, the object is sent once more.
+//! have it gets its deletion, whatever happens to us in between. An acknowledgement may be saved
+//! later: if it is lost, the object is sent once more.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,33 +14,33 @@ use crate::limits::{SAVE_RETRY_MAX_MS, SAVE_RETRY_MIN_MS, SYNC_CALLS_MAX, SYNC_R
 use crate::model::meta::{DiskError, Revision};
 use crate::model::sync::Change;
 
-/// What is not kept yet.
+/// The records that are not saved yet.
 #[derive(Default)]
 pub(super) struct AckLog {
     /// Changed since it was saved.
     pending: BTreeSet<Line>,
-    /// Under way: a save of these, in order.
-    asked: Option<(Revision, Vec<(NodeId, Key)>)>,
-    /// Under way: calls about objects, one at a time for each.
+    /// The save under way, of these records in order.
+    saving: Option<(Revision, Vec<(NodeId, Key)>)>,
+    /// The calls about ObjectSyncs under way, one at a time for each.
     running: BTreeSet<Line>,
     last: Revision,
     backoff: Backoff,
     retry_at: Instant,
-    said: bool,
-    /// We stop: nothing is tried again. What was never kept costs one more sending.
+    is_trouble_logged: bool,
+    /// We stop: nothing is retried. A record that is never saved costs one more message.
     is_stopping: bool,
 }
 
-/// The record of this node, of this object, in this incarnation.
+/// A record: node, object and uid.
 pub(super) type Line = (NodeId, Key, Arc<str>);
 
 impl AckLog {
     /// The node's record of this object has changed.
-    pub(super) fn note(&mut self, id: NodeId, key: &Key, uid: &Arc<str>) {
+    pub(super) fn mark_changed(&mut self, id: NodeId, key: &Key, uid: &Arc<str>) {
         self.pending.insert((id, key.clone(), Arc::clone(uid)));
     }
 
-    /// Whether this is not kept yet.
+    /// Whether the record is not saved yet.
     pub(super) fn is_pending(&self, id: NodeId, key: &Key) -> bool {
         let from = (id, key.clone(), Arc::from(""));
         [&self.pending, &self.running].iter().any(|lines| {
@@ -49,36 +49,35 @@ impl AckLog {
         })
     }
 
-    /// Whether how this is now is kept: nothing is to be saved, and nothing is being.
-    pub(super) fn is_kept(&self, id: NodeId, key: &Key) -> bool {
+    /// Whether the current state of the record is saved: no save is due or under way.
+    pub(super) fn is_saved(&self, id: NodeId, key: &Key) -> bool {
         !self.is_pending(id, key)
-            && self.asked.as_ref().is_none_or(|(_, keys)| {
+            && self.saving.as_ref().is_none_or(|(_, keys)| {
                 keys.binary_search_by(|(of, it)| (of, it).cmp(&(&id, key))).is_err()
             })
     }
 
-    /// Whether something about this node is not kept yet.
+    /// Whether a record of this node is not saved yet.
     pub(super) fn concerns(&self, id: NodeId) -> bool {
         let from = (id, Key::new(crate::model::api::Kind::ALL[0], "", ""), Arc::from(""));
         self.pending.range(from.clone()..).next().is_some_and(|(first, ..)| *first == id)
             || self.running.range(from..).next().is_some_and(|(first, ..)| *first == id)
-            || self
-                .asked
-                .as_ref()
-                .is_some_and(|(_, keys)| keys.binary_search_by(|(asked, _)| asked.cmp(&id)).is_ok())
+            || self.saving.as_ref().is_some_and(|(_, keys)| {
+                keys.binary_search_by(|(expected, _)| expected.cmp(&id)).is_ok()
+            })
     }
 
-    /// It is kept. Those that have not changed meanwhile.
+    /// The save succeeded. Returns the records that have not changed meanwhile.
     pub(super) fn saved(&mut self, revision: Revision) -> Vec<(NodeId, Key)> {
-        let (asked, mut keys) = self.asked.take().expect("a save was asked for");
-        assert_eq!(asked, revision, "the answer to another save");
+        let (expected, mut keys) = self.saving.take().expect("a save was asked for");
+        assert_eq!(expected, revision, "the answer to another save");
         keys.retain(|(id, key)| !self.is_pending(*id, key));
-        self.said = false;
+        self.is_trouble_logged = false;
         self.backoff = Backoff::default();
         keys
     }
 
-    /// Nothing of it is kept.
+    /// The save failed.
     pub(super) fn failed(
         &mut self,
         now: Instant,
@@ -86,31 +85,31 @@ impl AckLog {
         error: &DiskError,
         out: &mut Out,
     ) {
-        let (asked, keys) = self.asked.take().expect("a save was asked for");
-        assert_eq!(asked, revision, "the answer to another save");
+        let (expected, keys) = self.saving.take().expect("a save was asked for");
+        assert_eq!(expected, revision, "the answer to another save");
         if !self.is_stopping {
-            // Of which incarnation does not matter to a table: the row is made of what is there.
+            // The uid does not matter to a table: the row is made from the current state.
             self.pending.extend(keys.into_iter().map(|(id, key)| (id, key, Arc::from(""))));
         }
         self.trouble(now, &error.to_string(), out);
     }
 
     fn trouble(&mut self, now: Instant, why: &str, out: &mut Out) {
-        self.retry_at = self.backoff.again(now, SAVE_RETRY_MIN_MS, SAVE_RETRY_MAX_MS);
-        if !std::mem::replace(&mut self.said, true) {
-            let line = format!("store: nodes get nothing new while it keeps nothing: {why}");
+        self.retry_at = self.backoff.retry_at(now, SAVE_RETRY_MIN_MS, SAVE_RETRY_MAX_MS);
+        if !std::mem::replace(&mut self.is_trouble_logged, true) {
+            let line = format!("store: records cannot be saved, nodes get no new objects: {why}");
             out.push(Action::Log(Severity::Error, line));
         }
     }
 
-    /// Asks for a save, if there is something to keep. `row`: how the record is now.
+    /// Requests a save if something has changed. `row`: the current state of a record.
     pub(super) fn step(
         &mut self,
         now: Instant,
         row: impl Fn(NodeId, &Key) -> Change,
         out: &mut Out,
     ) {
-        if self.asked.is_some() || self.pending.is_empty() || now < self.retry_at {
+        if self.saving.is_some() || self.pending.is_empty() || now < self.retry_at {
             return;
         }
         let mut keys: Vec<(NodeId, Key)> = Vec::new();
@@ -124,10 +123,10 @@ impl AckLog {
         self.last.0 += 1;
         let changes = keys.iter().map(|(id, key)| row(*id, key)).collect();
         out.push(Action::Save { revision: self.last, changes });
-        self.asked = Some((self.last, keys));
+        self.saving = Some((self.last, keys));
     }
 
-    /// What is to be kept in an object now, if there is something and room for it.
+    /// The next ObjectSync to write, if there is one and room for it.
     pub(super) fn next(&mut self, now: Instant) -> Option<Line> {
         if now < self.retry_at || self.running.len() >= SYNC_CALLS_MAX {
             return None;
@@ -138,7 +137,7 @@ impl AckLog {
         Some(line)
     }
 
-    /// What was to be kept in an object is answered; `Err`: it is to be tried again.
+    /// The call about an ObjectSync is answered; `Err`: it is retried.
     pub(super) fn settled(
         &mut self,
         now: Instant,
@@ -149,7 +148,7 @@ impl AckLog {
         self.running.remove(line);
         match result {
             Ok(()) => {
-                self.said = false;
+                self.is_trouble_logged = false;
                 self.backoff = Backoff::default();
             }
             Err(why) => {
@@ -161,20 +160,21 @@ impl AckLog {
         }
     }
 
-    /// When something is to be asked for, if nothing happens before.
+    /// When the next save is due, if nothing happens before.
     pub(super) fn wake_at(&self) -> Option<Instant> {
-        let waits = self.asked.is_some() || !self.running.is_empty();
+        let waits = self.saving.is_some() || !self.running.is_empty();
         (!waits && !self.pending.is_empty()).then_some(self.retry_at)
     }
 
-    /// What is to be kept is tried once more at the most: others wait for our end.
+    /// We stop: pending saves are tried once more at most, because the other side waits for our
+    /// end.
     pub(super) fn stop(&mut self) {
         self.is_stopping = true;
     }
 
-    /// All is kept, or nothing can be.
+    /// Everything is saved, or nothing can be saved.
     pub(super) fn may_stop(&self, now: Instant) -> bool {
-        let waits = self.asked.is_some() || !self.running.is_empty();
+        let waits = self.saving.is_some() || !self.running.is_empty();
         !waits && (self.pending.is_empty() || now < self.retry_at)
     }
 }
@@ -184,15 +184,19 @@ mod tests {
     use super::*;
     use crate::model::api::Kind;
 
-    fn noted(count: usize) -> AckLog {
+    fn with_changes(count: usize) -> AckLog {
         let mut ack_log = AckLog::default();
         for at in 0..count {
-            ack_log.note(NodeId(1), &Key::new(Kind::Pod, "n", &at.to_string()), &Arc::from("u"));
+            ack_log.mark_changed(
+                NodeId(1),
+                &Key::new(Kind::Pod, "n", &at.to_string()),
+                &Arc::from("u"),
+            );
         }
         ack_log
     }
 
-    /// The save that is asked for at this moment, and how many rows it has.
+    /// The save that is requested at this moment, and how many rows it has.
     fn save(ack_log: &mut AckLog, ms: u64) -> Option<(Revision, usize)> {
         let row = |_: NodeId, key: &Key| Change::Delete {
             node: "e".into(),
@@ -210,7 +214,7 @@ mod tests {
 
     #[test]
     fn one_save_has_so_many_rows_and_the_next_the_others() {
-        let mut ack_log = noted(SYNC_ROWS_MAX + 1);
+        let mut ack_log = with_changes(SYNC_ROWS_MAX + 1);
         let (revision, rows) = save(&mut ack_log, 1).expect("a save");
         assert_eq!(rows, SYNC_ROWS_MAX);
         assert_eq!(save(&mut ack_log, 1), None, "one at a time");
@@ -220,25 +224,25 @@ mod tests {
 
     #[test]
     fn what_is_being_saved_is_not_kept_and_concerns_its_node() {
-        let mut ack_log = noted(SYNC_ROWS_MAX);
+        let mut ack_log = with_changes(SYNC_ROWS_MAX);
         let key = |name: &str| Key::new(Kind::Pod, "n", name);
-        ack_log.note(NodeId(2), &key("0"), &Arc::from("u"));
+        ack_log.mark_changed(NodeId(2), &key("0"), &Arc::from("u"));
         let (revision, rows) = save(&mut ack_log, 1).expect("a save");
         assert_eq!(rows, SYNC_ROWS_MAX);
         for at in 0..SYNC_ROWS_MAX {
-            assert!(!ack_log.is_kept(NodeId(1), &key(&at.to_string())), "{at} is being saved");
+            assert!(!ack_log.is_saved(NodeId(1), &key(&at.to_string())), "{at} is being saved");
         }
-        assert!(!ack_log.is_kept(NodeId(2), &key("0")), "it waits for its turn");
-        assert!(ack_log.is_kept(NodeId(2), &key("1")), "another node's of this name is saved");
+        assert!(!ack_log.is_saved(NodeId(2), &key("0")), "it waits for its turn");
+        assert!(ack_log.is_saved(NodeId(2), &key("1")), "another node's of this name is saved");
         assert!(ack_log.concerns(NodeId(1)) && ack_log.concerns(NodeId(2)));
         ack_log.saved(revision);
-        assert!(ack_log.is_kept(NodeId(1), &key("0")));
+        assert!(ack_log.is_saved(NodeId(1), &key("0")));
         assert!(!ack_log.concerns(NodeId(1)) && ack_log.concerns(NodeId(2)));
     }
 
     #[test]
     fn so_many_records_are_written_into_objects_at_once() {
-        let mut ack_log = noted(SYNC_CALLS_MAX + 1);
+        let mut ack_log = with_changes(SYNC_CALLS_MAX + 1);
         let lines: Vec<Line> = std::iter::from_fn(|| ack_log.next(Instant(1))).collect();
         assert_eq!(lines.len(), SYNC_CALLS_MAX);
         ack_log.settled(Instant(1), &lines[0], Ok(()), &mut Out::default());
@@ -248,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_save_that_fails_is_tried_again_ever_more_rarely_until_one_is_kept() {
-        let mut ack_log = noted(1);
+        let mut ack_log = with_changes(1);
         let mut ms = 1;
         for n in 0..10 {
             let (revision, _) = save(&mut ack_log, ms).expect("it is tried");
@@ -263,7 +267,7 @@ mod tests {
         }
         let (revision, _) = save(&mut ack_log, ms).expect("it is tried");
         ack_log.saved(revision);
-        ack_log.note(NodeId(1), &Key::new(Kind::Pod, "n", "0"), &Arc::from("u"));
+        ack_log.mark_changed(NodeId(1), &Key::new(Kind::Pod, "n", "0"), &Arc::from("u"));
         let (revision, _) = save(&mut ack_log, ms).expect("another");
         let full = DiskError::Full("the disk is full".to_owned());
         ack_log.failed(Instant(ms), revision, &full, &mut Out::default());
@@ -272,7 +276,7 @@ mod tests {
 
     #[test]
     fn who_stops_tries_nothing_again() {
-        let mut ack_log = noted(2);
+        let mut ack_log = with_changes(2);
         let lines: Vec<Line> = std::iter::from_fn(|| ack_log.next(Instant(1))).collect();
         ack_log.stop();
         let fails = |ack_log: &mut AckLog, line, ms| {
@@ -285,7 +289,7 @@ mod tests {
         let latest = later.plus_ms(SAVE_RETRY_MAX_MS);
         assert!(ack_log.next(latest).is_none());
         assert!(ack_log.may_stop(latest));
-        let mut ack_log = noted(1);
+        let mut ack_log = with_changes(1);
         let (revision, _) = save(&mut ack_log, 1).expect("a save");
         ack_log.stop();
         let full = DiskError::Full("the disk is full".to_owned());

@@ -1,11 +1,11 @@
-//! What the API server has, as far as it concerns a node, and what each node has of it.
+//! The objects of the API server that concern a node, and what each node has of them.
 //!
-//! Every object knows which nodes want it (the pod's node; for ConfigMaps and Secrets the nodes of
-//! the pods that name them) and which hold it (there is a record). A change of one thus finds its
-//! nodes without a walk, and what a node lacks is a pure function, [`Cache::due`], of the object
-//! and the node's record of it. What nobody wants or holds is not kept.
+//! Every object knows which nodes want it (a pod's own node; for ConfigMaps and Secrets the nodes
+//! of the pods that refer to them) and which hold it (there is a record). So a change of an object
+//! finds its nodes without a walk, and what a node lacks is a pure function, [`Cache::due`], of the
+//! object and the node's record of it. Objects that no node wants or holds are not kept.
 //!
-//! If we crash here: the lists bring the objects again, and the store the records.
+//! If we crash here: the lists bring back the objects, and the store the records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use super::ack_log::AckLog;
 use super::key::{Key, NodeId};
 use super::node::Node;
 use super::object::{Object, Read};
-use super::session::{Given, Link};
+use super::session::{Link, RequestedObject};
 use super::time::Instant;
 use crate::limits::UNUSED_MS;
 use crate::model::api::Kind;
 use crate::model::message::Message;
 
-/// Nodes, objects, and who has what.
+/// Nodes, objects, and which node has what.
 #[derive(Default)]
 pub(super) struct Cache {
     pub(super) nodes: BTreeMap<NodeId, Node>,
@@ -30,12 +30,12 @@ pub(super) struct Cache {
     pub(super) objects: BTreeMap<Key, Entry>,
     /// Nodes with something to do.
     pub(super) ready: BTreeSet<NodeId>,
-    /// Objects that some node wants and that are to be fetched.
+    /// Objects that a node wants and that have to be fetched.
     pub(super) fetch: BTreeSet<Key>,
     pub(super) ack_log: AckLog,
-    /// Nodes that the API server has no more.
+    /// Nodes that were deleted in the API server.
     pub(super) orphans: BTreeSet<NodeId>,
-    /// Nodes that may be no more, and have records.
+    /// Nodes that may be deleted, and have records.
     pub(super) suspects: BTreeSet<NodeId>,
 }
 
@@ -43,51 +43,51 @@ pub(super) struct Cache {
 #[derive(Default)]
 pub(super) struct Entry {
     pub(super) live: Live,
-    /// For each node, by how many pods.
+    /// The nodes that want it, with the number of pods that need it.
     pub(super) wanted: BTreeMap<NodeId, u32>,
-    /// Nodes with a record.
+    /// The nodes with a record.
     pub(super) held: BTreeSet<NodeId>,
-    /// The last list that had it, but as nobody could read it.
+    /// The round of the last list in which it was and could not be parsed.
     unread: u32,
 }
 
-/// Whether there is such an object.
+/// Whether the object exists.
 #[derive(Default)]
 pub(super) enum Live {
     /// Not known: it is fetched when a node wants it.
     #[default]
     Unknown,
-    /// There is none.
+    /// It does not exist.
     Absent,
-    /// This is it.
-    There(Box<Object>),
+    /// It exists.
+    Present(Box<Object>),
 }
 
-/// Where an object was told.
+/// Where an object came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum From {
-    /// In a list or a watch: in order, nothing is left out.
+    /// A list or a watch: in order and complete.
     Watch,
-    /// In the answer to a call: it may be older than what the watch has told since, up to this
+    /// The answer to a call: it may be older than what the watch has delivered since, up to this
     /// version.
     Call(u64),
 }
 
-/// What a node lacks of an object.
+/// What a node needs of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// Nothing.
     Nothing,
-    /// To have it.
+    /// The object.
     Put,
-    /// Only to know that it has it already: nothing in it is news.
+    /// Only the new version is noted: nothing has changed for the node.
     Learn,
-    /// To be rid of it.
+    /// Its deletion.
     Delete,
 }
 
 impl Cache {
-    /// The node of this name, new if it was not heard of.
+    /// The node of this name; it is created if it is not known.
     pub(super) fn node(&mut self, name: &str) -> NodeId {
         if let Some(id) = self.names.get(name) {
             return *id;
@@ -99,7 +99,7 @@ impl Cache {
         id
     }
 
-    /// The node of this name, if it was heard of.
+    /// The node of this name, if it is known.
     pub(super) fn find(&self, name: &str) -> Option<&Node> {
         self.names.get(name).and_then(|id| self.nodes.get(id))
     }
@@ -108,8 +108,8 @@ impl Cache {
         self.nodes.get_mut(&id).expect("a node that is named is kept")
     }
 
-    /// Forgets a node of which nothing is left.
-    pub(super) fn tidy(&mut self, id: NodeId) {
+    /// Removes a node of which nothing is left.
+    pub(super) fn remove_if_idle(&mut self, id: NodeId) {
         let Some(node) = self.nodes.get(&id) else { return };
         if node.is_idle() && !self.ack_log.concerns(id) {
             self.names.remove(&*node.name);
@@ -118,14 +118,14 @@ impl Cache {
         }
     }
 
-    /// An object as it is now.
+    /// Adds or updates an object.
     pub(super) fn put(&mut self, now: Instant, read: Read, from: From) {
         let Read { key, object, is_edge } = read;
         match key.kind {
-            Kind::Node if !is_edge => return self.gone(now, &key, None),
+            Kind::Node if !is_edge => return self.deleted(now, &key, None),
             Kind::Node => {
-                // An answer that is older than what the watch has told since brings none back.
-                let is_late = matches!(from, From::Call(seen) if object.version <= seen);
+                // An answer that is older than the watch must not bring back a deleted node.
+                let is_late = matches!(from, From::Call(known) if object.version <= known);
                 if is_late && !self.find(&key.name).is_some_and(|node| node.is_known) {
                     return;
                 }
@@ -136,7 +136,7 @@ impl Cache {
             Kind::Pod => return self.put_pod(now, &key, object, from),
             _ => {}
         }
-        self.keep(&key, object, from);
+        self.store_object(&key, object, from);
     }
 
     fn put_pod(&mut self, now: Instant, key: &Key, object: Object, from: From) {
@@ -147,24 +147,24 @@ impl Cache {
         let (node, needs) = (facts.node.clone(), facts.needs.clone());
         let unknown = matches!(self.objects.get(key), Some(Entry { live: Live::Unknown, .. }));
         let old = self.object(key);
-        // Whether there still is such a pod the watch knows better.
+        // Whether the pod still exists the watch knows better.
         let is_late = old.is_none_or(|old| old.uid != object.uid) && !unknown;
         if from != From::Watch && is_late || old.is_some_and(|old| old.version > object.version) {
             return;
         }
         if self.object(key).and_then(|old| old.pod.as_ref()).is_some_and(|old| old.node != node) {
-            // Another pod of this name, of whose predecessor's end nobody told.
-            self.gone(now, key, None);
+            // Another pod of this name; the deletion of its predecessor was never seen.
+            self.deleted(now, key, None);
         }
         let old = self.object(key).and_then(|old| old.pod.as_ref());
         let old = old.map(|old| old.needs.clone());
         let id = self.node(&node);
         self.at(id).pods.insert(key.clone(), object.round);
         if !self.at(id).is_edge() && !self.objects.contains_key(key) {
-            // It costs nothing until its node turns out to be one of the edge.
+            // It costs nothing until its node turns out to be an edge node.
             return;
         }
-        self.others_let_go(now, id, key);
+        self.unbind_from_others(now, id, key);
         self.want_once(id, key);
         if old.as_ref() != Some(&needs) {
             for need in &needs {
@@ -174,12 +174,12 @@ impl Cache {
                 self.unwant(now, id, need);
             }
         }
-        self.keep(key, object, from);
+        self.store_object(key, object, from);
     }
 
-    /// A pod is bound to one node: whoever had one of this name before has none now, though nobody
-    /// may have told of its end.
-    fn others_let_go(&mut self, now: Instant, id: NodeId, key: &Key) {
+    /// A pod is bound to one node: another node that had a pod of this name has none now, even if
+    /// its deletion was never seen.
+    fn unbind_from_others(&mut self, now: Instant, id: NodeId, key: &Key) {
         let Some(entry) = self.objects.get(key) else { return };
         let others: Vec<NodeId> = entry.wanted.keys().copied().filter(|of| *of != id).collect();
         for other in others {
@@ -188,51 +188,51 @@ impl Cache {
         }
     }
 
-    fn keep(&mut self, key: &Key, object: Object, from: From) {
+    fn store_object(&mut self, key: &Key, object: Object, from: From) {
         let Some(entry) = self.objects.get_mut(key) else { return };
-        let is_new = !matches!(&entry.live, Live::There(old) if old.uid == object.uid);
+        let is_new = !matches!(&entry.live, Live::Present(old) if old.uid == object.uid);
         match &mut entry.live {
-            Live::There(old) if old.version >= object.version => {
+            Live::Present(old) if old.version >= object.version => {
                 old.round = old.round.max(object.round);
                 return;
             }
-            Live::Absent if matches!(from, From::Call(seen) if object.version <= seen) => return,
-            Live::There(_) | Live::Absent | Live::Unknown => {}
+            Live::Absent if matches!(from, From::Call(known) if object.version <= known) => return,
+            Live::Present(_) | Live::Absent | Live::Unknown => {}
         }
-        entry.live = Live::There(Box::new(object));
+        entry.live = Live::Present(Box::new(object));
         self.fetch.remove(key);
         if is_new {
             for id in entry.held.iter().copied().collect::<Vec<NodeId>>() {
                 self.settle_records(id, key);
             }
         }
-        self.concern(key);
+        self.mark_dirty(key);
     }
 
-    /// There is no such object any more. `node`: of a pod, where it was bound to.
-    pub(super) fn gone(&mut self, now: Instant, key: &Key, node: Option<&str>) {
+    /// The object does not exist any more. `node`: for a pod, the node that it was bound to.
+    pub(super) fn deleted(&mut self, now: Instant, key: &Key, node: Option<&str>) {
         match key.kind {
             Kind::Node => {
                 if let Some(id) = self.names.get(&*key.name).copied() {
                     self.at(id).is_known = false;
                     self.orphans.insert(id);
-                    self.concern(key);
+                    self.mark_dirty(key);
                     self.unwant_all(now, id, key);
                     self.suspect(id);
-                    self.tidy(id);
+                    self.remove_if_idle(id);
                 }
             }
-            Kind::Pod => self.pod_gone(now, key, node),
+            Kind::Pod => self.pod_deleted(now, key, node),
             _ => {}
         }
         let Some(entry) = self.objects.get_mut(key) else { return };
         entry.live = Live::Absent;
         self.fetch.remove(key);
-        self.concern(key);
+        self.mark_dirty(key);
         self.drop_if_idle(key);
     }
 
-    fn pod_gone(&mut self, now: Instant, key: &Key, node: Option<&str>) {
+    fn pod_deleted(&mut self, now: Instant, key: &Key, node: Option<&str>) {
         let facts = self.object(key).and_then(|object| object.pod.as_ref());
         let needs = facts.map(|facts| facts.needs.clone()).unwrap_or_default();
         let name = facts.map(|facts| &*facts.node).or(node);
@@ -241,27 +241,27 @@ impl Cache {
         for need in &needs {
             self.unwant(now, id, need);
         }
-        self.concern(key);
+        self.mark_dirty(key);
         self.unwant_all(now, id, key);
-        self.tidy(id);
+        self.remove_if_idle(id);
     }
 
-    /// A list has an object that cannot be read: there is one.
-    pub(super) fn named(&mut self, key: &Key, round: u32) {
+    /// A list contains this object, but it could not be parsed: it exists.
+    pub(super) fn seen_unread(&mut self, key: &Key, round: u32) {
         if let Some(entry) = self.objects.get_mut(key) {
             entry.unread = round;
         }
     }
 
-    /// The list of a kind is complete, as of this version: what it did not name is gone.
+    /// The list of a kind is complete, as of this version: objects that are not in it are deleted.
     pub(super) fn sweep(&mut self, now: Instant, kind: Kind, round: u32, version: u64) {
         let from = Key::new(kind, "", "");
         let of_kind = self.objects.range(from..).take_while(|(key, _)| key.kind == kind);
         let unnamed: Vec<Key> = of_kind
             .filter(|(_, entry)| match &entry.live {
-                // Of a newer one the watch will tell.
-                Live::There(object) => object.round != round && object.version <= version,
-                // One that is wanted may have passed before it was: it is fetched.
+                // A newer object is left to the watch.
+                Live::Present(object) => object.round != round && object.version <= version,
+                // A wanted object may have been listed before it was wanted: it is fetched.
                 Live::Unknown => entry.wanted.is_empty(),
                 Live::Absent => false,
             })
@@ -271,22 +271,22 @@ impl Cache {
         for key in unnamed {
             let is_fetched = self.object(&key).is_some_and(|object| object.round == 0);
             if is_fetched && matches!(kind, Kind::ConfigMap | Kind::Secret) {
-                // It may have passed before somebody wanted it as well.
+                // It may have been listed before it was wanted, too.
                 self.objects.get_mut(&key).expect("just seen").live = Live::Unknown;
                 self.fetch.insert(key);
             } else {
-                self.gone(now, &key, None);
+                self.deleted(now, &key, None);
             }
         }
         if kind == Kind::Pod {
             let elsewhere = self.nodes.values_mut().filter(|node| !node.is_edge());
             for node in elsewhere {
-                node.pods.retain(|_, seen| *seen == round);
+                node.pods.retain(|_, listed| *listed == round);
             }
         }
     }
 
-    /// A node has turned out to be one of the edge: its pods concern us.
+    /// The node has turned out to be an edge node: its pods are sent to it.
     fn becomes_edge(&mut self, id: NodeId) {
         let node = self.at(id);
         let own = Some(Key::node(&node.name)).filter(|_| node.is_known);
@@ -296,16 +296,16 @@ impl Cache {
         }
     }
 
-    /// A session of the node's is on.
+    /// A session of the node is open.
     pub(super) fn link_up(&mut self, id: NodeId, link: Box<Link>) {
         self.at(id).link = Some(link);
         self.becomes_edge(id);
-        self.look(id);
+        self.check_all(id);
         self.ready.insert(id);
     }
 
-    /// Everything that the node should or may have is to be looked at.
-    pub(super) fn look(&mut self, id: NodeId) {
+    /// Marks all objects of the node to be checked.
+    pub(super) fn check_all(&mut self, id: NodeId) {
         let node = self.at(id);
         if let Some(link) = &mut node.link {
             link.dirty.extend(node.wanted.iter().chain(node.records.keys()).cloned());
@@ -336,7 +336,7 @@ impl Cache {
         if let Some(record) = node.records.get_mut(key) {
             record.unused_since = None;
         }
-        if node.stir(key) {
+        if node.mark_dirty(key) {
             self.ready.insert(id);
         }
     }
@@ -368,19 +368,19 @@ impl Cache {
         }
     }
 
-    /// The nodes that an object concerns are to look at it.
-    pub(super) fn concern(&mut self, key: &Key) {
+    /// Marks the object to be checked for each node that wants or holds it.
+    pub(super) fn mark_dirty(&mut self, key: &Key) {
         let Some(entry) = self.objects.get(key) else { return };
         for id in entry.wanted.keys().chain(&entry.held) {
             if let Some(node) = self.nodes.get_mut(id)
-                && node.stir(key)
+                && node.mark_dirty(key)
             {
                 self.ready.insert(*id);
             }
         }
     }
 
-    /// What the node lacks of this object.
+    /// What the node needs of this object.
     pub(super) fn due(&mut self, now: Instant, id: NodeId, key: &Key) -> Due {
         let node = self.nodes.get_mut(&id).expect("a node that is named is kept");
         let record = node.records.get_mut(key);
@@ -388,51 +388,54 @@ impl Cache {
             assert!(record.is_none(), "an object that is held is kept");
             return Due::Nothing;
         };
-        // Whoever wants it: a pod is its own node's alone.
+        // Even if the node wants it: a pod belongs to its own node alone.
         let foreign = match &entry.live {
-            Live::There(object) => object.pod.as_ref().is_some_and(|pod| *pod.node != *node.name),
+            Live::Present(object) => object.pod.as_ref().is_some_and(|pod| *pod.node != *node.name),
             Live::Unknown | Live::Absent => false,
         };
         let wanted = entry.wanted.contains_key(&id) && !foreign;
         match (&entry.live, record) {
             (Live::Unknown, _) | (Live::Absent, None) => Due::Nothing,
-            (Live::There(_), None) if wanted => Due::Put,
-            (Live::There(_), None) => Due::Nothing,
+            (Live::Present(_), None) if wanted => Due::Put,
+            (Live::Present(_), None) => Due::Nothing,
             (Live::Absent, Some(_)) => Due::Delete,
-            (Live::There(object), Some(record)) if record.uid != object.uid => Due::Delete,
-            (Live::There(_), Some(record)) if !wanted => {
+            (Live::Present(object), Some(record)) if record.uid != object.uid => Due::Delete,
+            (Live::Present(_), Some(record)) if !wanted => {
                 let since = *record.unused_since.get_or_insert(now);
                 if now.since_ms(since) < UNUSED_MS { Due::Nothing } else { Due::Delete }
             }
-            (Live::There(object), Some(record)) if record.version == object.version => {
+            (Live::Present(object), Some(record)) if record.version == object.version => {
                 record.digest = object.digest;
                 Due::Nothing
             }
-            (Live::There(object), Some(record)) if record.version > object.version => Due::Nothing,
-            (Live::There(object), Some(record))
+            (Live::Present(object), Some(record)) if record.version > object.version => {
+                Due::Nothing
+            }
+            (Live::Present(object), Some(record))
                 if record.version > 0 && record.digest == object.digest =>
             {
                 Due::Learn
             }
-            (Live::There(_), Some(_)) => Due::Put,
+            (Live::Present(_), Some(_)) => Due::Put,
         }
     }
 
-    /// Asked for, and there is none.
+    /// It was fetched, and does not exist.
     pub(super) fn absent(&mut self, key: &Key) {
         if self.is_unknown(key) {
             self.objects.get_mut(key).expect("just seen").live = Live::Absent;
-            self.concern(key);
+            self.mark_dirty(key);
         }
     }
 
-    /// Somebody wants it, and nobody knows it.
+    /// Whether it is wanted, and not known.
     pub(super) fn is_unknown(&self, key: &Key) -> bool {
         self.objects.get(key).is_some_and(|entry| matches!(entry.live, Live::Unknown))
     }
 
-    /// Answers a node, if that session is still on. What it does not read ends it.
-    pub(super) fn tell(&mut self, id: NodeId, session: Session, message: Box<Message>) {
+    /// Answers a node, if that session is still open. If the node does not read its answers, the
+    /// session ends.
+    pub(super) fn answer(&mut self, id: NodeId, session: Session, message: Box<Message>) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         if let Some(link) = node.link.as_mut().filter(|link| link.session == session) {
             link.reply(message);
@@ -440,19 +443,24 @@ impl Cache {
         }
     }
 
-    /// Gives a node what it asked for, if that session is still on.
-    pub(super) fn give(&mut self, id: NodeId, session: Session, given: Given) {
+    /// Sends a node an object that it requested, if that session is still open.
+    pub(super) fn queue_object(
+        &mut self,
+        id: NodeId,
+        session: Session,
+        requested: RequestedObject,
+    ) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         if let Some(link) = node.link.as_mut().filter(|link| link.session == session) {
-            link.give(given);
+            link.queue_object(requested);
             self.ready.insert(id);
         }
     }
 
-    /// The object, if there is one.
+    /// The object, if it exists.
     pub(super) fn object(&self, key: &Key) -> Option<&Object> {
         match &self.objects.get(key)?.live {
-            Live::There(object) => Some(object),
+            Live::Present(object) => Some(object),
             Live::Unknown | Live::Absent => None,
         }
     }

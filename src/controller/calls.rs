@@ -1,4 +1,4 @@
-//! Questions to the API server that are under way: those of nodes, and what we fetch ourselves.
+//! The calls to the API server under way: those for nodes' requests, and our own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,9 +12,9 @@ use super::downstream::NodeContext;
 use super::event::{Action, CallId};
 use super::key::{Key, NodeId};
 use super::object::{Object, Sketch};
-use super::requests::{Ask, Form, Then};
+use super::requests::{Form, NodeRequest, Then};
 use super::say::{self, Origin};
-use super::session::Given;
+use super::session::RequestedObject;
 use super::time::Instant;
 use super::unsupported;
 use super::upstream::delete_options;
@@ -22,103 +22,107 @@ use super::watches::Watches;
 use crate::limits::{CALLS_MAX, FETCH_RETRY_MS, FETCHES_MAX};
 use crate::model::api::{Call, CallError, CallResult, Kind, Verb};
 
-/// All that are under way.
+/// All calls under way.
 #[derive(Default)]
 pub(super) struct Calls {
-    asked: BTreeMap<CallId, Asked>,
+    open: BTreeMap<CallId, Purpose>,
     last: u64,
     fetching: BTreeSet<Key>,
-    /// Of those under way, how many keep records.
+    /// How many of the calls under way write records.
     records: usize,
     /// Nodes that wait for room.
     starved: BTreeSet<NodeId>,
-    /// Nothing is fetched before.
+    /// Nothing is fetched before this time.
     fetch_at: Instant,
 }
 
-enum Asked {
-    /// By a node, in this session.
-    Node(NodeId, Session, Box<Ask>),
-    /// For us.
+enum Purpose {
+    /// For a request of a node, in this session.
+    Node(NodeId, Session, Box<NodeRequest>),
+    /// To fetch an object that a node wants.
     Fetch(Key),
-    /// What a node has, to be kept.
+    /// To write a record.
     Record(Line, Verb),
-    /// By a part of ours that takes the answer itself.
-    Own(Own),
-    /// Nobody waits for the answer.
-    Chore,
+    /// For a part of the controller that takes the answer itself.
+    OwnPart(OwnPart),
+    /// The answer does not matter.
+    NoAnswer,
 }
 
-/// Who asked beside nodes and what is fetched for them.
+/// The parts of the controller that make calls of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Own {
+pub(super) enum OwnPart {
     LeaderElection,
     Garbage,
 }
 
 impl Calls {
-    /// How many.
     pub(super) fn len(&self) -> usize {
-        self.asked.len()
+        self.open.len()
     }
 
-    fn call(&mut self, asked: Asked, call: Box<Call>, context: &mut NodeContext<'_>) {
+    fn call(&mut self, purpose: Purpose, call: Box<Call>, context: &mut NodeContext<'_>) {
         self.last += 1;
         let id = CallId(self.last);
-        self.asked.insert(id, asked);
+        self.open.insert(id, purpose);
         context.out.push(Action::Call(id, call));
     }
 
-    /// Asks for a part of ours.
-    pub(super) fn own(&mut self, own: Own, call: Box<Call>, context: &mut NodeContext<'_>) {
-        self.call(Asked::Own(own), call, context);
+    /// Makes a call for a part of the controller.
+    pub(super) fn call_own(
+        &mut self,
+        own: OwnPart,
+        call: Box<Call>,
+        context: &mut NodeContext<'_>,
+    ) {
+        self.call(Purpose::OwnPart(own), call, context);
     }
 
-    /// Asks what this node wants to know, as far as there is room.
-    pub(super) fn serve(&mut self, world: &mut Cache, id: NodeId, context: &mut NodeContext<'_>) {
+    /// Sends the requests of this node, as far as there is room.
+    pub(super) fn serve(&mut self, cache: &mut Cache, id: NodeId, context: &mut NodeContext<'_>) {
         loop {
-            let Some(link) = &mut world.at(id).link else { return };
-            if self.asked.len() - self.fetching.len() - self.records >= CALLS_MAX {
-                if link.asks.is_waiting() {
+            let Some(link) = &mut cache.at(id).link else { return };
+            if self.open.len() - self.fetching.len() - self.records >= CALLS_MAX {
+                if link.requests.is_waiting() {
                     self.starved.insert(id);
                 }
                 return;
             }
-            let Some(ask) = link.asks.next() else { return };
+            let Some(request) = link.requests.next() else { return };
             let session = link.session;
-            if let Then::Give(key) = &ask.then
-                && let Some(given) = shelf(world, key, &ask.origin)
+            if let Then::Give(key) = &request.then
+                && let Some(requested) = from_cache(cache, key, &request.origin)
             {
-                let link = world.at(id).link.as_mut().expect("just seen");
-                link.asks.done(&ask.call);
-                link.give(given);
+                let link = cache.at(id).link.as_mut().expect("just seen");
+                link.requests.done(&request.call);
+                link.queue_object(requested);
                 continue;
             }
-            let call = ask.call.clone();
-            self.call(Asked::Node(id, session, Box::new(ask)), call, context);
+            let call = request.call.clone();
+            self.call(Purpose::Node(id, session, Box::new(request)), call, context);
         }
     }
 
-    /// Fetches what some node wants and nobody knows, as far as there is room.
+    /// Fetches the objects that are wanted and not known, as far as there is room.
     pub(super) fn fetch(
         &mut self,
-        world: &mut Cache,
+        cache: &mut Cache,
         watches: &Watches,
         context: &mut NodeContext<'_>,
     ) {
         if context.now.boot < self.fetch_at {
             return;
         }
-        let mut next = world.fetch.first().cloned();
+        let mut next = cache.fetch.first().cloned();
         while let Some(key) = next.filter(|_| self.fetching.len() < FETCHES_MAX) {
             let behind = (std::ops::Bound::Excluded(&key), std::ops::Bound::Unbounded);
-            next = world.fetch.range(behind).next().cloned();
-            // The first list is just bringing it; or it was fetched for somebody who wanted it
-            // before, and the answer may be older than the wish.
+            next = cache.fetch.range(behind).next().cloned();
+            // The first list is about to bring it; or it is being fetched for an earlier want, and
+            // the answer may be older than the new one.
             if !watches.was_listed(key.kind) || self.fetching.contains(&key) {
                 continue;
             }
-            world.fetch.remove(&key);
+            cache.fetch.remove(&key);
             self.fetching.insert(key.clone());
             let call = Call {
                 verb: Verb::Get,
@@ -128,53 +132,53 @@ impl Calls {
                 subresource: None,
                 body: None,
             };
-            self.call(Asked::Fetch(key), Box::new(call), context);
+            self.call(Purpose::Fetch(key), Box::new(call), context);
         }
     }
 
-    /// Keeps in objects what nodes have, as far as there is room.
-    pub(super) fn record(&mut self, world: &mut Cache, context: &mut NodeContext<'_>) {
-        while let Some(line) = world.ack_log.next(context.now.boot) {
-            let call = world.record_call(&line);
+    /// Writes records to the API server, as far as there is room.
+    pub(super) fn record(&mut self, cache: &mut Cache, context: &mut NodeContext<'_>) {
+        while let Some(line) = cache.ack_log.next(context.now.boot) {
+            let call = cache.record_call(&line);
             self.records += 1;
-            self.call(Asked::Record(line, call.verb), Box::new(call), context);
+            self.call(Purpose::Record(line, call.verb), Box::new(call), context);
         }
     }
 
-    /// When something is to be fetched again, if nothing happens before.
-    pub(super) fn wake_at(&self, world: &Cache, now: Instant) -> Option<Instant> {
+    /// When objects are fetched again, if nothing happens before.
+    pub(super) fn wake_at(&self, cache: &Cache, now: Instant) -> Option<Instant> {
         // Otherwise it waits for an answer.
-        (!world.fetch.is_empty() && now < self.fetch_at).then_some(self.fetch_at)
+        (!cache.fetch.is_empty() && now < self.fetch_at).then_some(self.fetch_at)
     }
 
-    /// Takes the answer to a call. What is somebody else's to take.
+    /// Takes the answer to a call. Returns it if another part of the controller has to take it.
     pub(super) fn answered(
         &mut self,
         id: CallId,
         result: CallResult,
-        world: &mut Cache,
+        cache: &mut Cache,
         watches: &Watches,
         context: &mut NodeContext<'_>,
-    ) -> Option<(Own, CallResult)> {
-        let asked = self.asked.remove(&id).expect("an answer to a call that was made");
+    ) -> Option<(OwnPart, CallResult)> {
+        let purpose = self.open.remove(&id).expect("an answer to a call that was made");
         if let Some(id) = self.starved.pop_first() {
-            world.ready.insert(id);
+            cache.ready.insert(id);
         }
-        match asked {
-            Asked::Chore => {}
-            Asked::Own(own) => return Some((own, result)),
-            Asked::Record(line, verb) => {
+        match purpose {
+            Purpose::NoAnswer => {}
+            Purpose::OwnPart(own) => return Some((own, result)),
+            Purpose::Record(line, verb) => {
                 self.records -= 1;
-                world.recorded(context.now.boot, &line, verb, result, context.out);
+                cache.recorded(context.now.boot, &line, verb, result, context.out);
             }
-            Asked::Fetch(key) => self.fetched(key, result, world, watches, context),
-            Asked::Node(id, session, ask) => {
-                let node = world.nodes.get_mut(&id)?;
+            Purpose::Fetch(key) => self.fetched(key, result, cache, watches, context),
+            Purpose::Node(id, session, request) => {
+                let node = cache.nodes.get_mut(&id)?;
                 if let Some(link) = node.link.as_mut().filter(|link| link.session == session) {
-                    link.asks.done(&ask.call);
+                    link.requests.done(&request.call);
                 }
-                self.settle(id, session, &ask, result, world, watches, context);
-                world.ready.insert(id);
+                self.settle(id, session, &request, result, cache, watches, context);
+                cache.ready.insert(id);
             }
         }
         None
@@ -184,24 +188,24 @@ impl Calls {
         &mut self,
         key: Key,
         result: CallResult,
-        world: &mut Cache,
+        cache: &mut Cache,
         watches: &Watches,
         context: &mut NodeContext<'_>,
     ) {
         self.fetching.remove(&key);
-        if world.fetch.contains(&key) {
+        if cache.fetch.contains(&key) {
             return;
         }
         match result {
             Ok(raw) => {
-                learn(key.kind, &raw, world, watches, context);
-                // The watch has told of its end meanwhile, or it is no object.
-                world.absent(&key);
+                learn(key.kind, &raw, cache, watches, context);
+                // The watch has delivered its deletion meanwhile, or the answer cannot be parsed.
+                cache.absent(&key);
             }
-            Err(CallError::Refused { code: 404, .. }) => world.absent(&key),
+            Err(CallError::Refused { code: 404, .. }) => cache.absent(&key),
             Err(CallError::Refused { .. } | CallError::Lost(_)) => {
-                if world.is_unknown(&key) {
-                    world.fetch.insert(key);
+                if cache.is_unknown(&key) {
+                    cache.fetch.insert(key);
                 }
                 self.fetch_at = context.now.boot.plus_ms(FETCH_RETRY_MS);
             }
@@ -213,130 +217,129 @@ impl Calls {
         &mut self,
         id: NodeId,
         session: Session,
-        ask: &Ask,
+        request: &NodeRequest,
         result: CallResult,
-        world: &mut Cache,
+        cache: &mut Cache,
         watches: &Watches,
         context: &mut NodeContext<'_>,
     ) {
         let mut version = 0;
         let result = match result {
-            Ok(raw) => match self.follow(id, session, ask, raw, world, watches, context) {
-                Outcome::Tell(object, at) => {
+            Ok(raw) => match self.apply(id, session, request, raw, cache, watches, context) {
+                Outcome::Answer(object, at) => {
                     version = at;
                     Ok(object)
                 }
-                Outcome::Refuse(code, reason, words) => {
-                    Err((code, say::status(code, reason, words)))
-                }
-                Outcome::Told => return,
+                Outcome::Refuse(code, reason, why) => Err((code, say::status(code, reason, why))),
+                Outcome::AnsweredSeparately => return,
             },
             Err(CallError::Refused { code, status }) => {
-                if code == 409 && ask.then == Then::Registered {
-                    world.doubt(id);
+                if code == 409 && request.then == Then::Registered {
+                    cache.mark_uncertain(id);
                 }
-                if let Then::Missing { key, uid } = &ask.then
+                if let Then::Missing { key, uid } = &request.then
                     && code == 404
                 {
-                    world.banish(id, key, uid);
+                    cache.request_deletion(id, key, uid);
                 }
                 Err((code, status))
             }
             Err(CallError::Lost(why)) => {
-                let words = format!("the API server did not answer: {why}");
-                Err((503, say::status(503, "ServiceUnavailable", &words)))
+                let why = format!("the API server did not answer: {why}");
+                Err((503, say::status(503, "ServiceUnavailable", &why)))
             }
         };
-        if let Then::List(asked) = &ask.then {
-            let answer = unsupported::listed(context, &ask.origin, asked, &result);
-            return world.tell(id, session, answer);
+        if let Then::List(application) = &request.then {
+            let answer = unsupported::listed(context, &request.origin, application, &result);
+            return cache.answer(id, session, answer);
         }
-        let Some(content) = content(ask.form, &result) else { return };
-        let message = say::response(context.rng, context.now, &ask.origin, version, Some(content));
-        match ask.then {
-            Then::Registered => world.welcome(id, session, message),
-            _ => world.tell(id, session, message),
+        let Some(content) = content(request.form, &result) else { return };
+        let message =
+            say::response(context.rng, context.now, &request.origin, version, Some(content));
+        match request.then {
+            Then::Registered => cache.answer_registration(id, session, message),
+            _ => cache.answer(id, session, message),
         }
     }
 
-    /// What follows from a success.
+    /// Applies a successful answer.
     #[expect(clippy::too_many_arguments, reason = "all that an answer may change")]
-    fn follow(
+    fn apply(
         &mut self,
         id: NodeId,
         session: Session,
-        ask: &Ask,
+        request: &NodeRequest,
         raw: Box<RawValue>,
-        world: &mut Cache,
+        cache: &mut Cache,
         watches: &Watches,
         context: &mut NodeContext<'_>,
     ) -> Outcome {
-        let kind = ask.call.kind;
-        match &ask.then {
-            Then::Nothing | Then::List(_) => Outcome::Tell(raw, 0),
+        let kind = request.call.kind;
+        match &request.then {
+            Then::Nothing | Then::List(_) => Outcome::Answer(raw, 0),
             Then::Learn | Then::Registered | Then::Finish { .. } => {
-                if let Then::Finish { uid } = &ask.then {
-                    let mut call = ask.call.clone();
+                if let Then::Finish { uid } = &request.then {
+                    let mut call = request.call.clone();
                     (call.verb, call.subresource) = (Verb::Delete, None);
                     call.body = Some(say::json(&delete_options(uid)));
-                    self.call(Asked::Chore, call, context);
+                    self.call(Purpose::NoAnswer, call, context);
                 }
-                if ask.then == Then::Registered {
-                    world.doubt(id);
+                if request.then == Then::Registered {
+                    cache.mark_uncertain(id);
                 }
-                match learn(kind, &raw, world, watches, context) {
-                    // As KubeEdge has it.
-                    Some(_) if ask.then == Then::Registered => {
-                        Outcome::Tell(without_managers(kind, raw), 0)
+                match learn(kind, &raw, cache, watches, context) {
+                    // As in KubeEdge.
+                    Some(_) if request.then == Then::Registered => {
+                        Outcome::Answer(without_managed_fields(kind, raw), 0)
                     }
-                    Some(version) => Outcome::Tell(without_managers(kind, raw), version),
-                    None => Outcome::Tell(raw, 0),
+                    Some(version) => Outcome::Answer(without_managed_fields(kind, raw), version),
+                    None => Outcome::Answer(raw, 0),
                 }
             }
             Then::Give(key) => {
-                learn(kind, &raw, world, watches, context);
-                match shelf(world, key, &ask.origin) {
-                    Some(given) => {
-                        world.give(id, session, given);
-                        Outcome::Told
+                learn(kind, &raw, cache, watches, context);
+                match from_cache(cache, key, &request.origin) {
+                    Some(requested) => {
+                        cache.queue_object(id, session, requested);
+                        Outcome::AnsweredSeparately
                     }
-                    None => Outcome::Refuse(404, "NotFound", "it is gone by now"),
+                    None => Outcome::Refuse(404, "NotFound", "it does not exist any more"),
                 }
             }
             Then::Bound(claims) => {
                 let bound = bound_to(&raw).is_some_and(|claim| claims.contains(&claim));
-                if bound { Outcome::Tell(raw, 0) } else { FOREIGN }
+                if bound { Outcome::Answer(raw, 0) } else { FOREIGN }
             }
             Then::Attached(node) => {
                 let own = attached_to(&raw).is_some_and(|to| to == *node);
-                if own { Outcome::Tell(raw, 0) } else { FOREIGN }
+                if own { Outcome::Answer(raw, 0) } else { FOREIGN }
             }
             Then::Missing { key, uid } => {
-                // That it cannot be read in full is no reason to be rid of it.
+                // A pod that cannot be parsed in full still exists.
                 let found = Sketch::of(Kind::Pod, &raw).is_some_and(|pod| {
-                    pod.node.as_deref() == Some(&*world.nodes[&id].name) && pod.uid == *uid
+                    pod.node.as_deref() == Some(&*cache.nodes[&id].name) && pod.uid == *uid
                 });
                 if !found {
-                    world.banish(id, key, uid);
+                    cache.request_deletion(id, key, uid);
                     return Outcome::Refuse(404, "NotFound", "there is no such pod on this node");
                 }
-                Outcome::Refuse(503, "ServiceUnavailable", "not seen here yet")
+                Outcome::Refuse(503, "ServiceUnavailable", "not known here yet")
             }
         }
     }
 }
 
 enum Outcome {
-    /// The object, and its version where it stands in the answer.
-    Tell(Box<RawValue>, u64),
+    /// The object, and its version if it is in the answer.
+    Answer(Box<RawValue>, u64),
     Refuse(u16, &'static str, &'static str),
-    /// It is told otherwise.
-    Told,
+    /// It is answered separately.
+    AnsweredSeparately,
 }
 
-const FOREIGN: Outcome = Outcome::Refuse(403, "Forbidden", "it is no business of this node's");
+const FOREIGN: Outcome = Outcome::Refuse(403, "Forbidden", "it does not belong to this node");
 
-/// How a node is answered; `None`: not at all.
+/// The content of the answer to the node; `None`: no answer.
 pub(super) fn content(
     form: Form,
     result: &Result<Box<RawValue>, (u16, Box<RawValue>)>,
@@ -351,17 +354,17 @@ pub(super) fn content(
         }
         (Form::Object, Ok(object)) => Some(object.clone()),
         (Form::Ok | Form::OkIfGone | Form::OkIfThere | Form::OkOrNothing, Ok(_)) => ok(),
-        // Deleted, or deleted and made anew: it is done.
+        // Deleted, or deleted and created again: it is done.
         (Form::OkIfGone, Err((404 | 409, _))) | (Form::OkIfThere, Err((409, _))) => ok(),
         (Form::OkIfThere, Err((_, status))) => Some(say::json(status.get())),
         (Form::Object | Form::Ok | Form::OkIfGone, Err((_, status))) => Some(say::failure(status)),
     }
 }
 
-/// What is here already, if the node is to have it.
-fn shelf(world: &Cache, key: &Key, origin: &Origin) -> Option<Given> {
-    let object = world.object(key)?;
-    Some(Given {
+/// The object from the cache, if it is there.
+fn from_cache(cache: &Cache, key: &Key, origin: &Origin) -> Option<RequestedObject> {
+    let object = cache.object(key)?;
+    Some(RequestedObject {
         origin: origin.clone(),
         key: key.clone(),
         uid: object.uid.clone(),
@@ -371,21 +374,21 @@ fn shelf(world: &Cache, key: &Key, origin: &Origin) -> Option<Given> {
     })
 }
 
-/// Learns an object from an answer. Its version.
+/// Puts an object from an answer into the cache. Returns its version.
 fn learn(
     kind: Kind,
     raw: &RawValue,
-    world: &mut Cache,
+    cache: &mut Cache,
     watches: &Watches,
     context: &mut NodeContext<'_>,
 ) -> Option<u64> {
     let read = Object::read(kind, raw).ok()?;
     let version = read.object.version;
-    world.put(context.now.boot, read, From::Call(watches.seen(kind)));
+    cache.put(context.now.boot, read, From::Call(watches.known_version(kind)));
     Some(version)
 }
 
-fn without_managers(kind: Kind, raw: Box<RawValue>) -> Box<RawValue> {
+fn without_managed_fields(kind: Kind, raw: Box<RawValue>) -> Box<RawValue> {
     match Object::read(kind, &raw) {
         Ok(read) => say::copy(&read.object.json),
         Err(_) => raw,

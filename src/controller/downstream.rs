@@ -1,4 +1,4 @@
-//! What goes down: to each node what it lacks, one object after another.
+//! Sends to each node the objects that it lacks, one after another.
 //!
 //! ```text
 //!  watch ─▶ Cache: who wants it? ─▶ dirty ─▶ due? ─▶ record stored ─▶ Send ─▶ ack ─▶ record
@@ -19,12 +19,12 @@ use super::event::Out;
 use super::key::{Key, NodeId};
 use super::requests::Form;
 use super::say::{self, Origin};
-use super::session::{AckEffect, Flight, Given, Link};
+use super::session::{AckEffect, InFlight, Link, RequestedObject};
 use super::time::{Now, Rng};
 use crate::model::api::Kind;
 use crate::model::message::Message;
 
-/// What is at hand while nodes are served.
+/// What is needed while a node is served.
 pub(super) struct NodeContext<'a> {
     pub(super) now: Now,
     pub(super) rng: &'a mut Rng,
@@ -38,50 +38,50 @@ impl Cache {
         let Some(mut link) = self.at(id).link.take() else { return };
         link.flush(context.now, context.counters, context.out);
         if link.is_free()
-            && let Some(flight) = self.next_flight(id, &mut link, context)
+            && let Some(in_flight) = self.next_message(id, &mut link, context)
         {
-            link.fly(context.now, flight, context.counters, context.out);
+            link.send_reliably(context.now, in_flight, context.counters, context.out);
         }
         self.at(id).link = Some(link);
     }
 
-    fn next_flight(
+    fn next_message(
         &mut self,
         id: NodeId,
         link: &mut Link,
         context: &mut NodeContext<'_>,
-    ) -> Option<Flight> {
-        // Somebody waits for an answer.
+    ) -> Option<InFlight> {
+        // The node waits for these answers.
         let mut at = 0;
-        while let Some(given) = link.answers.get_mut(at) {
-            let key = given.key.clone();
-            if !self.freshen(id, given) {
-                let given = link.answers.remove(at).expect("just seen");
-                link.reply(gone(&given.origin, context));
+        while let Some(requested) = link.answers.get_mut(at) {
+            let key = requested.key.clone();
+            if !self.refresh(id, requested) {
+                let requested = link.answers.remove(at).expect("just seen");
+                link.reply(gone(&requested.origin, context));
                 self.ready.insert(id);
                 continue;
             }
-            let uid = Arc::clone(&given.uid);
-            if self.open(id, &key, &uid) {
-                let given = link.answers.remove(at).expect("just seen");
-                return Some(answer(given, context));
+            let uid = Arc::clone(&requested.uid);
+            if self.open_record(id, &key, &uid) {
+                let requested = link.answers.remove(at).expect("just seen");
+                return Some(answer(requested, context));
             }
             at += 1;
         }
         let mut cursor = link.last.clone();
         for _ in 0..link.dirty.len() {
             let key = following(&link.dirty, cursor.as_ref())?;
-            match self.flight_of(id, link, &key, context) {
+            match self.message_for(id, link, &key, context) {
                 Next::Nothing => {
                     link.dirty.remove(&key);
-                    link.forgive(&key);
+                    link.clear_postponed(&key);
                 }
                 Next::Unacknowledged => drop(link.dirty.remove(&key)),
                 Next::Later => {}
-                Next::Now(flight) => {
+                Next::Now(in_flight) => {
                     link.dirty.remove(&key);
                     link.last = Some(key);
-                    return Some(*flight);
+                    return Some(*in_flight);
                 }
             }
             cursor = Some(key);
@@ -89,19 +89,20 @@ impl Cache {
         None
     }
 
-    /// What the node asked for has waited: it gets it as it is now. `false`: there is none any
-    /// more, or the node is not to have it.
-    fn freshen(&self, id: NodeId, given: &mut Given) -> bool {
-        let wanted = self.nodes[&id].wanted.contains(&given.key);
-        let Some(object) = self.object(&given.key).filter(|_| wanted) else { return false };
-        if object.uid != given.uid || object.version > given.version {
-            (given.uid, given.content) = (Arc::clone(&object.uid), Arc::clone(&object.json));
-            (given.version, given.digest) = (object.version, object.digest);
+    /// A requested object has waited: it is sent as it is now. Returns `false` if it does not exist
+    /// any more, or the node must not have it.
+    fn refresh(&self, id: NodeId, requested: &mut RequestedObject) -> bool {
+        let wanted = self.nodes[&id].wanted.contains(&requested.key);
+        let Some(object) = self.object(&requested.key).filter(|_| wanted) else { return false };
+        if object.uid != requested.uid || object.version > requested.version {
+            (requested.uid, requested.content) =
+                (Arc::clone(&object.uid), Arc::clone(&object.json));
+            (requested.version, requested.digest) = (object.version, object.digest);
         }
         true
     }
 
-    fn flight_of(
+    fn message_for(
         &mut self,
         id: NodeId,
         link: &Link,
@@ -114,35 +115,35 @@ impl Cache {
                 let object = self.object(key).expect("it is there");
                 let (uid, version) = (Arc::clone(&object.uid), object.version);
                 let digest = object.digest;
-                self.has(id, key, &uid, version, digest);
+                self.confirm_version(id, key, &uid, version, digest);
                 Next::Nothing
             }
-            Due::Put => self.put_flight(id, link, key, context),
+            Due::Put => self.update_message(id, link, key, context),
             Due::Delete => {
                 let record = &self.at(id).records[key];
                 let uid = Arc::clone(&record.uid);
-                if link.is_put_off(key, 0) {
+                if link.is_postponed(key, 0) {
                     return Next::Unacknowledged;
                 }
                 if !record.is_stored {
                     if record.was_sent {
                         return Next::Later;
                     }
-                    // It never left.
-                    self.rid(id, key, &uid);
-                    return self.flight_of(id, link, key, context);
+                    // It was never sent.
+                    self.close_record(id, key, &uid);
+                    return self.message_for(id, link, key, context);
                 }
-                let content = Arc::from(skeleton(key, &uid));
-                let mut flight =
-                    Flight::new(say::new_id(context.rng), key.clone(), uid, content, context.now);
-                flight.cargo = AckEffect::Deletion;
-                flight.operation = "delete";
-                Next::Now(Box::new(flight))
+                let content = Arc::from(tombstone_object(key, &uid));
+                let mut in_flight =
+                    InFlight::new(say::new_id(context.rng), key.clone(), uid, content, context.now);
+                in_flight.effect = AckEffect::Deletion;
+                in_flight.operation = "delete";
+                Next::Now(Box::new(in_flight))
             }
         }
     }
 
-    fn put_flight(
+    fn update_message(
         &mut self,
         id: NodeId,
         link: &Link,
@@ -150,22 +151,22 @@ impl Cache {
         context: &mut NodeContext<'_>,
     ) -> Next {
         let object = self.object(key).expect("it is there");
-        if link.is_put_off(key, object.version) {
+        if link.is_postponed(key, object.version) {
             return Next::Unacknowledged;
         }
         let (uid, content) = (Arc::clone(&object.uid), Arc::clone(&object.json));
         let (version, digest, is_ending) = (object.version, object.digest, object.is_ending);
-        if !self.open(id, key, &uid) {
+        if !self.open_record(id, key, &uid) {
             return Next::Later;
         }
         let record = self.at(id).records.get_mut(key).expect("just opened");
         let was_sent = std::mem::replace(&mut record.was_sent, true);
         let is_new = !was_sent && !is_ending && matches!(key.kind, Kind::Pod | Kind::ConfigMap);
-        let mut flight =
-            Flight::new(say::new_id(context.rng), key.clone(), uid, content, context.now);
-        (flight.version, flight.digest) = (version, digest);
-        flight.operation = if is_new { "insert" } else { "update" };
-        Next::Now(Box::new(flight))
+        let mut in_flight =
+            InFlight::new(say::new_id(context.rng), key.clone(), uid, content, context.now);
+        (in_flight.version, in_flight.digest) = (version, digest);
+        in_flight.operation = if is_new { "insert" } else { "update" };
+        Next::Now(Box::new(in_flight))
     }
 
     /// The node has acknowledged a message.
@@ -177,52 +178,59 @@ impl Cache {
         counters: &mut Counters,
     ) {
         let Some(link) = &mut self.at(id).link else { return };
-        let Some(flight) = link.landed(message) else { return };
-        counters.ack_latency.observe_ms(now.boot.since_ms(flight.first_at));
-        match flight.cargo {
+        let Some(in_flight) = link.take_acknowledged(message) else { return };
+        counters.ack_latency.observe_ms(now.boot.since_ms(in_flight.first_at));
+        match in_flight.effect {
             AckEffect::Object | AckEffect::Answer(_) => {
-                self.has(id, &flight.key, &flight.uid, flight.version, flight.digest);
+                self.confirm_version(
+                    id,
+                    &in_flight.key,
+                    &in_flight.uid,
+                    in_flight.version,
+                    in_flight.digest,
+                );
             }
-            AckEffect::Deletion => self.rid(id, &flight.key, &flight.uid),
+            AckEffect::Deletion => self.close_record(id, &in_flight.key, &in_flight.uid),
         }
         self.ready.insert(id);
     }
 }
 
 enum Next {
-    /// It is as it should be.
+    /// Nothing to do.
     Nothing,
-    /// It is tried another time.
+    /// It was not acknowledged: it is tried later.
     Unacknowledged,
     /// It waits for the store.
     Later,
-    Now(Box<Flight>),
+    Now(Box<InFlight>),
 }
 
-/// The first behind this one, or the first of all.
+/// The first key after this one, or the first of all.
 fn following(keys: &BTreeSet<Key>, key: Option<&Key>) -> Option<Key> {
     let behind = key.and_then(|key| keys.range((Bound::Excluded(key), Bound::Unbounded)).next());
     behind.or_else(|| keys.first()).cloned()
 }
 
-fn answer(given: Given, context: &mut NodeContext<'_>) -> Flight {
+fn answer(requested: RequestedObject, context: &mut NodeContext<'_>) -> InFlight {
     let id = say::new_id(context.rng);
-    let mut flight = Flight::new(id, given.key, given.uid, given.content, context.now);
-    (flight.version, flight.digest) = (given.version, given.digest);
-    flight.cargo = AckEffect::Answer(given.origin);
-    flight.operation = "response";
-    flight
+    let mut in_flight =
+        InFlight::new(id, requested.key, requested.uid, requested.content, context.now);
+    (in_flight.version, in_flight.digest) = (requested.version, requested.digest);
+    in_flight.effect = AckEffect::Answer(requested.origin);
+    in_flight.operation = "response";
+    in_flight
 }
 
-/// The answer to who asked for what was there then, and is not by now.
+/// The answer to a request for an object that existed then and does not exist any more.
 fn gone(origin: &Origin, context: &mut NodeContext<'_>) -> Box<Message> {
-    let status = say::status(404, "NotFound", "it is gone by now");
+    let status = say::status(404, "NotFound", "it does not exist any more");
     let content = calls::content(Form::Object, &Err((404, status)));
     say::response(context.rng, context.now, origin, 0, content)
 }
 
-/// All that is known of what is gone.
-fn skeleton(key: &Key, uid: &str) -> Box<serde_json::value::RawValue> {
+/// All that is known of a deleted object.
+fn tombstone_object(key: &Key, uid: &str) -> Box<serde_json::value::RawValue> {
     let mut metadata = json!({"name": &*key.name, "uid": uid});
     if !key.namespace.is_empty() {
         metadata["namespace"] = json!(&*key.namespace);

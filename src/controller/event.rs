@@ -1,4 +1,5 @@
-//! The controller's door: facts come in as [`Event`], requests go out as [`Action`].
+//! The interface of the controller's core: events come in as [`Event`], actions go out as
+//! [`Action`].
 
 use serde_json::value::RawValue;
 
@@ -10,44 +11,44 @@ use crate::model::message::Message;
 use crate::model::meta::{DiskError, Revision};
 use crate::model::sync::{Change, Record};
 
-/// A fact from outside: the only way in.
+/// An event from outside: the only input.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// What the store holds of the nodes: the first fact of all, exactly once.
+    /// What the store holds of the nodes: the first event, exactly once.
     Loaded(Vec<Record>),
-    /// What the store holds of nodes' certificates: at the start, before anybody asks for anything.
+    /// What the store holds of nodes' certificates: at the start, before any request.
     Identities(Vec<Identity>),
-    /// A node of our own objects was deleted, and the store has its certificates as revoked.
+    /// A Node of our own objects was deleted, and the store has its certificates as revoked.
     NodeDeleted(Box<str>),
-    /// The answer to an [`Action::Save`]: it stays when power fails now.
+    /// The answer to an [`Action::Save`]: it is durable.
     Saved(Revision),
-    /// The other answer to an [`Action::Save`]: nothing of it is kept.
+    /// The other answer to an [`Action::Save`]: nothing of it is saved.
     SaveFailed(Revision, DiskError),
-    /// Somebody asks for a session: TLS is done, the head of the upgrade is read, and nothing is
+    /// A node requests a session: TLS is done, the head of the upgrade is read, and nothing is
     /// answered yet. Answered by [`Action::Accept`] or [`Action::Refuse`].
     EdgeUp(Session, Box<Peer>),
-    /// A message of the node's. A turn brings a bounded number of them.
-    EdgeSaid(Session, Box<Message>),
-    /// Bytes of the node's that are no message: too many, or malformed. The hands went on to read.
-    EdgeSpoilt(Session, String),
-    /// The socket took something: so many bytes that were to be sent are still here. At most once
-    /// a turn.
+    /// A message of the node. A turn brings a bounded number of them.
+    EdgeMessage(Session, Box<Message>),
+    /// Bytes of the node that are not a valid message: too large, or malformed. The event loop goes
+    /// on reading.
+    EdgeBadMessage(Session, String),
+    /// The socket accepted data: so many bytes are still unsent. At most once a turn.
     EdgeDrained(Session, usize),
-    /// The session is over, and it was not we who ended it. Nothing of it follows.
+    /// The session is over, and not by our [`Action::Close`]. It has no further events.
     EdgeDown(Session, String),
     /// A request on the HTTPS port. Answered by exactly one [`Action::Answer`].
-    Asked(Exchange, Box<Ask>),
-    /// The answer to an [`Action::Sign`]: exactly one each. The certificate's DER, or why not.
+    HttpRequest(Exchange, Box<HttpRequest>),
+    /// The answer to an [`Action::Sign`]: exactly one each. The certificate's DER, or the error.
     Signed(Exchange, Result<Box<[u8]>, String>),
     /// The answer to an [`Action::Call`]: exactly one each.
     Called(CallId, CallResult),
-    /// Something about a list or a watch; of one that we ended nothing follows.
+    /// An event of a list or a watch; one that we ended has no further events.
     Watched(WatchId, WatchFact),
     /// SIGTERM: end the sessions and exit.
     Stop,
 }
 
-/// Who asks for a session.
+/// The peer that requests a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
     /// `CN` of the certificate that TLS has verified: `system:node:<node>`.
@@ -62,45 +63,45 @@ pub struct Peer {
     pub usage: String,
     /// When the certificate was made (`notBefore`), seconds since 1970.
     pub made_s: i64,
-    /// Where from, for the log.
+    /// The peer's address, for the log.
     pub address: String,
 }
 
-/// A request on the HTTPS port (wire spec sections 1.4 to 1.6). What nobody serves the hands answer
-/// by themselves.
+/// A request on the HTTPS port (wire spec sections 1.4 to 1.6). The event loop answers other paths
+/// by itself.
 #[derive(Clone, Debug)]
-pub enum Ask {
+pub enum HttpRequest {
     /// `GET /ca.crt`
     Authority,
     /// `GET /edge.crt`
     Certificate {
         /// Header `NodeName`; empty: none.
         node: String,
-        /// Who asks.
+        /// The applicant's credential.
         by: Credential,
-        /// What is to be signed, or why it cannot be read. That it is signed by its own key the
-        /// hands have checked.
+        /// The certificate request, or why it cannot be parsed. The event loop has checked that it
+        /// is signed by its own key.
         request: Result<Request, String>,
-        /// Where from, for the log.
+        /// The peer's address, for the log.
         address: String,
     },
     /// `GET /node/<name>`
     Node {
-        /// Of the path.
+        /// From the path.
         name: String,
-        /// Who asks.
+        /// The client's credential.
         by: Credential,
     },
 }
 
-/// By what somebody shows who he is.
+/// The credential of a client.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credential {
-    /// By nothing.
+    /// No credential.
     None,
     /// `Authorization: Bearer …`, and no certificate.
     Bearer(String),
-    /// By a certificate that our authority has signed for clients, and that is in its time.
+    /// A client certificate that our authority has signed and that is not expired.
     Certificate {
         /// `CN`
         common_name: String,
@@ -109,11 +110,11 @@ pub enum Credential {
         /// When it was made (`notBefore`), seconds since 1970.
         made_s: i64,
     },
-    /// By a certificate that is not good, and why.
+    /// A certificate that is not valid, and the reason.
     BadCertificate(String),
 }
 
-/// An application for a certificate (PKCS#10).
+/// A certificate request (PKCS#10).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Request {
     /// As it came.
@@ -124,33 +125,33 @@ pub struct Request {
     pub organization: String,
 }
 
-/// What comes of a list or a watch.
+/// An event of a list or a watch.
 #[derive(Clone, Debug)]
 pub enum WatchFact {
     /// Some of the list's objects. A turn brings a bounded number.
     Listed(Vec<Box<RawValue>>),
-    /// That was all of the list, as of this `resourceVersion`.
+    /// The list is complete, as of this `resourceVersion`.
     ListEnd(Box<str>),
-    /// One is new or has changed: `ADDED` or `MODIFIED`.
+    /// An object was added or changed: `ADDED` or `MODIFIED`.
     Changed(Box<RawValue>),
-    /// One is gone; so it was at last.
+    /// An object was deleted; its last state.
     Deleted(Box<RawValue>),
     /// Nothing changed up to this `resourceVersion`.
     Bookmark(Box<str>),
-    /// 410: what was asked for is too old. The list or watch is over.
+    /// 410: the requested version is too old. The list or watch is over.
     Gone,
-    /// The list or watch is over: its time was out, or the connection or the server failed.
+    /// The list or watch is over: it timed out, or the connection or the server failed.
     Ended(String),
 }
 
-/// A request to the outside: the only way out.
+/// An action for the event loop: the only output.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// Finish the upgrade: the session is on.
+    /// Finish the upgrade: the session is open.
     Accept(Session),
-    /// Answer the upgrade by this and close.
+    /// Answer the upgrade with this and close.
     Refuse(Session, Refusal),
-    /// Send this to the node, after what was asked before.
+    /// Send this to the node, after the messages before it.
     Send(Session, Box<Message>),
     /// End the session, for this reason. No [`Event::EdgeDown`] follows.
     Close(Session, String),
@@ -159,69 +160,69 @@ pub enum Action {
     /// Make a client certificate for the key of this request: subject `O=system:nodes,
     /// CN=system:node:<node>`, whatever the request says.
     Sign {
-        /// Names it in the answer.
+        /// Identifies it in the answer.
         exchange: Exchange,
         /// PKCS#10, whose signature was checked.
         request: Box<[u8]>,
-        /// Whose it is to be.
+        /// The node that it is for.
         node: String,
-        /// Of its life.
+        /// Its validity.
         days: u32,
     },
-    /// Ask the API server.
+    /// Call the API server.
     Call(CallId, Box<Call>),
-    /// List all of a kind, in pages, and tell when that was all. [`Kind::selector`] says which.
+    /// List all objects of a kind, in pages, and report the end. [`Kind::selector`] limits them.
     List(WatchId, Kind),
-    /// Tell of all changes of a kind since this `resourceVersion`, with bookmarks.
+    /// Watch all changes of a kind since this `resourceVersion`, with bookmarks.
     Watch(WatchId, Kind, Box<str>),
-    /// The list or watch is of no more interest. Nothing of it follows.
+    /// End the list or watch. It has no further events.
     Unwatch(WatchId),
-    /// Keep this, all or nothing, durably. Not asked again before it is answered.
+    /// Save this durably, all or nothing. There is one save at a time.
     Save {
-        /// Names it in the answer.
+        /// Identifies it in the answer.
         revision: Revision,
         /// In this order.
         changes: Vec<Change>,
     },
-    /// Keep this of a node's certificates, durably, before what is asked after it leaves.
+    /// Store this about a node's certificates, durably, before any later action.
     KeepIdentity(Identity),
     /// Write this line to the log.
     Log(Severity, String),
-    /// End the process with success.
+    /// Exit the process with success.
     Exit,
 }
 
-/// Why there is no session.
+/// Why a session is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Of HTTP.
+    /// HTTP status.
     pub status: u16,
-    /// For people: the body.
-    pub words: String,
+    /// The body, a text for the user.
+    pub body: String,
 }
 
 /// The answer to a request on the HTTPS port.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// Of HTTP.
+    /// HTTP status.
     pub status: u16,
     /// DER of a certificate, or text.
     pub body: Box<[u8]>,
 }
 
-/// Names one request on the HTTPS port. Never used twice.
+/// Identifies a request on the HTTPS port. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Exchange(pub u64);
 
-/// Names one call from its [`Action::Call`] to its [`Event::Called`]. Never used twice.
+/// Identifies a call from its [`Action::Call`] to its [`Event::Called`]. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CallId(pub u64);
 
-/// Names one list or one watch. Never used twice.
+/// Identifies a list or a watch. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WatchId(pub u64);
 
-/// Where `step` leaves its requests.
+/// The actions of a step.
 pub type Out = crate::core::Out<Action>;
 
 /// Tokens are secret.

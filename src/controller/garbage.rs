@@ -1,11 +1,12 @@
-//! Records of nodes that are no more (wire spec section 8.3): nobody will ever acknowledge that
-//! such a node is rid of something.
+//! Deletes the records of deleted nodes (wire spec section 8.3): such a node will never acknowledge
+//! a deletion.
 //!
-//! A node that has records, and neither a Node nor a session here, is suspected. A while later the
-//! leader asks the API server itself: what a watch has told may be old, a node that registers anew
-//! keeps its records, and one that has only lost the label of the edge is not gone.
+//! A node that has records, but neither a Node object nor a session here, is a suspect. A while
+//! later the leader asks the API server itself: the watch may be behind, a node that registers
+//! again keeps its records, and a node that has only lost the label of edge nodes still exists.
 //!
-//! Records of objects that are gone are no garbage while their node is there: it is told first.
+//! Records of deleted objects are no garbage while their node exists: the node gets the deletion
+//! first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,39 +17,39 @@ use super::time::Instant;
 use crate::limits::{GONE_NODE_MS, NODES_PER_STEP};
 use crate::model::api::{Call, CallError, CallResult, Kind, Verb};
 
-/// Nodes that may be no more.
+/// Nodes that may be deleted.
 #[derive(Default)]
 pub(super) struct Garbage {
-    /// When each is asked about.
+    /// When each of them is checked.
     queue: BTreeSet<(Instant, NodeId)>,
     /// The same, by node.
     due: BTreeMap<NodeId, Instant>,
-    /// About which the API server is asked.
-    asked: Option<NodeId>,
+    /// The node for which a call is under way.
+    in_flight: Option<NodeId>,
 }
 
 impl Garbage {
-    /// What is to be asked now.
-    pub(super) fn step(&mut self, now: Instant, leads: bool, world: &mut Cache) -> Option<Call> {
-        for id in std::mem::take(&mut world.suspects) {
-            self.later(now, id);
+    /// The call that is due now.
+    pub(super) fn step(&mut self, now: Instant, leads: bool, cache: &mut Cache) -> Option<Call> {
+        for id in std::mem::take(&mut cache.suspects) {
+            self.schedule(now, id);
         }
         for _ in 0..NODES_PER_STEP {
-            if self.asked.is_some() {
+            if self.in_flight.is_some() {
                 return None;
             }
             let (at, id) = *self.queue.first().filter(|(at, _)| *at <= now)?;
             self.queue.remove(&(at, id));
             self.due.remove(&id);
-            let Some(node) = world.nodes.get(&id) else { continue };
+            let Some(node) = cache.nodes.get(&id) else { continue };
             if node.is_edge() || node.records.is_empty() {
                 continue;
             }
             if !leads {
-                self.later(now, id);
+                self.schedule(now, id);
                 continue;
             }
-            self.asked = Some(id);
+            self.in_flight = Some(id);
             return Some(Call {
                 verb: Verb::Get,
                 kind: Kind::Node,
@@ -61,31 +62,31 @@ impl Garbage {
         None
     }
 
-    /// The API server has told whether there is such a node.
+    /// The API server has answered whether the node exists.
     pub(super) fn answered(
         &mut self,
         now: Instant,
         result: &CallResult,
         leads: bool,
-        world: &mut Cache,
+        cache: &mut Cache,
         counters: &mut Counters,
     ) {
-        let id = self.asked.take().expect("an answer to what was asked");
-        let Some(node) = world.nodes.get(&id) else { return };
+        let id = self.in_flight.take().expect("an answer to what was asked");
+        let Some(node) = cache.nodes.get(&id) else { return };
         if node.is_edge() {
             return;
         }
         match result {
             Err(CallError::Refused { code: 404, .. }) if leads => {
-                counters.records_removed += world.bury(id);
+                counters.records_removed += cache.remove_all_records(id);
             }
-            // It is there; or it is asked again.
-            Ok(_) | Err(_) => self.later(now, id),
+            // It exists; or the call is repeated.
+            Ok(_) | Err(_) => self.schedule(now, id),
         }
     }
 
-    /// It may be no more since now.
-    fn later(&mut self, now: Instant, id: NodeId) {
+    /// The node may be deleted since now.
+    fn schedule(&mut self, now: Instant, id: NodeId) {
         let at = now.plus_ms(GONE_NODE_MS);
         if let Some(before) = self.due.insert(id, at) {
             self.queue.remove(&(before, id));
@@ -93,14 +94,14 @@ impl Garbage {
         self.queue.insert((at, id));
     }
 
-    /// When something is to be asked, if nothing happens before.
+    /// When the next call is due, if nothing happens before.
     pub(super) fn wake_at(&self) -> Option<Instant> {
-        self.queue.first().filter(|_| self.asked.is_none()).map(|(at, _)| *at)
+        self.queue.first().filter(|_| self.in_flight.is_none()).map(|(at, _)| *at)
     }
 }
 
 impl Cache {
-    /// A node may be no more.
+    /// A node may be deleted.
     pub(super) fn suspect(&mut self, id: NodeId) {
         let node = self.nodes.get(&id);
         if node.is_some_and(|node| !node.is_edge() && !node.records.is_empty()) {
@@ -108,12 +109,12 @@ impl Cache {
         }
     }
 
-    /// Forgets all that a node had. How much that was.
-    fn bury(&mut self, id: NodeId) -> u64 {
+    /// Forgets all records of a node. Returns how many there were.
+    fn remove_all_records(&mut self, id: NodeId) -> u64 {
         let records = std::mem::take(&mut self.at(id).records);
         let count = records.len();
         for (key, record) in records {
-            self.ack_log.note(id, &key, &record.uid);
+            self.ack_log.mark_changed(id, &key, &record.uid);
             self.remove_records(id, &key, record.predecessors);
             if let Some(entry) = self.objects.get_mut(&key) {
                 entry.held.remove(&id);

@@ -1,18 +1,19 @@
-//! Whose certificates are good: not those of a node that was deleted, nor those that are denied,
-//! however long they last; and who may have a new one.
+//! Which certificates are valid: not those of a deleted node, nor those that are denied, whatever
+//! their expiry; and which node may get a new one.
 //!
-//! TLS has shown that our authority signed a certificate, and when it was made. What counts beyond
-//! that is kept here: certificates of a node that were made up to some moment are revoked. That is
-//! said by the deletion of a node where the nodes are our own, by a token for one node, whose
-//! certificate supersedes all before it, and by a Secret, which every replica in a cluster sees:
+//! TLS has verified that our authority signed a certificate, and when it was made. What counts
+//! beyond that is stored here: certificates of a node that were made up to some time are revoked.
+//! The causes are: the deletion of a node where the nodes are our own objects; a token for one
+//! node, whose certificate replaces all before it; and a Secret, which every replica in a cluster
+//! sees:
 //!
 //! ```text
 //!  kubectl create secret generic edgecontroller-denied --from-literal=NODE=2026-11-24T00:00:00Z
 //! ```
 //!
-//! Whoever misbehaves with a good certificate waits before the next session.
+//! A node that misbehaves with a valid certificate waits before its next session.
 //!
-//! If we crash here: the store keeps what is revoked, before anybody hears of it.
+//! If we crash here: the store has the revocation before the answer is sent.
 
 use std::collections::BTreeMap;
 
@@ -30,52 +31,51 @@ use crate::limits::{
 use crate::model::base64;
 use crate::model::time::Timestamp;
 
-/// What is kept of a node's certificates.
+/// What is stored of a node's certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// Name of the node.
     pub node: Box<str>,
-    /// Certificates made up to this moment are revoked; seconds since 1970, 0: none.
+    /// Certificates made up to this time are revoked; seconds since 1970, 0: none.
     pub revoked_s: i64,
     /// When the newest certificate was made with which the node has connected; 0: not known.
     pub connected_s: i64,
 }
 
-/// Whether a token that names no node enrols one that exists.
+/// Whether a token without a node name can enrol an existing node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EnrolAgain {
     /// As `CloudCore`, with a warning.
     Allow,
-    /// Only a token for that node does.
+    /// Only a token for that node can.
     Refuse,
 }
 
-/// What is known of all nodes' certificates.
+/// What is known of the certificates of all nodes.
 #[derive(Default)]
 pub(super) struct Identities {
     nodes: BTreeMap<Box<str>, Identity>,
-    /// By the Secret: up to when.
+    /// Up to which time the Secret denies each node.
     denied: BTreeMap<Box<str>, i64>,
-    /// The list of Secrets that had it last.
+    /// The last list of Secrets that contained it.
     pub(super) denied_round: u32,
     penalties: BTreeMap<Box<str>, Backoff>,
-    /// Of the log.
+    /// Rate limits of the log.
     pub(super) refused_sessions: Limit,
     pub(super) refused_certificates: Limit,
 }
 
-/// Of the Secret.
+/// The name of the Secret.
 pub(super) const DENIED: &str = "edgecontroller-denied";
 
 impl Identities {
-    /// What the store holds.
+    /// Takes the content of the store.
     pub(super) fn load(&mut self, all: Vec<Identity>) {
         for identity in all {
             self.put(identity);
         }
     }
 
-    /// Why a certificate of this node, made at this moment, is good no more.
+    /// Why a certificate of this node, made at this time, is not valid any more.
     pub(super) fn revoked(&self, node: &str, made_s: i64) -> Option<String> {
         let until_s = self.until(node).filter(|until_s| made_s <= *until_s)?;
         let (made, until) = (Timestamp(made_s), moment(until_s));
@@ -85,14 +85,14 @@ impl Identities {
         ))
     }
 
-    /// Up to when this node's certificates are revoked.
+    /// Up to which time this node's certificates are revoked.
     fn until(&self, node: &str) -> Option<i64> {
         let revoked_s = self.nodes.get(node).map(|it| it.revoked_s).filter(|it| *it != 0);
         revoked_s.max(self.denied.get(node).copied())
     }
 
-    /// Whether this node may have a certificate that is made now; with it, what is to be kept.
-    /// `is_taken`: there is such a node, and only a token for it gives it another certificate.
+    /// Whether this node may get a certificate that is made now; returns also what to store.
+    /// `is_taken`: the node exists, and only a token for it gives it another certificate.
     pub(super) fn may_enrol(
         &self,
         node: &str,
@@ -131,15 +131,16 @@ impl Identities {
                         format!("{node} has connected with a certificate made at {connected}");
                     return Err((401, format!("the token was used: {why}")));
                 }
-                // Whoever has an older certificate of this name is another, or has lost it.
+                // The owner of an older certificate of this name is another machine, or has lost
+                // it.
                 let revoked_s = old.revoked_s.max(now_s - 1);
                 Ok(Some(Identity { node: node.into(), revoked_s, ..old }))
             }
         }
     }
 
-    /// A node has connected with a certificate made at this moment: what is to be kept of it. Only
-    /// where a token for this node was used is it of any use.
+    /// A node has connected with a certificate made at this time: returns what to store. It is
+    /// needed only if a token for this node was used.
     pub(super) fn connected(&mut self, node: &str, made_s: i64) -> Option<Identity> {
         let identity = self.nodes.get_mut(node)?;
         if identity.connected_s >= made_s {
@@ -149,13 +150,13 @@ impl Identities {
         Some(identity.clone())
     }
 
-    /// A node was deleted, at this moment. The store knows.
+    /// A node was deleted at this time. The store has it already.
     pub(super) fn deleted(&mut self, node: &str, now_s: i64) {
         let old = self.nodes.get(node).cloned().unwrap_or_default();
         self.put(Identity { node: node.into(), revoked_s: old.revoked_s.max(now_s), ..old });
     }
 
-    /// Keeps this, and forgets the oldest where there are too many.
+    /// Stores this, and forgets the oldest if there are too many.
     pub(super) fn put(&mut self, identity: Identity) {
         let age = |it: &Identity| it.revoked_s.max(it.connected_s);
         if self.nodes.len() >= IDENTITIES_MAX && !self.nodes.contains_key(&identity.node) {
@@ -165,7 +166,8 @@ impl Identities {
         self.nodes.insert(identity.node.clone(), identity);
     }
 
-    /// The Secret says who is denied; `None`: there is none. Says what in it is not understood.
+    /// Takes the Secret with the denied nodes; `None`: it does not exist. Returns errors in its
+    /// content.
     pub(super) fn deny(&mut self, secret: Option<&RawValue>) -> Vec<String> {
         #[derive(Default, Deserialize)]
         struct Secret {
@@ -195,7 +197,7 @@ impl Identities {
         strange
     }
 
-    /// A node's session was ended because of what it did: the next has to wait.
+    /// A node's session was ended because of what it did: the next one has to wait.
     pub(super) fn punish(&mut self, node: &str, now: Instant) {
         if self.penalties.len() >= EDGE_PENALTIES_MAX && !self.penalties.contains_key(node) {
             let first = self.penalties.iter().min_by_key(|(_, it)| it.over_at());
@@ -274,7 +276,7 @@ mod tests {
         let secret =
             |data: &str| RawValue::from_string(format!("{{\"data\":{data}}}")).expect("JSON");
         let mut all = Identities::default();
-        // 1970-01-01T00:01:40Z, nothing, and what nobody understands.
+        // 1970-01-01T00:01:40Z, an empty value, and a malformed one.
         let raw = secret(r#"{"e1":"MTk3MC0wMS0wMVQwMDowMTo0MFo=","e2":"","e3":"eA=="}"#);
         assert_eq!(all.deny(Some(&raw)).len(), 1);
         assert!(all.revoked("e1", 100).is_some() && all.revoked("e1", 101).is_none());

@@ -1,11 +1,11 @@
-//! What a node says, in the order in which KubeEdge's cloud looks at it (wire spec section 2.7).
+//! Dispatches the messages of a node, in the order of KubeEdge's cloud (wire spec section 2.7).
 
 use serde_json::json;
 
 use super::calls;
 use super::event::{Action, Severity};
 use super::key::NodeId;
-use super::requests::Ask;
+use super::requests::NodeRequest;
 use super::say::{self, Origin};
 use super::session::size;
 use super::time::Now;
@@ -13,15 +13,15 @@ use super::upstream::{InboundOutcome, Problem, Reader};
 use super::{Controller, Session};
 use crate::model::message::Message;
 
-/// What only the cloud's own modules call themselves.
-const OURS: [&str; 5] =
+/// Sources that only the cloud's own modules use.
+const CLOUD_SOURCES: [&str; 5] =
     ["cloudhub", "cloudStream", "devicecontroller", "edgecontroller", "synccontroller"];
-/// What is asked of modules that are not here: routers, MetaServer, tasks.
-const ELSEWHERE: [&str; 3] = ["metaserver", "eventbus", "servicebus"];
+/// Modules that do not exist here: routers, MetaServer, tasks.
+const UNSUPPORTED: [&str; 3] = ["metaserver", "eventbus", "servicebus"];
 
 impl Controller {
-    /// A message of a node's.
-    pub(super) fn edge_said(&mut self, now: Now, session: Session, message: &Message) {
+    /// A message of a node.
+    pub(super) fn edge_message(&mut self, now: Now, session: Session, message: &Message) {
         let Some(id) = self.sessions.get(&session).copied() else { return };
         self.counters.messages_up += 1;
         self.counters.bytes_up += size(message) as u64;
@@ -29,54 +29,56 @@ impl Controller {
         match &*route.operation {
             "keepalive" => {
                 let silent_at = now.boot.plus_ms(self.config.keepalive_ms);
-                if let Some(link) = &mut self.world.at(id).link {
+                if let Some(link) = &mut self.cache.at(id).link {
                     link.silent_at = silent_at;
                 }
             }
             "response" => {
                 let parent = &message.header.parent_id;
-                self.world.acknowledged(now, id, parent, &mut self.counters);
+                self.cache.acknowledged(now, id, parent, &mut self.counters);
             }
-            "error" => self.complained(id, message),
+            "error" => self.node_error(id, message),
             _ if &*route.resource == "k8s/ca.crt" => self.api_authority(now, id, message),
             "get" if &*route.resource == "membership/detail" => self.membership(now, id, message),
-            _ if OURS.contains(&&*route.source) => {
-                self.offended(
+            _ if CLOUD_SOURCES.contains(&&*route.source) => {
+                self.count_offence(
                     id,
                     &format!("got a message of {}, expected the node's", route.source),
                 );
             }
-            _ if ELSEWHERE.contains(&&*route.source) => self.ask_elsewhere(now, id, message),
-            _ => self.asked_for(now, id, session, message),
+            _ if UNSUPPORTED.contains(&&*route.source) => {
+                self.unsupported_message(now, id, message)
+            }
+            _ => self.handle_request(now, id, session, message),
         }
     }
 
-    fn asked_for(&mut self, now: Now, id: NodeId, session: Session, message: &Message) {
-        let node = self.world.at(id).name.clone();
-        let reader = Reader { world: &self.world, id, node: &node, message, now };
-        let asks = match reader.read() {
-            Ok(InboundOutcome::Ask(asks)) => asks,
+    fn handle_request(&mut self, now: Now, id: NodeId, session: Session, message: &Message) {
+        let node = self.cache.at(id).name.clone();
+        let reader = Reader { cache: &self.cache, id, node: &node, message, now };
+        let requests = match reader.read() {
+            Ok(InboundOutcome::Requests(requests)) => requests,
             Ok(InboundOutcome::Ignored) => {
                 self.counters.messages_unserved += 1;
                 return;
             }
             Err(problem) => return self.refuse(now, id, session, message, &problem),
         };
-        for ask in asks {
-            let form = ask.form;
-            if !self.take(id, ask) {
-                let words = "too many questions at once".to_owned();
-                let problem = Problem { code: 429, reason: "TooManyRequests", words, form };
+        for request in requests {
+            let form = request.form;
+            if !self.queue_request(id, request) {
+                let why = "too many requests at once".to_owned();
+                let problem = Problem { code: 429, reason: "TooManyRequests", why, form };
                 return self.refuse(now, id, session, message, &problem);
             }
         }
     }
 
-    /// A question waits for its turn. `false`: there are too many.
-    pub(super) fn take(&mut self, id: NodeId, ask: Ask) -> bool {
-        let link = self.world.at(id).link.as_mut().expect("a session that is on");
-        let fits = link.asks.add(ask);
-        self.world.ready.insert(id);
+    /// Queues a request. Returns `false` if there are too many.
+    pub(super) fn queue_request(&mut self, id: NodeId, request: NodeRequest) -> bool {
+        let link = self.cache.at(id).link.as_mut().expect("a session that is on");
+        let fits = link.requests.add(request);
+        self.cache.ready.insert(id);
         fits
     }
 
@@ -90,19 +92,19 @@ impl Controller {
     ) {
         let (id_of, resource) = (message.header.id.clone(), message.route.resource.clone());
         let origin = Origin { id: id_of, resource };
-        let status = say::status(problem.code, problem.reason, &problem.words);
-        let told = calls::content(problem.form, &Err((problem.code, status)));
-        if let Some(content) = told {
+        let status = say::status(problem.code, problem.reason, &problem.why);
+        let content = calls::content(problem.form, &Err((problem.code, status)));
+        if let Some(content) = content {
             let answer = say::response(&mut self.rng, now, &origin, 0, Some(content));
-            self.world.tell(id, session, answer);
+            self.cache.answer(id, session, answer);
         }
-        self.offended(id, &problem.words);
+        self.count_offence(id, &problem.why);
     }
 
-    /// A node has said what it may not, or what nobody understands: counted, and told once.
-    pub(super) fn offended(&mut self, id: NodeId, why: &str) {
+    /// A node has sent something forbidden or malformed: it is counted, and logged once.
+    pub(super) fn count_offence(&mut self, id: NodeId, why: &str) {
         self.counters.messages_refused += 1;
-        let node = self.world.at(id);
+        let node = self.cache.at(id);
         let Some(link) = &mut node.link else { return };
         link.offences = link.offences.saturating_add(1);
         if link.offences == 1 {
@@ -110,19 +112,19 @@ impl Controller {
             let line = format!("node={}: refused, further ones are counted: {why}", node.name);
             self.pending.push(Action::Log(Severity::Warn, line));
         }
-        self.world.ready.insert(id);
+        self.cache.ready.insert(id);
     }
 
-    /// A node cannot take what we sent: it is sent again, and then put off.
-    fn complained(&mut self, id: NodeId, message: &Message) {
-        let node = self.world.at(id);
+    /// A node refuses what we sent: it is sent again, and then postponed.
+    fn node_error(&mut self, id: NodeId, message: &Message) {
+        let node = self.cache.at(id);
         let Some(link) = &mut node.link else { return };
         let Some(key) = link.awaits(&message.header.parent_id) else { return };
         let key = key.to_string();
-        if !std::mem::replace(&mut link.complained, true) {
+        if !std::mem::replace(&mut link.is_error_logged, true) {
             let why = message.content.as_ref().map_or("", |content| content.get());
             let why: String = why.chars().take(256).collect();
-            let line = format!("node={}: cannot take {key}: {why}", node.name);
+            let line = format!("node={}: refuses {key}: {why}", node.name);
             self.pending.push(Action::Log(Severity::Warn, line));
         }
     }
@@ -137,7 +139,7 @@ impl Controller {
         self.answer(id, answer);
     }
 
-    /// There are no devices here; an answer ends the question's repetition.
+    /// There are no devices here; an answer ends the repetition of the request.
     fn membership(&mut self, now: Now, id: NodeId, message: &Message) {
         let (id_of, resource) = (message.header.id.clone(), message.route.resource.clone());
         let origin = Origin { id: id_of, resource };
@@ -151,8 +153,8 @@ impl Controller {
     }
 
     pub(super) fn answer(&mut self, id: NodeId, answer: Box<Message>) {
-        if let Some(session) = self.world.at(id).link.as_ref().map(|link| link.session) {
-            self.world.tell(id, session, answer);
+        if let Some(session) = self.cache.at(id).link.as_ref().map(|link| link.session) {
+            self.cache.answer(id, session, answer);
         }
     }
 }

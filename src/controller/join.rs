@@ -1,49 +1,49 @@
-//! Joining (wire spec sections 1.2 to 1.6): who gets a certificate, and for which name.
+//! Joining (wire spec sections 1.2 to 1.6): which applicant gets a certificate, and for which name.
 //!
-//! Stricter than KubeEdge in two things: a certificate is made for the one name that the applicant
-//! has shown to be his or that his token lets him choose, never for what his request happens to
-//! say; and the legacy subject, which every old edge shares, renews nothing.
+//! Stricter than KubeEdge in two points: a certificate is issued only for the name that the
+//! applicant has proven or that its token allows, never for another name in the request; and the
+//! legacy subject, which every old edge shares, cannot renew a certificate.
 
 use ring::hmac;
 use serde::Deserialize;
 
-use super::event::{Answer, Ask, Credential, Request};
+use super::event::{Answer, Credential, HttpRequest, Request};
 use crate::limits::TOKEN_LIFE_S;
 use crate::model::base64;
 
-/// Who signs the nodes' certificates and their tokens.
+/// Signs the nodes' certificates and their tokens.
 pub struct Authority {
     /// DER of its certificate.
     pub certificate: Box<[u8]>,
-    /// SEC1 DER of its key: what tokens are signed with.
+    /// SEC1 DER of its key, which signs tokens.
     pub key: Box<[u8]>,
 }
 
-/// What becomes of a request on the HTTPS port.
+/// The decision about a request on the HTTPS port.
 #[derive(Debug)]
 pub(super) enum Verdict {
-    /// This is the answer.
+    /// The answer is known.
     Answer(Answer),
-    /// A certificate is to be made for this node, if it may have one.
+    /// A certificate for this node, if it may have one.
     Sign { node: String, request: Box<[u8]>, by: SignedBy },
-    /// Whether there is such a node.
-    Look(String),
+    /// The answer depends on whether this node exists.
+    NodeExists(String),
 }
 
-/// The node that a token is for; `None`: for any.
+/// The node that a token is for; `None`: for any node.
 type OnlyNode = Option<Box<str>>;
 
-/// By what somebody may apply for a certificate.
+/// The credential of an application for a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SignedBy {
-    /// The node's certificate, made at this moment.
+    /// The node's current certificate, made at this moment.
     Certificate {
         /// Seconds since 1970.
         made_s: i64,
     },
-    /// A token for any new node, as KubeEdge's are.
+    /// A token for any new node, as in KubeEdge.
     Token {
-        /// Seconds since 1970; what it says, or a token's usual life before its end.
+        /// Seconds since 1970: its own field, or its end minus a token's usual validity.
         made_s: i64,
     },
     /// A token for this node alone.
@@ -53,28 +53,29 @@ pub(super) enum SignedBy {
     },
 }
 
-/// What the subject of a node's certificate begins with.
+/// The prefix of the common name in a node's certificate.
 const NODE: &str = "system:node:";
-/// What nodes belong to.
+/// The organization in a node's certificate.
 const NODES: &str = "system:nodes";
-/// The subject of edges up to 1.15, in the request alone.
+/// The subject of edges up to 1.15, only in the request.
 const LEGACY: &str = "kubeedge.io";
-/// Of a node's name.
+/// The syntax of a node's name.
 const NAME: &str = "lower case letters, digits, - and .";
-/// KubeEdge's words.
+/// KubeEdge's text.
 const BAD_TOKEN: &str = "Invalid authorization token";
-/// `{"alg":"HS256","typ":"JWT"}`, as every token of KubeEdge begins.
+/// `{"alg":"HS256","typ":"JWT"}`, the header of every token of KubeEdge.
 const HEADER: &str = r#"{"alg":"HS256","typ":"JWT"}"#;
 
 impl Authority {
-    /// A token that lets its bearer join until then, in seconds since 1970: the hash of the
-    /// certificate, in hex as the hands have made it, and a JWT.
+    /// A token that is valid until then, in seconds since 1970: the hash of the certificate, in
+    /// hex, computed by the event loop, and a JWT.
     pub fn token(&self, certificate_hash: &str, until_s: i64) -> String {
         self.signed_token(certificate_hash, &format!(r#"{{"exp":{until_s}}}"#))
     }
 
-    /// A token by which this node alone gets a certificate, in place of all that it had: until
-    /// then, and until it has connected with a certificate that was made after the token was.
+    /// A token by which only this node gets a certificate, which replaces all its earlier ones. It
+    /// is valid until then, and until the node has connected with a certificate that was made after
+    /// the token.
     pub fn node_token(
         &self,
         certificate_hash: &str,
@@ -96,38 +97,43 @@ impl Authority {
         format!("{certificate_hash}.{signed}.{}", url64(signature.as_ref()))
     }
 
-    /// Whether this JWT, or a whole token that ends with one, is ours and in its time.
+    /// Verifies this JWT, or a whole token that ends with one: signed by us and not expired.
     fn check(&self, bearer: &str, now_s: Option<i64>) -> Result<Claims, &'static str> {
         let parts: Vec<&str> = bearer.split('.').collect();
         let ([header, claims, signature] | [_, header, claims, signature]) = parts[..] else {
-            return Err("got no JWT of three parts");
+            return Err("got no JWT with three parts");
         };
         let key = hmac::Key::new(hmac::HMAC_SHA256, &self.key);
-        let signature = from_url64(signature).ok_or("the signature is no base64")?;
+        let signature = from_url64(signature).ok_or("the signature is not base64")?;
         let signed = format!("{header}.{claims}");
-        hmac::verify(&key, signed.as_bytes(), &signature).map_err(|_| "another's signature")?;
-        // Only what we signed ourselves is read.
-        let header: Header = part(header).ok_or("the header is no JSON")?;
+        hmac::verify(&key, signed.as_bytes(), &signature)
+            .map_err(|_| "the signature is not ours")?;
+        // Only what we signed ourselves is parsed.
+        let header: Header = part(header).ok_or("the header is not JSON")?;
         if &*header.alg != "HS256" {
-            return Err("another algorithm than HS256");
+            return Err("the algorithm is not HS256");
         }
-        let claims: Claims = part(claims).ok_or("the claims are no JSON")?;
+        let claims: Claims = part(claims).ok_or("the claims are not JSON")?;
         match now_s {
             Some(now_s) if claims.exp > now_s => Ok(claims),
-            Some(_) => Err("it is out of its time"),
+            Some(_) => Err("it has expired"),
             None => Err("the time is not known here"),
         }
     }
 
     /// Decides about one request.
-    pub(super) fn judge(&self, ask: Ask, now_s: Option<i64>) -> Result<Verdict, (u16, String)> {
-        match ask {
-            Ask::Authority => {
+    pub(super) fn judge(
+        &self,
+        request: HttpRequest,
+        now_s: Option<i64>,
+    ) -> Result<Verdict, (u16, String)> {
+        match request {
+            HttpRequest::Authority => {
                 Ok(Verdict::Answer(Answer { status: 200, body: self.certificate.clone() }))
             }
-            // KubeEdge's installer asks before it has anything to show, and joins on 404 alone.
-            Ask::Node { name, .. } => Ok(Verdict::Look(name)),
-            Ask::Certificate { node, by, request, .. } => {
+            // KubeEdge's installer asks before it has a credential, and joins only on 404.
+            HttpRequest::Node { name, .. } => Ok(Verdict::NodeExists(name)),
+            HttpRequest::Certificate { node, by, request, .. } => {
                 let (by, only) = self.may_apply(&node, &by, now_s)?;
                 let request = request.map_err(|why| (400, why))?;
                 let node = name_of(node, &request)?;
@@ -140,7 +146,7 @@ impl Authority {
         }
     }
 
-    /// By what, and for which node only.
+    /// The credential, and the only node that it is for.
     fn may_apply(
         &self,
         node: &str,
@@ -172,15 +178,15 @@ impl Authority {
     }
 }
 
-/// Never the key.
+/// Does not show the key.
 impl std::fmt::Debug for Authority {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "authority with a certificate of {} bytes", self.certificate.len())
     }
 }
 
-/// Which node the certificate is to be for: the header says it and the subject must agree. Edges up
-/// to 1.3 send no header, and those up to 1.15 have no name in their subject.
+/// The node that the certificate is for: the header and the subject must agree. Edges up to 1.3
+/// send no header, and those up to 1.15 have no name in their subject.
 fn name_of(header: String, request: &Request) -> Result<String, (u16, String)> {
     let named = request.common_name.strip_prefix(NODE).filter(|_| request.organization == NODES);
     let node = match named {
@@ -198,7 +204,7 @@ fn name_of(header: String, request: &Request) -> Result<String, (u16, String)> {
     Err((403, format!("got the name {node:?}, expected {NAME}")))
 }
 
-/// Whether a node may be called so (RFC 1123 subdomain).
+/// Whether this is a valid node name (RFC 1123 subdomain).
 pub(super) fn is_node_name(name: &str) -> bool {
     let label = |label: &str| {
         let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -210,7 +216,7 @@ pub(super) fn is_node_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(label)
 }
 
-/// The node whose certificate this is.
+/// The node that owns this certificate.
 pub(super) fn node_of<'a>(common_name: &'a str, organization: &str) -> Option<&'a str> {
     let node = common_name.strip_prefix(NODE)?;
     (organization == NODES && is_node_name(node)).then_some(node)
@@ -249,7 +255,7 @@ fn from_url64(text: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// The vector of the wire spec, section 1.2.
+    /// The test vector of the wire spec, section 1.2.
     fn authority() -> Authority {
         let key = "307702010104207aede845d28ef7d5d132fc8250ba5b65ec49009f3bd484660071052a0b1693d7\
                    a00a06082a8648ce3d030107a1440342\
@@ -264,18 +270,23 @@ mod tests {
                          eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJleHAiOjE3OTAwMDAwMDB9.\
                          u0OYq2kMdIo5_lelM0E_xCFdntxDamYcJvjjd-jKVJg";
 
-    fn asked(node: &str, by: Credential, common_name: &str, organization: &str) -> Ask {
+    fn application(
+        node: &str,
+        by: Credential,
+        common_name: &str,
+        organization: &str,
+    ) -> HttpRequest {
         let request = Request {
             der: [7].into(),
             common_name: common_name.to_owned(),
             organization: organization.to_owned(),
         };
         let address = "192.0.2.1:4".to_owned();
-        Ask::Certificate { node: node.to_owned(), by, request: Ok(request), address }
+        HttpRequest::Certificate { node: node.to_owned(), by, request: Ok(request), address }
     }
 
-    fn judged(ask: Ask) -> Result<String, u16> {
-        match authority().judge(ask, Some(1_789_999_999)) {
+    fn judged(request: HttpRequest) -> Result<String, u16> {
+        match authority().judge(request, Some(1_789_999_999)) {
             Ok(Verdict::Sign { node, .. }) => Ok(node),
             Ok(other) => panic!("{other:?}"),
             Err((status, _)) => Err(status),
@@ -294,7 +305,7 @@ mod tests {
         for at in 0..jwt.len() {
             let spoilt = if jwt.as_bytes()[at] == b'x' { "y" } else { "x" };
             let bad = format!("{}{spoilt}{}", &jwt[..at], &jwt[at + 1..]);
-            // The last character of 32 bytes holds two bits that mean nothing.
+            // The last character of 32 bytes contains two unused bits.
             assert!(at == jwt.len() - 1 || !check(&bad, Some(1_789_999_999)), "{bad}");
         }
         assert!(!check("", Some(0)));
@@ -304,8 +315,8 @@ mod tests {
     fn by_what_somebody_applies_is_known() {
         let by = |token: String| {
             let by = Credential::Bearer(token);
-            let ask = asked("edge-1", by, "system:node:edge-1", NODES);
-            match authority().judge(ask, Some(1_789_999_999)) {
+            let request = application("edge-1", by, "system:node:edge-1", NODES);
+            match authority().judge(request, Some(1_789_999_999)) {
                 Ok(Verdict::Sign { by, .. }) => by,
                 other => panic!("{other:?}"),
             }
@@ -352,8 +363,12 @@ mod tests {
                 Err(401),
             ),
         ] {
-            let told = format!("{node} by {by:?} for {common_name} of {organization}");
-            assert_eq!(judged(asked(node, by, common_name, organization)), expected, "{told}");
+            let label = format!("{node} by {by:?} for {common_name} of {organization}");
+            assert_eq!(
+                judged(application(node, by, common_name, organization)),
+                expected,
+                "{label}"
+            );
         }
     }
 }

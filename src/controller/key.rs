@@ -1,19 +1,19 @@
-//! Names of things: nodes by number, objects by kind, namespace and name.
+//! Keys: nodes by number, objects by kind, namespace and name.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::model::api::Kind;
 
-/// A node that we have heard of. Never used twice.
+/// A node that we know. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct NodeId(pub(super) u32);
 
-/// An object. In the order of kinds, so that what pods use goes before the pods.
+/// An object. Ordered by kind, so that the objects that pods use are sent before the pods.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     pub(super) kind: Kind,
-    /// Empty: in none.
+    /// Empty: cluster-scoped.
     pub(super) namespace: Arc<str>,
     pub(super) name: Arc<str>,
 }
@@ -28,7 +28,7 @@ impl Key {
     }
 }
 
-/// As the wire writes it: `default/pod/web`, `null/node/edge-1`.
+/// As on the wire: `default/pod/web`, `null/node/edge-1`.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let namespace = if self.namespace.is_empty() { "null" } else { &self.namespace };

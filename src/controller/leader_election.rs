@@ -1,5 +1,5 @@
-//! Which of several replicas does what only one is to do: the one that holds the Lease, by the
-//! rules of client-go's leader election.
+//! Leader election: which of several replicas does the work that only one may do. It is the holder
+//! of the Lease, by the rules of client-go's leader election.
 //!
 //! ```text
 //!  Look ──nobody's, ours, or not renewed for its duration──▶ Write ──▶ holds, until RENEW_DEADLINE
@@ -7,12 +7,12 @@
 //!   └───────────── every RETRY, while another's ◀── conflict ──┘
 //! ```
 //!
-//! Whether another's Lease has run out is told by our own clock, from when we saw it change: clocks
-//! of replicas need not agree. A write names the version that was looked at, so of two that take it
-//! over one fails. Who holds it stops well before another may begin: its time counts from before
-//! the write, the other's from after it was seen.
+//! Whether the Lease of another replica has expired is measured with our own clock, from when we
+//! saw it change: the clocks of replicas need not agree. A write names the version that was read,
+//! so of two replicas that take over at once one fails. The holder stops well before another may
+//! begin: its time counts from before the write, the other's from after it was read.
 //!
-//! If we crash here: nobody leads until the Lease has run out.
+//! If we crash here: there is no leader until the Lease has expired.
 
 use serde_json::{Value, json};
 
@@ -22,100 +22,103 @@ use super::time::{Instant, Now, Rng};
 use crate::limits::{LEASE_MS, LEASE_RELEASE_MS, LEASE_RENEW_MS, LEASE_RETRY_MS};
 use crate::model::api::{Call, CallError, CallResult, Kind, Verb};
 
-/// Who stands for leader, and where the Lease lies.
+/// The identity of this replica, and where the Lease is.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// No other replica's, and none of an earlier life.
+    /// Unique among replicas and restarts.
     pub identity: String,
-    /// Of the Lease.
+    /// The namespace of the Lease.
     pub namespace: String,
 }
 
-/// What a replica knows of the Lease.
+/// The state of the Lease as this replica knows it.
 pub(super) struct LeaderElection {
-    /// `None`: there are no others.
+    /// `None`: there are no other replicas.
     candidate: Option<Candidate>,
-    seen: Option<Seen>,
-    /// It is ours, until then at the least.
+    observed: Option<ObservedLease>,
+    /// We hold the Lease, at least until then.
     held_until: Option<Instant>,
-    /// Under way, and since when.
-    asked: Option<(Step, Instant)>,
+    /// The call under way, and since when.
+    in_flight: Option<(Step, Instant)>,
     next_at: Instant,
-    /// What was written last may not be what is there.
-    doubts: bool,
-    /// We stop: since then it is only given back.
+    /// The last write may not be what the API server has.
+    is_uncertain: bool,
+    /// We stop: since then the Lease is only released.
     stopped_at: Option<Instant>,
-    /// Trouble was told.
-    said: bool,
+    /// The trouble was logged.
+    is_trouble_logged: bool,
 }
 
-/// The Lease, and since when it has been like this.
-struct Seen {
+/// The Lease as it was read, and since when it is unchanged.
+struct ObservedLease {
     lease: Value,
     at: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    Look,
-    /// A Lease of our own, new or taken over or renewed.
+    Read,
+    /// Create, take over or renew the Lease.
     Write,
     Release,
 }
 
-/// What the Lease is called.
+/// The name of the Lease.
 const NAME: &str = "edgecontroller";
 
 impl LeaderElection {
     pub(super) fn new(candidate: Option<Candidate>) -> Self {
         Self {
             candidate,
-            seen: None,
+            observed: None,
             held_until: None,
-            asked: None,
+            in_flight: None,
             next_at: Instant(0),
-            doubts: true,
+            is_uncertain: true,
             stopped_at: None,
-            said: false,
+            is_trouble_logged: false,
         }
     }
 
-    /// Whether what only one is to do is ours.
+    /// Whether this replica is the leader.
     pub(super) fn leads(&self, now: Instant) -> bool {
         self.candidate.is_none() || self.held_until.is_some_and(|until| now < until)
     }
 
-    /// What is to be asked now.
+    /// The call that is due now.
     pub(super) fn step(&mut self, now: Now, out: &mut Out) -> Option<Call> {
         let candidate = self.candidate.as_ref()?;
         if self.held_until.take_if(|until| *until <= now.boot).is_some() {
             let line = "lease: lost: it could not be renewed in time".to_owned();
             out.push(Action::Log(Severity::Warn, line));
         }
-        if self.asked.is_some() {
+        if self.in_flight.is_some() {
             return None;
         }
         if self.stopped_at.is_some() {
             self.held_until.take()?;
-            let seen = self.seen.as_ref().expect("it is ours");
-            let call = candidate.write(Some(&seen.lease), now, Step::Release)?;
-            self.asked = Some((Step::Release, now.boot));
+            let observed = self.observed.as_ref().expect("it is ours");
+            let call = candidate.write(Some(&observed.lease), now, Step::Release)?;
+            self.in_flight = Some((Step::Release, now.boot));
             return Some(call);
         }
         if now.boot < self.next_at {
             return None;
         }
         self.next_at = now.boot.plus_ms(LEASE_RETRY_MS);
-        let seen = self.seen.as_ref().filter(|_| !self.doubts && self.held_until.is_some());
-        let (step, call) = match seen {
-            Some(seen) => (Step::Write, candidate.write(Some(&seen.lease), now, Step::Write)?),
-            None => (Step::Look, candidate.call(Verb::Get, None)),
+        let observed =
+            self.observed.as_ref().filter(|_| !self.is_uncertain && self.held_until.is_some());
+        let (step, call) = match observed {
+            Some(observed) => {
+                (Step::Write, candidate.write(Some(&observed.lease), now, Step::Write)?)
+            }
+            None => (Step::Read, candidate.call(Verb::Get, None)),
         };
-        self.asked = Some((step, now.boot));
+        self.in_flight = Some((step, now.boot));
         Some(call)
     }
 
-    /// The API server has answered. What is to be asked at once.
+    /// Takes the API server's answer. Returns the next call, if there is one.
     pub(super) fn answered(
         &mut self,
         now: Now,
@@ -124,45 +127,46 @@ impl LeaderElection {
         out: &mut Out,
     ) -> Option<Call> {
         let candidate = self.candidate.as_ref().expect("who asked stands for leader");
-        let (step, asked_at) = self.asked.take().expect("an answer to what was asked");
-        // As client-go: not all at once, when a Lease runs out.
+        let (step, asked_at) = self.in_flight.take().expect("an answer to what was asked");
+        // As client-go: with jitter, so that not all retry at once when a Lease expires.
         let wait_ms = LEASE_RETRY_MS + rng.below(LEASE_RETRY_MS * 6 / 5);
         self.next_at = now.boot.plus_ms(wait_ms);
         let is_none = matches!(result, Err(CallError::Refused { code: 404, .. }));
         let lease: Value = match result {
             Ok(raw) => serde_json::from_str(raw.get()).unwrap_or_default(),
-            Err(_) if is_none && step == Step::Look => {
-                self.seen = None;
+            Err(_) if is_none && step == Step::Read => {
+                self.observed = None;
                 let call = candidate.write(None, now, Step::Write)?;
-                self.asked = Some((Step::Write, now.boot));
+                self.in_flight = Some((Step::Write, now.boot));
                 return Some(call);
             }
             Err(error) => {
-                self.doubts = true;
-                if let Some(line) = trouble(&error).filter(|_| !self.said) {
-                    self.said = true;
+                self.is_uncertain = true;
+                if let Some(line) = trouble(&error).filter(|_| !self.is_trouble_logged) {
+                    self.is_trouble_logged = true;
                     out.push(Action::Log(Severity::Warn, line));
                 }
                 return None;
             }
         };
-        self.said = false;
-        let same = self.seen.as_ref().filter(|seen| seen.lease["spec"] == lease["spec"]);
-        let at = same.map_or(now.boot, |seen| seen.at);
-        let seen = self.seen.insert(Seen { lease, at });
+        self.is_trouble_logged = false;
+        let same =
+            self.observed.as_ref().filter(|observed| observed.lease["spec"] == lease["spec"]);
+        let at = same.map_or(now.boot, |observed| observed.at);
+        let observed = self.observed.insert(ObservedLease { lease, at });
         match step {
-            Step::Look if seen.is_free(&candidate.identity, now.boot) => {
-                let call = candidate.write(Some(&seen.lease), now, Step::Write)?;
-                self.asked = Some((Step::Write, now.boot));
+            Step::Read if observed.is_free(&candidate.identity, now.boot) => {
+                let call = candidate.write(Some(&observed.lease), now, Step::Write)?;
+                self.in_flight = Some((Step::Write, now.boot));
                 Some(call)
             }
-            Step::Look | Step::Release => None,
+            Step::Read | Step::Release => None,
             Step::Write => {
-                self.doubts = false;
+                self.is_uncertain = false;
                 self.next_at = asked_at.plus_ms(LEASE_RETRY_MS);
                 let until = asked_at.plus_ms(LEASE_RENEW_MS);
                 if now.boot < until && self.held_until.replace(until).is_none() {
-                    let line = format!("lease: {} leads", candidate.identity);
+                    let line = format!("lease: {} is the leader", candidate.identity);
                     out.push(Action::Log(Severity::Info, line));
                 }
                 None
@@ -170,22 +174,22 @@ impl LeaderElection {
         }
     }
 
-    /// We stop: what is ours is given back, so that nobody waits for it to run out.
+    /// We stop: our Lease is released, so that nobody waits for it to expire.
     pub(super) fn stop(&mut self, now: Instant) {
         self.stopped_at.get_or_insert(now);
     }
 
-    /// It is given back, or that takes too long.
+    /// The Lease is released, or that takes too long.
     pub(super) fn may_stop(&self, now: Instant) -> bool {
         let is_late = self.stopped_at.is_some_and(|at| at.plus_ms(LEASE_RELEASE_MS) <= now);
-        is_late || (self.asked.is_none() && self.held_until.is_none())
+        is_late || (self.in_flight.is_none() && self.held_until.is_none())
     }
 
-    /// When something is to be done, if nothing happens before.
+    /// When the next call is due, if nothing happens before.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         self.candidate.as_ref()?;
         let late_at = self.stopped_at.map(|at| at.plus_ms(LEASE_RELEASE_MS));
-        let next_at = match (self.asked, late_at) {
+        let next_at = match (self.in_flight, late_at) {
             (Some(_), late_at) => late_at,
             (None, Some(_)) => None,
             (None, None) => Some(self.next_at),
@@ -194,8 +198,8 @@ impl LeaderElection {
     }
 }
 
-impl Seen {
-    /// Whether this one may take it.
+impl ObservedLease {
+    /// Whether this replica may take the Lease.
     fn is_free(&self, identity: &str, now: Instant) -> bool {
         let spec = &self.lease["spec"];
         let holder = spec["holderIdentity"].as_str().unwrap_or_default();
@@ -212,7 +216,7 @@ impl Candidate {
         Call { verb, kind, namespace, name, subresource: None, body }
     }
 
-    /// What makes the Lease ours, or nobody's; `None`: the time is not known.
+    /// The call that makes the Lease ours, or releases it; `None`: the time is not known.
     fn write(&self, old: Option<&Value>, now: Now, step: Step) -> Option<Call> {
         let at = micro_time(now)?;
         let verb = if old.is_some() { Verb::Update } else { Verb::Create };
@@ -231,7 +235,7 @@ impl Candidate {
         spec["renewTime"] = json!(at);
         let (holder, duration_ms) = match step {
             Step::Release => ("", 1_000),
-            Step::Look | Step::Write => (&*self.identity, LEASE_MS),
+            Step::Read | Step::Write => (&*self.identity, LEASE_MS),
         };
         spec["holderIdentity"] = json!(holder);
         spec["leaseDurationSeconds"] = json!(duration_ms / 1_000);
@@ -239,7 +243,7 @@ impl Candidate {
     }
 }
 
-/// What a person should know; `None`: another was faster, which is no trouble.
+/// The line to log; `None`: another replica was faster, which is normal.
 fn trouble(error: &CallError) -> Option<String> {
     match error {
         CallError::Refused { code: 404 | 409, .. } => None,

@@ -1,5 +1,5 @@
-//! Statuses as edges up to 1.11 tell them, whole (wire spec sections 5.3 and 5.6), made into what
-//! changes: what others have set stays.
+//! Converts the full statuses that edges up to 1.11 send (wire spec sections 5.3 and 5.6) into
+//! patches: what others have set stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +8,14 @@ use serde_json::{Map, Value, json};
 
 use super::time::Now;
 
-/// Of a node.
+/// The status of a node.
 #[derive(Deserialize)]
 pub(super) struct NodeStatusRequest {
     #[serde(rename = "Status", default)]
     pub(super) status: Map<String, Value>,
 }
 
-/// Of a pod.
+/// The status of a pod.
 #[derive(Deserialize)]
 pub(super) struct PodStatusRequest {
     #[serde(rename = "UID", default)]
@@ -26,53 +26,53 @@ pub(super) struct PodStatusRequest {
     pub(super) status: Map<String, Value>,
 }
 
-/// One, or a list of them.
+/// One status, or a list of them.
 pub(super) fn pod_statuses(text: &str) -> Result<Vec<PodStatusRequest>, String> {
-    let told = if text.trim_start().starts_with('[') {
+    let new = if text.trim_start().starts_with('[') {
         serde_json::from_str(text)
     } else {
         serde_json::from_str(text).map(|one| vec![one])
     };
-    told.map_err(|error| format!("content: {error}"))
+    new.map_err(|error| format!("content: {error}"))
 }
 
-/// The patch (RFC 7396) of a node's status. Volumes that are attached, and the port that a tunnel
-/// has set, are not the node's to say.
-pub(super) fn node_status(mut told: Map<String, Value>, old: Option<&str>) -> Value {
+/// The patch (RFC 7396) of a node's status. Attached volumes, and the port that a tunnel has set,
+/// are not the node's to set.
+pub(super) fn node_status(mut new: Map<String, Value>, old: Option<&str>) -> Value {
     let old = status_of(old);
-    told.remove("volumesAttached");
+    new.remove("volumesAttached");
     if old["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64().is_some_and(|port| port != 0) {
-        told.remove("daemonEndpoints");
+        new.remove("daemonEndpoints");
     }
-    let conditions = merged(told.remove("conditions"), &old["conditions"], None);
-    told.insert("conditions".to_owned(), conditions);
-    Value::Object(told)
+    let conditions = merged(new.remove("conditions"), &old["conditions"], None);
+    new.insert("conditions".to_owned(), conditions);
+    Value::Object(new)
 }
 
-/// The patch (RFC 7396) of a pod's status: whole, but for conditions that others have set.
-pub(super) fn pod_status(mut told: Map<String, Value>, old: &str, now: Now) -> Value {
+/// The patch (RFC 7396) of a pod's status: all of it, except conditions that others have set.
+pub(super) fn pod_status(mut new: Map<String, Value>, old: &str, now: Now) -> Value {
     let old = status_of(Some(old));
     let at = now.timestamp().map(|at| at.to_string());
-    let conditions = merged(told.remove("conditions"), &old["conditions"], at.as_deref());
-    told.insert("conditions".to_owned(), conditions);
+    let conditions = merged(new.remove("conditions"), &old["conditions"], at.as_deref());
+    new.insert("conditions".to_owned(), conditions);
     if old["startTime"].is_string() {
-        told.insert("startTime".to_owned(), old["startTime"].clone());
+        new.insert("startTime".to_owned(), old["startTime"].clone());
     }
-    if let Some(statuses) = told.get_mut("containerStatuses").and_then(Value::as_array_mut) {
+    if let Some(statuses) = new.get_mut("containerStatuses").and_then(Value::as_array_mut) {
         statuses.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
     }
-    for gone in old.as_object().into_iter().flat_map(Map::keys) {
-        // Named by who places and sorts pods.
-        let others = matches!(&**gone, "qosClass" | "nominatedNodeName" | "resize");
-        if !others && !told.contains_key(gone) {
-            told.insert(gone.clone(), Value::Null);
+    for key in old.as_object().into_iter().flat_map(Map::keys) {
+        // These are set by the scheduler and other components.
+        let others = matches!(&**key, "qosClass" | "nominatedNodeName" | "resize");
+        if !others && !new.contains_key(key) {
+            new.insert(key.clone(), Value::Null);
         }
     }
-    Value::Object(told)
+    Value::Object(new)
 }
 
-/// The pod has ended, and so have all its containers, or they never began.
-pub(super) fn is_over(status: &Value) -> bool {
+/// Whether the pod has ended, and all its containers have ended or never started.
+pub(super) fn is_terminated(status: &Value) -> bool {
     let ended = matches!(status["phase"].as_str(), Some("Succeeded" | "Failed"));
     let statuses = status["containerStatuses"].as_array().into_iter().flatten();
     ended
@@ -87,23 +87,23 @@ fn status_of(object: Option<&str>) -> Value {
     object.map_or(Value::Null, |mut object| object["status"].take())
 }
 
-/// Conditions by their type. One that holds as before keeps since when it does; one that is not
-/// told stays: who places pods says `PodScheduled`, or that it is `Unschedulable`.
-fn merged(told: Option<Value>, old: &Value, now: Option<&str>) -> Value {
+/// Conditions by their type. An unchanged condition keeps its transition time; a condition that was
+/// not sent stays: the scheduler sets `PodScheduled`.
+fn merged(new: Option<Value>, old: &Value, now: Option<&str>) -> Value {
     let old = old.as_array().cloned().unwrap_or_default();
     let mut all = Vec::new();
-    let told = match told {
-        Some(Value::Array(told)) => told,
+    let new = match new {
+        Some(Value::Array(new)) => new,
         Some(_) | None => Vec::new(),
     };
-    // A node may tell any number of them, again and again.
+    // A node may send any number of them, and repeat them.
     let kind = |condition: &Value| condition["type"].to_string();
     let mut before: BTreeMap<String, &Value> = BTreeMap::new();
     for condition in &old {
         before.entry(kind(condition)).or_insert(condition);
     }
-    let mut is_told = BTreeSet::new();
-    for mut condition in told {
+    let mut sent = BTreeSet::new();
+    for mut condition in new {
         let kind = kind(&condition);
         let before = before.get(&kind);
         let same = before.is_some_and(|before| before["status"] == condition["status"]);
@@ -117,10 +117,10 @@ fn merged(told: Option<Value>, old: &Value, now: Option<&str>) -> Value {
         if condition.is_object() && !since.is_null() {
             condition["lastTransitionTime"] = since;
         }
-        is_told.insert(kind);
+        sent.insert(kind);
         all.push(condition);
     }
-    all.extend(old.iter().filter(|before| !is_told.contains(&kind(before))).cloned());
+    all.extend(old.iter().filter(|before| !sent.contains(&kind(before))).cloned());
     Value::Array(all)
 }
 
@@ -141,7 +141,7 @@ mod tests {
                 {"type": "PodScheduled", "status": "True", "lastTransitionTime": "a"},
                 {"type": "Ready", "status": "True", "lastTransitionTime": "b"},
                 {"type": "Initialized", "status": "False", "lastTransitionTime": "c"}]}});
-        let told = map(&json!({"phase": "Running", "startTime": "later", "conditions": [
+        let new = map(&json!({"phase": "Running", "startTime": "later", "conditions": [
                 {"type": "Ready", "status": "True", "lastTransitionTime": "x"},
                 {"type": "Initialized", "status": "True"}],
             "containerStatuses": [{"name": "b"}, {"name": "a"}]}));
@@ -151,29 +151,29 @@ mod tests {
                  "lastTransitionTime": "2027-01-15T08:00:00Z"},
                 {"type": "PodScheduled", "status": "True", "lastTransitionTime": "a"}],
             "containerStatuses": [{"name": "a"}, {"name": "b"}]});
-        assert_eq!(pod_status(told, &old.to_string(), now), expected);
+        assert_eq!(pod_status(new, &old.to_string(), now), expected);
     }
 
     #[test]
     fn any_number_of_conditions_is_merged_in_time_that_grows_with_it() {
-        // Compared each with each, these would take hours.
+        // If each were compared with each other, these would take hours.
         let conditions = |from: usize| -> Value {
             let one = |n: usize| json!({"type": n.to_string(), "status": "True"});
             (from..from + 100_000).map(one).collect()
         };
         let old = json!({"status": {"conditions": conditions(0)}}).to_string();
-        let told = map(&json!({"conditions": conditions(50_000)}));
-        let status = node_status(told, Some(&old));
+        let new = map(&json!({"conditions": conditions(50_000)}));
+        let status = node_status(new, Some(&old));
         assert_eq!(status["conditions"].as_array().map(Vec::len), Some(150_000));
     }
 
     #[test]
     fn a_nodes_status_leaves_volumes_and_the_tunnels_port_alone() {
         let old = json!({"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 10351}}}});
-        let told = map(&json!({"volumesAttached": [], "capacity": {"cpu": "1"},
+        let new = map(&json!({"volumesAttached": [], "capacity": {"cpu": "1"},
             "daemonEndpoints": {"kubeletEndpoint": {"Port": 10350}}, "conditions": []}));
         let expected = json!({"capacity": {"cpu": "1"}, "conditions": []});
-        assert_eq!(node_status(told, Some(&old.to_string())), expected);
+        assert_eq!(node_status(new, Some(&old.to_string())), expected);
     }
 
     #[test]
@@ -188,7 +188,7 @@ mod tests {
                 true,
             ),
         ] {
-            assert_eq!(is_over(&status), over, "{status}");
+            assert_eq!(is_terminated(&status), over, "{status}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! LocationCache: what a pod needs on its node, of ConfigMaps and Secrets, claims and accounts
-//! (wire spec section 8.4; beyond KubeEdge's, init and ephemeral containers count as well).
+//! LocationCache: the ConfigMaps and Secrets, claims and accounts that a pod needs on its node
+//! (wire spec section 8.4; unlike in KubeEdge, init and ephemeral containers count as well).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +11,12 @@ use super::key::Key;
 use super::nullable::Nullable;
 use crate::model::api::Kind;
 
-/// What matters of a pod's spec.
+/// The parts of a pod's spec that matter here.
 #[derive(Debug, Default)]
 pub(super) struct PodFacts {
-    /// `nodeName`; never empty in a pod that concerns us.
+    /// `nodeName`; never empty in a pod that is sent to a node.
     pub(super) node: Box<str>,
-    /// `serviceAccountName`, or `serviceAccount`, its old name.
+    /// `serviceAccountName`, or its old name `serviceAccount`.
     pub(super) account: Box<str>,
     /// ConfigMaps and Secrets.
     pub(super) needs: BTreeSet<Key>,
@@ -70,8 +70,8 @@ struct Named {
     name: Nullable<Box<str>>,
 }
 
-/// All but its name is a source. One that cannot be read is an error: the API server may pass over
-/// what is wrong with it and take the rest.
+/// Every key except the name is a source. A source that cannot be parsed is an error: otherwise the
+/// API server might ignore what is wrong with it and accept the rest.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Volume {
@@ -81,7 +81,7 @@ struct Volume {
     sources: BTreeMap<Box<str>, Nullable<Box<VolumeSource>>>,
 }
 
-/// All that any kind of source names.
+/// The references in any kind of source.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct VolumeSource {
@@ -101,7 +101,7 @@ struct Projection {
 }
 
 impl PodFacts {
-    /// Reads a pod's spec.
+    /// Parses a pod's spec.
     pub(super) fn read(namespace: &str, spec: &RawValue) -> Result<Self, String> {
         let spec: Spec =
             serde_json::from_str(spec.get()).map_err(|error| format!("spec: {error}"))?;

@@ -1,33 +1,37 @@
-//! The cloud side's mind: CloudHub, EdgeController and the sync controller in one. Facts in,
-//! requests out, by the same three verbs as the agent's. No I/O, no clock, no threads.
+//! The core of the cloud side: CloudHub, EdgeController and the sync controller in one. It takes
+//! events and returns actions, with the same three methods as the agent. No I/O, no clock, no
+//! threads.
 //!
 //! ```text
-//!  API server ─list, watch─▶ watches ─▶ world ─due?─▶ downstream ─▶ session ─Send─▶ node
+//!  API server ─list, watch─▶ watches ─▶ cache ─due?─▶ downstream ─▶ session ─Send─▶ node
 //!      ▲                                  ▲ │                          │
 //!      │                                  │ └─records─▶ ack_log ─▶ store│ack
 //!      │                                  └────────────────────────────┤
-//!      └──Call── calls ◀── asks ◀── upstream (may it?) ◀── hear ◀──────┘
+//!      └─Call─ calls ◀─ requests ◀─ upstream (authorizes) ◀─ inbound ◀─┘
 //! ```
 //!
-//! - `cache`: objects, nodes, and who wants and who holds what; `object` and `location` read them.
-//! - `session`: the two queues of one node. `downstream`: what goes into them.
-//! - `inbound`, `upstream`, `restrict`, `legacy`: what nodes say, and whether they may.
-//! - `requests`, `calls`: questions to the API server, in order and bounded.
+//! - `cache`: objects, nodes, and which node wants and holds which object; `object` and `location`
+//!   parse them.
+//! - `session`: the two queues of one node. `downstream`: fills them.
+//! - `inbound`, `upstream`, `restrict`, `legacy`: messages from nodes, and whether they are
+//!   allowed.
+//! - `requests`, `calls`: requests to the API server, in order and bounded.
 //! - `ack_log`: what each node has acknowledged. `admission`: which node may connect and gets a
-//!   certificate, by what it shows (`join`) and by what is known of its name (`identity`).
+//!   certificate, by its credentials (`join`) and by what is known of its name (`identity`).
 //! - `leader_election`: which of several replicas does `garbage`: the records of deleted nodes.
 //!
-//! # What holds
+//! # Invariants
 //!
-//! 1. A node gets nothing that no pod of its own needs, and touches nothing else.
-//! 2. Before a node gets an object for the first time there is a durable record of it, so that it
-//!    is told of its end whatever happens to us in between.
-//! 3. Of one object only the newest waits; nothing is kept for a node that is not here.
-//! 4. What a node has acknowledged it does not get again, unless it may have lost it: it has just
-//!    registered. What it has written itself is no news to it.
-//! 5. No step walks all nodes or all objects: a change finds its nodes, and time finds the rest.
+//! 1. A node gets nothing that none of its own pods needs, and cannot change anything else.
+//! 2. Before a node gets an object for the first time there is a durable record of it, so that the
+//!    node gets the deletion whatever happens to us in between.
+//! 3. Only the newest version of an object waits; nothing is queued for a node that is not
+//!    connected.
+//! 4. A node does not get again what it has acknowledged, unless it may have lost it: it has just
+//!    registered. It does not get an echo of what it has written itself.
+//! 5. No step walks all nodes or all objects: a change finds its nodes, and timers find the rest.
 //!
-//! If we crash: lists bring back the objects, the store the records, and the nodes come again.
+//! If we crash: lists bring back the objects, the store the records, and the nodes reconnect.
 #![forbid(unsafe_code)]
 
 mod ack_log;
@@ -81,80 +85,79 @@ use watches::Watches;
 
 use crate::model::link::Session;
 
-/// What the mind must know before it starts; none of it changes while it runs.
+/// The configuration of the core; it does not change while it runs.
 #[derive(Debug)]
 pub struct Config {
-    /// Who signs the nodes' certificates.
+    /// Signs the nodes' certificates.
     pub authority: Authority,
-    /// Of the life of a node's certificate, days (`edgeCertSigningDuration`).
+    /// Validity of a node's certificate, days (`edgeCertSigningDuration`).
     pub certificate_days: u32,
-    /// Whether any token gives a node that exists another certificate.
+    /// Whether any token gives an existing node another certificate.
     pub enrol_again: EnrolAgain,
-    /// Of the Secret that denies nodes.
+    /// Namespace of the Secret that denies nodes.
     pub namespace: Box<str>,
-    /// Milliseconds without a sign of life after which a node's session ends
-    /// (`keepaliveInterval`).
+    /// Milliseconds without a keep-alive after which a node's session ends (`keepaliveInterval`).
     pub keepalive_ms: u64,
     /// The most nodes at once (`nodeLimit`).
     pub nodes_max: usize,
-    /// The API server's own authority, PEM, for nodes that ask; `None`: it has none.
+    /// The API server's own authority, PEM, for nodes that request it; `None`: it has none.
     pub api_authority: Option<String>,
-    /// Where it is kept what each node has.
+    /// Where the acknowledgement records are stored.
     pub sync: SyncStore,
-    /// Where the records are others' as well, one at a time cleans up; `None`: there are no others.
+    /// Leader election, if several replicas share the records; `None`: there are no others.
     pub candidate: Option<Candidate>,
 }
 
-/// Where it is kept what each node has.
+/// Where the acknowledgement records are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncStore {
     /// In a table of our own: [`Action::Save`].
     Table,
-    /// In KubeEdge's objects: the API server has its CRDs.
+    /// In KubeEdge's ObjectSyncs: the API server has the CRDs.
     Objects,
 }
 
-/// The whole mind.
+/// The whole core.
 pub struct Controller {
     config: Config,
     rng: Rng,
-    world: Cache,
+    cache: Cache,
     watches: Watches,
     calls: Calls,
-    lead: LeaderElection,
+    leader_election: LeaderElection,
     garbage: Garbage,
     sessions: BTreeMap<Session, NodeId>,
-    /// When which node is looked at, if nothing happens before.
+    /// When each node is served next, if nothing happens before.
     timers: BTreeSet<(Instant, NodeId)>,
     signing: BTreeSet<Exchange>,
     identities: Identities,
-    /// Reconciled last, and when the next are.
+    /// The session reconciled last, and when the next are.
     reconciled: Option<Session>,
     reconcile_at: Instant,
-    /// Served last: the others have their turn before it.
+    /// The node served last: the others have their turn before it.
     served: NodeId,
     counters: Counters,
-    /// Objects that could not be read; said once.
+    /// Objects that could not be parsed; each is logged once.
     unread: BTreeSet<Key>,
-    /// Decided while learning.
+    /// Actions from `handle`, until the next step.
     pending: Out,
     is_loaded: bool,
     was_ready: bool,
     stopping: bool,
-    /// As of the last step.
+    /// The time of the last step.
     now: Now,
 }
 
 impl Controller {
-    /// Knows nothing yet but its configuration.
+    /// A new core, which knows only its configuration.
     pub fn boot(config: Config, now: Now, seed: u64) -> Self {
         Self {
             watches: Watches::new(config.sync),
-            lead: LeaderElection::new(config.candidate.clone()),
+            leader_election: LeaderElection::new(config.candidate.clone()),
             garbage: Garbage::default(),
             config,
             rng: Rng::new(seed),
-            world: Cache::default(),
+            cache: Cache::default(),
             calls: Calls::default(),
             sessions: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -173,52 +176,52 @@ impl Controller {
         }
     }
 
-    /// Learns one fact. PendingRequests for nothing.
+    /// Handles one event. Actions are returned by the next step.
     pub fn handle(&mut self, now: Now, event: Event) {
         match event {
             Event::Loaded(rows) => {
-                // Otherwise the API server tells.
+                // Otherwise the API server has the records.
                 if self.config.sync == SyncStore::Table {
-                    self.world.load(rows);
+                    self.cache.load(rows);
                 }
                 self.is_loaded = true;
             }
             Event::Identities(all) => self.identities.load(all),
             Event::NodeDeleted(node) => self.node_deleted(now, &node),
             Event::Saved(revision) => {
-                for (id, key) in self.world.ack_log.saved(revision) {
-                    self.world.stored(id, &key);
-                    self.world.record_kept(id, &key);
+                for (id, key) in self.cache.ack_log.saved(revision) {
+                    self.cache.stored(id, &key);
+                    self.cache.record_saved(id, &key);
                 }
             }
             Event::SaveFailed(revision, error) => {
                 let out = &mut self.pending;
-                self.world.ack_log.failed(now.boot, revision, &error, out);
+                self.cache.ack_log.failed(now.boot, revision, &error, out);
             }
             Event::EdgeUp(session, peer) => self.edge_up(now, session, &peer),
-            Event::EdgeSaid(session, message) => self.edge_said(now, session, &message),
-            Event::EdgeSpoilt(session, why) => {
+            Event::EdgeMessage(session, message) => self.edge_message(now, session, &message),
+            Event::EdgeBadMessage(session, why) => {
                 if let Some(id) = self.sessions.get(&session).copied() {
-                    self.offended(id, &why);
+                    self.count_offence(id, &why);
                 }
             }
             Event::EdgeDrained(session, unsent) => {
                 if let Some(id) = self.sessions.get(&session).copied()
-                    && let Some(link) = &mut self.world.at(id).link
+                    && let Some(link) = &mut self.cache.at(id).link
                 {
                     link.drained(unsent);
-                    self.world.ready.insert(id);
+                    self.cache.ready.insert(id);
                 }
             }
             Event::EdgeDown(session, why) => {
                 if let Some(id) = self.sessions.remove(&session) {
-                    let name = &self.world.at(id).name;
+                    let name = &self.cache.at(id).name;
                     let line = format!("node={name}: disconnected: {why}");
                     self.pending.push(Action::Log(Severity::Info, line));
                     self.unlink(id);
                 }
             }
-            Event::Asked(exchange, ask) => self.asked(now, exchange, *ask),
+            Event::HttpRequest(exchange, request) => self.http_request(now, exchange, *request),
             Event::Signed(exchange, result) => self.signed(exchange, result),
             Event::Called(call, result) => {
                 let mut context = NodeContext {
@@ -227,8 +230,8 @@ impl Controller {
                     counters: &mut self.counters,
                     out: &mut self.pending,
                 };
-                let (world, watches) = (&mut self.world, &self.watches);
-                let own = self.calls.answered(call, result, world, watches, &mut context);
+                let (cache, watches) = (&mut self.cache, &self.watches);
+                let own = self.calls.answered(call, result, cache, watches, &mut context);
                 if let Some((own, result)) = own {
                     self.own_answered(now, own, result);
                 }
@@ -236,13 +239,13 @@ impl Controller {
             Event::Watched(watch, fact) => self.watched(now, watch, fact),
             Event::Stop => {
                 self.stopping = true;
-                self.lead.stop(now.boot);
-                self.world.ack_log.stop();
+                self.leader_election.stop(now.boot);
+                self.cache.ack_log.stop();
             }
         }
     }
 
-    /// Looks at all it knows, and asks for what is missing.
+    /// Does what is due and returns the actions.
     pub fn step(&mut self, now: Now, out: &mut Out) {
         self.now = now;
         if self.is_loaded && !self.stopping {
@@ -250,7 +253,7 @@ impl Controller {
             self.due(now);
             self.serve(now);
         }
-        self.lead(now);
+        self.run_leader_election(now);
         if self.is_loaded && self.config.sync == SyncStore::Objects {
             self.record(now);
         }
@@ -259,34 +262,35 @@ impl Controller {
             self.stop(out);
         }
         if self.is_loaded && self.config.sync == SyncStore::Table {
-            let mut ack_log = std::mem::take(&mut self.world.ack_log);
-            ack_log.step(now.boot, |id, key| self.world.row(id, key), out);
-            self.world.ack_log = ack_log;
+            let mut ack_log = std::mem::take(&mut self.cache.ack_log);
+            ack_log.step(now.boot, |id, key| self.cache.row(id, key), out);
+            self.cache.ack_log = ack_log;
         }
-        let is_done = self.world.ack_log.may_stop(now.boot) && self.lead.may_stop(now.boot);
+        let is_done =
+            self.cache.ack_log.may_stop(now.boot) && self.leader_election.may_stop(now.boot);
         if self.stopping && is_done {
             out.push(Action::Exit);
         }
         if !self.was_ready && self.is_ready() {
             self.was_ready = true;
-            let line = "api: all is listed; nodes are taken".to_owned();
+            let line = "api: all objects are listed; nodes may connect".to_owned();
             out.push(Action::Log(Severity::Info, line));
         }
     }
 
-    /// Whether nodes are taken: all that there is was listed once.
+    /// Whether nodes may connect: all objects were listed once.
     pub fn is_ready(&self) -> bool {
         self.is_loaded && self.watches.is_synced() && !self.stopping
     }
 
-    /// What is counted, as of now.
+    /// The metrics as of now.
     pub fn counters(&self) -> Counters {
-        let links = self.sessions.values().filter_map(|id| self.world.nodes[id].link.as_ref());
+        let links = self.sessions.values().filter_map(|id| self.cache.nodes[id].link.as_ref());
         Counters {
             nodes_connected: self.sessions.len(),
             queued: links.map(|link| link.queued()).sum(),
             calls: self.calls.len(),
-            leads: self.lead.leads(self.now.boot),
+            leads: self.leader_election.leads(self.now.boot),
             ..self.counters.clone()
         }
     }

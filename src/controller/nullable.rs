@@ -1,12 +1,11 @@
-//! Values of an API server's JSON that may be `null`, which stands for the empty value, as Go reads
-//! it.
+//! Values in the API server's JSON that may be `null`, which stands for the empty value, as Go
+//! parses it.
 
 use std::borrow::Cow;
 use std::ops::Deref;
 
 use serde::{Deserialize, Deserializer};
 
-/// A value, or the empty one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Nullable<T>(pub(super) T);
 
@@ -24,7 +23,7 @@ impl<T> Deref for Nullable<T> {
     }
 }
 
-/// A text that is not copied where it stands in the JSON as it is.
+/// A text that is borrowed from the JSON if it has no escapes.
 pub(super) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<Cow<'de, str>, D::Error> {
     #[derive(Deserialize)]
     struct Text<'a>(#[serde(borrow)] Cow<'a, str>);

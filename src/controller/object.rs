@@ -1,9 +1,9 @@
-//! An object as the API server tells it, as far as it matters here: which one, in which version,
-//! and whether there is news in it for its node.
+//! Parses an object of the API server as far as necessary: its identity, its version, and a digest
+//! that shows whether it has changed for its node.
 //!
-//! The bytes are kept as they came, but for `managedFields`, which are more than a third of what
-//! the API server sends and mean nothing to a node, and with `kind` and `apiVersion`, which lists
-//! leave out.
+//! The bytes are kept as they came, except that `managedFields` are removed, which are more than a
+//! third of what the API server sends and mean nothing to a node, and that `kind` and `apiVersion`
+//! are added, which lists leave out.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,19 +19,19 @@ use super::location::PodFacts;
 use super::nullable::{Nullable, text};
 use crate::model::api::{EDGE_LABEL, Kind};
 
-/// One object.
 pub(super) struct Object {
     pub(super) uid: Arc<str>,
-    /// `resourceVersion`; the API server's only grow.
+    /// `resourceVersion`; in the API server it only grows.
     pub(super) version: u64,
-    /// Of all that its node is to know. A status that a node has written itself is none of it.
+    /// Hash of what the node has to know. A status that a node has written itself is not part of
+    /// it.
     pub(super) digest: u64,
     pub(super) json: Arc<RawValue>,
     /// It has a `deletionTimestamp`.
     pub(super) is_ending: bool,
-    /// Of pods.
+    /// Only for pods.
     pub(super) pod: Option<Box<PodFacts>>,
-    /// In which list it was seen last.
+    /// The list in which it was seen last.
     pub(super) round: u32,
 }
 
@@ -52,7 +52,7 @@ struct Metadata<'a> {
     deletion_timestamp: Option<Box<str>>,
 }
 
-/// What others than the node itself say in a node's status.
+/// The part of a node's status that is written by others than the node.
 #[derive(Deserialize, Hash)]
 #[serde(rename_all = "camelCase")]
 struct NodeStatus {
@@ -73,17 +73,17 @@ struct Attached {
     name: Box<str>,
 }
 
-/// What can be told of an object that cannot be read.
+/// What can be read of an object that cannot be parsed.
 pub(super) struct Sketch {
     pub(super) key: Key,
     pub(super) uid: Box<str>,
     pub(super) version: Option<u64>,
-    /// Of pods: where it is bound to.
+    /// For pods: the node that it is bound to.
     pub(super) node: Option<Box<str>>,
 }
 
 impl Sketch {
-    /// `None`: it is not even told which object it is.
+    /// `None`: not even the name can be read.
     pub(super) fn of(kind: Kind, raw: &RawValue) -> Option<Self> {
         let value: Value = serde_json::from_str(raw.get()).ok()?;
         let word = |key: &str| value["metadata"][key].as_str().unwrap_or_default();
@@ -97,16 +97,16 @@ impl Sketch {
     }
 }
 
-/// An object that was read, and what it is called.
+/// A parsed object and its key.
 pub(super) struct Read {
     pub(super) key: Key,
     pub(super) object: Object,
-    /// Of nodes: it carries the label of the edge.
+    /// For nodes: it has the label of edge nodes.
     pub(super) is_edge: bool,
 }
 
 impl Object {
-    /// Reads one; what is wrong with it otherwise.
+    /// Parses an object; fails with the reason.
     pub(super) fn read(kind: Kind, raw: &RawValue) -> Result<Read, String> {
         let fields = fields(raw.get(), "the object")?;
         let about = fields.get("metadata").ok_or("got no metadata")?;
@@ -160,7 +160,7 @@ fn digest(kind: Kind, fields: &Fields<'_>, metadata: &Fields<'_>) -> u64 {
             _ => (name, value.get()).hash(&mut to),
         }
     }
-    // 0 stands for «not known».
+    // 0 means «not known».
     to.finish().max(1)
 }
 
@@ -259,8 +259,8 @@ mod tests {
             (r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"1"}}"#, "got a pod without"),
         ] {
             let raw = RawValue::from_string(text.to_owned()).expect("JSON");
-            let told = Object::read(Kind::Pod, &raw).err().expect("no object");
-            assert!(told.starts_with(why), "{told}");
+            let parsed = Object::read(Kind::Pod, &raw).err().expect("no object");
+            assert!(parsed.starts_with(why), "{parsed}");
         }
     }
 }

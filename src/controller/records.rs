@@ -1,4 +1,5 @@
-//! What each node has: records are opened before the first sending, and follow what nodes say.
+//! The records of what each node has: created before the first message, and updated by what nodes
+//! acknowledge.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,19 +13,19 @@ use crate::model::message::Message;
 use crate::model::sync::{self, Change};
 
 impl Cache {
-    /// What the store held.
+    /// Takes the content of the store.
     pub(super) fn load(&mut self, rows: Vec<sync::Record>) {
         for row in rows {
             let id = self.node(&row.node);
             let key = Key::new(row.kind, &row.namespace, &row.name);
-            let record = Record::kept(&row);
+            let record = Record::from_row(&row);
             self.objects.entry(key.clone()).or_default().held.insert(id);
             self.at(id).records.insert(key, record);
             self.suspect(id);
         }
     }
 
-    /// The store has a record of this.
+    /// The store has a record of this object.
     pub(super) fn stored(&mut self, id: NodeId, key: &Key) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         match node.records.get_mut(key) {
@@ -32,11 +33,11 @@ impl Cache {
                 record.is_stored = true;
                 self.ready.insert(id);
             }
-            None => self.tidy(id),
+            None => self.remove_if_idle(id),
         }
     }
 
-    /// How the store is to have the node's record of this.
+    /// The row to store for the node's record of this object.
     pub(super) fn row(&self, id: NodeId, key: &Key) -> Change {
         let node = self.nodes.get(&id).expect("what is to be stored is kept");
         let (name, namespace) = (key.name.as_ref().into(), key.namespace.as_ref().into());
@@ -54,8 +55,9 @@ impl Cache {
         }
     }
 
-    /// The node is about to get this: there is a record from now on. Whether the store has it.
-    pub(super) fn open(&mut self, id: NodeId, key: &Key, uid: &Arc<str>) -> bool {
+    /// The node is about to get this object: there is a record from now on. Returns whether the
+    /// store has it.
+    pub(super) fn open_record(&mut self, id: NodeId, key: &Key, uid: &Arc<str>) -> bool {
         let node = self.nodes.get_mut(&id).expect("a node that is named is kept");
         if let Some(record) = node.records.get(key) {
             return record.is_stored && record.uid == *uid;
@@ -67,34 +69,41 @@ impl Cache {
             is_stored: false,
             was_sent: false,
             unused_since: None,
-            kept_at: 0,
+            object_sync_version: 0,
             predecessors: Vec::new(),
         };
         node.records.insert(key.clone(), record);
         self.objects.entry(key.clone()).or_default().held.insert(id);
-        self.ack_log.note(id, key, uid);
+        self.ack_log.mark_changed(id, key, uid);
         false
     }
 
     /// The node has this version of this object.
-    pub(super) fn has(&mut self, id: NodeId, key: &Key, uid: &str, version: u64, digest: u64) {
+    pub(super) fn confirm_version(
+        &mut self,
+        id: NodeId,
+        key: &Key,
+        uid: &str,
+        version: u64,
+        digest: u64,
+    ) {
         let Some(record) = self.at(id).records.get_mut(key) else { return };
         if *record.uid == *uid && version > record.version {
             (record.version, record.digest) = (version, digest);
             let uid = Arc::clone(&record.uid);
-            self.ack_log.note(id, key, &uid);
+            self.ack_log.mark_changed(id, key, &uid);
         }
     }
 
-    /// The node is rid of this object.
-    pub(super) fn rid(&mut self, id: NodeId, key: &Key, uid: &str) {
+    /// The node has deleted this object.
+    pub(super) fn close_record(&mut self, id: NodeId, key: &Key, uid: &str) {
         let node = self.at(id);
         if node.records.get(key).is_none_or(|record| *record.uid != *uid) {
             return;
         }
         let record = node.records.remove(key).expect("just found");
-        node.stir(key);
-        self.ack_log.note(id, key, &record.uid);
+        node.mark_dirty(key);
+        self.ack_log.mark_changed(id, key, &record.uid);
         self.remove_records(id, key, record.predecessors);
         if let Some(entry) = self.objects.get_mut(key) {
             entry.held.remove(&id);
@@ -102,14 +111,14 @@ impl Cache {
         }
     }
 
-    /// These records are nobody's: the node has another object of this name, or none.
+    /// Deletes these records: the node has another object of this name, or none.
     pub(super) fn remove_records(&mut self, id: NodeId, key: &Key, uids: Vec<Arc<str>>) {
         for uid in uids {
-            self.ack_log.note(id, key, &uid);
+            self.ack_log.mark_changed(id, key, &uid);
         }
     }
 
-    /// Where the record is of the object that there is, its predecessors are gone.
+    /// If the record is of the object that exists, its predecessors are deleted.
     pub(super) fn settle_records(&mut self, id: NodeId, key: &Key) {
         let Some(live) = self.object(key).map(|object| Arc::clone(&object.uid)) else { return };
         let record = self.nodes.get_mut(&id).and_then(|node| node.records.get_mut(key));
@@ -119,9 +128,9 @@ impl Cache {
         }
     }
 
-    /// The node has this, and should not: it is to be rid of it. Whether there is one of this name
-    /// elsewhere is found out: another node may be about to want it.
-    pub(super) fn banish(&mut self, id: NodeId, key: &Key, uid: &str) {
+    /// The node has this object and must delete it. Whether an object of this name exists elsewhere
+    /// is looked up: another node may be about to want it.
+    pub(super) fn request_deletion(&mut self, id: NodeId, key: &Key, uid: &str) {
         let node = self.at(id);
         if uid.is_empty() || node.records.contains_key(key) || node.records.len() >= NODE_ROWS_MAX {
             return;
@@ -130,55 +139,62 @@ impl Cache {
         if matches!(self.objects.entry(key.clone()).or_default().live, Live::Unknown) {
             self.fetch.insert(key.clone());
         }
-        self.open(id, key, &uid);
+        self.open_record(id, key, &uid);
         let node = self.at(id);
         node.records.get_mut(key).expect("just opened").was_sent = true;
-        if node.stir(key) {
+        if node.mark_dirty(key) {
             self.ready.insert(id);
         }
     }
 
-    /// The node may have lost all that it had, but may have kept it as well: it gets it again, and
-    /// is still told what is gone.
-    pub(super) fn doubt(&mut self, id: NodeId) {
+    /// The node may have lost all that it had, but may also have kept it: it gets it again, and
+    /// still gets the deletions.
+    pub(super) fn mark_uncertain(&mut self, id: NodeId) {
         let node = self.nodes.get_mut(&id).expect("a node that is named is kept");
         for (key, record) in &mut node.records {
             if record.version > 0 {
                 (record.version, record.digest) = (0, 0);
-                self.ack_log.note(id, key, &record.uid);
+                self.ack_log.mark_changed(id, key, &record.uid);
             }
         }
-        self.look(id);
+        self.check_all(id);
     }
 
-    /// Answers a node that has registered. It does not ask again, so what it may have lost is on
-    /// record first: if we crash before, it registers once more.
-    pub(super) fn welcome(&mut self, id: NodeId, session: Session, message: Box<Message>) {
+    /// Answers a node that has registered. It does not register again, so what it may have lost is
+    /// recorded first: if we crash before, it registers once more.
+    pub(super) fn answer_registration(
+        &mut self,
+        id: NodeId,
+        session: Session,
+        message: Box<Message>,
+    ) {
         let Some(node) = self.nodes.get(&id) else { return };
-        let doubts: BTreeSet<Key> = node
+        let uncertain: BTreeSet<Key> = node
             .records
             .iter()
-            .filter(|(key, record)| record.version == 0 && !self.ack_log.is_kept(id, key))
+            .filter(|(key, record)| record.version == 0 && !self.ack_log.is_saved(id, key))
             .map(|(key, _)| key.clone())
             .collect();
-        if doubts.is_empty() {
-            return self.tell(id, session, message);
+        if uncertain.is_empty() {
+            return self.answer(id, session, message);
         }
         if let Some(link) = self.at(id).link.as_mut().filter(|link| link.session == session) {
-            link.welcome_later(message, doubts);
+            link.answer_registration_later(message, uncertain);
         }
     }
 
-    /// The node's record of this is kept as it is now. A node that has registered is answered when
-    /// that was the last that it waited for.
-    pub(super) fn record_kept(&mut self, id: NodeId, key: &Key) {
+    /// The record is stored as it is now. A node that has registered is answered when that was the
+    /// last record it waited for.
+    pub(super) fn record_saved(&mut self, id: NodeId, key: &Key) {
         let Some(link) = self.nodes.get_mut(&id).and_then(|node| node.link.as_mut()) else {
             return;
         };
-        if !link.welcome.doubts.remove(key) || !link.welcome.doubts.is_empty() {
+        if !link.registration_answers.uncertain.remove(key)
+            || !link.registration_answers.uncertain.is_empty()
+        {
             return;
         }
-        for message in std::mem::take(&mut link.welcome.messages) {
+        for message in std::mem::take(&mut link.registration_answers.messages) {
             link.reply(message);
         }
         self.ready.insert(id);
@@ -192,17 +208,17 @@ mod tests {
 
     #[test]
     fn a_node_may_be_said_to_have_so_much_that_nobody_knows_of() {
-        let mut world = Cache::default();
-        let id = world.node("e1");
+        let mut cache = Cache::default();
+        let id = cache.node("e1");
         let pod = |at: usize| Key::new(Kind::Pod, "n", &at.to_string());
         for at in 0..=NODE_ROWS_MAX {
-            world.banish(id, &pod(at), "u");
+            cache.request_deletion(id, &pod(at), "u");
         }
-        assert_eq!(world.at(id).records.len(), NODE_ROWS_MAX);
-        assert!(!world.at(id).records.contains_key(&pod(NODE_ROWS_MAX)), "the newest is left");
-        // It is rid of one, and says again what it has.
-        world.rid(id, &pod(0), "u");
-        world.banish(id, &pod(NODE_ROWS_MAX), "u");
-        assert!(world.at(id).records.contains_key(&pod(NODE_ROWS_MAX)));
+        assert_eq!(cache.at(id).records.len(), NODE_ROWS_MAX);
+        assert!(!cache.at(id).records.contains_key(&pod(NODE_ROWS_MAX)), "the newest is left");
+        // It has deleted one, and confirms what it has.
+        cache.close_record(id, &pod(0), "u");
+        cache.request_deletion(id, &pod(NODE_ROWS_MAX), "u");
+        assert!(cache.at(id).records.contains_key(&pod(NODE_ROWS_MAX)));
     }
 }

@@ -1,39 +1,38 @@
-//! Questions of one node to the API server: in order for each object, a few at once.
+//! The requests of one node to the API server: in order for each object, a few at once.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use super::key::Key;
 use super::say::Origin;
-use crate::limits::{EDGE_ASKS_BYTES_MAX, EDGE_ASKS_MAX, EDGE_CALLS_MAX};
+use crate::limits::{EDGE_CALLS_MAX, EDGE_REQUESTS_BYTES_MAX, EDGE_REQUESTS_MAX};
 use crate::model::api::Call;
 
-/// One question.
 #[derive(Debug)]
-pub(super) struct Ask {
+pub(super) struct NodeRequest {
     pub(super) origin: Origin,
     pub(super) call: Box<Call>,
     pub(super) form: Form,
     pub(super) then: Then,
 }
 
-/// How it is answered.
+/// The form of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// By `{"Object":…,"Err":…}`.
+    /// `{"Object":…,"Err":…}`.
     ObjectResp,
-    /// The same, with an empty object beside an error: EdgeCore looks into it there.
+    /// The same, with an empty object beside an error: EdgeCore reads it.
     Made,
-    /// By the object, or `{"ErrStatus":…}`.
+    /// The object, or `{"ErrStatus":…}`.
     Object,
-    /// By «OK», or `{"ErrStatus":…}`.
+    /// «OK», or `{"ErrStatus":…}`.
     Ok,
-    /// By «OK», were the object gone or another by now.
+    /// «OK», also if the object is gone or was replaced.
     OkIfGone,
-    /// By «OK», were there one already; otherwise by the error's text.
+    /// «OK», also if the object exists already; otherwise the error's text.
     OkIfThere,
-    /// By «OK» or not at all: old clouds are silent about failures.
+    /// «OK» or no answer: old clouds do not answer failures.
     OkOrNothing,
-    /// Not at all.
+    /// No answer.
     Silent,
 }
 
@@ -41,17 +40,17 @@ pub(super) enum Form {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     Nothing,
-    /// It tells of an object that is watched.
+    /// It is put into the cache: its kind is watched.
     Learn,
-    /// The node has registered: it has just begun to live, maybe without what it had.
+    /// The node has registered: it may have lost all that it had.
     Registered,
     /// The node gets a copy that is kept up to date.
     Give(Key),
-    /// A volume is the node's business if one of these claims is bound to it: namespace, name.
+    /// The node may read the volume if one of these claims is bound to it: namespace, name.
     Bound(BTreeSet<(Box<str>, Box<str>)>),
-    /// An attachment is the node's business if it is to this node.
+    /// The node may read the attachment if it is for this node.
     Attached(Box<str>),
-    /// The node speaks of a pod that nobody here knows: if there is none, it is to be rid of it.
+    /// The node has a pod that is not known here: if it does not exist, the node has to delete it.
     Missing {
         key: Key,
         uid: Box<str>,
@@ -60,62 +59,63 @@ pub(super) enum Then {
     Finish {
         uid: Box<str>,
     },
-    /// The node lists its pods in MetaServer's words: this was asked, JSON.
+    /// The node lists its pods through MetaServer's protocol: the request, JSON.
     List(Box<str>),
 }
 
-/// Those of one session.
+/// The requests of one session.
 #[derive(Default)]
 pub(super) struct PendingRequests {
-    waiting: VecDeque<Ask>,
+    waiting: VecDeque<NodeRequest>,
     bytes: usize,
     running: Vec<(Box<str>, Box<str>)>,
 }
 
-fn bytes(ask: &Ask) -> usize {
-    ask.call.body.as_ref().map_or(0, |body| body.get().len()) + 512
+fn bytes(request: &NodeRequest) -> usize {
+    request.call.body.as_ref().map_or(0, |body| body.get().len()) + 512
 }
 
-/// Of one object one question is asked at a time: the later one counts.
-fn place(call: &Call) -> (Box<str>, Box<str>) {
+/// Only one request about an object is sent at a time; they stay in order.
+fn object_of(call: &Call) -> (Box<str>, Box<str>) {
     (format!("{}/{}", call.kind.plural(), call.namespace).into(), call.name.clone())
 }
 
 impl PendingRequests {
-    /// Adds one. `false`: there are too many.
+    /// Adds a request. Returns `false` if there are too many.
     #[must_use]
-    pub(super) fn add(&mut self, ask: Ask) -> bool {
-        let bytes = bytes(&ask);
-        let fits = self.waiting.len() < EDGE_ASKS_MAX && self.bytes + bytes <= EDGE_ASKS_BYTES_MAX;
+    pub(super) fn add(&mut self, request: NodeRequest) -> bool {
+        let bytes = bytes(&request);
+        let fits =
+            self.waiting.len() < EDGE_REQUESTS_MAX && self.bytes + bytes <= EDGE_REQUESTS_BYTES_MAX;
         if fits {
             self.bytes += bytes;
-            self.waiting.push_back(ask);
+            self.waiting.push_back(request);
         }
         fits
     }
 
-    /// The next that may be asked.
-    pub(super) fn next(&mut self) -> Option<Ask> {
+    /// The next request that may be sent.
+    pub(super) fn next(&mut self) -> Option<NodeRequest> {
         if self.running.len() >= EDGE_CALLS_MAX {
             return None;
         }
         let mut waiting = self.waiting.iter();
-        let at = waiting.position(|ask| !self.running.contains(&place(&ask.call)))?;
-        let ask = self.waiting.remove(at).expect("just seen");
-        self.bytes -= bytes(&ask);
-        self.running.push(place(&ask.call));
-        Some(ask)
+        let at = waiting.position(|request| !self.running.contains(&object_of(&request.call)))?;
+        let request = self.waiting.remove(at).expect("just seen");
+        self.bytes -= bytes(&request);
+        self.running.push(object_of(&request.call));
+        Some(request)
     }
 
-    /// One is answered.
+    /// A request is answered.
     pub(super) fn done(&mut self, call: &Call) {
-        let place = place(call);
-        if let Some(at) = self.running.iter().position(|running| *running == place) {
+        let object_of = object_of(call);
+        if let Some(at) = self.running.iter().position(|running| *running == object_of) {
             self.running.swap_remove(at);
         }
     }
 
-    /// Whether one waits.
+    /// Whether a request waits.
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -128,8 +128,8 @@ mod tests {
     use super::*;
     use crate::model::api::{Kind, Verb};
 
-    /// Of this object, with a body of so many bytes; 0: none.
-    fn ask(name: &str, body_bytes: usize) -> Ask {
+    /// About this object, with a body of so many bytes; 0: none.
+    fn request(name: &str, body_bytes: usize) -> NodeRequest {
         let body = (body_bytes > 0).then(|| format!("\"{}\"", "x".repeat(body_bytes - 2)));
         let call = Call {
             verb: Verb::Get,
@@ -140,46 +140,46 @@ mod tests {
             body: body.map(|text| RawValue::from_string(text).expect("JSON")),
         };
         let origin = Origin { id: "q".into(), resource: "n/configmap/m".into() };
-        Ask { origin, call: Box::new(call), form: Form::Object, then: Then::Nothing }
+        NodeRequest { origin, call: Box::new(call), form: Form::Object, then: Then::Nothing }
     }
 
     #[test]
     fn so_many_questions_wait_and_the_next_is_refused() {
-        let mut asks = PendingRequests::default();
-        for at in 0..EDGE_ASKS_MAX {
-            assert!(asks.add(ask(&at.to_string(), 0)), "{at}");
+        let mut requests = PendingRequests::default();
+        for at in 0..EDGE_REQUESTS_MAX {
+            assert!(requests.add(request(&at.to_string(), 0)), "{at}");
         }
-        assert!(!asks.add(ask("more", 0)));
-        assert!(asks.next().is_some());
-        assert!(asks.add(ask("more", 0)), "one waits no more");
-        assert!(!asks.add(ask("more", 0)));
+        assert!(!requests.add(request("more", 0)));
+        assert!(requests.next().is_some());
+        assert!(requests.add(request("more", 0)), "one waits no more");
+        assert!(!requests.add(request("more", 0)));
     }
 
     #[test]
     fn so_many_bytes_of_questions_wait_and_what_is_beyond_is_refused() {
-        let half = EDGE_ASKS_BYTES_MAX / 2 - bytes(&ask("a", 0));
-        let mut asks = PendingRequests::default();
-        assert!(asks.add(ask("a", half)));
-        assert!(!asks.add(ask("b", half + 1)));
-        assert!(asks.add(ask("b", half)));
-        assert!(!asks.add(ask("c", 0)));
-        assert!(asks.next().is_some());
-        assert!(asks.add(ask("c", half)), "the first waits no more");
+        let half = EDGE_REQUESTS_BYTES_MAX / 2 - bytes(&request("a", 0));
+        let mut requests = PendingRequests::default();
+        assert!(requests.add(request("a", half)));
+        assert!(!requests.add(request("b", half + 1)));
+        assert!(requests.add(request("b", half)));
+        assert!(!requests.add(request("c", 0)));
+        assert!(requests.next().is_some());
+        assert!(requests.add(request("c", half)), "the first waits no more");
     }
 
     #[test]
     fn so_many_of_a_nodes_questions_are_asked_at_once_and_one_of_each_object() {
-        let mut asks = PendingRequests::default();
-        assert!(asks.add(ask("0", 0)));
+        let mut requests = PendingRequests::default();
+        assert!(requests.add(request("0", 0)));
         for at in 0..=EDGE_CALLS_MAX {
-            assert!(asks.add(ask(&at.to_string(), 0)));
+            assert!(requests.add(request(&at.to_string(), 0)));
         }
-        let running: Vec<Ask> = std::iter::from_fn(|| asks.next()).collect();
-        let names: Vec<&str> = running.iter().map(|ask| &*ask.call.name).collect();
+        let running: Vec<NodeRequest> = std::iter::from_fn(|| requests.next()).collect();
+        let names: Vec<&str> = running.iter().map(|request| &*request.call.name).collect();
         let expected: Vec<String> = (0..EDGE_CALLS_MAX).map(|at| at.to_string()).collect();
         assert_eq!(names, expected, "the second about one object waits for the first");
-        asks.done(&running[0].call);
-        assert_eq!(asks.next().map(|ask| ask.call.name), Some("0".into()));
-        assert!(asks.next().is_none());
+        requests.done(&running[0].call);
+        assert_eq!(requests.next().map(|request| request.call.name), Some("0".into()));
+        assert!(requests.next().is_none());
     }
 }

@@ -1,11 +1,11 @@
-//! What a node may say of itself beside its status: Kubernetes' NodeRestriction, and the labels by
-//! which KubeEdge knows its nodes.
+//! What a node may set on its own Node beside the status: Kubernetes' NodeRestriction, and the
+//! labels by which KubeEdge recognizes its nodes.
 
 use serde_json::{Map, Value, json};
 
 use crate::model::api::{EDGE_LABEL, Kind};
 
-/// Labels under kubernetes.io and k8s.io that nodes set themselves.
+/// Labels under kubernetes.io and k8s.io that a node may set.
 const OWN: [&str; 9] = [
     "kubernetes.io/hostname",
     "kubernetes.io/os",
@@ -17,10 +17,10 @@ const OWN: [&str; 9] = [
     EDGE_LABEL,
     "node-role.kubernetes.io/agent",
 ];
-/// What else they may begin with.
+/// Prefixes of labels that a node may set.
 const OWN_PREFIXES: [&str; 2] = ["node.kubernetes.io/", "kubelet.kubernetes.io/"];
 
-/// Whether a node may give itself this label.
+/// Whether a node may set this label on itself.
 fn may_set(label: &str) -> bool {
     let domain = label.split_once('/').map_or("", |(domain, _)| domain);
     let reserved = ["kubernetes.io", "k8s.io"].iter().any(|reserved| {
@@ -30,15 +30,15 @@ fn may_set(label: &str) -> bool {
     !label.starts_with('$') && (!reserved || own)
 }
 
-/// Labels and annotations, as far as the node may set them.
-pub(super) fn metadata(told: &Value) -> Value {
+/// The labels and annotations that the node may set.
+pub(super) fn metadata(content: &Value) -> Value {
     let mut metadata = Map::new();
-    if let Some(labels) = told["labels"].as_object() {
+    if let Some(labels) = content["labels"].as_object() {
         let own = labels.iter().filter(|(label, _)| may_set(label));
         let own: Map<String, Value> = own.map(|(k, v)| (k.clone(), v.clone())).collect();
         metadata.insert("labels".to_owned(), Value::Object(own));
     }
-    if let Some(annotations) = told["annotations"].as_object() {
+    if let Some(annotations) = content["annotations"].as_object() {
         let own = annotations.iter().filter(|(name, _)| !name.starts_with('$'));
         let own: Map<String, Value> = own.map(|(k, v)| (k.clone(), v.clone())).collect();
         metadata.insert("annotations".to_owned(), Value::Object(own));
@@ -46,10 +46,10 @@ pub(super) fn metadata(told: &Value) -> Value {
     Value::Object(metadata)
 }
 
-/// The Node that is made when one registers: its name is that of its certificate, and it is one of
-/// the edge.
-pub(super) fn node(told: &Value, name: &str) -> Value {
-    let mut metadata = metadata(&told["metadata"]);
+/// The Node to create when a node registers: its name is that of its certificate, and it has the
+/// label of edge nodes.
+pub(super) fn node(content: &Value, name: &str) -> Value {
+    let mut metadata = metadata(&content["metadata"]);
     metadata["name"] = json!(name);
     if !metadata["labels"].is_object() {
         metadata["labels"] = json!({});
@@ -59,8 +59,8 @@ pub(super) fn node(told: &Value, name: &str) -> Value {
         "kind": Kind::Node.name(), "apiVersion": Kind::Node.api_version(), "metadata": metadata,
     });
     for part in ["spec", "status"] {
-        if told[part].is_object() {
-            node[part] = told[part].clone();
+        if content[part].is_object() {
+            node[part] = content[part].clone();
         }
     }
     node
@@ -86,11 +86,11 @@ mod tests {
         ] {
             assert_eq!(may_set(label), may, "{label}");
         }
-        let told = json!({"metadata": {"name": "other", "labels": {"k8s.io/a": "1", "b": "2"},
+        let content = json!({"metadata": {"name": "other", "labels": {"k8s.io/a": "1", "b": "2"},
             "annotations": {"c": "3"}, "finalizers": ["d"]}, "status": {"phase": "x"}, "data": 1});
         let expected = json!({"kind": "Node", "apiVersion": "v1", "status": {"phase": "x"},
             "metadata": {"name": "e", "annotations": {"c": "3"},
                 "labels": {"b": "2", EDGE_LABEL: ""}}});
-        assert_eq!(node(&told, "e"), expected);
+        assert_eq!(node(&content, "e"), expected);
     }
 }

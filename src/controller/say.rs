@@ -1,4 +1,5 @@
-//! The messages that the controller says, in KubeEdge's words (wire spec sections 2.6, 3 and 5).
+//! Builds the messages that the controller sends, in the format of KubeEdge (wire spec sections
+//! 2.6, 3 and 5).
 
 use std::sync::Arc;
 
@@ -9,15 +10,15 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::time::{Now, Rng};
 use crate::model::message::{Header, Message, Route};
 
-/// What a node asked: its answer names it.
+/// The origin of a node's request, to which the answer refers.
 #[derive(Clone, Debug)]
 pub(super) struct Origin {
     pub(super) id: Box<str>,
     pub(super) resource: Box<str>,
 }
 
-/// What is said beside the content.
-pub(super) struct Words<'a> {
+/// A message without its content.
+pub(super) struct MessageHead<'a> {
     pub(super) id: Box<str>,
     pub(super) parent: &'a str,
     pub(super) version: u64,
@@ -25,37 +26,39 @@ pub(super) struct Words<'a> {
     pub(super) resource: &'a str,
 }
 
-/// A new id. 64 bits of chance are shorter than KubeEdge's UUID, and any text will do.
+/// A new id. 64 random bits are shorter than KubeEdge's UUID, and any text works.
 pub(super) fn new_id(rng: &mut Rng) -> Box<str> {
     format!("{:016x}", rng.bits()).into()
 }
 
-/// JSON of plain data.
 pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> Box<RawValue> {
     to_raw_value(value).expect("plain data")
 }
 
-/// One message.
-pub(super) fn message(now: Now, words: Words<'_>, content: Option<Box<RawValue>>) -> Box<Message> {
-    let version = if words.version == 0 { String::new() } else { words.version.to_string() };
+pub(super) fn message(
+    now: Now,
+    head: MessageHead<'_>,
+    content: Option<Box<RawValue>>,
+) -> Box<Message> {
+    let version = if head.version == 0 { String::new() } else { head.version.to_string() };
     Box::new(Message {
         header: Header {
-            id: words.id,
-            parent_id: words.parent.into(),
+            id: head.id,
+            parent_id: head.parent.into(),
             timestamp_ms: now.wall.map_or(0, |wall| wall.0),
             resource_version: version.into(),
         },
         route: Route {
             source: "edgecontroller".into(),
             group: "resource".into(),
-            operation: words.operation.into(),
-            resource: words.resource.into(),
+            operation: head.operation.into(),
+            resource: head.resource.into(),
         },
         content,
     })
 }
 
-/// The answer to a question.
+/// The answer to a request.
 pub(super) fn response(
     rng: &mut Rng,
     now: Now,
@@ -63,14 +66,14 @@ pub(super) fn response(
     version: u64,
     content: Option<Box<RawValue>>,
 ) -> Box<Message> {
-    let words = Words {
+    let head = MessageHead {
         id: new_id(rng),
         parent: &origin.id,
         version,
         operation: "response",
         resource: &origin.resource,
     };
-    message(now, words, content)
+    message(now, head, content)
 }
 
 /// A copy of shared JSON.
@@ -100,12 +103,12 @@ struct Failure<'a> {
     status: &'a RawValue,
 }
 
-/// How creates, patches and leases are answered: both keys are always there.
+/// The answer to a create, a patch or a lease: both keys are always present.
 pub(super) fn object_resp(object: Option<&RawValue>, error: Option<&RawValue>) -> Box<RawValue> {
     json(&ObjectResp { object, error: error.map(|status| Failure { status }) })
 }
 
-/// How a query is answered that has failed.
+/// The answer to a query that has failed.
 pub(super) fn failure(status: &RawValue) -> Box<RawValue> {
     json(&Failure { status })
 }

@@ -1,8 +1,9 @@
-//! The work of one step: whose time has come, who has something to do, and when to come again.
+//! The work of one step: which timers are due, which nodes have something to do, and when the next
+//! step is due.
 
 use std::ops::Bound;
 
-use super::calls::Own;
+use super::calls::OwnPart;
 use super::downstream::NodeContext;
 use super::event::{Action, Out};
 use super::key::NodeId;
@@ -12,14 +13,14 @@ use crate::limits::{EDGE_OFFENCES_MAX, NODES_PER_STEP, RECONCILE_MS, RECONCILE_S
 use crate::model::api::{Call, CallResult};
 
 impl Controller {
-    /// Finds those whose time has come.
+    /// Finds the nodes whose timers are due.
     pub(super) fn due(&mut self, now: Now) {
         while let Some((at, id)) = self.timers.first().copied()
             && at <= now.boot
         {
             self.timers.remove(&(at, id));
-            self.world.at(id).timer = None;
-            self.world.ready.insert(id);
+            self.cache.at(id).timer = None;
+            self.cache.ready.insert(id);
         }
         if self.reconcile_at <= now.boot && !self.sessions.is_empty() {
             self.reconcile_at = now.boot.plus_ms(RECONCILE_SLICE_MS);
@@ -29,20 +30,20 @@ impl Controller {
                 Some(last) => (Bound::Excluded(last), Bound::Unbounded),
                 None => (Bound::Unbounded, Bound::Unbounded),
             };
-            // Behind the last comes the first, or a round would take one slice more.
+            // The last is followed by the first, otherwise a round would take one slice more.
             let next = self.sessions.range(behind).chain(&self.sessions).take(some);
             let next: Vec<(Session, NodeId)> = next.map(|(at, id)| (*at, *id)).collect();
             self.reconciled = next.last().map(|(session, _)| *session);
             for (_, id) in next {
-                self.world.look(id);
+                self.cache.check_all(id);
             }
         }
     }
 
-    /// Serves some of those that have something to do.
+    /// Serves some of the nodes that have something to do.
     pub(super) fn serve(&mut self, now: Now) {
-        for id in std::mem::take(&mut self.world.orphans) {
-            let node = self.world.nodes.get(&id).filter(|node| !node.is_known);
+        for id in std::mem::take(&mut self.cache.orphans) {
+            let node = self.cache.nodes.get(&id).filter(|node| !node.is_known);
             if let Some(session) = node.and_then(|node| node.link.as_ref()).map(|l| l.session) {
                 self.close(id, session, "its Node was deleted");
             }
@@ -53,9 +54,9 @@ impl Controller {
             counters: &mut self.counters,
             out: &mut self.pending,
         };
-        self.calls.fetch(&mut self.world, &self.watches, &mut context);
+        self.calls.fetch(&mut self.cache, &self.watches, &mut context);
         for _ in 0..NODES_PER_STEP {
-            let ready = &mut self.world.ready;
+            let ready = &mut self.cache.ready;
             let behind = ready.range((Bound::Excluded(self.served), Bound::Unbounded)).next();
             let Some(id) = behind.or_else(|| ready.first()).copied() else { break };
             ready.remove(&id);
@@ -64,19 +65,19 @@ impl Controller {
         }
     }
 
-    /// Stands for leader, and does what only the leader is to do.
-    pub(super) fn lead(&mut self, now: Now) {
+    /// Runs leader election, and does the leader's work.
+    pub(super) fn run_leader_election(&mut self, now: Now) {
         if !self.is_ready() && !self.stopping {
             return;
         }
-        let lease = self.lead.step(now, &mut self.pending);
-        let leads = self.lead.leads(now.boot) && !self.stopping;
-        let garbage = self.garbage.step(now.boot, leads, &mut self.world);
-        self.ask_own(now, Own::LeaderElection, lease);
-        self.ask_own(now, Own::Garbage, garbage);
+        let lease = self.leader_election.step(now, &mut self.pending);
+        let leads = self.leader_election.leads(now.boot) && !self.stopping;
+        let garbage = self.garbage.step(now.boot, leads, &mut self.cache);
+        self.call_own(now, OwnPart::LeaderElection, lease);
+        self.call_own(now, OwnPart::Garbage, garbage);
     }
 
-    fn ask_own(&mut self, now: Now, own: Own, call: Option<Call>) {
+    fn call_own(&mut self, now: Now, own: OwnPart, call: Option<Call>) {
         let mut context = NodeContext {
             now,
             rng: &mut self.rng,
@@ -84,26 +85,27 @@ impl Controller {
             out: &mut self.pending,
         };
         if let Some(call) = call {
-            self.calls.own(own, Box::new(call), &mut context);
+            self.calls.call_own(own, Box::new(call), &mut context);
         }
     }
 
-    /// The answer to what we asked for ourselves.
-    pub(super) fn own_answered(&mut self, now: Now, own: Own, result: CallResult) {
+    /// Takes the answer to a call of our own.
+    pub(super) fn own_answered(&mut self, now: Now, own: OwnPart, result: CallResult) {
         match own {
-            Own::LeaderElection => {
-                let next = self.lead.answered(now, result, &mut self.rng, &mut self.pending);
-                self.ask_own(now, Own::LeaderElection, next);
+            OwnPart::LeaderElection => {
+                let next =
+                    self.leader_election.answered(now, result, &mut self.rng, &mut self.pending);
+                self.call_own(now, OwnPart::LeaderElection, next);
             }
-            Own::Garbage => {
-                let leads = self.lead.leads(now.boot);
-                let (world, counters) = (&mut self.world, &mut self.counters);
-                self.garbage.answered(now.boot, &result, leads, world, counters);
+            OwnPart::Garbage => {
+                let leads = self.leader_election.leads(now.boot);
+                let (cache, counters) = (&mut self.cache, &mut self.counters);
+                self.garbage.answered(now.boot, &result, leads, cache, counters);
             }
         }
     }
 
-    /// Keeps in objects what nodes have.
+    /// Writes ObjectSyncs.
     pub(super) fn record(&mut self, now: Now) {
         let mut context = NodeContext {
             now,
@@ -111,11 +113,11 @@ impl Controller {
             counters: &mut self.counters,
             out: &mut self.pending,
         };
-        self.calls.record(&mut self.world, &mut context);
+        self.calls.record(&mut self.cache, &mut context);
     }
 
     fn serve_one(&mut self, now: Now, id: NodeId) {
-        let Some(node) = self.world.nodes.get(&id) else { return };
+        let Some(node) = self.cache.nodes.get(&id) else { return };
         let Some(link) = &node.link else { return };
         let session = link.session;
         if link.silent_at <= now.boot {
@@ -123,7 +125,7 @@ impl Controller {
             return self.close(id, session, &why);
         }
         if link.offences >= EDGE_OFFENCES_MAX {
-            return self.throw_out(now, id, session);
+            return self.end_misbehaving(now, id, session);
         }
         let mut context = NodeContext {
             now,
@@ -131,11 +133,11 @@ impl Controller {
             counters: &mut self.counters,
             out: &mut self.pending,
         };
-        self.calls.serve(&mut self.world, id, &mut context);
-        self.world.serve(id, &mut context);
-        let node = self.world.at(id);
+        self.calls.serve(&mut self.cache, id, &mut context);
+        self.cache.serve(id, &mut context);
+        let node = self.cache.at(id);
         let at = node.link.as_ref().expect("it was not ended").wake_at();
-        // One that comes too early costs less than to move it with each message.
+        // A timer that fires too early costs less than moving it with each message.
         if node.timer.is_none_or(|timer| at < timer) {
             if let Some(timer) = node.timer.replace(at) {
                 self.timers.remove(&(timer, id));
@@ -144,7 +146,6 @@ impl Controller {
         }
     }
 
-    /// Ends all sessions.
     pub(super) fn stop(&mut self, out: &mut Out) {
         for (session, id) in std::mem::take(&mut self.sessions) {
             out.push(Action::Close(session, "the controller stops".to_owned()));
@@ -156,10 +157,10 @@ impl Controller {
     pub fn wake_at(&self) -> Option<Instant> {
         let now = self.now.boot;
         if !self.is_loaded || self.stopping {
-            let all = [self.world.ack_log.wake_at(), self.lead.wake_at()];
+            let all = [self.cache.ack_log.wake_at(), self.leader_election.wake_at()];
             return all.into_iter().flatten().min().map(|at| at.max(now.plus_ms(1)));
         }
-        let ready = (!self.world.ready.is_empty()).then_some(now);
+        let ready = (!self.cache.ready.is_empty()).then_some(now);
         let timer = self.timers.first().map(|(at, _)| *at);
         let reconcile = (!self.sessions.is_empty()).then_some(self.reconcile_at);
         let is_ready = self.is_ready();
@@ -168,9 +169,9 @@ impl Controller {
             timer,
             reconcile,
             self.watches.wake_at(),
-            self.calls.wake_at(&self.world, now),
-            self.world.ack_log.wake_at(),
-            self.lead.wake_at().filter(|_| is_ready),
+            self.calls.wake_at(&self.cache, now),
+            self.cache.ack_log.wake_at(),
+            self.leader_election.wake_at().filter(|_| is_ready),
             self.garbage.wake_at().filter(|_| is_ready),
         ];
         all.into_iter().flatten().min().map(|at| at.max(now.plus_ms(1)))

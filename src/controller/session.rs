@@ -1,11 +1,12 @@
-//! A node's session: what is on its way to it, and what waits.
+//! A node's session: the message in flight and the two queues.
 //!
-//! Two queues, as KubeEdge has them (wire spec section 2.6). The reliable one is serial: one
-//! message at a time, sent again until it is acknowledged, and put off when that does not help. Of
-//! an object only the name waits; what is sent is how it is then, so the newest wins and the queue
-//! is bounded by what concerns the node. What needs no acknowledgement goes beside it.
+//! Two queues, as in KubeEdge (wire spec section 2.6). The reliable one is serial: one message at a
+//! time, sent again until it is acknowledged, and postponed when that does not help. Only the name
+//! of an object waits; its content is read when it is sent, so the newest version wins and the
+//! queue is bounded by the number of the node's objects. Messages without an acknowledgement bypass
+//! it.
 //!
-//! Back-pressure: beyond [`EDGE_UNSENT_BYTES_MAX`] nothing is handed to the hands.
+//! Back-pressure: beyond [`EDGE_UNSENT_BYTES_MAX`] nothing more is handed to the event loop.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use serde_json::value::RawValue;
 use super::event::{Action, Out, Peer};
 use super::key::Key;
 use super::requests::PendingRequests;
-use super::say::{self, Origin, Words};
+use super::say::{self, MessageHead, Origin};
 use super::time::{Instant, Now};
 use super::{Counters, Session};
 use crate::limits::{
@@ -24,48 +25,48 @@ use crate::limits::{
 };
 use crate::model::message::Message;
 
-/// A session that is on.
+/// An open session.
 pub(super) struct Link {
     pub(super) session: Session,
-    /// Without a sign of life until then it is over.
+    /// The session ends if nothing is received until then.
     pub(super) silent_at: Instant,
     /// Bytes that have not left.
     unsent: usize,
-    /// Needs no acknowledgement.
-    quick: VecDeque<Box<Message>>,
-    quick_bytes: usize,
+    /// Messages without an acknowledgement.
+    unacknowledged: VecDeque<Box<Message>>,
+    unacknowledged_bytes: usize,
     /// Answers that the node acknowledges.
-    pub(super) answers: VecDeque<Given>,
-    /// Objects to be looked at.
+    pub(super) answers: VecDeque<RequestedObject>,
+    /// Objects to be checked.
     pub(super) dirty: BTreeSet<Key>,
-    /// Looked at last: the next one is behind it, so that none waits for ever.
+    /// The object checked last: the next one follows it in order, so that none starves.
     pub(super) last: Option<Key>,
-    put_off: BTreeMap<Key, Unacknowledged>,
-    flight: Option<Flight>,
-    pub(super) asks: PendingRequests,
+    postponed: BTreeMap<Key, Postponed>,
+    in_flight: Option<InFlight>,
+    pub(super) requests: PendingRequests,
     pub(super) offences: u32,
-    /// That the node cannot take something was said.
-    pub(super) complained: bool,
-    pub(super) shown: SessionOwner,
-    /// It has registered, and is answered when what it may have lost is on record.
-    pub(super) welcome: Welcome,
+    /// An error of the node was logged.
+    pub(super) is_error_logged: bool,
+    pub(super) owner: SessionOwner,
+    /// The node has registered; it is answered when all that it may have lost is recorded.
+    pub(super) registration_answers: RegistrationAnswers,
 }
 
 /// The answers to registrations.
 #[derive(Default)]
-pub(super) struct Welcome {
+pub(super) struct RegistrationAnswers {
     pub(super) messages: VecDeque<Box<Message>>,
-    /// What it may have lost, and that is not on record yet.
-    pub(super) doubts: BTreeSet<Key>,
+    /// Objects that the node may have lost, and whose records are not stored yet.
+    pub(super) uncertain: BTreeSet<Key>,
 }
 
-/// What was shown for a session, and whether others show it too.
+/// The credentials of a session, and whether other sessions use them too.
 pub(super) struct SessionOwner {
-    /// When its certificate was made, seconds since 1970.
+    /// When the certificate was made, seconds since 1970.
     pub(super) made_s: i64,
-    /// Where from.
+    /// The peer's address.
     pub(super) address: Box<str>,
-    /// Sessions of this node that were replaced, one by the next, since then.
+    /// Sessions of this node that replaced each other since then.
     replaced: u32,
     since: Instant,
 }
@@ -76,7 +77,7 @@ impl SessionOwner {
         Self { made_s: peer.made_s, address, replaced: 0, since: Instant(0) }
     }
 
-    /// It takes the place of this one. How many were replaced by now.
+    /// This session replaces the old one. Returns how many were replaced so far.
     pub(super) fn replaces(&mut self, old: &Self, now: Instant) -> u32 {
         let goes_on = old.replaced > 0 && now.since_ms(old.since) < EDGE_REPLACED_MS;
         (self.replaced, self.since) =
@@ -84,15 +85,15 @@ impl SessionOwner {
         self.replaced
     }
 
-    /// So many were replaced in a short time that the next has to wait: two gateways with one
-    /// certificate would otherwise end each other's sessions for ever.
+    /// Whether so many sessions were replaced in a short time that the next one has to wait:
+    /// otherwise two gateways with one certificate would end each other's sessions for ever.
     pub(super) fn is_contested(&self, now: Instant) -> bool {
         self.replaced >= EDGE_REPLACED_MAX && now.since_ms(self.since) < EDGE_REPLACED_MS
     }
 }
 
-/// An object that the node asked for.
-pub(super) struct Given {
+/// An object that the node requested.
+pub(super) struct RequestedObject {
     pub(super) origin: Origin,
     pub(super) key: Key,
     pub(super) uid: Arc<str>,
@@ -101,42 +102,42 @@ pub(super) struct Given {
     pub(super) content: Arc<RawValue>,
 }
 
-/// What was never acknowledged.
-struct Unacknowledged {
-    /// `None`: its time has come.
-    until: Option<Instant>,
+/// An object that was never acknowledged.
+struct Postponed {
+    /// `None`: it is due.
+    due_at: Option<Instant>,
     delay_ms: u64,
     /// Another version is tried at once.
     version: u64,
 }
 
-/// What waits for its acknowledgement.
-pub(super) struct Flight {
+/// The message that waits for its acknowledgement.
+pub(super) struct InFlight {
     pub(super) id: Box<str>,
     pub(super) key: Key,
     pub(super) uid: Arc<str>,
     pub(super) version: u64,
     pub(super) digest: u64,
-    pub(super) cargo: AckEffect,
+    pub(super) effect: AckEffect,
     pub(super) operation: &'static str,
     pub(super) content: Arc<RawValue>,
     pub(super) first_at: Instant,
     tries: u32,
-    again_at: Instant,
+    resend_at: Instant,
 }
 
-/// What its acknowledgement will mean.
+/// What its acknowledgement means.
 #[derive(Clone, Debug)]
 pub(super) enum AckEffect {
-    /// The node has it.
+    /// The node has the object.
     Object,
-    /// The node has it, and asked for it.
+    /// The node has the object, and requested it.
     Answer(Origin),
-    /// The node is rid of it.
+    /// The node has deleted the object.
     Deletion,
 }
 
-impl Flight {
+impl InFlight {
     pub(super) fn new(
         id: Box<str>,
         key: Key,
@@ -150,45 +151,45 @@ impl Flight {
             uid,
             version: 0,
             digest: 0,
-            cargo: AckEffect::Object,
+            effect: AckEffect::Object,
             operation: "update",
             content,
             first_at: now.boot,
             tries: 0,
-            again_at: now.boot,
+            resend_at: now.boot,
         }
     }
 
     fn message(&self, now: Now) -> Box<Message> {
         let name = self.key.to_string();
-        let (parent, resource) = match &self.cargo {
+        let (parent, resource) = match &self.effect {
             AckEffect::Answer(origin) => (&*origin.id, &*origin.resource),
             AckEffect::Object | AckEffect::Deletion => ("", &*name),
         };
         let (id, version) = (self.id.clone(), self.version);
-        let words = Words { id, parent, version, operation: self.operation, resource };
-        say::message(now, words, Some(say::copy(&self.content)))
+        let head = MessageHead { id, parent, version, operation: self.operation, resource };
+        say::message(now, head, Some(say::copy(&self.content)))
     }
 }
 
 impl Link {
-    pub(super) fn new(session: Session, silent_at: Instant, shown: SessionOwner) -> Self {
+    pub(super) fn new(session: Session, silent_at: Instant, owner: SessionOwner) -> Self {
         Self {
             session,
             silent_at,
             unsent: 0,
-            quick: VecDeque::new(),
-            quick_bytes: 0,
+            unacknowledged: VecDeque::new(),
+            unacknowledged_bytes: 0,
             answers: VecDeque::new(),
             dirty: BTreeSet::new(),
             last: None,
-            put_off: BTreeMap::new(),
-            flight: None,
-            asks: PendingRequests::default(),
+            postponed: BTreeMap::new(),
+            in_flight: None,
+            requests: PendingRequests::default(),
             offences: 0,
-            complained: false,
-            shown,
-            welcome: Welcome::default(),
+            is_error_logged: false,
+            owner,
+            registration_answers: RegistrationAnswers::default(),
         }
     }
 
@@ -201,134 +202,143 @@ impl Link {
         self.unsent < EDGE_UNSENT_BYTES_MAX
     }
 
-    /// Whether the reliable queue may send the next.
+    /// Whether the reliable queue may send the next message.
     pub(super) fn is_free(&self) -> bool {
-        self.flight.is_none() && self.has_room()
+        self.in_flight.is_none() && self.has_room()
     }
 
     /// Objects and answers that wait.
     pub(super) fn queued(&self) -> usize {
-        let flight = usize::from(self.flight.is_some());
-        // What was put off and is due again is among the dirty, or lacks nothing any more.
-        let put_off = self.put_off.values().filter(|it| it.until.is_some()).count();
-        self.dirty.len() + put_off + self.answers.len() + self.quick.len() + flight
+        let in_flight = usize::from(self.in_flight.is_some());
+        // A postponed object that is due again is in `dirty`, or needs nothing any more.
+        let postponed = self.postponed.values().filter(|it| it.due_at.is_some()).count();
+        self.dirty.len() + postponed + self.answers.len() + self.unacknowledged.len() + in_flight
     }
 
-    /// Answers a registration when what the node may have lost is on record. Who asks for ever gets
-    /// the last answers.
-    pub(super) fn welcome_later(&mut self, message: Box<Message>, doubts: BTreeSet<Key>) {
-        if self.welcome.messages.len() >= EDGE_CALLS_MAX {
-            self.welcome.messages.pop_front();
+    /// Answers a registration when all that the node may have lost is recorded. If the node
+    /// registers too often, the oldest answers are dropped.
+    pub(super) fn answer_registration_later(
+        &mut self,
+        message: Box<Message>,
+        uncertain: BTreeSet<Key>,
+    ) {
+        if self.registration_answers.messages.len() >= EDGE_CALLS_MAX {
+            self.registration_answers.messages.pop_front();
         }
-        self.welcome.messages.push_back(message);
-        self.welcome.doubts.extend(doubts);
+        self.registration_answers.messages.push_back(message);
+        self.registration_answers.uncertain.extend(uncertain);
     }
 
-    /// Answers the node. What it does not read ends the session.
+    /// Answers the node. If it does not read its answers, the session ends.
     pub(super) fn reply(&mut self, message: Box<Message>) {
-        if !self.tell(message) {
+        if !self.queue(message) {
             self.offences = u32::MAX;
         }
     }
 
-    /// Sends this when there is room, without waiting for an acknowledgement. `false`: the node
-    /// asks and does not read.
-    fn tell(&mut self, message: Box<Message>) -> bool {
-        self.quick_bytes += size(&message);
-        self.quick.push_back(message);
-        self.quick.len() <= EDGE_ANSWERS_MAX && self.quick_bytes <= EDGE_ANSWERS_BYTES_MAX
+    /// Sends a message when there is room, without an acknowledgement. Returns `false` if the node
+    /// does not read its answers.
+    fn queue(&mut self, message: Box<Message>) -> bool {
+        self.unacknowledged_bytes += size(&message);
+        self.unacknowledged.push_back(message);
+        self.unacknowledged.len() <= EDGE_ANSWERS_MAX
+            && self.unacknowledged_bytes <= EDGE_ANSWERS_BYTES_MAX
     }
 
-    /// Sends this when its turn comes, until it is acknowledged. What is too much is not answered:
-    /// it is asked again.
-    pub(super) fn give(&mut self, given: Given) {
+    /// Queues an object until it is acknowledged. If the queue is full the request is not answered:
+    /// the node repeats it.
+    pub(super) fn queue_object(&mut self, requested: RequestedObject) {
         if self.answers.len() < EDGE_ANSWERS_MAX {
-            self.answers.push_back(given);
+            self.answers.push_back(requested);
         }
     }
 
-    /// What waits for its turn by time, and what needs no acknowledgement.
+    /// Sends what is due by time, and the messages without an acknowledgement.
     pub(super) fn flush(&mut self, now: Now, counters: &mut Counters, out: &mut Out) {
-        self.again(now, counters, out);
-        for (key, put_off) in &mut self.put_off {
-            if put_off.until.take_if(|until| *until <= now.boot).is_some() {
+        self.resend(now, counters, out);
+        for (key, postponed) in &mut self.postponed {
+            if postponed.due_at.take_if(|due_at| *due_at <= now.boot).is_some() {
                 self.dirty.insert(key.clone());
             }
         }
         while self.has_room()
-            && let Some(message) = self.quick.pop_front()
+            && let Some(message) = self.unacknowledged.pop_front()
         {
-            self.quick_bytes -= size(&message);
+            self.unacknowledged_bytes -= size(&message);
             self.send(message, counters, out);
         }
     }
 
     /// Sends again what was not acknowledged in time.
-    fn again(&mut self, now: Now, counters: &mut Counters, out: &mut Out) {
+    fn resend(&mut self, now: Now, counters: &mut Counters, out: &mut Out) {
         let room = self.has_room();
-        let Some(flight) = &mut self.flight else { return };
-        if now.boot < flight.again_at {
+        let Some(in_flight) = &mut self.in_flight else { return };
+        if now.boot < in_flight.resend_at {
             return;
         }
         if !room {
-            // It has not even left.
-            flight.again_at = now.boot.plus_ms(ACK_MS);
-        } else if flight.tries < ACK_TRIES {
-            flight.tries += 1;
-            flight.again_at = now.boot.plus_ms(ACK_MS);
+            // It has not left yet.
+            in_flight.resend_at = now.boot.plus_ms(ACK_MS);
+        } else if in_flight.tries < ACK_TRIES {
+            in_flight.tries += 1;
+            in_flight.resend_at = now.boot.plus_ms(ACK_MS);
             counters.resends += 1;
-            let message = flight.message(now);
+            let message = in_flight.message(now);
             self.send(message, counters, out);
         } else {
-            let flight = self.flight.take().expect("just seen");
-            if matches!(flight.cargo, AckEffect::Answer(_)) {
+            let in_flight = self.in_flight.take().expect("just seen");
+            if matches!(in_flight.effect, AckEffect::Answer(_)) {
                 return;
             }
-            let before = self.put_off.get(&flight.key);
-            let delay_ms = before.map_or(REFUSED_RETRY_MIN_MS, |put_off| put_off.delay_ms * 2);
+            let before = self.postponed.get(&in_flight.key);
+            let delay_ms = before.map_or(REFUSED_RETRY_MIN_MS, |postponed| postponed.delay_ms * 2);
             let delay_ms = delay_ms.min(REFUSED_RETRY_MAX_MS);
-            let (until, version) = (Some(now.boot.plus_ms(delay_ms)), flight.version);
-            self.put_off.insert(flight.key, Unacknowledged { until, delay_ms, version });
+            let (due_at, version) = (Some(now.boot.plus_ms(delay_ms)), in_flight.version);
+            self.postponed.insert(in_flight.key, Postponed { due_at, delay_ms, version });
         }
     }
 
-    /// Whether this version of the object is not to be tried now.
-    pub(super) fn is_put_off(&self, key: &Key, version: u64) -> bool {
-        let put_off = self.put_off.get(key);
-        put_off.is_some_and(|put_off| put_off.version == version && put_off.until.is_some())
+    /// Whether this version of the object must not be tried now.
+    pub(super) fn is_postponed(&self, key: &Key, version: u64) -> bool {
+        let postponed = self.postponed.get(key);
+        postponed
+            .is_some_and(|postponed| postponed.version == version && postponed.due_at.is_some())
     }
 
-    /// The node lacks nothing of this object, whatever was before.
-    pub(super) fn forgive(&mut self, key: &Key) {
-        self.put_off.remove(key);
+    /// The node lacks nothing of this object, so it is not postponed any more.
+    pub(super) fn clear_postponed(&mut self, key: &Key) {
+        self.postponed.remove(key);
     }
 
-    /// Sends this and waits for its acknowledgement.
-    pub(super) fn fly(
+    /// Sends a message and waits for its acknowledgement.
+    pub(super) fn send_reliably(
         &mut self,
         now: Now,
-        mut flight: Flight,
+        mut in_flight: InFlight,
         counters: &mut Counters,
         out: &mut Out,
     ) {
-        assert!(self.flight.is_none(), "one at a time");
-        flight.tries = 1;
-        flight.again_at = now.boot.plus_ms(ACK_MS);
-        let message = flight.message(now);
-        self.flight = Some(flight);
+        assert!(self.in_flight.is_none(), "one at a time");
+        in_flight.tries = 1;
+        in_flight.resend_at = now.boot.plus_ms(ACK_MS);
+        let message = in_flight.message(now);
+        self.in_flight = Some(in_flight);
         self.send(message, counters, out);
     }
 
-    /// The node has acknowledged this message; what that means, if it was waited for.
-    pub(super) fn landed(&mut self, id: &str) -> Option<Flight> {
-        let flight = self.flight.take_if(|flight| *flight.id == *id)?;
-        self.put_off.remove(&flight.key);
-        Some(flight)
+    /// The node has acknowledged this message; returns it if it was in flight.
+    pub(super) fn take_acknowledged(&mut self, id: &str) -> Option<InFlight> {
+        let in_flight = self.in_flight.take_if(|in_flight| *in_flight.id == *id)?;
+        self.postponed.remove(&in_flight.key);
+        Some(in_flight)
     }
 
-    /// Whether this is what waits for its acknowledgement.
+    /// The object whose message with this id waits for its acknowledgement.
     pub(super) fn awaits(&self, id: &str) -> Option<&Key> {
-        self.flight.as_ref().filter(|flight| *flight.id == *id).map(|flight| &flight.key)
+        self.in_flight
+            .as_ref()
+            .filter(|in_flight| *in_flight.id == *id)
+            .map(|in_flight| &in_flight.key)
     }
 
     fn send(&mut self, message: Box<Message>, counters: &mut Counters, out: &mut Out) {
@@ -339,15 +349,15 @@ impl Link {
         out.push(Action::Send(self.session, message));
     }
 
-    /// When it is to be looked at, if nothing happens before.
+    /// When the session is due, if nothing happens before.
     pub(super) fn wake_at(&self) -> Instant {
-        let flight = self.flight.as_ref().map(|flight| flight.again_at);
-        let put_off = self.put_off.values().filter_map(|put_off| put_off.until);
-        flight.into_iter().chain(put_off).fold(self.silent_at, Instant::min)
+        let in_flight = self.in_flight.as_ref().map(|in_flight| in_flight.resend_at);
+        let postponed = self.postponed.values().filter_map(|postponed| postponed.due_at);
+        in_flight.into_iter().chain(postponed).fold(self.silent_at, Instant::min)
     }
 }
 
-/// Bytes of a message on the wire, about.
+/// Bytes of a message on the wire, approximately.
 pub(super) fn size(message: &Message) -> usize {
     /// Header and route.
     const REST: usize = 256;
@@ -372,7 +382,7 @@ mod tests {
         RawValue::from_string(format!("\"{}\"", "x".repeat(bytes - 2))).expect("JSON")
     }
 
-    /// One that takes so many bytes.
+    /// A message of this size.
     fn message(bytes: usize) -> Box<Message> {
         let (header, route) = (Header::default(), Route::default());
         let rest = size(&Message::default());
@@ -380,11 +390,11 @@ mod tests {
         Box::new(Message { header, route, content })
     }
 
-    fn given() -> Given {
+    fn requested() -> RequestedObject {
         let origin = Origin { id: "q".into(), resource: "n/configmap/m".into() };
         let key = Key::new(Kind::ConfigMap, "n", "m");
         let (uid, content) = (Arc::from("u"), Arc::from(text(2)));
-        Given { origin, key, uid, version: 1, digest: 1, content }
+        RequestedObject { origin, key, uid, version: 1, digest: 1, content }
     }
 
     /// How many messages leave at this moment.
@@ -398,7 +408,7 @@ mod tests {
     fn nothing_is_added_to_so_many_bytes_on_their_way() {
         let mut link = link();
         for _ in 0..3 {
-            link.tell(message(EDGE_UNSENT_BYTES_MAX - 1));
+            link.queue(message(EDGE_UNSENT_BYTES_MAX - 1));
         }
         assert_eq!(flush(&mut link, at(1)), 2, "one byte short of it the next may be larger");
         for (unsent, count) in [(EDGE_UNSENT_BYTES_MAX, 0), (EDGE_UNSENT_BYTES_MAX - 1, 1)] {
@@ -412,34 +422,34 @@ mod tests {
     fn a_node_that_does_not_read_so_many_answers_is_given_up() {
         let mut link = link();
         for at in 0..EDGE_ANSWERS_MAX {
-            assert!(link.tell(message(0)), "{at}");
+            assert!(link.queue(message(0)), "{at}");
         }
-        assert!(!link.tell(message(0)));
+        assert!(!link.queue(message(0)));
     }
 
     #[test]
     fn so_does_one_that_does_not_read_so_many_bytes_of_them() {
         let mut link = link();
-        assert!(link.tell(message(EDGE_ANSWERS_BYTES_MAX - size(&message(0)))));
-        assert!(link.tell(message(0)));
-        assert!(!link.tell(message(0)));
+        assert!(link.queue(message(EDGE_ANSWERS_BYTES_MAX - size(&message(0)))));
+        assert!(link.queue(message(0)));
+        assert!(!link.queue(message(0)));
     }
 
     #[test]
     fn objects_that_were_asked_for_wait_up_to_a_bound_and_the_newest_is_dropped() {
         let mut link = link();
         for at in 0..=EDGE_ANSWERS_MAX as u64 {
-            link.give(Given { version: at, ..given() });
+            link.queue_object(RequestedObject { version: at, ..requested() });
         }
-        let versions: Vec<u64> = link.answers.iter().map(|given| given.version).collect();
+        let versions: Vec<u64> = link.answers.iter().map(|requested| requested.version).collect();
         assert_eq!(versions, (0..EDGE_ANSWERS_MAX as u64).collect::<Vec<_>>());
     }
 
-    /// Sends an object that is never acknowledged. When it is given up.
-    fn send_in_vain(link: &mut Link, mut now: Now) -> Now {
-        let Given { key, uid, content, .. } = given();
-        let flight = Flight::new("m".into(), key, uid, content, now);
-        link.fly(now, flight, &mut Counters::default(), &mut Out::default());
+    /// Sends an object that is never acknowledged. Returns when it is postponed.
+    fn send_without_ack(link: &mut Link, mut now: Now) -> Now {
+        let RequestedObject { key, uid, content, .. } = requested();
+        let in_flight = InFlight::new("m".into(), key, uid, content, now);
+        link.send_reliably(now, in_flight, &mut Counters::default(), &mut Out::default());
         for _ in 1..ACK_TRIES {
             now.boot = now.boot.plus_ms(ACK_MS);
             assert_eq!(flush(link, Now { boot: Instant(now.boot.0 - 1), ..now }), 0, "not before");
@@ -457,13 +467,16 @@ mod tests {
         let mut link = link();
         let mut now = at(1);
         for n in 0..8 {
-            now = send_in_vain(&mut link, now);
+            now = send_without_ack(&mut link, now);
             let delay_ms = (REFUSED_RETRY_MIN_MS << n).min(REFUSED_RETRY_MAX_MS);
             now.boot = now.boot.plus_ms(delay_ms);
             flush(&mut link, Now { boot: Instant(now.boot.0 - 1), ..now });
-            assert!(link.is_put_off(&given().key, 0) && link.dirty.is_empty(), "{n}");
+            assert!(link.is_postponed(&requested().key, 0) && link.dirty.is_empty(), "{n}");
             flush(&mut link, now);
-            assert!(link.dirty.remove(&given().key) && !link.is_put_off(&given().key, 0), "{n}");
+            assert!(
+                link.dirty.remove(&requested().key) && !link.is_postponed(&requested().key, 0),
+                "{n}"
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Records as KubeEdge keeps them: an ObjectSync for each node and object (wire spec section 8.2).
-//! Any CloudCore, and any other controller at the same API server, goes on from there.
+//! Stores records as KubeEdge does: an ObjectSync for each node and object (wire spec section 8.2).
+//! Any CloudCore, and any other controller at the same API server, can continue from them.
 //!
-//! What others write is believed of nodes that are not connected here.
+//! Records written by others are accepted for nodes that are not connected here.
 
 use std::sync::Arc;
 
@@ -51,32 +51,33 @@ struct Status {
     object_resource_version: Nullable<Box<str>>,
 }
 
-/// An object as a record, and its own `resourceVersion`; `None` in the place of the record: of a
-/// kind that is not sent here.
+/// Parses an ObjectSync into a record, and its own `resourceVersion`; the record is `None` if its
+/// kind is not sent here.
 pub(super) fn read(raw: &RawValue) -> Result<(Option<sync::Record>, u64), String> {
-    let told: ObjectSync = serde_json::from_str(raw.get()).map_err(|error| error.to_string())?;
-    let (node, uid) = told.metadata.name.rsplit_once('.').ok_or("got no <node>.<uid>")?;
+    let object_sync: ObjectSync =
+        serde_json::from_str(raw.get()).map_err(|error| error.to_string())?;
+    let (node, uid) = object_sync.metadata.name.rsplit_once('.').ok_or("got no <node>.<uid>")?;
     let sent = [Kind::Node, Kind::ConfigMap, Kind::Secret, Kind::Pod];
-    let kind = sent.into_iter().find(|kind| kind.name() == &**told.spec.object_kind);
+    let kind = sent.into_iter().find(|kind| kind.name() == &**object_sync.spec.object_kind);
     let record = kind.map(|kind| sync::Record {
         node: node.into(),
         kind,
-        namespace: told.metadata.namespace.0.clone(),
-        name: told.spec.object_name.0.clone(),
+        namespace: object_sync.metadata.namespace.0.clone(),
+        name: object_sync.spec.object_name.0.clone(),
         uid: uid.into(),
-        version: told.status.object_resource_version.parse().unwrap_or(0),
+        version: object_sync.status.object_resource_version.parse().unwrap_or(0),
     });
-    let version = told.metadata.resource_version.parse();
+    let version = object_sync.metadata.resource_version.parse();
     Ok((record, version.map_err(|_| "got no number for resourceVersion".to_owned())?))
 }
 
 impl Cache {
-    /// Somebody has written this record, in this version; `gone`: removed it.
+    /// A record was written in this version; `gone`: deleted.
     pub(super) fn adopt(&mut self, row: &sync::Record, at: u64, gone: bool) {
         let id = self.node(&row.node);
         let key = Key::new(row.kind, &row.namespace, &row.name);
-        // Of a node that is connected here nobody knows better: our own words come back, late, and
-        // tell of records that have been made anew since.
+        // For a node that is connected here our own state is newer: our own writes come back late,
+        // and describe records that were created again since.
         if self.at(id).link.is_some() || self.ack_log.is_pending(id, &key) {
             return;
         }
@@ -87,13 +88,13 @@ impl Cache {
                 record.predecessors.retain(|uid| **uid != *row.uid);
                 return;
             }
-            // A predecessor may still be written while it is on its way out.
+            // A predecessor may still be written while it is being deleted.
             let is_known = record.predecessors.iter().any(|uid| **uid == *row.uid);
-            if record.kept_at > at || is_known {
-                // Of a time before it was made anew. Of two of one name the later counts: it was
-                // written when the other was to go. Only of one that is known to be there is the
-                // other known not to be: calls may overtake each other, and our watch may be
-                // behind.
+            if record.object_sync_version > at || is_known {
+                // A record of the time before the object was created again. Of two of one name the
+                // later wins: it was written when the other was to be deleted. Only if one of them
+                // is known to exist, the other is known not to: calls may overtake each other, and
+                // our watch may be behind.
                 if is_other {
                     record.add_predecessor(&row.uid);
                     self.settle_records(id, &key);
@@ -107,7 +108,7 @@ impl Cache {
             Some((true, version)) if version == row.version => {}
             None | Some(_) if gone => {}
             None | Some(_) => {
-                let mut record = Record { kept_at: at, ..Record::kept(row) };
+                let mut record = Record { object_sync_version: at, ..Record::from_row(row) };
                 if let Some(before) = node.records.remove(&key) {
                     record.predecessors = before.predecessors;
                     record.predecessors.retain(|uid| **uid != *row.uid);
@@ -116,11 +117,11 @@ impl Cache {
                     }
                 }
                 node.records.insert(key.clone(), record);
-                node.stir(&key);
+                node.mark_dirty(&key);
                 let entry = self.objects.entry(key.clone()).or_default();
                 entry.held.insert(id);
                 if matches!(entry.live, Live::Unknown) {
-                    // Unless a list is about to tell.
+                    // Unless a list is about to show it.
                     self.fetch.insert(key.clone());
                 }
                 self.settle_records(id, &key);
@@ -130,18 +131,18 @@ impl Cache {
         }
     }
 
-    /// Somebody has removed this record, which is the latest of its name: the node is to get the
-    /// object again.
+    /// The latest record of its name was deleted by somebody else: the node gets the object again.
     fn record_removed(&mut self, id: NodeId, row: &sync::Record, key: &Key, at: u64) {
         let node = self.at(id);
         let mut record = node.records.remove(key).expect("it was just looked at");
-        node.stir(key);
+        node.mark_dirty(key);
         self.ready.insert(id);
         if let Some(uid) = record.predecessors.pop() {
-            // That of its predecessor is still there, and goes by itself.
+            // The record of its predecessor still exists, and is deleted separately.
             let before = sync::Record { uid: (*uid).into(), version: 0, ..row.clone() };
             let predecessors = record.predecessors;
-            let record = Record { kept_at: at, predecessors, ..Record::kept(&before) };
+            let record =
+                Record { object_sync_version: at, predecessors, ..Record::from_row(&before) };
             self.at(id).records.insert(key.clone(), record);
             self.settle_records(id, key);
             return;
@@ -150,10 +151,10 @@ impl Cache {
             entry.held.remove(&id);
             self.drop_if_idle(key);
         }
-        self.tidy(id);
+        self.remove_if_idle(id);
     }
 
-    /// How the API server is to be told of this record.
+    /// The call that writes this record to the API server.
     pub(super) fn record_call(&self, (id, key, uid): &Line) -> Call {
         let node = self.nodes.get(id).expect("what is to be kept is there");
         let cluster = key.namespace.is_empty();
@@ -185,7 +186,7 @@ impl Cache {
         Call { verb, kind, namespace, name, subresource, body }
     }
 
-    /// The API server has answered.
+    /// Takes the API server's answer.
     pub(super) fn recorded(
         &mut self,
         now: Instant,
@@ -195,10 +196,11 @@ impl Cache {
         out: &mut Out,
     ) {
         let (id, key, uid) = line;
-        let kept_at = result.as_ref().ok().and_then(|raw| read(raw).ok()).map_or(0, |(_, at)| at);
+        let object_sync_version =
+            result.as_ref().ok().and_then(|raw| read(raw).ok()).map_or(0, |(_, at)| at);
         let result = match (verb, result) {
             (_, Ok(_)) => Ok(()),
-            // There is one, or none, as it should be.
+            // The record exists, or does not exist, as it should.
             (Verb::Create, Err(CallError::Refused { code: 409, .. }))
             | (Verb::Delete, Err(CallError::Refused { code: 404, .. })) => Ok(()),
             (_, Err(CallError::Refused { code: 404, .. })) => {
@@ -208,34 +210,34 @@ impl Cache {
             (_, Err(CallError::Refused { code, status })) => Err(format!("{code}: {status}")),
             (_, Err(CallError::Lost(why))) => Err(why),
         };
-        let is_kept = result.is_ok();
+        let is_saved = result.is_ok();
         self.ack_log.settled(now, line, result, out);
-        if !is_kept {
+        if !is_saved {
             return;
         }
         let record = self.nodes.get_mut(id).and_then(|node| node.records.get_mut(key));
         let record = record.map(|record| {
             if record.uid == *uid {
-                record.kept_at = record.kept_at.max(kept_at);
+                record.object_sync_version = record.object_sync_version.max(object_sync_version);
             }
             &*record
         });
         let own = record.filter(|record| record.uid == *uid);
         if verb == Verb::Create && own.is_some_and(|record| record.version > 0) {
-            // Acknowledged meanwhile; or it was there, and says something else.
-            self.ack_log.note(*id, key, uid);
+            // It was acknowledged meanwhile; or the record existed with another content.
+            self.ack_log.mark_changed(*id, key, uid);
         }
-        // One that was opened anew while its predecessor was removed is not there yet.
+        // A record that was opened again while its predecessor was deleted does not exist yet.
         if record.is_none() || (own.is_some() && verb != Verb::Delete) {
             self.stored(*id, key);
         }
-        if self.ack_log.is_kept(*id, key) {
-            self.record_kept(*id, key);
+        if self.ack_log.is_saved(*id, key) {
+            self.record_saved(*id, key);
         }
     }
 
-    /// Somebody has removed this record. That says nothing of one of the same name that has taken
-    /// its place.
+    /// This record was deleted by somebody else. A record of the same name that replaced it is not
+    /// affected.
     fn unstored(&mut self, (id, key, uid): &Line) {
         let record = self.nodes.get_mut(id).and_then(|node| node.records.get_mut(key));
         if let Some(record) = record.filter(|record| record.uid == *uid) {
@@ -245,8 +247,8 @@ impl Cache {
 }
 
 impl Record {
-    /// One that was kept before.
-    pub(super) fn kept(row: &sync::Record) -> Self {
+    /// A record that was stored before.
+    pub(super) fn from_row(row: &sync::Record) -> Self {
         Self {
             uid: Arc::from(&*row.uid),
             version: row.version,
@@ -254,7 +256,7 @@ impl Record {
             is_stored: true,
             was_sent: true,
             unused_since: None,
-            kept_at: 0,
+            object_sync_version: 0,
             predecessors: Vec::new(),
         }
     }
@@ -269,25 +271,25 @@ mod tests {
 
     #[test]
     fn of_two_of_one_name_only_the_one_that_is_surely_gone_is_removed() {
-        // By when they were written, and the one that there is.
+        // By the time when they were written, and the one that exists.
         for (first, second, live, removed) in [
             ("old", "new", "new", Some("old")),
             ("new", "old", "new", None),
             ("old", "new", "old", None),
         ] {
-            let mut world = Cache::default();
-            let id = world.node("e1");
+            let mut cache = Cache::default();
+            let id = cache.node("e1");
             let key = Key::new(Kind::ConfigMap, "n", "m");
             let map = json!({"metadata": {"name": "m", "namespace": "n", "uid": live,
                 "resourceVersion": "9"}});
-            world.adopt(&row(first), 4, false);
+            cache.adopt(&row(first), 4, false);
             let read = Object::read(Kind::ConfigMap, &say::json(&map)).expect("a map");
-            world.put(Instant(1), read, From::Watch);
-            world.adopt(&row(second), 5, false);
-            // One that is on its way out is written once more.
-            world.adopt(&row(first), 6, false);
-            assert_eq!(&*world.nodes[&id].records[&key].uid, second, "it came later");
-            let lines: Vec<Line> = std::iter::from_fn(|| world.ack_log.next(Instant(1))).collect();
+            cache.put(Instant(1), read, From::Watch);
+            cache.adopt(&row(second), 5, false);
+            // A record that is being deleted is written once more.
+            cache.adopt(&row(first), 6, false);
+            assert_eq!(&*cache.nodes[&id].records[&key].uid, second, "it came later");
+            let lines: Vec<Line> = std::iter::from_fn(|| cache.ack_log.next(Instant(1))).collect();
             let uids: Vec<&str> = lines.iter().map(|(.., uid)| &**uid).collect();
             assert_eq!(uids, removed.as_slice(), "{first}, {second}, {live}");
         }
@@ -307,73 +309,73 @@ mod tests {
     }
 
     /// The uids of the records that are written next.
-    fn written(world: &mut Cache) -> Vec<Arc<str>> {
-        std::iter::from_fn(|| world.ack_log.next(Instant(1))).map(|(.., uid)| uid).collect()
+    fn written(cache: &mut Cache) -> Vec<Arc<str>> {
+        std::iter::from_fn(|| cache.ack_log.next(Instant(1))).map(|(.., uid)| uid).collect()
     }
 
     #[test]
     fn when_a_node_is_rid_of_an_object_all_records_of_its_name_go() {
         // In whichever order they are read.
         for uids in [["first", "second"], ["second", "first"]] {
-            let mut world = Cache::default();
-            let id = world.node("e1");
+            let mut cache = Cache::default();
+            let id = cache.node("e1");
             let key = Key::new(Kind::ConfigMap, "n", "m");
             for uid in uids {
-                world.adopt(&row(uid), if uid == "first" { 4 } else { 5 }, false);
+                cache.adopt(&row(uid), if uid == "first" { 4 } else { 5 }, false);
             }
-            assert!(written(&mut world).is_empty(), "nobody knows which of them there is");
-            world.rid(id, &key, "second");
-            assert_eq!(written(&mut world), [Arc::from("first"), Arc::from("second")]);
+            assert!(written(&mut cache).is_empty(), "nobody knows which of them there is");
+            cache.close_record(id, &key, "second");
+            assert_eq!(written(&mut cache), [Arc::from("first"), Arc::from("second")]);
         }
     }
 
     #[test]
     fn a_record_that_somebody_else_removes_is_not_removed_once_more() {
-        let mut world = Cache::default();
-        let id = world.node("e1");
-        world.adopt(&row("first"), 4, false);
-        world.adopt(&row("second"), 5, false);
-        world.adopt(&row("first"), 6, true);
-        world.rid(id, &Key::new(Kind::ConfigMap, "n", "m"), "second");
-        assert_eq!(written(&mut world), [Arc::from("second")]);
+        let mut cache = Cache::default();
+        let id = cache.node("e1");
+        cache.adopt(&row("first"), 4, false);
+        cache.adopt(&row("second"), 5, false);
+        cache.adopt(&row("first"), 6, true);
+        cache.close_record(id, &Key::new(Kind::ConfigMap, "n", "m"), "second");
+        assert_eq!(written(&mut cache), [Arc::from("second")]);
     }
 
     #[test]
     fn where_the_record_of_the_later_goes_that_of_the_earlier_is_left() {
-        let mut world = Cache::default();
-        let id = world.node("e1");
+        let mut cache = Cache::default();
+        let id = cache.node("e1");
         let key = Key::new(Kind::ConfigMap, "n", "m");
-        world.adopt(&row("first"), 4, false);
-        world.adopt(&row("second"), 5, false);
-        world.adopt(&row("second"), 6, true);
-        assert_eq!(&*world.nodes[&id].records[&key].uid, "first");
-        world.adopt(&row("first"), 7, true);
-        assert!(!world.nodes.contains_key(&id), "it has nothing left");
-        assert!(written(&mut world).is_empty(), "others have done it");
+        cache.adopt(&row("first"), 4, false);
+        cache.adopt(&row("second"), 5, false);
+        cache.adopt(&row("second"), 6, true);
+        assert_eq!(&*cache.nodes[&id].records[&key].uid, "first");
+        cache.adopt(&row("first"), 7, true);
+        assert!(!cache.nodes.contains_key(&id), "it has nothing left");
+        assert!(written(&mut cache).is_empty(), "others have done it");
     }
 
     #[test]
     fn once_it_is_known_which_object_there_is_the_records_of_the_others_go() {
-        let mut world = Cache::default();
-        world.node("e1");
+        let mut cache = Cache::default();
+        cache.node("e1");
         for at in 1..=PREDECESSORS_MAX as u64 + 2 {
-            world.adopt(&row(&at.to_string()), at, false);
+            cache.adopt(&row(&at.to_string()), at, false);
         }
         let last = PREDECESSORS_MAX + 2;
         let map = json!({"metadata": {"name": "m", "namespace": "n", "uid": last.to_string(),
             "resourceVersion": "9"}});
         let read = Object::read(Kind::ConfigMap, &say::json(&map)).expect("a map");
-        world.put(Instant(1), read, From::Watch);
+        cache.put(Instant(1), read, From::Watch);
         // So many are remembered, and the oldest was forgotten.
         let mut expected: Vec<Arc<str>> = (2..last).map(|at| at.to_string().into()).collect();
         expected.sort();
-        assert_eq!(written(&mut world), expected);
+        assert_eq!(written(&mut cache), expected);
     }
 
     #[test]
     fn that_a_record_is_gone_says_nothing_of_its_successor() {
-        let mut world = Cache::default();
-        let id = world.node("e1");
+        let mut cache = Cache::default();
+        let id = cache.node("e1");
         let key = Key::node("e1");
         let gone = || {
             let status = say::status(404, "NotFound", "no such record");
@@ -381,15 +383,15 @@ mod tests {
         };
         let patch = Verb::Patch(PatchType::Merge);
         let line = |uid: &str| (id, key.clone(), Arc::from(uid));
-        let is_stored = |world: &Cache| world.nodes[&id].records[&key].is_stored;
-        world.open(id, &key, &Arc::from("first"));
-        world.rid(id, &key, "first");
-        world.open(id, &key, &Arc::from("second"));
-        world.stored(id, &key);
-        world.recorded(Instant(1), &line("first"), patch, gone(), &mut Out::default());
-        assert!(is_stored(&world), "of its predecessor");
-        world.recorded(Instant(1), &line("second"), patch, gone(), &mut Out::default());
-        assert!(!is_stored(&world));
-        assert!(world.ack_log.is_pending(id, &key), "it is made anew");
+        let is_stored = |cache: &Cache| cache.nodes[&id].records[&key].is_stored;
+        cache.open_record(id, &key, &Arc::from("first"));
+        cache.close_record(id, &key, "first");
+        cache.open_record(id, &key, &Arc::from("second"));
+        cache.stored(id, &key);
+        cache.recorded(Instant(1), &line("first"), patch, gone(), &mut Out::default());
+        assert!(is_stored(&cache), "of its predecessor");
+        cache.recorded(Instant(1), &line("second"), patch, gone(), &mut Out::default());
+        assert!(!is_stored(&cache));
+        assert!(cache.ack_log.is_pending(id, &key), "it is made anew");
     }
 }

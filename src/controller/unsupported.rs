@@ -1,8 +1,9 @@
-//! What is asked of modules that are not here: MetaServer's cloud side, routers and tasks (wire
-//! spec sections 5.12 and 5.13). All is counted; who waits for an answer gets one that says so.
+//! Answers requests for modules that do not exist here: MetaServer's cloud side, routers and tasks
+//! (wire spec sections 5.12 and 5.13). All are counted; requests that expect an answer get an
+//! error.
 //!
-//! One question of MetaServer's is answered: a node may list its own pods. That is how one that
-//! lost its store learns which of those that run are still wanted.
+//! One request of MetaServer is served: a node may list its own pods. So a node that lost its store
+//! learns which of its running pods are still wanted.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -12,22 +13,22 @@ use super::Controller;
 use super::downstream::NodeContext;
 use super::key::NodeId;
 use super::object::Object;
-use super::requests::{Ask, Form, Then};
+use super::requests::{Form, NodeRequest, Then};
 use super::say::{self, Origin};
 use super::time::{Now, Rng};
 use crate::model::api::{Call, Kind, ListOptions, Verb};
 use crate::model::base64;
 use crate::model::message::{Message, inner};
 
-/// All requests of MetaServer's that watch, which it sends again now and then.
+/// The resource of all watch requests of MetaServer, which it repeats now and then.
 const WATCHES: &str = "watchapp/sync";
 const REASON: &str = "MetaServer's cloud side is not built into edgecontroller";
 /// All pods, of all namespaces.
 const PODS: &str = "/core/v1/pods/null/null";
 
 impl Controller {
-    /// A message to a module that is not here.
-    pub(super) fn ask_elsewhere(&mut self, now: Now, id: NodeId, message: &Message) {
+    /// A message to a module that does not exist here.
+    pub(super) fn unsupported_message(&mut self, now: Now, id: NodeId, message: &Message) {
         if &*message.route.source != "metaserver" {
             self.counters.messages_unserved += 1;
             return;
@@ -35,20 +36,22 @@ impl Controller {
         let watches = &*message.route.resource == WATCHES;
         let content = message.content.as_deref().map(inner).unwrap_or_default();
         let content = serde_json::from_str::<Map<String, Value>>(&content);
-        let origin = Origin { id: message.header.id.clone(), resource: answered(watches).into() };
-        if let Ok(asked) = &content
-            && let Some(ask) = own_pods(asked, &self.world.at(id).name, &origin)
-            && self.take(id, ask)
+        let origin =
+            Origin { id: message.header.id.clone(), resource: answer_resource(watches).into() };
+        if let Ok(application) = &content
+            && let Some(request) = own_pods(application, &self.cache.at(id).name, &origin)
+            && self.queue_request(id, request)
         {
             return;
         }
         self.counters.messages_unserved += 1;
-        let Some(content) = content.ok().and_then(|asked| rejected(asked, watches)) else {
+        let Some(content) = content.ok().and_then(|application| rejected(application, watches))
+        else {
             let why = format!(
-                "got a request of MetaServer's that is none, expected {}",
+                "got a malformed request of MetaServer, expected {}",
                 if watches { "Applications by their ids" } else { "an Application" }
             );
-            return self.offended(id, &why);
+            return self.count_offence(id, &why);
         };
         let operation = if watches { "response" } else { ANSWER };
         let answer = answer(&mut self.rng, now, &origin, operation, &content);
@@ -58,7 +61,7 @@ impl Controller {
 
 const ANSWER: &str = "applicationResponse";
 
-fn answered(watches: bool) -> &'static str {
+fn answer_resource(watches: bool) -> &'static str {
     if watches { WATCHES } else { "ignore/Application/ignore" }
 }
 
@@ -75,9 +78,9 @@ fn answer(
     answer
 }
 
-/// The question for the pods of this node; `None`: it is another.
-fn own_pods(asked: &Map<String, Value>, node: &str, origin: &Origin) -> Option<Ask> {
-    let text = |key: &str| asked.get(key).and_then(Value::as_str);
+/// The request for the pods of this node; `None`: it is another request.
+fn own_pods(application: &Map<String, Value>, node: &str, origin: &Origin) -> Option<NodeRequest> {
+    let text = |key: &str| application.get(key).and_then(Value::as_str);
     if text("Verb")? != "list" || text("Key")? != PODS {
         return None;
     }
@@ -94,27 +97,28 @@ fn own_pods(asked: &Map<String, Value>, node: &str, origin: &Origin) -> Option<A
         subresource: None,
         body: Some(say::json(&options)),
     };
-    let mut asked = asked.clone();
-    asked.remove("ReqBody");
-    let then = Then::List(Value::Object(asked).to_string().into());
-    Some(Ask { origin: origin.clone(), call: Box::new(call), form: Form::Object, then })
+    let mut application = application.clone();
+    application.remove("ReqBody");
+    let then = Then::List(Value::Object(application).to_string().into());
+    Some(NodeRequest { origin: origin.clone(), call: Box::new(call), form: Form::Object, then })
 }
 
-/// What the API server has answered to such a question.
+/// The answer of the API server to such a request.
 pub(super) fn listed(
     context: &mut NodeContext<'_>,
     origin: &Origin,
-    asked: &str,
+    application: &str,
     result: &Result<Box<RawValue>, (u16, Box<RawValue>)>,
 ) -> Box<Message> {
-    let mut content: Map<String, Value> = serde_json::from_str(asked).expect("it was read before");
-    let error = match result.as_ref().map(|list| without_managers(list)) {
+    let mut content: Map<String, Value> =
+        serde_json::from_str(application).expect("it was read before");
+    let error = match result.as_ref().map(|list| without_managed_fields(list)) {
         Ok(Some(list)) => {
             content.insert("Status".to_owned(), json!("Approved"));
             content.insert("RespBody".to_owned(), base64::encode(list.as_bytes()).into());
             return answer(context.rng, context.now, origin, ANSWER, &content);
         }
-        Ok(None) => say::status(500, "InternalError", "the API server's list is none"),
+        Ok(None) => say::status(500, "InternalError", "the API server's list cannot be parsed"),
         Err((_, status)) => status.clone(),
     };
     content.insert("Status".to_owned(), json!("Rejected"));
@@ -133,10 +137,10 @@ struct List {
 }
 
 /// `managedFields` are more than a third of what the API server sends.
-fn without_managers(list: &RawValue) -> Option<String> {
+fn without_managed_fields(list: &RawValue) -> Option<String> {
     let mut list: List = serde_json::from_str(list.get()).ok()?;
     for item in list.items.iter_mut().flatten() {
-        // One that is not understood here the node may understand.
+        // The node may be able to parse a pod that cannot be parsed here.
         if let Ok(read) = Object::read(Kind::Pod, item) {
             *item = say::copy(&read.object.json);
         }
@@ -144,21 +148,21 @@ fn without_managers(list: &RawValue) -> Option<String> {
     serde_json::to_string(&list).ok()
 }
 
-/// The same, with what has become of it.
-fn rejected(mut asked: Map<String, Value>, watches: bool) -> Option<Map<String, Value>> {
+/// The same application, with its rejection.
+fn rejected(mut application: Map<String, Value>, watches: bool) -> Option<Map<String, Value>> {
     if watches {
-        for watch in asked.values_mut() {
+        for watch in application.values_mut() {
             reject(watch.as_object_mut()?);
         }
-        return Some(asked);
+        return Some(application);
     }
-    asked.get("ID")?.as_str()?;
-    reject(&mut asked);
-    Some(asked)
+    application.get("ID")?.as_str()?;
+    reject(&mut application);
+    Some(application)
 }
 
 fn reject(application: &mut Map<String, Value>) {
-    // It is not needed for the answer, and may be all of an object.
+    // It is not needed for the answer, and may be a whole object.
     application.insert("ReqBody".to_owned(), json!(""));
     application.insert("Status".to_owned(), json!("Rejected"));
     application.insert("Reason".to_owned(), json!(REASON));

@@ -1,9 +1,9 @@
-//! What a node says or asks (wire spec section 5), and whether it may: the Node authorizer's rules,
-//! always on. A node touches its own Node and Lease, the pods bound to it, and what these use.
+//! Authorizes and translates messages from nodes (wire spec section 5), by the rules of the Node
+//! authorizer, which are always on. A node may access its own Node and Lease, the pods bound to it,
+//! and the objects that these use.
 //!
-//! Nothing of a message is handed on that the node could use to change more: patches of a status
-//! carry a status, and labels that Kubernetes keeps for itself are left out, as its NodeRestriction
-//! does.
+//! Nothing of a message is passed on that would let the node change more: patches of a status carry
+//! a status only, and labels that Kubernetes reserves are left out, as its NodeRestriction does.
 
 use std::collections::BTreeSet;
 
@@ -14,18 +14,18 @@ use serde_json::{Value, json};
 use super::cache::Cache;
 use super::key::{Key, NodeId};
 use super::location::PodFacts;
-use super::requests::{Ask, Form, Then};
+use super::requests::{Form, NodeRequest, Then};
 use super::say::{self, Origin};
 use super::{legacy, restrict};
 use crate::model::api::{Call, Kind, PatchType, Subresource, Verb};
 use crate::model::message::{Message, Resource, inner};
 
-/// What becomes of a message.
+/// The result of parsing a message.
 #[derive(Debug)]
 pub(super) enum InboundOutcome {
-    /// The API server is asked.
-    Ask(Vec<Ask>),
-    /// It is no business of ours, and no trouble.
+    /// Requests to the API server.
+    Requests(Vec<NodeRequest>),
+    /// The message is not for this controller, and harmless.
     Ignored,
 }
 
@@ -34,44 +34,44 @@ pub(super) enum InboundOutcome {
 pub(super) struct Problem {
     pub(super) code: u16,
     pub(super) reason: &'static str,
-    pub(super) words: String,
-    /// How the node is told.
+    pub(super) why: String,
+    /// The form of the answer.
     pub(super) form: Form,
 }
 
-/// A message of one node's, and what is known of that.
+/// A message of a node, with the state needed to judge it.
 pub(super) struct Reader<'a> {
-    pub(super) world: &'a Cache,
+    pub(super) cache: &'a Cache,
     pub(super) id: NodeId,
     pub(super) node: &'a str,
     pub(super) message: &'a Message,
-    /// Milliseconds since 1970, for what old clouds fill in.
+    /// The time, which old clouds fill in.
     pub(super) now: super::time::Now,
 }
 
-/// Where leases of nodes lie.
+/// The namespace of the nodes' leases.
 const LEASES: &str = "kube-node-lease";
 
 impl Reader<'_> {
-    /// Finds out what is asked.
+    /// Parses and authorizes the message.
     pub(super) fn read(&self) -> Result<InboundOutcome, Problem> {
         let route = &self.message.route;
         let Some(resource) = Resource::parse(&route.resource) else {
             return Ok(InboundOutcome::Ignored);
         };
-        let ask = match (&*route.operation, resource.kind) {
+        let request = match (&*route.operation, resource.kind) {
             ("insert", "node") => self.register(&resource, Form::ObjectResp),
             ("insert", "nodestatus") => self.register(&resource, Form::OkIfThere),
             ("update", "node") => self.node_labels(&resource),
             ("query", "node") => {
                 self.own(&resource, Form::Object)?;
-                self.ask(Verb::Get, Kind::Node, &resource, None, Form::Object)
+                self.request(Verb::Get, Kind::Node, &resource, None, Form::Object)
             }
             ("patch", "nodepatch") => self.node_patch(&resource),
             ("update", "nodestatus") => self.node_status(&resource),
             ("query", "lease") => {
                 self.own_lease(&resource)?;
-                self.ask(Verb::Get, Kind::Lease, &resource, None, Form::ObjectResp)
+                self.request(Verb::Get, Kind::Lease, &resource, None, Form::ObjectResp)
             }
             ("insert", "lease") => self.lease(&resource, Verb::Create),
             ("update", "lease") => self.lease(&resource, Verb::Update),
@@ -84,29 +84,32 @@ impl Reader<'_> {
             ("query", "serviceaccounttoken") => self.token(&resource),
             ("query", "persistentvolumeclaim") => self.claim(&resource),
             ("query", "persistentvolume") => {
-                let ask =
-                    self.ask(Verb::Get, Kind::PersistentVolume, &resource, None, Form::Object);
-                ask.map(|ask| Ask { then: Then::Bound(self.claims()), ..ask })
+                let request =
+                    self.request(Verb::Get, Kind::PersistentVolume, &resource, None, Form::Object);
+                request.map(|request| NodeRequest { then: Then::Bound(self.claims()), ..request })
             }
             ("query", "volumeattachment") => {
-                let ask =
-                    self.ask(Verb::Get, Kind::VolumeAttachment, &resource, None, Form::Object);
-                ask.map(|ask| Ask { then: Then::Attached(self.node.into()), ..ask })
+                let request =
+                    self.request(Verb::Get, Kind::VolumeAttachment, &resource, None, Form::Object);
+                request.map(|request| NodeRequest {
+                    then: Then::Attached(self.node.into()),
+                    ..request
+                })
             }
             ("insert" | "update" | "patch", "event") => self.event(&resource),
             _ => return Ok(InboundOutcome::Ignored),
         };
-        ask.map(|ask| InboundOutcome::Ask(vec![ask]))
+        request.map(|request| InboundOutcome::Requests(vec![request]))
     }
 
-    fn ask(
+    fn request(
         &self,
         verb: Verb,
         kind: Kind,
         resource: &Resource<'_>,
         body: Option<Box<RawValue>>,
         form: Form,
-    ) -> Result<Ask, Problem> {
+    ) -> Result<NodeRequest, Problem> {
         if resource.name.is_empty() {
             return Err(bad(form, format!("got {}, expected a name", self.message.route.resource)));
         }
@@ -120,8 +123,8 @@ impl Reader<'_> {
         Ok(self.of(call, form))
     }
 
-    fn of(&self, call: Call, form: Form) -> Ask {
-        Ask { origin: self.origin(), call: Box::new(call), form, then: Then::Nothing }
+    fn of(&self, call: Call, form: Form) -> NodeRequest {
+        NodeRequest { origin: self.origin(), call: Box::new(call), form, then: Then::Nothing }
     }
 
     fn origin(&self) -> Origin {
@@ -139,7 +142,7 @@ impl Reader<'_> {
         serde_json::from_str(&text).map_err(|error| bad(form, format!("content: {error}")))
     }
 
-    /// The resource is the node itself.
+    /// Fails if the resource is not the node itself.
     fn own(&self, resource: &Resource<'_>, form: Form) -> Result<(), Problem> {
         if resource.name == self.node { Ok(()) } else { Err(self.foreign(form)) }
     }
@@ -151,32 +154,34 @@ impl Reader<'_> {
     }
 
     fn foreign(&self, form: Form) -> Problem {
-        let words = format!("node {} may not touch {}", self.node, self.message.route.resource);
-        Problem { code: 403, reason: "Forbidden", words, form }
+        let why = format!("node {} may not touch {}", self.node, self.message.route.resource);
+        Problem { code: 403, reason: "Forbidden", why, form }
     }
 
     // ---- the node ----
 
-    fn register(&self, resource: &Resource<'_>, form: Form) -> Result<Ask, Problem> {
+    fn register(&self, resource: &Resource<'_>, form: Form) -> Result<NodeRequest, Problem> {
         self.own(resource, form)?;
         let body = restrict::node(&self.parsed(form)?, self.node);
-        let mut ask = self.ask(Verb::Create, Kind::Node, resource, Some(say::json(&body)), form)?;
+        let mut request =
+            self.request(Verb::Create, Kind::Node, resource, Some(say::json(&body)), form)?;
         if form == Form::OkIfThere {
-            ask.origin.resource = format!("default/node/{}", self.node).into();
+            request.origin.resource = format!("default/node/{}", self.node).into();
         }
-        Ok(Ask { then: Then::Registered, ..ask })
+        Ok(NodeRequest { then: Then::Registered, ..request })
     }
 
-    fn node_labels(&self, resource: &Resource<'_>) -> Result<Ask, Problem> {
+    fn node_labels(&self, resource: &Resource<'_>) -> Result<NodeRequest, Problem> {
         self.own(resource, Form::Ok)?;
         let node: Value = self.parsed(Form::Ok)?;
         let body = json!({"metadata": restrict::metadata(&node["metadata"])});
         let merge = Verb::Patch(PatchType::Merge);
-        let ask = self.ask(merge, Kind::Node, resource, Some(say::json(&body)), Form::Ok)?;
-        Ok(Ask { then: Then::Learn, ..ask })
+        let request =
+            self.request(merge, Kind::Node, resource, Some(say::json(&body)), Form::Ok)?;
+        Ok(NodeRequest { then: Then::Learn, ..request })
     }
 
-    fn node_patch(&self, resource: &Resource<'_>) -> Result<Ask, Problem> {
+    fn node_patch(&self, resource: &Resource<'_>) -> Result<NodeRequest, Problem> {
         self.own(resource, Form::ObjectResp)?;
         let patch: Value = self.parsed(Form::ObjectResp)?;
         let mut body = json!({"status": patch.get("status").unwrap_or(&json!({}))});
@@ -194,25 +199,25 @@ impl Reader<'_> {
         body: &Value,
         patch: PatchType,
         form: Form,
-    ) -> Result<Ask, Problem> {
+    ) -> Result<NodeRequest, Problem> {
         let body = Some(say::json(body));
-        let mut ask = self.ask(Verb::Patch(patch), kind, resource, body, form)?;
-        ask.call.subresource = Some(Subresource::Status);
-        Ok(Ask { then: Then::Learn, ..ask })
+        let mut request = self.request(Verb::Patch(patch), kind, resource, body, form)?;
+        request.call.subresource = Some(Subresource::Status);
+        Ok(NodeRequest { then: Then::Learn, ..request })
     }
 
-    fn node_status(&self, resource: &Resource<'_>) -> Result<Ask, Problem> {
+    fn node_status(&self, resource: &Resource<'_>) -> Result<NodeRequest, Problem> {
         let form = Form::OkOrNothing;
         self.own(resource, form)?;
-        let told: legacy::NodeStatusRequest = self.parsed(form)?;
-        let old = self.world.object(&Key::node(self.node)).map(|object| object.json.get());
-        let body = json!({"status": legacy::node_status(told.status, old)});
-        let mut ask = self.status_patch(Kind::Node, resource, &body, PatchType::Merge, form)?;
-        ask.origin.resource = format!("default/node/{}", self.node).into();
-        Ok(ask)
+        let update: legacy::NodeStatusRequest = self.parsed(form)?;
+        let old = self.cache.object(&Key::node(self.node)).map(|object| object.json.get());
+        let body = json!({"status": legacy::node_status(update.status, old)});
+        let mut request = self.status_patch(Kind::Node, resource, &body, PatchType::Merge, form)?;
+        request.origin.resource = format!("default/node/{}", self.node).into();
+        Ok(request)
     }
 
-    fn lease(&self, resource: &Resource<'_>, verb: Verb) -> Result<Ask, Problem> {
+    fn lease(&self, resource: &Resource<'_>, verb: Verb) -> Result<NodeRequest, Problem> {
         let form = Form::ObjectResp;
         self.own_lease(resource)?;
         let mut lease: Value = self.parsed(form)?;
@@ -223,68 +228,75 @@ impl Reader<'_> {
         lease["metadata"]["namespace"] = json!(LEASES);
         lease["kind"] = json!(Kind::Lease.name());
         lease["apiVersion"] = json!(Kind::Lease.api_version());
-        self.ask(verb, Kind::Lease, resource, Some(say::json(&lease)), form)
+        self.request(verb, Kind::Lease, resource, Some(say::json(&lease)), form)
     }
 
     // ---- pods ----
 
-    /// The pod, if it is bound to this node; `None`: there is none, or it is another's.
+    /// The pod, if it is bound to this node; `None`: it does not exist, or is bound to another
+    /// node.
     fn pod(&self, namespace: Option<&str>, name: &str) -> Option<&super::object::Object> {
         let key = Key::new(Kind::Pod, namespace.unwrap_or_default(), name);
-        let pod = self.world.object(&key)?;
+        let pod = self.cache.object(&key)?;
         let facts = pod.pod.as_ref()?;
         (*facts.node == *self.node).then_some(pod)
     }
 
-    fn pod_patch(&self, resource: &Resource<'_>) -> Result<Ask, Problem> {
+    fn pod_patch(&self, resource: &Resource<'_>) -> Result<NodeRequest, Problem> {
         let form = Form::ObjectResp;
         let patch: Value = self.parsed(form)?;
-        let told = patch["metadata"]["uid"].as_str();
+        let named_uid = patch["metadata"]["uid"].as_str();
         let pod = self.pod(resource.namespace, resource.name);
-        let Some(pod) = pod.filter(|pod| told.is_none_or(|told| *pod.uid == *told)) else {
-            return self.missing(resource, told.unwrap_or_default(), form);
+        let Some(pod) = pod.filter(|pod| named_uid.is_none_or(|uid| *pod.uid == *uid)) else {
+            return self.missing(resource, named_uid.unwrap_or_default(), form);
         };
-        let uid = told.unwrap_or(&pod.uid);
+        let uid = named_uid.unwrap_or(&pod.uid);
         let status = patch.get("status").cloned().unwrap_or_else(|| json!({}));
         let body = json!({"metadata": {"uid": uid}, "status": status});
         self.status_patch(Kind::Pod, resource, &body, PatchType::Strategic, form)
     }
 
-    /// A pod of which nobody here knows that it is this node's. The API server is asked: if it has
-    /// none either, the node is to be rid of it.
-    fn missing(&self, resource: &Resource<'_>, uid: &str, form: Form) -> Result<Ask, Problem> {
-        let ask = self.ask(Verb::Get, Kind::Pod, resource, None, form)?;
+    /// A pod that is not known as this node's. The API server is asked: if it has no such pod
+    /// either, the node has to delete it.
+    fn missing(
+        &self,
+        resource: &Resource<'_>,
+        uid: &str,
+        form: Form,
+    ) -> Result<NodeRequest, Problem> {
+        let request = self.request(Verb::Get, Kind::Pod, resource, None, form)?;
         let key = Key::new(Kind::Pod, resource.namespace.unwrap_or_default(), resource.name);
-        Ok(Ask { then: Then::Missing { key, uid: uid.into() }, ..ask })
+        Ok(NodeRequest { then: Then::Missing { key, uid: uid.into() }, ..request })
     }
 
     fn pod_statuses(&self, resource: &Resource<'_>) -> Result<InboundOutcome, Problem> {
         let text = self.content(Form::OkOrNothing)?;
-        let told = legacy::pod_statuses(&text).map_err(|why| bad(Form::OkOrNothing, why))?;
-        let mut asks = Vec::new();
-        for told in told {
-            let pod = self.pod(resource.namespace, &told.name);
-            let of = Resource { name: &told.name, kind: "pod", ..*resource };
-            let Some(pod) = pod.filter(|pod| *pod.uid == *told.uid) else {
-                asks.push(self.missing(&of, &told.uid, Form::OkIfGone)?);
+        let updates = legacy::pod_statuses(&text).map_err(|why| bad(Form::OkOrNothing, why))?;
+        let mut requests = Vec::new();
+        for update in updates {
+            let pod = self.pod(resource.namespace, &update.name);
+            let of = Resource { name: &update.name, kind: "pod", ..*resource };
+            let Some(pod) = pod.filter(|pod| *pod.uid == *update.uid) else {
+                requests.push(self.missing(&of, &update.uid, Form::OkIfGone)?);
                 continue;
             };
-            let status = legacy::pod_status(told.status, pod.json.get(), self.now);
-            let is_over = pod.is_ending && legacy::is_over(&status);
-            let body = json!({"metadata": {"uid": &*told.uid}, "status": status});
-            let mut ask = self.status_patch(Kind::Pod, &of, &body, PatchType::Merge, Form::Ok)?;
+            let status = legacy::pod_status(update.status, pod.json.get(), self.now);
+            let is_over = pod.is_ending && legacy::is_terminated(&status);
+            let body = json!({"metadata": {"uid": &*update.uid}, "status": status});
+            let mut request =
+                self.status_patch(Kind::Pod, &of, &body, PatchType::Merge, Form::Ok)?;
             if is_over {
-                ask.then = Then::Finish { uid: told.uid };
+                request.then = Then::Finish { uid: update.uid };
             }
-            asks.push(ask);
+            requests.push(request);
         }
-        Ok(InboundOutcome::Ask(asks))
+        Ok(InboundOutcome::Requests(requests))
     }
 
-    fn pod_delete(&self, resource: &Resource<'_>) -> Result<Ask, Problem> {
+    fn pod_delete(&self, resource: &Resource<'_>) -> Result<NodeRequest, Problem> {
         let form = Form::OkIfGone;
         let text = self.content(form)?;
-        // Old edges name the uid alone.
+        // Old edges send the uid alone.
         let options: DeleteOptions = serde_json::from_str(&text).unwrap_or_default();
         let named = text.trim_matches('"');
         let uid = match &options.preconditions {
@@ -296,10 +308,10 @@ impl Reader<'_> {
             return self.missing(resource, uid, form);
         }
         let body = say::json(&delete_options(uid));
-        self.ask(Verb::Delete, Kind::Pod, resource, Some(body), form)
+        self.request(Verb::Delete, Kind::Pod, resource, Some(body), form)
     }
 
-    fn mirror_pod(&self, resource: &Resource<'_>) -> Result<Ask, Problem> {
+    fn mirror_pod(&self, resource: &Resource<'_>) -> Result<NodeRequest, Problem> {
         let form = Form::Made;
         let pod: Value = self.parsed(form)?;
         let is_mirror = pod["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_string();
@@ -310,22 +322,22 @@ impl Reader<'_> {
         if !is_mirror || *facts.node != *self.node || !harmless || !facts.account.is_empty() {
             return Err(self.foreign(form));
         }
-        self.ask(Verb::Create, Kind::Pod, resource, Some(say::json(&pod)), form)
+        self.request(Verb::Create, Kind::Pod, resource, Some(say::json(&pod)), form)
     }
 
     // ---- what pods use ----
 
-    fn needed(&self, resource: &Resource<'_>, kind: Kind) -> Result<Ask, Problem> {
+    fn needed(&self, resource: &Resource<'_>, kind: Kind) -> Result<NodeRequest, Problem> {
         let form = Form::Object;
         let key = Key::new(kind, resource.namespace.unwrap_or_default(), resource.name);
-        if !self.world.nodes[&self.id].wanted.contains(&key) {
+        if !self.cache.nodes[&self.id].wanted.contains(&key) {
             return Err(self.foreign(form));
         }
-        let ask = self.ask(Verb::Get, kind, resource, None, form)?;
-        Ok(Ask { then: Then::Give(key), ..ask })
+        let request = self.request(Verb::Get, kind, resource, None, form)?;
+        Ok(NodeRequest { then: Then::Give(key), ..request })
     }
 
-    fn token(&self, resource: &Resource<'_>) -> Result<Ask, Problem> {
+    fn token(&self, resource: &Resource<'_>) -> Result<NodeRequest, Problem> {
         let form = Form::Object;
         let request: TokenRequest = self.parsed(form)?;
         let bound = &request.spec.bound_object_ref;
@@ -336,14 +348,15 @@ impl Reader<'_> {
             return Err(self.foreign(form));
         }
         let body = RawValue::from_string(self.content(form)?.into_owned()).expect("just parsed");
-        let mut ask = self.ask(Verb::Create, Kind::ServiceAccount, resource, Some(body), form)?;
-        ask.call.subresource = Some(Subresource::Token);
-        Ok(ask)
+        let mut request =
+            self.request(Verb::Create, Kind::ServiceAccount, resource, Some(body), form)?;
+        request.call.subresource = Some(Subresource::Token);
+        Ok(request)
     }
 
     fn claims(&self) -> BTreeSet<(Box<str>, Box<str>)> {
-        let pods = self.world.nodes[&self.id].pods.keys();
-        let facts = pods.filter_map(|key| Some((key, self.world.object(key)?.pod.as_ref()?)));
+        let pods = self.cache.nodes[&self.id].pods.keys();
+        let facts = pods.filter_map(|key| Some((key, self.cache.object(key)?.pod.as_ref()?)));
         let own = facts.filter(|(_, facts)| *facts.node == *self.node);
         let claims = own.flat_map(|(key, facts)| {
             facts.claims.iter().map(|claim| (Box::from(&*key.namespace), claim.clone()))
@@ -351,20 +364,20 @@ impl Reader<'_> {
         claims.collect()
     }
 
-    fn claim(&self, resource: &Resource<'_>) -> Result<Ask, Problem> {
+    fn claim(&self, resource: &Resource<'_>) -> Result<NodeRequest, Problem> {
         let form = Form::Object;
         let namespace = resource.namespace.unwrap_or_default();
         if !self.claims().contains(&(namespace.into(), resource.name.into())) {
             return Err(self.foreign(form));
         }
-        self.ask(Verb::Get, Kind::PersistentVolumeClaim, resource, None, form)
+        self.request(Verb::Get, Kind::PersistentVolumeClaim, resource, None, form)
     }
 
-    fn event(&self, resource: &Resource<'_>) -> Result<Ask, Problem> {
+    fn event(&self, resource: &Resource<'_>) -> Result<NodeRequest, Problem> {
         let form = Form::Silent;
-        let told: Value = self.parsed(form)?;
-        let is_patch = told.get("patchData").is_some();
-        let event = if is_patch { &told["event"] } else { &told };
+        let content: Value = self.parsed(form)?;
+        let is_patch = content.get("patchData").is_some();
+        let event = if is_patch { &content["event"] } else { &content };
         let about = &event["involvedObject"];
         let (kind, name) = (about["kind"].as_str(), about["name"].as_str().unwrap_or_default());
         let own = match kind {
@@ -372,7 +385,7 @@ impl Reader<'_> {
             Some("Pod") => self.pod(about["namespace"].as_str(), name).is_some(),
             Some(_) | None => false,
         };
-        // As the API server has it: what is in no namespace has its events in the default one.
+        // As in the API server: events of a cluster-scoped object are in the default namespace.
         let of_object = about["namespace"].as_str().unwrap_or_default();
         let home = match kind {
             Some("Node") if of_object.is_empty() => "default",
@@ -388,15 +401,15 @@ impl Reader<'_> {
         let (verb, body) = match (&*self.message.route.operation, is_patch) {
             ("insert", false) => (Verb::Create, say::json(event)),
             (_, true) => {
-                let patch = told["patchData"].as_str().map(ToOwned::to_owned);
-                let patch = patch.unwrap_or_else(|| told["patchData"].to_string());
+                let patch = content["patchData"].as_str().map(ToOwned::to_owned);
+                let patch = patch.unwrap_or_else(|| content["patchData"].to_string());
                 let body = RawValue::from_string(patch);
                 let body = body.map_err(|error| bad(form, format!("patchData: {error}")))?;
                 (Verb::Patch(PatchType::Strategic), body)
             }
             (_, false) => (Verb::Update, say::json(event)),
         };
-        self.ask(verb, Kind::Event, resource, Some(body), form)
+        self.request(verb, Kind::Event, resource, Some(body), form)
     }
 }
 
@@ -407,8 +420,8 @@ pub(super) fn delete_options(uid: &str) -> Value {
     })
 }
 
-fn bad(form: Form, words: String) -> Problem {
-    Problem { code: 400, reason: "BadRequest", words, form }
+fn bad(form: Form, why: String) -> Problem {
+    Problem { code: 400, reason: "BadRequest", why, form }
 }
 
 #[derive(Default, Deserialize)]

@@ -1,4 +1,4 @@
-//! What the API server tells by itself: lists and watches.
+//! Handles the events of lists and watches.
 
 use serde_json::value::RawValue;
 
@@ -9,7 +9,7 @@ use super::key::Key;
 use super::object::{Object, Sketch};
 use super::time::Now;
 use super::{Controller, syncs};
-use crate::limits::UNREAD_TOLD_MAX;
+use crate::limits::UNREAD_LOGGED_MAX;
 use crate::model::api::Kind;
 
 impl Controller {
@@ -19,14 +19,14 @@ impl Controller {
             && let WatchFact::Changed(raw) | WatchFact::Deleted(raw) = &fact
         {
             let gone = matches!(fact, WatchFact::Deleted(_));
-            return self.record_told(kind, raw, gone);
+            return self.record_received(kind, raw, gone);
         }
         match fact {
             WatchFact::Listed(objects) => {
                 for raw in objects {
                     match kind {
                         Kind::ObjectSync | Kind::ClusterObjectSync => {
-                            self.record_told(kind, &raw, false);
+                            self.record_received(kind, &raw, false);
                         }
                         _ => drop(self.learn(now, kind, &raw)),
                     }
@@ -38,12 +38,12 @@ impl Controller {
                 if kind == Kind::Secret && self.identities.denied_round != round {
                     self.identities.deny(None);
                 }
-                self.world.sweep(now.boot, kind, round, at);
+                self.cache.sweep(now.boot, kind, round, at);
                 self.watches.listed(now.boot, kind, version);
             }
             WatchFact::Changed(raw) => {
                 if let Some(version) = self.learn(now, kind, &raw) {
-                    self.watches.told(kind, &version.to_string());
+                    self.watches.received(kind, &version.to_string());
                 }
             }
             WatchFact::Deleted(raw) => match Object::read(kind, &raw) {
@@ -51,24 +51,24 @@ impl Controller {
                     if self.denies(&read.key) {
                         self.identities.deny(None);
                     }
-                    let known = self.world.object(&read.key);
+                    let known = self.cache.object(&read.key);
                     if known.is_none_or(|known| known.version <= read.object.version) {
                         let facts = read.object.pod.as_ref();
                         let node = facts.map(|facts| &*facts.node);
-                        self.world.gone(now.boot, &read.key, node);
+                        self.cache.deleted(now.boot, &read.key, node);
                     }
-                    self.watches.told(kind, &read.object.version.to_string());
+                    self.watches.received(kind, &read.object.version.to_string());
                 }
                 Err(why) => {
                     if let Some(sketch) = self.not_read(kind, &raw, &why) {
                         let node = sketch.node.as_deref();
-                        self.world.gone(now.boot, &sketch.key, node);
+                        self.cache.deleted(now.boot, &sketch.key, node);
                         self.unread.remove(&sketch.key);
                     }
                 }
             },
-            WatchFact::Bookmark(version) => self.watches.told(kind, &version),
-            WatchFact::Gone => self.watches.gone(now.boot, kind, &mut self.rng),
+            WatchFact::Bookmark(version) => self.watches.received(kind, &version),
+            WatchFact::Gone => self.watches.expired(now.boot, kind, &mut self.rng),
             WatchFact::Ended(why) => {
                 let (rng, out) = (&mut self.rng, &mut self.pending);
                 self.watches.ended(now.boot, kind, &why, rng, out);
@@ -76,13 +76,13 @@ impl Controller {
         }
     }
 
-    fn record_told(&mut self, kind: Kind, raw: &RawValue, gone: bool) {
+    fn record_received(&mut self, kind: Kind, raw: &RawValue, gone: bool) {
         match syncs::read(raw) {
             Ok((row, version)) => {
                 if let Some(row) = row {
-                    self.world.adopt(&row, version, gone);
+                    self.cache.adopt(&row, version, gone);
                 }
-                self.watches.told(kind, &version.to_string());
+                self.watches.received(kind, &version.to_string());
             }
             Err(why) => drop(self.not_read(kind, raw, &why)),
         }
@@ -98,37 +98,37 @@ impl Controller {
                     self.identities.denied_round = self.watches.round(kind);
                     self.deny(raw);
                 }
-                self.world.put(now.boot, read, From::Watch);
+                self.cache.put(now.boot, read, From::Watch);
                 Some(version)
             }
             Err(why) => {
                 let sketch = self.not_read(kind, raw, &why)?;
-                self.world.named(&sketch.key, self.watches.round(kind));
+                self.cache.seen_unread(&sketch.key, self.watches.round(kind));
                 sketch.version
             }
         }
     }
 
-    /// Whether this is the Secret that says which nodes' certificates are denied.
+    /// Whether this is the Secret with the denied nodes.
     fn denies(&self, key: &Key) -> bool {
         key.kind == Kind::Secret && *key.name == *DENIED && *key.namespace == *self.config.namespace
     }
 
     fn deny(&mut self, raw: &RawValue) {
-        for line in self.identities.deny(Some(raw)).into_iter().take(UNREAD_TOLD_MAX) {
+        for line in self.identities.deny(Some(raw)).into_iter().take(UNREAD_LOGGED_MAX) {
             self.pending.push(Action::Log(Severity::Warn, line));
         }
         self.end_revoked();
     }
 
-    /// Of each object it is said once, while there are few of them.
+    /// Logged once for each object, while there are few of them.
     fn not_read(&mut self, kind: Kind, raw: &RawValue, why: &str) -> Option<Sketch> {
         let sketch = Sketch::of(kind, raw);
         let key = sketch.as_ref().map_or_else(|| Key::new(kind, "", ""), |it| it.key.clone());
-        if self.unread.len() < UNREAD_TOLD_MAX && self.unread.insert(key.clone()) {
+        if self.unread.len() < UNREAD_LOGGED_MAX && self.unread.insert(key.clone()) {
             let why: String = why.chars().take(256).collect();
-            let mut line = format!("api: {key} cannot be read, and stays as it was: {why}");
-            if self.unread.len() == UNREAD_TOLD_MAX {
+            let mut line = format!("api: {key} cannot be parsed and stays as it was: {why}");
+            if self.unread.len() == UNREAD_LOGGED_MAX {
                 line += "; others are not told of";
             }
             self.pending.push(Action::Log(Severity::Warn, line));

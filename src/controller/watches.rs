@@ -1,5 +1,6 @@
-//! Lists and watches of the API server (wire spec section 8.4): each kind is listed once and then
-//! watched; a watch that ends goes on where it was, and one that is too far behind begins anew.
+//! Lists and watches the API server (wire spec section 8.4): each kind is listed once and then
+//! watched; a watch that ends is resumed at its last version, and one that is too old is replaced
+//! by a new list.
 //!
 //! ```text
 //!  Waiting ─turn─▶ Listing ──ListEnd──▶ Watching ──Ended──▶ Resting ─due─▶ Watching
@@ -7,8 +8,8 @@
 //!                     └───────────────────────────────── Gone ◀─────┘
 //! ```
 //!
-//! Records go first, where they are objects; ConfigMaps and Secrets go after nodes and pods, by
-//! which it is known which of them somebody wants.
+//! ObjectSyncs are listed first; ConfigMaps and Secrets after nodes and pods, which show which of
+//! them a node wants.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ use super::time::{Backoff, Instant, Rng};
 use crate::limits::{WATCH_CALM_MS, WATCH_RETRY_MAX_MS, WATCH_RETRY_MIN_MS};
 use crate::model::api::Kind;
 
-/// All that are watched.
+/// All watched kinds.
 pub(super) struct Watches {
     kinds: BTreeMap<Kind, Watch>,
     ids: BTreeMap<WatchId, Kind>,
@@ -27,34 +28,34 @@ pub(super) struct Watches {
 
 struct Watch {
     state: State,
-    /// `resourceVersion` up to which all is known, as the API server writes it.
+    /// `resourceVersion` up to which everything is known, as the API server writes it.
     at: Box<str>,
-    /// Lists begun.
+    /// Number of lists begun.
     round: u32,
     /// A list was complete.
     is_synced: bool,
     backoff: Backoff,
     since: Instant,
-    /// The trouble that was told.
-    said: bool,
+    /// The trouble was logged.
+    is_trouble_logged: bool,
 }
 
 enum State {
     Waiting,
     Listing(WatchId),
     Watching(WatchId),
-    Resting { until: Instant, anew: bool },
+    BackingOff { until: Instant, relist: bool },
 }
 
-/// What is watched; the later ones wait for the earlier.
+/// The kinds that are listed first; the later ones wait for them.
 const FIRST: [Kind; 2] = [Kind::Node, Kind::Pod];
-/// Where records are kept in objects.
+/// The kinds of records in KubeEdge's objects.
 const RECORDS: [Kind; 2] = [Kind::ObjectSync, Kind::ClusterObjectSync];
 const SECOND: [Kind; 2] = [Kind::ConfigMap, Kind::Secret];
 
 impl Watch {
-    /// A watch that has held: nothing that was before it counts. A list that takes as long and
-    /// fails is none.
+    /// A watch that has held for long: earlier failures do not count. A list that takes as long and
+    /// fails does not count as one.
     fn is_calm(&self, now: Instant) -> bool {
         let watches = matches!(self.state, State::Watching(_));
         watches && now.since_ms(self.since) >= WATCH_CALM_MS
@@ -71,40 +72,40 @@ impl Watches {
             is_synced: false,
             backoff: Backoff::default(),
             since: Instant(0),
-            said: false,
+            is_trouble_logged: false,
         };
         let kinds =
             FIRST.iter().chain(&SECOND).chain(records).map(|kind| (*kind, watch())).collect();
         Self { kinds, ids: BTreeMap::new(), last: 0 }
     }
 
-    /// Whether everything was listed once.
+    /// Whether every kind was listed once.
     pub(super) fn is_synced(&self) -> bool {
         self.kinds.values().all(|watch| watch.is_synced)
     }
 
-    /// Whether this kind was listed once: what is not known by then is to be fetched.
+    /// Whether this kind was listed once: objects that are not known after that are fetched.
     pub(super) fn was_listed(&self, kind: Kind) -> bool {
         self.kinds.get(&kind).is_some_and(|watch| watch.is_synced)
     }
 
-    /// Which kind this is about; `None`: of no more interest.
+    /// The kind of this watch; `None`: it was ended.
     pub(super) fn kind(&self, id: WatchId) -> Option<Kind> {
         self.ids.get(&id).copied()
     }
 
-    /// The list that is under way, or was last.
+    /// The round of the list under way, or of the last one.
     pub(super) fn round(&self, kind: Kind) -> u32 {
         self.kinds.get(&kind).map_or(0, |watch| watch.round)
     }
 
-    /// Up to which version this kind is known for sure.
-    pub(super) fn seen(&self, kind: Kind) -> u64 {
+    /// The version up to which this kind is known.
+    pub(super) fn known_version(&self, kind: Kind) -> u64 {
         self.kinds.get(&kind).and_then(|watch| watch.at.parse().ok()).unwrap_or(0)
     }
 
-    /// A change of this version was told.
-    pub(super) fn told(&mut self, kind: Kind, version: &str) {
+    /// A change of this version was received.
+    pub(super) fn received(&mut self, kind: Kind, version: &str) {
         if let Some(watch) = self.kinds.get_mut(&kind)
             && matches!(watch.state, State::Watching(_))
         {
@@ -116,17 +117,17 @@ impl Watches {
     pub(super) fn listed(&mut self, now: Instant, kind: Kind, version: Box<str>) {
         let watch = self.kinds.get_mut(&kind).expect("it is listed");
         watch.at = version;
-        (watch.is_synced, watch.said) = (true, false);
-        let anew = false;
-        self.end(kind, State::Resting { until: now, anew });
+        (watch.is_synced, watch.is_trouble_logged) = (true, false);
+        let relist = false;
+        self.end(kind, State::BackingOff { until: now, relist });
     }
 
-    /// The version is too old.
-    pub(super) fn gone(&mut self, now: Instant, kind: Kind, rng: &mut Rng) {
+    /// 410: the version is too old.
+    pub(super) fn expired(&mut self, now: Instant, kind: Kind, rng: &mut Rng) {
         self.fail(now, kind, rng, true);
     }
 
-    /// The list or watch is over.
+    /// The list or watch has ended.
     pub(super) fn ended(
         &mut self,
         now: Instant,
@@ -136,27 +137,27 @@ impl Watches {
         out: &mut Out,
     ) {
         let watch = self.kinds.get_mut(&kind).expect("it is watched");
-        let anew = matches!(watch.state, State::Listing(_));
+        let relist = matches!(watch.state, State::Listing(_));
         if watch.is_calm(now) {
-            (watch.said, watch.backoff) = (false, Backoff::default());
-            self.end(kind, State::Resting { until: now, anew });
+            (watch.is_trouble_logged, watch.backoff) = (false, Backoff::default());
+            self.end(kind, State::BackingOff { until: now, relist });
         } else {
-            if !std::mem::replace(&mut watch.said, true) {
+            if !std::mem::replace(&mut watch.is_trouble_logged, true) {
                 let line = format!("api: {}: {why}", kind.plural());
                 out.push(Action::Log(Severity::Warn, line));
             }
-            self.fail(now, kind, rng, anew);
+            self.fail(now, kind, rng, relist);
         }
     }
 
-    fn fail(&mut self, now: Instant, kind: Kind, rng: &mut Rng, anew: bool) {
+    fn fail(&mut self, now: Instant, kind: Kind, rng: &mut Rng, relist: bool) {
         let watch = self.kinds.get_mut(&kind).expect("it is watched");
         if watch.is_calm(now) {
             watch.backoff = Backoff::default();
         }
-        let _ = watch.backoff.again(now, WATCH_RETRY_MIN_MS, WATCH_RETRY_MAX_MS);
+        let _ = watch.backoff.retry_at(now, WATCH_RETRY_MIN_MS, WATCH_RETRY_MAX_MS);
         let until = now.plus_ms(rng.jitter_ms(watch.backoff.delay_ms()));
-        self.end(kind, State::Resting { until, anew });
+        self.end(kind, State::BackingOff { until, relist });
     }
 
     fn end(&mut self, kind: Kind, next: State) {
@@ -167,7 +168,7 @@ impl Watches {
         watch.state = next;
     }
 
-    /// Begins what is due. How many lists were begun.
+    /// Begins the lists and watches that are due. Returns how many lists were begun.
     pub(super) fn step(&mut self, now: Instant, out: &mut Out) -> u64 {
         let mut lists = 0;
         let stage = |kind: &Kind| match kind {
@@ -178,10 +179,13 @@ impl Watches {
         let late = self.kinds.iter().filter(|(_, watch)| !watch.is_synced);
         let turn = late.map(|(kind, _)| stage(kind)).min().unwrap_or(2);
         for (kind, watch) in &mut self.kinds {
-            let anew = match watch.state {
+            let relist = match watch.state {
                 State::Waiting if stage(kind) <= turn => true,
-                State::Resting { until, anew } if until <= now => anew,
-                State::Waiting | State::Resting { .. } | State::Listing(_) | State::Watching(_) => {
+                State::BackingOff { until, relist } if until <= now => relist,
+                State::Waiting
+                | State::BackingOff { .. }
+                | State::Listing(_)
+                | State::Watching(_) => {
                     continue;
                 }
             };
@@ -189,7 +193,7 @@ impl Watches {
             let id = WatchId(self.last);
             self.ids.insert(id, *kind);
             watch.since = now;
-            if anew {
+            if relist {
                 lists += 1;
                 watch.round += 1;
                 watch.state = State::Listing(id);
@@ -202,13 +206,13 @@ impl Watches {
         lists
     }
 
-    /// When something is to begin, if nothing happens before.
+    /// When the next list or watch is due, if nothing happens before.
     pub(super) fn wake_at(&self) -> Option<Instant> {
-        let resting = self.kinds.values().filter_map(|watch| match watch.state {
-            State::Resting { until, .. } => Some(until),
+        let backing_off = self.kinds.values().filter_map(|watch| match watch.state {
+            State::BackingOff { until, .. } => Some(until),
             State::Waiting | State::Listing(_) | State::Watching(_) => None,
         });
-        resting.min()
+        backing_off.min()
     }
 }
 
@@ -216,7 +220,7 @@ impl Watches {
 mod tests {
     use super::*;
 
-    /// What is begun for this kind at this moment, and whether it is a list.
+    /// Whether a list (`true`) or a watch is begun for this kind at this moment.
     fn begun(watches: &mut Watches, ms: u64, kind: Kind) -> Option<bool> {
         let mut out = Out::default();
         watches.step(Instant(ms), &mut out);
@@ -227,7 +231,7 @@ mod tests {
         })
     }
 
-    fn ends(watches: &mut Watches, ms: u64) {
+    fn end_watch(watches: &mut Watches, ms: u64) {
         let mut rng = Rng::new(ms);
         watches.ended(Instant(ms), Kind::Node, "reset", &mut rng, &mut Out::default());
     }
@@ -235,7 +239,7 @@ mod tests {
     /// When the next is begun.
     fn next(watches: &Watches) -> u64 {
         match watches.kinds[&Kind::Node].state {
-            State::Resting { until, .. } => until.0,
+            State::BackingOff { until, .. } => until.0,
             _ => panic!("it is under way"),
         }
     }
@@ -248,7 +252,7 @@ mod tests {
             for n in 0..12 {
                 assert_eq!(begun(&mut watches, ms, Kind::Node), Some(true), "{n}");
                 ms += took_ms;
-                ends(&mut watches, ms);
+                end_watch(&mut watches, ms);
                 let delay_ms = (WATCH_RETRY_MIN_MS << n).min(WATCH_RETRY_MAX_MS);
                 let wait_ms = next(&watches) - ms;
                 assert!((delay_ms..=delay_ms / 2 * 3).contains(&wait_ms), "{n}: {wait_ms}");
@@ -265,7 +269,7 @@ mod tests {
             begun(&mut watches, 5, Kind::Node);
             watches.listed(Instant(5), Kind::Node, "7".into());
             assert_eq!(begun(&mut watches, 5, Kind::Node), Some(false));
-            ends(&mut watches, 5 + held_ms);
+            end_watch(&mut watches, 5 + held_ms);
             let waits_ms = next(&watches) - 5 - held_ms;
             assert!((wait_ms..=wait_ms / 2 * 3).contains(&waits_ms), "{held_ms}: {waits_ms}");
         }
@@ -280,14 +284,14 @@ mod tests {
         for _ in 0..4 {
             watches.listed(Instant(ms), Kind::Node, "7".into());
             begun(&mut watches, ms, Kind::Node);
-            watches.gone(Instant(ms), Kind::Node, &mut rng);
+            watches.expired(Instant(ms), Kind::Node, &mut rng);
             ms = next(&watches);
             begun(&mut watches, ms, Kind::Node);
         }
         watches.listed(Instant(ms), Kind::Node, "7".into());
         begun(&mut watches, ms, Kind::Node);
         ms += WATCH_CALM_MS;
-        watches.gone(Instant(ms), Kind::Node, &mut rng);
+        watches.expired(Instant(ms), Kind::Node, &mut rng);
         assert!(next(&watches) - ms <= WATCH_RETRY_MIN_MS / 2 * 3);
     }
 }

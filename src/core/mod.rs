@@ -1,11 +1,10 @@
-//! What every mind needs and none decides by itself: time and chance as arguments, how often
-//! something may be done, and where its requests go.
+//! What both cores share: time and randomness as arguments, rate limits, and the output of actions.
 #![forbid(unsafe_code)]
 
 pub mod rate;
 pub mod time;
 
-/// How loud a line is.
+/// The severity of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// Each action.
@@ -18,15 +17,15 @@ pub enum Severity {
     Error,
 }
 
-/// Where a mind leaves its requests. The hands lend the same one each time and empty it between.
+/// Where a core leaves its actions. The event loop passes the same one each time and empties it in
+/// between.
 #[derive(Debug)]
 pub struct Out<Action> {
-    /// In the order asked.
+    /// In order.
     pub actions: Vec<Action>,
 }
 
 impl<Action> Out<Action> {
-    /// Adds one request.
     pub fn push(&mut self, action: Action) {
         self.actions.push(action);
     }

@@ -1,24 +1,23 @@
-//! How often something may be done: so many times a second in the long run, and a few at once after
-//! a quiet time.
+//! Rate limits: so many times a second on average, with a burst after a quiet time.
 
 use crate::core::time::Instant;
 use crate::limits::LOG_REPEAT_MS;
 
-/// What of it is left.
+/// A token bucket.
 #[derive(Debug)]
 pub struct Rate {
     per_second: u64,
-    /// Thousandths of a time.
+    /// Capacity, in thousandths of a token.
     left_max: u64,
     left: u64,
     at: Instant,
 }
 
-/// Thousandths.
+/// A token, in thousandths.
 const ONE: u64 = 1000;
 
 impl Rate {
-    /// `per_second` 0: no bound.
+    /// `per_second` 0: no limit.
     pub fn new(per_second: u32, burst: u32, now: Instant) -> Self {
         let left_max = ONE * u64::from(burst.max(1));
         Self { per_second: per_second.into(), left_max, left: left_max, at: now }
@@ -30,19 +29,19 @@ impl Rate {
         self.at = now;
     }
 
-    /// Whether it may be done now.
+    /// Whether a token is available now.
     pub fn has(&mut self, now: Instant) -> bool {
         self.grow(now);
         self.per_second == 0 || self.left >= ONE
     }
 
-    /// It is done once.
+    /// Takes one token.
     pub fn take(&mut self, now: Instant) {
         self.grow(now);
         self.left = self.left.saturating_sub(ONE);
     }
 
-    /// When it may be done: the time of the last question where there was one left.
+    /// When a token is available: the time of the last call if there was one left.
     pub fn wake_at(&self) -> Instant {
         let missing = ONE.saturating_sub(self.left);
         match self.per_second {
@@ -52,7 +51,7 @@ impl Rate {
     }
 }
 
-/// Lets the first of a repeating line through, then one per [`LOG_REPEAT_MS`].
+/// Limits a repeating log line: lets the first through, then one per [`LOG_REPEAT_MS`].
 #[derive(Debug, Default)]
 pub struct Limit {
     told_at: Option<Instant>,
@@ -60,7 +59,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Whether to write the line now, and how many were kept back since the last one.
+    /// Whether to write the line now, and how many were suppressed since the last one.
     pub fn pass(&mut self, now: Instant) -> Option<u32> {
         if self.told_at.is_some_and(|at| now.since_ms(at) < LOG_REPEAT_MS) {
             self.kept = self.kept.saturating_add(1);

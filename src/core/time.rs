@@ -1,11 +1,11 @@
-//! Time and chance as the mind knows them: handed in, never asked for.
+//! Time and randomness for the cores: passed as arguments, never read from the system.
 
 /// Milliseconds since boot on a clock that neither jumps nor stops in suspend (`CLOCK_BOOTTIME`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Instant(pub u64);
 
 impl Instant {
-    /// So much later.
+    /// This moment, so much later.
     #[must_use]
     pub fn plus_ms(self, ms: u64) -> Self {
         Self(self.0.saturating_add(ms))
@@ -17,7 +17,7 @@ impl Instant {
     }
 }
 
-/// The first of two moments, of which either may never come.
+/// The earlier of two optional moments.
 pub fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
@@ -29,9 +29,8 @@ pub fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wall(pub i64);
 
-/// The moment in which the mind is asked. Durations run on `boot`; `wall` only goes into what
-/// people and the API read, and is unknown until it is plausible: gateways without a clock chip
-/// start in 1970.
+/// The moment of a call to the core. Durations use `boot`; `wall` is only for what users and the
+/// API read, and is unknown until it is plausible: gateways without a clock chip start in 1970.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
     /// For every duration.
@@ -41,40 +40,40 @@ pub struct Now {
 }
 
 impl Now {
-    /// As the API writes it.
+    /// In the format of the API.
     pub fn timestamp(self) -> Option<crate::model::time::Timestamp> {
         self.wall.map(|wall| crate::model::time::Timestamp(wall.0.div_euclid(1000)))
     }
 }
 
-/// A delay that doubles with each use, and starts again after calm.
+/// A delay that doubles with each failure, and starts again after a calm time.
 ///
 /// The kubelet's rule for crashing containers and failing pulls (spec: 10 s doubling to 300 s, as
 /// new after 600 s).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Backoff {
-    /// Of the next wait; `None`: never used.
+    /// The current delay; `None`: no failure yet.
     delay_ms: Option<u64>,
     used_at: Instant,
 }
 
 impl Backoff {
-    /// The wait that is in force, milliseconds.
+    /// The current delay, milliseconds.
     pub fn delay_ms(&self) -> u64 {
         self.delay_ms.unwrap_or(0)
     }
 
-    /// When the wait that is in force is over.
+    /// When the current delay is over.
     pub fn over_at(&self) -> Instant {
         self.used_at.plus_ms(self.delay_ms())
     }
 
-    /// Whether a failure whose cause began to hold at `failed_at` is as good as the first.
+    /// Whether a failure whose cause began at `failed_at` counts as the first.
     pub fn is_calm(&self, failed_at: Instant, calm_ms: u64) -> bool {
         failed_at.since_ms(self.used_at) > calm_ms
     }
 
-    /// Counts one more failure, whose cause began to hold at `failed_at`.
+    /// Counts one more failure, whose cause began at `failed_at`.
     pub fn grow(&mut self, now: Instant, failed_at: Instant, bounds: BackoffBounds) {
         let calm = self.is_calm(failed_at, bounds.calm_ms);
         self.delay_ms = Some(match self.delay_ms {
@@ -84,31 +83,30 @@ impl Backoff {
         self.used_at = now;
     }
 
-    /// Counts one more failure; says when to try again. Only a success makes it new.
-    pub fn again(&mut self, now: Instant, min_ms: u64, max_ms: u64) -> Instant {
+    /// Counts one more failure; returns when to retry. Only a success resets it.
+    pub fn retry_at(&mut self, now: Instant, min_ms: u64, max_ms: u64) -> Instant {
         self.grow(now, now, BackoffBounds { min_ms, max_ms, calm_ms: u64::MAX });
         now.plus_ms(self.delay_ms())
     }
 }
 
-/// What a [`Backoff`] moves between.
+/// The bounds of a [`Backoff`].
 #[derive(Clone, Copy, Debug)]
 pub struct BackoffBounds {
     /// The first delay.
     pub min_ms: u64,
     /// The longest delay.
     pub max_ms: u64,
-    /// So long without a failure, and the next delay is the first again.
+    /// After so long without a failure, the next delay is the first again.
     pub calm_ms: u64,
 }
 
-/// A small generator of chance (SplitMix64): good enough to spread retries, and the same numbers
-/// for the same seed. Not for secrets.
+/// A small random number generator (SplitMix64): good enough to spread retries; the same seed gives
+/// the same numbers. Not for secrets.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// The same seed gives the same run.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -122,13 +120,13 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// Evenly from 0 up to, not including, `end`, which is not 0.
+    /// Uniform from 0 to `end`, exclusive; `end` is not 0.
     pub fn below(&mut self, end: u64) -> u64 {
         assert!(end > 0, "nothing lies below 0");
         ((u128::from(self.bits()) * u128::from(end)) >> 64) as u64
     }
 
-    /// From `ms` up to half as much again: the kubelet's jitter of retries.
+    /// Uniform from `ms` to 1.5 `ms`: the kubelet's jitter of retries.
     pub fn jitter_ms(&mut self, ms: u64) -> u64 {
         ms + self.below(ms / 2 + 1)
     }

@@ -229,7 +229,7 @@ pub fn wall_s() -> Option<i64> {
 #[cfg(feature = "controller")]
 pub fn read_whole(path: &Path) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
-    let most = crate::limits::FRONT_BODY_BYTES_MAX;
+    let most = crate::limits::CONTROLLER_API_BODY_BYTES_MAX;
     let limit = most as u64 + 1;
     let read = if path == Path::new("-") {
         std::io::stdin().lock().take(limit).read_to_end(&mut bytes)

@@ -22,6 +22,7 @@
 //! save fails with its reason.
 
 mod check;
+mod crashes;
 mod inspect;
 pub(in crate::io) mod quarantine;
 mod rows;
@@ -72,6 +73,15 @@ enum State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused(String);
 
+impl Refused {
+    fn held(path: &Path) -> Self {
+        Self(format!(
+            "{} is in use: another edged or EdgeCore runs on this machine; stop it first",
+            path.display()
+        ))
+    }
+}
+
 impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
@@ -94,10 +104,7 @@ impl Disk {
         }
         match Self::ready(ground.clone(), path) {
             Ok(open) => Ok(open),
-            Err(Trouble::Held) => Err(Refused(format!(
-                "{} is in use: another edged or EdgeCore runs on this machine; stop it first",
-                path.display()
-            ))),
+            Err(Trouble::Held) => Err(Refused::held(path)),
             Err(Trouble::Damaged(why)) => Ok(Self::replace(ground, path, &why)),
             Err(Trouble::Failed(why)) => Ok(Self::away(ground, path, why)),
         }
@@ -141,9 +148,34 @@ impl Disk {
     fn replace(ground: Vfs, path: &Path, why: &str) -> (Self, Saved) {
         let rows = ground.connect(path).map(|conn| rows::salvage(&conn, ground.read_bytes_max));
         let rows = rows.unwrap_or_default();
-        let count = rows.len();
+        let (disk, aside) = Self::begin_anew(ground, path, &rows, why);
+        let why = format!(
+            "{} was damaged ({why}); {aside}; {} rows of it could be read",
+            path.display(),
+            rows.len()
+        );
+        log::error!("{why}");
+        (disk, Saved { rows, origin: StoreOrigin::Lost(why) })
+    }
+
+    /// Sets the store aside without reading it, and begins with an empty one. `why` says what is
+    /// wrong with it. Fails where another process has it.
+    pub fn set_aside(ground: Vfs, path: &Path, why: &str) -> Result<(Self, Saved), Refused> {
+        let look = || -> Result<bool, Trouble> { Ok(rows::are_there(&ground.connect(path)?)?) };
+        if let Err(Trouble::Held) = look() {
+            return Err(Refused::held(path));
+        }
+        let (disk, aside) = Self::begin_anew(ground, path, &[], why);
+        let why = format!("{} was set aside unread ({why}); {aside}", path.display());
+        log::error!("{why}");
+        Ok((disk, Saved { rows: Vec::new(), origin: StoreOrigin::Lost(why) }))
+    }
+
+    /// Renames the file, and makes another with these rows. Says where the old one is, or why it is
+    /// still in its place.
+    fn begin_anew(ground: Vfs, path: &Path, rows: &[Row], why: &str) -> (Self, String) {
         let replaced = if ground.is_machine() {
-            quarantine::replace(path, &rows)
+            quarantine::replace(path, rows)
         } else {
             Err("files cannot be put aside here".to_owned())
         };
@@ -152,7 +184,7 @@ impl Disk {
             Ok(_) => Err("the new one does not hold what was written to it".to_owned()),
             Err(trouble) => Err(trouble.to_string()),
         });
-        let (disk, aside) = match begun {
+        match begun {
             Ok((disk, aside)) => (disk, format!("it is now {}", aside.display())),
             Err(error) => {
                 let why = DiskError::Corrupt(format!("{why}; {error}"));
@@ -160,13 +192,7 @@ impl Disk {
                 let held = Held::default();
                 (Self { ground, path: path.to_owned(), state, held, tainted: false }, error)
             }
-        };
-        let why = format!(
-            "{} was damaged ({why}); {aside}; {count} rows of it could be read",
-            path.display()
-        );
-        log::error!("{why}");
-        (disk, Saved { rows, origin: StoreOrigin::Lost(why) })
+        }
     }
 
     /// Reads a file that cannot be taken; if not even that, there is nothing.

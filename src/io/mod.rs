@@ -33,7 +33,7 @@ pub mod controller;
 mod credentials;
 #[cfg(any(feature = "cloud", feature = "probe-https"))]
 mod crypto;
-#[cfg(feature = "check")]
+#[cfg(feature = "api")]
 pub mod diagnostics;
 #[cfg(feature = "cloud")]
 pub mod disk;
@@ -41,9 +41,9 @@ pub mod disk;
 #[path = "disk/absent.rs"]
 pub mod disk;
 pub mod folder;
-#[cfg(feature = "image-import")]
+#[cfg(feature = "images")]
 pub mod image_import;
-#[cfg(not(feature = "image-import"))]
+#[cfg(not(feature = "images"))]
 #[path = "image_import/absent.rs"]
 pub mod image_import;
 pub mod job;

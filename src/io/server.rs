@@ -13,7 +13,6 @@
 
 mod answer;
 mod connection;
-#[cfg(feature = "metrics")]
 mod process;
 mod redact;
 

@@ -47,6 +47,8 @@ pub struct CloudOverview {
     pub store_trouble: Option<String>,
     /// The store is new or was lost: running pods of a cloud are not touched.
     pub store_is_new: bool,
+    /// Why it was lost, until the cloud has listed its pods.
+    pub store_loss: Option<String>,
     /// The number of stored objects of the cloud.
     pub objects: usize,
 }

@@ -7,7 +7,7 @@
 //! unknown number to zero).
 //!
 //! Messages are grouped by topic: [`runtime`], [`sandbox`], [`container`], [`security`], [`image`],
-//! [`stats`], [`metrics`], [`events`]. [`Rpc`] lists the methods, and [`Request`] connects each
+//! [`stats`], [`events`]. [`Rpc`] lists the methods, and [`Request`] connects each
 //! request with its method and reply.
 //!
 //! **Bounds.** [`decode`] checks before it decodes: the size, and the count of fields, because an
@@ -22,7 +22,6 @@ pub mod events;
 mod fields;
 pub mod image;
 mod lists;
-pub mod metrics;
 mod rpc;
 pub mod runtime;
 pub mod sandbox;

@@ -9,15 +9,15 @@ pub mod edge;
 pub mod grpc;
 pub mod h2;
 pub mod hpack;
-#[cfg(any(feature = "api", feature = "image-import"))]
+#[cfg(any(feature = "api", feature = "images"))]
 pub mod http1;
 #[cfg(feature = "controller")]
 pub mod kubeconfig;
 pub mod log;
 pub mod manifest;
-#[cfg(feature = "metrics")]
+#[cfg(feature = "api")]
 pub mod metrics;
-#[cfg(feature = "image-import")]
+#[cfg(feature = "images")]
 pub mod oci;
 #[cfg(feature = "probes")]
 pub mod probe;

@@ -18,7 +18,6 @@ mod http;
 mod url;
 mod words;
 
-#[cfg(feature = "probe-grpc")]
 mod health;
 
 pub use http::{Reader, Response, Unreadable};
@@ -65,7 +64,6 @@ enum Talk {
         first: Box<str>,
         queries_before: usize,
     },
-    #[cfg(feature = "probe-grpc")]
     Grpc(Box<health::Health>),
 }
 
@@ -78,14 +76,13 @@ impl Exchange {
                 let first = query.host.clone();
                 Some(Self::http(query.clone(), first, 0))
             }
-            #[cfg(feature = "probe-grpc")]
             Query::Grpc { .. } => {
                 let health = health::Health::new(query);
                 let mut exchange = Self::with(Talk::Grpc(Box::new(health)), Vec::new());
                 exchange.pull();
                 Some(exchange)
             }
-            #[cfg(not(feature = "probe-grpc"))]
+            #[cfg(any())]
             Query::Grpc { .. } => None,
         }
     }
@@ -98,7 +95,6 @@ impl Exchange {
                 Self::http(query, first.clone(), queries_before + 1)
             }
             Talk::Tcp => unreachable!("only HTTP is redirected"),
-            #[cfg(feature = "probe-grpc")]
             Talk::Grpc(_) => unreachable!("only HTTP is redirected"),
         }
     }
@@ -137,7 +133,6 @@ impl Exchange {
                 Ok(_) => http_outcome(query, reader, first, *queries_before),
                 Err(unreadable) => Some(Outcome::Done(words::unreadable(query, &unreadable))),
             },
-            #[cfg(feature = "probe-grpc")]
             Talk::Grpc(health) => {
                 let found = health.receive(bytes);
                 self.pull();
@@ -160,13 +155,11 @@ impl Exchange {
                 let why = if why == "EOF" && reader.has_head() { "unexpected EOF" } else { why };
                 Outcome::Done(Finding::Bad(words::get_failed(query, why)))
             }
-            #[cfg(feature = "probe-grpc")]
             Talk::Grpc(health) => Outcome::Done(health.ended(why)),
         }
     }
 
     /// Moves the gRPC client's output into ours.
-    #[cfg(feature = "probe-grpc")]
     fn pull(&mut self) {
         let Talk::Grpc(health) = &mut self.talk else { return };
         self.output.drain(..self.sent);
@@ -194,7 +187,6 @@ impl Exchange {
         match &self.talk {
             Talk::Http { query, .. } => Some(query),
             Talk::Tcp => None,
-            #[cfg(feature = "probe-grpc")]
             Talk::Grpc(_) => None,
         }
     }

@@ -21,7 +21,7 @@ impl World {
     /// Sends an event to a replica.
     pub fn send_event(&mut self, at: usize, event: Event) {
         let (mut ms, life) = (self.delay_ms(), self.replicas[at].life);
-        if let Event::EdgeSaid(session, _) = &event {
+        if let Event::EdgeMessage(session, _) = &event {
             let Some(link) = self.links.get_mut(session) else { return };
             ms = ms.max(link.up_at.saturating_sub(self.now));
             link.up_at = self.now + ms;
@@ -34,7 +34,7 @@ impl World {
         match action {
             Action::Accept(session) => self.accepted(at, session),
             Action::Refuse(session, refusal) => {
-                trace!(self.now, "r{at} refuses {session:?}: {} {}", refusal.status, refusal.words);
+                trace!(self.now, "r{at} refuses {session:?}: {} {}", refusal.status, refusal.body);
                 let open = self.links.get(&session).is_some_and(|link| !link.is_on);
                 judge!(open, "[one answer] r{at} refuses {session:?}, which was not requested");
                 self.refused(session, refusal.status);
@@ -238,7 +238,7 @@ impl World {
         }
         let ack = self.node_takes(&name, message);
         if let Some(ack) = ack {
-            self.send_event(at, Event::EdgeSaid(session, Box::new(ack)));
+            self.send_event(at, Event::EdgeMessage(session, Box::new(ack)));
         }
         self.deliver(at, Event::EdgeDrained(session, 0));
     }

@@ -305,7 +305,7 @@ impl World {
     fn send_message(&mut self, name: &str, message: Message) {
         let Some(session) = self.nodes[name].session else { return };
         let Some(replica) = self.links.get(&session).map(|link| link.replica) else { return };
-        self.send_event(replica, Event::EdgeSaid(session, Box::new(message)));
+        self.send_event(replica, Event::EdgeMessage(session, Box::new(message)));
     }
 
     /// Sends a request, and waits for the answer.
@@ -447,7 +447,7 @@ impl World {
                 self.tally.add("unreadable messages");
                 self.deliver(
                     replica,
-                    Event::EdgeSpoilt(session, "got 9 bytes, expected JSON".to_owned()),
+                    Event::EdgeBadMessage(session, "got 9 bytes, expected JSON".to_owned()),
                 );
             }
         }

@@ -402,17 +402,17 @@ impl World {
     fn deliver_now(&mut self, at: usize, event: Event) {
         let now = self.now;
         // No event of an ended session follows: the event loop guarantees that.
-        if let Event::EdgeSaid(session, _)
-        | Event::EdgeSpoilt(session, _)
+        if let Event::EdgeMessage(session, _)
+        | Event::EdgeBadMessage(session, _)
         | Event::EdgeDrained(session, _)
         | Event::EdgeDown(session, _) = &event
         {
             let Some(link) = self.links.get_mut(session) else { return };
             match &event {
-                Event::EdgeSaid(_, message) if &*message.route.operation == "keepalive" => {
+                Event::EdgeMessage(_, message) if &*message.route.operation == "keepalive" => {
                     link.alive_at = now;
                 }
-                Event::EdgeSaid(_, message) if &*message.route.operation == "response" => {
+                Event::EdgeMessage(_, message) if &*message.route.operation == "response" => {
                     self.check.acknowledged(&message.header.parent_id);
                 }
                 Event::EdgeDown(..) => drop(self.links.remove(session)),

@@ -3,7 +3,7 @@
 use edged::controller::event::Event;
 use edged::limits::{
     CALLS_MAX, EDGE_CALLS_MAX, FETCH_RETRY_MS, FETCHES_MAX, NODES_PER_STEP, RECONCILE_MS,
-    RECONCILE_SLICE_MS, UNREAD_TOLD_MAX, UNUSED_MS,
+    RECONCILE_SLICE_MS, UNREAD_LOGGED_MAX, UNUSED_MS,
 };
 use edged::model::api::{Kind, Verb};
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ fn so_many_questions_of_all_nodes_are_asked_at_once_and_the_others_have_their_tu
                 "involvedObject": {"kind": "Pod", "name": format!("web{at}"), "namespace": "n"}});
             let resource = format!("n/event/web{at}.{n}");
             let message = world.edge(&name).request("insert", &resource, Some(&event));
-            world.deliver(Event::EdgeSaid(session, Box::new(message)));
+            world.deliver(Event::EdgeMessage(session, Box::new(message)));
         }
     }
     assert_eq!(world.controller.counters().calls, CALLS_MAX);
@@ -153,9 +153,9 @@ fn what_no_pod_of_a_node_uses_is_kept_for_a_while_and_found_when_all_nodes_were_
 
 #[test]
 fn of_so_many_objects_that_cannot_be_read_each_is_told_of() {
-    for (more, lines) in [(0, UNREAD_TOLD_MAX), (1, UNREAD_TOLD_MAX)] {
+    for (more, lines) in [(0, UNREAD_LOGGED_MAX), (1, UNREAD_LOGGED_MAX)] {
         let mut world = listed(&[]);
-        for at in 0..UNREAD_TOLD_MAX + more {
+        for at in 0..UNREAD_LOGGED_MAX + more {
             let mut broken = pod(&format!("web{at}"), "e1");
             broken["spec"]["containers"] = json!(7);
             world.cluster.apply(Kind::Pod, broken);

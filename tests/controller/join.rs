@@ -1,8 +1,8 @@
 //! Joining: certificates, and whether a node exists.
 
-use edged::controller::event::{Ask, Credential, Event, Request};
+use edged::controller::event::{Credential, Event, HttpRequest, Request};
 use edged::controller::identity::Identity;
-use edged::limits::SIGNS_MAX;
+use edged::limits::SIGNATURES_MAX;
 use edged::model::api::Kind;
 use serde_json::json;
 
@@ -12,8 +12,8 @@ use crate::{listed, node};
 /// By [`World`]'s clock.
 const NOW_S: i64 = 1_800_000_000;
 
-fn ask(by: Credential, name: &str) -> Ask {
-    Ask::Certificate {
+fn ask(by: Credential, name: &str) -> HttpRequest {
+    HttpRequest::Certificate {
         node: "e1".to_owned(),
         by,
         request: Ok(Request {
@@ -55,7 +55,7 @@ fn who_has_a_token_gets_a_certificate_for_the_name_in_its_request() {
     world.http(ask(token(), "e1"));
     world.http(ask(token(), "e2"));
     world.http(ask(Credential::None, "e1"));
-    world.http(Ask::Authority);
+    world.http(HttpRequest::Authority);
     world.pass(10);
     assert_eq!(world.signs.len(), 1);
     assert_eq!(world.signs[0].1, "e1");
@@ -67,14 +67,14 @@ fn who_has_a_token_gets_a_certificate_for_the_name_in_its_request() {
 #[test]
 fn so_many_certificates_are_signed_at_once_and_the_next_is_to_be_asked_for_again() {
     let mut world = listed(&[]);
-    for _ in 0..SIGNS_MAX {
+    for _ in 0..SIGNATURES_MAX {
         world.http(ask(token(), "e1"));
     }
-    assert_eq!((world.signs.len(), world.answers.len()), (SIGNS_MAX, 0));
+    assert_eq!((world.signs.len(), world.answers.len()), (SIGNATURES_MAX, 0));
     world.http(ask(token(), "e1"));
     assert_eq!(world.answers.pop().map(|(_, answer)| answer.status), Some(503));
     world.pass(10);
-    assert_eq!(world.answers.len(), SIGNS_MAX);
+    assert_eq!(world.answers.len(), SIGNATURES_MAX);
     assert_eq!(requested(&mut world, token()), 200);
 }
 
@@ -82,7 +82,7 @@ fn so_many_certificates_are_signed_at_once_and_the_next_is_to_be_asked_for_again
 fn whether_a_name_is_taken_is_told() {
     let mut world = listed(&[(Kind::Node, node("e1"))]);
     for (name, status) in [("e1", 200), ("e2", 404)] {
-        world.http(Ask::Node { name: name.to_owned(), by: Credential::None });
+        world.http(HttpRequest::Node { name: name.to_owned(), by: Credential::None });
         assert_eq!(world.answers.pop().expect("an answer").1.status, status);
     }
 }

@@ -1,7 +1,7 @@
 //! Hostile nodes: refused, counted, logged once, and without effect on others.
 
 use edged::controller::event::Event;
-use edged::limits::{EDGE_ASKS_MAX, EDGE_CALLS_MAX, EDGE_OFFENCES_MAX, EDGE_UNSENT_BYTES_MAX};
+use edged::limits::{EDGE_CALLS_MAX, EDGE_OFFENCES_MAX, EDGE_REQUESTS_MAX, EDGE_UNSENT_BYTES_MAX};
 use edged::model::api::Kind;
 use serde_json::{Value, json};
 
@@ -88,7 +88,8 @@ fn one_that_does_not_stop_loses_its_session_alone() {
     let session = world.session("e1").expect("on");
     for _ in 0..EDGE_OFFENCES_MAX {
         assert_eq!(world.closed, []);
-        let event = Event::EdgeSpoilt(session, "message: got 9 bytes, expected JSON".to_owned());
+        let event =
+            Event::EdgeBadMessage(session, "message: got 9 bytes, expected JSON".to_owned());
         world.deliver(event);
     }
     assert_eq!(world.closed.pop().expect("it is closed").0, session);
@@ -126,16 +127,16 @@ fn a_node_that_asks_without_end_is_held_back() {
     // The API server is slow.
     world.faults.delay_ms = 60_000;
     // One request is made; all others are the same.
-    for _ in 0..=EDGE_ASKS_MAX {
+    for _ in 0..=EDGE_REQUESTS_MAX {
         let message = world.edge("e1").request("query", "null/node/e1", None);
         let session = world.session("e1").expect("on");
-        world.deliver(Event::EdgeSaid(session, Box::new(message)));
+        world.deliver(Event::EdgeMessage(session, Box::new(message)));
     }
     assert_eq!(world.controller.counters().messages_refused, 0);
     for _ in 0..80 {
         let message = world.edge("e1").request("query", "null/node/e1", None);
         let session = world.session("e1").expect("on");
-        world.deliver(Event::EdgeSaid(session, Box::new(message)));
+        world.deliver(Event::EdgeMessage(session, Box::new(message)));
     }
     let counters = world.controller.counters();
     assert!(counters.calls <= EDGE_CALLS_MAX, "{}", counters.calls);

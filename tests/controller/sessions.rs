@@ -1,7 +1,7 @@
 //! Sessions: which nodes get one, and when it ends.
 
 use edged::controller::event::{Event, Peer};
-use edged::limits::{EDGE_OFFENCES_MAX, EDGE_REPLACED_MAX, EDGE_REPLACED_MS, EDGE_REPLACED_TOLD};
+use edged::limits::{EDGE_OFFENCES_MAX, EDGE_REPLACED_MAX, EDGE_REPLACED_MS, EDGE_REPLACED_WARN};
 use edged::model::api::Kind;
 
 use crate::cluster::Cluster;
@@ -134,7 +134,7 @@ fn so_many_sessions_of_a_node_replace_each_other_and_the_next_waits() {
         let session = world.connect("e1");
         assert_eq!(world.session("e1"), Some(session), "{count}");
         let reported = world.logs.iter().any(|line| line.contains("they have one certificate"));
-        assert_eq!(reported, count >= EDGE_REPLACED_TOLD, "{count}");
+        assert_eq!(reported, count >= EDGE_REPLACED_WARN, "{count}");
     }
     let last = world.session("e1");
     let end = world.now.boot.plus_ms(EDGE_REPLACED_MS - 1);
@@ -158,7 +158,7 @@ fn a_node_that_was_thrown_out_waits_for_its_next_session() {
     let offend = |world: &mut World| {
         for _ in 0..EDGE_OFFENCES_MAX {
             let session = world.session("e1").expect("on");
-            world.deliver(Event::EdgeSpoilt(session, "no message".to_owned()));
+            world.deliver(Event::EdgeBadMessage(session, "no message".to_owned()));
         }
         world.pass(10);
         assert_eq!(world.session("e1"), None, "it is thrown out");

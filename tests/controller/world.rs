@@ -177,7 +177,7 @@ impl World {
             at = at.max(*before);
             *before = at;
         }
-        if let Fact::ToController(Event::EdgeSaid(session, _)) = &fact {
+        if let Fact::ToController(Event::EdgeMessage(session, _)) = &fact {
             // The other direction is in order as well.
             let before = self.arrives_at.entry(Session(session.0 | 1 << 40)).or_default();
             at = at.max(*before);
@@ -294,14 +294,14 @@ impl World {
         let Some(name) = self.sessions.get(&session) else { return };
         let edge = self.edges.get_mut(name).expect("it has a session");
         if let Some(ack) = edge.take(message) {
-            self.send_event(Event::EdgeSaid(session, Box::new(ack)));
+            self.send_event(Event::EdgeMessage(session, Box::new(ack)));
         }
         self.hand_in(Event::EdgeDrained(session, 0));
     }
 
     fn hand_in(&mut self, event: Event) {
         // No event of an ended session follows: the event loop guarantees that.
-        if let Event::EdgeSaid(session, _) = &event
+        if let Event::EdgeMessage(session, _) = &event
             && !self.sessions.contains_key(session)
         {
             return;
@@ -446,7 +446,7 @@ impl World {
     pub fn send(&mut self, name: &str, message: Message) -> String {
         let session = self.session(name).expect("a session that is on");
         let id = message.header.id.to_string();
-        self.send_event(Event::EdgeSaid(session, Box::new(message)));
+        self.send_event(Event::EdgeMessage(session, Box::new(message)));
         id
     }
 
@@ -455,10 +455,10 @@ impl World {
     }
 
     /// A request on the HTTPS port.
-    pub fn http(&mut self, ask: edged::controller::event::Ask) -> Exchange {
+    pub fn http(&mut self, ask: edged::controller::event::HttpRequest) -> Exchange {
         self.last += 1;
         let exchange = Exchange(self.last);
-        self.hand_in(Event::Asked(exchange, Box::new(ask)));
+        self.hand_in(Event::HttpRequest(exchange, Box::new(ask)));
         exchange
     }
 

@@ -16,7 +16,7 @@ const SETUP: &str = "\
     shift\nexec \"$@\"\n";
 
 /// A place that is not writable is known before a pod needs it.
-#[cfg(all(feature = "check", feature = "cloud"))]
+#[cfg(all(feature = "api", feature = "cloud"))]
 #[test]
 fn check_names_the_places_that_cannot_be_written_to() {
     let scratch = Scratch::new();

@@ -12,24 +12,24 @@ use std::sync::MutexGuard;
 use nix::mount::{MntFlags, umount2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-struct Place(
+pub struct Place(
     PathBuf,
     #[expect(dead_code, reason = "it is held, not read")] MutexGuard<'static, ()>,
 );
 
 impl Place {
-    fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         let dir = std::env::temp_dir().join(format!("edged-alone-{}-{name}", std::process::id()));
         fs::create_dir_all(dir.join("manifests")).expect("a folder for the test");
         Self(dir, crate::jobs::alone())
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
     /// An agent with these arguments, killed after a while if it does not exit itself.
-    fn edged(&self, root: &str, socket: &str, cgroup: &str) -> Command {
+    pub fn edged(&self, root: &str, socket: &str, cgroup: &str) -> Command {
         let config = self.path(&format!("{root}-{cgroup}.yaml"));
         let cgroup = format!("/edged-alone-{}-{cgroup}", std::process::id());
         let text =
@@ -81,7 +81,7 @@ impl Drop for Place {
     }
 }
 
-struct Agent(Child);
+pub struct Agent(pub Child);
 
 impl Drop for Agent {
     fn drop(&mut self) {
@@ -90,7 +90,7 @@ impl Drop for Agent {
     }
 }
 
-fn listen(path: &Path) -> UnixListener {
+pub fn listen(path: &Path) -> UnixListener {
     UnixListener::bind(path).expect("a socket for the test")
 }
 
@@ -150,7 +150,7 @@ fn a_kubelet_on_the_same_runtime_is_named_and_one_on_another_is_not() {
     let output = place.ends("root", "c.sock", "c");
     let name = format!("kubelet (pid {}) uses the same runtime", same.0.id());
     assert!(output.contains(&name), "{output}");
-    #[cfg(feature = "check")]
+    #[cfg(feature = "api")]
     {
         let check = Command::new(env!("CARGO_BIN_EXE_edged"))
             .arg("check")

@@ -13,9 +13,9 @@ use edged::agent::time::{Instant, Now, Wall};
 use edged::agent::{Agent, Config, Machine};
 use edged::io::server::Server;
 use edged::limits::{
-    HTTP_ACCEPTS_PER_TURN, HTTP_ANSWER_MS, HTTP_ASK_MS, HTTP_CONNECTIONS_MAX, HTTP_LEAVE_BYTES_MAX,
-    HTTP_LEAVE_MS, HTTP_LISTEN_RETRY_MS, HTTP_PROTECTED_MIN, HTTP_STALL_MS, HTTP_TURN_BYTES,
-    HTTP_UNSENT_BYTES_MAX,
+    HTTP_ACCEPTS_PER_TURN, HTTP_ANSWER_MS, HTTP_CLOSE_BYTES_MAX, HTTP_CLOSE_MS,
+    HTTP_CONNECTIONS_MAX, HTTP_LISTEN_RETRY_MS, HTTP_PROTECTED_MIN, HTTP_REQUEST_MS, HTTP_STALL_MS,
+    HTTP_TURN_BYTES, HTTP_UNSENT_BYTES_MAX,
 };
 use edged::model::manifest::{File, Folder};
 use edged::wire::manifest;
@@ -216,11 +216,9 @@ fn each_path_shows_what_it_should() {
     let status: serde_json::Value =
         serde_json::from_str(&bed.get("/edged/status").1).expect("JSON");
     assert_eq!((&status["node"], &status["podsWanted"]), (&"gw".into(), &2.into()));
-    if cfg!(feature = "metrics") {
-        let (_, page) = bed.get("/metrics");
-        assert!(page.contains("\nkubelet_desired_pods 2\n"), "{page}");
-        assert!(page.contains("\nprocess_resident_memory_bytes "), "{page}");
-    }
+    let (_, page) = bed.get("/metrics");
+    assert!(page.contains("\nkubelet_desired_pods 2\n"), "{page}");
+    assert!(page.contains("\nprocess_resident_memory_bytes "), "{page}");
 }
 
 #[test]
@@ -257,8 +255,8 @@ fn a_client_that_does_not_ask_is_cut() {
     let mut bed = Bed::new();
     let mut silent = bed.client();
     let mut slow = bed.client();
-    assert_eq!(bed.server.wake_at(), Some(bed.now.boot.plus_ms(HTTP_ASK_MS)));
-    bed.pass_ms(HTTP_ASK_MS - 1);
+    assert_eq!(bed.server.wake_at(), Some(bed.now.boot.plus_ms(HTTP_REQUEST_MS)));
+    bed.pass_ms(HTTP_REQUEST_MS - 1);
     slow.write_all(b"GET / HTTP/1.1\r\n").expect("writes");
     bed.pass_ms(1);
     for client in [&mut silent, &mut slow] {
@@ -403,9 +401,9 @@ fn a_client_that_goes_on_to_send_after_its_answer_is_cut() {
     let mut client = bed.client();
     client.write_all(b"GET /healthz/ping HTTP/1.0\r\n\r\n").expect("writes");
     assert!(bed.read(&mut client).ends_with("ok\n"));
-    client.write_all(&vec![b'x'; HTTP_LEAVE_BYTES_MAX]).expect("writes");
+    client.write_all(&vec![b'x'; HTTP_CLOSE_BYTES_MAX]).expect("writes");
     bed.turns(5);
-    assert_eq!(bed.server.wake_at(), Some(bed.now.boot.plus_ms(HTTP_LEAVE_MS)));
+    assert_eq!(bed.server.wake_at(), Some(bed.now.boot.plus_ms(HTTP_CLOSE_MS)));
     client.write_all(b"x").expect("writes");
     bed.turns(5);
     assert_eq!(bed.server.wake_at(), None, "it was cut");
@@ -433,8 +431,8 @@ fn a_client_that_does_not_hang_up_is_left() {
     let mut client = bed.client();
     client.write_all(b"GET /healthz/ping HTTP/1.0\r\n\r\n").expect("writes");
     assert!(bed.read(&mut client).ends_with("ok\n"));
-    assert_eq!(bed.server.wake_at(), Some(bed.now.boot.plus_ms(HTTP_LEAVE_MS)));
-    bed.pass_ms(HTTP_LEAVE_MS);
+    assert_eq!(bed.server.wake_at(), Some(bed.now.boot.plus_ms(HTTP_CLOSE_MS)));
+    bed.pass_ms(HTTP_CLOSE_MS);
     assert_eq!(bed.server.wake_at(), None);
 }
 

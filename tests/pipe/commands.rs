@@ -64,7 +64,7 @@ fn what_cannot_be_printed_is_an_error() {
 }
 
 /// The output of `edged check` with these flags and one file below the test's folder.
-#[cfg(feature = "check")]
+#[cfg(feature = "api")]
 fn checked(file: &str, text: &str, flags: impl Fn(&std::path::Path) -> Vec<String>) -> String {
     let folder = format!("edged-commands-{}-{file}", std::process::id());
     let folder = std::env::temp_dir().join(folder);
@@ -76,7 +76,7 @@ fn checked(file: &str, text: &str, flags: impl Fn(&std::path::Path) -> Vec<Strin
     String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
-#[cfg(feature = "check")]
+#[cfg(feature = "api")]
 #[test]
 fn check_goes_by_its_flags_beside_a_broken_file() {
     let _alone = crate::jobs::alone();
@@ -90,7 +90,7 @@ fn check_goes_by_its_flags_beside_a_broken_file() {
     assert!(output.contains(" /nowhere/x.sock: there is no such socket\n"), "{output}");
 }
 
-#[cfg(feature = "check")]
+#[cfg(feature = "api")]
 #[test]
 fn check_reads_the_manifests_beside_one_that_cannot_be_read() {
     let _alone = crate::jobs::alone();
@@ -148,7 +148,7 @@ fn words_that_are_no_text_are_told_with_exit_code_2() {
     if cfg!(feature = "api") {
         commands.extend([&["pods", "-n"][..], &["pods", "-o"], &["status", "--config"]]);
     }
-    if cfg!(feature = "check") {
+    if cfg!(feature = "api") {
         commands.extend([&["check"][..], &["check", "--config"]]);
     }
     if cfg!(feature = "cloud") {

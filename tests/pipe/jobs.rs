@@ -186,7 +186,7 @@ fn signals_reach_a_child_and_what_it_starts() {
     if cfg!(feature = "cloud") {
         lines.push("job resolve".to_owned());
     }
-    if cfg!(feature = "image-import") {
+    if cfg!(feature = "images") {
         lines.push(format!("images serve --listen 127.0.0.1:0 {}", env!("CARGO_TARGET_TMPDIR")));
     }
     for line in &lines {

@@ -14,8 +14,10 @@ mod cloud;
 #[cfg(feature = "controller")]
 mod cluster;
 mod commands;
+#[cfg(feature = "cloud")]
+mod crashes;
 mod jobs;
-#[cfg(all(feature = "api", feature = "check", feature = "cloud"))]
+#[cfg(all(feature = "api", feature = "cloud"))]
 mod patience;
 #[path = "../wire/peer.rs"]
 #[expect(dead_code, reason = "the wire tests use more of it")]

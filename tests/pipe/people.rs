@@ -169,7 +169,7 @@ fn web_pages_are_refused() {
 #[test]
 fn a_full_port_says_so_at_once_and_keeps_nobody_from_the_socket() {
     let controller = Controller::start("full");
-    let held: Vec<_> = (0..edged::limits::FRONT_CONNECTIONS_MAX)
+    let held: Vec<_> = (0..edged::limits::CONTROLLER_API_CONNECTIONS_MAX)
         .map(|_| TcpStream::connect(controller.api).expect("it listens"))
         .collect();
     let mut text = String::new();
@@ -210,7 +210,7 @@ fn apply_says_what_became_of_each_object() {
 fn a_mistake_is_told_with_its_place_and_nothing_is_applied() {
     let controller = Controller::start("mistakes");
     let good = controller.file("good.yaml", SECRET);
-    let large = "#".repeat(edged::limits::FRONT_BODY_BYTES_MAX + 1);
+    let large = "#".repeat(edged::limits::CONTROLLER_API_BODY_BYTES_MAX + 1);
     for (text, expected) in [
         ("kind: Pod\n  broken", ":1:1: got no apiVersion"),
         (

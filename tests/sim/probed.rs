@@ -8,7 +8,7 @@ use crate::program::{Behaviour, HookOutcome, Program, Term};
 
 /// Gives some containers probes and hooks. `port` is the container's own.
 pub fn give(container: &mut Container, port: u16, chance: &mut Chance) {
-    if !cfg!(feature = "hooks") || chance.percent(45) {
+    if !cfg!(feature = "probes") || chance.percent(45) {
         return;
     }
     let mut program = Program::of(&container.command);

@@ -206,9 +206,11 @@ fn what_the_classes_could_not_be_given_is_tried_again_with_the_next_look() {
         harness.log.iter().filter(why).count()
     };
     assert_eq!(reported(&harness), 1);
-    harness.pass(limits::QOS_CGROUPS_MS - limits::CHORES_EARLY_MS - limits::RELIST_GAP_MAX_MS - 1);
+    harness.pass(
+        limits::QOS_CGROUPS_MS - limits::HOUSEKEEPING_EARLY_MS - limits::RELIST_GAP_MAX_MS - 1,
+    );
     assert_eq!(requested(&harness), before);
-    harness.pass(limits::CHORES_EARLY_MS + limits::CHORES_LATE_MS);
+    harness.pass(limits::HOUSEKEEPING_EARLY_MS + limits::HOUSEKEEPING_LATE_MS);
     assert_eq!(requested(&harness), before + 1);
     harness.pass(limits::QOS_CGROUPS_MS);
     assert_eq!(requested(&harness), before + 2);

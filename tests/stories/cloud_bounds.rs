@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use edged::limits::{ASKS_MAX, META_WAITING_MAX};
+use edged::limits::{META_WAITING_MAX, REQUESTS_MAX};
 use edged::model::message::Message;
 use edged::model::meta::{Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;
@@ -21,16 +21,16 @@ fn so_many_questions_are_open_and_the_next_waits_for_an_answer() {
     let mut cloud = CloudHarness::set("gw", saved, settings);
     cloud.connect();
     let mut wanted = pod("p", "u", 7);
-    let maps = (0..=ASKS_MAX).map(|n| json!({"configMapRef": {"name": format!("c{n}")}}));
+    let maps = (0..=REQUESTS_MAX).map(|n| json!({"configMapRef": {"name": format!("c{n}")}}));
     wanted["spec"]["containers"][0]["envFrom"] = maps.collect();
     cloud.push("insert", "ns/pod/p", &wanted);
     cloud.pass(500);
     let is_question =
         |sent: &&Message| sent.header.parent_id.is_empty() && &*sent.route.operation != "keepalive";
     // The node's own requests count.
-    assert_eq!(cloud.sent.iter().filter(is_question).count(), ASKS_MAX);
+    assert_eq!(cloud.sent.iter().filter(is_question).count(), REQUESTS_MAX);
     let requested = cloud.take_sent("configmap");
-    assert!(requested.len() > ASKS_MAX - 5, "{}", requested.len());
+    assert!(requested.len() > REQUESTS_MAX - 5, "{}", requested.len());
     cloud.answer(&requested[0], &map("c0"));
     cloud.pass(500);
     assert_eq!(cloud.take_sent("configmap").len(), 1, "one for the one that was answered");

@@ -39,7 +39,7 @@ fn a_name_that_the_store_would_refuse_is_refused_and_holds_up_nothing() {
     let long = cloud.push("insert", &key(STORE_KEY_BYTES_MAX + 1), &thing);
     let reported = refused(&mut cloud);
     assert_eq!((reported.len(), &reported[0].0), (1, &long), "{reported:?}");
-    let got = format!("got a name of {} bytes with", STORE_KEY_BYTES_MAX + 1);
+    let got = format!("got a key of {} bytes with", STORE_KEY_BYTES_MAX + 1);
     assert!(reported[0].1.contains(&got), "{reported:?}");
     cloud.push("insert", "ns/pod/p", &pod("p", "u", 7));
     assert_eq!(cloud.harness.agent.pods().count(), 1);

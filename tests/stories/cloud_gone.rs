@@ -1,7 +1,7 @@
 //! Pods that the API server does not have any more, without a deletion message: their node was
 //! deleted while it was offline, and the cloud has forgotten what it sent there.
 
-use edged::limits::GONE_AGAIN_MS;
+use edged::limits::MISSING_POD_RETRY_MS;
 use edged::model::cgroup::{Cgroups, Hierarchy};
 use edged::model::cri::{Code, ContainerState};
 use edged::model::message::Message;
@@ -63,7 +63,7 @@ fn a_pod_that_the_api_server_does_not_have_for_minutes_ends() {
     assert_eq!(lines(&cloud), 1);
     let repeated = pass(&mut cloud, 2, &no_such_pod());
     assert_eq!(repeated.len(), 1);
-    assert_eq!(cloud.wait_ms(&first[0], &repeated[0]), GONE_AGAIN_MS);
+    assert_eq!(cloud.wait_ms(&first[0], &repeated[0]), MISSING_POD_RETRY_MS);
     assert_eq!(cloud.harness.running(), [] as [&str; 0]);
     pass(&mut cloud, 2, &no_such_pod());
     assert_eq!(cloud.harness.agent.pods().count(), 0);

@@ -1,7 +1,7 @@
 //! A new or lost store: the cloud is asked which of the running pods are still desired.
 
 use edged::agent::Config;
-use edged::limits::{Budget, DOOMED_MAX, RELIST_PAGE};
+use edged::limits::{Budget, RELIST_PAGE, UNSAVED_TOMBSTONES_MAX};
 use edged::model::base64;
 use edged::model::cri::ContainerState;
 use edged::model::message::{Header, Message, Route};
@@ -88,6 +88,21 @@ fn is_new(cloud: &CloudHarness) -> bool {
 }
 
 #[test]
+fn why_the_store_was_lost_is_shown_until_the_cloud_has_listed_its_pods() {
+    let lost = StoreOrigin::Lost("it was set aside".to_owned());
+    let mut cloud = after(Saved { rows: vec![], origin: lost });
+    cloud.connect();
+    let shown = |cloud: &CloudHarness| {
+        let overview = cloud.harness.agent.overview(cloud.harness.now);
+        overview.cloud.expect("there is one").store_loss
+    };
+    assert_eq!(shown(&cloud).as_deref(), Some("it was set aside"));
+    let question = requested(&mut cloud).expect("a question");
+    list(&mut cloud, &question, &[], "");
+    assert_eq!(shown(&cloud), None);
+}
+
+#[test]
 fn what_the_cloud_does_not_list_ends() {
     let mut cloud = lost();
     let question = requested(&mut cloud).expect("a question");
@@ -147,7 +162,7 @@ fn what_is_not_listed_ends_once_what_is_listed_is_kept_and_that_is_said_once() {
     for n in 0..3 {
         cloud.push("insert", "ns/pod/b", &pod("b", "ub", 7 + n));
     }
-    let line = "all pods that the cloud wants here are kept; others end";
+    let line = "all pods of this node are stored; other pods are stopped";
     assert_eq!(cloud.harness.log.iter().filter(|reported| reported.contains(line)).count(), 1);
 }
 
@@ -215,7 +230,7 @@ fn a_list_that_would_take_too_much_memory_is_of_no_use() {
     reply(&mut cloud, &question, &json!({"Status": "Approved", "RespBody": body}));
     cloud.pass(2_000);
     assert_eq!(cloud.harness.open_calls(), NOTHING);
-    let line = "the cloud's list of pods is of no use: got ";
+    let line = "the cloud's list of pods cannot be used: got ";
     assert_eq!(cloud.harness.log.iter().filter(|reported| reported.contains(line)).count(), 1);
 }
 
@@ -290,7 +305,7 @@ fn of_so_many_unknown_pods_it_is_kept_that_they_are_gone_and_others_wait_for_the
     cloud.acked();
     cloud.keeps = false;
     let mut mark = Value::Null;
-    for n in 0..=DOOMED_MAX {
+    for n in 0..=UNSAVED_TOMBSTONES_MAX {
         let gone = json!({"metadata": {"name": format!("p{n}"), "uid": format!("u{n:04}")}});
         let id = cloud.push("delete", &format!("default/pod/p{n}"), &gone);
         while !cloud.saves.is_empty() {
@@ -303,6 +318,6 @@ fn of_so_many_unknown_pods_it_is_kept_that_they_are_gone_and_others_wait_for_the
         cloud.pass(100);
         assert_eq!(cloud.acked(), [id], "or the cloud would send nothing else");
     }
-    let expected: Value = (0..DOOMED_MAX).map(|n| format!("u{n:04}")).collect();
+    let expected: Value = (0..UNSAVED_TOMBSTONES_MAX).map(|n| format!("u{n:04}")).collect();
     assert_eq!(mark["gone"], expected);
 }

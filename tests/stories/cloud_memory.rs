@@ -50,7 +50,7 @@ fn what_there_is_no_memory_for_is_refused_and_said_once() {
     let why = "of memory in all, expected 2621440 at most, because this process may use 16777216 \
                bytes of memory";
     assert!(reported.iter().all(|reported| reported.contains(why)), "{reported:?}");
-    assert_eq!(lines(&cloud, "is not taken").len(), 1, "{:?}", cloud.harness.log);
+    assert_eq!(lines(&cloud, "is refused: ").len(), 1, "{:?}", cloud.harness.log);
     // Existing objects stay, and may change; deletions make room.
     cloud.push("update", "ns/pod/p", &pod("p", "u", 8));
     cloud.push("update", "ns/configmap/c0", &crumbs("c0"));

@@ -1,6 +1,6 @@
 //! Mirror pods of the manifest folder's pods in the cloud.
 
-use edged::limits::{DELETE_AGAIN_MS, MIRROR_POD_RETRY_MAX_MS, MIRROR_POD_RETRY_MIN_MS};
+use edged::limits::{DELETE_RETRY_MS, MIRROR_POD_RETRY_MAX_MS, MIRROR_POD_RETRY_MIN_MS};
 use edged::model::message::Message;
 use serde_json::{Value, json};
 
@@ -176,7 +176,7 @@ fn the_mirror_of_a_pod_that_is_gone_is_deleted_when_it_has_ended() {
     cloud.sign_of_life();
     cloud.pass(31_000);
     let message = requested(&mut cloud, "delete");
-    assert_eq!(cloud.wait_ms(&first, &message), DELETE_AGAIN_MS);
+    assert_eq!(cloud.wait_ms(&first, &message), DELETE_RETRY_MS);
     cloud.answer(&message, &json!("OK"));
     for _ in 0..4 {
         cloud.sign_of_life();
@@ -243,7 +243,11 @@ fn what_the_api_server_does_not_take_is_said_once_and_offered_ever_more_rarely()
         }
     }
     assert_eq!(offers, 8, "at once, and 10, 20, 40 … 640 seconds later, in half an hour");
-    let sent = cloud.harness.log.iter().filter(|line| line.contains("is not shown: no (NotFound)"));
+    let sent = cloud
+        .harness
+        .log
+        .iter()
+        .filter(|line| line.contains("of the manifest folder: no (NotFound)"));
     assert_eq!(sent.count(), 1, "{:?}", cloud.harness.log);
 }
 
@@ -270,7 +274,7 @@ fn one_that_is_there_already_is_no_trouble_if_it_is_heard_of() {
     cloud.pass(2_000);
     assert_eq!(patch(&cloud.take_sent("podpatch")[0])["metadata"]["uid"], "m1");
     assert!(
-        !cloud.harness.log.iter().any(|line| line.contains("is not shown")),
+        !cloud.harness.log.iter().any(|line| line.contains("no mirror pod")),
         "{:?}",
         cloud.harness.log
     );

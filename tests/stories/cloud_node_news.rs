@@ -114,7 +114,8 @@ fn an_old_cloud_that_knows_leases_by_now_is_told_in_the_words_of_today() {
     cluster.pass(&mut cloud, 60_000);
     let sent = cluster.take_received();
     assert!(!sent.iter().any(|sent| sent.contains("nodestatus")), "{sent:?}");
-    let reported = cloud.harness.log.iter().filter(|line| line.contains("it knows leases")).count();
+    let reported =
+        cloud.harness.log.iter().filter(|line| line.contains("it supports leases")).count();
     assert_eq!(reported, 1, "{:?}", cloud.harness.log);
 }
 
@@ -225,7 +226,7 @@ fn an_old_cloud_is_asked_for_the_lease_now_and_then() {
     let sent = cluster.take_received();
     assert!(sent.contains(&"insert node".to_owned()) && sent.contains(&"update lease".to_owned()));
     assert_eq!(sent.last().map(String::as_str), Some("update lease"), "and not in the old words");
-    let line = "it knows leases, and is told in the words of 1.12 and later";
+    let line = "it supports leases; using the protocol of KubeEdge 1.12 and later";
     let lines = cloud.harness.log.iter().filter(|reported| reported.contains(line)).count();
     assert_eq!(lines, 1, "{:?}", cloud.harness.log);
 }

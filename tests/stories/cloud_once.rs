@@ -59,7 +59,7 @@ fn that_the_status_is_refused_is_said_once_and_again_after_it_was_taken() {
     let mut cluster = Cluster::default();
     cloud.connect();
     cluster.serve(&mut cloud);
-    let line = "the status of node gw is not taken: it is Forbidden";
+    let line = "the status of node gw is refused: it is Forbidden";
     let trouble = |cloud: &mut CloudHarness| {
         cloud.harness.deliver(Event::Addresses(vec!["192.0.2.9".to_owned()]));
         refuse(cloud, "nodepatch", &refusal("Forbidden", 403), 40)
@@ -198,6 +198,7 @@ fn a_list_of_pods_that_is_of_no_use_is_said_once() {
         cloud.sign_of_life();
     }
     assert!(count > 2, "{count}");
-    let line = "the cloud's list of pods is of no use: got Rejected, expected Approved: it is off";
+    let line =
+        "the cloud's list of pods cannot be used: got Rejected, expected Approved: it is off";
     assert_eq!(lines(&cloud, line), 1, "{:?}", cloud.harness.log);
 }

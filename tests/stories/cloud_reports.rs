@@ -1,6 +1,6 @@
 //! When a pod's status is reported to the cloud again, and which of the cloud's messages count.
 
-use edged::limits::{DELETE_AGAIN_MS, GONE_AGAIN_MS, REPORT_RETRY_MS};
+use edged::limits::{DELETE_RETRY_MS, MISSING_POD_RETRY_MS, REPORT_RETRY_MS};
 use edged::model::message::Message;
 use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
@@ -53,8 +53,8 @@ fn leaving() -> (CloudHarness, Message) {
 #[test]
 fn a_deletion_is_asked_for_again_by_what_became_of_it() {
     for (answer, wait_ms) in [
-        (json!("OK"), DELETE_AGAIN_MS),
-        (refusal("NotFound", 404), DELETE_AGAIN_MS),
+        (json!("OK"), DELETE_RETRY_MS),
+        (refusal("NotFound", 404), DELETE_RETRY_MS),
         (refusal("InternalError", 500), REPORT_RETRY_MS),
     ] {
         let (mut cloud, requested) = leaving();
@@ -102,7 +102,7 @@ fn a_report_that_is_refused_is_made_again_after_a_while_and_said_once() {
     cloud.work();
     let mut reported = cloud.next("podpatch", 5_000);
     let lines = |cloud: &CloudHarness| {
-        let of = "the status of pod uid=u is not taken";
+        let of = "the status of pod uid=u is refused";
         cloud.harness.log.iter().filter(|line| line.contains(of)).count()
     };
     for _ in 0..3 {
@@ -146,8 +146,8 @@ fn a_pod_that_the_api_server_does_not_have_is_told_of_as_a_whole_when_it_is_aske
     let gone = json!({"Object": null, "Err": {"ErrStatus": {"status": "Failure", "code": 404,
         "message": "pods \"p\" not found", "reason": "NotFound"}}});
     cloud.answer(&reported, &gone);
-    let repeated = cloud.next("podpatch", 2 * GONE_AGAIN_MS);
-    assert_eq!(cloud.wait_ms(&reported, &repeated), GONE_AGAIN_MS);
+    let repeated = cloud.next("podpatch", 2 * MISSING_POD_RETRY_MS);
+    assert_eq!(cloud.wait_ms(&reported, &repeated), MISSING_POD_RETRY_MS);
     let status = patch(&repeated)["status"].clone();
     assert_eq!(status["phase"], "Running");
     // Values that the API server may have are replaced, not merged.

@@ -111,14 +111,15 @@ fn what_waits_while_a_save_fails_is_written_with_it() {
             cloud.sign_of_life();
         }
     }
-    let failed = "what the cloud sends is not taken, pods go on: no room: database or disk is full";
-    assert_eq!((lines(&cloud, failed), lines(&cloud, "changes are kept again")), (1, 0));
+    let failed = "changes from the cloud cannot be saved, pods keep running: no room: database or \
+                  disk is full";
+    assert_eq!((lines(&cloud, failed), lines(&cloud, "changes are saved again")), (1, 0));
     assert_eq!(keys(&cloud.save()), ["+ns/configmap/a", "+ns/configmap/b"]);
     assert_eq!(cloud.acked(), [first, second]);
-    assert_eq!(lines(&cloud, "changes are kept again"), 1);
+    assert_eq!(lines(&cloud, "changes are saved again"), 1);
     cloud.push("insert", "ns/configmap/c", &map("c", 3, "c"));
     cloud.save();
-    assert_eq!(lines(&cloud, "changes are kept again"), 1, "nothing was wrong");
+    assert_eq!(lines(&cloud, "changes are saved again"), 1, "nothing was wrong");
     // The next trouble is a first one.
     cloud.push("insert", "ns/configmap/d", &map("d", 3, "d"));
     cloud.fail_save();

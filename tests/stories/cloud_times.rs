@@ -2,7 +2,7 @@
 
 use edged::agent::event::Event;
 use edged::limits::{
-    DELETE_AGAIN_MS, LEASE_RETRY_MIN_MS, LEGACY_PROBE_MS, QUERY_RETRY_MS, REGISTER_RETRY_MAX_MS,
+    DELETE_RETRY_MS, LEASE_RETRY_MIN_MS, LEGACY_PROBE_MS, QUERY_RETRY_MS, REGISTER_RETRY_MAX_MS,
     REGISTER_RETRY_MIN_MS, REPORT_GATHER_MS, REPORT_RETRY_MS, RUNTIME_DOWN_MS,
 };
 use edged::model::message::Message;
@@ -92,7 +92,7 @@ fn a_pod_that_the_cloud_said_it_would_delete_is_told_of_as_gone_again() {
     cloud.answer(&deletion, &json!("OK"));
     let repeated = cloud.next("pod", 120_000);
     assert_eq!(&*repeated.route.operation, "delete");
-    assert_eq!(cloud.wait_ms(&deletion, &repeated), DELETE_AGAIN_MS);
+    assert_eq!(cloud.wait_ms(&deletion, &repeated), DELETE_RETRY_MS);
 }
 
 #[test]

@@ -81,7 +81,7 @@ pub fn reported(harness: &Harness, event: &str) -> usize {
 }
 
 /// Long enough for one cycle to begin, and too short for two.
-pub const CYCLE_MS: u64 = limits::EVICTION_MS + limits::CHORES_EARLY_MS;
+pub const CYCLE_MS: u64 = limits::EVICTION_MS + limits::HOUSEKEEPING_EARLY_MS;
 
 #[test]
 fn who_waits_for_its_restart_does_not_go_before_who_takes_it_all() {

@@ -10,7 +10,7 @@ use crate::harness::{Harness, MAIN, START, container, pod};
 use crate::node::{SWEEP, Taken};
 
 /// Long enough for two checks of the room.
-const A_WHILE_MS: u64 = 2 * limits::CHORES_LATE_MS;
+const A_WHILE_MS: u64 = 2 * limits::HOUSEKEEPING_LATE_MS;
 /// Older than the images that must not go for their youth.
 const OLD_MS: u64 = 150_000;
 
@@ -241,10 +241,10 @@ fn that_the_room_of_images_cannot_be_read_is_said_once_each_time() {
     };
     for times in 1..=2 {
         harness.machine.image_fs = None;
-        harness.pass(20 * limits::CHORES_LATE_MS);
+        harness.pass(20 * limits::HOUSEKEEPING_LATE_MS);
         assert_eq!(lines(&harness), times, "{:?}", harness.log);
         harness.fill(50);
-        harness.pass(20 * limits::CHORES_LATE_MS);
+        harness.pass(20 * limits::HOUSEKEEPING_LATE_MS);
         assert_eq!(lines(&harness), times, "{:?}", harness.log);
     }
 }

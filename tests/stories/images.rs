@@ -73,7 +73,7 @@ fn a_long_pull_says_now_and_then_that_it_goes_on() {
     let mut harness = Harness::new();
     pulling(&mut harness, "r.example/i:1", &[], Vec::new());
     harness.log.clear();
-    let reported_ms = limits::PULL_TOLD_MS;
+    let reported_ms = limits::PULL_LOG_MS;
     harness.pass(reported_ms - 1);
     let pulls = |harness: &Harness| {
         let reported = harness.log.iter().filter(|line| line.starts_with("pulling image"));
@@ -354,7 +354,7 @@ fn a_new_image_does_not_wait_for_the_back_off_of_the_old() {
 #[test]
 fn an_image_that_was_looked_for_just_now_is_pulled_as_soon_as_there_is_room() {
     let mut harness = two_for_one_pull();
-    harness.pass(limits::IMAGE_LOOKED_MS);
+    harness.pass(limits::IMAGE_ABSENT_MS);
     harness.refuses("pull_image i:1", Code::NotFound, "not found");
     // The waiting one pulls, and the refused one checks the image.
     assert_eq!(harness.open_calls(), ["pull_image i:1", "image_status i:1"]);
@@ -376,7 +376,7 @@ fn two_for_one_pull() -> Harness {
 #[test]
 fn an_image_that_has_waited_for_room_is_looked_for_again() {
     let mut harness = two_for_one_pull();
-    harness.pass(limits::IMAGE_LOOKED_MS + 1);
+    harness.pass(limits::IMAGE_ABSENT_MS + 1);
     harness.images.push("i:1");
     harness.does("pull_image i:1");
     // Both check the image: the one that pulled it, and the one that waited.

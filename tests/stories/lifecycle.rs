@@ -441,7 +441,7 @@ fn sigterm_does_not_tear_what_the_runtime_is_making() {
     harness.deliver(Event::Stop);
     assert!(!harness.exited, "containerd would keep a process that it can never remove");
     // Neither time nor events make it start anything.
-    harness.pass(limits::LEAVE_MS / 2);
+    harness.pass(limits::SHUTDOWN_MS / 2);
     harness.manifests(&[&pod(MAIN), &pod(MAIN).replace(UID, "v").replace(r#""p""#, r#""q""#)]);
     harness.deliver(Event::Stop);
     assert_eq!(harness.open_calls(), ["start_container c2"]);
@@ -457,7 +457,7 @@ fn sigterm_does_not_tear_what_the_runtime_is_making() {
 fn sigterm_waits_no_longer_than_its_bound_for_a_runtime_that_does_not_answer() {
     let mut harness = starting();
     harness.deliver(Event::Stop);
-    harness.pass(limits::LEAVE_MS - 1);
+    harness.pass(limits::SHUTDOWN_MS - 1);
     assert!(!harness.exited);
     // A second stop changes nothing.
     harness.deliver(Event::Stop);

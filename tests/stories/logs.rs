@@ -8,7 +8,7 @@ use edged::model::job::{JobSpec, LogDir, LogLink};
 use crate::harness::{Harness, MAIN, START, pod};
 
 const LARGE: u64 = 10 << 20;
-const A_WHILE_MS: u64 = 2 * limits::CHORES_LATE_MS;
+const A_WHILE_MS: u64 = 2 * limits::HOUSEKEEPING_LATE_MS;
 
 fn log() -> LogLink {
     let pod = LogDir { namespace: "default".into(), name: "p-gw".into(), uid: "u1".into() };

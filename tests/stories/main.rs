@@ -7,7 +7,7 @@
 mod admission;
 mod cgroups;
 mod changes;
-#[cfg(all(feature = "pvc", feature = "nfs"))]
+#[cfg(feature = "volumes")]
 mod claims;
 mod classes;
 mod clock;
@@ -17,7 +17,7 @@ mod cloud;
 mod cloud_bounds;
 #[cfg(feature = "cloud")]
 mod cloud_bulk;
-#[cfg(all(feature = "cloud", feature = "pvc"))]
+#[cfg(all(feature = "cloud", feature = "volumes"))]
 mod cloud_claims;
 #[cfg(feature = "cloud")]
 mod cloud_dials;
@@ -67,9 +67,9 @@ mod cloud_statuses;
 mod cloud_store;
 #[cfg(feature = "cloud")]
 mod cloud_taken_over;
-#[cfg(all(feature = "cloud", feature = "projected"))]
+#[cfg(all(feature = "cloud", feature = "volumes"))]
 mod cloud_times;
-#[cfg(all(feature = "cloud", feature = "projected"))]
+#[cfg(all(feature = "cloud", feature = "volumes"))]
 mod cloud_tokens;
 #[cfg(feature = "cloud")]
 mod cloud_unserved;
@@ -90,7 +90,7 @@ mod eviction;
 mod eviction_limits;
 #[cfg(feature = "eviction")]
 mod eviction_turns;
-#[cfg(all(feature = "hooks", feature = "volumes", feature = "probe-grpc"))]
+#[cfg(all(feature = "probes", feature = "volumes"))]
 mod fields;
 mod files;
 mod folder;
@@ -101,9 +101,9 @@ mod golden;
 #[cfg(feature = "cloud")]
 mod golden_join;
 mod harness;
-#[cfg(feature = "hooks")]
+#[cfg(feature = "probes")]
 mod hooks;
-#[cfg(feature = "hooks")]
+#[cfg(feature = "probes")]
 mod hooks_more;
 mod images;
 mod lifecycle;
@@ -130,7 +130,7 @@ mod taken_over;
 mod tasks;
 mod told;
 mod trouble;
-#[cfg(feature = "configmap")]
+#[cfg(feature = "volumes")]
 mod volume_files;
 mod volumes;
 mod waits;

@@ -126,7 +126,7 @@ fn without_probes_nothing_is_saved_of_them() {
     assert_eq!(harness.saved_results, None, "it lives, as one that has just begun");
 }
 
-#[cfg(feature = "hooks")]
+#[cfg(feature = "probes")]
 #[test]
 fn a_container_is_not_probed_while_its_post_start_runs() {
     let hook = json!({"postStart": {"exec": {"command": ["hi"]}}});
@@ -163,7 +163,7 @@ fn what_is_being_stopped_is_not_asked_whether_it_lives() {
     assert_eq!(requested(&harness), [0; 0]);
 }
 
-#[cfg(feature = "hooks")]
+#[cfg(feature = "probes")]
 #[test]
 fn what_is_in_its_pre_stop_is_not_asked_whether_it_lives() {
     let main = |image: &str| {

@@ -94,7 +94,7 @@ fn a_pod_that_waits_for_its_volumes_tells_it_again_and_again() {
     }
 }
 
-#[cfg(all(feature = "cloud", feature = "configmap"))]
+#[cfg(all(feature = "cloud", feature = "volumes"))]
 #[test]
 fn what_the_cloud_has_not_given_counts_as_missing_after_a_while() {
     use crate::cloud_harness::{CloudHarness, pod};

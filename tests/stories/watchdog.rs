@@ -1,14 +1,14 @@
 //! The machine's watchdog is fed while every part meets its deadlines, and only then.
 
 use edged::agent::event::Event;
-use edged::limits::{WATCHDOG_LATE_MS, WATCHDOG_MEALS};
+use edged::limits::{WATCHDOG_LATE_MS, WATCHDOG_PINGS};
 use edged::model::cri::{CallError, CgroupDriver, Lost};
 use edged::model::watchdog::Settings;
 
 use crate::harness::{Harness, MAIN, pod};
 
 const TIMEOUT_S: u32 = 30;
-const MEAL_MS: u64 = TIMEOUT_S as u64 * 1_000 / WATCHDOG_MEALS;
+const MEAL_MS: u64 = TIMEOUT_S as u64 * 1_000 / WATCHDOG_PINGS;
 const MINUTE_MS: u64 = 60_000;
 
 fn watched(runtime_silence_ms: u64) -> Harness {
@@ -28,7 +28,7 @@ fn meals_in(harness: &mut Harness, ms: u64) -> u32 {
 fn a_healthy_agent_feeds_some_times_within_the_timeout_from_the_start_on() {
     let mut harness = watched(0);
     assert_eq!(harness.watchdog_feeds, 1);
-    assert_eq!(meals_in(&mut harness, u64::from(TIMEOUT_S) * 1_000), WATCHDOG_MEALS as u32);
+    assert_eq!(meals_in(&mut harness, u64::from(TIMEOUT_S) * 1_000), WATCHDOG_PINGS as u32);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use edged::controller::local::{Objects, Told};
+use edged::controller::local::{Objects, WatchEvent};
 use edged::model::api::{Call, CallError, Kind};
 use edged::model::base64;
 use edged::model::time::Timestamp;
@@ -320,8 +320,8 @@ fn watch(
         sent_version = now;
         for told in missed {
             let (word, object) = match told {
-                Told::Changed(object) => ("MODIFIED", object),
-                Told::Deleted(object) => ("DELETED", object),
+                WatchEvent::Changed(object) => ("MODIFIED", object),
+                WatchEvent::Deleted(object) => ("DELETED", object),
             };
             chunk(stream, &format!("{{\"type\":\"{word}\",\"object\":{object}}}\n"))?;
         }

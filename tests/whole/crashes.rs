@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use edged::limits::LEAVE_MS;
+use edged::limits::SHUTDOWN_MS;
 use edged::wire::cri::container::{ContainerState, ContainerStatus};
 use edged::wire::cri::sandbox::StopPodSandboxRequest;
 use nix::sys::signal::Signal;
@@ -231,7 +231,7 @@ fn an_agent_that_is_told_to_end_tears_no_start(world: &World) {
         let expected = Instant::now();
         let status = agent.terminate();
         assert_eq!(status.code(), Some(0), "{status}");
-        if expected.elapsed() >= Duration::from_millis(LEAVE_MS) {
+        if expected.elapsed() >= Duration::from_millis(SHUTDOWN_MS) {
             slow.push(name);
         }
     }

@@ -129,7 +129,7 @@ fn a_full_partition_loses_nothing_and_ends_no_pod_and_recovers_when_there_is_roo
     ];
     until("the log says so", || {
         let log = site.log();
-        let line = "store: what the cloud sends is not taken, pods go on: ";
+        let line = "store: changes from the cloud cannot be saved, pods keep running: ";
         if log.contains(line) && log.contains("full") { Ok(()) } else { Err(log) }
     });
     let reported = condition_is(&cloud, "True");

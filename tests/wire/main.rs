@@ -14,7 +14,7 @@ mod http1;
 #[cfg(feature = "controller")]
 mod issue;
 mod manifest;
-#[cfg(feature = "metrics")]
+#[cfg(feature = "api")]
 mod metrics;
 mod mutation;
 mod object;

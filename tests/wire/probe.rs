@@ -281,7 +281,7 @@ fn what_goes_wrong_on_the_way_is_said_as_go_says_it() {
     }
 }
 
-#[cfg(feature = "probe-grpc")]
+#[cfg(feature = "probes")]
 mod health {
     use edged::limits::PROBE_GRPC_WINDOW_BYTES;
 

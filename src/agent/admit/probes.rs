@@ -31,9 +31,6 @@ pub(super) fn look(
             features.push(path);
             continue;
         }
-        if probe.handler.grpc.is_some() && !cfg!(feature = "probe-grpc") {
-            features.push(format!("{path}.grpc"));
-        }
         lacks(&path, &probe.handler, features);
     }
     let Some(lifecycle) = &container.lifecycle else { return };
@@ -50,7 +47,7 @@ pub(super) fn look(
     for (name, handler) in hooks(container) {
         let path = format!("{path}.{name}");
         unknown.extend(handler.rest.keys().map(|key| format!("{path}.{}", cut(key))));
-        if cfg!(feature = "hooks") {
+        if cfg!(feature = "probes") {
             lacks(&path, handler, features);
         } else {
             features.push(path);
@@ -266,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg(all(feature = "probes", feature = "hooks", feature = "probe-grpc"))]
+    #[cfg(feature = "probes")]
     fn what_makes_sense_passes() {
         for fields in [
             r#""livenessProbe": {"exec": {"command": ["a"]}, "terminationGracePeriodSeconds": 1}"#,
@@ -281,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg(all(feature = "probes", feature = "hooks"))]
+    #[cfg(feature = "probes")]
     fn what_makes_no_sense_is_named_in_kubernetes_words() {
         for (fields, expected) in [
             (
@@ -358,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg(all(feature = "probes", feature = "hooks", not(feature = "probe-https")))]
+    #[cfg(all(feature = "probes", not(feature = "probe-https")))]
     fn https_is_refused_where_it_is_left_out() {
         let get = r#"{"httpGet": {"port": 1, "scheme": "HTTPS"}}"#;
         let fields = format!(r#""livenessProbe": {get}, "lifecycle": {{"preStop": {get}}}"#);

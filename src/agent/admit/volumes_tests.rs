@@ -105,7 +105,7 @@ fn mounts_that_cannot_be_are_named_in_kubernetes_words() {
     }
 }
 
-#[cfg(all(feature = "configmap", feature = "secret"))]
+#[cfg(feature = "volumes")]
 #[test]
 fn files_out_of_objects_are_named_in_kubernetes_words() {
     for (volume, want) in [
@@ -144,7 +144,7 @@ fn files_out_of_objects_are_named_in_kubernetes_words() {
     }
 }
 
-#[cfg(feature = "projected")]
+#[cfg(feature = "volumes")]
 #[test]
 fn kinds_that_are_not_built_in_are_refused_by_name() {
     for (volume, want) in [

@@ -1,4 +1,4 @@
-//! No cloud side: the manifest folder is the only source of pods.
+//! Replaces the cloud side in builds without it: the manifest folder is the only source of pods.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::model::job::JobError;
 use crate::model::pod::Pod;
 use crate::model::view::CloudOverview;
 
-/// Never made.
+/// Never created.
 #[derive(Debug)]
 pub(super) enum Cloud {}
 
@@ -20,11 +20,11 @@ impl Cloud {
         match *self {}
     }
 
-    pub(super) fn doomed(&self) -> &BTreeSet<Uid> {
+    pub(super) fn tombstones(&self) -> &BTreeSet<Uid> {
         match *self {}
     }
 
-    pub(super) fn nothing_is_unknown(&mut self) {
+    pub(super) fn all_pods_known(&mut self) {
         match *self {}
     }
 
@@ -39,7 +39,7 @@ impl Agent {
         None
     }
 
-    pub(super) fn by_the_cloud(&self, now: Now) -> Now {
+    pub(super) fn with_cloud_clock(&self, now: Now) -> Now {
         now
     }
 

@@ -1,4 +1,4 @@
-//! What the cloud answers to a question (wire spec section 5): an object, «OK», or why not.
+//! Parses the cloud's answer to a request (wire spec section 5): an object, «OK», or an error.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -7,12 +7,11 @@ use super::bulk;
 use crate::limits::Budget;
 use crate::model::message::Message;
 
-/// The answer to a question.
+/// The answer to a request.
 #[derive(Debug)]
 pub(super) enum Answer {
     /// The object as the API server has it now.
     Object(Box<RawValue>),
-    /// Done.
     Done,
     /// The API server refused.
     Refused(Refusal),
@@ -22,15 +21,15 @@ pub(super) enum Answer {
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct Refusal {
-    /// `NotFound`, `AlreadyExists`, `Conflict` …; empty where the cloud does not say.
+    /// `NotFound`, `AlreadyExists`, `Conflict` …; empty if the cloud does not say.
     pub reason: Box<str>,
-    /// For people.
+    /// For the user.
     pub message: Box<str>,
-    /// As of HTTP; 0 where the cloud does not say.
+    /// The HTTP status; 0 if the cloud does not say.
     pub code: u16,
 }
 
-/// `ObjectResp`: both keys are always there, which tells it from a bare object.
+/// `ObjectResp`: both keys are always present, which distinguishes it from a bare object.
 #[derive(Deserialize)]
 struct ObjectResp<'a> {
     #[serde(borrow, rename = "Object", deserialize_with = "Option::deserialize")]
@@ -53,8 +52,8 @@ struct Bare {
 }
 
 impl Answer {
-    /// Reads one. Anything that is neither an object nor «OK» is a refusal: an answer that is not
-    /// understood must not pass for an object.
+    /// Parses an answer. Anything that is neither an object nor «OK» is a refusal: an answer that
+    /// is not understood must not count as an object.
     pub(super) fn read(message: &Message, budget: &Budget) -> Self {
         let Some(content) = &message.content else { return Self::unclear("nothing") };
         let text = match bulk::inner(content, budget) {
@@ -67,11 +66,11 @@ impl Answer {
         if text == "OK" {
             return Self::Done;
         }
-        if let Ok(told) = serde_json::from_str::<ObjectResp<'_>>(&text) {
-            return match (told.error, told.object) {
+        if let Ok(parsed) = serde_json::from_str::<ObjectResp<'_>>(&text) {
+            return match (parsed.error, parsed.object) {
                 (Some(failure), _) if failure.status.is_failure() => Self::Refused(failure.status),
-                // Go's cloud writes «{}» for an error that is not the API server's, beside an
-                // object in which nothing is set.
+                // Go's cloud writes «{}» for an error that is not from the API server, beside an
+                // object without any field.
                 (Some(_), Some(object)) if !is_named(object) => {
                     Self::unclear("an empty error and an empty object")
                 }
@@ -97,7 +96,7 @@ impl Answer {
 }
 
 fn is_named(object: &RawValue) -> bool {
-    serde_json::from_str::<Named>(object.get()).is_ok_and(|told| !told.metadata.name.is_empty())
+    serde_json::from_str::<Named>(object.get()).is_ok_and(|parsed| !parsed.metadata.name.is_empty())
 }
 
 #[derive(Deserialize)]
@@ -117,18 +116,18 @@ impl Refusal {
         self.code == 404 || &*self.reason == "NotFound"
     }
 
-    /// The API server itself says that it has no pod of this name. A 404 of what stands between, or
-    /// of a namespace, has other words.
+    /// The API server itself says that it has no pod of this name. A 404 of a proxy, or of a
+    /// namespace, has another message.
     pub(super) fn has_no_pod(&self, name: &str) -> bool {
         self.is_not_found() && *self.message == *format!("pods \"{name}\" not found")
     }
 
-    /// The object was changed, or deleted and made anew, since we knew it.
+    /// The object was changed, or deleted and created again, since we knew it.
     pub(super) fn is_conflict(&self) -> bool {
         self.code == 409 || &*self.reason == "Conflict"
     }
 
-    /// An empty one is what Go writes for «no error» now and then.
+    /// Go sometimes writes an empty error for «no error».
     fn is_failure(&self) -> bool {
         *self != Self::default()
     }
@@ -137,7 +136,7 @@ impl Refusal {
 impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (&*self.reason, &*self.message) {
-            ("", "") => f.write_str("refused without a word"),
+            ("", "") => f.write_str("refused without a reason"),
             ("", message) => f.write_str(message),
             (reason, message) => write!(f, "{message} ({reason})"),
         }
@@ -165,28 +164,28 @@ mod tests {
     #[test]
     fn an_answer_is_an_object_done_or_a_refusal() {
         let object = json!({"metadata": {"name": "p"}, "spec": {}});
-        let nobody = json!({"metadata": {"creationTimestamp": null}, "spec": {}});
+        let unnamed = json!({"metadata": {"creationTimestamp": null}, "spec": {}});
         let gone = json!({"ErrStatus": {"reason": "NotFound", "message": "no p", "code": 404}});
         let no_p = "no p (NotFound)";
         for (operation, content, expected) in [
             ("response", json!("OK"), "done"),
             ("response", object.clone(), "object"),
             ("response", json!({"Object": object, "Err": null}), "object"),
-            // Go's word for no error.
+            // How Go writes «no error».
             ("response", json!({"Object": object, "Err": {}}), "object"),
             ("response", json!({"Object": object, "Err": {"ErrStatus": {}}}), "object"),
             (
                 "response",
-                json!({"Object": nobody, "Err": {}}),
+                json!({"Object": unnamed, "Err": {}}),
                 "an empty error and an empty object",
             ),
-            ("response", json!({"Object": nobody, "Err": gone}), no_p),
+            ("response", json!({"Object": unnamed, "Err": gone}), no_p),
             ("response", json!({"Object": null, "Err": gone}), no_p),
             ("response", gone, no_p),
             ("response", json!({"Object": null, "Err": null}), "neither an object nor an error"),
             ("response", json!({"spec": {}}), "neither an object nor an error"),
             ("response", json!("no"), "no"),
-            // Whatever it says.
+            // Whatever the content is.
             ("error", json!("OK"), "OK"),
             ("error", object.clone(), &*object.to_string()),
         ] {
@@ -211,9 +210,9 @@ mod tests {
             let got = (refused.is_not_found(), refused.is_conflict());
             assert_eq!(got, (not_found, conflict), "{refused:?}");
         }
-        let words = "pods \"p\" not found";
-        assert!(refusal(404, "NotFound", words).has_no_pod("p"));
-        assert!(!refusal(404, "NotFound", words).has_no_pod("q"));
-        assert!(!refusal(403, "Forbidden", words).has_no_pod("p"));
+        let message = "pods \"p\" not found";
+        assert!(refusal(404, "NotFound", message).has_no_pod("p"));
+        assert!(!refusal(404, "NotFound", message).has_no_pod("q"));
+        assert!(!refusal(403, "Forbidden", message).has_no_pod("p"));
     }
 }

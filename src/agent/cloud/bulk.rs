@@ -1,5 +1,6 @@
-//! How much a JSON text becomes when it is read: three bytes of it may make a struct of a kilobyte,
-//! so a message is looked at before it is parsed. That costs a pass over its bytes and no memory.
+//! Limits how much memory a JSON text takes when it is parsed: three bytes of it may become a
+//! struct of a kilobyte, so the values in a message are counted before it is parsed. That costs a
+//! pass over its bytes and no memory.
 
 use std::borrow::Cow;
 
@@ -9,24 +10,24 @@ use crate::limits::Budget;
 use crate::model::message::{self, Message};
 use crate::model::tree::Shape;
 
-/// The content of a message as an object's JSON; fails where it holds too many values.
+/// The content of a message as an object's JSON; fails if it has too many values.
 pub(super) fn inner<'a>(content: &'a RawValue, budget: &Budget) -> Result<Cow<'a, str>, String> {
     let text = message::inner(content);
     within(&text, budget.message_values_max, budget)?;
     Ok(text)
 }
 
-/// The same of a message, which may have none.
+/// The same for a message, which may have no content.
 pub(super) fn content<'a>(message: &'a Message, budget: &Budget) -> Result<Cow<'a, str>, String> {
     message.content.as_deref().map_or(Ok(Cow::default()), |content| inner(content, budget))
 }
 
-/// Fails where a list that came in a text holds too many values.
+/// Fails if a list that was nested in a text has too many values.
 pub(super) fn within_a_message(json: &str, budget: &Budget) -> Result<(), String> {
     within(json, budget.message_values_max, budget)
 }
 
-/// Fails where a pod holds too many values.
+/// Fails if a pod has too many values.
 pub(super) fn pod(json: &str, budget: &Budget) -> Result<(), String> {
     within(json, budget.pod_values_max, budget)
 }

@@ -1,7 +1,8 @@
-//! The content of the cloud's messages: which object it is, in which state, and what to keep of it.
+//! Parses the content of the cloud's messages: which object it is, in which state, and what of it
+//! is stored.
 //!
-//! `metadata.managedFields` is left out: it is a third of all bytes, and says who wrote which field
-//! at the API server, which nobody here asks. What is left is kept as it came.
+//! `metadata.managedFields` is left out: it is a third of all bytes, and only says who wrote which
+//! field at the API server. The rest is stored as it came.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -25,7 +26,7 @@ use crate::model::time::Timestamp;
 use crate::model::token::Token;
 use crate::model::tree::{self, Read as _, fields};
 
-/// One object of a message, as far as it has to be read to tell whether it is news.
+/// An object of a message, parsed as far as necessary to decide whether it has changed.
 #[derive(Debug)]
 pub(super) struct Content<'a> {
     kind: &'a str,
@@ -33,42 +34,42 @@ pub(super) struct Content<'a> {
     pub uid: Box<str>,
     /// `metadata.resourceVersion`; 0: none.
     pub version: u64,
-    /// Of all that makes a difference to a node.
+    /// Hash of all fields that matter to a node.
     pub digest: u64,
     /// It has a deletion timestamp.
     pub deleting: bool,
-    /// To be kept.
+    /// The text to be stored.
     pub value: String,
-    /// Of a pod, what of its status must not be forgotten.
+    /// Of a pod: the part of its status that must be kept.
     status: PodStatus,
-    /// Of a pod, whether others have opened its readiness gates.
+    /// Of a pod: the readiness gates with the status that others gave them.
     gates: Vec<ReadinessGate>,
 }
 
 /// What an object is to a node.
 #[derive(Clone, Debug)]
 pub(super) enum StoredObject {
-    /// A pod for this node.
+    /// A pod of this node.
     Pod(Arc<Pod>),
-    /// Pods may use it.
+    /// An object that pods may use.
     Object(Arc<Object>),
     /// A token of a service account.
     Token(Arc<Token>),
-    /// That the pod of this uid has ended, as the node found.
+    /// The terminal status of the pod of this uid, as the node found it.
     TerminalStatuses(Box<str>, Box<PodStatus>),
-    /// What the API server was shown of a pod of the manifest folder.
+    /// The mirror of a static pod.
     Mirror(Mirror),
-    /// This node; its uid.
+    /// The Node object of this node; its uid.
     Node(Box<str>),
-    /// Kept for the cloud's sake.
+    /// Stored only because the cloud sent it.
     Other,
 }
 
 impl StoredObject {
-    /// About how many bytes of memory it takes, wherever the agent has it.
+    /// About how many bytes of memory the object takes, in all parts of the agent.
     pub(super) fn memory_bytes(&self) -> usize {
         match self {
-            // Its metadata once as they came, and once as they are worked on.
+            // The metadata is in memory twice: as it came, and as it is used.
             Self::Pod(pod) => size_of::<Pod>() + pod.heap_bytes() + pod.metadata.heap_bytes(),
             Self::Object(object) => object.memory_bytes(),
             Self::Token(token) => size_of::<Token>() + token.heap_bytes(),
@@ -84,19 +85,19 @@ type Map<'a> = BTreeMap<Box<str>, &'a RawValue>;
 #[derive(Deserialize)]
 struct Deep<'a>(#[serde(borrow)] Map<'a>);
 
-/// Reads an object of a kind, in the words of the resource: `pod`, `configmap` …
+/// Parses an object of a kind, named as in the resource: `pod`, `configmap` …
 pub(super) fn read<'a>(kind: &'a str, value: &str, budget: &Budget) -> Result<Content<'a>, String> {
-    let told = |what: &str, error: serde_json::Error| format!("{what} of a {kind}: {error}");
-    let Deep(mut object) = serde_json::from_str(value).map_err(|error| told("content", error))?;
+    let fault = |what: &str, error: serde_json::Error| format!("{what} of a {kind}: {error}");
+    let Deep(mut object) = serde_json::from_str(value).map_err(|error| fault("content", error))?;
     let metadata = object.get("metadata").map_or("{}", |raw| raw.get());
     let Deep(mut metadata) =
-        serde_json::from_str(metadata).map_err(|error| told("metadata", error))?;
+        serde_json::from_str(metadata).map_err(|error| fault("metadata", error))?;
     metadata.remove("managedFields");
     let plain = |map: &Map<'_>, key: &str| -> Box<str> {
         let text = map.get(key).and_then(|raw| serde_json::from_str::<Box<str>>(raw.get()).ok());
         text.unwrap_or_default()
     };
-    // A token has none of its own: newer API servers give it that of the service account.
+    // A token has no uid of its own: newer API servers give it that of the service account.
     let is_token = kind == "serviceaccounttoken";
     let uid = if is_token { Box::default() } else { plain(&metadata, "uid") };
     let version = plain(&metadata, "resourceVersion").parse().unwrap_or(0);
@@ -112,27 +113,29 @@ pub(super) fn read<'a>(kind: &'a str, value: &str, budget: &Budget) -> Result<Co
         bulk::pod(&text, budget).map_err(|why| format!("content of a pod: {why}"))?;
         gates = read_gates(&object);
     }
-    // Whether a pod has ended must not be forgotten.
+    // That a pod has ended must not be forgotten.
     let phase = status.phase.is_terminal().then_some(status.phase as u8);
-    // A token that is renewed may differ in nothing but what was given.
+    // A renewed token may differ only in its status.
     let given = object.get("status").filter(|_| is_token).map(|raw| raw.get());
-    let told: Vec<_> = gates.iter().map(|gate| gate.reported).collect();
-    let digest = digest(&object, &metadata, (phase, given, told));
+    let gate_statuses: Vec<_> = gates.iter().map(|gate| gate.reported).collect();
+    let digest = digest(&object, &metadata, (phase, given, gate_statuses));
     Ok(Content { kind, uid, version, digest, deleting, value: text, status, gates })
 }
 
 impl Content<'_> {
-    /// What the object is to this node, and what is to be kept of it. It costs most of the time:
-    /// what is no news is not asked for it.
-    pub(super) fn thing(self, node: &str) -> Result<(StoredObject, String), String> {
+    /// What the object is to this node, and the text to store. This is the expensive part: it is
+    /// not called for an object that has not changed.
+    pub(super) fn into_object(self, node: &str) -> Result<(StoredObject, String), String> {
         let Self { kind, uid, value, status, gates, .. } = self;
-        let thing = thing((kind, &uid), &value, node, (status, gates));
-        thing.map(|thing| (thing, value)).map_err(|error| format!("content of a {kind}: {error}"))
+        let object = stored_object((kind, &uid), &value, node, (status, gates));
+        object
+            .map(|object| (object, value))
+            .map_err(|error| format!("content of a {kind}: {error}"))
     }
 }
 
-/// `told`: of its status, what makes a difference to a node.
-fn digest(object: &Map<'_>, metadata: &Map<'_>, told: impl Hash) -> u64 {
+/// `status`: hash of the part of the status that matters to a node.
+fn digest(object: &Map<'_>, metadata: &Map<'_>, status: impl Hash) -> u64 {
     let mut digest = DefaultHasher::new();
     for (key, raw) in object
         .iter()
@@ -143,11 +146,11 @@ fn digest(object: &Map<'_>, metadata: &Map<'_>, told: impl Hash) -> u64 {
     for (key, raw) in metadata.iter().filter(|(key, _)| &***key != "resourceVersion") {
         (key, raw.get()).hash(&mut digest);
     }
-    told.hash(&mut digest);
+    status.hash(&mut digest);
     digest.finish()
 }
 
-/// Of a pod's status in the cloud, what the node must not forget when all that ran is gone.
+/// The part of a pod's remote status that the node must keep when the containers are gone.
 #[derive(Default)]
 struct RemoteStatus {
     phase: Box<str>,
@@ -186,7 +189,7 @@ fields!(RemoteCondition {
     "message" => message,
 });
 
-/// Of a pod's spec, what few of them have.
+/// The readiness gates in a pod's spec.
 #[derive(Default)]
 struct Gates {
     readiness_gates: Vec<ReadinessGate>,
@@ -196,7 +199,7 @@ fields!(Gates {
     "readinessGates" => readiness_gates,
 });
 
-/// A pod's readiness gates, and what its status says of them.
+/// A pod's readiness gates, with the conditions of its status.
 fn read_gates(pod: &Map<'_>) -> Vec<ReadinessGate> {
     let spec = pod.get("spec").map(|raw| raw.get());
     let Some(spec) = spec.filter(|spec| spec.contains("\"readinessGates\"")) else {
@@ -204,13 +207,13 @@ fn read_gates(pod: &Map<'_>) -> Vec<ReadinessGate> {
     };
     let Gates { readiness_gates: mut gates } = tree::of_json(spec).unwrap_or_default();
     let status = pod.get("status").and_then(|raw| tree::of_json::<RemoteStatus>(raw.get()).ok());
-    let told = status.unwrap_or_default().conditions.into_iter().rev();
-    // The first of a type counts.
-    let told: BTreeMap<Box<str>, RemoteCondition> =
-        told.map(|told| (told.r#type.clone(), told)).collect();
+    let conditions = status.unwrap_or_default().conditions.into_iter().rev();
+    // The first condition of a type wins.
+    let conditions: BTreeMap<Box<str>, RemoteCondition> =
+        conditions.map(|it| (it.r#type.clone(), it)).collect();
     for gate in &mut gates {
-        let condition = told.get(&*gate.condition_type);
-        gate.reported = condition.map(|told| match &*told.status {
+        let condition = conditions.get(&*gate.condition_type);
+        gate.reported = condition.map(|condition| match &*condition.status {
             "True" => "True",
             "False" => "False",
             _ => "Unknown",
@@ -219,63 +222,64 @@ fn read_gates(pod: &Map<'_>) -> Vec<ReadinessGate> {
     gates
 }
 
-/// A status to begin with. One that is not understood is none.
+/// The initial status of a pod. A status that cannot be parsed counts as empty.
 fn seed(raw: &RawValue) -> PodStatus {
-    let told: RemoteStatus = tree::of_json(raw.get()).unwrap_or_default();
+    let remote: RemoteStatus = tree::of_json(raw.get()).unwrap_or_default();
     let at = |text: Option<Box<str>>| text.and_then(|text| Timestamp::parse(&text));
-    let phase = match &*told.phase {
+    let phase = match &*remote.phase {
         "Succeeded" => Phase::Succeeded,
         "Failed" => Phase::Failed,
-        // How far it is the runtime tells.
+        // The runtime shows how far the pod is.
         _ => Phase::Pending,
     };
-    let mut seen = BTreeSet::new();
-    let conditions = told.conditions.into_iter().filter_map(|told| {
-        let kind = ConditionKind::parse(&told.r#type)?;
-        // The first of a kind counts.
-        if !seen.insert(kind as u8) {
+    let mut kinds = BTreeSet::new();
+    let conditions = remote.conditions.into_iter().filter_map(|condition| {
+        let kind = ConditionKind::parse(&condition.r#type)?;
+        // The first condition of a kind wins.
+        if !kinds.insert(kind as u8) {
             return None;
         }
-        // All others are worked out anew.
+        // All others are computed again.
         let stays = kind == ConditionKind::DisruptionTarget;
-        if stays && *told.reason != *DISRUPTED {
+        if stays && *condition.reason != *DISRUPTED {
             return None;
         }
         Some(Condition {
             kind,
-            status: &*told.status == "True",
+            status: &*condition.status == "True",
             last_probe_time: None,
-            last_transition_time: at(told.last_transition_time),
+            last_transition_time: at(condition.last_transition_time),
             reason: if stays { DISRUPTED } else { "" },
-            message: if stays { told.message.into() } else { String::new() },
+            message: if stays { condition.message.into() } else { String::new() },
         })
     });
-    // Of one that was about to be ended for this reason, this life has to find that anew.
+    // A pod that was about to be evicted for this reason is judged again after a restart.
     let over = phase.is_terminal();
     let mut names = BTreeSet::new();
-    let inits = told.init_container_statuses.iter().filter_map(ended);
-    let inits = inits.filter(|told| names.insert(told.name.clone()));
+    let inits = remote.init_container_statuses.iter().filter_map(terminated);
+    let inits = inits.filter(|init| names.insert(init.name.clone()));
     PodStatus {
         phase,
-        reason: if over { told.reason.into() } else { String::new() },
-        message: if over { told.message.into() } else { String::new() },
-        start_time: at(told.start_time),
+        reason: if over { remote.reason.into() } else { String::new() },
+        message: if over { remote.message.into() } else { String::new() },
+        start_time: at(remote.start_time),
         conditions: conditions.collect(),
         init_container_statuses: inits.collect(),
         ..PodStatus::default()
     }
 }
 
-/// Of an init container that has ended. An agent before us may have removed it while the pod runs.
-/// Not its restarts: one that is there, or is run again, tells of them itself.
-fn ended(told: &Json) -> Option<ContainerStatus> {
+/// The status of an init container that has ended. An earlier process may have removed the
+/// container while the pod runs. Restarts are left out: a container that exists, or runs again,
+/// shows them itself.
+fn terminated(remote: &Json) -> Option<ContainerStatus> {
     let text = |from: Option<&Value>| from.and_then(Value::as_str).unwrap_or_default().to_owned();
-    let end = told.get("state")?.get("terminated")?;
+    let end = remote.get("state")?.get("terminated")?;
     let at = |key| Timestamp::parse(end.get(key)?.as_str()?);
     let exit_code = i32::try_from(end.get("exitCode")?.as_i64()?).ok()?;
-    let container_id = text(told.get("containerID"));
+    let container_id = text(remote.get("containerID"));
     Some(ContainerStatus {
-        name: text(told.get("name")).into(),
+        name: text(remote.get("name")).into(),
         state: State::Terminated(Box::new(Terminated {
             exit_code,
             reason: text(end.get("reason")).into(),
@@ -284,16 +288,16 @@ fn ended(told: &Json) -> Option<ContainerStatus> {
             finished_at: at("finishedAt"),
             container_id: container_id.clone(),
         })),
-        ready: told.get("ready").and_then(Value::as_bool).unwrap_or(false),
+        ready: remote.get("ready").and_then(Value::as_bool).unwrap_or(false),
         started: Some(false),
-        image: text(told.get("image")).into(),
-        image_id: text(told.get("imageID")).into(),
+        image: text(remote.get("image")).into(),
+        image_id: text(remote.get("imageID")).into(),
         container_id,
         ..ContainerStatus::default()
     })
 }
 
-fn thing(
+fn stored_object(
     (kind, uid): (&str, &str),
     text: &str,
     node: &str,
@@ -311,9 +315,9 @@ fn thing(
             StoredObject::TerminalStatuses(uid.into(), Box::new(status))
         }
         "node" => {
-            let told: Named = tree::of_json(text)?;
-            if *told.metadata.name == *node {
-                StoredObject::Node(told.metadata.uid)
+            let object: Named = tree::of_json(text)?;
+            if *object.metadata.name == *node {
+                StoredObject::Node(object.metadata.uid)
             } else {
                 StoredObject::Other
             }
@@ -322,7 +326,7 @@ fn thing(
     })
 }
 
-/// Pods of other nodes are none of ours, and mirrors are never run.
+/// Pods of other nodes are ignored, and mirrors never run.
 fn pod(mut pod: Pod, node: &str, (status, gates): (PodStatus, Vec<ReadinessGate>)) -> StoredObject {
     let metadata = &mut pod.metadata;
     if pod.spec.node_name.as_deref() != Some(node) {
@@ -346,9 +350,9 @@ fn secret(text: &str) -> Result<Secret, String> {
     tree::read(&node, &[]).map_err(|fault| Secret::hide(fault).message())
 }
 
-/// `metadata.uid` of what a deletion is about; empty: not told.
+/// `metadata.uid` of the object that is deleted; empty: not given.
 pub(super) fn uid(text: &str) -> Box<str> {
-    tree::of_json::<Named>(text).map(|told| told.metadata.uid).unwrap_or_default()
+    tree::of_json::<Named>(text).map(|object| object.metadata.uid).unwrap_or_default()
 }
 
 #[derive(Default)]
@@ -392,7 +396,7 @@ mod tests {
             ),
         ] {
             let read = read(kind, text, &Budget::FULL).expect("the outline is right");
-            let why = read.thing("gw").expect_err(text);
+            let why = read.into_object("gw").expect_err(text);
             assert_eq!(why, format!("content of a {kind}: {expected}"));
         }
     }
@@ -400,7 +404,7 @@ mod tests {
     #[test]
     fn what_an_object_takes_in_memory_is_more_than_its_text_and_counted() {
         let bytes = |kind: &str, text: &str| {
-            let read = read(kind, text, &Budget::FULL).and_then(|it| it.thing("gw"));
+            let read = read(kind, text, &Budget::FULL).and_then(|it| it.into_object("gw"));
             read.expect(text).0.memory_bytes()
         };
         let pod = |containers: &str| {
@@ -413,7 +417,7 @@ mod tests {
             let metadata = format!(r#""metadata":{{"annotations":{{"a":"{annotation}"}}}}"#);
             bytes("pod", &format!(r#"{{{metadata},"spec":{{"nodeName":"gw"}}}}"#))
         };
-        // Metadata are there twice.
+        // The metadata is in memory twice.
         let more = annotated(&"x".repeat(1_000)) - annotated("x");
         assert!((1_950..2_050).contains(&more), "{more}");
         let secret = bytes("secret", r#"{"data":{"a":"AAAA","b":"AAAA"}}"#);
@@ -433,8 +437,8 @@ mod tests {
                 "status":{{"conditions":[{all}],"initContainerStatuses":[{init},{init}]}}}}"#
         );
         let read = read("pod", &text, &Budget::FULL);
-        let (thing, _) = read.and_then(|it| it.thing("gw")).expect("a pod");
-        let StoredObject::Pod(pod) = thing else { panic!("{thing:?}") };
+        let (object, _) = read.and_then(|it| it.into_object("gw")).expect("a pod");
+        let StoredObject::Pod(pod) = object else { panic!("{object:?}") };
         let conditions: Vec<bool> = pod.status.conditions.iter().map(|it| it.status).collect();
         assert_eq!((conditions, pod.status.init_container_statuses.len()), (vec![false], 1));
         assert_eq!(pod.spec.readiness_gates[0].reported, Some("True"));
@@ -445,8 +449,8 @@ mod tests {
         let text = r#"{"metadata":{"name":"a","labels":null},
             "spec":{"nodeName":"gw","volumes":null,"containers":[{"name":"c","env":null}]}}"#;
         let read = read("pod", text, &Budget::FULL);
-        let (thing, _) = read.and_then(|it| it.thing("gw")).expect("a pod");
-        let StoredObject::Pod(pod) = thing else { panic!("{thing:?}") };
+        let (object, _) = read.and_then(|it| it.into_object("gw")).expect("a pod");
+        let StoredObject::Pod(pod) = object else { panic!("{object:?}") };
         assert!(pod.metadata.labels.is_empty() && pod.spec.volumes.is_empty());
         assert_eq!(pod.spec.containers.len(), 1);
     }

@@ -1,10 +1,10 @@
-//! The node's certificate: applied for with the token, replaced before its end (wire spec sections
+//! The node's certificate: requested with the token, renewed before it expires (wire spec sections
 //! 1.5 to 1.8).
 //!
-//! Intended behaviour: whatever is wrong with the credentials, the pods run, and it is tried again:
-//! by a dial first, since a clock may have been set meanwhile, then by an application. Where a
-//! certificate that was just given is refused, the next is not applied for at once: it would be
-//! like it. Until then the one that is there goes on to be shown.
+//! Intended behaviour: whatever is wrong with the credentials, the pods run, and it is retried: by
+//! a dial first, because the clock may have been set meanwhile, then by a certificate request. If a
+//! certificate that was just issued is refused, the next is not requested at once: it would be
+//! refused too. Until then the existing one is still used.
 
 use crate::agent::event::{Action, JobId, Out, Severity};
 use crate::agent::time::{Backoff, Instant, Now, Rng};
@@ -19,30 +19,30 @@ use crate::model::settings::CloudSettings;
 #[derive(Debug)]
 pub(super) struct Enrol {
     rotate: bool,
-    /// The certificate does not do.
-    needed: bool,
+    /// The certificate is missing or refused.
+    is_needed: bool,
     job: Option<(JobId, Kind)>,
     validity: Option<Validity>,
-    /// When to replace it, seconds since 1970.
+    /// When to renew it, seconds since 1970.
     renew_at_s: Option<i64>,
-    /// When it was replaced last.
+    /// When it was renewed last.
     renewed_at: Option<Instant>,
-    /// After applications that failed.
+    /// After requests that failed.
     backoff: Backoff,
-    /// After certificates that were given and refused.
+    /// After certificates that were issued and refused.
     refusals: Backoff,
     retry_at: Option<Instant>,
-    /// The certificate was applied for, and the cloud has not taken it yet.
+    /// The certificate was issued, and the cloud has not accepted it yet.
     is_unproven: bool,
-    /// What was last said to be wrong.
-    said: Option<String>,
+    /// The last error that was logged.
+    last_error: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// With the token.
-    Apply,
-    /// With the certificate that is to be replaced.
+    Request,
+    /// With the certificate that is renewed.
     Renew,
 }
 
@@ -50,7 +50,7 @@ impl Enrol {
     pub(super) fn new(settings: &CloudSettings) -> Self {
         Self {
             rotate: settings.rotate_certificates,
-            needed: false,
+            is_needed: false,
             job: None,
             validity: None,
             renew_at_s: None,
@@ -59,11 +59,11 @@ impl Enrol {
             refusals: Backoff::default(),
             retry_at: None,
             is_unproven: false,
-            said: None,
+            last_error: None,
         }
     }
 
-    /// The cloud took the certificate.
+    /// The cloud has accepted the certificate.
     pub(super) fn up(&mut self, validity: Validity) {
         if self.validity != Some(validity) {
             self.validity = Some(validity);
@@ -72,15 +72,14 @@ impl Enrol {
             self.refusals = Backoff::default();
             self.retry_at = None;
         }
-        self.needed = false;
+        self.is_needed = false;
         self.is_unproven = false;
-        self.said = None;
+        self.last_error = None;
     }
 
-    /// The link is lost.
     pub(super) fn down(&mut self, now: Now, cause: &Cause, out: &mut Out) {
         let (Cause::Credentials(why) | Cause::NotJoined(why)) = cause else { return };
-        self.needed = true;
+        self.is_needed = true;
         if std::mem::take(&mut self.is_unproven) {
             let left_s = self.retry_at.map_or(0, |at| at.since_ms(now.boot) / 1000);
             let line = format!(
@@ -91,14 +90,14 @@ impl Enrol {
         }
     }
 
-    /// Whether a dial makes sense: nothing is being done about the credentials.
+    /// Whether a dial makes sense: no certificate request is due or open.
     pub(super) fn may_dial(&self, now: Now) -> bool {
         let waits = self.retry_at.is_some_and(|at| at > now.boot);
-        self.job.is_none() && (!self.needed || waits)
+        self.job.is_none() && (!self.is_needed || waits)
     }
 
-    /// Applies for a certificate if one is needed or due, unless the one that is there is being
-    /// tried.
+    /// Requests a certificate if one is needed or due, unless a dial with the existing one is under
+    /// way.
     pub(super) fn step(
         &mut self,
         now: Now,
@@ -111,11 +110,11 @@ impl Enrol {
         if self.job.is_some() || !is_due || is_dialing {
             return;
         }
-        self.plan(rng);
+        self.plan_renewal(rng);
         let is_old = now.timestamp().zip(self.renew_at_s).is_some_and(|(now, at)| at <= now.0);
         let renews = is_old && self.may_renew_at().is_none_or(|at| at <= now.boot);
-        let kind = match (self.needed, renews && self.rotate) {
-            (true, _) => Kind::Apply,
+        let kind = match (self.is_needed, renews && self.rotate) {
+            (true, _) => Kind::Request,
             (false, true) => Kind::Renew,
             (false, false) => return,
         };
@@ -127,9 +126,9 @@ impl Enrol {
         out.push(Action::Job { job, spec, deadline });
     }
 
-    /// Spread over the time from 70 to 90 % of the certificate's life, as the kubelet does, so
-    /// that gateways that joined together do not ask together.
-    fn plan(&mut self, rng: &mut Rng) {
+    /// Spread over the time from 70 to 90 % of the certificate's life, as the kubelet does, so that
+    /// gateways that joined together do not renew together.
+    fn plan_renewal(&mut self, rng: &mut Rng) {
         if self.renew_at_s.is_some() {
             return;
         }
@@ -139,8 +138,8 @@ impl Enrol {
         self.renew_at_s = Some(not_before_s.saturating_add(life_s / 1000 * permille));
     }
 
-    /// Takes the answer to a job: `None`: it is not ours; else whether the session is to be made
-    /// anew with another certificate.
+    /// Takes the result of a job. Returns `None` if the job is not ours; otherwise whether a new
+    /// session with another certificate is needed.
     pub(super) fn job_done(
         &mut self,
         now: Now,
@@ -150,15 +149,17 @@ impl Enrol {
         out: &mut Out,
     ) -> Option<bool> {
         let (_, kind) = self.job.take_if(|(ours, _)| *ours == job)?;
-        self.needed = false;
-        // One that was given may still not do, by a clock that is a year ahead: only the cloud's
-        // taking it ends the waits.
+        self.is_needed = false;
+        // An issued certificate may still be refused, with a clock that is a year ahead: only a
+        // session with the cloud ends the back-off.
         let boot = now.boot;
         self.retry_at = match (result, kind) {
-            (Err(_), _) => Some(self.backoff.again(boot, ENROL_RETRY_MIN_MS, ENROL_RETRY_MAX_MS)),
-            (Ok(()), Kind::Apply) => {
-                self.refusals.again(boot, ENROL_REFUSED_MIN_MS, ENROL_REFUSED_MAX_MS);
-                // Gateways that a cloud refuses together do not apply together.
+            (Err(_), _) => {
+                Some(self.backoff.retry_at(boot, ENROL_RETRY_MIN_MS, ENROL_RETRY_MAX_MS))
+            }
+            (Ok(()), Kind::Request) => {
+                self.refusals.retry_at(boot, ENROL_REFUSED_MIN_MS, ENROL_REFUSED_MAX_MS);
+                // Gateways that a cloud refuses together do not retry together.
                 Some(boot.plus_ms(rng.jitter_ms(self.refusals.delay_ms())))
             }
             (Ok(()), Kind::Renew) => self.retry_at,
@@ -171,26 +172,25 @@ impl Enrol {
                 self.validity = None;
                 self.renew_at_s = None;
                 self.renewed_at = Some(now.boot);
-                self.said = None;
+                self.last_error = None;
             }
             Err(why) => {
                 let why = why.to_string();
-                if self.said.as_ref() != Some(&why) {
+                if self.last_error.as_ref() != Some(&why) {
                     let line = format!("cloud: no certificate, the pods stay as they are: {why}");
                     out.push(Action::Log(Severity::Error, line));
-                    self.said = Some(why);
+                    self.last_error = Some(why);
                 }
             }
         }
         Some(result.is_ok())
     }
 
-    /// When the next step is due, if nothing happens before.
     pub(super) fn wake_at(&self, now: Now) -> Option<Instant> {
         if self.job.is_some() {
             return None;
         }
-        if self.needed {
+        if self.is_needed {
             let soon = now.boot.plus_ms(1);
             return Some(self.retry_at.map_or(soon, |at| at.max(soon)));
         }
@@ -201,7 +201,7 @@ impl Enrol {
         (self.rotate).then_some(not_before.map_or(due, |at| at.max(due)))
     }
 
-    /// By a clock that is far ahead of the cloud's, each new certificate is due at once.
+    /// With a clock that is far ahead of the cloud's, each new certificate would be due at once.
     fn may_renew_at(&self) -> Option<Instant> {
         self.renewed_at.map(|at| at.plus_ms(RENEW_AGAIN_MS))
     }
@@ -218,8 +218,8 @@ mod tests {
         Now { boot: Instant(ms), wall: Some(Wall(1_800_000_000_000 + ms as i64)) }
     }
 
-    /// The job that it asks for at this moment.
-    fn asked(enrol: &mut Enrol, ms: u64) -> Option<JobId> {
+    /// The job that it requests at this moment.
+    fn requested(enrol: &mut Enrol, ms: u64) -> Option<JobId> {
         let mut out = Out::default();
         let mut last_job = ms;
         enrol.step(at(ms), false, &mut Rng::new(1), &mut last_job, &mut out);
@@ -228,11 +228,11 @@ mod tests {
         Some(job)
     }
 
-    /// The certificate does not do; this becomes of the application for another.
-    fn applies(enrol: &mut Enrol, ms: u64, result: &Result<(), JobError>) {
+    /// The certificate is refused; the request for another one has this result.
+    fn apply(enrol: &mut Enrol, ms: u64, result: &Result<(), JobError>) {
         let refused = Cause::Credentials("the certificate has ended".to_owned());
         enrol.down(at(ms), &refused, &mut Out::default());
-        let job = asked(enrol, ms).expect("it applies");
+        let job = requested(enrol, ms).expect("it applies");
         let (mut rng, mut out) = (Rng::new(ms), Out::default());
         assert!(enrol.job_done(at(ms), job, result, &mut rng, &mut out).is_some());
         enrol.down(at(ms), &refused, &mut out);
@@ -248,13 +248,13 @@ mod tests {
             let mut enrol = Enrol::new(&CloudSettings::default());
             let mut ms = 1_000;
             for n in 0..10 {
-                applies(&mut enrol, ms, &result);
+                apply(&mut enrol, ms, &result);
                 let delay_ms = (min_ms << n).min(max_ms);
                 let wait_ms = enrol.wake_at(at(ms)).expect("it tries again").since_ms(Instant(ms));
-                // Those that got a certificate together are spread.
+                // Those that got a certificate at the same time are spread.
                 let most_ms = if result.is_ok() { delay_ms / 2 * 3 } else { delay_ms };
                 assert!((delay_ms..=most_ms).contains(&wait_ms), "{n}: {wait_ms} of {delay_ms}");
-                assert_eq!(asked(&mut enrol, ms + wait_ms - 1), None, "not before");
+                assert_eq!(requested(&mut enrol, ms + wait_ms - 1), None, "not before");
                 ms += wait_ms;
             }
         }
@@ -280,7 +280,7 @@ mod tests {
         assert!(enrol.may_dial(at(1)), "nothing speaks against the one that is there");
         enrol.down(at(1), &Cause::NotJoined("none is there".to_owned()), &mut Out::default());
         assert!(!enrol.may_dial(at(1)), "there is nothing to show");
-        let job = asked(&mut enrol, 1).expect("it applies");
+        let job = requested(&mut enrol, 1).expect("it applies");
         assert!(!enrol.may_dial(at(2)), "it is being replaced");
         let failed = Err(JobError::Failed("401".to_owned()));
         enrol.job_done(at(2), job, &failed, &mut Rng::new(1), &mut Out::default());
@@ -290,26 +290,26 @@ mod tests {
         let next = enrol.wake_at(at(3)).expect("it applies again").0;
         assert!(enrol.may_dial(at(next - 1)));
         assert!(!enrol.may_dial(at(next)), "now it applies first");
-        let job = asked(&mut enrol, next).expect("it applies");
+        let job = requested(&mut enrol, next).expect("it applies");
         enrol.job_done(at(next), job, &Ok(()), &mut Rng::new(1), &mut Out::default());
         assert!(enrol.may_dial(at(next)), "with the new one");
-        // A renewal asks with the certificate that is there; the link is not given up for it.
+        // A renewal uses the existing certificate; the link is kept until it is done.
         enrol.up(Validity { not_before_s: 0, not_after_s: 1_000 });
-        asked(&mut enrol, next + RENEW_AGAIN_MS).expect("it is renewed");
+        requested(&mut enrol, next + RENEW_AGAIN_MS).expect("it is renewed");
         assert!(!enrol.may_dial(at(next + RENEW_AGAIN_MS)));
     }
 
     #[test]
     fn a_certificate_that_is_due_at_once_is_not_replaced_at_once() {
         let mut enrol = Enrol::new(&CloudSettings::default());
-        // By a clock that is years ahead.
+        // With a clock that is years ahead.
         let ended = |not_before_s| Validity { not_before_s, not_after_s: not_before_s + 1_000 };
         enrol.up(ended(0));
-        let job = asked(&mut enrol, 1).expect("it is renewed");
+        let job = requested(&mut enrol, 1).expect("it is renewed");
         enrol.job_done(at(1), job, &Ok(()), &mut Rng::new(1), &mut Out::default());
         enrol.up(ended(1_000));
-        assert_eq!(asked(&mut enrol, RENEW_AGAIN_MS), None);
+        assert_eq!(requested(&mut enrol, RENEW_AGAIN_MS), None);
         assert_eq!(enrol.wake_at(at(2)), Some(Instant(1 + RENEW_AGAIN_MS)));
-        assert!(asked(&mut enrol, 1 + RENEW_AGAIN_MS).is_some());
+        assert!(requested(&mut enrol, 1 + RENEW_AGAIN_MS).is_some());
     }
 }

@@ -1,8 +1,9 @@
-//! Events for the cloud, where `reportEvent` asks for them (wire spec section 5.11).
+//! Sends events to the cloud, if `reportEvent` is set (wire spec section 5.11).
 //!
-//! Nobody answers them and nothing hangs on them, so they come last and are told once: what
-//! happened while the link was down is told when it is back, as far as the ring reaches. Repeats
-//! are told as the log has them, ever more rarely, and never more of one object than it has.
+//! They are not acknowledged and nothing depends on them, so they are sent last and only once:
+//! events of the time without a link are sent when it is back, as far as the ring buffer reaches.
+//! Repeats are sent as the log has them, ever less often, and never more of an object than the log
+//! has.
 
 use std::collections::BTreeSet;
 
@@ -13,18 +14,18 @@ use super::talk;
 use crate::agent::rate::Rate;
 use crate::agent::recorder::Recorder;
 use crate::agent::time::{Instant, Now};
-use crate::limits::NOTES_MAX;
+use crate::limits::EVENTS_MAX;
 use crate::model::message::Resource;
 use crate::model::recorded_event::{EventMetadata, RecordedEvent};
 use crate::model::settings::CloudSettings;
 
-/// How much the cloud was told.
+/// How much was sent to the cloud.
 #[derive(Debug)]
 pub(super) struct Events {
-    /// Up to this event of the ring.
-    told: u64,
-    /// Those of the ring that the cloud was given: repeats of them are updates.
-    given: BTreeSet<u64>,
+    /// The last event of the ring buffer that was sent.
+    last_sent: u64,
+    /// The events in the ring buffer that were sent: repeats of them are updates.
+    sent: BTreeSet<u64>,
     rate: Rate,
     waits: bool,
 }
@@ -35,7 +36,7 @@ pub(super) struct Events {
 struct Event<'a> {
     metadata: EventMetadata<'a>,
     #[serde(flatten)]
-    note: &'a RecordedEvent,
+    event: &'a RecordedEvent,
     source: Source<'a>,
     reporting_component: &'static str,
     reporting_instance: &'a str,
@@ -47,53 +48,53 @@ struct Source<'a> {
     host: &'a str,
 }
 
-/// What the kubelet calls itself there.
+/// The name of the kubelet there.
 const COMPONENT: &str = "kubelet";
 
 impl Events {
-    /// `None`: nobody asks for them.
+    /// `None`: `reportEvent` is not set.
     pub(super) fn new(settings: &CloudSettings, now: Now) -> Option<Self> {
         let rate = Rate::new(settings.events_per_second, settings.events_burst, now.boot);
         settings.report_events.then_some(Self {
-            told: 0,
-            given: BTreeSet::new(),
+            last_sent: 0,
+            sent: BTreeSet::new(),
             rate,
             waits: false,
         })
     }
 
-    /// Tells what happened since.
-    pub(super) fn step(&mut self, notes: &Recorder, node: &str, context: &mut CloudContext<'_>) {
+    /// Sends the new events.
+    pub(super) fn step(&mut self, recorder: &Recorder, node: &str, context: &mut CloudContext<'_>) {
         self.waits = false;
-        for (serial, digest, note) in notes.since(self.told) {
+        for (serial, digest, event) in recorder.since(self.last_sent) {
             if !context.has_room() || !self.rate.has(context.now.boot) {
                 self.waits = true;
                 return;
             }
             self.rate.take(context.now.boot);
-            let object = &note.involved_object;
+            let object = &event.involved_object;
             let namespace = if object.namespace.is_empty() { "default" } else { &object.namespace };
             let name = format!("{}.{digest:016x}", object.name);
-            let event = Event {
-                metadata: EventMetadata { name: &name, namespace, annotations: &note.annotations },
-                note,
+            let content = Event {
+                metadata: EventMetadata { name: &name, namespace, annotations: &event.annotations },
+                event,
                 source: Source { component: COMPONENT, host: node },
                 reporting_component: COMPONENT,
                 reporting_instance: node,
             };
-            let is_new = note.count == 1 || !self.given.contains(&digest);
+            let is_new = event.count == 1 || !self.sent.contains(&digest);
             let operation = if is_new { "insert" } else { "update" };
             let resource = Resource { namespace: Some(namespace), kind: "event", name: &name };
-            context.say(operation, &resource.to_string(), talk::json(&event));
-            self.told = serial;
-            if self.given.len() >= NOTES_MAX {
-                self.given.retain(|digest| notes.holds(*digest));
+            context.send(operation, &resource.to_string(), talk::json(&content));
+            self.last_sent = serial;
+            if self.sent.len() >= EVENTS_MAX {
+                self.sent.retain(|digest| recorder.holds(*digest));
             }
-            self.given.insert(digest);
+            self.sent.insert(digest);
         }
     }
 
-    /// When the next is due, as far as its rate decides it.
+    /// When the next event is due, as far as the rate limit decides it.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         self.waits.then(|| self.rate.wake_at())
     }

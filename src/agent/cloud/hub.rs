@@ -1,17 +1,17 @@
-//! EdgeHub: the one session with the cloud (wire spec sections 2.3 to 2.6).
+//! EdgeHub: the WebSocket session with the cloud (wire spec sections 2.3 to 2.6).
 //!
 //! ```text
 //!  Down ──retry due──▶ Dialing ──LinkUp──▶ Up ──LinkDown│silence──▶ Down
 //!   ▲                     └──LinkDown──────────────────────────────▶┘
 //! ```
 //!
-//! Intended behaviour: a link that is lost is noticed within [`LINK_SILENCE_MS`], half-open ones
-//! included, because we ask for a sign of life ourselves; the cloud sends nothing on an idle link.
-//! One that shows life and answers no question is a connection without a session: `CloudCore` keeps
-//! what it does not serve open (trap 15 of the wire spec), so it is left after [`LINK_MUTE_MS`].
-//! The wait before the next dial doubles, and is short again only after the link has held for a
-//! while; it stays short for some minutes where dials are refused at once. What is sent has a rate,
-//! as KubeEdge's has; answers that the cloud waits for go first.
+//! Intended behaviour: a lost link is noticed within [`LINK_SILENCE_MS`], also a half-open one,
+//! because we send pings ourselves; the cloud sends nothing on an idle link. A link that answers
+//! pings but no request is a connection without a session: `CloudCore` keeps connections open that
+//! it does not serve (trap 15 of the wire spec), so it is closed after [`LINK_MUTE_MS`]. The wait
+//! before the next dial doubles, and is short again only after the link has held for a while; it
+//! stays short for some minutes where dials are refused at once. Messages are sent with a rate
+//! limit, as in KubeEdge; answers that the cloud waits for go first.
 //!
 //! If we crash here: the cloud sends again what was not acknowledged.
 
@@ -30,7 +30,7 @@ use crate::model::settings::CloudSettings;
 
 use super::talk;
 
-/// The session with the cloud, and what is to be said first.
+/// The session with the cloud, and the queue of answers.
 #[derive(Debug)]
 pub(super) struct Hub {
     heartbeat_ms: u64,
@@ -42,8 +42,8 @@ pub(super) struct Hub {
     rate: Rate,
     /// Answers that the cloud waits for.
     answers: VecDeque<Box<Message>>,
-    /// Trouble with the link that was told.
-    said: Option<String>,
+    /// The last trouble with the link that was logged.
+    logged_trouble: Option<String>,
 }
 
 #[derive(Debug)]
@@ -57,27 +57,28 @@ enum State {
 struct Up {
     session: Session,
     since: Instant,
-    heard_at: Instant,
-    /// The cloud has said something over it.
-    is_spoken: bool,
+    received_at: Instant,
+    /// The cloud has sent a message in this session.
+    has_received: bool,
     pinged_at: Option<Instant>,
     keepalive_at: Instant,
-    /// Messages asked to be sent that have not left.
+    /// Messages that were handed over for sending and have not left.
     unsent: usize,
 }
 
 impl Up {
-    /// When it is left for want of a sign of life, or of a word: the lease at least is asked for
-    /// all the time. Says how long that was, milliseconds, and what there was for so long.
+    /// When the session is closed because no ping or no message was answered: the lease at least is
+    /// requested all the time. Returns also how long that was, in milliseconds, and the reason.
     fn end(&self) -> (Instant, u64, &'static str) {
-        let silent = (self.heard_at.plus_ms(LINK_SILENCE_MS), LINK_SILENCE_MS, "no sign of life");
+        let silent =
+            (self.received_at.plus_ms(LINK_SILENCE_MS), LINK_SILENCE_MS, "no sign of life");
         let mute = (self.since.plus_ms(LINK_MUTE_MS), LINK_MUTE_MS, "nothing but pongs");
-        if self.is_spoken { silent } else { silent.min(mute) }
+        if self.has_received { silent } else { silent.min(mute) }
     }
 
-    /// When a sign of life is to be asked for: after silence, and again after as much.
+    /// When a ping is due: after silence, and again after the same time.
     fn ping_at(&self) -> Instant {
-        self.pinged_at.unwrap_or(self.heard_at).plus_ms(LINK_PING_MS)
+        self.pinged_at.unwrap_or(self.received_at).plus_ms(LINK_PING_MS)
     }
 }
 
@@ -92,31 +93,31 @@ impl Hub {
             backoff: Backoff::default(),
             rate: Rate::new(settings.messages_per_second, settings.messages_burst, now.boot),
             answers: VecDeque::new(),
-            said: None,
+            logged_trouble: None,
         }
     }
 
-    /// The session is up. `false`: it is none of ours any more.
+    /// The session is up. Returns `false` if it is not the current one.
     pub(super) fn up(&mut self, now: Now, session: Session, out: &mut Out) -> bool {
         if !matches!(self.state, State::Dialing(dialled) if dialled == session) {
             return false;
         }
         out.push(Action::Log(Severity::Info, "cloud: connected".to_owned()));
-        self.said = None;
+        self.logged_trouble = None;
         self.state = State::Up(Up {
             session,
             since: now.boot,
-            heard_at: now.boot,
-            is_spoken: false,
+            received_at: now.boot,
+            has_received: false,
             pinged_at: None,
-            // The cloud counts from the upgrade.
+            // The cloud counts the time from the WebSocket upgrade.
             keepalive_at: now.boot,
             unsent: 0,
         });
         true
     }
 
-    /// The session is over. `false`: it is none of ours any more.
+    /// The session is over. Returns `false` if it is not the current one.
     pub(super) fn down(
         &mut self,
         now: Now,
@@ -128,11 +129,11 @@ impl Hub {
         if self.session() != Some(session) {
             return false;
         }
-        self.fall(now, cause, rng, out);
+        self.go_down(now, cause, rng, out);
         true
     }
 
-    fn fall(&mut self, now: Now, cause: &Cause, rng: &mut Rng, out: &mut Out) {
+    fn go_down(&mut self, now: Now, cause: &Cause, rng: &mut Rng, out: &mut Out) {
         let was_up = matches!(self.state, State::Up(_));
         if was_up {
             self.lost_at = now.boot;
@@ -148,25 +149,23 @@ impl Hub {
         let why = &*cause.to_string();
         self.backoff.grow(now.boot, now.boot, bounds);
         let delay_ms = self.backoff.delay_ms();
-        // Gateways that lost the same cloud must not come back in step.
+        // Gateways that lost the same cloud must not reconnect at the same moment.
         let wait_ms = delay_ms / 2 + rng.below(delay_ms / 2 + 1);
         self.state = State::Down { retry_at: now.boot.plus_ms(wait_ms) };
         self.answers.clear();
-        if was_up || self.said.as_deref() != Some(why) {
+        if was_up || self.logged_trouble.as_deref() != Some(why) {
             let (severity, line) = match cause {
-                Cause::NotJoined(_) => {
-                    (Severity::Info, format!("cloud: {why}: it applies for one"))
-                }
+                Cause::NotJoined(_) => (Severity::Info, format!("cloud: {why}: applying for one")),
                 Cause::Credentials(_) | Cause::Refused(_) | Cause::Link(_) => {
                     (Severity::Warn, format!("cloud: {why}; the pods stay as they are"))
                 }
             };
             out.push(Action::Log(severity, line));
-            self.said = Some(why.to_owned());
+            self.logged_trouble = Some(why.to_owned());
         }
     }
 
-    /// The session under way or up.
+    /// The session that is being dialled or is up.
     fn session(&self) -> Option<Session> {
         match &self.state {
             State::Down { .. } => None,
@@ -175,10 +174,10 @@ impl Hub {
         }
     }
 
-    /// The cloud says something. `false`: not over the session that is up.
-    pub(super) fn speaks(&mut self, session: Session) -> bool {
+    /// The cloud has sent a message. Returns `false` if its session is not up.
+    pub(super) fn message_received(&mut self, session: Session) -> bool {
         match &mut self.state {
-            State::Up(up) if up.session == session => up.is_spoken = true,
+            State::Up(up) if up.session == session => up.has_received = true,
             State::Up(_) | State::Down { .. } | State::Dialing(_) => return false,
         }
         true
@@ -205,17 +204,17 @@ impl Hub {
         match self.state {
             State::Up(_) => None,
             State::Down { .. } | State::Dialing(_) => {
-                Some(self.said.as_deref().unwrap_or("not connected yet"))
+                Some(self.logged_trouble.as_deref().unwrap_or("not connected yet"))
             }
         }
     }
 
-    /// Something came over the link.
-    pub(super) fn heard(&mut self, now: Now, session: Session) {
+    /// Something was received over the link: a message or a pong.
+    pub(super) fn received(&mut self, now: Now, session: Session) {
         if let State::Up(up) = &mut self.state
             && up.session == session
         {
-            up.heard_at = now.boot;
+            up.received_at = now.boot;
             up.pinged_at = None;
         }
     }
@@ -229,20 +228,20 @@ impl Hub {
         }
     }
 
-    /// Answers the cloud, before anything else is said. When too much is unsaid it is dropped: the
-    /// cloud then sends again what it wants to have answered.
+    /// Queues an answer to the cloud, which is sent before anything else. When the queue is full
+    /// the answer is dropped: the cloud then sends again what it wants to have acknowledged.
     pub(super) fn answer(&mut self, message: Message) {
         if self.is_up() && self.answers.len() < ANSWERS_MAX {
             self.answers.push_back(Box::new(message));
         }
     }
 
-    /// Whether a message of our own can be sent now.
+    /// Whether a message that is not an answer can be sent now.
     pub(super) fn has_room(&mut self, now: Now) -> bool {
         self.answers.is_empty() && self.may_send(now)
     }
 
-    /// Sends. There is room: [`Hub::has_room`] was asked before.
+    /// Sends a message. The caller has checked [`Hub::has_room`].
     pub(super) fn send(&mut self, now: Now, message: Message, out: &mut Out) {
         let State::Up(up) = &mut self.state else { panic!("nothing is sent without a link") };
         self.rate.take(now.boot);
@@ -250,7 +249,7 @@ impl Hub {
         out.push(Action::Send(up.session, Box::new(message)));
     }
 
-    /// Ends the session to begin another: there are new credentials.
+    /// Ends the session to begin another one with new credentials.
     pub(super) fn renew(&mut self, now: Now, out: &mut Out) {
         if let Some(session) = self.session() {
             out.push(Action::Hangup(session));
@@ -262,7 +261,8 @@ impl Hub {
         self.state = State::Down { retry_at: now.boot };
     }
 
-    /// Dials, keeps the link alive and answers. `may_dial`: there are credentials to try.
+    /// Dials, sends pings and keep-alives, and sends the queued answers. `may_dial`: there are
+    /// credentials to try.
     pub(super) fn step(&mut self, now: Now, may_dial: bool, rng: &mut Rng, out: &mut Out) -> bool {
         match &self.state {
             State::Down { retry_at } if *retry_at <= now.boot && may_dial => {
@@ -278,14 +278,14 @@ impl Hub {
                 if end_at <= now.boot {
                     out.push(Action::Hangup(up.session));
                     let cause = Cause::Link(format!("{what} for {} s", ms / 1000));
-                    self.fall(now, &cause, rng, out);
+                    self.go_down(now, &cause, rng, out);
                     return true;
                 }
             }
         }
         self.keep_alive(now, rng, out);
         while !self.answers.is_empty() && self.may_send(now) {
-            let message = self.answers.pop_front().expect("just seen");
+            let message = self.answers.pop_front().expect("it is not empty");
             self.send(now, *message, out);
         }
         false
@@ -300,7 +300,7 @@ impl Hub {
         if up.keepalive_at <= now.boot {
             up.keepalive_at = now.boot.plus_ms(self.heartbeat_ms);
             up.unsent += 1;
-            // Whatever the rate: without it the cloud hangs up.
+            // Without regard to the rate: without it the cloud closes the connection.
             out.push(Action::Send(up.session, Box::new(talk::keepalive(rng, now))));
         }
         if up.ping_at() <= now.boot {
@@ -309,7 +309,6 @@ impl Hub {
         }
     }
 
-    /// When the next step is due, if nothing happens before.
     pub(super) fn wake_at(&self, may_dial: bool) -> Option<Instant> {
         match &self.state {
             State::Down { retry_at } => may_dial.then_some(*retry_at),
@@ -323,7 +322,7 @@ impl Hub {
         }
     }
 
-    /// When a message of our own can be sent, as far as time decides it.
+    /// When a message that is not an answer can be sent, as far as the rate decides it.
     pub(super) fn room_at(&self) -> Option<Instant> {
         matches!(&self.state, State::Up(up) if up.unsent < UNSENT_MAX).then(|| self.rate.wake_at())
     }
@@ -337,13 +336,13 @@ mod tests {
         Now { boot: Instant(ms), wall: None }
     }
 
-    /// As of boot; what it sends has no rate.
+    /// A hub at boot, without a rate limit.
     fn hub() -> Hub {
         let settings = CloudSettings { messages_per_second: 0, ..CloudSettings::default() };
         Hub::new(&settings, at(0))
     }
 
-    /// What it asks for at this moment.
+    /// The actions of one step.
     fn step(hub: &mut Hub, ms: u64) -> Vec<Action> {
         let mut out = Out::default();
         hub.step(at(ms), true, &mut Rng::new(ms), &mut out);
@@ -363,7 +362,7 @@ mod tests {
         session
     }
 
-    /// The session ends. When the next dial is due.
+    /// The session ends. Returns when the next dial is due.
     fn fail(hub: &mut Hub, ms: u64, session: Session, cause: &Cause) -> u64 {
         let mut rng = Rng::new(ms);
         assert!(hub.down(at(ms), session, cause, &mut rng, &mut Out::default()));
@@ -374,7 +373,8 @@ mod tests {
         next
     }
 
-    /// So many dials fail, from this moment on. The delays between them, and when the last is over.
+    /// So many dials fail, from this moment on. Returns the delays between them, and when the last
+    /// is over.
     fn delays(hub: &mut Hub, mut ms: u64, cause: &Cause, count: u32) -> (Vec<u64>, u64) {
         let mut delays = Vec::new();
         for _ in 0..count {
@@ -442,7 +442,7 @@ mod tests {
         }
     }
 
-    /// Whether it asks for a sign of life, and whether it hangs up.
+    /// Whether it sends a ping, and whether it closes the session.
     fn signs(hub: &mut Hub, ms: u64) -> (bool, bool) {
         let actions = step(hub, ms);
         let pings = actions.iter().any(|action| matches!(action, Action::Ping(_)));
@@ -453,14 +453,14 @@ mod tests {
     fn a_silent_link_is_asked_for_a_sign_of_life_again_and_again_and_then_left() {
         let mut hub = hub();
         let session = connect(&mut hub, 0);
-        hub.speaks(session);
+        hub.message_received(session);
         for n in 1..3 {
             assert_eq!(signs(&mut hub, n * LINK_PING_MS - 1), (false, false));
             assert_eq!(signs(&mut hub, n * LINK_PING_MS), (true, false));
         }
         assert_eq!(signs(&mut hub, LINK_SILENCE_MS - 1), (false, false));
-        // In the last moment.
-        hub.heard(at(LINK_SILENCE_MS - 1), session);
+        // At the last moment.
+        hub.received(at(LINK_SILENCE_MS - 1), session);
         assert_eq!(signs(&mut hub, LINK_SILENCE_MS), (false, false));
         signs(&mut hub, 2 * LINK_SILENCE_MS - 2);
         assert!(hub.is_up());
@@ -470,18 +470,18 @@ mod tests {
 
     #[test]
     fn a_link_over_which_nothing_is_said_is_left_whatever_life_it_shows() {
-        for speaks in [false, true] {
+        for sends in [false, true] {
             let mut hub = hub();
             let session = connect(&mut hub, 0);
-            if speaks {
-                hub.speaks(session);
+            if sends {
+                hub.message_received(session);
             }
             for ms in (0..LINK_MUTE_MS).step_by(5_000) {
-                hub.heard(at(ms), session);
+                hub.received(at(ms), session);
                 assert_eq!(signs(&mut hub, ms), (false, false));
             }
             assert_eq!(signs(&mut hub, LINK_MUTE_MS - 1), (false, false));
-            assert_eq!(signs(&mut hub, LINK_MUTE_MS), (false, !speaks));
+            assert_eq!(signs(&mut hub, LINK_MUTE_MS), (false, !sends));
         }
     }
 

@@ -1,15 +1,15 @@
-//! MetaManager: what the cloud has said, and which of it counts (wire spec section 6).
+//! MetaManager: stores what the cloud sent, and decides which of it applies (wire spec section 6).
 //!
 //! ```text
-//!  heard ──▶ waiting ──Save──▶ saving ──Saved──▶ kept: it counts, and is acknowledged
-//!               ▲                 └──SaveFailed──┐
-//!               └────────────────────────────────┘ after a while
+//!  received ─▶ waiting ──Save──▶ saving ──Saved──▶ stored: it applies, and is acknowledged
+//!                 ▲                 └──SaveFailed──┐
+//!                 └────────────────────────────────┘ retried with back-off
 //! ```
 //!
-//! Intended behaviour: nothing counts and nothing is acknowledged before it is durable. The store
-//! never goes back (rule R9): of one object the greater `resourceVersion` stays, a deletion is
-//! final for its uid, a deletion timestamp is never taken back. An update whose only news is a
-//! status, mostly the one that we wrote ourselves, costs no write.
+//! Intended behaviour: nothing applies and nothing is acknowledged before it is durable. The store
+//! never goes back (rule R9): the greater `resourceVersion` of an object stays, a deletion is final
+//! for its uid, and a deletion timestamp is never removed. An update that changes only the status,
+//! mostly the status that we wrote ourselves, costs no write.
 //!
 //! If we crash here: what was not saved was not acknowledged, and the cloud sends it again.
 
@@ -34,89 +34,90 @@ use super::mirror::Mirror;
 use super::talk::Origin;
 use lost::{MARK, UnsavedPods};
 
-/// What is kept, and what is about to be.
+/// The stored objects, and the changes that are not durable yet.
 #[derive(Debug, Default)]
 pub(super) struct Meta {
     node: Box<str>,
     budget: Budget,
-    /// By the key of its row.
-    kept: BTreeMap<Box<str>, StoredRow>,
-    /// What they take, in memory or as texts, whichever is more.
+    /// The durable rows, by key.
+    stored: BTreeMap<Box<str>, StoredRow>,
+    /// Bytes that the stored objects take, in memory or as text, whichever is more.
     bytes: usize,
-    /// Rows of the store that there is no memory for: uids by key. They are not known, and stay.
+    /// Rows of the store for which there is no memory: uids by key. Their content is not known; the
+    /// rows stay in the store.
     unread: BTreeMap<Box<str>, Box<str>>,
-    /// What was refused for want of memory, until it is told.
-    refused: Option<String>,
-    told_refused: bool,
+    /// Log line for the first object that was refused for lack of memory, until it is logged.
+    refusal: Option<String>,
+    is_refusal_logged: bool,
     waiting: Vec<PendingChange>,
     saving: Option<(Revision, Vec<PendingChange>)>,
     last: Revision,
     backoff: Backoff,
     retry_at: Option<Instant>,
-    /// Uids of objects that were deleted, the oldest first: they never come back.
-    gone: VecDeque<Box<str>>,
+    /// Uids of deleted objects, the oldest first: they are never accepted again.
+    deleted_uids: VecDeque<Box<str>>,
     origin: Option<StoreOrigin>,
-    lost: UnsavedPods,
-    /// Why nothing can be kept now.
+    unsaved_pods: UnsavedPods,
+    /// The error of the last save, while saves fail.
     trouble: Option<String>,
 }
 
-/// A durable row, as far as it matters while running.
+/// A durable row: the part of it that is needed while running.
 #[derive(Debug)]
 struct StoredRow {
     version: Version,
     /// See [`Meta::bytes`].
     bytes: usize,
-    thing: StoredObject,
+    object: StoredObject,
 }
 
-/// What tells one state of an object from another.
+/// Distinguishes one state of an object from another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Version {
     uid: Box<str>,
-    /// `resourceVersion`; 0: not told.
+    /// `resourceVersion`; 0: not given.
     number: u64,
-    /// Of all of it but versions and statuses.
+    /// Hash of all fields except versions and statuses.
     digest: u64,
     deleting: bool,
 }
 
-/// Something heard that is not durable yet.
+/// A change that was received and is not durable yet.
 #[derive(Debug)]
 struct PendingChange {
     key: Box<str>,
     /// `None`: the object is deleted.
     version: Option<Version>,
-    thing: StoredObject,
-    /// That it will take; see [`Meta::bytes`].
+    object: StoredObject,
+    /// Bytes that the object will take; see [`Meta::bytes`].
     bytes: usize,
-    /// `None`: nothing to write; it only waits for what was heard before.
+    /// `None`: nothing to write; it only waits for earlier changes of the key.
     change: Option<Change>,
-    /// Whom to tell that it is durable.
+    /// The message to acknowledge when the change is durable.
     ack: Option<Origin>,
 }
 
-/// What hearing something came to.
+/// The result of receiving a change.
 #[derive(Debug)]
 pub(super) enum ChangeOutcome {
-    /// It will be durable; the cloud is told then.
-    Waits,
-    /// There is nothing to keep: the cloud is told now.
-    Settled,
-    /// It cannot be kept: the cloud is told why.
+    /// It will be written; it is acknowledged when it is durable.
+    Queued,
+    /// There is nothing to write: it is acknowledged now.
+    Unchanged,
+    /// It cannot be stored: the cloud gets an error with the reason.
     Refused(String),
-    /// There is no room now: the cloud is told nothing, and sends it again.
+    /// The queue is full: the cloud gets no answer and sends it again.
     Dropped,
 }
 
-/// What has become durable.
+/// The changes that became durable.
 #[derive(Debug, Default)]
-pub(super) struct Settled {
-    /// To be acknowledged.
+pub(super) struct DurableChanges {
+    /// Messages to acknowledge.
     pub acks: Vec<Origin>,
-    /// Some pod came, went or changed.
+    /// A pod was added, changed or deleted.
     pub pods: bool,
-    /// Objects that pods use came, went or changed.
+    /// An object that pods use was added, changed or deleted.
     pub objects: bool,
 }
 
@@ -125,49 +126,49 @@ impl Meta {
         Self { node: node.into(), budget, ..Self::default() }
     }
 
-    /// What it and all that is read for it may take.
+    /// The memory budget for stored objects and for reading messages.
     pub(super) fn budget(&self) -> Budget {
         self.budget
     }
 
-    /// How the store came to hold what it holds; `None`: it was not read yet.
+    /// Whether the store was new, lost or complete at the start; `None`: it is not read yet.
     pub(super) fn origin(&self) -> Option<&StoreOrigin> {
         self.origin.as_ref()
     }
 
-    /// Why nothing can be kept now.
+    /// The error of the last save, while saves fail.
     pub(super) fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
     }
 
-    /// Everything that counts, by key.
-    pub(super) fn things(&self) -> impl Iterator<Item = &StoredObject> {
-        self.kept.values().map(|kept| &kept.thing)
+    /// All durable objects, in the order of their keys.
+    pub(super) fn stored_objects(&self) -> impl Iterator<Item = &StoredObject> {
+        self.stored.values().map(|row| &row.object)
     }
 
-    /// One thing that counts.
-    pub(super) fn thing(&self, key: &str) -> Option<&StoredObject> {
-        self.kept.get(key).map(|kept| &kept.thing)
+    /// The durable object of this key.
+    pub(super) fn stored_object(&self, key: &str) -> Option<&StoredObject> {
+        self.stored.get(key).map(|row| &row.object)
     }
 
-    /// Whether this incarnation is the last that was heard of the key, durable or not.
+    /// Whether this uid is the latest that was received for the key, durable or not.
     pub(super) fn is_latest(&self, key: &str, uid: &str) -> bool {
         self.latest(key).is_some_and(|latest| *latest.uid == *uid)
     }
 
-    /// The uid of the last that was heard of the key, durable or not.
+    /// The uid of the latest object that was received for the key, durable or not.
     pub(super) fn uid(&self, key: &str) -> Option<&str> {
         self.latest(key).map(|latest| &*latest.uid)
     }
 
-    /// Whether something of this key is on its way to the disk.
-    pub(super) fn awaits(&self, key: &str) -> bool {
-        self.heard(key).is_some()
+    /// Whether a change of this key is not durable yet.
+    pub(super) fn is_pending(&self, key: &str) -> bool {
+        self.pending(key).is_some()
     }
 
     /// The objects that pods use.
     pub(super) fn objects(&self) -> impl Iterator<Item = Arc<Object>> {
-        self.things().filter_map(|thing| match thing {
+        self.stored_objects().filter_map(|object| match object {
             StoredObject::Object(object) => Some(object.clone()),
             _ => None,
         })
@@ -175,30 +176,29 @@ impl Meta {
 
     /// The mirrors of static pods, by key.
     pub(super) fn mirrors(&self) -> impl Iterator<Item = (&str, &Mirror)> {
-        self.kept.iter().filter_map(|(key, kept)| match &kept.thing {
+        self.stored.iter().filter_map(|(key, row)| match &row.object {
             StoredObject::Mirror(mirror) => Some((&**key, mirror)),
             _ => None,
         })
     }
 
-    /// The tokens of service accounts.
     pub(super) fn tokens(&self) -> impl Iterator<Item = &Arc<Token>> {
-        self.things().filter_map(|thing| match thing {
+        self.stored_objects().filter_map(|object| match object {
             StoredObject::Token(token) => Some(token),
             _ => None,
         })
     }
 
-    /// The pod is gone, and so is what it was given.
+    /// Deletes the tokens of a pod that was deleted.
     pub(super) fn delete_tokens(&mut self, uid: &str) {
-        let of_it = |thing: &StoredObject| match thing {
+        let of_it = |object: &StoredObject| match object {
             StoredObject::Token(token) => !uid.is_empty() && token.pod_uid() == uid,
             _ => false,
         };
         let keys: Vec<Box<str>> = self
-            .kept
+            .stored
             .iter()
-            .filter(|(_, kept)| of_it(&kept.thing))
+            .filter(|(_, row)| of_it(&row.object))
             .map(|(key, _)| key.clone())
             .collect();
         for key in keys {
@@ -206,7 +206,7 @@ impl Meta {
         }
     }
 
-    /// The object is so.
+    /// Receives an object that was added or changed.
     pub(super) fn put(
         &mut self,
         key: &str,
@@ -222,111 +222,126 @@ impl Meta {
         let latest = self.latest(key);
         let same = latest.is_some_and(|latest| latest.is_same_as(&version));
         let is_old = latest.is_some_and(|latest| latest.is_newer_than(&version));
-        // What is the same was read when it was heard first.
-        let read =
-            if same { Ok((StoredObject::Other, content.value)) } else { content.thing(&self.node) };
-        let (thing, value) = match read {
+        // An unchanged object was read when it was received first.
+        let read = if same {
+            Ok((StoredObject::Other, content.value))
+        } else {
+            content.into_object(&self.node)
+        };
+        let (object, value) = match read {
             Ok(read) => read,
             Err(why) => return ChangeOutcome::Refused(why),
         };
-        if self.gone.contains(&version.uid) {
-            return ChangeOutcome::Settled;
+        if self.deleted_uids.contains(&version.uid) {
+            return ChangeOutcome::Unchanged;
         }
         if is_old {
-            return self.after(key, ack);
+            return self.wait_for_earlier(key, ack);
         }
-        // What takes no memory takes room in the store, which has the same bound.
-        let bytes = memory_bytes(key, &version, &thing).max(value.len());
+        // An object that takes no memory takes room in the store, which has the same limit.
+        let bytes = memory_bytes(key, &version, &object).max(value.len());
         let bytes = if same { 0 } else { bytes };
         if let Some(why) = self.no_room(key, value.len(), bytes) {
             return ChangeOutcome::Refused(why);
         }
-        if same && !self.awaits(key) {
-            // Only in memory: what differs is worth no write.
-            let kept = self.kept.get_mut(key).expect("the latest is kept");
-            kept.version = version;
-            return ChangeOutcome::Settled;
+        if same && !self.is_pending(key) {
+            // Only in memory: the difference is not worth a write.
+            let row = self.stored.get_mut(key).expect("the latest is stored");
+            row.version = version;
+            return ChangeOutcome::Unchanged;
         }
         let row = || Row { key: key.into(), kind: kind.into(), value: value.into() };
-        self.hear(PendingChange {
+        self.enqueue(PendingChange {
             key: key.into(),
             version: Some(version),
             change: (!same).then(|| Change::Put(row())),
-            thing,
+            object,
             bytes,
             ack,
         })
     }
 
-    /// The object is gone; `uid` empty: whichever has the name.
+    /// Receives a deletion; `uid` empty: of any object of this key.
     pub(super) fn delete(&mut self, key: &str, uid: &str, ack: Option<Origin>) -> ChangeOutcome {
         let named = self.latest(key).map(|latest| &latest.uid).filter(|_| uid.is_empty());
         let uid: Box<str> = named.map_or_else(|| uid.into(), Clone::clone);
-        if !uid.is_empty() && !self.gone.contains(&uid) {
-            if self.gone.len() == TOMBSTONES_MAX {
-                self.gone.pop_front();
+        if !uid.is_empty() && !self.deleted_uids.contains(&uid) {
+            if self.deleted_uids.len() == TOMBSTONES_MAX {
+                self.deleted_uids.pop_front();
             }
-            self.gone.push_back(uid.clone());
+            self.deleted_uids.push_back(uid.clone());
         }
-        let dooms = self.doom(key, &uid);
+        let is_unsaved_pod = self.add_tombstone(key, &uid);
         match self.latest(key) {
             Some(latest) if latest.uid == uid => {}
-            // Another of the same name, or nothing: what it is about is not here.
-            Some(_) => return self.after(key, ack),
+            // The deletion is about another object of the same name, or about one that is not
+            // stored.
+            Some(_) => return self.wait_for_earlier(key, ack),
             None if self.has_unread(key, &uid) => {}
-            None if self.awaits(key) => return self.after(key, ack),
-            None if dooms => return self.after(MARK, ack),
-            None => return ChangeOutcome::Settled,
+            None if self.is_pending(key) => return self.wait_for_earlier(key, ack),
+            None if is_unsaved_pod => return self.wait_for_earlier(MARK, ack),
+            None => return ChangeOutcome::Unchanged,
         }
-        self.hear(PendingChange::deletion(key, ack))
+        self.enqueue(PendingChange::deletion(key, ack))
     }
 
-    /// There is nothing to write, but what was heard of the key before is not durable yet.
-    fn after(&mut self, key: &str, ack: Option<Origin>) -> ChangeOutcome {
-        if !self.awaits(key) {
-            return ChangeOutcome::Settled;
+    /// There is nothing to write, but earlier changes of the key are not durable yet.
+    fn wait_for_earlier(&mut self, key: &str, ack: Option<Origin>) -> ChangeOutcome {
+        if !self.is_pending(key) {
+            return ChangeOutcome::Unchanged;
         }
         let version = self.latest(key).cloned();
-        let thing = StoredObject::Other;
-        self.hear(PendingChange { key: key.into(), version, thing, bytes: 0, change: None, ack })
+        let object = StoredObject::Other;
+        self.enqueue(PendingChange {
+            key: key.into(),
+            version,
+            object,
+            bytes: 0,
+            change: None,
+            ack,
+        })
     }
 
-    fn hear(&mut self, heard: PendingChange) -> ChangeOutcome {
-        let saving = self.saving.iter().flat_map(|(_, heard)| heard);
-        let mut acks = saving.chain(&self.waiting).filter_map(|heard| heard.ack.as_ref());
-        // Sent again for want of an answer, which it gets when it is durable.
-        if heard.ack.as_ref().is_some_and(|ack| acks.any(|other| other.is_same(ack))) {
-            return ChangeOutcome::Waits;
+    fn enqueue(&mut self, pending: PendingChange) -> ChangeOutcome {
+        let saving = self.saving.iter().flat_map(|(_, pending)| pending);
+        let mut acks = saving.chain(&self.waiting).filter_map(|pending| pending.ack.as_ref());
+        // The cloud sent it again because it got no answer; it gets one when the change is durable.
+        if pending.ack.as_ref().is_some_and(|ack| acks.any(|other| other.is_same(ack))) {
+            return ChangeOutcome::Queued;
         }
         let waiting: usize = self.waiting.iter().map(PendingChange::text_bytes).sum();
-        let bytes = waiting + heard.text_bytes();
+        let bytes = waiting + pending.text_bytes();
         let max = self.budget.meta_waiting_bytes_max;
         if self.waiting.len() >= META_WAITING_MAX || bytes > max {
             return ChangeOutcome::Dropped;
         }
-        self.waiting.push(heard);
-        ChangeOutcome::Waits
+        self.waiting.push(pending);
+        ChangeOutcome::Queued
     }
 
-    /// Why the store would not take it: one row that it refuses fails all that go with it.
+    /// The reason why the store would refuse it: one row that it refuses fails the whole
+    /// transaction.
     fn no_room(&mut self, key: &str, text_bytes: usize, bytes: usize) -> Option<String> {
         if key.len() > STORE_KEY_BYTES_MAX || text_bytes > STORE_VALUE_BYTES_MAX {
             let (key, max) = (key.len(), STORE_VALUE_BYTES_MAX);
             return Some(format!(
-                "got a name of {key} bytes with {text_bytes} bytes, expected \
+                "got a key of {key} bytes with a value of {text_bytes} bytes, expected \
                  {STORE_KEY_BYTES_MAX} and {max} at most"
             ));
         }
-        let old = self.kept.get(key);
-        // Of the same key the last counts.
-        let saving = self.saving.iter().flat_map(|(_, heard)| heard);
-        let others = || saving.clone().chain(&self.waiting).filter(|heard| *heard.key != *key);
-        let is_row = |heard: &&PendingChange| heard.version.is_some() && heard.change.is_some();
-        let new = others().filter(is_row).filter(|it| !self.kept.contains_key(&it.key)).count();
-        if old.is_none() && self.kept.len() + new >= META_ROWS_MAX {
-            return Some(format!("got one object more than the {META_ROWS_MAX} that are kept"));
+        let old = self.stored.get(key);
+        // The last change of a key wins.
+        let saving = self.saving.iter().flat_map(|(_, pending)| pending);
+        let others = || saving.clone().chain(&self.waiting).filter(|pending| *pending.key != *key);
+        let is_row =
+            |pending: &&PendingChange| pending.version.is_some() && pending.change.is_some();
+        let new = others().filter(is_row).filter(|it| !self.stored.contains_key(&it.key)).count();
+        if old.is_none() && self.stored.len() + new >= META_ROWS_MAX {
+            return Some(format!(
+                "got one object more than the {META_ROWS_MAX} that can be stored"
+            ));
         }
-        let coming: usize = others().map(|heard| heard.bytes).sum();
+        let coming: usize = others().map(|pending| pending.bytes).sum();
         let sum = self.bytes - old.map_or(0, |old| old.bytes) + coming + bytes;
         let max = self.budget.meta_bytes_max;
         if bytes == 0 || sum <= max {
@@ -336,28 +351,29 @@ impl Meta {
             "got objects that take {sum} bytes of memory in all, expected {max} at most{}",
             self.budget.why()
         );
-        self.refused.get_or_insert_with(|| format!("{key} of the cloud's is not taken: {why}"));
+        self.refusal
+            .get_or_insert_with(|| format!("store: object {key} of the cloud is refused: {why}"));
         Some(why)
     }
 
-    fn heard(&self, key: &str) -> Option<&PendingChange> {
-        let saving = self.saving.iter().flat_map(|(_, heard)| heard);
-        saving.chain(&self.waiting).rfind(|heard| *heard.key == *key)
+    fn pending(&self, key: &str) -> Option<&PendingChange> {
+        let saving = self.saving.iter().flat_map(|(_, pending)| pending);
+        saving.chain(&self.waiting).rfind(|pending| *pending.key == *key)
     }
 
-    /// The last that was heard of it, durable or not; `None`: there is no such object.
+    /// The latest version that was received, durable or not; `None`: there is no such object.
     fn latest(&self, key: &str) -> Option<&Version> {
-        match self.heard(key) {
-            Some(heard) => heard.version.as_ref(),
-            None => self.kept.get(key).map(|kept| &kept.version),
+        match self.pending(key) {
+            Some(pending) => pending.version.as_ref(),
+            None => self.stored.get(key).map(|row| &row.version),
         }
     }
 
-    /// Asks for what waits to be kept, in one transaction.
+    /// Saves all waiting changes in one transaction.
     pub(super) fn step(&mut self, now: Now, out: &mut Out) {
-        // Once: a cloud that has too much says so again and again.
-        if let Some(line) = self.refused.take().filter(|_| !self.told_refused) {
-            self.told_refused = true;
+        // Only once: a cloud that has too many objects sends them again and again.
+        if let Some(line) = self.refusal.take().filter(|_| !self.is_refusal_logged) {
+            self.is_refusal_logged = true;
             out.push(Action::Log(Severity::Error, line));
         }
         let due = self.retry_at.is_none_or(|at| at <= now.boot);
@@ -366,45 +382,45 @@ impl Meta {
         }
         self.retry_at = None;
         self.last = Revision(self.last.0 + 1);
-        let heard = std::mem::take(&mut self.waiting);
-        let changes = heard.iter().filter_map(|heard| heard.change.clone()).collect();
-        self.saving = Some((self.last, heard));
+        let pending = std::mem::take(&mut self.waiting);
+        let changes = pending.iter().filter_map(|pending| pending.change.clone()).collect();
+        self.saving = Some((self.last, pending));
         out.push(Action::Save { revision: self.last, changes });
     }
 
-    /// It is durable.
-    pub(super) fn saved(&mut self, revision: Revision, out: &mut Out) -> Settled {
-        let (asked, heard) = self.saving.take().expect("an answer to what was asked");
-        assert_eq!(asked, revision, "saves are answered one by one");
+    /// Takes the result of a save that succeeded.
+    pub(super) fn saved(&mut self, revision: Revision, out: &mut Out) -> DurableChanges {
+        let (expected, pending) = self.saving.take().expect("a save is under way");
+        assert_eq!(expected, revision, "saves are answered one by one");
         if self.trouble.take().is_some() {
-            out.push(Action::Log(Severity::Info, "store: changes are kept again".to_owned()));
+            out.push(Action::Log(Severity::Info, "store: changes are saved again".to_owned()));
         }
         self.backoff = Backoff::default();
-        let mut settled = Settled::default();
-        for PendingChange { key, version, thing, bytes, change, ack } in heard {
-            settled.acks.extend(ack);
-            settled.pods |= self.lost.saved(&key, change.as_ref());
+        let mut durable = DurableChanges::default();
+        for PendingChange { key, version, object, bytes, change, ack } in pending {
+            durable.acks.extend(ack);
+            durable.pods |= self.unsaved_pods.saved(&key, change.as_ref());
             if change.is_none() {
-                if let (Some(kept), Some(version)) = (self.kept.get_mut(&key), version) {
-                    kept.version = version;
+                if let (Some(row), Some(version)) = (self.stored.get_mut(&key), version) {
+                    row.version = version;
                 }
                 continue;
             }
             self.unread.remove(&key);
-            let before = self.forget(&key);
-            for thing in before.iter().chain([&thing]) {
-                settled.pods |= matches!(thing, StoredObject::Pod(_));
-                settled.objects |=
-                    matches!(thing, StoredObject::Object(_) | StoredObject::Token(_));
+            let before = self.remove_row(&key);
+            for object in before.iter().chain([&object]) {
+                durable.pods |= matches!(object, StoredObject::Pod(_));
+                durable.objects |=
+                    matches!(object, StoredObject::Object(_) | StoredObject::Token(_));
             }
             if let Some(version) = version {
-                self.keep(key, version, bytes, thing);
+                self.insert_row(key, version, bytes, object);
             }
         }
-        settled
+        durable
     }
 
-    /// Nothing of it is durable: it is tried again.
+    /// Takes the result of a save that failed: nothing of it is durable, and it is retried.
     pub(super) fn save_failed(
         &mut self,
         now: Now,
@@ -412,55 +428,56 @@ impl Meta {
         why: &DiskError,
         out: &mut Out,
     ) {
-        let (asked, mut heard) = self.saving.take().expect("an answer to what was asked");
-        assert_eq!(asked, revision, "saves are answered one by one");
-        heard.append(&mut self.waiting);
-        self.waiting = heard;
-        let again_at = self.backoff.again(now.boot, SAVE_RETRY_MIN_MS, SAVE_RETRY_MAX_MS);
-        self.retry_at = Some(again_at);
+        let (expected, mut pending) = self.saving.take().expect("a save is under way");
+        assert_eq!(expected, revision, "saves are answered one by one");
+        pending.append(&mut self.waiting);
+        self.waiting = pending;
+        let retry_at = self.backoff.retry_at(now.boot, SAVE_RETRY_MIN_MS, SAVE_RETRY_MAX_MS);
+        self.retry_at = Some(retry_at);
         let why = why.to_string();
         if self.trouble.as_ref() != Some(&why) {
-            let line = format!("store: what the cloud sends is not taken, pods go on: {why}");
+            let line =
+                format!("store: changes from the cloud cannot be saved, pods keep running: {why}");
             out.push(Action::Log(Severity::Error, line));
             self.trouble = Some(why);
         }
     }
 
-    fn keep(&mut self, key: Box<str>, version: Version, bytes: usize, thing: StoredObject) {
+    fn insert_row(&mut self, key: Box<str>, version: Version, bytes: usize, object: StoredObject) {
         self.bytes += bytes;
-        self.kept.insert(key, StoredRow { version, bytes, thing });
+        self.stored.insert(key, StoredRow { version, bytes, object });
     }
 
-    fn forget(&mut self, key: &str) -> Option<StoredObject> {
-        let kept = self.kept.remove(key)?;
-        self.bytes -= kept.bytes;
-        Some(kept.thing)
+    fn remove_row(&mut self, key: &str) -> Option<StoredObject> {
+        let row = self.stored.remove(key)?;
+        self.bytes -= row.bytes;
+        Some(row.object)
     }
 
-    /// Whether all that was heard is durable.
+    /// Whether all received changes are durable.
     pub(super) fn is_settled(&self) -> bool {
         self.saving.is_none() && self.waiting.is_empty()
     }
 
-    /// When the next try to save is due.
+    /// When the next save is due.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         self.retry_at.filter(|_| !self.waiting.is_empty())
     }
 }
 
-/// What a row takes in memory.
-fn memory_bytes(key: &str, version: &Version, thing: &StoredObject) -> usize {
+/// Bytes that a row takes in memory.
+fn memory_bytes(key: &str, version: &Version, object: &StoredObject) -> usize {
     let texts = 2 * size_of::<Box<str>>() + key.len() + version.uid.len();
-    size_of::<StoredRow>() + texts + thing.memory_bytes()
+    size_of::<StoredRow>() + texts + object.memory_bytes()
 }
 
 impl PendingChange {
     fn deletion(key: &str, ack: Option<Origin>) -> Self {
         let change = Some(Change::Delete { key: key.into() });
-        Self { key: key.into(), version: None, thing: StoredObject::Other, bytes: 0, change, ack }
+        Self { key: key.into(), version: None, object: StoredObject::Other, bytes: 0, change, ack }
     }
 
-    /// Of the text that is to be written.
+    /// Bytes of the text that is to be written.
     fn text_bytes(&self) -> usize {
         match &self.change {
             Some(Change::Put(row)) => row.value.len(),
@@ -479,12 +496,12 @@ impl Version {
         }
     }
 
-    /// Whether the other says nothing else of the same object.
+    /// Whether the other version is the same state of the same object.
     fn is_same_as(&self, other: &Self) -> bool {
         self.uid == other.uid && self.digest == other.digest
     }
 
-    /// Whether the other may not take its place. One without a number is taken at its word.
+    /// Whether the other version must not replace this one. A version without a number is accepted.
     fn is_newer_than(&self, other: &Self) -> bool {
         let older = other.number != 0 && other.number < self.number;
         older || (self.uid == other.uid && self.deleting && !other.deleting)
@@ -521,21 +538,21 @@ mod tests {
         meta.put(&key, "configmap", &text, None)
     }
 
-    /// It is asked for that what waits is kept.
+    /// Starts to save the waiting changes.
     fn save(meta: &mut Meta) -> Revision {
         meta.step(at(0), &mut Out::default());
         meta.saving.as_ref().expect("something waits").0
     }
 
     #[test]
-    fn so_many_objects_are_kept_and_one_that_is_being_written_counts() {
+    fn objects_have_a_limit_that_counts_those_being_written() {
         let mut meta = loaded();
         for n in 1..META_ROWS_MAX - 1 {
             let (key, text) = keyed(n);
             let content = content::read("configmap", &text, &meta.budget).expect("a map");
-            meta.keep(key.as_str().into(), Version::of(&content), 0, StoredObject::Other);
+            meta.insert_row(key.as_str().into(), Version::of(&content), 0, StoredObject::Other);
         }
-        assert!(matches!(put(&mut meta, 0), ChangeOutcome::Waits));
+        assert!(matches!(put(&mut meta, 0), ChangeOutcome::Queued));
         assert!(matches!(put(&mut meta, META_ROWS_MAX), ChangeOutcome::Refused(_)), "one waits");
         let revision = save(&mut meta);
         assert!(
@@ -543,18 +560,18 @@ mod tests {
             "it is written"
         );
         meta.saved(revision, &mut Out::default());
-        assert_eq!(meta.kept.len(), META_ROWS_MAX);
-        assert!(matches!(put(&mut meta, META_ROWS_MAX), ChangeOutcome::Refused(_)), "it is kept");
-        // What is there may change, and makes room when it goes.
+        assert_eq!(meta.stored.len(), META_ROWS_MAX);
+        assert!(matches!(put(&mut meta, META_ROWS_MAX), ChangeOutcome::Refused(_)), "it is stored");
+        // A stored object may change, and makes room when it is deleted.
         let changed = map("u1").replace(r#""n":"#, r#""labels":{},"n":"#);
         assert!(!matches!(
             meta.put("n/configmap/m1", "configmap", &changed, None),
             ChangeOutcome::Refused(_)
         ));
-        assert!(matches!(meta.delete("n/configmap/m0", "u0", None), ChangeOutcome::Waits));
+        assert!(matches!(meta.delete("n/configmap/m0", "u0", None), ChangeOutcome::Queued));
         let revision = save(&mut meta);
         meta.saved(revision, &mut Out::default());
-        assert!(matches!(put(&mut meta, META_ROWS_MAX), ChangeOutcome::Waits));
+        assert!(matches!(put(&mut meta, META_ROWS_MAX), ChangeOutcome::Queued));
     }
 
     #[test]
@@ -567,12 +584,12 @@ mod tests {
         };
         let put = |meta: &mut Meta, n: usize, more: &str| {
             let (key, text) = large(n, more);
-            let hearing = meta.put(&key, "configmap", &text, None);
+            let outcome = meta.put(&key, "configmap", &text, None);
             assert!(
-                matches!(hearing, ChangeOutcome::Waits | ChangeOutcome::Refused(_)),
-                "{hearing:?}"
+                matches!(outcome, ChangeOutcome::Queued | ChangeOutcome::Refused(_)),
+                "{outcome:?}"
             );
-            matches!(hearing, ChangeOutcome::Waits)
+            matches!(outcome, ChangeOutcome::Queued)
         };
         assert!(put(&mut meta, 1, "") && put(&mut meta, 2, ""));
         let revision = save(&mut meta);
@@ -581,7 +598,7 @@ mod tests {
         meta.saved(revision, &mut Out::default());
         let revision = save(&mut meta);
         meta.saved(revision, &mut Out::default());
-        assert!(meta.bytes <= budget.meta_bytes_max && meta.kept.len() == 2, "{}", meta.bytes);
+        assert!(meta.bytes <= budget.meta_bytes_max && meta.stored.len() == 2, "{}", meta.bytes);
     }
 
     #[test]
@@ -590,7 +607,7 @@ mod tests {
         for n in 0..=TOMBSTONES_MAX {
             let _ = meta.delete(&keyed(n).0, &format!("u{n}"), None);
         }
-        let mut comes_back = |n: usize| matches!(put(&mut meta, n), ChangeOutcome::Waits);
+        let mut comes_back = |n: usize| matches!(put(&mut meta, n), ChangeOutcome::Queued);
         assert!(comes_back(0), "the oldest is forgotten");
         assert!(!comes_back(1));
         assert!(!comes_back(TOMBSTONES_MAX));
@@ -599,8 +616,8 @@ mod tests {
     #[test]
     fn a_save_that_fails_is_tried_again_ever_more_rarely() {
         let mut meta = loaded();
-        assert!(matches!(put(&mut meta, 1), ChangeOutcome::Waits));
-        let asked = |meta: &mut Meta, ms: u64| {
+        assert!(matches!(put(&mut meta, 1), ChangeOutcome::Queued));
+        let save_at = |meta: &mut Meta, ms: u64| {
             let mut out = Out::default();
             meta.step(at(ms), &mut out);
             match out.actions.pop() {
@@ -610,12 +627,12 @@ mod tests {
         };
         let mut ms = 0;
         for n in 0..10 {
-            let revision = asked(&mut meta, ms).expect("it is tried");
+            let revision = save_at(&mut meta, ms).expect("it is tried");
             let full = DiskError::Full("the disk is full".to_owned());
             meta.save_failed(at(ms), revision, &full, &mut Out::default());
             let wait_ms = (SAVE_RETRY_MIN_MS << n).min(SAVE_RETRY_MAX_MS);
             assert_eq!(meta.wake_at(), Some(Instant(ms + wait_ms)));
-            assert_eq!(asked(&mut meta, ms + wait_ms - 1), None, "not before");
+            assert_eq!(save_at(&mut meta, ms + wait_ms - 1), None, "not before");
             ms += wait_ms;
         }
     }

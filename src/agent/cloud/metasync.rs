@@ -1,10 +1,10 @@
-//! The report of all pods to clouds up to KubeEdge 1.10, each minute (wire spec section 6.3).
+//! Reports all pods to clouds up to KubeEdge 1.10 each minute (wire spec section 6.3).
 //!
-//! Such a cloud acts on a status only when it hears one: it deletes a pod whose end is reported,
-//! and tells of one that it does not have. If that failed there, nothing but another report makes
-//! it try again. Later clouds compare by themselves and are told nothing twice.
+//! Such a cloud acts on a status only when it receives one: it deletes a pod that is reported as
+//! ended, and answers when it does not have a pod. If that failed in the cloud, only another report
+//! makes it try again. Later clouds compare by themselves and need no second report.
 //!
-//! If we crash here: the next life tells all pods at once, and these a minute later.
+//! If we crash here: the next process reports all pods at once, and again a minute later.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,30 +19,30 @@ use crate::agent::time::Instant;
 use crate::limits::METASYNC_PODS_MAX;
 use crate::model::message::Resource;
 
-/// When it is due.
+/// When the next report is due.
 #[derive(Debug, Default)]
 pub(super) struct Metasync {
     /// `None`: the cloud is not known to be so old.
     at: Option<Instant>,
-    /// Namespaces that are still to be told of.
+    /// Namespaces that are still to be reported.
     open: BTreeSet<Box<str>>,
 }
 
 impl Metasync {
-    /// The link is new: all is told over it at once, one by one.
+    /// A new session: all pods are reported in it at once, one by one.
     pub(super) fn up(&mut self) {
         *self = Self::default();
     }
 
-    /// Tells of all pods whose time has come.
+    /// Reports all pods when it is due.
     pub(super) fn step(
         &mut self,
         pods: &Pods,
-        known: ReportInputs<'_>,
+        inputs: ReportInputs<'_>,
         interval_ms: u64,
         context: &mut CloudContext<'_>,
     ) {
-        if !known.is_legacy {
+        if !inputs.is_legacy {
             return self.up();
         }
         let now = context.now.boot;
@@ -50,14 +50,14 @@ impl Metasync {
         if at > now && self.open.is_empty() {
             return;
         }
-        let told = |pod: &&Pod| {
+        let is_reportable = |pod: &&Pod| {
             pod.origin() == Origin::Cloud
                 && *pod.wanted() == Wanted::Yes
                 && pod.is_told()
-                && known.ended.is_kept(known.meta, pod)
+                && inputs.terminal_statuses.is_stored(inputs.meta, pod)
         };
         let mut all: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
-        for pod in pods.iter().filter(told) {
+        for pod in pods.iter().filter(is_reportable) {
             let api = pod.api();
             let metadata = &api.metadata;
             let status = json!({"UID": metadata.uid, "Name": metadata.name, "Status": api.status});
@@ -67,7 +67,7 @@ impl Metasync {
             self.at = Some(now.plus_ms(interval_ms));
             self.open = all.keys().map(|namespace| (*namespace).into()).collect();
         }
-        while let Some(namespace) = self.open.first().cloned().filter(|_| context.may_speak()) {
+        while let Some(namespace) = self.open.first().cloned().filter(|_| context.may_send()) {
             self.open.remove(&namespace);
             let resource = Resource { namespace: Some(&namespace), kind: "podstatus", name: "" };
             let statuses = all.remove(&*namespace).unwrap_or_default();
@@ -77,7 +77,6 @@ impl Metasync {
         }
     }
 
-    /// When it is due, if nothing happens before.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         if self.open.is_empty() { self.at } else { Some(Instant(0)) }
     }

@@ -1,17 +1,19 @@
-//! Mirror pods: what the API server is shown of the pods of the manifest folder (behaviour spec
+//! Mirror pods: how the API server sees the static pods of the manifest folder (behaviour spec
 //! section 1.8).
 //!
-//! Such a pod is nobody's but the node's. For the cloud to see it, and for its scheduler to count
-//! what it takes, the node makes a pod of the same name there (wire spec section 5), with an
-//! annotation that says which incarnation it mirrors; statuses are told to that. The cloud sends
-//! mirrors like all pods of the node, so the rows of the store tell which there are.
+//! A static pod belongs to the node alone. So that the cloud sees it, and its scheduler counts its
+//! resources, the node creates a pod of the same name there (wire spec section 5), with an
+//! annotation that names the incarnation that it mirrors; statuses are reported to that pod. The
+//! cloud sends mirrors like all pods of the node, so the rows of the store show which mirrors
+//! exist.
 //!
 //! ```text
 //!  no mirror ──insert──▶ mirrored ──changed, deleted, or its pod is gone──delete──▶ no mirror
 //! ```
 //!
-//! Intended behaviour: level-triggered. Whatever becomes of a mirror, the pod runs on. While it
-//! ends its mirror stays, and so do all while the folder is not known as a whole.
+//! Intended behaviour: level-triggered. Whatever happens to a mirror, the pod keeps running. While
+//! a static pod terminates its mirror stays, and all mirrors stay while the folder is not
+//! completely known.
 //!
 //! If we crash here: the rows and the folder are compared again.
 
@@ -27,68 +29,67 @@ use crate::agent::pod::{Origin, Pod, Wanted};
 use crate::agent::pods::Pods;
 use crate::agent::source::MIRROR;
 use crate::agent::time::{Backoff, Instant, Now};
-use crate::limits::{DELETE_AGAIN_MS, MIRROR_POD_RETRY_MAX_MS, MIRROR_POD_RETRY_MIN_MS};
+use crate::limits::{DELETE_RETRY_MS, MIRROR_POD_RETRY_MAX_MS, MIRROR_POD_RETRY_MIN_MS};
 
 /// A mirror that the API server has, as far as the store knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mirror {
-    /// Its own, which the API server gave it.
+    /// The uid of the mirror, given by the API server.
     pub uid: Box<str>,
     /// The incarnation that it mirrors: the uid of the static pod.
     pub of: Box<str>,
-    /// Somebody deletes it.
+    /// It has a deletion timestamp.
     pub deleting: bool,
 }
 
-/// What was asked for, and is not to be asked for again yet.
+/// The open requests, and those that wait for a retry.
 #[derive(Debug, Default)]
 pub(super) struct Mirrors {
-    /// Of few: pods of the folder are written by hand.
-    asked: Vec<Asked>,
-    /// The revision of the pods, whether the folder was whole and the node known when all was
-    /// compared; `None`: something else was learnt since.
-    seen: Option<(u64, bool, bool)>,
+    /// A short list: pods of the folder are written by hand.
+    requests: Vec<MirrorRequest>,
+    /// The revision of the pods, whether the folder was complete and the node's uid known at the
+    /// last comparison; `None`: something else has changed since.
+    compared_inputs: Option<(u64, bool, bool)>,
     wake_at: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Asked {
+struct MirrorRequest {
     /// `default/pod/web-gw`
     key: Box<str>,
-    what: What,
-    /// Not the same again before; `None`: it is not answered.
-    until: Option<Instant>,
+    change: MirrorChange,
+    /// The same request is not repeated before this time; `None`: it is not answered yet.
+    retry_at: Option<Instant>,
     backoff: Backoff,
     /// The mirror that the cloud said it has deleted.
     deleted: Option<Box<str>>,
-    /// That there is a pod of this name was said before.
-    refused: bool,
+    /// A refusal was logged.
+    is_refusal_logged: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum MirrorChange {
     Insertion,
     Deletion,
 }
 
-/// What the node is, and what is known of its folder.
+/// The node that owns the mirrors, and whether its folder is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owner<'a> {
-    /// The node's name.
     pub name: &'a str,
-    /// Of the Node object; `None`: not known yet.
+    /// The uid of the Node object; `None`: not known yet.
     pub uid: Option<&'a str>,
-    /// Nothing of the folder is unknown: what has no pod there is no mirror of one.
+    /// All pods of the folder are known: a mirror without a pod is left over.
     pub folder_is_whole: bool,
 }
 
 impl Mirrors {
-    /// Something that decides which mirrors there are to be has changed.
-    pub(super) fn stir(&mut self) {
-        self.seen = None;
+    /// Something that decides which mirrors should exist has changed.
+    pub(super) fn mark_dirty(&mut self) {
+        self.compared_inputs = None;
     }
 
-    /// The link is new: nothing waits for the end of an old one.
+    /// A new session: no request is open, and retries do not wait.
     pub(super) fn up(&mut self) {
         *self = Self::default();
     }
@@ -102,33 +103,33 @@ impl Mirrors {
         meta: &mut Meta,
         out: &mut Out,
     ) {
-        self.stir();
+        self.mark_dirty();
         match kind {
             RequestKind::MirrorMake(key) => {
-                let Some(asked) = self.about(key) else { return };
-                // What is made is in the store before.
-                asked.again(now);
+                let Some(request) = self.request_of(key) else { return };
+                // A created mirror is in the store before the retry.
+                request.retry_later(now);
                 match answer {
                     Answer::Object(object) => {
-                        asked.refused = false;
-                        // No answer that the cloud waits for.
+                        request.is_refusal_logged = false;
+                        // The cloud waits for no acknowledgement.
                         let _ = meta.put(key, "pod", object.get(), None);
                     }
                     Answer::Done => {}
-                    Answer::Refused(why) => asked.is_refused(&why, out),
+                    Answer::Refused(why) => request.log_refusal(&why, out),
                 }
             }
             RequestKind::MirrorDelete(key, uid) => {
-                let Some(asked) = self.about(key) else { return };
-                asked.again(now);
+                let Some(request) = self.request_of(key) else { return };
+                request.retry_later(now);
                 match answer {
-                    // It has told of the deletion long ago, or there was none to tell of.
-                    Answer::Done | Answer::Object(_) if asked.deleted.as_ref() == Some(uid) => {
+                    // The cloud sent the deletion long ago, or there was none to send.
+                    Answer::Done | Answer::Object(_) if request.deleted.as_ref() == Some(uid) => {
                         let _ = meta.delete(key, uid, None);
                     }
                     Answer::Done | Answer::Object(_) => {
-                        asked.deleted = Some(uid.clone());
-                        asked.until = Some(now.boot.plus_ms(DELETE_AGAIN_MS));
+                        request.deleted = Some(uid.clone());
+                        request.retry_at = Some(now.boot.plus_ms(DELETE_RETRY_MS));
                     }
                     Answer::Refused(why) if why.is_not_found() || why.is_conflict() => {
                         let _ = meta.delete(key, uid, None);
@@ -140,22 +141,22 @@ impl Mirrors {
         }
     }
 
-    /// No answer came: clouds before 1.17 know no mirrors, and say nothing.
+    /// No answer came: clouds before 1.17 do not know mirrors and do not answer.
     pub(super) fn unanswered(&mut self, now: Now, kind: &RequestKind) {
         let (RequestKind::MirrorMake(key) | RequestKind::MirrorDelete(key, _)) = kind else {
             panic!("{kind:?} is not about a mirror");
         };
-        self.stir();
-        if let Some(asked) = self.about(key) {
-            asked.again(now);
+        self.mark_dirty();
+        if let Some(request) = self.request_of(key) {
+            request.retry_later(now);
         }
     }
 
-    fn about(&mut self, key: &str) -> Option<&mut Asked> {
-        self.asked.iter_mut().find(|asked| *asked.key == *key)
+    fn request_of(&mut self, key: &str) -> Option<&mut MirrorRequest> {
+        self.requests.iter_mut().find(|request| *request.key == *key)
     }
 
-    /// Asks for what is missing, and for the end of what is too much.
+    /// Requests missing mirrors, and the deletion of those left over.
     pub(super) fn step(
         &mut self,
         pods: &Pods,
@@ -164,17 +165,17 @@ impl Mirrors {
         context: &mut CloudContext<'_>,
     ) {
         let due = self.wake_at.is_some_and(|at| at <= context.now.boot);
-        let seen = Some((pods.revision(), owner.folder_is_whole, owner.uid.is_some()));
-        if self.seen == seen && !due {
+        let inputs = Some((pods.revision(), owner.folder_is_whole, owner.uid.is_some()));
+        if self.compared_inputs == inputs && !due {
             return;
         }
-        self.seen = seen;
+        self.compared_inputs = inputs;
         self.wake_at = None;
         let statics = pods.iter().filter(|pod| pod.origin() == Origin::File);
         let statics: Vec<(String, &Pod)> =
             statics.map(|pod| (talk::of_pod(pod, "pod"), pod)).collect();
         let is_ending = |pod: &&Pod| *pod.wanted() == Wanted::No;
-        // Of two of a name, the one that ends has the mirror.
+        // Of two static pods with one name, the terminating one owns the mirror.
         let of = |key: &str| {
             let all = || statics.iter().filter(|(other, _)| other == key).map(|(_, pod)| *pod);
             all().find(is_ending).or_else(|| all().next())
@@ -185,40 +186,49 @@ impl Mirrors {
                 Some(pod) => mirror.deleting || *mirror.of != **pod.uid(),
                 None => owner.folder_is_whole,
             };
-            if ends && self.may_ask(key, What::Deletion, context) {
+            if ends && self.may_request(key, MirrorChange::Deletion, context) {
                 let kind = RequestKind::MirrorDelete(key.into(), mirror.uid.clone());
-                context.ask(kind, "delete", key, Some(talk::deletion(&mirror.uid)));
+                context.request(kind, "delete", key, Some(talk::deletion(&mirror.uid)));
             }
         }
         let Some(node_uid) = owner.uid else { return };
         for (key, pod) in &statics {
-            let is_taken =
-                matches!(meta.thing(key), Some(StoredObject::Mirror(_) | StoredObject::Pod(_)));
-            if is_taken || meta.awaits(key) || of(key).as_ref().is_some_and(is_ending) {
+            let is_taken = matches!(
+                meta.stored_object(key),
+                Some(StoredObject::Mirror(_) | StoredObject::Pod(_))
+            );
+            if is_taken || meta.is_pending(key) || of(key).as_ref().is_some_and(is_ending) {
                 continue;
             }
-            if self.may_ask(key, What::Insertion, context) {
+            if self.may_request(key, MirrorChange::Insertion, context) {
                 let kind = RequestKind::MirrorMake(key.as_str().into());
-                let content = picture(pod, owner.name, node_uid);
-                context.ask(kind, "insert", key, Some(talk::json(&content)));
+                let content = mirror_of(pod, owner.name, node_uid);
+                context.request(kind, "insert", key, Some(talk::json(&content)));
             }
         }
-        // Of what is as it is to be, nothing is remembered.
-        self.asked.retain(|asked| {
-            let key = &*asked.key;
-            let to_be_there = asked.what == What::Insertion && of(key).is_some();
-            let is_there = matches!(meta.thing(key), Some(StoredObject::Mirror(_)));
-            asked.until.is_none() || to_be_there != is_there
+        // Nothing is remembered of mirrors that are as they should be.
+        self.requests.retain(|request| {
+            let key = &*request.key;
+            let to_be_there = request.change == MirrorChange::Insertion && of(key).is_some();
+            let is_there = matches!(meta.stored_object(key), Some(StoredObject::Mirror(_)));
+            request.retry_at.is_none() || to_be_there != is_there
         });
     }
 
-    /// Whether it can be asked for now; if so, it is taken for asked.
-    fn may_ask(&mut self, key: &str, what: What, context: &mut CloudContext<'_>) -> bool {
+    /// Whether it can be requested now; if so, it is recorded as requested.
+    fn may_request(
+        &mut self,
+        key: &str,
+        change: MirrorChange,
+        context: &mut CloudContext<'_>,
+    ) -> bool {
         let now = context.now.boot;
-        let asked = self.asked.iter().position(|asked| *asked.key == *key);
-        let later = match asked.map(|at| &self.asked[at]) {
-            Some(Asked { until: None, .. }) => return false,
-            Some(asked) if asked.what == what && asked.until > Some(now) => asked.until,
+        let request = self.requests.iter().position(|request| *request.key == *key);
+        let later = match request.map(|at| &self.requests[at]) {
+            Some(MirrorRequest { retry_at: None, .. }) => return false,
+            Some(request) if request.change == change && request.retry_at > Some(now) => {
+                request.retry_at
+            }
             _ if !context.has_room() => Some(now),
             _ => None,
         };
@@ -226,46 +236,53 @@ impl Mirrors {
             self.wake_at = self.wake_at.into_iter().chain(later).min();
             return false;
         }
-        match asked.map(|at| &mut self.asked[at]) {
-            Some(asked) if asked.what == what => asked.until = None,
-            Some(asked) => *asked = Asked::new(key, what),
-            None => self.asked.push(Asked::new(key, what)),
+        match request.map(|at| &mut self.requests[at]) {
+            Some(request) if request.change == change => request.retry_at = None,
+            Some(request) => *request = MirrorRequest::new(key, change),
+            None => self.requests.push(MirrorRequest::new(key, change)),
         }
         true
     }
 
-    /// When something is due, if nothing happens before.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         self.wake_at
     }
 }
 
-impl Asked {
-    fn new(key: &str, what: What) -> Self {
+impl MirrorRequest {
+    fn new(key: &str, change: MirrorChange) -> Self {
         let key = key.into();
-        Self { key, what, until: None, backoff: Backoff::default(), deleted: None, refused: false }
+        Self {
+            key,
+            change,
+            retry_at: None,
+            backoff: Backoff::default(),
+            deleted: None,
+            is_refusal_logged: false,
+        }
     }
 
-    /// It is tried again, ever more rarely.
-    fn again(&mut self, now: Now) {
-        let again_at =
-            self.backoff.again(now.boot, MIRROR_POD_RETRY_MIN_MS, MIRROR_POD_RETRY_MAX_MS);
-        self.until = Some(again_at);
+    /// Retries later, with a growing back-off.
+    fn retry_later(&mut self, now: Now) {
+        let retry_at =
+            self.backoff.retry_at(now.boot, MIRROR_POD_RETRY_MIN_MS, MIRROR_POD_RETRY_MAX_MS);
+        self.retry_at = Some(retry_at);
     }
 
-    /// The API server does not take it, mostly for what the pod uses. One that is there already is
-    /// about to be heard of, if it is ours.
-    fn is_refused(&mut self, why: &Refusal, out: &mut Out) {
-        let is_new = !std::mem::replace(&mut self.refused, true);
+    /// The API server refuses it, mostly because of what the pod uses. If a pod of this name exists
+    /// and is ours, it is about to be received.
+    fn log_refusal(&mut self, why: &Refusal, out: &mut Out) {
+        let is_new = !std::mem::replace(&mut self.is_refusal_logged, true);
         if is_new != why.is_conflict() {
-            let line = format!("cloud: {} of the manifest folder is not shown: {why}", self.key);
+            let line =
+                format!("cloud: no mirror pod for {} of the manifest folder: {why}", self.key);
             out.push(Action::Log(Severity::Warn, line));
         }
     }
 }
 
-/// The pod as the API server is to have it.
-fn picture(pod: &Pod, node: &str, node_uid: &str) -> Value {
+/// The mirror pod as the API server should have it.
+fn mirror_of(pod: &Pod, node: &str, node_uid: &str) -> Value {
     let text = serde_json::to_string(pod.api()).expect("plain data");
     let mut mirror: Value = serde_json::from_str(&text).expect("it was JSON");
     mirror["apiVersion"] = "v1".into();
@@ -279,7 +296,7 @@ fn picture(pod: &Pod, node: &str, node_uid: &str) -> Value {
     metadata["annotations"][MIRROR] = (**pod.uid()).into();
     metadata["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Node", "name": node,
         "uid": node_uid, "controller": true}]);
-    // Or the cloud would delete it when the node is away for five minutes.
+    // Otherwise the cloud would delete it when the node is away for five minutes.
     let stays = json!({"operator": "Exists", "effect": "NoExecute"});
     match &mut mirror["spec"]["tolerations"] {
         Value::Array(tolerations) if tolerations.contains(&stays) => {}

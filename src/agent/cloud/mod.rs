@@ -1,16 +1,16 @@
-//! The cloud side of the mind: EdgeHub and MetaManager (wire spec sections 2 to 6).
+//! The cloud side of the core: EdgeHub and MetaManager (wire spec sections 2 to 6).
 //!
 //! ```text
-//!  Event::Cloud ─▶ talk to what it is ─▶ meta (waits) ─Save─▶ store ─Saved─▶ pods, objects; ack
-//!                                └▶ an answer ─▶ whoever asked: node · report · wants
-//!  pods' statuses, the node ─▶ report, node ─▶ asks ─▶ hub ─▶ Action::Send
+//!  Event::Cloud ─┬▶ object ─▶ meta (waits) ─Save─▶ store ─Saved─▶ pods, objects; acknowledged
+//!                └▶ response ─▶ requester: node · report · object_fetch
+//!  pods' statuses, the node ─▶ report, node ─▶ requests ─▶ hub ─▶ Action::Send
 //! ```
 //!
-//! What the cloud says counts only once it is durable. What is said to the cloud is worked out from
-//! what is and what the cloud is known to have, so nothing is queued and the latest wins; after a
-//! break it is worked out anew.
+//! What the cloud sends applies only once it is durable. What is sent to the cloud is computed from
+//! the local state and the state that the cloud is known to have, so nothing is queued and the
+//! latest wins; after a disconnect it is computed again.
 //!
-//! If we crash here: the store is read, the link dialled, and all is compared again.
+//! If we crash here: the store is read, the link is dialled, and everything is compared again.
 
 mod answer;
 mod bulk;
@@ -50,10 +50,10 @@ use answer::Answer;
 use enrol::Enrol;
 use events::Events;
 use hub::Hub;
-use meta::{ChangeOutcome, Meta, Settled};
+use meta::{ChangeOutcome, DurableChanges, Meta};
 use metasync::Metasync;
 use mirror::{Mirrors, Owner};
-use node::{Node, Seen};
+use node::{Node, NodeInputs};
 use object_fetch::ObjectFetches;
 use relist::Relist;
 use report::{Report, ReportInputs};
@@ -68,45 +68,43 @@ pub(super) struct Cloud {
     settings: CloudSettings,
     hub: Hub,
     meta: Meta,
-    ended: TerminalStatuses,
-    asks: PendingRequests,
+    terminal_statuses: TerminalStatuses,
+    requests: PendingRequests,
     enrol: Enrol,
     node: Node,
-    wants: ObjectFetches,
+    object_fetches: ObjectFetches,
     tokens: Tokens,
     report: Report,
     metasync: Metasync,
     mirrors: Mirrors,
     relist: Relist,
     events: Option<Events>,
-    /// What the cloud's clock showed when ours, counting from boot, showed this.
+    /// The cloud's wall clock, with the time since boot when it was received.
     clock: Option<(Instant, Wall)>,
 }
 
-/// What the cloud side speaks with, and of.
+/// The inputs of a step of the cloud side.
 pub(super) struct CloudInputs<'a> {
-    /// All pods.
     pub pods: &'a Pods,
-    /// What happened.
+    /// The recorded events.
     pub notes: &'a Recorder,
-    /// No pod of the manifest folder is unknown.
+    /// All pods of the manifest folder are known.
     pub folder_is_whole: bool,
-    /// The node that they run on.
-    pub node: Seen<'a>,
-    /// For ids, and what is spread in time.
+    /// The node.
+    pub node: NodeInputs<'a>,
+    /// For ids and jitter.
     pub rng: &'a mut Rng,
-    /// The last job's number.
     pub last_job: &'a mut u64,
-    /// Where requests go.
+    /// The output of the step.
     pub out: &'a mut Out,
 }
 
-/// Something became durable: what of it the rest of the mind has to look at.
+/// What became durable, for the rest of the core.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Changed {
-    /// Pods came, went or changed.
+    /// Pods were added, changed or deleted.
     pub pods: bool,
-    /// Objects that pods use came, went or changed.
+    /// Objects that pods use were added, changed or deleted.
     pub objects: bool,
 }
 
@@ -115,11 +113,11 @@ impl Cloud {
         Self {
             hub: Hub::new(settings, now),
             meta: Meta::new(node, budget),
-            ended: TerminalStatuses::default(),
-            asks: PendingRequests::default(),
+            terminal_statuses: TerminalStatuses::default(),
+            requests: PendingRequests::default(),
             enrol: Enrol::new(settings),
             node: Node::new(node),
-            wants: ObjectFetches::default(),
+            object_fetches: ObjectFetches::default(),
             tokens: Tokens::default(),
             report: Report::default(),
             metasync: Metasync::default(),
@@ -131,24 +129,24 @@ impl Cloud {
         }
     }
 
-    /// The wall clock by the cloud's, where our own is not plausible: a gateway without a clock
-    /// chip starts in 1970, and its lease must not.
-    pub(super) fn correct(&self, now: Now) -> Now {
-        let told = self.clock.map(|(at, wall)| {
+    /// The wall clock of the cloud, if our own is not plausible: a gateway without a clock chip
+    /// starts in 1970, and its lease must not.
+    pub(super) fn correct_clock(&self, now: Now) -> Now {
+        let remote = self.clock.map(|(at, wall)| {
             let since_ms = now.boot.since_ms(at);
             Wall(wall.0.saturating_add_unsigned(since_ms))
         });
-        Now { wall: now.wall.or(told), ..now }
+        Now { wall: now.wall.or(remote), ..now }
     }
 
-    /// Takes what the store held.
+    /// Takes the content of the store at the start.
     pub(super) fn loaded(&mut self, saved: Saved, out: &mut Out) {
         self.meta.load(saved, out);
-        self.wants.stir();
-        self.tokens.stir();
+        self.object_fetches.mark_dirty();
+        self.tokens.mark_dirty();
     }
 
-    /// It is durable: it counts, and the cloud is told.
+    /// A save succeeded: the changes apply, and are acknowledged.
     pub(super) fn saved(
         &mut self,
         now: Now,
@@ -156,21 +154,21 @@ impl Cloud {
         rng: &mut Rng,
         out: &mut Out,
     ) -> Changed {
-        let Settled { acks, pods, objects } = self.meta.saved(revision, out);
-        self.relist.conclude(&mut self.meta, out);
-        self.report.stir();
-        self.mirrors.stir();
+        let DurableChanges { acks, pods, objects } = self.meta.saved(revision, out);
+        self.relist.page_stored(&mut self.meta, out);
+        self.report.mark_dirty();
+        self.mirrors.mark_dirty();
         for ack in acks {
             self.hub.answer(talk::ack(rng, now, &ack));
         }
         if pods || objects {
-            self.wants.stir();
-            self.tokens.stir();
+            self.object_fetches.mark_dirty();
+            self.tokens.mark_dirty();
         }
         Changed { pods, objects }
     }
 
-    /// It is not.
+    /// A save failed.
     pub(super) fn save_failed(
         &mut self,
         now: Now,
@@ -191,7 +189,7 @@ impl Cloud {
         if self.hub.up(now, session, out) {
             self.enrol.up(validity);
             self.node.up(now);
-            self.wants.up();
+            self.object_fetches.up();
             self.tokens.up();
             self.report.up();
             self.metasync.up();
@@ -209,26 +207,26 @@ impl Cloud {
     ) {
         if self.hub.down(now, session, cause, rng, out) {
             self.enrol.down(now, cause, out);
-            self.lost(now);
+            self.link_lost(now);
         }
     }
 
-    /// The link is gone: no question is answered any more.
-    fn lost(&mut self, now: Now) {
-        for kind in self.asks.clear() {
+    /// The link is lost: no request is answered any more.
+    fn link_lost(&mut self, now: Now) {
+        for kind in self.requests.clear() {
             self.unanswered(now, &kind);
         }
     }
 
-    pub(super) fn heard(&mut self, now: Now, session: Session) {
-        self.hub.heard(now, session);
+    pub(super) fn received(&mut self, now: Now, session: Session) {
+        self.hub.received(now, session);
     }
 
     pub(super) fn sent(&mut self, session: Session, count: usize) {
         self.hub.sent(session, count);
     }
 
-    /// Takes the answer to a job. `false`: it is not ours.
+    /// Takes the result of a job. Returns `false` if it is not a job of the cloud side.
     pub(super) fn job_done(
         &mut self,
         now: Now,
@@ -242,14 +240,14 @@ impl Cloud {
             Some(renewed) => {
                 if renewed {
                     self.hub.renew(now, out);
-                    self.lost(now);
+                    self.link_lost(now);
                 }
                 true
             }
         }
     }
 
-    /// Takes a message of the cloud's.
+    /// Takes a message from the cloud.
     pub(super) fn message(
         &mut self,
         now: Now,
@@ -258,7 +256,7 @@ impl Cloud {
         rng: &mut Rng,
         out: &mut Out,
     ) {
-        if !self.hub.speaks(session) {
+        if !self.hub.message_received(session) {
             return;
         }
         if message.header.timestamp_ms > 0 {
@@ -266,7 +264,7 @@ impl Cloud {
         }
         let route = &message.route;
         match (&*route.group, &*route.operation) {
-            // Viaduct's own: answered by whoever reads them (wire spec section 2.2).
+            // Viaduct's own messages: answered by the reader (wire spec section 2.2).
             (_, "config" | "ping" | "pong") => {
                 let to = Origin::of(message);
                 self.hub.answer(talk::answer(rng, now, &to, "response", talk::json("ack")));
@@ -285,12 +283,12 @@ impl Cloud {
         }
     }
 
-    /// An answer to a question of ours, mostly.
+    /// Takes a response, normally to one of our requests.
     fn response(&mut self, now: Now, message: &Message, rng: &mut Rng, out: &mut Out) {
-        let Some(kind) = self.asks.answered(&message.header.parent_id) else {
-            // Too late for who asked; but the cloud may wait to hear that we have it.
+        let Some(kind) = self.requests.answered(&message.header.parent_id) else {
+            // Too late for the request; but the cloud may wait for an acknowledgement.
             if Resource::parse(&message.route.resource)
-                .is_some_and(|told| object_fetch::is_kept(told.kind))
+                .is_some_and(|resource| object_fetch::is_kept(resource.kind))
             {
                 match Answer::read(message, &self.meta.budget()) {
                     Answer::Object(_) => self.object(now, message, rng),
@@ -304,9 +302,9 @@ impl Cloud {
             RequestKind::Pods => self.relist.answered(now, message, &mut self.meta, out),
             RequestKind::Token(need) => match answer {
                 Answer::Object(object) => {
-                    // For a pod that is gone there is none any more.
+                    // For a deleted pod there is none any more.
                     if let Some(row) = self.tokens.answered(now, need, object.get()) {
-                        // No answer that the cloud waits for.
+                        // The cloud waits for no acknowledgement.
                         let _ = self.meta.put(need, "serviceaccounttoken", &row, None);
                     }
                 }
@@ -318,14 +316,14 @@ impl Cloud {
             },
             RequestKind::Object(key) => match answer {
                 Answer::Object(object) => {
-                    let kind = Resource::parse(key).map_or("", |told| told.kind);
+                    let kind = Resource::parse(key).map_or("", |resource| resource.kind);
                     let ack = Some(Origin::of(message));
-                    let hearing = self.meta.put(key, kind, object.get(), ack);
-                    self.conclude(now, hearing, message, rng);
-                    self.wants.answered(now, key, &self.settings, rng);
+                    let outcome = self.meta.put(key, kind, object.get(), ack);
+                    self.respond(now, outcome, message, rng);
+                    self.object_fetches.answered(now, key, &self.settings, rng);
                 }
                 Answer::Done | Answer::Refused(_) => {
-                    self.wants.refused(now, key, &self.settings, rng);
+                    self.object_fetches.refused(now, key, &self.settings, rng);
                     self.ack(now, message, rng);
                 }
             },
@@ -337,9 +335,9 @@ impl Cloud {
                 if let Answer::Object(object) = &answer {
                     self.reported(resource, object);
                 }
-                let name = Resource::parse(resource).map_or("", |told| told.name);
+                let name = Resource::parse(resource).map_or("", |resource| resource.name);
                 if self.report.answered(now, (&kind, name), answer, out) {
-                    self.gone(resource, uid, out);
+                    self.pod_missing(resource, uid, out);
                 }
             }
             RequestKind::MirrorMake(_) | RequestKind::MirrorDelete(..) => {
@@ -348,30 +346,32 @@ impl Cloud {
         }
     }
 
-    /// The cloud has taken a status. That a pod has ended must outlive us: a next life that finds
-    /// nothing of it in the runtime would start it again.
+    /// The cloud has accepted a status. That a pod has ended must survive a restart: a process that
+    /// finds no trace of it in the runtime would start it again.
     fn reported(&mut self, resource: &str, object: &RawValue) {
-        let Some(told) = Resource::parse(resource) else { return };
-        let key = Resource { kind: "pod", ..told }.to_string();
-        if self.meta.thing(&key).is_some() {
-            // No answer that the cloud waits for.
+        let Some(resource) = Resource::parse(resource) else { return };
+        let key = Resource { kind: "pod", ..resource }.to_string();
+        if self.meta.stored_object(&key).is_some() {
+            // The cloud waits for no acknowledgement.
             let _ = self.meta.put(&key, "pod", object.get(), None);
         }
     }
 
-    /// The API server does not have this pod, and has said so twice. A store that does not know all
-    /// pods takes nobody's word but that of a deletion.
-    fn gone(&mut self, resource: &str, uid: &str, out: &mut Out) {
-        let Some(told) = Resource::parse(resource).filter(|_| !self.meta.is_broken()) else {
+    /// The API server has answered twice that it does not have this pod. With an incomplete store,
+    /// only a deletion from the cloud counts.
+    fn pod_missing(&mut self, resource: &str, uid: &str, out: &mut Out) {
+        let Some(resource) = Resource::parse(resource).filter(|_| !self.meta.is_incomplete())
+        else {
             return;
         };
-        let line = format!("cloud: it still has no such pod, which ends: uid={uid}");
+        let line =
+            format!("cloud: the API server still has no such pod, which is stopped: uid={uid}");
         out.push(Action::Log(Severity::Warn, line));
-        // Nobody waits to hear of it; where there is no room now, it is asked for again.
-        let _ = self.deleted(Resource { kind: "pod", ..told }, uid, None);
+        // No acknowledgement is due; if the queue is full, the status is reported again.
+        let _ = self.deleted(Resource { kind: "pod", ..resource }, uid, None);
     }
 
-    /// An object is gone, and with a pod what is kept for it.
+    /// An object was deleted; with a pod, the rows that belong to it are deleted too.
     fn deleted(&mut self, resource: Resource<'_>, uid: &str, ack: Option<Origin>) -> ChangeOutcome {
         if resource.kind == "pod" {
             // Old clouds delete by name alone.
@@ -384,10 +384,10 @@ impl Cloud {
         self.meta.delete(&resource.to_string(), uid, ack)
     }
 
-    /// No answer came in time, or none will.
+    /// No answer came in time, or none will come.
     fn unanswered(&mut self, now: Now, kind: &RequestKind) {
         match kind {
-            RequestKind::Object(key) => self.wants.unanswered(now, key),
+            RequestKind::Object(key) => self.object_fetches.unanswered(now, key),
             RequestKind::Token(need) => self.tokens.unanswered(now, need),
             RequestKind::Register | RequestKind::NodeStatus | RequestKind::Lease => {
                 let timeout_ms = self.settings.remote_query_timeout_ms;
@@ -403,7 +403,7 @@ impl Cloud {
         }
     }
 
-    /// An object came, changed or went.
+    /// An object was added, changed or deleted.
     fn object(&mut self, now: Now, message: &Message, rng: &mut Rng) {
         let route = &message.route;
         let Some(resource) = Resource::parse(&route.resource) else {
@@ -417,32 +417,32 @@ impl Cloud {
         let ack = Some(Origin::of(message));
         let text = match bulk::content(message, &self.meta.budget()) {
             Ok(text) => text,
-            Err(why) => return self.conclude(now, ChangeOutcome::Refused(why), message, rng),
+            Err(why) => return self.respond(now, ChangeOutcome::Refused(why), message, rng),
         };
-        let hearing = if &*route.operation == "delete" {
+        let outcome = if &*route.operation == "delete" {
             self.deleted(resource, &content::uid(&text), ack)
         } else {
             if resource.kind == "node" {
-                self.node.heard(now, &text);
+                self.node.received(now, &text);
             }
-            let hearing = self.meta.put(&route.resource, resource.kind, &text, ack);
-            // Of what is not kept nothing is remembered: it comes again, or never will.
+            let outcome = self.meta.put(&route.resource, resource.kind, &text, ack);
+            // A pod that is not stored is not remembered: it comes again, or never.
             let is_pod = resource.kind == "pod";
             if is_pod && self.meta.is_latest(&route.resource, &content::uid(&text)) {
-                self.report.heard(&text);
+                self.report.pod_received(&text);
             }
-            hearing
+            outcome
         };
         if resource.kind == "pod" {
-            terminal_status::tidy(&mut self.meta, resource);
+            terminal_status::delete_stale(&mut self.meta, resource);
         }
-        self.conclude(now, hearing, message, rng);
+        self.respond(now, outcome, message, rng);
     }
 
-    fn conclude(&mut self, now: Now, hearing: ChangeOutcome, message: &Message, rng: &mut Rng) {
-        match hearing {
-            ChangeOutcome::Waits | ChangeOutcome::Dropped => {}
-            ChangeOutcome::Settled => self.ack(now, message, rng),
+    fn respond(&mut self, now: Now, outcome: ChangeOutcome, message: &Message, rng: &mut Rng) {
+        match outcome {
+            ChangeOutcome::Queued | ChangeOutcome::Dropped => {}
+            ChangeOutcome::Unchanged => self.ack(now, message, rng),
             ChangeOutcome::Refused(why) => {
                 let to = Origin::of(message);
                 self.hub.answer(talk::refusal(rng, now, &to, &why));
@@ -454,38 +454,47 @@ impl Cloud {
         self.hub.answer(talk::ack(rng, now, &Origin::of(message)));
     }
 
-    /// Speaks with the cloud.
+    /// Sends what is due to the cloud.
     pub(super) fn step(&mut self, now: Now, inputs: CloudInputs<'_>) {
         let CloudInputs { pods, notes, folder_is_whole, node, rng, last_job, out } = inputs;
-        if self.ended.step(pods, &mut self.meta) {
-            self.report.stir();
+        if self.terminal_statuses.step(pods, &mut self.meta) {
+            self.report.mark_dirty();
         }
         self.meta.step(now, out);
         self.enrol.step(now, self.hub.is_dialing(), rng, last_job, out);
         if self.hub.step(now, self.enrol.may_dial(now), rng, out) {
-            self.lost(now);
+            self.link_lost(now);
         }
-        for kind in self.asks.overdue(now.boot) {
+        for kind in self.requests.overdue(now.boot) {
             self.unanswered(now, &kind);
         }
         if !self.hub.is_up() {
             return;
         }
         let timeout_ms = self.settings.remote_query_timeout_ms;
-        let mut context =
-            CloudContext { hub: &mut self.hub, asks: &mut self.asks, rng, out, now, timeout_ms };
+        let mut context = CloudContext {
+            hub: &mut self.hub,
+            requests: &mut self.requests,
+            rng,
+            out,
+            now,
+            timeout_ms,
+        };
         self.node.step(&node, &self.meta, &self.settings, &mut context);
         self.relist.step(&node.config.node_name, &self.meta, &mut context);
-        self.wants.step(&self.meta, &mut context);
+        self.object_fetches.step(&self.meta, &mut context);
         self.tokens.step(&self.meta, &mut context);
-        let told =
-            ReportInputs { ended: &self.ended, meta: &self.meta, is_legacy: self.node.is_legacy() };
-        self.report.step(pods, told, &mut context);
-        if !told.is_legacy {
+        let report_inputs = ReportInputs {
+            terminal_statuses: &self.terminal_statuses,
+            meta: &self.meta,
+            is_legacy: self.node.is_legacy(),
+        };
+        self.report.step(pods, report_inputs, &mut context);
+        if !report_inputs.is_legacy {
             let (name, uid) = (&*node.config.node_name, self.node.uid());
             self.mirrors.step(pods, Owner { name, uid, folder_is_whole }, &self.meta, &mut context);
         }
-        self.metasync.step(pods, told, self.settings.pod_status_sync_ms, &mut context);
+        self.metasync.step(pods, report_inputs, self.settings.pod_status_sync_ms, &mut context);
         if let Some(events) = &mut self.events {
             events.step(notes, &node.config.node_name, &mut context);
         }

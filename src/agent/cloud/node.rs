@@ -1,22 +1,21 @@
-//! What the cloud is told of the node (wire spec sections 5.1 to 5.5): that it is there, how it is,
-//! and that it lives.
+//! Reports the node to the cloud (wire spec sections 5.1 to 5.5): registration, status and lease.
 //!
 //! ```text
-//!  link up ─▶ lease: query ─▶ insert │ update, again and again
-//!         └─▶ register ─▶ look: what has the cloud? ─▶ patch what differs, again and again
+//!  link up ─▶ lease: query ─▶ insert │ update, periodically
+//!         └─▶ register ─▶ read the remote status ─▶ patch the difference, periodically
 //! ```
 //!
-//! Intended behaviour: level-triggered. The node is registered until the cloud says that it is, and
-//! again when it says that there is none. Of its status it is known what the cloud has, as it came
-//! with an answer or a push; what is told is the difference to that, and what others have set stays
-//! theirs. After a break the cloud may have called the node unknown, so it is asked first, by a
-//! patch that changes nothing.
+//! Intended behaviour: level-triggered. The node is registered until the cloud confirms it, and
+//! again when the cloud says that there is no such node. The status that the cloud has is known
+//! from its answers and pushes; only the difference is reported, and what others have set stays.
+//! After a disconnect the cloud may have marked the node unknown, so its status is requested first,
+//! by a patch that changes nothing.
 //!
-//! A cloud that leaves questions about leases unanswered is older than KubeEdge 1.12: it is told in
-//! its own words, the whole status each time, until it answers one.
+//! A cloud that does not answer requests about leases is older than KubeEdge 1.12: it gets the
+//! legacy messages, with the whole status each time, until it answers one.
 //!
-//! If we crash here: the next life registers, which the cloud answers by that there is one, and
-//! asks for the rest.
+//! If we crash here: the next process registers again, which the cloud answers with «exists», and
+//! requests the rest.
 
 mod images;
 mod labels;
@@ -40,7 +39,7 @@ use images::Images;
 use labels::Labels;
 use lease::Lease;
 use remote::RemoteNode;
-pub(in crate::agent) use status::Seen;
+pub(in crate::agent) use status::NodeInputs;
 use status::{Beat, Health};
 
 /// What the cloud has of the node.
@@ -54,18 +53,18 @@ pub(super) struct Node {
     health: Health,
     lease: Lease,
     labels: Labels,
-    /// When an old cloud is asked for the lease again.
+    /// When the lease is requested from an old cloud again.
     probe_at: Instant,
-    /// What was last said to be wrong.
-    said: Option<String>,
+    /// The last error that was logged.
+    last_error: Option<String>,
 }
 
-/// The words that the cloud understands.
+/// The form of the messages that the cloud understands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// Those of 1.12 and later, as far as nothing speaks against it.
+    /// Those of 1.12 and later, until proven otherwise.
     Assumed,
-    /// Those of 1.12 and later: it has answered in this session.
+    /// Those of 1.12 and later: the cloud has answered one in this session.
     Current,
     /// Those up to 1.11.
     Legacy,
@@ -81,28 +80,28 @@ struct Registration {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Registered {
     #[default]
-    NotAsked,
-    Asked,
+    NotRequested,
+    Requested,
     Done,
 }
 
 #[derive(Debug, Default)]
 struct Status {
-    /// As the cloud has it; `None`: not known.
-    base: Option<Value>,
-    /// By that, the node is not ready.
+    /// The status as the cloud has it; `None`: not known.
+    remote: Option<Value>,
+    /// In that status the node is not ready.
     unready: bool,
-    /// The node's `resourceVersion` with it.
+    /// The node's `resourceVersion` of that status.
     version: u64,
-    asked: bool,
-    /// When it is looked at next whether there is news.
-    look_at: Instant,
-    /// When it was last told.
-    told_at: Option<Instant>,
-    /// The patch that was told last: where the cloud has something else all the same, it wants it
-    /// so, and is not told again.
-    last: Option<String>,
-    /// That the node is ready again was told at once.
+    in_flight: bool,
+    /// When the status is compared next.
+    check_at: Instant,
+    /// When the status was last reported.
+    reported_at: Option<Instant>,
+    /// The last patch that was sent: if the cloud still has another status, it stays as the cloud
+    /// has it, and the patch is not sent again.
+    last_patch: Option<String>,
+    /// That the node is ready again was reported at once.
     hurried: bool,
     images: Images,
 }
@@ -119,33 +118,33 @@ impl Node {
             lease: Lease::default(),
             labels: Labels::default(),
             probe_at: Instant(0),
-            said: None,
+            last_error: None,
         }
     }
 
-    /// Of the Node object; `None`: not known yet.
+    /// The uid of the Node object; `None`: not known yet.
     pub(super) fn uid(&self) -> Option<&str> {
         self.uid.as_deref()
     }
 
-    /// Whether the cloud is older than 1.12, and is to be told in its words.
+    /// Whether the cloud is older than 1.12 and gets the legacy messages.
     pub(super) fn is_legacy(&self) -> bool {
         self.form == Form::Legacy
     }
 
-    /// The link is new: what the cloud has may be something else by now.
+    /// A new session: what the cloud has may have changed.
     pub(super) fn up(&mut self, now: Now) {
         match self.form {
             Form::Current => self.form = Form::Assumed,
             Form::Assumed => {}
-            // It does not say when it has no such node.
+            // An old cloud does not say when it has no such node.
             Form::Legacy => self.registration = Registration::default(),
         }
         self.registration.retry_at = None;
         self.status = Status {
-            told_at: self.status.told_at,
-            look_at: now.boot,
-            base: self.status.base.take().filter(|_| self.form == Form::Legacy),
+            reported_at: self.status.reported_at,
+            check_at: now.boot,
+            remote: self.status.remote.take().filter(|_| self.form == Form::Legacy),
             ..Status::default()
         };
         self.lease.up();
@@ -153,32 +152,32 @@ impl Node {
         self.probe_at = now.boot;
     }
 
-    /// The cloud told of the node.
-    pub(super) fn heard(&mut self, now: Now, text: &str) {
-        let Some(told) = RemoteNode::read(text) else { return };
-        if told.metadata.name == self.name && told.version() >= self.status.version {
-            self.learn(now, &told);
+    /// The cloud sent the node.
+    pub(super) fn received(&mut self, now: Now, text: &str) {
+        let Some(remote) = RemoteNode::read(text) else { return };
+        if remote.metadata.name == self.name && remote.version() >= self.status.version {
+            self.learn(now, &remote);
         }
     }
 
-    fn learn(&mut self, now: Now, told: &RemoteNode<'_>) {
-        self.uid = Some(told.metadata.uid.clone()).filter(|uid| !uid.is_empty());
-        self.status.version = told.version();
+    fn learn(&mut self, now: Now, remote: &RemoteNode<'_>) {
+        self.uid = Some(remote.metadata.uid.clone()).filter(|uid| !uid.is_empty());
+        self.status.version = remote.version();
         if self.is_legacy() {
             return;
         }
-        if self.status.base.is_none() {
-            self.status.look_at = now.boot;
+        if self.status.remote.is_none() {
+            self.status.check_at = now.boot;
         }
-        let base = told.status();
+        let base = remote.status();
         self.status.unready = !status::is_ready(&base);
         self.status.hurried &= self.status.unready;
-        self.status.base = Some(base);
-        self.status.images.learn(told);
-        self.labels.learn(told);
+        self.status.remote = Some(base);
+        self.status.images.learn(remote);
+        self.labels.learn(remote);
     }
 
-    /// Takes the answer to something that was said of the node.
+    /// Takes the answer to a request about the node.
     pub(super) fn answered(
         &mut self,
         now: Now,
@@ -189,9 +188,9 @@ impl Node {
     ) {
         match kind {
             RequestKind::Register => self.registered(now, answer, meta, out),
-            RequestKind::NodeStatus => self.status_taken(now, answer, out),
+            RequestKind::NodeStatus => self.status_answered(now, answer, out),
             RequestKind::Lease => {
-                self.understood(out);
+                self.set_current_form(out);
                 let uid = self.lease.answered(now, answer, out);
                 self.uid = self.uid.take().or(uid);
             }
@@ -199,10 +198,10 @@ impl Node {
         }
     }
 
-    /// The cloud has answered what those up to 1.11 do not understand.
-    fn understood(&mut self, out: &mut Out) {
+    /// The cloud has answered a request that clouds up to 1.11 do not understand.
+    fn set_current_form(&mut self, out: &mut Out) {
         if self.is_legacy() {
-            let line = "cloud: it knows leases, and is told in the words of 1.12 and later";
+            let line = "cloud: it supports leases; using the protocol of KubeEdge 1.12 and later";
             out.push(Action::Log(Severity::Info, line.to_owned()));
             self.registration = Registration::default();
             self.status = Status::default();
@@ -214,21 +213,21 @@ impl Node {
         let done = match answer {
             Answer::Object(object) => {
                 match RemoteNode::read(object.get()) {
-                    Some(told) if !told.metadata.uid.is_empty() => {
-                        self.understood(out);
-                        self.learn(now, &told);
-                        self.status.told_at = Some(now.boot);
-                        // The cloud waits for no answer.
+                    Some(remote) if !remote.metadata.uid.is_empty() => {
+                        self.set_current_form(out);
+                        self.learn(now, &remote);
+                        self.status.reported_at = Some(now.boot);
+                        // The cloud waits for no acknowledgement.
                         let _ = meta.put(&self.resource("node"), "node", object.get(), None);
                         Ok(())
                     }
                     _ => Err("got no node, expected the one that was made".to_owned()),
                 }
             }
-            // The form of old clouds.
+            // The answer of old clouds.
             Answer::Done => Ok(()),
             Answer::Refused(refusal) if refusal.is_conflict() => {
-                self.understood(out);
+                self.set_current_form(out);
                 Ok(())
             }
             Answer::Refused(refusal) => Err(refusal.to_string()),
@@ -236,26 +235,26 @@ impl Node {
         match done {
             Ok(()) => {
                 self.registration = Registration { state: Registered::Done, ..Default::default() };
-                self.status.look_at = now.boot;
-                self.said = None;
+                self.status.check_at = now.boot;
+                self.last_error = None;
                 let line = format!("cloud: node {} is registered", self.name);
                 out.push(Action::Log(Severity::Info, line));
             }
             Err(why) => {
-                self.registration.again(now);
-                self.say(format!("cloud: node {} is not registered: {why}", self.name), out);
+                self.registration.retry_later(now);
+                self.log_once(format!("cloud: node {} is not registered: {why}", self.name), out);
             }
         }
     }
 
-    fn status_taken(&mut self, now: Now, answer: Answer, out: &mut Out) {
+    fn status_answered(&mut self, now: Now, answer: Answer, out: &mut Out) {
         let refusal = match answer {
             Answer::Object(object) => match RemoteNode::read(object.get()) {
-                Some(told) if !told.metadata.uid.is_empty() => {
-                    self.status.asked = false;
-                    self.understood(out);
-                    self.said = None;
-                    self.learn(now, &told);
+                Some(remote) if !remote.metadata.uid.is_empty() => {
+                    self.status.in_flight = false;
+                    self.set_current_form(out);
+                    self.last_error = None;
+                    self.learn(now, &remote);
                     return;
                 }
                 _ => Refusal::default(),
@@ -263,23 +262,26 @@ impl Node {
             Answer::Done => Refusal::default(),
             Answer::Refused(refusal) => refusal,
         };
-        self.status.untell();
+        self.status.discard_report();
         if refusal.is_not_found() {
-            self.understood(out);
+            self.set_current_form(out);
             self.uid = None;
             self.registration = Registration::default();
         }
-        self.say(format!("cloud: the status of node {} is not taken: {refusal}", self.name), out);
+        self.log_once(
+            format!("cloud: the status of node {} is refused: {refusal}", self.name),
+            out,
+        );
     }
 
-    fn say(&mut self, line: String, out: &mut Out) {
-        if self.said.as_ref() != Some(&line) {
+    fn log_once(&mut self, line: String, out: &mut Out) {
+        if self.last_error.as_ref() != Some(&line) {
             out.push(Action::Log(Severity::Warn, line.clone()));
-            self.said = Some(line);
+            self.last_error = Some(line);
         }
     }
 
-    /// No answer came: in time, or since the link is lost.
+    /// No answer came in time, or the link was lost.
     pub(super) fn unanswered(
         &mut self,
         now: Now,
@@ -288,9 +290,9 @@ impl Node {
         timeout_ms: u64,
     ) {
         match kind {
-            RequestKind::Register => self.registration.again(now),
-            // It may have arrived.
-            RequestKind::NodeStatus => self.status.untell(),
+            RequestKind::Register => self.registration.retry_later(now),
+            // The request may have arrived.
+            RequestKind::NodeStatus => self.status.discard_report(),
             RequestKind::Lease => {
                 let silent_ms = self.lease.unanswered(now);
                 if is_up && self.form == Form::Assumed && silent_ms >= timeout_ms {
@@ -304,44 +306,44 @@ impl Node {
         }
     }
 
-    /// Says what the cloud does not have.
+    /// Reports what the cloud does not have.
     pub(super) fn step(
         &mut self,
-        seen: &Seen<'_>,
+        inputs: &NodeInputs<'_>,
         meta: &Meta,
         settings: &CloudSettings,
         context: &mut CloudContext<'_>,
     ) {
-        self.health.look(seen, context.now);
+        self.health.update(inputs, context.now);
         if self.uid.is_none()
-            && let Some(StoredObject::Node(uid)) = meta.thing(&self.resource("node"))
+            && let Some(StoredObject::Node(uid)) = meta.stored_object(&self.resource("node"))
         {
             self.uid = Some(uid.clone()).filter(|uid| !uid.is_empty());
         }
         if !self.is_legacy() {
             self.lease.step(&self.name, self.uid.as_deref(), settings, context);
-            // The cloud's answers about the lease bring the time where there is no other.
+            // Without a clock of our own, the time comes with the cloud's answers about the lease.
             if context.now.wall.is_some() {
-                self.register(seen, meta, settings, context);
-                self.tell(seen, meta, settings, context);
+                self.register(inputs, meta, settings, context);
+                self.report_status(inputs, meta, settings, context);
             }
-            if let Some(labels) = self.labels.missing(seen).filter(|_| context.may_speak()) {
+            if let Some(labels) = self.labels.missing(inputs).filter(|_| context.may_send()) {
                 let content = json!({"metadata": {"name": self.name, "labels": labels}});
-                context.say("update", &self.resource("node"), talk::json(&content));
-                self.labels.told();
+                context.send("update", &self.resource("node"), talk::json(&content));
+                self.labels.mark_reported();
             }
             return;
         }
         if self.probe_at <= context.now.boot && self.lease.probe(&self.name, settings, context) {
             self.probe_at = context.now.boot.plus_ms(LEGACY_PROBE_MS);
         }
-        self.register(seen, meta, settings, context);
-        self.tell_whole(seen, meta, settings, context);
+        self.register(inputs, meta, settings, context);
+        self.report_legacy(inputs, meta, settings, context);
     }
 
     fn register(
         &mut self,
-        seen: &Seen<'_>,
+        inputs: &NodeInputs<'_>,
         meta: &Meta,
         settings: &CloudSettings,
         context: &mut CloudContext<'_>,
@@ -350,33 +352,33 @@ impl Node {
             self.registration.state = Registered::Done;
         }
         let due = self.registration.retry_at.is_none_or(|at| at <= context.now.boot);
-        if self.registration.state != Registered::NotAsked || !due || !context.may_speak() {
+        if self.registration.state != Registered::NotRequested || !due || !context.may_send() {
             return;
         }
-        let status = self.whole(seen, meta, context.now);
-        let node = status::object(seen, &settings.registration, &status);
+        let status = self.full_status(inputs, meta, context.now);
+        let node = status::object(inputs, &settings.registration, &status);
         let resource = match self.form {
             Form::Legacy => self.legacy_resource(settings),
             Form::Assumed | Form::Current => self.resource("node"),
         };
-        context.ask(RequestKind::Register, "insert", &resource, Some(talk::json(&node)));
-        self.registration.state = Registered::Asked;
+        context.request(RequestKind::Register, "insert", &resource, Some(talk::json(&node)));
+        self.registration.state = Registered::Requested;
     }
 
     /// The whole status, with all times new.
-    fn whole(&self, seen: &Seen<'_>, meta: &Meta, now: Now) -> Value {
-        let told = self.health.conditions(seen, meta.trouble(), self.status.base.as_ref());
-        let mut status = status::status(seen);
-        let conditions = status::conditions(&told, self.status.base.as_ref(), now, Beat::New);
+    fn full_status(&self, inputs: &NodeInputs<'_>, meta: &Meta, now: Now) -> Value {
+        let own = self.health.conditions(inputs, meta.trouble(), self.status.remote.as_ref());
+        let mut status = status::status(inputs);
+        let conditions = status::conditions(&own, self.status.remote.as_ref(), now, Beat::New);
         status["conditions"] = conditions;
         status["daemonEndpoints"] = json!({"kubeletEndpoint": {"Port": status::PORT}});
         status
     }
 
-    /// Tells what differs from what the cloud has.
-    fn tell(
+    /// Reports what differs from the status that the cloud has.
+    fn report_status(
         &mut self,
-        seen: &Seen<'_>,
+        inputs: &NodeInputs<'_>,
         meta: &Meta,
         settings: &CloudSettings,
         context: &mut CloudContext<'_>,
@@ -384,75 +386,76 @@ impl Node {
         let now = context.now.boot;
         let registered = self.registration.state == Registered::Done;
         let hurries = self.is_ready_again();
-        let due = self.status.look_at <= now || hurries;
-        if !registered || self.status.asked || !due || !context.may_speak() {
+        let due = self.status.check_at <= now || hurries;
+        if !registered || self.status.in_flight || !due || !context.may_send() {
             return;
         }
         self.status.hurried |= hurries;
-        self.status.look_at = now.plus_ms(settings.status_update_ms);
-        let text = match &self.status.base {
+        self.status.check_at = now.plus_ms(settings.status_update_ms);
+        let text = match &self.status.remote {
             None => json!({}).to_string(),
             Some(base) => {
-                let report_at = self.status.told_at.map(|at| at.plus_ms(settings.status_report_ms));
+                let report_at =
+                    self.status.reported_at.map(|at| at.plus_ms(settings.status_report_ms));
                 let report = report_at.is_none_or(|at| at <= now);
                 let beat = if report { Beat::New } else { Beat::WithChanges };
-                let told = self.health.conditions(seen, meta.trouble(), Some(base));
-                let mut status = status::over(base, status::status(seen));
-                status["conditions"] = status::conditions(&told, Some(base), context.now, beat);
+                let own = self.health.conditions(inputs, meta.trouble(), Some(base));
+                let mut status = status::over(base, status::status(inputs));
+                status["conditions"] = status::conditions(&own, Some(base), context.now, beat);
                 let mut difference = patch::diff(base, &status);
-                if let Some(images) = self.status.images.news(seen) {
+                if let Some(images) = self.status.images.changed_list(inputs) {
                     difference.get_or_insert_with(|| json!({}))["images"] = images;
                 }
                 let Some(difference) = difference else { return };
                 let text = json!({"status": difference}).to_string();
-                if self.status.last.as_ref() == Some(&text) {
+                if self.status.last_patch.as_ref() == Some(&text) {
                     return;
                 }
-                self.status.last = Some(text.clone());
+                self.status.last_patch = Some(text.clone());
                 if report {
-                    self.status.told_at = Some(now);
+                    self.status.reported_at = Some(now);
                 }
                 text
             }
         };
-        // A JSON text that holds JSON, as KubeEdge has it.
+        // A JSON string that contains JSON, as KubeEdge expects.
         let content = Some(talk::json(&text));
-        context.ask(RequestKind::NodeStatus, "patch", &self.resource("nodepatch"), content);
-        self.status.asked = true;
+        context.request(RequestKind::NodeStatus, "patch", &self.resource("nodepatch"), content);
+        self.status.in_flight = true;
     }
 
-    /// The cloud thinks that the node is not ready, and it is: told at once.
+    /// Whether the cloud has the node as not ready while it is ready: that is reported at once.
     fn is_ready_again(&self) -> bool {
-        let Status { base, unready, hurried, .. } = &self.status;
-        base.is_some() && *unready && !hurried && self.health.is_ready()
+        let Status { remote, unready, hurried, .. } = &self.status;
+        remote.is_some() && *unready && !hurried && self.health.is_ready()
     }
 
-    /// Tells an old cloud all of it.
-    fn tell_whole(
+    /// Reports the whole status to an old cloud.
+    fn report_legacy(
         &mut self,
-        seen: &Seen<'_>,
+        inputs: &NodeInputs<'_>,
         meta: &Meta,
         settings: &CloudSettings,
         context: &mut CloudContext<'_>,
     ) {
         let now = context.now.boot;
         let registered = self.registration.state == Registered::Done;
-        if !registered || self.status.look_at > now || !context.may_speak() {
+        if !registered || self.status.check_at > now || !context.may_send() {
             return;
         }
-        self.status.look_at = now.plus_ms(settings.status_update_ms);
-        let status = self.whole(seen, meta, context.now);
+        self.status.check_at = now.plus_ms(settings.status_update_ms);
+        let status = self.full_status(inputs, meta, context.now);
         let content = json!({
             "UID": self.uid.as_deref().unwrap_or_default(),
             "Status": status,
             "ExtendResources": null,
         });
         // Answered by «OK», or not at all.
-        context.say("update", &self.legacy_resource(settings), talk::json(&content));
-        self.status.base = Some(status);
+        context.send("update", &self.legacy_resource(settings), talk::json(&content));
+        self.status.remote = Some(status);
     }
 
-    /// Any namespace will do; 1.23 and later use this one.
+    /// Any namespace works; 1.23 and later use this one.
     fn resource(&self, kind: &str) -> String {
         Resource { namespace: None, kind, name: &self.name }.to_string()
     }
@@ -462,36 +465,37 @@ impl Node {
         Resource { namespace, kind: "nodestatus", name: &self.name }.to_string()
     }
 
-    /// When something is due, if nothing happens before.
     pub(super) fn wake_at(&self, now: Now, settings: &CloudSettings) -> Option<Instant> {
         let register_at = self.registration.retry_at.unwrap_or(now.boot);
-        let speaks = self.is_legacy() || now.wall.is_some();
+        let may_report = self.is_legacy() || now.wall.is_some();
         let own = match self.registration.state {
-            Registered::NotAsked => Some(register_at),
-            Registered::Asked => None,
-            Registered::Done => Some(self.status.look_at).filter(|_| !self.status.asked),
+            Registered::NotRequested => Some(register_at),
+            Registered::Requested => None,
+            Registered::Done => Some(self.status.check_at).filter(|_| !self.status.in_flight),
         };
         let lease = if self.is_legacy() {
-            Some(self.probe_at).filter(|_| !self.lease.is_asked())
+            Some(self.probe_at).filter(|_| !self.lease.is_requested())
         } else {
             self.lease.wake_at(now, settings.lease_interval_ms, self.uid.is_some())
         };
-        own.filter(|_| speaks).into_iter().chain(lease).min()
+        own.filter(|_| may_report).into_iter().chain(lease).min()
     }
 }
 
 impl Status {
-    /// What was told last does not count as told.
-    fn untell(&mut self) {
-        (self.asked, self.base, self.told_at, self.last) = (false, None, None, None);
-        self.images.untell();
+    /// The last report does not count: the cloud may not have it.
+    fn discard_report(&mut self) {
+        (self.in_flight, self.remote, self.reported_at, self.last_patch) =
+            (false, None, None, None);
+        self.images.discard_report();
     }
 }
 
 impl Registration {
-    fn again(&mut self, now: Now) {
-        self.state = Registered::NotAsked;
-        let again_at = self.backoff.again(now.boot, REGISTER_RETRY_MIN_MS, REGISTER_RETRY_MAX_MS);
-        self.retry_at = Some(again_at);
+    fn retry_later(&mut self, now: Now) {
+        self.state = Registered::NotRequested;
+        let retry_at =
+            self.backoff.retry_at(now.boot, REGISTER_RETRY_MIN_MS, REGISTER_RETRY_MAX_MS);
+        self.retry_at = Some(retry_at);
     }
 }

@@ -1,5 +1,5 @@
-//! The objects that the cloud's pods name and that are not here: they are asked for (wire spec
-//! section 5.8). Later changes of them the cloud pushes by itself.
+//! Requests the objects that the cloud's pods refer to and that are not in the store (wire spec
+//! section 5.8). The cloud pushes later changes of them by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,10 +16,10 @@ use crate::model::settings::CloudSettings;
 const CLAIM: &str = "persistentvolumeclaim";
 const VOLUME: &str = "persistentvolume";
 
-/// What is missing.
+/// The missing objects.
 #[derive(Debug, Default)]
 pub(super) struct ObjectFetches {
-    /// Something changed since this was worked out.
+    /// Something has changed since they were computed.
     stale: bool,
     /// By key of the row.
     missing: BTreeMap<Box<str>, Missing>,
@@ -27,13 +27,13 @@ pub(super) struct ObjectFetches {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Missing {
-    /// Not before.
+    /// Requested not before this time.
     At(Instant),
-    Asked,
+    Requested,
 }
 
-/// Whether objects of this kind are kept for pods, and have to be acknowledged when they come as an
-/// answer.
+/// Whether objects of this kind are stored for pods, and have to be acknowledged when they come as
+/// an answer.
 pub(super) fn is_kept(kind: &str) -> bool {
     matches!(
         kind,
@@ -43,19 +43,19 @@ pub(super) fn is_kept(kind: &str) -> bool {
 
 impl ObjectFetches {
     /// Pods or objects have changed.
-    pub(super) fn stir(&mut self) {
+    pub(super) fn mark_dirty(&mut self) {
         self.stale = true;
     }
 
-    /// The link is new: nothing was asked over it.
+    /// A new session: no request is open.
     pub(super) fn up(&mut self) {
         for missing in self.missing.values_mut() {
             *missing = Missing::At(Instant(0));
         }
     }
 
-    /// The cloud gave it. A claim may not be bound yet, and is not pushed when it is: as long as it
-    /// is not here with its volume, it is asked for again.
+    /// The cloud sent the object. A claim may not be bound yet, and is not pushed when it is bound:
+    /// it is requested again until its volume is in the store too.
     pub(super) fn answered(
         &mut self,
         now: Now,
@@ -63,53 +63,53 @@ impl ObjectFetches {
         settings: &CloudSettings,
         rng: &mut Rng,
     ) {
-        if Resource::parse(key).is_some_and(|told| told.kind == CLAIM) {
+        if Resource::parse(key).is_some_and(|resource| resource.kind == CLAIM) {
             self.refused(now, key, settings, rng);
         } else {
             self.missing.remove(key);
         }
     }
 
-    /// The cloud has none: when it makes one it pushes it. Asked again all the same.
+    /// The cloud has no such object: it pushes it when it is created. It is requested again all the
+    /// same.
     pub(super) fn refused(&mut self, now: Now, key: &str, settings: &CloudSettings, rng: &mut Rng) {
         let wait_ms = rng.jitter_ms(settings.sync_ms.max(QUERY_RETRY_MS));
-        self.again(now, key, wait_ms);
+        self.retry_after(now, key, wait_ms);
     }
 
-    /// No answer came.
     pub(super) fn unanswered(&mut self, now: Now, key: &str) {
-        self.again(now, key, QUERY_RETRY_MS);
+        self.retry_after(now, key, QUERY_RETRY_MS);
     }
 
-    fn again(&mut self, now: Now, key: &str, wait_ms: u64) {
+    fn retry_after(&mut self, now: Now, key: &str, wait_ms: u64) {
         if let Some(missing) = self.missing.get_mut(key) {
             *missing = Missing::At(now.boot.plus_ms(wait_ms));
         }
     }
 
-    /// Asks for what is missing.
+    /// Requests the missing objects.
     pub(super) fn step(&mut self, meta: &Meta, context: &mut CloudContext<'_>) {
         if std::mem::take(&mut self.stale) {
-            self.work_out(meta);
+            self.compute_missing(meta);
         }
         let now = context.now.boot;
         for (key, missing) in &mut self.missing {
             let due = matches!(missing, Missing::At(at) if *at <= now);
-            if !due || meta.awaits(key) {
+            if !due || meta.is_pending(key) {
                 continue;
             }
             if !context.has_room() {
                 return;
             }
-            context.ask(RequestKind::Object(key.clone()), "query", key, None);
-            *missing = Missing::Asked;
+            context.request(RequestKind::Object(key.clone()), "query", key, None);
+            *missing = Missing::Requested;
         }
     }
 
-    fn work_out(&mut self, meta: &Meta) {
+    fn compute_missing(&mut self, meta: &Meta) {
         let mut named = BTreeSet::new();
-        for thing in meta.things() {
-            if let StoredObject::Pod(pod) = thing {
+        for object in meta.stored_objects() {
+            if let StoredObject::Pod(pod) = object {
                 name_objects(pod, &mut named);
             }
         }
@@ -122,27 +122,29 @@ impl ObjectFetches {
         }
         let old = std::mem::take(&mut self.missing);
         for key in named {
-            if meta.thing(&key).is_none() || claim(meta, &key).is_some_and(|it| !is_bound(it)) {
+            if meta.stored_object(&key).is_none()
+                || claim(meta, &key).is_some_and(|it| !is_bound(it))
+            {
                 let missing = old.get(&key).copied().unwrap_or(Missing::At(Instant(0)));
                 self.missing.insert(key, missing);
             }
         }
     }
 
-    /// When the next question is due, if nothing happens before. What is on its way to the disk is
-    /// not asked for, however long that takes.
+    /// When the next request is due. An object that is not durable yet is not requested, however
+    /// long that takes.
     pub(super) fn wake_at(&self, meta: &Meta) -> Option<Instant> {
         let due = self.missing.iter().filter_map(|(key, missing)| match missing {
-            Missing::At(at) if !meta.awaits(key) => Some(*at),
-            Missing::At(_) | Missing::Asked => None,
+            Missing::At(at) if !meta.is_pending(key) => Some(*at),
+            Missing::At(_) | Missing::Requested => None,
         });
         due.min()
     }
 }
 
-/// One of the kept claims.
+/// A stored claim.
 fn claim<'a>(meta: &'a Meta, key: &str) -> Option<&'a Claim> {
-    match meta.thing(key)? {
+    match meta.stored_object(key)? {
         StoredObject::Object(object) => match &**object {
             Object::Claim(claim) => Some(claim),
             _ => None,
@@ -155,7 +157,7 @@ fn is_bound(claim: &Claim) -> bool {
     !claim.spec.volume_name.is_empty()
 }
 
-/// The keys of all that the pod names.
+/// The keys of all objects that the pod refers to.
 fn name_objects(pod: &Pod, to: &mut BTreeSet<Box<str>>) {
     if pod.metadata.deletion_timestamp.is_some() || pod.status.phase.is_terminal() {
         return;

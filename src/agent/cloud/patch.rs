@@ -1,23 +1,23 @@
-//! What differs between two statuses, as the patch that makes the one into the other: a two-way
-//! strategic merge patch of Kubernetes, for the `status` of nodes and pods (core/v1).
+//! Computes the patch that turns one status into another: a two-way strategic merge patch of
+//! Kubernetes, for the `status` of nodes and pods (core/v1).
 //!
 //! ```text
 //!  old: conditions [A=1, B=1]  podIPs [x]      patch: $setElementOrder/conditions [A, B]
 //!  new: conditions [A=1, B=2]  podIPs [x]  ──▶        conditions [B=2]
 //! ```
 //!
-//! Of the lists of a status, three are merged by a key, so only the elements that changed are told,
-//! and the order of all where anything is told. A node's addresses are merged as well, by a key
-//! that is not unique in them, so they are replaced as a whole, as the kubelet does. Every other
-//! list is replaced as a whole by the API server itself.
+//! Three of the lists of a status are merged by a key, so only the elements that changed are sent,
+//! and the order of all if anything is sent. A node's addresses are merged as well, by a key that
+//! is not unique in them, so they are replaced as a whole, as the kubelet does. Every other list is
+//! replaced as a whole by the API server itself.
 //!
-//! `null` and nothing are the same: the patch has no word for the difference.
+//! `null` and a missing key are the same: a patch cannot express the difference.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-/// What makes `old` into `new`, both the JSON of a `status`; `None`: nothing differs.
+/// The patch that turns `old` into `new`, both the JSON of a `status`; `None`: no difference.
 pub(super) fn diff(old: &Value, new: &Value) -> Option<Value> {
     let none = Map::new();
     let patch = of_maps(
@@ -31,12 +31,12 @@ pub(super) fn diff(old: &Value, new: &Value) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// How a list of a status is patched, other than as one value.
+/// How a list of a status is patched, if not as one value.
 #[derive(Clone, Copy, Debug)]
 enum Strategy {
-    /// Element by element, told apart by this key.
+    /// Element by element, identified by this key.
     Merge(&'static str),
-    /// As a whole, which has to be said.
+    /// As a whole, which the patch has to say.
     Replace,
 }
 
@@ -50,7 +50,7 @@ fn strategy(list: &str) -> Option<Strategy> {
     }
 }
 
-/// Patches two values of a key that differ; `false`: not its business.
+/// Patches two values of a key that differ; returns `false` if it does not handle this key.
 type Special<'a> = &'a dyn Fn(&mut Map<String, Value>, &str, &Value, &Value) -> bool;
 
 fn of_maps(
@@ -59,8 +59,8 @@ fn of_maps(
     special: Special<'_>,
 ) -> Map<String, Value> {
     let mut patch = Map::new();
-    let there = |map: &Map<String, Value>, key: &str| map.get(key).is_some_and(|v| !v.is_null());
-    for key in old.keys().filter(|key| there(old, key) && !there(new, key)) {
+    let is_set = |map: &Map<String, Value>, key: &str| map.get(key).is_some_and(|v| !v.is_null());
+    for key in old.keys().filter(|key| is_set(old, key) && !is_set(new, key)) {
         patch.insert(key.clone(), Value::Null);
     }
     for (key, to) in new.iter().filter(|(_, to)| !to.is_null()) {
@@ -80,7 +80,7 @@ fn of_maps(
     patch
 }
 
-/// Patches a list in place; `true`, as it is always told how.
+/// Patches a list in place; always returns `true`: the patch is complete.
 fn of_lists(
     patch: &mut Map<String, Value>,
     name: &str,
@@ -97,29 +97,29 @@ fn of_lists(
         patch.insert(name.to_owned(), new.iter().cloned().chain(replace).collect());
         return true;
     };
-    let mut told = Vec::new();
+    let mut changed = Vec::new();
     let by_id: BTreeMap<&str, &Map<String, Value>> = old.iter().copied().collect();
     let stay: BTreeSet<&str> = new.iter().map(|(id, _)| *id).collect();
     for (id, to) in &new {
         let Some(from) = by_id.get(id) else {
-            told.push(Value::Object((*to).clone()));
+            changed.push(Value::Object((*to).clone()));
             continue;
         };
         let mut changes = of_maps(from, to, &|_, _, _, _| false);
         if !changes.is_empty() {
             changes.insert(key.to_owned(), (*id).into());
-            told.push(Value::Object(changes));
+            changed.push(Value::Object(changes));
         }
     }
     for (id, _) in old.iter().filter(|(id, _)| !stay.contains(id)) {
-        told.push(json!({"$patch": "delete", key: id}));
+        changed.push(json!({"$patch": "delete", key: id}));
     }
     if !new.is_empty() {
         let order = new.iter().map(|(id, _)| json!({key: id})).collect();
         patch.insert(format!("$setElementOrder/{name}"), order);
     }
-    if !told.is_empty() {
-        patch.insert(name.to_owned(), told.into());
+    if !changed.is_empty() {
+        patch.insert(name.to_owned(), changed.into());
     }
     true
 }
@@ -139,18 +139,19 @@ fn keyed<'a>(list: &'a [Value], key: &str) -> Option<Vec<(&'a str, &'a Map<Strin
     Some(all)
 }
 
-/// Whether two values say the same.
-fn same(one: &Value, other: &Value) -> bool {
-    match (one, other) {
-        (Value::Object(one), Value::Object(other)) => {
-            let of_other = |key: &String| other.get(key).unwrap_or(&Value::Null);
-            one.iter().all(|(key, value)| same(value, of_other(key)))
-                && other.iter().all(|(key, value)| value.is_null() || one.contains_key(key))
+/// Whether two values are equal.
+fn same(left: &Value, right: &Value) -> bool {
+    match (left, right) {
+        (Value::Object(left), Value::Object(right)) => {
+            let in_right = |key: &String| right.get(key).unwrap_or(&Value::Null);
+            left.iter().all(|(key, value)| same(value, in_right(key)))
+                && right.iter().all(|(key, value)| value.is_null() || left.contains_key(key))
         }
-        (Value::Array(one), Value::Array(other)) => {
-            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
+        (Value::Array(left), Value::Array(right)) => {
+            left.len() == right.len()
+                && left.iter().zip(right).all(|(left, right)| same(left, right))
         }
-        (one, other) => one == other,
+        (left, right) => left == right,
     }
 }
 

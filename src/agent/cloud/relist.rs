@@ -1,21 +1,21 @@
-//! The list of all pods that the cloud wants here: asked for where the store was new or lost.
+//! Lists all pods of this node from the cloud, if the store was new or lost.
 //!
-//! KubeEdge's cloud tells a node nothing twice that it has acknowledged, so a node that lost its
-//! store has to ask. The protocol has one question for that, MetaServer's (wire spec sections 4.12
-//! and 5.12): a list by the cloud's dynamic controller, which reads the API server itself. A cloud
-//! without that one does not answer; then the store fills with what is pushed, as before.
+//! KubeEdge's cloud does not send again what a node has acknowledged, so a node that lost its store
+//! has to ask. The protocol has one request for that, MetaServer's (wire spec sections 4.12 and
+//! 5.12): a list by the cloud's dynamic controller, which reads from the API server. A cloud
+//! without that controller does not answer; then the store fills with what is pushed, as before.
 //!
 //! ```text
-//!  Resting ──due──▶ Asked ──a page──▶ Keeping ──durable──▶ Asked … ──▶ Keeping ──durable──▶ whole
-//!     ▲                └──none, refused, no room──┐
-//!     └───────────────────────────────────────────┘ after a while
+//!  Waiting ──due──▶ Requested ──page──▶ Storing ──durable──▶ Requested … ──durable──▶ complete
+//!     ▲                └──no answer, refused, no room──┐
+//!     └────────────────────────────────────────────────┘ back-off
 //! ```
 //!
-//! Intended behaviour: pods of the list are kept as if they had been pushed. When all of them are
-//! durable the store holds all there is, and what else runs here is nobody's. A pod of the list
-//! that cannot be kept is still the cloud's, so then nothing follows.
+//! Intended behaviour: the listed pods are stored as if they had been pushed. When all of them are
+//! durable the store is complete, and other pods that run here are orphans. If a listed pod cannot
+//! be stored, it still belongs to the cloud, so the store stays incomplete.
 //!
-//! If we crash here: the next life asks again.
+//! If we crash here: the next process lists again.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -30,27 +30,29 @@ use crate::limits::{RELIST_PAGE, RELIST_RETRY_MAX_MS, RELIST_RETRY_MIN_MS};
 use crate::model::message::{Message, Resource};
 use crate::model::{base64, message};
 
-/// The list, as far as it has come.
+/// The state of the list.
 #[derive(Debug)]
 pub(super) struct Relist {
     state: State,
-    /// Pods of one answer: fewer, once no answer came. It may have been too large for the link.
+    /// Limit of pods in an answer: lower after a request without an answer, which may have been too
+    /// large for the link.
     page: u32,
     backoff: Backoff,
-    /// What was last said to be wrong.
-    said: Option<String>,
+    /// The last error that was logged.
+    last_error: Option<String>,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Not asked; not before.
-    Resting(Instant),
-    Asked,
-    /// What came is about to be durable; then it goes on behind this. `None`: that was all.
-    Keeping(Option<Box<str>>),
+    /// No request is open; the next is not sent before this time.
+    Waiting(Instant),
+    Requested,
+    /// A page is received and about to be durable; the value is the continue token of the next
+    /// page, `None`: it was the last page.
+    Storing(Option<Box<str>>),
 }
 
-/// As of the answer's content.
+/// The content of the answer.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Application {
@@ -67,12 +69,12 @@ struct Application {
 #[serde(rename_all = "PascalCase")]
 struct Failure {
     #[serde(default)]
-    err_status: Words,
+    err_status: ErrorStatus,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Words {
+struct ErrorStatus {
     message: Box<str>,
 }
 
@@ -82,7 +84,7 @@ struct List<'a> {
     kind: Option<Box<str>>,
     #[serde(default)]
     metadata: ListMetadata,
-    /// Nothing is `null`; what has no such key is no list.
+    /// Not `null`; without this key it is not a list.
     #[serde(borrow, deserialize_with = "Option::deserialize")]
     items: Option<Vec<&'a RawValue>>,
 }
@@ -106,108 +108,111 @@ struct Names {
 
 impl Default for Relist {
     fn default() -> Self {
-        let state = State::Resting(Instant(0));
-        Self { state, page: RELIST_PAGE, backoff: Backoff::default(), said: None }
+        let state = State::Waiting(Instant(0));
+        Self { state, page: RELIST_PAGE, backoff: Backoff::default(), last_error: None }
     }
 }
 
 impl Relist {
-    /// Takes the answer.
     pub(super) fn answered(&mut self, now: Now, answer: &Message, meta: &mut Meta, out: &mut Out) {
-        match keep(answer, meta) {
+        match store_pods(answer, meta) {
             Ok(next) => {
-                self.state = State::Keeping(next);
-                self.conclude(meta, out);
+                self.state = State::Storing(next);
+                self.page_stored(meta, out);
             }
             Err(why) => {
-                self.again(now);
-                self.say(format!("store: the cloud's list of pods is of no use: {why}"), out);
+                self.retry_later(now);
+                self.log_once(
+                    format!("store: the cloud's list of pods cannot be used: {why}"),
+                    out,
+                );
             }
         }
     }
 
-    /// No answer came.
     pub(super) fn unanswered(&mut self, now: Now) {
         self.page = 1;
-        self.again(now);
+        self.retry_later(now);
     }
 
-    fn again(&mut self, now: Now) {
-        let again_at = self.backoff.again(now.boot, RELIST_RETRY_MIN_MS, RELIST_RETRY_MAX_MS);
-        self.state = State::Resting(again_at);
+    fn retry_later(&mut self, now: Now) {
+        let retry_at = self.backoff.retry_at(now.boot, RELIST_RETRY_MIN_MS, RELIST_RETRY_MAX_MS);
+        self.state = State::Waiting(retry_at);
     }
 
-    fn say(&mut self, line: String, out: &mut Out) {
-        if self.said.as_ref() != Some(&line) {
+    fn log_once(&mut self, line: String, out: &mut Out) {
+        if self.last_error.as_ref() != Some(&line) {
             out.push(Action::Log(Severity::Warn, line.clone()));
-            self.said = Some(line);
+            self.last_error = Some(line);
         }
     }
 
-    /// Something has become durable: was it the last of the list?
-    pub(super) fn conclude(&mut self, meta: &mut Meta, out: &mut Out) {
-        if meta.is_broken() && meta.is_settled() && matches!(self.state, State::Keeping(None)) {
-            let line = "store: all pods that the cloud wants here are kept; others end";
+    /// Something became durable: continues the list, or completes the store after the last page.
+    pub(super) fn page_stored(&mut self, meta: &mut Meta, out: &mut Out) {
+        if meta.is_incomplete() && meta.is_settled() && matches!(self.state, State::Storing(None)) {
+            let line = "store: all pods of this node are stored; other pods are stopped";
             out.push(Action::Log(Severity::Info, line.to_owned()));
-            meta.is_whole();
+            meta.set_complete();
         }
     }
 
-    /// Asks for what has not come.
+    /// Requests the next page.
     pub(super) fn step(&mut self, node: &str, meta: &Meta, context: &mut CloudContext<'_>) {
-        if !meta.is_broken() {
+        if !meta.is_incomplete() {
             return;
         }
         let next = match &self.state {
-            State::Resting(at) if *at <= context.now.boot => "",
-            State::Keeping(Some(next)) if meta.is_settled() => next,
-            State::Resting(_) | State::Asked | State::Keeping(_) => return,
+            State::Waiting(at) if *at <= context.now.boot => "",
+            State::Storing(Some(next)) if meta.is_settled() => next,
+            State::Waiting(_) | State::Requested | State::Storing(_) => return,
         };
         if !context.has_room() {
             return;
         }
-        let content = talk::json(&question(node, self.page, next));
+        let content = talk::json(&list_request(node, self.page, next));
         let message = talk::application(context.rng, context.now, content);
-        context.ask_by(RequestKind::Pods, message);
-        self.state = State::Asked;
+        context.request_message(RequestKind::Pods, message);
+        self.state = State::Requested;
     }
 
-    /// When something is due, if nothing happens before.
     pub(super) fn wake_at(&self, meta: &Meta) -> Option<Instant> {
         match &self.state {
-            State::Resting(at) if meta.is_broken() => Some(*at),
-            State::Keeping(Some(_)) if meta.is_broken() && meta.is_settled() => Some(Instant(0)),
-            State::Resting(_) | State::Asked | State::Keeping(_) => None,
+            State::Waiting(at) if meta.is_incomplete() => Some(*at),
+            State::Storing(Some(_)) if meta.is_incomplete() && meta.is_settled() => {
+                Some(Instant(0))
+            }
+            State::Waiting(_) | State::Requested | State::Storing(_) => None,
         }
     }
 }
 
-/// No `resourceVersion`: the API server answers by what is, not by what some cache of it has.
-fn question(node: &str, page: u32, next: &str) -> serde_json::Value {
+/// Without a `resourceVersion` the API server answers from its storage, not from a cache.
+fn list_request(node: &str, page: u32, next: &str) -> serde_json::Value {
     let mut options = json!({"fieldSelector": format!("spec.nodeName={node}"), "limit": page});
     if !next.is_empty() {
         options["continue"] = next.into();
     }
     json!({
-        // KubeEdge has a digest here, by which it knows watches again. This is none.
+        // KubeEdge has a digest here to recognize watches. This is not one.
         "ID": "edged", "Key": "/core/v1/pods/null/null", "Verb": "list", "Nodename": node,
         "Option": base64::encode(options.to_string().as_bytes()), "ReqBody": "",
         "Subresource": "", "RespBody": null, "Status": "InApplying", "Reason": "",
     })
 }
 
-/// Keeps the pods of an answer; says behind what the list goes on.
-fn keep(answer: &Message, meta: &mut Meta) -> Result<Option<Box<str>>, String> {
+/// Stores the pods of an answer; returns the continue token of the next page.
+fn store_pods(answer: &Message, meta: &mut Meta) -> Result<Option<Box<str>>, String> {
     let content = answer.content.as_deref().ok_or("got no content")?;
     let text = message::inner(content);
-    let told: Application =
+    let application: Application =
         serde_json::from_str(&text).map_err(|error| format!("got no Application: {error}"))?;
-    if &*told.status != "Approved" {
-        let said = told.error.map(|error| error.err_status.message).filter(|it| !it.is_empty());
-        let said = said.or(told.reason).unwrap_or_default();
-        return Err(format!("got {}, expected Approved: {said}", told.status));
+    if &*application.status != "Approved" {
+        let reason =
+            application.error.map(|error| error.err_status.message).filter(|it| !it.is_empty());
+        let reason = reason.or(application.reason).unwrap_or_default();
+        return Err(format!("got {}, expected Approved: {reason}", application.status));
     }
-    let body = told.resp_body.as_deref().and_then(base64::decode).ok_or("got no base64")?;
+    let body = application.resp_body.as_deref().and_then(base64::decode).ok_or("got no base64")?;
     drop(text);
     let body = String::from_utf8(body).map_err(|_| "got no UTF-8".to_owned())?;
     bulk::within_a_message(&body, &meta.budget())?;
@@ -221,8 +226,10 @@ fn keep(answer: &Message, meta: &mut Meta) -> Result<Option<Box<str>>, String> {
             serde_json::from_str(item.get()).map_err(|error| format!("got no pod: {error}"))?;
         let key = Resource { namespace: Some(&namespace), kind: "pod", name: &name }.to_string();
         match meta.put(&key, "pod", item.get(), None) {
-            ChangeOutcome::Waits | ChangeOutcome::Settled => {}
-            ChangeOutcome::Dropped => return Err(format!("{key}: too much waits to be kept")),
+            ChangeOutcome::Queued | ChangeOutcome::Unchanged => {}
+            ChangeOutcome::Dropped => {
+                return Err(format!("{key}: too many changes wait to be saved"));
+            }
             ChangeOutcome::Refused(why) => return Err(format!("{key}: {why}")),
         }
     }

@@ -1,20 +1,21 @@
-//! What the cloud is told of its pods (wire spec sections 5.6 and 5.7): their statuses, and that
-//! nothing of one is left that it wants gone.
+//! Reports the statuses of pods to the cloud (wire spec sections 5.6 and 5.7), and deletes a pod in
+//! the cloud when nothing of it is left here.
 //!
-//! Intended behaviour: level-triggered. Of each pod it is remembered which status the cloud has, as
-//! far as that is known: as it came with the pod, or with the answer to our last patch. What is
-//! told is the difference to that; the latest wins. An update whose only news is a status that we
-//! wrote makes no difference and is not answered.
+//! Intended behaviour: level-triggered. For each pod the status that the cloud has is remembered,
+//! as far as it is known: from the pod's message, or from the answer to our last patch. Only the
+//! difference is reported; the latest wins. An update that only echoes a status that we wrote makes
+//! no difference and causes no report.
 //!
-//! A pod that is just being started is told of when it runs, or after [`REPORT_GATHER_MS`]: each
-//! patch brings the whole pod back over the link, twice.
+//! A pod that is starting is reported when it runs, or after [`REPORT_GATHER_MS`]: each patch
+//! brings the whole pod back over the link, twice.
 //!
-//! A pod that the API server does not have is asked for once more after [`GONE_AGAIN_MS`], by
-//! telling all of it again. Mostly its deletion has come by then. Where the Node was deleted while
-//! the gateway was away nobody tells of that, since the cloud has forgotten what it sent there:
-//! then the second answer is taken for the deletion, as a kubelet ends what the API server has not.
+//! For a pod that the API server does not have, the whole status is reported once more after
+//! [`MISSING_POD_RETRY_MS`]. Mostly its deletion has arrived by then. Where the Node was deleted
+//! while the gateway was away, no deletion comes, because the cloud has forgotten what it sent
+//! there: then the second answer counts as the deletion, as a kubelet ends pods that the API server
+//! does not have.
 //!
-//! If we crash here: the next life knows nothing of what the cloud has, and tells of each pod once
+//! If we crash here: the next process does not know what the cloud has, and reports each pod once
 //! as a whole.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,74 +35,74 @@ use crate::agent::event::{Action, Out, Severity};
 use crate::agent::pod::{Origin, Pod, Wanted};
 use crate::agent::pods::Pods;
 use crate::agent::time::{Instant, Now};
-use crate::limits::{DELETE_AGAIN_MS, GONE_AGAIN_MS, REPORT_GATHER_MS, REPORT_RETRY_MS};
+use crate::limits::{DELETE_RETRY_MS, MISSING_POD_RETRY_MS, REPORT_GATHER_MS, REPORT_RETRY_MS};
 use crate::model::status::{ConditionKind, Phase};
 
-/// What the cloud has of each pod.
+/// The state of the report, for each pod.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     pods: BTreeMap<Uid, PodReport>,
-    /// At this revision of the pods all was told that was not to wait, in this form; `None`:
-    /// something else was learnt since.
-    seen: Option<(u64, bool)>,
-    /// When something is due that waits for its time.
+    /// All that is due was reported at this revision of the pods, in this form; `None`: something
+    /// else has changed since.
+    reported_revision: Option<(u64, bool)>,
+    /// When a delayed report is due.
     wake_at: Option<Instant>,
 }
 
-/// What decides how and when the cloud is told.
+/// What decides how and when a status is reported.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReportInputs<'a> {
-    /// Whose ends are kept.
-    pub ended: &'a TerminalStatuses,
-    /// What is kept.
+    /// The terminal statuses that are durable.
+    pub terminal_statuses: &'a TerminalStatuses,
+    /// The stored objects.
     pub meta: &'a Meta,
-    /// The cloud knows no patches.
+    /// The cloud does not understand patches.
     pub is_legacy: bool,
 }
 
 #[derive(Debug, Default)]
 struct PodReport {
     /// `status` as the cloud has it, JSON; `None`: not known.
-    base: Option<Box<str>>,
-    /// The pod's `resourceVersion` with it; 0: not known.
+    remote_status: Option<Box<str>>,
+    /// The pod's `resourceVersion` of that status; 0: not known.
     version: u64,
     /// The revision of our status that the cloud has.
-    has: Option<u64>,
-    /// The one that is on its way.
-    asked: Option<u64>,
-    /// Since when there is something to tell.
+    remote_revision: Option<u64>,
+    /// The revision of our status that was sent and is not answered yet.
+    in_flight: Option<u64>,
+    /// Since when there is something to report.
     since: Option<Instant>,
     retry_at: Option<Instant>,
-    /// The patch that was taken last: where it changed nothing, it is not sent again.
-    last: Option<Box<str>>,
+    /// The last patch that the cloud accepted: if it changed nothing, it is not sent again.
+    last_patch: Option<Box<str>>,
     deletion: Deletion,
-    /// The cloud has no such pod any more: nobody listens.
-    gone: Option<Gone>,
-    /// Heard of, and not among the pods yet: it is about to be kept.
+    /// The cloud has no such pod any more.
+    missing: Option<MissingPod>,
+    /// The pod was received and is not among the pods yet: it is about to be stored.
     is_new: bool,
-    /// What was last said to be wrong.
-    said: Option<Box<str>>,
+    /// The last error that was logged.
+    logged_error: Option<Box<str>>,
 }
 
-/// That the cloud has no such pod.
+/// The cloud has answered that it has no such pod.
 #[derive(Clone, Copy, Debug)]
-struct Gone {
-    /// When it said so last.
+struct MissingPod {
+    /// When it answered so last.
     at: Instant,
-    /// Those were the API server's own words.
+    /// The answer was the API server's own.
     is_sure: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Deletion {
     #[default]
-    NotAsked,
-    Asked,
-    /// The cloud will say that the pod is gone; asked again if it does not.
+    NotRequested,
+    Requested,
+    /// The cloud will send the deletion of the pod; if it does not, we ask again.
     Done(Instant),
 }
 
-/// Of a pod's message, what is told of its status.
+/// The part of a pod's message that is about its status.
 #[derive(Deserialize)]
 struct StatusMessage<'a> {
     metadata: Names,
@@ -117,14 +118,14 @@ struct Names {
 }
 
 impl Report {
-    /// Something that decides what is told has changed.
-    pub(super) fn stir(&mut self) {
-        self.seen = None;
+    /// Something that decides what is reported has changed.
+    pub(super) fn mark_dirty(&mut self) {
+        self.reported_revision = None;
     }
 
-    /// The cloud told of a pod, with the status that it has.
-    pub(super) fn heard(&mut self, text: &str) {
-        self.stir();
+    /// The cloud sent a pod with its status.
+    pub(super) fn pod_received(&mut self, text: &str) {
+        self.mark_dirty();
         let Ok(StatusMessage { metadata, status }) =
             serde_json::from_str::<StatusMessage<'_>>(text)
         else {
@@ -132,17 +133,17 @@ impl Report {
         };
         let version = metadata.resource_version.parse().unwrap_or(0);
         let new = || PodReport { is_new: true, ..PodReport::default() };
-        let told = self.pods.entry(metadata.uid).or_insert_with(new);
-        if version >= told.version {
-            told.version = version;
-            told.base = Some(status.map_or("{}", RawValue::get).into());
-            told.has = None;
-            told.gone = None;
+        let report = self.pods.entry(metadata.uid).or_insert_with(new);
+        if version >= report.version {
+            report.version = version;
+            report.remote_status = Some(status.map_or("{}", RawValue::get).into());
+            report.remote_revision = None;
+            report.missing = None;
         }
     }
 
-    /// Takes the answer to a patch or a deletion of the pod of this name. Says whether there is no
-    /// such pod any more, and nobody else will say so.
+    /// Takes the answer to a patch or a deletion of the pod of this name. Returns whether there is
+    /// no such pod any more and the cloud will not send its deletion.
     pub(super) fn answered(
         &mut self,
         now: Now,
@@ -150,48 +151,48 @@ impl Report {
         answer: Answer,
         out: &mut Out,
     ) -> bool {
-        self.stir();
+        self.mark_dirty();
         let retry_at = Some(now.boot.plus_ms(REPORT_RETRY_MS));
         match kind {
             RequestKind::PodStatus(uid) => {
-                let Some(told) = self.pods.get_mut(uid) else { return false };
-                let asked = told.asked.take();
-                told.since = None;
+                let Some(report) = self.pods.get_mut(uid) else { return false };
+                let sent = report.in_flight.take();
+                report.since = None;
                 match answer {
                     Answer::Object(object) => {
-                        (told.said, told.gone) = (None, None);
-                        // What it has now is compared once more: a patch to a status that was not
-                        // known takes nothing away.
-                        self.heard(object.get());
+                        (report.logged_error, report.missing) = (None, None);
+                        // The new remote status is compared once more: a patch against an unknown
+                        // status removes nothing.
+                        self.pod_received(object.get());
                     }
-                    // The form of old clouds: it has what we said.
+                    // The answer of old clouds: the cloud has what we sent.
                     Answer::Done => {
-                        told.said = None;
-                        told.has = asked;
+                        report.logged_error = None;
+                        report.remote_revision = sent;
                     }
                     Answer::Refused(refusal) if refusal.is_not_found() || refusal.is_conflict() => {
-                        return told.is_missing(now, (uid, name), &refusal, out);
+                        return report.is_missing(now, (uid, name), &refusal, out);
                     }
                     Answer::Refused(refusal) => {
-                        told.retry_at = retry_at;
-                        told.last = None;
+                        report.retry_at = retry_at;
+                        report.last_patch = None;
                         let why = refusal.to_string();
-                        if told.said.as_deref() != Some(&*why) {
+                        if report.logged_error.as_deref() != Some(&*why) {
                             let line =
-                                format!("cloud: the status of pod uid={uid} is not taken: {why}");
+                                format!("cloud: the status of pod uid={uid} is refused: {why}");
                             out.push(Action::Log(Severity::Warn, line));
-                            told.said = Some(why.into());
+                            report.logged_error = Some(why.into());
                         }
                     }
                 }
             }
             RequestKind::PodDelete(uid) => {
-                let Some(told) = self.pods.get_mut(uid) else { return false };
-                told.retry_at = retry_at;
-                told.deletion = match answer {
+                let Some(report) = self.pods.get_mut(uid) else { return false };
+                report.retry_at = retry_at;
+                report.deletion = match answer {
                     Answer::Done | Answer::Object(_) => Deletion::Done(now.boot),
                     Answer::Refused(refusal) if refusal.is_not_found() => Deletion::Done(now.boot),
-                    Answer::Refused(_) => Deletion::NotAsked,
+                    Answer::Refused(_) => Deletion::NotRequested,
                 };
             }
             other => panic!("{other:?} is not about a pod"),
@@ -199,98 +200,98 @@ impl Report {
         false
     }
 
-    /// No answer came.
     pub(super) fn unanswered(&mut self, now: Now, kind: &RequestKind) {
         let (RequestKind::PodStatus(uid) | RequestKind::PodDelete(uid)) = kind else {
             panic!("{kind:?} is not about a pod");
         };
-        self.stir();
-        let Some(told) = self.pods.get_mut(uid) else { return };
-        told.retry_at = Some(now.boot.plus_ms(REPORT_RETRY_MS));
+        self.mark_dirty();
+        let Some(report) = self.pods.get_mut(uid) else { return };
+        report.retry_at = Some(now.boot.plus_ms(REPORT_RETRY_MS));
         match kind {
-            // It may have arrived.
-            RequestKind::PodStatus(_) => (told.asked, told.base, told.last) = (None, None, None),
-            _ => told.deletion = Deletion::NotAsked,
+            // The request may have arrived.
+            RequestKind::PodStatus(_) => {
+                (report.in_flight, report.remote_status, report.last_patch) = (None, None, None)
+            }
+            _ => report.deletion = Deletion::NotRequested,
         }
     }
 
-    /// The link is new: nothing waits for the end of an old one.
+    /// A new session: retries do not wait, and no deletion is in flight.
     pub(super) fn up(&mut self) {
-        self.stir();
-        for told in self.pods.values_mut() {
-            told.retry_at = None;
-            told.deletion = Deletion::NotAsked;
-            // It may have lost what it took, with its store.
-            told.last = None;
-            // What was not kept comes again.
-            told.is_new = false;
+        self.mark_dirty();
+        for report in self.pods.values_mut() {
+            report.retry_at = None;
+            report.deletion = Deletion::NotRequested;
+            // The cloud may have lost what it accepted, together with its database.
+            report.last_patch = None;
+            // The cloud sends again what was not stored.
+            report.is_new = false;
         }
     }
 
-    /// Tells what the cloud does not have.
+    /// Reports what the cloud does not have.
     pub(super) fn step(
         &mut self,
         pods: &Pods,
-        known: ReportInputs<'_>,
+        inputs: ReportInputs<'_>,
         context: &mut CloudContext<'_>,
     ) {
         let due = self.wake_at.is_some_and(|at| at <= context.now.boot);
-        let seen = Some((pods.revision(), known.is_legacy));
-        if self.seen == seen && !due {
+        let revision = Some((pods.revision(), inputs.is_legacy));
+        if self.reported_revision == revision && !due {
             return;
         }
-        self.seen = seen;
+        self.reported_revision = revision;
         self.wake_at = None;
-        // Of pods of the manifest folder it is their mirrors that have a status in the cloud.
+        // For pods of the manifest folder the status in the cloud is that of their mirrors.
         let mirrored = |(_, mirror): (&str, &Mirror)| {
             let pod = pods.get(&mirror.of).filter(|pod| pod.origin() == Origin::File)?;
             Some((Uid::from(&*mirror.uid), pod))
         };
-        let mirrors: Vec<(Uid, &Pod)> = known.meta.mirrors().filter_map(mirrored).collect();
+        let mirrors: Vec<(Uid, &Pod)> = inputs.meta.mirrors().filter_map(mirrored).collect();
         let shown: BTreeSet<&Uid> = mirrors.iter().map(|(mirror, _)| mirror).collect();
-        self.pods.retain(|uid, told| {
+        self.pods.retain(|uid, report| {
             let is_here = pods.get(uid).is_some() || shown.contains(uid);
-            told.is_new &= !is_here;
-            is_here || told.is_new
+            report.is_new &= !is_here;
+            is_here || report.is_new
         });
         let ours = |pod: &&Pod| pod.origin() == Origin::Cloud && *pod.wanted() == Wanted::Yes;
         let of_cloud = pods.iter().filter(ours).map(|pod| (pod.uid().clone(), pod));
         for (uid, pod) in of_cloud.chain(mirrors) {
-            let told = self.pods.entry(uid.clone()).or_default();
-            let at = told.step(&uid, pod, known, context);
+            let report = self.pods.entry(uid.clone()).or_default();
+            let at = report.step(&uid, pod, inputs, context);
             self.wake_at = self.wake_at.into_iter().chain(at).min();
         }
     }
 
-    /// When something is due, if nothing happens before.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         self.wake_at
     }
 }
 
 impl PodReport {
-    /// Tells of one pod; says when there is something to do that waits for its time.
+    /// Reports one pod; returns when a delayed report is due.
     fn step(
         &mut self,
         uid: &Uid,
         pod: &Pod,
-        known: ReportInputs<'_>,
+        inputs: ReportInputs<'_>,
         context: &mut CloudContext<'_>,
     ) -> Option<Instant> {
         let now = context.now.boot;
-        if self.asked.is_some() {
+        if self.in_flight.is_some() {
             return None;
         }
-        if let Some(Gone { at, .. }) = self.gone {
-            let again_at = at.plus_ms(GONE_AGAIN_MS);
-            if again_at > now {
-                return Some(again_at);
+        if let Some(MissingPod { at, .. }) = self.missing {
+            let retry_at = at.plus_ms(MISSING_POD_RETRY_MS);
+            if retry_at > now {
+                return Some(retry_at);
             }
-            (self.base, self.has, self.last) = (None, None, None);
+            (self.remote_status, self.remote_revision, self.last_patch) = (None, None, None);
         }
         let of_cloud = pod.origin() == Origin::Cloud;
         let is_cleared = of_cloud && pod.is_cleared();
-        let current = self.has == Some(pod.status_revision());
+        let current = self.remote_revision == Some(pod.status_revision());
         if current && !is_cleared {
             self.since = None;
             return None;
@@ -299,22 +300,23 @@ impl PodReport {
             return Some(at);
         }
         if !current {
-            // A static pod that has ended may run again, with the next boot.
-            if !pod.is_told() || of_cloud && !known.ended.is_kept(known.meta, pod) {
+            // A static pod that has ended may run again after the next boot.
+            if !pod.is_told() || of_cloud && !inputs.terminal_statuses.is_stored(inputs.meta, pod) {
                 return None;
             }
-            if let Some(at) = self.gathers(pod, now) {
+            if let Some(at) = self.delay_until(pod, now) {
                 return Some(at);
             }
-            let at = self.tell(uid, pod, known.is_legacy, context);
-            if self.has != Some(pod.status_revision()) || !is_cleared {
+            let at = self.report_status(uid, pod, inputs.is_legacy, context);
+            if self.remote_revision != Some(pod.status_revision()) || !is_cleared {
                 return at;
             }
         }
-        self.delete(pod, known.is_legacy, context)
+        self.delete(pod, inputs.is_legacy, context)
     }
 
-    /// The cloud has no such pod. Says whether it said so before, both times without a doubt.
+    /// The cloud has no such pod. Returns whether this is the second answer and both are the API
+    /// server's own.
     fn is_missing(
         &mut self,
         now: Now,
@@ -323,25 +325,27 @@ impl PodReport {
         out: &mut Out,
     ) -> bool {
         let is_sure = why.has_no_pod(name);
-        let before = self.gone.replace(Gone { at: now.boot, is_sure });
-        // It was not taken: where the pod is there again, it is told of again.
-        self.last = None;
+        let before = self.missing.replace(MissingPod { at: now.boot, is_sure });
+        // The patch was not accepted: if the pod exists again, it is reported again.
+        self.last_patch = None;
         if before.is_none() {
-            let line = format!("cloud: it has no such pod, which runs on: uid={uid}: {why}");
+            let line = format!(
+                "cloud: the API server has no such pod, which keeps running: uid={uid}: {why}"
+            );
             out.push(Action::Log(Severity::Warn, line));
         }
         is_sure && before.is_some_and(|before| before.is_sure)
     }
 
-    /// Until when it is waited for more to tell.
-    fn gathers(&mut self, pod: &Pod, now: Instant) -> Option<Instant> {
+    /// Until when the report waits for more changes.
+    fn delay_until(&mut self, pod: &Pod, now: Instant) -> Option<Instant> {
         let since = *self.since.get_or_insert(now);
         let starts = pod.api().status.phase == Phase::Pending && pod.is_active();
         let until = since.plus_ms(REPORT_GATHER_MS);
         (starts && until > now).then_some(until)
     }
 
-    fn tell(
+    fn report_status(
         &mut self,
         uid: &Uid,
         pod: &Pod,
@@ -352,24 +356,24 @@ impl PodReport {
         let revision = pod.status_revision();
         let mut status = serde_json::to_value(&api.status).expect("plain data");
         if !is_legacy && let Some(status) = status.as_object_mut() {
-            // Given once and for all when the pod was made.
+            // It is set when the pod is created and never changes.
             status.remove("qosClass");
         }
         let base: Option<Value> =
-            self.base.as_ref().and_then(|base| serde_json::from_str(base).ok());
+            self.remote_status.as_ref().and_then(|base| serde_json::from_str(base).ok());
         let is_known = base.is_some();
         let of_cloud = pod.origin() == Origin::Cloud;
-        if of_cloud && base.as_ref().is_some_and(is_over) && !api.status.phase.is_terminal() {
-            // Somebody has said that it has ended, which is about to be durable here.
+        if of_cloud && base.as_ref().is_some_and(is_terminal) && !api.status.phase.is_terminal() {
+            // The pod has ended in the cloud; that status is about to be durable here.
             return None;
         }
         let difference = match base {
             _ if is_legacy => Some(status),
-            Some(base) => patch::diff(&ours(base, pod), &status),
-            None => Some(whole(status)),
+            Some(base) => patch::diff(&node_owned(base, pod), &status),
+            None => Some(full_patch(status)),
         };
         let Some(difference) = difference else {
-            self.has = Some(revision);
+            self.remote_revision = Some(revision);
             self.since = None;
             return None;
         };
@@ -381,67 +385,69 @@ impl PodReport {
         let kind = RequestKind::PodStatus(uid.clone());
         if is_legacy {
             let content = json!({"UID": uid, "Name": metadata.name, "Status": difference});
-            context.ask(kind, "update", &resource("podstatus"), Some(talk::json(&content)));
+            context.request(kind, "update", &resource("podstatus"), Some(talk::json(&content)));
         } else {
             let mut patch = json!({"metadata": {"uid": uid}});
             patch["status"] = difference;
             let text = serde_json::to_string(&patch).expect("plain data");
-            if self.last.as_deref() == Some(&*text) && is_known {
-                // Taken before, and the cloud still has something else: it wants it so.
-                self.has = Some(revision);
+            if self.last_patch.as_deref() == Some(&*text) && is_known {
+                // The cloud accepted it before and still has another status: it stays as the cloud
+                // has it.
+                self.remote_revision = Some(revision);
                 return None;
             }
-            // A JSON text that holds JSON, as KubeEdge has it.
-            context.ask(kind, "patch", &resource("podpatch"), Some(talk::json(&text)));
-            self.last = Some(text.into());
+            // A JSON string that contains JSON, as KubeEdge expects.
+            context.request(kind, "patch", &resource("podpatch"), Some(talk::json(&text)));
+            self.last_patch = Some(text.into());
         }
-        self.asked = Some(revision);
+        self.in_flight = Some(revision);
         None
     }
 
-    /// Nothing of the pod is left here, and the cloud knows: it may forget it (section 5.7).
+    /// Nothing of the pod is left here, and the cloud has the last status: deletes the pod in the
+    /// cloud (section 5.7).
     fn delete(
         &mut self,
         pod: &Pod,
         is_legacy: bool,
         context: &mut CloudContext<'_>,
     ) -> Option<Instant> {
-        // An old cloud deletes by itself.
-        if is_legacy || self.deletion == Deletion::Asked {
+        // An old cloud deletes it by itself.
+        if is_legacy || self.deletion == Deletion::Requested {
             return None;
         }
         let now = context.now.boot;
         if let Deletion::Done(at) = self.deletion
-            && at.plus_ms(DELETE_AGAIN_MS) > now
+            && at.plus_ms(DELETE_RETRY_MS) > now
         {
-            return Some(at.plus_ms(DELETE_AGAIN_MS));
+            return Some(at.plus_ms(DELETE_RETRY_MS));
         }
         if !context.has_room() {
             return Some(now);
         }
         let kind = RequestKind::PodDelete(pod.uid().clone());
-        context.ask(kind, "delete", &talk::of_pod(pod, "pod"), Some(talk::deletion(pod.uid())));
-        self.deletion = Deletion::Asked;
+        context.request(kind, "delete", &talk::of_pod(pod, "pod"), Some(talk::deletion(pod.uid())));
+        self.deletion = Deletion::Requested;
         None
     }
 }
 
-fn is_over(status: &Value) -> bool {
+fn is_terminal(status: &Value) -> bool {
     matches!(status["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
 
-/// What of a status in the cloud is the node's to tell: others set conditions of their own, and one
-/// kind is set by whoever makes the pod go.
-fn ours(mut status: Value, pod: &Pod) -> Value {
+/// The part of the remote status that the node owns: others set conditions of their own, and
+/// `DisruptionTarget` is set by the component that evicts the pod.
+fn node_owned(mut status: Value, pod: &Pod) -> Value {
     if let Some(status) = status.as_object_mut() {
         status.remove("qosClass");
     }
     let is_ours = |condition: &Value| {
         condition["type"].as_str().and_then(ConditionKind::parse).is_some_and(|kind| {
-            let told = || pod.api().status.conditions.iter().any(|told| told.kind == kind);
-            // Nobody but the node makes a static pod go.
+            let is_set = || pod.api().status.conditions.iter().any(|own| own.kind == kind);
+            // Only the node itself evicts a static pod.
             let theirs = kind == ConditionKind::DisruptionTarget && pod.origin() == Origin::Cloud;
-            !theirs || told()
+            !theirs || is_set()
         })
     };
     if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
@@ -450,13 +456,13 @@ fn ours(mut status: Value, pod: &Pod) -> Value {
     status
 }
 
-/// The whole status as a patch to one that is not known: lists that would be merged are replaced,
-/// but conditions, of which others may have set some. Why it is as it is may have been told by an
-/// earlier life, and be true no more.
-fn whole(mut status: Value) -> Value {
-    for word in ["reason", "message"] {
-        if status.get(word).is_none() {
-            status[word] = Value::Null;
+/// The whole status as a patch to an unknown one: merged lists are replaced, except conditions,
+/// because others may have set some. `reason` and `message` may be left from an earlier process and
+/// are cleared.
+fn full_patch(mut status: Value) -> Value {
+    for key in ["reason", "message"] {
+        if status.get(key).is_none() {
+            status[key] = Value::Null;
         }
     }
     for list in ["podIPs", "hostIPs"] {
@@ -505,7 +511,7 @@ mod tests {
         let map = message("c".to_owned(), "ns/configmap/c", &map);
         cloud.message(now, Session(1), &map, &mut rng, &mut out);
         assert_eq!(cloud.report.pods.len(), 0, "nor of what is no pod");
-        // Each takes the place of the one before, and is older; nothing is kept as yet.
+        // Each replaces the one before, and is older; nothing is stored yet.
         for n in (1..10 * META_WAITING_MAX).rev() {
             let pod = json!({"metadata": {"name": "p", "namespace": "ns",
                 "uid": format!("u{n}"), "resourceVersion": n.to_string()},
@@ -514,12 +520,18 @@ mod tests {
             cloud.message(now, Session(1), &pod, &mut rng, &mut out);
         }
         assert_eq!(cloud.report.pods.len(), 1);
-        // What was not kept comes again over the next link; until then it is about to be.
+        // What was not stored comes again in the next session; until then it counts as about to be
+        // stored.
         let pods = Pods::default();
         let mut step = |cloud: &mut Cloud| {
-            let known = ReportInputs { ended: &cloud.ended, meta: &cloud.meta, is_legacy: false };
-            let (hub, asks, rng, out) = (&mut cloud.hub, &mut cloud.asks, &mut rng, &mut out);
-            let mut context = CloudContext { hub, asks, rng, out, now, timeout_ms: 1 };
+            let known = ReportInputs {
+                terminal_statuses: &cloud.terminal_statuses,
+                meta: &cloud.meta,
+                is_legacy: false,
+            };
+            let (hub, requests, rng, out) =
+                (&mut cloud.hub, &mut cloud.requests, &mut rng, &mut out);
+            let mut context = CloudContext { hub, requests, rng, out, now, timeout_ms: 1 };
             cloud.report.step(&pods, known, &mut context);
             cloud.report.pods.len()
         };

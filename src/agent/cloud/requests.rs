@@ -1,4 +1,5 @@
-//! The book of what was asked of the cloud: every question has an answer, be it that none came.
+//! The requests to the cloud that are not answered yet: each ends with an answer, a timeout or the
+//! end of the link.
 
 use std::collections::BTreeMap;
 
@@ -7,39 +8,39 @@ use super::talk;
 use crate::agent::calls::Uid;
 use crate::agent::event::Out;
 use crate::agent::time::{Instant, Now, Rng};
-use crate::limits::ASKS_MAX;
+use crate::limits::REQUESTS_MAX;
 use crate::model::message::Message;
 use serde_json::value::RawValue;
 
-/// What a question is about.
+/// What a request is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum RequestKind {
-    /// Make the Node object.
+    /// Create the Node object.
     Register,
-    /// Patch its status.
+    /// Patch the status of the node.
     NodeStatus,
-    /// Read, make or renew the lease.
+    /// Read, create or renew the lease.
     Lease,
     /// Patch the status of this pod.
     PodStatus(Uid),
-    /// Delete this pod, of which nothing runs any more.
+    /// Delete this pod, of which nothing is left here.
     PodDelete(Uid),
-    /// Make the mirror of this key.
+    /// Create the mirror of this key.
     MirrorMake(Box<str>),
     /// Delete the mirror of this key and uid.
     MirrorDelete(Box<str>, Box<str>),
     /// Read the object of this key.
     Object(Box<str>),
-    /// A token for this pod, kept under this key.
+    /// Request a token for a pod, stored under this key.
     Token(Box<str>),
-    /// List the pods that the cloud wants here.
+    /// List the pods of this node.
     Pods,
 }
 
-/// The book.
+/// The open requests.
 #[derive(Debug, Default)]
 pub(super) struct PendingRequests {
-    /// By the id of the message that asked.
+    /// By the id of the request's message.
     open: BTreeMap<Box<str>, PendingRequest>,
 }
 
@@ -49,49 +50,49 @@ struct PendingRequest {
     deadline: Instant,
 }
 
-/// What a part of the cloud side speaks with.
+/// What the parts of the cloud side need to send messages.
 pub(super) struct CloudContext<'a> {
     pub hub: &'a mut Hub,
-    pub asks: &'a mut PendingRequests,
+    pub requests: &'a mut PendingRequests,
     pub rng: &'a mut Rng,
     pub out: &'a mut Out,
     pub now: Now,
-    /// Milliseconds until a question counts as not answered (`remoteQueryTimeout`).
+    /// Milliseconds until a request counts as not answered (`remoteQueryTimeout`).
     pub timeout_ms: u64,
 }
 
 impl CloudContext<'_> {
-    /// Whether something can be asked now; where not, a later step comes.
+    /// Whether a request can be sent now; if not, a later step will try again.
     pub(super) fn has_room(&mut self) -> bool {
-        self.asks.has_room() && self.hub.has_room(self.now)
+        self.requests.has_room() && self.hub.has_room(self.now)
     }
 
-    /// Whether something can be said now that must not wait for the end of questions: the node's
-    /// own, of which there are three at the most.
-    pub(super) fn may_speak(&mut self) -> bool {
+    /// Whether a message can be sent now that must not wait for the end of other requests: those
+    /// about the node, of which there are three at most.
+    pub(super) fn may_send(&mut self) -> bool {
         self.hub.has_room(self.now)
     }
 
-    /// Asks. There is room: [`CloudContext::has_room`] was asked before.
-    pub(super) fn ask(
+    /// Sends a request. The caller has checked [`CloudContext::has_room`].
+    pub(super) fn request(
         &mut self,
         kind: RequestKind,
         operation: &str,
         resource: &str,
         content: Option<Box<RawValue>>,
     ) {
-        self.ask_within(self.timeout_ms, kind, operation, resource, content);
+        self.request_within(self.timeout_ms, kind, operation, resource, content);
     }
 
-    /// Asks by a message that is made already. There is room.
-    pub(super) fn ask_by(&mut self, kind: RequestKind, message: Message) {
+    /// Sends a request whose message is built already. The caller has checked the room.
+    pub(super) fn request_message(&mut self, kind: RequestKind, message: Message) {
         let deadline = self.now.boot.plus_ms(self.timeout_ms);
-        self.asks.open.insert(message.header.id.clone(), PendingRequest { kind, deadline });
+        self.requests.open.insert(message.header.id.clone(), PendingRequest { kind, deadline });
         self.hub.send(self.now, message, self.out);
     }
 
-    /// As [`CloudContext::ask`], to be answered within another time.
-    pub(super) fn ask_within(
+    /// As [`CloudContext::request`], with another timeout.
+    pub(super) fn request_within(
         &mut self,
         timeout_ms: u64,
         kind: RequestKind,
@@ -101,17 +102,17 @@ impl CloudContext<'_> {
     ) {
         let message = talk::request(self.rng, self.now, operation, resource, content);
         let deadline = self.now.boot.plus_ms(timeout_ms);
-        self.asks.open.insert(message.header.id.clone(), PendingRequest { kind, deadline });
+        self.requests.open.insert(message.header.id.clone(), PendingRequest { kind, deadline });
         self.hub.send(self.now, message, self.out);
     }
 
-    /// Says something that is not answered. There is room.
-    pub(super) fn say(&mut self, operation: &str, resource: &str, content: Box<RawValue>) {
+    /// Sends a message that is not answered. The caller has checked the room.
+    pub(super) fn send(&mut self, operation: &str, resource: &str, content: Box<RawValue>) {
         let message = talk::request(self.rng, self.now, operation, resource, Some(content));
         self.hub.send(self.now, message, self.out);
     }
 
-    /// Tells in MetaManager's name. There is room.
+    /// Sends a message in MetaManager's name. The caller has checked the room.
     pub(super) fn sync(&mut self, resource: &str, content: Box<RawValue>) {
         let message = talk::sync(self.rng, self.now, resource, content);
         self.hub.send(self.now, message, self.out);
@@ -119,35 +120,35 @@ impl CloudContext<'_> {
 }
 
 impl PendingRequests {
-    /// Whether there is room for one more.
+    /// Whether one more request may be open.
     pub(super) fn has_room(&self) -> bool {
-        self.open.len() < ASKS_MAX
+        self.open.len() < REQUESTS_MAX
     }
 
-    /// Strikes out what this is the answer to. `None`: nothing that is still open.
+    /// Removes the request that this answers. `None`: it is not open any more.
     pub(super) fn answered(&mut self, parent_id: &str) -> Option<RequestKind> {
-        self.open.remove(parent_id).map(|ask| ask.kind)
+        self.open.remove(parent_id).map(|request| request.kind)
     }
 
-    /// Strikes out what was not answered in time.
+    /// Removes the requests that were not answered in time.
     pub(super) fn overdue(&mut self, now: Instant) -> Vec<RequestKind> {
-        if self.open.values().all(|ask| ask.deadline > now) {
+        if self.open.values().all(|request| request.deadline > now) {
             return Vec::new();
         }
         let open = std::mem::take(&mut self.open);
-        let (late, open) = open.into_iter().partition(|(_, ask)| ask.deadline <= now);
+        let (late, open) = open.into_iter().partition(|(_, request)| request.deadline <= now);
         self.open = open;
         let late: BTreeMap<Box<str>, PendingRequest> = late;
-        late.into_values().map(|ask| ask.kind).collect()
+        late.into_values().map(|request| request.kind).collect()
     }
 
-    /// The link is lost: strikes out everything.
+    /// The link is lost: removes all requests.
     pub(super) fn clear(&mut self) -> Vec<RequestKind> {
-        std::mem::take(&mut self.open).into_values().map(|ask| ask.kind).collect()
+        std::mem::take(&mut self.open).into_values().map(|request| request.kind).collect()
     }
 
-    /// When the first question is overdue.
+    /// When the first request times out.
     pub(super) fn wake_at(&self) -> Option<Instant> {
-        self.open.values().map(|ask| ask.deadline).min()
+        self.open.values().map(|request| request.deadline).min()
     }
 }

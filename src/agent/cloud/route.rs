@@ -1,7 +1,7 @@
-//! What the cloud side is told of, and when it speaks.
+//! Connects the cloud side to the agent: its events, its step, and when it wakes.
 
 use super::events::Events;
-use super::{Changed, Cloud, CloudInputs, Seen};
+use super::{Changed, Cloud, CloudInputs, NodeInputs};
 use crate::agent::event::{Event, JobId, Out};
 use crate::agent::objects::Key;
 use crate::agent::pods::Knowledge;
@@ -11,21 +11,21 @@ use crate::model::job::JobError;
 use crate::model::view::CloudOverview;
 
 impl Agent {
-    /// Makes the cloud side, if a cloud is configured.
+    /// Creates the cloud side, if a cloud is configured.
     pub(in crate::agent) fn cloud(config: &Config, now: Now) -> Option<Box<Cloud>> {
         let settings = config.cloud.as_ref()?;
         Some(Box::new(Cloud::new(settings, &config.node_name, config.machine.budget, now)))
     }
 
-    /// The moment, with the cloud's clock where there is no other.
-    pub(in crate::agent) fn by_the_cloud(&self, now: Now) -> Now {
-        self.cloud.as_ref().map_or(now, |cloud| cloud.correct(now))
+    /// The time, with the cloud's clock if there is no other.
+    pub(in crate::agent) fn with_cloud_clock(&self, now: Now) -> Now {
+        self.cloud.as_ref().map_or(now, |cloud| cloud.correct_clock(now))
     }
 
-    /// Learns what the link or the store tells.
-    pub(in crate::agent) fn hear_cloud(&mut self, now: Now, event: Event) {
+    /// Handles an event of the link or of the store.
+    pub(in crate::agent) fn handle_cloud(&mut self, now: Now, event: Event) {
         let Self { cloud, rng, pending, .. } = self;
-        let cloud = cloud.as_mut().expect("only a configured cloud speaks");
+        let cloud = cloud.as_mut().expect("only a configured cloud has events");
         let changed = match event {
             Event::Loaded(saved) => {
                 cloud.loaded(*saved, pending);
@@ -45,7 +45,7 @@ impl Agent {
                 Changed::default()
             }
             Event::Heard(session) => {
-                cloud.heard(now, session);
+                cloud.received(now, session);
                 Changed::default()
             }
             Event::Sent(session, count) => {
@@ -71,7 +71,7 @@ impl Agent {
         }
     }
 
-    /// Takes the answer to a job. `false`: it is none of the cloud side's.
+    /// Takes the result of a job. Returns `false` if it is not a job of the cloud side.
     pub(in crate::agent) fn cloud_job_done(
         &mut self,
         now: Now,
@@ -82,59 +82,57 @@ impl Agent {
         cloud.job_done(now, job, result, &mut self.rng, &mut self.pending)
     }
 
-    /// Speaks with the cloud. Last in a step: what changed in it is told.
+    /// Steps the cloud side. Last in the agent's step, so that it reports what changed in it.
     pub(in crate::agent) fn step_cloud(&mut self, now: Now, out: &mut Out) {
         let folder_is_whole = self.sources().folder == Knowledge::Whole;
         let Self { config, addresses, runtime, pleg, node, housekeeping, .. } = self;
-        let seen = Seen { config, addresses, runtime, pleg, node, images: housekeeping.images() };
+        let node_inputs =
+            NodeInputs { config, addresses, runtime, pleg, node, images: housekeeping.images() };
         let Self { cloud, pods, notes, rng, last_job, .. } = self;
         if let Some(cloud) = cloud {
             let inputs =
-                CloudInputs { pods, notes, folder_is_whole, node: seen, rng, last_job, out };
+                CloudInputs { pods, notes, folder_is_whole, node: node_inputs, rng, last_job, out };
             cloud.step(now, inputs);
         }
     }
 
-    /// How it stands with the cloud.
     pub(in crate::agent) fn cloud_overview(&self, now: Now) -> Option<CloudOverview> {
         self.cloud.as_ref().map(|cloud| cloud.overview(now))
     }
 
-    /// When the cloud side is to be stepped if nothing happens before.
     pub(in crate::agent) fn cloud_wake_at(&self) -> Option<Instant> {
         self.cloud.as_ref()?.wake_at(self.now)
     }
 }
 
 impl Cloud {
-    /// When to step again if nothing happens before.
     fn wake_at(&self, now: Now) -> Option<Instant> {
         let mut wake_at = [
             self.meta.wake_at(),
             self.enrol.wake_at(now).filter(|_| !self.hub.is_dialing()),
             self.hub.wake_at(self.enrol.may_dial(now)),
-            self.asks.wake_at(),
+            self.requests.wake_at(),
         ]
         .into_iter()
         .flatten()
         .min();
-        // What is to be said waits for its time, and for room.
+        // Messages wait for their time, and for room.
         if let Some(room_at) = self.hub.room_at() {
             let own = [self.node.wake_at(now, &self.settings), self.metasync.wake_at()];
-            let mut said = own.into_iter().flatten().min();
-            if self.asks.has_room() {
+            let mut send_at = own.into_iter().flatten().min();
+            if self.requests.has_room() {
                 let others = [
-                    self.wants.wake_at(&self.meta),
+                    self.object_fetches.wake_at(&self.meta),
                     self.relist.wake_at(&self.meta),
                     self.tokens.wake_at(now, &self.meta),
                     self.report.wake_at(),
                     self.mirrors.wake_at().filter(|_| !self.node.is_legacy()),
                     self.events.as_ref().and_then(Events::wake_at),
                 ];
-                said = others.into_iter().chain([said]).flatten().min();
+                send_at = others.into_iter().chain([send_at]).flatten().min();
             }
-            let said = said.map(|at| at.max(room_at));
-            wake_at = wake_at.into_iter().chain(said).min();
+            let send_at = send_at.map(|at| at.max(room_at));
+            wake_at = wake_at.into_iter().chain(send_at).min();
         }
         wake_at.map(|at| at.max(now.boot.plus_ms(1)))
     }

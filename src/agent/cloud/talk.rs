@@ -1,4 +1,5 @@
-//! The messages that edged says, in KubeEdge's words (wire spec sections 2.4, 2.6 and 5).
+//! Builds the messages that edged sends, in the format of KubeEdge (wire spec sections 2.4, 2.6 and
+//! 5).
 
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -7,7 +8,7 @@ use crate::agent::pod::Pod;
 use crate::agent::time::{Now, Rng};
 use crate::model::message::{Header, Message, Resource, Route};
 
-/// What a message of the cloud's is answered by: its id, and where it came from.
+/// The origin of a message from the cloud, for the answer: its id, and its route.
 #[derive(Clone, Debug)]
 pub(super) struct Origin {
     id: Box<str>,
@@ -22,19 +23,18 @@ impl Origin {
         Self { id: message.header.id.clone(), source, group, resource }
     }
 
-    /// Whether both are of one message.
+    /// Whether both are of the same message.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.id == other.id
     }
 }
 
-/// A new id. Any text will do that nobody else says; 64 bits of chance are shorter than a UUID, and
-/// these bytes are what an idle link costs.
+/// A new message id. Any text works that nobody else uses; 64 random bits are shorter than a UUID,
+/// and these bytes are the traffic of an idle link.
 pub(super) fn new_id(rng: &mut Rng) -> Box<str> {
     format!("{:016x}", rng.bits()).into()
 }
 
-/// JSON of plain data.
 pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> Box<RawValue> {
     to_raw_value(value).expect("plain data")
 }
@@ -46,13 +46,13 @@ fn message(rng: &mut Rng, now: Now, route: [&str; 4], content: Option<Box<RawVal
     Message { header, route: Route { source, group, operation, resource }, content }
 }
 
-/// The sign of life that the cloud expects (section 2.4).
+/// The keep-alive that the cloud expects (section 2.4).
 pub(super) fn keepalive(rng: &mut Rng, now: Now) -> Message {
     let content = Some(json("ping"));
     message(rng, now, ["websocket", "resource", "keepalive", "node"], content)
 }
 
-/// Something asked of the cloud, or told (section 5).
+/// A request or a report to the cloud (section 5).
 pub(super) fn request(
     rng: &mut Rng,
     now: Now,
@@ -63,33 +63,33 @@ pub(super) fn request(
     message(rng, now, ["edged", "meta", operation, resource], content)
 }
 
-/// Something asked of the cloud's dynamic controller in MetaServer's name (section 5.12).
+/// A request to the cloud's dynamic controller in MetaServer's name (section 5.12).
 pub(super) fn application(rng: &mut Rng, now: Now, content: Box<RawValue>) -> Message {
     message(rng, now, ["metaserver", "dynamiccontroller", "null", "null"], Some(content))
 }
 
-/// Something told in the name of MetaManager, as it was called up to 1.11 (section 6.3).
+/// A report in the name of MetaManager, as it was called up to 1.11 (section 6.3).
 pub(super) fn sync(rng: &mut Rng, now: Now, resource: &str, content: Box<RawValue>) -> Message {
     message(rng, now, ["metaManager", "resource", "update", resource], Some(content))
 }
 
-/// The resource of this kind that is about a pod: `default/podpatch/web`.
+/// The resource of this kind for a pod: `default/podpatch/web`.
 pub(super) fn of_pod(pod: &Pod, kind: &str) -> String {
     let metadata = &pod.api().metadata;
     Resource { namespace: Some(&metadata.namespace), kind, name: &metadata.name }.to_string()
 }
 
-/// What a pod of this uid, and no other of its name, is deleted with (section 5.7).
+/// The content that deletes the pod of this uid, and no other of its name (section 5.7).
 pub(super) fn deletion(uid: &str) -> Box<RawValue> {
     json(&serde_json::json!({"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}))
 }
 
-/// We have it, and will still have it after a power cut (section 2.6).
+/// Acknowledges a message: it is stored and survives a power cut (section 2.6).
 pub(super) fn ack(rng: &mut Rng, now: Now, to: &Origin) -> Message {
     answer(rng, now, to, "response", json("OK"))
 }
 
-/// We cannot take it: the cloud logs why, and sends it again.
+/// Refuses a message: the cloud logs the reason, and sends it again.
 pub(super) fn refusal(rng: &mut Rng, now: Now, to: &Origin, why: &str) -> Message {
     let mut refusal = answer(rng, now, to, "error", json(why));
     refusal.route.source = "metamanager".into();

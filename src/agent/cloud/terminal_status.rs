@@ -1,11 +1,11 @@
-//! That a pod has ended: kept before the cloud is told of it.
+//! Stores the terminal status of a pod before it is reported to the cloud.
 //!
-//! A pod that was said to have ended must never run again, and what shows that it has ended may be
-//! gone with the next reboot: its containers, and the cloud's echo that never came. The row is the
-//! one in which `EdgeCore` keeps its patches (wire spec section 6.3), `default/podpatch/web`, with
-//! as much of the status as the next life needs.
+//! A pod that was reported as ended must never run again, but the evidence may disappear with the
+//! next reboot: its containers, or the cloud's echo that never came. The row is the one in which
+//! `EdgeCore` stores its patches (wire spec section 6.3), `default/podpatch/web`, with the part of
+//! the status that a restarted process needs.
 //!
-//! If we crash here: what was not kept was not told.
+//! If we crash here: what was not stored was not reported.
 
 use std::collections::BTreeSet;
 
@@ -19,22 +19,23 @@ use crate::agent::pod::{Origin, Pod, Wanted};
 use crate::agent::pods::Pods;
 use crate::model::message::Resource;
 
-/// What keeps account of it.
+/// Which terminal statuses were stored.
 #[derive(Debug, Default)]
 pub(super) struct TerminalStatuses {
-    /// The pods' revision when all that have ended were seen to.
-    seen: Option<u64>,
-    /// There is no room for these: the cloud is told all the same, or they could not be deleted.
+    /// The pods' revision at which all terminal statuses were handled.
+    handled_revision: Option<u64>,
+    /// Pods whose row has no room: they are reported all the same, otherwise they could not be
+    /// deleted.
     refused: BTreeSet<Uid>,
 }
 
 impl TerminalStatuses {
-    /// Sees to it that what has ended is kept, with a link or without. Says whether it had to look.
+    /// Stores the terminal statuses, with a link or without. Returns whether the pods had changed.
     pub(super) fn step(&mut self, pods: &Pods, meta: &mut Meta) -> bool {
-        if self.seen == Some(pods.revision()) {
+        if self.handled_revision == Some(pods.revision()) {
             return false;
         }
-        self.seen = Some(pods.revision());
+        self.handled_revision = Some(pods.revision());
         self.refused.retain(|uid| pods.get(uid).is_some());
         let ours = |pod: &&Pod| {
             pod.origin() == Origin::Cloud
@@ -42,15 +43,16 @@ impl TerminalStatuses {
                 && pod.api().status.phase.is_terminal()
         };
         for pod in pods.iter().filter(ours) {
-            // Of one that is about to go, or whose place another has taken, nobody asks any more.
+            // A pod that is about to be removed, or was replaced by another one, needs no row any
+            // more.
             let is_past = !meta.is_latest(&of_pod(pod, "pod"), pod.uid());
-            if is_past || self.is_kept(meta, pod) || meta.awaits(&of_pod(pod, KIND)) {
+            if is_past || self.is_stored(meta, pod) || meta.is_pending(&of_pod(pod, KIND)) {
                 continue;
             }
             match meta.put(&of_pod(pod, KIND), KIND, &value(pod), None) {
-                ChangeOutcome::Waits | ChangeOutcome::Settled => {}
-                // Too much waits to be kept: it is tried again when some of it is.
-                ChangeOutcome::Dropped => self.seen = None,
+                ChangeOutcome::Queued | ChangeOutcome::Unchanged => {}
+                // The queue is full: it is retried when there is room.
+                ChangeOutcome::Dropped => self.handled_revision = None,
                 ChangeOutcome::Refused(_) => {
                     self.refused.insert(pod.uid().clone());
                 }
@@ -59,36 +61,36 @@ impl TerminalStatuses {
         true
     }
 
-    /// Whether the cloud may be told of the pod as it is.
-    pub(super) fn is_kept(&self, meta: &Meta, pod: &Pod) -> bool {
+    /// Whether the pod's current status may be reported to the cloud.
+    pub(super) fn is_stored(&self, meta: &Meta, pod: &Pod) -> bool {
         let api = pod.api();
         let phase = api.status.phase;
         if !phase.is_terminal() || self.refused.contains(pod.uid()) {
             return true;
         }
-        let by_us = || match meta.thing(&of_pod(pod, KIND)) {
+        let in_own_row = || match meta.stored_object(&of_pod(pod, KIND)) {
             Some(StoredObject::TerminalStatuses(uid, status)) => {
                 *uid == *pod.uid() && status.phase == phase
             }
             _ => false,
         };
-        let by_the_cloud = || match meta.thing(&of_pod(pod, "pod")) {
-            Some(StoredObject::Pod(kept)) => {
-                kept.metadata.uid == api.metadata.uid && kept.status.phase == phase
+        let in_pod = || match meta.stored_object(&of_pod(pod, "pod")) {
+            Some(StoredObject::Pod(stored)) => {
+                stored.metadata.uid == api.metadata.uid && stored.status.phase == phase
             }
             _ => false,
         };
-        by_us() || by_the_cloud()
+        in_own_row() || in_pod()
     }
 }
 
-/// Something was heard of a pod: what was kept of the end of another of its name goes.
-pub(super) fn tidy(meta: &mut Meta, resource: Resource<'_>) {
-    let word = Resource { kind: KIND, ..resource }.to_string();
-    let Some(StoredObject::TerminalStatuses(uid, _)) = meta.thing(&word) else { return };
+/// A pod was received: the row of another pod of its name is deleted.
+pub(super) fn delete_stale(meta: &mut Meta, resource: Resource<'_>) {
+    let key = Resource { kind: KIND, ..resource }.to_string();
+    let Some(StoredObject::TerminalStatuses(uid, _)) = meta.stored_object(&key) else { return };
     let uid = uid.clone();
     if !meta.is_latest(&resource.to_string(), &uid) {
-        let _ = meta.delete(&word, &uid, None);
+        let _ = meta.delete(&key, &uid, None);
     }
 }
 

@@ -1,13 +1,13 @@
-//! Tokens of service accounts for the cloud's pods: asked for, kept, and asked for again before
-//! they end (wire spec section 5.9).
+//! Service account tokens for the cloud's pods: requested, stored, and requested again before they
+//! expire (wire spec section 5.9).
 //!
-//! A token is replaced after four fifths of its life, or after a day. One that has ended stays
-//! where it is: without the cloud there is no other, and it is the cloud's to refuse it.
+//! A token is replaced after four fifths of its life, or after a day. An expired token stays in
+//! place: without the cloud there is no other one, and the cloud decides whether to refuse it.
 //!
-//! A row is found by what was asked for, since API servers answer with what they like: a shorter
-//! life, audiences where none were named, and up to 1.23 no names. So its key is made of the
-//! question, which is where an `EdgeCore` looks for it; its value is the answer, by which that one
-//! reckons the token's life, with the names and `asked` filled in, which that one does not read.
+//! A row is found by the request, because API servers may answer with other values: a shorter life,
+//! audiences where none were requested, and up to 1.23 no names. So the key of the row is made from
+//! the request, where an `EdgeCore` looks for it; the value is the answer, from which an `EdgeCore`
+//! computes the token's life, with the names and `asked` added, which an `EdgeCore` does not read.
 
 use std::collections::BTreeMap;
 
@@ -24,10 +24,10 @@ use crate::model::pod::{Pod, ServiceAccountToken};
 use crate::model::time::Timestamp;
 use crate::model::token::{self, Token};
 
-/// What is needed, and how far that is.
+/// The tokens that pods need, and the state of each.
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
-    /// Pods or tokens changed since this was worked out.
+    /// Pods or tokens changed since the needs were computed.
     stale: bool,
     /// By the key of the row.
     needs: BTreeMap<Box<str>, Need>,
@@ -42,38 +42,38 @@ struct Need {
     audience: Box<str>,
     seconds: i64,
     state: State,
-    /// When the cloud gave it last.
-    given_at: Option<Instant>,
-    /// Why the cloud did not give it last time.
-    refused: Box<str>,
+    /// When the cloud sent it last.
+    received_at: Option<Instant>,
+    /// Why the cloud refused it last time.
+    refusal: Box<str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Not before.
+    /// Missing; requested not before this time.
     Missing(Instant),
-    Asked,
-    /// Good until it is to be replaced; `None`: until the end.
-    Here(Option<Timestamp>),
+    Requested,
+    /// Valid until it is to be replaced; `None`: never replaced.
+    Valid(Option<Timestamp>),
 }
 
 impl Tokens {
     /// Pods or tokens have changed.
-    pub(super) fn stir(&mut self) {
+    pub(super) fn mark_dirty(&mut self) {
         self.stale = true;
     }
 
-    /// The link is new: nothing was asked over it.
+    /// A new session: no request is open.
     pub(super) fn up(&mut self) {
-        for need in self.needs.values_mut().filter(|need| !matches!(need.state, State::Here(_))) {
+        for need in self.needs.values_mut().filter(|need| !matches!(need.state, State::Valid(_))) {
             need.state = State::Missing(Instant(0));
         }
     }
 
-    /// The cloud gave it: it is here when this row is kept. `None`: it is of no use, or needed no
+    /// The cloud sent a token. Returns the row to store; `None`: the token is useless, or needed no
     /// more.
     pub(super) fn answered(&mut self, now: Now, key: &str, text: &str) -> Option<String> {
-        self.again(now, key, QUERY_RETRY_MS);
+        self.retry_after(now, key, QUERY_RETRY_MS);
         let need = self.needs.get_mut(key)?;
         let mut row: Value = serde_json::from_str(text).ok()?;
         row["status"]["token"].as_str().filter(|token| !token.is_empty())?;
@@ -82,11 +82,11 @@ impl Tokens {
         metadata.insert("namespace".to_owned(), (*need.namespace).into());
         row.get_mut("spec")?.as_object_mut()?.insert("boundObjectRef".to_owned(), need.bound());
         row["asked"] = json!({"audience": need.audience, "seconds": need.seconds});
-        need.given_at = Some(now.boot);
+        need.received_at = Some(now.boot);
         Some(row.to_string())
     }
 
-    /// The cloud did not give it. Returns what to say of that, once.
+    /// The cloud refused a token. Returns the line to log, once for each reason.
     pub(super) fn refused(
         &mut self,
         now: Now,
@@ -94,40 +94,39 @@ impl Tokens {
         why: Box<str>,
         rng: &mut Rng,
     ) -> Option<String> {
-        self.again(now, need, rng.jitter_ms(QUERY_RETRY_MS));
-        let need = self.needs.get_mut(need).filter(|need| need.refused != why)?;
-        need.refused = why;
-        let Need { namespace, account, pod, refused, .. } = need;
-        Some(format!("cloud: no token of {namespace}/{account} for pod {pod}: {refused}"))
+        self.retry_after(now, need, rng.jitter_ms(QUERY_RETRY_MS));
+        let need = self.needs.get_mut(need).filter(|need| need.refusal != why)?;
+        need.refusal = why;
+        let Need { namespace, account, pod, refusal, .. } = need;
+        Some(format!("cloud: no token of {namespace}/{account} for pod {pod}: {refusal}"))
     }
 
-    /// No answer came.
     pub(super) fn unanswered(&mut self, now: Now, need: &str) {
-        self.again(now, need, QUERY_RETRY_MS);
+        self.retry_after(now, need, QUERY_RETRY_MS);
     }
 
-    fn again(&mut self, now: Now, need: &str, wait_ms: u64) {
+    fn retry_after(&mut self, now: Now, need: &str, wait_ms: u64) {
         if let Some(need) = self.needs.get_mut(need) {
             need.state = State::Missing(now.boot.plus_ms(wait_ms));
         }
     }
 
-    /// Asks for what is needed and not here, or not for long.
+    /// Requests tokens that are missing or expire soon.
     pub(super) fn step(&mut self, meta: &Meta, context: &mut CloudContext<'_>) {
         if std::mem::take(&mut self.stale) {
-            self.work_out(meta);
+            self.compute_needs(meta);
         }
         let (now, wall) = (context.now.boot, context.now.timestamp());
         for (key, need) in &mut self.needs {
             let due = match need.state {
                 State::Missing(at) => at <= now,
-                State::Asked => false,
-                State::Here(until) => {
+                State::Requested => false,
+                State::Valid(until) => {
                     let is_old = until.zip(wall).is_some_and(|(until, now)| until <= now);
                     is_old && need.may_replace_at().is_none_or(|at| at <= now)
                 }
             };
-            if !due || meta.awaits(key) {
+            if !due || meta.is_pending(key) {
                 continue;
             }
             if !context.has_room() {
@@ -149,15 +148,15 @@ impl Tokens {
                 "status": {"token": "", "expirationTimestamp": null},
             });
             let kind = RequestKind::Token(key.clone());
-            context.ask(kind, "query", &resource.to_string(), Some(talk::json(&content)));
-            need.state = State::Asked;
+            context.request(kind, "query", &resource.to_string(), Some(talk::json(&content)));
+            need.state = State::Requested;
         }
     }
 
-    fn work_out(&mut self, meta: &Meta) {
+    fn compute_needs(&mut self, meta: &Meta) {
         let mut old = std::mem::take(&mut self.needs);
-        for thing in meta.things() {
-            let StoredObject::Pod(pod) = thing else { continue };
+        for object in meta.stored_objects() {
+            let StoredObject::Pod(pod) = object else { continue };
             if pod.metadata.deletion_timestamp.is_some() || pod.status.phase.is_terminal() {
                 continue;
             }
@@ -168,29 +167,29 @@ impl Tokens {
                 let key = need.key();
                 let before = old.remove(&key);
                 let all = meta.tokens().map(|token| &**token);
-                let here = token::newest(all, &need.uid, &need.audience, need.seconds);
-                need.state = match (here, &before) {
-                    (Some(token), _) => State::Here(replace_at(token)),
-                    (None, Some(Need { state: State::Here(_), .. }) | None) => {
+                let newest = token::newest(all, &need.uid, &need.audience, need.seconds);
+                need.state = match (newest, &before) {
+                    (Some(token), _) => State::Valid(replace_at(token)),
+                    (None, Some(Need { state: State::Valid(_), .. }) | None) => {
                         State::Missing(Instant(0))
                     }
                     (None, Some(before)) => before.state,
                 };
                 if let Some(before) = before {
-                    (need.refused, need.given_at) = (before.refused, before.given_at);
+                    (need.refusal, need.received_at) = (before.refusal, before.received_at);
                 }
                 self.needs.insert(key, need);
             }
         }
     }
 
-    /// When the next question is due, if nothing happens before.
+    /// When the next request is due.
     pub(super) fn wake_at(&self, now: Now, meta: &Meta) -> Option<Instant> {
-        let open = self.needs.iter().filter(|(key, _)| !meta.awaits(key));
+        let open = self.needs.iter().filter(|(key, _)| !meta.is_pending(key));
         let due = open.filter_map(|(_, need)| match need.state {
             State::Missing(at) => Some(at),
-            State::Asked => None,
-            State::Here(until) => {
+            State::Requested => None,
+            State::Valid(until) => {
                 let left_s = until?.0.saturating_sub(now.timestamp()?.0);
                 let left_ms = u64::try_from(left_s).unwrap_or(0).saturating_mul(1000);
                 need.may_replace_at().max(Some(now.boot.plus_ms(left_ms)))
@@ -209,13 +208,13 @@ impl Need {
             uid: pod.metadata.uid.as_str().into(),
             audience: wanted.audience.as_str().into(),
             seconds: wanted.seconds(),
-            state: State::Asked,
-            given_at: None,
-            refused: Box::default(),
+            state: State::Requested,
+            received_at: None,
+            refusal: Box::default(),
         }
     }
 
-    /// The key of the token's row, as KubeEdge makes it of the question: in Go's words.
+    /// The key of the token's row, as KubeEdge makes it from the request: in the format of Go.
     fn key(&self) -> Box<str> {
         let Self { namespace, account, pod, uid, audience, seconds, .. } = self;
         let audiences = match &**audience {
@@ -232,17 +231,17 @@ impl Need {
         json!({"kind": "Pod", "apiVersion": "v1", "name": self.pod, "uid": self.uid})
     }
 
-    /// By a clock that is far ahead of the cloud's, each new token is due at once.
+    /// With a clock that is far ahead of the cloud's, each new token would be due at once.
     fn may_replace_at(&self) -> Option<Instant> {
-        self.given_at.map(|at| at.plus_ms(TOKEN_AGAIN_MS))
+        self.received_at.map(|at| at.plus_ms(TOKEN_AGAIN_MS))
     }
 }
 
 fn replace_at(token: &Token) -> Option<Timestamp> {
     let life_s = token.spec.expiration_seconds?;
     let ends_at = token.ends_at()?;
-    let given_at = ends_at.0.saturating_sub(life_s);
-    Some(Timestamp(given_at.saturating_add((life_s / 5 * 4).min(TOKEN_AGE_MAX_S))))
+    let received_at = ends_at.0.saturating_sub(life_s);
+    Some(Timestamp(received_at.saturating_add((life_s / 5 * 4).min(TOKEN_AGE_MAX_S))))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What edged does not do, answered where an answer is due: routers, node jobs, CSI volumes, device
-//! twins (wire spec sections 4.8 to 4.10, 5.13 and 10).
+//! Answers messages about features that edged does not have: routers, node jobs, CSI volumes,
+//! device twins (wire spec sections 4.8 to 4.10, 5.13 and 10).
 
 use serde_json::json;
 
@@ -7,10 +7,10 @@ use super::talk::{self, Origin};
 use crate::agent::time::{Now, Rng};
 use crate::model::message::Message;
 
-/// What is said of all of it.
+/// The text of all these answers.
 const WHY: &str = "not built into edged";
 
-/// The answer to a message of a group that nobody here serves; `None`: none is due.
+/// The answer to a message of an unsupported group; `None`: no answer is expected.
 pub(super) fn answer(rng: &mut Rng, now: Now, message: &Message) -> Option<Message> {
     let route = &message.route;
     let to = Origin::of(message);
@@ -21,19 +21,19 @@ pub(super) fn answer(rng: &mut Rng, now: Now, message: &Message) -> Option<Messa
                 "action": &*route.operation, "succ": false, "finishTime": finished,
                 "reason": WHY, "extend": "",
             });
-            let mut told =
+            let mut response =
                 talk::answer(rng, now, &to, "UpdateNodeActionStatus", talk::json(&content));
-            told.route.source = "websocket".into();
-            told.route.group = "hub".into();
-            Some(told)
+            response.route.source = "websocket".into();
+            response.route.group = "hub".into();
+            Some(response)
         }
         // An HTTP request for a service on the node; subscriptions are not answered.
         "user" if &*route.source == "router_servicebus" && is_http(&route.operation) => {
             let content = json!({"header": {}, "status_code": 501, "body": NOT_BUILT_IN_BASE64});
-            let mut told = talk::answer(rng, now, &to, "upload", talk::json(&content));
-            told.route.source = "servicebus".into();
-            told.route.resource = "".into();
-            Some(told)
+            let mut response = talk::answer(rng, now, &to, "upload", talk::json(&content));
+            response.route.source = "servicebus".into();
+            response.route.resource = "".into();
+            Some(response)
         }
         _ => None,
     }
@@ -46,7 +46,7 @@ fn is_http(operation: &str) -> bool {
     matches!(operation, "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS")
 }
 
-/// One of the CSI controller's calls (section 4.9).
+/// Whether it is a call of the CSI controller (section 4.9).
 pub(super) fn is_volume(operation: &str) -> bool {
     matches!(
         operation,
@@ -54,7 +54,7 @@ pub(super) fn is_volume(operation: &str) -> bool {
     )
 }
 
-/// The answer to it.
+/// The answer to a call of the CSI controller.
 pub(super) fn no_volume(rng: &mut Rng, now: Now, message: &Message) -> Message {
     talk::answer(rng, now, &Origin::of(message), "response", talk::json(WHY))
 }

@@ -1,4 +1,4 @@
-//! What the rest of the mind sees of the cloud side.
+//! What the rest of the core sees of the cloud side.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,23 +15,27 @@ use crate::model::token::Token;
 use crate::model::view::CloudOverview;
 
 impl Cloud {
-    /// How it stands with the cloud.
+    /// The state of the cloud side, for the status display.
     pub(in crate::agent) fn overview(&self, now: Now) -> CloudOverview {
         CloudOverview {
             up_ms: self.hub.up_ms(now),
             trouble: self.hub.trouble().map(str::to_owned),
             store_trouble: self.meta.trouble().map(str::to_owned),
             store_is_new: self.knowledge() == Knowledge::Broken,
-            objects: self.meta.things().count(),
+            store_loss: match self.meta.origin() {
+                Some(StoreOrigin::Lost(why)) => Some(why.clone()),
+                _ => None,
+            },
+            objects: self.meta.stored_objects().count(),
         }
     }
 
-    /// A look found no pod that nobody knows.
-    pub(in crate::agent) fn nothing_is_unknown(&mut self) {
-        self.meta.is_whole();
+    /// A relist of the runtime found no unknown pods.
+    pub(in crate::agent) fn all_pods_known(&mut self) {
+        self.meta.set_complete();
     }
 
-    /// What is known of the cloud's pods.
+    /// How much is known of the cloud's pods.
     pub(in crate::agent) fn knowledge(&self) -> Knowledge {
         match self.meta.origin() {
             None => Knowledge::Silent,
@@ -41,25 +45,25 @@ impl Cloud {
         }
     }
 
-    /// Pods that the store does not know, and of which the cloud says that they are gone.
-    pub(in crate::agent) fn doomed(&self) -> &BTreeSet<Uid> {
-        self.meta.doomed()
+    /// Pods that the store does not know, and that the cloud has deleted.
+    pub(in crate::agent) fn tombstones(&self) -> &BTreeSet<Uid> {
+        self.meta.tombstones()
     }
 
     /// The pods that the cloud wants here.
     pub(in crate::agent) fn pods(&self) -> impl Iterator<Item = &Pod> {
-        self.meta.things().filter_map(|thing| match thing {
+        self.meta.stored_objects().filter_map(|object| match object {
             StoredObject::Pod(pod) => Some(&**pod),
             _ => None,
         })
     }
 
-    /// The tokens that they were given.
+    /// The tokens of these pods.
     pub(in crate::agent) fn service_account_tokens(&self) -> Vec<Arc<Token>> {
         self.meta.tokens().cloned().collect()
     }
 
-    /// The objects that they use.
+    /// The objects that these pods use.
     pub(in crate::agent) fn objects(&self) -> impl Iterator<Item = Arc<Object>> {
         self.meta.objects()
     }

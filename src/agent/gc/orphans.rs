@@ -52,7 +52,7 @@ impl OrphanCollector {
             return;
         }
         if !known {
-            self.regular.put_off(now.boot.plus_ms(limits::CHORES_EARLY_MS));
+            self.regular.put_off(now.boot.plus_ms(limits::HOUSEKEEPING_EARLY_MS));
             return;
         }
         let Some(ask) = asking.want() else { return };

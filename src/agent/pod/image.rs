@@ -112,7 +112,7 @@ impl Pod {
         let wanted = pull_policy(spec.image_pull_policy, &spec.image) != PullPolicy::Always;
         let spec_image = spec.image.clone();
         let image = with_tag(&spec_image);
-        let long = now.boot.since_ms(tries.since) > limits::IMAGE_LOOKED_MS;
+        let long = now.boot.since_ms(tries.since) > limits::IMAGE_ABSENT_MS;
         if wanted && long && tries.errors.is_empty() {
             // It has waited for room: who had the room may have brought it.
             self.remember(container).image = Image::Unknown;
@@ -355,7 +355,7 @@ mod tests {
     fn who_was_over_the_budget_waits_longer_by_up_to_a_part_of_its_back_off() {
         let (now, min_ms) = (Instant(1_000), limits::BACKOFF_MIN_MS);
         let mut backoff = Backoff::default();
-        let until = backoff.again(now, min_ms, min_ms);
+        let until = backoff.retry_at(now, min_ms, min_ms);
         let late_ms = |seed| {
             let (backoff, why) = (backoff.clone(), String::new());
             let mut failed = FailedPull { backoff, until, why };

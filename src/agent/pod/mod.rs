@@ -33,9 +33,9 @@ mod evicted;
 mod facts;
 mod files;
 pub mod hash;
-#[cfg(feature = "hooks")]
+#[cfg(feature = "probes")]
 mod hooks;
-#[cfg(not(feature = "hooks"))]
+#[cfg(not(feature = "probes"))]
 #[path = "hooks/absent.rs"]
 mod hooks;
 mod image;
@@ -118,7 +118,7 @@ pub struct Pod {
     doing: Vec<PendingCall>,
     #[cfg(feature = "probes")]
     probes: probe::Probes,
-    #[cfg(feature = "hooks")]
+    #[cfg(feature = "probes")]
     hooks: hooks::Hooks,
     jobs: BTreeMap<JobId, JobSpec>,
     vain: abandoned_jobs::AbandonedJobs,
@@ -311,7 +311,7 @@ impl Pod {
             doing: Vec::new(),
             #[cfg(feature = "probes")]
             probes: probe::Probes::default(),
-            #[cfg(feature = "hooks")]
+            #[cfg(feature = "probes")]
             hooks: hooks::Hooks::default(),
             jobs: BTreeMap::new(),
             vain: abandoned_jobs::AbandonedJobs::default(),

@@ -39,7 +39,6 @@ use crate::model::net::Finding;
 use crate::model::pod::Container;
 use crate::model::probe::{Probe, ProbeKind, ProbeResults};
 use crate::model::recorded_event::EventType;
-#[cfg(feature = "hooks")]
 pub(super) use target::hook_get;
 use target::{Ask, ask};
 use worker::{Flight, Outcome, Worker};

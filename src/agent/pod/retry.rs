@@ -18,7 +18,7 @@ impl Pod {
     /// The runtime did not stop the container.
     pub(super) fn stop_later(&mut self, now: Instant, id: &ContainerId) {
         if let Some(container) = self.seen.container_mut(id) {
-            container.stops.again(now, limits::RETRY_MIN_MS, limits::RETRY_MS);
+            container.stops.retry_at(now, limits::RETRY_MIN_MS, limits::RETRY_MS);
         }
     }
 
@@ -31,13 +31,13 @@ impl Pod {
 
     /// The runtime did not answer a question.
     pub(super) fn ask_later(&mut self, now: Instant) {
-        self.questions.again(now, limits::RETRY_MIN_MS, limits::RETRY_MS);
+        self.questions.retry_at(now, limits::RETRY_MIN_MS, limits::RETRY_MS);
     }
 
     /// The answer was older than what is known. Mostly the next is not; who answers so for ever is
     /// asked ever more rarely.
     pub(super) fn ask_once_more(&mut self, now: Instant) {
-        self.questions.again(now, limits::OLD_ANSWER_MS, limits::RETRY_MS);
+        self.questions.retry_at(now, limits::OLD_ANSWER_MS, limits::RETRY_MS);
     }
 
     /// The runtime answered a question.

@@ -198,8 +198,7 @@ impl Pod {
             status.restart_count = old.restart_count;
             let ended = matches!(old.state, State::Terminated(_));
             status.last_state = if ended { &old.state } else { &old.last_state }.clone();
-            // Before the first look nothing is known, least of all that it is lost.
-            if matches!(old.state, State::Running(_)) && !self.blind {
+            if matches!(old.state, State::Running(_)) {
                 status.restart_count += u32::from(self.api.metadata.deletion_timestamp.is_none());
                 status.last_state = State::Terminated(Box::new(lost(
                     "The container could not be located when the pod was deleted.  The container \

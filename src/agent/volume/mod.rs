@@ -9,23 +9,21 @@
 //! when it fails, is `agent::pod::volumes`'. A kind that is not built in is refused before a pod is
 //! taken (`agent::admit`), and an `Err` here is the text of the event `FailedMount`.
 
-#[cfg(feature = "configmap")]
+#[cfg(feature = "volumes")]
 mod configmap;
-#[cfg(feature = "downwardapi")]
+#[cfg(feature = "volumes")]
 mod downwardapi;
-#[cfg(feature = "emptydir")]
 mod emptydir;
-#[cfg(any(feature = "configmap", feature = "secret"))]
+#[cfg(feature = "volumes")]
 mod files;
-#[cfg(feature = "hostpath")]
 mod hostpath;
-#[cfg(feature = "nfs")]
+#[cfg(feature = "volumes")]
 mod nfs;
-#[cfg(feature = "projected")]
+#[cfg(feature = "volumes")]
 mod projected;
-#[cfg(feature = "pvc")]
+#[cfg(feature = "volumes")]
 mod pvc;
-#[cfg(feature = "secret")]
+#[cfg(feature = "volumes")]
 mod secret;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,7 +36,7 @@ use crate::model::job::Source;
 use crate::model::pod::{Pod, PodSpec, Volume, VolumeMount};
 
 /// Permission bits of files that nothing is said of.
-#[cfg(any(feature = "configmap", feature = "secret", feature = "downwardapi"))]
+#[cfg(feature = "volumes")]
 const MODE: i32 = 0o644;
 
 /// What a volume's content depends on.
@@ -48,7 +46,7 @@ pub struct Context<'a> {
     pub pod: &'a Pod,
     /// ConfigMaps and Secrets.
     #[cfg_attr(
-        not(any(feature = "configmap", feature = "secret", feature = "pvc")),
+        not(feature = "volumes"),
         expect(dead_code, reason = "no kind that is built in reads objects")
     )]
     pub objects: &'a Objects,
@@ -116,14 +114,13 @@ impl Kind {
     /// Whether this agent has it.
     pub fn is_built_in(self) -> bool {
         match self {
-            Self::EmptyDir => cfg!(feature = "emptydir"),
-            Self::HostPath => cfg!(feature = "hostpath"),
-            Self::ConfigMap => cfg!(feature = "configmap"),
-            Self::Secret => cfg!(feature = "secret"),
-            Self::DownwardApi => cfg!(feature = "downwardapi"),
-            Self::Projected => cfg!(feature = "projected"),
-            Self::Claim => cfg!(feature = "pvc"),
-            Self::Nfs => cfg!(feature = "nfs"),
+            Self::EmptyDir | Self::HostPath => true,
+            Self::ConfigMap
+            | Self::Secret
+            | Self::DownwardApi
+            | Self::Projected
+            | Self::Claim
+            | Self::Nfs => cfg!(feature = "volumes"),
         }
     }
 
@@ -169,23 +166,21 @@ pub fn plan(volume: &Volume, context: Context<'_>) -> Result<(Source, Place), St
         (source, Place { folder: volume.name.clone(), host_path, read_only })
     };
     match kind {
-        #[cfg(feature = "emptydir")]
         Kind::EmptyDir => emptydir::source(volume, context).map(here),
-        #[cfg(feature = "hostpath")]
         Kind::HostPath => hostpath::source(volume).map(here),
-        #[cfg(feature = "configmap")]
+        #[cfg(feature = "volumes")]
         Kind::ConfigMap => configmap::source(volume, context).map(here),
-        #[cfg(feature = "secret")]
+        #[cfg(feature = "volumes")]
         Kind::Secret => secret::source(volume, context).map(here),
-        #[cfg(feature = "downwardapi")]
+        #[cfg(feature = "volumes")]
         Kind::DownwardApi => downwardapi::source(volume, context).map(here),
-        #[cfg(feature = "projected")]
+        #[cfg(feature = "volumes")]
         Kind::Projected => projected::source(volume, context).map(here),
-        #[cfg(feature = "pvc")]
+        #[cfg(feature = "volumes")]
         Kind::Claim => pvc::plan(volume, context),
-        #[cfg(feature = "nfs")]
+        #[cfg(feature = "volumes")]
         Kind::Nfs => Ok(nfs::plan(volume, context)),
-        #[allow(unreachable_patterns, reason = "with all features there is no other")]
+        #[cfg(not(feature = "volumes"))]
         _ => Err(format!("{} is not built into this edged", kind.field())),
     }
 }

@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use super::{Context, Place, hostpath};
 use crate::agent::Config;
-#[cfg(feature = "nfs")]
 use crate::agent::admit::is_machine;
 use crate::agent::admit::{cut, selects_node};
 use crate::model::job::Source;
@@ -129,7 +128,6 @@ fn source(
         let place = Place { folder: name.as_str().into(), host_path: of.path.clone(), read_only };
         return Ok((hostpath::of(of)?, place));
     }
-    #[cfg(feature = "nfs")]
     if let Some(of) = &spec.nfs {
         absolute(name, "nfs.path", &of.path)?;
         if !is_machine(&of.server) {
@@ -143,16 +141,9 @@ fn source(
         let host_path = below_pod("kubernetes.io~nfs");
         return Ok((source, Place { folder: name.as_str().into(), host_path, read_only }));
     }
-    let known = if cfg!(feature = "nfs") { "local, hostPath or nfs" } else { "local or hostPath" };
-    let got = match &spec.nfs {
-        Some(_) => "nfs".to_owned(),
-        None => spec
-            .rest
-            .iter()
-            .find(|(_, of)| of.is_object())
-            .map_or_else(|| "no kind of volume".to_owned(), |(kind, _)| cut(kind).to_owned()),
-    };
-    Err(format!("PersistentVolume {name:?}: got {got}, expected {known}"))
+    let other = spec.rest.iter().find(|(_, of)| of.is_object());
+    let got = other.map_or("no kind of volume", |(kind, _)| cut(kind));
+    Err(format!("PersistentVolume {name:?}: got {got}, expected local, hostPath or nfs"))
 }
 
 /// What is mounted or looked at is named from the root, and leads nowhere back.

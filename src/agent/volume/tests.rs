@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::*;
 use crate::agent::event::Out;
 use crate::agent::{Config, Machine};
-#[cfg(feature = "projected")]
+#[cfg(feature = "volumes")]
 use crate::limits::FILES_VOLUME_BYTES_MAX;
-#[cfg(all(feature = "configmap", feature = "secret"))]
+#[cfg(feature = "volumes")]
 use crate::model::job::Files;
 use crate::model::job::{HostPathKind, Medium};
 use crate::model::object::{Bytes, ConfigMap, Object, Secret};
@@ -47,7 +47,7 @@ fn of(volume: &str, limit: &str) -> Result<Source, String> {
         .map(|(source, _)| source)
 }
 
-#[cfg(all(feature = "configmap", feature = "downwardapi", feature = "projected"))]
+#[cfg(feature = "volumes")]
 #[test]
 fn files_that_may_be_secret_lie_in_memory_within_a_bound() {
     for (volume, bytes) in [
@@ -64,7 +64,7 @@ fn files_that_may_be_secret_lie_in_memory_within_a_bound() {
 }
 
 /// `path mode content`, by file.
-#[cfg(all(feature = "configmap", feature = "secret"))]
+#[cfg(feature = "volumes")]
 fn files(volume: &str) -> Result<Vec<String>, String> {
     let Source::Files(Files { files, .. }) = of(volume, "")? else { panic!("{volume}") };
     let told =
@@ -99,7 +99,7 @@ fn what_is_looked_at_on_the_node_is_named_by_its_type() {
     assert_eq!(source, Ok(wanted));
 }
 
-#[cfg(all(feature = "configmap", feature = "secret"))]
+#[cfg(feature = "volumes")]
 #[test]
 fn keys_become_files() {
     for (volume, wanted) in [
@@ -133,7 +133,7 @@ fn keys_become_files() {
     }
 }
 
-#[cfg(feature = "projected")]
+#[cfg(feature = "volumes")]
 #[test]
 fn what_the_pod_is_told_of_itself_becomes_files() {
     for (volume, limit, wanted) in [

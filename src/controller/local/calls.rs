@@ -1,9 +1,9 @@
-//! What is asked of one object: the verbs of an API server, with its refusals.
+//! Calls about one object: the verbs of an API server, with its errors.
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::{Key, Objects, is_shown, patch, version_of};
+use super::{Key, Objects, matches_selector, patch, version_of};
 use crate::model::api::{
     Call, CallError, CallResult, Kind, ListOptions, PatchType, Subresource, Verb,
 };
@@ -26,14 +26,14 @@ impl Objects {
         let about = key.clone();
         let done = match (call.verb, call.subresource) {
             (Verb::Get, _) => self.get(&key),
-            (Verb::List, _) => self.part(&key, &body),
+            (Verb::List, _) => self.list_page(&key, &body),
             (Verb::Create, None) => self.create(key, body, now),
             (Verb::Create, Some(Subresource::Token)) => {
-                // There is nobody here who could check one.
+                // Nothing here could verify such an object.
                 Err(missing(&key))
             }
-            (Verb::Update, part) => self.update(key, body, part),
-            (Verb::Patch(kind), part) => self.patch(key, &body, kind, part),
+            (Verb::Update, list_page) => self.update(key, body, list_page),
+            (Verb::Patch(kind), list_page) => self.patch(key, &body, kind, list_page),
             (Verb::Delete, None) => self.delete(&key, &body, now),
             (Verb::Create | Verb::Delete, Some(_)) => {
                 Err(refused(405, "MethodNotAllowed", &key, "there is no such part"))
@@ -49,10 +49,11 @@ impl Objects {
         self.rows.get(key).map(|object| object.row.text.clone()).ok_or_else(|| missing(key))
     }
 
-    /// The pods of a node, or some of them, as nodes ask for them.
-    fn part(&self, key: &Key, options: &Value) -> Result<Box<str>, CallError> {
+    /// The pods of a node, or a page of them, as nodes request them.
+    fn list_page(&self, key: &Key, options: &Value) -> Result<Box<str>, CallError> {
         if !self.read {
-            // What the manifests want may not be here yet, and who lists takes it for all.
+            // Pods of the manifests may be missing yet, and the client would take the list as
+            // complete.
             return Err(refused(503, "ServiceUnavailable", key, "the manifests are being read"));
         }
         let options: ListOptions = serde_json::from_value(options.clone()).unwrap_or_default();
@@ -62,7 +63,7 @@ impl Objects {
         })?;
         let place = |key: &Key| format!("{}/{}", key.namespace, key.name);
         let all = self.rows.iter().filter(|(at, _)| at.kind == Kind::Pod);
-        // Only its own are read: any node may ask, again and again.
+        // Only the node's own pods are parsed: any node may repeat the request.
         let mut items: Vec<(String, Value)> = all
             .filter(|(_, pod)| pod.owner.as_deref() == Some(node))
             .map(|(at, _)| (place(at), at))
@@ -103,7 +104,7 @@ impl Objects {
             return Err(refused(409, "AlreadyExists", &key, &why));
         }
         let uid = self.uids.random();
-        Self::found(&key, &mut body, uid, now);
+        Self::complete_metadata(&key, &mut body, uid, now);
         self.admit(&key, &body, None)?;
         Ok(self.put(key, body, None))
     }
@@ -112,25 +113,25 @@ impl Objects {
         &mut self,
         key: Key,
         mut body: Value,
-        part: Option<Subresource>,
+        list_page: Option<Subresource>,
     ) -> Result<Box<str>, CallError> {
         let old = self.value(&key).ok_or_else(|| missing(&key))?;
         preconditions(&key, &old, &body["metadata"])?;
         readable(&key, &body)?;
         let mut new = old.clone();
-        if part == Some(Subresource::Status) {
+        if list_page == Some(Subresource::Status) {
             new["status"] = body["status"].take();
         } else {
             let status = new["status"].take();
-            for kept in KEPT {
-                body["metadata"][kept] = old["metadata"][kept].clone();
+            for field in IMMUTABLE {
+                body["metadata"][field] = old["metadata"][field].clone();
             }
             new = body;
             if has_status(key.kind) {
                 new["status"] = status;
             }
         }
-        self.change(key, &old, new, part)
+        self.change(key, &old, new, list_page)
     }
 
     fn patch(
@@ -138,7 +139,7 @@ impl Objects {
         key: Key,
         body: &Value,
         kind: PatchType,
-        part: Option<Subresource>,
+        list_page: Option<Subresource>,
     ) -> Result<Box<str>, CallError> {
         let old = self.value(&key).ok_or_else(|| missing(&key))?;
         preconditions(&key, &old, &body["metadata"])?;
@@ -149,7 +150,7 @@ impl Objects {
                 .map_err(|why| refused(400, "BadRequest", &key, &why))?,
         }
         readable(&key, &new)?;
-        if part == Some(Subresource::Status) {
+        if list_page == Some(Subresource::Status) {
             let status = new["status"].take();
             new = old.clone();
             new["status"] = status;
@@ -157,20 +158,20 @@ impl Objects {
             if has_status(key.kind) {
                 new["status"] = old["status"].clone();
             }
-            for kept in KEPT {
-                new["metadata"][kept] = old["metadata"][kept].clone();
+            for field in IMMUTABLE {
+                new["metadata"][field] = old["metadata"][field].clone();
             }
         }
-        self.change(key, &old, new, part)
+        self.change(key, &old, new, list_page)
     }
 
-    /// Nothing is written where nothing differs, as in an API server.
+    /// Nothing is written if nothing differs, as in an API server.
     fn change(
         &mut self,
         key: Key,
         old: &Value,
         mut new: Value,
-        part: Option<Subresource>,
+        list_page: Option<Subresource>,
     ) -> Result<Box<str>, CallError> {
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"].clone();
         drop_nulls(&mut new["metadata"]);
@@ -182,11 +183,12 @@ impl Objects {
             return Ok(object.row.text.clone());
         }
         let made_of = object.row.made_of;
-        self.admit(&key, &new, part)?;
+        self.admit(&key, &new, list_page)?;
         Ok(self.put(key, new, made_of))
     }
 
-    /// A pod that has a node is marked, and goes when its node says so; all else goes at once.
+    /// A pod that is bound to a node is marked, and deleted when its node confirms; every other
+    /// object is deleted at once.
     pub(super) fn delete(
         &mut self,
         key: &Key,
@@ -197,13 +199,13 @@ impl Objects {
         preconditions(key, &old, &options["preconditions"])?;
         let phase = old["status"]["phase"].as_str().unwrap_or_default();
         let ended = matches!(phase, "Succeeded" | "Failed");
-        let asked_s = options["gracePeriodSeconds"].as_i64();
+        let requested_s = options["gracePeriodSeconds"].as_i64();
         let own_s = old["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
-        let grace_s = asked_s.unwrap_or(own_s).max(0);
+        let grace_s = requested_s.unwrap_or(own_s).max(0);
         let at_once = key.kind != Kind::Pod
-            || !is_shown(key.kind, &old)
-            || asked_s == Some(0)
-            || (ended && asked_s.is_none())
+            || !matches_selector(key.kind, &old)
+            || requested_s == Some(0)
+            || (ended && requested_s.is_none())
             || grace_s == 0
             || !self.has_node(key);
         if at_once {
@@ -212,7 +214,7 @@ impl Objects {
         let metadata = &mut old["metadata"];
         let before_s = metadata["deletionGracePeriodSeconds"].as_i64();
         if before_s.is_some_and(|before_s| before_s <= grace_s) {
-            // It only becomes less.
+            // A grace period can only be shortened.
             return Ok(self.rows[key].row.text.clone());
         }
         let ends = now.map(|now| now.0.saturating_add(grace_s).min(LAST_WRITTEN_S));
@@ -225,7 +227,7 @@ impl Objects {
 }
 
 impl Objects {
-    /// Whether the pod's node is known: nobody else would say that the pod is gone.
+    /// Whether the pod's node exists: otherwise nobody would confirm the deletion.
     pub(super) fn has_node(&self, pod: &Key) -> bool {
         let owner = self.rows.get(pod).and_then(|pod| pod.owner.clone());
         let node = owner.map(|name| Key { kind: Kind::Node, namespace: "".into(), name });
@@ -245,10 +247,10 @@ fn readable(key: &Key, value: &Value) -> Result<(), CallError> {
 /// 9999-12-31T23:59:59Z: RFC 3339 has no later one.
 const LAST_WRITTEN_S: i64 = 253_402_300_799;
 
-/// `resourceVersion` and `uid` where the question names them.
-fn preconditions(key: &Key, old: &Value, asked: &Value) -> Result<(), CallError> {
+/// `resourceVersion` and `uid`, where the request has them.
+fn preconditions(key: &Key, old: &Value, options: &Value) -> Result<(), CallError> {
     let metadata = &old["metadata"];
-    if let Some(uid) = asked["uid"].as_str().filter(|uid| !uid.is_empty())
+    if let Some(uid) = options["uid"].as_str().filter(|uid| !uid.is_empty())
         && metadata["uid"] != uid
     {
         let got = metadata["uid"].as_str().unwrap_or_default();
@@ -256,7 +258,7 @@ fn preconditions(key: &Key, old: &Value, asked: &Value) -> Result<(), CallError>
             format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {got}");
         return Err(refused(409, "Conflict", key, &conflict(key, &why)));
     }
-    if let Some(version) = asked["resourceVersion"].as_str().filter(|it| !it.is_empty())
+    if let Some(version) = options["resourceVersion"].as_str().filter(|it| !it.is_empty())
         && version.parse() != Ok(version_of(old))
     {
         let why = "the object has been modified; please apply your changes to the latest version \
@@ -292,7 +294,7 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// Whose status is asked about by itself.
+/// Whether this kind has a status subresource.
 fn has_status(kind: Kind) -> bool {
     matches!(
         kind,
@@ -304,8 +306,8 @@ fn has_status(kind: Kind) -> bool {
     )
 }
 
-/// Of metadata: whoever changes an object has no say in these.
-const KEPT: [&str; 6] = [
+/// Fields of metadata that an update cannot change.
+const IMMUTABLE: [&str; 6] = [
     "name",
     "namespace",
     "uid",
@@ -313,5 +315,5 @@ const KEPT: [&str; 6] = [
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
 ];
-/// While the clock is not set: the past, as a mark that counts all the same.
+/// While the clock is not set: a time in the past, which still marks the object.
 const UNKNOWN_TIME: &str = "1970-01-01T00:00:00Z";

@@ -1,5 +1,6 @@
-//! Nodes that give no sign of life, as kube-controller-manager's node lifecycle controller has it:
-//! their conditions become `Unknown` and their pods not ready; what the node says later counts.
+//! Detects lost nodes, as the node lifecycle controller of kube-controller-manager does: the
+//! conditions of a node without heartbeats become `Unknown` and its pods not ready; later reports
+//! of the node win.
 //!
 //! ```text
 //!  Lease or Node written ──▶ seen ──40 s of silence──▶ lost ──▶ Node: Unknown, pods: not Ready
@@ -7,12 +8,13 @@
 //!                             └── written again ────────┘ pods: as their containers are
 //! ```
 //!
-//! The Node itself becomes ready again by the node's own words. Nobody is evicted: no other node
-//! runs the pods of a folder. The kubelet's clock does not matter, only when its words came.
+//! The Node becomes ready again by the node's own report. No pod is evicted: no other node runs the
+//! pods of a folder. The kubelet's clock does not matter, only the time when its reports arrived.
 //!
-//! Pods that wait for the end of a node that is no more go, as do what it showed of its own.
+//! Pods that wait for the confirmation of a deleted node are deleted, and so are its mirror pods.
 //!
-//! If we crash here: all nodes have a new time to dial, and what was lost is known by its Node.
+//! If we crash here: all nodes get a new grace period, and lost nodes are known by their Node
+//! objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,14 +29,14 @@ use crate::limits::{
 use crate::model::api::Kind;
 use crate::model::time::Timestamp;
 
-/// Who is there.
+/// Which nodes are alive.
 #[derive(Debug, Default)]
 pub(super) struct Lifecycle {
-    /// When each node gave its last sign of life.
-    seen: BTreeMap<Box<str>, Instant>,
-    /// Nodes that give none.
+    /// When each node sent its last heartbeat.
+    heartbeats: BTreeMap<Box<str>, Instant>,
+    /// Nodes without heartbeats.
     lost: BTreeSet<Box<str>>,
-    /// Nodes whose pods are to be looked at: lost, back, or no more.
+    /// Nodes whose pods have to be checked: lost, back, or deleted.
     changed: BTreeSet<Box<str>>,
     /// Nodes and pods to be marked.
     pending: BTreeSet<Key>,
@@ -42,7 +44,7 @@ pub(super) struct Lifecycle {
 }
 
 impl Lifecycle {
-    /// An object as it was kept.
+    /// An object from the store.
     pub(super) fn load(&mut self, key: &Key, value: &Value) {
         let conditions = value["status"]["conditions"].as_array();
         let is_ours = |it: &Value| it["type"] == "Ready" && it["status"] == "Unknown";
@@ -51,9 +53,9 @@ impl Lifecycle {
         }
     }
 
-    /// A Node is no more.
+    /// A Node was deleted.
     pub(super) fn removed(&mut self, node: &str) {
-        self.seen.remove(node);
+        self.heartbeats.remove(node);
         self.lost.remove(node);
         self.changed.insert(node.into());
     }
@@ -61,8 +63,8 @@ impl Lifecycle {
 
 impl Objects {
     /// The node has written its Lease or its Node.
-    pub fn node_seen(&mut self, node: &str, now: Instant) {
-        self.lifecycle.seen.insert(node.into(), now);
+    pub fn node_heartbeat(&mut self, node: &str, now: Instant) {
+        self.lifecycle.heartbeats.insert(node.into(), now);
         if self.lifecycle.lost.remove(node) {
             self.lifecycle.changed.insert(node.into());
         }
@@ -75,41 +77,41 @@ impl Objects {
         if pending.is_empty() { next } else { Instant(0) }
     }
 
-    /// Looks who gives no sign of life, and marks some of those and of their pods. `at`: what the
-    /// clock shows. Returns what is to be said.
+    /// Finds nodes without heartbeats, and marks some of them and of their pods. `at`: the wall
+    /// clock. Returns log lines.
     pub fn monitor(&mut self, now: Instant, at: Option<Timestamp>) -> Vec<String> {
         let last = self.lifecycle.looked_at;
-        let mut said = Vec::new();
+        let mut lines = Vec::new();
         if last.is_none_or(|last| now.since_ms(last) >= NODE_MONITOR_MS) {
             self.lifecycle.looked_at = Some(now);
-            // At our own start, and where this machine stood still, nobody could be heard.
+            // After our own start, and after a suspend of this machine, no heartbeat could arrive.
             let was_away = last.is_none_or(|last| now.since_ms(last) >= NODE_MONITOR_AWAY_MS);
-            said = self.look(now, was_away);
-            self.gather(last.is_none());
+            lines = self.find_silent(now, was_away);
+            self.collect(last.is_none());
         }
         for _ in 0..NODE_MONITOR_PER_TURN {
             let Some(key) = self.lifecycle.pending.pop_first() else { break };
             self.mark(&key, at);
         }
-        said
+        lines
     }
 
-    fn look(&mut self, now: Instant, was_away: bool) -> Vec<String> {
+    fn find_silent(&mut self, now: Instant, was_away: bool) -> Vec<String> {
         let nodes = self.rows.keys().take_while(|key| key.kind == Kind::Node);
         let lifecycle = &mut self.lifecycle;
         let mut silent = Vec::new();
         for Key { name, .. } in nodes {
-            let seen_at = lifecycle.seen.entry(name.clone()).or_insert(now);
+            let heartbeat_at = lifecycle.heartbeats.entry(name.clone()).or_insert(now);
             if was_away {
-                *seen_at = now.plus_ms(NODE_STARTUP_GRACE_MS - NODE_MONITOR_GRACE_MS);
+                *heartbeat_at = now.plus_ms(NODE_STARTUP_GRACE_MS - NODE_MONITOR_GRACE_MS);
             }
-            let is_silent = now.since_ms(*seen_at) >= NODE_MONITOR_GRACE_MS;
+            let is_silent = now.since_ms(*heartbeat_at) >= NODE_MONITOR_GRACE_MS;
             if is_silent && lifecycle.lost.insert(name.clone()) {
                 lifecycle.changed.insert(name.clone());
                 silent.push(name);
             }
         }
-        let mut said: Vec<String> = silent
+        let mut lines: Vec<String> = silent
             .iter()
             .take(NODE_MONITOR_LINES_MAX)
             .map(|name| {
@@ -117,15 +119,15 @@ impl Objects {
                 format!("node={name}: no sign of life for {grace_s} s: its state is unknown")
             })
             .collect();
-        if silent.len() > said.len() {
-            let more = silent.len() - said.len();
-            said.push(format!("{more} more nodes give no sign of life: their state is unknown"));
+        if silent.len() > lines.len() {
+            let more = silent.len() - lines.len();
+            lines.push(format!("{more} more nodes give no sign of life: their state is unknown"));
         }
-        said
+        lines
     }
 
-    /// Finds what is to be marked, in one walk. `all`: of nodes that are no more as well.
-    fn gather(&mut self, all: bool) {
+    /// Finds all objects to be marked, in one walk. `all`: also those of deleted nodes.
+    fn collect(&mut self, all: bool) {
         let changed = std::mem::take(&mut self.lifecycle.changed);
         if changed.is_empty() && !all {
             return;
@@ -206,7 +208,7 @@ fn pod_is_not_ready(conditions: &mut Value, at: Option<Timestamp>) {
     }
 }
 
-/// A node tells what has changed there; that we took its word back it does not know.
+/// A node reports only changes; it does not know that we have overwritten its report.
 fn pod_is_as_its_containers(conditions: &mut Value, at: Option<Timestamp>) {
     let containers = find(conditions, "ContainersReady").map(|it| it["status"].clone());
     let Some(ready) = find(conditions, "Ready").filter(|it| it["reason"] == NODE_NOT_READY) else {
@@ -232,5 +234,5 @@ fn transition(condition: &mut Value, at: Option<Timestamp>) {
     }
 }
 
-/// Of a pod's condition: its node's, and not its own.
+/// The reason of a pod's condition: the node is not ready, not the pod.
 const NODE_NOT_READY: &str = "NodeNotReady";

@@ -1,18 +1,20 @@
-//! The objects of a cloud without a cluster: what an API server does with them, as far as nodes and
-//! their controller notice. Pure: the hands keep it on the disk and feed it a folder of manifests.
+//! The objects of a cloud without a cluster: the parts of an API server that nodes and their
+//! controller need. Pure: the event loop stores the objects on disk and reads a folder of
+//! manifests.
 //!
 //! ```text
 //!  manifests ──▶ wanted ──reconcile──▶ objects ──▶ changes ──▶ the disk, then the watches
 //!  calls ────────────────────────────────▲
 //! ```
 //!
-//! As an API server: one resourceVersion for all, that only grows; uids; conflicts; status apart
-//! from the rest; a pod that is deleted is first marked, until its node says that it is gone. Not
-//! as one: nothing is validated beyond what is done here, and no controller of other kinds runs.
+//! Like an API server: one growing resourceVersion for all; uids; conflicts; a status subresource;
+//! a deleted pod is first marked, until its node confirms that it is gone. Unlike an API server:
+//! nothing is validated beyond what is done here, and there are no controllers of other kinds.
 //!
-//! **What a manifest wants** is brought about again and again: a pod that was deleted comes back,
-//! one whose manifest changed in more than its images and metadata is replaced by another of the
-//! same name, which begins when the old one is gone. A file that cannot be read is no deletion.
+//! **The objects of the manifests** are reconciled: a deleted pod is created again, and a pod whose
+//! manifest changed in more than its images and metadata is replaced by another one of the same
+//! name, which is created when the old one is gone. A file that cannot be read does not delete
+//! anything.
 
 mod calls;
 mod lifecycle;
@@ -36,82 +38,79 @@ use lifecycle::Lifecycle;
 use recent::Recent;
 use uid::Uids;
 use usage::Usage;
-pub use wanted::{Twice, Wanted};
+pub use wanted::{Duplicate, Wanted};
 
-/// Which object.
+/// The key of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// What it is.
     pub kind: Kind,
-    /// Where it lies; empty: in none.
+    /// Empty: cluster-scoped.
     pub namespace: Box<str>,
-    /// What it is called.
     pub name: Box<str>,
 }
 
-/// One object as it is kept.
+/// An object as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Its JSON, whole.
+    /// Its whole JSON.
     pub text: Box<str>,
-    /// The manifest that it was made of last; `None`: it was made by a call.
+    /// The manifest that it was last made from; `None`: it was created by a call.
     pub made_of: Option<Print>,
 }
 
-/// Knows a manifest again.
+/// Identifies the content of a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Print {
-    /// Of all of it.
+    /// Hash of all of it.
     pub whole: u64,
-    /// Of what cannot change while the object lives.
+    /// Hash of the immutable fields.
     pub fixed: u64,
 }
 
-/// As [`Print::fixed`]: every manifest's.
+/// A [`Print::fixed`] that matches every manifest.
 const ANY_PRINT: u64 = 0;
 
 #[derive(Clone, Debug)]
 struct Object {
     row: Row,
-    /// Whether lists and watches of its kind have it: [`Kind::selector`].
-    shown: bool,
-    /// The node in whose share it is.
+    /// Whether lists and watches of its kind include it: [`Kind::selector`].
+    is_selected: bool,
+    /// The node whose quota it counts for.
     owner: Option<Box<str>>,
-    /// A node made it to show a pod of its own.
+    /// It is the mirror pod of a node.
     is_mirror: bool,
 }
 
 impl Object {
     fn new(key: &Key, row: Row, value: &Value) -> Self {
-        let shown = is_shown(key.kind, value);
+        let is_selected = matches_selector(key.kind, value);
         let (owner, is_mirror) = (usage::owner(key, value), usage::is_mirror(key, value));
-        Self { row, shown, owner, is_mirror }
+        Self { row, is_selected, owner, is_mirror }
     }
 }
 
-/// Something that has happened to one object.
+/// A change of one object.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// Which.
     pub key: Key,
-    /// The resourceVersion that it made.
+    /// The resourceVersion of the change.
     pub version: u64,
-    /// How it is now; `None`: it is gone.
+    /// The new state; `None`: it is deleted.
     pub row: Option<Row>,
-    /// For whoever watches; `None`: nothing, the selector has it neither before nor after.
-    pub told: Option<Told>,
+    /// The event for watches; `None`: the selector excludes it before and after.
+    pub watch_event: Option<WatchEvent>,
 }
 
-/// What a watch is told.
+/// The event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum WatchEvent {
     /// `ADDED` or `MODIFIED`: the object.
     Changed(Box<str>),
-    /// `DELETED`: as it was at last, with the version of its end.
+    /// `DELETED`: its last state, with the version of the deletion.
     Deleted(Box<str>),
 }
 
-impl Told {
+impl WatchEvent {
     fn text(&self) -> &str {
         match self {
             Self::Changed(text) | Self::Deleted(text) => text,
@@ -124,18 +123,18 @@ impl Told {
 pub struct Objects {
     rows: BTreeMap<Key, Object>,
     wanted: BTreeMap<Key, Wanted>,
-    /// Every source has been read once: what nobody wants may go.
+    /// Every source was read once: objects that no manifest wants may be deleted.
     read: bool,
     version: u64,
     uids: Uids,
     usage: Usage,
     lifecycle: Lifecycle,
-    /// Objects that an older version stored beyond today's bounds.
+    /// Objects of an older version that exceeded today's limits.
     trimmed: usize,
-    /// Not yet taken by the hands.
+    /// Not yet taken by the event loop.
     changes: Vec<Change>,
-    /// For watches that begin a little in the past: what was told, by version.
-    history: VecDeque<(u64, Kind, Told)>,
+    /// For watches that begin a little in the past: the events, by version.
+    history: VecDeque<(u64, Kind, WatchEvent)>,
     history_bytes: usize,
     /// Changes up to this version are no longer in the history.
     forgotten: u64,
@@ -143,7 +142,7 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// With what was kept. `version`: all that will ever be given are greater.
+    /// With the content of the store. `version`: every new version is greater.
     pub fn load(rows: Vec<(Key, Row)>, version: u64, seed: u64) -> Self {
         let mut objects = Self {
             rows: BTreeMap::new(),
@@ -163,12 +162,13 @@ impl Objects {
         let mut events = Vec::new();
         for (key, mut row) in rows {
             if key.kind == Kind::Event {
-                // They were kept once.
+                // An older version stored them.
                 events.push(key);
                 continue;
             }
             let Ok(mut value) = serde_json::from_str::<Value>(&row.text) else { continue };
-            // They were kept once, and what its manifest would be without is not known.
+            // An older version stored `null` values, and the hash of the manifest without them is
+            // not known.
             let respelt = value.get_mut("spec").is_some_and(drop_nulls);
             if drop_nulls(&mut value) || respelt {
                 row.text = value.to_string().into();
@@ -182,7 +182,7 @@ impl Objects {
                 row.text = value.to_string().into();
                 objects.trimmed += 1;
                 let row = Some(row.clone());
-                objects.changes.push(Change { key: key.clone(), version, row, told: None });
+                objects.changes.push(Change { key: key.clone(), version, row, watch_event: None });
             }
             objects.lifecycle.load(&key, &value);
             let object = Object::new(&key, row, &value);
@@ -195,39 +195,39 @@ impl Objects {
         }
         objects.forgotten = objects.version;
         let version = objects.version;
-        let drop = |key: Key| Change { key, version, row: None, told: None };
+        let drop = |key: Key| Change { key, version, row: None, watch_event: None };
         objects.changes.extend(events.into_iter().map(drop));
         objects
     }
 
-    /// How many objects an older version had stored beyond today's bounds.
+    /// The number of objects of an older version that exceeded today's limits.
     pub fn trimmed(&self) -> usize {
         self.trimmed
     }
 
-    /// The store was new: what the manifests want now gets the uids that it had, and will have,
-    /// after any other loss of the store.
+    /// The store was new: the objects of the manifests get derived uids, which are the same after
+    /// every loss of the store.
     pub fn derive_uids(&mut self) {
         self.uids.derive();
     }
 
-    /// What has happened since this was asked last. To be kept before it is told to anybody.
+    /// The changes since the last call. They are stored before they are reported to anybody.
     pub fn take_changes(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.changes)
     }
 
-    /// The resourceVersion of now.
+    /// The current resourceVersion.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// All objects of a kind that its selector has, in order.
+    /// All objects of a kind that its selector includes, in order.
     pub fn list(&self, kind: Kind) -> impl Iterator<Item = &str> {
         let of_kind = self.rows.iter().filter(move |(key, _)| key.kind == kind);
-        of_kind.filter(|(_, object)| object.shown).map(|(_, object)| &*object.row.text)
+        of_kind.filter(|(_, object)| object.is_selected).map(|(_, object)| &*object.row.text)
     }
 
-    /// All objects of a kind in a namespace (empty: everywhere), whatever selects them.
+    /// All objects of a kind in a namespace (empty: in all), whatever the selector.
     pub fn all(&self, kind: Kind, namespace: &str) -> impl Iterator<Item = &str> {
         self.rows
             .iter()
@@ -236,21 +236,21 @@ impl Objects {
             .map(|(_, object)| &*object.row.text)
     }
 
-    /// What a watch that begins at this version has missed; `None`: that is too long ago.
-    pub fn since(&self, kind: Kind, version: u64) -> Option<Vec<Told>> {
+    /// The events that a watch from this version has missed; `None`: that is too long ago.
+    pub fn since(&self, kind: Kind, version: u64) -> Option<Vec<WatchEvent>> {
         if version < self.forgotten {
             return None;
         }
         let later = self.history.iter().filter(|(at, of, _)| *at > version && *of == kind);
-        Some(later.map(|(.., told)| told.clone()).collect())
+        Some(later.map(|(.., watch_event)| watch_event.clone()).collect())
     }
 
-    /// Whether there is such an object.
+    /// Whether the object exists.
     pub fn has(&self, key: &Key) -> bool {
         self.rows.contains_key(key)
     }
 
-    /// The file whose manifest wants this object.
+    /// The file whose manifest defines this object.
     pub fn source(&self, key: &Key) -> Option<&str> {
         self.wanted.get(key).map(|wanted| &*wanted.source)
     }
@@ -269,7 +269,7 @@ impl Objects {
         let text: Box<str> = value.to_string().into();
         let row = Row { text: text.clone(), made_of };
         let object = Object::new(&key, row.clone(), &value);
-        let shown = object.shown;
+        let is_selected = object.is_selected;
         if key.kind == Kind::Event {
             let old = self.insert(key.clone(), object);
             self.events.put(&key, old.map(|old| old.row.text.len()), text.len());
@@ -278,14 +278,14 @@ impl Objects {
             }
             return text;
         }
-        let before = self.rows.get(&key).is_some_and(|object| object.shown);
-        let told = match (before, shown) {
-            (_, true) => Some(Told::Changed(text.clone())),
-            (true, false) => Some(Told::Deleted(text.clone())),
+        let before = self.rows.get(&key).is_some_and(|object| object.is_selected);
+        let watch_event = match (before, is_selected) {
+            (_, true) => Some(WatchEvent::Changed(text.clone())),
+            (true, false) => Some(WatchEvent::Deleted(text.clone())),
             (false, false) => None,
         };
         self.insert(key.clone(), object);
-        self.note(key, Some(row), told);
+        self.record_change(key, Some(row), watch_event);
         text
     }
 
@@ -309,7 +309,7 @@ impl Objects {
         Some(object)
     }
 
-    /// Takes an object away, for good.
+    /// Deletes an object.
     fn remove(&mut self, key: &Key) -> Option<Box<str>> {
         let mut value = self.value(key)?;
         let object = self.take(key)?;
@@ -323,29 +323,29 @@ impl Objects {
         self.version += 1;
         value["metadata"]["resourceVersion"] = self.version.to_string().into();
         let text: Box<str> = value.to_string().into();
-        let told = object.shown.then(|| Told::Deleted(text.clone()));
-        self.note(key.clone(), None, told);
+        let watch_event = object.is_selected.then(|| WatchEvent::Deleted(text.clone()));
+        self.record_change(key.clone(), None, watch_event);
         Some(text)
     }
 
-    fn note(&mut self, key: Key, row: Option<Row>, told: Option<Told>) {
+    fn record_change(&mut self, key: Key, row: Option<Row>, watch_event: Option<WatchEvent>) {
         let version = self.version;
-        if let Some(told) = &told {
-            self.history.push_back((version, key.kind, told.clone()));
-            self.history_bytes += told.text().len();
+        if let Some(watch_event) = &watch_event {
+            self.history.push_back((version, key.kind, watch_event.clone()));
+            self.history_bytes += watch_event.text().len();
             while (self.history.len() > LOCAL_HISTORY_MAX
                 || self.history_bytes > LOCAL_HISTORY_BYTES_MAX)
-                && let Some((version, _, told)) = self.history.pop_front()
+                && let Some((version, _, watch_event)) = self.history.pop_front()
             {
-                self.history_bytes -= told.text().len();
+                self.history_bytes -= watch_event.text().len();
                 self.forgotten = version;
             }
         }
-        self.changes.push(Change { key, version, row, told });
+        self.changes.push(Change { key, version, row, watch_event });
     }
 
-    /// Gives an object what every one has.
-    fn found(key: &Key, value: &mut Value, uid: String, now: Option<Timestamp>) {
+    /// Sets the fields that every new object has.
+    fn complete_metadata(key: &Key, value: &mut Value, uid: String, now: Option<Timestamp>) {
         if !value.is_object() {
             *value = json!({});
         }
@@ -362,7 +362,7 @@ impl Objects {
         }
     }
 
-    /// Keys of all objects of which this holds.
+    /// The keys of all objects for which this holds.
     fn keys_where(&self, holds: impl Fn(&Key, &Object) -> bool) -> BTreeSet<Key> {
         let held = self.rows.iter().filter(|(key, object)| holds(key, object));
         held.map(|(key, _)| key.clone()).collect()
@@ -375,7 +375,7 @@ fn version_of(value: &Value) -> u64 {
 }
 
 /// [`Kind::selector`]
-fn is_shown(kind: Kind, value: &Value) -> bool {
+fn matches_selector(kind: Kind, value: &Value) -> bool {
     match kind {
         Kind::Node => value["metadata"]["labels"].get(EDGE_LABEL).is_some(),
         Kind::Pod => value["spec"]["nodeName"].as_str().is_some_and(|name| !name.is_empty()),

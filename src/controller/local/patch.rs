@@ -1,8 +1,8 @@
-//! Patches, as the API server applies them: JSON merge patches (RFC 7396) and strategic ones
-//! (Kubernetes' API conventions), whose lists are merged by a key that the type declares.
+//! Applies patches as the API server does: JSON merge patches (RFC 7396) and strategic merge
+//! patches (Kubernetes' API conventions), whose lists are merged by a key that the type declares.
 //!
-//! The declarations (`patchStrategy` and `patchMergeKey` of core/v1) stand here by the name of the
-//! list alone: of those that nodes, pods and their statuses have, no two of a name differ.
+//! The declarations (`patchStrategy` and `patchMergeKey` of core/v1) are listed by the name of the
+//! list alone: among those of nodes, pods and their statuses, no two with one name differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,16 +26,16 @@ pub fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-/// Applies a strategic merge patch. An error says what of it makes no sense, or is too much.
+/// Applies a strategic merge patch. The error says what is invalid or too large.
 pub fn strategic(target: &mut Value, patch: &Value) -> Result<(), String> {
     Strategic::default().merge(target, patch)
 }
 
 /// A strategic merge and its cost so far. A node may send any patch: lists are indexed by their
-/// keys, and what repeats an element so that its lists are indexed again meets the bound.
+/// keys, and a patch that repeats an element so that its lists are indexed again reaches the limit.
 #[derive(Debug, Default)]
 struct Strategic {
-    /// Elements and keys looked at.
+    /// Elements and keys visited.
     steps: usize,
 }
 
@@ -106,10 +106,10 @@ impl Strategic {
             *target = patch.to_vec().into();
             return Ok(());
         };
-        if patch.iter().any(|element| said(element) == Some("replace")) {
-            // As it stands: addresses of a node may have one type twice.
+        if patch.iter().any(|element| element_directive(element) == Some("replace")) {
+            // Unchanged: a node may have two addresses of one type.
             let mut list = Vec::new();
-            for element in patch.iter().filter(|element| said(element).is_none()) {
+            for element in patch.iter().filter(|element| element_directive(element).is_none()) {
                 list.push(Value::Null);
                 self.merge(list.last_mut().expect("pushed just now"), element)?;
             }
@@ -128,7 +128,7 @@ impl Strategic {
             let wanted = element.get(key);
             let wanted = wanted.ok_or_else(|| format!("{name}: got an element without {key}"))?;
             let wanted = self.identity(wanted)?;
-            if said(element) == Some("delete") {
+            if element_directive(element) == Some("delete") {
                 for at in index.remove(&wanted).into_iter().flatten() {
                     elements[at] = None;
                 }
@@ -148,7 +148,7 @@ impl Strategic {
         Ok(())
     }
 
-    /// Merges a set of texts.
+    /// Merges a set of strings.
     fn add(&mut self, list: &mut Vec<Value>, patch: &[Value]) -> Result<(), String> {
         let mut known = self.identities(list)?;
         for element in patch.iter().filter(|element| !element.is_object()) {
@@ -190,7 +190,7 @@ impl Strategic {
         list.iter().map(|element| self.identity(element)).collect()
     }
 
-    /// What tells one value from another.
+    /// The identity of a value in a list.
     fn identity(&mut self, value: &Value) -> Result<String, String> {
         let text = value.to_string();
         self.count(1 + text.len() / STEP_BYTES)?;
@@ -206,7 +206,7 @@ impl Strategic {
     }
 }
 
-/// By which key a list is merged; `None`: it is replaced as a whole.
+/// The merge key of a list; `None`: it is replaced as a whole.
 fn merge_key(list: &str) -> Option<&'static str> {
     match list {
         "conditions" | "addresses" => Some("type"),
@@ -231,7 +231,7 @@ fn merge_key(list: &str) -> Option<&'static str> {
 }
 
 /// The directive of an element.
-fn said(element: &Value) -> Option<&str> {
+fn element_directive(element: &Value) -> Option<&str> {
     element.as_object().and_then(directive)
 }
 
@@ -259,7 +259,7 @@ const DIRECTIVE: &str = "$patch";
 const RETAIN: &str = "$retainKeys";
 const ORDER: &str = "$setElementOrder/";
 const PRIMITIVES: &str = "$deleteFromPrimitiveList/";
-/// Of texts; merged as sets.
+/// Lists of strings, merged as sets.
 const PRIMITIVE_LISTS: [&str; 2] = ["finalizers", "podCIDRs"];
 
 #[cfg(test)]
@@ -367,7 +367,7 @@ mod tests {
         let conditions: Vec<Value> =
             (0..=LOCAL_LIST_MAX).map(|at| json!({"type": at, "status": "True"})).collect();
         let mut target = json!({"conditions": conditions});
-        // One of an older version stays, and what it has is changed.
+        // An element of an older version stays, and its fields are changed.
         let one = json!({"conditions": [{"type": 1, "status": "False"}]});
         strategic(&mut target, &one).expect("it does not grow");
         let why = strategic(&mut json!({}), &json!({"conditions": conditions}));

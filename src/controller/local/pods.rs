@@ -1,8 +1,7 @@
-//! What an API server adds to a pod that is made: the defaults of core/v1 that a kubelet relies on.
+//! The defaults of core/v1 that an API server adds to a new pod and a kubelet relies on.
 
 use serde_json::{Map, Value, json};
 
-/// Fills in what is missing.
 pub(super) fn complete(pod: &mut Value) {
     if !pod["spec"].is_object() {
         pod["spec"] = json!({});
@@ -72,7 +71,7 @@ fn complete_container(container: &mut Map<String, Value>) {
     }
 }
 
-/// `BestEffort`, `Burstable` or `Guaranteed`, as Kubernetes tells them apart.
+/// The QoS class: `BestEffort`, `Burstable` or `Guaranteed`.
 fn class(spec: &Value) -> &'static str {
     let containers: Vec<&Value> = ["containers", "initContainers"]
         .into_iter()

@@ -1,12 +1,12 @@
-//! Events, of which only the latest are there, in memory: nodes make them without end, nobody
-//! watches them, and a restart may lose them.
+//! Keeps the latest Events, in memory only: nodes create them without end, nobody watches them, and
+//! a restart may lose them.
 
 use std::collections::VecDeque;
 
 use super::Key;
 use crate::limits::{LOCAL_EVENTS_BYTES_MAX, LOCAL_EVENTS_MAX};
 
-/// Which Events there are, the oldest first.
+/// The keys of the Events, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     keys: VecDeque<Key>,
@@ -14,7 +14,7 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// One was written: how large it was, if there was one, and is.
+    /// An Event was written, with its old and its new size.
     pub(super) fn put(&mut self, key: &Key, old: Option<usize>, bytes: usize) {
         if old.is_none() {
             self.keys.push_back(key.clone());
@@ -22,16 +22,16 @@ impl Recent {
         self.bytes = self.bytes - old.unwrap_or(0) + bytes;
     }
 
-    /// One is gone.
+    /// An Event was deleted.
     pub(super) fn removed(&mut self, key: &Key, bytes: usize) {
-        // It is the oldest, or a person wants it gone.
+        // It is the oldest, or a user deleted it.
         if let Some(at) = self.keys.iter().position(|it| it == key) {
             self.keys.remove(at);
             self.bytes -= bytes;
         }
     }
 
-    /// The one that is to go next, while there are too many.
+    /// The next one to delete, while there are too many.
     pub(super) fn surplus(&self) -> Option<Key> {
         let full = self.keys.len() > LOCAL_EVENTS_MAX || self.bytes > LOCAL_EVENTS_BYTES_MAX;
         self.keys.front().filter(|_| full).cloned()

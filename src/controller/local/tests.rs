@@ -1,4 +1,4 @@
-//! The objects as their callers see them.
+//! Tests of the objects through their public interface.
 
 mod lifecycle;
 mod usage;
@@ -18,7 +18,7 @@ fn objects() -> Objects {
     Objects::load(Vec::new(), 1_000, 7)
 }
 
-/// With a node that has joined.
+/// With one node.
 fn with_node(name: &str) -> Objects {
     let mut objects = objects();
     let node = json!({"metadata": {"labels": {EDGE_LABEL: ""}}});
@@ -90,10 +90,11 @@ fn an_object_is_made_changed_and_taken_away_with_growing_versions() {
     let gone = call(Verb::Delete, Kind::ConfigMap, "cm", &Value::Null);
     value(objects.call(&gone, NOW));
     assert_eq!(code(objects.call(&gone, NOW)), (404, "NotFound".to_owned()));
-    let told: Vec<Option<Told>> = objects.take_changes().into_iter().map(|it| it.told).collect();
+    let watch_event: Vec<Option<WatchEvent>> =
+        objects.take_changes().into_iter().map(|it| it.watch_event).collect();
     assert!(matches!(
-        told[..],
-        [Some(Told::Changed(_)), Some(Told::Changed(_)), Some(Told::Deleted(_))]
+        watch_event[..],
+        [Some(WatchEvent::Changed(_)), Some(WatchEvent::Changed(_)), Some(WatchEvent::Deleted(_))]
     ));
     assert_eq!(objects.since(Kind::ConfigMap, 1_001).expect("it is known").len(), 2);
     assert_eq!(objects.since(Kind::ConfigMap, 999), None, "before our time");
@@ -208,11 +209,11 @@ fn what_the_selector_does_not_have_is_shown_to_nobody_who_lists() {
     value(objects.call(&call(Verb::Create, Kind::Pod, "web", &pod("", "a:1")), NOW));
     assert_eq!(objects.list(Kind::Pod).count(), 0);
     assert_eq!(objects.all(Kind::Pod, "").count(), 1);
-    assert_eq!(objects.take_changes()[0].told, None);
+    assert_eq!(objects.take_changes()[0].watch_event, None);
     let bound = json!({"spec": {"nodeName": "gw"}});
     value(objects.call(&call(Verb::Patch(PatchType::Merge), Kind::Pod, "web", &bound), NOW));
     assert_eq!(objects.list(Kind::Pod).count(), 1);
-    assert!(matches!(objects.take_changes()[0].told, Some(Told::Changed(_))));
+    assert!(matches!(objects.take_changes()[0].watch_event, Some(WatchEvent::Changed(_))));
 }
 
 #[test]
@@ -235,9 +236,9 @@ fn manifests_are_brought_about_and_what_none_wants_goes() {
     assert!(objects.value(&key(Kind::ConfigMap, "cm")).is_some(), "nor is a lost folder");
     let twice =
         vec![("a.yaml".into(), Some(vec![map("b")])), ("b.yaml".into(), Some(vec![map("c")]))];
-    let said = objects.want(twice, NOW);
-    let (source, counts) = ("b.yaml".into(), "a.yaml".into());
-    assert_eq!(said, [Twice { name: "ConfigMap default/cm".to_owned(), source, counts }]);
+    let duplicates = objects.want(twice, NOW);
+    let (source, winner) = ("b.yaml".into(), "a.yaml".into());
+    assert_eq!(duplicates, [Duplicate { name: "ConfigMap default/cm".to_owned(), source, winner }]);
     objects.want(Vec::new(), NOW);
     assert_eq!(objects.value(&key(Kind::ConfigMap, "cm")), None);
 }
@@ -387,7 +388,7 @@ fn events_that_were_kept_once_are_dropped() {
     assert_eq!(objects.all(Kind::Event, "").count(), 0);
     let changes = objects.take_changes();
     assert_eq!(changes.len(), 1);
-    assert!(changes[0].row.is_none() && changes[0].told.is_none());
+    assert!(changes[0].row.is_none() && changes[0].watch_event.is_none());
     assert_eq!((changes[0].key.kind, changes[0].version), (Kind::Event, 1_000));
 }
 
@@ -402,7 +403,8 @@ fn what_watches_may_have_missed_is_bounded_by_its_bytes() {
         value(objects.call(&patch, NOW));
         objects.take_changes();
     }
-    let bytes: usize = objects.history.iter().map(|(.., told)| told.text().len()).sum();
+    let bytes: usize =
+        objects.history.iter().map(|(.., watch_event)| watch_event.text().len()).sum();
     assert!(bytes <= LOCAL_HISTORY_BYTES_MAX, "{bytes}");
     assert_eq!(objects.since(Kind::ConfigMap, 1_001), None, "that is forgotten");
     assert_eq!(objects.since(Kind::ConfigMap, objects.version() - 2).expect("known").len(), 2);

@@ -1,9 +1,9 @@
-//! Uids of objects. Mostly they are random; those of the first objects of a new store are derived
-//! from what the manifests want, so that a controller whose store was lost calls the pods that its
-//! nodes run what they are called there, and they run on.
+//! Generates uids. Mostly they are random; those of the first objects of a new store are derived
+//! from the manifests, so that a controller that lost its store gives the running pods of its nodes
+//! the same uids, and they keep running.
 //!
-//! A uid is derived once for each object: whatever was deleted and made anew is another object, and
-//! a node never takes one back that is gone.
+//! A uid is derived once for each object: an object that was deleted and created again is another
+//! object, and a node never accepts a deleted uid again.
 
 use std::collections::BTreeSet;
 
@@ -12,11 +12,11 @@ use ring::digest::{SHA256, digest};
 use super::{Key, Print};
 use crate::controller::time::Rng;
 
-/// Makes uids.
+/// The generator.
 #[derive(Debug)]
 pub(super) struct Uids {
     rng: Rng,
-    /// Those that are derived already; `None`: none is, any more.
+    /// The keys whose uids were derived; `None`: uids are not derived any more.
     derived: Option<BTreeSet<Key>>,
 }
 
@@ -30,12 +30,12 @@ impl Uids {
         self.derived = Some(BTreeSet::new());
     }
 
-    /// Everything that is there at first was made.
+    /// The first objects are created: from now on uids are random.
     pub(super) fn settle(&mut self) {
         self.derived = None;
     }
 
-    /// Of an object that a manifest wants.
+    /// The uid of an object from a manifest.
     pub(super) fn of(&mut self, key: &Key, print: Print) -> String {
         let Some(derived) = self.derived.as_mut().filter(|_| key.kind.is_namespaced()) else {
             return self.random();
@@ -50,7 +50,7 @@ impl Uids {
             let bytes = digest.as_ref()[from..from + 8].try_into().expect("eight of 32 bytes");
             u64::from_be_bytes(bytes)
         };
-        // RFC 9562, version 8: its bits are the maker's own.
+        // RFC 9562, version 8: the bits are free to use.
         uuid(8, half(0), half(8))
     }
 

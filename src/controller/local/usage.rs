@@ -1,8 +1,8 @@
-//! How much nodes may store. Each object that a node writes has bounds of its own, each node has a
-//! share, and all of them have one: no node takes the memory or the disk of the others.
+//! Quotas of what nodes may store. Each object that a node writes has limits, each node has a
+//! quota, and there is a total: no node can use up the memory or the disk of the others.
 //!
-//! What is refused is growth. A node may always write its Node and its Lease of an honest size, and
-//! what an older version has stored beyond the bounds is trimmed at the start, so that nobody is
+//! Only growth is refused. A node may always write its Node and its Lease of a normal size, and
+//! objects of an older version that exceed the limits are trimmed at the start, so that no node is
 //! locked out.
 
 use std::collections::BTreeMap;
@@ -18,14 +18,14 @@ use crate::limits::{
 };
 use crate::model::api::{CallError, EDGE_LABEL, Kind, Subresource};
 
-/// What is stored, but for Events.
+/// What is stored, without Events.
 #[derive(Debug, Default)]
 pub(super) struct Usage {
     pub(super) bytes: usize,
     nodes: BTreeMap<Box<str>, Share>,
 }
 
-/// What one node has of it.
+/// What one node has stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Share {
     pub(super) bytes: usize,
@@ -60,7 +60,7 @@ impl Usage {
     }
 }
 
-/// The node that writes most of an object; `None`: none does.
+/// The node whose quota an object counts for; `None`: none.
 pub(super) fn owner(key: &Key, value: &Value) -> Option<Box<str>> {
     match key.kind {
         Kind::Node => Some(key.name.clone()),
@@ -70,13 +70,13 @@ pub(super) fn owner(key: &Key, value: &Value) -> Option<Box<str>> {
     }
 }
 
-/// Whether a node made this pod to show one of its own.
+/// Whether this is the mirror pod of a node.
 pub(super) fn is_mirror(key: &Key, value: &Value) -> bool {
     key.kind == Kind::Pod && value["metadata"]["annotations"][MIRROR].is_string()
 }
 
 impl Objects {
-    /// Whether an object may become this; `part`: only that of it is written.
+    /// Whether an object may become this; `part`: the part of it that is written.
     pub(super) fn admit(
         &self,
         key: &Key,
@@ -128,7 +128,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Nodes add annotations and labels to those that there are.
+    /// Nodes add annotations and labels to the existing ones.
     fn admit_metadata(&self, key: &Key, new: &Value) -> Result<(), CallError> {
         let total = |name: &str| bytes_of(&new[name]);
         let too_many = |name: &&str| total(name) > LOCAL_ANNOTATIONS_BYTES_MAX;
@@ -144,16 +144,16 @@ impl Objects {
         Err(refused(422, "Invalid", key, &why))
     }
 
-    /// Twice the pods that the node takes: its own, and those of them that are being replaced.
+    /// Twice the pods that the node accepts: its own ones, and those that are being replaced.
     pub(super) fn mirrors_max(&self, node: &str) -> usize {
         let key = Key { kind: Kind::Node, namespace: "".into(), name: node.into() };
-        let told = self.value(&key).unwrap_or_default();
-        let told = &told["status"]["capacity"]["pods"];
-        let text = told.as_str().map_or_else(|| told.to_string(), ToOwned::to_owned);
+        let capacity = self.value(&key).unwrap_or_default();
+        let capacity = &capacity["status"]["capacity"]["pods"];
+        let text = capacity.as_str().map_or_else(|| capacity.to_string(), ToOwned::to_owned);
         2 * text.parse().unwrap_or(LOCAL_NODE_PODS).min(LOCAL_NODE_PODS_MAX)
     }
 
-    /// Mirror pods beyond their bound, which an older version has stored.
+    /// Mirror pods beyond the limit, which an older version has stored.
     pub(super) fn surplus_mirrors(&self) -> Vec<Key> {
         let mut left: BTreeMap<&str, usize> = BTreeMap::new();
         let mut surplus = Vec::new();
@@ -169,8 +169,8 @@ impl Objects {
     }
 }
 
-/// Takes out of an object what an older version has stored beyond the bounds; its node tells the
-/// most of it again. Whether there was any.
+/// Removes from an object of an older version what exceeds the limits; its node reports most of it
+/// again. Returns whether there was any.
 pub(super) fn trim(key: &Key, value: &mut Value, bytes: usize) -> bool {
     let mut trimmed = false;
     let status = &value["status"];
@@ -201,13 +201,13 @@ pub(super) fn trim(key: &Key, value: &mut Value, bytes: usize) -> bool {
     trimmed
 }
 
-/// Of the keys and values of a map.
+/// Bytes of the keys and values of a map.
 fn bytes_of(map: &Value) -> usize {
     let map = map.as_object().into_iter().flatten();
     map.map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum()
 }
 
-/// How deep a value nests, and how long its lists are. `depth`: of itself.
+/// Checks how deep a value nests, and how long its lists are. `depth`: that of the value itself.
 fn shape(value: &Value, depth: usize) -> Result<(), String> {
     let too_deep = || {
         let most = LOCAL_DEPTH_MAX;
@@ -230,6 +230,6 @@ fn shape(value: &Value, depth: usize) -> Result<(), String> {
     }
 }
 
-/// Where the leases of nodes lie.
+/// The namespace of the nodes' leases.
 pub(super) const LEASES: &str = "kube-node-lease";
 const MIRROR: &str = "kubernetes.io/config.mirror";

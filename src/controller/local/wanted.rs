@@ -1,4 +1,4 @@
-//! What the manifests want, and how it comes about.
+//! Reconciles the objects with the manifests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,46 +10,47 @@ use crate::model::api::Kind;
 use crate::model::raw::Manifest;
 use crate::model::time::Timestamp;
 
-/// What is wanted of one object.
+/// The desired state of one object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted {
-    /// The file that says so.
+    /// The file that defines it.
     pub source: Box<str>,
-    /// As it is to be.
+    /// The desired content.
     pub value: Arc<Value>,
     print: Print,
 }
 
-/// A file of the folder, and what it holds if it can be read.
+/// A file of the folder, and its manifests; `None`: it cannot be read.
 type File = (Box<str>, Option<Vec<Manifest>>);
 
-/// What is with files that are not named.
+/// What happens to files that are not in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Others {
     Gone,
     Stay,
 }
 
-/// An object that two files want.
+/// An object that two files define.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Twice {
+pub struct Duplicate {
     /// `kind namespace/name`
     pub name: String,
-    /// The file that is not heeded.
+    /// The file that is ignored.
     pub source: Box<str>,
-    /// The file that is.
-    pub counts: Box<str>,
+    /// The file that wins.
+    pub winner: Box<str>,
 }
 
 impl Objects {
-    /// The manifests as they are now: each file with what it holds, or `None` where it cannot be
-    /// read, which leaves what it wanted before. Returns what is wanted twice.
-    pub fn want(&mut self, files: Vec<File>, now: Option<Timestamp>) -> Vec<Twice> {
+    /// The manifests as they are now: each file with its content, or `None` if it cannot be read;
+    /// then its old content stays. Returns objects that are defined twice.
+    pub fn want(&mut self, files: Vec<File>, now: Option<Timestamp>) -> Vec<Duplicate> {
         self.replace_wanted(files, Others::Gone, now)
     }
 
-    /// As [`Objects::want`] while the folder itself cannot be read: what other files wanted stays.
-    pub fn want_still(&mut self, files: Vec<File>, now: Option<Timestamp>) -> Vec<Twice> {
+    /// As [`Objects::want`], while the folder itself cannot be read: the content of other files
+    /// stays.
+    pub fn want_still(&mut self, files: Vec<File>, now: Option<Timestamp>) -> Vec<Duplicate> {
         self.replace_wanted(files, Others::Stay, now)
     }
 
@@ -58,7 +59,7 @@ impl Objects {
         files: Vec<File>,
         others: Others,
         now: Option<Timestamp>,
-    ) -> Vec<Twice> {
+    ) -> Vec<Duplicate> {
         let mut before = std::mem::take(&mut self.wanted);
         let mut wanted: BTreeMap<Key, Wanted> = BTreeMap::new();
         let mut twice = Vec::new();
@@ -75,22 +76,22 @@ impl Objects {
                     .map(|(key, wanted)| (key.clone(), wanted.value.clone()))
                     .collect(),
             };
-            // At the first reading nothing is known of what it held: nothing goes.
+            // At the first reading the old content is not known: nothing is deleted.
             for (key, value) in found {
                 if let Some(first) = wanted.get(&key) {
                     let name = format!("{} {}/{}", key.kind.name(), key.namespace, key.name);
-                    let counts = first.source.clone();
-                    twice.push(Twice { name, source: source.clone(), counts });
+                    let winner = first.source.clone();
+                    twice.push(Duplicate { name, source: source.clone(), winner });
                     continue;
                 }
                 let known = before.get(&key).filter(|it| Arc::ptr_eq(&it.value, &value));
-                let print = known.map_or_else(|| print(&key, &value), |it| it.print);
+                let print = known.map_or_else(|| hashes_of(&key, &value), |it| it.print);
                 wanted.insert(key, Wanted { source: source.clone(), value, print });
             }
         }
         if others == Others::Stay {
-            for (key, kept) in before.iter().filter(|(_, kept)| !read.contains(&kept.source)) {
-                wanted.entry(key.clone()).or_insert_with(|| kept.clone());
+            for (key, old) in before.iter().filter(|(_, old)| !read.contains(&old.source)) {
+                wanted.entry(key.clone()).or_insert_with(|| old.clone());
             }
         }
         self.wanted = wanted;
@@ -102,8 +103,8 @@ impl Objects {
         twice
     }
 
-    /// From now on what no manifest wants goes, if it was made of one: every file was read once,
-    /// and none of them is in error.
+    /// Every file was read once without an error: from now on objects that were made from a
+    /// manifest and have none any more are deleted.
     pub fn all_was_read(&mut self, now: Option<Timestamp>) {
         if !std::mem::replace(&mut self.read, true) {
             self.reconcile(now);
@@ -111,12 +112,12 @@ impl Objects {
         }
     }
 
-    /// No manifest wants the object any more; the folder will say the same.
+    /// No manifest defines the object any more; the next read of the folder will confirm it.
     pub fn unwant(&mut self, key: &Key) {
         self.wanted.remove(key);
     }
 
-    /// Brings about what is missing, and ends what is too much.
+    /// Creates what is missing, and deletes what is left over.
     pub(super) fn reconcile(&mut self, now: Option<Timestamp>) {
         let amiss = self.wanted.keys().filter(|key| self.is_amiss(key));
         for key in amiss.cloned().collect::<Vec<Key>>() {
@@ -132,7 +133,7 @@ impl Objects {
         }
     }
 
-    /// Whether a manifest wants something else than there is.
+    /// Whether the object differs from its manifest.
     pub(super) fn is_amiss(&self, key: &Key) -> bool {
         let made_of = self.rows.get(key).and_then(|object| object.row.made_of);
         self.wanted.get(key).is_some_and(|wanted| made_of != Some(wanted.print))
@@ -143,7 +144,7 @@ impl Objects {
         let mut new = Value::clone(&value);
         let Some(old) = self.value(&key) else {
             let uid = self.uids.of(&key, print);
-            Self::found(&key, &mut new, uid, now);
+            Self::complete_metadata(&key, &mut new, uid, now);
             self.put(key, new, Some(print));
             return;
         };
@@ -152,7 +153,7 @@ impl Objects {
         let another = key.kind == Kind::Pod
             && made_of.is_some_and(|it| ![ANY_PRINT, print.fixed].contains(&it.fixed));
         if ending || another {
-            // The new one begins when the old one is gone.
+            // The new one is created when the old one is gone.
             if !ending {
                 self.end(&key, now);
                 if !self.rows.contains_key(&key) {
@@ -162,13 +163,13 @@ impl Objects {
             return;
         }
         let uid = old["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-        Self::found(&key, &mut new, uid, now);
+        Self::complete_metadata(&key, &mut new, uid, now);
         new["metadata"]["creationTimestamp"] = old["metadata"]["creationTimestamp"].clone();
         if let Some(status) = old.get("status") {
             new["status"] = status.clone();
         }
         if key.kind == Kind::Node {
-            // The node itself says the most of its labels.
+            // The node itself sets most of its labels.
             for map in ["labels", "annotations"] {
                 let mut all = old["metadata"][map].clone();
                 super::patch::merge(&mut all, &new["metadata"][map]);
@@ -178,12 +179,12 @@ impl Objects {
         self.put(key, new, Some(print));
     }
 
-    /// Asks for an end as whoever deletes it would.
+    /// Deletes an object as a user would.
     fn end(&mut self, key: &Key, now: Option<Timestamp>) {
         if let Some(old) = self.value(key)
             && old["metadata"].get("deletionTimestamp").is_none()
         {
-            // It is there, and no precondition is named.
+            // It exists, and there is no precondition.
             let _ = self.delete(key, &Value::Null, now);
         }
     }
@@ -194,8 +195,8 @@ fn key_of(manifest: &Manifest) -> Key {
     Key { kind: *kind, namespace: namespace.clone(), name: name.clone() }
 }
 
-/// What tells one manifest from another.
-fn print(key: &Key, value: &Value) -> Print {
+/// The hashes of a manifest.
+fn hashes_of(key: &Key, value: &Value) -> Print {
     let mut fixed = value["spec"].clone();
     if key.kind == Kind::Pod {
         for list in ["containers", "initContainers"] {
@@ -214,7 +215,7 @@ fn print(key: &Key, value: &Value) -> Print {
     Print { whole: hash(&value.to_string()), fixed: hash(&fixed.to_string()) }
 }
 
-/// FNV-1a: the same in every build, because it is kept.
+/// FNV-1a: the same in every build, because the hash is stored.
 fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

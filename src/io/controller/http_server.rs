@@ -19,8 +19,9 @@ use mio::{Registry, Token};
 use crate::controller::time::Instant;
 use crate::io::socket::{Access, Address, Listener, Stream};
 use crate::limits::{
-    FRONT_BODY_BYTES_MAX, FRONT_CONNECTIONS_MAX, FRONT_PROTECTED_MIN, HTTP_ACCEPTS_PER_TURN,
-    HTTP_ANSWER_MS, HTTP_ASK_MS, HTTP_HEAD_BYTES_MAX, HTTP_LEAVE_BYTES_MAX, HTTP_LEAVE_MS,
+    CONTROLLER_API_BODY_BYTES_MAX, CONTROLLER_API_CONNECTIONS_MAX, CONTROLLER_API_PROTECTED_MIN,
+    HTTP_ACCEPTS_PER_TURN, HTTP_ANSWER_MS, HTTP_CLOSE_BYTES_MAX, HTTP_CLOSE_MS,
+    HTTP_HEAD_BYTES_MAX, HTTP_REQUEST_MS,
 };
 use crate::wire::http1::call::{self, Call};
 
@@ -32,7 +33,7 @@ pub struct HttpServer {
     listeners: Vec<Listener>,
     /// The unix socket's token. Connection `n` has the one `n + 1` after it, the port the last.
     first: Token,
-    connections: [Option<Connection>; FRONT_CONNECTIONS_MAX],
+    connections: [Option<Connection>; CONTROLLER_API_CONNECTIONS_MAX],
 }
 
 #[derive(Debug)]
@@ -60,7 +61,7 @@ enum Next {
 impl HttpServer {
     /// Listens nowhere yet; [`HttpServer::tick`] does. Port 0: only on the unix socket.
     pub fn new(address: SocketAddr, socket: PathBuf, first: Token) -> Self {
-        let last = Token(first.0 + 1 + FRONT_CONNECTIONS_MAX);
+        let last = Token(first.0 + 1 + CONTROLLER_API_CONNECTIONS_MAX);
         let name = "the controller's API";
         let mut listeners = vec![Listener::new(Address::Socket(socket), name, first)];
         if address.port() != 0 {
@@ -68,19 +69,19 @@ impl HttpServer {
         }
         // For a `Host` that is no name: what is loopback is ours in any case.
         let address = if address.port() == 0 { (Ipv4Addr::LOCALHOST, 0).into() } else { address };
-        let connections = [const { None }; FRONT_CONNECTIONS_MAX];
+        let connections = [const { None }; CONTROLLER_API_CONNECTIONS_MAX];
         Self { address, listeners, first, connections }
     }
 
     /// Whether the token is a listener's or a connection's.
     pub fn owns(&self, token: Token) -> bool {
-        (self.first.0..=self.first.0 + 1 + FRONT_CONNECTIONS_MAX).contains(&token.0)
+        (self.first.0..=self.first.0 + 1 + CONTROLLER_API_CONNECTIONS_MAX).contains(&token.0)
     }
 
     /// Connections are few: all are looked at.
     pub fn ready(&mut self, ready: &Ready) {
         let at = ready.token().0 - self.first.0;
-        if at.is_multiple_of(FRONT_CONNECTIONS_MAX + 1)
+        if at.is_multiple_of(CONTROLLER_API_CONNECTIONS_MAX + 1)
             && let Some(listener) = self.listeners.get_mut(at.min(1))
         {
             listener.ready();
@@ -135,7 +136,8 @@ impl HttpServer {
             };
             match stream.register(registry, Token(self.first.0 + 1 + at)) {
                 Ok(()) => {
-                    let (state, deadline) = (State::Asking(Vec::new()), now.plus_ms(HTTP_ASK_MS));
+                    let (state, deadline) =
+                        (State::Asking(Vec::new()), now.plus_ms(HTTP_REQUEST_MS));
                     self.connections[at] = Some(Connection { stream, access, state, deadline });
                 }
                 Err(error) => log::warn!("the controller's API cannot watch a socket: {error}"),
@@ -147,7 +149,7 @@ impl HttpServer {
     fn free(&self, access: Access) -> Option<usize> {
         let public = |it: &&Connection| it.access == Access::Public;
         let taken = self.connections.iter().flatten().filter(public).count();
-        let full = taken >= FRONT_CONNECTIONS_MAX - FRONT_PROTECTED_MIN;
+        let full = taken >= CONTROLLER_API_CONNECTIONS_MAX - CONTROLLER_API_PROTECTED_MIN;
         let free = self.connections.iter().position(Option::is_none);
         free.filter(|_| access == Access::Protected || !full)
     }
@@ -179,7 +181,7 @@ impl Connection {
                     Ok(0) => return Next::End,
                     Ok(count) => {
                         request.extend_from_slice(&buffer[..count]);
-                        match call::call(request, FRONT_BODY_BYTES_MAX) {
+                        match call::call(request, CONTROLLER_API_BODY_BYTES_MAX) {
                             Ok(Some((call, _))) => return Next::Answer(Box::new(call)),
                             Ok(None) if request.len() > REQUEST_BYTES_MAX => return Next::End,
                             Ok(None) => {}
@@ -206,11 +208,11 @@ impl Connection {
                 State::Telling(..) => {
                     let _ = self.stream.shutdown_write();
                     self.state = State::Leaving(0);
-                    self.deadline = now.plus_ms(HTTP_LEAVE_MS);
+                    self.deadline = now.plus_ms(HTTP_CLOSE_MS);
                 }
                 // A socket that is closed with unread bytes in it resets the connection.
                 State::Leaving(read) => match self.stream.read(&mut buffer) {
-                    Ok(count @ 1..) if *read + count <= HTTP_LEAVE_BYTES_MAX => *read += count,
+                    Ok(count @ 1..) if *read + count <= HTTP_CLOSE_BYTES_MAX => *read += count,
                     Ok(1..) => return Next::End,
                     Err(error) if error.kind() == ErrorKind::WouldBlock => return Next::Wait,
                     Ok(0) | Err(_) => return Next::End,
@@ -222,7 +224,7 @@ impl Connection {
 
 /// On the stack.
 const READ_BYTES: usize = 8 << 10;
-const REQUEST_BYTES_MAX: usize = FRONT_BODY_BYTES_MAX + HTTP_HEAD_BYTES_MAX + READ_BYTES;
+const REQUEST_BYTES_MAX: usize = CONTROLLER_API_BODY_BYTES_MAX + HTTP_HEAD_BYTES_MAX + READ_BYTES;
 
 #[cfg(test)]
 mod tests {
@@ -322,8 +324,8 @@ mod tests {
         let mut bed = Bed::new("places");
         let mut held = Vec::new();
         for (access, most) in [
-            (Public, FRONT_CONNECTIONS_MAX - FRONT_PROTECTED_MIN),
-            (Protected, FRONT_CONNECTIONS_MAX),
+            (Public, CONTROLLER_API_CONNECTIONS_MAX - CONTROLLER_API_PROTECTED_MIN),
+            (Protected, CONTROLLER_API_CONNECTIONS_MAX),
         ] {
             while held.len() < most {
                 held.push(bed.client(access));
@@ -361,7 +363,7 @@ mod tests {
             let mut client = bed.client(Public);
             client.write_all(b"GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("it is taken");
             assert!(bed.read(&mut client).ends_with("\r\n\r\nok\n"));
-            let bytes = vec![b'x'; HTTP_LEAVE_BYTES_MAX + more];
+            let bytes = vec![b'x'; HTTP_CLOSE_BYTES_MAX + more];
             let mut sent = 0;
             while sent < bytes.len() {
                 sent += client.write(&bytes[sent..]).unwrap_or(0);
@@ -371,7 +373,7 @@ mod tests {
                 bed.turn();
             }
             assert_eq!(bed.held(), held, "{more}");
-            bed.now = bed.now.plus_ms(HTTP_LEAVE_MS);
+            bed.now = bed.now.plus_ms(HTTP_CLOSE_MS);
             bed.turn();
             assert_eq!(bed.held(), 0);
         }

@@ -31,7 +31,7 @@ use mio::{Events, Poll, Token};
 use crate::agent::admit;
 use crate::controller::event::{Action, CallId, Event, Out};
 use crate::controller::identity::Identity;
-use crate::controller::local::{Key, Objects, Row, Twice};
+use crate::controller::local::{Duplicate, Key, Objects, Row};
 use crate::controller::time::{Instant, Now};
 use crate::controller::{self, Candidate, Controller, SyncStore};
 use crate::io::cloud::names;
@@ -382,9 +382,10 @@ impl EventLoop {
         let files = files.collect();
         let Some(objects) = self.api.local().map(|local| &mut local.objects) else { return };
         let now = now.timestamp();
-        let twice = if is_read { objects.want(files, now) } else { objects.want_still(files, now) };
-        for Twice { name, source, counts } in twice {
-            said.push(format!("{source}: {name} is left out: {counts} has it, and comes first"));
+        let duplicates =
+            if is_read { objects.want(files, now) } else { objects.want_still(files, now) };
+        for Duplicate { name, source, winner } in duplicates {
+            said.push(format!("{source}: {name} is left out: {winner} has it, and comes first"));
         }
         if whole {
             objects.all_was_read(now);

@@ -102,12 +102,12 @@ impl Store {
 
     fn fill(mut self, kept: &Kept) -> rusqlite::Result<()> {
         self.conn.execute_batch(SCHEMA)?;
-        let (version, told) = (kept.version, None);
+        let (version, watch_event) = (kept.version, None);
         let put = |(key, row): &(Key, Row)| Change {
             key: key.clone(),
             version,
             row: Some(row.clone()),
-            told: told.clone(),
+            watch_event: watch_event.clone(),
         };
         let objects: Vec<Change> = kept.objects.iter().map(put).collect();
         let records: Vec<sync::Change> =
@@ -361,7 +361,7 @@ mod tests {
             "x".repeat(2_000)
         );
         let row = Some(Row { text: text.into(), made_of: None });
-        Change { key, version: 7, row, told: None }
+        Change { key, version: 7, row, watch_event: None }
     }
 
     #[test]
@@ -431,7 +431,7 @@ mod tests {
         store.keep_identities(&[identity("e2")]).expect("once more");
         let change = |kind: Kind, name: &str| {
             let key = Key { kind, namespace: "".into(), name: name.into() };
-            Change { key, version: 1, row: None, told: None }
+            Change { key, version: 1, row: None, watch_event: None }
         };
         let changes = ["e1", "e3"].map(|name| change(Kind::Node, name));
         store.save(&changes, &[]).expect("it is kept");

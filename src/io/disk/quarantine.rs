@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::params;
 
 use super::{Vfs, rows};
-use crate::limits::STORE_ASIDE_MAX;
+use crate::limits::STORE_QUARANTINED_MAX;
 use crate::model::meta::Row;
 
 /// What SQLite keeps beside its file.
@@ -104,7 +104,7 @@ fn exchange(path: &Path) -> io::Result<()> {
     fs::rename(beside(path, NEW), path)?;
     sync(folder)?;
     let numbers = numbers(path);
-    for old in numbers.iter().rev().skip(STORE_ASIDE_MAX) {
+    for old in numbers.iter().rev().skip(STORE_QUARANTINED_MAX) {
         let old = aside(path, *old);
         remove(&old)?;
         for sidecar in SIDECARS {

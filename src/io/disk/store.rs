@@ -3,13 +3,16 @@
 use std::io;
 use std::path::Path;
 
+use super::crashes::Crashes;
 use super::{Disk, Vfs};
 use crate::agent::event::Event;
 use crate::agent::time::Instant;
 use crate::config::Config;
 use crate::io::clock;
 use crate::io::log::Limit;
-use crate::limits::{Budget, STORE_COMMIT_MS_MAX};
+use crate::limits::{Budget, START_CRASHES_MAX, STORE_COMMIT_MS_MAX};
+#[cfg(debug_assertions)]
+use crate::model::meta::Saved;
 use crate::model::meta::{Change, Revision};
 
 /// The open store, where there is a cloud.
@@ -19,17 +22,35 @@ pub struct Store {
     /// At most one: the mind asks again when this is answered.
     asked: Option<(Revision, Vec<Change>)>,
     limit: Limit,
+    crashes: Crashes,
 }
 
 impl Store {
     /// Opens the store where a cloud is configured and tells what it holds. Fails where another
     /// agent has it.
     pub fn open(config: &Config, budget: &Budget, events: &mut Vec<Event>) -> io::Result<Self> {
-        let mut store = Self { disk: None, asked: None, limit: Limit::default() };
+        Self::open_after(Crashes::watch(Path::new(&config.root)), config, budget, events)
+    }
+
+    fn open_after(
+        crashes: Crashes,
+        config: &Config,
+        budget: &Budget,
+        events: &mut Vec<Event>,
+    ) -> io::Result<Self> {
+        let mut store = Self { disk: None, asked: None, limit: Limit::default(), crashes };
         if config.cloud.is_configured() {
             let ground = Vfs::with_memory(budget.meta_bytes_max);
-            let (disk, saved) = Disk::open_on(ground, Path::new(&config.cloud.store))
-                .map_err(|refused| io::Error::other(refused.to_string()))?;
+            let path = Path::new(&config.cloud.store);
+            let opened = if store.crashes.are_too_many() {
+                let why = format!("{START_CRASHES_MAX} starts of edged in a row have crashed");
+                Disk::set_aside(ground, path, &why).inspect(|_| store.crashes.forget())
+            } else {
+                Disk::open_on(ground, path)
+            };
+            let (disk, saved) = opened.map_err(|refused| io::Error::other(refused.to_string()))?;
+            #[cfg(debug_assertions)]
+            fail_on(&saved);
             events.push(Event::Loaded(Box::new(saved)));
             store.disk = Some(disk);
         }
@@ -44,6 +65,7 @@ impl Store {
 
     /// Writes what was asked for.
     pub fn commit(&mut self, now: Instant, events: &mut Vec<Event>) {
+        self.crashes.tick(now);
         let Some((revision, changes)) = self.asked.take() else { return };
         let disk = self.disk.as_mut().expect("only a mind with a cloud asks");
         let begun = clock::boot();
@@ -68,15 +90,31 @@ impl Store {
     }
 }
 
+/// A row that trips an assertion, for tests of what follows: `EDGED_TEST_FAILS_ON` names its key.
+#[cfg(debug_assertions)]
+fn fail_on(saved: &Saved) {
+    let Ok(key) = std::env::var("EDGED_TEST_FAILS_ON") else { return };
+    assert!(saved.rows.iter().all(|row| *row.key != *key), "{key} is stored");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::overlay;
     use crate::model::meta::Row;
 
+    /// Of a root directory that is not there.
+    fn none() -> Crashes {
+        Crashes::within(Path::new("/"), Path::new("/nowhere"), Instant(1))
+    }
+
+    fn open(config: &Config, events: &mut Vec<Event>) -> io::Result<Store> {
+        Store::open_after(none(), config, &Budget::FULL, events)
+    }
+
     #[test]
     fn a_commit_that_took_long_is_told_and_not_each_time() {
-        let mut store = Store { disk: None, asked: None, limit: Limit::default() };
+        let mut store = Store { disk: None, asked: None, limit: Limit::default(), crashes: none() };
         let mut told = |took_ms| store.told(Instant(1), took_ms, 3);
         assert_eq!(told(STORE_COMMIT_MS_MAX), None);
         let long_ms = STORE_COMMIT_MS_MAX + 1;
@@ -88,7 +126,7 @@ mod tests {
     fn it_is_there_where_a_cloud_is() {
         let mut events = Vec::new();
         let mut config = Config::default();
-        let mut store = Store::open(&config, &Budget::FULL, &mut events).expect("there is none");
+        let mut store = open(&config, &mut events).expect("there is none");
         store.commit(Instant(1), &mut events);
         assert!(events.is_empty());
         store.close();
@@ -101,13 +139,13 @@ mod tests {
             folder.display()
         );
         overlay(&mut config, text.as_bytes()).expect(&text);
-        let mut store = Store::open(&config, &Budget::FULL, &mut events).expect("nobody has it");
-        assert!(Store::open(&config, &Budget::FULL, &mut Vec::new()).is_err());
+        let mut store = open(&config, &mut events).expect("nobody has it");
+        assert!(open(&config, &mut Vec::new()).is_err());
         let row = Row { key: "a/pod/a".into(), kind: "pod".into(), value: "{}".into() };
         store.ask(Revision(3), vec![Change::Put(row)]);
         store.commit(Instant(1), &mut events);
         store.close();
-        let mut store = Store::open(&config, &Budget::FULL, &mut events).expect("it was closed");
+        let mut store = open(&config, &mut events).expect("it was closed");
         let [Event::Loaded(first), Event::Saved(Revision(3)), Event::Loaded(then)] = &events[..]
         else {
             panic!("{events:?}")

@@ -4,9 +4,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::crashes::Crashes;
 use super::*;
+use crate::agent::time::Instant;
 use crate::limits::{
-    STORE_ASIDE_MAX, STORE_BYTES_MAX, STORE_KEY_BYTES_MAX, STORE_ROWS_MAX, STORE_VALUE_BYTES_MAX,
+    START_CRASHES_MAX, START_MS, STORE_BYTES_MAX, STORE_KEY_BYTES_MAX, STORE_QUARANTINED_MAX,
+    STORE_ROWS_MAX, STORE_VALUE_BYTES_MAX,
 };
 
 /// A folder of one test, gone with it.
@@ -342,7 +345,7 @@ fn a_damaged_store_is_put_aside_and_whole_rows_are_kept() {
             put(&format!("a/pod/{number:02}"), &format!("{{\"x\":\"{}\"}}", "y".repeat(1_000)))
         })
         .collect();
-    let turns = STORE_ASIDE_MAX + 1;
+    let turns = STORE_QUARANTINED_MAX + 1;
     for turn in 1..=turns {
         let (mut disk, saved) = open(&place.db());
         assert_eq!(saved.origin, if turn == 1 { StoreOrigin::New } else { StoreOrigin::Kept });
@@ -368,6 +371,58 @@ fn a_damaged_store_is_put_aside_and_whole_rows_are_kept() {
     let kept = (2..=turns).map(|turn| format!("edgecore.db.corrupt-{turn}"));
     let left: Vec<String> = std::iter::once("edgecore.db".to_owned()).chain(kept).collect();
     assert_eq!(place.files(), left, "the oldest is gone");
+}
+
+#[test]
+fn a_store_that_is_set_aside_is_not_read_and_is_there_as_it_was() {
+    let place = Place::new();
+    let why = "3 starts";
+    let (mut disk, _) = open(&place.db());
+    assert_eq!(save(&mut disk, &[put("a/pod/a", "{}")]), Ok(()));
+    let held = Disk::set_aside(Vfs::default(), &place.db(), why).expect_err("it is in use");
+    assert!(held.to_string().contains("is in use"), "{held}");
+    killed(disk);
+    let (mut disk, saved) =
+        Disk::set_aside(Vfs::default(), &place.db(), why).expect("nobody else has it");
+    let path = place.db().display().to_string();
+    let lost = format!("{path} was set aside unread ({why}); it is now {path}.corrupt-1");
+    assert_eq!(saved, Saved { rows: Vec::new(), origin: StoreOrigin::Lost(lost) });
+    assert_eq!(save(&mut disk, &[put("a/pod/b", "{}")]), Ok(()));
+    disk.close();
+    let keys = |path: &Path| -> Vec<Box<str>> {
+        let (disk, saved) = open(path);
+        disk.close();
+        saved.rows.into_iter().map(|row| row.key).collect()
+    };
+    assert_eq!(keys(&place.db()), ["a/pod/b".into()]);
+    assert_eq!(keys(&quarantine::beside(&place.db(), ".corrupt-1")), ["a/pod/a".into()]);
+}
+
+#[test]
+fn only_crashes_within_a_minute_of_starts_in_a_row_are_counted() {
+    let place = Place::new();
+    fs::create_dir_all(place.0.join("other")).expect("a folder for the test");
+    let start = |ms| Crashes::within(&place.0, &place.0, Instant(ms));
+    for _ in 0..START_CRASHES_MAX {
+        assert!(!start(5).are_too_many());
+        start(5).count(Instant(5 + START_MS - 1));
+        start(5).count(Instant(5 + START_MS));
+    }
+    let mut next = start(5);
+    assert!(next.are_too_many());
+    assert!(!Crashes::within(&place.0, &place.0.join("other"), Instant(5)).are_too_many());
+    next.tick(Instant(5 + START_MS - 1));
+    assert!(next.are_too_many());
+    next.tick(Instant(5 + START_MS));
+    assert!(!next.are_too_many());
+    // What is no number counts for nothing.
+    start(5).count(Instant(6));
+    for file in fs::read_dir(&place.0).expect("it is there").flatten() {
+        if file.path().is_file() {
+            fs::write(file.path(), "many").expect("it can be written");
+        }
+    }
+    assert!(!start(5).are_too_many());
 }
 
 /// Spoils the store of a place.

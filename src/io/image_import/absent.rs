@@ -1,4 +1,4 @@
-//! In the place of the registry on loopback where it was left out (feature `image-import`).
+//! In the place of the registry on loopback where it was left out (feature `images`).
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ impl RegistryProcess {
     /// Says that there is none.
     pub fn new(_address: SocketAddr, folders: &[String]) -> Self {
         if !folders.is_empty() {
-            log::warn!("imageFolders has no effect: not built in (feature `image-import`)");
+            log::warn!("imageFolders has no effect: not built in (feature `images`)");
         }
         Self
     }

@@ -273,8 +273,7 @@ fn assemble(
         spans.insert(digest, span);
     }
     let (descriptor, manifest) = json::manifest(&config, &layers);
-    let config_digest = crate::wire::oci::sha256::digest(&config);
-    spans.insert(crate::wire::oci::sha256::text(&config_digest), at);
+    spans.insert(crate::wire::oci::sha256(&config), at);
     Ok((descriptor, manifest))
 }
 

@@ -62,7 +62,7 @@ impl Drop for Dir {
 }
 
 fn digest(bytes: &[u8]) -> String {
-    sha256::text(&sha256::digest(bytes))
+    sha256(bytes)
 }
 
 fn config(layers: &[&[u8]]) -> Vec<u8> {

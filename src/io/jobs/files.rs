@@ -18,8 +18,10 @@ use nix::sys::stat::{Mode, SFlag, fchmod, fstat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use super::{Component, Failure, log, pod_dir, tree};
-use crate::limits::LAST_WORDS_READ_BYTES;
-use crate::limits::{LAST_WORDS_BYTES_MAX, LAST_WORDS_LINES_MAX, LAST_WORDS_LOG_BYTES};
+use crate::limits::TERMINATION_LOG_READ_BYTES;
+use crate::limits::{
+    TERMINATION_LOG_BYTES_MAX, TERMINATION_LOG_LINES_MAX, TERMINATION_MESSAGE_BYTES_MAX,
+};
 use crate::model::job::{ContainerFiles, Hosts, LastWords};
 
 /// The node's own.
@@ -90,7 +92,7 @@ fn write(
 pub(super) fn read(pods: BorrowedFd<'_>, logs: BorrowedFd<'_>, words: &LastWords) -> String {
     let file = words.file.as_deref().and_then(|file| {
         let steps = [&*words.pod.uid, "containers", &*words.container];
-        let bytes = end_of(pods, &steps, file, LAST_WORDS_BYTES_MAX).ok()??;
+        let bytes = end_of(pods, &steps, file, TERMINATION_MESSAGE_BYTES_MAX).ok()??;
         let text = String::from_utf8_lossy(&bytes).into_owned();
         (!text.is_empty()).then_some(text)
     });
@@ -98,8 +100,8 @@ pub(super) fn read(pods: BorrowedFd<'_>, logs: BorrowedFd<'_>, words: &LastWords
         let dir = log::dir_name(&words.pod).ok()?;
         let steps = [&*dir, &*words.container];
         let name = format!("{}.log", words.log?);
-        let bytes = end_of(logs, &steps, &name, LAST_WORDS_READ_BYTES).ok()??;
-        Some(crate::wire::log::tail(&bytes, LAST_WORDS_LINES_MAX, LAST_WORDS_LOG_BYTES))
+        let bytes = end_of(logs, &steps, &name, TERMINATION_LOG_READ_BYTES).ok()??;
+        Some(crate::wire::log::tail(&bytes, TERMINATION_LOG_LINES_MAX, TERMINATION_LOG_BYTES_MAX))
     })
     .unwrap_or_default()
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::limits::{
-    ATTEMPT_MAX, LAST_WORDS_BYTES_MAX, LAST_WORDS_LINES_MAX, LAST_WORDS_LOG_BYTES,
-    LAST_WORDS_READ_BYTES, LOG_DIRS_MAX, MOUNTS_STACKED_MAX, REMOVE_DEPTH_MAX,
+    ATTEMPT_MAX, LOG_DIRS_MAX, MOUNTS_STACKED_MAX, REMOVE_DEPTH_MAX, TERMINATION_LOG_BYTES_MAX,
+    TERMINATION_LOG_LINES_MAX, TERMINATION_LOG_READ_BYTES, TERMINATION_MESSAGE_BYTES_MAX,
 };
 use crate::model::job::{LastWords, LogDir, LogLink};
 
@@ -285,28 +285,30 @@ fn of_what_a_container_left_the_end_is_read() {
         fs::write(place.path("pods/ns_web_u-1/app/0.log"), log).expect("a log");
         read(&mut roots, &words)
     };
-    let text = format!("a{}", "b".repeat(LAST_WORDS_BYTES_MAX - 1));
+    let text = format!("a{}", "b".repeat(TERMINATION_MESSAGE_BYTES_MAX - 1));
     assert_eq!(said(&text, ""), text);
-    assert_eq!(said(&format!("{text}b"), ""), "b".repeat(LAST_WORDS_BYTES_MAX));
+    assert_eq!(said(&format!("{text}b"), ""), "b".repeat(TERMINATION_MESSAGE_BYTES_MAX));
     let line = |tag: &str, text: &str| format!("2026-01-01T00:00:00.1Z stdout {tag} {text}\n");
     let (first, rest) = (line("F", "a"), line("F", "b"));
     assert_eq!(
-        said("", &(first.clone() + &rest.repeat(LAST_WORDS_LINES_MAX - 1))).matches('a').count(),
+        said("", &(first.clone() + &rest.repeat(TERMINATION_LOG_LINES_MAX - 1)))
+            .matches('a')
+            .count(),
         1
     );
     assert_eq!(
-        said("", &(first + &rest.repeat(LAST_WORDS_LINES_MAX))),
-        "b\n".repeat(LAST_WORDS_LINES_MAX)
+        said("", &(first + &rest.repeat(TERMINATION_LOG_LINES_MAX))),
+        "b\n".repeat(TERMINATION_LOG_LINES_MAX)
     );
-    let long = line("F", &format!("a{}", "b".repeat(LAST_WORDS_LOG_BYTES - 2)));
+    let long = line("F", &format!("a{}", "b".repeat(TERMINATION_LOG_BYTES_MAX - 2)));
     assert_eq!(said("", &long).find('a'), Some(0));
-    let long = line("F", &format!("a{}", "b".repeat(LAST_WORDS_LOG_BYTES - 1)));
-    assert_eq!(said("", &long).len(), LAST_WORDS_LOG_BYTES);
+    let long = line("F", &format!("a{}", "b".repeat(TERMINATION_LOG_BYTES_MAX - 1)));
+    assert_eq!(said("", &long).len(), TERMINATION_LOG_BYTES_MAX);
     assert_eq!(said("", &long).find('a'), None);
     // One line in so many pieces that their times and tags alone take all that is read.
     let piece = "2026-01-01T00:00:00Z stdout P b\n";
-    let pieces = LAST_WORDS_READ_BYTES / piece.len();
-    assert_eq!(pieces * piece.len(), LAST_WORDS_READ_BYTES, "none is read in part");
+    let pieces = TERMINATION_LOG_READ_BYTES / piece.len();
+    assert_eq!(pieces * piece.len(), TERMINATION_LOG_READ_BYTES, "none is read in part");
     assert_eq!(said("", &piece.repeat(10 * pieces)), "b".repeat(pieces));
 }
 

@@ -30,7 +30,6 @@ pub(super) fn to(request: &Request, access: Access, now: Now, agent: &Agent) -> 
         }
         "/events" => json(&list("EventList", agent.notes().map(event).collect())),
         "/edged/status" => json(&agent.overview(now)),
-        #[cfg(feature = "metrics")]
         "/metrics" => {
             use crate::wire::metrics;
             let page = metrics::render(&agent.metrics(), super::process::read());
@@ -42,13 +41,8 @@ pub(super) fn to(request: &Request, access: Access, now: Now, agent: &Agent) -> 
 }
 
 /// In one line what to ask for.
-const THERE_IS: &str = if cfg!(feature = "metrics") {
-    "not here: there are /healthz /healthz/syncloop /pods /runningpods/ /metrics /events \
-     /edged/status"
-} else {
-    "not here: there are /healthz /healthz/syncloop /pods /runningpods/ /events /edged/status \
-     (/metrics is not built into this edged)"
-};
+const THERE_IS: &str = "not here: there are /healthz /healthz/syncloop /pods /runningpods/ \
+                         /metrics /events /edged/status";
 
 /// A list as the API writes it.
 #[derive(Serialize)]

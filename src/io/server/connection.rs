@@ -17,7 +17,7 @@ use mio::event::Event as Ready;
 use crate::agent::time::Instant;
 use crate::io::socket::{Access, Stream};
 use crate::limits::{
-    HTTP_ANSWER_MS, HTTP_ASK_MS, HTTP_LEAVE_BYTES_MAX, HTTP_LEAVE_MS, HTTP_STALL_MS,
+    HTTP_ANSWER_MS, HTTP_CLOSE_BYTES_MAX, HTTP_CLOSE_MS, HTTP_REQUEST_MS, HTTP_STALL_MS,
     HTTP_TURN_BYTES,
 };
 use crate::wire::http1::{self, Bad, Method, Request, Response, Status};
@@ -68,7 +68,7 @@ impl Connection {
             state: State::Asking(Vec::new()),
             readable: true,
             writable: true,
-            deadline: now.plus_ms(HTTP_ASK_MS),
+            deadline: now.plus_ms(HTTP_REQUEST_MS),
         }
     }
 
@@ -174,7 +174,7 @@ impl Connection {
             return Next::End;
         }
         self.state = State::Leaving(0);
-        self.deadline = now.plus_ms(HTTP_LEAVE_MS);
+        self.deadline = now.plus_ms(HTTP_CLOSE_MS);
         self.readable = true;
         self.drain()
     }
@@ -190,7 +190,7 @@ impl Connection {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return Next::End,
             }
-            if *read > HTTP_LEAVE_BYTES_MAX {
+            if *read > HTTP_CLOSE_BYTES_MAX {
                 return Next::End;
             }
         }

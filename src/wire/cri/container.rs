@@ -323,20 +323,6 @@ pub struct ContainerResources {
     pub linux: Option<LinuxContainerResources>,
 }
 
-/// `UpdateContainerResourcesRequest`. Field 3 is windows.
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct UpdateContainerResourcesRequest {
-    #[prost(string, tag = "1")]
-    pub container_id: String,
-    #[prost(message, optional, tag = "2")]
-    pub linux: Option<LinuxContainerResources>,
-    #[prost(btree_map = "string, string", tag = "4")]
-    pub annotations: BTreeMap<String, String>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
-pub struct UpdateContainerResourcesResponse {}
-
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ReopenContainerLogRequest {
     #[prost(string, tag = "1")]
@@ -367,62 +353,6 @@ pub struct ExecSyncResponse {
     #[prost(int32, tag = "3")]
     pub exit_code: i32,
 }
-
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct ExecRequest {
-    #[prost(string, tag = "1")]
-    pub container_id: String,
-    #[prost(string, repeated, tag = "2")]
-    pub cmd: Vec<String>,
-    #[prost(bool, tag = "3")]
-    pub tty: bool,
-    #[prost(bool, tag = "4")]
-    pub stdin: bool,
-    #[prost(bool, tag = "5")]
-    pub stdout: bool,
-    #[prost(bool, tag = "6")]
-    pub stderr: bool,
-}
-
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct ExecResponse {
-    #[prost(string, tag = "1")]
-    pub url: String,
-}
-
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct AttachRequest {
-    #[prost(string, tag = "1")]
-    pub container_id: String,
-    #[prost(bool, tag = "2")]
-    pub stdin: bool,
-    #[prost(bool, tag = "3")]
-    pub tty: bool,
-    #[prost(bool, tag = "4")]
-    pub stdout: bool,
-    #[prost(bool, tag = "5")]
-    pub stderr: bool,
-}
-
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct AttachResponse {
-    #[prost(string, tag = "1")]
-    pub url: String,
-}
-
-/// `CheckpointContainerRequest`; `timeout` in seconds.
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct CheckpointContainerRequest {
-    #[prost(string, tag = "1")]
-    pub container_id: String,
-    #[prost(string, tag = "2")]
-    pub location: String,
-    #[prost(int64, tag = "3")]
-    pub timeout: i64,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
-pub struct CheckpointContainerResponse {}
 
 impl fmt::Debug for KeyValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,13 +1,11 @@
 //! The methods: names, paths, and the request and reply of each.
 
 use super::container::{
-    AttachRequest, AttachResponse, CheckpointContainerRequest, CheckpointContainerResponse,
     ContainerStatusRequest, ContainerStatusResponse, CreateContainerRequest,
-    CreateContainerResponse, ExecRequest, ExecResponse, ExecSyncRequest, ExecSyncResponse,
-    ListContainersRequest, ListContainersResponse, RemoveContainerRequest, RemoveContainerResponse,
+    CreateContainerResponse, ExecSyncRequest, ExecSyncResponse, ListContainersRequest,
+    ListContainersResponse, RemoveContainerRequest, RemoveContainerResponse,
     ReopenContainerLogRequest, ReopenContainerLogResponse, StartContainerRequest,
     StartContainerResponse, StopContainerRequest, StopContainerResponse,
-    UpdateContainerResourcesRequest, UpdateContainerResourcesResponse,
 };
 use super::events::{ContainerEventResponse, GetEventsRequest};
 use super::image::{
@@ -15,24 +13,18 @@ use super::image::{
     ListImagesRequest, ListImagesResponse, PullImageRequest, PullImageResponse, RemoveImageRequest,
     RemoveImageResponse,
 };
-use super::metrics::{
-    ListMetricDescriptorsRequest, ListMetricDescriptorsResponse, ListPodSandboxMetricsRequest,
-    ListPodSandboxMetricsResponse,
-};
 use super::runtime::{
-    RuntimeConfigRequest, RuntimeConfigResponse, StatusRequest, StatusResponse,
-    UpdateRuntimeConfigRequest, UpdateRuntimeConfigResponse, VersionRequest, VersionResponse,
+    RuntimeConfigRequest, RuntimeConfigResponse, StatusRequest, StatusResponse, VersionRequest,
+    VersionResponse,
 };
 use super::sandbox::{
     ListPodSandboxRequest, ListPodSandboxResponse, PodSandboxStatusRequest,
-    PodSandboxStatusResponse, PortForwardRequest, PortForwardResponse, RemovePodSandboxRequest,
-    RemovePodSandboxResponse, RunPodSandboxRequest, RunPodSandboxResponse, StopPodSandboxRequest,
-    StopPodSandboxResponse,
+    PodSandboxStatusResponse, RemovePodSandboxRequest, RemovePodSandboxResponse,
+    RunPodSandboxRequest, RunPodSandboxResponse, StopPodSandboxRequest, StopPodSandboxResponse,
 };
 use super::stats::{
-    ContainerStatsRequest, ContainerStatsResponse, ListContainerStatsRequest,
-    ListContainerStatsResponse, ListPodSandboxStatsRequest, ListPodSandboxStatsResponse,
-    PodSandboxStatsRequest, PodSandboxStatsResponse,
+    ListContainerStatsRequest, ListContainerStatsResponse, ListPodSandboxStatsRequest,
+    ListPodSandboxStatsResponse,
 };
 use super::task::{DeleteResponse, DeleteTaskRequest, KillRequest, KillResponse};
 
@@ -88,8 +80,6 @@ methods! {
         RuntimeService Version: VersionRequest => VersionResponse;
         RuntimeService Status: StatusRequest => StatusResponse;
         RuntimeService RuntimeConfig: RuntimeConfigRequest => RuntimeConfigResponse;
-        RuntimeService UpdateRuntimeConfig:
-            UpdateRuntimeConfigRequest => UpdateRuntimeConfigResponse;
         RuntimeService RunPodSandbox: RunPodSandboxRequest => RunPodSandboxResponse;
         RuntimeService StopPodSandbox: StopPodSandboxRequest => StopPodSandboxResponse;
         RuntimeService RemovePodSandbox: RemovePodSandboxRequest => RemovePodSandboxResponse;
@@ -101,25 +91,12 @@ methods! {
         RuntimeService RemoveContainer: RemoveContainerRequest => RemoveContainerResponse;
         RuntimeService ListContainers: ListContainersRequest => ListContainersResponse;
         RuntimeService ContainerStatus: ContainerStatusRequest => ContainerStatusResponse;
-        RuntimeService UpdateContainerResources:
-            UpdateContainerResourcesRequest => UpdateContainerResourcesResponse;
         RuntimeService ReopenContainerLog: ReopenContainerLogRequest => ReopenContainerLogResponse;
         RuntimeService ExecSync: ExecSyncRequest => ExecSyncResponse;
-        RuntimeService Exec: ExecRequest => ExecResponse;
-        RuntimeService Attach: AttachRequest => AttachResponse;
-        RuntimeService PortForward: PortForwardRequest => PortForwardResponse;
-        RuntimeService ContainerStats: ContainerStatsRequest => ContainerStatsResponse;
         RuntimeService ListContainerStats: ListContainerStatsRequest => ListContainerStatsResponse;
-        RuntimeService PodSandboxStats: PodSandboxStatsRequest => PodSandboxStatsResponse;
         RuntimeService ListPodSandboxStats:
             ListPodSandboxStatsRequest => ListPodSandboxStatsResponse;
         RuntimeService GetContainerEvents: GetEventsRequest => ContainerEventResponse;
-        RuntimeService ListMetricDescriptors:
-            ListMetricDescriptorsRequest => ListMetricDescriptorsResponse;
-        RuntimeService ListPodSandboxMetrics:
-            ListPodSandboxMetricsRequest => ListPodSandboxMetricsResponse;
-        RuntimeService CheckpointContainer:
-            CheckpointContainerRequest => CheckpointContainerResponse;
         ImageService ListImages: ListImagesRequest => ListImagesResponse;
         ImageService ImageStatus: ImageStatusRequest => ImageStatusResponse;
         ImageService PullImage: PullImageRequest => PullImageResponse;

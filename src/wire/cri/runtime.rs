@@ -101,24 +101,3 @@ pub enum CgroupDriver {
     Systemd = 0,
     Cgroupfs = 1,
 }
-
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct UpdateRuntimeConfigRequest {
-    #[prost(message, optional, tag = "1")]
-    pub runtime_config: Option<RuntimeConfig>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
-pub struct UpdateRuntimeConfigResponse {}
-
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct RuntimeConfig {
-    #[prost(message, optional, tag = "1")]
-    pub network_config: Option<NetworkConfig>,
-}
-
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct NetworkConfig {
-    #[prost(string, tag = "1")]
-    pub pod_cidr: String,
-}

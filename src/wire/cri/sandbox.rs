@@ -239,17 +239,3 @@ pub struct LinuxPodSandboxConfig {
     #[prost(message, optional, tag = "5")]
     pub resources: Option<LinuxContainerResources>,
 }
-
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct PortForwardRequest {
-    #[prost(string, tag = "1")]
-    pub pod_sandbox_id: String,
-    #[prost(int32, repeated, tag = "2")]
-    pub port: Vec<i32>,
-}
-
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct PortForwardResponse {
-    #[prost(string, tag = "1")]
-    pub url: String,
-}

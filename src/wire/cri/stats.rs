@@ -7,18 +7,6 @@ use super::container::ContainerMetadata;
 use super::image::FilesystemUsage;
 use super::sandbox::PodSandboxMetadata;
 #[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct ContainerStatsRequest {
-    #[prost(string, tag = "1")]
-    pub container_id: String,
-}
-
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct ContainerStatsResponse {
-    #[prost(message, optional, tag = "1")]
-    pub stats: Option<ContainerStats>,
-}
-
-#[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ListContainerStatsRequest {
     #[prost(message, optional, tag = "1")]
     pub filter: Option<ContainerStatsFilter>,
@@ -103,18 +91,6 @@ pub struct SwapUsage {
     pub swap_available_bytes: Option<UInt64Value>,
     #[prost(message, optional, tag = "3")]
     pub swap_usage_bytes: Option<UInt64Value>,
-}
-
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct PodSandboxStatsRequest {
-    #[prost(string, tag = "1")]
-    pub pod_sandbox_id: String,
-}
-
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct PodSandboxStatsResponse {
-    #[prost(message, optional, tag = "1")]
-    pub stats: Option<PodSandboxStats>,
 }
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]

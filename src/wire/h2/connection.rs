@@ -197,11 +197,6 @@ impl Connection {
         self.going_away || self.failed.is_some() || i64::from(self.next_stream) > WINDOW_BYTES_MAX
     }
 
-    /// The number of open streams.
-    pub fn open_streams(&self) -> usize {
-        self.streams.len()
-    }
-
     /// Cancels a stream with RST_STREAM CANCEL; frames that still arrive for it are dropped, and no
     /// event will name it. A stream that has ended is not changed.
     pub fn reset(&mut self, stream: StreamId) {

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-use super::sha256;
 use crate::limits::{IMAGE_JSON_BYTES_MAX, IMAGE_LAYERS_MAX, IMAGE_NAMES_MAX};
 use crate::model::image::is_sha256;
 
@@ -134,7 +133,7 @@ pub fn manifest(config: &[u8], layers: &[(String, u64)]) -> (Descriptor, Vec<u8>
         size,
         annotations: BTreeMap::new(),
     };
-    let config_digest = sha256::text(&sha256::digest(config));
+    let config_digest = super::sha256(config);
     let layer = |(digest, size): &(String, u64)| of(LAYER, digest.clone(), *size);
     let manifest = Manifest {
         schema_version: 2,
@@ -143,7 +142,7 @@ pub fn manifest(config: &[u8], layers: &[(String, u64)]) -> (Descriptor, Vec<u8>
         layers: layers.iter().map(layer).collect(),
     };
     let bytes = serde_json::to_vec(&manifest).expect("plain data");
-    let digest = sha256::text(&sha256::digest(&bytes));
+    let digest = super::sha256(&bytes);
     (of(MANIFEST, digest, bytes.len() as u64), bytes)
 }
 

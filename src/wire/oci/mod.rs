@@ -6,5 +6,28 @@
 
 pub mod json;
 pub mod reference;
-pub mod sha256;
 pub mod tar;
+
+use std::fmt::Write as _;
+
+use ring::digest::{SHA256, digest};
+
+/// The digest of these bytes as OCI writes it: `sha256:` and 64 hex digits.
+pub fn sha256(bytes: &[u8]) -> String {
+    let mut text = "sha256:".to_owned();
+    for byte in digest(&SHA256, bytes).as_ref() {
+        write!(text, "{byte:02x}").expect("writing to a string cannot fail");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_digest_is_written_as_oci_has_it() {
+        assert_eq!(
+            super::sha256(b"abc"),
+            "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+    }
+}

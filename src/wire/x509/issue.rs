@@ -191,12 +191,6 @@ pub enum ServerName {
     Ip(Vec<u8>),
 }
 
-/// Whether a number of Go's `x509.ExtKeyUsage` is one that a node may have: any, serverAuth,
-/// clientAuth.
-pub fn is_known_usage(number: u8) -> bool {
-    extended(number).is_some()
-}
-
 fn extended(number: u8) -> Option<&'static [u8]> {
     match number {
         0 => Some(ANY_USAGE),

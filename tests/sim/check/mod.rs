@@ -557,7 +557,7 @@ pub fn role(spec: &api::PodSpec, name: &str) -> Option<Role> {
 fn feed_interval_ms(config: &Config) -> Option<u64> {
     let timeout_ms = u64::from(config.watchdog.timeout_s) * 1_000;
     let is_fed = !config.watchdog.device.is_empty();
-    is_fed.then_some(timeout_ms / edged::limits::WATCHDOG_MEALS)
+    is_fed.then_some(timeout_ms / edged::limits::WATCHDOG_PINGS)
 }
 
 #[cfg(not(feature = "watchdog"))]

@@ -154,11 +154,11 @@ impl Check {
 
     fn check_room(&self, class: Class, pod: Option<usize>, kind: Kind, request: &Request) {
         let calls_max = match class {
-            Class::List => limits::LOOK_CALLS_MAX,
+            Class::List => limits::READ_CALLS_MAX,
             Class::Stop => limits::STOP_CALLS_MAX,
             Class::Pull => self.pulls.parallel_max,
             Class::Work => limits::WORK_CALLS_MAX,
-            Class::HousekeepingCall => limits::UPKEEP_CALLS_MAX,
+            Class::HousekeepingCall => limits::HOUSEKEEPING_CALLS_MAX,
             Class::Exec => limits::EXEC_CALLS_MAX,
             Class::Hook => limits::HOOK_CALLS_MAX,
         };
@@ -452,7 +452,7 @@ impl Check {
     pub fn leaving(&self, stopped_at: Instant, now: Instant, requests: usize, ends: bool) {
         judge!(requests == 0, "[leaving] makes {requests} requests after a stop");
         let work = self.open.values().filter(|open| open.class == Class::Work).count();
-        let may_wait = work > 0 && now < stopped_at.plus_ms(limits::LEAVE_MS);
+        let may_wait = work > 0 && now < stopped_at.plus_ms(limits::SHUTDOWN_MS);
         judge!(ends || may_wait, "[exit] the agent was stopped at {stopped_at:?}, and goes on");
         judge!(
             !ends || !may_wait,

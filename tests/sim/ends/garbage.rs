@@ -10,7 +10,7 @@ use crate::runtime::Container;
 use crate::world::World;
 
 /// From one round of the collector to the end of the next.
-const ROUND_MS: u64 = limits::GARBAGE_MS + 2 * limits::CHORES_LATE_MS;
+const ROUND_MS: u64 = limits::GARBAGE_MS + 2 * limits::HOUSEKEEPING_LATE_MS;
 
 impl World {
     /// Something that should have been collected by now.

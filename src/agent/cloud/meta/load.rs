@@ -1,8 +1,8 @@
-//! The start: what the store holds, and whether that is all there ever was.
+//! Reads the store at the start, and decides whether it is complete.
 //!
-//! A row that there is no memory for, or that cannot be used, stays in the store as it is. What
-//! it is about is not known, so pods of the cloud that run here are left alone as those of a store
-//! that was lost. A deletion of it is kept, and so is what the cloud sends in its place.
+//! A row for which there is no memory, or that cannot be used, stays in the store as it is. Its
+//! object is not known, so pods of the cloud that already run here are left alone, as with a lost
+//! store. A deletion of the object is still stored, and so is what the cloud sends in its place.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::model::meta::{Row, Saved, StoreOrigin};
 use crate::model::status::PodStatus;
 
 impl Meta {
-    /// Takes what the store held at the start.
+    /// Takes the content of the store at the start.
     pub(in crate::agent::cloud) fn load(&mut self, saved: Saved, out: &mut Out) {
         for row in saved.rows {
-            self.lost.load(&row.key, &row.value);
+            self.unsaved_pods.load(&row.key, &row.value);
             self.load_row(row, out);
         }
-        self.remember_ends();
+        self.restore_terminal_statuses();
         let found = match saved.origin {
             StoreOrigin::Part { unread } => {
                 self.unread.extend(unread);
@@ -33,16 +33,16 @@ impl Meta {
             StoreOrigin::Kept if !self.unread.is_empty() => {
                 StoreOrigin::Lost(format!("{} rows of it stay unread", self.unread.len()))
             }
-            StoreOrigin::Kept if self.kept.contains_key(MARK) => {
-                StoreOrigin::Lost("it was in an earlier life, and not all has come back".to_owned())
-            }
-            // The life that made it was cut off before it could say so.
-            StoreOrigin::Kept if self.kept.is_empty() => StoreOrigin::New,
+            StoreOrigin::Kept if self.stored.contains_key(MARK) => StoreOrigin::Lost(
+                "it was incomplete before, and not all objects have come back".to_owned(),
+            ),
+            // The process that created the store ended before it could record that it is new.
+            StoreOrigin::Kept if self.stored.is_empty() => StoreOrigin::New,
             other => other,
         };
-        self.tell(&origin, out);
+        self.log_origin(&origin, out);
         self.origin = Some(origin);
-        if self.is_broken() && !self.kept.contains_key(MARK) {
+        if self.is_incomplete() && !self.stored.contains_key(MARK) {
             self.mark();
         }
     }
@@ -50,31 +50,31 @@ impl Meta {
     fn load_row(&mut self, Row { key, kind, value }: Row, out: &mut Out) {
         let read = content::read(&kind, &value, &self.budget).and_then(|content| {
             let version = Version::of(&content);
-            Ok((version, content.thing(&self.node)?.0))
+            Ok((version, content.into_object(&self.node)?.0))
         });
-        let (version, thing) = match read {
+        let (version, object) = match read {
             Ok(read) => read,
             Err(why) => {
-                let line = format!("store: row {key} cannot be used and stays: {why}");
+                let line = format!("store: row {key} cannot be read and is left as it is: {why}");
                 out.push(Action::Log(Severity::Error, line));
                 self.unread.insert(key, "".into());
                 return;
             }
         };
-        let bytes = memory_bytes(&key, &version, &thing).max(value.len());
+        let bytes = memory_bytes(&key, &version, &object).max(value.len());
         if self.bytes + bytes > self.budget.meta_bytes_max {
             self.unread.insert(key, version.uid);
         } else {
-            self.keep(key, version, bytes, thing);
+            self.insert_row(key, version, bytes, object);
         }
     }
 
-    fn tell(&self, origin: &StoreOrigin, out: &mut Out) {
+    fn log_origin(&self, origin: &StoreOrigin, out: &mut Out) {
         if !self.unread.is_empty() {
             let (count, max, why) =
                 (self.unread.len(), self.budget.meta_bytes_max, self.budget.why());
             let line = format!(
-                "store: {count} rows stay unread: what is kept of the cloud's may take {max} bytes \
+                "store: {count} rows stay unread: stored objects may use {max} bytes \
                  of memory{why}"
             );
             out.push(Action::Log(Severity::Error, line));
@@ -82,40 +82,39 @@ impl Meta {
         match origin {
             StoreOrigin::Kept | StoreOrigin::Part { .. } => {}
             StoreOrigin::New => {
-                let line = "store: new; pods of a cloud that run here already are left alone";
+                let line = "store: new; cloud pods that already run here are left alone";
                 out.push(Action::Log(Severity::Info, line.to_owned()));
             }
             StoreOrigin::Lost(why) => {
                 let line = format!(
-                    "store: what the cloud sent is lost, pods that run are left alone: {why}"
+                    "store: the stored objects are lost, running pods are left alone: {why}"
                 );
                 out.push(Action::Log(Severity::Error, line));
             }
         }
     }
 
-    /// Whether the store has a row of this key, of this uid, of which nothing else is known. An
-    /// empty uid is any.
+    /// Whether the store has an unread row of this key and uid. An empty uid matches any.
     pub(super) fn has_unread(&self, key: &str, uid: &str) -> bool {
         let unread = self.unread.get(key);
         unread.is_some_and(|unread| unread.is_empty() || uid.is_empty() || **unread == *uid)
     }
 
-    /// Pods of which an earlier life found that they had ended, and perhaps told the cloud.
-    fn remember_ends(&mut self) {
-        let ends: BTreeMap<Box<str>, PodStatus> = self
-            .things()
-            .filter_map(|thing| match thing {
+    /// Restores the terminal statuses that an earlier process stored, and perhaps reported.
+    fn restore_terminal_statuses(&mut self) {
+        let statuses: BTreeMap<Box<str>, PodStatus> = self
+            .stored_objects()
+            .filter_map(|object| match object {
                 StoredObject::TerminalStatuses(uid, status) => {
                     Some((uid.clone(), (**status).clone()))
                 }
                 _ => None,
             })
             .collect();
-        for kept in self.kept.values_mut() {
-            if let StoredObject::Pod(pod) = &mut kept.thing
+        for row in self.stored.values_mut() {
+            if let StoredObject::Pod(pod) = &mut row.object
                 && !pod.status.phase.is_terminal()
-                && let Some(status) = ends.get(&*pod.metadata.uid)
+                && let Some(status) = statuses.get(&*pod.metadata.uid)
             {
                 Arc::make_mut(pod).status = status.clone();
             }

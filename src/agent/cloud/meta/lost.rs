@@ -1,50 +1,50 @@
-//! A store that does not know all pods of the cloud that run here: it was new or lost.
+//! A store that does not know all pods of the cloud that run here, because it was new or lost.
 //!
-//! Pods that run and are not in it are left alone, in the next lives as well, until a look finds
-//! none, or the list of all that the cloud wants here is kept. Those of which the cloud says that
-//! they are gone end all the same: that is kept, and only then acknowledged, for nobody says it
-//! twice.
+//! Pods that run and are not in the store are left alone, also after a restart, until a relist of
+//! the runtime finds none, or the list of all pods of this node is stored. Pods that the cloud
+//! deletes end all the same: the deletion is stored before it is acknowledged, because the cloud
+//! sends it only once.
 //!
-//! If we crash here: the row [`MARK`] says that all of this goes on.
+//! If we crash here: the row [`MARK`] says that the store is still incomplete.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Meta, PendingChange, StoredObject, Version};
-use crate::limits::DOOMED_MAX;
+use crate::limits::UNSAVED_TOMBSTONES_MAX;
 use crate::model::message::Resource;
 use crate::model::meta::{Change, Row, StoreOrigin};
 
 /// The row that says that the store may not know all pods of the cloud that run here, and which of
-/// them are gone in the cloud.
+/// them the cloud has deleted.
 pub(super) const MARK: &str = "edged/store/incomplete";
 
-/// What is known of pods that are not in the store.
+/// Deletions of pods that are not in the store.
 #[derive(Debug, Default)]
 pub(super) struct UnsavedPods {
-    /// Uids of pods that are gone in the cloud, and that is durable.
-    doomed: BTreeSet<Box<str>>,
-    /// These, and those of which it is not durable yet.
-    heard: BTreeSet<Box<str>>,
+    /// Uids of pods that the cloud has deleted; durable.
+    tombstones: BTreeSet<Box<str>>,
+    /// The same, with those that are not durable yet.
+    received: BTreeSet<Box<str>>,
 }
 
 impl UnsavedPods {
-    /// Takes a row as the store held it at the start.
+    /// Takes a row of the store at the start.
     pub(super) fn load(&mut self, key: &str, value: &str) {
         if key == MARK {
-            self.heard = uids(value);
-            self.doomed.clone_from(&self.heard);
+            self.received = uids(value);
+            self.tombstones.clone_from(&self.received);
         }
     }
 
-    /// A change is durable. Says whether pods are to be looked at for it.
+    /// A change is durable. Returns whether the pods have to be planned again.
     pub(super) fn saved(&mut self, key: &str, change: Option<&Change>) -> bool {
         if key != MARK {
             return false;
         }
         match change {
-            Some(Change::Put(row)) => self.doomed = uids(&row.value),
+            Some(Change::Put(row)) => self.tombstones = uids(&row.value),
             Some(Change::Delete { .. }) => *self = Self::default(),
             None => return false,
         }
@@ -52,10 +52,10 @@ impl UnsavedPods {
     }
 }
 
-/// What stands in the row.
+/// The content of the row.
 #[derive(Default, Serialize, Deserialize)]
 struct LostMark {
-    /// Uids of pods; rows of earlier versions name none.
+    /// Uids of pods; rows of earlier versions have none.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     gone: BTreeSet<Box<str>>,
 }
@@ -66,51 +66,52 @@ fn uids(value: &str) -> BTreeSet<Box<str>> {
 
 impl Meta {
     /// Whether pods of the cloud may run here that the store does not know.
-    pub(in crate::agent::cloud) fn is_broken(&self) -> bool {
+    pub(in crate::agent::cloud) fn is_incomplete(&self) -> bool {
         matches!(self.origin, Some(StoreOrigin::New | StoreOrigin::Lost(_)))
     }
 
-    /// Every pod of a cloud that is to run here is one that the store knows: it holds all there is.
-    pub(in crate::agent::cloud) fn is_whole(&mut self) {
-        if self.is_broken() {
+    /// The store is complete: it knows every pod of the cloud that runs here.
+    pub(in crate::agent::cloud) fn set_complete(&mut self) {
+        if self.is_incomplete() {
             self.origin = Some(StoreOrigin::Kept);
-            self.waiting.retain(|heard| *heard.key != *MARK || heard.ack.is_some());
+            self.waiting.retain(|pending| *pending.key != *MARK || pending.ack.is_some());
             let change = Some(Change::Delete { key: MARK.into() });
-            self.say(None, change);
+            self.queue_mark(None, change);
         }
     }
 
     /// Uids of pods that end although the store does not know them.
-    pub(in crate::agent::cloud) fn doomed(&self) -> &BTreeSet<Box<str>> {
-        &self.lost.doomed
+    pub(in crate::agent::cloud) fn tombstones(&self) -> &BTreeSet<Box<str>> {
+        &self.unsaved_pods.tombstones
     }
 
-    /// The object is gone in the cloud: is it a pod that may run here? The next save says so.
-    pub(super) fn doom(&mut self, key: &str, uid: &str) -> bool {
-        let is_pod = Resource::parse(key).is_some_and(|told| told.kind == "pod");
-        if !self.is_broken() || !is_pod || uid.is_empty() {
+    /// The cloud has deleted an object. Returns whether it is a pod that may run here; then the
+    /// next save stores the deletion.
+    pub(super) fn add_tombstone(&mut self, key: &str, uid: &str) -> bool {
+        let is_pod = Resource::parse(key).is_some_and(|resource| resource.kind == "pod");
+        if !self.is_incomplete() || !is_pod || uid.is_empty() {
             return false;
         }
-        let known = self.lost.heard.contains(uid);
-        if !known && self.lost.heard.len() < DOOMED_MAX {
-            self.lost.heard.insert(uid.into());
+        let known = self.unsaved_pods.received.contains(uid);
+        if !known && self.unsaved_pods.received.len() < UNSAVED_TOMBSTONES_MAX {
+            self.unsaved_pods.received.insert(uid.into());
             self.mark();
         }
         true
     }
 
-    /// The row as it is to be; one that waits to be written is not written any more.
+    /// Queues the row with its new content, in place of one that is not written yet.
     pub(super) fn mark(&mut self) {
-        let gone = self.lost.heard.clone();
+        let gone = self.unsaved_pods.received.clone();
         let value = serde_json::to_string(&LostMark { gone }).expect("plain data");
         let row = Row { key: MARK.into(), kind: "edged".into(), value: value.into() };
-        self.waiting.retain(|heard| *heard.key != *MARK || heard.ack.is_some());
-        self.say(Some(Version::default()), Some(Change::Put(row)));
+        self.waiting.retain(|pending| *pending.key != *MARK || pending.ack.is_some());
+        self.queue_mark(Some(Version::default()), Some(Change::Put(row)));
     }
 
-    /// About a row of our own, which no message is about.
-    fn say(&mut self, version: Option<Version>, change: Option<Change>) {
-        let (key, thing) = (MARK.into(), StoredObject::Other);
-        self.waiting.push(PendingChange { key, version, thing, bytes: 0, change, ack: None });
+    /// Queues a change of the row, which is not acknowledged to anybody.
+    fn queue_mark(&mut self, version: Option<Version>, change: Option<Change>) {
+        let (key, object) = (MARK.into(), StoredObject::Other);
+        self.waiting.push(PendingChange { key, version, object, bytes: 0, change, ack: None });
     }
 }

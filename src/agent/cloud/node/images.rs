@@ -1,51 +1,52 @@
-//! The images in the node's status (core/v1 `ContainerImage`): told only where the cloud has
-//! others.
+//! The images in the node's status (core/v1 `ContainerImage`), reported only if the cloud has
+//! another list.
 //!
-//! The list is replaced as a whole, so of what the cloud has a digest is enough.
+//! The list is replaced as a whole, so a digest of the cloud's list is enough.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::{Value, json};
 
 use super::remote::RemoteNode;
-use super::status::Seen;
+use super::status::NodeInputs;
 use crate::limits::NODE_STATUS_BYTES_MAX;
 
-/// What the cloud has of them.
+/// What the cloud has of the images.
 #[derive(Debug, Default)]
 pub(super) struct Images {
-    /// Of its list; `None`: not known.
-    had: Option<u64>,
-    /// Of what was told over this link: where it has another all the same, it is not told again.
-    told: Option<u64>,
+    /// Digest of the cloud's list; `None`: not known.
+    remote_digest: Option<u64>,
+    /// Digest of the list reported in this session: if the cloud still has another one, it is not
+    /// reported again.
+    reported_digest: Option<u64>,
 }
 
 impl Images {
-    /// The cloud told of the node.
-    pub(super) fn learn(&mut self, told: &RemoteNode<'_>) {
-        let text = told.images().filter(|text| text.len() <= NODE_STATUS_BYTES_MAX);
+    /// The cloud sent the node.
+    pub(super) fn learn(&mut self, node: &RemoteNode<'_>) {
+        let text = node.images().filter(|text| text.len() <= NODE_STATUS_BYTES_MAX);
         let list =
             text.map_or_else(|| json!([]), |text| serde_json::from_str(text).unwrap_or_default());
-        self.had = Some(digest(&list));
+        self.remote_digest = Some(digest(&list));
     }
 
-    /// What was told last was not taken.
-    pub(super) fn untell(&mut self) {
-        self.told = None;
+    /// The last report was not accepted.
+    pub(super) fn discard_report(&mut self) {
+        self.reported_digest = None;
     }
 
-    /// The list, if the cloud has another.
-    pub(super) fn news(&mut self, seen: &Seen<'_>) -> Option<Value> {
-        let had = self.had?;
-        let list: Value = seen
+    /// The list, if the cloud has another one.
+    pub(super) fn changed_list(&mut self, inputs: &NodeInputs<'_>) -> Option<Value> {
+        let remote = self.remote_digest?;
+        let list: Value = inputs
             .images?
             .iter()
             .map(|image| json!({"names": image.names, "sizeBytes": image.size}))
             .collect();
         let ours = digest(&list);
-        let is_news = ours != had && self.told != Some(ours);
+        let is_news = ours != remote && self.reported_digest != Some(ours);
         is_news.then(|| {
-            self.told = Some(ours);
+            self.reported_digest = Some(ours);
             list
         })
     }
@@ -53,7 +54,7 @@ impl Images {
 
 fn digest(list: &Value) -> u64 {
     let mut to = DefaultHasher::new();
-    // Its keys are in order.
+    // The keys of the JSON are in order.
     list.to_string().hash(&mut to);
     to.finish()
 }

@@ -1,64 +1,65 @@
 //! The labels that every node has (spec section 9.1).
 //!
-//! They are told with the registration. Of a node that somebody else made, those are added that say
-//! which machine it is, as the kubelet does, once a session. No other label is touched: the roles
-//! least of all, by which the cloud decides whether it serves the node.
+//! They are sent with the registration. On a node that another component created, the labels that
+//! describe the machine are added, as the kubelet does, once a session. No other label is changed,
+//! above all not the roles, by which the cloud decides whether it serves the node.
 
 use std::collections::BTreeMap;
 
 use super::remote::RemoteNode;
-use super::status::Seen;
+use super::status::NodeInputs;
 
-/// What the cloud has of them.
+/// What the cloud has of the labels.
 #[derive(Debug, Default)]
 pub(super) struct Labels {
-    /// Those that it lacks, or has with another value than a machine's; `None`: not known.
-    had: Option<BTreeMap<&'static str, Box<str>>>,
-    /// There is nothing to tell, as far as it is known.
-    settled: bool,
-    told: bool,
+    /// The labels that are missing in the cloud, or have a value that does not fit the machine;
+    /// `None`: not known.
+    remote: Option<BTreeMap<&'static str, Box<str>>>,
+    /// There is nothing to report, as far as known.
+    is_settled: bool,
+    is_reported: bool,
 }
 
 const ARCH: [&str; 2] = ["beta.kubernetes.io/arch", "kubernetes.io/arch"];
 const OS: [&str; 2] = ["beta.kubernetes.io/os", "kubernetes.io/os"];
 const NAME: &str = "kubernetes.io/hostname";
 
-/// Those that say which machine it is.
-pub(super) fn of<'a>(seen: &Seen<'a>) -> BTreeMap<&'static str, &'a str> {
-    let architecture = &*seen.config.machine.identity.architecture;
+/// The labels that describe the machine.
+pub(super) fn machine_labels<'a>(inputs: &NodeInputs<'a>) -> BTreeMap<&'static str, &'a str> {
+    let architecture = &*inputs.config.machine.identity.architecture;
     let arch = ARCH.map(|key| (key, architecture));
     let os = OS.map(|key| (key, "linux"));
-    arch.into_iter().chain(os).chain([(NAME, seen.config.node_name.as_str())]).collect()
+    arch.into_iter().chain(os).chain([(NAME, inputs.config.node_name.as_str())]).collect()
 }
 
 impl Labels {
-    /// The link is new.
+    /// A new session.
     pub(super) fn up(&mut self) {
         *self = Self::default();
     }
 
-    /// The cloud told of the node.
-    pub(super) fn learn(&mut self, told: &RemoteNode<'_>) {
+    /// The cloud sent the node.
+    pub(super) fn learn(&mut self, node: &RemoteNode<'_>) {
         let keys = ARCH.iter().chain(&OS).chain([&NAME]);
-        let had = keys.filter_map(|key| Some((*key, told.label(key)?.into())));
-        self.had = Some(had.collect());
-        self.settled = self.told;
+        let remote = keys.filter_map(|key| Some((*key, node.label(key)?.into())));
+        self.remote = Some(remote.collect());
+        self.is_settled = self.is_reported;
     }
 
-    /// Those that the cloud has to be told; `None`: it has them all, or was told.
+    /// The labels to report; `None`: the cloud has them all, or they were reported.
     pub(super) fn missing<'a>(
         &mut self,
-        seen: &Seen<'a>,
+        inputs: &NodeInputs<'a>,
     ) -> Option<BTreeMap<&'static str, &'a str>> {
-        let had = self.had.as_ref().filter(|_| !self.settled)?;
-        let mut missing = of(seen);
-        missing.retain(|key, value| had.get(key).is_none_or(|had| **had != **value));
-        self.settled = missing.is_empty();
-        (!self.settled).then_some(missing)
+        let remote = self.remote.as_ref().filter(|_| !self.is_settled)?;
+        let mut missing = machine_labels(inputs);
+        missing.retain(|key, value| remote.get(key).is_none_or(|remote| **remote != **value));
+        self.is_settled = missing.is_empty();
+        (!self.is_settled).then_some(missing)
     }
 
-    /// The cloud was told.
-    pub(super) fn told(&mut self) {
-        (self.told, self.settled) = (true, true);
+    /// The labels were reported.
+    pub(super) fn mark_reported(&mut self) {
+        (self.is_reported, self.is_settled) = (true, true);
     }
 }

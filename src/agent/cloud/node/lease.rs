@@ -1,5 +1,5 @@
-//! The lease by which the cloud knows that the node lives (coordination.k8s.io/v1; wire spec
-//! section 5.5).
+//! Renews the node's lease, by which the cloud knows that the node is alive
+//! (coordination.k8s.io/v1; wire spec section 5.5).
 //!
 //! ```text
 //!  Unknown ──query──▶ Missing ──insert──▶ Known ──update, each interval──▶ Known
@@ -7,9 +7,9 @@
 //!     └─────────────────────────────────────┘
 //! ```
 //!
-//! Intended behaviour: renewed at once when the link comes up and a renewal is due. Not while
-//! nobody knows the time: a lease of 1970 is one that has run out. Answers are not acknowledged,
-//! which the cloud does not ask for either: half of what an idle link would carry.
+//! Intended behaviour: renewed at once when the link comes up and a renewal is due, but not while
+//! the time is unknown: a lease of 1970 has expired. Answers are not acknowledged; the cloud does
+//! not expect it, and it would be half of the traffic of an idle link.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -26,19 +26,19 @@ use crate::model::time::Timestamp;
 
 const NAMESPACE: &str = "kube-node-lease";
 
-/// The lease, as the cloud has it.
+/// The lease as the cloud has it.
 #[derive(Debug, Default)]
 pub(super) struct Lease {
     known: Known,
-    asked: Option<(Asked, Instant)>,
+    request: Option<(Operation, Instant)>,
     renewed_at: Option<Instant>,
     interval_ms: u64,
-    /// Since when the cloud has left questions of this session unanswered.
+    /// Since when the cloud has not answered requests of this session.
     silent_since: Option<Instant>,
     backoff: Backoff,
     retry_at: Option<Instant>,
-    /// What was last said to be wrong.
-    said: Option<String>,
+    /// The last error that was logged.
+    last_error: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -46,19 +46,19 @@ enum Known {
     #[default]
     Nothing,
     Missing,
-    /// Its `resourceVersion`.
+    /// The `resourceVersion` of the lease.
     Version(Box<str>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum Operation {
     Query,
     Insert,
     Update,
 }
 
 #[derive(Deserialize)]
-struct RemoteNode {
+struct RemoteLease {
     metadata: Metadata,
 }
 
@@ -79,24 +79,24 @@ struct Owner {
 }
 
 impl Lease {
-    /// The link is new.
+    /// A new session.
     pub(super) fn up(&mut self) {
         self.silent_since = None;
         self.retry_at = None;
     }
 
-    /// Takes an answer; says the uid of the node that the lease is for.
+    /// Takes an answer; returns the uid of the node that owns the lease.
     pub(super) fn answered(&mut self, now: Now, answer: Answer, out: &mut Out) -> Option<Box<str>> {
-        let (asked, at) = self.asked.take()?;
+        let (operation, at) = self.request.take()?;
         self.silent_since = None;
         let refusal = match answer {
-            Answer::Object(object) => match serde_json::from_str::<RemoteNode>(object.get()) {
-                Ok(RemoteNode { metadata }) if !metadata.resource_version.is_empty() => {
+            Answer::Object(object) => match serde_json::from_str::<RemoteLease>(object.get()) {
+                Ok(RemoteLease { metadata }) if !metadata.resource_version.is_empty() => {
                     self.known = Known::Version(metadata.resource_version);
-                    if asked != Asked::Query {
+                    if operation != Operation::Query {
                         self.renewed_at = Some(at);
                         self.backoff = Backoff::default();
-                        self.said = None;
+                        self.last_error = None;
                     }
                     let owners = metadata.owner_references.into_iter().flatten();
                     return owners
@@ -107,40 +107,42 @@ impl Lease {
                 _ => "got no lease, expected one".to_owned(),
             },
             Answer::Done => "got no lease, expected one".to_owned(),
-            Answer::Refused(refusal) if refusal.is_not_found() && asked != Asked::Insert => {
+            Answer::Refused(refusal)
+                if refusal.is_not_found() && operation != Operation::Insert =>
+            {
                 self.known = Known::Missing;
                 return None;
             }
             Answer::Refused(refusal) => refusal.to_string(),
         };
         self.known = Known::Nothing;
-        self.again(now);
+        self.retry_later(now);
         let line = format!("cloud: the lease is not renewed: {refusal}");
-        if self.said.as_ref() != Some(&line) {
+        if self.last_error.as_ref() != Some(&line) {
             out.push(Action::Log(Severity::Warn, line.clone()));
-            self.said = Some(line);
+            self.last_error = Some(line);
         }
         None
     }
 
-    fn again(&mut self, now: Now) {
-        let again_at = self.backoff.again(
+    fn retry_later(&mut self, now: Now) {
+        let retry_at = self.backoff.retry_at(
             now.boot,
             LEASE_RETRY_MIN_MS,
             self.interval_ms.max(LEASE_RETRY_MIN_MS),
         );
-        self.retry_at = Some(again_at);
+        self.retry_at = Some(retry_at);
     }
 
-    /// No answer came: it may have arrived. Says for how long the cloud has been silent,
-    /// milliseconds.
+    /// No answer came: the request may have arrived. Returns for how long the cloud has not
+    /// answered, in milliseconds.
     pub(super) fn unanswered(&mut self, now: Now) -> u64 {
-        self.asked = None;
+        self.request = None;
         self.known = Known::Nothing;
         self.silent_since.map_or(0, |since| now.boot.since_ms(since))
     }
 
-    /// Asks for what is due.
+    /// Sends the request that is due.
     pub(super) fn step(
         &mut self,
         node: &str,
@@ -150,65 +152,66 @@ impl Lease {
     ) {
         self.interval_ms = settings.lease_interval_ms;
         let due = self.wake_at(context.now, settings.lease_interval_ms, uid.is_some());
-        if due.is_none_or(|at| at > context.now.boot) || !context.may_speak() {
+        if due.is_none_or(|at| at > context.now.boot) || !context.may_send() {
             return;
         }
-        let (asked, version) = match &self.known {
-            Known::Nothing => (Asked::Query, None),
-            Known::Missing => (Asked::Insert, None),
-            Known::Version(version) => (Asked::Update, Some(&**version)),
+        let (operation, version) = match &self.known {
+            Known::Nothing => (Operation::Query, None),
+            Known::Missing => (Operation::Insert, None),
+            Known::Version(version) => (Operation::Update, Some(&**version)),
         };
-        let wall = context.now.wall.filter(|_| asked != Asked::Query);
+        let wall = context.now.wall.filter(|_| operation != Operation::Query);
         let content = wall.map(|wall| talk::json(&object(node, uid, version, settings, wall)));
-        self.ask(asked, node, content, settings, context);
+        self.request(operation, node, content, settings, context);
     }
 
-    /// Whether a question is open.
-    pub(super) fn is_asked(&self) -> bool {
-        self.asked.is_some()
+    /// Whether a request is open.
+    pub(super) fn is_requested(&self) -> bool {
+        self.request.is_some()
     }
 
-    /// Asks whether the cloud knows leases. `false`: it is being asked, or there is no room.
+    /// Asks whether the cloud knows leases. Returns `false` if a request is open already, or if
+    /// there is no room.
     pub(super) fn probe(
         &mut self,
         node: &str,
         settings: &CloudSettings,
         context: &mut CloudContext<'_>,
     ) -> bool {
-        let may = self.asked.is_none() && context.may_speak();
+        let may = self.request.is_none() && context.may_send();
         if may {
-            self.ask(Asked::Query, node, None, settings, context);
+            self.request(Operation::Query, node, None, settings, context);
         }
         may
     }
 
-    fn ask(
+    fn request(
         &mut self,
-        asked: Asked,
+        operation: Operation,
         node: &str,
         content: Option<Box<serde_json::value::RawValue>>,
         settings: &CloudSettings,
         context: &mut CloudContext<'_>,
     ) {
-        let operation = match asked {
-            Asked::Query => "query",
-            Asked::Insert => "insert",
-            Asked::Update => "update",
+        let verb = match operation {
+            Operation::Query => "query",
+            Operation::Insert => "insert",
+            Operation::Update => "update",
         };
         let resource =
             Resource { namespace: Some(NAMESPACE), kind: "lease", name: node }.to_string();
-        // An answer that comes later comes too late: the lease would have run out.
+        // A later answer is useless: the lease would have expired.
         let timeout_ms = settings.lease_interval_ms.min(settings.remote_query_timeout_ms);
-        context.ask_within(timeout_ms, RequestKind::Lease, operation, &resource, content);
+        context.request_within(timeout_ms, RequestKind::Lease, verb, &resource, content);
         let now = context.now.boot;
-        self.asked = Some((asked, now));
+        self.request = Some((operation, now));
         self.silent_since.get_or_insert(now);
     }
 
-    /// When something is due, if nothing happens before. `has_owner`: the node's uid is known; a
-    /// lease without an owner would outlive its node.
+    /// When the next step is due. `has_owner`: the node's uid is known; a lease without an owner
+    /// would outlive its node.
     pub(super) fn wake_at(&self, now: Now, interval_ms: u64, has_owner: bool) -> Option<Instant> {
-        if self.asked.is_some() {
+        if self.request.is_some() {
             return None;
         }
         let due_at = match &self.known {
@@ -222,8 +225,8 @@ impl Lease {
     }
 }
 
-/// The lease as it is to be. What is left out the API server keeps, or takes out of the resource:
-/// the namespace. These bytes are most of what an idle link carries.
+/// The lease to write. Fields that are left out are kept by the API server, or derived from the
+/// resource: the namespace. These bytes are most of the traffic of an idle link.
 fn object(
     node: &str,
     uid: Option<&str>,

@@ -1,4 +1,4 @@
-//! What the cloud tells of the node, as far as it is read.
+//! The node object as the cloud has it: the parts that are read.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::limits::NODE_STATUS_BYTES_MAX;
 
-/// Of a node object, what matters here.
+/// The parts of a node object that matter here.
 #[derive(Deserialize)]
 pub(super) struct RemoteNode<'a> {
     pub metadata: Names,
@@ -25,7 +25,7 @@ pub(super) struct Names {
     labels: Option<BTreeMap<Box<str>, Box<str>>>,
 }
 
-/// Of a status, what we write: volumes can be many, and are others' here.
+/// The parts of a status that we write: volumes can be many, and belong to others.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Parts<'a> {
@@ -44,27 +44,26 @@ struct Parts<'a> {
 }
 
 impl<'a> RemoteNode<'a> {
-    /// Of JSON; `None`: it is no node's.
+    /// Parses JSON; `None`: it is not a node.
     pub(super) fn read(text: &'a str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 
-    /// `resourceVersion`; 0: not told.
+    /// `resourceVersion`; 0: not given.
     pub(super) fn version(&self) -> u64 {
         self.metadata.resource_version.parse().unwrap_or(0)
     }
 
-    /// One of its labels.
     pub(super) fn label(&self, key: &str) -> Option<&str> {
         self.metadata.labels.as_ref()?.get(key).map(|value| &**value)
     }
 
-    /// The images that it names, JSON.
+    /// The list of images, JSON.
     pub(super) fn images(&self) -> Option<&str> {
         self.status.images.map(RawValue::get).filter(|text| *text != "null")
     }
 
-    /// Those parts of its status that are ours, but for the images: these can be many.
+    /// The parts of its status that are ours, except the images: these can be many.
     pub(super) fn status(&self) -> Value {
         let parts = [
             ("capacity", self.status.capacity),
@@ -73,12 +72,12 @@ impl<'a> RemoteNode<'a> {
             ("addresses", self.status.addresses),
             ("nodeInfo", self.status.node_info),
         ];
-        let there = || parts.iter().filter_map(|(key, raw)| Some((*key, (*raw)?.get())));
-        let bytes: usize = there().map(|(_, text)| text.len()).sum();
+        let present = || parts.iter().filter_map(|(key, raw)| Some((*key, (*raw)?.get())));
+        let bytes: usize = present().map(|(_, text)| text.len()).sum();
         let read =
             |(key, text): (&str, &str)| Some((key.to_owned(), serde_json::from_str(text).ok()?));
         let fits = bytes <= NODE_STATUS_BYTES_MAX;
-        Value::Object(there().filter(|_| fits).filter_map(read).collect())
+        Value::Object(present().filter(|_| fits).filter_map(read).collect())
     }
 }
 
@@ -90,16 +89,16 @@ mod tests {
     fn of_a_status_that_is_too_large_nothing_is_known() {
         for (more, is_known) in [(0, true), (1, false)] {
             let capacity = r#"{"cpu":"2"}"#;
-            let words = "x".repeat(NODE_STATUS_BYTES_MAX - capacity.len() - 2 + more);
-            // What is not ours may take what it likes.
+            let text = "x".repeat(NODE_STATUS_BYTES_MAX - capacity.len() - 2 + more);
+            // Parts that are not ours may be of any size.
             let text = serde_json::json!({"metadata": {"name": "gw"}, "status": {
-                "capacity": {"cpu": "2"}, "nodeInfo": words, "volumesInUse": words,
+                "capacity": {"cpu": "2"}, "nodeInfo": text, "volumesInUse": text,
             }});
             let text = text.to_string();
             assert!(text.contains(capacity));
-            let told = RemoteNode::read(&text).expect("a node");
-            assert_eq!(told.status()["capacity"]["cpu"] == "2", is_known, "{more}");
-            assert_eq!(told.status().as_object().is_some_and(serde_json::Map::is_empty), !is_known);
+            let node = RemoteNode::read(&text).expect("a node");
+            assert_eq!(node.status()["capacity"]["cpu"] == "2", is_known, "{more}");
+            assert_eq!(node.status().as_object().is_some_and(serde_json::Map::is_empty), !is_known);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How the node is, in the words of its object (core/v1 `NodeStatus`; spec sections 9.1 and 9.2).
+//! Builds the node object and its status (core/v1 `NodeStatus`; spec sections 9.1 and 9.2).
 
 mod amounts;
 mod health;
@@ -17,42 +17,51 @@ use crate::model::housekeeping::StoredImage;
 use crate::model::settings::Registration;
 pub(super) use health::{Condition, Health};
 
-/// Where the cloud reaches the node's HTTP API through its tunnel, as far as the node's object
-/// tells: what is told once, the cloud then replaces by the tunnel's own.
+/// The port of the node's HTTP API, as the cloud reaches it through its tunnel: it is reported
+/// once, then the cloud replaces it by the port of the tunnel.
 pub(super) const PORT: u16 = 10_350;
 
-/// What clouds and people read as a version of Kubernetes and of KubeEdge; ours is the build.
+/// The version of Kubernetes and of KubeEdge that clouds and users read; our own version is the
+/// build metadata.
 const VERSION: &str = concat!("v1.32.10-kubeedge-v1.23.1+edged.", env!("CARGO_PKG_VERSION"));
 
-/// What the mind sees of its node.
+/// What the core knows of its node.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::agent) struct Seen<'a> {
+pub(in crate::agent) struct NodeInputs<'a> {
     pub config: &'a Config,
     pub addresses: &'a [String],
     pub runtime: &'a Runtime,
     pub pleg: &'a Pleg,
     pub node: &'a Node,
-    /// Images to be named; `None`: not known yet.
+    /// Images to report; `None`: not known yet.
     pub images: Option<&'a [StoredImage]>,
 }
 
-/// Which heartbeats are new.
+/// Which heartbeat times are new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Beat {
-    /// All.
+    /// Of all conditions.
     New,
     /// Of conditions that have changed.
     WithChanges,
 }
 
-/// The node's object, to be made.
-pub(super) fn object(seen: &Seen<'_>, registration: &Registration, status: &Value) -> Value {
-    let name = seen.config.node_name.as_str();
-    let mut labels: BTreeMap<&str, &str> =
-        seen.config.node_labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-    labels.extend(super::labels::of(seen));
+/// The node object for the registration.
+pub(super) fn object(
+    inputs: &NodeInputs<'_>,
+    registration: &Registration,
+    status: &Value,
+) -> Value {
+    let name = inputs.config.node_name.as_str();
+    let mut labels: BTreeMap<&str, &str> = inputs
+        .config
+        .node_labels
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.as_str()))
+        .collect();
+    labels.extend(super::labels::machine_labels(inputs));
     labels.insert("node-role.kubernetes.io/agent", "");
-    // What makes the cloud treat it as an edge node.
+    // The cloud treats nodes with this label as edge nodes.
     labels.insert("node-role.kubernetes.io/edge", "");
     json!({
         "metadata": {
@@ -69,11 +78,11 @@ fn spec(registration: &Registration) -> Value {
     const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
     let mut taints = Vec::new();
     for taint in &registration.taints {
-        let mut told = json!({"key": taint.key, "effect": taint.effect});
+        let mut entry = json!({"key": taint.key, "effect": taint.effect});
         if !taint.value.is_empty() {
-            told["value"] = taint.value.as_str().into();
+            entry["value"] = taint.value.as_str().into();
         }
-        taints.push(told);
+        taints.push(entry);
     }
     let mut spec = json!({});
     if !registration.schedulable {
@@ -88,17 +97,17 @@ fn spec(registration: &Registration) -> Value {
     spec
 }
 
-/// All but the conditions.
-pub(super) fn status(seen: &Seen<'_>) -> Value {
-    let told = |amounts: Amounts| amounts::told(&amounts, seen.config.pods_max);
-    let identity = &seen.config.machine.identity;
-    let runtime = seen.runtime.version().map_or_else(String::new, |version| {
+/// The status without the conditions.
+pub(super) fn status(inputs: &NodeInputs<'_>) -> Value {
+    let quantities = |amounts: Amounts| amounts::quantities(&amounts, inputs.config.pods_max);
+    let identity = &inputs.config.machine.identity;
+    let runtime = inputs.runtime.version().map_or_else(String::new, |version| {
         format!("{}://{}", version.runtime_name, plain_version(&version.runtime_version))
     });
     json!({
-        "capacity": told(Amounts::capacity(seen.config)),
-        "allocatable": told(Amounts::allocatable(seen.config)),
-        "addresses": addresses(seen),
+        "capacity": quantities(Amounts::capacity(inputs.config)),
+        "allocatable": quantities(Amounts::allocatable(inputs.config)),
+        "addresses": addresses(inputs),
         "nodeInfo": {
             "machineID": identity.machine_id,
             "systemUUID": identity.system_uuid,
@@ -115,7 +124,7 @@ pub(super) fn status(seen: &Seen<'_>) -> Value {
 }
 
 /// A runtime's version as the kubelet shows it: semantic versions whole, without their `v`; of
-/// others, such as Debian's `1.6.20~ds1`, the numbers; as it is where it has none.
+/// others, such as Debian's `1.6.20~ds1`, only the numbers; unchanged if it has none.
 fn plain_version(version: &str) -> &str {
     let plain = version.trim().strip_prefix('v').unwrap_or(version.trim());
     let numbers = plain.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(plain.len());
@@ -131,12 +140,12 @@ fn plain_version(version: &str) -> &str {
     if is_semantic { plain } else { core }
 }
 
-/// Those at which others reach the node.
-fn addresses(seen: &Seen<'_>) -> Value {
+/// The addresses at which others reach the node.
+fn addresses(inputs: &NodeInputs<'_>) -> Value {
     let is_own = |address: &&String| address.starts_with("127.") || *address == "::1";
-    let reachable = seen.addresses.iter().filter(|address| !is_own(address));
+    let reachable = inputs.addresses.iter().filter(|address| !is_own(address));
     let internal = reachable.map(|address| json!({"type": "InternalIP", "address": address}));
-    let hostname = json!({"type": "Hostname", "address": seen.config.node_name});
+    let hostname = json!({"type": "Hostname", "address": inputs.config.node_name});
     internal.chain([hostname]).collect()
 }
 
@@ -158,29 +167,29 @@ pub(super) fn over(base: &Value, ours: Value) -> Value {
     }
 }
 
-/// The conditions: ours, and those of others that the cloud has, in its order.
-pub(super) fn conditions(told: &[Condition], base: Option<&Value>, now: Now, beat: Beat) -> Value {
-    let had = had(base);
-    let is_known = |kind: &str| had.iter().any(|had| had["type"] == kind);
-    let ours = |had: &Value| told.iter().find(|told| had["type"] == told.kind);
-    let kept =
-        had.iter().map(|had| ours(had).map_or(had.clone(), |told| told.over(had, now, beat)));
-    let new = told.iter().filter(|told| !is_known(told.kind));
-    kept.chain(new.map(|told| told.over(&Value::Null, now, beat))).collect()
+/// The conditions: ours, and those of others that the cloud has, in the order of the cloud.
+pub(super) fn conditions(own: &[Condition], base: Option<&Value>, now: Now, beat: Beat) -> Value {
+    let remote = remote_conditions(base);
+    let is_known = |kind: &str| remote.iter().any(|it| it["type"] == kind);
+    let own_of = |it: &Value| own.iter().find(|own| it["type"] == own.kind);
+    let updated =
+        remote.iter().map(|it| own_of(it).map_or(it.clone(), |own| own.over(it, now, beat)));
+    let new = own.iter().filter(|own| !is_known(own.kind));
+    updated.chain(new.map(|own| own.over(&Value::Null, now, beat))).collect()
 }
 
-fn had(base: Option<&Value>) -> &[Value] {
+fn remote_conditions(base: Option<&Value>) -> &[Value] {
     base.and_then(|base| base["conditions"].as_array()).map_or(&[], Vec::as_slice)
 }
 
 /// Whether the cloud has the condition at all.
 fn has(base: Option<&Value>, kind: &str) -> bool {
-    had(base).iter().any(|had| had["type"] == kind)
+    remote_conditions(base).iter().any(|it| it["type"] == kind)
 }
 
-/// Whether the cloud thinks that the node is ready.
+/// Whether the cloud has the node as ready.
 pub(super) fn is_ready(base: &Value) -> bool {
-    had(Some(base)).iter().any(|had| had["type"] == "Ready" && had["status"] == "True")
+    remote_conditions(Some(base)).iter().any(|it| it["type"] == "Ready" && it["status"] == "True")
 }
 
 #[cfg(test)]
@@ -189,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_runtimes_version_is_shown_as_the_kubelet_shows_it() {
-        for (told, shown) in [
+        for (version, shown) in [
             ("1.6.20~ds1", "1.6.20"),
             ("v2.3.4", "2.3.4"),
             ("1.7.34", "1.7.34"),
@@ -200,7 +209,7 @@ mod tests {
             ("5", "5"),
             ("", ""),
         ] {
-            assert_eq!(plain_version(told), shown, "{told}");
+            assert_eq!(plain_version(version), shown, "{version}");
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Tables, KubeEdge's own patches, and statuses made by chance: each patch, applied as the API
-//! server applies it, makes the one status into the other.
+//! Tables, KubeEdge's own patches, and random statuses: each patch, applied as the API server
+//! applies it, turns the one status into the other.
 
 use super::*;
 use crate::agent::time::Rng;
 
-/// As the API server applies it.
+/// Applies a patch as the API server does.
 fn apply(to: &mut Map<String, Value>, patch: &Map<String, Value>) {
     for (key, value) in patch {
         if key.starts_with("$setElementOrder/") {
@@ -95,7 +95,7 @@ fn a_patch_tells_what_differs_and_no_more() {
 fn lists_are_merged_as_the_api_server_merges_them() {
     of_a_table(Vec::from([
         (
-            "a list that was not there is told whole, without an order",
+            "a list that was not there is sent as a whole, without an order",
             json!({}),
             json!({"conditions": [{"type": "A", "status": "True"}]}),
             json!({"conditions": [{"type": "A", "status": "True"}]}),
@@ -170,7 +170,7 @@ const GOLDEN: [&str; 5] = [
     include_str!("../../../../tests/golden/statuses/12-statuses-of-pod_delete.txt"),
 ];
 
-/// From the status that the cloud had to the one that it had then.
+/// From the status that the cloud had to the one that it had after it.
 #[test]
 fn the_patches_are_those_of_edgecore() {
     let mut tested = 0;
@@ -185,7 +185,7 @@ fn the_patches_are_those_of_edgecore() {
                 patch = Some(serde_json::from_str::<Value>(text).expect("a patch"));
                 continue;
             }
-            // The same is told as an answer and as news of its own, in either order.
+            // The same status is sent as an answer and as an update of its own, in either order.
             let object = if content["Object"].is_object() { &content["Object"] } else { content };
             let Some(status) = object.get("status") else { continue };
             if let Some(patch) = patch.take() {
@@ -209,7 +209,7 @@ fn a_patch_makes_any_status_into_any_other() {
         let patch = diff(&old, &new);
         let got = applied(&old, patch.as_ref());
         assert!(same(&got, &new), "{round}: {old} and {patch:?} made {got}, expected {new}");
-        assert_eq!(diff(&got, &new), None, "{round}: nothing is left to tell");
+        assert_eq!(diff(&got, &new), None, "{round}: nothing is left to patch");
         assert_eq!(patch.is_none(), same(&old, &new), "{round}");
     }
 }
@@ -270,12 +270,12 @@ fn scalar(rng: &mut Rng) -> Value {
 
 #[test]
 fn the_work_of_a_patch_grows_with_its_lists_and_not_with_their_square() {
-    // Compared each with each, these would take minutes.
+    // If each element were compared with each other, these would take minutes.
     let ips = |from: usize| -> Vec<Value> {
         (from..from + 100_000).map(|n| json!({"ip": n.to_string()})).collect()
     };
     let (old, new) = (json!({"podIPs": ips(0)}), json!({"podIPs": ips(50_000)}));
     let patch = diff(&old, &new).expect("they differ");
-    let told = patch["podIPs"].as_array().expect("what came and what went").len();
-    assert_eq!(told, 100_000);
+    let changed = patch["podIPs"].as_array().expect("what came and what went").len();
+    assert_eq!(changed, 100_000);
 }

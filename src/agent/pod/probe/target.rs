@@ -44,7 +44,6 @@ pub(super) fn ask(
 }
 
 /// What a hook's GET asks for.
-#[cfg(feature = "hooks")]
 pub(in crate::agent::pod) fn hook_get(
     pod: &Pod,
     container: &Container,
@@ -122,7 +121,6 @@ fn port(container: &Container, port: &Port) -> Result<u16, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    #[cfg(feature = "hooks")]
     use crate::model::probe::HttpHeader;
 
     fn pod() -> Pod {
@@ -189,7 +187,6 @@ mod tests {
         assert_eq!(nothing, "missing probe handler for c");
     }
 
-    #[cfg(feature = "hooks")]
     #[test]
     fn a_hook_says_who_it_is_and_has_a_port_of_its_own() {
         let pod = pod();

@@ -1,4 +1,4 @@
-//! Nodes that are not heard, and their pods.
+//! Lost nodes, and their pods.
 
 use super::*;
 use crate::controller::time::Instant;
@@ -9,7 +9,7 @@ use crate::limits::{
 
 const START: Instant = Instant(1_000);
 
-/// A node with a pod, both ready, at a controller that has just started.
+/// A node with a pod, both ready, and a controller that has just started.
 fn ready() -> Objects {
     let mut objects = objects();
     let conditions = json!([{"type": "Ready", "status": "True"}, {"type": "DiskPressure",
@@ -30,7 +30,7 @@ fn ready() -> Objects {
 
 const NOTHING: [String; 0] = [];
 
-/// Looks at each moment at which it is to be looked, up to and with this one.
+/// Calls the monitor whenever it is due, up to this moment.
 fn run(objects: &mut Objects, from: Instant, to: Instant) -> Vec<String> {
     let mut said = Vec::new();
     let mut now = from;
@@ -54,7 +54,7 @@ fn at(ms: u64) -> Instant {
 #[test]
 fn a_node_that_is_not_heard_is_unknown_and_its_pods_are_not_ready() {
     let mut objects = ready();
-    objects.node_seen("gw", at(70_000));
+    objects.node_heartbeat("gw", at(70_000));
     let end = at(70_000 + NODE_MONITOR_GRACE_MS - 1);
     assert_eq!(run(&mut objects, at(5_000), end), NOTHING);
     assert!(objects.take_changes().is_empty());
@@ -82,12 +82,12 @@ fn pods_of_a_node_that_is_back_are_as_their_containers_are() {
     let mut objects = ready();
     run(&mut objects, at(5_000), at(120_000));
     let rows = objects.rows.iter().map(|(key, object)| (key.clone(), object.row.clone())).collect();
-    // Be it another life of the controller that hears it.
+    // Even if the controller restarted meanwhile.
     let next = Objects::load(rows, 9_000, 8);
     for mut objects in [objects, next] {
         assert_eq!(condition(&objects, Kind::Pod, "web", "Ready")["status"], "False");
         run(&mut objects, at(120_000), at(120_000));
-        objects.node_seen("gw", at(121_000));
+        objects.node_heartbeat("gw", at(121_000));
         run(&mut objects, at(125_000), at(126_000));
         let pod = condition(&objects, Kind::Pod, "web", "Ready");
         assert_eq!((&pod["status"], pod.get("reason")), (&json!("True"), None));
@@ -101,7 +101,7 @@ fn nodes_have_time_after_our_start_and_where_we_stood_still() {
     let mut objects = ready();
     let said = run(&mut objects, at(5_000), at(NODE_STARTUP_GRACE_MS - 1));
     assert_eq!(said, NOTHING);
-    // Suspended, say: nobody could be heard.
+    // For example after a suspend: no heartbeat could arrive.
     let woken = at(NODE_STARTUP_GRACE_MS + 3_600_000);
     assert_eq!(run(&mut objects, woken, woken.plus_ms(NODE_STARTUP_GRACE_MS - 1)), NOTHING);
     let said = run(&mut objects, woken, woken.plus_ms(NODE_STARTUP_GRACE_MS + NODE_MONITOR_MS));
@@ -112,7 +112,7 @@ fn nodes_have_time_after_our_start_and_where_we_stood_still() {
 fn who_looked_late_stood_still_from_a_bound_on() {
     for (ms, lost) in [(NODE_MONITOR_AWAY_MS - 1, 1), (NODE_MONITOR_AWAY_MS, 0)] {
         let mut objects = ready();
-        objects.node_seen("gw", at(70_000));
+        objects.node_heartbeat("gw", at(70_000));
         assert_eq!(run(&mut objects, at(5_000), at(70_000)), NOTHING);
         let end = at(70_000 + NODE_MONITOR_GRACE_MS + NODE_MONITOR_MS);
         assert_eq!(run(&mut objects, at(70_000 + ms), end).len(), lost, "{ms}");

@@ -1,4 +1,4 @@
-//! What nodes may store, up to the bound and beyond it.
+//! What nodes may store, up to the limit and beyond it.
 
 use super::*;
 use crate::limits::{
@@ -54,7 +54,7 @@ fn one_object_has_bounds_in_bytes_depth_and_lists() {
 #[test]
 fn all_objects_together_have_a_bound_and_a_node_is_heard_beyond_it() {
     let mut objects = with_node("gw");
-    // As if there were this much of others.
+    // As if other nodes had stored this much.
     objects.usage.bytes = LOCAL_BYTES_MAX;
     let create = call(Verb::Create, Kind::Pod, "web", &pod("gw", "a:1"));
     assert_eq!(code(objects.call(&create, NOW)), (429, "TooManyRequests".to_owned()));
@@ -81,7 +81,7 @@ fn a_full_store_takes_a_node_of_an_honest_size_and_no_larger_one() {
 #[test]
 fn objects_are_counted_and_nodes_have_places_beyond_the_others() {
     let mut objects = with_node("gw");
-    // As if others had stored so many.
+    // As if other nodes had stored so many.
     let fill = |objects: &mut Objects, count: usize| {
         for number in objects.rows.len()..count {
             let key = key(Kind::ConfigMap, &format!("c-{number}"));

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::controller::event::{CallId, Event, WatchFact, WatchId};
-use crate::controller::local::{Change, Objects, Told};
+use crate::controller::local::{Change, Objects, WatchEvent};
 use crate::controller::time::{Instant, Now};
 use crate::core::time::sooner;
 use crate::io::log::Limit;
@@ -77,7 +77,7 @@ impl Local {
         let is_write = !matches!(call.verb, Verb::Get | Verb::List | Verb::Delete);
         match result {
             Ok(_) if is_write && matches!(call.kind, Kind::Node | Kind::Lease) => {
-                self.objects.node_seen(&call.name, now);
+                self.objects.node_heartbeat(&call.name, now);
             }
             Err(CallError::Refused { code: 413 | 422 | 429, status }) => {
                 if let Some(kept) = self.full.pass(now) {
@@ -105,9 +105,12 @@ impl Local {
             return;
         };
         // What is not on the disk yet is told when it is.
-        let unsaved = self.unsaved.iter().filter(|it| it.key.kind == kind && it.told.is_some());
+        let unsaved =
+            self.unsaved.iter().filter(|it| it.key.kind == kind && it.watch_event.is_some());
         let saved = missed.len().saturating_sub(unsaved.count());
-        events.extend(missed.iter().take(saved).map(|told| Event::Watched(id, fact(told))));
+        events.extend(
+            missed.iter().take(saved).map(|watch_event| Event::Watched(id, fact(watch_event))),
+        );
         self.watches.insert(id, kind);
     }
 
@@ -172,19 +175,19 @@ impl Local {
             if change.key.kind == Kind::Node && change.row.is_none() {
                 events.push(Event::NodeDeleted(change.key.name.clone()));
             }
-            let Some(told) = &change.told else { continue };
+            let Some(watch_event) = &change.watch_event else { continue };
             let of_kind = self.watches.iter().filter(|(_, kind)| **kind == change.key.kind);
-            events.extend(of_kind.map(|(id, _)| Event::Watched(*id, fact(told))));
+            events.extend(of_kind.map(|(id, _)| Event::Watched(*id, fact(watch_event))));
         }
         events.append(&mut self.answers);
         Ok(())
     }
 }
 
-fn fact(told: &Told) -> WatchFact {
-    match told {
-        Told::Changed(text) => WatchFact::Changed(raw(text.clone())),
-        Told::Deleted(text) => WatchFact::Deleted(raw(text.clone())),
+fn fact(watch_event: &WatchEvent) -> WatchFact {
+    match watch_event {
+        WatchEvent::Changed(text) => WatchFact::Changed(raw(text.clone())),
+        WatchEvent::Deleted(text) => WatchFact::Deleted(raw(text.clone())),
     }
 }
 
@@ -214,7 +217,7 @@ mod tests {
     }
 
     /// How many objects of a list were told of, and how many times that this was all.
-    fn told(events: &mut Vec<Event>) -> (usize, usize) {
+    fn watch_event(events: &mut Vec<Event>) -> (usize, usize) {
         let (mut objects, mut ends) = (0, 0);
         for event in events.drain(..) {
             match event {
@@ -232,14 +235,14 @@ mod tests {
         let mut whole = local(LOCAL_LIST_PER_TURN);
         whole.list(WatchId(1), Kind::ConfigMap);
         whole.tick(now(0), &mut events);
-        assert_eq!(told(&mut events), (LOCAL_LIST_PER_TURN, 1));
+        assert_eq!(watch_event(&mut events), (LOCAL_LIST_PER_TURN, 1));
         let mut long = local(LOCAL_LIST_PER_TURN + 1);
         long.list(WatchId(1), Kind::ConfigMap);
         long.tick(now(0), &mut events);
-        assert_eq!(told(&mut events), (LOCAL_LIST_PER_TURN, 0));
+        assert_eq!(watch_event(&mut events), (LOCAL_LIST_PER_TURN, 0));
         assert_eq!(long.wake_at(), Some(Instant(0)));
         long.tick(now(0), &mut events);
-        assert_eq!(told(&mut events), (1, 1));
+        assert_eq!(watch_event(&mut events), (1, 1));
     }
 
     #[test]

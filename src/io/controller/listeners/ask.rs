@@ -6,7 +6,7 @@ use rustls::pki_types::CertificateDer;
 use tungstenite::handshake::derive_accept_key;
 
 use super::super::authority::{Authority, read_application};
-use crate::controller::event::{Ask, Credential, Peer, Request};
+use crate::controller::event::{Credential, HttpRequest, Peer, Request};
 use crate::controller::time::Now;
 use crate::wire::http1::call::{self, Call, unescaped};
 use crate::wire::x509;
@@ -17,7 +17,7 @@ pub(super) enum Asked {
     /// The mind is asked for a session; this grants it.
     Session(Box<Peer>, Vec<u8>),
     /// The mind is asked.
-    Exchange(Box<Ask>),
+    Exchange(Box<HttpRequest>),
     /// It needs no mind: this is the answer.
     Nothing(Vec<u8>),
     /// Nobody serves this: a status, and a line for people.
@@ -65,7 +65,7 @@ pub(super) fn https(
 ) -> Asked {
     let by = || credential(call, certificate, authority, now);
     match (&*call.method, &*call.path) {
-        ("GET", "/ca.crt") => Asked::Exchange(Box::new(Ask::Authority)),
+        ("GET", "/ca.crt") => Asked::Exchange(Box::new(HttpRequest::Authority)),
         ("GET", "/edge.crt") => {
             let request = read_application(&call.body).map(|application| Request {
                 der: call.body.clone().into(),
@@ -74,10 +74,12 @@ pub(super) fn https(
             });
             let node = call.header("nodename").to_owned();
             let address = address.to_string();
-            Asked::Exchange(Box::new(Ask::Certificate { node, by: by(), request, address }))
+            Asked::Exchange(Box::new(HttpRequest::Certificate { node, by: by(), request, address }))
         }
         ("GET", path) => match path.strip_prefix("/node/").filter(|name| !name.contains('/')) {
-            Some(name) => Asked::Exchange(Box::new(Ask::Node { name: unescaped(name), by: by() })),
+            Some(name) => {
+                Asked::Exchange(Box::new(HttpRequest::Node { name: unescaped(name), by: by() }))
+            }
             None => Asked::Refused(404, "not here: there are /ca.crt /edge.crt /node/…"),
         },
         // Reports of KubeEdge's node jobs: there are none here, and who reports is not told so.

@@ -18,8 +18,8 @@ use crate::controller::time::{Instant, Now};
 use crate::io::tls::Tls;
 use crate::io::websocket::{Bounds, Came, End, Role, Websocket};
 use crate::limits::{
-    EDGE_ANSWER_MS, EDGE_FIRST_BYTE_MS, EDGE_HELLO_MS, EDGE_LEAVE_MS, EDGE_OUTPUT_BYTES_MAX,
-    EDGE_REQUEST_BYTES_MAX, EDGE_STALL_MS, HTTP_HEAD_BYTES_MAX, MESSAGE_BYTES_MAX,
+    EDGE_ANSWER_MS, EDGE_CLOSE_MS, EDGE_FIRST_BYTE_MS, EDGE_OUTPUT_BYTES_MAX,
+    EDGE_REQUEST_BYTES_MAX, EDGE_REQUEST_MS, EDGE_STALL_MS, HTTP_HEAD_BYTES_MAX, MESSAGE_BYTES_MAX,
 };
 use crate::model::link::Session;
 use crate::model::message::Message;
@@ -141,7 +141,7 @@ impl Connection {
                     tls.begin_turn();
                     let shaken = tls.shake();
                     if tls.heard && !std::mem::replace(&mut self.is_heard, true) {
-                        self.deadline = self.came_at.plus_ms(EDGE_HELLO_MS);
+                        self.deadline = self.came_at.plus_ms(EDGE_REQUEST_MS);
                     }
                     match shaken {
                         Ok(true) => self.stage = Stage::Asking(tls, Vec::new()),
@@ -254,7 +254,7 @@ impl Connection {
                     *next_name += 1;
                     let exchange = Exchange(name);
                     self.begin_waiting(tls, Wanted::Exchange(exchange), now.boot);
-                    events.push(Event::Asked(exchange, ask));
+                    events.push(Event::HttpRequest(exchange, ask));
                     return Some(Next::Exchange(exchange));
                 }
             }
@@ -325,12 +325,12 @@ impl Connection {
         let session = *session;
         let more = socket.read(&mut |came| match came {
             Came::Message(bytes) => events.push(match edge::decode(&bytes) {
-                Ok(message) => Event::EdgeSaid(session, Box::new(message)),
-                Err(why) => Event::EdgeSpoilt(session, why.to_string()),
+                Ok(message) => Event::EdgeMessage(session, Box::new(message)),
+                Err(why) => Event::EdgeBadMessage(session, why.to_string()),
             }),
             Came::TooLarge(size) => {
                 let why = format!("got {size} bytes, expected {MESSAGE_BYTES_MAX} at most");
-                events.push(Event::EdgeSpoilt(session, why));
+                events.push(Event::EdgeBadMessage(session, why));
             }
         });
         match (more, self.flush(now, events)) {
@@ -369,7 +369,7 @@ impl Connection {
         tls.farewell();
         tls.shut_write();
         self.stage = Stage::Leaving(tls);
-        self.deadline = now.plus_ms(EDGE_LEAVE_MS);
+        self.deadline = now.plus_ms(EDGE_CLOSE_MS);
         None
     }
 

@@ -1,7 +1,7 @@
 //! The two ports that nodes dial: websockets on the one, certificates on the other.
 //!
 //! ```text
-//!  10000  TLS, certificate required ─▶ head ─▶ EdgeUp ─▶ Accept ─▶ EdgeSaid*, EdgeDrained*
+//!  10000  TLS, certificate required ─▶ head ─▶ EdgeUp ─▶ Accept ─▶ EdgeMessage*, EdgeDrained*
 //!                                                   └──▶ Refuse ─▶ the answer, and gone
 //!  10002  TLS, certificate asked for ─▶ request ─▶ Asked ─▶ Answer ─▶ gone
 //! ```
@@ -35,7 +35,7 @@ use crate::io::log::Limit;
 use crate::io::tls::Tls;
 use crate::limits::{
     EDGE_ACCEPTS_PER_TURN, EDGE_CONNECTIONS_MAX, EDGE_CONNECTIONS_PER_TURN,
-    EDGE_DESK_CONNECTIONS_MAX, EDGE_LISTEN_RETRY_MS,
+    EDGE_HTTPS_CONNECTIONS_MAX, EDGE_LISTEN_RETRY_MS,
 };
 use crate::model::link::Session;
 use crate::model::message::Message;
@@ -238,7 +238,7 @@ impl Ports {
 
     /// Answers the upgrade by this and closes.
     pub fn refuse(&mut self, session: Session, refusal: &Refusal) {
-        let answer = ask::refusal(refusal.status, &refusal.words);
+        let answer = ask::refusal(refusal.status, &refusal.body);
         self.with_session(session, |connection| connection.answer(answer));
         self.sessions.remove(&session);
     }
@@ -421,7 +421,7 @@ impl Ports {
     ) {
         let most = match door {
             Door::Hub => EDGE_CONNECTIONS_MAX,
-            Door::Https => EDGE_DESK_CONNECTIONS_MAX,
+            Door::Https => EDGE_HTTPS_CONNECTIONS_MAX,
         };
         let is_full = self.connections() >= EDGE_CONNECTIONS_MAX;
         if is_full || door == Door::Https && self.desk_connections >= most {

@@ -14,7 +14,7 @@ use super::Door;
 use crate::controller::time::Instant;
 use crate::io::log::Limit;
 use crate::limits::{
-    EDGE_SILENT_MS, EDGE_STRANGER_MS, EDGE_STRANGERS_HTTPS_MAX, EDGE_STRANGERS_MAX,
+    EDGE_SILENT_MS, EDGE_UNIDENTIFIED_HTTPS_MAX, EDGE_UNIDENTIFIED_MAX, EDGE_UNIDENTIFIED_MS,
 };
 
 /// All of them.
@@ -102,8 +102,8 @@ impl Nonsense {
 impl Default for Strangers {
     fn default() -> Self {
         Self {
-            hub: Crowd::new(EDGE_STRANGERS_MAX),
-            https: Crowd::new(EDGE_STRANGERS_HTTPS_MAX),
+            hub: Crowd::new(EDGE_UNIDENTIFIED_MAX),
+            https: Crowd::new(EDGE_UNIDENTIFIED_HTTPS_MAX),
             counts: Default::default(),
             limit: Limit::default(),
             now: Instant::default(),
@@ -220,7 +220,7 @@ impl Crowd {
             ids.first().filter(|(at, _)| at.plus_ms(ms) <= now).map(|(_, slot)| *slot)
         };
         let slot = over(&self.silent, EDGE_SILENT_MS);
-        slot.or_else(|| over(&self.heard, EDGE_STRANGER_MS)).map_or(Room::None, Room::Instead)
+        slot.or_else(|| over(&self.heard, EDGE_UNIDENTIFIED_MS)).map_or(Room::None, Room::Instead)
     }
 
     fn room_at(&self) -> Instant {
@@ -228,7 +228,7 @@ impl Crowd {
             return Instant(0);
         }
         let silent = self.silent.first().map(|(at, _)| at.plus_ms(EDGE_SILENT_MS));
-        let heard = self.heard.first().map(|(at, _)| at.plus_ms(EDGE_STRANGER_MS));
+        let heard = self.heard.first().map(|(at, _)| at.plus_ms(EDGE_UNIDENTIFIED_MS));
         silent.into_iter().chain(heard).min().unwrap_or_default()
     }
 }
@@ -244,7 +244,7 @@ mod tests {
     /// The hub is full, of connections from these addresses in turn; one came each millisecond.
     fn full(addresses: &[&str]) -> Strangers {
         let mut all = Strangers::default();
-        for slot in 0..EDGE_STRANGERS_MAX {
+        for slot in 0..EDGE_UNIDENTIFIED_MAX {
             let from = peer(addresses[slot % addresses.len()]);
             assert_eq!(all.room(Door::Hub, from), Room::Free);
             all.came(Door::Hub, from, Instant(slot as u64), slot);
@@ -258,7 +258,7 @@ mod tests {
         all.begin_turn(Instant(10));
         assert_eq!(all.room(Door::Hub, peer("192.0.2.1")), Room::None, "it has all places");
         // However many come from elsewhere: each has a place at once, until they have as many.
-        for at in 0..EDGE_STRANGERS_MAX / 2 {
+        for at in 0..EDGE_UNIDENTIFIED_MAX / 2 {
             let Room::Instead(slot) = all.room(Door::Hub, peer("192.0.2.2")) else {
                 panic!("{at}")
             };
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn gateways_behind_one_address_are_served_in_turn() {
         let mut all = full(&["192.0.2.1"]);
-        for slot in 0..EDGE_STRANGERS_MAX {
+        for slot in 0..EDGE_UNIDENTIFIED_MAX {
             if slot != 700 {
                 all.spoke(Door::Hub, Instant(slot as u64), slot);
             }
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(all.room_at(Door::Hub), Instant(0));
         all.came(Door::Hub, newcomer, Instant(9_999), 700);
         // In the end each makes room.
-        all.begin_turn(Instant(EDGE_STRANGER_MS));
+        all.begin_turn(Instant(EDGE_UNIDENTIFIED_MS));
         assert_eq!(all.room(Door::Hub, newcomer), Room::Instead(0));
     }
 
@@ -299,8 +299,8 @@ mod tests {
     fn each_port_has_places_of_its_own() {
         let from = peer("192.0.2.1");
         for (door, other, most) in [
-            (Door::Hub, Door::Https, EDGE_STRANGERS_MAX),
-            (Door::Https, Door::Hub, EDGE_STRANGERS_HTTPS_MAX),
+            (Door::Hub, Door::Https, EDGE_UNIDENTIFIED_MAX),
+            (Door::Https, Door::Hub, EDGE_UNIDENTIFIED_HTTPS_MAX),
         ] {
             let mut all = Strangers::default();
             for slot in 0..most {
@@ -315,8 +315,9 @@ mod tests {
 
     #[test]
     fn many_addresses_with_one_each_are_equals() {
-        let addresses: Vec<String> =
-            (0..EDGE_STRANGERS_MAX).map(|at| format!("10.0.{}.{}", at / 256, at % 256)).collect();
+        let addresses: Vec<String> = (0..EDGE_UNIDENTIFIED_MAX)
+            .map(|at| format!("10.0.{}.{}", at / 256, at % 256))
+            .collect();
         let addresses: Vec<&str> = addresses.iter().map(|text| &**text).collect();
         let all = full(&addresses);
         assert_eq!(all.room(Door::Hub, peer("192.0.2.1")), Room::None, "a storm of nodes");
@@ -334,7 +335,7 @@ mod tests {
     #[test]
     fn nothing_is_left_of_those_who_are_gone() {
         let mut all = full(&["192.0.2.1", "192.0.2.2"]);
-        for slot in 0..EDGE_STRANGERS_MAX {
+        for slot in 0..EDGE_UNIDENTIFIED_MAX {
             all.spoke(Door::Hub, Instant(slot as u64), slot);
             all.left(Door::Hub, Instant(slot as u64), slot);
             all.left(Door::Hub, Instant(slot as u64), slot);

@@ -11,12 +11,12 @@ use rustls::pki_types::CertificateDer;
 
 use super::super::authority::Clients;
 use super::*;
-use crate::controller::event::Ask;
+use crate::controller::event::HttpRequest;
 use crate::io::clock;
 use crate::io::tls::loopback;
 use crate::limits::{
-    EDGE_ANSWER_MS, EDGE_FIRST_BYTE_MS, EDGE_HELLO_MS, EDGE_LEAVE_MS, EDGE_OUTPUT_BYTES_MAX,
-    EDGE_REQUEST_BYTES_MAX, EDGE_STALL_MS, EDGE_STRANGERS_MAX,
+    EDGE_ANSWER_MS, EDGE_CLOSE_MS, EDGE_FIRST_BYTE_MS, EDGE_OUTPUT_BYTES_MAX,
+    EDGE_REQUEST_BYTES_MAX, EDGE_REQUEST_MS, EDGE_STALL_MS, EDGE_UNIDENTIFIED_MAX,
 };
 use crate::model::message::Message;
 use crate::wire::edge;
@@ -167,12 +167,12 @@ impl Bed {
     }
 
     /// What was asked of the mind.
-    fn asked(&mut self) -> (Exchange, Box<Ask>) {
-        let asked = |told: &Event| matches!(told, Event::Asked(..));
+    fn asked(&mut self) -> (Exchange, Box<HttpRequest>) {
+        let asked = |told: &Event| matches!(told, Event::HttpRequest(..));
         self.until(|bed| bed.told.iter().any(asked));
         let at = self.told.iter().position(asked).expect("it was just seen");
         match self.told.swap_remove(at) {
-            Event::Asked(exchange, ask) => (exchange, ask),
+            Event::HttpRequest(exchange, ask) => (exchange, ask),
             other => panic!("{other:?}"),
         }
     }
@@ -243,14 +243,14 @@ fn connections_have_a_bound_in_all_and_at_the_port_of_certificates() {
     bed.stranger(Door::Https);
 
     let mut bed = Bed::new();
-    bed.ports.desk_connections = EDGE_DESK_CONNECTIONS_MAX - 1;
+    bed.ports.desk_connections = EDGE_HTTPS_CONNECTIONS_MAX - 1;
     let last = bed.stranger(Door::Https);
     let mut more = bed.silent(Door::Https);
     bed.is_cut(&mut more);
     assert_eq!(bed.refused("full"), 1);
     bed.stranger(Door::Hub);
     drop(last);
-    bed.until(|bed| bed.ports.desk_connections < EDGE_DESK_CONNECTIONS_MAX);
+    bed.until(|bed| bed.ports.desk_connections < EDGE_HTTPS_CONNECTIONS_MAX);
     bed.stranger(Door::Https);
     assert_eq!(bed.refused("full"), 1, "who is gone has left room");
 }
@@ -269,7 +269,7 @@ fn a_turn_takes_some_of_those_who_dial_and_the_next_one_more() {
     // The same of those who waited for a place.
     let mut bed = Bed::new();
     let (peer, at) = ("127.0.0.1:1".parse().expect("an address"), bed.now.boot);
-    let others = 1_000_000..1_000_000 + EDGE_STRANGERS_MAX;
+    let others = 1_000_000..1_000_000 + EDGE_UNIDENTIFIED_MAX;
     for slot in others.clone() {
         bed.ports.strangers.came(Door::Hub, peer, at, slot);
     }
@@ -322,13 +322,13 @@ fn who_says_nothing_too_little_or_no_request_is_given_up_in_time() {
     type Begin = fn(&mut Bed) -> Box<dyn std::any::Any>;
     let cases: [(u64, Begin); 3] = [
         (EDGE_FIRST_BYTE_MS, |bed| Box::new(bed.stranger(Door::Hub))),
-        (EDGE_HELLO_MS, |bed| {
+        (EDGE_REQUEST_MS, |bed| {
             let mut socket = bed.stranger(Door::Hub);
             socket.write_all(&[22]).expect("it is taken");
             bed.turns(3);
             Box::new(socket)
         }),
-        (EDGE_HELLO_MS, |bed| {
+        (EDGE_REQUEST_MS, |bed| {
             let mut far = bed.secure(Door::Https);
             bed.say(&mut far, &ASK[..ASK.len() - 1]);
             Box::new(far)
@@ -353,7 +353,7 @@ fn an_answer_that_does_not_come_or_is_not_taken_ends_the_connection() {
         let mut far = bed.secure(Door::Https);
         bed.say(&mut far, ASK);
         let (exchange, ask) = bed.asked();
-        assert!(matches!(*ask, Ask::Authority));
+        assert!(matches!(*ask, HttpRequest::Authority));
         if let Some(answer) = answer {
             bed.ports.answer(exchange, &answer);
             bed.turns(50);
@@ -374,7 +374,7 @@ fn who_does_not_hang_up_after_its_answer_is_left() {
     let (exchange, _) = bed.asked();
     bed.ports.answer(exchange, &Answer { status: 200, body: Box::from(*b"CA") });
     assert!(bed.read(&mut far).ends_with("\r\n\r\nCA"));
-    bed.pass_ms(EDGE_LEAVE_MS - 1);
+    bed.pass_ms(EDGE_CLOSE_MS - 1);
     assert_eq!(bed.ports.connections(), 1);
     bed.pass_ms(1);
     assert_eq!((bed.ports.connections(), bed.ports.wake_at()), (0, None));
@@ -389,7 +389,7 @@ fn an_application_has_a_bound() {
         bed.say(&mut far, head.as_bytes());
         if fits {
             bed.say(&mut far, &vec![0; bytes]);
-            assert!(matches!(*bed.asked().1, Ask::Certificate { .. }));
+            assert!(matches!(*bed.asked().1, HttpRequest::Certificate { .. }));
         } else {
             let text = bed.read(&mut far);
             assert!(text.starts_with("HTTP/1.1 413 "), "{text}");

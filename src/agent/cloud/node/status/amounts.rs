@@ -1,20 +1,19 @@
-//! How amounts of resources are written, so that they do not come back in another form.
+//! Writes amounts of resources in the form of the API server, so that they come back unchanged.
 
 use std::collections::BTreeMap;
 
 use crate::agent::amounts::Amounts;
 
-/// Amounts by resource, as the API server writes them.
-pub(super) fn told(amounts: &Amounts, pods_max: usize) -> BTreeMap<String, String> {
-    let mut told = BTreeMap::from([
+pub(super) fn quantities(amounts: &Amounts, pods_max: usize) -> BTreeMap<String, String> {
+    let mut quantities = BTreeMap::from([
         ("cpu".to_owned(), cores(amounts.cpu_milli)),
         ("memory".to_owned(), bytes(amounts.memory_bytes)),
         ("ephemeral-storage".to_owned(), bytes(amounts.storage_bytes)),
         ("pods".to_owned(), pods_max.to_string()),
     ]);
     let page = |(page, all): (&u64, &u64)| (format!("hugepages-{}", bytes(*page)), bytes(*all));
-    told.extend(amounts.huge_pages.iter().map(page));
-    told
+    quantities.extend(amounts.huge_pages.iter().map(page));
+    quantities
 }
 
 fn cores(milli: u64) -> String {
@@ -56,10 +55,11 @@ mod tests {
             storage_bytes: 243_497_856_615,
             huge_pages: [(2 << 20, 64 << 20), (1 << 30, 0)].into(),
         };
-        let told = told(&amounts, 110);
-        let told: Vec<String> = told.iter().map(|(name, it)| format!("{name}={it}")).collect();
+        let quantities = quantities(&amounts, 110);
+        let quantities: Vec<String> =
+            quantities.iter().map(|(name, it)| format!("{name}={it}")).collect();
         assert_eq!(
-            told.join(" "),
+            quantities.join(" "),
             "cpu=2 ephemeral-storage=243497856615 hugepages-1Gi=0 hugepages-2Mi=64Mi \
              memory=24684092Ki pods=110"
         );

@@ -1,12 +1,12 @@
-//! What the node's conditions say (spec section 9.2).
+//! The conditions of the node (spec section 9.2).
 
 use serde_json::{Value, json};
 
-use super::{Beat, Seen};
+use super::{Beat, NodeInputs};
 use crate::agent::time::{Instant, Now};
 use crate::limits::RUNTIME_DOWN_MS;
 
-/// One condition, as we see it.
+/// A condition of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::agent::cloud::node) struct Condition {
     pub kind: &'static str,
@@ -15,25 +15,25 @@ pub(in crate::agent::cloud::node) struct Condition {
     pub message: String,
 }
 
-/// Whether the node serves pods.
+/// Whether the node can run pods.
 #[derive(Debug, Default)]
 pub(in crate::agent::cloud::node) struct Health {
-    /// What keeps it from that.
+    /// The reasons why it cannot.
     troubles: Vec<String>,
-    /// Since when the runtime is not there, and whether it ever was.
+    /// Since when the runtime is down, and whether it was ever up.
     down_since: Option<Instant>,
     was_up: bool,
 }
 
 impl Health {
-    /// Looks at it.
-    pub(in crate::agent::cloud::node) fn look(&mut self, seen: &Seen<'_>, now: Now) {
+    /// Computes the health.
+    pub(in crate::agent::cloud::node) fn update(&mut self, inputs: &NodeInputs<'_>, now: Now) {
         self.troubles.clear();
-        let told = seen.runtime.status();
-        if let Some(Err(why)) = told.map(|status| &status.runtime) {
+        let status = inputs.runtime.status();
+        if let Some(Err(why)) = status.map(|status| &status.runtime) {
             let why = condition("RuntimeReady", why);
             self.troubles.push(format!("container runtime not ready: {why}"));
-        } else if let Some(why) = seen.runtime.trouble(now) {
+        } else if let Some(why) = inputs.runtime.trouble(now) {
             let since = *self.down_since.get_or_insert(now.boot);
             if !self.was_up {
                 let why = "container runtime status check may not have completed yet";
@@ -44,9 +44,9 @@ impl Health {
         } else {
             self.down_since = None;
             self.was_up = true;
-            self.troubles.extend(pleg_trouble(seen, now));
+            self.troubles.extend(pleg_trouble(inputs, now));
         }
-        if let Some(why) = seen.runtime.network_trouble() {
+        if let Some(why) = inputs.runtime.network_trouble() {
             let why = condition("NetworkReady", why);
             self.troubles.push(format!("container runtime network not ready: {why}"));
         }
@@ -56,15 +56,16 @@ impl Health {
         self.troubles.is_empty()
     }
 
-    /// The node's conditions, `Ready` last. `store_trouble`: why nothing of the cloud's is kept.
+    /// The node's conditions, `Ready` last. `store_trouble`: why changes from the cloud cannot be
+    /// saved.
     pub(in crate::agent::cloud::node) fn conditions(
         &self,
-        seen: &Seen<'_>,
+        inputs: &NodeInputs<'_>,
         store_trouble: Option<&str>,
         base: Option<&Value>,
     ) -> Vec<Condition> {
-        let mut all = pressures(seen);
-        // Told of from the first trouble on.
+        let mut all = pressures(inputs);
+        // Reported from the first failure on.
         if store_trouble.is_some() || super::has(base, STORE) {
             all.push(store(store_trouble));
         }
@@ -82,58 +83,59 @@ impl Health {
     }
 }
 
-/// What the node runs short of, as the eviction has found out.
-fn pressures(seen: &Seen<'_>) -> Vec<Condition> {
-    let told = seen.node.conditions().map(|told| Condition {
-        kind: told.kind,
-        is_true: told.status,
-        reason: told.reason,
-        message: told.message.to_owned(),
+/// The pressure conditions, as the eviction manager found them.
+fn pressures(inputs: &NodeInputs<'_>) -> Vec<Condition> {
+    let conditions = inputs.node.conditions().map(|condition| Condition {
+        kind: condition.kind,
+        is_true: condition.status,
+        reason: condition.reason,
+        message: condition.message.to_owned(),
     });
-    told.collect()
+    conditions.collect()
 }
 
-/// Our own: what the cloud sends cannot be kept, so it is not taken.
+/// A condition of edged: changes from the cloud cannot be saved, so they are not accepted.
 const STORE: &str = "StoreProblem";
 
 fn store(trouble: Option<&str>) -> Condition {
     let (is_true, reason, message) = match trouble {
         Some(why) => {
-            (true, "StoreCannotKeep", format!("edged does not keep what the cloud sends: {why}"))
+            (true, "StoreCannotKeep", format!("edged cannot store what the cloud sends: {why}"))
         }
-        None => (false, "StoreKeeps", "edged keeps what the cloud sends".to_owned()),
+        None => (false, "StoreKeeps", "edged stores what the cloud sends".to_owned()),
     };
     Condition { kind: STORE, is_true, reason, message }
 }
 
-/// As the CRI's condition is printed, out of «reason: message».
+/// As the CRI's condition is printed, from «reason: message».
 fn condition(kind: &str, why: &str) -> String {
     let (reason, message) = why.split_once(": ").unwrap_or(("", why));
     format!("{kind}=false reason:{reason} message:{message}")
 }
 
-/// The age is left out: a message that changes all the time would be told all the time.
-fn pleg_trouble(seen: &Seen<'_>, now: Now) -> Option<String> {
-    let why = seen.pleg.trouble(now)?;
+/// The age is left out: a message that always changes would be reported all the time.
+fn pleg_trouble(inputs: &NodeInputs<'_>, now: Now) -> Option<String> {
+    let why = inputs.pleg.trouble(now)?;
     let stable = why.split_once(" ago").map_or(&*why, |_| "pleg was last seen active too long ago");
     Some(format!("PLEG is not healthy: {stable}"))
 }
 
 impl Condition {
-    /// As it is told, where the cloud has `had`; `null`: nothing.
-    pub(super) fn over(&self, had: &Value, now: Now, beat: Beat) -> Value {
+    /// The condition to report, where the cloud has `remote`; `null`: it has none.
+    pub(super) fn over(&self, remote: &Value, now: Now, beat: Beat) -> Value {
         let status = if self.is_true { "True" } else { "False" };
-        let same = had["status"] == status;
+        let same = remote["status"] == status;
         let unchanged =
-            same && had["reason"] == self.reason && had["message"] == self.message.as_str();
+            same && remote["reason"] == self.reason && remote["message"] == self.message.as_str();
         let at = || now.timestamp().map_or(Value::Null, |at| json!(at));
-        let kept = |key: &str| if had[key].is_null() { at() } else { had[key].clone() };
+        let remote_or_now =
+            |key: &str| if remote[key].is_null() { at() } else { remote[key].clone() };
         let beat_at = match beat {
-            Beat::WithChanges if unchanged => kept("lastHeartbeatTime"),
+            Beat::WithChanges if unchanged => remote_or_now("lastHeartbeatTime"),
             Beat::New | Beat::WithChanges => at(),
         };
-        let changed_at = if same { kept("lastTransitionTime") } else { at() };
-        let mut told = json!({
+        let changed_at = if same { remote_or_now("lastTransitionTime") } else { at() };
+        let mut condition = json!({
             "type": self.kind,
             "status": status,
             "reason": self.reason,
@@ -141,9 +143,9 @@ impl Condition {
         });
         for (key, at) in [("lastHeartbeatTime", beat_at), ("lastTransitionTime", changed_at)] {
             if !at.is_null() {
-                told[key] = at;
+                condition[key] = at;
             }
         }
-        told
+        condition
     }
 }

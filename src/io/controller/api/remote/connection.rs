@@ -282,8 +282,8 @@ mod tests {
     use crate::controller::event::CallId;
     use crate::io::tls::loopback;
     use crate::limits::{
-        API_ALIVE_IDLE_S, API_ALIVE_PROBE_S, API_ALIVE_PROBES, API_CALL_MS, API_LIST_MS,
-        API_UNHEARD_MS, API_WATCH_LATE_MS, API_WATCH_S,
+        API_CALL_MS, API_DEAD_MS, API_KEEPALIVE_IDLE_S, API_KEEPALIVE_PROBE_S,
+        API_KEEPALIVE_PROBES, API_LIST_MS, API_WATCH_LATE_MS, API_WATCH_S,
     };
     use crate::model::api::{Call, Kind, Verb};
 
@@ -360,9 +360,9 @@ mod tests {
         let idle_s = getsockopt(&socket, sockopt::TcpKeepIdle).expect("it has one");
         let probe_s = getsockopt(&socket, sockopt::TcpKeepInterval).expect("it has one");
         let probes = getsockopt(&socket, sockopt::TcpKeepCount).expect("it has one");
-        let expected = (API_ALIVE_IDLE_S, API_ALIVE_PROBE_S, API_ALIVE_PROBES);
+        let expected = (API_KEEPALIVE_IDLE_S, API_KEEPALIVE_PROBE_S, API_KEEPALIVE_PROBES);
         assert_eq!((idle_s, probe_s, probes), expected);
-        assert_eq!(getsockopt(&socket, sockopt::TcpUserTimeout), Ok(API_UNHEARD_MS));
+        assert_eq!(getsockopt(&socket, sockopt::TcpUserTimeout), Ok(API_DEAD_MS));
         assert!(idle_s + probes * probe_s <= 60);
     }
 

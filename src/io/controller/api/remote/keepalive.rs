@@ -6,15 +6,17 @@ use std::os::fd::AsFd;
 
 use nix::sys::socket::{setsockopt, sockopt};
 
-use crate::limits::{API_ALIVE_IDLE_S, API_ALIVE_PROBE_S, API_ALIVE_PROBES, API_UNHEARD_MS};
+use crate::limits::{
+    API_DEAD_MS, API_KEEPALIVE_IDLE_S, API_KEEPALIVE_PROBE_S, API_KEEPALIVE_PROBES,
+};
 
 /// Has the kernel ask the other end whether it is there, and give it up if it does not answer; and
 /// as well if it does not take what it is sent, when there are no such questions.
 pub(super) fn watch_over(socket: &impl AsFd) -> io::Result<()> {
     setsockopt(socket, sockopt::KeepAlive, &true)?;
-    setsockopt(socket, sockopt::TcpKeepIdle, &API_ALIVE_IDLE_S)?;
-    setsockopt(socket, sockopt::TcpKeepInterval, &API_ALIVE_PROBE_S)?;
-    setsockopt(socket, sockopt::TcpKeepCount, &API_ALIVE_PROBES)?;
-    setsockopt(socket, sockopt::TcpUserTimeout, &API_UNHEARD_MS)?;
+    setsockopt(socket, sockopt::TcpKeepIdle, &API_KEEPALIVE_IDLE_S)?;
+    setsockopt(socket, sockopt::TcpKeepInterval, &API_KEEPALIVE_PROBE_S)?;
+    setsockopt(socket, sockopt::TcpKeepCount, &API_KEEPALIVE_PROBES)?;
+    setsockopt(socket, sockopt::TcpUserTimeout, &API_DEAD_MS)?;
     Ok(())
 }
