@@ -192,7 +192,7 @@ impl Bare {
                 return (first.unwrap_or(last), last);
             }
             let (key, answer) = self.cri.next();
-            let (pod, at, rpc) = open.remove(&key).expect("it was asked for");
+            let (pod, at, rpc) = open.remove(&key).expect("it was requested");
             let step = steps[at];
             let bytes = answer.unwrap_or_else(|refusal| panic!("{step:?}: {refusal:?}"));
             let reply = convert::decode(rpc, &bytes).expect("a reply");

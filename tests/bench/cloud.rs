@@ -53,7 +53,7 @@ pub fn memory(rig: &Rig) -> Vec<Figure> {
     harass(&cloud, 1);
     let most = most.end() as f64 / 1024.0;
     let running = site.pods().expect("it answers").iter().filter(|pod| pod.runs()).count();
-    assert_eq!(running, 30, "whatever the cloud says");
+    assert_eq!(running, 30, "whatever the cloud sends");
     drop(agent);
     rig.wipe();
     vec![

@@ -39,7 +39,7 @@ pub fn cpu(rig: &Rig) -> Vec<Figure> {
         std::thread::sleep(WINDOW);
         let used = cpu_seconds(agent.pid()) - before;
         eprintln!("bench:   {} queries, {used:.3} s of CPU", server.answered() - answered);
-        assert!(probes.is_empty() || server.answered() - answered > 1_000, "the probes are asked");
+        assert!(probes.is_empty() || server.answered() - answered > 1_000, "the probes run");
         used * 100.0 / WINDOW.as_secs_f64()
     };
     let without = percent("");

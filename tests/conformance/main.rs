@@ -229,7 +229,7 @@ fn run(rows: &[Row]) -> Results {
 fn work(node: &Node, row: &Row, results: &Mutex<Results>) {
     let result = attempt(node, row);
     let key = (row.area.to_owned(), row.name.to_string());
-    results.lock().expect("nobody panics with it").insert(key, result);
+    results.lock().expect("no thread panics with it").insert(key, result);
 }
 
 /// Runs the cases of the common node.
@@ -301,7 +301,7 @@ fn run_ageing(rows: &[&Row], results: &Mutex<Results>) {
 fn wait_empty(node: &Node, which: &str, results: &Mutex<Results>) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| node.site.wait_empty())) {
         let left = (which.to_owned(), "leaves nothing behind".to_owned());
-        results.lock().expect("nobody panics with it").insert(left, Err(verdict::why(&*panic)));
+        results.lock().expect("no thread panics with it").insert(left, Err(verdict::why(&*panic)));
     }
 }
 

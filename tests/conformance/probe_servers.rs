@@ -104,7 +104,7 @@ impl TlsServer {
                 let mut stream = rustls::StreamOwned::new(connection, stream);
                 // A client without TLS fails here and is not recorded.
                 if let Ok(line) = first_line(&mut stream) {
-                    noted.lock().expect("nobody panics with it").push(line);
+                    noted.lock().expect("no thread panics with it").push(line);
                     let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
                     stream.conn.send_close_notify();
                     let _ = stream.flush();
@@ -116,7 +116,7 @@ impl TlsServer {
 
     /// The first lines of all requests.
     pub(crate) fn requests(&self) -> Vec<String> {
-        self.requests.lock().expect("nobody panics with it").clone()
+        self.requests.lock().expect("no thread panics with it").clone()
     }
 }
 

@@ -96,7 +96,7 @@ fn statuses_are_patched_and_their_echo_is_no_news() {
     let call = world.calls.last().expect("a call");
     let strategic = Verb::Patch(PatchType::Strategic);
     assert_eq!((call.verb, call.subresource), (strategic, Some(Subresource::Status)));
-    assert_eq!(received(&mut world, "e1"), ["response n/podpatch/web"], "no push of what it said");
+    assert_eq!(received(&mut world, "e1"), ["response n/podpatch/web"], "no push of its report");
     let version = answer_version(&world);
     let row = world.rows.values().find(|row| row.kind == Kind::Pod).expect("a record");
     assert_eq!(row.version, version, "it counts as acknowledged");

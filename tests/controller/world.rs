@@ -195,9 +195,9 @@ impl World {
 
     fn perform(&mut self, action: Action) {
         match action {
-            Action::Accept(session) => assert!(self.requested.remove(&session), "nobody asked"),
+            Action::Accept(session) => assert!(self.requested.remove(&session), "not requested"),
             Action::Refuse(session, refusal) => {
-                assert!(self.requested.remove(&session), "nobody asked");
+                assert!(self.requested.remove(&session), "not requested");
                 self.sessions.remove(&session);
                 self.refused.push(refusal);
             }

@@ -348,7 +348,7 @@ fn root_is_answered_while_others_hold_the_port() {
     let mut held: Vec<TcpStream> = (0..HTTP_CONNECTIONS_MAX).map(|_| bed.client()).collect();
     let mut turned_away = held.split_off(HTTP_CONNECTIONS_MAX - HTTP_PROTECTED_MIN);
     assert!(bed.read(&mut turned_away[0]).starts_with("HTTP/1.1 503 "));
-    held.last().expect("there are some").read(&mut [0]).expect_err("it is heard out");
+    held.last().expect("there are some").read(&mut [0]).expect_err("it is read completely");
     let request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     // Each of the connections reserved for root, and no more.
     let mut others = Vec::new();
@@ -372,7 +372,7 @@ fn a_turn_takes_some_of_those_who_dial_and_the_next_one_more() {
     last.set_read_timeout(Some(Duration::from_millis(1))).expect("sets");
     bed.turn();
     assert_eq!(bed.server.wake_at(), Some(Instant(0)), "there may be more");
-    last.read(&mut [0]).expect_err("nobody has looked at it");
+    last.read(&mut [0]).expect_err("it was not read");
     let text = bed.read(&mut last);
     assert!(text.starts_with("HTTP/1.1 503 "), "{text}");
 }

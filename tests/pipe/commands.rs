@@ -27,9 +27,9 @@ fn pods_printed_to(out: Stdio) -> (Option<i32>, String) {
     let child = edged(&["pods", "--server", &server]).stdout(out).stderr(Stdio::piped()).spawn();
     let mut child = child.expect("it starts");
     drop(child.stdout.take());
-    let (mut connection, _) = listener.accept().expect("it asks");
+    let (mut connection, _) = listener.accept().expect("it sends a request");
     let mut request = [0; 4_096];
-    assert!(connection.read(&mut request).expect("it asks") > 0);
+    assert!(connection.read(&mut request).expect("it sends a request") > 0);
     let body = r#"{"kind": "PodList", "items": [{"metadata": {"name": "a"}}]}"#;
     write!(connection, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
         .expect("sent");
@@ -126,8 +126,8 @@ fn status_fails_where_the_runtime_is_not_ready() {
         let server = listener.local_addr().expect("it listens").to_string();
         let mut command = edged(&["status", "--server", &server]);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let (mut connection, _) = listener.accept().expect("it asks");
-        assert!(connection.read(&mut [0; 4_096]).expect("it asks") > 0);
+        let (mut connection, _) = listener.accept().expect("it sends a request");
+        assert!(connection.read(&mut [0; 4_096]).expect("it sends a request") > 0);
         let body = format!("{{\"runtimeTrouble\": {trouble}}}");
         let length = body.len();
         write!(connection, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}")

@@ -86,7 +86,7 @@ fn commands_wait_a_while_for_who_does_not_answer() {
     });
     let check = std::thread::spawn(checked);
     for waits in [deaf, dumb, check] {
-        waits.join().expect("it says why");
+        waits.join().expect("it reports why");
     }
 }
 
@@ -105,13 +105,13 @@ fn a_watch_looks_again_after_a_while() {
         .expect("it starts");
     let mut answered = None;
     for _ in 0..3 {
-        let (mut stream, _) = listener.accept().expect("it asks");
+        let (mut stream, _) = listener.accept().expect("it sends a request");
         let pods_of = clock::boot();
         if let Some(before) = answered {
-            assert!(pods_of.since_ms(before) >= WATCH_MS - COARSE_MS, "it asks without a pause");
+            assert!(pods_of.since_ms(before) >= WATCH_MS - COARSE_MS, "requests without a pause");
         }
         stream.set_read_timeout(Some(Duration::from_secs(10))).expect("it can");
-        assert!(stream.read(&mut [0; 4_096]).expect("it asks") > 0);
+        assert!(stream.read(&mut [0; 4_096]).expect("it sends a request") > 0);
         answered = Some(clock::boot());
         let body = r#"{"kind": "PodList", "items": []}"#;
         write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())

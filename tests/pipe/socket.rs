@@ -122,7 +122,7 @@ fn a_runtime_that_does_not_read_stalls_the_requests_and_loses_none() {
 fn an_idle_connection_wakes_for_nothing() {
     let (mut bench, _listener, mut peer) = Bench::connected();
     peer.read();
-    assert!(bench.turn().is_empty(), "the greeting tells nothing");
+    assert!(bench.turn().is_empty(), "the preface causes no event");
     peer.read();
     assert_eq!(bench.runtime.wake_at(), None);
 }

@@ -268,7 +268,7 @@ fn as_many_pulls_go_side_by_side_as_are_allowed() {
             for _ in &pods {
                 let requested = harness.open_calls();
                 let next = requested.iter().find(|name| name.starts_with(begins));
-                harness.does(&next.expect("each pod asks").clone());
+                harness.does(&next.expect("each pod requests it").clone());
             }
         }
         let pulls =
@@ -320,7 +320,7 @@ fn a_pull_whose_image_went_and_came_back_while_the_runtime_was_not_ready_is_look
         harness.pass(30_000);
         harness.manifests(&[&with("i:2")]);
         harness.manifests(&[&with("i:3")]);
-        assert_eq!(harness.open_calls(), ["pull_image i:3"], "nobody gives it up meanwhile");
+        assert_eq!(harness.open_calls(), ["pull_image i:3"], "it is not cancelled meanwhile");
         if comes {
             harness.images.push("i:3");
             harness.does("pull_image i:3");

@@ -25,7 +25,7 @@ fn failure(mut client: Client, parts: &[&[u8]]) -> String {
     let error = error.expect("an error");
     let lost = Lost { begun: Begun::Perhaps, why: error.to_string() };
     assert_eq!(events(&mut client), [Event::Lost(CallKey(1), lost)]);
-    let farewell = frames(client.output()).pop().expect("the server is told");
+    let farewell = frames(client.output()).pop().expect("the server is informed");
     assert_eq!((farewell.kind, &farewell.payload[..4]), (GOAWAY, &[0; 4][..]));
     assert_eq!(farewell.payload[4..], error.code.0.to_be_bytes());
     assert_eq!(client.receive(&peer::reply(1, b"late")), Err(error.clone()), "it stays so");

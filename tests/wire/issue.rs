@@ -96,7 +96,7 @@ fn a_certificate_that_is_written_is_believed_by_tls_and_says_what_it_was_told() 
         unsigned.signed(&sign(&ca_key, unsigned.to_sign()))
     };
     let ca = certificate("KubeEdge", "", &ca_key, Usage::Authority);
-    assert_eq!(Issuer::of(&ca), Ok(issuer.clone()), "what it signs is told apart by nothing");
+    assert_eq!(Issuer::of(&ca), Ok(issuer.clone()), "its certificates are not distinguished");
     let node = certificate("system:node:gw", "system:nodes", &node_key, Usage::Ends(vec![2]));
     let server = certificate("KubeEdge", "KubeEdge", &node_key, Usage::Server);
     let about = x509::read(&node).expect("it can be read");

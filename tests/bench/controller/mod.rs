@@ -66,7 +66,7 @@ pub fn load(rig: &Rig) -> Vec<Figure> {
     let acked = edges.acked;
     write(&cloud, "pods", each(count, "three"));
     edges.until("nothing was lost", BOUND, |it| it.acked >= acked + pods);
-    assert_eq!(edges.lost, 0, "connections that nobody ended");
+    assert_eq!(edges.lost, 0, "connections ended unexpectedly");
     let idle = Figure::alone(NAMES[0], idle_kib, "KiB", Some(Limit::Most(24.0)));
     vec![
         Figure { reference: Some(tls_kib), ..idle },

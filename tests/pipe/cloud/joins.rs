@@ -133,7 +133,7 @@ fn credentials_are_read_for_every_dial() {
     let mut fixture = Fixture::up("reload");
     let first = fixture.cloud.connected(1).certificate;
     fixture.enrol(true).expect("it renews");
-    let sent = fixture.cloud.https_requests().pop().expect("it asked");
+    let sent = fixture.cloud.https_requests().pop().expect("it sent a request");
     assert!(sent.shown && sent.headers.iter().all(|(name, _)| name != "authorization"));
     fixture.dial(2).expect("it connects");
     assert_ne!(fixture.cloud.connected(2).certificate, first, "the new one is in force");

@@ -69,7 +69,7 @@ fn a_turn_takes_a_part_of_a_flood_and_the_next_one_the_rest() {
         assert!(now <= CLOUD_TURN_MESSAGES, "{now} in one turn");
         let next_message =
             fixture.events.iter().filter(|event| matches!(event, Event::Heard(_))).count();
-        assert!(next_message <= 1, "it is told once a turn that somebody is there");
+        assert!(next_message <= 1, "a sign of life is reported once a turn");
         came += now;
         fixture.events.clear();
     }
