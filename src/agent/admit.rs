@@ -1,11 +1,12 @@
-//! Whether a pod makes sense, and whether it asks for something that this agent cannot give.
+//! Admission: whether a pod is valid, and whether it uses something that this agent does not
+//! support.
 //!
-//! A pod that asks for more than edged does is refused with every field concerned, rather than run
-//! without what its author relies on (spec section 14.6). What has no effect at a node, or says
-//! what edged does anyway, passes. A field that nobody knows is a typing error, or newer than this
-//! agent: the pod runs and the field is named once.
+//! A pod that uses unsupported features is refused with all fields concerned, instead of running
+//! without what its author relies on (spec section 14.6). Fields without effect at a node, or that
+//! request what edged does anyway, are accepted. An unknown field is a typing error, or newer than
+//! this agent: the pod runs and the field is reported once.
 //!
-//! Only the pod itself is looked at; what depends on the other pods is `agent::pods`' to judge.
+//! Only the pod itself is checked; what depends on other pods is decided in `agent::pods`.
 
 mod fields;
 mod host;
@@ -29,7 +30,7 @@ use crate::limits::ADMIT_NAMED_MAX;
 use crate::model::manifest::Invalid;
 use crate::model::pod::Pod;
 
-/// What Kubernetes' validation says of the pod of a manifest, whatever node it is for.
+/// Errors of Kubernetes' validation in the pod of a manifest, for any node.
 pub fn invalid(pod: &Pod) -> Option<Invalid> {
     let problems = validate::problems(pod);
     let (path, _) = problems.first()?.split_once(": ")?;
@@ -39,12 +40,12 @@ pub fn invalid(pod: &Pod) -> Option<Invalid> {
     Some(Invalid { path, why, unknown: review(pod).unknown })
 }
 
-/// What a review found.
+/// The result of a review.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Review {
-    /// The pod cannot run here.
+    /// Why the pod cannot run here.
     pub refused: Option<Refused>,
-    /// Fields that nobody knows, by their path.
+    /// Unknown fields, by their path.
     pub unknown: Vec<String>,
 }
 
@@ -57,16 +58,16 @@ pub struct Refused {
     pub message: String,
 }
 
-/// Why the pod cannot run at this node, whatever else is on it.
+/// Why the pod cannot run at this node, whatever other pods it has.
 pub fn refusal(pod: &Pod, config: &Config) -> Option<Refused> {
     let of_node = || forbidden_sysctl(pod, config).or_else(|| without_apparmor(pod, config));
     review(pod).refused.or_else(of_node)
 }
 
-/// Looks through the pod.
+/// Reviews the pod.
 pub fn review(pod: &Pod) -> Review {
     let problems = validate::problems(pod);
-    let found = fields::look(pod);
+    let found = fields::check_unsupported(pod);
     let mut parts = Vec::new();
     if !problems.is_empty() {
         parts.push(list(problems.iter().map(String::as_str), "; "));
@@ -100,7 +101,7 @@ pub fn review(pod: &Pod) -> Review {
     Review { refused, unknown }
 }
 
-/// Enough of a text to know it again.
+/// The beginning of a text, enough to recognise it.
 pub fn cut(text: &str) -> &str {
     text.char_indices().nth(64).map_or(text, |(end, _)| &text[..end])
 }

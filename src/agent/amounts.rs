@@ -1,11 +1,11 @@
-//! How much the node has, and how much of it pods may take (spec section 9.2).
+//! The node's capacity and what pods may use of it (spec section 9.2).
 
 use std::collections::BTreeMap;
 
 use super::Config;
 use crate::model::housekeeping::Signal;
 
-/// Of each resource. What could not be found out is 0.
+/// Amounts of each resource; 0 if unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Amounts {
     /// Thousandths of a core.
@@ -14,12 +14,12 @@ pub struct Amounts {
     pub memory_bytes: u64,
     /// Bytes of the file system with the kubelet's root.
     pub storage_bytes: u64,
-    /// Bytes set aside for huge pages, by the bytes of one page.
+    /// Bytes reserved for huge pages, by page size in bytes.
     pub huge_pages: BTreeMap<u64, u64>,
 }
 
 impl Amounts {
-    /// All that the machine has.
+    /// The capacity of the machine.
     pub fn capacity(config: &Config) -> Self {
         let machine = &config.machine;
         Self {
@@ -30,7 +30,7 @@ impl Amounts {
         }
     }
 
-    /// Without what is reserved for others: more than that is not given to all pods together.
+    /// Without the reserved amounts: the limit of all pods together.
     pub fn of_pods(config: &Config) -> Self {
         let all = Self::capacity(config);
         let reserved = config.housekeeping.reserved();
@@ -42,8 +42,7 @@ impl Amounts {
         }
     }
 
-    /// Of that, without what eviction keeps free, and of the memory without what huge pages have
-    /// taken.
+    /// Of that, without the eviction thresholds, and for memory without what huge pages take.
     pub fn allocatable(config: &Config) -> Self {
         let all = Self::capacity(config);
         let mut amounts = Self::of_pods(config);
@@ -66,9 +65,9 @@ mod tests {
     use crate::agent::Machine;
     use crate::model::housekeeping::{Reserved, Threshold};
 
-    /// The machine of the conversations that were recorded with a kubelet.
+    /// The machine of the recorded conversations with a kubelet.
     #[test]
-    fn pods_may_take_what_is_not_kept_for_the_node() {
+    fn allocatable_excludes_reserved_amounts() {
         let mut config = Config {
             machine: Machine {
                 memory_bytes: 24_684_092 << 10,

@@ -1,10 +1,10 @@
-//! The book of runtime calls under way: who asked, in which class, since when.
+//! Pending runtime calls: their owner, their class, and since when they run.
 //!
-//! Every call is entered here before it is asked for and struck out when its answer comes, so the
-//! bounds hold for all parts together and the counters miss nothing. Classes have room of their own
-//! (rule R1): a pull that takes an hour keeps neither a relist nor a stop waiting.
+//! Every call is entered here before it is requested and removed when its answer comes, so the
+//! bounds hold for all parts together and the counters are complete. Each class has its own bound
+//! (rule R1): a pull that takes an hour blocks neither a relist nor a stop.
 //!
-//! Not persistent: after a crash the runtime is looked at, not this book.
+//! Not persistent: after a crash the runtime is listed.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use crate::limits;
 use crate::model::cri::{ExecPurpose, Request};
 use crate::model::metrics::{Histogram, Operation};
 
-/// The uid of a pod, as the runtime's labels and the API spell it.
+/// The uid of a pod, as in the runtime's labels and the API.
 pub type Uid = Box<str>;
 
-/// Who gets the answer.
+/// The receiver of the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// [`super::runtime`]
@@ -28,38 +28,38 @@ pub enum Owner {
     Pod(Uid),
     /// [`super::housekeeping`]
     Housekeeping,
-    /// A probe or a hook of one pod: beside the pod's own work.
+    /// A probe or a hook of one pod, in parallel to the pod's other calls.
     Exec(Uid),
 }
 
-/// Calls that wait for each other.
+/// Calls with a common bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Lists, `Status`, `Version` and the event stream: their owners keep one of each.
-    Look,
+    /// Lists, `Status`, `Version` and the event stream: their owners make one of each at a time.
+    List,
     /// `StopContainer` and `StopPodSandbox`: may last as long as the grace period.
     Stop,
     /// `PullImage`: may last for hours.
     Pull,
-    /// `ExecSync` of probes: over within their timeouts.
+    /// `ExecSync` of probes: they end within their timeouts.
     Exec,
     /// `ExecSync` of hooks: may last as long as the grace period, or a container's start.
     Hook,
-    /// All else: makes, starts, inspects and removes.
+    /// All others: create, start, inspect and remove.
     Work,
-    /// What keeps the node in order: its owner keeps one of each kind.
+    /// Calls of housekeeping: the owner makes one of each kind at a time.
     HousekeepingCall,
 }
 
 impl Class {
-    /// Which class a request is in.
+    /// The class of a request.
     pub fn of(request: &Request) -> Self {
-        terms(request).0
+        class_and_deadline(request).0
     }
 
     fn calls_max(self, pulls_max: usize) -> usize {
         match self {
-            Self::Look => limits::READ_CALLS_MAX,
+            Self::List => limits::READ_CALLS_MAX,
             Self::Stop => limits::STOP_CALLS_MAX,
             Self::Exec => limits::EXEC_CALLS_MAX,
             Self::Hook => limits::HOOK_CALLS_MAX,
@@ -70,13 +70,13 @@ impl Class {
     }
 }
 
-/// The book.
+/// All pending calls.
 #[derive(Debug)]
 pub struct Calls {
     /// 1 to [`limits::PULL_CALLS_MAX`].
     pulls_max: usize,
     open: BTreeMap<CallId, Open>,
-    /// Open calls by class.
+    /// Pending calls by class.
     counts: [usize; 7],
     last: u64,
     operations: BTreeMap<&'static str, Operation>,
@@ -88,12 +88,12 @@ struct Open {
     operation: &'static str,
     class: Class,
     began: Instant,
-    /// Of a pull: the image, and when it is next told that it goes on.
+    /// For a pull: the image, and when its progress is logged next.
     pull: Option<(Box<str>, Instant)>,
 }
 
 impl Calls {
-    /// Nothing under way. `pulls_max` is the bound of [`Class::Pull`].
+    /// No pending calls. `pulls_max` is the bound of [`Class::Pull`].
     pub fn new(pulls_max: usize) -> Self {
         assert!((1..=limits::PULL_CALLS_MAX).contains(&pulls_max), "{pulls_max} pulls at once");
         Self {
@@ -110,15 +110,16 @@ impl Calls {
         self.counts[class as usize] < class.calls_max(self.pulls_max)
     }
 
-    /// Whether anything is being made, started or removed: over in a moment. A runtime whose caller
-    /// hangs up meanwhile may leave half a thing; containerd a process that it cannot remove.
+    /// Whether any object is being created, started or removed; this is over soon. If the caller
+    /// disconnects meanwhile, a runtime may leave a partial object; containerd a process that it
+    /// cannot remove.
     pub fn has_work(&self) -> bool {
         self.counts[Class::Work as usize] > 0
     }
 
-    /// Asks for a call. The class has room: [`Calls::has_room`] was asked before.
+    /// Requests a call. The class must have room: see [`Calls::has_room`].
     pub fn begin(&mut self, now: Now, owner: Owner, request: Request, out: &mut Out) -> CallId {
-        let (class, deadline_ms) = terms(&request);
+        let (class, deadline_ms) = class_and_deadline(&request);
         assert!(self.has_room(class), "a {class:?} call beyond its bound: {request:?}");
         self.counts[class as usize] += 1;
         self.last += 1;
@@ -136,8 +137,8 @@ impl Calls {
         call
     }
 
-    /// Strikes out an answered call: whose it was and how many milliseconds it took. `None`: not in
-    /// the book, because it was cancelled while its answer was on the way.
+    /// Removes an answered call: returns its owner and how many milliseconds it took. `None`: not
+    /// pending, because it was cancelled while its answer was on the way.
     pub fn end(&mut self, now: Now, call: CallId, outcome: Outcome) -> Option<(Owner, u64)> {
         let open = self.open.remove(&call)?;
         self.counts[open.class as usize] -= 1;
@@ -149,26 +150,26 @@ impl Calls {
         Some((open.owner, took_ms))
     }
 
-    /// Gives up a call: no answer will come.
+    /// Cancels a call: no answer will come.
     pub fn cancel(&mut self, now: Now, call: CallId, out: &mut Out) {
         let ended = self.end(now, call, Outcome::Failed);
         assert!(ended.is_some(), "cancelled {call:?}, which is not under way");
         out.push(Action::CancelCri(call));
     }
 
-    /// Images on their way, and since when.
+    /// Images that are being pulled, and since when.
     pub fn pulls(&self) -> impl Iterator<Item = (&str, Instant)> {
         self.open.values().filter_map(|open| Some((&*open.pull.as_ref()?.0, open.began)))
     }
 
-    /// Says of each long pull now and then that it goes on.
-    pub fn tell_pulls(&mut self, now: Now, out: &mut Out) {
+    /// Logs the progress of long pulls from time to time.
+    pub fn log_long_pulls(&mut self, now: Now, out: &mut Out) {
         if self.counts[Class::Pull as usize] == 0 {
             return;
         }
         for open in self.open.values_mut() {
-            if let Some((image, tell_at)) = open.pull.as_mut().filter(|(_, at)| *at <= now.boot) {
-                *tell_at = now.boot.plus_ms(limits::PULL_LOG_MS);
+            if let Some((image, log_at)) = open.pull.as_mut().filter(|(_, at)| *at <= now.boot) {
+                *log_at = now.boot.plus_ms(limits::PULL_LOG_MS);
                 let seconds = now.boot.since_ms(open.began) / 1_000;
                 let line = format!("pulling image \"{image}\" for {seconds} s");
                 out.push(Action::Log(Severity::Info, line));
@@ -176,7 +177,7 @@ impl Calls {
         }
     }
 
-    /// When the next is to be said.
+    /// When the next line is due.
     pub fn wake_at(&self) -> Option<Instant> {
         if self.counts[Class::Pull as usize] == 0 {
             return None;
@@ -191,11 +192,14 @@ impl Calls {
 
     /// Durations of one RPC.
     pub fn duration_of(&self, operation: &'static str) -> Histogram {
-        self.operations.get(operation).map(|seen| seen.duration.clone()).unwrap_or_default()
+        self.operations
+            .get(operation)
+            .map(|operation| operation.duration.clone())
+            .unwrap_or_default()
     }
 }
 
-/// How a call ended, as the error counter sees it.
+/// The result of a call, for the error counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// With a reply.
@@ -204,15 +208,16 @@ pub enum Outcome {
     Failed,
 }
 
-/// The class of a request, and milliseconds until its answer is given up (spec section 13.1).
-fn terms(request: &Request) -> (Class, u64) {
+/// The class of a request, and the milliseconds after which its answer is given up (spec section
+/// 13.1).
+fn class_and_deadline(request: &Request) -> (Class, u64) {
     match request {
         Request::Version
         | Request::Status
         | Request::RuntimeConfig
         | Request::ListPodSandbox
-        | Request::ListContainers => (Class::Look, limits::READ_DEADLINE_MS),
-        Request::GetContainerEvents => (Class::Look, limits::STREAM_DEADLINE_MS),
+        | Request::ListContainers => (Class::List, limits::READ_DEADLINE_MS),
+        Request::GetContainerEvents => (Class::List, limits::STREAM_DEADLINE_MS),
         Request::StopContainer { grace_s, .. } => {
             let grace_ms = u64::try_from(*grace_s).unwrap_or(0).saturating_mul(1000);
             (Class::Stop, grace_ms.saturating_add(limits::CALL_DEADLINE_MS))
@@ -253,7 +258,7 @@ mod tests {
     use crate::model::housekeeping::HousekeepingCall;
 
     #[test]
-    fn each_call_is_given_as_long_as_its_kind_may_take() {
+    fn each_kind_of_call_has_its_deadline() {
         let (sandbox, id) = (SandboxId("s".into()), ContainerId("c".into()));
         let stop = |grace_s| Request::StopContainer { id: id.clone(), grace_s };
         let exec = |timeout_s| Request::ExecSync {

@@ -1,4 +1,4 @@
-//! The mind's door: facts come in as [`Event`], requests go out as [`Action`].
+//! The interface of the core: inputs come in as [`Event`], requests go out as [`Action`].
 
 use std::collections::BTreeMap;
 
@@ -19,40 +19,40 @@ use crate::model::net::{Finding, Query};
 use crate::model::probe::ProbeResults;
 use crate::model::recorded_event::RecordedEvent;
 
-/// A fact from outside: the only way in.
+/// An input from outside: the only way in.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// The runtime's socket is connected: calls can be made. A second one without a
     /// [`Event::RuntimeDown`] between them never comes.
     RuntimeUp,
-    /// The connection is gone, or could not be made; every call under way has been answered
-    /// [`CallError::Lost`] before. Told once until the next [`Event::RuntimeUp`].
+    /// The connection is closed, or could not be opened; every call under way has been answered by
+    /// [`CallError::Lost`] before. Sent once until the next [`Event::RuntimeUp`].
     RuntimeDown {
         /// For the log and the API.
         cause: String,
     },
     /// The answer to an [`Action::Cri`]: exactly one each, unless it was cancelled.
     Cri(CallId, Result<Reply, CallError>),
-    /// Something changed, says the stream of container events. A hint to look, no more.
+    /// The stream of container events reports a change. It is only a reason to relist.
     Changed(CallId),
     /// The manifest folder was read: at start, and when it differs from the last reading.
     Manifests(Folder),
-    /// The answer to an [`Action::Job`]: exactly one each; what succeeds and has more to tell is
+    /// The answer to an [`Action::Job`]: exactly one each. A successful job with a result is
     /// answered by [`Event::Used`] or [`Event::Attempts`].
     Job(JobId, Result<(), JobError>),
-    /// What the folders take that an [`Action::Job`] asked for, in their order.
+    /// The disk usage of the directories of an [`Action::Job`], in their order.
     Used(JobId, Vec<Option<Used>>),
-    /// The pod's folders are made; of each container in the order asked the newest attempt that
-    /// left a log.
+    /// The pod's directories are created; for each container, in the order of the request, the
+    /// newest attempt that left a log.
     Attempts(JobId, Vec<Option<u32>>),
     /// The answer to an [`Action::Probe`]: exactly one each, unless it was cancelled.
     Probe(ProbeId, Finding),
-    /// The answer to an [`Action::Read`]: exactly one each; empty where there is nothing.
-    LastWords(JobId, Box<str>),
+    /// The answer to an [`Action::Read`]: exactly one each; empty if there is no message.
+    TerminationMessage(JobId, Box<str>),
     /// What the agent last saved by [`Action::SaveProbeResults`] since the machine's boot: once, at
     /// the agent's start, before the runtime is up.
     SavedProbeResults(BTreeMap<ContainerId, ProbeResults>),
-    /// What the host's `resolv.conf` says: at start and when it changes.
+    /// The content of the host's `resolv.conf`: at start and when it changes.
     Resolver(Box<Dns>),
     /// The node's own credentials of registries: at start, if there are any, and when they change.
     Credentials(Box<Keyring>),
@@ -60,133 +60,132 @@ pub enum Event {
     Addresses(Vec<String>),
     /// The answer to an [`Action::Measure`]: exactly one each.
     Measured(Box<Measures>),
-    /// What the store holds: the first fact of all where a cloud is configured, exactly once.
+    /// The content of the store: the first event of all if a cloud is configured, exactly once.
     #[cfg(feature = "cloud")]
     Loaded(Box<Saved>),
-    /// The answer to an [`Action::Save`]: it is on the disk, and stays there when power fails now.
+    /// The answer to an [`Action::Save`]: it is on the disk, and survives a power failure now.
     #[cfg(feature = "cloud")]
     Saved(Revision),
-    /// The other answer to an [`Action::Save`]: nothing of it is kept. Exactly one of both comes.
+    /// The other answer to an [`Action::Save`]: nothing of it is stored. Exactly one of both comes.
     #[cfg(feature = "cloud")]
     SaveFailed(Revision, DiskError),
     /// The session that was dialled is up: messages can be sent.
     #[cfg(feature = "cloud")]
     LinkUp(Session, Validity),
-    /// The session is over, or never came about. Told once for each [`Action::Dial`], unless we
+    /// The session is over, or was never opened. Sent once for each [`Action::Dial`], unless we
     /// hung up; nothing of the session follows.
     #[cfg(feature = "cloud")]
     LinkDown(Session, Cause),
-    /// Something came from the cloud, were it a pong: the link is alive. At most once a turn.
+    /// Data came from the cloud, even if only a pong: the link is alive. At most once a turn.
     #[cfg(feature = "cloud")]
-    Heard(Session),
-    /// So many of the messages that were to be sent have left, in the order asked.
+    LinkActive(Session),
+    /// So many of the messages to be sent have left, in the order of the requests.
     #[cfg(feature = "cloud")]
     Sent(Session, usize),
-    /// A message of the cloud's. A turn brings a bounded number of them.
+    /// A message from the cloud. A turn brings a bounded number of them.
     #[cfg(feature = "cloud")]
     Cloud(Session, Box<Message>),
-    /// SIGTERM: leave the pods running and exit, once what the runtime makes for us is made.
+    /// SIGTERM: leave the pods running and exit, once the runtime has finished creating objects for
+    /// us.
     Stop,
 }
 
 /// A request to the outside: the only way out.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// Make this call, answer by the deadline.
+    /// Make this call, and answer it by the deadline.
     Cri {
-        /// Names it in the answer.
+        /// Identifies the answer.
         call: CallId,
-        /// What.
         request: Request,
-        /// Then [`CallError::Lost`] is the answer, and the stream is reset.
+        /// At this time [`CallError::Lost`] is the answer, and the stream is reset.
         deadline: Instant,
     },
-    /// The call is of no more interest: reset its stream. No answer follows.
+    /// The call is no longer needed: reset its stream. No answer follows.
     CancelCri(CallId),
-    /// Do this on the file system.
+    /// Start this job on the file system.
     Job {
-        /// Names it in the answer.
+        /// Identifies the answer.
         job: JobId,
-        /// What.
         spec: JobSpec,
-        /// Then the child is killed and [`JobError::Deadline`] is the answer.
+        /// At this time the child is killed and [`JobError::Deadline`] is the answer.
         deadline: Instant,
     },
-    /// The job is of no more interest: end its child. It is answered all the same, with
-    /// [`JobError::Killed`] unless the answer was on its way; what the kernel was doing for the
-    /// child may take effect later.
+    /// The job is no longer needed: end its child. It is still answered, with [`JobError::Killed`]
+    /// unless the answer was on its way; what the kernel was doing for the child may take effect
+    /// later.
     KillJob(JobId),
-    /// Look how much room the machine has. Not asked again before it is answered.
+    /// Measure the machine's resources. Not requested again before it is answered.
     Measure(Box<MeasureRequest>),
-    /// Ask this over the network.
+    /// Send this query over the network.
     Probe {
-        /// Names it in the answer.
+        /// Identifies the answer.
         probe: ProbeId,
-        /// What, and whom.
+        /// The query with its destination.
         query: Query,
-        /// Then the answer is that there was none.
+        /// At this time the query fails.
         deadline: Instant,
     },
-    /// The query is of no more interest. No answer follows.
+    /// The query is no longer needed. No answer follows.
     CancelProbe(ProbeId),
-    /// Replace the saved results by these, at once. They must survive a restart of the agent, not
-    /// a reboot of the machine. If they cannot be written, the old ones are removed as well.
+    /// Replace the saved results by these, at once. They must survive a restart of the agent, not a
+    /// reboot of the machine. If they cannot be written, the old ones are removed as well.
     SaveProbeResults(BTreeMap<ContainerId, ProbeResults>),
-    /// Read what an ended container left: at once.
+    /// Read the termination message of an ended container, at once.
     Read {
-        /// Names it in the answer.
+        /// Identifies the answer.
         job: JobId,
-        /// What.
-        words: LastWords,
+        message: LastWords,
     },
-    /// Connect to the cloud: name, TCP, TLS with the credentials that are on the disk by now, and
-    /// the upgrade to a websocket. The session before is over.
+    /// Connect to the cloud: name, TCP, TLS with the credentials on the disk, and the upgrade to a
+    /// websocket. The previous session is over.
     #[cfg(feature = "cloud")]
     Dial {
-        /// Names it from here on.
+        /// Identifies the session from here on.
         session: Session,
         /// Up by then, or [`Event::LinkDown`].
         deadline: Instant,
     },
-    /// Send this to the cloud, after what was asked before.
+    /// Send this message to the cloud, after the messages before it.
     #[cfg(feature = "cloud")]
     Send(Session, Box<Message>),
-    /// Ask the cloud for a sign of life: a websocket ping.
+    /// Send a websocket ping to the cloud.
     #[cfg(feature = "cloud")]
     Ping(Session),
     /// End the session. No [`Event::LinkDown`] follows.
     #[cfg(feature = "cloud")]
     Hangup(Session),
-    /// Keep this, all or nothing, in one transaction, durably. Not asked again before answered.
+    /// Store this, all or nothing, in one transaction, durably. Not requested again before it is
+    /// answered.
     #[cfg(feature = "cloud")]
     Save {
-        /// Names it in the answer.
+        /// Identifies the answer.
         revision: Revision,
         /// In this order.
         changes: Vec<Change>,
     },
-    /// Feed the machine's watchdog: all is in time.
+    /// Feed the machine's watchdog: every deadline is met.
     #[cfg(feature = "watchdog")]
     Feed,
     /// Write this event to the log.
     RecordedEvent(RecordedEvent),
-    /// Write this line to the log: a phase changed, or we degraded.
+    /// Write this line to the log: a phase changed, or the agent is degraded.
     Log(Severity, String),
-    /// End the process with success; pods stay as they are.
+    /// Exit with success; pods continue to run.
     Exit,
 }
 
-/// Names one call from its [`Action::Cri`] to its [`Event::Cri`]. Never used twice.
+/// Identifies one call from its [`Action::Cri`] to its [`Event::Cri`]. Never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CallId(pub u64);
 
-/// Names one job from its [`Action::Job`] to its [`Event::Job`]. Never used twice.
+/// Identifies one job from its [`Action::Job`] to its [`Event::Job`]. Never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct JobId(pub u64);
 
-/// Names one query from its [`Action::Probe`] to its [`Event::Probe`]. Never used twice.
+/// Identifies one query from its [`Action::Probe`] to its [`Event::Probe`]. Never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProbeId(pub u64);
 
-/// Where `step` leaves its requests.
+/// The requests of a `step`.
 pub type Out = crate::core::Out<Action>;

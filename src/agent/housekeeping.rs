@@ -1,17 +1,18 @@
-//! What keeps the node in order, whatever its pods: the room is measured, garbage goes, logs are
-//! rotated, and where the node runs short pods have to go (spec sections 8, 9.4 and 11).
+//! Housekeeping of the node, independent of single pods: measures free resources, removes garbage,
+//! rotates logs, and evicts pods under pressure (spec sections 8, 9.4 and 11).
 //!
 //! ```text
-//!  a wake that others caused ─▶ due? ─▶ Measure ─▶ Measured ─▶ images · logs · eviction
+//!  a wake-up by other parts ─▶ due? ─▶ Measure ─▶ Measured ─▶ images · logs · eviction
 //!                                                               │ calls and jobs of their own,
-//!                                                               └ pods are told what to part with
+//!                                                               └ garbage of pods is marked
 //! ```
 //!
-//! Nothing here is urgent: it is done when the runtime's health wakes the loop anyway, and wakes
-//! the loop itself only where that does not happen for long. Each task has one call or job under
-//! way at the most, so none can crowd out the pods.
+//! Nothing here is urgent: it is done when the check of the runtime's health wakes the loop anyway,
+//! and wakes the loop itself only if that does not happen for long. Each task has at most one call
+//! or job under way, so that none can crowd out the pods.
 //!
-//! If we crash here: every task begins by looking, so the next life does it again.
+//! If we crash here: every task begins with a measurement or a list, so it is done again after the
+//! restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,12 +39,11 @@ use crate::model::job::{JobError, JobSpec, Used};
 use crate::model::node::Pressure;
 use crate::model::recorded_event::{EventType, Object};
 
-/// All of it.
 #[derive(Debug)]
 pub struct Housekeeping {
-    /// A [`Action::Measure`] is under way.
+    /// An [`Action::Measure`] is under way.
     measuring: bool,
-    /// The room for images is among them.
+    /// It includes the image file system.
     images_measured: bool,
     stepped_at: Instant,
     qos: Qos,
@@ -51,26 +51,26 @@ pub struct Housekeeping {
     #[cfg(feature = "cloud")]
     inventory: Inventory,
     logs: Logs,
-    evict: EvictionManager,
+    eviction: EvictionManager,
 }
 
-/// Everything a chore asks with.
+/// Everything that a housekeeping task needs.
 pub struct HousekeepingContext<'a> {
     /// All pods.
     pub pods: &'a mut Pods,
-    /// What the sources say of pods that are not among them.
+    /// What is known of the sources, for pods that are not among them.
     pub sources: Sources,
-    /// What never changes.
+    /// The static configuration.
     pub config: &'a Config,
     /// How cgroups are named.
     pub driver: CgroupDriver,
-    /// The book of calls.
+    /// The pending runtime calls.
     pub calls: &'a mut Calls,
     /// The last job's number.
     pub last_job: &'a mut u64,
-    /// Events.
-    pub notes: &'a mut Recorder,
-    /// The looker.
+    /// The event recorder.
+    pub recorder: &'a mut Recorder,
+    /// The source of relists.
     pub pleg: &'a mut Pleg,
     /// Where requests go.
     pub out: &'a mut Out,
@@ -90,7 +90,7 @@ impl Housekeeping {
             #[cfg(feature = "cloud")]
             inventory: Inventory::new(config, now.boot),
             logs: Logs::new(settings.logs.clone(), now.boot),
-            evict: EvictionManager::new(&settings.eviction, pods_memory_max, now.boot),
+            eviction: EvictionManager::new(&settings.eviction, pods_memory_max, now.boot),
         }
     }
 
@@ -100,28 +100,28 @@ impl Housekeeping {
         #[cfg(feature = "cloud")]
         self.inventory.up();
         self.logs.up();
-        self.evict.up();
+        self.eviction.up();
     }
 
-    /// There are other pods than before.
+    /// The set of pods has changed.
     pub fn pods_changed(&mut self, now: Now) {
-        self.qos.stir(now.boot);
+        self.qos.mark_dirty(now.boot);
     }
 
-    /// A look came whole.
-    pub fn look(&mut self, now: Now, list: &List, pods: &Pods) {
-        self.gc.look(now.boot, list, pods);
+    /// Takes the result of a relist.
+    pub fn take_list(&mut self, now: Now, list: &List, pods: &Pods) {
+        self.gc.take_list(now.boot, list, pods);
     }
 
-    /// Takes the machine's gauges.
+    /// Takes the machine's measurements.
     pub fn measured(&mut self, now: Now, measures: &Measures) {
-        assert!(std::mem::take(&mut self.measuring), "gauges that nobody asked for");
+        assert!(std::mem::take(&mut self.measuring), "a measurement that was not requested");
         self.gc.measured(now.boot, measures, self.images_measured);
         self.logs.measured(measures);
-        self.evict.measured(measures);
+        self.eviction.measured(measures);
     }
 
-    /// Takes the answer to a call of a chore.
+    /// Takes the answer to a housekeeping call.
     pub fn answer(&mut self, now: Now, call: CallId, result: &Result<Reply, CallError>) {
         if self.gc.answer(now.boot, call, result) {
             return;
@@ -133,13 +133,13 @@ impl Housekeeping {
         if self.logs.answer(call, result) {
             return;
         }
-        if self.evict.answer(call, result) {
+        if self.eviction.answer(call, result) {
             return;
         }
-        panic!("{call:?} of no chore was answered {result:?} at {:?}", now.boot);
+        panic!("{call:?} is not a housekeeping call, answered by {result:?} at {:?}", now.boot);
     }
 
-    /// Takes the answer to a job. `false`: it is no chore's.
+    /// Takes the answer to a job. `false`: it is not a housekeeping job.
     pub fn job_done(&mut self, job: JobId, result: &Result<(), JobError>) -> bool {
         if self.qos.job_done(job, result) {
             return true;
@@ -153,41 +153,42 @@ impl Housekeeping {
         result.is_err() && self.used(job, None)
     }
 
-    /// Takes what folders take; `None`: it could not be found out. `false`: it is no chore's.
+    /// Takes the disk usage of directories; `None`: it could not be measured. `false`: it is not a
+    /// housekeeping job.
     pub fn used(&mut self, job: JobId, used: Option<Vec<Option<Used>>>) -> bool {
-        self.evict.used(job, used)
+        self.eviction.used(job, used)
     }
 
-    /// The images that the node's status names; `None`: not known yet.
+    /// The images in the node's status; `None`: not known yet.
     #[cfg(feature = "cloud")]
     pub fn images(&self) -> Option<&[StoredImage]> {
         self.inventory.images()
     }
 
-    /// What the node runs short of, if that was found out since the last step.
+    /// The node's pressures, if they were measured since the last step.
     pub fn take_pressures(&mut self) -> Option<BTreeSet<Pressure>> {
-        self.evict.take_pressures()
+        self.eviction.take_pressures()
     }
 
     /// Pods evicted since the start, by signal.
     pub fn evictions(&self) -> BTreeMap<&'static str, u64> {
-        self.evict.counts()
+        self.eviction.counts()
     }
 
-    /// Asks for what is due.
+    /// Requests what is due.
     pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>) {
         self.stepped_at = now.boot;
         self.qos.step(now, context);
-        let mut asking = Asking { closed: self.measuring, ask: None };
-        self.gc.step(now, context, &mut asking);
+        let mut measure_plan = MeasurePlan { closed: self.measuring, ask: None };
+        self.gc.step(now, context, &mut measure_plan);
         #[cfg(feature = "cloud")]
         self.inventory.step(now, context);
-        self.logs.step(now, context, &mut asking);
+        self.logs.step(now, context, &mut measure_plan);
         #[cfg(feature = "eviction")]
-        while self.evict.step(now, context, &mut self.gc, &mut asking) {
-            self.gc.step(now, context, &mut asking);
+        while self.eviction.step(now, context, &mut self.gc, &mut measure_plan) {
+            self.gc.step(now, context, &mut measure_plan);
         }
-        if let Some(ask) = asking.ask {
+        if let Some(ask) = measure_plan.ask {
             self.measuring = true;
             self.images_measured = ask.image_fs.is_some();
             context.out.push(Action::Measure(Box::new(ask)));
@@ -202,15 +203,15 @@ impl Housekeeping {
             #[cfg(feature = "cloud")]
             self.inventory.due_at(),
             self.logs.due_at(),
-            self.evict.due_at(),
+            self.eviction.due_at(),
         ];
         let due_at = due.into_iter().flatten().min()?;
-        // What is due and could not be done is tried again no sooner.
+        // A task that is due and could not be done is retried no sooner.
         Some(due_at.max(self.stepped_at).plus_ms(limits::HOUSEKEEPING_LATE_MS))
     }
 }
 
-/// Something that is done again and again, when others have woken us.
+/// A periodic task, done when other parts have woken the loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Periodic {
     due_at: Instant,
@@ -223,37 +224,37 @@ impl Periodic {
         Self { due_at: now, period_ms }
     }
 
-    /// Whether its time has come, or nearly.
+    /// Whether it is due, or nearly.
     pub fn is_due(&self, now: Instant) -> bool {
         let early_ms = limits::HOUSEKEEPING_EARLY_MS.min(self.period_ms / 5);
         self.due_at <= now.plus_ms(early_ms)
     }
 
-    /// It is done: next time.
+    /// It is done until the next period.
     pub fn done(&mut self, now: Instant) {
         self.due_at = now.plus_ms(self.period_ms);
     }
 
-    /// Not before.
+    /// Not due before this time.
     pub fn put_off(&mut self, until: Instant) {
         self.due_at = self.due_at.max(until);
     }
 
-    /// When.
+    /// When it is due.
     pub fn due_at(&self) -> Instant {
         self.due_at
     }
 }
 
 impl HousekeepingContext<'_> {
-    /// Begins a call, if there is room.
+    /// Makes a call, if there is room.
     pub fn call(&mut self, now: Now, housekeeping: HousekeepingCall) -> Option<CallId> {
         let request = Request::HousekeepingCall(housekeeping);
         let room = self.calls.has_room(super::calls::Class::of(&request));
         room.then(|| self.calls.begin(now, Owner::Housekeeping, request, self.out))
     }
 
-    /// Begins a job.
+    /// Starts a job.
     pub fn job(&mut self, now: Now, spec: JobSpec) -> JobId {
         *self.last_job += 1;
         let job = JobId(*self.last_job);
@@ -262,23 +263,29 @@ impl HousekeepingContext<'_> {
         job
     }
 
-    /// Tells of the node.
-    pub fn note(&mut self, now: Now, kind: EventType, reason: &'static str, message: String) {
+    /// Records an event about the node.
+    pub fn record_event(
+        &mut self,
+        now: Now,
+        kind: EventType,
+        reason: &'static str,
+        message: String,
+    ) {
         let object = Object::node(&self.config.node_name);
-        self.notes.add(now, object, kind, reason, message, self.out);
+        self.recorder.add(now, object, kind, reason, message, self.out);
     }
 }
 
 /// What is to be measured in this step.
 #[derive(Debug)]
-pub struct Asking {
+pub struct MeasurePlan {
     closed: bool,
     ask: Option<MeasureRequest>,
 }
 
-impl Asking {
-    /// Where to say what is wanted; `None`: gauges are being read, ask again when they are told.
-    pub fn want(&mut self) -> Option<&mut MeasureRequest> {
+impl MeasurePlan {
+    /// The fields to set; `None`: a measurement is under way, try again after its answer.
+    pub fn fields(&mut self) -> Option<&mut MeasureRequest> {
         (!self.closed).then(|| self.ask.get_or_insert_with(MeasureRequest::default))
     }
 }

@@ -1,11 +1,11 @@
-//! The images that the node's status names (`nodeStatusMaxImages`), for a scheduler that puts pods
-//! where their images are already.
+//! The image list in the node's status (`nodeStatusMaxImages`), for a scheduler that prefers nodes
+//! with the image.
 //!
-//! Intended behaviour: where none are to be named, which is KubeEdge's own choice, nothing is asked
-//! and nothing kept. Otherwise the runtime is asked every few minutes; the largest are named, as
-//! the kubelet does, by five names each at the most.
+//! Intended behaviour: if no images are to be listed, which is KubeEdge's default, nothing is
+//! requested and nothing is kept. Otherwise the images are listed every few minutes, and the
+//! largest ones are reported, with at most five names each, as by the kubelet.
 //!
-//! If we crash here: the next life asks at once.
+//! If we crash here: the next start lists the images at once.
 
 use std::cmp::Reverse;
 
@@ -17,11 +17,11 @@ use crate::limits;
 use crate::model::cri::{CallError, Reply};
 use crate::model::housekeeping::{HousekeepingCall, HousekeepingReply, StoredImage};
 
-/// What is told of them.
+/// The images for the node's status.
 #[derive(Debug)]
 pub struct Inventory {
-    /// So many are named; none: nothing is asked.
-    most: usize,
+    /// The maximum number; 0: nothing is requested.
+    images_max: usize,
     list: Periodic,
     call: Option<CallId>,
     /// The largest first; `None`: not known yet.
@@ -31,11 +31,12 @@ pub struct Inventory {
 impl Inventory {
     /// Nothing known.
     pub fn new(config: &Config, now: Instant) -> Self {
-        let asked = config.cloud.as_ref().map(|cloud| cloud.status_images_max);
-        let most = asked.map_or(0, |max| max.unwrap_or(usize::MAX).min(limits::NODE_IMAGES_MAX));
+        let images_max = config.cloud.as_ref().map(|cloud| cloud.status_images_max);
+        let images_max =
+            images_max.map_or(0, |max| max.unwrap_or(usize::MAX).min(limits::NODE_IMAGES_MAX));
         let list = Periodic::new(limits::IMAGES_LIST_MS, now);
-        // That there are none to name is known.
-        Self { most, list, call: None, images: (most == 0).then(Vec::new) }
+        // If none are to be listed, the list is known.
+        Self { images_max, list, call: None, images: (images_max == 0).then(Vec::new) }
     }
 
     /// The runtime is back, and may be another: calls under way were answered before.
@@ -52,18 +53,18 @@ impl Inventory {
         self.call = None;
         match result {
             Ok(Reply::HousekeepingCall(HousekeepingReply::Images(images))) => {
-                self.images = Some(largest(images, self.most));
+                self.images = Some(largest(images, self.images_max));
             }
             Ok(other) => panic!("ListImages cannot answer {other:?}"),
-            // What was told stays; it is asked again in its time.
+            // The last list stays; it is requested again after its period.
             Err(_) => {}
         }
         true
     }
 
-    /// Asks for what is due.
+    /// Requests what is due.
     pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>) {
-        if self.most == 0 || self.call.is_some() || !self.list.is_due(now.boot) {
+        if self.images_max == 0 || self.call.is_some() || !self.list.is_due(now.boot) {
             return;
         }
         self.call = context.call(now, HousekeepingCall::ListImages);
@@ -74,24 +75,24 @@ impl Inventory {
 
     /// When something is due.
     pub fn due_at(&self) -> Option<Instant> {
-        (self.most > 0 && self.call.is_none()).then(|| self.list.due_at())
+        (self.images_max > 0 && self.call.is_none()).then(|| self.list.due_at())
     }
 
-    /// Those that are named, the largest first; `None`: not known yet.
+    /// The images to report, the largest first; `None`: not known yet.
     pub fn images(&self) -> Option<&[StoredImage]> {
         self.images.as_deref()
     }
 }
 
-/// By size, and by id where they are equal: an order of the runtime's own would be news each time.
-fn largest(images: &[StoredImage], most: usize) -> Vec<StoredImage> {
+/// By size, and by id if equal: the runtime's own order might change each time.
+fn largest(images: &[StoredImage], images_max: usize) -> Vec<StoredImage> {
     let mut images: Vec<&StoredImage> =
         images.iter().filter(|image| !image.names.is_empty()).collect();
     images
         .sort_by(|one, other| (Reverse(one.size), &one.id).cmp(&(Reverse(other.size), &other.id)));
-    let named = images.into_iter().take(most).map(|image| {
+    let named = images.into_iter().take(images_max).map(|image| {
         let mut names = image.names.clone();
-        // Digests first, as the kubelet has them.
+        // Digests first, as in the kubelet.
         names.sort_by_key(|name| (!name.contains('@'), name.clone()));
         names.truncate(limits::NODE_IMAGE_NAMES_MAX);
         StoredImage { names, ..image.clone() }
@@ -118,11 +119,11 @@ mod tests {
             image("x", 7, &many),
             image("a", 5, &["a:1"]),
         ];
-        let told = largest(&images, 2);
-        assert_eq!((many.len(), told[0].names.len()), (names_max + 1, names_max));
-        let ids: Vec<&str> = told.iter().map(|image| &*image.id).collect();
+        let listed = largest(&images, 2);
+        assert_eq!((many.len(), listed[0].names.len()), (names_max + 1, names_max));
+        let ids: Vec<&str> = listed.iter().map(|image| &*image.id).collect();
         assert_eq!(ids, ["x", "a"]);
-        let names: Vec<&str> = told[0].names.iter().map(|name| &**name).collect();
+        let names: Vec<&str> = listed[0].names.iter().map(|name| &**name).collect();
         assert_eq!(names, ["x@sha256:1", "x:2", "x:3", "x:4", "x:5"]);
         assert_eq!(largest(&images, 0), []);
         assert_eq!(largest(&images, 9).len(), 3);

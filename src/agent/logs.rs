@@ -1,21 +1,21 @@
-//! Container logs are rotated before they fill the flash (spec section 11).
+//! Log rotation: container logs are rotated before they fill the flash (spec section 11).
 //!
 //! ```text
 //!  sizes, every 10 s ─▶ too large ─▶ RotateLog ─▶ ReopenContainerLog ─▶ CompressLogs (a child)
 //!                   └▶ absent ─▶ ReopenContainerLog      └ refused ─▶ RestoreLog
 //! ```
 //!
-//! One log at a time. Between the rename and the reopening the runtime writes on into the renamed
-//! file, so that no line is lost and none is doubled. A runtime that cannot reopen logs rotates
-//! them itself, and is left alone until its next start.
+//! One log at a time. Between the rename and the reopening the runtime continues to write into the
+//! renamed file, so that no line is lost or doubled. A runtime that cannot reopen logs rotates them
+//! itself, and its logs are not touched until its next start.
 //!
-//! If we crash here: a log that was renamed and not reopened is absent under its name, which the
-//! next life sees and reopens.
+//! If we crash here: a log that was renamed and not reopened is missing under its name; the next
+//! start detects that and reopens it.
 
 use std::collections::VecDeque;
 
 use super::event::{Action, CallId, JobId, Severity};
-use super::housekeeping::{Asking, HousekeepingContext, Periodic};
+use super::housekeeping::{HousekeepingContext, MeasurePlan, Periodic};
 use super::pod::next::log_link;
 use super::time::{Instant, Now};
 use crate::limits;
@@ -23,32 +23,32 @@ use crate::model::cri::{CallError, Code, ContainerId, ContainerState, Reply};
 use crate::model::housekeeping::{HousekeepingCall, LogPolicy, Measures};
 use crate::model::job::{JobError, JobSpec, LogLink};
 
-/// The rotation.
+/// The log rotation.
 #[derive(Debug)]
 pub struct Logs {
     policy: LogPolicy,
-    look: Periodic,
-    /// What is to be done, at most [`limits::LOGS_QUEUE_MAX`]; the rest is found again.
+    size_check: Periodic,
+    /// Pending rotations, at most [`limits::LOGS_QUEUE_MAX`]; the others are found again.
     queue: VecDeque<(LogLink, Need)>,
-    doing: Option<Doing>,
+    current: Option<Rotation>,
     /// The runtime rotates its logs itself.
     refused: bool,
-    news: Vec<String>,
+    pending_lines: Vec<String>,
 }
 
-/// What a log lacks.
+/// Why a log has to be handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
     /// It is too large.
     Rotation,
-    /// It is not there: the runtime writes elsewhere.
+    /// The file is missing: the runtime writes elsewhere.
     Reopening,
 }
 
 #[derive(Debug)]
-enum Doing {
+enum Rotation {
     Rotate(JobId, LogLink),
-    /// Renamed before: it has a file to go back to.
+    /// `renamed`: the old file exists and can be restored.
     Reopen {
         call: Option<CallId>,
         log: LogLink,
@@ -60,15 +60,15 @@ enum Doing {
 }
 
 impl Logs {
-    /// Looks with the first step.
+    /// Measures with the first step.
     pub fn new(policy: LogPolicy, now: Instant) -> Self {
         Self {
-            look: Periodic::new(policy.period_ms, now),
+            size_check: Periodic::new(policy.period_ms, now),
             policy,
             queue: VecDeque::new(),
-            doing: None,
+            current: None,
             refused: false,
-            news: Vec::new(),
+            pending_lines: Vec::new(),
         }
     }
 
@@ -95,15 +95,15 @@ impl Logs {
 
     /// Takes the answer to a call. `false`: it is none of these.
     pub fn answer(&mut self, call: CallId, result: &Result<Reply, CallError>) -> bool {
-        let Some(Doing::Reopen { call: Some(asked), log, renamed }) = &self.doing else {
+        let Some(Rotation::Reopen { call: Some(pending), log, renamed }) = &self.current else {
             return false;
         };
-        if *asked != call {
+        if *pending != call {
             return false;
         }
         let (log, renamed) = (log.clone(), *renamed);
-        self.doing = match (result, renamed) {
-            (Ok(_), true) => Some(Doing::Compress(None, log)),
+        self.current = match (result, renamed) {
+            (Ok(_), true) => Some(Rotation::Compress(None, log)),
             (Ok(_), false) => None,
             (Err(error), renamed) => {
                 let refused = matches!(error, CallError::Refused { code: Code::Unimplemented, .. });
@@ -111,8 +111,8 @@ impl Logs {
                 if refused {
                     self.queue.clear();
                 }
-                self.news.push(format!("container={} log not reopened: {error}", log.id));
-                renamed.then_some(Doing::Restore(None, log))
+                self.pending_lines.push(format!("container={} log not reopened: {error}", log.id));
+                renamed.then_some(Rotation::Restore(None, log))
             }
         };
         true
@@ -120,54 +120,63 @@ impl Logs {
 
     /// Takes the answer to a job. `false`: it is none of these.
     pub fn job_done(&mut self, job: JobId, result: &Result<(), JobError>) -> bool {
-        let (log, next) = match &self.doing {
-            Some(Doing::Rotate(asked, log)) if *asked == job => {
-                let reopen = Doing::Reopen { call: None, log: log.clone(), renamed: true };
-                // What failed half-way may have been renamed: then it is absent, which shows.
+        let (log, next) = match &self.current {
+            Some(Rotation::Rotate(pending, log)) if *pending == job => {
+                let reopen = Rotation::Reopen { call: None, log: log.clone(), renamed: true };
+                // A job that failed half-way may have renamed the file: then it is missing, which
+                // is detected.
                 (log.clone(), result.is_ok().then_some(reopen))
             }
-            Some(Doing::Restore(Some(asked), log) | Doing::Compress(Some(asked), log))
-                if *asked == job =>
-            {
-                (log.clone(), None)
-            }
+            Some(
+                Rotation::Restore(Some(pending), log) | Rotation::Compress(Some(pending), log),
+            ) if *pending == job => (log.clone(), None),
             _ => return false,
         };
         if let Err(error) = result {
-            self.news.push(format!("container={} log not rotated: {error}", log.id));
+            self.pending_lines.push(format!("container={} log not rotated: {error}", log.id));
         }
-        self.doing = next;
+        self.current = next;
         true
     }
 
-    /// Asks for what is due.
-    pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>, asking: &mut Asking) {
-        for line in self.news.drain(..) {
+    /// Requests what is due.
+    pub fn step(
+        &mut self,
+        now: Now,
+        context: &mut HousekeepingContext<'_>,
+        measure_plan: &mut MeasurePlan,
+    ) {
+        for line in self.pending_lines.drain(..) {
             context.out.push(Action::Log(Severity::Warn, line));
         }
         if self.is_off() {
-            // What was begun is brought to its end.
-            self.go_on(now, context);
+            // A rotation under way is completed.
+            self.continue_rotation(now, context);
             return;
         }
-        while self.doing.is_none()
+        while self.current.is_none()
             && let Some((log, need)) = self.queue.pop_front()
         {
-            // It may have ended since: its logs go with it.
+            // The container may have ended since: its logs are removed with it.
             if running(context).any(|other| other == log) {
-                self.doing = Some(self.begin(now, context, log, need));
+                self.current = Some(self.begin(now, context, log, need));
             }
         }
-        self.go_on(now, context);
-        if self.doing.is_none() && self.look.is_due(now.boot) {
-            self.ask(now, context, asking);
+        self.continue_rotation(now, context);
+        if self.current.is_none() && self.size_check.is_due(now.boot) {
+            self.request_sizes(now, context, measure_plan);
         }
     }
 
-    fn ask(&mut self, now: Now, context: &mut HousekeepingContext<'_>, asking: &mut Asking) {
-        let Some(ask) = asking.want() else { return };
-        ask.logs = running(context).collect();
-        self.look.done(now.boot);
+    fn request_sizes(
+        &mut self,
+        now: Now,
+        context: &mut HousekeepingContext<'_>,
+        measure_plan: &mut MeasurePlan,
+    ) {
+        let Some(request_sizes) = measure_plan.fields() else { return };
+        request_sizes.logs = running(context).collect();
+        self.size_check.done(now.boot);
     }
 
     fn begin(
@@ -176,36 +185,39 @@ impl Logs {
         context: &mut HousekeepingContext<'_>,
         log: LogLink,
         need: Need,
-    ) -> Doing {
+    ) -> Rotation {
         match need {
-            Need::Reopening => Doing::Reopen { call: None, log, renamed: false },
+            Need::Reopening => Rotation::Reopen { call: None, log, renamed: false },
             Need::Rotation => {
                 let spec = JobSpec::RotateLog {
                     log: log.clone(),
                     files_max: self.policy.files_max,
-                    // Without a clock the hands number on from what is there.
+                    // Without a clock the job continues the numbers of the existing files.
                     at_s: now.timestamp().map_or(0, |at| at.0),
                 };
-                Doing::Rotate(context.job(now, spec), log)
+                Rotation::Rotate(context.job(now, spec), log)
             }
         }
     }
 
-    /// The next step of what is under way.
-    fn go_on(&mut self, now: Now, context: &mut HousekeepingContext<'_>) {
-        match &mut self.doing {
-            Some(Doing::Reopen { call: call @ None, log, .. }) => {
+    /// The next step of the rotation under way.
+    fn continue_rotation(&mut self, now: Now, context: &mut HousekeepingContext<'_>) {
+        match &mut self.current {
+            Some(Rotation::Reopen { call: call @ None, log, .. }) => {
                 let id = ContainerId(log.id.clone());
                 *call = context.call(now, HousekeepingCall::ReopenContainerLog(id));
             }
-            Some(Doing::Restore(job @ None, log)) => {
+            Some(Rotation::Restore(job @ None, log)) => {
                 *job = Some(context.job(now, JobSpec::RestoreLog(log.clone())));
             }
-            Some(Doing::Compress(job @ None, log)) => {
+            Some(Rotation::Compress(job @ None, log)) => {
                 *job = Some(context.job(now, JobSpec::CompressLogs(log.clone())));
             }
             Some(
-                Doing::Rotate(..) | Doing::Reopen { .. } | Doing::Restore(..) | Doing::Compress(..),
+                Rotation::Rotate(..)
+                | Rotation::Reopen { .. }
+                | Rotation::Restore(..)
+                | Rotation::Compress(..),
             )
             | None => {}
         }
@@ -217,16 +229,16 @@ impl Logs {
 
     /// When something is due.
     pub fn due_at(&self) -> Option<Instant> {
-        (!self.is_off()).then(|| self.look.due_at())
+        (!self.is_off()).then(|| self.size_check.due_at())
     }
 }
 
-/// The logs of all containers that run.
+/// The logs of all running containers.
 fn running(context: &HousekeepingContext<'_>) -> impl Iterator<Item = LogLink> {
     context.pods.iter().flat_map(|pod| {
         let runs =
             |it: &&super::pod::observed::ObservedContainer| it.state == ContainerState::Running;
-        pod.seen().containers.iter().filter(runs).map(|it| log_link(pod, it))
+        pod.observed().containers.iter().filter(runs).map(|it| log_link(pod, it))
     })
 }
 
@@ -237,7 +249,7 @@ mod tests {
     use crate::model::job::LogDir;
 
     #[test]
-    fn more_logs_than_may_wait_are_left_out_and_found_again() {
+    fn logs_beyond_the_queue_are_found_again() {
         let log = |attempt| LogLink {
             pod: LogDir { namespace: "ns".into(), name: "p".into(), uid: "u".into() },
             container: "m".into(),

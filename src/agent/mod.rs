@@ -1,4 +1,5 @@
-//! The mind: what is wanted, what is seen, and what to ask for. No I/O, no clock, no threads.
+//! The agent's core: compares desired and observed state and decides what to request. No I/O, no
+//! clock, no threads.
 #![forbid(unsafe_code)]
 
 pub mod admit;
@@ -55,7 +56,7 @@ use image::Images;
 use node::Node;
 use objects::{Objects, ObjectsOf};
 use pleg::Pleg;
-use pod::{Answer, Place, PodContext};
+use pod::{Answer, HostInfo, PodContext};
 use pods::{Knowledge, Pods, Sources};
 use queries::Queries;
 use recorder::Recorder;
@@ -79,7 +80,7 @@ use crate::model::settings::CloudSettings;
 use crate::model::settings::PodSettings;
 use crate::model::watchdog as watched;
 
-/// What the mind must know before it starts; none of it changes while it runs.
+/// The static configuration of the core.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
     /// The node's name: lower case, a DNS subdomain.
@@ -92,73 +93,73 @@ pub struct Config {
     pub pod_logs: String,
     /// What the machine has.
     pub machine: Machine,
-    /// The most pods at once (`maxPods`).
     pub pods_max: usize,
     /// How pods are run.
     pub settings: PodSettings,
     /// The longest wait of a crashing container, milliseconds (`crashLoopBackOff`).
     pub crash_backoff_max_ms: u64,
-    /// By what the node is kept in order.
+    /// Settings of housekeeping.
     pub housekeeping: HousekeepingSettings,
     /// Pulls of images.
     pub pulls: image::Settings,
     /// The machine's watchdog.
     pub watchdog: watched::Settings,
-    /// How the node belongs to its cloud; `None`: there is none, and the folder is all there is.
+    /// Settings of the cloud connection; `None`: no cloud, only the manifest folder.
     #[cfg(feature = "cloud")]
     pub cloud: Option<CloudSettings>,
 }
 
-/// What the machine has.
+/// The machine's resources and features.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
     /// Bytes.
     pub memory_bytes: u64,
     /// Thousandths of a core.
     pub cpu_milli: u64,
-    /// Processes and threads at once; 0: not known.
+    /// The maximum number of processes and threads; 0: not known.
     pub pids_max: u64,
-    /// Linux's version: the first two numbers.
+    /// The first two numbers of Linux's version.
     pub kernel: (u32, u32),
     /// The kernel enforces AppArmor profiles.
     pub apparmor: bool,
     /// Bytes of the file system with the kubelet's root.
     pub storage_bytes: u64,
-    /// The bounds of what others may make this process keep.
+    /// Bounds of the data from outside that this process keeps.
     pub budget: Budget,
-    /// Bytes set aside for huge pages, by the bytes of one page.
+    /// Bytes reserved for huge pages, by page size in bytes.
     pub huge_pages: BTreeMap<u64, u64>,
-    /// Folders with counters of the processors' heat, which containers are not to see.
+    /// Directories with thermal counters of the processors, which are hidden from containers.
     pub thermal_paths: Vec<String>,
-    /// Who it is, for the cloud.
+    /// The machine's identity, for the cloud.
     #[cfg(feature = "cloud")]
     pub identity: Identity,
-    /// Where pods' cgroups can be made.
+    /// Where pods' cgroups can be created.
     pub cgroups: Cgroups,
 }
 
-/// The whole mind.
+/// The whole core of the agent.
 pub struct Agent {
     config: Config,
     booted_at: Instant,
     rng: Rng,
     source: Source,
-    /// Of the manifest folder.
+    /// Objects of the manifest folder.
     objects: Objects,
     cloud: Option<Box<Cloud>>,
-    /// Of the cloud: its pods do not see the folder's, nor the other way round.
+    /// Objects of the cloud: its pods do not see the folder's objects, and the folder's pods do not
+    /// see these.
     cloud_objects: Objects,
     pods: Pods,
     #[cfg(feature = "probes")]
     probe_results: probe_results::SavedResults,
-    /// What the runtime says is gone.
+    /// Objects that the runtime reported as gone.
     removed: Removed,
     runtime: Runtime,
     pleg: Pleg,
     calls: Calls,
     images: Images,
     queries: Queries,
-    notes: Recorder,
+    recorder: Recorder,
     housekeeping: Housekeeping,
     watchdog: Watchdog,
     node: Node,
@@ -167,18 +168,18 @@ pub struct Agent {
     last_job: u64,
     pod_start: Histogram,
     pod_start_total: Histogram,
-    /// The trouble with the runtime that was last said.
-    said: Option<String>,
-    /// Log lines that came up while learning.
+    /// The last logged trouble with the runtime.
+    logged_trouble: Option<String>,
+    /// Log lines that events caused.
     pending: Out,
-    /// Told to end, which it does by then at the latest.
+    /// After SIGTERM: exit at this time at the latest.
     leave_by: Option<Instant>,
     /// As of the last step.
     now: Now,
 }
 
 impl Agent {
-    /// Knows nothing yet but its configuration; looks at the runtime before it acts.
+    /// Starts with the configuration only; lists the runtime before it acts.
     pub fn boot(config: Config, now: Now, seed: u64) -> Self {
         let housekeeping = Housekeeping::new(&config, now);
         let driver = config.settings.cgroups.driver;
@@ -203,7 +204,7 @@ impl Agent {
             calls: Calls::new(pulls.parallel_max),
             images: Images::new(pulls, now),
             queries: Queries::default(),
-            notes: Recorder::default(),
+            recorder: Recorder::default(),
             housekeeping,
             node: Node::default(),
             addresses: Vec::new(),
@@ -211,15 +212,15 @@ impl Agent {
             last_job: 0,
             pod_start: Histogram::default(),
             pod_start_total: Histogram::default(),
-            // So that the first thing said is either that it is ready or why it is not.
-            said: Some(String::new()),
+            // So that the first line logged is either that the runtime is ready or why it is not.
+            logged_trouble: Some(String::new()),
             pending: Out::default(),
             leave_by: None,
             now,
         }
     }
 
-    /// Learns one fact. Asks for nothing.
+    /// Takes one event. Requests nothing.
     pub fn handle(&mut self, now: Now, event: Event) {
         let now = self.with_cloud_clock(now);
         self.watchdog.learn(&event);
@@ -234,44 +235,45 @@ impl Agent {
                 self.source.take(folder, name, &refusal, &mut self.pending);
                 let changed = self.objects.take(self.source.objects(), &mut self.pending);
                 self.pods.objects_changed(&changed);
-                self.want(now);
+                self.update_desired_pods(now);
             }
             Event::Job(job, result) => {
                 let taken = self.cloud_job_done(now, job, &result)
                     || self.housekeeping.job_done(job, &result)
                     || self.pods.iter_mut().any(|pod| pod.job_done(now, job, &result));
-                assert!(taken, "answer to {job:?}, which nobody asked for");
+                assert!(taken, "answer to {job:?}, which was not requested");
             }
             Event::Used(job, used) => {
                 let taken = self.housekeeping.used(job, Some(used));
-                assert!(taken, "answer to {job:?}, which nobody asked for");
+                assert!(taken, "answer to {job:?}, which was not requested");
             }
             Event::Attempts(job, attempts) => {
                 let taken = self.pods.iter_mut().any(|pod| pod.dirs_made(now, job, &attempts));
-                assert!(taken, "answer to {job:?}, which nobody asked for");
+                assert!(taken, "answer to {job:?}, which was not requested");
             }
             Event::Measured(measures) => self.housekeeping.measured(now, &measures),
-            // Cancelled while its answer was on the way: of no more interest.
+            // Ignored if it was cancelled while its answer was on the way.
             Event::Probe(probe, finding) => {
                 if let Some(uid) = self.queries.end(probe) {
-                    let pod = self.pods.get_mut(&uid).expect("a pod with a query is not forgotten");
-                    pod.found(now, probe, finding);
+                    let pod = self.pods.get_mut(&uid).expect("a pod with a query is not removed");
+                    pod.query_done(now, probe, finding);
                 }
             }
-            Event::LastWords(job, text) => {
-                let taken = self.pods.iter_mut().any(|pod| pod.words_read(job, &text));
-                assert!(taken, "answer to {job:?}, which nobody asked for");
+            Event::TerminationMessage(job, text) => {
+                let taken =
+                    self.pods.iter_mut().any(|pod| pod.termination_message_read(job, &text));
+                assert!(taken, "answer to {job:?}, which was not requested");
             }
             #[cfg(feature = "probes")]
             Event::SavedProbeResults(saved) => self.probe_results.load(saved),
             #[cfg(not(feature = "probes"))]
             Event::SavedProbeResults(_) => {}
             Event::Credentials(keyring) => self.images.take_node(*keyring),
-            // What runs keeps what it has; what starts is told the new.
+            // Running containers keep their configuration; new ones get the new one.
             Event::Resolver(dns) => self.resolver = *dns,
             Event::Addresses(addresses) => {
                 self.addresses = addresses;
-                self.pods.iter_mut().for_each(pod::Pod::stir);
+                self.pods.iter_mut().for_each(pod::Pod::mark_dirty);
             }
             #[cfg(feature = "cloud")]
             Event::Loaded(_)
@@ -279,7 +281,7 @@ impl Agent {
             | Event::SaveFailed(..)
             | Event::LinkUp(..)
             | Event::LinkDown(..)
-            | Event::Heard(_)
+            | Event::LinkActive(_)
             | Event::Sent(..)
             | Event::Cloud(..) => self.handle_cloud(now, event),
             Event::Stop => {
@@ -298,7 +300,7 @@ impl Agent {
 
     fn answer(&mut self, now: Now, call: CallId, result: Result<Reply, CallError>) {
         let outcome = if result.is_ok() { Outcome::Answered } else { Outcome::Failed };
-        // Cancelled while its answer was on the way: of no more interest.
+        // Ignored if it was cancelled while its answer was on the way.
         let Some((owner, took_ms)) = self.calls.end(now, call, outcome) else { return };
         match owner {
             Owner::Runtime => {
@@ -306,15 +308,15 @@ impl Agent {
             }
             Owner::Pleg => {
                 if let Some(mut list) = self.pleg.answer(now, call, result) {
-                    self.removed.sift(now, &mut list, &mut self.pending);
+                    self.removed.filter(now, &mut list, &mut self.pending);
                     let renamed = self.source.take_over(&list, &self.pods);
                     if !renamed.is_empty() {
                         self.pods.remove(&renamed);
-                        self.want(now);
+                        self.update_desired_pods(now);
                     }
-                    self.housekeeping.look(now, &list, &self.pods);
+                    self.housekeeping.take_list(now, &list, &self.pods);
                     let doomed = self.cloud.as_ref().map(|cloud| cloud.tombstones());
-                    self.pods.look(now, list, self.sources(), doomed);
+                    self.pods.take_list(now, list, self.sources(), doomed);
                     if let Some(cloud) = self.cloud.as_mut().filter(|_| self.pods.is_complete()) {
                         cloud.all_pods_known();
                     }
@@ -322,29 +324,29 @@ impl Agent {
             }
             Owner::Housekeeping => self.housekeeping.answer(now, call, &result),
             Owner::Exec(uid) => {
-                let pod = self.pods.get_mut(&uid).expect("a pod with a call is not forgotten");
-                pod.called(now, call, result);
+                let pod = self.pods.get_mut(&uid).expect("a pod with a call is not removed");
+                pod.exec_done(now, call, result);
             }
             Owner::Pod(uid) => {
-                let answer = Answer { call, took_ms, looks_begun: self.pleg.begun() };
-                let pod = self.pods.get_mut(&uid).expect("a pod with a call is not forgotten");
+                let answer = Answer { call, took_ms, relists_begun: self.pleg.begun() };
+                let pod = self.pods.get_mut(&uid).expect("a pod with a call is not removed");
                 if let Some(id) = pod.answer(now, &answer, result, &mut self.rng) {
-                    self.removed.answered(id, answer.looks_begun);
+                    self.removed.answered(id, answer.relists_begun);
                 }
             }
         }
     }
 
-    /// What all sources want, together.
-    fn want(&mut self, now: Now) {
-        let mut wish = self.source.wish();
+    /// Takes the desired pods of all sources together.
+    fn update_desired_pods(&mut self, now: Now) {
+        let mut desired = self.source.desired();
         if let Some(cloud) = &self.cloud {
-            wish.add_cloud(cloud.pods());
+            desired.add_cloud(cloud.pods());
         }
-        self.pods.want(now, wish, &self.config);
+        self.pods.set_desired(now, desired, &self.config);
         self.housekeeping.pods_changed(now);
-        // What nobody wants is found by looking.
-        self.pleg.want();
+        // Orphans are found by a relist.
+        self.pleg.request_relist();
     }
 
     fn sources(&self) -> Sources {
@@ -354,20 +356,20 @@ impl Agent {
             (true, true) => Knowledge::Broken,
             (true, false) => Knowledge::Whole,
         };
-        // Without a cloud, what one wanted once nobody wants any more.
+        // Without a cloud, pods that a cloud once wanted are unwanted.
         let cloud = self.cloud.as_ref().map_or(Knowledge::Whole, |cloud| cloud.knowledge());
         Sources { folder, cloud }
     }
 
-    /// Looks at all that is known and asks for what is missing.
+    /// Derives the requests from the current state.
     pub fn step(&mut self, now: Now, out: &mut Out) {
         let now = self.with_cloud_clock(now);
         self.now = now;
         out.actions.append(&mut self.pending.actions);
         if let Some(by) = self.leave_by {
-            // The next agent sees by looking what changes now, but for results of probes: those
-            // are saved for it.
-            self.pods.refresh(now, place(&self.runtime, &self.addresses));
+            // The next start of the agent sees later changes by listing, except for the results of
+            // probes: these are saved for it.
+            self.pods.refresh(now, host_info(&self.runtime, &self.addresses));
             #[cfg(feature = "probes")]
             self.probe_results.step(&self.pods, out);
             if by <= now.boot || !self.calls.has_work() {
@@ -376,22 +378,22 @@ impl Agent {
             return;
         }
         self.step_parts(now, out);
-        // Last: it looks at what all of them asked for.
+        // Last, because it checks the requests of all the others.
         self.watchdog.step(now.boot, self.runtime.is_ready(now), out);
     }
 
     fn step_parts(&mut self, now: Now, out: &mut Out) {
         self.runtime.step(now, &mut self.calls, out);
-        self.say_trouble(now, out);
+        self.log_trouble(now, out);
         if !self.runtime.is_ready(now) {
-            let place = place(&self.runtime, &self.addresses);
-            self.pods.refresh(now, place);
+            let host_info = host_info(&self.runtime, &self.addresses);
+            self.pods.refresh(now, host_info);
             self.step_cloud(now, out);
             return;
         }
         loop {
-            // Before the pods: it tells them what to part with, and goes on where one is gone.
-            self.step_chores(now, out);
+            // Before the pods: it marks their garbage, and continues where garbage was removed.
+            self.step_housekeeping(now, out);
             let moved = self.step_pods(now, out);
             let forgot = self.pods.forget(now, &self.config);
             // Others may have waited for that.
@@ -401,13 +403,13 @@ impl Agent {
         }
         #[cfg(feature = "probes")]
         self.probe_results.step(&self.pods, out);
-        self.calls.tell_pulls(now, out);
-        // Last: what the pods want to see is begun in the same step.
+        self.calls.log_long_pulls(now, out);
+        // Last, so that relists that pods requested begin in the same step.
         self.pleg.step(now, self.pods.is_empty(), &mut self.calls, out);
         self.step_cloud(now, out);
     }
 
-    fn step_chores(&mut self, now: Now, out: &mut Out) {
+    fn step_housekeeping(&mut self, now: Now, out: &mut Out) {
         let sources = self.sources();
         let mut context = HousekeepingContext {
             pods: &mut self.pods,
@@ -416,7 +418,7 @@ impl Agent {
             driver: self.runtime.driver(),
             calls: &mut self.calls,
             last_job: &mut self.last_job,
-            notes: &mut self.notes,
+            recorder: &mut self.recorder,
             pleg: &mut self.pleg,
             out,
         };
@@ -426,24 +428,24 @@ impl Agent {
         }
     }
 
-    /// What the node runs short of: told where it changed, and heeded by who comes next.
+    /// Sets the node's pressures: records changes, and admission uses them from now on.
     fn take_pressures(&mut self, now: Now, pressures: BTreeSet<Pressure>, out: &mut Out) {
-        self.pods.press(&pressures);
+        self.pods.set_pressures(&pressures);
         for pressure in self.node.set_pressures(now, pressures) {
             let name = &self.config.node_name;
             let reason = pressure.change(self.node.pressures().contains(&pressure));
             let message = format!("Node {name} status is now: {reason}");
-            self.notes.add(now, Object::node(name), EventType::Normal, reason, message, out);
+            self.recorder.add(now, Object::node(name), EventType::Normal, reason, message, out);
         }
     }
 
-    /// Says whether a pod went on to another phase.
+    /// Returns whether a pod entered another phase.
     fn step_pods(&mut self, now: Now, out: &mut Out) -> bool {
-        let place = place(&self.runtime, &self.addresses);
+        let host_info = host_info(&self.runtime, &self.addresses);
         let mut context = PodContext {
             config: &self.config,
             objects: ObjectsOf { folder: &self.objects, cloud: &self.cloud_objects },
-            place,
+            host_info,
             runtime: self.runtime.status(),
             driver: self.runtime.driver(),
             resolver: &self.resolver,
@@ -454,12 +456,12 @@ impl Agent {
             rng: &mut self.rng,
             booted_at: self.booted_at,
             last_job: &mut self.last_job,
-            notes: &mut self.notes,
+            recorder: &mut self.recorder,
             images: &mut self.images,
             pleg: &mut self.pleg,
             out,
         };
-        let stepped = self.pods.step(now, self.runtime.status(), place, &mut context);
+        let stepped = self.pods.step(now, self.runtime.status(), host_info, &mut context);
         for uid in stepped.changed {
             let pod = self.pods.get_mut(&uid).expect("just stepped");
             let line = format!("{}uid={uid} status={:?}", pod.log_name(), pod.api().status.phase);
@@ -474,13 +476,15 @@ impl Agent {
         stepped.moved
     }
 
-    /// Says once what keeps the runtime from being used, and once that it is over.
-    fn say_trouble(&mut self, now: Now, out: &mut Out) {
-        if self.runtime.is_settling() || (self.said.is_none() && self.runtime.is_ready(now)) {
+    /// Logs once why the runtime cannot be used, and once that it is ready again.
+    fn log_trouble(&mut self, now: Now, out: &mut Out) {
+        if self.runtime.is_settling()
+            || (self.logged_trouble.is_none() && self.runtime.is_ready(now))
+        {
             return;
         }
         let trouble = self.runtime.trouble(now);
-        if trouble == self.said {
+        if trouble == self.logged_trouble {
             return;
         }
         match &trouble {
@@ -489,7 +493,7 @@ impl Agent {
             }
             None => out.push(Action::Log(Severity::Info, "runtime ready".to_owned())),
         }
-        self.said = trouble;
+        self.logged_trouble = trouble;
     }
 
     /// When to call [`Agent::step`] again if nothing happens before; strictly after the last step.
@@ -511,7 +515,7 @@ impl Agent {
     }
 }
 
-fn place<'a>(runtime: &'a Runtime, addresses: &'a [String]) -> Place<'a> {
+fn host_info<'a>(runtime: &'a Runtime, addresses: &'a [String]) -> HostInfo<'a> {
     let runtime_name = runtime.version().map_or("", |version| &version.runtime_name);
-    Place { addresses, runtime_name }
+    HostInfo { addresses, runtime_name }
 }

@@ -1,9 +1,9 @@
-//! What the mind knows of its node: what it runs short of, and since when (spec section 9.2).
+//! The node's conditions: its pressures, and since when they hold (spec section 9.2).
 //!
-//! The eviction finds it out; admission, `edged status` and the report of the node's status read
-//! it here. Where the eviction is not built in, the node is never said to run short.
+//! Eviction sets the pressures; admission, `edged status` and the report of the node's status read
+//! them here. Without eviction in the build there are no pressures.
 //!
-//! Not persistent: the next life measures again.
+//! Not persistent: they are measured again after a restart.
 
 use std::collections::BTreeSet;
 
@@ -11,18 +11,18 @@ use super::time::Now;
 use crate::model::node::{Condition, Pressure};
 use crate::model::time::Timestamp;
 
-/// The node's own knowledge.
+/// The node's pressures.
 #[derive(Debug, Default)]
 pub struct Node {
     pressures: BTreeSet<Pressure>,
     /// When each last changed, in the order of [`Pressure::ALL`]; `None`: the clock was not set.
     changed_at: [Option<Timestamp>; 3],
-    /// When they were last found out.
+    /// When they were last set.
     known_at: Option<Timestamp>,
 }
 
 impl Node {
-    /// What it runs short of now. Says what changed.
+    /// Sets the current pressures. Returns those that changed.
     pub fn set_pressures(&mut self, now: Now, pressures: BTreeSet<Pressure>) -> Vec<Pressure> {
         let at = now.timestamp();
         let first = self.known_at.is_none();
@@ -40,12 +40,11 @@ impl Node {
         changed
     }
 
-    /// What it runs short of.
     pub fn pressures(&self) -> &BTreeSet<Pressure> {
         &self.pressures
     }
 
-    /// Its conditions, those about shortages: `NodeStatus.conditions` but for `Ready`.
+    /// The node's conditions about pressures: `NodeStatus.conditions` except `Ready`.
     pub fn conditions(&self) -> impl Iterator<Item = Condition> {
         Pressure::ALL.into_iter().zip(self.changed_at).map(|(pressure, changed_at)| {
             let status = self.pressures.contains(&pressure);
@@ -78,14 +77,14 @@ mod tests {
         let disk = BTreeSet::from([Pressure::Disk]);
         assert_eq!(node.set_pressures(at(2_000_000), disk.clone()), [Pressure::Disk]);
         assert_eq!(node.set_pressures(at(3_000_000), disk), []);
-        let told: Vec<Condition> = node.conditions().collect();
+        let conditions: Vec<Condition> = node.conditions().collect();
         let kinds = ["MemoryPressure", "DiskPressure", "PIDPressure"];
-        assert_eq!(told.iter().map(|it| it.kind).collect::<Vec<_>>(), kinds);
-        assert_eq!(told[0].reason, "KubeletHasSufficientMemory");
-        assert_eq!(told[1].reason, "KubeletHasDiskPressure");
-        assert!(told[1].status && !told[0].status);
-        assert_eq!(told[1].last_transition_time, at(2_000_000).timestamp());
-        assert_eq!(told[1].last_heartbeat_time, at(3_000_000).timestamp());
-        assert_eq!(told[0].last_transition_time, at(1_000_000).timestamp());
+        assert_eq!(conditions.iter().map(|it| it.kind).collect::<Vec<_>>(), kinds);
+        assert_eq!(conditions[0].reason, "KubeletHasSufficientMemory");
+        assert_eq!(conditions[1].reason, "KubeletHasDiskPressure");
+        assert!(conditions[1].status && !conditions[0].status);
+        assert_eq!(conditions[1].last_transition_time, at(2_000_000).timestamp());
+        assert_eq!(conditions[1].last_heartbeat_time, at(3_000_000).timestamp());
+        assert_eq!(conditions[0].last_transition_time, at(1_000_000).timestamp());
     }
 }

@@ -1,8 +1,9 @@
-//! The ConfigMaps and Secrets that pods may use, as their sources last told them.
+//! The ConfigMaps, Secrets and other objects that pods may use, as last received from their
+//! sources.
 //!
-//! Nothing is done here with what they say. Who is told that one has changed is every pod of its
-//! namespace: objects change seldom, to look again costs a pod microseconds, and a list of who uses
-//! what would have to know every field that names an object.
+//! This module only stores them. On a change every pod of the namespace is informed: objects change
+//! rarely, a check costs a pod microseconds, and an index of users would need every field that
+//! names an object.
 //!
 //! If we crash here: the manifest folder is read again.
 
@@ -16,17 +17,16 @@ use crate::model::object::{
 };
 use crate::model::token::{self, Metadata, Token};
 
-/// All objects.
 #[derive(Debug, Default)]
 pub struct Objects {
     map: BTreeMap<Key, Arc<Object>>,
-    /// Names that were told twice, until they no longer are.
+    /// Names that appeared twice, until they no longer do.
     doubles: BTreeSet<Key>,
-    /// Of service accounts, given for pods.
+    /// Tokens of service accounts, issued for pods.
     tokens: Vec<Arc<Token>>,
 }
 
-/// All objects, by whose pods may use them.
+/// All objects, by the origin of the pods that may use them.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectsOf<'a> {
     /// Those of the manifest folder.
@@ -36,7 +36,7 @@ pub struct ObjectsOf<'a> {
 }
 
 impl<'a> ObjectsOf<'a> {
-    /// What pods of this origin may use.
+    /// The objects that pods of this origin may use.
     pub fn of(self, origin: Origin) -> &'a Objects {
         match origin {
             Origin::Cloud => self.cloud,
@@ -45,20 +45,17 @@ impl<'a> ObjectsOf<'a> {
     }
 }
 
-/// Names one object.
+/// The key of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// What it is.
     pub kind: ObjectKind,
-    /// Where it is.
     pub namespace: Box<str>,
-    /// What it is called.
     pub name: Box<str>,
 }
 
 impl Objects {
-    /// Takes all that there is now; returns the names of those that came, went or changed. Of two
-    /// of one name the first stays.
+    /// Takes all current objects; returns the keys of those that were added, removed or changed. Of
+    /// two objects with the same name the first one stays.
     pub fn take(&mut self, all: impl Iterator<Item = Arc<Object>>, out: &mut Out) -> BTreeSet<Key> {
         let old = std::mem::take(&mut self.map);
         let mut doubles = BTreeSet::new();
@@ -69,7 +66,7 @@ impl Objects {
                     let Key { kind, namespace, name } = &key;
                     let line = format!(
                         "got a second {kind} {namespace}/{name} in the manifests, expected one: \
-                         the first counts"
+                         the first one is used"
                     );
                     out.push(Action::Log(Severity::Error, line));
                 }
@@ -88,18 +85,17 @@ impl Objects {
         came.map(|(key, _)| key).chain(went).cloned().collect()
     }
 
-    /// Takes all tokens that there are now.
+    /// Takes all current tokens.
     pub fn take_tokens(&mut self, tokens: Vec<Arc<Token>>) {
         self.tokens = tokens;
     }
 
-    /// The newest token that was given for a pod, for who asks for one like this.
+    /// The newest token that was issued for a pod with this audience and lifetime.
     pub fn token(&self, uid: &str, audience: &str, seconds: i64) -> Option<&str> {
         let all = self.tokens.iter().map(|token| &**token);
         token::newest(all, uid, audience, seconds).map(|token| &*token.status.token)
     }
 
-    /// One ConfigMap.
     pub fn config_map(&self, namespace: &str, name: &str) -> Option<&ConfigMap> {
         let Object::ConfigMap(map) = self.find(ObjectKind::ConfigMap, namespace, name)? else {
             return None;
@@ -107,7 +103,6 @@ impl Objects {
         Some(map)
     }
 
-    /// One Secret.
     pub fn secret(&self, namespace: &str, name: &str) -> Option<&Secret> {
         let Object::Secret(secret) = self.find(ObjectKind::Secret, namespace, name)? else {
             return None;
@@ -115,7 +110,6 @@ impl Objects {
         Some(secret)
     }
 
-    /// One RuntimeClass.
     pub fn runtime_class(&self, name: &str) -> Option<&RuntimeClass> {
         let Object::RuntimeClass(class) = self.find(ObjectKind::RuntimeClass, "", name)? else {
             return None;
@@ -123,14 +117,12 @@ impl Objects {
         Some(class)
     }
 
-    /// One PersistentVolumeClaim.
     pub fn claim(&self, namespace: &str, name: &str) -> Option<&Claim> {
         let kind = ObjectKind::PersistentVolumeClaim;
         let Object::Claim(claim) = self.find(kind, namespace, name)? else { return None };
         Some(claim)
     }
 
-    /// All of them.
     pub fn claims(&self) -> impl Iterator<Item = &Claim> {
         self.map.values().filter_map(|object| match &**object {
             Object::Claim(claim) => Some(claim),
@@ -138,14 +130,12 @@ impl Objects {
         })
     }
 
-    /// One PersistentVolume.
     pub fn persistent_volume(&self, name: &str) -> Option<&PersistentVolume> {
         let kind = ObjectKind::PersistentVolume;
         let Object::PersistentVolume(volume) = self.find(kind, "", name)? else { return None };
         Some(&**volume)
     }
 
-    /// All of them.
     pub fn persistent_volumes(&self) -> impl Iterator<Item = &PersistentVolume> {
         self.map.values().filter_map(|object| match &**object {
             Object::PersistentVolume(volume) => Some(&**volume),
@@ -160,7 +150,7 @@ impl Objects {
 }
 
 impl Key {
-    /// Stands for the token of a service account, which pods use as they do a Secret.
+    /// The key for the token of a service account, which pods use like a Secret.
     pub fn of_token(token: &Token) -> Self {
         let Metadata { name, namespace } = &token.metadata;
         Self { kind: ObjectKind::Secret, namespace: namespace.clone(), name: name.clone() }
@@ -203,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_went_or_changed_is_named() {
+    fn added_removed_and_changed_objects_are_returned() {
         let mut objects = Objects::default();
         let (a, b) = (map("a", "1"), map("b", "1"));
         let all = [a.clone(), b, secret("a")];
@@ -221,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_of_one_name_the_first_stays_and_it_is_said_once() {
+    fn the_first_of_two_objects_of_one_name_stays_with_one_log_line() {
         let mut objects = Objects::default();
         let all = [map("a", "1"), map("a", "2")];
         assert_eq!(take(&mut objects, &all), (vec!["ConfigMap a".to_owned()], 1));

@@ -1,13 +1,13 @@
-//! When to look at the runtime, and what is too old to believe (the kubelet's PLEG).
+//! When the runtime is listed, and which lists are too old (the kubelet's PLEG).
 //!
-//! A look is two lists, begun together and believed together, with a serial number. A pod that was
-//! acted on after a look began does not believe it (rule R3). Looks are a second apart, 30 s while
-//! the runtime's event stream tells of changes, 10 s while there is no pod. A pod that waits for
-//! one gets it at once, with a gap that grows with what a look costs the runtime. An event is a
-//! hint to look and nothing else: what it says is read from the list, so that lost, doubled and
-//! late events do no harm.
+//! A relist consists of two lists, begun and applied together, with a serial number. A pod that was
+//! acted on after the relist began does not apply it (rule R3). Relists are a second apart; 30 s
+//! while the runtime's event stream reports changes, 10 s while there is no pod. A pod that waits
+//! for a relist gets it at once, with a gap that grows with the duration of the last relist. An
+//! event only causes a relist: its content is read from the list, so that lost, duplicate and late
+//! events do no harm.
 //!
-//! If we crash here: the next life begins by looking.
+//! If we crash here: the next start begins with a relist.
 
 use std::sync::Arc;
 
@@ -18,20 +18,20 @@ use crate::limits;
 use crate::model::cri::{CallError, Code, Container, Reply, Request, Sandbox};
 use crate::model::metrics::Histogram;
 
-/// The looker.
+/// The pod lifecycle event generator.
 #[derive(Debug)]
 pub struct Pleg {
-    /// Looks begun so far: the serial number of the last.
+    /// Relists begun so far: the serial number of the last one.
     begun: u64,
-    look: Option<Look>,
-    wanted: bool,
-    /// The last look failed.
+    relist: Option<Relist>,
+    requested: bool,
+    /// The last relist failed.
     failed: bool,
     last_begun_at: Option<Instant>,
     last_done_at: Option<Instant>,
-    /// How long the last look took.
+    /// Duration of the last relist.
     last_took_ms: u64,
-    /// There is no pod to look after.
+    /// There is no pod.
     idle: bool,
     stream: Stream,
     stream_failures: u32,
@@ -40,17 +40,17 @@ pub struct Pleg {
 }
 
 #[derive(Debug)]
-struct Look {
+struct Relist {
     began: Instant,
-    sandboxes: Half<Sandbox>,
-    containers: Half<Container>,
+    sandboxes: Listing<Sandbox>,
+    containers: Listing<Container>,
     failed: bool,
 }
 
 #[derive(Debug)]
-enum Half<T> {
-    Asked(CallId),
-    Told(Vec<Arc<T>>),
+enum Listing<T> {
+    Pending(CallId),
+    Received(Vec<Arc<T>>),
 }
 
 /// The runtime's stream of container events.
@@ -64,28 +64,25 @@ enum Stream {
         call: CallId,
         since: Instant,
     },
-    /// The runtime has none.
+    /// The runtime does not have one.
     Absent,
 }
 
-/// A whole look.
+/// The result of a relist.
 #[derive(Debug)]
 pub struct List {
-    /// Its serial number.
     pub serial: u64,
-    /// All sandboxes.
     pub sandboxes: Vec<Arc<Sandbox>>,
-    /// All containers.
     pub containers: Vec<Arc<Container>>,
 }
 
 impl Pleg {
-    /// Wants to look at once.
+    /// Begins with a relist at once.
     pub fn new() -> Self {
         Self {
             begun: 0,
-            look: None,
-            wanted: true,
+            relist: None,
+            requested: true,
             failed: false,
             last_begun_at: None,
             last_done_at: None,
@@ -98,25 +95,25 @@ impl Pleg {
         }
     }
 
-    /// The runtime is back: what was seen may be old.
+    /// The runtime is back: the last lists may be out of date.
     pub fn up(&mut self, now: Now) {
-        self.wanted = true;
+        self.requested = true;
         self.failed = false;
         self.stream = Stream::Closed { retry_at: now.boot };
         self.stream_failures = 0;
     }
 
-    /// Somebody waits for a look that begins from here on.
-    pub fn want(&mut self) {
-        self.wanted = true;
+    /// Requests a relist that begins from here on.
+    pub fn request_relist(&mut self) {
+        self.requested = true;
     }
 
-    /// The serial number of the last look that was begun.
+    /// The serial number of the last relist that was begun.
     pub fn begun(&self) -> u64 {
         self.begun
     }
 
-    /// Takes the answer to a call of its own. A look that is whole now is handed on.
+    /// Takes the answer to a call of its own. Returns the result of a relist that is complete now.
     pub fn answer(
         &mut self,
         now: Now,
@@ -127,35 +124,35 @@ impl Pleg {
             self.stream_ended(now, &result);
             return None;
         }
-        let look = self.look.as_mut().expect("a list is answered only while a look is on");
+        let relist = self.relist.as_mut().expect("a list is answered only during a relist");
         match result {
-            Ok(Reply::Sandboxes(sandboxes)) => look.sandboxes = Half::Told(sandboxes),
-            Ok(Reply::Containers(containers)) => look.containers = Half::Told(containers),
+            Ok(Reply::Sandboxes(sandboxes)) => relist.sandboxes = Listing::Received(sandboxes),
+            Ok(Reply::Containers(containers)) => relist.containers = Listing::Received(containers),
             Ok(other) => panic!("a list cannot answer {other:?}"),
-            Err(_) => look.fail(call),
+            Err(_) => relist.fail(call),
         }
-        if look.is_open() {
+        if relist.is_open() {
             return None;
         }
-        let look = self.look.take().expect("it is here");
-        let took_ms = now.boot.since_ms(look.began);
+        let relist = self.relist.take().expect("it is here");
+        let took_ms = now.boot.since_ms(relist.began);
         self.durations.observe_ms(took_ms);
         self.last_took_ms = took_ms;
-        self.failed = look.failed;
-        let (Half::Told(sandboxes), Half::Told(containers), false) =
-            (look.sandboxes, look.containers, look.failed)
+        self.failed = relist.failed;
+        let (Listing::Received(sandboxes), Listing::Received(containers), false) =
+            (relist.sandboxes, relist.containers, relist.failed)
         else {
-            self.wanted = true;
+            self.requested = true;
             return None;
         };
         self.last_done_at = Some(now.boot);
         Some(List { serial: self.begun, sandboxes, containers })
     }
 
-    /// The runtime says that something changed.
+    /// The event stream reports a change.
     pub fn changed(&mut self, call: CallId) {
         if matches!(self.stream, Stream::Open { call: open, .. } if open == call) {
-            self.wanted = true;
+            self.requested = true;
         }
     }
 
@@ -168,26 +165,26 @@ impl Pleg {
         } else {
             Stream::Closed { retry_at: now.boot.plus_ms(limits::STREAM_RETRY_MS) }
         };
-        // What it would have told is not known.
-        self.wanted = true;
+        // The changes that it would have reported are not known.
+        self.requested = true;
     }
 
     /// Begins what is due. Only called while the runtime is ready; `idle`: there is no pod.
     pub fn step(&mut self, now: Now, idle: bool, calls: &mut Calls, out: &mut Out) {
         self.idle = idle;
-        let calm = idle && !self.wanted && !self.failed;
+        let calm = idle && !self.requested && !self.failed;
         let early_ms = if calm { limits::RELIST_IDLE_EARLY_MS } else { 0 };
-        if self.look.is_none() && self.look_at(now) <= now.boot.plus_ms(early_ms) {
+        if self.relist.is_none() && self.relist_at(now) <= now.boot.plus_ms(early_ms) {
             self.begun += 1;
-            self.wanted = false;
+            self.requested = false;
             if let Some(last) = self.last_begun_at.replace(now.boot) {
                 self.intervals.observe_ms(now.boot.since_ms(last));
             }
             let mut ask = |request| calls.begin(now, Owner::Pleg, request, out);
-            self.look = Some(Look {
+            self.relist = Some(Relist {
                 began: now.boot,
-                sandboxes: Half::Asked(ask(Request::ListPodSandbox)),
-                containers: Half::Asked(ask(Request::ListContainers)),
+                sandboxes: Listing::Pending(ask(Request::ListPodSandbox)),
+                containers: Listing::Pending(ask(Request::ListContainers)),
                 failed: false,
             });
         }
@@ -197,11 +194,11 @@ impl Pleg {
         }
     }
 
-    fn look_at(&self, now: Now) -> Instant {
+    fn relist_at(&self, now: Now) -> Instant {
         let Some(last) = self.last_begun_at else { return now.boot };
         let wait_ms = if self.failed {
             limits::RELIST_RETRY_MS
-        } else if self.wanted {
+        } else if self.requested {
             let gentle_ms = self.last_took_ms * limits::RELIST_GAP_TIMES;
             gentle_ms.clamp(limits::RELIST_GAP_MIN_MS, limits::RELIST_GAP_MAX_MS)
         } else if self.idle {
@@ -216,21 +213,21 @@ impl Pleg {
 
     /// When something is due while the runtime is ready.
     pub fn wake_at(&self, now: Now) -> Option<Instant> {
-        let look = self.look.is_none().then(|| self.look_at(now));
+        let relist = self.relist.is_none().then(|| self.relist_at(now));
         let stream = match self.stream {
             Stream::Closed { retry_at } => Some(retry_at),
             Stream::Open { .. } | Stream::Absent => None,
         };
-        look.into_iter().chain(stream).min()
+        relist.into_iter().chain(stream).min()
     }
 
-    /// Whether the event stream is trusted to tell of changes.
+    /// Whether the event stream is trusted to report changes.
     pub fn is_evented(&self, now: Now) -> bool {
         matches!(self.stream, Stream::Open { since, .. }
             if now.boot.since_ms(since) >= limits::STREAM_TRUSTED_MS)
     }
 
-    /// Why it is not to be relied on; `None`: it looks as often as it should.
+    /// Why it is unhealthy; `None`: relists are as frequent as they should be.
     pub fn trouble(&self, now: Now) -> Option<String> {
         let Some(last) = self.last_done_at else {
             return Some("pleg has yet to be successful".to_owned());
@@ -245,7 +242,7 @@ impl Pleg {
         })
     }
 
-    /// When the last look came whole.
+    /// When the last relist was complete.
     pub fn last_done_at(&self) -> Option<Instant> {
         self.last_done_at
     }
@@ -256,22 +253,23 @@ impl Pleg {
     }
 }
 
-impl Look {
+impl Relist {
     fn is_open(&self) -> bool {
-        matches!(self.sandboxes, Half::Asked(_)) || matches!(self.containers, Half::Asked(_))
+        matches!(self.sandboxes, Listing::Pending(_))
+            || matches!(self.containers, Listing::Pending(_))
     }
 
-    /// One half did not come: it counts as told, and the look as failed.
+    /// One list failed: it counts as received, and the relist as failed.
     fn fail(&mut self, call: CallId) {
         self.failed = true;
-        if matches!(self.sandboxes, Half::Asked(asked) if asked == call) {
-            self.sandboxes = Half::Told(Vec::new());
+        if matches!(self.sandboxes, Listing::Pending(requests) if requests == call) {
+            self.sandboxes = Listing::Received(Vec::new());
         } else {
             assert!(
-                matches!(self.containers, Half::Asked(asked) if asked == call),
-                "answer to {call:?}, which is no half of this look"
+                matches!(self.containers, Listing::Pending(requests) if requests == call),
+                "answer to {call:?}, which does not belong to this relist"
             );
-            self.containers = Half::Told(Vec::new());
+            self.containers = Listing::Received(Vec::new());
         }
     }
 }
@@ -304,16 +302,16 @@ mod tests {
             Self { pleg: Pleg::new(), calls: Calls::new(1), now, idle: false }
         }
 
-        /// What is asked for once so many milliseconds have passed.
+        /// The requests after so many milliseconds.
         fn after(&mut self, ms: u64) -> Vec<(CallId, Request)> {
             self.now.boot = self.now.boot.plus_ms(ms);
             let mut out = Out::default();
             self.pleg.step(self.now, self.idle, &mut self.calls, &mut out);
-            let asked = out.actions.into_iter().map(|action| match action {
+            let requests = out.actions.into_iter().map(|action| match action {
                 Action::Cri { call, request, .. } => (call, request),
                 other => panic!("{other:?}"),
             });
-            asked.collect()
+            requests.collect()
         }
 
         fn answer(&mut self, call: CallId, result: Result<Reply, CallError>) {
@@ -321,9 +319,9 @@ mod tests {
             self.pleg.answer(self.now, call, result);
         }
 
-        /// Both lists come at once, or both fail.
-        fn look(&mut self, asked: Vec<(CallId, Request)>, good: bool) {
-            for (call, request) in asked {
+        /// Both lists are answered, or both fail.
+        fn relist(&mut self, requests: Vec<(CallId, Request)>, good: bool) {
+            for (call, request) in requests {
                 let reply = match request {
                     Request::ListPodSandbox => Reply::Sandboxes(Vec::new()),
                     Request::ListContainers => Reply::Containers(Vec::new()),
@@ -333,11 +331,11 @@ mod tests {
             }
         }
 
-        /// Begins the event stream, which must be due.
+        /// Opens the event stream, which must be due.
         #[track_caller]
         fn stream(&mut self, ms: u64) -> CallId {
-            let asked = self.after(ms);
-            let opened = asked.iter().find(|(_, it)| *it == Request::GetContainerEvents);
+            let requests = self.after(ms);
+            let opened = requests.iter().find(|(_, it)| *it == Request::GetContainerEvents);
             opened.map(|(call, _)| *call).expect("the stream is opened")
         }
     }
@@ -347,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_look_comes_as_soon_as_what_is_known_asks_for_it() {
+    fn the_relist_interval_depends_on_the_state() {
         for (what, idle, good, early_ms, wait_ms) in [
             ("pods", false, true, 0, RELIST_MS),
             ("no pod", true, true, RELIST_IDLE_EARLY_MS, RELIST_IDLE_MS),
@@ -356,8 +354,8 @@ mod tests {
         ] {
             let mut side = Side::new();
             side.idle = idle;
-            let asked = side.after(0);
-            side.look(asked, good);
+            let requests = side.after(0);
+            side.relist(requests, good);
             let due_at = side.now.boot.plus_ms(wait_ms);
             assert_eq!(side.after(wait_ms - early_ms - 1), [], "{what}");
             assert_eq!(side.pleg.wake_at(side.now), Some(due_at), "{what}");
@@ -366,10 +364,10 @@ mod tests {
     }
 
     #[test]
-    fn looks_are_rare_once_the_event_stream_is_trusted() {
+    fn relists_are_rare_once_the_event_stream_is_trusted() {
         let mut side = Side::new();
-        let asked = side.after(0);
-        side.look(asked, true);
+        let requests = side.after(0);
+        side.relist(requests, true);
         let young = Now { boot: Instant(BEGIN + STREAM_TRUSTED_MS - 1), wall: None };
         assert!(!side.pleg.is_evented(young));
         assert_eq!(side.after(STREAM_TRUSTED_MS), [], "it counts from the last look");
@@ -380,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_that_is_waited_for_leaves_the_runtime_some_time() {
+    fn a_requested_relist_leaves_the_runtime_some_time() {
         for (took_ms, gap_ms) in [
             (0, RELIST_GAP_MIN_MS),
             (RELIST_GAP_MIN_MS / RELIST_GAP_TIMES, RELIST_GAP_MIN_MS),
@@ -389,21 +387,21 @@ mod tests {
             (RELIST_GAP_MAX_MS - 1, RELIST_GAP_MAX_MS),
         ] {
             let mut side = Side::new();
-            let asked = side.after(0);
+            let requests = side.after(0);
             assert_eq!(side.after(took_ms), [], "one at a time");
-            side.look(asked, true);
-            side.pleg.want();
+            side.relist(requests, true);
+            side.pleg.request_relist();
             assert_eq!(side.after(gap_ms - took_ms - 1), [], "took {took_ms} ms");
             assert_eq!(side.after(1).len(), 2, "took {took_ms} ms");
         }
     }
 
     #[test]
-    fn without_a_believed_look_for_too_long_it_is_unhealthy() {
+    fn without_a_complete_relist_for_too_long_it_is_unhealthy() {
         let mut side = Side::new();
         assert!(side.pleg.trouble(side.now).is_some(), "there was none yet");
-        let asked = side.after(0);
-        side.look(asked, true);
+        let requests = side.after(0);
+        side.relist(requests, true);
         let at = |ms| Now { boot: Instant(BEGIN + ms), wall: None };
         assert_eq!(side.pleg.trouble(at(RELIST_HEALTHY_MS)), None);
         let why = side.pleg.trouble(at(RELIST_HEALTHY_MS + 1)).expect("it is too long ago");
@@ -411,10 +409,10 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_fails_again_and_again_is_left_until_the_runtimes_next_start() {
+    fn a_stream_that_fails_repeatedly_is_not_opened_until_the_runtimes_next_start() {
         let mut side = Side::new();
         let mut stream = side.stream(0);
-        // One that has lived for long begins the count anew.
+        // A stream that lasted for long resets the count.
         for lived_ms in [STREAM_TRUSTED_MS - 1, STREAM_TRUSTED_MS] {
             assert_eq!(side.after(lived_ms), []);
             side.answer(stream, Err(lost()));

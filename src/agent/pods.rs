@@ -1,11 +1,12 @@
-//! All pods: what the sources want, what the runtime has, and who may ask next.
+//! All pods: which ones the sources want, which ones the runtime has, and in which order they are
+//! stepped.
 //!
-//! Nothing is killed as unknown before the source has delivered (rule R5), and while a manifest
-//! cannot be read, pods that came from the folder are nobody's orphans. A pod of the same name
-//! waits until the one before it has ended. Those who wait for room take turns.
+//! No pod is removed as an orphan before the source has delivered (rule R5), and while a manifest
+//! cannot be read, pods that came from the folder are not orphans. A pod waits until an earlier one
+//! of the same name has ended. Pods that wait for room take turns.
 //!
-//! Whether there is room on the node for a pod is decided when a look has shown what of it is
-//! there: after a restart of the agent those that run stay, and the rest share what is left.
+//! Whether the node has room for a pod is decided after a list has shown what exists of it: after a
+//! restart of the agent the running pods stay, and the others share the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,8 +16,8 @@ use super::calls::Uid;
 use super::objects::Key;
 use super::pleg::List;
 use super::pod::next::NodeView;
-use super::pod::{self, Origin, Phase, Place, Pod, PodContext, Verdict, Wanted};
-use super::source::Wish;
+use super::pod::{self, HostInfo, Origin, Phase, Pod, PodContext, Verdict, Wanted};
+use super::source::DesiredPods;
 use super::time::{Instant, Now, sooner};
 use crate::limits;
 use crate::model::cri::{PodRef, RuntimeStatus};
@@ -24,24 +25,24 @@ use crate::model::job::LogDir;
 use crate::model::node::Pressure;
 use crate::model::pod::{self as api, SEEN};
 
-/// All pods.
 #[derive(Debug, Default)]
 pub struct Pods {
     map: BTreeMap<Uid, Pod>,
-    /// The first to be stepped: after the one that was refused room last.
-    turn: Option<Uid>,
-    /// Pods that the last look found and that are not in the map, since nobody knows whether they
-    /// are wanted, with their names. One that is in neither has nothing in the runtime, and can
-    /// start without a look of its own. `None`: not looked yet.
-    known: Option<BTreeMap<Uid, Name>>,
-    /// Pods of which it is not decided whether they may run beside the others: to be looked at.
-    unseen: BTreeSet<Uid>,
-    /// Those of them that were: to be decided in the next step, when all is learnt.
+    /// The first pod to be stepped: after the pod that last found no room.
+    next_turn: Option<Uid>,
+    /// Pods that the last list contained and that are not in the map, because it is not known
+    /// whether they are wanted; with their names. A pod that is in neither map has nothing in the
+    /// runtime, and can start without another list. `None`: not listed yet.
+    unclaimed: Option<BTreeMap<Uid, Name>>,
+    /// Pods whose admission beside the others is not decided: they have to be listed first.
+    unlisted: BTreeSet<Uid>,
+    /// Pods that were listed: their admission is decided in the next step, when everything is
+    /// known.
     unadmitted: BTreeSet<Uid>,
-    /// What the node runs short of.
+    /// The pressures of the node.
     pressures: BTreeSet<Pressure>,
     orphans: u64,
-    /// Those that went and came back: of the cloud, of the folder.
+    /// Pods that were removed and came back: of the cloud, of the folder.
     restarted: [u64; 2],
     revision: u64,
 }
@@ -49,40 +50,40 @@ pub struct Pods {
 /// Namespace and name.
 type Name = (Box<str>, Box<str>);
 
-/// What of the sources decides whether a pod in the runtime is nobody's.
+/// What is known of the sources; decides whether a pod in the runtime is an orphan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sources {
-    /// Of the pods of the manifest folder.
+    /// For pods of the manifest folder.
     pub folder: Knowledge,
-    /// Of the cloud's.
+    /// For pods of the cloud.
     pub cloud: Knowledge,
 }
 
 /// How much is known of what a source wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Knowledge {
-    /// It has not delivered yet: nothing is known to be unwanted.
+    /// It has not delivered yet: no pod is known to be unwanted.
     Silent,
-    /// It could not be read so far: nothing of its own is known to be unwanted.
+    /// It could not be read so far: none of its pods is known to be unwanted.
     Unread,
-    /// Some manifest cannot be used, or what the cloud once sent is lost: there may be more.
+    /// Some manifest cannot be used, or data from the cloud is lost: there may be more pods.
     Broken,
-    /// All of it.
+    /// Everything is known.
     Whole,
 }
 
 impl Sources {
-    /// What is known of all pods, or of one of which nobody says where it came from.
+    /// What is known of all pods, or of a pod without a source annotation.
     fn of_all(self) -> Knowledge {
         self.folder.min(self.cloud)
     }
 
-    /// All is known of all pods.
+    /// Whether everything is known of all pods.
     pub fn are_whole(self) -> bool {
         self.of_all() == Knowledge::Whole
     }
 
-    /// What is known of the pods of a source, by the words of the annotation
+    /// What is known of the pods of a source, by the value of the annotation
     /// `kubernetes.io/config.source`.
     fn of(self, source: Option<&str>) -> Knowledge {
         match source {
@@ -93,29 +94,29 @@ impl Sources {
     }
 }
 
-/// What stepping all pods came to.
+/// The result of stepping all pods.
 #[derive(Debug, Default)]
 pub struct Stepped {
     /// Uids of pods whose phase in the API changed.
     pub changed: Vec<Uid>,
-    /// Some pod went on to another phase.
+    /// Some pod entered another phase.
     pub moved: bool,
 }
 
 impl Pods {
-    /// Takes what the sources want.
-    pub fn want(&mut self, now: Now, wish: Wish<'_>, config: &Config) {
+    /// Takes the pods that the sources want.
+    pub fn set_desired(&mut self, now: Now, desired: DesiredPods<'_>, config: &Config) {
         for (uid, pod) in &mut self.map {
-            if *pod.wanted() != Wanted::No && !wish.pods.contains_key(&**uid) {
-                pod.unwant(now);
+            if *pod.wanted() != Wanted::No && !desired.pods.contains_key(&**uid) {
+                pod.mark_unwanted(now);
             }
         }
-        for (uid, (origin, api)) in wish.pods {
+        for (uid, (origin, api)) in desired.pods {
             match self.map.get_mut(uid) {
                 Some(pod) => {
                     let same = match pod.wanted() {
                         Wanted::Yes => is_same(pod.api(), api),
-                        Wanted::Again(_, again) => is_same(again, api),
+                        Wanted::Recreated(_, desired) => is_same(desired, api),
                         Wanted::No => false,
                     };
                     if !same {
@@ -125,14 +126,14 @@ impl Pods {
                 None => self.add(now, uid.into(), api.clone(), origin, config),
             }
         }
-        for (uid, message) in wish.doubles {
+        for (uid, message) in desired.duplicates {
             if let Some(pod) = self.map.get_mut(&uid) {
                 pod.warn("FailedValidation", message);
             }
         }
     }
 
-    /// These objects came, went or changed: their users look again.
+    /// These objects were added, removed or changed: the pods that may use them try again.
     pub fn objects_changed(&mut self, changed: &BTreeSet<Key>) {
         let touched = |pod: &&mut Pod| changed.iter().any(|key| pod.may_use(key));
         self.map.values_mut().filter(touched).for_each(Pod::objects_changed);
@@ -141,38 +142,38 @@ impl Pods {
     fn add(&mut self, now: Now, uid: Uid, mut api: api::Pod, origin: Origin, config: &Config) {
         stamp(&mut api, now);
         let review = super::admit::review(&api);
-        // The cloud's pods it has placed by labels of the node's object, which people change there.
+        // The cloud has placed its pods by labels of the node object, which users change there.
         let is_placed = origin == Origin::Cloud;
         let misplaced = || if is_placed { None } else { super::admit::misplaced(&api, config) };
         let sysctl = || super::admit::forbidden_sysctl(&api, config);
         let refused = review.refused.or_else(sysctl).or_else(misplaced);
         let mut pod = Pod::new(api, origin, refused.as_ref().map(Verdict::rejected), now);
-        // Above all that were told of a pod of its uid.
+        // Greater than all revisions that were reported for a pod of this uid.
         pod.status_revision_from(self.revision);
         let name = pod.name();
         let is_new = |left: &BTreeMap<Uid, _>| {
-            // One of its name that runs is to be found first: it has to end before.
+            // A running pod of the same name has to be found first, because it has to end before.
             !left.contains_key(&uid) && !left.values().any(|other| *other == name)
         };
-        let absent = self.known.as_ref().is_some_and(is_new);
+        let absent = self.unclaimed.as_ref().is_some_and(is_new);
         if absent {
-            pod.found_nothing();
+            pod.observe_nothing();
         }
         if !review.unknown.is_empty() {
             let fields = review.unknown.join(", ");
-            pod.warn("UnknownField", format!("not known, ignored: {fields}"));
+            pod.warn("UnknownField", format!("unknown, ignored: {fields}"));
         }
         self.map.insert(uid.clone(), pod);
         self.revision += 1;
-        if absent { &mut self.unadmitted } else { &mut self.unseen }.insert(uid);
+        if absent { &mut self.unadmitted } else { &mut self.unlisted }.insert(uid);
     }
 
-    /// Those that wait for it are admitted, as far as there is room: first those that run.
+    /// Admits the listed pods, as far as there is room: running pods first.
     fn admit_all(&mut self, config: &Config) {
         let rank = |uid: &Uid| {
-            let seen = self.map.get(uid)?.seen();
-            let ready = seen.sandboxes.iter().any(|sandbox| sandbox.ready);
-            Some((!seen.may_run(), !ready, uid.clone()))
+            let observed = self.map.get(uid)?.observed();
+            let ready = observed.sandboxes.iter().any(|sandbox| sandbox.ready);
+            Some((!observed.may_run(), !ready, uid.clone()))
         };
         if self.unadmitted.is_empty() {
             return;
@@ -202,13 +203,13 @@ impl Pods {
     /// Why the pod cannot be admitted beside the others (spec section 1.2).
     fn verdict(&self, pod: &Pod, config: &Config) -> Option<Verdict> {
         let api = pod.api();
-        // What runs already was taken in before.
-        let runs = pod.seen().may_run();
+        // A running pod was admitted before.
+        let runs = pod.observed().may_run();
         let short = || super::admit::under_pressure(api, &self.pressures);
         if let Some(refused) = (!runs).then(short).flatten() {
             return Some(Verdict::rejected(&refused));
         }
-        let open = |uid: &Uid| self.unadmitted.contains(uid) || self.unseen.contains(uid);
+        let open = |uid: &Uid| self.unadmitted.contains(uid) || self.unlisted.contains(uid);
         let stays = |other: &Pod| {
             other.is_active() && other.origin() != Origin::Runtime && *other.wanted() == Wanted::Yes
         };
@@ -218,31 +219,39 @@ impl Pods {
         super::admit::without_room(api, runs, &others, config).as_ref().map(Verdict::rejected)
     }
 
-    /// These have other uids from now on; nothing was begun under the ones that they had.
+    /// Removes pods that have other uids from now on; nothing was started under the old uids.
     pub fn remove(&mut self, uids: &[Uid]) {
         for uid in uids {
             let pod = self.map.remove(uid);
             assert!(pod.is_none_or(|pod| pod.is_untouched()), "pod {uid} has begun");
-            self.unseen.remove(uid);
+            self.unlisted.remove(uid);
             self.unadmitted.remove(uid);
         }
         self.revision += 1;
     }
 
-    /// Takes what a look found. `doomed`: uids of pods that are nobody's, whatever else is known.
-    pub fn look(&mut self, now: Now, list: List, sources: Sources, doomed: Option<&BTreeSet<Uid>>) {
-        let strangers = self.map.values().filter(|pod| pod.origin() == Origin::Runtime).count();
-        let mut room = limits::ORPHANS_MAX.saturating_sub(strangers);
-        // Two pods of one name must not run side by side, whatever a broken manifest may hold.
+    /// Takes a list of the runtime. `tombstones`: uids of pods that are certainly orphans.
+    pub fn take_list(
+        &mut self,
+        now: Now,
+        list: List,
+        sources: Sources,
+        tombstones: Option<&BTreeSet<Uid>>,
+    ) {
+        let orphan_count = self.map.values().filter(|pod| pod.origin() == Origin::Runtime).count();
+        let mut room = limits::ORPHANS_MAX.saturating_sub(orphan_count);
+        // Two pods of one name must not run at the same time, whatever a broken manifest may
+        // contain.
         let wanted = self.map.values().filter(|pod| *pod.wanted() == Wanted::Yes);
         let names: BTreeSet<(Box<str>, Box<str>)> =
             if sources.are_whole() { BTreeSet::new() } else { wanted.map(Pod::name).collect() };
         let mut left = BTreeMap::new();
         let mut adopt = |pod_ref: &PodRef, source: Option<&str>| {
             let is_replaced = || names.contains(&(pod_ref.namespace.clone(), pod_ref.name.clone()));
-            let is_doomed = doomed.is_some_and(|doomed| doomed.contains(&pod_ref.uid));
+            let has_tombstone =
+                tombstones.is_some_and(|tombstones| tombstones.contains(&pod_ref.uid));
             let is_orphan = match sources.of(source) {
-                _ if is_doomed => true,
+                _ if has_tombstone => true,
                 Knowledge::Silent | Knowledge::Unread => false,
                 Knowledge::Broken => is_replaced(),
                 Knowledge::Whole => true,
@@ -258,11 +267,11 @@ impl Pods {
         for sandbox in list.sandboxes {
             let Some(pod_ref) = &sandbox.pod else { continue };
             if let Some(pod) = self.map.get_mut(&pod_ref.uid) {
-                pod.find_sandbox(sandbox);
+                pod.add_listed_sandbox(sandbox);
             } else if let Some(mut orphan) = adopt(pod_ref, sandbox.source.as_deref()) {
                 let uid = pod_ref.uid.clone();
                 self.orphans += 1;
-                orphan.find_sandbox(sandbox);
+                orphan.add_listed_sandbox(sandbox);
                 self.map.insert(uid, orphan);
                 self.revision += 1;
             }
@@ -270,53 +279,54 @@ impl Pods {
         for container in list.containers {
             let Some(pod_ref) = &container.pod else { continue };
             if let Some(pod) = self.map.get_mut(&pod_ref.uid) {
-                pod.find_container(container);
+                pod.add_listed_container(container);
             } else if let Some(mut orphan) = adopt(pod_ref, None) {
                 let uid = pod_ref.uid.clone();
                 self.orphans += 1;
-                orphan.find_container(container);
+                orphan.add_listed_container(container);
                 self.map.insert(uid, orphan);
                 self.revision += 1;
             }
         }
-        // Those that run are decided on before those that are to start: all must be wanted first.
-        self.known = (sources.of_all() > Knowledge::Silent).then_some(left);
+        // Running pods are decided before pods that have to start: all must be known as wanted
+        // first.
+        self.unclaimed = (sources.of_all() > Knowledge::Silent).then_some(left);
         for pod in self.map.values_mut() {
-            pod.look(now, list.serial);
+            pod.take_list(now, list.serial);
         }
-        self.unadmitted.append(&mut self.unseen);
+        self.unadmitted.append(&mut self.unlisted);
     }
 
-    /// What the node runs short of: from now on it takes in accordingly.
-    pub fn press(&mut self, pressures: &BTreeSet<Pressure>) {
+    /// Sets the pressures of the node, by which pods are admitted from now on.
+    pub fn set_pressures(&mut self, pressures: &BTreeSet<Pressure>) {
         self.pressures.clone_from(pressures);
     }
 
     /// The runtime is back, and may be another.
     pub fn up(&mut self) {
-        self.known = None;
+        self.unclaimed = None;
     }
 
-    /// Lets each pod ask for what it needs, and forgets those that are finished.
+    /// Steps each pod, and updates the statuses.
     pub fn step(
         &mut self,
         now: Now,
         runtime: Option<&RuntimeStatus>,
-        place: Place<'_>,
+        host_info: HostInfo<'_>,
         context: &mut PodContext<'_>,
     ) -> Stepped {
         let mut stepped = Stepped::default();
         self.admit_all(context.config);
-        if !self.map.values().any(|pod| pod.is_restless(now) || pod.is_probe_due(now)) {
+        if !self.map.values().any(|pod| pod.needs_step(now) || pod.is_probe_due(now)) {
             return stepped;
         }
         let waiting = self.waiting(now);
-        let first = self.turn.take();
+        let first = self.next_turn.take();
         let mut step = |pod: &mut Pod| {
             if pod.is_probe_due(now) {
                 pod.probe(now, context);
             }
-            if !pod.is_restless(now) {
+            if !pod.needs_step(now) {
                 return;
             }
             let predecessor = waiting.contains(pod.uid());
@@ -325,12 +335,12 @@ impl Pods {
             let phase = pod.phase();
             let gave_up = pod.step(now, &world, context);
             stepped.moved |= gave_up || pod.phase() != phase;
-            self.revision += u64::from(pod.refresh(now, place));
+            self.revision += u64::from(pod.refresh(now, host_info));
             if pod.api().status.phase != before {
                 stepped.changed.push(pod.uid().clone());
             }
-            if pod.is_restless(now) && self.turn.is_none() {
-                self.turn = Some(pod.uid().clone());
+            if pod.needs_step(now) && self.next_turn.is_none() {
+                self.next_turn = Some(pod.uid().clone());
             }
         };
         match first {
@@ -343,14 +353,14 @@ impl Pods {
         stepped
     }
 
-    /// Only brings statuses up to date: the runtime cannot be asked for anything now.
-    pub fn refresh(&mut self, now: Now, place: Place<'_>) {
-        for pod in self.map.values_mut().filter(|pod| pod.is_restless(now)) {
-            self.revision += u64::from(pod.refresh(now, place));
+    /// Only updates the statuses: the runtime cannot be called now.
+    pub fn refresh(&mut self, now: Now, host_info: HostInfo<'_>) {
+        for pod in self.map.values_mut().filter(|pod| pod.needs_step(now)) {
+            self.revision += u64::from(pod.refresh(now, host_info));
         }
     }
 
-    /// Forgets finished pods; those that were wanted again begin anew. Says whether any did.
+    /// Removes finished pods; those that came back start again. Returns whether any did.
     pub fn forget(&mut self, now: Now, config: &Config) -> bool {
         let finished: Vec<Uid> = self
             .map
@@ -371,7 +381,7 @@ impl Pods {
         anew
     }
 
-    /// Pods about to be stepped that must wait: another of their name has not ended yet.
+    /// Pods about to be stepped that have to wait: another pod of their name has not ended yet.
     fn waiting(&self, now: Now) -> BTreeSet<Uid> {
         fn key(pod: &Pod) -> (&str, &str, &str) {
             let metadata = &pod.api().metadata;
@@ -386,7 +396,7 @@ impl Pods {
         if leaving.is_empty() {
             return BTreeSet::new();
         }
-        let starting = |pod: &&Pod| pod.phase() == Phase::Syncing && pod.is_restless(now);
+        let starting = |pod: &&Pod| pod.phase() == Phase::Syncing && pod.needs_step(now);
         let waits = |pod: &&Pod| {
             let (namespace, name, uid) = key(pod);
             let of_name = leaving.range((namespace, name, "")..);
@@ -398,53 +408,52 @@ impl Pods {
 
     /// Whether every pod that the runtime has is among these.
     pub fn is_complete(&self) -> bool {
-        self.known.as_ref().is_some_and(BTreeMap::is_empty)
+        self.unclaimed.as_ref().is_some_and(BTreeMap::is_empty)
     }
 
-    /// Of a pod only folders are left: it ends, and they go.
-    pub fn adopt_logs(&mut self, now: Now, dir: &LogDir) {
-        let strangers = self.map.values().filter(|pod| pod.origin() == Origin::Runtime).count();
-        if strangers < limits::ORPHANS_MAX && self.is_complete() {
+    /// Only directories or a cgroup are left of a pod: adds it as an orphan, which ends and removes
+    /// them.
+    pub fn adopt_dirs(&mut self, now: Now, dir: &LogDir) {
+        let orphan_count = self.map.values().filter(|pod| pod.origin() == Origin::Runtime).count();
+        if orphan_count < limits::ORPHANS_MAX && self.is_complete() {
             let LogDir { uid, namespace, name } = dir.clone();
             let mut pod = Pod::orphan(&PodRef { uid: uid.clone(), namespace, name }, now);
-            pod.found_nothing();
+            pod.observe_nothing();
             self.map.insert(uid, pod);
             self.revision += 1;
         }
     }
 
-    /// One pod.
     pub fn get(&self, uid: &str) -> Option<&Pod> {
         self.map.get(uid)
     }
 
-    /// One pod.
     pub fn get_mut(&mut self, uid: &str) -> Option<&mut Pod> {
         self.map.get_mut(uid)
     }
 
-    /// All of them, by uid.
+    /// All pods, by uid.
     pub fn iter(&self) -> impl Iterator<Item = &Pod> {
         self.map.values()
     }
 
-    /// All of them, by uid.
+    /// All pods, by uid.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Pod> {
         self.map.values_mut()
     }
 
-    /// Whether there is none, neither wanted nor found.
+    /// Whether there is no pod, neither wanted nor listed.
     pub fn is_empty(&self) -> bool {
         self.map.is_empty()
     }
 
-    /// When the next pod is to be stepped if nothing happens before.
+    /// When the next pod has to be stepped if nothing happens before.
     pub fn wake_at(&self) -> Option<Instant> {
         self.map.values().map(Pod::wake_at).fold(None, sooner)
     }
 
-    /// Grows whenever a pod comes, goes, or has its status computed: who has seen the pods at this
-    /// number need not look again.
+    /// Grows whenever a pod is added, removed, or has its status computed: as long as it is
+    /// unchanged, the pods are.
     pub fn revision(&self) -> u64 {
         self.revision
     }
@@ -454,14 +463,15 @@ impl Pods {
         self.orphans
     }
 
-    /// Pods that went and came back under their uid, since the start: of the cloud, of the folder.
+    /// Pods that were removed and came back under their uid, since the start: of the cloud, of the
+    /// folder.
     pub fn restarted_total(&self) -> [u64; 2] {
         self.restarted
     }
 }
 
-/// Notes that the agent sees the pod for the first time. What a copied manifest says of that is
-/// another agent's.
+/// Annotates when the agent first saw the pod. The annotation of a copied manifest is another
+/// agent's.
 fn stamp(api: &mut api::Pod, now: Now) {
     match now.timestamp() {
         Some(at) => api.metadata.annotations.insert(SEEN.to_owned(), at.to_string()),
@@ -469,7 +479,7 @@ fn stamp(api: &mut api::Pod, now: Now) {
     };
 }
 
-/// Whether the source's copy says what ours says.
+/// Whether the source's copy equals ours.
 fn is_same<'a>(ours: &'a api::Pod, theirs: &'a api::Pod) -> bool {
     let is_ours = |(key, _): &(&String, &String)| *key == SEEN;
     let annotations = |pod: &'a api::Pod| pod.metadata.annotations.iter().filter(|it| !is_ours(it));

@@ -6,7 +6,7 @@
 //! them over. They are saved in memory that survives the process, not on flash: after a reboot none
 //! of these containers runs.
 //!
-//! If we crash here the next start loads what was saved last.
+//! If we crash here: the next start loads what was saved last.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::model::probe::ProbeResults;
 /// The results that are saved, and those that were loaded at start.
 #[derive(Debug, Default)]
 pub(super) struct SavedResults {
-    /// From before the restart, of containers that no probe has taken up yet; empty once all pods
+    /// From before the restart, of containers that no probe is attached to yet; empty once all pods
     /// have been inspected.
     loaded: BTreeMap<ContainerId, ProbeResults>,
     /// As they are saved now.
@@ -46,25 +46,25 @@ impl SavedResults {
             return;
         }
         self.revision = revision;
-        if pods.is_complete() && pods.iter().all(super::pod::Pod::is_known) {
+        if pods.is_complete() && pods.iter().all(super::pod::Pod::is_fully_observed) {
             self.loaded.clear();
         }
-        // What a probe has taken over is its own from then on.
+        // The results of a container with a probe attached are the probe's own from then on.
         for id in pods.iter().flat_map(super::pod::Pod::probed_containers) {
             self.loaded.remove(id);
         }
-        let mut found = self.loaded.clone();
+        let mut results = self.loaded.clone();
         for pod in pods.iter() {
-            if pod.is_known() {
-                for seen in &pod.seen().containers {
-                    found.remove(&seen.id);
+            if pod.is_fully_observed() {
+                for observed in &pod.observed().containers {
+                    results.remove(&observed.id);
                 }
             }
-            found.extend(pod.probe_results().map(|(id, results)| (id.clone(), results)));
+            results.extend(pod.probe_results().map(|(id, results)| (id.clone(), results)));
         }
-        if found != self.saved {
-            self.saved.clone_from(&found);
-            out.push(Action::SaveProbeResults(found));
+        if results != self.saved {
+            self.saved.clone_from(&results);
+            out.push(Action::SaveProbeResults(results));
         }
     }
 }

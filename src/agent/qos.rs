@@ -1,8 +1,8 @@
-//! The cgroups that those of pods lie below: what all pods may take together, and the weight of
-//! those that ask for something against those that do not (spec section 3.3).
+//! The QoS cgroups above those of the pods: the limits of all pods together, and the CPU weight of
+//! pods with requests against those without (spec section 3.3).
 //!
-//! Looked at every minute, and when the manifests differ; asked for only where the values do. If we
-//! crash here: the next life sets them again.
+//! Checked every minute and when the manifests change; set only if the values differ. If we crash
+//! here: they are set again after the restart.
 
 use super::amounts::Amounts;
 use super::event::{Action, JobId, Severity};
@@ -16,30 +16,37 @@ use crate::model::cgroup::{Hierarchy, QosCgroups, Values, shares};
 use crate::model::cri::CgroupDriver;
 use crate::model::job::{JobError, JobSpec};
 
-/// The chore.
+/// The task that sets the QoS cgroups.
 #[derive(Debug)]
 pub struct Qos {
-    regular: Periodic,
-    /// Done, as far as is known.
+    period: Periodic,
+    /// Set, as far as is known.
     done: Option<Box<QosCgroups>>,
     under_way: Option<(JobId, Box<QosCgroups>)>,
-    /// What failed, until it is told; and what was told last.
+    /// The last error until it is logged; and the error that was logged last.
     trouble: Option<String>,
-    said: Option<String>,
-    /// Why nothing is done, as it was said.
-    why: Option<&'static str>,
+    logged_trouble: Option<String>,
+    /// The logged reason why nothing is set.
+    logged_reason: Option<&'static str>,
 }
 
 impl Qos {
     /// Nothing done yet.
     pub fn new(now: Instant) -> Self {
-        let regular = Periodic::new(limits::QOS_CGROUPS_MS, now);
-        Self { regular, done: None, under_way: None, trouble: None, said: None, why: None }
+        let period = Periodic::new(limits::QOS_CGROUPS_MS, now);
+        Self {
+            period,
+            done: None,
+            under_way: None,
+            trouble: None,
+            logged_trouble: None,
+            logged_reason: None,
+        }
     }
 
-    /// There are other pods than before.
-    pub fn stir(&mut self, now: Instant) {
-        self.regular = Periodic::new(limits::QOS_CGROUPS_MS, now);
+    /// The set of pods has changed.
+    pub fn mark_dirty(&mut self, now: Instant) {
+        self.period = Periodic::new(limits::QOS_CGROUPS_MS, now);
     }
 
     /// Takes the answer to a job. `false`: it is none of these.
@@ -48,26 +55,26 @@ impl Qos {
             return false;
         };
         match result {
-            Ok(()) => (self.done, self.said) = (Some(wanted), None),
+            Ok(()) => (self.done, self.logged_trouble) = (Some(wanted), None),
             Err(error) => self.trouble = Some(error.to_string()),
         }
         true
     }
 
-    /// Asks for what is due.
+    /// Requests what is due.
     pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>) {
         if let Some(trouble) = self.trouble.take()
-            && self.said.as_ref() != Some(&trouble)
+            && self.logged_trouble.as_ref() != Some(&trouble)
         {
             let line = format!("cannot set the cgroups of the QoS classes: {trouble}");
             context.out.push(Action::Log(Severity::Warn, line));
-            self.said = Some(trouble);
+            self.logged_trouble = Some(trouble);
         }
-        if self.under_way.is_some() || !self.regular.is_due(now.boot) {
+        if self.under_way.is_some() || !self.period.is_due(now.boot) {
             return;
         }
-        self.regular.done(now.boot);
-        self.say(context);
+        self.period.done(now.boot);
+        self.log_reason(context);
         if !are_ours(context.config, context.driver) {
             return;
         }
@@ -78,8 +85,8 @@ impl Qos {
         }
     }
 
-    /// Says once why nothing is done.
-    fn say(&mut self, context: &mut HousekeepingContext<'_>) {
+    /// Logs once why nothing is set.
+    fn log_reason(&mut self, context: &mut HousekeepingContext<'_>) {
         let why = if !context.config.settings.cgroups.per_qos {
             None
         } else if context.config.machine.cgroups.hierarchy == Hierarchy::None {
@@ -89,18 +96,18 @@ impl Qos {
         } else {
             None
         };
-        if let Some(why) = why.filter(|_| self.why != why) {
+        if let Some(why) = why.filter(|_| self.logged_reason != why) {
             let line = format!(
-                "{why}: requests and limits are kept for each container, not for pods as a whole"
+                "{why}: requests and limits are enforced for each container, not for whole pods"
             );
             context.out.push(Action::Log(Severity::Warn, line));
         }
-        self.why = why;
+        self.logged_reason = why;
     }
 
     /// When something is due.
     pub fn due_at(&self) -> Instant {
-        self.regular.due_at()
+        self.period.due_at()
     }
 }
 
@@ -108,7 +115,8 @@ fn wanted(context: &HousekeepingContext<'_>) -> QosCgroups {
     let of_pods = Amounts::of_pods(context.config);
     let milli = i64::try_from(of_pods.cpu_milli).unwrap_or(i64::MAX);
     let running = context.pods.iter().filter(|pod| pod.phase() < Phase::Terminated);
-    let asked = running.map(|pod| burstable_milli(&pod.api().spec)).fold(0, i64::saturating_add);
+    let requested =
+        running.map(|pod| burstable_milli(&pod.api().spec)).fold(0, i64::saturating_add);
     QosCgroups {
         all: Values {
             cpu_shares: shares(milli),
@@ -117,11 +125,12 @@ fn wanted(context: &HousekeepingContext<'_>) -> QosCgroups {
             pids: pids_max(context.config),
             ..Values::default()
         },
-        burstable_shares: shares(asked),
+        burstable_shares: shares(requested),
     }
 }
 
-/// Processes of all pods together. Where none are reserved the kernel's own bound does.
+/// The maximum number of processes of all pods together. If none are reserved, the kernel's own
+/// limit applies.
 fn pids_max(config: &Config) -> Option<u64> {
     let reserved = config.housekeeping.reserved().pids;
     let all = config.machine.pids_max;

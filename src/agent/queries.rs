@@ -1,6 +1,7 @@
-//! The book of what is asked over the network for probes and hooks: whose, and how many at once.
+//! Pending network queries of probes and hooks: their pods, and the bound of their number.
 //!
-//! As [`super::calls`] for the runtime. Not persistent: the next life asks anew.
+//! Like [`super::calls`] for the runtime. Not persistent: after a restart the queries are made
+//! again.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use super::time::Instant;
 use crate::limits;
 use crate::model::net::Query;
 
-/// The book.
+/// All pending queries.
 #[derive(Debug, Default)]
 pub struct Queries {
     open: BTreeMap<ProbeId, Uid>,
@@ -23,7 +24,7 @@ impl Queries {
         self.open.len() < limits::PROBE_CONNECTIONS_MAX
     }
 
-    /// Asks. There is room: [`Queries::has_room`] was asked before.
+    /// Requests a query. There must be room: see [`Queries::has_room`].
     pub fn begin(&mut self, uid: &Uid, query: Query, deadline: Instant, out: &mut Out) -> ProbeId {
         assert!(self.has_room(), "a query beyond the bound: {query:?}");
         self.last += 1;
@@ -33,12 +34,12 @@ impl Queries {
         probe
     }
 
-    /// Strikes out an answered query. `None`: it was cancelled while its answer was on the way.
+    /// Removes an answered query. `None`: it was cancelled while its answer was on the way.
     pub fn end(&mut self, probe: ProbeId) -> Option<Uid> {
         self.open.remove(&probe)
     }
 
-    /// Gives up a query: no answer will come.
+    /// Cancels a query: no answer will come.
     pub fn cancel(&mut self, probe: ProbeId, out: &mut Out) {
         let ended = self.end(probe);
         assert!(ended.is_some(), "cancelled {probe:?}, which is not under way");

@@ -1,9 +1,9 @@
-//! Objects that the runtime says are gone: a removal of them succeeded, or a call about them was
-//! answered by NotFound. Where a list names one all the same, to believe it would mean to ask for
-//! the same again at once, and for ever. It is left out of the lists then, for ever longer, and
-//! asked about once after each of these times.
+//! Objects that the runtime reports as gone but still lists: their removal succeeded, or a call
+//! about them was answered by NotFound. Applying such a list would repeat the same request at once,
+//! and for ever. So the object is left out of the lists, each time for longer, and requested once
+//! after each of these times.
 //!
-//! Not persistent: the next life asks once more.
+//! Not persistent: after a restart the request is made once more.
 
 use std::collections::BTreeMap;
 
@@ -13,32 +13,32 @@ use super::time::{Backoff, Now};
 use crate::limits::{REMOVED_RETRY_MAX_MS, RETRY_MIN_MS};
 use crate::model::cri::PodRef;
 
-/// The book of them. As long as the runtime's lists, and what was answered since the last one.
+/// All of them. Bounded by the runtime's lists, plus the answers since the last one.
 #[derive(Debug, Default)]
-pub struct Removed(BTreeMap<Box<str>, One>);
+pub struct Removed(BTreeMap<Box<str>, Entry>);
 
 #[derive(Debug)]
-struct One {
-    /// Lists with this serial number and below are too old to say anything of it (rule R3).
+struct Entry {
+    /// Lists with this serial number or a smaller one are too old to count (rule R3).
     answered_at: u64,
-    /// The last list that named it.
+    /// The last list that contained it.
     named_by: u64,
     /// No list has come since it was answered.
     is_new: bool,
-    /// Times that a list named it though it was gone.
+    /// How often a list contained it although it was gone.
     backoff: Backoff,
 }
 
 impl Removed {
-    /// The runtime says that this sandbox or container is gone. `looks_begun`: so far.
-    pub fn answered(&mut self, id: Box<str>, looks_begun: u64) {
-        let one = self.0.entry(id).or_insert_with(|| One {
+    /// The runtime reports this sandbox or container as gone. `relists_begun`: so far.
+    pub fn answered(&mut self, id: Box<str>, relists_begun: u64) {
+        let entry = self.0.entry(id).or_insert_with(|| Entry {
             answered_at: 0,
             named_by: 0,
             is_new: true,
             backoff: Backoff::default(),
         });
-        (one.answered_at, one.is_new) = (looks_begun, true);
+        (entry.answered_at, entry.is_new) = (relists_begun, true);
     }
 
     /// The runtime is back, and may be another.
@@ -46,40 +46,40 @@ impl Removed {
         self.0.clear();
     }
 
-    /// How many the runtime lists though they are gone.
+    /// How many objects the runtime lists although they are gone.
     pub fn listed(&self) -> u64 {
-        self.0.values().filter(|one| one.backoff.delay_ms() > 0).count() as u64
+        self.0.values().filter(|entry| entry.backoff.delay_ms() > 0).count() as u64
     }
 
-    /// Leaves out of the list what is gone and not to be asked about yet, and says so once of each.
-    pub fn sift(&mut self, now: Now, list: &mut List, out: &mut Out) {
+    /// Removes from the list what is gone and not to be requested yet, and logs each object once.
+    pub fn filter(&mut self, now: Now, list: &mut List, out: &mut Out) {
         if self.0.is_empty() {
             return;
         }
         let serial = list.serial;
         let mut stays = |id: &str, what: &str, pod: Option<&PodRef>| {
-            let Some(one) = self.0.get_mut(id) else { return true };
-            one.named_by = serial;
-            if one.answered_at >= serial {
+            let Some(entry) = self.0.get_mut(id) else { return true };
+            entry.named_by = serial;
+            if entry.answered_at >= serial {
                 return true;
             }
-            if std::mem::take(&mut one.is_new) {
-                if one.backoff.delay_ms() == 0 {
+            if std::mem::take(&mut entry.is_new) {
+                if entry.backoff.delay_ms() == 0 {
                     let pod = pod.map(|it| format!("{}/{}", it.namespace, it.name));
                     let line = format!(
-                        "pod={} {what}={id}: the runtime says that it is gone, and lists it: it is \
-                         asked ever more rarely",
+                        "pod={} {what}={id}: the runtime reports that it is gone, but still lists \
+                         it: retried less and less often",
                         pod.unwrap_or_default()
                     );
                     out.push(Action::Log(Severity::Warn, line));
                 }
-                one.backoff.retry_at(now.boot, RETRY_MIN_MS, REMOVED_RETRY_MAX_MS);
+                entry.backoff.retry_at(now.boot, RETRY_MIN_MS, REMOVED_RETRY_MAX_MS);
             }
-            one.backoff.over_at() <= now.boot
+            entry.backoff.over_at() <= now.boot
         };
         list.sandboxes.retain(|it| stays(&it.id.0, "sandbox", it.pod.as_ref()));
         list.containers.retain(|it| stays(&it.id.0, "container", it.pod.as_ref()));
-        self.0.retain(|_, one| one.answered_at >= serial || one.named_by == serial);
+        self.0.retain(|_, entry| entry.answered_at >= serial || entry.named_by == serial);
     }
 }
 
@@ -115,7 +115,7 @@ mod tests {
             removed.answered("s".into(), serial - 1);
             let mut shows = |removed: &mut Removed, now| {
                 let mut list = named(serial);
-                removed.sift(now, &mut list, &mut out);
+                removed.filter(now, &mut list, &mut out);
                 !list.sandboxes.is_empty()
             };
             assert!(!shows(&mut removed, now), "{serial}");

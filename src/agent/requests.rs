@@ -1,4 +1,4 @@
-//! What pods ask for of the node (core/v1 `ResourceRequirements.requests`).
+//! The resource requests of pods (core/v1 `ResourceRequirements.requests`).
 
 use crate::model::pod::{Container, PodSpec};
 use crate::model::quantity::Quantity;
@@ -10,8 +10,8 @@ pub const MEMORY: &str = "memory";
 /// Bytes of logs, writable layers and volumes on the node's disk.
 pub const STORAGE: &str = "ephemeral-storage";
 
-/// All that the pod asks for of a resource: its own word, or else what its containers come to, and
-/// what the sandbox itself needs.
+/// The request of the whole pod for a resource: its own, or else that of its containers, plus the
+/// overhead of the sandbox.
 pub fn of_pod(spec: &PodSpec, name: &str) -> i64 {
     let unit = unit(name);
     let overhead = spec.overhead.get(name).map_or(0, unit);
@@ -20,19 +20,19 @@ pub fn of_pod(spec: &PodSpec, name: &str) -> i64 {
     whole.saturating_add(overhead)
 }
 
-/// What a container asks for; a limit is a request where none is written.
+/// The request of a container; if there is none, its limit.
 pub fn of(container: &Container, name: &str) -> i64 {
     let resources = &container.resources;
-    let asked = resources.requests.get(name).or_else(|| resources.limits.get(name));
-    asked.map_or(0, unit(name))
+    let requested = resources.requests.get(name).or_else(|| resources.limits.get(name));
+    requested.map_or(0, unit(name))
 }
 
 fn unit(name: &str) -> fn(&Quantity) -> i64 {
     if name == CPU { Quantity::milli } else { Quantity::whole }
 }
 
-/// What containers that run together come to at the most: the main ones with the sidecars, or an
-/// init container beside the sidecars before it.
+/// The largest sum of containers that run together: the main containers with the sidecars, or an
+/// init container with the sidecars before it.
 pub fn together(spec: &PodSpec, of: impl Fn(&Container) -> i64) -> i64 {
     let mains = spec.containers.iter().map(&of).fold(0, i64::saturating_add);
     let (mut sidecars, mut peak) = (0_i64, 0_i64);
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_asks_for_what_runs_together() {
+    fn requests_of_containers_that_run_together_are_summed() {
         let container = |kind: &str, of: &str, more: &str| {
             format!(r#"{{"name":"c","resources":{{"{kind}":{{{of}}}}}{more}}}"#)
         };
@@ -65,14 +65,14 @@ mod tests {
             container("requests", r#""memory":"100""#, ""),
         ];
         let (mains, inits) = (mains.join(","), inits.join(","));
-        let asked = |more: &str, name: &str| {
+        let requested = |more: &str, name: &str| {
             let json = format!(r#"{{"containers":[{mains}],"initContainers":[{inits}]{more}}}"#);
             of_pod(&serde_json::from_str(&json).expect("a spec"), name)
         };
-        assert_eq!(asked("", CPU), 1_250, "a limit is a request");
-        assert_eq!(asked("", MEMORY), 101, "the init container beside the sidecar");
-        assert_eq!(asked("", STORAGE), 0);
-        assert_eq!(asked(r#","overhead":{"cpu":"50m"}"#, CPU), 1_300);
-        assert_eq!(asked(r#","resources":{"requests":{"cpu":2}}"#, CPU), 2_000, "its own word");
+        assert_eq!(requested("", CPU), 1_250, "a limit is a request");
+        assert_eq!(requested("", MEMORY), 101, "the init container beside the sidecar");
+        assert_eq!(requested("", STORAGE), 0);
+        assert_eq!(requested(r#","overhead":{"cpu":"50m"}"#, CPU), 1_300);
+        assert_eq!(requested(r#","resources":{"requests":{"cpu":2}}"#, CPU), 2_000, "its own word");
     }
 }

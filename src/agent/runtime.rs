@@ -1,9 +1,10 @@
-//! The runtime's health: is it there, which one is it, is it ready, has it a network.
+//! The runtime's health: whether it is connected and ready, its version, and whether it has a
+//! network.
 //!
-//! Asks `Version` and `RuntimeConfig` once a connection and `Status` every 5 s, more often while
-//! something waits for it, and with the looks while there is no pod. Nothing else is asked of a
-//! runtime that is not ready (spec section 0.1). A runtime that comes back is looked at anew before
-//! anything is done.
+//! Requests `Version` and `RuntimeConfig` once per connection and `Status` every 5 s; more often
+//! while something waits for it, and as rarely as relists while there is no pod. Nothing else is
+//! requested from a runtime that is not ready (spec section 0.1). After a reconnect the runtime is
+//! listed before anything else is done.
 
 use super::calls::{Calls, Owner};
 use super::event::{CallId, Out};
@@ -11,27 +12,27 @@ use super::time::{Instant, Now};
 use crate::limits;
 use crate::model::cri::{CallError, CgroupDriver, Code, Reply, Request, RuntimeStatus, Version};
 
-/// What is known of the runtime.
+/// The state of the runtime.
 #[derive(Debug)]
 pub struct Runtime {
     link: Link,
     version: Option<Version>,
-    /// Where it does not tell its own.
+    /// Used if the runtime does not report its own.
     default_driver: CgroupDriver,
-    cgroup_driver: Told<CgroupDriver>,
+    cgroup_driver: Reported<CgroupDriver>,
     status: Option<(Instant, RuntimeStatus)>,
     call: Option<CallId>,
-    ask_at: Instant,
-    /// Of the last failed question.
+    request_at: Instant,
+    /// The error of the last request.
     trouble: Option<String>,
 }
 
-/// The answer to a question that not every runtime knows.
+/// The answer to a request that not every runtime supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told<T> {
-    NotAsked,
-    Nothing,
-    This(T),
+enum Reported<T> {
+    NotRequested,
+    Unsupported,
+    Value(T),
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -41,31 +42,31 @@ enum Link {
 }
 
 impl Runtime {
-    /// Nothing known. `default_driver` is that of runtimes that do not tell theirs.
+    /// Nothing known. `default_driver` is for runtimes that do not report theirs.
     pub fn new(now: Now, default_driver: CgroupDriver) -> Self {
         Self {
             link: Link::Down { cause: "not connected yet".to_owned() },
             version: None,
             default_driver,
-            cgroup_driver: Told::NotAsked,
+            cgroup_driver: Reported::NotRequested,
             status: None,
             call: None,
-            ask_at: now.boot,
+            request_at: now.boot,
             trouble: None,
         }
     }
 
-    /// The connection stands. What it leads to may be another runtime than before.
+    /// The connection is open. The runtime behind it may be another than before.
     pub fn up(&mut self, now: Now) {
         self.link = Link::Up;
         self.version = None;
-        self.cgroup_driver = Told::NotAsked;
+        self.cgroup_driver = Reported::NotRequested;
         self.status = None;
         self.trouble = None;
-        self.ask_at = now.boot;
+        self.request_at = now.boot;
     }
 
-    /// The connection is gone. Its calls have been answered before.
+    /// The connection is closed. Its calls have been answered before.
     pub fn down(&mut self, cause: String) {
         assert!(self.call.is_none(), "the link went down with a call unanswered");
         self.link = Link::Down { cause };
@@ -82,7 +83,7 @@ impl Runtime {
                 0
             }
             Ok(Reply::CgroupDriver(driver)) => {
-                self.cgroup_driver = driver.map_or(Told::Nothing, Told::This);
+                self.cgroup_driver = driver.map_or(Reported::Unsupported, Reported::Value);
                 0
             }
             Ok(Reply::Status(status)) => {
@@ -96,9 +97,9 @@ impl Runtime {
                 }
             }
             Ok(other) => panic!("Version, RuntimeConfig and Status cannot answer {other:?}"),
-            // Older runtimes do not know the question.
-            Err(CallError::Refused { code: Code::Unimplemented, .. }) if self.asks_driver() => {
-                self.cgroup_driver = Told::Nothing;
+            // Older runtimes do not support this request.
+            Err(CallError::Refused { code: Code::Unimplemented, .. }) if self.needs_driver() => {
+                self.cgroup_driver = Reported::Unsupported;
                 0
             }
             Err(error) => {
@@ -106,15 +107,15 @@ impl Runtime {
                 limits::STATUS_WAITING_MS
             }
         };
-        self.ask_at = now.boot.plus_ms(wait_ms);
+        self.request_at = now.boot.plus_ms(wait_ms);
     }
 
-    /// Asks what is due.
+    /// Requests what is due.
     pub fn step(&mut self, now: Now, calls: &mut Calls, out: &mut Out) {
-        if self.link == Link::Up && self.call.is_none() && self.ask_at <= now.boot {
+        if self.link == Link::Up && self.call.is_none() && self.request_at <= now.boot {
             let request = if self.version.is_none() {
                 Request::Version
-            } else if self.asks_driver() {
+            } else if self.needs_driver() {
                 Request::RuntimeConfig
             } else {
                 Request::Status
@@ -123,53 +124,53 @@ impl Runtime {
         }
     }
 
-    /// Whether the driver is what is asked for next.
-    fn asks_driver(&self) -> bool {
-        self.version.is_some() && self.cgroup_driver == Told::NotAsked
+    /// Whether the driver is requested next.
+    fn needs_driver(&self) -> bool {
+        self.version.is_some() && self.cgroup_driver == Reported::NotRequested
     }
 
     /// How cgroups are named.
     pub fn driver(&self) -> CgroupDriver {
         match self.cgroup_driver {
-            Told::This(driver) => driver,
-            Told::NotAsked | Told::Nothing => self.default_driver,
+            Reported::Value(driver) => driver,
+            Reported::NotRequested | Reported::Unsupported => self.default_driver,
         }
     }
 
-    /// What it can do for pods.
+    /// The last reported status.
     pub fn status(&self) -> Option<&RuntimeStatus> {
         self.status.as_ref().map(|(_, status)| status)
     }
 
     /// When something is due.
     pub fn wake_at(&self) -> Option<Instant> {
-        (self.link == Link::Up && self.call.is_none()).then_some(self.ask_at)
+        (self.link == Link::Up && self.call.is_none()).then_some(self.request_at)
     }
 
-    /// Why nothing can be asked of it now; `None`: it is ready.
+    /// Why the runtime cannot be used now; `None`: it is ready.
     pub fn trouble(&self, now: Now) -> Option<String> {
         if let Link::Down { cause } = &self.link {
             return Some(cause.clone());
         }
-        let asked = |what| match &self.trouble {
+        let requested = |what| match &self.trouble {
             Some(trouble) => format!("{what}: {trouble}"),
             None => format!("{what} yet"),
         };
         let Some((at, status)) = &self.status else {
-            return Some(asked("the runtime has not told its status"));
+            return Some(requested("the runtime has not reported its status"));
         };
         if now.boot.since_ms(*at) > limits::STATUS_VALID_MS {
-            return Some(asked("the runtime has not told its status for 30 s"));
+            return Some(requested("the runtime has not reported its status for 30 s"));
         }
         status.runtime.clone().err()
     }
 
-    /// Whether it was asked and has not answered yet: no trouble that is worth a word.
+    /// Whether a request is pending and no trouble is known: nothing is logged then.
     pub fn is_settling(&self) -> bool {
         self.link == Link::Up && self.status.is_none() && self.trouble.is_none()
     }
 
-    /// Whether it is connected and ready: [`Runtime::trouble`] without the words.
+    /// Whether it is connected and ready: [`Runtime::trouble`] without the text.
     pub fn is_ready(&self, now: Now) -> bool {
         self.link == Link::Up
             && self.status.as_ref().is_some_and(|(at, status)| {
@@ -182,7 +183,7 @@ impl Runtime {
         self.status.as_ref()?.1.network.as_ref().err().map(String::as_str)
     }
 
-    /// Who it is, once it said so.
+    /// The runtime's version, once reported.
     pub fn version(&self) -> Option<&Version> {
         self.version.as_ref()
     }
@@ -196,8 +197,12 @@ mod tests {
     use crate::limits::{RELIST_IDLE_MS, STATUS_MS, STATUS_WAITING_MS};
     use crate::model::cri::Lost;
 
-    /// What is asked for now, if anything is.
-    fn asked(runtime: &mut Runtime, now: Instant, calls: &mut Calls) -> Option<(CallId, Request)> {
+    /// The request of this step, if there is one.
+    fn requested(
+        runtime: &mut Runtime,
+        now: Instant,
+        calls: &mut Calls,
+    ) -> Option<(CallId, Request)> {
         let mut out = Out::default();
         runtime.step(Now { boot: now, wall: None }, calls, &mut out);
         out.actions.pop().map(|action| match action {
@@ -207,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_is_asked_for_the_sooner_the_more_waits_for_it() {
+    fn the_status_interval_depends_on_the_state() {
         let trouble = || Err("starting".to_owned());
         for (status, idle, wait_ms) in [
             (Some(RuntimeStatus::of(Ok(()), Ok(()))), false, STATUS_MS),
@@ -222,7 +227,7 @@ mod tests {
             let mut runtime = Runtime::new(now, CgroupDriver::Cgroupfs);
             runtime.up(now);
             for _ in 0..3 {
-                let (call, request) = asked(&mut runtime, boot, &mut calls).expect("it is up");
+                let (call, request) = requested(&mut runtime, boot, &mut calls).expect("it is up");
                 let version =
                     Version { runtime_name: "r".to_owned(), runtime_version: "1".to_owned() };
                 let answer = match request {
@@ -234,10 +239,10 @@ mod tests {
                 runtime.answer(now, call, answer, idle);
             }
             assert_eq!(runtime.wake_at(), Some(boot.plus_ms(wait_ms)), "{status:?} {idle}");
-            let early = asked(&mut runtime, boot.plus_ms(wait_ms - 1), &mut calls);
+            let early = requested(&mut runtime, boot.plus_ms(wait_ms - 1), &mut calls);
             assert_eq!(early, None, "{status:?} {idle}");
-            let (_, request) =
-                asked(&mut runtime, boot.plus_ms(wait_ms), &mut calls).expect("it is asked again");
+            let (_, request) = requested(&mut runtime, boot.plus_ms(wait_ms), &mut calls)
+                .expect("it is asked again");
             assert_eq!(request, Request::Status, "{status:?} {idle}");
         }
     }

@@ -1,15 +1,15 @@
 //! The manifest folder → static pods (spec section 1.8), and the objects that they use.
 //!
-//! A file that was good and is broken now keeps what it had: an editor that saves in two steps, or
-//! a typing mistake, must not stop what runs. What is wrong is said once, with file and place. The
-//! same where a pod in it could not run here, as far as the file had one that can: a pod that never
-//! ran is refused as any other.
+//! A file that was valid and is invalid now keeps its last valid content: an editor that saves in
+//! two steps, or a typing error, must not stop running pods. An error is logged once, with file and
+//! position. The same applies if a pod in the file cannot run here, while the file had one that
+//! can; a pod that never ran is refused as any other.
 //!
-//! A kubelet derives the uid of a pod from the manifest by Go's printing of its own types, which
-//! differs from release to release and is nobody else's to repeat; so ours is another. Where a pod
-//! of ours runs already under a uid that it did not get from us, and its file is older than that,
-//! it was another agent that began it: the pod keeps that uid, and goes on untouched. A file that
-//! was changed since is a change of the pod, as it always is.
+//! A kubelet derives the uid of a pod from the manifest by Go's printing of its own types. This
+//! differs between releases and cannot be reproduced, so our uid is another one. If a pod runs
+//! already under a uid that we did not assign, and its file is older than the pod, then another
+//! agent started it: the pod keeps that uid and continues unchanged. If the file was changed since,
+//! the pod has changed, as always.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,23 +25,24 @@ use crate::model::manifest::{Content, Folder};
 use crate::model::object::Object;
 use crate::model::pod as api;
 
-/// The annotation that says where a pod comes from: `file` or `api`.
+/// The annotation with the source of a pod: `file` or `api`.
 pub(super) const SOURCE: &str = "kubernetes.io/config.source";
-/// The annotation of a pod of the API server that shows one of a manifest folder: which.
+/// The annotation of a mirror pod in the API server: the static pod that it shows.
 pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
-/// Out of the manifest folder.
+/// From the manifest folder.
 const FILE: &str = "file";
 const HASH: &str = "kubernetes.io/config.hash";
 
-/// What the folder said last.
+/// The last content of the folder.
 #[derive(Debug, Default)]
 pub struct Source {
-    /// It was read at least once: only from then on is a pod that is not in it unwanted.
+    /// The folder was read at least once: only from then on a pod that is missing in it is
+    /// unwanted.
     delivered: bool,
     /// Why the folder itself cannot be read.
     trouble: Option<Box<str>>,
     files: BTreeMap<Box<str>, File>,
-    /// Uids of ours, each with the one that another agent gave the pod.
+    /// For each uid that we assigned: the uid that another agent gave the pod.
     taken_over: BTreeMap<Box<str>, Box<str>>,
 }
 
@@ -58,21 +59,23 @@ struct Static {
     pod: api::Pod,
     /// Why it cannot run here.
     refused: Option<String>,
-    /// The uid that is ours to give; `None`: its manifest names one.
+    /// The uid that we assigned; `None`: the manifest contains one.
     ours: Option<Box<str>>,
 }
 
-/// What the folder wants now.
+/// The pods that the sources want.
 #[derive(Debug, Default)]
-pub struct Wish<'a> {
+pub struct DesiredPods<'a> {
     /// By uid, with the source of each.
     pub pods: BTreeMap<&'a str, (Origin, &'a api::Pod)>,
-    /// Pods that are left out because another has their name or uid: the one that stays, and why.
-    pub doubles: Vec<(Uid, String)>,
+    /// Pods that are left out because another has the same name or uid: the uid of the one that
+    /// stays, and the message.
+    pub duplicates: Vec<(Uid, String)>,
 }
 
-impl<'a> Wish<'a> {
-    /// What the cloud wants as well. A pod that the folder has already stays the folder's.
+impl<'a> DesiredPods<'a> {
+    /// Adds the cloud's pods. If the folder has a pod of the same name or uid, the folder's pod
+    /// stays.
     pub fn add_cloud(&mut self, pods: impl Iterator<Item = &'a api::Pod>) {
         let name = |pod: &'a api::Pod| (&*pod.metadata.namespace, &*pod.metadata.name);
         let taken: BTreeMap<_, _> =
@@ -85,9 +88,9 @@ impl<'a> Wish<'a> {
                 Some(holder) => {
                     let message = format!(
                         "the cloud's pod {namespace}/{plain} is not run: the manifest folder has \
-                         one of its name"
+                         a pod of the same name"
                     );
-                    self.doubles.push(((*holder).into(), message));
+                    self.duplicates.push(((*holder).into(), message));
                 }
                 None => {
                     self.pods.insert(uid, (Origin::Cloud, pod));
@@ -98,7 +101,7 @@ impl<'a> Wish<'a> {
 }
 
 impl Source {
-    /// Takes a reading of the whole folder. `refusal` says why a pod cannot run here.
+    /// Takes the content of the whole folder. `refusal` returns why a pod cannot run here.
     pub fn take(
         &mut self,
         folder: Folder,
@@ -120,9 +123,9 @@ impl Source {
             let old = files.remove(&read.path).unwrap_or_default();
             let found = match read.content {
                 Ok(Content { pods, objects }) => {
-                    let made = |pod| static_pod(pod, &read.path, node_name).judged(refusal);
+                    let made = |pod| static_pod(pod, &read.path, node_name).checked(refusal);
                     let pods: Vec<Static> = pods.into_iter().map(made).collect();
-                    match old.breaks_with(&pods) {
+                    match old.reject_reason(&pods) {
                         Some(why) => Err(format!("{}: {why}", read.path)),
                         None => Ok((pods, objects)),
                     }
@@ -145,19 +148,19 @@ impl Source {
         if self.trouble.is_some() {
             self.files.append(&mut files);
         }
-        let mut kept = BTreeMap::new();
-        for one in self.files.values_mut().flat_map(|file| &mut file.pods) {
-            let ours = one.ours.as_ref();
+        let mut still_taken_over = BTreeMap::new();
+        for entry in self.files.values_mut().flat_map(|file| &mut file.pods) {
+            let ours = entry.ours.as_ref();
             if let Some((ours, uid)) = ours.and_then(|ours| self.taken_over.remove_entry(ours)) {
-                name(&mut one.pod, &uid);
-                kept.insert(ours, uid);
+                name(&mut entry.pod, &uid);
+                still_taken_over.insert(ours, uid);
             }
         }
-        self.taken_over = kept;
+        self.taken_over = still_taken_over;
     }
 
-    /// Pods of the folder that another agent began go on under the uids that they have from it.
-    /// Returns the uids that they had from us: those pods are no more.
+    /// Takes over pods of the folder that another agent started, under the uids that it gave them.
+    /// Returns the uids that we had assigned: those pods do not exist any more.
     pub fn take_over(&mut self, list: &List, pods: &Pods) -> Vec<Uid> {
         let mut renamed = Vec::new();
         for sandbox in &list.sandboxes {
@@ -166,29 +169,29 @@ impl Source {
             if !sandbox.ready || !is_file || pods.get(&found.uid).is_some() {
                 continue;
             }
-            let Some(one) = self.unchanged(found, sandbox.created_at) else { continue };
-            // What we began ourselves in an earlier life is ours.
-            let is_ours = |other: &PodRef| one.ours.as_deref() == Some(&other.uid);
+            let Some(entry) = self.unchanged(found, sandbox.created_at) else { continue };
+            // A pod that we started ourselves in an earlier start keeps our uid.
+            let is_ours = |other: &PodRef| entry.ours.as_deref() == Some(&other.uid);
             let mut all = list.sandboxes.iter().filter_map(|sandbox| sandbox.pod.as_ref());
-            let Some(ours) = one.ours.clone() else { continue };
-            if *ours != *one.pod.metadata.uid
+            let Some(ours) = entry.ours.clone() else { continue };
+            if *ours != *entry.pod.metadata.uid
                 || all.any(is_ours)
                 || !pods.get(&ours).is_none_or(Pod::is_untouched)
             {
                 continue;
             }
-            name(&mut one.pod, &found.uid);
+            name(&mut entry.pod, &found.uid);
             self.taken_over.insert(ours.clone(), found.uid.clone());
             renamed.push(ours);
         }
         renamed
     }
 
-    /// The pod of this name, if its file is as it was at that time.
+    /// The pod of this name, if its file has not changed since that time.
     fn unchanged(&mut self, found: &PodRef, at_ns: i64) -> Option<&mut Static> {
         let is_older = |file: &&mut File| (1..at_ns).contains(&file.changed_ns);
-        self.files.values_mut().filter(is_older).flat_map(|file| &mut file.pods).find(|one| {
-            let metadata = &one.pod.metadata;
+        self.files.values_mut().filter(is_older).flat_map(|file| &mut file.pods).find(|entry| {
+            let metadata = &entry.pod.metadata;
             *metadata.name == *found.name && *metadata.namespace == *found.namespace
         })
     }
@@ -198,62 +201,62 @@ impl Source {
         self.delivered
     }
 
-    /// Whether the folder or a file cannot be used: then nobody knows which pods it is about.
+    /// Whether the folder or a file cannot be read: then it is not known which pods it contains.
     pub fn is_broken(&self) -> bool {
         self.trouble().next().is_some()
     }
 
-    /// What is wrong, a line each.
+    /// The current errors, a line each.
     pub fn trouble(&self) -> impl Iterator<Item = &str> {
         let of_files = self.files.values().filter_map(|file| file.trouble.as_deref());
         self.trouble.as_deref().into_iter().chain(of_files)
     }
 
-    /// The objects in it, by file and in the order of each.
+    /// The objects in it, by file and in the order of each file.
     pub fn objects(&self) -> impl Iterator<Item = Arc<Object>> {
         self.files.values().flat_map(|file| &file.objects).cloned()
     }
 
-    /// What the folder wants. Of two pods of one name or one uid the first stays.
-    pub fn wish(&self) -> Wish<'_> {
-        let mut wish = Wish::default();
+    /// The pods that the folder wants. Of two pods with the same name or uid the first one stays.
+    pub fn desired(&self) -> DesiredPods<'_> {
+        let mut desired = DesiredPods::default();
         let mut names = BTreeMap::<(&str, &str), &str>::new();
-        let mut said = BTreeSet::new();
+        let mut reported = BTreeSet::new();
         for (path, file) in &self.files {
             for Static { pod, .. } in file.pods.iter().take(limits::MANIFEST_PODS_MAX) {
                 let metadata = &pod.metadata;
                 let uid = metadata.uid.as_str();
                 let name = (metadata.namespace.as_str(), metadata.name.as_str());
-                let same_uid = || wish.pods.contains_key(uid).then_some(uid);
+                let same_uid = || desired.pods.contains_key(uid).then_some(uid);
                 if let Some(holder) = names.get(&name).copied().or_else(same_uid) {
                     let message = format!(
                         "Error validating pod {} from file due to duplicate pod name \"{}\", \
                          ignoring the one in {path}",
                         metadata.name, metadata.name
                     );
-                    if said.insert(message.clone()) {
-                        wish.doubles.push((holder.into(), message));
+                    if reported.insert(message.clone()) {
+                        desired.duplicates.push((holder.into(), message));
                     }
                     continue;
                 }
                 names.insert(name, uid);
-                wish.pods.insert(uid, (Origin::File, pod));
+                desired.pods.insert(uid, (Origin::File, pod));
             }
         }
-        wish
+        desired
     }
 }
 
 impl File {
-    /// Why these pods are not taken for its own: one that cannot run here is new among them, and
-    /// there are some that can.
-    fn breaks_with(&self, pods: &[Static]) -> Option<String> {
+    /// Why these pods are not accepted as the file's new content: a new one among them cannot run
+    /// here, and the old content has pods that can.
+    fn reject_reason(&self, pods: &[Static]) -> Option<String> {
         if self.pods.iter().all(|old| old.refused.is_some()) {
             return None;
         }
-        let uid = |one: &Static| match &one.ours {
+        let uid = |entry: &Static| match &entry.ours {
             Some(ours) => ours.clone(),
-            None => one.pod.metadata.uid.as_str().into(),
+            None => entry.pod.metadata.uid.as_str().into(),
         };
         let refused = self.pods.iter().filter(|old| old.refused.is_some());
         let known: BTreeSet<Box<str>> = refused.map(uid).collect();
@@ -266,14 +269,14 @@ impl File {
 }
 
 impl Static {
-    fn judged(mut self, refusal: &dyn Fn(&api::Pod) -> Option<String>) -> Self {
+    fn checked(mut self, refusal: &dyn Fn(&api::Pod) -> Option<String>) -> Self {
         self.refused = refusal(&self.pod);
         self
     }
 }
 
-/// What a kubelet makes of a manifest: named after the node, and with a uid of its own that any
-/// change of the manifest changes as well.
+/// Makes the static pod of a manifest, as a kubelet does: named after the node, and with its own
+/// uid, which changes with any change of the manifest.
 fn static_pod(mut pod: api::Pod, path: &str, node_name: &str) -> Static {
     let named = !pod.metadata.uid.is_empty();
     let ours = (!named).then(|| Box::from(digest(&pod, path, node_name)));
@@ -303,7 +306,7 @@ fn name(pod: &mut api::Pod, uid: &str) {
     pod.metadata.annotations.insert(HASH.to_owned(), uid.to_owned());
 }
 
-/// 32 hex digits that stand for the pod as written, the node and the file.
+/// 32 hex digits for the pod as written, the node and the file.
 fn digest(pod: &api::Pod, path: &str, node_name: &str) -> String {
     let text = serde_json::to_string(pod).expect("a pod is plain data");
     let mut fnv = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
@@ -336,23 +339,23 @@ mod tests {
     }
 
     fn names(source: &Source) -> Vec<String> {
-        source.wish().pods.values().map(|(_, pod)| pod.metadata.name.clone()).collect()
+        source.desired().pods.values().map(|(_, pod)| pod.metadata.name.clone()).collect()
     }
 
     #[test]
     fn a_static_pod_is_named_after_its_node_and_its_uid_follows_the_manifest() {
-        let one = static_pod(pod("web", "a:1"), "/m/web.yaml", "gw").pod;
-        assert_eq!(one.metadata.name, "web-gw");
-        assert_eq!(one.metadata.namespace, "default");
-        assert_eq!(one.metadata.uid.len(), 32);
+        let entry = static_pod(pod("web", "a:1"), "/m/web.yaml", "gw").pod;
+        assert_eq!(entry.metadata.name, "web-gw");
+        assert_eq!(entry.metadata.namespace, "default");
+        assert_eq!(entry.metadata.uid.len(), 32);
         let same = static_pod(pod("web", "a:1"), "/m/web.yaml", "gw").pod;
-        assert_eq!(one.metadata.uid, same.metadata.uid);
+        assert_eq!(entry.metadata.uid, same.metadata.uid);
         for other in [
             static_pod(pod("web", "a:2"), "/m/web.yaml", "gw"),
             static_pod(pod("web", "a:1"), "/m/other.yaml", "gw"),
             static_pod(pod("web", "a:1"), "/m/web.yaml", "gw2"),
         ] {
-            assert_ne!(one.metadata.uid, other.pod.metadata.uid);
+            assert_ne!(entry.metadata.uid, other.pod.metadata.uid);
         }
     }
 
@@ -383,7 +386,7 @@ mod tests {
         let mut take = |pods: &[(&str, &str)]| {
             let pods = pods.iter().map(|(name, image)| pod(name, image)).collect();
             source.take(folder(&[("/m/a", Ok(pods))]), "gw", &bad, &mut out);
-            let images = source.wish().pods.into_values();
+            let images = source.desired().pods.into_values();
             let images = images.map(|(_, pod)| pod.spec.containers[0].image.to_string());
             (images.collect::<BTreeSet<_>>(), source.trouble().count())
         };
@@ -398,9 +401,9 @@ mod tests {
         assert_eq!(take(&[]), is(&[], 0));
         assert_eq!(take(&[("web", "a:1"), ("other", "bad")]), is(&["a:1", "bad"], 0));
         assert_eq!(take(&[("web", "a:2"), ("other", "bad")]), is(&["a:2", "bad"], 0));
-        let said = out.actions.iter().map(|action| format!("{action:?}")).collect::<Vec<_>>();
+        let reported = out.actions.iter().map(|action| format!("{action:?}")).collect::<Vec<_>>();
         let why = "/m/a: pod default/web-gw cannot run here: the image is bad";
-        assert!(said[0].contains(why), "{said:?}");
+        assert!(reported[0].contains(why), "{reported:?}");
     }
 
     #[test]
@@ -441,9 +444,13 @@ mod tests {
         let (mut source, mut out) = (Source::default(), Out::default());
         let files = [("/m/a", Ok(vec![pod("web", "a:1")])), ("/m/b", Ok(vec![pod("web", "b:1")]))];
         source.take(folder(&files), "gw", &|_| None, &mut out);
-        let wish = source.wish();
-        assert_eq!(wish.pods.len(), 1);
-        assert_eq!(&*wish.pods.values().next().expect("one").1.spec.containers[0].image, "a:1");
-        assert!(wish.doubles[0].1.contains("duplicate pod name \"web-gw\""), "{:?}", wish.doubles);
+        let desired = source.desired();
+        assert_eq!(desired.pods.len(), 1);
+        assert_eq!(&*desired.pods.values().next().expect("one").1.spec.containers[0].image, "a:1");
+        assert!(
+            desired.duplicates[0].1.contains("duplicate pod name \"web-gw\""),
+            "{:?}",
+            desired.duplicates
+        );
     }
 }

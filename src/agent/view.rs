@@ -1,4 +1,4 @@
-//! What the mind shows of itself: pods, events, counters.
+//! Read access to the core: pods, events, counters.
 
 use super::pod::{Origin, Wanted};
 use super::time::Now;
@@ -12,8 +12,8 @@ use crate::model::status::Phase;
 use crate::model::view::{Overview, RunningPod};
 
 impl Agent {
-    /// The pods of the sources with their statuses, by namespace and name: `/pods`. One that no
-    /// source wants any more is among them, with a deletion timestamp, until it is gone.
+    /// The pods of the sources with their statuses, by namespace and name: `/pods`. A pod that no
+    /// source wants any more is included, with a deletion timestamp, until it is gone.
     pub fn pods(&self) -> impl Iterator<Item = &Pod> {
         let mut pods: Vec<&Pod> = self.own_pods().map(pod::Pod::api).collect();
         pods.sort_by_key(|pod| (&pod.metadata.namespace, &pod.metadata.name, &pod.metadata.uid));
@@ -24,20 +24,22 @@ impl Agent {
         self.pods.iter().filter(|pod| pod.origin() != Origin::Runtime)
     }
 
-    /// The pods that the runtime has running: `/runningpods/`.
+    /// The pods that run according to the runtime: `/runningpods/`.
     pub fn running_pods(&self) -> Vec<RunningPod> {
         let pods = self.pods.iter().filter_map(|pod| {
-            let seen = pod.seen();
-            let runs = seen.sandboxes.iter().any(|sandbox| sandbox.ready) || seen.may_run();
-            let containers =
-                seen.containers.iter().filter(|seen| seen.state == ContainerState::Running);
+            let observed = pod.observed();
+            let runs = observed.sandboxes.iter().any(|sandbox| sandbox.ready) || observed.may_run();
+            let containers = observed
+                .containers
+                .iter()
+                .filter(|observed| observed.state == ContainerState::Running);
             let metadata = &pod.api().metadata;
             runs.then(|| RunningPod {
                 uid: pod.uid().clone(),
                 namespace: metadata.namespace.as_str().into(),
                 name: metadata.name.as_str().into(),
                 containers: containers
-                    .map(|seen| (seen.name.clone(), seen.image.clone()))
+                    .map(|observed| (observed.name.clone(), observed.image.clone()))
                     .collect(),
             })
         });
@@ -45,11 +47,11 @@ impl Agent {
     }
 
     /// The last events, the oldest first.
-    pub fn notes(&self) -> impl Iterator<Item = &RecordedEvent> {
-        self.notes.iter()
+    pub fn events(&self) -> impl Iterator<Item = &RecordedEvent> {
+        self.recorder.iter()
     }
 
-    /// Grows whenever a pod comes, goes, or has its status computed.
+    /// Grows whenever a pod is added, removed, or has its status computed.
     pub fn revision(&self) -> u64 {
         self.pods.revision()
     }
@@ -59,25 +61,28 @@ impl Agent {
         self.pods.get(uid)
     }
 
-    /// Whether the loop does its work: the last look came whole not too long ago, as far as the
-    /// runtime can be looked at at all.
+    /// Whether the loop works: the last relist was completed not too long ago, as far as the
+    /// runtime can be listed at all.
     pub fn health(&self, now: Now) -> Result<(), String> {
         self.runtime.trouble(now).or_else(|| self.pleg.trouble(now)).map_or(Ok(()), Err)
     }
 
-    /// The counters and gauges of this moment.
+    /// The current counters and gauges.
     pub fn metrics(&self) -> Metrics {
         let operations = self.calls.operations();
         let count = |name, errors| {
-            operations.get(name).map_or(0, |told| if errors { told.errors } else { told.total })
+            operations
+                .get(name)
+                .map_or(0, |counts| if errors { counts.errors } else { counts.total })
         };
-        let seen = || self.pods.iter().map(pod::Pod::seen);
+        let observed = || self.pods.iter().map(pod::Pod::observed);
         let containers = |state| {
-            let all = seen().flat_map(|seen| &seen.containers);
-            all.filter(|seen| seen.state == state).count() as u64
+            let all = observed().flat_map(|observed| &observed.containers);
+            all.filter(|observed| observed.state == state).count() as u64
         };
         let (relist_duration, relist_interval) = self.pleg.histograms();
-        let ready = seen().filter(|seen| seen.sandboxes.iter().any(|sandbox| sandbox.ready));
+        let ready =
+            observed().filter(|observed| observed.sandboxes.iter().any(|sandbox| sandbox.ready));
         Metrics {
             node: self.config.node_name.clone(),
             desired_pods: self.own_pods().filter(|pod| *pod.wanted() == Wanted::Yes).count() as u64,
@@ -111,17 +116,17 @@ impl Agent {
         Some((self.now.wall?.0 - age_ms).div_euclid(1000))
     }
 
-    /// The node's conditions about shortages, for its status.
+    /// The node's conditions about pressures, for its status.
     pub fn node_conditions(&self) -> impl Iterator<Item = Condition> {
         self.node.conditions()
     }
 
     fn pressures(&self) -> Option<Vec<String>> {
-        let told = self.node.pressures().iter().map(|pressure| pressure.kind().to_owned());
-        cfg!(feature = "eviction").then(|| told.collect())
+        let counts = self.node.pressures().iter().map(|pressure| pressure.kind().to_owned());
+        cfg!(feature = "eviction").then(|| counts.collect())
     }
 
-    /// The agent at a glance.
+    /// A summary of the agent.
     pub fn overview(&self, now: Now) -> Overview {
         let version = self.runtime.version();
         let running = self.own_pods().filter(|pod| pod.api().status.phase == Phase::Running);

@@ -141,7 +141,7 @@ impl Jobs {
 
     /// Reads at once what an ended container left.
     pub fn read(&mut self, job: JobId, words: &LastWords) -> Event {
-        Event::LastWords(job, jobs::read(&mut self.roots, words).into())
+        Event::TerminationMessage(job, jobs::read(&mut self.roots, words).into())
     }
 
     /// A child ended, perhaps several: answers, and begins what waits.

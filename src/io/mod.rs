@@ -396,8 +396,8 @@ impl<'a> EventLoop<'a> {
             }
             Action::CancelProbe(probe) => self.probes.cancel(probe),
             Action::SaveProbeResults(results) => self.probes.save_results(&results),
-            Action::Read { job, words } => {
-                self.events.push(self.jobs.read(job, &words));
+            Action::Read { job, message } => {
+                self.events.push(self.jobs.read(job, &message));
                 turn.lap("a container's last words");
             }
             #[cfg(feature = "cloud")]

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use edged::agent::objects::Objects;
-use edged::agent::pod::config::{Making, Seeing, container_config, sandbox_config};
+use edged::agent::pod::config::{MountContext, NewContainer, container_config, sandbox_config};
 use edged::agent::pod::downward::Downward;
 use edged::agent::pod::env::Sources;
 use edged::agent::{Config, pod::hash::container_hash};
@@ -88,16 +88,21 @@ struct BarePod {
 }
 
 impl BarePod {
-    fn making<'a>(&'a self, attempt: u32, objects: &'a Objects, config: &'a Config) -> Making<'a> {
+    fn making<'a>(
+        &'a self,
+        attempt: u32,
+        objects: &'a Objects,
+        config: &'a Config,
+    ) -> NewContainer<'a> {
         let downward = Downward { pod: &self.api, host_ips: &[], pod_ips: &self.pod_ips, config };
-        Making {
+        NewContainer {
             pod: &self.api,
             container: &self.api.spec.containers[0],
             attempt,
             image_ref: &self.image_ref,
             image_user: &self.image_user,
             sources: Sources { downward, objects },
-            seeing: Seeing::nothing(&config.root),
+            mount_context: MountContext::nothing(&config.root),
             target: None,
         }
     }

@@ -270,7 +270,7 @@ impl World {
     pub(crate) fn words_read(&mut self, life: u32, id: JobId) {
         if life == self.life {
             let text = if self.chance.percent(30) { "all is lost" } else { "" };
-            self.deliver(vec![Event::LastWords(id, text.into())]);
+            self.deliver(vec![Event::TerminationMessage(id, text.into())]);
         }
     }
 

@@ -385,7 +385,7 @@ impl World {
                 self.check.probe_results_saved(&results);
                 self.probe_results = results;
             }
-            Action::Read { job, words } => self.read_words(job, &words),
+            Action::Read { job, message } => self.read_words(job, &message),
             Action::RecordedEvent(note) => {
                 self.tally.notes += 1;
                 trace!(

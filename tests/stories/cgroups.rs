@@ -166,10 +166,7 @@ fn what_the_pod_asks_for_as_a_whole_is_kept_or_refused() {
     let status = without.status();
     assert_eq!(status["reason"], "UnsupportedFeature");
     let message = status["message"].as_str().expect("a text");
-    assert!(
-        message.starts_with("Pod was rejected: spec.resources: this node keeps no"),
-        "{message}"
-    );
+    assert!(message.starts_with("Pod was rejected: spec.resources: this node has no"), "{message}");
 }
 
 #[test]

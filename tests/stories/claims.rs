@@ -97,11 +97,11 @@ fn a_claim_that_cannot_be_met_keeps_its_pod_waiting_and_says_why_until_it_can() 
              persistentvolumeclaims \"data\" not found"
                 .to_owned(),
         ),
-        (vec![claim("")], format!("{not_bound}it names no volumeName, and no claimRef names it")),
-        (vec![claim(bound)], format!("{not_bound}no PersistentVolume \"ssd\" is here")),
+        (vec![claim("")], format!("{not_bound}it has no volumeName, and no claimRef refers to it")),
+        (vec![claim(bound)], format!("{not_bound}PersistentVolume \"ssd\" not found")),
         (
             vec![claim(bound), volume("ssd", &stored("other"))],
-            format!("{not_bound}PersistentVolume \"ssd\" is kept for default/other"),
+            format!("{not_bound}PersistentVolume \"ssd\" is reserved for default/other"),
         ),
         (
             vec![
@@ -109,8 +109,8 @@ fn a_claim_that_cannot_be_met_keeps_its_pod_waiting_and_says_why_until_it_can() 
                 volume("ssd", LOCAL),
             ],
             format!(
-                "{not_bound}PersistentVolume \"ssd\" offers the access modes [ReadWriteOnce], and \
-                 ReadWriteMany is asked for"
+                "{not_bound}PersistentVolume \"ssd\" has the access modes [ReadWriteOnce], and \
+                 ReadWriteMany is requested"
             ),
         ),
         (
@@ -118,7 +118,9 @@ fn a_claim_that_cannot_be_met_keeps_its_pod_waiting_and_says_why_until_it_can() 
                 claim(&format!(r#"{bound},"resources":{{"requests":{{"storage":"2Gi"}}}}"#)),
                 volume("ssd", LOCAL),
             ],
-            format!("{not_bound}PersistentVolume \"ssd\" holds 1Gi, and 2Gi is asked for"),
+            format!(
+                "{not_bound}PersistentVolume \"ssd\" has a capacity of 1Gi, and 2Gi is requested"
+            ),
         ),
         (
             vec![claim(bound), volume("ssd", &elsewhere)],
@@ -157,7 +159,7 @@ fn two_claims_that_name_one_volume_get_it_neither() {
     let mut harness = Harness::new();
     let objects = vec![claim(r#""volumeName":"ssd""#), other, volume("ssd", LOCAL)];
     put_folder(&mut harness, &mounting(CLAIMS, ""), objects);
-    let why = "PersistentVolume \"ssd\" is named by default/other as well, and has no claimRef";
+    let why = "PersistentVolume \"ssd\" is named by default/other too, and has no claimRef";
     assert!(harness.events.iter().any(|event| event.ends_with(why)), "{:?}", harness.events);
     assert_eq!(harness.open_calls(), [] as [&str; 0]);
 }

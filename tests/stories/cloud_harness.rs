@@ -171,7 +171,7 @@ impl CloudHarness {
 
     /// The link delivers a sign of life.
     pub fn sign_of_life(&mut self) {
-        self.harness.deliver(Event::Heard(self.session));
+        self.harness.deliver(Event::LinkActive(self.session));
         self.settle();
     }
 
@@ -246,7 +246,7 @@ impl CloudHarness {
 
     /// The cloud sends exactly this message.
     pub fn replay(&mut self, message: Message) {
-        self.harness.deliver(Event::Heard(self.session));
+        self.harness.deliver(Event::LinkActive(self.session));
         let parent = message.header.parent_id.clone();
         let at = self.harness.now.wall.map(|wall| wall.0);
         self.answered.extend(at.map(|at| (parent, at)));

@@ -49,7 +49,7 @@ fn an_old_link_that_is_lost_once_more_does_not_end_the_new_one() {
 fn a_sign_of_life_of_an_old_link_is_none_of_the_new_one() {
     let (mut cloud, old) = reconnected();
     for _ in 0..LINK_SILENCE_MS / 1_000 + 2 {
-        cloud.harness.deliver(Event::Heard(old));
+        cloud.harness.deliver(Event::LinkActive(old));
         cloud.pass(1_000);
     }
     assert_eq!(cloud.hung_up, 1);

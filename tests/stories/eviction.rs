@@ -452,7 +452,7 @@ fn a_runtime_that_does_not_say_what_pods_take_costs_nobody_its_life() {
         Some(vec!["MemoryPressure".to_owned()])
     );
     harness.refuses("list_container_stats ", edged::model::cri::Code::Unimplemented, why);
-    let line = "nobody is evicted: what pods take is not known";
+    let line = "no pod is evicted: the usage of pods is not known";
     let count = harness.log.iter().filter(|reported| reported.contains(line)).count();
     assert_eq!(count, 1, "logged once: {:?}", harness.log);
 }

@@ -115,7 +115,7 @@ fn gauges_that_are_read_for_others_say_nothing_of_the_room_for_images() {
     harness.does_all(START);
     // Its log is measured more often.
     harness.pass(3_600_000);
-    let blind = |line: &&String| line.contains("images there are not watched");
+    let blind = |line: &&String| line.contains("images there are not collected");
     assert_eq!(harness.log.iter().filter(blind).count(), 0, "{:?}", harness.log);
 }
 

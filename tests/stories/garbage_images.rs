@@ -236,7 +236,7 @@ fn that_the_room_of_images_cannot_be_read_is_said_once_each_time() {
     let mut harness = with(|_| (), &[]);
     harness.log.clear();
     let lines = |harness: &Harness| {
-        let line = "path=/images images there are not watched: no room can be read";
+        let line = "path=/images images there are not collected: the disk usage cannot be read";
         harness.log.iter().filter(|reported| *reported == line).count()
     };
     for times in 1..=2 {

@@ -274,7 +274,7 @@ impl Harness {
                 }
                 Action::SaveProbeResults(results) => self.saved_results = Some(results),
                 Action::CancelProbe(probe) => self.queries.retain(|(open, _)| *open != probe),
-                Action::Read { job, words } => learnt |= self.finish_read(job, words),
+                Action::Read { job, message } => learnt |= self.finish_read(job, message),
                 Action::RecordedEvent(note) => {
                     self.fields.insert(note.involved_object.field_path.clone());
                     self.kinds.insert(note.involved_object.kind);

@@ -52,7 +52,7 @@ impl Harness {
             return false;
         }
         let text = self.last_words.clone().into();
-        self.agent.handle(self.now, Event::LastWords(job, text));
+        self.agent.handle(self.now, Event::TerminationMessage(job, text));
         true
     }
 }

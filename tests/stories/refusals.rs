@@ -239,7 +239,9 @@ fn what_the_runtime_lists_and_does_not_have_is_asked_about_ever_more_rarely() {
         // calls for an unknown pod.
         let calls = calls_about_removed(&mut harness, 1, form);
         assert!((6..=30).contains(&calls), "{calls}");
-        let gone = |line: &&String| line.contains("the runtime says that it is gone, and lists it");
+        let gone = |line: &&String| {
+            line.contains("the runtime reports that it is gone, but still lists it")
+        };
         assert_eq!(harness.log.iter().filter(gone).count(), 2, "once of each: {:?}", harness.log);
         assert!(harness.log.iter().any(|line| line.contains("container=x0")), "{:?}", harness.log);
         assert!((1..=2).contains(&harness.agent.metrics().removed_listed), "they are counted");
@@ -264,7 +266,8 @@ fn what_runs_by_the_lists_alone_is_stopped_ever_more_rarely() {
     harness.manifests(&[]);
     let calls = calls_about_removed(&mut harness, 1, RemovedForm::NotFound);
     assert!((4..=40).contains(&calls), "{calls}");
-    let gone = |line: &&String| line.contains("the runtime says that it is gone, and lists it");
+    let gone =
+        |line: &&String| line.contains("the runtime reports that it is gone, but still lists it");
     assert_eq!(harness.log.iter().filter(gone).count(), 2, "once of each: {:?}", harness.log);
 }
 

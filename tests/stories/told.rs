@@ -66,7 +66,8 @@ fn what_cannot_be_removed_of_a_pod_that_goes_is_the_pods_trouble() {
     harness.does("remove_container c2");
     harness.refuses("remove_podsandbox s1", Code::Unknown, "no");
     harness.pass(5_000);
-    let gone = |line: &String| line.contains("the runtime says that it is gone, and lists it");
+    let gone =
+        |line: &String| line.contains("the runtime reports that it is gone, but still lists it");
     assert!(!harness.log.iter().any(gone), "it is not reported: {:?}", harness.log);
     harness.pass(limits::RETRY_MS * 3 / 2);
     // Now it is reported, and it is listed all the same.
@@ -95,7 +96,7 @@ fn what_cannot_be_removed_of_a_pod_that_stays_is_the_nodes_trouble() {
     harness.manifests(&[&pod(MAIN)]);
     harness.does_all(&looks);
     harness.refuses("remove_container x0", Code::Unknown, "no");
-    was_told(&harness, &format!("ContainerGCFailed failed to remove what is dead: {NO}"));
+    was_told(&harness, &format!("ContainerGCFailed failed to remove garbage: {NO}"));
     assert!(harness.kinds.contains("Node"), "{:?}", harness.kinds);
 
     let mut harness = with_a_dead_container();

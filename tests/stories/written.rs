@@ -169,8 +169,8 @@ fn last_words_are_those_of_the_container_that_left_them() {
     harness.pass(1_000);
     harness.does_all(&["container_status c3", "container_status c2"]);
     let [second, first] = harness.taken.unread[..] else { panic!("{:?}", harness.taken.unread) };
-    harness.deliver(Event::LastWords(first, "from m".into()));
-    harness.deliver(Event::LastWords(second, "from n".into()));
+    harness.deliver(Event::TerminationMessage(first, "from m".into()));
+    harness.deliver(Event::TerminationMessage(second, "from n".into()));
     let status = harness.status();
     let reported = |at: usize| &status["containerStatuses"][at]["state"]["terminated"]["message"];
     assert_eq!((reported(0), reported(1)), (&"from m".into(), &"from n".into()));
@@ -210,7 +210,7 @@ fn a_pod_is_not_forgotten_while_what_it_left_is_being_read() {
     harness.pass(2_000);
     let [job] = harness.taken.unread[..] else { panic!("{:?}", harness.taken.unread) };
     assert_eq!(harness.agent.pods().count(), 1);
-    harness.deliver(Event::LastWords(job, "".into()));
+    harness.deliver(Event::TerminationMessage(job, "".into()));
     harness.pass(2_000);
     assert_eq!(harness.agent.pods().count(), 0);
 }

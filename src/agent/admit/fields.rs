@@ -1,7 +1,7 @@
-//! Every field that has no type of its own, and what is thought of it.
+//! Fields that have no type of their own, and whether they are supported.
 //!
-//! The tables hold the fields of core/v1 as of Kubernetes 1.34. Where edged learns a field, it
-//! becomes typed in [`crate::model::pod`] and its row here goes.
+//! The tables contain the fields of core/v1 as of Kubernetes 1.34. When edged supports a field, the
+//! field becomes typed in [`crate::model::pod`] and its row here is removed.
 
 use serde_json::Value;
 
@@ -12,12 +12,12 @@ use crate::model::pod::{
     SeLinuxOptions, SecurityContext,
 };
 
-/// Paths of what was found.
+/// The paths of the fields found.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// Volume sources, and what needs them.
+    /// Volume sources, and fields that need them.
     pub volumes: Vec<String>,
-    /// Other fields that are not honoured.
+    /// Other unsupported fields.
     pub features: Vec<String>,
     /// Fields in no table.
     pub unknown: Vec<String>,
@@ -25,18 +25,18 @@ pub(super) struct Found {
     pub foreign_os: bool,
 }
 
-/// What a field means here. Nothing (null, empty text, list or map) is always fine.
+/// How a field is treated. An empty value (null, empty text, list or map) is always accepted.
 #[derive(Clone, Copy)]
 enum Rule {
     /// No effect at the node, or only what edged does anyway.
     Fine,
-    /// These values mean what edged does anyway; others are not honoured.
+    /// These values request what edged does anyway; others are not supported.
     Only(&'static [&'static str]),
-    /// Not honoured.
+    /// Not supported.
     Lacking,
-    /// Not honoured, as it hangs on volumes.
+    /// Not supported, because it depends on volumes.
     LackingVolumes,
-    /// linux, or the pod is for other nodes.
+    /// linux; otherwise the pod is for other nodes.
     Os,
 }
 
@@ -44,7 +44,7 @@ type Table = &'static [(&'static str, Rule)];
 
 use Rule::{Fine, Lacking, LackingVolumes, Only, Os};
 
-/// Bookkeeping of the API server.
+/// Metadata of the API server.
 const METADATA: Table = &[
     ("finalizers", Fine),
     ("generateName", Fine),
@@ -56,7 +56,7 @@ const METADATA: Table = &[
 ];
 
 const POD_SPEC: Table = &[
-    // What of these concerns the node is looked at in `misplaced`.
+    // The parts of it that concern the node are checked in `misplaced`.
     ("affinity", Fine),
     ("nodeSelector", Fine),
     // For the scheduler and the API server.
@@ -68,7 +68,7 @@ const POD_SPEC: Table = &[
     ("tolerations", Fine),
     ("topologySpreadConstraints", Fine),
     ("workloadRef", Fine),
-    // The API server brings these about, as volumes.
+    // The API server adds these as volumes.
     ("automountServiceAccountToken", Fine),
     ("serviceAccount", Fine),
     ("serviceAccountName", Fine),
@@ -80,15 +80,15 @@ const POD_SPEC: Table = &[
     ("os", Os),
 ];
 
-/// Of pods and containers: what has no type.
+/// Untyped fields of pods and containers.
 const SECURITY: Table = &[
-    // A switch of how volumes are labelled, on hosts with SELinux.
+    // How volumes are labelled, on hosts with SELinux.
     ("seLinuxChangePolicy", Fine),
     ("windowsOptions", Lacking),
 ];
 
 const CONTAINER: Table = &[
-    // Resources of a running pod do not change here.
+    // Resources of a running pod are not changed here.
     ("resizePolicy", Fine),
     ("restartPolicyRules", Lacking),
     ("volumeDevices", LackingVolumes),
@@ -100,8 +100,8 @@ const PORT: Table = &[];
 
 const RESOURCES: Table = &[("claims", Lacking)];
 
-/// Looks through all that is not typed.
-pub(super) fn look(pod: &Pod) -> Found {
+/// Checks all untyped fields.
+pub(super) fn check_unsupported(pod: &Pod) -> Found {
     let mut found = Found::default();
     found.table("metadata", METADATA, &pod.metadata.rest);
     found.table("spec", POD_SPEC, &pod.spec.rest);
@@ -116,7 +116,7 @@ pub(super) fn look(pod: &Pod) -> Found {
     for (index, container) in pod.spec.containers.iter().enumerate() {
         found.container(&format!("spec.containers[{index}]"), container);
     }
-    super::volumes::look(pod, &mut found);
+    super::volumes::check_unsupported(pod, &mut found);
     for (index, container) in pod.spec.ephemeral_containers.iter().enumerate() {
         found.container(&format!("spec.ephemeralContainers[{index}]"), container);
     }
@@ -195,7 +195,7 @@ impl Found {
 
     fn container(&mut self, path: &str, container: &Container) {
         self.table(path, CONTAINER, &container.rest);
-        super::probes::look(path, container, &mut self.features, &mut self.unknown);
+        super::probes::check_unsupported(path, container, &mut self.features, &mut self.unknown);
         for (index, env) in container.env.iter().enumerate() {
             let path = format!("{path}.env[{index}]");
             self.table(&path, ENV, &env.rest);
@@ -222,7 +222,7 @@ impl Found {
     fn resources(&mut self, path: &str, resources: &ResourceRequirements) {
         let path = format!("{path}.resources");
         self.table(&path, RESOURCES, &resources.rest);
-        // A request is the scheduler's; of limits, only these are kept.
+        // A request is for the scheduler; of the limits, only these are enforced.
         for name in resources.limits.keys().filter(|name| !is_limited(name)) {
             self.features.push(format!("{path}.limits[{}]", cut(name)));
         }
@@ -260,11 +260,11 @@ impl Found {
 fn is_limited(resource: &str) -> bool {
     matches!(resource, "cpu" | "memory")
         || resource.starts_with("hugepages-")
-        // Who takes more of the disk is evicted.
+        // A pod that exceeds its disk limit is evicted.
         || resource == STORAGE && cfg!(feature = "eviction")
 }
 
-/// Says nothing, as Go's zero values do.
+/// Whether it is empty, as Go's zero values are.
 pub(super) fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -279,7 +279,7 @@ fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Values of any size are named by their kind.
+/// Values are shown by their kind, as they may be of any size.
 fn shown(value: &Value) -> String {
     match value {
         Value::Object(_) => "a map".to_owned(),
@@ -305,7 +305,7 @@ mod tests {
 
     type Place = fn(&mut Pod) -> &mut Rest;
 
-    /// The table of each place, and how to get at the place's other fields.
+    /// The table of each place, and how to set an untyped field there.
     fn places() -> Vec<(&'static str, Table, Place)> {
         vec![
             ("metadata", METADATA, |pod| &mut pod.metadata.rest),
@@ -340,14 +340,14 @@ mod tests {
     fn found(place: Place, name: &str, value: Value) -> Found {
         let mut pod = pod(BASE);
         place(&mut pod).insert(name.to_owned(), value);
-        look(&pod)
+        check_unsupported(&pod)
     }
 
     fn all(found: &Found) -> Vec<&String> {
         found.volumes.iter().chain(&found.features).chain(&found.unknown).collect()
     }
 
-    /// Follows the table down: each row in each place does what its rule says.
+    /// Checks the table recursively: each row in each place has the effect of its rule.
     fn check(path: &str, table: Table, put: &dyn Fn(&str, Value) -> Found) {
         for (name, rule) in table {
             for nothing in
@@ -405,7 +405,7 @@ mod tests {
         if !cfg!(feature = "eviction") {
             unkept.insert(0, of("ephemeral-storage"));
         }
-        assert_eq!(look(&pod).features, unkept);
+        assert_eq!(check_unsupported(&pod).features, unkept);
     }
 
     #[test]

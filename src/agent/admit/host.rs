@@ -1,20 +1,19 @@
-//! Whether this host gives what the pod asks of its kernel: sysctls and AppArmor (spec section 1.2,
-//! rows 2 and 5).
+//! Admission by the host's kernel: sysctls and AppArmor (spec section 1.2, rows 2 and 5).
 
 use super::Refused;
 use crate::agent::Config;
 use crate::agent::pod::security::needs_apparmor;
 use crate::model::pod::{Pod, PodSpec};
 
-/// Which namespace a sysctl belongs to.
+/// The namespace of a sysctl.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Namespace {
     Ipc,
     Net,
 }
 
-/// Sysctls that a pod may set without being allowed to, and from which kernel on they belong to a
-/// namespace.
+/// Safe sysctls, which a pod may set without permission, and the first kernel in which they are
+/// namespaced.
 const SAFE: [(&str, (u32, u32)); 12] = [
     ("kernel.shm_rmid_forced", (0, 0)),
     ("net.ipv4.ip_local_port_range", (0, 0)),
@@ -30,7 +29,7 @@ const SAFE: [(&str, (u32, u32)); 12] = [
     ("net.ipv4.tcp_wmem", (4, 15)),
 ];
 
-/// Why the pod's sysctls are not to be set here.
+/// Why the pod's sysctls are forbidden here.
 pub fn forbidden_sysctl(pod: &Pod, config: &Config) -> Option<Refused> {
     let spec = &pod.spec;
     let sysctls = spec.security_context.sysctls.iter().map(|sysctl| dotted(&sysctl.name));
@@ -69,8 +68,8 @@ fn namespace(name: &str) -> Option<Namespace> {
     name.starts_with("net.").then_some(Namespace::Net)
 }
 
-/// Names of sysctls come with `.` between their parts or with `/`; what stands first decides, and
-/// the other is part of a name (`net/ipv4/conf/eth0.1/mtu`).
+/// Names of sysctls are separated by `.` or by `/`; the first separator decides, and the other
+/// character is part of a name (`net/ipv4/conf/eth0.1/mtu`).
 pub fn dotted(name: &str) -> String {
     if name.find(['.', '/']).is_none_or(|at| name[at..].starts_with('.')) {
         return name.to_owned();

@@ -1,5 +1,5 @@
-//! Whether a pod is meant for this node: its node selector and required node affinity against the
-//! node's labels (spec section 1.2, rows 4a and 4d).
+//! Admission by node: the pod's node selector and required node affinity against the node's labels
+//! (spec section 1.2, rows 4a and 4d).
 
 use serde_json::Value;
 
@@ -36,7 +36,7 @@ pub fn misplaced(pod: &Pod, config: &Config) -> Option<Refused> {
     })
 }
 
-/// Whether a node selector is for this node: one of its terms is enough.
+/// Whether a node selector matches this node: one matching term is enough.
 pub fn selects_node(terms: &[Value], config: &Config) -> bool {
     terms.iter().any(|term| matches_term(term, config))
 }
@@ -54,7 +54,7 @@ fn labels(config: &Config) -> impl Iterator<Item = (&str, &str)> {
     own.into_iter().chain(more)
 }
 
-/// As Go names the architectures that edged is built for.
+/// Go's name of the architecture.
 const ARCH: &str = if cfg!(target_arch = "x86_64") {
     "amd64"
 } else if cfg!(target_arch = "aarch64") {
@@ -72,7 +72,7 @@ fn selects(selector: &Value, config: &Config) -> bool {
     wanted.iter().all(|(key, value)| label(key, config) == value.as_str())
 }
 
-/// core/v1 `NodeSelectorTerm`: all of its expressions; an empty one matches nothing.
+/// core/v1 `NodeSelectorTerm`: all of its expressions have to match; an empty term matches nothing.
 fn matches_term(term: &Value, config: &Config) -> bool {
     let list = |name: &str| term.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
     let (expressions, fields) = (list("matchExpressions"), list("matchFields"));

@@ -1,6 +1,6 @@
-//! Whether there are huge pages for a pod (spec section 1.2, row 4c). They are set aside when the
-//! machine boots: what it has not got cannot be won by waiting, so that pods of the manifest folder
-//! are refused as well where the machine could never hold them.
+//! Admission by huge pages (spec section 1.2, row 4c). They are reserved when the machine boots and
+//! waiting does not add any, so that pods of the manifest folder are refused as well if the machine
+//! could never hold them.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::model::quantity::Quantity;
 
 const PREFIX: &str = "hugepages-";
 
-/// The pod asks for more of some size than the others leave.
+/// Whether the pod requests more pages of some size than the others leave.
 pub(super) fn too_many(pod: &Pod, others: &[&Pod], config: &Config) -> Option<Refused> {
     let others = if is_static(pod) { &[] } else { others };
     names(&pod.spec).into_iter().find_map(|name| {
@@ -35,7 +35,7 @@ pub(super) fn too_many(pod: &Pod, others: &[&Pod], config: &Config) -> Option<Re
     })
 }
 
-/// What the pod asks for of them, by the sizes of pages.
+/// The page sizes that the pod requests.
 fn names(spec: &PodSpec) -> BTreeSet<&str> {
     let containers = spec.init_containers.iter().chain(&spec.containers);
     let each = containers.map(|container| &container.resources).chain([&spec.resources]);
@@ -43,7 +43,7 @@ fn names(spec: &PodSpec) -> BTreeSet<&str> {
     keys.map(|key| &**key).filter(|key| key.starts_with(PREFIX)).collect()
 }
 
-/// As the kubelet names it. Of sizes that no processor has, the word for what nobody expects.
+/// The kubelet's reason. For sizes that no processor has, a general one.
 fn reason(name: &str) -> &'static str {
     let known = REASONS.iter().find(|reason| reason.strip_prefix("OutOf") == Some(name));
     known.unwrap_or(&"UnexpectedAdmissionError")
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_shared_and_what_the_machine_has_not_is_refused_to_all() {
+    fn huge_pages_that_the_machine_lacks_are_refused_to_all() {
         let machine = Machine { huge_pages: [(2 << 20, 8 << 20)].into(), ..Machine::default() };
         let config = Config { machine, ..Config::default() };
         let other = pod(r#""hugepages-2Mi":"4Mi""#, "api");

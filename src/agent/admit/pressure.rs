@@ -1,9 +1,9 @@
-//! What a node that runs short does not take in, and whom it spares (spec sections 1.2, row 1, and
-//! 9.4).
+//! Admission and eviction under pressure: which pods are refused, and which are never evicted (spec
+//! sections 1.2, row 1, and 9.4).
 //!
-//! Pods of the manifest folder are static: a kubelet never evicts them, and takes them in whatever
-//! the node runs short of. On a gateway that has no others, that would leave nobody to go; a
-//! manifest with the annotation [`EVICTABLE`] says that its pod is no more than the others.
+//! Pods of the manifest folder are static: a kubelet never evicts them, and admits them under any
+//! pressure. On a gateway without other pods, then no pod could be evicted; the annotation
+//! [`EVICTABLE`] in a manifest treats its pod like other pods.
 
 use std::collections::BTreeSet;
 
@@ -16,30 +16,30 @@ use crate::model::node::Pressure;
 use crate::model::pod::Pod;
 use crate::model::status::QosClass;
 
-/// `"true"`: the pod may be evicted although it is static. Edged's own.
+/// `"true"`: the pod may be evicted although it is static. An annotation of edged.
 pub const EVICTABLE: &str = "edged.io/evictable";
 /// `SystemCriticalPriority`
 const CRITICAL: i64 = 2_000_000_000;
 
-/// Whether the node cannot be without the pod: static, mirror, or of a system's priority.
+/// Whether the pod is critical: static, mirror, or with a system priority.
 pub fn is_critical(pod: &Pod) -> bool {
-    let evictable = pod.metadata.annotations.get(EVICTABLE).is_some_and(|said| said == "true");
+    let evictable = pod.metadata.annotations.get(EVICTABLE).is_some_and(|value| value == "true");
     priority(pod) >= CRITICAL || (!evictable && is_static(pod))
 }
 
-/// Whether no API server has placed the pod here: it, or the pod whose mirror it is, is the node's.
+/// Whether the pod is static: no API server has placed it, or it is the mirror of a static pod.
 pub(super) fn is_static(pod: &Pod) -> bool {
     let annotations = &pod.metadata.annotations;
     let from_elsewhere = annotations.get(SOURCE).is_some_and(|source| source != "api");
     from_elsewhere || annotations.contains_key(MIRROR)
 }
 
-/// `PodSpec.priority`; 0 unless said.
+/// `PodSpec.priority`; 0 by default.
 pub fn priority(pod: &Pod) -> i64 {
     pod.spec.rest.get("priority").and_then(Value::as_i64).unwrap_or(0)
 }
 
-/// Why a node that runs short of these does not take the pod in.
+/// Why a node with these pressures does not admit the pod.
 pub fn under_pressure(pod: &Pod, pressures: &BTreeSet<Pressure>) -> Option<Refused> {
     if pressures.is_empty() || is_critical(pod) {
         return None;
@@ -55,7 +55,7 @@ pub fn under_pressure(pod: &Pod, pressures: &BTreeSet<Pressure>) -> Option<Refus
     Some(Refused { reason: "Evicted", message })
 }
 
-/// Whether some toleration lets the pod bear a taint without a value (core/v1 `Toleration`).
+/// Whether a toleration of the pod matches a taint without a value (core/v1 `Toleration`).
 fn tolerates(pod: &Pod, key: &str, effect: &str) -> bool {
     let all = pod.spec.rest.get("tolerations").and_then(Value::as_array);
     all.into_iter().flatten().any(|toleration| {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn under_pressure_only_those_come_in_who_are_needed_or_spare_what_is_short() {
+    fn under_pressure_only_critical_or_harmless_pods_are_admitted() {
         let burstable = r#""containers":[{"resources":{"requests":{"memory":"1Mi"}}}]"#;
         let tolerant = |operator: &str, effect: &str| {
             format!(

@@ -1,5 +1,5 @@
-//! Probes and hooks: whether they make sense, in Kubernetes' own words, and whether this build has
-//! what they need.
+//! Admission of probes and hooks: validation in Kubernetes' own words, and whether this build
+//! supports them.
 
 use core::net::IpAddr;
 
@@ -7,15 +7,15 @@ use super::cut;
 use crate::model::pod::{Container, Rest};
 use crate::model::probe::{Handler, HttpGet, Port, Probe};
 
-/// Where a handler stands, which decides what it may be.
+/// The place of a handler, which decides which kinds are allowed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Probe,
     Hook,
 }
 
-/// Names what is not built in, and what nobody knows.
-pub(super) fn look(
+/// Finds unsupported and unknown fields.
+pub(super) fn check_unsupported(
     path: &str,
     container: &Container,
     features: &mut Vec<String>,
@@ -55,7 +55,7 @@ pub(super) fn look(
     }
 }
 
-/// TLS where it is left out, and hosts by name: nobody here looks names up.
+/// HTTPS if TLS is not built in, and hosts by name: the agent does not look up names.
 fn lacks(path: &str, handler: &Handler, features: &mut Vec<String>) {
     let hosts = [
         ("httpGet", handler.http_get.as_ref().map(|get| &get.host)),
@@ -238,7 +238,7 @@ fn port(path: &str, port: &Port, problems: &mut Vec<String>) {
     }
 }
 
-/// A name of a service (RFC 6335), or digits: the agent takes these too.
+/// A service name (RFC 6335), or digits, which the agent accepts too.
 fn is_port_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=15).contains(&name.len()) && name.bytes().all(fits)
@@ -250,8 +250,8 @@ mod tests {
     use crate::agent::admit::review;
     use crate::agent::admit::tests::pod;
 
-    /// What a review says of a container with these fields.
-    fn said(fields: &str) -> String {
+    /// The review of a container with these fields.
+    fn review_of(fields: &str) -> String {
         let pod = pod(&format!(
             r#"{{"metadata": {{"name": "a"}}, "spec": {{"containers": [
                  {{"name": "c", "image": "i", {fields}}}]}}}}"#
@@ -273,7 +273,7 @@ mod tests {
                 "preStop": {"httpGet": {"port": "", "httpHeaders": [{"name": "X-a"}]}}}"#,
             r#""lifecycle": {"postStart": {"tcpSocket": {"port": 1}}, "stopSignal": null}"#,
         ] {
-            assert_eq!(said(fields), "", "{fields}");
+            assert_eq!(review_of(fields), "", "{fields}");
         }
     }
 
@@ -329,7 +329,7 @@ mod tests {
                 "not built into this edged: lifecycle.stopSignal",
             ),
         ] {
-            assert_eq!(said(fields), expected, "{fields}");
+            assert_eq!(review_of(fields), expected, "{fields}");
         }
     }
 
@@ -351,7 +351,10 @@ mod tests {
     fn what_is_left_out_is_named() {
         let fields = r#""livenessProbe": {"tcpSocket": {"port": 1}},
                         "lifecycle": {"preStop": {"exec": {"command": ["a"]}}}"#;
-        assert_eq!(said(fields), "not built into this edged: livenessProbe, lifecycle.preStop");
+        assert_eq!(
+            review_of(fields),
+            "not built into this edged: livenessProbe, lifecycle.preStop"
+        );
     }
 
     #[test]
@@ -361,7 +364,7 @@ mod tests {
         let fields = format!(r#""livenessProbe": {get}, "lifecycle": {{"preStop": {get}}}"#);
         let scheme = "httpGet.scheme (got \"HTTPS\", expected HTTP)";
         assert_eq!(
-            said(&fields),
+            review_of(&fields),
             format!(
                 "not built into this edged: livenessProbe.{scheme}, lifecycle.preStop.{scheme}"
             )

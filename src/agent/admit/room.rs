@@ -1,7 +1,7 @@
-//! Whether there is room for a pod beside the others (spec section 1.2, rows 4c and 4d).
+//! Admission by room: whether the pod fits beside the others (spec section 1.2, rows 4c and 4d).
 //!
-//! Pods of the manifest folder are static: they are taken in whatever they ask for, as the node is
-//! nothing without them; only their number and their host ports are bounded.
+//! Pods of the manifest folder are static: they are admitted whatever they request, because the
+//! node is useless without them; only their number and their host ports are limited.
 
 use super::pressure::is_static;
 use super::{Refused, pages};
@@ -10,7 +10,7 @@ use crate::agent::amounts::Amounts;
 use crate::agent::requests::{self, CPU, MEMORY, STORAGE};
 use crate::model::pod::{ContainerPort, Pod, PodSpec};
 
-/// Why the pod cannot run beside the others. What it asks for counts no more when it `runs`.
+/// Why the pod does not fit beside the others. Its requests do not count if it `runs`.
 pub fn without_room(pod: &Pod, runs: bool, others: &[&Pod], config: &Config) -> Option<Refused> {
     let asks = !(runs || is_static(pod));
     too_many(others.len(), config.pods_max)
@@ -30,7 +30,7 @@ fn too_many(others: usize, pods_max: usize) -> Option<Refused> {
     })
 }
 
-/// It asks for more than the others leave of what pods may take.
+/// Whether it requests more than the others leave of the allocatable amounts.
 fn too_much(spec: &PodSpec, others: &[&Pod], config: &Config) -> Option<Refused> {
     let (all, amounts) = (Amounts::capacity(config), Amounts::allocatable(config));
     let resources = [
@@ -38,7 +38,7 @@ fn too_much(spec: &PodSpec, others: &[&Pod], config: &Config) -> Option<Refused>
         ("OutOfmemory", MEMORY, all.memory_bytes, amounts.memory_bytes),
         ("OutOfephemeral-storage", STORAGE, all.storage_bytes, amounts.storage_bytes),
     ];
-    // What the machine could not tell bounds nothing.
+    // An unknown amount limits nothing.
     let known = resources.into_iter().filter(|(_, _, all, _)| *all > 0);
     known.into_iter().find_map(|(reason, name, _, capacity)| {
         let requested = requests::of_pod(spec, name);

@@ -1,7 +1,7 @@
-//! What Kubernetes' own validation says of the typed fields, in its words.
+//! Kubernetes' own validation of the typed fields, in its words.
 //!
-//! An API server has done this for pods from a cluster; a manifest folder has no one else. The
-//! names matter most: they become folders, and part of every path below them.
+//! For pods from a cluster, the API server has done this; for a manifest folder nobody has. The
+//! names matter most: they become directories, and part of every path below them.
 
 mod pod;
 mod resources;

@@ -1,5 +1,4 @@
-//! Volumes: what Kubernetes' own validation says of them, in its words, and what of them is not
-//! built in.
+//! Kubernetes' own validation of volumes, in its words, and volumes that are not built in.
 
 use std::collections::BTreeSet;
 
@@ -25,11 +24,11 @@ const HOST_PATH_TYPES: [&str; 8] = [
 ];
 const MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 
-/// Finds the kinds and fields that are not built in, and those that nobody knows.
-pub(super) fn look(pod: &Pod, found: &mut Found) {
+/// Finds kinds and fields that are not built in, and unknown ones.
+pub(super) fn check_unsupported(pod: &Pod, found: &mut Found) {
     for (index, volume) in pod.spec.volumes.iter().enumerate() {
         let path = format!("spec.volumes[{index}]");
-        // A source that is not known must not become an emptyDir.
+        // An unknown source must not become an emptyDir.
         found.volumes.extend(volume.rest.keys().map(|source| format!("{path}.{}", cut(source))));
         let kind = Kind::of(volume);
         if !kind.is_built_in() {
@@ -83,7 +82,7 @@ fn look_into(volume: &Volume, path: &str, found: &mut Found) {
     }
 }
 
-/// Only a cloud can give a token of a service account, and only to pods of its own.
+/// Only a cloud can issue the token of a service account, and only to its own pods.
 fn tokens(pod: &Pod, volume: &Volume, path: &str, found: &mut Found) {
     let is_cloudy = pod.metadata.annotations.get(SOURCE).is_some_and(|source| source == "api");
     for (index, source) in volume.projected.iter().flat_map(|of| &of.sources).enumerate() {
@@ -128,7 +127,7 @@ fn unknown(path: &str, rest: &Rest, found: &mut Found) {
     found.unknown.extend(rest.keys().map(|name| format!("{path}.{}", cut(name))));
 }
 
-/// All containers by their path.
+/// All containers with their paths.
 fn containers(pod: &Pod) -> impl Iterator<Item = (String, &Container)> {
     let kinds =
         [("initContainers", &pod.spec.init_containers), ("containers", &pod.spec.containers)];
@@ -219,7 +218,7 @@ impl Problems {
         }
     }
 
-    /// What becomes arguments of mount(8).
+    /// These become arguments of mount(8).
     fn nfs(&mut self, path: &str, of: &Nfs) {
         if of.server.is_empty() {
             self.add(&format!("{path}.server"), "Required value");
@@ -365,12 +364,13 @@ impl Problems {
                            privileged containers";
             self.add(&format!("{path}.mountPropagation"), problem);
         }
-        let asked = !matches!(mount.recursive_read_only, None | Some(RecursiveReadOnly::Disabled));
+        let requested =
+            !matches!(mount.recursive_read_only, None | Some(RecursiveReadOnly::Disabled));
         let path = format!("{path}.recursiveReadOnly");
-        if asked && !mount.read_only {
+        if requested && !mount.read_only {
             self.add(&path, "Forbidden: may only be specified when readOnly is true");
         }
-        if asked && !matches!(mount.mount_propagation, None | Some(MountPropagation::None)) {
+        if requested && !matches!(mount.mount_propagation, None | Some(MountPropagation::None)) {
             let problem = "Forbidden: may only be specified when mountPropagation is None or not \
                            specified";
             self.add(&path, problem);
@@ -378,7 +378,7 @@ impl Problems {
     }
 }
 
-/// What may be written to the left of the path of an export.
+/// What may stand to the left of the path of an export.
 pub fn is_machine(server: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b':' | b'-' | b'[' | b']');
     !server.is_empty() && !server.starts_with('-') && server.bytes().all(plain)

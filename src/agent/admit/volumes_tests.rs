@@ -1,4 +1,4 @@
-//! Decision tables: what is said of volumes that cannot be, and of kinds that are not built in.
+//! Decision tables: errors of invalid volumes, and of kinds that are not built in.
 
 use crate::agent::admit::review;
 use crate::agent::admit::tests::pod;

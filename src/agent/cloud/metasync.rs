@@ -53,7 +53,7 @@ impl Metasync {
         let is_reportable = |pod: &&Pod| {
             pod.origin() == Origin::Cloud
                 && *pod.wanted() == Wanted::Yes
-                && pod.is_told()
+                && pod.is_inspected()
                 && inputs.terminal_statuses.is_stored(inputs.meta, pod)
         };
         let mut all: BTreeMap<&str, Vec<Value>> = BTreeMap::new();

@@ -87,7 +87,7 @@ pub(super) struct Cloud {
 pub(super) struct CloudInputs<'a> {
     pub pods: &'a Pods,
     /// The recorded events.
-    pub notes: &'a Recorder,
+    pub recorder: &'a Recorder,
     /// All pods of the manifest folder are known.
     pub folder_is_whole: bool,
     /// The node.
@@ -456,7 +456,7 @@ impl Cloud {
 
     /// Sends what is due to the cloud.
     pub(super) fn step(&mut self, now: Now, inputs: CloudInputs<'_>) {
-        let CloudInputs { pods, notes, folder_is_whole, node, rng, last_job, out } = inputs;
+        let CloudInputs { pods, recorder, folder_is_whole, node, rng, last_job, out } = inputs;
         if self.terminal_statuses.step(pods, &mut self.meta) {
             self.report.mark_dirty();
         }
@@ -496,7 +496,7 @@ impl Cloud {
         }
         self.metasync.step(pods, report_inputs, self.settings.pod_status_sync_ms, &mut context);
         if let Some(events) = &mut self.events {
-            events.step(notes, &node.config.node_name, &mut context);
+            events.step(recorder, &node.config.node_name, &mut context);
         }
     }
 }

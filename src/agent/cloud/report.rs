@@ -301,7 +301,9 @@ impl PodReport {
         }
         if !current {
             // A static pod that has ended may run again after the next boot.
-            if !pod.is_told() || of_cloud && !inputs.terminal_statuses.is_stored(inputs.meta, pod) {
+            if !pod.is_inspected()
+                || of_cloud && !inputs.terminal_statuses.is_stored(inputs.meta, pod)
+            {
                 return None;
             }
             if let Some(at) = self.delay_until(pod, now) {
@@ -361,7 +363,7 @@ impl PodReport {
         }
         let base: Option<Value> =
             self.remote_status.as_ref().and_then(|base| serde_json::from_str(base).ok());
-        let is_known = base.is_some();
+        let is_fully_observed = base.is_some();
         let of_cloud = pod.origin() == Origin::Cloud;
         if of_cloud && base.as_ref().is_some_and(is_terminal) && !api.status.phase.is_terminal() {
             // The pod has ended in the cloud; that status is about to be durable here.
@@ -390,7 +392,7 @@ impl PodReport {
             let mut patch = json!({"metadata": {"uid": uid}});
             patch["status"] = difference;
             let text = serde_json::to_string(&patch).expect("plain data");
-            if self.last_patch.as_deref() == Some(&*text) && is_known {
+            if self.last_patch.as_deref() == Some(&*text) && is_fully_observed {
                 // The cloud accepted it before and still has another status: it stays as the cloud
                 // has it.
                 self.remote_revision = Some(revision);

@@ -44,7 +44,7 @@ impl Agent {
                 cloud.link_down(now, session, &cause, rng, pending);
                 Changed::default()
             }
-            Event::Heard(session) => {
+            Event::LinkActive(session) => {
                 cloud.received(now, session);
                 Changed::default()
             }
@@ -67,7 +67,7 @@ impl Agent {
             self.pods.objects_changed(&changed);
         }
         if changed.pods {
-            self.want(now);
+            self.update_desired_pods(now);
         }
     }
 
@@ -88,10 +88,17 @@ impl Agent {
         let Self { config, addresses, runtime, pleg, node, housekeeping, .. } = self;
         let node_inputs =
             NodeInputs { config, addresses, runtime, pleg, node, images: housekeeping.images() };
-        let Self { cloud, pods, notes, rng, last_job, .. } = self;
+        let Self { cloud, pods, recorder, rng, last_job, .. } = self;
         if let Some(cloud) = cloud {
-            let inputs =
-                CloudInputs { pods, notes, folder_is_whole, node: node_inputs, rng, last_job, out };
+            let inputs = CloudInputs {
+                pods,
+                recorder,
+                folder_is_whole,
+                node: node_inputs,
+                rng,
+                last_job,
+                out,
+            };
             cloud.step(now, inputs);
         }
     }

@@ -1,5 +1,5 @@
-//! Eviction was left out: nobody looks whether the node runs short.
-#![expect(clippy::unused_self, reason = "as the one that is not left out")]
+//! Eviction is not built in: pressures are not measured.
+#![expect(clippy::unused_self, reason = "same interface as the full version")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,48 +11,41 @@ use crate::model::job::Used;
 use crate::model::node::Pressure;
 use crate::model::pod as api;
 
-/// Nobody has to go for it.
+/// No pod is evicted for its disk usage.
 pub fn bounds_disk(_: &api::Pod) -> bool {
     false
 }
 
-/// Nobody.
 #[derive(Debug)]
 pub struct EvictionManager;
 
 impl EvictionManager {
-    /// Whatever the policy.
     pub fn new(_: &EvictionPolicy, _: u64, _: Instant) -> Self {
         Self
     }
 
-    /// Nothing was asked.
     pub fn up(&mut self) {}
 
-    /// They are for others.
     pub fn measured(&mut self, _: &Measures) {}
 
-    /// It is another's.
+    /// It is another task's call.
     pub fn answer(&mut self, _: CallId, _: &Result<Reply, CallError>) -> bool {
         false
     }
 
-    /// It is another's.
+    /// It is another task's job.
     pub fn used(&mut self, _: JobId, _: Option<Vec<Option<Used>>>) -> bool {
         false
     }
 
-    /// Nothing is known.
     pub fn take_pressures(&mut self) -> Option<BTreeSet<Pressure>> {
         None
     }
 
-    /// Nobody.
     pub fn counts(&self) -> BTreeMap<&'static str, u64> {
         BTreeMap::new()
     }
 
-    /// Never.
     pub fn due_at(&self) -> Option<Instant> {
         None
     }

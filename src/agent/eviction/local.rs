@@ -1,4 +1,4 @@
-//! What a pod may take of the disk: its volumes' sizes, its containers' limits and their sum (spec
+//! Limits of a pod's disk usage: of its volumes, of its containers, and of all together (spec
 //! section 9.4).
 
 use super::usage::Usage;
@@ -9,44 +9,44 @@ use crate::model::job::Used;
 use crate::model::pod as api;
 use crate::model::quantity::Quantity;
 
-/// Volumes of the pod's own that lie on the disk.
+/// The pod's own volumes on the disk.
 pub fn volumes(pod: &Pod) -> impl Iterator<Item = Box<str>> {
     on_disk(pod.api()).map(|volume| volume.name.clone())
 }
 
-/// Those whose size has to be known to tell whether the pod keeps to its limits.
+/// The volumes whose usage has to be measured to check the pod's limits.
 pub fn limited_volumes(pod: &Pod) -> impl Iterator<Item = Box<str>> {
     let all = has_storage_limit(pod.api());
     let needed = move |volume: &&api::Volume| all || size_limit(volume).is_some();
     on_disk(pod.api()).filter(needed).map(|volume| volume.name.clone())
 }
 
-/// Whether the disk that it may take has a bound.
+/// Whether the pod's disk usage is limited.
 pub fn bounds_disk(pod: &api::Pod) -> bool {
     has_storage_limit(pod) || on_disk(pod).any(|volume| size_limit(volume).is_some())
 }
 
-/// Whether that of its containers has.
+/// Whether some container has a limit.
 pub fn has_storage_limit(pod: &api::Pod) -> bool {
     let spec = &pod.spec;
     let mut containers = spec.init_containers.iter().chain(&spec.containers);
     containers.any(|container| container.resources.limits.contains_key(STORAGE))
 }
 
-/// The first bound that the pod has passed: the signal that it is counted under, and the message.
-pub fn offence(pod: &api::Pod, usage: &Usage, dedicated: bool) -> Option<(&'static str, String)> {
-    if let Some(message) = volume_offence(pod, usage) {
+/// The first limit that the pod exceeds: the signal it is counted under, and the message.
+pub fn violation(pod: &api::Pod, usage: &Usage, dedicated: bool) -> Option<(&'static str, String)> {
+    if let Some(message) = volume_violation(pod, usage) {
         return Some(("emptydirfs.limit", message));
     }
-    if let Some(message) = pod_offence(pod, usage) {
+    if let Some(message) = pod_violation(pod, usage) {
         return Some(("ephemeralpodfs.limit", message));
     }
-    let container = |spec: &api::Container| container_offence(spec, usage, dedicated);
+    let container = |spec: &api::Container| container_violation(spec, usage, dedicated);
     let message = pod.spec.containers.iter().find_map(container)?;
     Some(("ephemeralcontainerfs.limit", message))
 }
 
-fn volume_offence(pod: &api::Pod, usage: &Usage) -> Option<String> {
+fn volume_violation(pod: &api::Pod, usage: &Usage) -> Option<String> {
     on_disk(pod).find_map(|volume| {
         let (name, limit) = (&volume.name, size_limit(volume)?);
         let used = usage.volumes.get(name)?;
@@ -57,8 +57,8 @@ fn volume_offence(pod: &api::Pod, usage: &Usage) -> Option<String> {
     })
 }
 
-/// All containers' layers and logs and all volumes on the disk, against the sum of limits.
-fn pod_offence(pod: &api::Pod, usage: &Usage) -> Option<String> {
+/// All containers' layers and logs and all volumes on the disk, against the sum of the limits.
+fn pod_violation(pod: &api::Pod, usage: &Usage) -> Option<String> {
     let (limit, form) = limit(&pod.spec)?;
     let total = all(usage).plus(volumes_of(usage));
     (total.bytes > limit.unsigned_abs()).then(|| {
@@ -67,7 +67,7 @@ fn pod_offence(pod: &api::Pod, usage: &Usage) -> Option<String> {
     })
 }
 
-fn container_offence(spec: &api::Container, usage: &Usage, dedicated: bool) -> Option<String> {
+fn container_violation(spec: &api::Container, usage: &Usage, dedicated: bool) -> Option<String> {
     let limit = spec.resources.limits.get(STORAGE).filter(|limit| limit.whole() > 0)?;
     let used = usage.containers.get(&spec.name)?;
     let root = used.root.filter(|_| !dedicated).unwrap_or_default();
@@ -78,13 +78,13 @@ fn container_offence(spec: &api::Container, usage: &Usage, dedicated: bool) -> O
     })
 }
 
-/// What the containers take in all.
+/// Disk usage of all containers.
 fn all(usage: &Usage) -> Used {
     let each = usage.containers.values().flat_map(|it| [it.root, it.logs]).flatten();
     each.fold(Used::default(), Used::plus)
 }
 
-/// What the volumes take in all.
+/// Disk usage of all volumes.
 pub fn volumes_of(usage: &Usage) -> Used {
     usage.volumes.values().copied().fold(Used::default(), Used::plus)
 }
@@ -100,8 +100,8 @@ fn size_limit(volume: &api::Volume) -> Option<&Quantity> {
     volume.empty_dir.as_ref()?.size_limit.as_ref().filter(|limit| limit.whole() > 0)
 }
 
-/// Of the containers that run together, or the largest init container; and how it is written.
-/// `None`: no container has one.
+/// The limit of the containers that run together, or of the largest init container; and a quantity
+/// whose notation the message uses. `None`: no container has a limit.
 fn limit(spec: &api::PodSpec) -> Option<(i64, &Quantity)> {
     let mut each = spec.init_containers.iter().chain(&spec.containers);
     let form = each.find_map(|container| container.resources.limits.get(STORAGE))?;
@@ -120,9 +120,9 @@ mod tests {
         Used { bytes, inodes: 1 }
     }
 
-    fn said(spec: &str, usage: &Usage, dedicated: bool) -> Option<(&'static str, String)> {
+    fn found(spec: &str, usage: &Usage, dedicated: bool) -> Option<(&'static str, String)> {
         let pod: api::Pod = serde_json::from_str(&format!(r#"{{"spec":{spec}}}"#)).expect("a pod");
-        offence(&pod, usage, dedicated)
+        violation(&pod, usage, dedicated)
     }
 
     #[test]
@@ -137,9 +137,9 @@ mod tests {
                 .into(),
             ..Usage::default()
         };
-        assert_eq!(said(spec, &usage(1 << 30), false), None);
+        assert_eq!(found(spec, &usage(1 << 30), false), None);
         let message = "Usage of EmptyDir volume \"v\" exceeds the limit \"1Gi\". ".to_owned();
-        assert_eq!(said(spec, &usage((1 << 30) + 1), false), Some(("emptydirfs.limit", message)));
+        assert_eq!(found(spec, &usage((1 << 30) + 1), false), Some(("emptydirfs.limit", message)));
     }
 
     #[test]
@@ -157,20 +157,20 @@ mod tests {
             volumes: [("v".into(), used(volume))].into(),
             processes: None,
         };
-        assert_eq!(said(spec, &usage(5, 5, 20), false), None);
+        assert_eq!(found(spec, &usage(5, 5, 20), false), None);
         let pod = "Pod ephemeral local storage usage exceeds the total limit of containers 30. ";
         let pod = Some(("ephemeralpodfs.limit", pod.to_owned()));
-        assert_eq!(said(spec, &usage(5, 5, 21), false), pod);
+        assert_eq!(found(spec, &usage(5, 5, 21), false), pod);
         let own = "Container a exceeded its local ephemeral storage limit \"10\". ".to_owned();
         let own = Some(("ephemeralcontainerfs.limit", own));
-        assert_eq!(said(spec, &usage(6, 5, 0), false), own);
+        assert_eq!(found(spec, &usage(6, 5, 0), false), own);
         // On another disk the layers are not counted.
-        assert_eq!(said(spec, &usage(6, 5, 0), true), None);
-        assert_eq!(said(spec, &usage(0, 11, 0), true), own);
+        assert_eq!(found(spec, &usage(6, 5, 0), true), None);
+        assert_eq!(found(spec, &usage(0, 11, 0), true), own);
     }
 
     #[test]
-    fn what_runs_together_is_asked_for_together() {
+    fn limits_of_containers_that_run_together_are_summed() {
         let spec: api::PodSpec = serde_json::from_str(
             r#"{"initContainers":[{"name":"4"},{"name":"1","restartPolicy":"Always"},
                                   {"name":"5"}],

@@ -1,4 +1,5 @@
-//! What an evicted pod's status and event say: the kubelet's own words, which tools match on.
+//! Messages in the status and the event of an evicted pod: the kubelet's own words, which tools
+//! match on.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +11,7 @@ use crate::model::housekeeping::Signal;
 use crate::model::pod::{Container, Pod};
 use crate::model::quantity::{Quantity, binary, decimal};
 
-/// What is short, as events name it.
+/// The scarce resource, as events name it.
 pub fn resource(signal: Signal) -> &'static str {
     match signal {
         Signal::Memory | Signal::PodsMemory => "memory",
@@ -47,10 +48,10 @@ pub fn message(
         let of_spec = containers.find(|container| container.name == *name);
         let (Some(bytes), Some(container)) = (bytes, of_spec) else { continue };
         if i128::from(bytes) > i128::from(requests::of(container, resource)) {
-            let (shown, asked) = (binary(bytes), asked(container, resource));
+            let (shown, request) = (binary(bytes), request(container, resource));
             let _ = write!(
                 message,
-                "Container {name} was using {shown}, request is {asked}, has larger consumption \
+                "Container {name} was using {shown}, request is {request}, has larger consumption \
                  of {resource}. "
             );
             names.push(name.to_string());
@@ -65,7 +66,7 @@ pub fn message(
     (message, annotations.into())
 }
 
-/// Of the first threshold about the resource: how much there has to be, and how much there is.
+/// The quantity and the available amount of the first threshold for the resource.
 fn threshold_met(
     resource: &str,
     due: &[Threshold],
@@ -86,7 +87,7 @@ fn threshold_met(
     })
 }
 
-fn asked(container: &Container, resource: &str) -> String {
+fn request(container: &Container, resource: &str) -> String {
     let resources = &container.resources;
     let written = resources.requests.get(resource).or_else(|| resources.limits.get(resource));
     written.map_or_else(|| "0".to_owned(), Quantity::canonical)
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_names_the_shortage_and_who_takes_more_than_it_asked_for() {
+    fn a_message_names_the_shortage_and_containers_over_their_request() {
         let memory = |mib: u64| ContainerUse { memory: Some(mib << 20), ..ContainerUse::default() };
         let usage = Usage {
             containers: [("a".into(), memory(200)), ("b".into(), memory(300))].into(),
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_are_told_in_bytes_or_inodes() {
+    fn disk_messages_use_bytes_or_inodes() {
         let room = Room {
             bytes: Amount { capacity: 1_000_000, available: 1_536 },
             inodes: Amount { capacity: 100_000, available: 2_000 },
@@ -145,18 +146,18 @@ mod tests {
         let used = |bytes| Some(Used { bytes, inodes: 1 });
         let container = ContainerUse { root: used(1 << 20), logs: used(1 << 20), memory: None };
         let usage = Usage { containers: [("a".into(), container)].into(), ..Usage::default() };
-        let told = |signal, least| {
+        let reported = |signal, least| {
             let observed = Observed::of(&measures, 0);
             message(&pod(), Some(&usage), &due(signal, least), &observed).0
         };
         assert_eq!(
-            told(Signal::NodeFs, Least::Millionths(100_000)),
+            reported(Signal::NodeFs, Least::Millionths(100_000)),
             "The node was low on resource: ephemeral-storage. Threshold quantity: 100000, \
              available: 1536. Container a was using 2Mi, request is 0, has larger consumption of \
              ephemeral-storage. "
         );
         assert_eq!(
-            told(Signal::NodeFsInodes, Least::Millionths(50_000)),
+            reported(Signal::NodeFsInodes, Least::Millionths(50_000)),
             "The node was low on resource: inodes. Threshold quantity: 5000, available: 2k. "
         );
     }

@@ -1,20 +1,20 @@
-//! Eviction: where the node runs short, or a pod takes more of the disk than it may, pods have to
-//! go (spec section 9.4).
+//! Eviction: pods are evicted if the node is under pressure, or if a pod exceeds its disk limits
+//! (spec section 9.4).
 //!
 //! ```text
-//!  Rest ─due─▶ Measuring ─shortages, conditions─▶ Gathering ─what pods take─▶ a limit is passed,
+//!  Rest ─due─▶ Measuring ─shortages, conditions─▶ Gathering ─usage of pods─▶ a limit is exceeded,
 //!   ▲             ▲                                                           or a threshold met
 //!   │             │                                                  │              │
 //!   │             └── Reclaiming ◀── first what no pod needs ────────┘              │
 //!   └──────────────── Leaving ◀── one pod for a threshold, all that pass a limit ◀──┘
 //! ```
 //!
-//! A cycle begins with gauges of its own, so nobody goes for a shortage that is over. What pods
-//! take is asked for only where somebody may have to go for it; folders are walked through in a
-//! child that may be killed. Never evicted: what [`is_critical`] names.
+//! A cycle begins with measurements of its own, so that no pod is evicted for a pressure that is
+//! over. The usage of pods is collected only if a pod may have to be evicted; directories are
+//! walked in a child process that can be killed. Never evicted: the pods of [`is_critical`].
 //!
-//! If we crash here: the next life measures again. A pod that was evicted and that its source still
-//! wants begins anew, unless its source remembers that it has failed.
+//! If we crash here: the next start measures again. An evicted pod that its source still wants
+//! starts again, unless the source stored that it has failed.
 
 mod local;
 mod messages;
@@ -28,7 +28,7 @@ use super::admit::is_critical;
 use super::calls::Uid;
 use super::event::{Action, CallId, JobId, Severity};
 use super::gc::Gc;
-use super::housekeeping::{Asking, HousekeepingContext, Periodic};
+use super::housekeeping::{HousekeepingContext, MeasurePlan, Periodic};
 use super::pod::{Eviction, Origin, Phase, Pod, Wanted};
 use super::time::{Instant, Now};
 use crate::limits;
@@ -42,24 +42,24 @@ pub use local::bounds_disk;
 use shortage::{Observed, Shortage, Threshold};
 use usage::{Needs, UsageCollector, Usages};
 
-/// The evictor.
+/// The eviction manager.
 #[derive(Debug)]
 pub struct EvictionManager {
     shortage: Shortage,
     grace_max_s: i64,
     pods_memory_max: u64,
     cycle: Periodic,
-    /// When the limits of pods are looked at.
+    /// When the limits of pods are checked.
     limits: Periodic,
     stage: Stage,
-    /// The gauges that are being read are for us.
-    asked: bool,
+    /// The pending measurement was requested by the eviction manager.
+    measure_pending: bool,
     observed: Option<Observed>,
-    /// The runtime was asked where images lie, if it was to be.
-    knows_place: bool,
-    /// Why nobody went, as it was last said.
-    said: Option<String>,
-    /// To be told.
+    /// The path of the images was requested from the runtime, if it was necessary.
+    image_path_requested: bool,
+    /// The last logged reason why no pod was evicted.
+    logged_reason: Option<String>,
+    /// The pressures to report.
     pressures: Option<BTreeSet<Pressure>>,
     counts: BTreeMap<&'static str, u64>,
 }
@@ -69,16 +69,16 @@ enum Stage {
     Rest,
     /// At the beginning of a cycle.
     Measuring,
-    Gathering(UsageCollector),
+    Collecting(UsageCollector),
     Reclaiming(Reclaim),
-    /// These were evicted: the next cycle begins when nothing is left of them.
-    Leaving {
+    /// These pods were evicted: the next cycle begins when nothing is left of them.
+    Cleaning {
         uids: Vec<Uid>,
         until: Instant,
     },
 }
 
-/// What no pod needs goes, before a pod has to.
+/// Garbage is removed before a pod is evicted.
 #[derive(Debug)]
 struct Reclaim {
     case: Case,
@@ -90,21 +90,21 @@ struct Reclaim {
 enum Reclaimed {
     Containers,
     Images,
-    /// All: whether it was enough is being measured.
-    Both,
+    /// All garbage was removed: whether it was enough is being measured.
+    Measuring,
 }
 
-/// Why a pod may have to go.
+/// Why a pod may have to be evicted.
 #[derive(Debug)]
 struct Case {
-    /// The thresholds that are met, the gravest first.
+    /// The thresholds that are met, the most severe first.
     due: Vec<Threshold>,
     observed: Observed,
     usages: Usages,
 }
 
 impl EvictionManager {
-    /// Nothing measured yet; all pods together may take `pods_memory_max` bytes.
+    /// Nothing measured yet; all pods together may use `pods_memory_max` bytes.
     pub fn new(policy: &EvictionPolicy, pods_memory_max: u64, now: Instant) -> Self {
         Self {
             pods_memory_max,
@@ -113,10 +113,10 @@ impl EvictionManager {
             cycle: Periodic::new(limits::EVICTION_MS, now),
             limits: Periodic::new(limits::EVICTION_LIMITS_MS, now),
             stage: Stage::Rest,
-            asked: false,
+            measure_pending: false,
             observed: None,
-            knows_place: false,
-            said: None,
+            image_path_requested: false,
+            logged_reason: None,
             pressures: None,
             counts: BTreeMap::new(),
         }
@@ -124,12 +124,12 @@ impl EvictionManager {
 
     /// The runtime is back, and may be another: calls under way were answered before.
     pub fn up(&mut self) {
-        self.knows_place = false;
+        self.image_path_requested = false;
     }
 
-    /// Takes the machine's gauges.
+    /// Takes the machine's measurements.
     pub fn measured(&mut self, measures: &Measures) {
-        if std::mem::take(&mut self.asked) {
+        if std::mem::take(&mut self.measure_pending) {
             self.observed = Some(Observed::of(measures, self.pods_memory_max));
         }
     }
@@ -137,15 +137,16 @@ impl EvictionManager {
     /// Takes the answer to a call. `false`: it is none of these.
     pub fn answer(&mut self, call: CallId, result: &Result<Reply, CallError>) -> bool {
         match &mut self.stage {
-            Stage::Gathering(gather) => gather.answer(call, result),
+            Stage::Collecting(collector) => collector.answer(call, result),
             _ => false,
         }
     }
 
-    /// Takes what folders take; `None`: it could not be found out. `false`: it is none of these.
+    /// Takes the disk usage of directories; `None`: it could not be measured. `false`: it is none
+    /// of these.
     pub fn used(&mut self, job: JobId, used: Option<Vec<Option<Used>>>) -> bool {
         match &mut self.stage {
-            Stage::Gathering(gather) => gather.used(job, used),
+            Stage::Collecting(collector) => collector.used(job, used),
             _ => false,
         }
     }
@@ -155,7 +156,7 @@ impl EvictionManager {
         self.counts.clone()
     }
 
-    /// What the node runs short of, if that was found out since the last step.
+    /// The node's pressures, if they were measured since the last step.
     pub fn take_pressures(&mut self) -> Option<BTreeSet<Pressure>> {
         self.pressures.take()
     }
@@ -164,39 +165,39 @@ impl EvictionManager {
     pub fn due_at(&self) -> Option<Instant> {
         match &self.stage {
             Stage::Rest => (!self.shortage.is_empty()).then(|| self.cycle.due_at()),
-            Stage::Measuring | Stage::Gathering(_) => None,
+            Stage::Measuring | Stage::Collecting(_) => None,
             Stage::Reclaiming(reclaim) => Some(reclaim.until),
-            Stage::Leaving { until, .. } => Some(*until),
+            Stage::Cleaning { until, .. } => Some(*until),
         }
     }
 
-    /// Goes on as far as it can. Says whether the collector has more to do.
+    /// Continues as far as possible. Returns whether the garbage collector has more to do.
     pub fn step(
         &mut self,
         now: Now,
         context: &mut HousekeepingContext<'_>,
         gc: &mut Gc,
-        asking: &mut Asking,
+        measure_plan: &mut MeasurePlan,
     ) -> bool {
         let wanted = self.reclaims();
         loop {
             let before = std::mem::discriminant(&self.stage);
             self.stage = match std::mem::replace(&mut self.stage, Stage::Rest) {
-                Stage::Rest => self.begin(now, context, gc, asking),
+                Stage::Rest => self.begin(now, context, gc, measure_plan),
                 Stage::Measuring => match self.observed.take() {
-                    Some(observed) => self.judge(now, observed, context),
+                    Some(observed) => self.evaluate(now, observed, context),
                     None => Stage::Measuring,
                 },
-                Stage::Gathering(mut gather) => {
-                    gather.step(now, context);
-                    if gather.is_done() {
-                        self.act(now, gather, context, gc)
+                Stage::Collecting(mut collector) => {
+                    collector.step(now, context);
+                    if collector.is_done() {
+                        self.decide(now, collector, context, gc)
                     } else {
-                        Stage::Gathering(gather)
+                        Stage::Collecting(collector)
                     }
                 }
-                Stage::Reclaiming(reclaim) => self.reclaim(now, reclaim, context, gc, asking),
-                Stage::Leaving { uids, until } => self.leave(now, uids, until, context),
+                Stage::Reclaiming(reclaim) => self.reclaim(now, reclaim, context, gc, measure_plan),
+                Stage::Cleaning { uids, until } => self.wait_for_cleanup(now, uids, until, context),
             };
             if std::mem::discriminant(&self.stage) == before {
                 let reclaims = self.reclaims();
@@ -205,12 +206,12 @@ impl EvictionManager {
         }
     }
 
-    /// What the collector is to part with.
+    /// What the garbage collector has to remove.
     fn reclaims(&self) -> Option<Reclaimed> {
         match &self.stage {
-            Stage::Reclaiming(Reclaim { what: Reclaimed::Both, .. }) => None,
+            Stage::Reclaiming(Reclaim { what: Reclaimed::Measuring, .. }) => None,
             Stage::Reclaiming(reclaim) => Some(reclaim.what),
-            Stage::Rest | Stage::Measuring | Stage::Gathering(_) | Stage::Leaving { .. } => None,
+            Stage::Rest | Stage::Measuring | Stage::Collecting(_) | Stage::Cleaning { .. } => None,
         }
     }
 
@@ -219,43 +220,49 @@ impl EvictionManager {
         now: Now,
         context: &mut HousekeepingContext<'_>,
         gc: &mut Gc,
-        asking: &mut Asking,
+        measure_plan: &mut MeasurePlan,
     ) -> Stage {
-        // The pods are walked through only then.
+        // Only then all pods are searched.
         if !self.cycle.is_due(now.boot) {
             return Stage::Rest;
         }
         if self.shortage.is_empty() && !context.pods.iter().any(Pod::bounds_disk) {
             return Stage::Rest;
         }
-        // Which disk is meant decides what can be won, and who has to go.
-        let known = gc.find_place(now, context, self.knows_place);
-        self.knows_place = true;
-        if known && self.ask(context, gc, asking) {
+        // The disk of the images decides what can be reclaimed, and which pod is evicted.
+        let known = gc.find_image_path(now, context, self.image_path_requested);
+        self.image_path_requested = true;
+        if known && self.request_measures(context, gc, measure_plan) {
             self.cycle.done(now.boot);
             return Stage::Measuring;
         }
         Stage::Rest
     }
 
-    /// Asks for gauges; `false`: others are being read.
-    fn ask(&mut self, context: &HousekeepingContext<'_>, gc: &Gc, asking: &mut Asking) -> bool {
-        let Some(ask) = asking.want() else { return false };
-        if let Some(place) = gc.image_place() {
-            ask.image_fs = Some(place.into());
+    /// Requests a measurement; `false`: another one is under way.
+    fn request_measures(
+        &mut self,
+        context: &HousekeepingContext<'_>,
+        gc: &Gc,
+        measure_plan: &mut MeasurePlan,
+    ) -> bool {
+        let Some(request_measures) = measure_plan.fields() else { return false };
+        if let Some(path) = gc.image_path() {
+            request_measures.image_fs = Some(path.into());
         }
-        ask.pids |= self.shortage.has(Signal::Pids);
+        request_measures.pids |= self.shortage.has(Signal::Pids);
         let settings = &context.config.settings.cgroups;
         if settings.per_qos && self.shortage.has(Signal::PodsMemory) {
-            ask.pods_cgroup = Some(cgroup::all_pods(context.driver, &settings.root).into());
+            request_measures.pods_cgroup =
+                Some(cgroup::all_pods(context.driver, &settings.root).into());
         }
-        self.asked = true;
+        self.measure_pending = true;
         self.observed = None;
         true
     }
 
-    /// The beginning of a cycle: what the node runs short of.
-    fn judge(
+    /// The beginning of a cycle: evaluates the pressures.
+    fn evaluate(
         &mut self,
         now: Now,
         observed: Observed,
@@ -264,7 +271,7 @@ impl EvictionManager {
         let (due, pressures) = self.shortage.observe(now.boot, &observed);
         self.pressures = Some(pressures);
         if !self.shortage.is_met() && !context.pods.iter().any(Pod::bounds_disk) {
-            self.said = None;
+            self.logged_reason = None;
         }
         let limits = self.limits.is_due(now.boot) && context.pods.iter().any(Pod::bounds_disk);
         if limits {
@@ -275,37 +282,40 @@ impl EvictionManager {
         }
         let needs = Needs::new(&due, limits);
         let candidates = context.pods.iter().filter(|pod| is_candidate(pod));
-        Stage::Gathering(UsageCollector::new(needs, due, observed, candidates))
+        Stage::Collecting(UsageCollector::new(needs, due, observed, candidates))
     }
 
-    /// Now it is known what pods take.
-    fn act(
+    /// The usage of pods is known now.
+    fn decide(
         &mut self,
         now: Now,
-        gather: UsageCollector,
+        collector: UsageCollector,
         context: &mut HousekeepingContext<'_>,
         gc: &mut Gc,
     ) -> Stage {
-        let UsageCollector { needs, due, observed, usages, failed, .. } = gather;
+        let UsageCollector { needs, due, observed, usages, failed, .. } = collector;
         if let Some(why) = failed {
-            self.say(context, &format!("nobody is evicted: what pods take is not known: {why}"));
+            self.log_once(
+                context,
+                &format!("no pod is evicted: the usage of pods is not known: {why}"),
+            );
             return Stage::Rest;
         }
         if needs.limits {
-            let gone = self.evict_offenders(&observed, &usages, context);
+            let gone = self.evict_violators(&observed, &usages, context);
             if !gone.is_empty() {
-                return leaving(now, gone);
+                return cleaning(now, gone);
             }
         }
         let Some(first) = due.first() else { return Stage::Rest };
         let message = format!("Attempting to reclaim {}", messages::resource(first.signal));
-        context.note(now, EventType::Warning, "EvictionThresholdMet", message);
+        context.record_event(now, EventType::Warning, "EvictionThresholdMet", message);
         let reclaims = first.frees_images(observed.dedicated);
         let case = Case { due, observed, usages };
         if !reclaims {
             return self.evict_one(now, &case, context);
         }
-        gc.press_containers();
+        gc.reclaim_containers();
         let until = now.boot.plus_ms(limits::EVICTION_RECLAIM_MS);
         Stage::Reclaiming(Reclaim { case, what: Reclaimed::Containers, until })
     }
@@ -316,24 +326,25 @@ impl EvictionManager {
         mut reclaim: Reclaim,
         context: &mut HousekeepingContext<'_>,
         gc: &mut Gc,
-        asking: &mut Asking,
+        measure_plan: &mut MeasurePlan,
     ) -> Stage {
         let late = reclaim.until <= now.boot;
         match reclaim.what {
             Reclaimed::Containers => {
-                let busy = gc.is_pressed() || context.pods.iter().any(Pod::has_condemned);
+                let busy = gc.is_reclaiming() || context.pods.iter().any(Pod::has_garbage);
                 if !busy || late {
-                    gc.press_images();
+                    gc.reclaim_images();
                     reclaim.what = Reclaimed::Images;
                     reclaim.until = now.boot.plus_ms(limits::EVICTION_RECLAIM_MS);
                 }
             }
             Reclaimed::Images => {
-                if (!gc.is_pressed() || late) && self.ask(context, gc, asking) {
-                    reclaim.what = Reclaimed::Both;
+                if (!gc.is_reclaiming() || late) && self.request_measures(context, gc, measure_plan)
+                {
+                    reclaim.what = Reclaimed::Measuring;
                 }
             }
-            Reclaimed::Both => {
+            Reclaimed::Measuring => {
                 if let Some(observed) = self.observed.take() {
                     if self.shortage.is_over(&observed) {
                         return Stage::Rest;
@@ -345,8 +356,8 @@ impl EvictionManager {
         Stage::Reclaiming(reclaim)
     }
 
-    /// All pods that take more of the disk than they may.
-    fn evict_offenders(
+    /// Evicts all pods that exceed their disk limits.
+    fn evict_violators(
         &mut self,
         observed: &Observed,
         usages: &Usages,
@@ -357,12 +368,12 @@ impl EvictionManager {
             let Some(pod) = context.pods.get_mut(uid).filter(|pod| is_candidate(pod)) else {
                 continue;
             };
-            let Some((signal, message)) = local::offence(pod.api(), usage, observed.dedicated)
+            let Some((signal, message)) = local::violation(pod.api(), usage, observed.dedicated)
             else {
                 continue;
             };
             if is_critical(pod.api()) {
-                self.say(
+                self.log_once(
                     context,
                     &format!("uid={uid} not evicted, because it is critical: {message}"),
                 );
@@ -375,14 +386,17 @@ impl EvictionManager {
         gone
     }
 
-    /// The pod that has to go for the gravest shortage.
+    /// Evicts one pod for the most severe shortage.
     fn evict_one(&mut self, now: Now, case: &Case, context: &mut HousekeepingContext<'_>) -> Stage {
         let threshold = &case.due[0];
         let resource = messages::resource(threshold.signal);
         let pods = context.pods.iter().filter(|pod| is_candidate(pod));
         let dedicated = case.observed.dedicated;
         let Some(uid) = rank::first(pods, threshold.signal, dedicated, &case.usages) else {
-            self.say(context, &format!("the node is low on {resource}, and no pod can be evicted"));
+            self.log_once(
+                context,
+                &format!("the node is low on {resource}, and no pod can be evicted"),
+            );
             return Stage::Rest;
         };
         let pod = context.pods.get_mut(&uid).expect("just chosen");
@@ -394,11 +408,11 @@ impl EvictionManager {
             messages::message(pod.api(), case.usages.get(&uid), &case.due, &case.observed);
         *self.counts.entry(threshold.name()).or_default() += 1;
         pod.evict(Eviction { message, grace_s, annotations, disrupted: true });
-        self.said = None;
-        leaving(now, vec![uid])
+        self.logged_reason = None;
+        cleaning(now, vec![uid])
     }
 
-    fn leave(
+    fn wait_for_cleanup(
         &mut self,
         now: Now,
         uids: Vec<Uid>,
@@ -407,21 +421,21 @@ impl EvictionManager {
     ) -> Stage {
         let left = |uid: &Uid| context.pods.get(uid).is_some_and(|pod| !pod.is_cleaned_up());
         if until > now.boot && uids.iter().any(left) {
-            return Stage::Leaving { uids, until };
+            return Stage::Cleaning { uids, until };
         }
         self.cycle = Periodic::new(limits::EVICTION_MS, now.boot);
         Stage::Rest
     }
 
-    fn say(&mut self, context: &mut HousekeepingContext<'_>, why: &str) {
-        if self.said.as_deref() != Some(why) {
-            self.said = Some(why.to_owned());
+    fn log_once(&mut self, context: &mut HousekeepingContext<'_>, why: &str) {
+        if self.logged_reason.as_deref() != Some(why) {
+            self.logged_reason = Some(why.to_owned());
             context.out.push(Action::Log(Severity::Warn, why.to_owned()));
         }
     }
 }
 
-/// One that may have to go, if it is not critical: it runs, or is about to.
+/// A pod that may be evicted, if it is not critical: it runs, or is about to.
 fn is_candidate(pod: &Pod) -> bool {
     pod.phase() == Phase::Syncing
         && pod.is_active()
@@ -429,6 +443,6 @@ fn is_candidate(pod: &Pod) -> bool {
         && *pod.wanted() == Wanted::Yes
 }
 
-fn leaving(now: Now, uids: Vec<Uid>) -> Stage {
-    Stage::Leaving { uids, until: now.boot.plus_ms(limits::EVICTION_CLEAN_MS) }
+fn cleaning(now: Now, uids: Vec<Uid>) -> Stage {
+    Stage::Cleaning { uids, until: now.boot.plus_ms(limits::EVICTION_CLEAN_MS) }
 }

@@ -1,5 +1,5 @@
-//! Who has to go first (spec section 9.4): first who takes more than it asked for, then who matters
-//! less, then who takes more beyond what it asked for.
+//! The order of eviction (spec section 9.4): first pods that use more than they requested, then by
+//! priority, then by usage beyond the request.
 
 use std::cmp::Reverse;
 
@@ -13,7 +13,7 @@ use crate::model::housekeeping::Signal;
 use crate::model::job::Used;
 use crate::model::pod as api;
 
-/// The first of these pods that may go for a shortage.
+/// The first of these pods to evict for a shortage.
 pub fn first<'a>(
     pods: impl Iterator<Item = &'a Pod>,
     signal: Signal,
@@ -22,19 +22,19 @@ pub fn first<'a>(
 ) -> Option<Uid> {
     let ranked = pods.filter(|pod| !is_critical(pod.api())).map(|pod| {
         let usage = usages.get(pod.uid());
-        (place(pod.api(), signal, dedicated, usage), pod.uid())
+        (rank(pod.api(), signal, dedicated, usage), pod.uid())
     });
     ranked.min().map(|(_, uid)| uid.clone())
 }
 
-/// The smaller, the sooner: whether nothing is known of the pod, whether it keeps to what it asked
-/// for, its priority, how much it takes beyond.
+/// The smallest rank is evicted first: whether the usage is known, whether it is within the
+/// request, the priority, the usage beyond the request.
 type Rank = (bool, bool, i64, Reverse<i128>);
 
-fn place(pod: &api::Pod, signal: Signal, dedicated: bool, usage: Option<&Usage>) -> Rank {
+fn rank(pod: &api::Pod, signal: Signal, dedicated: bool, usage: Option<&Usage>) -> Rank {
     let priority = priority(pod);
     if signal == Signal::Pids {
-        // Only among equals it counts that nothing is known.
+        // Unknown usage only counts among pods of equal priority.
         let processes = usage.and_then(|usage| usage.processes);
         let many = processes.map_or(i128::MAX, i128::from);
         return (true, true, priority, Reverse(many));
@@ -63,7 +63,8 @@ enum Disk {
     Images,
 }
 
-/// What counts where: layers lie with the images, logs and volumes with the node's files.
+/// The usage that counts for a disk: layers are on the disk of the images, logs and volumes on the
+/// disk of the node's files.
 fn on_disk(usage: &Usage, dedicated: bool, disk: Disk) -> Used {
     let sum = |of: fn(&ContainerUse) -> Option<Used>| {
         usage.containers.values().filter_map(of).fold(Used::default(), Used::plus)
@@ -76,7 +77,7 @@ fn on_disk(usage: &Usage, dedicated: bool, disk: Disk) -> Used {
     }
 }
 
-/// What the pod asks for of what is short; nobody asks for inodes.
+/// The pod's request for the scarce resource; there are no requests for inodes.
 fn requested(pod: &api::Pod, signal: Signal) -> i64 {
     match signal {
         Signal::Memory | Signal::PodsMemory => requests::of_pod(&pod.spec, MEMORY),
@@ -107,7 +108,7 @@ mod tests {
             .iter()
             .map(|(text, usage)| {
                 let pod = pod(text);
-                (place(&pod, signal, dedicated, usage.as_ref()), pod.metadata.name)
+                (rank(&pod, signal, dedicated, usage.as_ref()), pod.metadata.name)
             })
             .collect();
         ranked.sort();
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_more_than_it_asked_for_goes_first_then_who_matters_less_then_who_takes_more() {
+    fn pods_over_their_request_go_first_then_by_priority_then_by_excess() {
         let pods = [
             ("modest 0 100", Some(memory(90))),
             ("unknown 9 0", None),
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_no_machine_has_are_only_large() {
+    fn absurd_numbers_do_not_overflow() {
         let container = || ContainerUse { memory: Some(u64::MAX), ..ContainerUse::default() };
         let containers = [("c".into(), container()), ("d".into(), container())].into();
         let most = Usage { containers, ..Usage::default() };
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn by_processes_only_priority_counts_before_their_number() {
+    fn for_pids_priority_counts_before_the_number_of_processes() {
         let many = |count| Some(Usage { processes: count, ..memory(1) });
         let pods = [
             ("few 0 0", many(Some(3))),
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counts_depends_on_where_it_lies() {
+    fn usage_counts_on_the_disk_where_it_lies() {
         let used = |bytes| Used { bytes, inodes: 100 - bytes };
         let usage = |root, logs, volume| {
             let container =

@@ -1,4 +1,4 @@
-//! Which thresholds are met, since when, and what the node is said to run short of for that.
+//! Eviction thresholds: which ones are met and since when, and the node's pressures that follow.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,20 +6,18 @@ use crate::agent::time::Instant;
 use crate::model::housekeeping::{self, Amount, EvictionPolicy, Measures, Signal};
 use crate::model::node::Pressure;
 
-/// A signal and how much of it is to be left.
+/// A signal and the amount that has to be available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Threshold {
-    /// Of what.
     pub signal: Signal,
-    /// So much.
     pub least: housekeeping::Threshold,
-    /// So much more has to be won before a shortage that was acted on is over.
+    /// How much more has to be available before a shortage that was acted on is over.
     pub reclaim_min: Option<housekeeping::Threshold>,
-    /// `None`: hard. Else soft: it is acted on when it was met for so long.
+    /// `None`: a hard threshold. Otherwise soft: it is acted on after it was met for so long.
     pub grace_ms: Option<u64>,
 }
 
-/// What the gauges say.
+/// The measured amounts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
     amounts: BTreeMap<Signal, Amount>,
@@ -27,16 +25,16 @@ pub struct Observed {
     pub dedicated: bool,
 }
 
-/// All thresholds and what is remembered of them.
+/// All thresholds and their state.
 #[derive(Debug)]
 pub struct Shortage {
-    /// By signal, the hard before the soft.
+    /// By signal, hard thresholds before soft ones.
     all: Vec<Threshold>,
-    /// Since when those that are met are, by their places in `all`.
+    /// Since when each met threshold is met, by its index in `all`.
     since: BTreeMap<usize, Instant>,
-    /// Those that were to be acted on when last observed.
+    /// The thresholds to act on, as of the last observation.
     acted_on: BTreeSet<usize>,
-    /// When the node was last seen to run short.
+    /// When each pressure was last observed.
     seen_at: BTreeMap<Pressure, Instant>,
     transition_ms: u64,
 }
@@ -48,14 +46,14 @@ impl Threshold {
         named.expect("all signals have names").1
     }
 
-    /// Whether less is left. What is not known is not short.
+    /// Whether less is available. An unknown amount is not short.
     fn is_met(&self, observed: &Observed, with_reclaim: bool) -> bool {
         let Some(amount) = observed.get(self.signal) else { return false };
         let more = self.reclaim_min.filter(|_| with_reclaim).map_or(0, |it| it.of(amount.capacity));
         amount.available < self.least.of(amount.capacity).saturating_add(more)
     }
 
-    /// Whether dead containers and images lie where room is needed.
+    /// Whether dead containers and images are on the disk that is short.
     pub fn frees_images(&self, dedicated: bool) -> bool {
         match self.signal {
             Signal::NodeFs | Signal::NodeFsInodes => !dedicated,
@@ -76,14 +74,15 @@ impl Threshold {
 }
 
 impl Observed {
-    /// What is left of each; all pods together may take `pods_memory_max` bytes, 0: not known.
+    /// The available amount of each signal; all pods together may use `pods_memory_max` bytes, 0:
+    /// not known.
     pub fn of(measures: &Measures, pods_memory_max: u64) -> Self {
         let Measures { memory, pods_memory, pids, node_fs, image_fs, .. } = measures;
         let of_pods = |used: u64| Amount {
             capacity: pods_memory_max,
             available: pods_memory_max.saturating_sub(used),
         };
-        // Who does not count inodes has enough of them.
+        // A file system that does not count inodes has enough of them.
         let inodes = |room: &housekeeping::Room| Some(room.inodes).filter(|it| it.capacity > 0);
         let amounts = [
             (Signal::Memory, *memory),
@@ -100,7 +99,6 @@ impl Observed {
         Self { amounts, dedicated }
     }
 
-    /// One of them.
     pub fn get(&self, signal: Signal) -> Option<Amount> {
         self.amounts.get(&signal).copied()
     }
@@ -115,8 +113,8 @@ impl Shortage {
             reclaim_min: policy.reclaim_min.get(signal).copied(),
             grace_ms,
         };
-        // As every kubelet: what is to be left of the machine's memory is to be left of the pods'
-        // share of it as well, beside what the settings say of that.
+        // As in every kubelet: the threshold for the machine's memory also applies to the pods'
+        // share of it, besides the thresholds configured for that share.
         let of_pods = policy.hard.get(&Signal::Memory).map(|least| Threshold {
             signal: Signal::PodsMemory,
             ..make(&Signal::Memory, least, None)
@@ -138,12 +136,12 @@ impl Shortage {
         }
     }
 
-    /// Whether nothing is watched.
+    /// Whether there are no thresholds.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Whether this is watched.
+    /// Whether there is a threshold for this signal.
     pub fn has(&self, signal: Signal) -> bool {
         self.all.iter().any(|threshold| threshold.signal == signal)
     }
@@ -153,7 +151,7 @@ impl Shortage {
         !self.since.is_empty()
     }
 
-    /// The thresholds that are to be acted on, the gravest first, and what the node runs short of.
+    /// The thresholds to act on, the most severe first, and the node's pressures.
     pub fn observe(
         &mut self,
         now: Instant,
@@ -178,7 +176,7 @@ impl Shortage {
         (due, seen_at.keys().copied().collect())
     }
 
-    /// Whether enough was won: nothing is short, not even of what is to be won beyond.
+    /// Whether enough was reclaimed: nothing is short, including the additional amounts to reclaim.
     pub fn is_over(&self, observed: &Observed) -> bool {
         !self.all.iter().any(|threshold| threshold.is_met(observed, true))
     }
@@ -225,7 +223,7 @@ mod tests {
         assert_eq!(signals(&due), [(Signal::Memory, true)]);
         let (due, _) = shortage.observe(Instant(30_000), &observed(99, 500));
         assert_eq!(signals(&due), [(Signal::Memory, false), (Signal::Memory, true)]);
-        // Over for a moment: the grace period begins anew.
+        // Over for a moment: the grace period begins again.
         shortage.observe(Instant(40_000), &observed(300, 500));
         let (due, _) = shortage.observe(Instant(50_000), &observed(299, 500));
         assert_eq!(signals(&due), []);
@@ -240,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acted_on_is_over_when_more_was_won() {
+    fn a_shortage_ends_after_the_minimum_reclaim() {
         let mut shortage = Shortage::new(&policy());
         let now = |n: u64| Instant(n * 10_000);
         assert_eq!(shortage.observe(now(0), &observed(500, 100)).0, [], "as much as is to be left");
@@ -255,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pressure_lasts_beyond_its_last_sight() {
+    fn a_pressure_lasts_for_the_transition_period() {
         let mut shortage = Shortage::new(&policy());
         shortage.observe(Instant(0), &observed(50, 500));
         let memory = [Pressure::Memory].into();
@@ -264,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_count_inodes_has_enough_and_another_device_is_another_disk() {
+    fn uncounted_inodes_are_enough_and_another_device_is_another_disk() {
         let room = |device, inodes| housekeeping::Room {
             bytes: Amount { capacity: 10, available: 5 },
             inodes: Amount { capacity: inodes, available: 0 },

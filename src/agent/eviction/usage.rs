@@ -1,4 +1,4 @@
-//! What pods take of the node, asked for one thing after another.
+//! Collects the resource usage of pods, one request after another.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,46 +15,46 @@ use crate::model::housekeeping::{
 };
 use crate::model::job::{FolderKind, JobSpec, Place, Used, Walk};
 
-/// What each pod takes that something is known of.
+/// The usage of each pod of which something is known.
 pub type Usages = BTreeMap<Uid, Usage>;
 
-/// What one pod takes.
+/// The usage of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// By name: those that run.
+    /// By name: running containers.
     pub containers: BTreeMap<Box<str>, ContainerUse>,
     /// By name: volumes on the disk.
     pub volumes: BTreeMap<Box<str>, Used>,
-    /// A count.
+    /// Number of processes.
     pub processes: Option<u64>,
 }
 
-/// What one container takes.
+/// The usage of one container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ContainerUse {
     /// Bytes of its working set.
     pub memory: Option<u64>,
-    /// What it wrote over its image.
+    /// Its writable layer.
     pub root: Option<Used>,
     /// Its logs.
     pub logs: Option<Used>,
 }
 
-/// What has to be known.
+/// What has to be collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
-    /// Whether pods take more of the disk than they may.
+    /// Whether pods exceed their disk limits.
     pub limits: bool,
-    /// What all pods take of the disk.
+    /// The disk usage of all pods.
     disk: bool,
-    /// How many processes they have.
+    /// The number of their processes.
     pids: bool,
 }
 
 impl Needs {
     /// For thresholds that are met, and for the limits of pods.
     pub fn new(due: &[Threshold], limits: bool) -> Self {
-        // Only the gravest is acted on.
+        // Only the most severe one is acted on.
         let first = due.first().map(|threshold| threshold.signal);
         let is_disk =
             |signal| !matches!(signal, Signal::Memory | Signal::PodsMemory | Signal::Pids);
@@ -62,18 +62,18 @@ impl Needs {
     }
 }
 
-/// What is being asked for, and what is known of it.
+/// The state of a collection.
 #[derive(Debug)]
 pub struct UsageCollector {
-    /// What for.
+    /// Its purpose.
     pub needs: Needs,
     /// The thresholds that are met.
     pub due: Vec<Threshold>,
-    /// The gauges of this cycle.
+    /// The measurements of this cycle.
     pub observed: Observed,
-    /// So far.
+    /// The usage collected so far.
     pub usages: Usages,
-    /// Why it cannot be known.
+    /// Why it cannot be collected.
     pub failed: Option<String>,
     calls: VecDeque<HousekeepingCall>,
     call: Option<CallId>,
@@ -82,7 +82,7 @@ pub struct UsageCollector {
 }
 
 impl UsageCollector {
-    /// Nothing asked for yet.
+    /// Nothing requested yet.
     pub fn new<'a>(
         needs: Needs,
         due: Vec<Threshold>,
@@ -128,13 +128,13 @@ impl UsageCollector {
         }
     }
 
-    /// Whether nothing is left to be asked.
+    /// Whether nothing is left to request.
     pub fn is_done(&self) -> bool {
         let open = self.call.is_some() || self.walk.is_some();
         !open && (self.failed.is_some() || (self.calls.is_empty() && self.walks.is_empty()))
     }
 
-    /// Asks for the next.
+    /// Requests the next part.
     pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>) {
         if self.failed.is_some() {
             return;
@@ -152,19 +152,19 @@ impl UsageCollector {
             let job = context.job(now, JobSpec::Measure(walk.clone()));
             self.walk = Some((job, walk));
         }
-        self.keep_running(context);
+        self.clear_ended(context);
     }
 
-    /// Of containers that have ended, what they take is not told (spec section 10.1). They take
-    /// nothing, and their pod is none of which nothing is known.
-    fn keep_running(&mut self, context: &HousekeepingContext<'_>) {
+    /// The runtime does not report the usage of ended containers (spec section 10.1). They use
+    /// nothing, and the usage of their pod is known.
+    fn clear_ended(&mut self, context: &HousekeepingContext<'_>) {
         if !self.is_done() {
             return;
         }
         for (uid, usage) in &mut self.usages {
             let Some(pod) = context.pods.get(uid) else { continue };
             usage.containers.retain(|name, used| {
-                let newest = pod.seen().newest(name);
+                let newest = pod.observed().newest(name);
                 if newest.is_some_and(|newest| newest.state != ContainerState::Running) {
                     *used = ContainerUse::default();
                 }
@@ -189,31 +189,32 @@ impl UsageCollector {
                 }
             }
             Ok(other) => panic!("usage cannot be {other:?}"),
-            // Of processes not every runtime tells; priorities decide then.
+            // Not every runtime reports processes; then priorities decide.
             Err(_) if self.usages_known() => {}
             Err(error) => self.failed = Some(error.to_string()),
         }
         true
     }
 
-    /// The containers' usage was told: only then the sandboxes' is asked for.
+    /// Whether the usage of containers was reported: only then that of sandboxes is requested.
     fn usages_known(&self) -> bool {
         self.needs.pids && self.calls.is_empty()
     }
 
-    fn take(&mut self, told: &ContainerUsage) {
-        let usage = self.usages.entry(told.uid.clone()).or_default();
-        let container = usage.containers.entry(told.name.clone()).or_default();
-        // Of several of one name, one that runs has memory.
-        if container.memory.is_some() && told.memory.is_none() {
+    fn take(&mut self, reported: &ContainerUsage) {
+        let usage = self.usages.entry(reported.uid.clone()).or_default();
+        let container = usage.containers.entry(reported.name.clone()).or_default();
+        // Of several containers of one name, the running one has memory.
+        if container.memory.is_some() && reported.memory.is_none() {
             return;
         }
-        container.memory = told.memory;
-        let inodes = told.inodes.unwrap_or(0);
-        container.root = told.disk.map(|bytes| Used { bytes, inodes });
+        container.memory = reported.memory;
+        let inodes = reported.inodes.unwrap_or(0);
+        container.root = reported.disk.map(|bytes| Used { bytes, inodes });
     }
 
-    /// Takes what folders take; `None`: it could not be found out. `false`: it is none of these.
+    /// Takes the disk usage of directories; `None`: it could not be measured. `false`: it is none
+    /// of these.
     pub fn used(&mut self, job: JobId, used: Option<Vec<Option<Used>>>) -> bool {
         let Some((_, walk)) = self.walk.take_if(|(open, _)| *open == job) else { return false };
         for (place, used) in walk.places.into_iter().zip(used.unwrap_or_default()) {
@@ -232,7 +233,7 @@ impl UsageCollector {
     }
 }
 
-/// Adds a folder to the last walk of its kind, or to another one.
+/// Adds a directory to the last walk of its kind, or to a new one.
 fn add(walks: &mut VecDeque<Walk>, kind: FolderKind, place: Place) {
     let last = walks.iter_mut().rev().find(|walk| walk.kind == kind);
     let Err(place) = last.map_or(Err(place.clone()), |walk| walk.push(place)) else { return };

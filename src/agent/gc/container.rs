@@ -1,12 +1,12 @@
-//! Dead containers beyond what is kept (spec section 8.1).
+//! Garbage collection of dead containers beyond the configured number (spec section 8.1).
 //!
-//! A pod itself parts with the dead instances that a newer one has replaced, as soon as it is at
-//! rest; that alone holds the default policy. Here is what needs all pods at once: a bound for all
-//! dead containers, and policies that keep none. The pods are told which, and remove them with
-//! their logs, one at a time.
+//! A pod itself removes dead instances that a newer one has replaced, as soon as it waits; this is
+//! enough for the default policy. This module handles what needs all pods at once: a bound for all
+//! dead containers, and policies that keep none. It marks the garbage of the pods, which remove it
+//! with its logs, one container at a time.
 //!
-//! Never named: the newest instance of a container that a source wants. By it the pod is known to
-//! have run: nobody else here remembers, and a job that is done would begin again.
+//! Never marked: the newest instance of a container that a source wants. It proves that the pod has
+//! run; nothing else here stores that, and a finished job would start again.
 
 use std::collections::BTreeMap;
 
@@ -19,12 +19,12 @@ use crate::limits;
 use crate::model::cri::{ContainerId, ContainerState};
 use crate::model::housekeeping::ContainerPolicy;
 
-/// The collector of dead containers.
+/// The garbage collector of dead containers.
 #[derive(Debug)]
 pub struct Containers {
     policy: ContainerPolicy,
-    regular: Periodic,
-    pub(super) pressed: bool,
+    period: Periodic,
+    pub(super) reclaim_requested: bool,
 }
 
 /// A dead container.
@@ -35,60 +35,61 @@ struct Dead {
     uid: Uid,
     name: Box<str>,
     id: ContainerId,
-    /// By it its pod is known.
+    /// It proves that its pod has run.
     is_newest: bool,
 }
 
 impl Containers {
     /// Begins with the first step.
     pub fn new(policy: ContainerPolicy, now: Instant) -> Self {
-        Self { policy, regular: Periodic::new(limits::GARBAGE_MS, now), pressed: false }
+        Self { policy, period: Periodic::new(limits::GARBAGE_MS, now), reclaim_requested: false }
     }
 
-    /// Whether pods cannot hold the policy by themselves.
+    /// Whether pods cannot apply the policy by themselves.
     fn is_active(&self) -> bool {
         self.policy.per_container_max == Some(0) || self.policy.all_max.is_some()
     }
 
-    /// Tells the pods what to part with.
+    /// Marks the garbage of the pods.
     pub fn step(&mut self, now: Now, pods: &mut Pods) {
-        let due = self.is_active() && self.regular.is_due(now.boot);
-        if !due && !self.pressed {
+        let due = self.is_active() && self.period.is_due(now.boot);
+        if !due && !self.reclaim_requested {
             return;
         }
-        self.regular.done(now.boot);
-        let press = ContainerPolicy { age_min_ms: 0, per_container_max: Some(0), all_max: None };
-        let policy = if std::mem::take(&mut self.pressed) { &press } else { &self.policy };
+        self.period.done(now.boot);
+        let reclaim = ContainerPolicy { age_min_ms: 0, per_container_max: Some(0), all_max: None };
+        let policy =
+            if std::mem::take(&mut self.reclaim_requested) { &reclaim } else { &self.policy };
         for (uid, ids) in surplus(policy, now, pods.iter().flat_map(dead)) {
             if let Some(pod) = pods.get_mut(&uid) {
-                pod.condemn(ids);
+                pod.mark_garbage(ids);
             }
         }
     }
 
     /// When something is due.
     pub fn due_at(&self) -> Option<Instant> {
-        self.is_active().then(|| self.regular.due_at())
+        self.is_active().then(|| self.period.due_at())
     }
 }
 
-/// The dead containers of a pod that stays; those of one that goes need no policy.
+/// The dead containers of a pod that stays; a pod that is removed needs no policy.
 fn dead(pod: &Pod) -> impl Iterator<Item = Dead> {
     let stays = *pod.wanted() == Wanted::Yes;
-    let seen = pod.seen();
+    let observed = pod.observed();
     let is_dead = |state| matches!(state, ContainerState::Created | ContainerState::Exited);
-    let dead = seen.containers.iter().filter(move |it| stays && is_dead(it.state));
+    let dead = observed.containers.iter().filter(move |it| stays && is_dead(it.state));
     dead.map(move |it| Dead {
         created_at: it.created_at,
         attempt: it.attempt,
         uid: pod.uid().clone(),
         name: it.name.clone(),
         id: it.id.clone(),
-        is_newest: seen.newest(&it.name).is_some_and(|newest| newest.id == it.id),
+        is_newest: observed.newest(&it.name).is_some_and(|newest| newest.id == it.id),
     })
 }
 
-/// Those that the policy lets go, by pod.
+/// The containers to remove by the policy, by pod.
 fn surplus(
     policy: &ContainerPolicy,
     now: Now,
@@ -98,7 +99,8 @@ fn surplus(
         let age_ms = i64::try_from(policy.age_min_ms).unwrap_or(i64::MAX);
         wall.0.saturating_sub(age_ms).saturating_mul(1_000_000)
     });
-    // Without a clock nobody's age is known; one that we made a moment ago is not listed yet.
+    // Without a clock the age is not known; a container that we have just created is not listed
+    // yet.
     let is_old = |it: &Dead| {
         let known = policy.age_min_ms == 0 || born_before.is_some_and(|born| it.created_at <= born);
         known && (policy.age_min_ms == 0 || it.created_at > 0)
@@ -134,7 +136,7 @@ fn surplus(
     by_pod
 }
 
-/// Leaves so many of a group, and those that stay in any case.
+/// Keeps so many of a group, and those that are always kept.
 fn keep(group: &mut Vec<Dead>, count: usize, gone: &mut Vec<Dead>) {
     let mut at = 0;
     group.retain(|it| {
@@ -154,7 +156,7 @@ mod tests {
 
     const NOW_MS: i64 = 1_000_000;
 
-    /// `a/m#3@7`: container `m` of pod `a`, attempt 3, made 7 s ago; `!`: the newest instance.
+    /// `a/m#3@7`: container `m` of pod `a`, attempt 3, created 7 s ago; `!`: the newest instance.
     fn dead(text: &str) -> Dead {
         let (rest, is_newest) = match text.strip_suffix('!') {
             Some(rest) => (rest, true),
@@ -184,18 +186,18 @@ mod tests {
     }
 
     #[test]
-    fn so_many_of_each_container_stay() {
+    fn the_maximum_per_container_is_kept() {
         let all = ["a/m#0@9", "a/m#1@8", "a/m#2@7!", "a/n#0@9", "b/m#4@1"];
         let policy = |max| ContainerPolicy { per_container_max: max, ..ContainerPolicy::default() };
         assert_eq!(gone(&policy(None), &all), [] as [&str; 0]);
         assert_eq!(gone(&policy(Some(2)), &all), ["a/m#0"]);
         assert_eq!(gone(&policy(Some(1)), &all), ["a/m#0", "a/m#1"]);
-        // The newest instance stays, one that a living one has replaced does not.
+        // The newest instance stays; a dead one that a running one has replaced does not.
         assert_eq!(gone(&policy(Some(0)), &all), ["a/m#0", "a/m#1", "a/n#0", "b/m#4"]);
     }
 
     #[test]
-    fn none_that_is_younger_goes_or_counts() {
+    fn young_containers_neither_go_nor_count() {
         let all = ["a/m#0@9", "a/m#1@8", "a/m#2@2"];
         let policy = ContainerPolicy {
             age_min_ms: 5_000,
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn of_all_the_oldest_go_until_so_many_are_left() {
+    fn the_overall_maximum_removes_the_oldest() {
         let all = ["a/m#0@9", "a/m#1@8", "a/m#2@7", "b/m#0@6", "b/m#1@5", "c/m#0@10!"];
         let policy = |max| ContainerPolicy {
             per_container_max: None,
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_clock_nobody_is_old() {
+    fn without_a_clock_no_age_is_known() {
         let policy = ContainerPolicy {
             age_min_ms: 1,
             per_container_max: Some(0),
@@ -231,10 +233,10 @@ mod tests {
         };
         let now = Now { boot: Instant(0), wall: None };
         assert!(surplus(&policy, now, [dead("a/m#0@9")].into_iter()).is_empty());
-        // Where none is too young, nobody has to know.
+        // If none is too young, the age need not be known.
         let any_age = ContainerPolicy { age_min_ms: 0, ..policy.clone() };
         assert_eq!(surplus(&any_age, now, [dead("a/m#0@9")].into_iter()).len(), 1);
-        // A runtime that does not say when it was made.
+        // A runtime that does not report the creation time.
         assert_eq!(gone(&policy, &["a/m#0@1000"]), [] as [&str; 0]);
     }
 }

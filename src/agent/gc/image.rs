@@ -1,28 +1,30 @@
-//! Images that nobody uses go when their file system fills (spec section 8.4).
+//! Image garbage collection: unused images are removed when their file system fills up (spec
+//! section 8.4).
 //!
 //! ```text
-//!  room ≥ high │ an age │ a pressure ─▶ ListImages ─▶ a look that began after ─▶ RemoveImage one
+//!  room ≥ high │ an age │ a pressure ─▶ ListImages ─▶ a relist that began after ─▶ RemoveImage one
 //!                                                                                by one, until
 //!                                                                                enough
 //! ```
 //!
-//! Cheap as long as there is room: the runtime is asked once where its images lie, the file system
-//! how full it is each period, and the images are listed every few minutes for their age.
+//! Cheap as long as there is room: the runtime is asked once for the path of its images, the usage
+//! of the file system is measured each period, and the images are listed every few minutes for
+//! their age.
 //!
-//! Never removed: an image of any container, running or not, whoever made it; one that a pod of
-//! this node wants, because it may not be had again (a link that is down, a registry that is
-//! gone); one that the runtime has pinned, and the image of sandboxes. A name in a pod matches more
-//! images than it means rather than fewer.
+//! Never removed: an image of any container, running or not, whoever created it; an image that a
+//! pod of this node wants, because it may not be available again (a link that is down, a registry
+//! that is gone); an image that the runtime has pinned; and the sandbox image. The name in a pod
+//! rather matches too many images than too few.
 //!
-//! If we crash here: the next life lists the images anew; it does not know when they were last
-//! used, so that those that are not in use count as equally old.
+//! If we crash here: the next start lists the images again; it does not know when they were last
+//! used, so unused images count as equally old.
 
 mod name;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::agent::event::{Action, CallId, Severity};
-use crate::agent::housekeeping::{Asking, HousekeepingContext, Periodic};
+use crate::agent::housekeeping::{HousekeepingContext, MeasurePlan, Periodic};
 use crate::agent::pleg::List;
 use crate::agent::pod::Pod;
 use crate::agent::pods::Pods;
@@ -33,42 +35,42 @@ use crate::model::housekeeping::{
     HousekeepingCall, HousekeepingReply, ImagePolicy, Room, StoredImage,
 };
 use crate::model::recorded_event::EventType;
-use name::{Meant, base_of};
+use name::{NameMatcher, base_of};
 
-/// The collector of images.
+/// The garbage collector of images.
 #[derive(Debug)]
 pub struct Images {
     policy: ImagePolicy,
     started_at: Instant,
-    pub(super) place: Place,
-    /// When the room is looked at.
-    look: Periodic,
+    pub(super) path: ImagePath,
+    /// When the usage of the file system is measured.
+    room_check: Periodic,
     /// When the images are listed.
     list: Periodic,
     /// By id, as of the last list.
     known: BTreeMap<Box<str>, Record>,
-    /// What containers say that they run, an id or a name: when a look last saw it.
+    /// When each image, by the id or name that a container reports, was last observed in use.
     used: BTreeMap<Box<str>, Instant>,
     room: Option<Room>,
-    /// The room could not be read when it was last looked at, which was said.
-    blind: bool,
+    /// The last measurement of the file system failed, which was logged.
+    room_unreadable: bool,
     pass: Pass,
-    /// Eviction wants all that can go.
-    pub(super) pressed: bool,
-    /// No pass for want of room before.
+    /// Eviction requests the removal of all unused images.
+    pub(super) reclaim_requested: bool,
+    /// No pass for lack of space before this time.
     pass_at: Instant,
-    /// Passes in a row that won too little.
+    /// Passes in a row that freed too little.
     failures: u32,
-    /// To be said at the next step.
-    news: Vec<(NewsKind, String)>,
+    /// Messages for the next step.
+    pending_messages: Vec<(MessageKind, String)>,
 }
 
-/// Where the images lie.
+/// The path of the images.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ImagePath {
     Unknown,
-    Asked(CallId),
-    /// `None`: the runtime does not say.
+    Pending(CallId),
+    /// `None`: the runtime does not report it.
     Known(Option<Box<str>>),
 }
 
@@ -78,35 +80,35 @@ struct Record {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NewsKind {
+enum MessageKind {
     Warning(&'static str),
     Line,
 }
 
-/// Why images are gone through.
+/// The reason of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Why {
-    /// To know them, and for those that are too old.
+enum PassReason {
+    /// To list them, and to remove those that are too old.
     Age,
-    /// To win so many bytes.
+    /// To free so many bytes.
     Room(u64),
-    /// All that can go.
+    /// To remove all unused images.
     Pressure,
 }
 
 #[derive(Debug)]
 enum Pass {
     Rest,
-    Listing { call: CallId, why: Why },
-    Looking { after: u64, images: Vec<StoredImage>, why: Why },
+    Listing { call: CallId, why: PassReason },
+    Relisting { after: u64, images: Vec<StoredImage>, why: PassReason },
     Removing(Removal),
 }
 
 #[derive(Debug)]
 struct Removal {
-    why: Why,
+    why: PassReason,
     began: Instant,
-    /// In the order in which they go.
+    /// In the order of removal.
     queue: VecDeque<StoredImage>,
     call: Option<(CallId, StoredImage)>,
     freed: u64,
@@ -118,50 +120,52 @@ impl Images {
     pub fn new(policy: ImagePolicy, now: Instant) -> Self {
         Self {
             started_at: now,
-            place: Place::Unknown,
-            look: Periodic::new(policy.period_ms, now),
+            path: ImagePath::Unknown,
+            room_check: Periodic::new(policy.period_ms, now),
             list: Periodic::new(limits::IMAGES_LIST_MS, now),
             policy,
             known: BTreeMap::new(),
             used: BTreeMap::new(),
             room: None,
-            blind: false,
+            room_unreadable: false,
             pass: Pass::Rest,
-            pressed: false,
+            reclaim_requested: false,
             pass_at: now,
             failures: 0,
-            news: Vec::new(),
+            pending_messages: Vec::new(),
         }
     }
 
     /// The runtime is back, and may be another: calls under way were answered before.
     pub fn up(&mut self) {
-        self.pressed |= self.is_pressed();
-        self.place = Place::Unknown;
+        self.reclaim_requested |= self.is_reclaiming();
+        self.path = ImagePath::Unknown;
         self.room = None;
         self.pass = Pass::Rest;
     }
 
-    /// Whether all that can go goes.
-    pub(super) fn is_pressed(&self) -> bool {
-        self.pressed
+    /// Whether all unused images are being removed.
+    pub(super) fn is_reclaiming(&self) -> bool {
+        self.reclaim_requested
             || match &self.pass {
                 Pass::Rest => false,
-                Pass::Listing { why, .. } | Pass::Looking { why, .. } => *why == Why::Pressure,
-                Pass::Removing(removal) => removal.why == Why::Pressure,
+                Pass::Listing { why, .. } | Pass::Relisting { why, .. } => {
+                    *why == PassReason::Pressure
+                }
+                Pass::Removing(removal) => removal.why == PassReason::Pressure,
             }
     }
 
-    /// Where the images lie, as the runtime says.
-    pub fn place(&self) -> Option<&str> {
-        match &self.place {
-            Place::Known(place) => place.as_deref(),
-            Place::Unknown | Place::Asked(_) => None,
+    /// The path of the images, as the runtime reports it.
+    pub fn path(&self) -> Option<&str> {
+        match &self.path {
+            ImagePath::Known(path) => path.as_deref(),
+            ImagePath::Unknown | ImagePath::Pending(_) => None,
         }
     }
 
-    /// A look came whole: what containers run is in use.
-    pub fn look(&mut self, now: Instant, list: &List, pods: &Pods) {
+    /// A relist is complete: the images of its containers are in use.
+    pub fn take_list(&mut self, now: Instant, list: &List, pods: &Pods) {
         for container in &list.containers {
             match self.used.get_mut(&container.image_id) {
                 Some(at) => *at = now,
@@ -170,7 +174,7 @@ impl Images {
                 }
             }
         }
-        if let Pass::Looking { after, images, why } = &mut self.pass
+        if let Pass::Relisting { after, images, why } = &mut self.pass
             && list.serial > *after
         {
             let (images, why) = (std::mem::take(images), *why);
@@ -178,20 +182,23 @@ impl Images {
         }
     }
 
-    /// Takes the room where the images lie. One that was not `asked` for says nothing of it.
-    pub fn measured(&mut self, now: Instant, room: Option<Room>, asked: bool) {
-        let blind = if asked { room.is_none() && self.place().is_some() } else { self.blind };
-        if blind && !self.blind {
-            let place = self.place().unwrap_or_default();
-            let line = format!("path={place} images there are not watched: no room can be read");
-            self.news.push((NewsKind::Line, line));
+    /// Takes the measurement of the images' file system. If it was not `requested`, it is ignored.
+    pub fn measured(&mut self, now: Instant, room: Option<Room>, requested: bool) {
+        let room_unreadable =
+            if requested { room.is_none() && self.path().is_some() } else { self.room_unreadable };
+        if room_unreadable && !self.room_unreadable {
+            let path = self.path().unwrap_or_default();
+            let line = format!(
+                "path={path} images there are not collected: the disk usage cannot be read"
+            );
+            self.pending_messages.push((MessageKind::Line, line));
         }
-        (self.blind, self.room) = (blind, room);
+        (self.room_unreadable, self.room) = (room_unreadable, room);
         if let Some(Room { bytes, .. }) = room
             && bytes.capacity == 0
         {
             let why = "invalid capacity 0 on image filesystem".to_owned();
-            self.news.push((NewsKind::Warning("InvalidDiskCapacity"), why));
+            self.pending_messages.push((MessageKind::Warning("InvalidDiskCapacity"), why));
             self.room = None;
             self.pass_at = now.plus_ms(limits::IMAGES_RETRY_MAX_MS);
         }
@@ -205,14 +212,14 @@ impl Images {
         result: &Result<Reply, CallError>,
     ) -> bool {
         match std::mem::replace(&mut self.pass, Pass::Rest) {
-            Pass::Listing { call: asked, why } if asked == call => {
+            Pass::Listing { call: requested, why } if requested == call => {
                 match result {
                     Ok(Reply::HousekeepingCall(HousekeepingReply::Images(images))) => {
                         self.listed(now, images, why)
                     }
                     Ok(other) => panic!("ListImages cannot answer {other:?}"),
                     Err(error) => {
-                        // What cannot be listed cannot be removed: a pass that failed.
+                        // If the images cannot be listed, they cannot be removed: the pass failed.
                         self.fail(now, why, format!("cannot list images: {error}"));
                     }
                 }
@@ -226,23 +233,23 @@ impl Images {
             }
             pass => self.pass = pass,
         }
-        if self.place != Place::Asked(call) {
+        if self.path != ImagePath::Pending(call) {
             return false;
         }
-        self.place = match result {
-            Ok(Reply::HousekeepingCall(HousekeepingReply::ImageFs(place))) => {
-                Place::Known(place.clone())
+        self.path = match result {
+            Ok(Reply::HousekeepingCall(HousekeepingReply::ImageFs(path))) => {
+                ImagePath::Known(path.clone())
             }
             Ok(other) => panic!("ImageFsInfo cannot answer {other:?}"),
             Err(_) => {
-                self.look.put_off(now.plus_ms(limits::IMAGES_RETRY_MIN_MS));
-                Place::Unknown
+                self.room_check.put_off(now.plus_ms(limits::IMAGES_RETRY_MIN_MS));
+                ImagePath::Unknown
             }
         };
         true
     }
 
-    fn listed(&mut self, now: Instant, images: &[StoredImage], why: Why) {
+    fn listed(&mut self, now: Instant, images: &[StoredImage], why: PassReason) {
         let ids: BTreeSet<&str> = images.iter().map(|image| &*image.id).collect();
         self.known.retain(|id, _| ids.contains(&**id));
         for image in images {
@@ -252,18 +259,18 @@ impl Images {
         self.used.retain(|used, _| names.contains(&**used));
         let ages =
             self.policy.age_max_ms > 0 && now.since_ms(self.started_at) > self.policy.age_max_ms;
-        if why != Why::Age || ages {
-            self.pass = Pass::Looking { after: u64::MAX, images: images.to_vec(), why };
+        if why != PassReason::Age || ages {
+            self.pass = Pass::Relisting { after: u64::MAX, images: images.to_vec(), why };
         }
     }
 
-    /// Which images go, in which order.
-    fn choose(&mut self, now: Instant, images: Vec<StoredImage>, why: Why, pods: &Pods) {
+    /// Chooses the images to remove, and their order.
+    fn choose(&mut self, now: Instant, images: Vec<StoredImage>, why: PassReason, pods: &Pods) {
         let wanted = wanted(pods);
         let policy = &self.policy;
         let old = |image: &StoredImage| match self.last_used(image) {
             Some(at) => now.since_ms(at) > policy.age_max_ms,
-            // Not since the agent began.
+            // Not used since the agent began.
             None => true,
         };
         let ages = policy.age_max_ms > 0 && now.since_ms(self.started_at) > policy.age_max_ms;
@@ -272,12 +279,12 @@ impl Images {
             .filter(|image| !self.is_needed(image, now, &wanted))
             .filter(|image| {
                 let age_ms = now.since_ms(self.known[&image.id].first_seen);
-                let fits = why != Why::Age && age_ms >= policy.age_min_ms;
+                let fits = why != PassReason::Age && age_ms >= policy.age_min_ms;
                 fits || (ages && old(image))
             })
             .collect();
         queue.sort_by_cached_key(|image| {
-            // Those that are too old go in any case, the others only until there is room.
+            // Images that are too old are removed in any case, the others only until there is room.
             let stays = !(ages && old(image));
             (stays, self.last_used(image), self.known[&image.id].first_seen, image.id.clone())
         });
@@ -292,17 +299,22 @@ impl Images {
         });
     }
 
-    /// When a look last saw a container of it.
+    /// When a container of it was last observed.
     fn last_used(&self, image: &StoredImage) -> Option<Instant> {
         names_of(image).filter_map(|name| self.used.get(name)).max().copied()
     }
 
-    /// Never to be removed, as things are; `since`: in use means seen in use since then.
-    fn is_needed(&self, image: &StoredImage, since: Instant, wanted: &Meant<'_>) -> bool {
+    /// Whether it must not be removed now; `since`: an image counts as in use if it was observed in
+    /// use since then.
+    fn is_needed(&self, image: &StoredImage, since: Instant, wanted: &NameMatcher<'_>) -> bool {
         let in_use = self.last_used(image).is_some_and(|at| at >= since);
         let sandbox = &*self.policy.sandbox_image;
         let is_pause = image.names.iter().any(|name| base_of(name) == "pause");
-        image.pinned || in_use || is_pause || wanted.has(image) || Meant::by([sandbox]).has(image)
+        image.pinned
+            || in_use
+            || is_pause
+            || wanted.has(image)
+            || NameMatcher::by([sandbox]).has(image)
     }
 
     fn removed(
@@ -317,51 +329,58 @@ impl Images {
                 self.known.remove(&image.id);
                 let name = image.names.first().map_or(&*image.id, |name| &**name);
                 let line = format!("image={name} bytes={} removed: unused", image.size);
-                self.news.push((NewsKind::Line, line));
+                self.pending_messages.push((MessageKind::Line, line));
             }
             Err(error) => removal.errors.push(error.to_string()),
         }
     }
 
-    /// Asks for what is due.
-    pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>, asking: &mut Asking) {
-        self.look_at_the_room(now, context, asking);
+    /// Requests what is due.
+    pub fn step(
+        &mut self,
+        now: Now,
+        context: &mut HousekeepingContext<'_>,
+        measure_plan: &mut MeasurePlan,
+    ) {
+        self.check_room(now, context, measure_plan);
         self.remove(now, context);
         self.begin(now, context);
-        if let Pass::Looking { after, .. } = &mut self.pass
+        if let Pass::Relisting { after, .. } = &mut self.pass
             && *after == u64::MAX
         {
             *after = context.pleg.begun();
-            context.pleg.want();
+            context.pleg.request_relist();
         }
-        for (kind, text) in self.news.drain(..) {
+        for (kind, text) in self.pending_messages.drain(..) {
             match kind {
-                NewsKind::Warning(reason) => context.note(now, EventType::Warning, reason, text),
-                NewsKind::Line => context.out.push(Action::Log(Severity::Info, text)),
+                MessageKind::Warning(reason) => {
+                    context.record_event(now, EventType::Warning, reason, text)
+                }
+                MessageKind::Line => context.out.push(Action::Log(Severity::Info, text)),
             }
         }
     }
 
-    fn look_at_the_room(
+    fn check_room(
         &mut self,
         now: Now,
         context: &mut HousekeepingContext<'_>,
-        asking: &mut Asking,
+        measure_plan: &mut MeasurePlan,
     ) {
-        if self.is_off() || !self.look.is_due(now.boot) {
+        if self.is_off() || !self.room_check.is_due(now.boot) {
             return;
         }
-        match &self.place {
-            Place::Unknown => match context.call(now, HousekeepingCall::ImageFsInfo) {
-                Some(call) => self.place = Place::Asked(call),
-                None => self.look.put_off(now.boot.plus_ms(self.policy.period_ms)),
+        match &self.path {
+            ImagePath::Unknown => match context.call(now, HousekeepingCall::ImageFsInfo) {
+                Some(call) => self.path = ImagePath::Pending(call),
+                None => self.room_check.put_off(now.boot.plus_ms(self.policy.period_ms)),
             },
-            Place::Asked(_) => {}
-            Place::Known(None) => self.look.done(now.boot),
-            Place::Known(Some(place)) => {
-                if let Some(ask) = asking.want() {
-                    ask.image_fs = Some(place.clone());
-                    self.look.done(now.boot);
+            ImagePath::Pending(_) => {}
+            ImagePath::Known(None) => self.room_check.done(now.boot),
+            ImagePath::Known(Some(path)) => {
+                if let Some(ask) = measure_plan.fields() {
+                    ask.image_fs = Some(path.clone());
+                    self.room_check.done(now.boot);
                 }
             }
         }
@@ -373,12 +392,12 @@ impl Images {
             return;
         }
         let needed = self.room.filter(|_| self.pass_at <= now.boot).and_then(|it| self.lacks(it));
-        let why = if self.pressed {
-            Why::Pressure
+        let why = if self.reclaim_requested {
+            PassReason::Pressure
         } else if let Some(bytes) = needed {
-            Why::Room(bytes)
+            PassReason::Room(bytes)
         } else if self.list.is_due(now.boot) && !self.is_off() {
-            Why::Age
+            PassReason::Age
         } else {
             return;
         };
@@ -386,12 +405,12 @@ impl Images {
             self.list.put_off(now.boot.plus_ms(self.policy.period_ms));
             return;
         };
-        self.pressed &= why != Why::Pressure;
+        self.reclaim_requested &= why != PassReason::Pressure;
         self.list.done(now.boot);
         self.pass = Pass::Listing { call, why };
     }
 
-    /// Bytes to be won; `None`: there is room.
+    /// Bytes to free; `None`: there is room.
     fn lacks(&self, room: Room) -> Option<u64> {
         let (capacity, available) = (room.bytes.capacity, room.bytes.available);
         let share = |percent: u64| {
@@ -408,7 +427,7 @@ impl Images {
         self.policy.high_percent == 100 && self.policy.age_max_ms == 0
     }
 
-    /// The next image, or the end of the pass.
+    /// Removes the next image, or ends the pass.
     fn remove(&mut self, now: Now, context: &mut HousekeepingContext<'_>) {
         let mut removal = match std::mem::replace(&mut self.pass, Pass::Rest) {
             Pass::Removing(removal) if removal.call.is_none() => removal,
@@ -417,12 +436,14 @@ impl Images {
                 return;
             }
         };
-        // The pods may want others by now.
+        // The pods may want other images now.
         let wanted = wanted(context.pods);
         while let Some(image) = removal.queue.pop_front() {
             let enough = match removal.why {
-                Why::Room(bytes) => removal.freed >= bytes && !self.is_too_old(&image, now.boot),
-                Why::Age | Why::Pressure => false,
+                PassReason::Room(bytes) => {
+                    removal.freed >= bytes && !self.is_too_old(&image, now.boot)
+                }
+                PassReason::Age | PassReason::Pressure => false,
             };
             if enough || self.is_needed(&image, removal.began, &wanted) {
                 continue;
@@ -445,12 +466,13 @@ impl Images {
     }
 
     fn end(&mut self, now: Instant, removal: Removal) {
-        // What was measured before no longer holds.
+        // The earlier measurement is out of date.
         self.room = None;
         let Removal { why, freed, errors, .. } = removal;
-        let Why::Room(bytes) = why else {
+        let PassReason::Room(bytes) = why else {
             for error in errors {
-                self.news.push((NewsKind::Line, format!("cannot remove an image: {error}")));
+                self.pending_messages
+                    .push((MessageKind::Line, format!("cannot remove an image: {error}")));
             }
             return;
         };
@@ -462,7 +484,8 @@ impl Images {
                 "Failed to garbage collect required amount of images. Attempted to free {bytes} \
                  bytes, but only found {freed} bytes eligible to free."
             );
-            self.news.push((NewsKind::Warning("FreeDiskSpaceFailed"), message.clone()));
+            self.pending_messages
+                .push((MessageKind::Warning("FreeDiskSpaceFailed"), message.clone()));
             self.fail(now, why, message);
         } else {
             let errors = errors.join(", ");
@@ -474,22 +497,22 @@ impl Images {
         }
     }
 
-    /// Only what fails twice in a row is told of the node.
-    fn fail(&mut self, now: Instant, why: Why, message: String) {
-        if why == Why::Age {
+    /// Only two failures in a row are reported as an event of the node.
+    fn fail(&mut self, now: Instant, why: PassReason, message: String) {
+        if why == PassReason::Age {
             return;
         }
         self.failures += 1;
         let doubled_ms = limits::IMAGES_RETRY_MIN_MS << (self.failures - 1).min(8);
         self.pass_at = now.plus_ms(doubled_ms.min(limits::IMAGES_RETRY_MAX_MS));
         if self.failures > 1 {
-            self.news.push((NewsKind::Warning("ImageGCFailed"), message));
+            self.pending_messages.push((MessageKind::Warning("ImageGCFailed"), message));
         }
     }
 
     /// When something is due.
     pub fn due_at(&self) -> Option<Instant> {
-        (!self.is_off()).then(|| self.look.due_at().min(self.list.due_at()))
+        (!self.is_off()).then(|| self.room_check.due_at().min(self.list.due_at()))
     }
 }
 
@@ -497,12 +520,12 @@ fn is_call(open: Option<&(CallId, StoredImage)>, call: CallId) -> bool {
     open.is_some_and(|(open, _)| *open == call)
 }
 
-/// All that a container may call it.
+/// All names by which a container may refer to the image.
 fn names_of(image: &StoredImage) -> impl Iterator<Item = &str> {
     image.names.iter().map(|name| &**name).chain([&*image.id])
 }
 
 /// The images that pods of this node need to start again.
-fn wanted(pods: &Pods) -> Meant<'_> {
-    Meant::by(pods.iter().flat_map(Pod::images_wanted))
+fn wanted(pods: &Pods) -> NameMatcher<'_> {
+    NameMatcher::by(pods.iter().flat_map(Pod::images_wanted))
 }

@@ -1,7 +1,7 @@
-//! Garbage: images that nobody uses, dead containers beyond what is kept, and log folders and links
-//! of pods that are gone (spec section 8).
+//! Garbage collection: unused images, dead containers beyond the configured number, and log
+//! directories and links of removed pods (spec section 8).
 //!
-//! Not here: containers of pods that end, which go with their pods; folders of volumes.
+//! Not here: containers of ending pods, which are removed with their pods; directories of volumes.
 
 mod container;
 mod image;
@@ -10,7 +10,7 @@ mod orphans;
 mod reclaim;
 
 use super::event::{CallId, JobId};
-use super::housekeeping::{Asking, HousekeepingContext};
+use super::housekeeping::{HousekeepingContext, MeasurePlan};
 use super::pleg::List;
 use super::pods::Pods;
 use super::time::{Instant, Now};
@@ -22,21 +22,21 @@ use container::Containers;
 use image::Images;
 use orphans::OrphanCollector;
 
-/// The collector.
+/// The garbage collector.
 #[derive(Debug)]
 pub struct Gc {
     images: Images,
     containers: Containers,
-    leftovers: OrphanCollector,
+    orphans: OrphanCollector,
 }
 
 impl Gc {
-    /// Knows nothing yet.
+    /// Nothing known yet.
     pub fn new(settings: &Settings, now: Instant) -> Self {
         Self {
             images: Images::new(settings.images.clone(), now),
             containers: Containers::new(settings.containers.clone(), now),
-            leftovers: OrphanCollector::new(now),
+            orphans: OrphanCollector::new(now),
         }
     }
 
@@ -45,15 +45,15 @@ impl Gc {
         self.images.up();
     }
 
-    /// A look came whole.
-    pub fn look(&mut self, now: Instant, list: &List, pods: &Pods) {
-        self.images.look(now, list, pods);
+    /// Takes the result of a relist.
+    pub fn take_list(&mut self, now: Instant, list: &List, pods: &Pods) {
+        self.images.take_list(now, list, pods);
     }
 
-    /// Takes the machine's gauges; `of_images`: the room for them was asked for.
+    /// Takes the machine's measurements; `of_images`: the file system of the images was requested.
     pub fn measured(&mut self, now: Instant, measures: &Measures, of_images: bool) {
         self.images.measured(now, measures.image_fs, of_images);
-        self.leftovers.measured(measures.log_dirs.as_deref());
+        self.orphans.measured(measures.log_dirs.as_deref());
     }
 
     /// Takes the answer to a call. `false`: it is none of these.
@@ -68,19 +68,24 @@ impl Gc {
 
     /// Takes the answer to a job. `false`: it is none of these.
     pub fn job_done(&mut self, job: JobId, result: &Result<(), JobError>) -> bool {
-        self.leftovers.job_done(job, result)
+        self.orphans.job_done(job, result)
     }
 
-    /// Asks for what is due.
-    pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>, asking: &mut Asking) {
+    /// Requests what is due.
+    pub fn step(
+        &mut self,
+        now: Now,
+        context: &mut HousekeepingContext<'_>,
+        measure_plan: &mut MeasurePlan,
+    ) {
         self.containers.step(now, context.pods);
-        self.leftovers.step(now, context, asking);
-        self.images.step(now, context, asking);
+        self.orphans.step(now, context, measure_plan);
+        self.images.step(now, context, measure_plan);
     }
 
     /// When something is due.
     pub fn due_at(&self) -> Option<Instant> {
-        let all = [self.containers.due_at(), self.images.due_at(), Some(self.leftovers.due_at())];
+        let all = [self.containers.due_at(), self.images.due_at(), Some(self.orphans.due_at())];
         all.into_iter().flatten().min()
     }
 }

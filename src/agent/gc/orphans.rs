@@ -1,35 +1,35 @@
-//! Folders, links and cgroups that nobody answers for (spec sections 1.12 and 8.3): of logs, below
-//! the kubelet's root, and where nothing runs any more: left by an agent that was killed between
-//! two steps, or by another before us.
+//! Orphaned directories, links and cgroups (spec sections 1.12 and 8.3): log directories, pod
+//! directories below the kubelet's root, and cgroups in which nothing runs any more. An agent that
+//! was killed between two steps, or another agent before us, left them.
 //!
-//! A folder or cgroup whose pod is neither wanted nor in the runtime becomes a pod of which only
-//! that is left, and ends as every pod does: so one that is wanted again while its old logs go
-//! waits, and nothing is removed under its feet. Nothing is done before every source has delivered
-//! and the runtime was looked at whole.
+//! A directory or cgroup whose pod is neither wanted nor in the runtime is added as an orphan of
+//! which only that is left, and which ends as every pod does. So a pod that is wanted again while
+//! its old logs are being removed waits, and its new files are not removed. Nothing is done before
+//! every source has delivered and the runtime was listed completely.
 
 use crate::agent::event::JobId;
-use crate::agent::housekeeping::{Asking, HousekeepingContext, Periodic};
+use crate::agent::housekeeping::{HousekeepingContext, MeasurePlan, Periodic};
 use crate::agent::pod::cgroup::are_ours;
 use crate::agent::time::{Instant, Now};
 use crate::limits;
 use crate::model::cri::ContainerState;
 use crate::model::job::{JobError, JobSpec, LogDir};
 
-/// The collector of what is left.
+/// The garbage collector of orphaned directories, links and cgroups.
 #[derive(Debug)]
 pub struct OrphanCollector {
-    regular: Periodic,
+    period: Periodic,
     found: Vec<LogDir>,
     sweep: Option<JobId>,
 }
 
 impl OrphanCollector {
-    /// Begins as soon as all is known.
+    /// Begins as soon as everything is known.
     pub fn new(now: Instant) -> Self {
-        Self { regular: Periodic::new(limits::GARBAGE_MS, now), found: Vec::new(), sweep: None }
+        Self { period: Periodic::new(limits::GARBAGE_MS, now), found: Vec::new(), sweep: None }
     }
 
-    /// Takes the folders that there are.
+    /// Takes the existing directories.
     pub fn measured(&mut self, log_dirs: Option<&[LogDir]>) {
         self.found.extend_from_slice(log_dirs.unwrap_or_default());
     }
@@ -40,34 +40,39 @@ impl OrphanCollector {
         self.sweep.take_if(|sweep| *sweep == job).is_some()
     }
 
-    /// Asks for what is due.
-    pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>, asking: &mut Asking) {
+    /// Requests what is due.
+    pub fn step(
+        &mut self,
+        now: Now,
+        context: &mut HousekeepingContext<'_>,
+        measure_plan: &mut MeasurePlan,
+    ) {
         let known = context.sources.are_whole() && context.pods.is_complete();
         for dir in self.found.drain(..) {
             if known && context.pods.get(&dir.uid).is_none() {
-                context.pods.adopt_logs(now, &dir);
+                context.pods.adopt_dirs(now, &dir);
             }
         }
-        if !self.regular.is_due(now.boot) || self.sweep.is_some() {
+        if !self.period.is_due(now.boot) || self.sweep.is_some() {
             return;
         }
         if !known {
-            self.regular.put_off(now.boot.plus_ms(limits::HOUSEKEEPING_EARLY_MS));
+            self.period.put_off(now.boot.plus_ms(limits::HOUSEKEEPING_EARLY_MS));
             return;
         }
-        let Some(ask) = asking.want() else { return };
+        let Some(ask) = measure_plan.fields() else { return };
         ask.log_dirs = true;
         let known = || context.pods.iter().map(|pod| pod.uid().clone()).collect();
         ask.cgroups_but = are_ours(context.config, context.driver).then(known);
-        self.regular.done(now.boot);
-        let seen = context.pods.iter().flat_map(|pod| &pod.seen().containers);
-        let living = seen.filter(|it| it.state != ContainerState::Exited);
+        self.period.done(now.boot);
+        let observed = context.pods.iter().flat_map(|pod| &pod.observed().containers);
+        let living = observed.filter(|it| it.state != ContainerState::Exited);
         let living = living.map(|it| it.id.0.clone()).collect();
         self.sweep = Some(context.job(now, JobSpec::SweepLinks { living }));
     }
 
     /// When something is due.
     pub fn due_at(&self) -> Instant {
-        self.regular.due_at()
+        self.period.due_at()
     }
 }

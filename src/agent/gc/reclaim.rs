@@ -1,47 +1,47 @@
-//! What the eviction wants of the collector: all that can go, whatever the policies.
+//! Garbage collection for eviction: everything that can be removed, whatever the policies say.
 
 use super::Gc;
-use super::image::Place;
+use super::image::ImagePath;
 use crate::agent::housekeeping::HousekeepingContext;
 use crate::agent::time::Now;
 use crate::model::housekeeping::HousekeepingCall;
 
 impl Gc {
-    /// Dead containers go, as many as no pod is known by.
-    pub fn press_containers(&mut self) {
-        self.containers.pressed = true;
+    /// Requests the removal of dead containers, except those that prove that a pod has run.
+    pub fn reclaim_containers(&mut self) {
+        self.containers.reclaim_requested = true;
     }
 
-    /// Images that nothing uses and nobody wants go.
-    pub fn press_images(&mut self) {
-        self.images.pressed = true;
+    /// Requests the removal of images that nothing uses and no pod wants.
+    pub fn reclaim_images(&mut self) {
+        self.images.reclaim_requested = true;
     }
 
-    /// Whether that is still under way. The pods say themselves whether containers are left.
-    pub fn is_pressed(&self) -> bool {
-        self.containers.pressed || self.images.is_pressed()
+    /// Whether that is still under way. The pods themselves know whether containers are left.
+    pub fn is_reclaiming(&self) -> bool {
+        self.containers.reclaim_requested || self.images.is_reclaiming()
     }
 
-    /// Where the images lie, as far as the runtime says it.
-    pub fn image_place(&self) -> Option<&str> {
-        self.images.place()
+    /// The path of the images, as far as the runtime reports it.
+    pub fn image_path(&self) -> Option<&str> {
+        self.images.path()
     }
 
-    /// Asks where the images lie, unless it is known or `asked` before in vain. `false`: it will be
-    /// known soon.
-    pub fn find_place(
+    /// Requests the path of the images, unless it is known or was `requested` before without
+    /// success. `false`: it will be known soon.
+    pub fn find_image_path(
         &mut self,
         now: Now,
         context: &mut HousekeepingContext<'_>,
-        asked: bool,
+        requested: bool,
     ) -> bool {
-        match self.images.place {
-            Place::Known(_) => true,
-            Place::Asked(_) => false,
-            Place::Unknown if asked => true,
-            Place::Unknown => {
+        match self.images.path {
+            ImagePath::Known(_) => true,
+            ImagePath::Pending(_) => false,
+            ImagePath::Unknown if requested => true,
+            ImagePath::Unknown => {
                 if let Some(call) = context.call(now, HousekeepingCall::ImageFsInfo) {
-                    self.images.place = Place::Asked(call);
+                    self.images.path = ImagePath::Pending(call);
                 }
                 false
             }

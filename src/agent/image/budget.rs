@@ -1,6 +1,6 @@
-//! How many pulls may begin: so many a second in the long run, and a few at once after a quiet time
-//! (`registryPullQPS`, `registryBurst`). What is beyond is not put off but fails, as the kubelet's
-//! does: its pod has a back-off of its own.
+//! The rate limit of pulls: so many per second in the long run, and a burst after a quiet time
+//! (`registryPullQPS`, `registryBurst`). A pull beyond the limit is not delayed but fails, as in
+//! the kubelet: its pod has a back-off of its own.
 
 use super::Settings;
 use crate::agent::rate::Rate;
@@ -33,7 +33,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_and_then_so_many_a_second() {
+    fn a_burst_then_the_long_run_rate() {
         let settings = Settings { parallel_max: 1, per_second: 5, burst: 10 };
         let mut budget = Budget::new(settings, Instant(0));
         assert_eq!(granted(&mut budget, 0), 10);

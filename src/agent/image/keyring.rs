@@ -1,7 +1,7 @@
-//! Credentials of registries: Docker's configuration, and which entry is for which image (spec
-//! section 3.6).
+//! Registry credentials: Docker's configuration, and which entry matches which image (spec section
+//! 3.6).
 //!
-//! What is wrong with a configuration is said by place and name only: its values are secret.
+//! Errors in a configuration name only the place, because the values are secret.
 
 use std::collections::BTreeMap;
 
@@ -29,11 +29,11 @@ pub enum Form {
     Cfg,
 }
 
-/// What a name on Docker Hub is looked up as when nothing else is for it.
+/// The key for a name on Docker Hub that no other entry matches.
 const HUB_KEY: &str = "index.docker.io";
 
 impl Keyring {
-    /// Adds what a secret holds. One of another type has nothing to add.
+    /// Adds the content of a secret. A secret of another type adds nothing.
     pub fn add_secret(&mut self, secret: &Secret) -> Result<(), String> {
         let (key, form) = match &*secret.r#type {
             "kubernetes.io/dockerconfigjson" => (".dockerconfigjson", Form::Json),
@@ -83,8 +83,8 @@ impl Keyring {
         Ok(())
     }
 
-    /// All that are for a repository (`docker.io/library/busybox`), the longest path first; if none
-    /// is, and the repository is on Docker Hub, those of Docker Hub's old name.
+    /// All entries that match a repository (`docker.io/library/busybox`), the longest path first;
+    /// if there is none, and the repository is on Docker Hub, those of Docker Hub's old name.
     pub fn find(&self, repository: &str) -> impl Iterator<Item = &Auth> {
         let mut found =
             self.entries.iter().rev().filter(|(key, _)| matches(key, repository)).peekable();
@@ -109,12 +109,12 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// Enough of a registry's name to know it again.
+/// The beginning of a registry's name, enough to recognise it.
 fn cut(registry: &str) -> String {
     format!("{:?}", registry.chars().take(64).collect::<String>())
 }
 
-/// Username and password, or both in `auth`, which counts for more.
+/// Username and password, or both in `auth`, which takes precedence.
 fn read(entry: &Value) -> Result<Auth, String> {
     let entry = object(entry, "the entry")?;
     let text = |name: &str| match entry.get(name) {
@@ -147,14 +147,14 @@ fn key_of(registry: &str) -> Box<str> {
     format!("{host}{}", if path == "/" { "" } else { path }).into()
 }
 
-/// Whether an entry is for a repository: the same port, as many labels, each of which may be a
-/// pattern, and the entry's path before the repository's.
+/// Whether an entry matches a repository: the same port, the same number of labels, each of which
+/// may be a pattern, and the entry's path as a prefix of the repository's.
 fn matches(key: &str, repository: &str) -> bool {
     let parts = |text: &str| -> (String, String, String) {
         let (host, path) = text.find('/').map_or((text, ""), |at| text.split_at(at));
         let (host, port) = match host.rsplit_once(':') {
             Some((host, port)) if !port.contains(']') => {
-                // The brackets of an IPv6 address are no pattern.
+                // The brackets of an IPv6 address are not a pattern.
                 let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
                 (bare.unwrap_or(host), port)
             }
@@ -171,11 +171,11 @@ fn matches(key: &str, repository: &str) -> bool {
         && wanted.iter().zip(&host).all(|(pattern, label)| is_like(pattern, label))
 }
 
-/// `*`, `[a-z]`, `[^a]` and `\` as in file names. A pattern that is none fits nothing.
+/// `*`, `[a-z]`, `[^a]` and `\` as in file names. An invalid pattern matches nothing.
 fn is_like(pattern: &str, label: &str) -> bool {
     let (pattern, label): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), label.chars().collect());
-    // Of each place in the pattern, which ends of the label's beginning it fits so far.
+    // For each position in the pattern: which prefixes of the label it matches so far.
     let mut fits = vec![false; label.len() + 1];
     fits[0] = true;
     let mut at = 0;
@@ -189,9 +189,9 @@ fn is_like(pattern: &str, label: &str) -> bool {
             }
             1
         } else {
-            let Some((one, length)) = one(&pattern[at..]) else { return false };
+            let Some((char_set, length)) = char_set(&pattern[at..]) else { return false };
             for (end, c) in label.iter().enumerate() {
-                next[end + 1] = fits[end] && one.has(*c);
+                next[end + 1] = fits[end] && char_set.has(*c);
             }
             length
         };
@@ -201,21 +201,21 @@ fn is_like(pattern: &str, label: &str) -> bool {
     fits[label.len()]
 }
 
-/// What one character of a label may be, or may not.
-struct One {
+/// The set of characters that one character of the pattern matches.
+struct CharSet {
     ranges: Vec<(char, char)>,
     not: bool,
 }
 
-impl One {
+impl CharSet {
     fn has(&self, c: char) -> bool {
         self.ranges.iter().any(|(low, high)| (*low..=*high).contains(&c)) != self.not
     }
 }
 
-/// The pattern's first character and how many of its own it takes; `None`: it is none.
-fn one(pattern: &[char]) -> Option<(One, usize)> {
-    let exactly = |c: char| One { ranges: vec![(c, c)], not: false };
+/// The first element of the pattern and its length; `None`: it is invalid.
+fn char_set(pattern: &[char]) -> Option<(CharSet, usize)> {
+    let exactly = |c: char| CharSet { ranges: vec![(c, c)], not: false };
     match pattern[0] {
         '\\' => Some((exactly(*pattern.get(1)?), 2)),
         '[' => {
@@ -239,7 +239,7 @@ fn one(pattern: &[char]) -> Option<(One, usize)> {
                 }
                 ranges.push((low, high));
             }
-            Some((One { ranges, not }, at + 1))
+            Some((CharSet { ranges, not }, at + 1))
         }
         c => Some((exactly(c), 1)),
     }

@@ -1,7 +1,7 @@
-//! Images: when one is pulled, with whose credentials, and how many at once.
+//! Images: when one is pulled, with which credentials, and how many in parallel.
 //!
-//! What becomes of a pull is the pod's to know (`pod/image.rs`); here is what they have in common.
-//! Not persistent: the runtime keeps the images, and back-offs begin anew after a crash.
+//! A single pull is handled by the pod (`pod/image.rs`); this module has what they share. Not
+//! persistent: the runtime keeps the images, and back-offs start again after a crash.
 
 mod budget;
 pub mod keyring;
@@ -20,14 +20,14 @@ pub struct Settings {
     /// `serializeImagePulls` is 1, else `maxParallelImagePulls`; at most
     /// [`crate::limits::PULL_CALLS_MAX`].
     pub parallel_max: usize,
-    /// Pulls a second in the long run (`registryPullQPS`); 0: no bound.
+    /// Pulls per second in the long run (`registryPullQPS`); 0: no limit.
     pub per_second: u32,
     /// Pulls at once after a quiet time (`registryBurst`).
     pub burst: u32,
 }
 
 impl Default for Settings {
-    /// The kubelet's.
+    /// The kubelet's defaults.
     fn default() -> Self {
         Self { parallel_max: 1, per_second: 5, burst: 10 }
     }
@@ -40,33 +40,33 @@ pub struct Images {
     node: Keyring,
 }
 
-/// Who a pull may say it is, one after another until one is let in.
+/// The credentials of a pull, tried one after another until one is accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidates {
-    /// Never empty: without credentials there is nobody.
+    /// Never empty: without credentials, `None` is the only candidate.
     pub auths: Vec<Option<Auth>>,
-    /// Names of secrets that the pod names and nobody has.
+    /// Names of secrets that the pod refers to and that do not exist.
     pub missing: Vec<String>,
 }
 
 impl Images {
-    /// Nothing pulled yet, and no credentials of the node's.
+    /// Nothing pulled yet, and no credentials of the node.
     pub fn new(settings: Settings, now: Now) -> Self {
         Self { budget: Budget::new(settings, now.boot), node: Keyring::default() }
     }
 
-    /// The node's own credentials, as they stand in its files now.
+    /// Sets the node's own credentials, as its files contain them now.
     pub fn take_node(&mut self, keyring: Keyring) {
         self.node = keyring;
     }
 
-    /// Takes one pull of the budget, if it has one.
+    /// Takes one pull from the budget, if there is one.
     pub fn may_pull(&mut self, now: Now) -> bool {
         self.budget.take(now.boot)
     }
 
-    /// Whose credentials a pull of the pod's image tries, in order: those of its secrets, then the
-    /// node's (spec section 3.6). Fails where a secret cannot be read, as the kubelet's pull does.
+    /// The credentials for the pod's image, in order: those of its secrets, then the node's (spec
+    /// section 3.6). Fails if a secret cannot be read, as the kubelet's pull does.
     pub fn candidates(
         &self,
         pod: &Pod,
@@ -92,13 +92,13 @@ impl Images {
     }
 }
 
-/// The policy in force: written, or by the tag (spec section 3.6).
+/// The pull policy in force: the written one, or by the tag (spec section 3.6).
 pub fn pull_policy(written: Option<PullPolicy>, name: &str) -> PullPolicy {
     let latest = name.ends_with(":latest") || !image::has_tag(name);
     written.unwrap_or(if latest { PullPolicy::Always } else { PullPolicy::IfNotPresent })
 }
 
-/// Several tries' errors as one, as the kubelet joins them.
+/// The errors of several tries as one, joined as by the kubelet.
 pub fn joined(errors: &[String]) -> String {
     let mut different: Vec<&str> = Vec::new();
     for error in errors {
@@ -107,7 +107,7 @@ pub fn joined(errors: &[String]) -> String {
         }
     }
     match different[..] {
-        [one] => one.to_owned(),
+        [only] => only.to_owned(),
         _ => format!("[{}]", different.join(", ")),
     }
 }
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn several_errors_are_one_text_and_repeats_are_told_once() {
-        let errors = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
+        let errors = |all: &[&str]| all.iter().map(|only| (*only).to_owned()).collect::<Vec<_>>();
         assert_eq!(joined(&errors(&["a"])), "a");
         assert_eq!(joined(&errors(&["a", "a"])), "a");
         assert_eq!(joined(&errors(&["a", "b", "a"])), "[a, b]");

@@ -1,4 +1,4 @@
-//! The pod's own cgroup: there before its sandbox, gone after its last container (spec section
+//! The pod's own cgroup: created before its sandbox, removed after its last container (spec section
 //! 3.3).
 //!
 //! ```text
@@ -8,11 +8,11 @@
 //!           └─ the runtime's, one for each container
 //! ```
 //!
-//! By the driver `systemd` the slices of these names are systemd's and the runtime's to make, and
-//! only the name is given; the same where the machine has no cgroups that could be written to. What
-//! a pod may take as a whole is not kept then, which is said once.
+//! With the driver `systemd`, systemd and the runtime create the slices of these names, and only
+//! the name is passed on; the same if the machine has no writable cgroups. Then the limits of the
+//! pod as a whole are not enforced, which is logged once.
 //!
-//! If we crash here: the pod's cgroup is made again with its next sandbox, and removed by the
+//! If we crash here: the pod's cgroup is created again with its next sandbox, and removed by the
 //! pod's uid whatever class it had.
 
 use super::next::Next;
@@ -26,28 +26,28 @@ use crate::model::cgroup::{self, Hierarchy, PodCgroup};
 use crate::model::cri::CgroupDriver;
 use crate::model::job::{JobError, JobSpec};
 
-/// What is known of it.
+/// The state of the pod's cgroup.
 #[derive(Debug, Default)]
 pub(super) struct Cgroup {
-    /// As it is to be; `None`: it is not ours to make.
+    /// The desired cgroup; `None`: we do not manage it.
     wanted: Option<Box<PodCgroup>>,
-    /// By which driver, and for the spec as it is, that was worked out; `None`: it was not.
+    /// The driver for which it was planned, with the current spec; `None`: not planned.
     planned: Option<CgroupDriver>,
     state: State,
-    /// The way has failed; no new try before.
+    /// Creating or removing it failed; no retry before this time.
     retry_at: Option<Instant>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
 enum State {
-    /// An earlier life may have made it.
+    /// An earlier start of the agent may have created it.
     #[default]
     Unknown,
     Made(Box<PodCgroup>),
     Removed,
 }
 
-/// Whether pods' cgroups are made by us.
+/// Whether we create the pods' cgroups.
 pub fn are_ours(config: &Config, driver: CgroupDriver) -> bool {
     config.settings.cgroups.per_qos
         && config.machine.cgroups.hierarchy != Hierarchy::None
@@ -64,11 +64,11 @@ pub(super) fn parent(pod: &Pod, context: &PodContext<'_>) -> String {
     cgroup::parent(context.driver, &settings.root, class, &pod.uid)
 }
 
-/// What stands between the pod and a sandbox; `None`: nothing of its cgroup.
+/// What blocks the sandbox on behalf of the cgroup; `None`: nothing.
 pub(super) fn gate(pod: &Pod, now: Instant) -> Option<Next> {
     let of = &pod.cgroup;
     let Some(wanted) = &of.wanted else {
-        return has_own(&pod.api.spec).then(|| Next::Fail(unkept()));
+        return has_own(&pod.api.spec).then(|| Next::Fail(no_pod_cgroups()));
     };
     if matches!(&of.state, State::Made(made) if made == wanted) {
         return None;
@@ -80,12 +80,12 @@ pub(super) fn gate(pod: &Pod, now: Instant) -> Option<Next> {
     Some(if pod.has_job(&job) { Next::Rest } else { Next::Job(job) })
 }
 
-/// Whether there is none, or none that is ours.
+/// Whether there is none, or none that we manage.
 pub(super) fn is_gone(pod: &Pod) -> bool {
     pod.cgroup.wanted.is_none() || pod.cgroup.state == State::Removed
 }
 
-/// Nothing runs any more: it goes, whether the pod is kept or not.
+/// Nothing runs any more: the cgroup is removed, whether the pod is kept or not.
 pub(super) fn remove(pod: &Pod, now: Instant) -> Option<Next> {
     let of = &pod.cgroup;
     if is_gone(pod) {
@@ -94,7 +94,7 @@ pub(super) fn remove(pod: &Pod, now: Instant) -> Option<Next> {
     if let Some(at) = of.retry_at.filter(|&at| at > now) {
         return Some(Next::Until(at));
     }
-    // One that is just being made would be there again.
+    // A cgroup that is still being created would reappear.
     if pod.jobs.values().any(is_about_cgroups) {
         return Some(Next::Rest);
     }
@@ -105,17 +105,17 @@ fn is_about_cgroups(job: &JobSpec) -> bool {
     matches!(job, JobSpec::MakePodCgroup(_) | JobSpec::RemovePodCgroup(_))
 }
 
-/// What the pod asks for itself can be kept by nothing but its cgroup.
-fn unkept() -> Verdict {
+/// Only the cgroup can enforce pod-level resources.
+fn no_pod_cgroups() -> Verdict {
     let why = "UnsupportedFeature";
-    let message = "spec.resources: this node keeps no cgroups of pods, so that only what the \
-                   containers ask for can be kept"
+    let message = "spec.resources: this node has no cgroups of pods, so that only the \
+                   resources of containers can be enforced"
         .to_owned();
     Verdict::rejected(&Refused { reason: why, message })
 }
 
 impl Pod {
-    /// Works out what the cgroup has to be: once, unless something of a class's may differ.
+    /// Plans the cgroup: once, unless its RuntimeClass may have changed.
     pub(super) fn plan_cgroup(&mut self, context: &PodContext<'_>) {
         if self.cgroup.planned == Some(context.driver) && self.class_name().is_none() {
             return;
@@ -131,17 +131,17 @@ impl Pod {
         });
     }
 
-    /// The spec is another.
+    /// The spec has changed.
     pub(super) fn replan_cgroup(&mut self) {
         self.cgroup.planned = None;
     }
 
-    /// A sandbox of it has stopped: until then the runtime may have made it anew.
+    /// A sandbox of it has stopped: until then the runtime may have created the cgroup again.
     pub(super) fn cgroup_left(&mut self) {
         self.cgroup.state = State::Unknown;
     }
 
-    /// Takes the end of a job that was about it.
+    /// Takes the end of a cgroup job.
     pub(super) fn cgroup_job_done(
         &mut self,
         now: Instant,

@@ -1,6 +1,6 @@
-//! Which of the runtime's handlers runs the pod: its RuntimeClass, which is an object of the
-//! manifest folder. One that is not there may come; until then the pod has no sandbox (spec
-//! sections 3.1 and 14.2).
+//! The RuntimeClass of a pod: which handler of the runtime runs it. The RuntimeClass is an object
+//! of the manifest folder. If it is missing, it may still come; until then the pod has no sandbox
+//! (spec sections 3.1 and 14.2).
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::model::cri::{RuntimeHandler, SandboxConfig};
 use crate::model::quantity::Quantity;
 
 impl Pod {
-    /// `PodSandboxConfig` with what its class says.
+    /// `PodSandboxConfig` with the values of its RuntimeClass.
     pub(super) fn sandbox_config(
         &self,
         attempt: u32,
@@ -34,7 +34,8 @@ impl Pod {
         Ok(config)
     }
 
-    /// What the runtime says that the pod's handler can do; `None`: it does not name that handler.
+    /// The features of the pod's handler as the runtime reports them; `None`: it does not list that
+    /// handler.
     pub(super) fn runtime_handler<'a>(
         &self,
         context: &PodContext<'a>,
@@ -49,8 +50,8 @@ impl Pod {
         self.api.spec.runtime_class_name.as_deref().filter(|name| !name.is_empty())
     }
 
-    /// What the sandbox itself needs: its class's, as the API server fills it in for pods that come
-    /// through it.
+    /// What the sandbox itself needs: the overhead of its RuntimeClass, as the API server fills it
+    /// in for pods that come through it.
     pub(super) fn overhead<'a>(
         &'a self,
         context: &'a PodContext<'_>,

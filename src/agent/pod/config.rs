@@ -1,5 +1,5 @@
-//! Pod spec → what the runtime is told: names, labels and annotations as every kubelet writes them
-//! (spec sections 2.7, 3.1 and 3.4), so that any agent knows the pod again.
+//! Pod spec → CRI configuration: names, labels and annotations as every kubelet writes them (spec
+//! sections 2.7, 3.1 and 3.4), so that any agent recognises the pod.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::files;
 use super::hash::container_hash;
 use super::resources::{container_resources, pod_resources};
 use super::security::{container_security, namespaces, sandbox_security};
-pub use super::volumes::Seeing;
+pub use super::volumes::MountContext;
 use super::volumes::mounts;
 use crate::agent::Config;
 use crate::agent::admit::dotted;
@@ -24,8 +24,8 @@ use crate::model::pod::{Container, Pod, PodSpec, PortProtocol, SEEN};
 const HOSTNAME_BYTES_MAX: usize = 63;
 const FQDN_BYTES_MAX: usize = 64;
 
-/// `PodSandboxConfig`; the same for the sandbox and for every container in it. `resolver` is what
-/// the host's `resolv.conf` says.
+/// `PodSandboxConfig`; the same for the sandbox and for every container in it. `resolver` is the
+/// content of the host's `resolv.conf`.
 pub fn sandbox_config(
     pod: &Pod,
     attempt: u32,
@@ -36,7 +36,7 @@ pub fn sandbox_config(
     let mut labels = pod.metadata.labels.clone();
     labels.extend(pod_labels(&pod_ref));
     let mut annotations = pod.metadata.annotations.clone();
-    // By it another life of the agent knows its start time.
+    // The next start of the agent reads the pod's start time from it.
     annotations.extend(pod.status.start_time.map(|at| (SEEN.to_owned(), at.to_string())));
     Ok(SandboxConfig {
         attempt,
@@ -55,33 +55,35 @@ pub fn sandbox_config(
     })
 }
 
-/// One container that is to be made.
+/// A container that is to be created.
 #[derive(Clone, Debug)]
-pub struct Making<'a> {
-    /// Whose.
+pub struct NewContainer<'a> {
     pub pod: &'a Pod,
-    /// Which.
     pub container: &'a Container,
     /// The restart count.
     pub attempt: u32,
-    /// What the image's name stands for.
+    /// What the image's name resolves to.
     pub image_ref: &'a str,
-    /// Whom the image runs as.
+    /// The user of the image.
     pub image_user: &'a ImageUser,
-    /// Where its variables may come from.
+    /// Sources of its variables.
     pub sources: Sources<'a>,
-    /// What its mounts hang on.
-    pub seeing: Seeing<'a>,
-    /// Whose processes it sees beside its own.
+    /// What its mounts depend on.
+    pub mount_context: MountContext<'a>,
+    /// The container whose processes it sees besides its own.
     pub target: Option<ContainerId>,
 }
 
 /// `ContainerConfig`, or why there is none: the message of `CreateContainerConfigError`.
-pub fn container_config(making: &Making<'_>, config: &Config) -> Result<ContainerConfig, String> {
-    let Making { pod, container, attempt, image_ref, image_user, sources, .. } = *making;
+pub fn container_config(
+    new_container: &NewContainer<'_>,
+    config: &Config,
+) -> Result<ContainerConfig, String> {
+    let NewContainer { pod, container, attempt, image_ref, image_user, sources, .. } =
+        *new_container;
     let mut envs = Environment::of(container, sources)?;
     let mut namespaces = namespaces(&pod.spec);
-    if let Some(target) = &making.target
+    if let Some(target) = &new_container.target
         && namespaces.pid == PidNamespace::Container
     {
         namespaces.pid = PidNamespace::Target(target.clone());
@@ -97,7 +99,7 @@ pub fn container_config(making: &Making<'_>, config: &Config) -> Result<Containe
         args: envs.expand_all(&container.args, "args")?,
         working_dir: container.working_dir.clone().unwrap_or_default(),
         mounts: {
-            let mut mounts = mounts(pod, container, &mut envs, making.seeing)?;
+            let mut mounts = mounts(pod, container, &mut envs, new_container.mount_context)?;
             let pod_ips = sources.downward.pod_ips;
             mounts.extend(files::mounts(pod, container, attempt, pod_ips, config));
             mounts
@@ -117,7 +119,7 @@ pub fn container_config(making: &Making<'_>, config: &Config) -> Result<Containe
     })
 }
 
-/// What a later agent reads off the container.
+/// The annotations that a later agent reads from the container.
 fn annotations(pod: &Pod, container: &Container, attempt: u32) -> BTreeMap<String, String> {
     let mut annotations = BTreeMap::new();
     let mut set = |key: &str, value: String| annotations.insert(key.to_owned(), value);
@@ -144,7 +146,7 @@ fn annotations(pod: &Pod, container: &Container, attempt: u32) -> BTreeMap<Strin
     annotations
 }
 
-/// Seconds between the stop signal and the end, as the pod asks for.
+/// Seconds between the stop signal and SIGKILL, as the pod requests.
 pub fn grace_s(spec: &PodSpec) -> i64 {
     spec.termination_grace_period_seconds.unwrap_or(limits::GRACE_DEFAULT_S)
 }
@@ -158,7 +160,7 @@ pub fn pod_ref(pod: &Pod) -> PodRef {
     }
 }
 
-/// The pod as the log folders name it.
+/// The pod as the log directories name it.
 pub fn log_dir(pod: &Pod) -> LogDir {
     LogDir {
         uid: pod.metadata.uid.as_str().into(),
@@ -179,7 +181,7 @@ fn pod_labels(pod: &PodRef) -> [(String, String); 3] {
     ]
 }
 
-/// As the kernel's own files are named, but with dots.
+/// With dots, and otherwise named as the kernel's files.
 fn sysctls(spec: &PodSpec) -> BTreeMap<String, String> {
     let sysctls = spec.security_context.sysctls.iter();
     sysctls.map(|sysctl| (dotted(&sysctl.name), sysctl.value.clone())).collect()
@@ -206,11 +208,11 @@ fn sandbox_hostname(pod: &Pod, config: &Config) -> Result<String, String> {
     }
 }
 
-/// The spec's or the pod's name, cut to what the kernel takes.
+/// The name from the spec or of the pod, cut to the kernel's limit.
 pub(super) fn hostname(pod: &Pod) -> String {
     let written = pod.spec.hostname.clone().filter(|name| !name.is_empty());
     let mut name = written.unwrap_or_else(|| pod.metadata.name.clone());
-    // Names are ASCII: admission saw to it.
+    // Names are ASCII: admission has checked it.
     name.truncate(HOSTNAME_BYTES_MAX);
     name.truncate(name.trim_end_matches(['-', '.']).len());
     name
@@ -223,12 +225,12 @@ pub(super) fn subdomain(pod: &Pod, config: &Config) -> Option<String> {
     Some(format!("{subdomain}.{namespace}.svc.{domain}"))
 }
 
-/// Whether one of the container's own mounts is there.
+/// Whether the container mounts a volume at this path.
 pub(super) fn mounts_at(container: &Container, path: &str) -> bool {
     container.volume_mounts.iter().any(|mount| mount.mount_path == path)
 }
 
-/// Every port of every main container, also those that are not on the host.
+/// Every port of every main container, including those without a host port.
 fn port_mappings(spec: &PodSpec) -> Vec<PortMapping> {
     let mut mappings = Vec::new();
     for port in spec.containers.iter().flat_map(|container| &container.ports) {

@@ -1,23 +1,24 @@
-//! Back-offs of a container that ends again and again (spec section 2.4), one for each definition:
-//! another image is another container. The image that a manifest goes back to has its old back-off.
+//! Back-off of containers that crash repeatedly (spec section 2.4), one for each definition:
+//! another image is another container. If a manifest goes back to an earlier image, that image's
+//! old back-off applies.
 
 use crate::agent::time::{Backoff, BackoffBounds, Instant};
 use crate::limits;
 
-/// Of one container of the spec.
+/// The back-offs of one container of the spec.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CrashBackoff(Vec<(Box<str>, Backoff)>);
 
 impl CrashBackoff {
-    /// Milliseconds from the newest end, at `exited_at`, to the next start, if it was ever started
-    /// again and did not run for long since.
+    /// Milliseconds from the newest end, at `exited_at`, to the next start, if it was ever
+    /// restarted and has not run for long since.
     pub(super) fn delay_ms(&self, image: &str, exited_at: Instant) -> Option<u64> {
         let (_, backoff) = self.0.iter().find(|(of, _)| **of == *image)?;
         let calm = backoff.is_calm(exited_at, limits::BACKOFF_CALM_MS);
         (!calm).then(|| backoff.delay_ms())
     }
 
-    /// It is started again after it ended at `exited_at`.
+    /// It is restarted after it ended at `exited_at`.
     pub(super) fn count(
         &mut self,
         image: &str,
@@ -45,7 +46,7 @@ mod tests {
         BackoffBounds { min_ms: BACKOFF_MIN_MS, max_ms: BACKOFF_MAX_MS, calm_ms: BACKOFF_CALM_MS };
 
     #[test]
-    fn one_that_ran_for_long_starts_again_at_once_and_counts_anew() {
+    fn a_long_run_resets_the_back_off() {
         let began = Instant(1_000);
         let mut crashes = CrashBackoff::default();
         crashes.count("i:1", began, began, BOUNDS);
@@ -60,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_that_crashed_longest_ago_is_forgotten_for_a_new_one() {
+    fn the_oldest_definition_is_dropped_for_a_new_one() {
         let at = Instant(1_000);
         let mut crashes = CrashBackoff::default();
         let mut count = |image: usize| crashes.count(&format!("i:{image}"), at, at, BOUNDS);

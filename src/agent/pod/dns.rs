@@ -1,4 +1,4 @@
-//! How names are found in a pod: what becomes its `/etc/resolv.conf` (spec section 3.2).
+//! DNS of a pod: the content of its `/etc/resolv.conf` (spec section 3.2).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,26 +6,26 @@ use crate::agent::Config;
 use crate::model::cri::Dns;
 use crate::model::pod::{DnsPolicy, Pod};
 
-/// What resolvers take; the rest is left out, and that is said.
+/// The limits of resolvers; the rest is left out, with an event.
 const SERVERS_MAX: usize = 3;
 const SEARCHES_MAX: usize = 32;
 const SEARCH_CHARS_MAX: usize = 2_048;
 const SEARCH_PATH_CHARS_MAX: usize = 253;
 
-/// Where the runtime itself looks.
+/// The file that the runtime reads by itself.
 const HOST_FILE: &str = "/etc/resolv.conf";
 
-/// What the runtime is told, and what people are to know of it.
+/// The DNS configuration for the runtime, and events for the user.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Forming {
-    /// `None`: the host's file as it is.
+pub struct DnsConfig {
+    /// `None`: the host's file, unchanged.
     pub dns: Option<Dns>,
     /// Events: reason and message.
     pub events: Vec<(&'static str, String)>,
 }
 
-/// Puts together what the policy gives and what the pod adds. `host` is the host's file.
-pub fn form(pod: &Pod, host: &Dns, config: &Config) -> Forming {
+/// Combines the DNS policy with the pod's own settings. `host` is the content of the host's file.
+pub fn form(pod: &Pod, host: &Dns, config: &Config) -> DnsConfig {
     let spec = &pod.spec;
     let settings = &config.settings;
     let mut events = Vec::new();
@@ -35,7 +35,7 @@ pub fn form(pod: &Pod, host: &Dns, config: &Config) -> Forming {
         DnsPolicy::ClusterFirstWithHostNet => true,
     };
     let clusters = wants_cluster && !settings.cluster_dns.is_empty();
-    // Who wrote no policy asked for nothing.
+    // A missing policy is not a request for the cluster's DNS.
     if let Some(policy) = spec.dns_policy.filter(|_| wants_cluster && !clusters) {
         let metadata = &pod.metadata;
         let message = format!(
@@ -50,7 +50,7 @@ pub fn form(pod: &Pod, host: &Dns, config: &Config) -> Forming {
     } else if spec.dns_policy == Some(DnsPolicy::None) {
         Dns::default()
     } else if settings.resolv_conf.is_empty() {
-        // As asked for by the configuration: nothing of the host's.
+        // As configured: nothing from the host.
         let (servers, searches) = (vec!["127.0.0.1".to_owned()], vec![".".to_owned()]);
         Dns { servers, searches, options: Vec::new() }
     } else {
@@ -68,7 +68,7 @@ pub fn form(pod: &Pod, host: &Dns, config: &Config) -> Forming {
     trim(&mut dns, &mut events);
     let is_hosts = !clusters && whole == *host && dns == whole && settings.resolv_conf == HOST_FILE;
     let is_hosts = is_hosts && spec.dns_policy != Some(DnsPolicy::None);
-    Forming { dns: (!is_hosts).then_some(dns), events }
+    DnsConfig { dns: (!is_hosts).then_some(dns), events }
 }
 
 fn cluster(pod: &Pod, host: &Dns, config: &Config) -> Dns {
@@ -88,7 +88,7 @@ fn append(to: &mut Vec<String>, more: &[String]) {
     to.extend(more.iter().filter(|one| known.insert((*one).clone())).cloned());
 }
 
-/// Each replaces the option of its name.
+/// Each option replaces the option of the same name.
 fn set_options(options: &mut Vec<String>, own: impl Iterator<Item = String>) {
     let name = |option: &str| option.split(':').next().unwrap_or(option).to_owned();
     let host = options.iter().enumerate().rev();
@@ -146,16 +146,16 @@ mod tests {
         all.iter().map(|&text| text.to_owned()).collect()
     }
 
-    fn formed(spec: &str, cluster_dns: &[&str]) -> Forming {
+    fn dns_of(spec: &str, cluster_dns: &[&str]) -> DnsConfig {
         let host = Dns {
             servers: texts(&["192.0.2.53"]),
             searches: texts(&["lan"]),
             options: texts(&["rotate"]),
         };
-        formed_on(&host, spec, |config| config.settings.cluster_dns = texts(cluster_dns))
+        dns_of_host(&host, spec, |config| config.settings.cluster_dns = texts(cluster_dns))
     }
 
-    fn formed_on(host: &Dns, spec: &str, change: impl FnOnce(&mut Config)) -> Forming {
+    fn dns_of_host(host: &Dns, spec: &str, change: impl FnOnce(&mut Config)) -> DnsConfig {
         let json = format!(r#"{{"metadata":{{"name":"p","namespace":"ns"}},"spec":{{{spec}}}}}"#);
         let pod = serde_json::from_str(&json).expect("a pod");
         let mut config = Config::default();
@@ -172,25 +172,25 @@ mod tests {
     }
 
     #[test]
-    fn the_runtime_looks_itself_only_where_it_would_find_the_same() {
+    fn the_runtime_reads_the_host_file_only_if_nothing_differs() {
         let host = Dns { servers: texts(&["192.0.2.53"]), ..Dns::default() };
-        assert_eq!(formed_on(&host, "", |_| ()).dns, None);
+        assert_eq!(dns_of_host(&host, "", |_| ()).dns, None);
         let elsewhere =
-            formed_on(&host, "", |config| "/run/r".clone_into(&mut config.settings.resolv_conf));
+            dns_of_host(&host, "", |config| "/run/r".clone_into(&mut config.settings.resolv_conf));
         assert_eq!(elsewhere.dns, Some(host));
-        // A file that names more than resolvers take.
+        // A file with more name servers than resolvers support.
         let long = Dns { servers: texts(&["a", "b", "c", "d"]), ..Dns::default() };
         let three = Dns { servers: texts(&["a", "b", "c"]), ..Dns::default() };
-        assert_eq!(formed_on(&long, "", |_| ()).dns, Some(three));
-        // Nothing at all is what the pod asks for, whatever the file holds.
-        let nothing = formed_on(&Dns::default(), r#""dnsPolicy":"None""#, |_| ());
+        assert_eq!(dns_of_host(&long, "", |_| ()).dns, Some(three));
+        // The pod requests an empty configuration, whatever the file contains.
+        let nothing = dns_of_host(&Dns::default(), r#""dnsPolicy":"None""#, |_| ());
         assert_eq!(nothing.dns, Some(Dns::default()));
     }
 
     #[test]
-    fn without_a_file_of_the_hosts_a_pod_asks_its_own_machine() {
+    fn without_a_host_file_a_pod_uses_localhost() {
         let host = Dns { servers: texts(&["192.0.2.53"]), ..Dns::default() };
-        let dns = formed_on(&host, "", |config| config.settings.resolv_conf.clear()).dns;
+        let dns = dns_of_host(&host, "", |config| config.settings.resolv_conf.clear()).dns;
         let (servers, searches) = (texts(&["127.0.0.1"]), texts(&["."]));
         assert_eq!(dns, Some(Dns { servers, searches, options: Vec::new() }));
     }
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn a_cluster_without_a_domain_adds_no_search_path() {
         let host = Dns { searches: texts(&["lan"]), ..Dns::default() };
-        let dns = formed_on(&host, "", |config| {
+        let dns = dns_of_host(&host, "", |config| {
             config.settings.cluster_dns = texts(&["10.96.0.10"]);
             config.settings.cluster_domain.clear();
         });
@@ -209,20 +209,20 @@ mod tests {
     fn search_paths_have_bounds_each_and_together() {
         let host = |searches| Dns { searches, ..Dns::default() };
         let most = SEARCH_PATH_CHARS_MAX;
-        let forming = formed_on(&host(paths([most, most + 1, 3])), "", |_| ());
-        let dns = forming.dns.expect("one is left out");
+        let config_of = dns_of_host(&host(paths([most, most + 1, 3])), "", |_| ());
+        let dns = config_of.dns.expect("one is left out");
         assert_eq!(dns.searches.iter().map(String::len).collect::<Vec<_>>(), [most, 3]);
-        assert_eq!(forming.events[0].0, "DNSConfigForming");
+        assert_eq!(config_of.events[0].0, "DNSConfigForming");
         // Eight of 253 with their blanks are 2,031 characters: a ninth of 16 just fits.
         let fits = |last: usize| {
             let searches = paths([most; 8].into_iter().chain([last]));
-            formed_on(&host(searches), "", |_| ()).dns.map(|dns| dns.searches.len())
+            dns_of_host(&host(searches), "", |_| ()).dns.map(|dns| dns.searches.len())
         };
         assert_eq!((fits(16), fits(17)), (None, Some(8)));
     }
 
     #[test]
-    fn the_policy_says_whose_servers_count() {
+    fn the_policy_selects_the_name_servers() {
         let cluster = Dns {
             servers: texts(&["10.96.0.10"]),
             searches: texts(&["ns.svc.cluster.local", "svc.cluster.local", "cluster.local", "lan"]),
@@ -241,46 +241,46 @@ mod tests {
             ),
             (r#""dnsPolicy":"None""#, &[], Some(Dns::default())),
         ] {
-            assert_eq!(formed(spec, servers).dns, want, "{spec}");
+            assert_eq!(dns_of(spec, servers).dns, want, "{spec}");
         }
-        let missing = formed(r#""dnsPolicy":"ClusterFirst""#, &[]);
+        let missing = dns_of(r#""dnsPolicy":"ClusterFirst""#, &[]);
         assert_eq!(missing.dns, None);
         assert_eq!(missing.events[0].0, "MissingClusterDNS");
         assert!(
             missing.events[0].1.contains("\"ClusterFirst\" policy. Falling back"),
             "{missing:?}"
         );
-        assert_eq!(formed("", &[]).events, [], "nobody asked for it");
-        assert_eq!(formed(r#""dnsPolicy":"Default""#, &[]).events, []);
-        assert_eq!(formed(r#""dnsPolicy":"ClusterFirst""#, &["10.96.0.10"]).events, []);
+        assert_eq!(dns_of("", &[]).events, [], "nobody asked for it");
+        assert_eq!(dns_of(r#""dnsPolicy":"Default""#, &[]).events, []);
+        assert_eq!(dns_of(r#""dnsPolicy":"ClusterFirst""#, &["10.96.0.10"]).events, []);
     }
 
     #[test]
-    fn what_the_pod_says_is_added_and_its_options_win() {
+    fn dns_config_is_added_and_its_options_win() {
         let own = r#""dnsConfig":{"nameservers":["192.0.2.53","1.1.1.1"],"searches":["a"],
             "options":[{"name":"ndots","value":"2"},{"name":"rotate"},{"name":"edns0"}]}"#;
-        let dns = formed(own, &[]).dns.expect("its own");
+        let dns = dns_of(own, &[]).dns.expect("its own");
         assert_eq!(dns.servers, ["192.0.2.53", "1.1.1.1"]);
         assert_eq!(dns.searches, ["lan", "a"]);
         assert_eq!(dns.options, ["rotate", "ndots:2", "edns0"]);
-        let dns = formed(own, &["10.96.0.10"]).dns.expect("its own");
+        let dns = dns_of(own, &["10.96.0.10"]).dns.expect("its own");
         assert_eq!(dns.options, ["ndots:2", "rotate", "edns0"]);
-        let dns = formed(&format!(r#"{own},"dnsPolicy":"None""#), &[]).dns.expect("its own");
+        let dns = dns_of(&format!(r#"{own},"dnsPolicy":"None""#), &[]).dns.expect("its own");
         assert_eq!((&*dns.servers[0], dns.searches.len()), ("192.0.2.53", 1));
     }
 
     #[test]
-    fn more_than_resolvers_take_is_left_out_and_said() {
+    fn entries_beyond_the_limits_are_omitted_with_an_event() {
         let own = r#""dnsConfig":{"nameservers":["1.1.1.1","1.1.1.2"]}"#;
-        assert_eq!(formed(own, &[]).events, [], "these are three with the host's");
+        assert_eq!(dns_of(own, &[]).events, [], "these are three with the host's");
         let own = r#""dnsConfig":{"nameservers":["1.1.1.1","1.1.1.2","1.1.1.3"]}"#;
-        let forming = formed(own, &[]);
-        assert_eq!(forming.dns.as_ref().expect("its own").servers.len(), 3);
-        assert!(forming.events[0].1.ends_with("is: 192.0.2.53 1.1.1.1 1.1.1.2"), "{forming:?}");
+        let config_of = dns_of(own, &[]);
+        assert_eq!(config_of.dns.as_ref().expect("its own").servers.len(), 3);
+        assert!(config_of.events[0].1.ends_with("is: 192.0.2.53 1.1.1.1 1.1.1.2"), "{config_of:?}");
         let searches: Vec<String> = (0..40).map(|n| format!("\"d{n}\"")).collect();
-        let forming =
-            formed(&format!(r#""dnsConfig":{{"searches":[{}]}}"#, searches.join(",")), &[]);
-        assert_eq!(forming.dns.as_ref().expect("its own").searches.len(), 32);
-        assert_eq!(forming.events[0].0, "DNSConfigForming");
+        let config_of =
+            dns_of(&format!(r#""dnsConfig":{{"searches":[{}]}}"#, searches.join(",")), &[]);
+        assert_eq!(config_of.dns.as_ref().expect("its own").searches.len(), 32);
+        assert_eq!(config_of.events[0].0, "DNSConfigForming");
     }
 }

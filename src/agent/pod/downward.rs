@@ -1,21 +1,20 @@
-//! What a pod may be told of itself: fields and resources, as variables and in files (spec section
-//! 3.5).
+//! The downward API: fields and resources of a pod, as variables and in files (spec section 3.5).
 
 use crate::agent::Config;
 use crate::agent::amounts::Amounts;
 use crate::model::pod::{Container, Pod, ResourceFieldRef};
 use crate::model::quantity::Quantity;
 
-/// The pod and where it runs.
+/// The pod and its node.
 #[derive(Clone, Copy, Debug)]
 pub struct Downward<'a> {
-    /// Whose fields.
+    /// The pod.
     pub pod: &'a Pod,
     /// The node's addresses, the primary first.
     pub host_ips: &'a [String],
-    /// The pod's, the primary first; the host's on its network.
+    /// The pod's addresses, the primary first; the host's addresses with host networking.
     pub pod_ips: &'a [String],
-    /// What a container may take that has no limit: all that the node gives to pods.
+    /// For the limits of containers without one: all that the node gives to pods.
     pub config: &'a Config,
 }
 
@@ -49,8 +48,8 @@ impl Downward<'_> {
         })
     }
 
-    /// What a container needs or may take, in units of the divisor, rounded up. `own` is meant
-    /// where no container is named.
+    /// A container's request or limit in units of the divisor, rounded up. `own` is used if no
+    /// container is named.
     pub fn resource(&self, from: &ResourceFieldRef, own: &Container) -> Result<String, String> {
         let container = if from.container_name.is_empty() {
             own
@@ -77,7 +76,7 @@ impl Downward<'_> {
         Ok((value / divisor + i128::from(value % divisor > 0)).to_string())
     }
 
-    /// All that pods may take of a resource, in thousandths.
+    /// The allocatable amount of a resource, in thousandths.
     fn whole(&self, name: &str) -> Option<i64> {
         let bytes = |bytes: u64| i64::try_from(bytes).ok()?.checked_mul(1000);
         let amounts = Amounts::allocatable(self.config);

@@ -1,4 +1,4 @@
-//! Environment and `$(NAME)` (spec sections 3.4 and 3.5).
+//! Environment variables and the expansion of `$(NAME)` (spec sections 3.4 and 3.5).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,18 +10,17 @@ use crate::model::object::{ConfigMap, Secret};
 use crate::model::pod::{Container, EnvFrom, EnvVar, EnvVarSource, KeyRef};
 use crate::model::tree::shorten;
 
-/// Where values may come from.
+/// Sources of values.
 #[derive(Clone, Copy, Debug)]
 pub struct Sources<'a> {
-    /// The pod itself.
     pub downward: Downward<'a>,
     /// ConfigMaps and Secrets.
     pub objects: &'a Objects,
 }
 
-/// The variables of one container and what else is expanded for it. All that is written in the
-/// process is charged to one budget before it is written: a few hundred bytes of references to
-/// references ask for more than any memory.
+/// The variables of one container and everything else that is expanded for it. All bytes written in
+/// the process are charged to one budget before they are written: a few hundred bytes of nested
+/// references could otherwise use up any memory.
 #[derive(Clone)]
 pub struct Environment {
     values: BTreeMap<String, String>,
@@ -33,8 +32,8 @@ pub struct Environment {
 
 impl Environment {
     /// The variables of a container, each name once: first those of whole objects, then its own,
-    /// both in the order of the spec. A later one of the same name replaces the earlier, in the
-    /// place of the earlier. A value may use those before it.
+    /// both in the order of the spec. A later variable of the same name replaces the value of the
+    /// earlier one and keeps its position. A value may refer to variables before it.
     ///
     /// `Err`: what is missing, in the kubelet's words, or what is too large.
     pub fn of(container: &Container, sources: Sources<'_>) -> Result<Self, String> {
@@ -46,7 +45,7 @@ impl Environment {
             match &variable.value_from {
                 None => known.define(variable)?,
                 Some(from) => {
-                    if let Some(value) = sources.one(from, container)? {
+                    if let Some(value) = sources.value_from(from, container)? {
                         known.set(variable.name.clone(), value)?;
                     }
                 }
@@ -55,7 +54,7 @@ impl Environment {
         Ok(known)
     }
 
-    /// Those whose values the spec itself writes: what commands of probes may use.
+    /// Only variables whose values the spec itself contains: probe commands may use these.
     pub fn written(env: &[EnvVar], bytes_max: usize) -> Result<Self, String> {
         let mut known = Self::within(bytes_max);
         for variable in env.iter().filter(|variable| variable.value_from.is_none()) {
@@ -69,7 +68,7 @@ impl Environment {
         Self { values: BTreeMap::new(), order: Vec::new(), bytes: 0, bytes_max }
     }
 
-    /// Sets a variable to its value in the spec, which may use those before it.
+    /// Sets a variable to its value in the spec, which may refer to variables before it.
     fn define(&mut self, variable: &EnvVar) -> Result<(), String> {
         let place = || format!("in the variable {}", shorten(&variable.name));
         let value = self.expand(&variable.value, &place)?;
@@ -78,7 +77,7 @@ impl Environment {
         Ok(())
     }
 
-    /// Sets a variable to this value as it is.
+    /// Sets a variable to this value without expansion.
     pub fn set(&mut self, name: String, value: String) -> Result<(), String> {
         let bytes = name.len() + value.len() + EXPANDED_ITEM_BYTES;
         self.charge(bytes, &|| format!("in the variable {}", shorten(&name)))?;
@@ -97,8 +96,8 @@ impl Environment {
         self.values.get(name).map(String::as_str)
     }
 
-    /// Replaces each `$(NAME)` whose name is known; `$$` becomes `$`; all else stays as it is. What
-    /// was put in is not looked at again. `place` is where the text stands, for the error.
+    /// Replaces each `$(NAME)` whose name is known; `$$` becomes `$`; the rest stays as it is.
+    /// Inserted values are not expanded again. `place` names the position of the text in errors.
     pub fn expand(&mut self, text: &str, place: &dyn Fn() -> String) -> Result<String, String> {
         let mut expanded = String::new();
         each_piece(text, &mut |piece| {
@@ -130,7 +129,7 @@ impl Environment {
         charge(&mut self.bytes, self.bytes_max, bytes, place)
     }
 
-    /// Name and value of each, in order.
+    /// Name and value of each variable, in order.
     pub fn into_list(self) -> Vec<(String, String)> {
         let Self { mut values, order, .. } = self;
         let pair = |name: String| {
@@ -167,18 +166,18 @@ fn charge(
 
 /// A piece of a text in which `$(NAME)` stands for a value.
 enum Piece<'a> {
-    /// As it is.
+    /// Unchanged text.
     Text(&'a str),
-    /// `NAME`, and all of `$(NAME)`.
+    /// `NAME`, and the whole `$(NAME)`.
     Reference { name: &'a str, whole: &'a str },
 }
 
-/// Takes a text apart, in time that grows with its length alone.
+/// Splits a text, in time linear in its length.
 fn each_piece<'a>(
     text: &'a str,
     take: &mut dyn FnMut(Piece<'a>) -> Result<(), String>,
 ) -> Result<(), String> {
-    // Behind it no reference ends: the rest is not searched for each `$(` anew.
+    // No reference ends after this position, so the rest is not searched again for each `$(`.
     let last_end = text.rfind(')').unwrap_or(0);
     let mut rest = text;
     while let Some(at) = rest.find('$') {
@@ -219,7 +218,7 @@ impl<'a> Sources<'a> {
         &self.downward.pod.metadata.namespace
     }
 
-    /// `None`: it is not there and need not be.
+    /// `None`: it does not exist and is optional.
     fn config_map(
         &self,
         name: &str,
@@ -232,7 +231,7 @@ impl<'a> Sources<'a> {
         Ok(found)
     }
 
-    /// `None`: it is not there and need not be.
+    /// `None`: it does not exist and is optional.
     fn secret(&self, name: &str, optional: Option<bool>) -> Result<Option<&'a Secret>, String> {
         let found = self.objects.secret(self.namespace(), name);
         if found.is_none() && optional != Some(true) {
@@ -241,7 +240,7 @@ impl<'a> Sources<'a> {
         Ok(found)
     }
 
-    /// Sets all texts of an object.
+    /// Sets a variable for each key of an object.
     fn all(&self, from: &EnvFrom, known: &mut Environment) -> Result<(), String> {
         let prefix = &from.prefix;
         if let Some(wanted) = &from.config_map_ref
@@ -262,8 +261,8 @@ impl<'a> Sources<'a> {
         Ok(())
     }
 
-    /// `None`: what it comes from is not there and need not be.
-    fn one(&self, from: &EnvVarSource, own: &Container) -> Result<Option<String>, String> {
+    /// `None`: its source does not exist and is optional.
+    fn value_from(&self, from: &EnvVarSource, own: &Container) -> Result<Option<String>, String> {
         if let Some(field) = &from.field_ref {
             let text = self.downward.field(&field.field_path);
             return text
@@ -299,7 +298,7 @@ impl<'a> Sources<'a> {
         Ok(Some(String::new()))
     }
 
-    /// The runtime takes nothing but UTF-8.
+    /// The runtime only accepts UTF-8.
     fn secret_text(&self, secret: &Secret, name: &str, key: &str) -> Result<String, String> {
         String::from_utf8(secret.data[key].0.to_vec()).map_err(|_| {
             format!(
@@ -321,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn known_names_are_replaced_and_all_else_stays() {
+    fn only_known_names_are_expanded() {
         let mut known = Environment::within(ROOM);
         for (name, value) in [("A", "1"), ("B", "$(A)")] {
             known.set(name.to_owned(), value.to_owned()).expect("room");
@@ -346,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn references_to_references_end_at_the_budget_and_no_later() {
+    fn nested_references_stop_at_the_budget() {
         let mut env = vec![variable("V0", &"x".repeat(16))];
         for level in 1..8 {
             env.push(variable(&format!("V{level}"), &format!("$(V{})", level - 1).repeat(16)));
@@ -357,7 +356,7 @@ mod tests {
         let end = " bytes or more after $(NAME) was replaced in the variable V4, expected at most \
                    1048576";
         assert!(why.ends_with(end), "{why}");
-        // It is refused before it is written: what was written stays within the budget.
+        // It is refused before it is written: the written bytes stay within the budget.
         let mut known = Environment::written(&env[..5], 4 * ROOM).expect("room");
         let before = known.bytes;
         known.bytes_max = before + ROOM + 1;
@@ -367,14 +366,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_replaced_by_a_later_value_was_work_all_the_same() {
+    fn replaced_values_count_towards_the_budget() {
         let env: Vec<_> = (0..64).map(|_| variable("A", &"x".repeat(ROOM / 32))).collect();
         Environment::written(&env[..8], ROOM).expect("room");
         Environment::written(&env, ROOM).expect_err("a value set 64 times");
     }
 
     #[test]
-    fn each_variable_and_word_takes_room_also_where_it_is_empty() {
+    fn empty_variables_and_words_count_towards_the_budget() {
         let mut known = Environment::within(10 * EXPANDED_ITEM_BYTES);
         let words = vec![String::new(); 10];
         assert_eq!(known.clone().expand_all(&words, "args").map(|all| all.len()), Ok(10));
@@ -391,8 +390,8 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_searched_for_the_ends_of_references_once() {
-        // A million openings: each would be a search through the rest of the text.
+    fn a_text_with_many_open_references_is_scanned_once() {
+        // A million openings: each would cause a search through the rest of the text.
         let open = "$(".repeat(1 << 20);
         let mut known = Environment::within(usize::MAX);
         assert_eq!(known.expand(&open, &place).as_deref(), Ok(&*open));

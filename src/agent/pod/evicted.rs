@@ -1,30 +1,31 @@
-//! A pod that had to go for the node's sake (spec section 9.4). It stays as Failed while its source
-//! wants it; what it left in the runtime goes.
+//! Pods that were evicted (spec section 9.4). An evicted pod stays as Failed while its source wants
+//! it; its objects in the runtime are removed.
 //!
-//! Or for the cloud's: whoever sets the phase of a pod that runs to Failed or Succeeded there, as
-//! people and controllers do who give a pod up, ends it, as every kubelet does (`pod_workers.go`).
+//! Also pods that the cloud ends: if the phase of a running pod is set to Failed or Succeeded
+//! there, as users and controllers do who give up a pod, the pod is ended, as by every kubelet
+//! (`pod_workers.go`).
 
 use std::collections::BTreeMap;
 
 use super::{Phase, Pod, Verdict, volumes};
 use crate::model::status::PodStatus;
 
-/// Why and how it goes.
+/// Why and how the pod is evicted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Eviction {
-    /// `status.message`, and the event's.
+    /// `status.message` and the message of the event.
     pub message: String,
-    /// Seconds that its containers have at the most; the pod's own grace period may be shorter.
+    /// The longest grace period of its containers in seconds; the pod's own may be shorter.
     pub grace_s: i64,
-    /// Of the event.
+    /// Annotations of the event.
     pub annotations: BTreeMap<&'static str, String>,
-    /// The node ran short, and it has the condition `DisruptionTarget` for it; not where it passed
-    /// a limit of its own.
+    /// The node was under pressure, so the pod gets the condition `DisruptionTarget`; not if the
+    /// pod exceeded a limit of its own.
     pub disrupted: bool,
 }
 
 impl Eviction {
-    /// It took more than it may.
+    /// It exceeded a limit.
     pub fn at_once(message: String) -> Self {
         Self { message, grace_s: 1, ..Self::default() }
     }
@@ -41,20 +42,20 @@ impl Pod {
 
     /// Whether nothing of it is left that takes room: no container and no volume.
     pub fn is_cleaned_up(&self) -> bool {
-        self.phase >= Phase::Terminated && self.seen.is_empty() && volumes::are_down(self)
+        self.phase >= Phase::Terminated && self.observed.is_empty() && volumes::are_down(self)
     }
 
-    /// What its event carries beyond the message.
+    /// Annotations of its event.
     pub(super) fn annotations(&self, reason: &str) -> BTreeMap<&'static str, String> {
         let eviction = self.eviction.as_ref().filter(|_| reason == EVICTED);
         eviction.map(|eviction| eviction.annotations.clone()).unwrap_or_default()
     }
 }
 
-/// Whether what the cloud tells of a pod's status ends it. That it runs the node knows better; that
-/// it has ended is final, whoever said it.
-pub fn overrules(ours: &PodStatus, told: &PodStatus) -> bool {
-    told.phase.is_terminal() && !ours.phase.is_terminal()
+/// Whether the cloud's status of a pod ends it. The node itself knows better whether the pod runs;
+/// its end is final, whoever reported it.
+pub fn overrules(ours: &PodStatus, remote: &PodStatus) -> bool {
+    remote.phase.is_terminal() && !ours.phase.is_terminal()
 }
 
 const EVICTED: &str = "Evicted";
@@ -67,16 +68,16 @@ mod tests {
     use crate::model::status::Phase;
 
     #[test]
-    fn the_cloud_ends_a_pod_that_has_not_ended_and_says_nothing_else_of_it() {
+    fn the_cloud_can_only_end_a_pod_that_has_not_ended() {
         let status = |phase| PodStatus { phase, ..PodStatus::default() };
-        for (ours, told, ends) in [
+        for (ours, remote, ends) in [
             (Phase::Running, Phase::Failed, true),
             (Phase::Pending, Phase::Succeeded, true),
             (Phase::Running, Phase::Pending, false),
             (Phase::Succeeded, Phase::Failed, false),
             (Phase::Failed, Phase::Running, false),
         ] {
-            assert_eq!(overrules(&status(ours), &status(told)), ends, "{ours:?} {told:?}");
+            assert_eq!(overrules(&status(ours), &status(remote)), ends, "{ours:?} {remote:?}");
         }
     }
 }

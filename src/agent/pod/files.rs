@@ -1,11 +1,12 @@
-//! Files that the agent makes for a container: `/etc/hosts` and the one for its last words (spec
-//! sections 2.8 and 3.7).
+//! Files that the agent creates for a container: `/etc/hosts` and the file for its termination
+//! message (spec sections 2.8 and 3.7).
 //!
-//! They are made right before the container is, by one quick job, and for each try anew: addresses
-//! may differ by then. What the container wrote is read once it has ended, by the name that the
-//! runtime tells; so an agent reads what containers of another left behind.
+//! One short job creates them right before the container is created, and again for each try,
+//! because addresses may have changed. The termination message is read after the container has
+//! ended, under the file name that the runtime reports; so an agent can read messages of containers
+//! that another agent created.
 //!
-//! If we crash here: the job is done again, and a container that has ended is inspected again.
+//! If we crash here: the job is run again, and an ended container is inspected again.
 
 use super::config::{hostname, log_dir, subdomain};
 use super::hash::file_name;
@@ -19,7 +20,7 @@ use crate::model::job::{ContainerFiles, Hosts, JobError, JobSpec, LastWords};
 use crate::model::pod::{self as api, Container};
 
 const HOSTS: &str = "/etc/hosts";
-/// Where a container's last words go unless it says otherwise.
+/// The default path of a container's termination message.
 const MESSAGE_PATH: &str = "/dev/termination-log";
 
 /// `terminationMessagePath` in force.
@@ -27,7 +28,7 @@ pub fn message_path(container: &Container) -> &str {
     container.termination_message_path.as_deref().filter(|p| !p.is_empty()).unwrap_or(MESSAGE_PATH)
 }
 
-/// What of the agent's own files the container sees.
+/// The agent's own files that are mounted into the container.
 pub fn mounts(
     pod: &api::Pod,
     container: &Container,
@@ -51,7 +52,8 @@ pub fn mounts(
         .collect()
 }
 
-/// The content of `/etc/hosts`; `None`: the container brings its own, or nothing is known yet.
+/// The content of `/etc/hosts`; `None`: the container mounts its own, or the addresses are not
+/// known yet.
 fn hosts(
     pod: &api::Pod,
     container: &Container,
@@ -92,8 +94,8 @@ fn hosts(
 }
 
 impl Pod {
-    /// Begins to make the files of the container that is to be made next. Says whether it has to
-    /// wait for them.
+    /// Starts to create the files of the next container. Returns whether the container has to wait
+    /// for them.
     pub(super) fn make_files(
         &mut self,
         now: Now,
@@ -101,7 +103,7 @@ impl Pod {
         context: &mut PodContext<'_>,
     ) -> bool {
         let Step::Create { container: name, attempt, .. } = step else { return false };
-        if self.remember(name).files == Some(*attempt) {
+        if self.record_mut(name).files == Some(*attempt) {
             return false;
         }
         let waits = self.jobs.values().any(|job| match job {
@@ -109,15 +111,15 @@ impl Pod {
             _ => false,
         });
         if !waits {
-            let container = self.spec_of(name).expect("next names containers of the spec");
-            let pod_ips = self.ips(context.place);
+            let container = self.spec_of(name).expect("next returns containers of the spec");
+            let pod_ips = self.ips(context.host_info);
             let hosts = hosts(&self.api, container, &pod_ips, context.config);
             let spec = JobSpec::MakeContainerFiles(Box::new(ContainerFiles {
                 pod: log_dir(&self.api),
                 container: name.clone(),
                 attempt: *attempt,
                 message: file_name(name, *attempt),
-                // The one before the last is of no more interest.
+                // The file of the attempt before the last is no longer needed.
                 old: attempt.checked_sub(2).map(|attempt| file_name(name, attempt)),
                 hosts,
             }));
@@ -126,7 +128,7 @@ impl Pod {
         true
     }
 
-    /// The container's files are made, or not.
+    /// Takes the result of creating the container's files.
     pub(super) fn files_made(
         &mut self,
         now: Now,
@@ -134,33 +136,33 @@ impl Pod {
         result: &Result<(), JobError>,
     ) {
         match result {
-            Ok(()) => self.remember(&files.container).files = Some(files.attempt),
+            Ok(()) => self.record_mut(&files.container).files = Some(files.attempt),
             Err(error) => {
                 self.unconfigured(now, &files.container, &format!("failed to make files: {error}"));
             }
         }
     }
 
-    /// Asks for the last words of a container that was just found to have ended.
-    pub(super) fn read_last_words(&mut self, context: &mut PodContext<'_>) {
-        for id in std::mem::take(&mut self.to_read) {
-            let Some(words) = self.last_words(&id, context.config) else { continue };
+    /// Requests the termination messages of containers that have just been found ended.
+    pub(super) fn read_termination_messages(&mut self, context: &mut PodContext<'_>) {
+        for id in std::mem::take(&mut self.messages_to_read) {
+            let Some(message) = self.termination_message(&id, context.config) else { continue };
             *context.last_job += 1;
             let job = JobId(*context.last_job);
-            self.reads.insert(job, id);
-            context.out.push(Action::Read { job, words });
+            self.message_reads.insert(job, id);
+            context.out.push(Action::Read { job, message });
         }
     }
 
-    fn last_words(&self, id: &ContainerId, config: &Config) -> Option<LastWords> {
-        let seen = self.seen.container(id)?;
-        let status = seen.status.as_ref()?;
-        let (name, uid) = (&seen.name, &self.uid);
+    fn termination_message(&self, id: &ContainerId, config: &Config) -> Option<LastWords> {
+        let observed = self.observed.container(id)?;
+        let status = observed.status.as_ref()?;
+        let (name, uid) = (&observed.name, &self.uid);
         let dir = format!("{}/pods/{uid}/containers/{name}/", config.root);
         let file = status.message_file.as_deref().and_then(|path| path.strip_prefix(&*dir));
         let file = file.filter(|file| !file.is_empty() && !file.contains('/'));
         let failed = status.exit_code != 0 && &*status.reason != "ContainerCannotRun";
-        let log = (status.message_from_log && failed).then_some(seen.attempt);
+        let log = (status.message_from_log && failed).then_some(observed.attempt);
         (file.is_some() || log.is_some()).then(|| LastWords {
             pod: log_dir(&self.api),
             container: name.clone(),
@@ -169,10 +171,11 @@ impl Pod {
         })
     }
 
-    /// Takes what was read. `false`: this pod did not ask.
-    pub fn words_read(&mut self, job: JobId, text: &str) -> bool {
-        let Some(id) = self.reads.remove(&job) else { return false };
-        if let Some(status) = self.seen.container_mut(&id).and_then(|seen| seen.status.as_mut())
+    /// Takes a termination message. `false`: this pod did not request it.
+    pub fn termination_message_read(&mut self, job: JobId, text: &str) -> bool {
+        let Some(id) = self.message_reads.remove(&job) else { return false };
+        if let Some(status) =
+            self.observed.container_mut(&id).and_then(|observed| observed.status.as_mut())
             && !text.is_empty()
         {
             let message = match &*status.message {
@@ -180,7 +183,7 @@ impl Pod {
                 runtimes => format!("{runtimes}: {text}"),
             };
             status.message = message.into();
-            self.stir();
+            self.mark_dirty();
         }
         true
     }

@@ -1,11 +1,11 @@
-//! The container hash by which kubelets know a container again (spec section 1.9).
+//! The container hash by which kubelets recognise a container (spec section 1.9).
 
 use std::fmt::Write as _;
 
 /// FNV-1a, 32 bits, over the text that Go prints for the bytes of
 /// `{"image":"<image>","name":"<name>"}`, in hex without leading zeros.
 ///
-/// The odd detour is the kubelet's, from 1.31 on; containers keep it in an annotation, so it is
+/// The detour is the kubelet's, from 1.31 on; containers keep the hash in an annotation, so it is
 /// part of the contract between agents.
 pub fn container_hash(name: &str, image: &str) -> Box<str> {
     let json = format!(r#"{{"image":"{}","name":"{}"}}"#, go_json(image), go_json(name));
@@ -29,8 +29,8 @@ pub fn file_name(container: &str, attempt: u32) -> Box<str> {
     format!("{:08x}", fnv.0).into()
 }
 
-/// Go's JSON escapes `<`, `>`, `&` and the two line separators besides what JSON demands. Names and
-/// images that get here hold no control characters, but a bad one must not break the text.
+/// Go's JSON escapes `<`, `>`, `&` and the two line separators besides what JSON requires. The
+/// names and images here contain no control characters, but a bad one must not break the text.
 fn go_json(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,5 +1,5 @@
-//! Lifecycle hooks: what is run after a container's start and before its stop (spec sections 1.6
-//! and 2.6).
+//! Lifecycle hooks: postStart after a container's start and preStop before its stop (spec sections
+//! 1.6 and 2.6).
 //!
 //! ```text
 //!  postStart   started ──▶ Due ──▶ Running ──▶ over: gone
@@ -7,14 +7,15 @@
 //!  preStop     to be stopped ──▶ Running ──over, failed, or its grace is──▶ Over: it is stopped
 //! ```
 //!
-//! Until postStart is over the container does not count as running, and nothing else of the pod is
-//! begun. preStop is part of the grace period, runs at most once for an instance, and whatever
-//! becomes of it the container is stopped. A hook whose container has ended is given up.
+//! Until postStart is over, the container does not count as running and nothing else of the pod is
+//! started. preStop is part of the grace period and runs at most once for an instance; whatever its
+//! result, the container is stopped. The hook of a container that has ended is cancelled.
 //!
-//! Of pods whose manifest is gone the containers' own notes tell the hooks: `orphan`.
+//! If a pod's manifest is gone, its hooks are read from the annotations of its containers:
+//! `orphan`.
 //!
-//! If we crash here: a postStart under way is not run again, as the container then runs; a preStop
-//! is, with the next life's stop.
+//! If we crash here: a postStart hook under way is not run again, because the container then counts
+//! as running; a preStop hook is run again with the next stop.
 
 mod orphan;
 
@@ -34,7 +35,7 @@ use crate::model::probe::{Handler, HookKind};
 use crate::model::recorded_event::EventType;
 use crate::model::status::Waiting;
 
-/// The hooks of one pod that were begun, or are about to.
+/// The hooks of one pod that were started or are due.
 #[derive(Debug, Default)]
 pub(super) struct Hooks(Vec<Hook>);
 
@@ -50,42 +51,42 @@ struct Hook {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
-    /// To be begun.
+    /// To be started.
     Due,
-    Running(Flight),
-    /// The container is to be stopped for it.
+    Running(HookRun),
+    /// The container has to be stopped because of it.
     Failed,
     /// Of preStop: kept, so that it is not run again.
     Over,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Flight {
+enum HookRun {
     Call(CallId),
-    /// One over TLS is kept, as it may have to be asked again without.
+    /// The query is kept if it uses TLS, because it may have to be retried without TLS.
     Query(ProbeId, Option<Box<HttpQuery>>),
-    /// To be asked again without TLS.
-    Again(Box<HttpQuery>),
-    /// Asked again without TLS; whom.
+    /// To be retried without TLS.
+    Retry(Box<HttpQuery>),
+    /// Retried without TLS, with the host and port.
     Plain(ProbeId, Box<str>),
     Until(Instant),
 }
 
-/// How far the preStop of an instance is.
+/// The state of an instance's preStop hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PreStop {
     /// There is none, or there is no time for it.
     None,
-    /// It has to be begun.
+    /// It has to be started.
     Due,
-    /// It runs, since then; a sleep ends by itself at the second time.
+    /// It runs since the first time; a sleep ends by itself at the second time.
     Running(Instant, Option<Instant>),
-    /// It began then, and is over.
+    /// It started at this time and is over.
     Over(Instant),
 }
 
 impl Pod {
-    /// The instance was just started: its hook comes next.
+    /// The instance was just started: its postStart hook is next.
     pub(super) fn expect_post_start(&mut self, now: Instant, id: &ContainerId, container: &str) {
         if self.handler(container, HookKind::PostStart).is_some() {
             self.hooks.0.push(Hook {
@@ -98,48 +99,49 @@ impl Pod {
         }
     }
 
-    /// Started, and its postStart is not over.
-    pub(super) fn is_starting(&self, seen: &ObservedContainer) -> bool {
-        self.hooks.0.iter().any(|hook| hook.id == seen.id && hook.kind == HookKind::PostStart)
+    /// Whether it has started and its postStart hook is not over.
+    pub(super) fn is_starting(&self, observed: &ObservedContainer) -> bool {
+        self.hooks.0.iter().any(|hook| hook.id == observed.id && hook.kind == HookKind::PostStart)
     }
 
-    /// What postStart hooks have the pod do or wait for, before all else.
+    /// The next step for postStart hooks, before everything else of the pod.
     pub(super) fn post_start(&self) -> Option<Next> {
-        // Of one that failed the container is to be stopped; others go on meanwhile.
+        // The container of a failed hook has to be stopped; other containers continue meanwhile.
         let counts = |hook: &&Hook| hook.kind == HookKind::PostStart && hook.state != State::Failed;
         let hook = self.hooks.0.iter().find(counts)?;
         Some(match &hook.state {
             State::Due => Next::Hook(hook.id.clone(), HookKind::PostStart, StopReason::Ending),
-            State::Running(Flight::Until(at)) => Next::Until(*at),
+            State::Running(HookRun::Until(at)) => Next::Until(*at),
             State::Running(_) => Next::Rest,
             State::Failed | State::Over => unreachable!("it failed, or is over and gone"),
         })
     }
 
-    /// The instance's postStart failed: it is to be stopped.
-    pub(super) fn has_failed_to_start(&self, seen: &ObservedContainer) -> bool {
+    /// Whether the instance's postStart hook failed, so that it has to be stopped.
+    pub(super) fn has_failed_to_start(&self, observed: &ObservedContainer) -> bool {
         let mut all = self.hooks.0.iter();
-        all.any(|hook| hook.id == seen.id && hook.state == State::Failed)
+        all.any(|hook| hook.id == observed.id && hook.state == State::Failed)
     }
 
-    /// How far the instance's preStop is.
-    pub(super) fn pre_stop(&self, seen: &ObservedContainer) -> PreStop {
-        if seen.state != ContainerState::Running {
+    /// The state of the instance's preStop hook.
+    pub(super) fn pre_stop(&self, observed: &ObservedContainer) -> PreStop {
+        if observed.state != ContainerState::Running {
             return PreStop::None;
         }
         let mut all = self.hooks.0.iter();
-        match all.find(|hook| hook.id == seen.id && hook.kind == HookKind::PreStop) {
-            Some(Hook { state: State::Running(flight), began_at, .. }) => {
-                let until = match flight {
-                    Flight::Until(at) => Some(*at),
-                    Flight::Call(_) | Flight::Query(..) | Flight::Again(_) | Flight::Plain(..) => {
-                        None
-                    }
+        match all.find(|hook| hook.id == observed.id && hook.kind == HookKind::PreStop) {
+            Some(Hook { state: State::Running(run), began_at, .. }) => {
+                let until = match run {
+                    HookRun::Until(at) => Some(*at),
+                    HookRun::Call(_)
+                    | HookRun::Query(..)
+                    | HookRun::Retry(_)
+                    | HookRun::Plain(..) => None,
                 };
                 PreStop::Running(*began_at, until)
             }
             Some(hook) => PreStop::Over(hook.began_at),
-            None if self.handler(&seen.name, HookKind::PreStop).is_some() => PreStop::Due,
+            None if self.handler(&observed.name, HookKind::PreStop).is_some() => PreStop::Due,
             None => PreStop::None,
         }
     }
@@ -152,50 +154,50 @@ impl Pod {
         }
     }
 
-    /// Ends sleeps that are over, and hooks of containers that are; a pod that ends gives up its
-    /// postStart hooks.
+    /// Ends sleeps whose time is over, and the hooks of ended containers; a pod that ends cancels
+    /// its postStart hooks.
     pub(super) fn tick_hooks(&mut self, now: Now, context: &mut PodContext<'_>) {
         if self.hooks.0.is_empty() {
             return;
         }
-        let Self { hooks, seen, phase, uid, dirty, .. } = self;
+        let Self { hooks, observed, phase, uid, dirty, .. } = self;
         hooks.0.retain_mut(|hook| {
-            if seen.container(&hook.id).is_none_or(|seen| seen.state != RUNNING) {
+            if observed.container(&hook.id).is_none_or(|observed| observed.state != RUNNING) {
                 hook.cancel(now, context);
                 *dirty = true;
                 return false;
             }
-            let in_vain = hook.kind == HookKind::PostStart && *phase != Phase::Syncing;
-            if in_vain && hook.state != State::Failed {
+            let abandoned = hook.kind == HookKind::PostStart && *phase != Phase::Syncing;
+            if abandoned && hook.state != State::Failed {
                 // Its container is stopped before it counts as running.
                 hook.cancel(now, context);
                 hook.state = State::Failed;
                 *dirty = true;
             }
             let slept = matches!(&hook.state,
-                State::Running(Flight::Until(at)) if *at <= now.boot);
+                State::Running(HookRun::Until(at)) if *at <= now.boot);
             if slept {
                 *dirty = true;
                 hook.state = State::Over;
             }
-            hook.ask_again(now, uid, context);
+            hook.retry_plain(now, uid, context);
             !(slept && hook.kind == HookKind::PostStart)
         });
     }
 
-    /// The pod has ended: gives up everything.
+    /// The pod has ended: cancels all hooks.
     pub(super) fn end_hooks(&mut self, now: Now, context: &mut PodContext<'_>) {
         for mut hook in std::mem::take(&mut self.hooks.0) {
             hook.cancel(now, context);
         }
     }
 
-    /// Nothing is under way.
-    pub(super) fn is_unhooked(&self) -> bool {
+    /// Whether no hook is running.
+    pub(super) fn no_hook_running(&self) -> bool {
         !self.hooks.0.iter().any(|hook| matches!(hook.state, State::Running(_)))
     }
 
-    /// Begins the hook that [`Next::Hook`] names. `false`: there is no room.
+    /// Starts the hook of [`Next::Hook`]. `false`: there is no room.
     pub(super) fn begin_hook(
         &mut self,
         now: Now,
@@ -204,9 +206,9 @@ impl Pod {
         why: StopReason,
         context: &mut PodContext<'_>,
     ) -> bool {
-        let seen = self.seen.container(id).expect("next names containers that were seen");
-        let name = seen.name.clone();
-        let handler = self.handler(&name, kind).expect("next looked at it").clone();
+        let observed = self.observed.container(id).expect("next returns observed containers");
+        let name = observed.name.clone();
+        let handler = self.handler(&name, kind).expect("next has checked it").clone();
         let room = if handler.exec.is_some() {
             context.calls.has_room(Class::Hook)
         } else {
@@ -217,9 +219,9 @@ impl Pod {
         }
         self.dirty = true;
         if kind == HookKind::PreStop {
-            self.tell_stop(id, why);
+            self.record_stop(id, why);
         }
-        let began = self.fly(now, id, &name, &handler, context);
+        let began = self.start_run(now, id, &name, &handler, context);
         self.hooks.0.retain(|hook| hook.id != *id || hook.kind != kind);
         self.hooks.0.push(Hook {
             id: id.clone(),
@@ -230,22 +232,22 @@ impl Pod {
         });
         let at = self.hooks.0.len() - 1;
         match began {
-            // A sleep of nothing.
-            Ok(Flight::Until(end)) if end <= now.boot => self.hook_over(at, Ok(())),
-            Ok(flight) => self.hooks.0[at].state = State::Running(flight),
+            // A sleep of zero seconds.
+            Ok(HookRun::Until(end)) if end <= now.boot => self.hook_over(at, Ok(())),
+            Ok(run) => self.hooks.0[at].state = State::Running(run),
             Err(why) => self.hook_over(at, Err(why)),
         }
         true
     }
 
-    fn fly(
+    fn start_run(
         &self,
         now: Now,
         id: &ContainerId,
         name: &str,
         handler: &Handler,
         context: &mut PodContext<'_>,
-    ) -> Result<Flight, Fault> {
+    ) -> Result<HookRun, Fault> {
         let no_later = now.boot.plus_ms(limits::EXEC_DEADLINE_MS);
         if let Some(exec) = &handler.exec {
             let request = Request::ExecSync {
@@ -255,19 +257,19 @@ impl Pod {
                 purpose: ExecPurpose::Hook,
             };
             let owner = Owner::Exec(self.uid.clone());
-            return Ok(Flight::Call(context.calls.begin(now, owner, request, context.out)));
+            return Ok(HookRun::Call(context.calls.begin(now, owner, request, context.out)));
         }
         if let Some(get) = &handler.http_get {
             let container = self.spec_of(name).expect("the handler is of the spec");
             let query = hook_get(&self.api, container, get).map_err(Fault::plain)?;
-            let again = query.tls.then(|| Box::new(query.clone()));
+            let retry = query.tls.then(|| Box::new(query.clone()));
             let query = Query::Http(Box::new(query));
             let probe = context.queries.begin(&self.uid, query, no_later, context.out);
-            return Ok(Flight::Query(probe, again));
+            return Ok(HookRun::Query(probe, retry));
         }
         if let Some(sleep) = &handler.sleep {
             let ms = u64::try_from(sleep.seconds).unwrap_or(0).saturating_mul(1000);
-            return Ok(Flight::Until(now.boot.plus_ms(ms)));
+            return Ok(HookRun::Until(now.boot.plus_ms(ms)));
         }
         Err(Fault::plain("invalid handler: expected exec, httpGet or sleep".to_owned()))
     }
@@ -281,8 +283,8 @@ impl Pod {
     ) {
         let mut all = self.hooks.0.iter_mut();
         let hook = all.find(|hook| hook.id == *id && hook.kind == HookKind::PreStop);
-        let hook = hook.expect("next named one that runs");
-        let asleep = matches!(hook.state, State::Running(Flight::Until(_)));
+        let hook = hook.expect("next returns a running hook");
+        let asleep = matches!(hook.state, State::Running(HookRun::Until(_)));
         hook.cancel(now, context);
         hook.state = State::Over;
         if !asleep {
@@ -291,10 +293,10 @@ impl Pod {
         }
     }
 
-    /// Takes the answer to a command of a hook.
-    pub(super) fn hook_called(&mut self, call: CallId, result: Result<Reply, CallError>) {
-        let at = self.hooks.at(|flight| *flight == Flight::Call(call));
-        let at = at.expect("the book says that the call is ours");
+    /// Takes the answer to an exec of a hook.
+    pub(super) fn hook_exec_done(&mut self, call: CallId, result: Result<Reply, CallError>) {
+        let at = self.hooks.at(|run| *run == HookRun::Call(call));
+        let at = at.expect("the call belongs to a hook");
         let command = |pod: &Self| {
             let hook = &pod.hooks.0[at];
             let handler = pod.handler(&hook.container, hook.kind);
@@ -316,34 +318,34 @@ impl Pod {
             Err(error) => Err(Fault { why: error.to_string(), output: Some("".into()) }),
         };
         self.hook_over(at, result);
-        self.stir();
+        self.mark_dirty();
     }
 
     /// Takes the answer to a query of a hook.
-    pub(super) fn hook_found(&mut self, now: Instant, probe: ProbeId, finding: Finding) {
-        let is_it = |flight: &Flight| match flight {
-            Flight::Query(other, _) | Flight::Plain(other, _) => *other == probe,
-            Flight::Call(_) | Flight::Again(_) | Flight::Until(_) => false,
+    pub(super) fn hook_query_done(&mut self, now: Instant, probe: ProbeId, finding: Finding) {
+        let is_it = |run: &HookRun| match run {
+            HookRun::Query(other, _) | HookRun::Plain(other, _) => *other == probe,
+            HookRun::Call(_) | HookRun::Retry(_) | HookRun::Until(_) => false,
         };
-        let at = self.hooks.at(is_it).expect("the book says that the query is ours");
-        self.stir();
+        let at = self.hooks.at(is_it).expect("the query belongs to a hook");
+        self.mark_dirty();
         let result = match (finding, &mut self.hooks.0[at].state) {
-            (Finding::NotTls(_), State::Running(flight @ Flight::Query(_, Some(_)))) => {
-                let Flight::Query(_, Some(query)) = std::mem::replace(flight, Flight::Until(now))
+            (Finding::NotTls(_), State::Running(run @ HookRun::Query(_, Some(_)))) => {
+                let HookRun::Query(_, Some(query)) = std::mem::replace(run, HookRun::Until(now))
                 else {
                     unreachable!("just matched");
                 };
-                *flight = Flight::Again(query);
+                *run = HookRun::Retry(query);
                 return;
             }
-            (Finding::Good | Finding::Warning(_), State::Running(Flight::Plain(_, host))) => {
+            (Finding::Good | Finding::Warning(_), State::Running(HookRun::Plain(_, host))) => {
                 let message = format!(
                     "request to HTTPS lifecycle hook {host} got HTTP response, retry with HTTP \
                      succeeded"
                 );
                 let kind = EventType::Warning;
                 let reason = "LifecycleHTTPFallback";
-                self.news.push(PendingEvent { kind, container: None, reason, message });
+                self.pending_events.push(PendingEvent { kind, container: None, reason, message });
                 Ok(())
             }
             (Finding::Good | Finding::Warning(_), _) => Ok(()),
@@ -369,21 +371,21 @@ impl Pod {
                 self.warn_of_hook(&name, kind);
                 let message = self.complaint(&name, &fault);
                 let reason = "PostStartHookError";
-                self.remember(&name).failure = Some(Waiting { reason, message });
+                self.record_mut(&name).failure = Some(Waiting { reason, message });
             }
         }
     }
 
-    /// What went wrong may hold secrets: the event does not say.
+    /// The cause may contain secrets, so the event does not name it.
     fn warn_of_hook(&mut self, container: &str, kind: HookKind) {
         let (reason, message) = match kind {
             HookKind::PostStart => ("FailedPostStartHook", "PostStartHook failed"),
             HookKind::PreStop => ("FailedPreStopHook", "PreStopHook failed"),
         };
-        self.tell(container, EventType::Warning, reason, message.to_owned());
+        self.record_event(container, EventType::Warning, reason, message.to_owned());
     }
 
-    /// The kubelet's words, for the container's status.
+    /// The kubelet's message, for the container's status.
     fn complaint(&self, container: &str, fault: &Fault) -> String {
         let metadata = &self.api.metadata;
         let pod = format!("{}_{}({})", metadata.name, metadata.namespace, self.uid);
@@ -411,9 +413,9 @@ impl Pod {
 }
 
 impl Hooks {
-    fn at(&self, is_it: impl Fn(&Flight) -> bool) -> Option<usize> {
+    fn at(&self, is_it: impl Fn(&HookRun) -> bool) -> Option<usize> {
         self.0.iter().position(|hook| match &hook.state {
-            State::Running(flight) => is_it(flight),
+            State::Running(run) => is_it(run),
             State::Due | State::Failed | State::Over => false,
         })
     }
@@ -422,20 +424,20 @@ impl Hooks {
 impl Hook {
     fn cancel(&mut self, now: Now, context: &mut PodContext<'_>) {
         match &self.state {
-            State::Running(Flight::Call(call)) => context.calls.cancel(now, *call, context.out),
-            State::Running(Flight::Query(probe, _) | Flight::Plain(probe, _)) => {
+            State::Running(HookRun::Call(call)) => context.calls.cancel(now, *call, context.out),
+            State::Running(HookRun::Query(probe, _) | HookRun::Plain(probe, _)) => {
                 context.queries.cancel(*probe, context.out);
             }
-            State::Running(Flight::Again(_) | Flight::Until(_))
+            State::Running(HookRun::Retry(_) | HookRun::Until(_))
             | State::Due
             | State::Failed
             | State::Over => {}
         }
     }
 
-    /// Without TLS, and without what was only for those who have it.
-    fn ask_again(&mut self, now: Now, uid: &Uid, context: &mut PodContext<'_>) {
-        let State::Running(Flight::Again(query)) = &self.state else { return };
+    /// Retries without TLS and without the headers that are only safe with TLS.
+    fn retry_plain(&mut self, now: Now, uid: &Uid, context: &mut PodContext<'_>) {
+        let State::Running(HookRun::Retry(query)) = &self.state else { return };
         if !context.queries.has_room() {
             return;
         }
@@ -445,14 +447,14 @@ impl Hook {
         let host = format!("{}:{}", query.host, query.port).into();
         let no_later = now.boot.plus_ms(limits::EXEC_DEADLINE_MS);
         let probe = context.queries.begin(uid, Query::Http(query), no_later, context.out);
-        self.state = State::Running(Flight::Plain(probe, host));
+        self.state = State::Running(HookRun::Plain(probe, host));
     }
 }
 
 /// Why a hook failed.
 struct Fault {
     why: String,
-    /// Of a command.
+    /// Output of the command.
     output: Option<Box<str>>,
 }
 

@@ -1,5 +1,5 @@
-//! A container's image on its way to the node: there already, to be pulled, with whose credentials,
-//! and what is said when it fails (spec sections 2.4, 2.5 and 3.6).
+//! The image of a container before its start: whether it is present or has to be pulled, with which
+//! credentials, and what is reported when a pull fails (spec sections 2.4, 2.5 and 3.6).
 //!
 //! ```text
 //!  Unknown ──ImageStatus──▶ Ready                      (present, and not to be pulled each time)
@@ -7,8 +7,8 @@
 //!     └──the last candidate failed──┘   ▲──┘ another candidate is left
 //! ```
 //!
-//! If we crash here: the runtime goes on pulling or gives up, and the next life asks for the image
-//! again. Back-offs begin anew.
+//! If we crash here: the runtime continues the pull or cancels it, and after the restart the image
+//! is requested again. Back-offs start again.
 
 use super::{PendingEvent, Pod, Step};
 use crate::agent::event::CallId;
@@ -23,32 +23,31 @@ use crate::model::pod::{Container, PodSpec, PullPolicy};
 use crate::model::recorded_event::EventType;
 use crate::model::status::Waiting;
 
-/// How far the image of a container is, in this try to start it.
+/// The state of a container's image, in this try to start it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Image {
     #[default]
     Unknown,
-    /// Absent, or to be asked for anew each time.
+    /// Absent, or pulled each time.
     ToPull(Tries),
-    /// Fetched.
     Pulled {
         image_ref: Box<str>,
-        /// Milliseconds of the pull that brought it.
+        /// Milliseconds of the pull.
         took_ms: u64,
-        /// Milliseconds since it was first asked for.
+        /// Milliseconds since it was first requested.
         waited_ms: u64,
     },
-    /// `image_ref`, and whom the image runs as.
+    /// `image_ref`, and the user of the image.
     Ready(Box<str>, ImageUser),
 }
 
-/// What came of the pulls so far, one for each candidate.
+/// The results of the pulls so far, one for each candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tries {
     /// When it was found absent.
     since: Instant,
     errors: Vec<String>,
-    /// The pull under way is not the last.
+    /// There are candidates left after the pull under way.
     more: bool,
 }
 
@@ -56,70 +55,73 @@ pub(super) struct Tries {
 #[derive(Clone, Debug)]
 pub(super) struct FailedPull {
     backoff: Backoff,
-    /// Not tried again before.
+    /// No retry before this time.
     pub(super) until: Instant,
-    /// `ErrImagePull: <the runtime's words>`
+    /// `ErrImagePull: <the runtime's message>`
     pub(super) why: String,
 }
 
 impl Pod {
-    /// Why the container's image has no name that a runtime could be asked for.
+    /// Why the image name of the container is invalid.
     pub(super) fn image_fault(container: &Container) -> Option<HoldReason> {
         let why = ImageName::parse(&container.image).err()?;
         Some(HoldReason::ImageName { why })
     }
 
-    /// The spec is about to be another: what was found out of images that it no longer names, and
-    /// what was put off for their sake, is void.
-    pub(super) fn images_change(&mut self, new: &PodSpec) {
+    /// The spec is about to change: the state of images that it no longer names, and the holds
+    /// because of them, are cleared.
+    pub(super) fn forget_changed_images(&mut self, new: &PodSpec) {
         let names = || new.init_containers.iter().chain(&new.containers);
-        let (spec, memory) = (&self.api.spec, &mut self.memory);
+        let (spec, records) = (&self.api.spec, &mut self.records);
         for old in spec.init_containers.iter().chain(&spec.containers) {
             let same = names().any(|new| new.name == old.name && new.image == old.image);
-            if let Some(memory) = memory.get_mut(&old.name).filter(|_| !same) {
-                memory.image = Image::Unknown;
-                memory.absent_since = None;
-                memory.hold_until = None;
-                memory.failure = None;
+            if let Some(record) = records.get_mut(&old.name).filter(|_| !same) {
+                record.image = Image::Unknown;
+                record.absent_since = None;
+                record.hold_until = None;
+                record.failure = None;
             }
         }
     }
 
     /// The pull of an image that the spec no longer names.
     pub(super) fn abandoned_pull(&self) -> Option<CallId> {
-        let vain = |step: &Step| match step {
+        let abandoned = |step: &Step| match step {
             Step::Pull { container, image } => !self.names(container, image),
             _ => false,
         };
-        self.doing.iter().find(|doing| vain(&doing.step)).map(|doing| doing.call)
+        self.pending_calls
+            .iter()
+            .find(|pending| abandoned(&pending.step))
+            .map(|pending| pending.call)
     }
 
     fn names(&self, container: &str, image: &str) -> bool {
         self.spec_of(container).is_some_and(|spec| &*spec.image == image)
     }
 
-    /// The next pull of the container's image. `None`: it has failed before it was asked for.
+    /// The next pull of the container's image. `None`: it has failed before it was requested.
     pub(super) fn pull(
         &mut self,
         now: Now,
         container: &str,
         context: &mut PodContext<'_>,
     ) -> Option<Request> {
-        let Image::ToPull(tries) = self.remember(container).image.clone() else {
-            panic!("next names pulls of what is to be pulled");
+        let Image::ToPull(tries) = self.record_mut(container).image.clone() else {
+            panic!("next returns pulls of images to pull");
         };
-        let spec = self.spec_of(container).expect("next names those of the spec");
+        let spec = self.spec_of(container).expect("next returns containers of the spec");
         let wanted = pull_policy(spec.image_pull_policy, &spec.image) != PullPolicy::Always;
         let spec_image = spec.image.clone();
         let image = with_tag(&spec_image);
         let long = now.boot.since_ms(tries.since) > limits::IMAGE_ABSENT_MS;
         if wanted && long && tries.errors.is_empty() {
-            // It has waited for room: who had the room may have brought it.
-            self.remember(container).image = Image::Unknown;
+            // It has waited for room: another pull may have brought the image meanwhile.
+            self.record_mut(container).image = Image::Unknown;
             return None;
         }
         if tries.errors.is_empty() {
-            self.tell(
+            self.record_event(
                 container,
                 EventType::Normal,
                 "Pulling",
@@ -135,7 +137,7 @@ impl Pod {
             }
         };
         if tries.errors.is_empty() {
-            self.tell_missing_secrets(&candidates.missing);
+            self.warn_missing_secrets(&candidates.missing);
             if !context.images.may_pull(now) {
                 self.pull_failed(now.boot, container, "pull QPS exceeded");
                 let failed = self.pulls.get_mut(&spec_image).expect("just entered");
@@ -145,13 +147,13 @@ impl Pod {
         }
         let at = tries.errors.len();
         if at >= candidates.auths.len() {
-            // A secret has gone since.
+            // A secret was removed meanwhile.
             self.pull_failed(now.boot, container, &joined(&tries.errors));
             return None;
         }
         let more = at + 1 < candidates.auths.len();
-        self.remember(container).image = Image::ToPull(Tries { more, ..tries });
-        let attempt = self.seen.sandbox().map_or(0, |sandbox| sandbox.attempt);
+        self.record_mut(container).image = Image::ToPull(Tries { more, ..tries });
+        let attempt = self.observed.sandbox().map_or(0, |sandbox| sandbox.attempt);
         let sandbox_config = match self.sandbox_config(attempt, context) {
             Ok(config) => Box::new(config),
             Err(why) => {
@@ -162,7 +164,7 @@ impl Pod {
         Some(Request::PullImage { image, auth: candidates.auths.swap_remove(at), sandbox_config })
     }
 
-    fn tell_missing_secrets(&mut self, missing: &[String]) {
+    fn warn_missing_secrets(&mut self, missing: &[String]) {
         if missing.is_empty() {
             return;
         }
@@ -171,7 +173,7 @@ impl Pod {
             "Unable to retrieve some image pull secrets ({missing}); attempting to pull the image \
              may not succeed."
         );
-        self.news.push(PendingEvent {
+        self.pending_events.push(PendingEvent {
             kind: EventType::Warning,
             container: None,
             reason: "FailedToRetrieveImagePullSecret",
@@ -179,7 +181,7 @@ impl Pod {
         });
     }
 
-    /// A pull has brought the image.
+    /// A pull has succeeded.
     pub(super) fn pulled(
         &mut self,
         now: Instant,
@@ -193,15 +195,15 @@ impl Pod {
         if !self.names(container, image) {
             return;
         }
-        let memory = self.remember(container);
-        // Void: the spec named another image meanwhile. This one is asked for again.
-        let Image::ToPull(tries) = &memory.image else { return };
-        let waited_ms = now.since_ms(memory.absent_since.take().unwrap_or(tries.since));
-        self.remember(container).image = Image::Pulled { image_ref, took_ms, waited_ms };
+        let record = self.record_mut(container);
+        // Ignored: the spec named another image meanwhile. This image is looked up again.
+        let Image::ToPull(tries) = &record.image else { return };
+        let waited_ms = now.since_ms(record.absent_since.take().unwrap_or(tries.since));
+        self.record_mut(container).image = Image::Pulled { image_ref, took_ms, waited_ms };
     }
 
-    /// `ImageStatus` has answered.
-    pub(super) fn image_told(
+    /// Takes the answer of `ImageStatus`.
+    pub(super) fn image_status(
         &mut self,
         now: Now,
         container: &str,
@@ -212,7 +214,7 @@ impl Pod {
             return;
         };
         let policy = pull_policy(spec.image_pull_policy, name);
-        let known = std::mem::take(&mut self.remember(container).image);
+        let known = std::mem::take(&mut self.record_mut(container).image);
         let next = match (here, known) {
             (
                 Some(cri::Image { size, user, .. }),
@@ -224,12 +226,12 @@ impl Pod {
                     "Successfully pulled image \"{name}\" in {took} ({waited} including waiting). \
                      Image size: {size} bytes."
                 );
-                self.tell(container, EventType::Normal, "Pulled", message);
+                self.record_event(container, EventType::Normal, "Pulled", message);
                 Image::Ready(image_ref, user)
             }
             (Some(cri::Image { id, user, .. }), _) if policy != PullPolicy::Always => {
                 let message = format!("Container image \"{name}\" already present on machine");
-                self.tell(container, EventType::Normal, "Pulled", message);
+                self.record_event(container, EventType::Normal, "Pulled", message);
                 Image::Ready(id, user)
             }
             (None, _) if policy == PullPolicy::Never => {
@@ -237,19 +239,19 @@ impl Pod {
                     format!("Container image \"{name}\" is not present with pull policy of Never");
                 let retry_at = now.boot.plus_ms(limits::RETRY_MS);
                 self.hold(container, "ErrImageNeverPull", message.clone(), retry_at);
-                self.tell(container, EventType::Warning, "ErrImageNeverPull", message);
+                self.record_event(container, EventType::Warning, "ErrImageNeverPull", message);
                 self.error(container, "ErrImageNeverPull");
                 Image::Unknown
             }
             (Some(_) | None, _) => {
-                self.remember(container).absent_since.get_or_insert(now.boot);
+                self.record_mut(container).absent_since.get_or_insert(now.boot);
                 Image::ToPull(Tries { since: now.boot, errors: Vec::new(), more: false })
             }
         };
-        self.remember(container).image = next;
+        self.record_mut(container).image = next;
     }
 
-    /// A pull was refused or lost: the next candidate's turn, or the end of this try.
+    /// A pull was refused or lost: the next candidate is tried, or this try ends.
     pub(super) fn pull_refused(
         &mut self,
         now: Instant,
@@ -260,15 +262,15 @@ impl Pod {
         if !self.names(container, image) {
             return;
         }
-        // The code says nothing where the runtime had none to give.
+        // The code `Unknown` carries no information: the runtime had none.
         let text = match error {
             CallError::Refused { code: Code::Unknown, message } => message.clone(),
             other => other.to_string(),
         };
-        // Who got no answer asks nobody else now.
+        // After a lost answer no other candidate is tried now.
         let answered = matches!(error, CallError::Refused { .. });
-        // Void, as above.
-        let Image::ToPull(tries) = &mut self.remember(container).image else { return };
+        // Ignored, as above.
+        let Image::ToPull(tries) = &mut self.record_mut(container).image else { return };
         tries.errors.push(text);
         if answered && tries.more {
             return;
@@ -279,8 +281,8 @@ impl Pod {
 
     fn pull_failed(&mut self, now: Instant, container: &str, text: &str) {
         let image = self.spec_of(container).map(|spec| spec.image.clone()).unwrap_or_default();
-        let asked = with_tag(&image);
-        let (reason, message) = judged(&asked, text);
+        let image_name = with_tag(&image);
+        let (reason, message) = failure_of(&image_name, text);
         let bounds = BackoffBounds {
             min_ms: limits::BACKOFF_MIN_MS,
             max_ms: limits::BACKOFF_MAX_MS,
@@ -292,28 +294,28 @@ impl Pod {
         backoff.grow(now, now, bounds);
         let until = now.plus_ms(backoff.delay_ms());
         self.pulls.insert(image, FailedPull { backoff, until, why });
-        let memory = self.remember(container);
-        memory.image = Image::Unknown;
-        memory.absent_since = None;
-        memory.failure = Some(Waiting { reason, message });
-        let event = format!("Failed to pull image \"{asked}\": {text}");
-        self.tell(container, EventType::Warning, "Failed", event);
+        let record = self.record_mut(container);
+        record.image = Image::Unknown;
+        record.absent_since = None;
+        record.failure = Some(Waiting { reason, message });
+        let event = format!("Failed to pull image \"{image_name}\": {text}");
+        self.record_event(container, EventType::Warning, "Failed", event);
         self.error(container, reason);
         self.dirty = true;
     }
 }
 
 impl FailedPull {
-    /// Who was refused for the budget comes a little later than those it went to: together with
-    /// them it would be refused each time.
+    /// A pull that was refused because of the budget is retried a little later than those that were
+    /// allowed: at the same time, it would be refused each time.
     fn spread(&mut self, rng: &mut Rng) {
         let spread_ms = self.backoff.delay_ms() / limits::PULL_SPREAD_PART;
         self.until = self.until.plus_ms(rng.below(spread_ms + 1));
     }
 }
 
-/// The reason and the message of a failed pull's status, by how its text begins.
-fn judged(image: &str, text: &str) -> (&'static str, String) {
+/// The reason and the message in the status for a failed pull, by the beginning of its text.
+fn failure_of(image: &str, text: &str) -> (&'static str, String) {
     for (reason, what) in [
         ("RegistryUnavailable", "the registry is unavailable"),
         ("SignatureValidationFailed", "the signature validation failed"),
@@ -325,7 +327,7 @@ fn judged(image: &str, text: &str) -> (&'static str, String) {
     ("ErrImagePull", text.to_owned())
 }
 
-/// As Go writes durations: `0s`, `250ms`, `1.2s`, `1m3.045s`, `1h0m0s`.
+/// Durations in Go's notation: `0s`, `250ms`, `1.2s`, `1m3.045s`, `1h0m0s`.
 fn go_duration_ms(ms: u64) -> String {
     if ms == 0 {
         return "0s".to_owned();
@@ -352,7 +354,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_was_over_the_budget_waits_longer_by_up_to_a_part_of_its_back_off() {
+    fn pulls_over_the_budget_wait_longer_by_up_to_a_part_of_their_back_off() {
         let (now, min_ms) = (Instant(1_000), limits::BACKOFF_MIN_MS);
         let mut backoff = Backoff::default();
         let until = backoff.retry_at(now, min_ms, min_ms);
@@ -365,7 +367,7 @@ mod tests {
         let all: Vec<u64> = (0..10_000).map(late_ms).collect();
         let most_ms = min_ms / limits::PULL_SPREAD_PART;
         assert!(all.iter().all(|&ms| ms <= most_ms), "{:?}", all.iter().max());
-        // All of that time is used.
+        // The whole range is used.
         let part = |n: u64| all.iter().filter(|&&ms| ms * 4 / (most_ms + 1) == n).count();
         assert!((0..4).all(|n| part(n) > 2_000), "{:?}", [part(0), part(1), part(2), part(3)]);
     }
@@ -399,7 +401,7 @@ mod tests {
                 "image pull failed for i:1 because the signature validation failed",
             ),
         ] {
-            assert_eq!(judged("i:1", text), (reason, message.to_owned()));
+            assert_eq!(failure_of("i:1", text), (reason, message.to_owned()));
         }
     }
 }

@@ -1,21 +1,22 @@
-//! One pod: what is wanted, what was seen, and the next thing to do about it.
+//! One pod: the desired state, the observed state, and the next step between them.
 //!
 //! ```text
 //!  Syncing ──removed│deleted│refused│all done──▶ Terminating
-//!                                                    │ a fresh look: nothing runs
+//!                                                    │ a fresh list: nothing runs
 //!               no source wants it,                  ▼
 //!  Finished ◀── and nothing is left ──────────── Terminated
 //! ```
 //!
 //! Phases only move forward, in [`Pod::enter`]. There is no state per runtime call: the pure
-//! [`next::next`] names one step out of wanted × seen × now, so that after a crash, a lost answer
-//! or a restart of the runtime the pod is looked at and goes on from what is there.
+//! function [`next::next`] derives one step from desired × observed × now. After a crash, a lost
+//! answer or a restart of the runtime, the pod is listed again and continues from what exists.
 //!
-//! Intended behaviour: one runtime call at a time, but stops of several containers together; a
-//! success is believed at once, a failure makes blind until the next look (rules R1–R3).
+//! Intended behaviour: one runtime call at a time, except that several containers are stopped
+//! together. A success takes effect in the model at once; a failure requires a new list first
+//! (rules R1–R3).
 //!
-//! If we crash here: the next life reads the manifests and the runtime's lists and finds the pod
-//! again by its labels. What is lost: back-offs, and what was known of containers that are gone.
+//! If we crash here: the next start reads the manifests and the runtime's lists and recognises the
+//! pod by its labels. Back-offs are lost, and so is what was known of removed containers.
 
 mod abandoned_jobs;
 pub mod cgroup;
@@ -80,92 +81,91 @@ use volumes::Volumes;
 pub use evicted::{DISRUPTED, Eviction, overrules};
 pub use learn::Answer;
 pub use resources::{burstable_milli, memory_limit, qos_class};
-pub use status::{HostAddresses, Place};
+pub use status::{HostAddresses, HostInfo};
 pub use step::{PodContext, Step};
 pub use stopping::StopReason;
 pub use verdict::Verdict;
 
-/// One pod.
 #[derive(Debug)]
 pub struct Pod {
     uid: Uid,
     /// Spec as admitted, status as computed.
     api: Box<api::Pod>,
-    /// The spec says how much of the disk it may take: asked at each step.
+    /// The spec limits the pod's disk usage; read at each step.
     bounds_disk: bool,
     origin: Origin,
     wanted: Wanted,
     phase: Phase,
-    /// Refused or failed as a whole.
+    /// Set when the pod was refused or failed as a whole.
     verdict: Option<Verdict>,
-    /// It had to go for the node's sake.
+    /// Set when the node evicted the pod.
     eviction: Option<Eviction>,
-    /// From [`Phase::Terminating`] on.
+    /// Set from [`Phase::Terminating`] on.
     ending: Option<Ending>,
-    seen: Observed,
-    /// What the look at hand found so far.
-    found: Found,
-    /// Must look before acting: at first, and after a failure.
-    blind: bool,
-    /// Looked at since the last call ended.
+    observed: Observed,
+    /// What the current relist has listed of the pod so far.
+    listed: Listed,
+    /// The runtime must be listed before the next step: at first, and after a failure.
+    needs_relist: bool,
+    /// The runtime was listed since the last call ended.
     fresh: bool,
-    /// A look was too old to believe, and none has come since.
-    missed: bool,
-    /// All of it was looked at in this life.
-    known: bool,
-    /// Looks with this serial number and below are too old to believe (rule R3).
-    stale_looks: u64,
-    doing: Vec<PendingCall>,
+    /// The last list was too old and was discarded, and none has come since.
+    relist_missed: bool,
+    /// All containers of the pod were inspected since the agent's start.
+    fully_observed: bool,
+    /// Lists with this serial number or a smaller one are too old and are discarded (rule R3).
+    stale_relists: u64,
+    pending_calls: Vec<PendingCall>,
     #[cfg(feature = "probes")]
     probes: probe::Probes,
     #[cfg(feature = "probes")]
     hooks: hooks::Hooks,
     jobs: BTreeMap<JobId, JobSpec>,
-    vain: abandoned_jobs::AbandonedJobs,
+    abandoned: abandoned_jobs::AbandonedJobs,
     log_dirs: LogDirs,
     cgroup: cgroup::Cgroup,
     volumes: Volumes,
-    /// The pod is gone, and its folder below the kubelet's root is removed.
+    /// The pod has ended, and its directory below the kubelet's root is removed.
     dir_removed: bool,
     /// The pod's runtime handler supports recursive read-only mounts.
     recursive: bool,
     /// Ended containers whose logs are removed.
-    cleared: Vec<ContainerId>,
-    keep: retention::Retention,
-    memory: BTreeMap<Box<str>, ContainerMemory>,
-    /// By image name: pulls that failed.
+    logs_removed: Vec<ContainerId>,
+    retention: retention::Retention,
+    records: BTreeMap<Box<str>, ContainerRecord>,
+    /// Failed pulls, by image name.
     pulls: BTreeMap<Box<str>, FailedPull>,
-    /// No sandbox made, stopped or removed before.
+    /// No sandbox is created, stopped or removed before this time.
     retry_at: Option<Instant>,
-    /// No logs removed before.
-    clear_at: Option<Instant>,
-    /// Questions about a sandbox or a container that the runtime did not answer.
-    questions: Backoff,
-    /// The next sandbox's attempt number at the least.
+    /// No logs are removed before this time.
+    cleanup_at: Option<Instant>,
+    /// Back-off of inspections of a sandbox or a container that the runtime did not answer.
+    inspect_backoff: Backoff,
+    /// The smallest attempt number of the next sandbox.
     attempt_floor: u32,
-    /// Sandbox names in a row that the runtime called taken.
-    taken: u32,
-    /// A container that was not removed, and what is done to its task before the next try.
-    left_task: Option<(ContainerId, Option<TaskEnd>)>,
-    /// Started containers whose logs are to be linked.
-    to_link: Vec<ContainerId>,
-    /// Ended containers whose last words are to be read.
-    to_read: Vec<ContainerId>,
-    /// Whose last words are being read.
-    reads: BTreeMap<JobId, ContainerId>,
-    /// What stood in the way when it was last said.
-    blocked: Option<Box<str>>,
-    /// To be said at the next step.
-    news: Vec<PendingEvent>,
-    /// Something was learnt since `next` was last asked.
-    restless: bool,
-    /// Something was learnt since the status was computed.
+    /// How many sandbox names in a row the runtime reported as taken.
+    names_taken: u32,
+    /// A container whose removal failed, and the action on its task before the next try.
+    leftover_task: Option<(ContainerId, Option<TaskEnd>)>,
+    /// Started containers whose logs have to be linked.
+    logs_to_link: Vec<ContainerId>,
+    /// Ended containers whose termination messages have to be read.
+    messages_to_read: Vec<ContainerId>,
+    /// Termination messages that are being read.
+    message_reads: BTreeMap<JobId, ContainerId>,
+    /// The last reported reason that blocked the pod.
+    last_blocked: Option<Box<str>>,
+    /// Events to record at the next step.
+    pending_events: Vec<PendingEvent>,
+    /// Something changed since `next` was called last.
+    needs_plan: bool,
+    /// Something changed since the status was computed.
     dirty: bool,
     /// Counts the changes of the status.
     status_revision: u64,
     wake_at: Option<Instant>,
     arrived_at: Instant,
-    /// Milliseconds from its start time to its arrival, as soon as both are known.
+    /// Milliseconds from the pod's start time to its arrival, as soon as both are known.
     active_before_ms: Option<u64>,
     timing: Timing,
 }
@@ -177,29 +177,31 @@ pub enum Origin {
     File,
     /// The cloud.
     Cloud,
-    /// Only the runtime knows it.
+    /// Known only from the runtime.
     Runtime,
 }
 
-/// What the sources say of a pod.
+/// Whether the sources want a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Wanted {
     /// A source has it.
     Yes,
     /// No source has it.
     No,
-    /// It went and came back, from this source: to start anew once the old run is finished.
-    Again(Origin, Box<api::Pod>),
+    /// It disappeared and came back, from this source: it starts again once the old run has
+    /// finished.
+    Recreated(Origin, Box<api::Pod>),
 }
 
-/// Moves forward only.
+/// Phases only move forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Containers are started and kept running.
     Syncing,
-    /// No container starts any more; those that run are being stopped.
+    /// No container is started any more; running containers are being stopped.
     Terminating,
-    /// Nothing runs. Kept for its logs and status while a source wants it, else being removed.
+    /// Nothing runs. The pod is kept for its logs and status while a source wants it; otherwise it
+    /// is being removed.
     Terminated,
     /// Nothing is left.
     Finished,
@@ -208,7 +210,7 @@ pub enum Phase {
 #[derive(Clone, Copy, Debug)]
 struct Ending {
     since: Instant,
-    /// Only shrinks, never below 1.
+    /// It only shrinks, never below 1.
     grace_s: i64,
 }
 
@@ -223,39 +225,40 @@ struct PendingCall {
 enum LogDirs {
     Unknown,
     Made,
-    /// The way has failed; no new try before.
+    /// Creating them failed; no retry before this time.
     Failed {
         retry_at: Instant,
     },
-    /// The pod is gone and so are they.
+    /// The pod has ended, and its log directories are removed.
     Removed,
 }
 
-/// What is remembered of one container of the spec, beyond what the runtime shows.
+/// State of one container of the spec beyond what the runtime reports.
 #[derive(Clone, Debug, Default)]
-struct ContainerMemory {
-    /// Why it does not run: `state.waiting`. Gone with the next start.
+struct ContainerRecord {
+    /// Why it does not run: `state.waiting`. Cleared by the next start.
     failure: Option<Waiting>,
-    /// Not tried again before.
+    /// No retry before this time.
     hold_until: Option<Instant>,
     crashes: crash_backoff::CrashBackoff,
     image: Image,
-    /// When the image that is to be pulled was first found absent, in this try.
+    /// When the image to pull was first found absent, in this try.
     absent_since: Option<Instant>,
-    /// The next attempt's number at the least: containers that are removed count on.
+    /// The smallest attempt number of the next instance: numbers of removed containers are not
+    /// reused.
     attempt_floor: u32,
-    /// The instance that we stopped to start another, whatever the restart policy.
+    /// The instance that was stopped in order to start another, whatever the restart policy says.
     restart_due: Option<ContainerId>,
-    /// The attempt that the agent's own files are made for, and that is not made yet.
+    /// The attempt for which the agent's own files exist and whose container is not created yet.
     files: Option<u32>,
     tried: tries::Try,
 }
 
-/// An event to be told.
+/// An event to record.
 #[derive(Clone, Debug)]
 struct PendingEvent {
     kind: EventType,
-    /// Name in the spec; `None`: about the pod.
+    /// Name in the spec; `None`: the event is about the pod.
     container: Option<Box<str>>,
     reason: &'static str,
     message: String,
@@ -266,16 +269,16 @@ struct PendingEvent {
 struct Timing {
     started: bool,
     pulling_ms: u64,
-    told: bool,
+    reported: bool,
 }
 
 impl Pod {
-    /// A pod that a source wants.
+    /// Creates a pod that a source wants.
     pub fn new(api: api::Pod, origin: Origin, verdict: Option<Verdict>, now: Now) -> Self {
         Self::with(api, origin, Wanted::Yes, verdict, now)
     }
 
-    /// A pod that only the runtime knows: it is to end.
+    /// Creates a pod that only the runtime knows: it has to end.
     pub fn orphan(pod: &PodRef, now: Now) -> Self {
         let mut api = api::Pod::default();
         api.metadata.uid = pod.uid.clone().into();
@@ -301,41 +304,41 @@ impl Pod {
             verdict: None,
             eviction: None,
             ending: None,
-            seen: Observed::default(),
-            found: Found::default(),
-            blind: true,
+            observed: Observed::default(),
+            listed: Listed::default(),
+            needs_relist: true,
             fresh: false,
-            missed: false,
-            known: false,
-            stale_looks: 0,
-            doing: Vec::new(),
+            relist_missed: false,
+            fully_observed: false,
+            stale_relists: 0,
+            pending_calls: Vec::new(),
             #[cfg(feature = "probes")]
             probes: probe::Probes::default(),
             #[cfg(feature = "probes")]
             hooks: hooks::Hooks::default(),
             jobs: BTreeMap::new(),
-            vain: abandoned_jobs::AbandonedJobs::default(),
+            abandoned: abandoned_jobs::AbandonedJobs::default(),
             log_dirs: LogDirs::Unknown,
             cgroup: cgroup::Cgroup::default(),
             volumes: Volumes::default(),
             dir_removed: false,
             recursive: false,
-            cleared: Vec::new(),
-            keep: retention::Retention::default(),
-            memory: BTreeMap::new(),
+            logs_removed: Vec::new(),
+            retention: retention::Retention::default(),
+            records: BTreeMap::new(),
             pulls: BTreeMap::new(),
             retry_at: None,
-            clear_at: None,
-            questions: Backoff::default(),
+            cleanup_at: None,
+            inspect_backoff: Backoff::default(),
             attempt_floor: 0,
-            taken: 0,
-            left_task: None,
-            to_link: Vec::new(),
-            to_read: Vec::new(),
-            reads: BTreeMap::new(),
-            blocked: None,
-            news: Vec::new(),
-            restless: true,
+            names_taken: 0,
+            leftover_task: None,
+            logs_to_link: Vec::new(),
+            messages_to_read: Vec::new(),
+            message_reads: BTreeMap::new(),
+            last_blocked: None,
+            pending_events: Vec::new(),
+            needs_plan: true,
             dirty: true,
             status_revision: 0,
             wake_at: None,
@@ -349,7 +352,7 @@ impl Pod {
         pod
     }
 
-    /// A source has the pod, or has it changed.
+    /// A source has the pod or has changed it.
     pub fn want(&mut self, api: api::Pod, origin: Origin) {
         match &mut self.wanted {
             Wanted::Yes => {
@@ -364,31 +367,31 @@ impl Pod {
                 if deleted(&api) && !deleted(&self.api) {
                     self.stop_now();
                 }
-                self.images_change(&api.spec);
+                self.forget_changed_images(&api.spec);
                 let mut status = std::mem::take(&mut self.api.status);
                 self.bounds_disk = eviction::bounds_disk(&api);
                 *self.api = api;
-                let told = std::mem::take(&mut self.api.status);
-                if overrules(&status, &told) {
-                    let PodStatus { phase, message, reason, .. } = told;
+                let reported = std::mem::take(&mut self.api.status);
+                if overrules(&status, &reported) {
+                    let PodStatus { phase, message, reason, .. } = reported;
                     status = PodStatus { phase, message, reason, ..status };
                 }
                 self.api.status = status;
                 self.replan_cgroup();
             }
-            Wanted::No | Wanted::Again(..) => {
-                self.wanted = Wanted::Again(origin, Box::new(api));
+            Wanted::No | Wanted::Recreated(..) => {
+                self.wanted = Wanted::Recreated(origin, Box::new(api));
             }
         }
-        self.volumes.stir();
-        self.stir();
+        self.volumes.mark_dirty();
+        self.mark_dirty();
     }
 
     /// No source has the pod any more.
-    pub fn unwant(&mut self, now: Now) {
+    pub fn mark_unwanted(&mut self, now: Now) {
         self.wanted = Wanted::No;
         self.stop_now();
-        self.stir();
+        self.mark_dirty();
         let grace_s = config::grace_s(&self.api.spec);
         let metadata = &mut self.api.metadata;
         let at = || now.timestamp().unwrap_or_default().to_string();
@@ -398,70 +401,77 @@ impl Pod {
 
     /// The pod may not run here: it fails as a whole.
     pub fn refuse(&mut self, verdict: Verdict) {
-        self.news.push(PendingEvent {
+        self.pending_events.push(PendingEvent {
             kind: EventType::Warning,
             container: None,
             reason: verdict.reason,
             message: verdict.message.clone(),
         });
         self.verdict = Some(verdict);
-        self.stir();
+        self.mark_dirty();
     }
 
-    /// Tells of the pod as a whole.
+    /// Records a warning about the pod as a whole.
     pub fn warn(&mut self, reason: &'static str, message: String) {
         let kind = EventType::Warning;
-        self.news.push(PendingEvent { kind, container: None, reason, message });
-        self.stir();
+        self.pending_events.push(PendingEvent { kind, container: None, reason, message });
+        self.mark_dirty();
     }
 
-    /// The last look found nothing of a pod that was not known then.
-    pub fn found_nothing(&mut self) {
-        assert!(self.seen.is_empty() && self.doing.is_empty(), "pod {} is known", self.uid);
-        self.blind = false;
+    /// The last list, from before the pod was added, has nothing of it.
+    pub fn observe_nothing(&mut self) {
+        assert!(
+            self.observed.is_empty() && self.pending_calls.is_empty(),
+            "pod {} is known",
+            self.uid
+        );
+        self.needs_relist = false;
         self.fresh = true;
     }
 
-    /// A look found this sandbox of the pod.
-    pub fn find_sandbox(&mut self, sandbox: Arc<Sandbox>) {
-        self.found.sandboxes.push(sandbox);
+    /// A list contains this sandbox of the pod.
+    pub fn add_listed_sandbox(&mut self, sandbox: Arc<Sandbox>) {
+        self.listed.sandboxes.push(sandbox);
     }
 
-    /// A look found this container of the pod.
-    pub fn find_container(&mut self, container: Arc<Container>) {
-        self.found.containers.push(container);
+    /// A list contains this container of the pod.
+    pub fn add_listed_container(&mut self, container: Arc<Container>) {
+        self.listed.containers.push(container);
     }
 
-    /// All that the look found of the pod is told: takes it, unless it is too old (rule R3).
-    pub fn look(&mut self, now: Now, serial: u64) {
+    /// Applies the list, unless it is too old (rule R3). All of the pod's objects in it have been
+    /// added.
+    pub fn take_list(&mut self, now: Now, serial: u64) {
         self.restore_hooks();
-        let Self { found, seen, memory, .. } = self;
-        if serial <= self.stale_looks || self.doing.iter().any(|doing| doing.step.is_change()) {
-            found.sandboxes.clear();
-            found.containers.clear();
-            self.miss_look();
+        let Self { listed, observed, records, .. } = self;
+        if serial <= self.stale_relists
+            || self.pending_calls.iter().any(|pending| pending.step.is_change())
+        {
+            listed.sandboxes.clear();
+            listed.containers.clear();
+            self.miss_relist();
             return;
         }
-        let changed = seen.take(now.boot, &mut found.sandboxes, &mut found.containers);
+        let changed = observed.take(now.boot, &mut listed.sandboxes, &mut listed.containers);
         if changed {
-            // Whatever becomes of them, their numbers are taken.
-            for container in &seen.containers {
-                let memory = memory.entry(container.name.clone()).or_default();
-                memory.attempt_floor = memory.attempt_floor.max(container.attempt + 1);
+            // Their attempt numbers are taken, whatever happens to them.
+            for container in &observed.containers {
+                let record = records.entry(container.name.clone()).or_default();
+                record.attempt_floor = record.attempt_floor.max(container.attempt + 1);
             }
         }
         self.forgive_tries();
-        if changed || self.blind || !self.fresh {
-            self.stir();
+        if changed || self.needs_relist || !self.fresh {
+            self.mark_dirty();
         }
-        self.blind = false;
+        self.needs_relist = false;
         self.fresh = true;
-        self.missed = false;
-        let Self { cleared, seen, .. } = self;
-        cleared.retain(|id| seen.container(id).is_some());
+        self.relist_missed = false;
+        let Self { logs_removed, observed, .. } = self;
+        logs_removed.retain(|id| observed.container(id).is_some());
     }
 
-    /// The only way from one phase to another.
+    /// The only function that changes the phase.
     fn enter(&mut self, now: Instant, phase: Phase) {
         assert!(
             phase > self.phase,
@@ -482,13 +492,13 @@ impl Pod {
             self.ending = Some(Ending { since: now, grace_s: asked.max(1) });
         }
         self.phase = phase;
-        self.stir();
+        self.mark_dirty();
     }
 }
 
-/// What a look found of one pod.
+/// What a list contains of one pod.
 #[derive(Debug, Default)]
-struct Found {
+struct Listed {
     sandboxes: Vec<Arc<Sandbox>>,
     containers: Vec<Arc<Container>>,
 }

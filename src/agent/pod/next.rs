@@ -1,5 +1,5 @@
-//! Wanted × seen × now → the one next thing to do about a pod. Pure: the same answer for the same
-//! pod, however it came to be so (spec sections 1.4–1.7 and 2).
+//! The next step of a pod: desired × observed × now → one step. Pure: the same answer for the same
+//! pod, whatever its history (spec sections 1.4–1.7 and 2).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,35 +23,34 @@ mod start;
 pub enum Next {
     /// Make this call; wait if its class has no room.
     Call(Step),
-    /// The stop under way gives more grace than is left, or nobody wants what is being pulled any
-    /// more: give the call up.
+    /// Cancel this call: the stop under way has a longer grace period than is left, or the image
+    /// being pulled is no longer wanted.
     GiveUp(CallId),
-    /// Begin this hook of an instance; wait if there is no room.
+    /// Start this hook of an instance; wait if there is no room.
     Hook(ContainerId, HookKind, StopReason),
-    /// The time of the hook that runs before this instance's stop is over.
+    /// Cancel this instance's preStop hook: its time is over.
     GiveUpHook(ContainerId),
-    /// Have this done on the file system.
+    /// Start this job on the file system.
     Job(JobSpec),
-    /// Give this up.
+    /// Cancel this job.
     GiveUpJob(JobId),
-    /// Go to this phase.
+    /// Enter this phase.
     Enter(Phase),
     /// The pod as a whole has failed.
     Fail(Verdict),
-    /// Look at the runtime first.
-    Look,
-    /// Something that is not the pod's own stands in the way; ask again at the next step.
+    /// List the runtime first.
+    Relist,
+    /// Something outside of the pod blocks it; try again at the next step.
     Blocked(&'static str),
-    /// Nothing before this.
+    /// Nothing before this time.
     Until(Instant),
     /// Nothing.
     Rest,
 }
 
-/// The next thing, and what is put off.
+/// The next step, and the containers that are put off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// To do.
     pub next: Next,
     /// Containers that are not started yet, and why.
     pub holds: Vec<Hold>,
@@ -64,14 +63,14 @@ pub struct Hold {
     pub container: Box<str>,
     /// For its status.
     pub why: HoldReason,
-    /// No sooner.
+    /// No start before this time.
     pub until: Instant,
 }
 
 /// Why a container is put off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HoldReason {
-    /// It ended too soon before.
+    /// It ended too soon after its last start.
     CrashLoop {
         /// Milliseconds of the back-off in force.
         delay_ms: u64,
@@ -81,19 +80,19 @@ pub enum HoldReason {
         /// The last error.
         why: String,
     },
-    /// Its image is no name of an image.
+    /// Its image is not a valid image name.
     ImageName {
         /// What is wrong with it.
         why: String,
     },
 }
 
-/// What of the node a pod's next step depends on.
+/// The state of the node that a pod's next step depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeView<'a> {
-    /// What the runtime last told of itself.
+    /// The runtime's last reported status.
     pub runtime: Option<&'a RuntimeStatus>,
-    /// Another incarnation of the pod has to go first.
+    /// An earlier pod of the same name has to end first.
     pub predecessor: bool,
 }
 
@@ -110,7 +109,7 @@ impl Plan {
     }
 }
 
-/// Names the one next thing.
+/// Returns the next step.
 pub fn next(pod: &Pod, world: &NodeView<'_>, now: Instant) -> Plan {
     if let Some(job) = pod.abandoned_job() {
         return Plan::only(Next::GiveUpJob(job));
@@ -127,7 +126,7 @@ fn syncing(pod: &Pod, world: &NodeView<'_>, now: Instant) -> Plan {
     let ends = pod.wanted != Wanted::Yes
         || pod.verdict.is_some()
         || pod.api.metadata.deletion_timestamp.is_some()
-        // The cloud remembers what an earlier life has seen the end of.
+        // The cloud remembers a pod whose end an earlier start of the agent reported.
         || pod.api.status.phase.is_terminal();
     if ends {
         return Plan::only(Next::Enter(Phase::Terminating));
@@ -142,25 +141,25 @@ fn syncing(pod: &Pod, world: &NodeView<'_>, now: Instant) -> Plan {
     let volumes = volumes::progress(pod, now);
     let mut plan = if let Some(call) = pod.abandoned_pull() {
         Plan::only(Next::GiveUp(call))
-    } else if pod.doing.iter().any(|doing| !doing.step.is_stop()) {
+    } else if pod.pending_calls.iter().any(|pending| !pending.step.is_stop()) {
         Plan::only(Next::Rest)
     } else if let Some(next) = pod.post_start() {
-        Plan::only(if pod.blind { next } else { pod.meanwhile(next, now) })
-    } else if pod.blind {
-        Plan::only(if pod.doing.is_empty() { Next::Look } else { Next::Rest })
+        Plan::only(if pod.needs_relist { next } else { pod.meanwhile(next, now) })
+    } else if pod.needs_relist {
+        Plan::only(if pod.pending_calls.is_empty() { Next::Relist } else { Next::Rest })
     } else if world.predecessor {
         Plan::only(Next::Blocked("another pod of this name has not ended yet"))
     } else if let Some(step) = inspection(pod) {
-        Plan::only(if pod.doing.is_empty() { pod.ask(step, now) } else { Next::Rest })
+        Plan::only(if pod.pending_calls.is_empty() { pod.inspect(step, now) } else { Next::Rest })
     } else if needs_sandbox(pod) {
         Plan::only(new_sandbox(pod, world, now))
     } else if let Some(job) = volumes.job {
-        // What runs goes on meanwhile; what is to start waits in `start`.
+        // Running containers continue meanwhile; containers to start wait in `start`.
         Plan::only(Next::Job(job))
     } else {
         start::containers(pod, now)
     };
-    // These wake the pod, whatever else it waits for.
+    // These times wake the pod, whatever else it waits for.
     let wake_at = sooner(deadline, volumes.until);
     plan.next = match (plan.next, wake_at) {
         (Next::Rest, Some(at)) => Next::Until(at),
@@ -170,33 +169,33 @@ fn syncing(pod: &Pod, world: &NodeView<'_>, now: Instant) -> Plan {
     plan
 }
 
-/// What has to be known before anything is decided: the network of a ready sandbox, and of the two
-/// newest instances of each container how they are (one is `state`, the other `lastState`).
+/// What has to be inspected before anything is decided: the network of a ready sandbox, and the two
+/// newest instances of each container (one becomes `state`, the other `lastState`).
 pub(super) fn inspection(pod: &Pod) -> Option<Step> {
-    let seen = &pod.seen;
-    let sandbox = seen.sandbox().filter(|sandbox| sandbox.ready && sandbox.status.is_none());
+    let observed = &pod.observed;
+    let sandbox = observed.sandbox().filter(|sandbox| sandbox.ready && sandbox.status.is_none());
     if let Some(sandbox) = sandbox {
         return Some(Step::InspectSandbox(sandbox.id.clone()));
     }
-    let told = |container: &&ObservedContainer| {
+    let reported = |container: &&ObservedContainer| {
         container.status.is_some() || container.state == ContainerState::Created
     };
-    if seen.containers.iter().all(|container| told(&container)) {
+    if observed.containers.iter().all(|container| reported(&container)) {
         return None;
     }
     let mut newer: BTreeMap<&str, u32> = BTreeMap::new();
-    let unknown = seen.containers.iter().find(|container| {
+    let unknown = observed.containers.iter().find(|container| {
         let newer = newer.entry(&container.name).or_default();
         *newer += 1;
-        *newer <= 2 && !told(container)
+        *newer <= 2 && !reported(container)
     });
     unknown.map(|container| Step::InspectContainer(container.id.clone()))
 }
 
 /// Spec section 2.1.
 pub(super) fn needs_sandbox(pod: &Pod) -> bool {
-    let Some(newest) = pod.seen.sandbox() else { return true };
-    let ready = pod.seen.sandboxes.iter().filter(|sandbox| sandbox.ready).count();
+    let Some(newest) = pod.observed.sandbox() else { return true };
+    let ready = pod.observed.sandboxes.iter().filter(|sandbox| sandbox.ready).count();
     let unfit = newest.status.as_ref().is_some_and(|status| {
         status.network != security::network(&pod.api.spec)
             || (!pod.api.spec.host_network && status.ips.is_empty())
@@ -204,30 +203,30 @@ pub(super) fn needs_sandbox(pod: &Pod) -> bool {
     ready != 1 || !newest.ready || unfit
 }
 
-/// The pod has no sandbox to run in: what is left of the old ones stops, then a new one is made.
+/// The pod has no usable sandbox: the rest of the old sandboxes is stopped, then a new one is
+/// created.
 fn new_sandbox(pod: &Pod, world: &NodeView<'_>, now: Instant) -> Next {
-    let seen = &pod.seen;
+    let observed = &pod.observed;
     if !start::is_worth_a_sandbox(pod) {
         return Next::Enter(Phase::Terminating);
     }
     if let Some(next) = stop_all(pod, pod_grace(pod, now), now) {
         return next;
     }
-    if !pod.doing.is_empty() {
+    if !pod.pending_calls.is_empty() {
         return Next::Rest;
     }
     if let Some(at) = pod.retry_at.filter(|&at| at > now) {
         return Next::Until(at);
     }
-    if let Some(old) = seen.sandboxes.iter().find(|sandbox| !sandbox.stopped) {
+    if let Some(old) = observed.sandboxes.iter().find(|sandbox| !sandbox.stopped) {
         return Next::Call(Step::StopSandbox(old.id.clone()));
     }
     let is_init = |container: &&ObservedContainer| {
         pod.api.spec.init_containers.iter().any(|init| init.name == container.name)
     };
-    let goes =
-        |container: &&ObservedContainer| is_init(container) || pod.is_of_no_account(container);
-    if let Some(container) = seen.containers.iter().find(goes) {
+    let goes = |container: &&ObservedContainer| is_init(container) || pod.is_forgiven(container);
+    if let Some(container) = observed.containers.iter().find(goes) {
         return remove_container(pod, container, now);
     }
     if let Some(verdict) = security::unsupported(&pod.api.spec, world.runtime) {
@@ -239,17 +238,18 @@ fn new_sandbox(pod: &Pod, world: &NodeView<'_>, now: Instant) -> Next {
     if let Some(next) = before_sandbox(pod, now) {
         next
     } else {
-        let attempt = seen.sandbox().map_or(0, |newest| newest.attempt + 1);
+        let attempt = observed.sandbox().map_or(0, |newest| newest.attempt + 1);
         Next::Call(Step::RunSandbox { attempt: attempt.max(pod.attempt_floor) })
     }
 }
 
-/// What a sandbox needs of the node.
+/// What a sandbox needs from the node first.
 fn before_sandbox(pod: &Pod, now: Instant) -> Option<Next> {
     make_log_dirs(pod, now).or_else(|| cgroup::gate(pod, now)).or_else(|| volumes::gate(pod, now))
 }
 
-/// The folders for logs, volumes and all else of the pod, made once a life.
+/// The directories for the pod's logs, volumes and other files, created once after each start of
+/// the agent.
 fn make_log_dirs(pod: &Pod, now: Instant) -> Option<Next> {
     match pod.log_dirs {
         LogDirs::Made => return None,
@@ -265,40 +265,40 @@ fn make_log_dirs(pod: &Pod, now: Instant) -> Option<Next> {
     Some(if pod.has_job(&job) { Next::Rest } else { Next::Job(job) })
 }
 
-/// A grace period that begins now: for stops that are not the pod's end.
+/// A grace period that begins now: for stops that are not the end of the pod.
 fn pod_grace(pod: &Pod, now: Instant) -> Ending {
     Ending { since: now, grace_s: config::grace_s(&pod.api.spec).max(1) }
 }
 
-/// The next of the containers to be stopped, all side by side, but sidecars after the main
-/// containers and in reverse order (spec section 1.6), as long as there is time for that: once the
-/// grace period is used up, nobody waits for a turn. `None`: nothing is left to be asked for.
+/// The next container to stop. All are stopped in parallel, except that sidecars follow the main
+/// containers in reverse order (spec section 1.6), as long as there is time: once the grace period
+/// is over, no container waits for another. `None`: nothing is left to stop.
 fn stop_all(pod: &Pod, ending: Ending, now: Instant) -> Option<Next> {
     let running = |container: &&ObservedContainer| container.may_run();
-    if !pod.seen.may_run() {
+    if !pod.observed.may_run() {
         return None;
     }
     let inits = pod.api.spec.init_containers.iter().enumerate();
     let places: BTreeMap<&str, usize> = inits.map(|(at, init)| (&*init.name, at)).collect();
-    let place = |seen: &ObservedContainer| places.get(&*seen.name).copied();
+    let place = |observed: &ObservedContainer| places.get(&*observed.name).copied();
     let stopping: BTreeSet<&ContainerId> = pod
-        .doing
+        .pending_calls
         .iter()
-        .filter_map(|doing| match &doing.step {
+        .filter_map(|pending| match &pending.step {
             Step::Stop { id, .. } => Some(id),
             _ => None,
         })
         .collect();
-    let all = || pod.seen.containers.iter().filter(running);
-    let ending_stop = |seen| stop(pod, seen, ending, now, StopReason::Ending);
-    // Hooks begin together, those of sidecars too: their time is the pod's.
-    let mut hooked = all().filter(|seen| !stopping.contains(&seen.id));
-    if let Some(seen) = hooked.find(|seen| pod.pre_stop(seen) == PreStop::Due) {
-        return Some(ending_stop(seen));
+    let all = || pod.observed.containers.iter().filter(running);
+    let ending_stop = |observed| stop(pod, observed, ending, now, StopReason::Ending);
+    // All hooks start together, those of sidecars too: they share the pod's grace period.
+    let mut hooked = all().filter(|observed| !stopping.contains(&observed.id));
+    if let Some(observed) = hooked.find(|observed| pod.pre_stop(observed) == PreStop::Due) {
+        return Some(ending_stop(observed));
     }
     let end = ending.since.plus_ms(ending.grace_s.unsigned_abs().saturating_mul(1000));
     let (mut waiting, mut wake_at) = (false, None);
-    for container in all().filter(|seen| place(seen).is_none() || end <= now) {
+    for container in all().filter(|observed| place(observed).is_none() || end <= now) {
         if !stopping.contains(&container.id) {
             match ending_stop(container) {
                 Next::Until(at) => wake_at = sooner(wake_at, Some(at)),
@@ -308,19 +308,20 @@ fn stop_all(pod: &Pod, ending: Ending, now: Instant) -> Option<Next> {
         waiting = true;
     }
     if waiting {
-        // Main containers may be given more than is left of the pod's time: sidecars are not.
-        let turns_over = all().any(|seen| place(seen).is_some()) && end > now;
+        // Main containers may get more time than is left of the pod's grace period; sidecars do
+        // not.
+        let turns_over = all().any(|observed| place(observed).is_some()) && end > now;
         let wake_at = sooner(wake_at, turns_over.then_some(end));
         return wake_at.map(Next::Until);
     }
-    let last = all().max_by_key(|seen| place(seen))?;
+    let last = all().max_by_key(|observed| place(observed))?;
     if !stopping.contains(&last.id) {
         return Some(ending_stop(last));
     }
     (all().count() > 1).then_some(Next::Until(end))
 }
 
-/// One container's stop: its hook, then the stop itself with what is left of the grace period.
+/// Stops one container: its hook, then the stop itself with the rest of the grace period.
 fn stop(
     pod: &Pod,
     container: &ObservedContainer,
@@ -333,7 +334,7 @@ fn stop(
     if let (PreStop::Running(began_at, _) | PreStop::Over(began_at), true) =
         (hook, pod.phase != Phase::Terminating)
     {
-        // Only the end of a pod has a beginning of its own.
+        // Only the end of a pod has a start time of its own.
         since = since.min(began_at);
     }
     let end = since.plus_ms(ending.grace_s.unsigned_abs().saturating_mul(1000));
@@ -354,20 +355,20 @@ fn stop(
     Next::Call(Step::Stop { id: container.id.clone(), grace_s, kill_at, why })
 }
 
-/// First its logs, then the container: the other way round, logs of a container that nobody knows
-/// would stay for ever.
+/// Removes the logs, then the container. In the other order, logs of a container that is no longer
+/// known would stay for ever.
 pub(super) fn remove_container(pod: &Pod, container: &ObservedContainer, now: Instant) -> Next {
-    if let Some(at) = pod.clear_at.filter(|&at| at > now) {
+    if let Some(at) = pod.cleanup_at.filter(|&at| at > now) {
         return Next::Until(at);
     }
-    if pod.cleared.contains(&container.id) {
+    if pod.logs_removed.contains(&container.id) {
         return Next::Call(pod.removal(&container.id));
     }
     let job = JobSpec::RemoveLog(log_link(pod, container));
     if pod.has_job(&job) { Next::Rest } else { Next::Job(job) }
 }
 
-/// The names of a container's log.
+/// The names of a container's log files.
 pub fn log_link(pod: &Pod, container: &ObservedContainer) -> LogLink {
     LogLink {
         pod: config::log_dir(&pod.api),
@@ -379,22 +380,22 @@ pub fn log_link(pod: &Pod, container: &ObservedContainer) -> LogLink {
 
 fn terminating(pod: &Pod, now: Instant) -> Next {
     let ending = pod.ending.expect("set on entering Terminating");
-    // Grace only shrinks; a stop that was given more is asked for again (rule R4).
+    // The grace period only shrinks; a stop with a longer one is requested again (rule R4).
     let kill_at = ending.since.plus_ms(ending.grace_s.unsigned_abs().saturating_mul(1000));
     let soonest = now.plus_ms(limits::STOP_GRACE_MIN_S.unsigned_abs() * 1000);
-    for doing in &pod.doing {
-        match doing.step {
+    for pending in &pod.pending_calls {
+        match pending.step {
             Step::Stop { kill_at: given, .. } if given > kill_at.max(soonest).plus_ms(1000) => {
-                return Next::GiveUp(doing.call);
+                return Next::GiveUp(pending.call);
             }
             _ => {}
         }
     }
-    if pod.doing.iter().any(|doing| !doing.step.is_stop()) {
+    if pod.pending_calls.iter().any(|pending| !pending.step.is_stop()) {
         return Next::Rest;
     }
-    if pod.blind {
-        return if pod.doing.is_empty() { Next::Look } else { Next::Rest };
+    if pod.needs_relist {
+        return if pod.pending_calls.is_empty() { Next::Relist } else { Next::Rest };
     }
     if let Some(step) = pod.address_for_hooks(now) {
         return Next::Call(step);
@@ -402,58 +403,59 @@ fn terminating(pod: &Pod, now: Instant) -> Next {
     if let Some(next) = stop_all(pod, ending, now) {
         return next;
     }
-    if !pod.doing.is_empty() {
+    if !pod.pending_calls.is_empty() {
         return Next::Rest;
     }
     if let Some(at) = pod.retry_at.filter(|&at| at > now) {
         return Next::Until(at);
     }
-    if let Some(sandbox) = pod.seen.sandboxes.iter().find(|sandbox| !sandbox.stopped) {
+    if let Some(sandbox) = pod.observed.sandboxes.iter().find(|sandbox| !sandbox.stopped) {
         return Next::Call(Step::StopSandbox(sandbox.id.clone()));
     }
     if !pod.fresh {
-        return Next::Look;
+        return Next::Relist;
     }
     match inspection(pod) {
-        Some(step) => pod.ask(step, now),
+        Some(step) => pod.inspect(step, now),
         None => Next::Enter(Phase::Terminated),
     }
 }
 
-/// A call that was given up may have taken effect late, so what runs is stopped here too (rule R6).
+/// A cancelled call may take effect late, so running containers are stopped here too (rule R6).
 fn terminated(pod: &Pod, now: Instant) -> Next {
-    if pod.doing.iter().any(|doing| !doing.step.is_stop()) {
+    if pod.pending_calls.iter().any(|pending| !pending.step.is_stop()) {
         return Next::Rest;
     }
-    if pod.blind {
-        return if pod.doing.is_empty() { Next::Look } else { Next::Rest };
+    if pod.needs_relist {
+        return if pod.pending_calls.is_empty() { Next::Relist } else { Next::Rest };
     }
     let at_once = Ending { since: now, grace_s: 1 };
     if let Some(next) = stop_all(pod, at_once, now) {
         return next;
     }
-    if !pod.doing.is_empty() {
+    if !pod.pending_calls.is_empty() {
         return Next::Rest;
     }
     if let Some(at) = pod.retry_at.filter(|&at| at > now) {
         return Next::Until(at);
     }
-    if let Some(sandbox) = pod.seen.sandboxes.iter().find(|sandbox| !sandbox.stopped) {
+    if let Some(sandbox) = pod.observed.sandboxes.iter().find(|sandbox| !sandbox.stopped) {
         return Next::Call(Step::StopSandbox(sandbox.id.clone()));
     }
     if let Some(next) = volumes::tear_down(pod, now).or_else(|| cgroup::remove(pod, now)) {
         return next;
     }
     if pod.wanted == Wanted::Yes {
-        return pod.part_with(now).unwrap_or(Next::Rest);
+        return pod.next_removal(now).unwrap_or(Next::Rest);
     }
     clean(pod, now)
 }
 
-/// Removes what is left, and ends with the sure knowledge that nothing is. The folders go before
-/// the last sandbox, by which a next life would still know of the pod; meanwhile containers go.
+/// Removes the rest, and ends only after a list has shown that nothing is left. The directories are
+/// removed before the last sandbox, because the next start of the agent would still know the pod by
+/// that sandbox; containers are removed meanwhile.
 fn clean(pod: &Pod, now: Instant) -> Next {
-    if let Some(at) = pod.clear_at.filter(|&at| at > now) {
+    if let Some(at) = pod.cleanup_at.filter(|&at| at > now) {
         return Next::Until(at);
     }
     let dir = config::log_dir(&pod.api);
@@ -467,23 +469,23 @@ fn clean(pod: &Pod, now: Instant) -> Next {
             return Next::Job(removal.clone());
         }
     }
-    if let Some(container) = pod.seen.containers.first() {
+    if let Some(container) = pod.observed.containers.first() {
         return remove_container(pod, container, now);
     }
     if folders.iter().any(|(removed, _)| !removed) {
         return Next::Rest;
     }
-    if let Some(sandbox) = pod.seen.sandboxes.first() {
+    if let Some(sandbox) = pod.observed.sandboxes.first() {
         return Next::Call(Step::RemoveSandbox(sandbox.id.clone()));
     }
-    if pod.fresh { Next::Enter(Phase::Finished) } else { Next::Look }
+    if pod.fresh { Next::Enter(Phase::Finished) } else { Next::Relist }
 }
 
 impl Pod {
     /// The call that stops this container, if one is under way.
     pub(super) fn stopping(&self, id: &ContainerId) -> Option<CallId> {
-        self.doing.iter().find_map(|doing| match &doing.step {
-            Step::Stop { id: stopping, .. } if stopping == id => Some(doing.call),
+        self.pending_calls.iter().find_map(|pending| match &pending.step {
+            Step::Stop { id: stopping, .. } if stopping == id => Some(pending.call),
             _ => None,
         })
     }
@@ -492,30 +494,30 @@ impl Pod {
         self.jobs.values().any(|job| job == spec)
     }
 
-    /// The containers of the spec that run before the main ones.
+    /// The containers of the spec that run before the main containers.
     fn init_containers(&self) -> &[Container] {
         &self.api.spec.init_containers
     }
 }
 
-/// Whether the container was made from what the spec says now. Agents before Kubernetes 1.31 hashed
+/// Whether the container was created from the current spec. Agents before Kubernetes 1.31 hashed
 /// the whole container, so another hash with the same image is the same container.
-pub(super) fn is_same_definition(seen: &ObservedContainer, spec: &Container) -> bool {
-    seen.image == spec.image
-        || seen.hash.as_deref() == Some(&*super::hash::container_hash(&spec.name, &spec.image))
+pub(super) fn is_same_definition(observed: &ObservedContainer, spec: &Container) -> bool {
+    observed.image == spec.image
+        || observed.hash.as_deref() == Some(&*super::hash::container_hash(&spec.name, &spec.image))
 }
 
-/// An init container that runs beside the main ones.
+/// An init container that runs beside the main containers.
 pub(super) fn is_sidecar(init: &Container) -> bool {
     init.restart_policy.is_some()
 }
 
-/// Whether any main container ever ran in the newest sandbox: initialisation is over then.
-pub(super) fn is_initialised(pod: &Pod, seen: &Observed) -> bool {
-    let Some(sandbox) = seen.sandbox() else { return false };
+/// Whether any main container ever ran in the newest sandbox: then initialisation is over.
+pub(super) fn is_initialised(pod: &Pod, observed: &Observed) -> bool {
+    let Some(sandbox) = observed.sandbox() else { return false };
     pod.api
         .spec
         .containers
         .iter()
-        .any(|main| seen.of(&main.name).any(|container| container.sandbox == sandbox.id))
+        .any(|main| observed.of(&main.name).any(|container| container.sandbox == sandbox.id))
 }

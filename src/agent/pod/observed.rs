@@ -1,8 +1,8 @@
-//! What the runtime last told of one pod: its sandboxes and containers, the newest first.
+//! What the runtime last reported of one pod: its sandboxes and containers, the newest first.
 //!
-//! A list tells what there is and in which state; the calls that answer for one object tell the
-//! rest, and their answer is kept for as long as the state they told of holds. What a call of ours
-//! did is entered at once (rule R2), so the next step need not wait for a list.
+//! A list contains the objects and their states. Calls that inspect one object return the rest,
+//! which is kept as long as the state it was reported for lasts. The effect of our own calls is
+//! entered at once (rule R2), so the next step does not have to wait for a list.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,49 +22,47 @@ pub struct Observed {
     pub containers: Vec<ObservedContainer>,
 }
 
-/// One sandbox.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedSandbox {
-    /// The runtime's name of it.
+    /// The runtime's id.
     pub id: SandboxId,
     /// Counts from 0.
     pub attempt: u32,
     /// Can hold containers.
     pub ready: bool,
-    /// Nanoseconds since 1970; 0: made by us, not yet listed.
+    /// Nanoseconds since 1970; 0: created by us, not yet listed.
     pub created_at: i64,
-    /// When an agent first saw the pod, as it noted there.
+    /// When an agent first saw the pod, as annotated on the sandbox.
     pub seen_at: Option<Timestamp>,
-    /// As of when it was ready; `None`: not yet asked.
+    /// Inspected while it was ready; `None`: not inspected yet.
     pub status: Option<SandboxStatus>,
-    /// `StopPodSandbox` succeeded in this life of the agent.
+    /// `StopPodSandbox` succeeded since the agent's start.
     pub stopped: bool,
 }
 
-/// One container.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedContainer {
-    /// The runtime's name of it.
+    /// The runtime's id.
     pub id: ContainerId,
     /// As in the pod spec.
     pub name: Box<str>,
-    /// Where it lives.
+    /// Its sandbox.
     pub sandbox: SandboxId,
     /// Counts from 0: the restart count.
     pub attempt: u32,
-    /// As last listed or done.
+    /// As last listed, or as left by our last call.
     pub state: ContainerState,
-    /// Nanoseconds since 1970; 0: made by us, not yet listed.
+    /// Nanoseconds since 1970; 0: created by us, not yet listed.
     pub created_at: i64,
-    /// As the pod spec wrote it.
+    /// As the pod spec names it.
     pub image: Box<str>,
-    /// As annotated.
+    /// From the annotation.
     pub hash: Option<Box<str>>,
-    /// As annotated, seconds.
+    /// From the annotation, in seconds.
     pub grace_s: Option<i64>,
-    /// Of the present state; `None`: not yet asked.
+    /// Inspected in the current state; `None`: not inspected yet.
     pub status: Option<Box<ContainerStatus>>,
-    /// When we first saw that it ran; `None`: it did when we first saw it.
+    /// When we first saw that it ran; `None`: it ran already when we first saw it.
     pub began_at: Option<Instant>,
     /// When we first saw that it had ended.
     pub exited_at: Option<Instant>,
@@ -73,7 +71,7 @@ pub struct ObservedContainer {
 }
 
 impl ObservedSandbox {
-    /// Just made by us: ready, nothing else known.
+    /// A sandbox that we have just created: ready, nothing else known.
     pub fn made(id: SandboxId, attempt: u32) -> Self {
         Self {
             id,
@@ -86,8 +84,9 @@ impl ObservedSandbox {
         }
     }
 
-    /// Takes the answer of `PodSandboxStatus`, unless it says that a sandbox is ready of which a
-    /// list said that it is not: none becomes ready again, so the answer is older than the list.
+    /// Takes the answer of `PodSandboxStatus`. An answer is ignored if it says that the sandbox is
+    /// ready although a list said that it is not: a sandbox never becomes ready again, so the
+    /// answer is older than the list.
     pub fn inspect(&mut self, status: SandboxStatus) {
         if !status.ready || self.ready {
             self.ready = status.ready;
@@ -149,7 +148,7 @@ impl ObservedContainer {
         matches!(self.state, ContainerState::Running | ContainerState::Unknown)
     }
 
-    /// Moves to another state: what was known of the old one no longer counts.
+    /// Changes the state: details of the old state no longer apply.
     pub fn turn(&mut self, now: Instant, state: ContainerState) {
         if self.state != state {
             self.state = state;
@@ -161,8 +160,9 @@ impl ObservedContainer {
         }
     }
 
-    /// Takes the answer of `ContainerStatus`. `false`: it says otherwise of a container that has
-    /// ended. None runs again, so it is older than the list that said so; nothing is learnt.
+    /// Takes the answer of `ContainerStatus`. `false`: it contradicts the end of the container. A
+    /// container never runs again, so the answer is older than the list that reported the end; it
+    /// is ignored.
     pub fn inspect(&mut self, now: Instant, status: Box<ContainerStatus>) -> bool {
         let ended = ContainerState::Exited;
         if self.state == ended && status.state != ended {
@@ -173,7 +173,8 @@ impl ObservedContainer {
         true
     }
 
-    /// Ended with success. Some runtimes report 0 for an init container that ran out of memory.
+    /// Ended with success. Some runtimes report exit code 0 for an init container that ran out of
+    /// memory.
     pub fn succeeded(&self) -> bool {
         self.state == ContainerState::Exited
             && self
@@ -184,9 +185,9 @@ impl ObservedContainer {
 }
 
 impl Observed {
-    /// Takes what a list tells of the pod, in any order. Says whether anything differs.
+    /// Takes the pod's part of a list, in any order. Returns whether anything differs.
     ///
-    /// This happens each second for every pod, and nearly always nothing does.
+    /// This happens each second for every pod, and nearly always nothing differs.
     pub fn take(
         &mut self,
         now: Instant,
@@ -216,7 +217,7 @@ impl Observed {
     }
 
     fn is_as_listed(&self, sandboxes: &[Arc<Sandbox>], containers: &[Arc<Container>]) -> bool {
-        // Lists name each object once, so that equal counts make it the same objects.
+        // Lists name each object once, so equal counts mean the same objects.
         if self.sandboxes.len() != sandboxes.len() || self.containers.len() != containers.len() {
             return false;
         }
@@ -235,7 +236,8 @@ impl Observed {
             .all(|listed| by_id.get(&listed.id).is_some_and(|known| known.is_as_listed(listed)))
     }
 
-    /// Attempts only grow, whatever the clock of the runtime does; it decides between equals.
+    /// Attempt numbers only grow, whatever the runtime's clock does; the clock decides between
+    /// equal numbers.
     fn sort(&mut self) {
         self.sandboxes.sort_by(|a, b| {
             (b.attempt, b.created_at, &b.id).cmp(&(a.attempt, a.created_at, &a.id))
@@ -245,13 +247,13 @@ impl Observed {
         });
     }
 
-    /// Enters a sandbox that we made.
+    /// Enters a sandbox that we created.
     pub fn add_sandbox(&mut self, sandbox: ObservedSandbox) {
         self.sandboxes.insert(0, sandbox);
         self.sort();
     }
 
-    /// Enters a container that we made.
+    /// Enters a container that we created.
     pub fn add_container(&mut self, container: ObservedContainer) {
         self.containers.insert(0, container);
         self.sort();
@@ -262,17 +264,14 @@ impl Observed {
         self.sandboxes.first()
     }
 
-    /// One sandbox.
     pub fn sandbox_mut(&mut self, id: &SandboxId) -> Option<&mut ObservedSandbox> {
         self.sandboxes.iter_mut().find(|sandbox| sandbox.id == *id)
     }
 
-    /// One container.
     pub fn container(&self, id: &ContainerId) -> Option<&ObservedContainer> {
         self.containers.iter().find(|container| container.id == *id)
     }
 
-    /// One container.
     pub fn container_mut(&mut self, id: &ContainerId) -> Option<&mut ObservedContainer> {
         self.containers.iter_mut().find(|container| container.id == *id)
     }
@@ -287,7 +286,7 @@ impl Observed {
         self.containers.iter().find(|container| &*container.name == name)
     }
 
-    /// Whether a process of the pod may live.
+    /// Whether a process of the pod may be alive.
     pub fn may_run(&self) -> bool {
         self.containers.iter().any(ObservedContainer::may_run)
     }
@@ -354,11 +353,11 @@ mod tests {
         SandboxStatus { ready, created_at: 1, network: Network::Pod, ips: Vec::new() }
     }
 
-    /// Takes a list; says whether anything differs.
-    fn take(seen: &mut Observed, now: Instant, lists: &(Vec<Sandbox>, Vec<Container>)) -> bool {
+    /// Takes a list; returns whether anything differs.
+    fn take(observed: &mut Observed, now: Instant, lists: &(Vec<Sandbox>, Vec<Container>)) -> bool {
         let mut sandboxes: Vec<_> = lists.0.iter().cloned().map(Arc::new).collect();
         let mut containers: Vec<_> = lists.1.iter().cloned().map(Arc::new).collect();
-        let differs = seen.take(now, &mut sandboxes, &mut containers);
+        let differs = observed.take(now, &mut sandboxes, &mut containers);
         assert!(sandboxes.is_empty() && containers.is_empty(), "taken");
         differs
     }
@@ -366,7 +365,7 @@ mod tests {
     type Change = fn(&mut (Vec<Sandbox>, Vec<Container>));
 
     #[test]
-    fn whatever_a_list_tells_anew_differs_and_nothing_else() {
+    fn only_a_change_in_the_list_is_a_difference() {
         let lists = (
             vec![sandbox("s", 1, true), sandbox("t", 0, false)],
             vec![
@@ -385,121 +384,126 @@ mod tests {
             |it| it.1[1].id.0 = "c".into(),
         ];
         for (at, change) in changes.into_iter().enumerate() {
-            let mut seen = Observed::default();
-            assert!(take(&mut seen, NOW, &lists));
-            let before = seen.clone();
-            assert!(!take(&mut seen, LATER, &lists), "it is the same");
+            let mut observed = Observed::default();
+            assert!(take(&mut observed, NOW, &lists));
+            let before = observed.clone();
+            assert!(!take(&mut observed, LATER, &lists), "it is the same");
             let turned =
                 (lists.0.iter().rev().cloned().collect(), lists.1.iter().rev().cloned().collect());
-            assert!(!take(&mut seen, LATER, &turned), "in another order");
-            assert_eq!(seen, before);
+            assert!(!take(&mut observed, LATER, &turned), "in another order");
+            assert_eq!(observed, before);
             let mut other = lists.clone();
             change(&mut other);
-            assert!(take(&mut seen, LATER, &other), "change {at}");
-            assert_ne!(seen, before, "change {at}");
-            assert!(!take(&mut seen, LATER, &other), "change {at} is taken");
+            assert!(take(&mut observed, LATER, &other), "change {at}");
+            assert_ne!(observed, before, "change {at}");
+            assert!(!take(&mut observed, LATER, &other), "change {at} is taken");
         }
     }
 
     #[test]
-    fn what_was_asked_holds_as_long_as_the_state_that_it_was_about() {
+    fn an_inspection_holds_while_the_state_lasts() {
         let up = (vec![sandbox("s", 0, true)], vec![container("a", 0, ContainerState::Running)]);
-        let mut seen = Observed::default();
-        take(&mut seen, NOW, &up);
-        seen.sandboxes[0].inspect(sandbox_status(true));
-        assert!(seen.containers[0].inspect(NOW, Box::new(status(ContainerState::Running, 0, ""))));
+        let mut observed = Observed::default();
+        take(&mut observed, NOW, &up);
+        observed.sandboxes[0].inspect(sandbox_status(true));
+        assert!(
+            observed.containers[0].inspect(NOW, Box::new(status(ContainerState::Running, 0, "")))
+        );
         // Something else of the pod changes.
         let mut more = up.clone();
         more.1.push(container("b", 1, ContainerState::Created));
-        assert!(take(&mut seen, LATER, &more));
-        assert!(seen.sandboxes[0].status.is_some());
-        let known = seen.container(&ContainerId("a".into())).expect("it is there");
+        assert!(take(&mut observed, LATER, &more));
+        assert!(observed.sandboxes[0].status.is_some());
+        let known = observed.container(&ContainerId("a".into())).expect("it is there");
         assert!(known.status.is_some());
         let mut down = more.clone();
         (down.0[0].ready, down.1[0].state) = (false, ContainerState::Exited);
-        assert!(take(&mut seen, LATER, &down));
-        let known = seen.container(&ContainerId("a".into())).expect("it is there");
+        assert!(take(&mut observed, LATER, &down));
+        let known = observed.container(&ContainerId("a".into())).expect("it is there");
         assert_eq!((known.status.as_ref(), known.exited_at), (None, Some(LATER)));
-        assert_eq!(seen.sandboxes[0].status, None);
+        assert_eq!(observed.sandboxes[0].status, None);
     }
 
     #[test]
-    fn when_a_container_was_first_seen_to_run_and_to_have_ended_is_kept() {
+    fn the_first_observed_start_and_end_are_kept() {
         let one = |state| (Vec::new(), vec![container("a", 0, state)]);
-        let mut seen = Observed::default();
-        // Who ran before we looked began we do not know when.
-        take(&mut seen, NOW, &one(ContainerState::Running));
-        assert_eq!((seen.containers[0].began_at, seen.containers[0].exited_at), (None, None));
-        let mut seen = Observed::default();
-        take(&mut seen, NOW, &one(ContainerState::Created));
-        take(&mut seen, LATER, &one(ContainerState::Running));
-        assert_eq!(seen.containers[0].began_at, Some(LATER));
-        let end = Instant(3_000);
-        take(&mut seen, end, &one(ContainerState::Exited));
+        let mut observed = Observed::default();
+        // The start of a container that ran before the first list is unknown.
+        take(&mut observed, NOW, &one(ContainerState::Running));
         assert_eq!(
-            (seen.containers[0].began_at, seen.containers[0].exited_at),
+            (observed.containers[0].began_at, observed.containers[0].exited_at),
+            (None, None)
+        );
+        let mut observed = Observed::default();
+        take(&mut observed, NOW, &one(ContainerState::Created));
+        take(&mut observed, LATER, &one(ContainerState::Running));
+        assert_eq!(observed.containers[0].began_at, Some(LATER));
+        let end = Instant(3_000);
+        take(&mut observed, end, &one(ContainerState::Exited));
+        assert_eq!(
+            (observed.containers[0].began_at, observed.containers[0].exited_at),
             (Some(LATER), Some(end))
         );
         let mut other = one(ContainerState::Exited);
         other.1[0].created_at = 7;
-        take(&mut seen, Instant(4_000), &other);
+        take(&mut observed, Instant(4_000), &other);
         assert_eq!(
-            (seen.containers[0].began_at, seen.containers[0].exited_at),
+            (observed.containers[0].began_at, observed.containers[0].exited_at),
             (Some(LATER), Some(end))
         );
     }
 
     #[test]
-    fn nobody_began_of_whom_it_was_not_seen() {
+    fn an_unobserved_start_has_no_time() {
         let one = |state| (Vec::new(), vec![container("a", 0, state)]);
-        let mut seen = Observed::default();
-        take(&mut seen, NOW, &one(ContainerState::Running));
+        let mut observed = Observed::default();
+        take(&mut observed, NOW, &one(ContainerState::Running));
         let mut other = one(ContainerState::Running);
         other.1[0].created_at = 7;
-        assert!(take(&mut seen, LATER, &other));
-        assert_eq!(seen.containers[0].began_at, None, "it ran before");
-        let mut seen = Observed::default();
-        take(&mut seen, NOW, &one(ContainerState::Created));
-        take(&mut seen, LATER, &one(ContainerState::Exited));
-        assert_eq!(seen.containers[0].began_at, None, "it was never seen to run");
-        let mut seen = Observed::default();
-        take(&mut seen, NOW, &one(ContainerState::Created));
-        seen.containers[0].turn(LATER, ContainerState::Exited);
-        assert_eq!(seen.containers[0].began_at, None);
+        assert!(take(&mut observed, LATER, &other));
+        assert_eq!(observed.containers[0].began_at, None, "it ran before");
+        let mut observed = Observed::default();
+        take(&mut observed, NOW, &one(ContainerState::Created));
+        take(&mut observed, LATER, &one(ContainerState::Exited));
+        assert_eq!(observed.containers[0].began_at, None, "it was never seen to run");
+        let mut observed = Observed::default();
+        take(&mut observed, NOW, &one(ContainerState::Created));
+        observed.containers[0].turn(LATER, ContainerState::Exited);
+        assert_eq!(observed.containers[0].began_at, None);
     }
 
     #[test]
-    fn an_answer_that_tells_of_an_end_is_one() {
-        let mut seen = Observed::default();
-        take(&mut seen, NOW, &(Vec::new(), vec![container("a", 0, ContainerState::Running)]));
-        let it = &mut seen.containers[0];
+    fn an_inspection_that_reports_the_end_ends_the_container() {
+        let mut observed = Observed::default();
+        take(&mut observed, NOW, &(Vec::new(), vec![container("a", 0, ContainerState::Running)]));
+        let it = &mut observed.containers[0];
         assert!(it.inspect(LATER, Box::new(status(ContainerState::Exited, 1, ""))));
         assert_eq!((it.state, it.exited_at), (ContainerState::Exited, Some(LATER)));
     }
 
     #[test]
-    fn what_we_made_is_the_newest_only_by_its_number() {
+    fn a_created_object_is_the_newest_only_by_its_attempt() {
         let lists = (vec![sandbox("b", 2, true)], vec![container("b", 2, ContainerState::Exited)]);
-        let mut seen = Observed::default();
-        take(&mut seen, NOW, &lists);
-        seen.add_sandbox(ObservedSandbox::made(SandboxId("a".into()), 1));
+        let mut observed = Observed::default();
+        take(&mut observed, NOW, &lists);
+        observed.add_sandbox(ObservedSandbox::made(SandboxId("a".into()), 1));
         let older = Arc::new(container("a", 1, ContainerState::Created));
-        seen.add_container(ObservedContainer::from_list(NOW, None, &older));
-        assert_eq!(&*seen.sandboxes[0].id.0, "b");
-        assert_eq!(&*seen.containers[0].id.0, "b");
+        observed.add_container(ObservedContainer::from_list(NOW, None, &older));
+        assert_eq!(&*observed.sandboxes[0].id.0, "b");
+        assert_eq!(&*observed.containers[0].id.0, "b");
         let (sandboxes, containers) = lists;
         for one in [(sandboxes, Vec::new()), (Vec::new(), containers)] {
-            let mut seen = Observed::default();
-            take(&mut seen, NOW, &one);
-            assert!(!seen.is_empty());
+            let mut observed = Observed::default();
+            take(&mut observed, NOW, &one);
+            assert!(!observed.is_empty());
         }
     }
 
     #[test]
-    fn a_turn_is_one_only_where_the_state_is_another() {
-        let mut seen = Observed::default();
-        take(&mut seen, NOW, &(Vec::new(), vec![container("a", 0, ContainerState::Created)]));
-        let it = &mut seen.containers[0];
+    fn only_another_state_is_a_change() {
+        let mut observed = Observed::default();
+        take(&mut observed, NOW, &(Vec::new(), vec![container("a", 0, ContainerState::Created)]));
+        let it = &mut observed.containers[0];
         it.turn(NOW, ContainerState::Running);
         assert_eq!((it.began_at, it.exited_at), (Some(NOW), None));
         assert!(it.inspect(NOW, Box::new(status(ContainerState::Running, 0, ""))));
@@ -516,63 +520,69 @@ mod tests {
     }
 
     #[test]
-    fn success_is_an_end_with_0_that_was_no_lack_of_memory() {
+    fn exit_code_0_without_an_oom_kill_is_success() {
         let ended = ContainerState::Exited;
-        for (state, told, good) in [
+        for (state, reported, good) in [
             (ended, Some((0, "Completed")), true),
             (ended, Some((0, "OOMKilled")), false),
             (ended, Some((1, "Error")), false),
             (ended, None, false),
             (ContainerState::Running, Some((0, "")), false),
         ] {
-            let mut seen = Observed::default();
-            take(&mut seen, NOW, &(Vec::new(), vec![container("a", 0, state)]));
-            let it = &mut seen.containers[0];
-            if let Some((code, reason)) = told {
+            let mut observed = Observed::default();
+            take(&mut observed, NOW, &(Vec::new(), vec![container("a", 0, state)]));
+            let it = &mut observed.containers[0];
+            if let Some((code, reason)) = reported {
                 it.inspect(NOW, Box::new(status(state, code, reason)));
             }
-            assert_eq!(it.succeeded(), good, "{state:?} {told:?}");
+            assert_eq!(it.succeeded(), good, "{state:?} {reported:?}");
         }
     }
 
     #[test]
-    fn none_that_is_down_comes_up_again_by_an_answer() {
-        let mut seen = Observed::default();
-        take(&mut seen, NOW, &(vec![sandbox("s", 0, false)], Vec::new()));
-        seen.sandboxes[0].inspect(sandbox_status(true));
-        assert_eq!((seen.sandboxes[0].ready, seen.sandboxes[0].status.is_some()), (false, false));
-        seen.sandboxes[0].inspect(sandbox_status(false));
-        assert!(seen.sandboxes[0].status.is_some());
-        let mut seen = Observed::default();
-        take(&mut seen, NOW, &(vec![sandbox("s", 0, true)], Vec::new()));
-        seen.sandboxes[0].inspect(sandbox_status(false));
-        assert_eq!((seen.sandboxes[0].ready, seen.sandboxes[0].status.is_some()), (false, true));
+    fn an_inspection_makes_no_stopped_sandbox_ready() {
+        let mut observed = Observed::default();
+        take(&mut observed, NOW, &(vec![sandbox("s", 0, false)], Vec::new()));
+        observed.sandboxes[0].inspect(sandbox_status(true));
+        assert_eq!(
+            (observed.sandboxes[0].ready, observed.sandboxes[0].status.is_some()),
+            (false, false)
+        );
+        observed.sandboxes[0].inspect(sandbox_status(false));
+        assert!(observed.sandboxes[0].status.is_some());
+        let mut observed = Observed::default();
+        take(&mut observed, NOW, &(vec![sandbox("s", 0, true)], Vec::new()));
+        observed.sandboxes[0].inspect(sandbox_status(false));
+        assert_eq!(
+            (observed.sandboxes[0].ready, observed.sandboxes[0].status.is_some()),
+            (false, true)
+        );
     }
 
     #[test]
-    fn that_a_sandbox_was_stopped_is_known_while_it_is_down() {
+    fn a_stopped_sandbox_stays_stopped_while_it_is_not_ready() {
         let lists = |ready| (vec![sandbox("s", 0, ready)], Vec::new());
-        let mut seen = Observed::default();
-        take(&mut seen, NOW, &lists(true));
-        let stop = |seen: &mut Observed| {
-            (seen.sandboxes[0].stopped, seen.sandboxes[0].ready) = (true, false)
+        let mut observed = Observed::default();
+        take(&mut observed, NOW, &lists(true));
+        let stop = |observed: &mut Observed| {
+            (observed.sandboxes[0].stopped, observed.sandboxes[0].ready) = (true, false)
         };
-        stop(&mut seen);
-        assert!(!take(&mut seen, LATER, &lists(false)), "as it was left");
+        stop(&mut observed);
+        assert!(!take(&mut observed, LATER, &lists(false)), "as it was left");
         let mut other = lists(false);
         other.0[0].created_at = 2;
-        assert!(take(&mut seen, LATER, &other));
-        assert!(seen.sandboxes[0].stopped);
-        // It was started by somebody: it is to be stopped once more.
-        assert!(take(&mut seen, LATER, &lists(true)));
-        assert!(!seen.sandboxes[0].stopped);
-        seen.sandboxes[0].stopped = true;
-        assert!(take(&mut seen, LATER, &lists(true)), "no sandbox is both");
-        assert!(!seen.sandboxes[0].stopped);
+        assert!(take(&mut observed, LATER, &other));
+        assert!(observed.sandboxes[0].stopped);
+        // Somebody started it: it has to be stopped again.
+        assert!(take(&mut observed, LATER, &lists(true)));
+        assert!(!observed.sandboxes[0].stopped);
+        observed.sandboxes[0].stopped = true;
+        assert!(take(&mut observed, LATER, &lists(true)), "no sandbox is both");
+        assert!(!observed.sandboxes[0].stopped);
     }
 
     #[test]
-    fn the_newest_is_that_of_the_highest_attempt_then_the_youngest() {
+    fn objects_are_sorted_by_attempt_then_by_creation_time() {
         let mut sandboxes =
             vec![sandbox("a", 0, true), sandbox("b", 2, true), sandbox("c", 2, true)];
         sandboxes[1].created_at = 5;
@@ -581,18 +591,18 @@ mod tests {
         let mut containers: Vec<_> =
             names.zip(states).map(|((id, attempt), state)| container(id, attempt, state)).collect();
         containers[1].created_at = 5;
-        let mut seen = Observed::default();
-        take(&mut seen, NOW, &(sandboxes, containers));
+        let mut observed = Observed::default();
+        take(&mut observed, NOW, &(sandboxes, containers));
         let order =
             |all: &[ObservedContainer]| all.iter().map(|it| it.id.to_string()).collect::<String>();
-        assert_eq!(order(&seen.containers), "bca");
-        let ids: String = seen.sandboxes.iter().map(|it| it.id.to_string()).collect();
+        assert_eq!(order(&observed.containers), "bca");
+        let ids: String = observed.sandboxes.iter().map(|it| it.id.to_string()).collect();
         assert_eq!(ids, "bca");
         let mut new = ObservedSandbox::made(SandboxId("d".into()), 3);
         new.created_at = 0;
-        seen.add_sandbox(new);
-        assert_eq!(seen.sandbox().map(|it| it.id.to_string()).as_deref(), Some("d"));
-        assert!(!seen.is_empty() && !seen.may_run());
+        observed.add_sandbox(new);
+        assert_eq!(observed.sandbox().map(|it| it.id.to_string()).as_deref(), Some("d"));
+        assert!(!observed.is_empty() && !observed.may_run());
         assert!(Observed::default().is_empty());
     }
 }

@@ -1,13 +1,12 @@
-//! `PodStatus.phase` out of the container statuses: the table of spec section 7.2.
+//! `PodStatus.phase` from the container statuses: the table of spec section 7.2.
 
 use super::next::is_sidecar;
 use crate::model::pod::{PodSpec, RestartPolicy};
 use crate::model::status::{ContainerStatus, Phase, PodStatus, State};
 
-/// Whether anything may still start.
+/// Whether any container may still start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It may.
     Open,
     /// The pod has ended.
     Final,
@@ -55,8 +54,8 @@ pub(super) fn phase_of(
 
 fn count(spec: &PodSpec, status: &PodStatus, initialised: bool) -> Counts {
     let mut counts = Counts::default();
-    for told in &status.container_statuses {
-        match (&told.state, &told.last_state) {
+    for reported in &status.container_statuses {
+        match (&reported.state, &reported.last_state) {
             (State::Running(_), _) => counts.running += 1,
             (State::Terminated(end), _) | (State::Waiting(_), State::Terminated(end)) => {
                 counts.stopped += 1;
@@ -66,20 +65,20 @@ fn count(spec: &PodSpec, status: &PodStatus, initialised: bool) -> Counts {
         }
     }
     let initialised = initialised || counts.running > 0;
-    for (init, told) in spec.init_containers.iter().zip(&status.init_container_statuses) {
+    for (init, reported) in spec.init_containers.iter().zip(&status.init_container_statuses) {
         if is_sidecar(init) {
-            // While one of them keeps the main containers waiting, these say so.
-            counts.running += usize::from(matches!(told.state, State::Running(_)));
+            // While a sidecar blocks the main containers, their statuses show that.
+            counts.running += usize::from(matches!(reported.state, State::Running(_)));
         } else {
-            count_init(told, initialised, &mut counts);
+            count_init(reported, initialised, &mut counts);
         }
     }
     counts
 }
 
 /// `initialised`: the main containers no longer wait for it.
-fn count_init(told: &ContainerStatus, initialised: bool, counts: &mut Counts) {
-    match (&told.state, &told.last_state) {
+fn count_init(reported: &ContainerStatus, initialised: bool, counts: &mut Counts) {
+    match (&reported.state, &reported.last_state) {
         (State::Terminated(end), _) if failed(end.exit_code, &end.reason) => {
             counts.failed_init += 1;
         }
@@ -87,7 +86,7 @@ fn count_init(told: &ContainerStatus, initialised: bool, counts: &mut Counts) {
         (State::Waiting(_), State::Terminated(end)) if failed(end.exit_code, &end.reason) => {
             counts.failed_init += 1;
         }
-        // This also holds after a reboot, where main containers ran before it.
+        // This also holds after a reboot, if main containers ran before it.
         (State::Waiting(_) | State::Running(_) | State::Unset, _) => {
             counts.pending_init += usize::from(!initialised);
         }
@@ -104,7 +103,7 @@ mod tests {
     use crate::model::pod::Container;
     use crate::model::status::{Running, Terminated, Waiting};
 
-    fn told(state: &str) -> ContainerStatus {
+    fn reported(state: &str) -> ContainerStatus {
         let ended = |code| {
             State::Terminated(Box::new(Terminated { exit_code: code, ..Terminated::default() }))
         };
@@ -140,17 +139,17 @@ mod tests {
                 restart_policy: sidecar.then_some(RestartPolicy::Always),
                 ..Container::default()
             });
-            status.init_container_statuses.push(told(state));
+            status.init_container_statuses.push(reported(state));
         }
         for state in mains {
             spec.containers.push(Container::default());
-            status.container_statuses.push(told(state));
+            status.container_statuses.push(reported(state));
         }
         phase_of(&spec, &status, false, outcome)
     }
 
     #[test]
-    fn of_a_pod_that_was_initialised_no_init_container_is_waited_for() {
+    fn an_initialised_pod_waits_for_no_init_container() {
         let containers = || vec![Container::default()];
         let spec = PodSpec {
             init_containers: containers(),
@@ -158,8 +157,8 @@ mod tests {
             ..PodSpec::default()
         };
         let mut status = PodStatus::default();
-        status.init_container_statuses.push(told("waits"));
-        status.container_statuses.push(told("1"));
+        status.init_container_statuses.push(reported("waits"));
+        status.container_statuses.push(reported("1"));
         for (initialised, expected) in [(true, Phase::Running), (false, Phase::Pending)] {
             assert_eq!(phase_of(&spec, &status, initialised, Outcome::Open), expected);
         }

@@ -1,4 +1,4 @@
-//! Probes: when to ask a container how it is, and what its answers amount to (spec section 5).
+//! Probes: when a container is probed, and how the results are counted (spec section 5).
 //!
 //! ```text
 //!            its container runs                    due, and there is room
@@ -8,18 +8,19 @@
 //!     └────────────────────────── Held ◀── liveness failed, startup decided ◀─┘
 //! ```
 //!
-//! One worker for each probe of each container that may have probes. There are no timers: each
-//! worker has the time at which it is due, and the pod wakes for the earliest. What is under way
-//! is not due; what finds no room is due still, and tried at the next step. Startup decides before
-//! the others begin. A result holds for one instance of the container.
+//! There is one worker for each probe of each container that may have probes. There are no timers:
+//! each worker has the time at which it is due, and the pod wakes for the earliest one. A probe
+//! under way is not due; a probe that finds no room stays due and is retried at the next step. The
+//! startup probe has to succeed before the others begin. A result holds for one instance of the
+//! container.
 //!
-//! Intended behaviour beside the kubelet's: the first probe comes at the end of the initial delay
-//! and not up to a period after it, and the others right after startup has succeeded.
+//! Intended differences from the kubelet: the first probe comes at the end of the initial delay and
+//! not up to a period later, and the others come right after the startup probe has succeeded.
 //!
 //! If we crash here: counts and times are lost; after the restart each probe begins at a random
-//! moment of its first period, so that not all begin at once. A container that still runs keeps the
-//! saved results of its startup and readiness probes
-//! ([`crate::agent::event::Action::SaveProbeResults`]) until its probes say otherwise; a startup
+//! moment of its first period, so that they do not all begin at once. A container that still runs
+//! keeps the saved results of its startup and readiness probes
+//! ([`crate::agent::event::Action::SaveProbeResults`]) until its probes report otherwise; a startup
 //! probe that succeeded does not run again.
 
 mod target;
@@ -40,51 +41,50 @@ use crate::model::pod::Container;
 use crate::model::probe::{Probe, ProbeKind, ProbeResults};
 use crate::model::recorded_event::EventType;
 pub(super) use target::hook_get;
-use target::{Ask, ask};
-use worker::{Flight, Outcome, Worker};
+use target::{ProbeRequest, probe_request};
+use worker::{InFlight, Outcome, Worker};
 
 use super::step::PodContext;
 
-/// All probes of one pod.
 #[derive(Debug, Default)]
 pub(super) struct Probes {
-    /// `None`: not yet made. They are made once, of the spec as it is then.
+    /// `None`: not created yet. They are created once, from the spec at that time.
     workers: Option<Vec<Worker>>,
     wake_at: Option<Instant>,
-    /// Something is due, or an answer came.
-    stirred: bool,
-    /// A container was taken up, with saved results or without.
-    taken_up: bool,
+    /// A probe is due, or an answer came.
+    dirty: bool,
+    /// A worker was attached to a new instance, with saved results or without.
+    attached: bool,
 }
 
-/// What a probe did to its container.
+/// The result of a probe that requires its container to be stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ProbeVerdict {
-    /// Which one.
     pub kind: ProbeKind,
-    /// Seconds of grace that it names.
+    /// The grace period of the probe in seconds.
     pub grace_s: Option<i64>,
 }
 
 impl Pod {
     /// Whether [`Pod::probe`] has something to do.
     pub fn is_probe_due(&self, now: Now) -> bool {
-        self.probes.stirred || self.probes.wake_at.is_some_and(|at| at <= now.boot)
+        self.probes.dirty || self.probes.wake_at.is_some_and(|at| at <= now.boot)
     }
 
-    /// When it will have.
+    /// When [`Pod::probe`] will have something to do.
     pub(super) fn probes_wake_at(&self) -> Option<Instant> {
         self.probes.wake_at
     }
 
-    /// Nothing is under way.
-    pub(super) fn is_probed_out(&self) -> bool {
+    /// Whether no probe is under way.
+    pub(super) fn no_probe_running(&self) -> bool {
         self.probes.workers.iter().flatten().all(|worker| worker.flight.is_none())
     }
 
-    /// Asks what is due. Says whether a container was taken up: the pod is to be looked at again.
+    /// Starts the probes that are due. Returns whether a worker was attached to a new instance:
+    /// then the pod has to be stepped again.
     pub fn probe(&mut self, now: Now, context: &mut PodContext<'_>) -> bool {
-        self.probes.stirred = false;
+        self.probes.dirty = false;
         self.probes.wake_at = None;
         let mut workers = match self.probes.workers.take() {
             Some(workers) => workers,
@@ -92,7 +92,7 @@ impl Pod {
         };
         let (mut wake_at, mut starved): (Option<Instant>, bool) = (None, false);
         for at in 0..workers.len() {
-            if !self.attend(now, &mut workers[at], context) {
+            if !self.follow_instance(now, &mut workers[at], context) {
                 continue;
             }
             if !is_turn_of(&workers, at) {
@@ -109,12 +109,12 @@ impl Pod {
         self.probes.workers = Some(workers);
         self.probes.wake_at = wake_at;
         // Waiting for room sets no timer.
-        self.probes.stirred |= starved;
-        self.tell_all(now, context);
-        std::mem::take(&mut self.probes.taken_up)
+        self.probes.dirty |= starved;
+        self.flush_events(now, context);
+        std::mem::take(&mut self.probes.attached)
     }
 
-    /// Main containers and sidecars have probes.
+    /// Main containers and sidecars may have probes.
     fn workers(&self) -> Vec<Worker> {
         let probed = self.sidecars().chain(&self.api.spec.containers);
         let workers = probed.flat_map(|container| {
@@ -124,35 +124,41 @@ impl Pod {
         workers.collect()
     }
 
-    /// Follows the instances of the worker's container. Says whether it may be probed at all now.
-    fn attend(&mut self, now: Now, worker: &mut Worker, context: &mut PodContext<'_>) -> bool {
-        let newest = self.seen.newest(&worker.container);
-        let running =
-            newest.filter(|seen| seen.state == ContainerState::Running && !self.is_starting(seen));
+    /// Follows the instances of the worker's container. Returns whether it may be probed now.
+    fn follow_instance(
+        &mut self,
+        now: Now,
+        worker: &mut Worker,
+        context: &mut PodContext<'_>,
+    ) -> bool {
+        let newest = self.observed.newest(&worker.container);
+        let running = newest.filter(|observed| {
+            observed.state == ContainerState::Running && !self.is_starting(observed)
+        });
         let Some(running) = running else {
             give_up(now, worker, context);
             return false;
         };
         if worker.id.as_ref() != Some(&running.id) {
             if running.began_at.is_none() && running.status.is_none() {
-                // Since when it runs is being asked.
+                // The start time of the instance is being inspected.
                 give_up(now, worker, context);
                 return false;
             }
             let id = running.id.clone();
             let since = running.began_at.unwrap_or_else(|| running_since(running, now));
             give_up(now, worker, context);
-            let begins_at = now.boot.max(since.plus_ms(worker.terms.delay_ms));
+            let begins_at = now.boot.max(since.plus_ms(worker.settings.delay_ms));
             let young_ms = now.boot.since_ms(context.booted_at);
-            let spread_ms = if young_ms < worker.terms.period_ms {
-                context.rng.below(worker.terms.period_ms)
+            let spread_ms = if young_ms < worker.settings.period_ms {
+                context.rng.below(worker.settings.period_ms)
             } else {
                 0
             };
             let saved = context.saved_results.get(&id).copied();
             worker.attach(id, begins_at.max(now.boot.plus_ms(spread_ms)), saved);
-            self.probes.taken_up = true;
-            self.stir();
+            self.probes.attached = true;
+            self.mark_dirty();
         }
         if !self.probes_in(worker) {
             give_up(now, worker, context);
@@ -161,62 +167,63 @@ impl Pod {
         worker.flight.is_none() && !worker.held
     }
 
-    /// While the pod ends, only whether it is ready is of interest.
+    /// While the pod ends, only readiness probes run.
     fn probes_in(&self, worker: &Worker) -> bool {
         let ends = self.api.metadata.deletion_timestamp.is_some();
         match (self.phase, worker.kind) {
             (Phase::Syncing | Phase::Terminating, ProbeKind::Readiness) => true,
             (Phase::Syncing, ProbeKind::Startup | ProbeKind::Liveness) => {
-                let newest = self.seen.newest(&worker.container);
-                // What is being stopped is not killed once more.
-                let stays = |seen: &ObservedContainer| {
-                    let hooked = self.pre_stop(seen);
-                    self.stopping(&seen.id).is_none()
+                let newest = self.observed.newest(&worker.container);
+                // A container that is being stopped is not killed again.
+                let is_wanted = |observed: &ObservedContainer| {
+                    let hooked = self.pre_stop(observed);
+                    self.stopping(&observed.id).is_none()
                         && matches!(hooked, PreStop::None | PreStop::Due)
                 };
-                !ends && newest.is_none_or(stays)
+                !ends && newest.is_none_or(is_wanted)
             }
             (Phase::Terminating | Phase::Terminated | Phase::Finished, _) => false,
         }
     }
 
-    /// `false`: there is no room.
+    /// Starts a probe. `false`: there is no room.
     fn begin_probe(&mut self, now: Now, worker: &mut Worker, context: &mut PodContext<'_>) -> bool {
         let id = worker.id.clone().expect("attended to");
         let container = self.spec_of(&worker.container);
-        let asked = match container {
+        let request = match container {
             Some(container) => {
-                let (timeout_s, budget) = (worker.terms.timeout_s, &context.config.machine.budget);
+                let (timeout_s, budget) =
+                    (worker.settings.timeout_s, &context.config.machine.budget);
                 let bytes_max = budget.expanded_bytes_max;
-                ask(&self.api, container, &worker.handler, timeout_s, bytes_max)
+                probe_request(&self.api, container, &worker.handler, timeout_s, bytes_max)
             }
             None => Err("its container is not in the pod any more".to_owned()),
         };
-        match asked {
-            Ok(Ask::Exec(command)) => {
+        match request {
+            Ok(ProbeRequest::Exec(command)) => {
                 if !context.calls.has_room(Class::Exec) {
                     return false;
                 }
                 worker.begin(now.boot);
-                let (timeout_s, purpose) = (worker.terms.timeout_s, ExecPurpose::Probe);
+                let (timeout_s, purpose) = (worker.settings.timeout_s, ExecPurpose::Probe);
                 shown(&command.join(" ")).clone_into(&mut worker.command);
                 let request = Request::ExecSync { id, command, timeout_s, purpose };
                 let owner = Owner::Exec(self.uid.clone());
                 let call = context.calls.begin(now, owner, request, context.out);
-                worker.flight = Some(Flight::Call(call));
+                worker.flight = Some(InFlight::Call(call));
             }
-            Ok(Ask::Query(query)) => {
+            Ok(ProbeRequest::Query(query)) => {
                 if !context.queries.has_room() {
                     return false;
                 }
                 worker.begin(now.boot);
-                let deadline = now.boot.plus_ms(u64::from(worker.terms.timeout_s) * 1000);
+                let deadline = now.boot.plus_ms(u64::from(worker.settings.timeout_s) * 1000);
                 let probe = context.queries.begin(&self.uid, query, deadline, context.out);
-                worker.flight = Some(Flight::Query(probe));
+                worker.flight = Some(InFlight::Query(probe));
             }
             Err(why) => {
                 worker.begin(now.boot);
-                // Asking again at once would find the same.
+                // An immediate retry would fail in the same way.
                 worker.tries = limits::PROBE_TRIES_MAX;
                 self.conclude(now, worker, &Outcome::Error(why));
             }
@@ -224,7 +231,7 @@ impl Pod {
         true
     }
 
-    /// The pod has ended: gives up everything.
+    /// The pod has ended: cancels all probes.
     pub(super) fn end_probes(&mut self, now: Now, context: &mut PodContext<'_>) {
         let mut workers = self.probes.workers.take().unwrap_or_default();
         for worker in &mut workers {
@@ -233,24 +240,24 @@ impl Pod {
         self.probes.workers = Some(workers);
     }
 
-    /// Takes the answer to a command of a probe. The result comes back if it is not this one's.
-    pub(super) fn probe_called(
+    /// Takes the answer to an exec of a probe. Returns the result if the call is not a probe's.
+    pub(super) fn probe_exec_done(
         &mut self,
         now: Now,
         call: CallId,
         result: Result<Reply, CallError>,
     ) -> Option<Result<Reply, CallError>> {
-        let Some(mut worker) = self.take_worker(Flight::Call(call)) else { return Some(result) };
+        let Some(mut worker) = self.take_worker(InFlight::Call(call)) else { return Some(result) };
         let outcome = match result {
             Ok(Reply::Exec(exec)) if exec.exit_code == 0 => Outcome::Good,
             Ok(Reply::Exec(exec)) => Outcome::Bad(exec.output.into()),
             Ok(other) => panic!("ExecSync cannot answer {other:?}"),
-            // The runtime killed it at its timeout, or did not answer for far longer.
+            // The runtime killed it at its timeout, or did not answer for much longer.
             Err(CallError::Lost(
                 Lost::Deadline | Lost::Runtime { code: Code::DeadlineExceeded, .. },
             )) => Outcome::Bad(format!(
                 "command timed out: {:?} timed out after {}s",
-                worker.command, worker.terms.timeout_s
+                worker.command, worker.settings.timeout_s
             )),
             Err(error) => Outcome::Error(error.to_string()),
         };
@@ -259,14 +266,16 @@ impl Pod {
         None
     }
 
-    /// Takes the answer to a query of a probe. The finding comes back if it is not this one's.
-    pub(super) fn probe_found(
+    /// Takes the answer to a query of a probe. Returns the finding if the query is not a probe's.
+    pub(super) fn probe_query_done(
         &mut self,
         now: Now,
         probe: ProbeId,
         finding: Finding,
     ) -> Option<Finding> {
-        let Some(mut worker) = self.take_worker(Flight::Query(probe)) else { return Some(finding) };
+        let Some(mut worker) = self.take_worker(InFlight::Query(probe)) else {
+            return Some(finding);
+        };
         let outcome = match finding {
             Finding::Good => Outcome::Good,
             Finding::Warning(text) => Outcome::Warning(text),
@@ -277,7 +286,7 @@ impl Pod {
         None
     }
 
-    fn take_worker(&mut self, flight: Flight) -> Option<Worker> {
+    fn take_worker(&mut self, flight: InFlight) -> Option<Worker> {
         let workers = self.probes.workers.as_mut()?;
         let at = workers.iter().position(|worker| worker.flight == Some(flight))?;
         Some(workers.swap_remove(at))
@@ -286,20 +295,20 @@ impl Pod {
     fn put_worker(&mut self, now: Instant, worker: Worker) {
         let workers = self.probes.workers.get_or_insert_default();
         if worker.kind == ProbeKind::Startup && worker.result == Some(true) {
-            // The others begin now, and their periods with them.
+            // The other probes begin now, and with them their periods.
             for other in workers.iter_mut().filter(|other| other.container == worker.container) {
                 other.due_at = other.due_at.max(now);
             }
         }
         workers.push(worker);
-        self.probes.stirred = true;
+        self.probes.dirty = true;
     }
 
-    /// What an outcome amounts to, with those before it.
+    /// Evaluates an outcome, together with those before it.
     fn conclude(&mut self, now: Now, worker: &mut Worker, outcome: &Outcome) {
         worker.flight = None;
         let kind = worker.kind.title();
-        let told = match outcome {
+        let reported = match outcome {
             Outcome::Good => None,
             Outcome::Warning(text) => {
                 Some(("ProbeWarning", format!("{kind} probe warning: {}", shown(text))))
@@ -317,30 +326,30 @@ impl Pod {
         };
         worker.tries = 0;
         worker.due_at = worker.next_at.max(now.boot);
-        if let Some((reason, message)) = told {
+        if let Some((reason, message)) = reported {
             let container = worker.container.clone();
-            self.tell(&container, EventType::Warning, reason, message);
+            self.record_event(&container, EventType::Warning, reason, message);
         }
         let good = match outcome {
             Outcome::Good | Outcome::Warning(_) => true,
             Outcome::Bad(_) => false,
-            // Who could not ask knows as much as before.
+            // A probe that could not be made changes nothing.
             Outcome::Error(_) => return,
         };
         if worker.count(good) {
-            self.stir();
+            self.mark_dirty();
         }
     }
 
     /// `started` in the API: the startup probe has succeeded, if there is one.
-    pub(super) fn is_started(&self, seen: &ObservedContainer) -> bool {
-        let runs = seen.state == ContainerState::Running && !self.is_starting(seen);
-        runs && self.result(seen, ProbeKind::Startup).unwrap_or(true)
+    pub(super) fn is_started(&self, observed: &ObservedContainer) -> bool {
+        let runs = observed.state == ContainerState::Running && !self.is_starting(observed);
+        runs && self.result(observed, ProbeKind::Startup).unwrap_or(true)
     }
 
-    /// `ready` in the API, of a container that has no end of its own.
-    pub(super) fn is_ready(&self, seen: &ObservedContainer) -> bool {
-        self.is_started(seen) && self.result(seen, ProbeKind::Readiness).unwrap_or(true)
+    /// `ready` in the API, for a container that is not expected to end.
+    pub(super) fn is_ready(&self, observed: &ObservedContainer) -> bool {
+        self.is_started(observed) && self.result(observed, ProbeKind::Readiness).unwrap_or(true)
     }
 
     /// The results of running containers, where they differ from those of a container that has just
@@ -348,44 +357,44 @@ impl Pod {
     pub fn probe_results(&self) -> impl Iterator<Item = (&ContainerId, ProbeResults)> {
         let all = self.sidecars().chain(&self.api.spec.containers);
         all.filter_map(|container| {
-            let seen = self.seen.newest(&container.name)?;
-            let (started, ready) = (self.is_started(seen), self.is_ready(seen));
+            let observed = self.observed.newest(&container.name)?;
+            let (started, ready) = (self.is_started(observed), self.is_ready(observed));
             let holds = started && container.startup_probe.is_some()
                 || ready && container.readiness_probe.is_some();
-            holds.then_some((&seen.id, ProbeResults { started, ready }))
+            holds.then_some((&observed.id, ProbeResults { started, ready }))
         })
     }
 
-    /// The containers that its startup and readiness probes have taken up, with saved results or
+    /// The containers that startup and readiness probes are attached to, with saved results or
     /// without.
     pub fn probed_containers(&self) -> impl Iterator<Item = &ContainerId> {
         let all = self.probes.workers.iter().flatten();
         all.filter(|it| it.kind != ProbeKind::Liveness).filter_map(|it| it.id.as_ref())
     }
 
-    /// Whether a probe wants this instance to be stopped.
-    pub(super) fn condemned(&self, seen: &ObservedContainer) -> Option<ProbeVerdict> {
+    /// The failed probe because of which this instance has to be stopped.
+    pub(super) fn failed_probe(&self, observed: &ObservedContainer) -> Option<ProbeVerdict> {
         let mut all = self.probes.workers.iter().flatten();
         let worker = all.find(|worker| {
             worker.kind != ProbeKind::Readiness
-                && worker.id.as_ref() == Some(&seen.id)
+                && worker.id.as_ref() == Some(&observed.id)
                 && worker.result == Some(false)
         })?;
-        Some(ProbeVerdict { kind: worker.kind, grace_s: worker.terms.grace_s })
+        Some(ProbeVerdict { kind: worker.kind, grace_s: worker.settings.grace_s })
     }
 
-    /// What a probe of the container says; `None`: there is no such probe.
-    fn result(&self, seen: &ObservedContainer, kind: ProbeKind) -> Option<bool> {
-        let container = self.spec_of(&seen.name)?;
+    /// The result of a probe of the container; `None`: there is no such probe.
+    fn result(&self, observed: &ObservedContainer, kind: ProbeKind) -> Option<bool> {
+        let container = self.spec_of(&observed.name)?;
         of_container(container).find(|(of, _)| *of == kind)?;
         let mut all = self.probes.workers.iter().flatten();
-        let worker = all.find(|worker| worker.kind == kind && worker.container == seen.name);
-        let known = worker.filter(|worker| worker.id.as_ref() == Some(&seen.id));
+        let worker = all.find(|worker| worker.kind == kind && worker.container == observed.name);
+        let known = worker.filter(|worker| worker.id.as_ref() == Some(&observed.id));
         Some(known.and_then(|worker| worker.result).unwrap_or(false))
     }
 }
 
-/// Startup decides before the others begin, and never again.
+/// The startup probe decides before the others begin, and only once.
 fn is_turn_of(workers: &[Worker], at: usize) -> bool {
     let worker = &workers[at];
     let mut all = workers.iter();
@@ -397,17 +406,17 @@ fn is_turn_of(workers: &[Worker], at: usize) -> bool {
     }
 }
 
-/// What was under way is of no more interest.
+/// The result of a probe under way is no longer needed.
 fn give_up(now: Now, worker: &mut Worker, context: &mut PodContext<'_>) {
     match worker.flight.take() {
         None => {}
-        Some(Flight::Call(call)) => context.calls.cancel(now, call, context.out),
-        Some(Flight::Query(probe)) => context.queries.cancel(probe, context.out),
+        Some(InFlight::Call(call)) => context.calls.cancel(now, call, context.out),
+        Some(InFlight::Query(probe)) => context.queries.cancel(probe, context.out),
     }
     worker.tries = 0;
 }
 
-/// The probes that a container asks for, startup first.
+/// The probes of a container, startup first.
 pub(super) fn of_container(container: &Container) -> impl Iterator<Item = (ProbeKind, &Probe)> {
     let all = [
         (ProbeKind::Startup, &container.startup_probe),
@@ -417,9 +426,10 @@ pub(super) fn of_container(container: &Container) -> impl Iterator<Item = (Probe
     all.into_iter().filter_map(|(kind, probe)| Some((kind, &**probe.as_ref()?)))
 }
 
-/// Since when one runs that ran before we did: as the runtime says, if its clock was set by then.
-fn running_since(seen: &ObservedContainer, now: Now) -> Instant {
-    let started_ms = seen.status.as_ref().map(|status| status.started_at / 1_000_000);
+/// The start time of a container that ran before the agent: as the runtime reports it, if its clock
+/// was set by then.
+fn running_since(observed: &ObservedContainer, now: Now) -> Instant {
+    let started_ms = observed.status.as_ref().map(|status| status.started_at / 1_000_000);
     match (started_ms.filter(|&at| at >= limits::CLOCK_PLAUSIBLE_MS), now.wall) {
         (Some(started_ms), Some(wall)) => {
             let ago_ms = u64::try_from(wall.0 - started_ms).unwrap_or(0);
@@ -429,7 +439,7 @@ fn running_since(seen: &ObservedContainer, now: Now) -> Instant {
     }
 }
 
-/// Events are kept and written to flash: the beginning of a text says enough.
+/// Events are kept and written to flash: the beginning of a text is enough.
 fn shown(text: &str) -> &str {
     let mut end = text.len().min(limits::PROBE_SHOWN_BYTES_MAX);
     while !text.is_char_boundary(end) {

@@ -1,5 +1,5 @@
-//! Requests and limits → the QoS class, what the runtime is told of each container, and what the
-//! pod's own cgroup is to be (spec section 3.3).
+//! Requests and limits → the QoS class, the resources of each container for the runtime, and the
+//! values of the pod's own cgroup (spec section 3.3).
 
 mod needs;
 
@@ -13,20 +13,20 @@ use crate::model::quantity::Quantity;
 use crate::model::status::QosClass;
 use needs::{CPU, HUGE_PAGES, MEMORY, Needs};
 
-/// Pods of this class are the node's own: they go last when memory runs out.
+/// Pods of this class are the node's own: they are killed last when memory runs out.
 const NODE_CRITICAL: &str = "system-node-critical";
 
-/// Guaranteed: every container's CPU and memory requests equal its limits. BestEffort: none has
-/// any. Burstable: all else. A request that is not written equals the limit. Where the pod says for
-/// itself what it needs, only that counts.
+/// Guaranteed: every container's CPU and memory requests equal its limits. BestEffort: no container
+/// has any. Burstable: all others. A missing request equals the limit. If the pod has pod-level
+/// resources, only these count.
 pub fn qos_class(spec: &PodSpec) -> QosClass {
     let whole = [&spec.resources];
     let containers = spec.init_containers.iter().chain(&spec.containers);
     let parts: Vec<_> = containers.map(|container| &container.resources).collect();
-    let said = if has_own(spec) { &whole[..] } else { &parts[..] };
+    let stated = if has_own(spec) { &whole[..] } else { &parts[..] };
     let mut any = false;
     let mut guaranteed = true;
-    for resources in said {
+    for resources in stated {
         for name in [CPU, MEMORY] {
             let limit = resources.limits.get(name).map(Quantity::milli);
             let request = resources.requests.get(name).map(Quantity::milli).or(limit);
@@ -41,7 +41,7 @@ pub fn qos_class(spec: &PodSpec) -> QosClass {
     }
 }
 
-/// The pod says for itself what it needs, beside what its containers say.
+/// Whether the pod has pod-level resources.
 pub fn has_own(spec: &PodSpec) -> bool {
     !(spec.resources.limits.is_empty() && spec.resources.requests.is_empty())
 }
@@ -73,13 +73,13 @@ pub fn container_resources(spec: &PodSpec, container: &Container, config: &Confi
     resources
 }
 
-/// `linux.resources` of the sandbox: the sum over the containers that run together, or the
-/// largest init container where that needs more.
+/// `linux.resources` of the sandbox: the sum over the containers that run together, or the largest
+/// init container if that needs more.
 pub fn pod_resources(spec: &PodSpec, settings: &Settings) -> Resources {
     to_cri(&whole(spec), settings)
 }
 
-/// What the pod's own cgroup is to be. `overhead` is what the sandbox itself needs.
+/// The values of the pod's own cgroup. `overhead` is what the sandbox itself needs.
 pub fn pod_values(
     spec: &PodSpec,
     overhead: &BTreeMap<String, Quantity>,
@@ -107,12 +107,12 @@ pub fn pod_values(
     values
 }
 
-/// Thousandths of a core that a Burstable pod asks for; its class gets shares for the sum.
+/// The CPU request of a Burstable pod in thousandths of a core; its class gets shares for the sum.
 pub fn burstable_milli(spec: &PodSpec) -> i64 {
     if qos_class(spec) == QosClass::Burstable { whole(spec).cpu.unwrap_or(0) } else { 0 }
 }
 
-/// Bytes that the pod may take in all; 0: some container of it has no limit.
+/// Bytes that the whole pod may use; 0: some container of it has no limit.
 pub fn memory_limit(spec: &PodSpec) -> i64 {
     whole(spec).memory_limit.unwrap_or(0)
 }
@@ -125,8 +125,8 @@ pub fn overhead_resources(overhead: &BTreeMap<String, Quantity>, settings: &Sett
     to_cri(&Needs::of_overhead(overhead), settings)
 }
 
-/// The pod's needs as a whole. A limit of the whole holds only where every part has one, or where
-/// the pod itself says so.
+/// The needs of the whole pod. A limit of the whole pod applies only if every container has one, or
+/// if the pod itself has it.
 fn whole(spec: &PodSpec) -> Needs {
     let all = || spec.init_containers.iter().chain(&spec.containers);
     let limited = |name: &str| all().all(|container| container.resources.limits.contains_key(name));
@@ -150,7 +150,7 @@ fn to_cri(needs: &Needs, settings: &Settings) -> Resources {
     }
 }
 
-/// Each size that the kernel knows, by its name: what of it is allowed.
+/// The allowed amount of each huge page size that the kernel knows, by its name.
 fn huge_pages(
     limits: &BTreeMap<&str, i64>,
     sizes: &[u64],
@@ -165,8 +165,8 @@ fn huge_pages(
     sizes.iter().map(move |&size| (huge_page_name(size), allowed(size)))
 }
 
-/// Whom the kernel kills first when memory runs out: BestEffort first, Guaranteed last, Burstable
-/// by how much of the machine was asked for.
+/// Which processes the kernel kills first when memory runs out: BestEffort first, Guaranteed last,
+/// Burstable by the requested share of the machine's memory.
 fn oom_score_adj(spec: &PodSpec, container: &Container, machine_bytes: u64) -> i64 {
     let class_name = spec.rest.get("priorityClassName").and_then(|name| name.as_str());
     if class_name == Some(NODE_CRITICAL) {
@@ -176,28 +176,29 @@ fn oom_score_adj(spec: &PodSpec, container: &Container, machine_bytes: u64) -> i
         QosClass::Guaranteed => -997,
         QosClass::BestEffort => 1000,
         QosClass::Burstable => {
-            let asked = i128::from(asked_bytes(spec, container));
-            let share = 1000 * asked / i128::from(machine_bytes.max(1));
+            let requested = i128::from(requested_bytes(spec, container));
+            let share = 1000 * requested / i128::from(machine_bytes.max(1));
             (1000 - share).clamp(3, 999) as i64
         }
     }
 }
 
-/// Bytes that a container of a Burstable pod counts as having asked for. A sidecar counts no less
-/// than the smallest main container; what the pod asks for beyond its containers they share.
-fn asked_bytes(spec: &PodSpec, container: &Container) -> i64 {
+/// The memory request in bytes of a container of a Burstable pod. A sidecar counts at least as much
+/// as the smallest main container; the part of the pod's own request beyond its containers' is
+/// shared by them.
+fn requested_bytes(spec: &PodSpec, container: &Container) -> i64 {
     let of = |container: &Container| Needs::of(&container.resources).memory.unwrap_or(0);
     let is_sidecar = spec.init_containers.iter().any(|init| init.name == container.name)
         && container.restart_policy.is_some();
-    let mut asked = of(container);
+    let mut requested = of(container);
     if has_own(spec) {
         let whole = whole(spec).memory.unwrap_or(0);
         let sum = spec.containers.iter().map(of).fold(0, i64::saturating_add);
         let count = i64::try_from(spec.containers.len().max(1)).unwrap_or(1);
-        asked = asked.saturating_add((whole - sum).max(0) / count);
+        requested = requested.saturating_add((whole - sum).max(0) / count);
     }
     let least = spec.containers.iter().map(of).min().unwrap_or(0);
-    if is_sidecar { asked.max(least) } else { asked }
+    if is_sidecar { requested.max(least) } else { requested }
 }
 
 #[cfg(test)]

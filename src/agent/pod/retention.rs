@@ -1,5 +1,5 @@
-//! What of a pod the node keeps, and what it parts with while the pod stays: dead containers and
-//! old sandboxes (spec sections 8.1 and 8.2), images.
+//! What the node keeps of a pod while the pod stays: dead containers and old sandboxes (spec
+//! sections 8.1 and 8.2), images.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,58 +10,58 @@ use crate::agent::time::Instant;
 use crate::model::cri::{ContainerId, ContainerState, SandboxId};
 use crate::model::housekeeping::ContainerPolicy;
 
-/// What a pod is to part with.
+/// What a pod may keep.
 #[derive(Debug)]
 pub(super) struct Retention {
-    /// Dead instances of each container that stay, for their logs and for `lastState`.
+    /// Dead instances of each container that are kept, for their logs and for `lastState`.
     dead_max: usize,
-    /// Dead containers that the node has no more room for.
-    condemned: BTreeSet<ContainerId>,
+    /// Dead containers that have to be removed, because the node has no room for them.
+    garbage: BTreeSet<ContainerId>,
 }
 
-/// The reason of the event about the node, not the pod, that garbage could not be removed.
+/// The reason of the event, about the node and not the pod, that garbage could not be removed.
 pub(super) const GARBAGE_FAILED: &str = "ContainerGCFailed";
 
 impl Default for Retention {
     fn default() -> Self {
-        Self { dead_max: 1, condemned: BTreeSet::new() }
+        Self { dead_max: 1, garbage: BTreeSet::new() }
     }
 }
 
 impl Pod {
-    /// So many dead instances of each container stay; of those that are at rest one at the least.
+    /// Sets how many dead instances of each container are kept; at least one, once the pod waits.
     pub(super) fn keep_dead(&mut self, policy: &ContainerPolicy) {
-        self.keep.dead_max = policy.per_container_max.map_or(1, |most| most.max(1));
+        self.retention.dead_max = policy.per_container_max.map_or(1, |most| most.max(1));
     }
 
-    /// What goes of it is garbage, not the pod.
-    pub(super) fn stays(&self) -> bool {
+    /// Whether a source wants the pod: then only garbage of it is removed, not the pod.
+    pub(super) fn is_wanted(&self) -> bool {
         self.wanted == Wanted::Yes
     }
 
     pub(super) fn dead_max(&self) -> usize {
-        self.keep.dead_max
+        self.retention.dead_max
     }
 
-    /// The node has no more room for these of its dead containers.
-    pub fn condemn(&mut self, ids: Vec<ContainerId>) {
+    /// The node has no room for these of its dead containers.
+    pub fn mark_garbage(&mut self, ids: Vec<ContainerId>) {
         let ids: BTreeSet<ContainerId> = ids.into_iter().collect();
-        if self.keep.condemned != ids {
-            self.keep.condemned = ids;
-            self.stir();
+        if self.retention.garbage != ids {
+            self.retention.garbage = ids;
+            self.mark_dirty();
         }
     }
 
-    /// Whether a container that was condemned is still there.
-    pub fn has_condemned(&self) -> bool {
-        self.keep.condemned.iter().any(|id| self.seen.container(id).is_some())
+    /// Whether garbage of the pod is still there.
+    pub fn has_garbage(&self) -> bool {
+        self.retention.garbage.iter().any(|id| self.observed.container(id).is_some())
     }
 
-    /// Images that it needs to start again, as its manifest writes them.
+    /// Images that it needs to start again, as its manifest names them.
     pub fn images_wanted(&self) -> impl Iterator<Item = &str> {
         let spec = match &self.wanted {
             Wanted::Yes => Some(&self.api.spec),
-            Wanted::Again(_, again) => Some(&again.spec),
+            Wanted::Recreated(_, again) => Some(&again.spec),
             Wanted::No => None,
         };
         let containers =
@@ -69,8 +69,8 @@ impl Pod {
         containers.map(|container| &*container.image)
     }
 
-    /// At rest: the next dead container or old sandbox to part with.
-    pub(super) fn part_with(&self, now: Instant) -> Option<Next> {
+    /// The next dead container or old sandbox to remove, while the pod waits.
+    pub(super) fn next_removal(&self, now: Instant) -> Option<Next> {
         if let Some(container) = self.surplus() {
             return Some(remove_container(self, container, now));
         }
@@ -83,43 +83,46 @@ impl Pod {
         })
     }
 
-    /// What waits parts with what is dead meanwhile.
+    /// While the pod waits, garbage is removed.
     pub(super) fn meanwhile(&self, next: Next, now: Instant) -> Next {
         let waits = matches!(next, Next::Rest | Next::Until(_));
-        let parting = if waits && self.doing.is_empty() { self.part_with(now) } else { None };
-        match (parting, next) {
+        let removal =
+            if waits && self.pending_calls.is_empty() { self.next_removal(now) } else { None };
+        match (removal, next) {
             (Some(Next::Until(at)), Next::Until(other)) => Next::Until(at.min(other)),
             (None | Some(Next::Rest), next) => next,
-            (Some(parting), _) => parting,
+            (Some(removal), _) => removal,
         }
     }
 
-    /// Instances that were made and never started go as soon as there is a newer one.
+    /// Instances that were created and never started are removed as soon as there is a newer one.
     fn surplus(&self) -> Option<&ObservedContainer> {
-        // Of each name, how many were newer, and how many of these have ended.
+        // For each name: how many newer instances there are, and how many of these have ended.
         let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-        self.seen.containers.iter().find(|container| {
+        self.observed.containers.iter().find(|container| {
             let count = counts.entry(&container.name).or_default();
             let (newer, dead) = *count;
             let has_ended = container.state == ContainerState::Exited;
             *count = (newer + 1, dead + usize::from(has_ended));
-            let condemned = || self.keep.condemned.contains(&container.id);
+            let garbage = || self.retention.garbage.contains(&container.id);
             match container.state {
                 ContainerState::Running | ContainerState::Unknown => false,
                 ContainerState::Created | ContainerState::Exited if self.eviction.is_some() => true,
                 ContainerState::Created => newer > 0,
-                ContainerState::Exited => dead >= self.keep.dead_max || (newer > 0 && condemned()),
+                ContainerState::Exited => {
+                    dead >= self.retention.dead_max || (newer > 0 && garbage())
+                }
             }
         })
     }
 
-    /// One that was replaced, and holds nothing any more.
+    /// A sandbox that was replaced and has no containers any more.
     fn old_sandbox(&self) -> Option<&ObservedSandbox> {
-        // Of one that was evicted nothing is kept.
+        // Nothing is kept of an evicted pod.
         let kept = usize::from(self.eviction.is_none());
-        let mut old = self.seen.sandboxes.iter().skip(kept).filter(|it| !it.ready).peekable();
+        let mut old = self.observed.sandboxes.iter().skip(kept).filter(|it| !it.ready).peekable();
         old.peek()?;
-        let holders = self.seen.containers.iter();
+        let holders = self.observed.containers.iter();
         let holding: BTreeSet<&SandboxId> = holders.map(|container| &container.sandbox).collect();
         old.find(|it| !holding.contains(&it.id))
     }

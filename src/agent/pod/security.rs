@@ -1,5 +1,5 @@
-//! Security contexts: a container's stands over its pod's, and both over the image's (spec section
-//! 3.8).
+//! Security contexts: a container's context overrides its pod's, and both override the image's
+//! (spec section 3.8).
 
 use super::Verdict;
 use crate::agent::Config;
@@ -13,7 +13,7 @@ use crate::model::pod::{
     SupplementalGroupsPolicy,
 };
 
-/// `masked_paths` of procMount Default, beside those that only some machines have.
+/// `masked_paths` of procMount Default, besides those that only some machines have.
 const MASKED_PATHS: [&str; 12] = [
     "/proc/asound",
     "/proc/acpi",
@@ -33,15 +33,15 @@ const MASKED_PATHS: [&str; 12] = [
 const READONLY_PATHS: [&str; 5] =
     ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-/// Where the profile of a container was said before there was a field for it.
+/// The annotation for a container's profile, from before there was a field for it.
 const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// The network namespace that the pod lives in.
+/// The pod's network namespace.
 pub fn network(spec: &PodSpec) -> Network {
     if spec.host_network { Network::Node } else { Network::Pod }
 }
 
-/// Of the sandbox, and of every container that names no target.
+/// Namespaces of the sandbox, and of every container that names no target.
 pub fn namespaces(spec: &PodSpec) -> Namespaces {
     Namespaces {
         network: network(spec),
@@ -56,7 +56,7 @@ pub fn namespaces(spec: &PodSpec) -> Namespaces {
     }
 }
 
-/// What the sandbox itself may do.
+/// The security context of the sandbox itself.
 pub fn sandbox_security(spec: &PodSpec) -> SandboxSecurity {
     let context = &spec.security_context;
     SandboxSecurity {
@@ -71,7 +71,7 @@ pub fn sandbox_security(spec: &PodSpec) -> SandboxSecurity {
     }
 }
 
-/// What the pod needs and the runtime cannot.
+/// A requirement of the pod that the runtime does not support.
 pub fn unsupported(spec: &PodSpec, runtime: Option<&RuntimeStatus>) -> Option<Verdict> {
     let strict = groups(spec).strict_groups;
     let lacks = strict && !runtime.is_some_and(|runtime| runtime.strict_groups);
@@ -85,7 +85,7 @@ pub fn unsupported(spec: &PodSpec, runtime: Option<&RuntimeStatus>) -> Option<Ve
     })
 }
 
-/// What a container may do, or why it must not run.
+/// The security context of a container, or why it must not run.
 pub fn container_security(
     pod: &Pod,
     container: &Container,
@@ -126,7 +126,7 @@ pub fn container_security(
     })
 }
 
-/// Whether some process of it must run under an AppArmor profile.
+/// Whether some process of the pod must run under an AppArmor profile.
 pub fn needs_apparmor(pod: &Pod) -> bool {
     pod.spec
         .all_containers()
@@ -138,7 +138,7 @@ fn is_privileged(container: &Container) -> bool {
     container.security_context.privileged == Some(true)
 }
 
-/// The pod's groups, in the order in which the kubelet names them.
+/// The pod's groups, in the kubelet's order.
 fn groups(spec: &PodSpec) -> User {
     let context = &spec.security_context;
     let policy = context.supplemental_groups_policy;
@@ -160,8 +160,8 @@ fn user(pod: &Pod, container: &Container, image_user: &ImageUser) -> User {
         match image_user {
             ImageUser::Uid(uid) => user.uid = Some(*uid),
             ImageUser::Name(name) => user.name = name.clone(),
-            // Root, as the runtime knows; said only where it is needed, since runtimes that are
-            // told a user look him up in the image first.
+            // The runtime's default is root. It is passed on only where needed, because runtimes
+            // look up a given user in the image first.
             ImageUser::Unset => user.uid = user.gid.map(|_| 0),
         }
     }
@@ -221,7 +221,7 @@ fn apparmor(pod: &Pod, container: &Container) -> Option<Profile> {
         "" => None,
         "unconfined" => Some(Profile::Unconfined),
         "runtime/default" => Some(Profile::RuntimeDefault),
-        // Other texts were seen to by admission.
+        // Admission has rejected other texts.
         text => text.strip_prefix("localhost/").map(|name| Profile::Localhost(name.to_owned())),
     }
 }

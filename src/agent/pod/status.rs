@@ -1,7 +1,7 @@
-//! Spec × seen × previous status → `PodStatus` (spec section 7).
+//! Spec × observed × previous status → `PodStatus` (spec section 7).
 //!
-//! What was said stays said: restart counts and `startTime` never go back, a terminal phase is
-//! never left, and none is claimed while a container may run.
+//! Reported values are never taken back: restart counts and `startTime` never go back, a terminal
+//! phase is never left, and none is reported while a container may run.
 
 use super::evicted::DISRUPTED;
 use super::next::{is_initialised, is_sidecar};
@@ -24,9 +24,9 @@ const MESSAGES_BYTES_MAX: usize = 12_288;
 /// The node's addresses, the primary first.
 pub type HostAddresses = [String];
 
-/// What of the node goes into statuses.
+/// The node's part of a status.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct HostInfo<'a> {
     /// The node's addresses.
     pub addresses: &'a HostAddresses,
     /// The scheme of container ids: `containerd`.
@@ -34,12 +34,12 @@ pub struct Place<'a> {
 }
 
 impl Pod {
-    /// Computes the status anew, if anything was learnt. Says whether it was.
-    pub fn refresh(&mut self, now: Now, place: Place<'_>) -> bool {
+    /// Recomputes the status if anything changed. Returns whether it did.
+    pub fn refresh(&mut self, now: Now, host_info: HostInfo<'_>) -> bool {
         let learnt = std::mem::take(&mut self.dirty) || self.lacks_time(now);
         if learnt {
-            self.known |= self.is_told();
-            let status = self.status(now, place);
+            self.fully_observed |= self.is_inspected();
+            let status = self.status(now, host_info);
             if status != self.api.status {
                 self.api.status = status;
                 self.status_revision += 1;
@@ -48,18 +48,20 @@ impl Pod {
         learnt
     }
 
-    fn status(&self, now: Now, place: Place<'_>) -> PodStatus {
+    fn status(&self, now: Now, host_info: HostInfo<'_>) -> PodStatus {
         let old = &self.api.status;
         let spec = &self.api.spec;
         let mut status = PodStatus {
             qos_class: super::resources::qos_class(spec),
-            start_time: old.start_time.or_else(|| self.start_time(now).filter(|_| self.known)),
+            start_time: old
+                .start_time
+                .or_else(|| self.start_time(now).filter(|_| self.fully_observed)),
             reason: old.reason.clone(),
             message: old.message.clone(),
-            init_container_statuses: self.container_statuses(&spec.init_containers, place),
-            container_statuses: self.container_statuses(&spec.containers, place),
+            init_container_statuses: self.container_statuses(&spec.init_containers, host_info),
+            container_statuses: self.container_statuses(&spec.containers, host_info),
             ephemeral_container_statuses: self
-                .container_statuses(&spec.ephemeral_containers, place),
+                .container_statuses(&spec.ephemeral_containers, host_info),
             ..PodStatus::default()
         };
         status.container_statuses.sort_by(|a, b| a.name.cmp(&b.name));
@@ -73,21 +75,22 @@ impl Pod {
             verdict.reason.clone_into(&mut status.reason);
             status.message.clone_from(&verdict.message);
         }
-        self.addresses(&mut status, place);
-        status.conditions = if self.known || old.conditions.is_empty() {
+        self.addresses(&mut status, host_info);
+        status.conditions = if self.fully_observed || old.conditions.is_empty() {
             self.conditions(&status, now)
         } else {
-            // What an earlier life said holds until all is looked at: it has not changed meanwhile.
+            // The conditions of an earlier start hold until everything is inspected: they have not
+            // changed meanwhile.
             old.conditions.clone()
         };
         let mut all = status.init_container_statuses.iter().chain(&status.container_statuses);
-        let never_made = |told: &ContainerStatus| {
-            told.container_id.is_empty()
-                && told.restart_count == 0
-                && matches!(told.last_state, State::Unset)
+        let never_made = |reported: &ContainerStatus| {
+            reported.container_id.is_empty()
+                && reported.restart_count == 0
+                && matches!(reported.last_state, State::Unset)
         };
         if self.verdict.is_some() && all.all(never_made) {
-            // Refused before anything was made of it: there are no containers to tell of.
+            // Refused before anything was created: there are no containers to report.
             status.init_container_statuses.clear();
             status.container_statuses.clear();
             status.ephemeral_container_statuses.clear();
@@ -95,43 +98,47 @@ impl Pod {
         status
     }
 
-    /// When an agent first saw the pod: as its sandbox says, or not later than that was made. Never
-    /// before the clock was set.
+    /// When an agent first saw the pod: as annotated on its sandbox, or not later than the sandbox
+    /// was created. Never before the clock was set.
     fn start_time(&self, now: Now) -> Option<Timestamp> {
-        let seen =
-            self.seen.sandboxes.iter().map(|sandbox| {
+        let observed =
+            self.observed.sandboxes.iter().map(|sandbox| {
                 sandbox.seen_at.unwrap_or(Timestamp::from_nanos(sandbox.created_at))
             });
         let plausible = |at: &Timestamp| at.0 >= CLOCK_PLAUSIBLE_MS / 1_000;
         let here = self.api.metadata.annotations.get(SEEN).and_then(|at| Timestamp::parse(at));
-        seen.filter(plausible).min().or(here).or(now.timestamp())
+        observed.filter(plausible).min().or(here).or(now.timestamp())
     }
 
-    fn container_statuses(&self, specs: &[Container], place: Place<'_>) -> Vec<ContainerStatus> {
-        specs.iter().map(|spec| self.container_status(spec, place)).collect()
+    fn container_statuses(
+        &self,
+        specs: &[Container],
+        host_info: HostInfo<'_>,
+    ) -> Vec<ContainerStatus> {
+        specs.iter().map(|spec| self.container_status(spec, host_info)).collect()
     }
 
     /// Spec section 7.1.
-    fn container_status(&self, spec: &Container, place: Place<'_>) -> ContainerStatus {
+    fn container_status(&self, spec: &Container, host_info: HostInfo<'_>) -> ContainerStatus {
         let old = self.old_status(&spec.name);
-        let mut instances = self.seen.of(&spec.name);
+        let mut instances = self.observed.of(&spec.name);
         let Some(newest) = instances.next() else {
             return self.unseen_status(spec, old);
         };
-        let before = instances.find(|seen| seen.state == ContainerState::Exited);
-        let id = container_id(place, newest);
-        let state = match told_state(newest, &id) {
-            // Its hook is not over yet.
+        let before = instances.find(|observed| observed.state == ContainerState::Exited);
+        let id = container_id(host_info, newest);
+        let state = match reported_state(newest, &id) {
+            // Its postStart hook is not over yet.
             _ if self.is_starting(newest) => State::Waiting(self.creating()),
             Some(state) => state,
-            // Not inspected yet: what was said of this instance holds for the moment.
+            // Not inspected yet: the last reported state of this instance stays for the moment.
             None => match old {
                 Some(old) if old.container_id == id => old.state.clone(),
                 _ => State::Waiting(Waiting::default()),
             },
         };
         let last_state = before
-            .and_then(|seen| told_state(seen, &container_id(place, seen)))
+            .and_then(|observed| reported_state(observed, &container_id(host_info, observed)))
             .or_else(|| old.map(|old| old.last_state.clone()))
             .unwrap_or_default();
         let runtime = newest.status.as_ref();
@@ -142,8 +149,11 @@ impl Pod {
         let mut status = ContainerStatus {
             name: spec.name.clone(),
             restart_count: newest.attempt.max(old.map_or(0, |old| old.restart_count)),
-            image: or_kept(runtime.map(|told| &told.image), kept.map(|old| &old.image)),
-            image_id: or_kept(runtime.map(|told| &told.image_ref), kept.map(|old| &old.image_id)),
+            image: or_kept(runtime.map(|reported| &reported.image), kept.map(|old| &old.image)),
+            image_id: or_kept(
+                runtime.map(|reported| &reported.image_ref),
+                kept.map(|old| &old.image_id),
+            ),
             container_id: id,
             state,
             last_state,
@@ -173,10 +183,10 @@ impl Pod {
         Waiting { reason, message: String::new() }
     }
 
-    /// No instance: not yet, or no more.
+    /// No instance: not created yet, or removed.
     fn unseen_status(&self, spec: &Container, old: Option<&ContainerStatus>) -> ContainerStatus {
-        let memory = self.memory.get(&spec.name).filter(|_| self.phase == Phase::Syncing);
-        let failure = memory.and_then(|memory| memory.failure.clone());
+        let record = self.records.get(&spec.name).filter(|_| self.phase == Phase::Syncing);
+        let failure = record.and_then(|record| record.failure.clone());
         if let Some(old) = old
             && matches!(old.state, State::Terminated(_))
             && failure.is_none()
@@ -184,7 +194,7 @@ impl Pod {
             return old.clone();
         }
         let plain_init = self.init_containers_has(&spec.name) && !is_sidecar(spec);
-        if plain_init && failure.is_none() && is_initialised(self, &self.seen) {
+        if plain_init && failure.is_none() && is_initialised(self, &self.observed) {
             return completed_unseen(spec, old);
         }
         let mut status = ContainerStatus {
@@ -209,15 +219,15 @@ impl Pod {
         status
     }
 
-    /// One that is to be started again and cannot: why is what people need to see.
+    /// A container that has to be restarted and cannot: the reason is what the user needs to see.
     fn show_failure(
         &self,
         spec: &Container,
         newest: &ObservedContainer,
         status: &mut ContainerStatus,
     ) {
-        let Some(memory) = self.memory.get(&spec.name) else { return };
-        let Some(failure) = &memory.failure else { return };
+        let Some(record) = self.records.get(&spec.name) else { return };
+        let Some(failure) = &record.failure else { return };
         let ended = matches!(newest.state, ContainerState::Exited | ContainerState::Created);
         if !ended || self.phase != Phase::Syncing {
             return;
@@ -231,7 +241,7 @@ impl Pod {
     fn serve(&self, spec: &Container, newest: &ObservedContainer, status: &mut ContainerStatus) {
         let runs = newest.state == ContainerState::Running;
         if status.started.is_none() {
-            // Ephemeral: nothing depends on it, so it neither serves nor is waited for.
+            // Ephemeral: nothing depends on it, so it has no readiness.
             return;
         }
         let plain_init = self.init_containers_has(&spec.name) && !is_sidecar(spec);
@@ -239,7 +249,7 @@ impl Pod {
         status.ready = if plain_init { newest.succeeded() } else { self.is_ready(newest) };
     }
 
-    /// `started` of a container that has not; an ephemeral one has no such field.
+    /// `started` of a container that has not started; an ephemeral container has no such field.
     fn not_started(&self, name: &str) -> Option<bool> {
         let mut ephemerals = self.api.spec.ephemeral_containers.iter();
         (!ephemerals.any(|ephemeral| &*ephemeral.name == name)).then_some(false)
@@ -249,7 +259,8 @@ impl Pod {
         self.api.spec.init_containers.iter().any(|init| &*init.name == name)
     }
 
-    /// The pod has ended: what is still open is said to be over (spec section 1.7, step 4).
+    /// The pod has ended: containers that are still open are reported as terminated (spec section
+    /// 1.7, step 4).
     fn settle(&self, status: &mut PodStatus) {
         let message = "The container could not be located when the pod was terminated";
         let started = self.initialised(status);
@@ -275,23 +286,23 @@ impl Pod {
             Some(_) if over => api::Phase::Failed,
             _ => {
                 let outcome = if over { Outcome::Final } else { Outcome::Open };
-                phase_of(&self.api.spec, status, is_initialised(self, &self.seen), outcome)
+                phase_of(&self.api.spec, status, is_initialised(self, &self.observed), outcome)
             }
         };
-        // Nothing is over before a look has shown that nothing runs.
+        // No terminal phase before a list has shown that nothing runs.
         if phase.is_terminal() && !over { old } else { phase }
     }
 
-    fn addresses(&self, status: &mut PodStatus, place: Place<'_>) {
+    fn addresses(&self, status: &mut PodStatus, host_info: HostInfo<'_>) {
         let old = &self.api.status;
-        status.host_ips = place.addresses.iter().map(|ip| Ip { ip: ip.clone() }).collect();
+        status.host_ips = host_info.addresses.iter().map(|ip| Ip { ip: ip.clone() }).collect();
         status.pod_ips = if self.api.spec.host_network {
             if self.has_sandbox() { status.host_ips.clone() } else { old.pod_ips.clone() }
         } else {
-            let told = self.seen.sandbox().filter(|sandbox| sandbox.ready);
-            match told.and_then(|sandbox| sandbox.status.as_ref()) {
-                Some(told) => told.ips.iter().map(|ip| Ip { ip: ip.to_string() }).collect(),
-                // Kept after the end, as what the logs name.
+            let reported = self.observed.sandbox().filter(|sandbox| sandbox.ready);
+            match reported.and_then(|sandbox| sandbox.status.as_ref()) {
+                Some(reported) => reported.ips.iter().map(|ip| Ip { ip: ip.to_string() }).collect(),
+                // Kept after the end, because logs refer to them.
                 None => old.pod_ips.clone(),
             }
         };
@@ -336,12 +347,12 @@ impl Pod {
             (ConditionKind::PodScheduled, plain(true)),
         ];
         if let Some(eviction) = self.eviction.as_ref().filter(|it| it.disrupted && over.is_some()) {
-            let told = (true, DISRUPTED, eviction.message.clone());
-            conditions.push((ConditionKind::DisruptionTarget, told));
+            let reported = (true, DISRUPTED, eviction.message.clone());
+            conditions.push((ConditionKind::DisruptionTarget, reported));
         } else if let Some(old) = self.disrupted_before() {
             conditions.push((old.kind, (old.status, old.reason, old.message.clone())));
         }
-        let told = conditions.into_iter().map(|(kind, (value, reason, message))| {
+        let reported = conditions.into_iter().map(|(kind, (value, reason, message))| {
             let old = self.api.status.conditions.iter().find(|old| old.kind == kind);
             let same = old.filter(|old| old.status == value);
             let last_transition_time = match same {
@@ -358,16 +369,16 @@ impl Pod {
                 message,
             }
         });
-        told.collect()
+        reported.collect()
     }
 
-    /// It went for the node's sake in an earlier life, and nothing else tells of that any more.
+    /// The pod was evicted in an earlier start of the agent, and only the condition records that.
     fn disrupted_before(&self) -> Option<&Condition> {
         self.api.status.conditions.iter().find(|old| old.kind == ConditionKind::DisruptionTarget)
     }
 
-    /// What keeps a pod whose containers are ready from being ready. Nobody sets conditions of pods
-    /// of the folder.
+    /// Why a pod whose containers are ready is not ready. Nobody sets conditions of pods of the
+    /// manifest folder.
     fn gated(&self) -> String {
         let gates = self.api.spec.readiness_gates.iter().filter_map(|gate| {
             let name = &gate.condition_type;
@@ -385,10 +396,10 @@ impl Pod {
     }
 
     fn initialised(&self, status: &PodStatus) -> bool {
-        let complete = |(init, told): (&Container, &ContainerStatus)| {
-            if is_sidecar(init) { told.has_started() } else { told.ready }
+        let complete = |(init, reported): (&Container, &ContainerStatus)| {
+            if is_sidecar(init) { reported.has_started() } else { reported.ready }
         };
-        is_initialised(self, &self.seen)
+        is_initialised(self, &self.observed)
             || self
                 .api
                 .spec
@@ -400,28 +411,31 @@ impl Pod {
 
     fn incomplete(&self, status: &PodStatus) -> String {
         let inits = self.api.spec.init_containers.iter().zip(&status.init_container_statuses);
-        let open = inits.filter(
-            |(init, told)| if is_sidecar(init) { !told.has_started() } else { !told.ready },
-        );
+        let open =
+            inits.filter(
+                |(init, reported)| {
+                    if is_sidecar(init) { !reported.has_started() } else { !reported.ready }
+                },
+            );
         let names: Vec<&str> = open.map(|(init, _)| &*init.name).collect();
         format!("containers with incomplete status: [{}]", names.join(" "))
     }
 
     fn unready<'a>(&'a self, status: &'a PodStatus) -> Vec<&'a str> {
         let sidecars = self.sidecars().filter_map(|sidecar| {
-            status.init_container_statuses.iter().find(|told| told.name == sidecar.name)
+            status.init_container_statuses.iter().find(|reported| reported.name == sidecar.name)
         });
         let mut unready: Vec<&str> = sidecars
             .chain(&status.container_statuses)
-            .filter(|told| !told.ready)
-            .map(|told| &*told.name)
+            .filter(|reported| !reported.ready)
+            .map(|reported| &*reported.name)
             .collect();
         unready.sort_unstable();
         unready
     }
 }
 
-/// All containers' messages together have a bound (spec section 2.8).
+/// The messages of all containers together are bounded (spec section 2.8).
 fn cut_messages(status: &mut PodStatus) {
     let PodStatus {
         init_container_statuses: inits,
@@ -430,8 +444,8 @@ fn cut_messages(status: &mut PodStatus) {
         ..
     } = status;
     let bytes_max = MESSAGES_BYTES_MAX / (inits.len() + mains.len() + ephemerals.len()).max(1);
-    for told in inits.iter_mut().chain(mains).chain(ephemerals) {
-        for state in [&mut told.state, &mut told.last_state] {
+    for reported in inits.iter_mut().chain(mains).chain(ephemerals) {
+        for state in [&mut reported.state, &mut reported.last_state] {
             if let State::Terminated(end) = state
                 && end.message.len() > bytes_max
             {
@@ -443,16 +457,15 @@ fn cut_messages(status: &mut PodStatus) {
     }
 }
 
-/// `containerd://…`
-fn container_id(place: Place<'_>, seen: &ObservedContainer) -> String {
-    format!("{}://{}", place.runtime_name, seen.id)
+fn container_id(host_info: HostInfo<'_>, observed: &ObservedContainer) -> String {
+    format!("{}://{}", host_info.runtime_name, observed.id)
 }
 
-/// The state as far as the runtime told of it.
-fn told_state(seen: &ObservedContainer, id: &str) -> Option<State> {
-    let status = seen.status.as_ref();
+/// The state as the runtime reported it.
+fn reported_state(observed: &ObservedContainer, id: &str) -> Option<State> {
+    let status = observed.status.as_ref();
     let at = |nanos: i64| (nanos > 0).then(|| Timestamp::from_nanos(nanos));
-    Some(match seen.state {
+    Some(match observed.state {
         ContainerState::Created => State::Waiting(Waiting::default()),
         ContainerState::Running => State::Running(Running { started_at: at(status?.started_at) }),
         ContainerState::Exited => {
@@ -502,7 +515,7 @@ fn completed_unseen(spec: &Container, old: Option<&ContainerStatus>) -> Containe
     }
 }
 
-/// Nobody knows how it ended.
+/// How it ended is not known.
 fn lost(message: &str) -> Terminated {
     Terminated {
         exit_code: 137,

@@ -1,4 +1,4 @@
-//! Asks for what [`super::next`] names, as far as there is room.
+//! Carries out the steps that [`super::next`] returns, as far as there is room.
 
 #[cfg(feature = "probes")]
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use super::hooks::PreStop;
 use super::next::{Hold, HoldReason, Next, NodeView, log_link, needs_sandbox, next};
 use super::retention::GARBAGE_FAILED;
 use super::stopping::StopReason;
-use super::{Image, Origin, PendingCall, PendingEvent, Phase, Place, Pod, Verdict, Wanted};
+use super::{HostInfo, Image, Origin, PendingCall, PendingEvent, Phase, Pod, Verdict, Wanted};
 use crate::agent::Config;
 use crate::agent::calls::{Calls, Class, Owner};
 use crate::agent::event::{Action, JobId, Out, Severity};
@@ -27,78 +27,67 @@ use crate::model::probe::ProbeResults;
 use crate::model::recorded_event::{EventType, Object};
 use crate::model::status::Waiting;
 
-/// One runtime call and what it is for.
+/// One runtime call and its purpose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Make a sandbox.
     RunSandbox {
-        /// Its number.
+        /// Attempt number.
         attempt: u32,
     },
-    /// Ask for its network.
+    /// Read its network.
     InspectSandbox(SandboxId),
-    /// Kill what is in it, and take its network down.
+    /// Kill its processes, and tear down its network.
     StopSandbox(SandboxId),
-    /// Forget it.
     RemoveSandbox(SandboxId),
-    /// Ask whether the image of the container is here.
+    /// Look up the image of the container.
     ImageStatus {
         /// Name in the spec.
         container: Box<str>,
-        /// The image as the spec names it then.
+        /// The image as the spec names it at that time.
         image: Box<str>,
     },
-    /// Fetch it.
     Pull {
         /// Name in the spec.
         container: Box<str>,
-        /// The image as the spec names it then.
+        /// The image as the spec names it at that time.
         image: Box<str>,
     },
-    /// Make a container.
     Create {
         /// Name in the spec.
         container: Box<str>,
-        /// Its number: the restart count.
+        /// The attempt number: the restart count.
         attempt: u32,
-        /// Its image, as the spec writes it now: by the answer it may write another.
+        /// The image as the spec names it now: when the answer comes, the spec may name another.
         image: Box<str>,
-        /// What the image's name stands for.
+        /// What the image's name resolves to.
         image_ref: Box<str>,
     },
-    /// Start it.
     Start {
-        /// Which.
         id: ContainerId,
         /// Name in the spec.
         container: Box<str>,
     },
-    /// Ask for its exit code and times.
+    /// Read its exit code and times.
     InspectContainer(ContainerId),
-    /// Stop it.
     Stop {
-        /// Which.
         id: ContainerId,
         /// Seconds from the signal to SIGKILL.
         grace_s: i64,
-        /// When SIGKILL comes at the latest.
+        /// When SIGKILL is sent at the latest.
         kill_at: Instant,
         /// For the event.
         why: StopReason,
     },
-    /// Forget it.
     RemoveContainer(ContainerId),
-    /// End what the runtime holds below it, and is not seen.
+    /// End a task that the runtime holds below it and CRI does not show.
     EndTask {
-        /// Whose.
         id: ContainerId,
-        /// How far.
         end: TaskEnd,
     },
 }
 
 impl Step {
-    /// Changes what the runtime would list, in a way that a list begun before its end gets wrong.
+    /// Whether it changes what the runtime lists, so that a list begun before its end may be wrong.
     pub(super) fn is_change(&self) -> bool {
         match self {
             Self::RunSandbox { .. }
@@ -116,7 +105,7 @@ impl Step {
         }
     }
 
-    /// Which calls it waits for: as [`Class::of`] its request.
+    /// The class of calls that it counts as: [`Class::of`] its request.
     pub(super) fn class(&self) -> Class {
         match self {
             Self::Stop { .. } | Self::StopSandbox(_) => Class::Stop,
@@ -133,58 +122,57 @@ impl Step {
         }
     }
 
-    /// One of those that may run side by side: stops of different containers.
+    /// Whether several may run in parallel: stops of different containers.
     pub(super) fn is_stop(&self) -> bool {
         matches!(self, Self::Stop { .. })
     }
 }
 
-/// Everything a pod asks with.
+/// Everything that a pod needs for a step.
 pub struct PodContext<'a> {
-    /// What never changes.
+    /// The static configuration.
     pub config: &'a Config,
     /// ConfigMaps and Secrets.
     pub objects: ObjectsOf<'a>,
-    /// Where the pods run.
-    pub place: Place<'a>,
-    /// What the runtime last told of itself.
+    /// The node's addresses and the runtime's name.
+    pub host_info: HostInfo<'a>,
+    /// The runtime's last reported status.
     pub runtime: Option<&'a RuntimeStatus>,
     /// How cgroups are named.
     pub driver: CgroupDriver,
     /// What the host's `resolv.conf` says.
     pub resolver: &'a Dns,
-    /// The book of calls.
+    /// The pending runtime calls.
     pub calls: &'a mut Calls,
-    /// The book of queries.
+    /// The pending queries of probes and hooks.
     pub queries: &'a mut Queries,
     /// Results of probes from before the agent's restart.
     #[cfg(feature = "probes")]
     pub saved_results: &'a BTreeMap<ContainerId, ProbeResults>,
-    /// For what is spread in time.
+    /// For random delays.
     pub rng: &'a mut Rng,
-    /// When this life of the agent began.
+    /// When this process of the agent began.
     pub booted_at: Instant,
     /// The last job's number.
     pub last_job: &'a mut u64,
-    /// Events.
-    pub notes: &'a mut Recorder,
-    /// What pulls have in common.
+    /// The event recorder.
+    pub recorder: &'a mut Recorder,
+    /// The state that pulls of all pods share.
     pub images: &'a mut Images,
-    /// The looker.
     pub pleg: &'a mut Pleg,
     /// Where requests go.
     pub out: &'a mut Out,
 }
 
-/// Steps of one pod in one turn, beside those for each of its volumes and containers: more is a
+/// Steps of one pod in one turn, besides those for each of its volumes and containers; more is a
 /// loop.
 const STEPS_MAX: usize = 256;
-/// A hook and a stop, with what has to be given up for them.
+/// A hook and a stop, with the calls that have to be cancelled for them.
 const STEPS_EACH: usize = 4;
 
 impl Pod {
-    /// Asks for all that can be asked for now. Says whether a call was given up: others may have
-    /// waited for its room.
+    /// Requests everything that can be requested now. Returns whether a call was cancelled: others
+    /// may have waited for its room.
     pub fn step(&mut self, now: Now, world: &NodeView<'_>, context: &mut PodContext<'_>) -> bool {
         self.keep_dead(&context.config.housekeeping.containers);
         self.link_log(now, context);
@@ -193,17 +181,18 @@ impl Pod {
         self.plan_cgroup(context);
         self.plan_mounts(context);
         self.plan_volumes(now.boot, context.objects.of(self.origin), context.config);
-        self.read_last_words(context);
+        self.read_termination_messages(context);
         let mut gave_up = self.follow_plan(now, world, context);
-        // Where results were saved a container has started, and others may have waited for that.
+        // A container with saved results has started, and other containers may have waited for
+        // that.
         while self.probe(now, context) {
             gave_up |= self.follow_plan(now, world, context);
         }
-        self.make_up_for_look(now, context.pleg);
+        self.retry_missed_relist(now, context.pleg);
         gave_up
     }
 
-    /// Asks for what [`next`] names, until that is nothing.
+    /// Carries out the steps that [`next`] returns, until there is nothing left.
     fn follow_plan(
         &mut self,
         now: Now,
@@ -211,11 +200,11 @@ impl Pod {
         context: &mut PodContext<'_>,
     ) -> bool {
         let mut gave_up = false;
-        self.restless = true;
+        self.needs_plan = true;
         self.wake_at = None;
-        let parts = self.api.spec.volumes.len() + self.seen.containers.len();
+        let parts = self.api.spec.volumes.len() + self.observed.containers.len();
         for left in (0..STEPS_MAX + parts * STEPS_EACH).rev() {
-            assert!(left > 0, "pod {} asks without end", self.uid);
+            assert!(left > 0, "pod {} requests steps without end", self.uid);
             let plan = next(self, world, now.boot);
             for hold in plan.holds {
                 self.put_off(hold);
@@ -237,16 +226,16 @@ impl Pod {
                 }
                 Next::GiveUp(call) => {
                     context.calls.cancel(now, call, context.out);
-                    self.doing.retain(|doing| doing.call != call);
+                    self.pending_calls.retain(|pending| pending.call != call);
                     gave_up = true;
                 }
                 Next::Job(spec) => self.begin_job(now, spec, context),
                 Next::GiveUpJob(job) => self.give_up_job(job, context.out),
                 Next::Enter(phase) => self.go(now, phase, context),
                 Next::Fail(verdict) => self.fail(verdict),
-                Next::Look => {
-                    context.pleg.want();
-                    self.restless = false;
+                Next::Relist => {
+                    context.pleg.request_relist();
+                    self.needs_plan = false;
                     break;
                 }
                 Next::Blocked(why) => {
@@ -256,13 +245,13 @@ impl Pod {
                     break;
                 }
                 Next::Until(at) => {
-                    assert!(at > now.boot, "pod {} waits for the past", self.uid);
+                    assert!(at > now.boot, "pod {} waits for a time in the past", self.uid);
                     self.wake_at = Some(at);
-                    self.restless = false;
+                    self.needs_plan = false;
                     break;
                 }
                 Next::Rest => {
-                    self.restless = false;
+                    self.needs_plan = false;
                     break;
                 }
             }
@@ -274,25 +263,37 @@ impl Pod {
         let expected = verdict.reason == "DeadlineExceeded";
         let kind = if expected { EventType::Normal } else { EventType::Warning };
         let message = verdict.message.clone();
-        self.news.push(PendingEvent { kind, container: None, reason: verdict.reason, message });
+        self.pending_events.push(PendingEvent {
+            kind,
+            container: None,
+            reason: verdict.reason,
+            message,
+        });
         self.verdict = Some(verdict);
     }
 
     fn warn_once(&mut self, reason: &'static str, message: String) {
-        if self.blocked.as_deref() != Some(&message) {
-            self.blocked = Some(message.clone().into());
+        if self.last_blocked.as_deref() != Some(&message) {
+            self.last_blocked = Some(message.clone().into());
             let kind = EventType::Warning;
-            self.news.push(PendingEvent { kind, container: None, reason, message });
+            self.pending_events.push(PendingEvent { kind, container: None, reason, message });
         }
     }
 
-    /// Hands out the events that came up.
-    pub(super) fn tell_all(&mut self, now: Now, context: &mut PodContext<'_>) {
-        for news in std::mem::take(&mut self.news) {
-            // Of a pod without a name there is no object in the cloud.
-            if news.reason == GARBAGE_FAILED || self.is_nameless() {
+    /// Hands the pending events to the recorder.
+    pub(super) fn flush_events(&mut self, now: Now, context: &mut PodContext<'_>) {
+        for event in std::mem::take(&mut self.pending_events) {
+            // A pod without a name has no object in the cloud.
+            if event.reason == GARBAGE_FAILED || self.is_nameless() {
                 let node = Object::node(&context.config.node_name);
-                context.notes.add(now, node, news.kind, news.reason, news.message, context.out);
+                context.recorder.add(
+                    now,
+                    node,
+                    event.kind,
+                    event.reason,
+                    event.message,
+                    context.out,
+                );
                 continue;
             }
             let object = Object {
@@ -300,26 +301,27 @@ impl Pod {
                 namespace: self.api.metadata.namespace.as_str().into(),
                 name: self.api.metadata.name.as_str().into(),
                 uid: self.uid.clone(),
-                field_path: news
+                field_path: event
                     .container
                     .map(|container| self.field_path(&container))
                     .unwrap_or_default(),
             };
-            context.notes.annotate(self.annotations(news.reason));
-            context.notes.add(now, object, news.kind, news.reason, news.message, context.out);
+            context.recorder.annotate(self.annotations(event.reason));
+            context.recorder.add(now, object, event.kind, event.reason, event.message, context.out);
         }
     }
 
     fn go(&mut self, now: Now, phase: Phase, context: &mut PodContext<'_>) {
         self.enter(now.boot, phase);
         if phase == Phase::Terminating {
-            // Nothing will be started with it (rule R4). Work under way ends soon by itself.
-            for doing in &self.doing {
-                if matches!(doing.step, Step::Pull { .. }) {
-                    context.calls.cancel(now, doing.call, context.out);
+            // Nothing is started with the image any more (rule R4). Other calls under way end soon
+            // by themselves.
+            for pending in &self.pending_calls {
+                if matches!(pending.step, Step::Pull { .. }) {
+                    context.calls.cancel(now, pending.call, context.out);
                 }
             }
-            self.doing.retain(|doing| !matches!(doing.step, Step::Pull { .. }));
+            self.pending_calls.retain(|pending| !matches!(pending.step, Step::Pull { .. }));
         }
         if phase > Phase::Terminating {
             self.end_probes(now, context);
@@ -332,7 +334,7 @@ impl Pod {
             (Wanted::Yes, None) if self.api.metadata.deletion_timestamp.is_some() => "deleted",
             (Wanted::Yes, None) => "its containers have ended",
             (Wanted::No, None) => "no source wants it",
-            (Wanted::Again(..), None) => "to be made anew",
+            (Wanted::Recreated(..), None) => "recreated",
         };
         let line = format!("{}uid={} phase={phase:?} why={why:?}", self.log_name(), self.uid);
         context.out.push(Action::Log(Severity::Info, line));
@@ -347,7 +349,7 @@ impl Pod {
         format!("pod={}/{} ", metadata.namespace, metadata.name)
     }
 
-    /// Only a folder or a cgroup of it was found, and these are named after the uid.
+    /// Only a directory or a cgroup of it was found, and these are named after the uid.
     fn is_nameless(&self) -> bool {
         let metadata = &self.api.metadata;
         self.origin == Origin::Runtime
@@ -358,12 +360,12 @@ impl Pod {
     fn put_off(&mut self, hold: Hold) {
         let name = &*hold.container;
         if matches!(hold.why, HoldReason::ImagePull { .. }) {
-            let memory = self.remember(name);
-            memory.image = Image::Unknown;
-            memory.hold_until = Some(hold.until);
+            let record = self.record_mut(name);
+            record.image = Image::Unknown;
+            record.hold_until = Some(hold.until);
         }
         let image = self.spec_of(name).map(|spec| spec.image.clone()).unwrap_or_default();
-        let (kind, told, reason, message, event) = match hold.why {
+        let (kind, event_reason, reason, message, event) = match hold.why {
             HoldReason::CrashLoop { delay_ms } => {
                 let metadata = &self.api.metadata;
                 let pod = format!("{}_{}({})", metadata.name, metadata.namespace, self.uid);
@@ -388,10 +390,10 @@ impl Pod {
             }
         };
         let failure = Some(Waiting { reason, message });
-        if self.remember(name).failure != failure {
-            self.remember(name).failure = failure;
+        if self.record_mut(name).failure != failure {
+            self.record_mut(name).failure = failure;
             self.dirty = true;
-            self.tell(name, kind, told, event);
+            self.record_event(name, kind, event_reason, event);
             if reason != "CrashLoopBackOff" {
                 self.error(name, reason);
             }
@@ -406,10 +408,12 @@ impl Pod {
         context: &mut PodContext<'_>,
     ) {
         match &step {
-            Step::RunSandbox { .. } if self.seen.sandboxes.is_empty() => self.tell_dns(context),
+            Step::RunSandbox { .. } if self.observed.sandboxes.is_empty() => {
+                self.record_dns_events(context)
+            }
             Step::RunSandbox { .. } => {
-                self.tell_dns(context);
-                self.news.push(PendingEvent {
+                self.record_dns_events(context);
+                self.pending_events.push(PendingEvent {
                     kind: EventType::Normal,
                     container: None,
                     reason: "SandboxChanged",
@@ -418,29 +422,32 @@ impl Pod {
             }
             Step::Create { container, .. } => {
                 let container = container.clone();
-                // Each try gets files of its own.
-                self.remember(&container).files = None;
+                // Each try gets its own files.
+                self.record_mut(&container).files = None;
                 self.begin_try(&container);
                 self.count_crash(now, &container, context.config);
             }
             Step::Stop { id, why, .. } => {
                 let (id, why) = (id.clone(), *why);
-                // A hook before it has told already.
-                let seen = self.seen.container(&id);
-                if !seen.is_some_and(|seen| matches!(self.pre_stop(seen), PreStop::Over(_))) {
-                    self.tell_stop(&id, why);
+                // If a hook ran before, the event is recorded already.
+                let observed = self.observed.container(&id);
+                if !observed
+                    .is_some_and(|observed| matches!(self.pre_stop(observed), PreStop::Over(_)))
+                {
+                    self.record_stop(&id, why);
                 }
             }
             _ => {}
         }
         let owner = Owner::Pod(self.uid.clone());
         let call = context.calls.begin(now, owner, request, context.out);
-        self.doing.push(PendingCall { call, step });
+        self.pending_calls.push(PendingCall { call, step });
     }
 
-    /// Each restart counts towards the back-off of the next (spec section 2.4).
+    /// Each restart increases the back-off of the next one (spec section 2.4).
     fn count_crash(&mut self, now: Now, container: &str, config: &Config) {
-        let Some(exited_at) = self.seen.of(container).find_map(|seen| seen.exited_at) else {
+        let Some(exited_at) = self.observed.of(container).find_map(|observed| observed.exited_at)
+        else {
             return;
         };
         let Some(spec) = self.spec_of(container) else { return };
@@ -450,7 +457,7 @@ impl Pod {
             max_ms: config.crash_backoff_max_ms,
             calm_ms: limits::BACKOFF_CALM_MS,
         };
-        self.remember(container).crashes.count(&image, now.boot, exited_at, bounds);
+        self.record_mut(container).crashes.count(&image, now.boot, exited_at, bounds);
     }
 
     pub(super) fn begin_job(&mut self, now: Now, spec: JobSpec, context: &mut PodContext<'_>) {
@@ -463,9 +470,9 @@ impl Pod {
 
     /// Links the log of a container that was just started, for log collectors.
     fn link_log(&mut self, now: Now, context: &mut PodContext<'_>) {
-        for id in std::mem::take(&mut self.to_link) {
-            if let Some(seen) = self.seen.container(&id) {
-                let spec = JobSpec::LinkLog(log_link(self, seen));
+        for id in std::mem::take(&mut self.logs_to_link) {
+            if let Some(observed) = self.observed.container(&id) {
+                let spec = JobSpec::LinkLog(log_link(self, observed));
                 self.begin_job(now, spec, context);
             }
         }
@@ -477,7 +484,7 @@ impl Pod {
     }
 }
 
-/// Seconds as Go writes durations: `40s`, `2m40s`, `5m0s`.
+/// Seconds in Go's notation: `40s`, `2m40s`, `5m0s`.
 fn go_duration_s(seconds: u64) -> String {
     match seconds / 60 {
         0 => format!("{seconds}s"),

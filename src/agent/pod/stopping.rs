@@ -1,4 +1,4 @@
-//! Why containers are stopped, and how that is told.
+//! Why containers are stopped, and the event of a stop.
 
 use super::Pod;
 use crate::model::cri::ContainerId;
@@ -6,7 +6,6 @@ use crate::model::pod::RestartPolicy;
 use crate::model::probe::ProbeKind;
 use crate::model::recorded_event::EventType;
 
-/// Why a container is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopReason {
     /// The pod ends, or its sandbox is replaced.
@@ -22,10 +21,10 @@ pub enum StopReason {
 }
 
 impl Pod {
-    /// Tells of a stop that begins; some of them are followed by another start.
-    pub(super) fn tell_stop(&mut self, id: &ContainerId, why: StopReason) {
-        let Some(seen) = self.seen.container(id) else { return };
-        let name = seen.name.clone();
+    /// Records the start of a stop; some stops are followed by another start.
+    pub(super) fn record_stop(&mut self, id: &ContainerId, why: StopReason) {
+        let Some(observed) = self.observed.container(id) else { return };
+        let name = observed.name.clone();
         let is_init = self.api.spec.init_containers.iter().any(|init| init.name == name);
         let message = match why {
             StopReason::Ending => format!("Stopping container {name}"),
@@ -53,8 +52,8 @@ impl Pod {
             StopReason::Ending | StopReason::PostStart | StopReason::Unknown => false,
         };
         if again {
-            self.remember(&name).restart_due = Some(id.clone());
+            self.record_mut(&name).restart_due = Some(id.clone());
         }
-        self.tell(&name, EventType::Normal, "Killing", message);
+        self.record_event(&name, EventType::Normal, "Killing", message);
     }
 }

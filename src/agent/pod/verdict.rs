@@ -1,13 +1,13 @@
-//! The end of a pod as a whole.
+//! Why a pod as a whole has failed.
 
 use crate::agent::admit::Refused;
 
-/// Why the pod as a whole failed: `status.reason` and `status.message`.
+/// `status.reason` and `status.message` of the failed pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// `UnsupportedFeature`, `NodePorts`, `DeadlineExceeded` …
     pub reason: &'static str,
-    /// For people.
+    /// For the user.
     pub message: String,
 }
 

@@ -1,17 +1,18 @@
-//! The volumes of one pod: all there before its sandbox, gone after its last container.
+//! The volumes of one pod: all are set up before its sandbox and torn down after its last
+//! container.
 //!
 //! ```text
 //!  spec, objects ──plan──▶ to do ──job──▶ done ──(something differs)──▶ to do …
-//!                                   └─fails─▶ again after 0.5 s, 1 s … 2 min
+//!                                   └─fails─▶ retried after 0.5 s, 1 s … 2 min
 //! ```
 //!
-//! What is wanted is worked out anew whenever the spec or an object may differ, and compared with
-//! what was last done by its digest: content is kept by nobody. A volume that was brought about
-//! once in this life stays good for starting containers, whatever becomes of a later change; an
-//! update that fails is tried again while the old content stays (spec sections 4.2 and 4.5).
+//! The desired set-up is planned again whenever the spec or an object may differ, and its digest is
+//! compared with that of the last set-up, so the content is not kept in memory. A volume that was
+//! set up once since the agent's start stays usable for starting containers even if a later update
+//! fails; a failed update is retried while the old content stays (spec sections 4.2 and 4.5).
 //!
-//! Only volumes that a container mounts count. If we crash here: everything is done again and finds
-//! what is there.
+//! Only volumes that a container mounts count. If we crash here: every volume is set up again, and
+//! the job finds what exists.
 
 mod troubles;
 
@@ -27,7 +28,7 @@ use super::step::PodContext;
 use super::{Phase, Pod, Step, Wanted};
 use crate::agent::objects::Objects;
 use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, sooner};
-use crate::agent::volume::Place;
+use crate::agent::volume::Location;
 use crate::agent::{Config, volume};
 use crate::limits;
 use crate::model::cri::{Mount, Propagation};
@@ -36,73 +37,73 @@ use crate::model::pod::{self as api, Container, MountPropagation, VolumeMount};
 use crate::model::recorded_event::EventType;
 use crate::model::status::Waiting;
 
-/// What is known of a pod's volumes.
+/// The state of a pod's volumes.
 #[derive(Debug, Default)]
 pub(super) struct Volumes {
-    /// Nothing that they hang on has changed since they were worked out.
+    /// The plan is up to date: spec and objects have not changed since.
     planned: bool,
-    /// By name; those that a container mounts.
-    each: BTreeMap<Box<str>, One>,
-    /// Since when the pod waits for them, or since that was last told.
+    /// By name: the volumes that a container mounts.
+    each: BTreeMap<Box<str>, VolumeState>,
+    /// Since when the pod has waited for them, or since that was last reported.
     waits_since: Option<Instant>,
-    /// Mounts of parts of volumes that are made, by container.
+    /// Bind mounts of sub-paths that exist, by container.
     bound: BTreeMap<Box<str>, Bound>,
     removed: bool,
     failures: Failures,
 }
 
-/// One volume.
+/// The state of one volume.
 #[derive(Debug, Default)]
-struct One {
-    /// What is to be brought about; `None`: it is, or it is not known what.
+struct VolumeState {
+    /// The set-up to carry out; `None`: it is done, or it cannot be planned.
     todo: Option<Box<VolumeSetUp>>,
-    /// Why it is not known.
+    /// Why it cannot be planned.
     trouble: Option<String>,
-    /// That was said.
-    told: bool,
-    /// Where it is, as last known.
-    place: Option<Place>,
-    /// Digest of what was brought about last, in this life.
+    /// The trouble is reported.
+    reported: bool,
+    /// Where the volume is, as last planned.
+    location: Option<Location>,
+    /// Digest of the last successful set-up since the agent's start.
     done: Option<u64>,
-    /// Something else was tried since and failed: some of it may be there.
+    /// Another set-up failed since: parts of it may exist.
     unsure: bool,
     failures: Failures,
 }
 
-/// Tries that failed in a row.
+/// Failed tries in a row.
 #[derive(Debug, Default)]
 struct Failures {
     backoff: Backoff,
     retry_at: Option<Instant>,
 }
 
-/// The parts of volumes that one instance of a container sees.
+/// The sub-paths that are mounted for one instance of a container.
 #[derive(Debug, Default)]
 struct Bound {
     attempt: u32,
     indices: BTreeSet<u32>,
 }
 
-/// How far the volumes are.
+/// The progress of the volumes.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// The next thing to do.
+    /// The next job.
     pub job: Option<JobSpec>,
-    /// When there is something to do or to tell, if nothing happens before.
+    /// When there is something to do or to report, if nothing happens before.
     pub until: Option<Instant>,
-    /// Some volume has not been brought about in this life.
+    /// Some volume has not been set up since the agent's start.
     pub waits: bool,
 }
 
 impl Volumes {
-    /// Something that they hang on may have changed.
-    pub(super) fn stir(&mut self) {
+    /// The spec or an object may have changed.
+    pub(super) fn mark_dirty(&mut self) {
         self.planned = false;
     }
 }
 
 impl Failures {
-    fn again(&mut self, now: Instant) {
+    fn record(&mut self, now: Instant) {
         let bounds = BackoffBounds {
             min_ms: limits::VOLUME_RETRY_MIN_MS,
             max_ms: limits::VOLUME_RETRY_MAX_MS,
@@ -113,7 +114,7 @@ impl Failures {
     }
 }
 
-/// What is to be done for the volumes, and whether containers have to wait for it.
+/// The next job for the volumes, and whether containers have to wait for them.
 pub(super) fn progress(pod: &Pod, now: Instant) -> Progress {
     let mut progress = Progress::default();
     let under_way: BTreeSet<&str> = pod
@@ -124,14 +125,14 @@ pub(super) fn progress(pod: &Pod, now: Instant) -> Progress {
             _ => None,
         })
         .collect();
-    for (name, one) in &pod.volumes.each {
-        let waits = one.done.is_none();
+    for (name, state) in &pod.volumes.each {
+        let waits = state.done.is_none();
         progress.waits |= waits;
-        let Some(todo) = &one.todo else { continue };
+        let Some(todo) = &state.todo else { continue };
         if under_way.contains(&**name) {
             continue;
         }
-        match one.failures.retry_at.filter(|&at| at > now) {
+        match state.failures.retry_at.filter(|&at| at > now) {
             Some(at) => progress.until = sooner(progress.until, Some(at)),
             None if progress.job.is_none() && under_way.len() < limits::VOLUME_JOBS_MAX => {
                 progress.job = Some(JobSpec::SetUpVolume(todo.clone()));
@@ -147,7 +148,7 @@ pub(super) fn progress(pod: &Pod, now: Instant) -> Progress {
     progress
 }
 
-/// What stands between the pod and a sandbox; `None`: nothing of its volumes.
+/// What blocks the sandbox on behalf of the volumes; `None`: nothing.
 pub(super) fn gate(pod: &Pod, now: Instant) -> Option<Next> {
     let progress = progress(pod, now);
     if !progress.waits {
@@ -157,19 +158,19 @@ pub(super) fn gate(pod: &Pod, now: Instant) -> Option<Next> {
     Some(progress.job.map_or(wait, Next::Job))
 }
 
-/// Whether nothing has to be torn down any more.
+/// Whether nothing is left to tear down.
 pub(super) fn are_down(pod: &Pod) -> bool {
     pod.volumes.removed || !uses_any(&pod.api.spec)
 }
 
-/// Nothing runs any more: the volumes go, whether the pod is kept or not. Of one that nobody wants
-/// they go with the rest of its folder.
+/// Nothing runs any more: the volumes are torn down, whether the pod is kept or not. The volumes of
+/// a pod that is not wanted are removed with its directory.
 pub(super) fn tear_down(pod: &Pod, now: Instant) -> Option<Next> {
     if pod.wanted != Wanted::Yes || are_down(pod) {
         return None;
     }
     let job = JobSpec::TearDownVolumes(config::log_dir(&pod.api));
-    // A volume that is just being brought about would be there again.
+    // A volume whose set-up is still running would reappear.
     if !pod.jobs.is_empty() {
         return Some(Next::Rest);
     }
@@ -184,33 +185,34 @@ pub(super) fn are_gone(pod: &Pod) -> bool {
     pod.volumes.removed || !uses_any(&pod.api.spec)
 }
 
-/// `ContainerConfig.mounts` out of the container's volume mounts, or why there are none.
+/// `ContainerConfig.mounts` from the container's volume mounts, or why there are none.
 pub fn mounts(
     pod: &api::Pod,
     container: &Container,
     envs: &mut Environment,
-    seeing: Seeing<'_>,
+    mount_context: MountContext<'_>,
 ) -> Result<Vec<Mount>, String> {
     let each = container.volume_mounts.iter().enumerate();
-    each.map(|(index, mount)| one_mount(pod, container, (index, mount), envs, seeing)).collect()
+    each.map(|(index, mount)| one_mount(pod, container, (index, mount), envs, mount_context))
+        .collect()
 }
 
-/// What mounts hang on beside the spec.
+/// What mounts depend on besides the spec.
 #[derive(Clone, Copy, Debug)]
-pub struct Seeing<'a> {
+pub struct MountContext<'a> {
     /// The kubelet's root.
     pub root: &'a str,
     /// Where the volumes are, by name.
-    pub places: &'a BTreeMap<Box<str>, Place>,
-    /// The runtime can make all that is mounted below a mount read-only.
+    pub locations: &'a BTreeMap<Box<str>, Location>,
+    /// The runtime can make everything mounted below a mount read-only.
     pub recursive: bool,
 }
 
-impl<'a> Seeing<'a> {
-    /// Of a pod without volumes.
+impl<'a> MountContext<'a> {
+    /// For a pod without volumes.
     pub fn nothing(root: &'a str) -> Self {
-        static NONE: BTreeMap<Box<str>, Place> = BTreeMap::new();
-        Self { root, places: &NONE, recursive: false }
+        static NONE: BTreeMap<Box<str>, Location> = BTreeMap::new();
+        Self { root, locations: &NONE, recursive: false }
     }
 }
 
@@ -219,21 +221,21 @@ fn one_mount(
     container: &Container,
     (index, mount): (usize, &VolumeMount),
     envs: &mut Environment,
-    seeing: Seeing<'_>,
+    mount_context: MountContext<'_>,
 ) -> Result<Mount, String> {
-    let place = seeing.places.get(&mount.name).ok_or_else(|| {
+    let location = mount_context.locations.get(&mount.name).ok_or_else(|| {
         let (volume, container) = (&mount.name, &container.name);
         format!("cannot find volume {volume:?} to mount into container {container:?}")
     })?;
     let host_path = match sub_path(mount, envs)? {
         Some(_) => format!(
             "{}/pods/{}/volume-subpaths/{}/{}/{index}",
-            seeing.root, pod.metadata.uid, mount.name, container.name
+            mount_context.root, pod.metadata.uid, mount.name, container.name
         ),
-        None => place.host_path.clone(),
+        None => location.host_path.clone(),
     };
-    let recursive_read_only = is_recursive(mount, seeing.recursive);
-    if recursive_read_only && !seeing.recursive {
+    let recursive_read_only = is_recursive(mount, mount_context.recursive);
+    if recursive_read_only && !mount_context.recursive {
         return Err(format!(
             "failed to resolve recursive read-only mode: volume {:?} requested recursive \
              read-only mode, but it is not supported by the runtime",
@@ -244,7 +246,7 @@ fn one_mount(
     Ok(Mount {
         container_path: format!("{}{}", if absolute { "" } else { "/" }, mount.mount_path),
         host_path,
-        readonly: mount.read_only || place.read_only,
+        readonly: mount.read_only || location.read_only,
         recursive_read_only,
         propagation: match mount.mount_propagation {
             None | Some(MountPropagation::None) => Propagation::Private,
@@ -255,7 +257,7 @@ fn one_mount(
     })
 }
 
-/// What of the volume is mounted; `None`: its root.
+/// The sub-path of the volume that is mounted; `None`: its root.
 fn sub_path(mount: &VolumeMount, envs: &mut Environment) -> Result<Option<String>, String> {
     let path = if mount.sub_path_expr.is_empty() {
         mount.sub_path.clone()
@@ -298,21 +300,21 @@ fn digest(wanted: &VolumeSetUp) -> u64 {
 }
 
 impl Pod {
-    /// Works out what the volumes have to be, if something they hang on may have changed, and says
-    /// what the pod has waited for too long.
+    /// Plans the volumes again if the spec or an object may have changed, and reports volumes that
+    /// the pod has waited for too long.
     pub(super) fn plan_volumes(&mut self, now: Instant, objects: &Objects, config: &Config) {
         if self.phase != Phase::Syncing || self.verdict.is_some() {
             return;
         }
         if !self.volumes.planned {
             self.volumes.planned = true;
-            self.work_out(objects, config);
+            self.plan_each(objects, config);
         }
         let waits: Vec<&str> = self
             .volumes
             .each
             .iter()
-            .filter_map(|(name, one)| one.done.is_none().then_some(&**name))
+            .filter_map(|(name, state)| state.done.is_none().then_some(&**name))
             .collect();
         let waited = (!waits.is_empty()).then(|| self.volumes.waits_since.unwrap_or(now));
         self.volumes.waits_since = waited;
@@ -325,22 +327,22 @@ impl Pod {
             self.volumes.waits_since = Some(now);
             self.warn("FailedMount", message);
         }
-        self.tell_troubles(now);
+        self.report_troubles(now);
     }
 
-    fn work_out(&mut self, objects: &Objects, config: &Config) {
+    fn plan_each(&mut self, objects: &Objects, config: &Config) {
         let context = volume::Context { pod: &self.api, objects, config };
         let spec = &self.api.spec;
         let mut old = std::mem::take(&mut self.volumes.each);
         let (mounted, nested) = (mounted(spec), volume::nested(spec));
         for wanted in spec.volumes.iter().filter(|volume| mounted.contains(&*volume.name)) {
-            let mut one = old.remove(&wanted.name).unwrap_or_default();
+            let mut state = old.remove(&wanted.name).unwrap_or_default();
             match volume::plan(wanted, context) {
-                Ok((source, place)) => {
+                Ok((source, location)) => {
                     let set_up = VolumeSetUp {
                         uid: self.uid.clone(),
                         volume: wanted.name.clone(),
-                        folder: place.folder.clone(),
+                        folder: location.folder.clone(),
                         source,
                         fs_group: volume::fs_group(spec),
                         nested: nested
@@ -348,28 +350,28 @@ impl Pod {
                             .map(|paths| paths.iter().map(|&path| path.into()).collect())
                             .unwrap_or_default(),
                     };
-                    one.trouble = None;
-                    one.place = Some(place);
-                    let is_there = one.done == Some(digest(&set_up)) && !one.unsure;
-                    one.todo = (!is_there).then(|| Box::new(set_up));
+                    state.trouble = None;
+                    state.location = Some(location);
+                    let is_done = state.done == Some(digest(&set_up)) && !state.unsure;
+                    state.todo = (!is_done).then(|| Box::new(set_up));
                 }
                 Err(why) => {
-                    one.told &= one.trouble.as_ref() == Some(&why);
-                    (one.todo, one.trouble) = (None, Some(why));
+                    state.reported &= state.trouble.as_ref() == Some(&why);
+                    (state.todo, state.trouble) = (None, Some(why));
                 }
             }
-            self.volumes.each.insert(wanted.name.clone(), one);
+            self.volumes.each.insert(wanted.name.clone(), state);
         }
     }
 
     /// Where the volumes are, by name.
-    pub(super) fn places(&self) -> BTreeMap<Box<str>, Place> {
+    pub(super) fn locations(&self) -> BTreeMap<Box<str>, Location> {
         let each = self.volumes.each.iter();
-        each.filter_map(|(name, one)| Some((name.clone(), one.place.clone()?))).collect()
+        each.filter_map(|(name, state)| Some((name.clone(), state.location.clone()?))).collect()
     }
 
-    /// Before a container is made: the parts of volumes that it sees are mounted by themselves.
-    /// Says whether it has to wait for that.
+    /// Before a container is created, the sub-paths it mounts are bind-mounted. Returns whether it
+    /// has to wait for that.
     pub(super) fn bind_sub_paths(
         &mut self,
         now: Now,
@@ -383,24 +385,24 @@ impl Pod {
         }
         let bound = self.volumes.bound.get(container).filter(|bound| bound.attempt == *attempt);
         let is_bound = |index: u32| bound.is_some_and(|bound| bound.indices.contains(&index));
-        // What is missing of it is told when the container is asked for.
+        // Errors in it are reported when the container is requested.
         let bytes_max = context.config.machine.budget.expanded_bytes_max;
         let envs = self.environment(spec, context);
         let mut envs = envs.unwrap_or_else(|_| Environment::within(bytes_max));
-        let places = self.places();
+        let locations = self.locations();
         let mut jobs = Vec::new();
         for (index, mount) in (0..).zip(&spec.volume_mounts).filter(|(at, _)| !is_bound(*at)) {
-            // What is wrong with one of them is said where the container is made.
+            // Errors in a sub-path are reported when the container is created.
             let Ok(Some(path)) = sub_path(mount, &mut envs) else { continue };
-            let Some(place) = places.get(&mount.name) else { continue };
+            let Some(location) = locations.get(&mount.name) else { continue };
             jobs.push(JobSpec::BindSubPath(Box::new(SubPath {
                 uid: self.uid.clone(),
                 container: container.clone(),
                 index,
                 volume: mount.name.clone(),
-                volume_path: place.host_path.as_str().into(),
+                volume_path: location.host_path.as_str().into(),
                 path: path.into(),
-                // What lies on another machine is known by its mount.
+                // The job recognises a remote file system by its mount.
                 remote: false,
             })));
         }
@@ -420,7 +422,7 @@ impl Pod {
         true
     }
 
-    /// Takes the end of a job that was about volumes.
+    /// Takes the end of a volume job.
     pub(super) fn volume_job_done(
         &mut self,
         now: Instant,
@@ -430,20 +432,20 @@ impl Pod {
         match (spec, result) {
             (JobSpec::SetUpVolume(done), Ok(())) => {
                 let digest = digest(&done);
-                let Some(one) = self.volumes.each.get_mut(&done.volume) else { return };
-                one.done = Some(digest);
-                one.unsure = false;
-                one.failures = Failures::default();
-                one.todo.take_if(|todo| **todo == *done);
-                // What was wanted while it ran was held against what was there before.
-                self.volumes.stir();
+                let Some(state) = self.volumes.each.get_mut(&done.volume) else { return };
+                state.done = Some(digest);
+                state.unsure = false;
+                state.failures = Failures::default();
+                state.todo.take_if(|todo| **todo == *done);
+                // A change while the job ran was compared with the state before the job.
+                self.volumes.mark_dirty();
             }
             (JobSpec::SetUpVolume(failed), Err(error)) => {
-                if let Some(one) = self.volumes.each.get_mut(&failed.volume) {
-                    one.unsure = true;
-                    one.failures.again(now);
+                if let Some(state) = self.volumes.each.get_mut(&failed.volume) {
+                    state.unsure = true;
+                    state.failures.record(now);
                 }
-                self.volumes.stir();
+                self.volumes.mark_dirty();
                 self.cannot_mount(&failed.volume, &error.to_string());
             }
             (JobSpec::BindSubPath(part), Ok(())) => {
@@ -453,23 +455,23 @@ impl Pod {
             (JobSpec::BindSubPath(part), Err(_)) => self.cannot_bind(now, &part),
             (JobSpec::TearDownVolumes(_), Ok(())) => self.volumes.removed = true,
             (JobSpec::TearDownVolumes(_), Err(error)) => {
-                self.volumes.failures.again(now);
+                self.volumes.failures.record(now);
                 self.warn("FailedUnMount", format!("UnmountVolume.TearDown failed: {error}"));
             }
             (other, _) => panic!("{other:?} is not about volumes"),
         }
     }
 
-    /// Without the node's own words: they would tell a container what lies beside its volume.
+    /// Without the text of the system error: it would tell a container what lies beside its volume.
     fn cannot_bind(&mut self, now: Instant, part: &SubPath) {
         let message = format!(
             "failed to prepare subPath for volumeMount {:?} of container {:?}",
             part.volume, part.container
         );
-        let memory = self.remember(&part.container);
-        memory.hold_until = Some(now.plus_ms(limits::RETRY_MS));
-        memory.failure = Some(Waiting { reason: CONFIG_ERROR, message: message.clone() });
+        let record = self.record_mut(&part.container);
+        record.hold_until = Some(now.plus_ms(limits::RETRY_MS));
+        record.failure = Some(Waiting { reason: CONFIG_ERROR, message: message.clone() });
         let container = part.container.clone();
-        self.tell(&container, EventType::Warning, "Failed", format!("Error: {message}"));
+        self.record_event(&container, EventType::Warning, "Failed", format!("Error: {message}"));
     }
 }

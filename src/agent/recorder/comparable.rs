@@ -1,13 +1,13 @@
-//! A message without what differs at each repeat: ids and times.
+//! Removes the varying parts of a message, ids and times, so that repeats can be compared.
 //!
-//! A runtime writes the id of each new sandbox into its error, or when it happened, or how long it
-//! took. Numbers as such stay: two exit codes are two messages.
+//! Runtimes put the id of each new sandbox into error messages, or the time, or a duration. Plain
+//! numbers stay: two exit codes are two messages.
 
-/// Hex digits that make an id: those that runtimes cut short have twelve.
+/// The smallest number of hex digits of an id: ids that runtimes shorten have twelve.
 const ID_DIGITS_MIN: usize = 12;
 /// Digits between the hyphens of a UUID.
 const UUID: [usize; 5] = [8, 4, 4, 4, 12];
-/// What stands for an id or a time.
+/// The replacement of an id or a time.
 const STAND_IN: char = '#';
 
 /// The message as it is compared.
@@ -29,8 +29,8 @@ pub(super) fn comparable(message: &str) -> String {
     text
 }
 
-/// Bytes of the id or time that this begins with; 0: of none. All of them are ASCII, but for the
-/// sign of microseconds.
+/// Bytes of the id or time at the beginning of the text; 0: there is none. All of them are ASCII,
+/// except for the sign of microseconds.
 fn varying(text: &[u8]) -> usize {
     let ends = |&bytes: &usize| !text.get(bytes).is_some_and(u8::is_ascii_alphanumeric);
     let all = [uuid(text), id(text), moment(text), clock(text), duration(text)];
@@ -59,7 +59,7 @@ fn id(text: &[u8]) -> Option<usize> {
     (digits >= ID_DIGITS_MIN && has_number).then_some(digits)
 }
 
-/// `2026-11-24T10:47:30.123Z`, and as Go's log writes it: `2026/11/24 10:47:30`.
+/// `2026-11-24T10:47:30.123Z`, and in the notation of Go's log: `2026/11/24 10:47:30`.
 fn moment(text: &[u8]) -> Option<usize> {
     let date = digits(text, &[4, 2, 2], b"-/")?;
     if !matches!(text.get(date), Some(b'T' | b' ')) {
@@ -100,7 +100,7 @@ fn fraction(text: &[u8]) -> usize {
     }
 }
 
-/// Groups of so many digits, one of these signs between them.
+/// Groups of so many digits, separated by one of these signs.
 fn digits(text: &[u8], groups: &[usize], signs: &[u8]) -> Option<usize> {
     let mut at = 0;
     for (group, &length) in groups.iter().enumerate() {
@@ -115,8 +115,8 @@ fn digits(text: &[u8], groups: &[usize], signs: &[u8]) -> Option<usize> {
     Some(at)
 }
 
-/// As Go writes them: `1m2.5s`, `340ms`, `12.5µs`. What ends in minutes or hours may be an amount
-/// of another kind (`500m`).
+/// In Go's notation: `1m2.5s`, `340ms`, `12.5µs`. A text that ends in minutes or hours may be
+/// another quantity (`500m`).
 fn duration(text: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -161,7 +161,7 @@ mod tests {
             ("since 10:47:30.5, on 2026-11-24".to_owned(), "since #, on #"),
             ("after 1m2.503s, 340ms and 12.5\u{b5}s".to_owned(), "after #, # and #"),
             ("tried 14.2s ago".to_owned(), "tried # ago"),
-            // What says something.
+            // These carry information.
             ("exit code 137, cpu 500m, 64Mi".to_owned(), "exit code 137, cpu 500m, 64Mi"),
             ("port 10250 of 192.0.2.1:10250".to_owned(), "port 10250 of 192.0.2.1:10250"),
             ("web-7c9f8b6d5c: deadbeefcafe".to_owned(), "web-7c9f8b6d5c: deadbeefcafe"),

@@ -13,7 +13,7 @@ pub(super) fn source(volume: &Volume, context: Context<'_>) -> Result<Source, St
     Ok(Source::Files(Files { plugin: FilesPlugin::ConfigMap, memory_bytes: None, files }))
 }
 
-/// Its files; also those that are projected into another volume.
+/// Its files; also for projected volumes.
 pub(super) fn files(
     of: &ObjectFiles,
     mode: i32,

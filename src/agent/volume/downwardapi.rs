@@ -1,4 +1,4 @@
-//! `downwardAPI`: what a pod may be told of itself, as files in memory.
+//! `downwardAPI`: fields of the pod, as files in memory.
 
 use super::{Context, MODE};
 use crate::agent::pod::downward::Downward;
@@ -13,7 +13,7 @@ pub(super) fn source(volume: &Volume, context: Context<'_>) -> Result<Source, St
     Ok(Source::Files(Files { plugin: FilesPlugin::DownwardApi, memory_bytes, files }))
 }
 
-/// Its files; also those that are projected into another volume.
+/// Its files; also for projected volumes.
 pub(super) fn files(
     of: &DownwardVolume,
     mode: i32,
@@ -34,7 +34,7 @@ fn text(file: &DownwardFile, context: Context<'_>) -> Result<String, String> {
     let downward =
         Downward { pod: context.pod, host_ips: &[], pod_ips: &[], config: context.config };
     if let Some(from) = &file.resource_field_ref {
-        // Which container is meant has to be said, so whose file this is does not matter.
+        // A resource has to name its container, so it does not matter which one is passed.
         let own = context.pod.spec.containers.first();
         let own = own.ok_or_else(|| format!("container {} not found", from.container_name))?;
         return downward.resource(from, own);
@@ -44,7 +44,7 @@ fn text(file: &DownwardFile, context: Context<'_>) -> Result<String, String> {
     match path {
         "metadata.labels" => Ok(lines(&metadata.labels)),
         "metadata.annotations" => Ok(lines(&metadata.annotations)),
-        // Addresses are for variables alone.
+        // Addresses are available to variables only.
         _ => Some(path)
             .filter(|path| path.starts_with("metadata."))
             .and_then(|path| downward.field(path))
@@ -52,13 +52,13 @@ fn text(file: &DownwardFile, context: Context<'_>) -> Result<String, String> {
     }
 }
 
-/// `key="value"`, one a line, without a newline at the end.
+/// `key="value"`, one per line, without a newline at the end.
 fn lines(map: &std::collections::BTreeMap<String, String>) -> String {
     let lines: Vec<_> = map.iter().map(|(key, value)| format!("{key}={}", quoted(value))).collect();
     lines.join("\n")
 }
 
-/// As Go quotes text.
+/// Text in Go's quotation.
 fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');

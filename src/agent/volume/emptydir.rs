@@ -1,4 +1,4 @@
-//! `emptyDir`: a folder of the pod's own, on the disk or in memory.
+//! `emptyDir`: a directory of the pod, on the disk or in memory.
 
 use super::Context;
 use crate::agent::pod::memory_limit;
@@ -10,16 +10,16 @@ use crate::model::quantity::Quantity;
 pub(super) fn source(volume: &Volume, context: Context<'_>) -> Result<Source, String> {
     let of = volume.empty_dir.clone().unwrap_or_default();
     if of.medium != "Memory" {
-        // How much it holds is looked at by the eviction, not kept to by the file system.
+        // Eviction checks its size; the file system does not limit it.
         return Ok(Source::EmptyDir(Medium::Disk));
     }
-    // The smallest of all that bounds it; the kernel's own bound would be half of the machine's.
+    // The smallest of all limits; the kernel's default would be half of the machine's memory.
     let limit = of.size_limit.as_ref().map(Quantity::whole).filter(|&bytes| bytes > 0);
     Ok(Source::EmptyDir(Medium::Memory { size_bytes: memory_bytes(limit, context) }))
 }
 
-/// What a file system in memory may hold: no more than the machine has, the pod may take, and
-/// `limit` says.
+/// The size of a file system in memory: no more than the machine's memory, the pod's limit and
+/// `limit`.
 pub(super) fn memory_bytes(limit: Option<i64>, context: Context<'_>) -> u64 {
     let of_pod = Some(memory_limit(&context.pod.spec)).filter(|&bytes| bytes > 0);
     let bounds = [limit, of_pod].into_iter().flatten().map(i64::unsigned_abs);

@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 use crate::model::job::{FileContent, FileEntry};
 use crate::model::pod::KeyToPath;
 
-/// What is chosen of an object.
+/// The selection from an object.
 #[derive(Clone, Copy)]
 pub(super) struct Choice<'a> {
-    /// Which keys; none: all.
+    /// The keys; none: all.
     pub items: &'a [KeyToPath],
-    /// Of files without one of their own.
+    /// For files without a mode of their own.
     pub mode: i32,
-    /// A key that is not there is no error.
+    /// A missing key is not an error.
     pub optional: bool,
-    /// What is said of one that is not there, before its name.
+    /// The error text of a missing key, before its name.
     pub missing: &'static str,
 }
 
-/// The files, or which key is not there.
+/// The files, or the missing key.
 pub(super) fn choose(
     data: &BTreeMap<&str, &[u8]>,
     choice: Choice<'_>,

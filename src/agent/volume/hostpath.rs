@@ -1,4 +1,4 @@
-//! `hostPath`: something of the node's own, looked at as its type says.
+//! `hostPath`: a path of the node, checked by its type.
 
 use crate::model::job::{HostPathKind, Source};
 use crate::model::pod::{HostPath, Volume};
@@ -7,7 +7,7 @@ pub(super) fn source(volume: &Volume) -> Result<Source, String> {
     of(&volume.host_path.clone().unwrap_or_default())
 }
 
-/// Also that of a persistent volume.
+/// Also for a persistent volume.
 pub(super) fn of(of: &HostPath) -> Result<Source, String> {
     let kind = kind(&of.r#type).ok_or_else(|| {
         format!("hostPath type check failed: {:?} is an invalid volume type", of.r#type)

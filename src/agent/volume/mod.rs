@@ -1,13 +1,13 @@
-//! What each kind of volume needs of the node: one file per kind, each a feature.
+//! Volume kinds: what each kind of volume needs of the node; one file and one feature per kind.
 //!
 //! ```text
-//!  spec, objects ──▶ plan() ──▶ Source: what the hands bring about
-//!                         └───▶ Place: where it is then, for the container's mount
+//!  spec, objects ──▶ plan() ──▶ Source: what the job sets up
+//!                         └───▶ Place: where it is, for the container's mount
 //! ```
 //!
-//! Pure: the same answer for the same spec and objects. When to bring what about, and what to do
-//! when it fails, is `agent::pod::volumes`'. A kind that is not built in is refused before a pod is
-//! taken (`agent::admit`), and an `Err` here is the text of the event `FailedMount`.
+//! Pure: the same result for the same spec and objects. When a volume is set up, and what happens
+//! on failure, is decided in `agent::pod::volumes`. A kind that is not built in is refused at
+//! admission (`agent::admit`), and an `Err` here is the text of the event `FailedMount`.
 
 #[cfg(feature = "volumes")]
 mod configmap;
@@ -35,14 +35,14 @@ use crate::limits::NESTED_MOUNTS_MAX;
 use crate::model::job::Source;
 use crate::model::pod::{Pod, PodSpec, Volume, VolumeMount};
 
-/// Permission bits of files that nothing is said of.
+/// The default permission bits of files.
 #[cfg(feature = "volumes")]
 const MODE: i32 = 0o644;
 
 /// What a volume's content depends on.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
-    /// Whose.
+    /// The pod.
     pub pod: &'a Pod,
     /// ConfigMaps and Secrets.
     #[cfg_attr(
@@ -54,29 +54,29 @@ pub struct Context<'a> {
     pub config: &'a Config,
 }
 
-/// The kinds that are known, by the name of their field.
+/// The known kinds, by the name of their field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A folder of the pod's own.
+    /// A directory of the pod.
     EmptyDir,
-    /// A file or folder of the node.
+    /// A file or directory of the node.
     HostPath,
-    /// Files out of a ConfigMap.
+    /// Files from a ConfigMap.
     ConfigMap,
-    /// Files out of a Secret.
+    /// Files from a Secret.
     Secret,
-    /// Files that tell of the pod.
+    /// Files with fields of the pod.
     DownwardApi,
-    /// Several of these in one folder.
+    /// Several of these in one directory.
     Projected,
     /// Storage that outlives the pod.
     Claim,
-    /// A folder of another machine.
+    /// A directory of another machine.
     Nfs,
 }
 
 impl Kind {
-    /// Of a volume; one without any source is an emptyDir.
+    /// The kind of a volume; a volume without a source is an emptyDir.
     pub fn of(volume: &Volume) -> Self {
         if volume.host_path.is_some() {
             Self::HostPath
@@ -97,7 +97,7 @@ impl Kind {
         }
     }
 
-    /// The field that asks for it.
+    /// The name of its field.
     pub fn field(self) -> &'static str {
         match self {
             Self::EmptyDir => "emptyDir",
@@ -111,7 +111,7 @@ impl Kind {
         }
     }
 
-    /// Whether this agent has it.
+    /// Whether it is built in.
     pub fn is_built_in(self) -> bool {
         match self {
             Self::EmptyDir | Self::HostPath => true,
@@ -124,7 +124,7 @@ impl Kind {
         }
     }
 
-    /// Containers never write in it, whatever their mounts say.
+    /// Whether containers never write to it, whatever their mounts say.
     pub fn is_read_only(self) -> bool {
         match self {
             Self::EmptyDir | Self::HostPath | Self::Claim | Self::Nfs => false,
@@ -132,7 +132,7 @@ impl Kind {
         }
     }
 
-    /// The folder of its volumes; `None`: it has none below the pod's.
+    /// The directory of volumes of this kind; `None`: they have none below the pod's.
     fn folder(self) -> Option<&'static str> {
         match self {
             Self::EmptyDir => Some("kubernetes.io~empty-dir"),
@@ -146,24 +146,24 @@ impl Kind {
     }
 }
 
-/// Where a volume is on the node, once it is brought about.
+/// Where a volume is on the node, once it is set up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    /// Its folder's name among those of its kind.
+pub struct Location {
+    /// The name of its directory among those of its kind.
     pub folder: Box<str>,
     /// Absolute.
     pub host_path: String,
-    /// Containers never write in it, whatever their mounts say.
+    /// Containers never write to it, whatever their mounts say.
     pub read_only: bool,
 }
 
-/// What is to be brought about and where it is then, or why that is not known.
-pub fn plan(volume: &Volume, context: Context<'_>) -> Result<(Source, Place), String> {
+/// What has to be set up and where it is then, or why that is not known.
+pub fn plan(volume: &Volume, context: Context<'_>) -> Result<(Source, Location), String> {
     let kind = Kind::of(volume);
     let here = |source: Source| {
         let host_path = host_path(volume, context.pod, &context.config.root);
         let read_only = kind.is_read_only();
-        (source, Place { folder: volume.name.clone(), host_path, read_only })
+        (source, Location { folder: volume.name.clone(), host_path, read_only })
     };
     match kind {
         Kind::EmptyDir => emptydir::source(volume, context).map(here),
@@ -185,7 +185,7 @@ pub fn plan(volume: &Volume, context: Context<'_>) -> Result<(Source, Place), St
     }
 }
 
-/// Where a volume whose place needs no object to be known is on the node.
+/// The path of a volume whose location depends on no object.
 fn host_path(volume: &Volume, pod: &Pod, root: &str) -> String {
     match Kind::of(volume).folder() {
         Some(folder) => {
@@ -200,9 +200,9 @@ pub fn fs_group(spec: &PodSpec) -> Option<u32> {
     u32::try_from(spec.security_context.fs_group?).ok()
 }
 
-/// By volume, paths below it that other volumes of the pod are mounted on: they have to be there
-/// before, since the volume cannot be written to from within. In order, and of each no more than
-/// [`NESTED_MOUNTS_MAX`].
+/// For each volume, the paths below it on which other volumes of the pod are mounted: they have to
+/// exist before, because the volume cannot be written to from the container. In order, and at most
+/// [`NESTED_MOUNTS_MAX`] for each.
 pub fn nested(spec: &PodSpec) -> BTreeMap<&str, BTreeSet<&str>> {
     let mut nested: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for container in spec.init_containers.iter().chain(&spec.containers) {

@@ -1,7 +1,7 @@
-//! `projected`: ConfigMaps, Secrets and what the pod is told of itself, in one folder in memory.
+//! `projected`: ConfigMaps, Secrets and fields of the pod, in one directory in memory.
 //!
-//! Tokens of service accounts only a cloud can give: pods of the folder that ask for one are
-//! refused before they are taken.
+//! Only a cloud can issue tokens of service accounts: pods of the folder that request one are
+//! refused at admission.
 
 use super::{Context, MODE, configmap, downwardapi, secret};
 use crate::limits::FILES_VOLUME_BYTES_MAX;
@@ -14,7 +14,7 @@ pub(super) fn source(volume: &Volume, context: Context<'_>) -> Result<Source, St
     let mut files = Vec::new();
     let mut problems = Vec::new();
     for source in &of.sources {
-        match one(source, mode, context) {
+        match source_files(source, mode, context) {
             Ok(more) => files.extend(more),
             Err(why) => problems.push(why),
         }
@@ -26,7 +26,7 @@ pub(super) fn source(volume: &Volume, context: Context<'_>) -> Result<Source, St
     Ok(Source::Files(Files { plugin: FilesPlugin::Projected, memory_bytes, files }))
 }
 
-fn one(
+fn source_files(
     source: &ProjectedSource,
     mode: i32,
     context: Context<'_>,
@@ -54,11 +54,11 @@ fn token(
     let token = token.ok_or_else(|| {
         let namespace = &pod.metadata.namespace;
         format!(
-            "failed to fetch token: the cloud has not given one for service account \
+            "failed to fetch token: the cloud has not issued one for service account \
              \"{namespace}/{account}\" yet"
         )
     })?;
-    // Nobody but the pod's own users, where they are known.
+    // Readable only by the pod's own users, if they are known.
     let owned = pod.spec.security_context.fs_group.is_some();
     let mode = if owned { 0o600 } else { mode };
     let content = FileContent(token.as_bytes().into());

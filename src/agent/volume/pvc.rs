@@ -1,13 +1,13 @@
-//! `persistentVolumeClaim`: storage that outlives the pod, by a claim of its namespace and the
-//! PersistentVolume that this is bound to. Volumes of kinds local, hostPath and nfs.
+//! `persistentVolumeClaim`: storage that outlives the pod, from a claim in its namespace and the
+//! PersistentVolume bound to it. Supported are volumes of the kinds local, hostPath and nfs.
 //!
-//! A claim is bound by what is written: its `volumeName`, or the volume's `claimRef`. Nothing is
-//! chosen here: a choice would have to be remembered, or another claim could come and find the data
-//! of the first (spec section 4.7). From a cloud both are written.
+//! The binding is the written one: the claim's `volumeName`, or the volume's `claimRef`. The agent
+//! does not choose a volume: the choice would have to be stored, or another claim could get the
+//! data of the first one (spec section 4.7). A cloud sends both.
 
 use serde_json::Value;
 
-use super::{Context, Place, hostpath};
+use super::{Context, Location, hostpath};
 use crate::agent::Config;
 use crate::agent::admit::is_machine;
 use crate::agent::admit::{cut, selects_node};
@@ -17,7 +17,7 @@ use crate::model::pod::{FsGroupChangePolicy, Volume};
 
 const BLOCK: &str = "Block";
 
-pub(super) fn plan(volume: &Volume, context: Context<'_>) -> Result<(Source, Place), String> {
+pub(super) fn plan(volume: &Volume, context: Context<'_>) -> Result<(Source, Location), String> {
     let of = volume.persistent_volume_claim.clone().unwrap_or_default();
     let namespace = &context.pod.metadata.namespace;
     let wrong = |why: String| format!("error processing PVC {namespace}/{}: {why}", of.claim_name);
@@ -44,7 +44,7 @@ pub(super) fn plan(volume: &Volume, context: Context<'_>) -> Result<(Source, Pla
     source(bound, of.read_only, context)
 }
 
-/// The volume that the claim is bound to, or why it is to none.
+/// The volume that the claim is bound to, or why it is not bound.
 fn bound<'a>(claim: &Claim, context: Context<'a>) -> Result<&'a PersistentVolume, String> {
     let names_it =
         |of: &ClaimRef| of.name == claim.metadata.name && of.namespace == claim.metadata.namespace;
@@ -54,16 +54,16 @@ fn bound<'a>(claim: &Claim, context: Context<'a>) -> Result<&'a PersistentVolume
     let objects = context.objects;
     let volume = if wanted.is_empty() {
         let found = objects.persistent_volumes().find(kept_for_it);
-        found.ok_or("PVC is not bound: it names no volumeName, and no claimRef names it")?
+        found.ok_or("PVC is not bound: it has no volumeName, and no claimRef refers to it")?
     } else {
         let found = objects.persistent_volume(wanted);
-        found.ok_or_else(|| format!("PVC is not bound: no PersistentVolume {wanted:?} is here"))?
+        found.ok_or_else(|| format!("PVC is not bound: PersistentVolume {wanted:?} not found"))?
     };
     let name = &volume.metadata.name;
     let not_bound = |why: String| format!("PVC is not bound: PersistentVolume {name:?} {why}");
     match &volume.spec.claim_ref {
         Some(other) if !names_it(other) => {
-            return Err(not_bound(format!("is kept for {}/{}", other.namespace, other.name)));
+            return Err(not_bound(format!("is reserved for {}/{}", other.namespace, other.name)));
         }
         Some(_) => {}
         None => {
@@ -73,7 +73,7 @@ fn bound<'a>(claim: &Claim, context: Context<'a>) -> Result<&'a PersistentVolume
             if let Some(other) = objects.claims().find(same) {
                 let other = &other.metadata;
                 return Err(not_bound(format!(
-                    "is named by {}/{} as well, and has no claimRef",
+                    "is named by {}/{} too, and has no claimRef",
                     other.namespace, other.name
                 )));
             }
@@ -82,14 +82,14 @@ fn bound<'a>(claim: &Claim, context: Context<'a>) -> Result<&'a PersistentVolume
     let lacks = |mode: &&String| !volume.spec.access_modes.contains(mode);
     if let Some(mode) = claim.spec.access_modes.iter().find(lacks) {
         let has = volume.spec.access_modes.join(", ");
-        return Err(not_bound(format!("offers the access modes [{has}], and {mode} is asked for")));
+        return Err(not_bound(format!("has the access modes [{has}], and {mode} is requested")));
     }
-    let (asked, has) =
+    let (requested, has) =
         (claim.spec.resources.requests.get("storage"), volume.spec.capacity.get("storage"));
-    if let (Some(asked), Some(has)) = (asked, has)
-        && has.milli() < asked.milli()
+    if let (Some(requested), Some(has)) = (requested, has)
+        && has.milli() < requested.milli()
     {
-        return Err(not_bound(format!("holds {has}, and {asked} is asked for")));
+        return Err(not_bound(format!("has a capacity of {has}, and {requested} is requested")));
     }
     let mode = |mode: &Option<String>| mode.as_deref() == Some(BLOCK);
     if mode(&claim.spec.volume_mode) != mode(&volume.spec.volume_mode) {
@@ -98,7 +98,7 @@ fn bound<'a>(claim: &Claim, context: Context<'a>) -> Result<&'a PersistentVolume
     Ok(volume)
 }
 
-/// Whether this node is one of those that have it.
+/// Whether this node can use the volume.
 fn is_here(volume: &PersistentVolume, config: &Config) -> bool {
     let required = volume.spec.node_affinity.get("required");
     let terms = required.and_then(|required| required.get("nodeSelectorTerms"));
@@ -109,7 +109,7 @@ fn source(
     bound: &PersistentVolume,
     read_only: bool,
     context: Context<'_>,
-) -> Result<(Source, Place), String> {
+) -> Result<(Source, Location), String> {
     let (spec, name) = (&bound.spec, &bound.metadata.name);
     let below_pod = |plugin: &str| {
         let root = &context.config.root;
@@ -121,12 +121,13 @@ fn source(
         let if_needed = policy == Some(FsGroupChangePolicy::OnRootMismatch);
         let source = Source::Local { path: of.path.as_str().into(), if_needed };
         let host_path = below_pod("kubernetes.io~local-volume");
-        return Ok((source, Place { folder: name.as_str().into(), host_path, read_only }));
+        return Ok((source, Location { folder: name.as_str().into(), host_path, read_only }));
     }
     if let Some(of) = &spec.host_path {
         absolute(name, "hostPath.path", &of.path)?;
-        let place = Place { folder: name.as_str().into(), host_path: of.path.clone(), read_only };
-        return Ok((hostpath::of(of)?, place));
+        let location =
+            Location { folder: name.as_str().into(), host_path: of.path.clone(), read_only };
+        return Ok((hostpath::of(of)?, location));
     }
     if let Some(of) = &spec.nfs {
         absolute(name, "nfs.path", &of.path)?;
@@ -139,14 +140,14 @@ fn source(
         let read_only = read_only || of.read_only;
         let source = super::nfs::of(of, read_only, &spec.mount_options);
         let host_path = below_pod("kubernetes.io~nfs");
-        return Ok((source, Place { folder: name.as_str().into(), host_path, read_only }));
+        return Ok((source, Location { folder: name.as_str().into(), host_path, read_only }));
     }
     let other = spec.rest.iter().find(|(_, of)| of.is_object());
     let got = other.map_or("no kind of volume", |(kind, _)| cut(kind));
     Err(format!("PersistentVolume {name:?}: got {got}, expected local, hostPath or nfs"))
 }
 
-/// What is mounted or looked at is named from the root, and leads nowhere back.
+/// Checks that a path is absolute and has no `..`.
 fn absolute(name: &str, field: &str, path: &str) -> Result<(), String> {
     if path.starts_with('/') && path.split('/').all(|part| part != "..") {
         return Ok(());

@@ -17,7 +17,7 @@ pub(super) fn source(volume: &Volume, context: Context<'_>) -> Result<Source, St
     Ok(Source::Files(Files { plugin: FilesPlugin::Secret, memory_bytes, files }))
 }
 
-/// Its files; also those that are projected into another volume.
+/// Its files; also for projected volumes.
 pub(super) fn files(
     of: &ObjectFiles,
     mode: i32,

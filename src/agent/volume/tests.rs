@@ -1,4 +1,4 @@
-//! What each kind makes of a spec and of objects.
+//! The result of each kind for a spec and objects.
 
 use std::sync::Arc;
 
@@ -67,9 +67,9 @@ fn files_that_may_be_secret_lie_in_memory_within_a_bound() {
 #[cfg(feature = "volumes")]
 fn files(volume: &str) -> Result<Vec<String>, String> {
     let Source::Files(Files { files, .. }) = of(volume, "")? else { panic!("{volume}") };
-    let told =
+    let line =
         |it: &crate::model::job::FileEntry| format!("{} {:o} {:?}", it.path, it.mode, it.content.0);
-    Ok(files.iter().map(told).collect())
+    Ok(files.iter().map(line).collect())
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn keys_become_files() {
 
 #[cfg(feature = "volumes")]
 #[test]
-fn what_the_pod_is_told_of_itself_becomes_files() {
+fn downward_api_fields_become_files() {
     for (volume, limit, wanted) in [
         ("fieldRef: metadata.name", "", Ok("p")),
         ("fieldRef: metadata.labels", "", Ok("a=\"1\"\nb=\"x\\\"y\"")),

@@ -2,7 +2,7 @@
 //! it ends.
 //!
 //! ```text
-//!  Dial ─▶ credentials ─▶ name ─▶ TCP ─▶ TLS ─▶ upgrade ─▶ LinkUp ─▶ Cloud*, Heard, Sent
+//!  Dial ─▶ credentials ─▶ name ─▶ TCP ─▶ TLS ─▶ upgrade ─▶ LinkUp ─▶ Cloud*, LinkActive, Sent
 //!           from the disk  child   each                                │
 //!               │           │     address                              │ end, violation, stuck
 //!               └───────────┴───────┴──────┴───────┴────── LinkDown ◀──┘      Hangup: nothing

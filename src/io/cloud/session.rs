@@ -55,7 +55,7 @@ impl Session {
             }
         });
         if self.socket.heard() {
-            events.insert(first, Event::Heard(name));
+            events.insert(first, Event::LinkActive(name));
         }
         done
     }

@@ -28,7 +28,7 @@ pub(super) fn to(request: &Request, access: Access, now: Now, agent: &Agent) -> 
             let pods = agent.running_pods();
             json(&list("PodList", pods.iter().map(running_pod).collect()))
         }
-        "/events" => json(&list("EventList", agent.notes().map(event).collect())),
+        "/events" => json(&list("EventList", agent.events().map(event).collect())),
         "/edged/status" => json(&agent.overview(now)),
         "/metrics" => {
             use crate::wire::metrics;

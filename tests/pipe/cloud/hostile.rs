@@ -85,7 +85,7 @@ fn no_flood_takes_more_memory_than_messages_may_have() {
     let sent = 8 * MESSAGE_BYTES_MAX + 1_000 * 0x2000;
     let took = peak().saturating_sub(before);
     assert!(took < 3 * sent + 4 * MESSAGE_BYTES_MAX, "{took} bytes");
-    let next_message = |event: &Event| matches!(event, Event::Heard(Session(1))).then_some(());
+    let next_message = |event: &Event| matches!(event, Event::LinkActive(Session(1))).then_some(());
     fixture.cloud.raw(vec![0x8a, 0]);
     fixture.until(next_message);
 }

@@ -68,7 +68,7 @@ fn a_turn_takes_a_part_of_a_flood_and_the_next_one_the_rest() {
         let now = fixture.events.iter().filter(is).count();
         assert!(now <= CLOUD_TURN_MESSAGES, "{now} in one turn");
         let next_message =
-            fixture.events.iter().filter(|event| matches!(event, Event::Heard(_))).count();
+            fixture.events.iter().filter(|event| matches!(event, Event::LinkActive(_))).count();
         assert!(next_message <= 1, "a sign of life is reported once a turn");
         came += now;
         fixture.events.clear();
@@ -150,7 +150,7 @@ fn a_ping_is_answered_though_nobody_says_anything() {
     let mut fixture = Fixture::up("ping");
     fixture.cloud_link.ping(Session(1), &mut fixture.events);
     fixture.cloud_link.flush(clock::boot(), &mut fixture.events);
-    fixture.until(|event| matches!(event, Event::Heard(Session(1))).then_some(()));
+    fixture.until(|event| matches!(event, Event::LinkActive(Session(1))).then_some(()));
 }
 
 #[test]

@@ -50,7 +50,7 @@ impl Check {
             }
             Event::Probe(id, finding) => self.query_answered(now, *id, Some(finding)),
             Event::Changed(_)
-            | Event::LastWords(..)
+            | Event::TerminationMessage(..)
             | Event::SavedProbeResults(_)
             | Event::Resolver(_)
             | Event::Credentials(_)
@@ -62,7 +62,7 @@ impl Check {
             | Event::SaveFailed(..)
             | Event::LinkUp(..)
             | Event::LinkDown(..)
-            | Event::Heard(_)
+            | Event::LinkActive(_)
             | Event::Sent(..)
             | Event::Cloud(..) => {}
         }

@@ -197,10 +197,10 @@ impl CloudSim {
         let session = conn.session;
         match frame {
             Frame::Message(message) => {
-                self.events.push(Event::Heard(session));
+                self.events.push(Event::LinkActive(session));
                 self.events.push(Event::Cloud(session, message));
             }
-            Frame::Ping | Frame::Pong => self.events.push(Event::Heard(session)),
+            Frame::Ping | Frame::Pong => self.events.push(Event::LinkActive(session)),
             Frame::End => {
                 self.link.forget(number);
                 let cause = Cause::Link("closed by the cloud".to_owned());

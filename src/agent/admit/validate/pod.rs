@@ -1,4 +1,4 @@
-//! Names, resolvers, variables and ephemeral containers: what Kubernetes' validation says of them.
+//! Kubernetes' validation of names, resolvers, variables and ephemeral containers.
 
 use core::net::IpAddr;
 
@@ -9,7 +9,7 @@ use crate::model::pod::{
     Container, DnsPolicy, EnvVar, EnvVarSource, Pod, PodSpec, ResourceRequirements,
 };
 
-/// Paths that a variable may be filled from.
+/// Paths of fields that a variable may refer to.
 const FIELDS: [&str; 9] = [
     "metadata.name",
     "metadata.namespace",
@@ -163,7 +163,7 @@ impl Problems {
         names: &mut std::collections::BTreeSet<&'a str>,
     ) {
         let path = "spec.ephemeralContainers";
-        // With a uid of the manifest's own making every change is another pod.
+        // With a uid derived from the manifest, every change makes another pod.
         let digest = pod.metadata.uid.len() == 32 && !pod.metadata.uid.contains('-');
         if !pod.spec.ephemeral_containers.is_empty() && digest {
             self.add(path, "Forbidden: cannot be set on create");

@@ -1,4 +1,4 @@
-//! Requests and limits: what Kubernetes' validation says of them.
+//! Kubernetes' validation of requests and limits.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ impl Problems {
         self.huge_pages(path, resources);
     }
 
-    /// They are never lent: what is asked for is what may be taken.
+    /// Huge pages cannot be overcommitted: the request has to equal the limit.
     fn huge_pages(&mut self, path: &str, resources: &ResourceRequirements) {
         let ResourceRequirements { limits, requests, .. } = resources;
         let is_page = |name: &&String| name.starts_with(HUGE_PAGES);
@@ -57,7 +57,7 @@ impl Problems {
         }
     }
 
-    /// What the pod says for itself has to hold what its containers say.
+    /// Pod-level resources have to cover the containers' resources.
     pub(super) fn whole_resources(&mut self, pod: &Pod) {
         let (spec, own) = (&pod.spec, &pod.spec.resources);
         let path = "spec.resources";

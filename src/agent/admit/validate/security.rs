@@ -1,4 +1,4 @@
-//! Security contexts: what Kubernetes' validation says of them.
+//! Kubernetes' validation of security contexts.
 
 use std::collections::BTreeSet;
 

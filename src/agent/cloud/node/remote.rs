@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn of_a_status_that_is_too_large_nothing_is_known() {
-        for (more, is_known) in [(0, true), (1, false)] {
+        for (more, is_fully_observed) in [(0, true), (1, false)] {
             let capacity = r#"{"cpu":"2"}"#;
             let text = "x".repeat(NODE_STATUS_BYTES_MAX - capacity.len() - 2 + more);
             // Parts that are not ours may be of any size.
@@ -97,8 +97,11 @@ mod tests {
             let text = text.to_string();
             assert!(text.contains(capacity));
             let node = RemoteNode::read(&text).expect("a node");
-            assert_eq!(node.status()["capacity"]["cpu"] == "2", is_known, "{more}");
-            assert_eq!(node.status().as_object().is_some_and(serde_json::Map::is_empty), !is_known);
+            assert_eq!(node.status()["capacity"]["cpu"] == "2", is_fully_observed, "{more}");
+            assert_eq!(
+                node.status().as_object().is_some_and(serde_json::Map::is_empty),
+                !is_fully_observed
+            );
         }
     }
 }

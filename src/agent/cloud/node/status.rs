@@ -170,11 +170,11 @@ pub(super) fn over(base: &Value, ours: Value) -> Value {
 /// The conditions: ours, and those of others that the cloud has, in the order of the cloud.
 pub(super) fn conditions(own: &[Condition], base: Option<&Value>, now: Now, beat: Beat) -> Value {
     let remote = remote_conditions(base);
-    let is_known = |kind: &str| remote.iter().any(|it| it["type"] == kind);
+    let is_fully_observed = |kind: &str| remote.iter().any(|it| it["type"] == kind);
     let own_of = |it: &Value| own.iter().find(|own| it["type"] == own.kind);
     let updated =
         remote.iter().map(|it| own_of(it).map_or(it.clone(), |own| own.over(it, now, beat)));
-    let new = own.iter().filter(|own| !is_known(own.kind));
+    let new = own.iter().filter(|own| !is_fully_observed(own.kind));
     updated.chain(new.map(|own| own.over(&Value::Null, now, beat))).collect()
 }
 

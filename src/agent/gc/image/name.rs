@@ -1,14 +1,14 @@
-//! Names of images: which image a pod may mean.
+//! Image names: which images the name in a pod may refer to.
 
 use std::collections::BTreeSet;
 
 use crate::model::housekeeping::StoredImage;
 use crate::model::image::ImageName;
 
-/// The names of images that pods write, by all that an image may be known by: there may be many of
-/// both. A short name means any registry's: runtimes differ in which they search.
+/// Image names from pods, indexed by everything that an image may be named by, because both may be
+/// many. A short name matches any registry: runtimes differ in which ones they search.
 #[derive(Debug, Default)]
-pub(super) struct Meant<'a> {
+pub(super) struct NameMatcher<'a> {
     ids: BTreeSet<&'a str>,
     digests: BTreeSet<&'a str>,
     whole: BTreeSet<String>,
@@ -16,8 +16,8 @@ pub(super) struct Meant<'a> {
     untagged: BTreeSet<&'a str>,
 }
 
-impl<'a> Meant<'a> {
-    /// Those of these names.
+impl<'a> NameMatcher<'a> {
+    /// Matches these names.
     pub(super) fn by(names: impl IntoIterator<Item = &'a str>) -> Self {
         let mut all = Self::default();
         for name in names.into_iter().filter(|name| !name.is_empty()) {
@@ -33,7 +33,7 @@ impl<'a> Meant<'a> {
         all
     }
 
-    /// Whether one of them may mean this image.
+    /// Whether one of the names may refer to this image.
     pub(super) fn has(&self, image: &StoredImage) -> bool {
         self.ids.contains(id_of(&image.id)) || image.names.iter().any(|name| self.has_name(name))
     }
@@ -50,12 +50,12 @@ impl<'a> Meant<'a> {
     }
 }
 
-/// Runtimes write an id with the kind of its digest or without.
+/// Runtimes write an id with or without the digest algorithm.
 fn id_of(name: &str) -> &str {
     name.strip_prefix("sha256:").unwrap_or(name)
 }
 
-/// With all that may be left out: `docker.io/busybox` is `docker.io/library/busybox:latest`.
+/// With all optional parts: `docker.io/busybox` is `docker.io/library/busybox:latest`.
 fn whole_name(name: &str) -> Option<String> {
     let ImageName { domain, path, tag, digest } = ImageName::parse(name).ok()?;
     let (tag, digest) = (tag.as_deref().unwrap_or("latest"), digest.as_deref().unwrap_or(""));
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pods_name_for_an_image_means_it_under_all_its_names() {
+    fn a_name_in_a_pod_matches_all_names_of_an_image() {
         let image = StoredImage {
             id: "sha256:0af1".into(),
             names: vec![
@@ -84,7 +84,7 @@ mod tests {
             size: 1,
             pinned: false,
         };
-        for (name, meant) in [
+        for (name, matcher) in [
             ("busybox:1.36", true),
             ("library/busybox:1.36", true),
             ("docker.io/library/busybox:1.36", true),
@@ -109,11 +109,11 @@ mod tests {
             ("reg:5000", false),
             ("", false),
         ] {
-            assert_eq!(Meant::by([name]).has(&image), meant, "{name}");
-            // Others beside it mean what they mean.
+            assert_eq!(NameMatcher::by([name]).has(&image), matcher, "{name}");
+            // Other names do not change the result.
             assert_eq!(
-                Meant::by(["other:1", name, "sha256:9", "x@y"]).has(&image),
-                meant,
+                NameMatcher::by(["other:1", name, "sha256:9", "x@y"]).has(&image),
+                matcher,
                 "{name}"
             );
         }
@@ -122,11 +122,11 @@ mod tests {
     }
 
     #[test]
-    fn many_images_are_found_among_many_names() {
-        // Compared each with each, these would take an hour.
+    fn many_images_match_many_names_fast() {
+        // Compared pairwise, these would take an hour.
         let name = |n: usize| format!("r.example/a/{n}:1");
         let wanted: Vec<String> = (0..100_000).map(name).collect();
-        let meant = Meant::by(wanted.iter().map(String::as_str));
+        let matcher = NameMatcher::by(wanted.iter().map(String::as_str));
         let stored = |n: usize| StoredImage {
             id: n.to_string().into(),
             names: vec![name(n).into()],
@@ -134,7 +134,7 @@ mod tests {
             pinned: false,
         };
         let found =
-            (50_000..150_000).filter(|n| meant.has(&stored(*n + 200_000 * (n % 2)))).count();
+            (50_000..150_000).filter(|n| matcher.has(&stored(*n + 200_000 * (n % 2)))).count();
         assert_eq!(found, 25_000, "the even ones of those that are wanted");
     }
 }

@@ -1,4 +1,4 @@
-//! Which entry is for which image, and what is no configuration.
+//! Which entry matches which image, and invalid configurations.
 
 use super::*;
 
@@ -51,11 +51,11 @@ fn an_entry_is_for_its_host_port_and_path() {
 fn all_that_fit_are_found_and_the_longest_path_comes_first() {
     let all = ["x.io", "x.io/a/b", "*.io", "x.io/a", "other.io", "x.io/a/b/c"];
     assert_eq!(found(&all, "x.io/a/b"), ["x.io/a/b", "x.io/a", "x.io", "*.io"]);
-    // The old name of Docker Hub counts only where nothing else fits.
+    // The old name of Docker Hub counts only if nothing else matches.
     let hub = ["index.docker.io", "docker.io/team"];
     assert_eq!(found(&hub, "docker.io/team/app"), ["docker.io/team"]);
     assert_eq!(found(&hub, "docker.io/library/app"), ["index.docker.io"]);
-    // Several configurations may name one registry.
+    // Several configurations may contain the same registry.
     assert_eq!(found(&["x.io", "https://x.io"], "x.io/a"), ["x.io", "https://x.io"]);
 }
 
@@ -123,12 +123,14 @@ fn a_configuration_has_a_bound_of_bytes_and_of_entries() {
     let got = KEYRING_BYTES_MAX + 1;
     let why = format!("got {got} bytes, expected {KEYRING_BYTES_MAX} at most");
     assert_eq!(add(&padded(got)), Err(why));
-    // Entries count together, whichever configuration they are of.
+    // Entries count together, whichever configuration they are from.
     let mut keyring = Keyring::default();
-    let mut one = |number: usize| {
+    let mut char_set = |number: usize| {
         let text = format!("{{\"auths\": {{\"r{number}.io\": {{\"username\": \"u\"}}}}}}");
         keyring.add(text.as_bytes(), Form::Json)
     };
-    assert!((0..KEYRING_ENTRIES_MAX).all(|number| one(number).is_ok()));
-    assert!(one(KEYRING_ENTRIES_MAX).is_err_and(|why| why.contains("entries, expected fewer")));
+    assert!((0..KEYRING_ENTRIES_MAX).all(|number| char_set(number).is_ok()));
+    assert!(
+        char_set(KEYRING_ENTRIES_MAX).is_err_and(|why| why.contains("entries, expected fewer"))
+    );
 }

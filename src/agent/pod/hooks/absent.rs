@@ -1,5 +1,5 @@
-//! Hooks were left out: admission refuses a pod that has any.
-#![expect(clippy::unused_self, reason = "as the one that is not left out")]
+//! Hooks are not built in: admission refuses a pod that has any.
+#![expect(clippy::unused_self, reason = "same interface as the full version")]
 
 use super::Pod;
 use super::next::Next;
@@ -12,7 +12,6 @@ use crate::model::cri::{CallError, ContainerId, Reply, SandboxId};
 use crate::model::net::Finding;
 use crate::model::probe::HookKind;
 
-/// There is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(dead_code, reason = "only a build with hooks has the others")]
 pub(super) enum PreStop {
@@ -53,7 +52,7 @@ impl Pod {
 
     pub(super) fn end_hooks(&mut self, _: Now, _: &mut PodContext<'_>) {}
 
-    pub(super) fn is_unhooked(&self) -> bool {
+    pub(super) fn no_hook_running(&self) -> bool {
         true
     }
 
@@ -72,11 +71,11 @@ impl Pod {
         unreachable!("a hook of {id} in a build without hooks");
     }
 
-    pub(super) fn hook_called(&mut self, call: CallId, _: Result<Reply, CallError>) {
+    pub(super) fn hook_exec_done(&mut self, call: CallId, _: Result<Reply, CallError>) {
         unreachable!("{call:?} of a hook in a build without hooks");
     }
 
-    pub(super) fn hook_found(&mut self, _: Instant, probe: ProbeId, _: Finding) {
+    pub(super) fn hook_query_done(&mut self, _: Instant, probe: ProbeId, _: Finding) {
         unreachable!("{probe:?} of a hook in a build without hooks");
     }
 }

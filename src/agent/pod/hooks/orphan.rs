@@ -1,6 +1,7 @@
-//! Hooks of pods that nobody wants and whose manifest nobody has: what was noted on their
-//! containers when they were made, by us or by any kubelet, is all that is known (spec sections 1.5
-//! and 1.9). Their time is the orphan's grace period, which is short.
+//! Hooks of orphaned pods: no source wants the pod and its manifest is gone, so only the
+//! annotations of its containers are known. We or any kubelet wrote them when the containers were
+//! created (spec sections 1.5 and 1.9). The time for hooks is the orphan's grace period, which is
+//! short.
 
 use std::sync::Arc;
 
@@ -11,12 +12,12 @@ use crate::model::pod::{Container, ContainerPort};
 use crate::model::probe::{Handler, HookKind, Lifecycle};
 
 impl Pod {
-    /// Takes what a look found of an orphan's hooks.
+    /// Reads the hooks of an orphan from a list.
     pub(in crate::agent::pod) fn restore_hooks(&mut self) {
         if self.origin != Origin::Runtime {
             return;
         }
-        for container in self.found.containers.clone() {
+        for container in self.listed.containers.clone() {
             let Some(noted) = &container.pre_stop else { continue };
             if self.spec_of(&container.name).is_some() {
                 continue;
@@ -32,34 +33,34 @@ impl Pod {
         }
     }
 
-    /// The look that tells the address of an orphan, if a hook that is to be begun needs it: of no
-    /// other pod it is unknown when it ends.
+    /// The inspection that returns the orphan's address, if a hook that has to be started needs it.
+    /// The address of any other pod is known when it ends.
     pub(in crate::agent::pod) fn address_for_hooks(&self, now: Instant) -> Option<Step> {
         let ending = self.ending.filter(|_| self.origin == Origin::Runtime)?;
         let in_time = now.since_ms(ending.since) < ending.grace_s.unsigned_abs() * 1_000;
-        let sandbox = self.seen.sandbox().filter(|it| it.ready && it.status.is_none())?;
+        let sandbox = self.observed.sandbox().filter(|it| it.ready && it.status.is_none())?;
         let needs =
             |handler: &Handler| handler.http_get.as_ref().is_some_and(|get| get.host.is_empty());
-        let any = self.seen.containers.iter().any(|seen| {
-            let handler = self.handler(&seen.name, HookKind::PreStop);
-            seen.state == ContainerState::Running && handler.is_some_and(needs)
+        let any = self.observed.containers.iter().any(|observed| {
+            let handler = self.handler(&observed.name, HookKind::PreStop);
+            observed.state == ContainerState::Running && handler.is_some_and(needs)
         });
         (in_time && any).then(|| Step::InspectSandbox(sandbox.id.clone()))
     }
 
-    /// The sandbox was looked at: an orphan has no other status that would tell its address.
+    /// The sandbox was inspected: an orphan has no other status that would contain its address.
     pub(in crate::agent::pod) fn take_address(&mut self, id: &SandboxId) {
         if self.origin != Origin::Runtime {
             return;
         }
-        let status = self.seen.sandbox_mut(id).and_then(|sandbox| sandbox.status.as_ref());
+        let status = self.observed.sandbox_mut(id).and_then(|sandbox| sandbox.status.as_ref());
         if let Some(ip) = status.and_then(|status| status.ips.first()) {
             self.api.status.pod_ip = ip.to_string();
         }
     }
 }
 
-/// A container of which nothing is known but its hook.
+/// A container of which only the hook is known.
 fn restored(name: &str, noted: &cri::PreStop) -> serde_json::Result<Container> {
     let ports: Vec<ContainerPort> = match &*noted.ports {
         "" => Vec::new(),

@@ -1,4 +1,4 @@
-//! Which container to start next, and which to leave for now (spec sections 2.2–2.5).
+//! Which container to start next, and which to put off (spec sections 2.2–2.5).
 
 use super::{
     Hold, HoldReason, Next, Plan, is_initialised, is_same_definition, is_sidecar, pod_grace,
@@ -14,19 +14,19 @@ use crate::limits;
 use crate::model::cri::ContainerState;
 use crate::model::pod::{Container, RestartPolicy};
 
-/// What one container asks for.
-enum Wish {
+/// What to do about one container.
+enum Decision {
     /// This, before anything else of the pod.
     Now(Next),
     /// Nothing: it runs, or is being stopped.
     Runs,
     /// Nothing, ever again.
     Done,
-    /// Nothing before this; the others may go on.
+    /// Nothing before this time; the others may continue.
     Held(Instant, Option<HoldReason>),
 }
 
-/// The sandbox is fine: goes through the containers in order.
+/// The sandbox is ready: goes through the containers in order.
 pub(super) fn containers(pod: &Pod, now: Instant) -> Plan {
     let mut walk = Walk { holds: Vec::new(), until: None };
     let next = walk.containers(pod, now);
@@ -41,49 +41,49 @@ struct Walk {
 
 impl Walk {
     fn containers(&mut self, pod: &Pod, now: Instant) -> Next {
-        let initialised = is_initialised(pod, &pod.seen);
+        let initialised = is_initialised(pod, &pod.observed);
         for ephemeral in pod.unstarted_ephemerals() {
-            if let Ok(Some(next)) = self.weigh(ephemeral, start(pod, ephemeral, now)) {
+            if let Ok(Some(next)) = self.apply(ephemeral, start(pod, ephemeral, now)) {
                 return next;
             }
         }
-        // A sidecar that has ended is not begun again for a pod that has nothing else to run.
-        let is_done = |main| matches!(main_wish(pod, main, now), Wish::Done);
+        // An ended sidecar is not started again for a pod that has nothing else to run.
+        let is_done = |main| matches!(main_decision(pod, main, now), Decision::Done);
         let over = initialised && pod.api.spec.containers.iter().all(is_done);
         let inits = pod.init_containers();
         for (index, init) in inits.iter().enumerate() {
             if over && !runs(pod, init) {
                 continue;
             }
-            // Where a later init container has started in this sandbox, none waits for this one any
-            // more: neither for a sidecar that has ended since, and waits for its back-off, nor for
-            // a plain one that the runtime no longer has, which is done.
+            // Where a later init container has started in this sandbox, no container waits for this
+            // one any more: neither for a sidecar that has ended since and waits for its back-off,
+            // nor for a plain init container that the runtime no longer has, which is done.
             let opens_once = is_sidecar(init) || in_sandbox(pod, init).is_none();
             let mut later = inits[index + 1..].iter();
             let opened = opens_once && later.any(|later| in_sandbox(pod, later).is_some());
             let gate = !initialised && !opened;
-            let wish = init_wish(pod, init, !gate, now);
-            match self.weigh(init, wish) {
+            let decision = init_decision(pod, init, !gate, now);
+            match self.apply(init, decision) {
                 Ok(None) => {}
                 Ok(Some(next)) => return next,
                 Err(Held) if gate => return self.rest(),
                 Err(Held) => {}
             }
-            // A plain one that runs, or is being stopped, keeps all later ones waiting; a sidecar
-            // until it has started in the sense of its probe.
+            // A plain init container that runs or is being stopped blocks all later ones; a sidecar
+            // blocks them until its startup probe has succeeded.
             if gate && !if is_sidecar(init) { has_started(pod, init) } else { is_over(pod, init) } {
                 return self.rest();
             }
         }
         let mut left = false;
         for main in &pod.api.spec.containers {
-            let wish = main_wish(pod, main, now);
-            left |= !matches!(wish, Wish::Done);
-            if let Ok(Some(next)) = self.weigh(main, wish) {
+            let decision = main_decision(pod, main, now);
+            left |= !matches!(decision, Decision::Done);
+            if let Ok(Some(next)) = self.apply(main, decision) {
                 return next;
             }
         }
-        if !pod.doing.is_empty() {
+        if !pod.pending_calls.is_empty() {
             return Next::Rest;
         }
         if !left {
@@ -92,11 +92,11 @@ impl Walk {
         self.rest()
     }
 
-    fn weigh(&mut self, container: &Container, wish: Wish) -> Result<Option<Next>, Held> {
-        match wish {
-            Wish::Now(next) => Ok(Some(next)),
-            Wish::Runs | Wish::Done => Ok(None),
-            Wish::Held(until, why) => {
+    fn apply(&mut self, container: &Container, decision: Decision) -> Result<Option<Next>, Held> {
+        match decision {
+            Decision::Now(next) => Ok(Some(next)),
+            Decision::Runs | Decision::Done => Ok(None),
+            Decision::Held(until, why) => {
                 self.until = sooner(self.until, Some(until));
                 if let Some(why) = why {
                     self.holds.push(Hold { container: container.name.clone(), why, until });
@@ -111,19 +111,18 @@ impl Walk {
     }
 }
 
-/// The container waits.
 struct Held;
 
-/// Whether a new sandbox would have anything to run.
+/// Whether a new sandbox would run anything.
 pub(super) fn is_worth_a_sandbox(pod: &Pod) -> bool {
-    let seen = &pod.seen;
+    let observed = &pod.observed;
     let spec = &pod.api.spec;
     match spec.restart_policy {
         RestartPolicy::Always => true,
-        RestartPolicy::Never => seen.sandboxes.is_empty() || seen.containers.is_empty(),
+        RestartPolicy::Never => observed.sandboxes.is_empty() || observed.containers.is_empty(),
         RestartPolicy::OnFailure => {
             let done = |main: &Container| {
-                seen.newest(&main.name).is_some_and(ObservedContainer::succeeded)
+                observed.newest(&main.name).is_some_and(ObservedContainer::succeeded)
             };
             !spec.containers.iter().all(done)
         }
@@ -137,136 +136,146 @@ fn is_over(pod: &Pod, init: &Container) -> bool {
 
 /// A sidecar that runs in the newest sandbox, and whose startup probe has succeeded, if it has one.
 fn has_started(pod: &Pod, sidecar: &Container) -> bool {
-    in_sandbox(pod, sidecar).is_some_and(|seen| pod.is_started(seen))
+    in_sandbox(pod, sidecar).is_some_and(|observed| pod.is_started(observed))
 }
 
 fn runs(pod: &Pod, init: &Container) -> bool {
-    in_sandbox(pod, init).is_some_and(|seen| seen.state == ContainerState::Running)
+    in_sandbox(pod, init).is_some_and(|observed| observed.state == ContainerState::Running)
 }
 
-/// The newest instance in the newest sandbox: older sandboxes' do not count for initialisation.
+/// The newest instance in the newest sandbox: instances in older sandboxes do not count for
+/// initialisation.
 fn in_sandbox<'a>(pod: &'a Pod, container: &'a Container) -> Option<&'a ObservedContainer> {
-    let sandbox = pod.seen.sandbox()?;
-    pod.seen.newest(&container.name).filter(|seen| seen.sandbox == sandbox.id)
+    let sandbox = pod.observed.sandbox()?;
+    pod.observed.newest(&container.name).filter(|observed| observed.sandbox == sandbox.id)
 }
 
-fn init_wish(pod: &Pod, init: &Container, initialised: bool, now: Instant) -> Wish {
-    let seen = in_sandbox(pod, init);
+fn init_decision(pod: &Pod, init: &Container, initialised: bool, now: Instant) -> Decision {
+    let observed = in_sandbox(pod, init);
     if !is_sidecar(init) {
         if initialised {
-            return Wish::Done;
+            return Decision::Done;
         }
-        return match seen {
-            Some(seen) if seen.succeeded() => Wish::Done,
-            Some(seen) if seen.state == ContainerState::Running => Wish::Runs,
-            Some(seen) if seen.state == ContainerState::Exited => {
+        return match observed {
+            Some(observed) if observed.succeeded() => Decision::Done,
+            Some(observed) if observed.state == ContainerState::Running => Decision::Runs,
+            Some(observed) if observed.state == ContainerState::Exited => {
                 match pod.api.spec.restart_policy {
-                    RestartPolicy::Never => Wish::Now(Next::Enter(Phase::Terminating)),
+                    RestartPolicy::Never => Decision::Now(Next::Enter(Phase::Terminating)),
                     RestartPolicy::Always | RestartPolicy::OnFailure => start(pod, init, now),
                 }
             }
             Some(_) | None => start(pod, init, now),
         };
     }
-    match seen {
-        Some(seen) if seen.state == ContainerState::Running => keep(pod, init, seen, now),
+    match observed {
+        Some(observed) if observed.state == ContainerState::Running => {
+            keep_running(pod, init, observed, now)
+        }
         Some(_) | None => start(pod, init, now),
     }
 }
 
-fn main_wish(pod: &Pod, main: &Container, now: Instant) -> Wish {
-    let Some(seen) = pod.seen.newest(&main.name) else { return start(pod, main, now) };
-    let memory = pod.memory.get(&main.name);
-    let again = memory.is_some_and(|memory| memory.restart_due.as_ref() == Some(&seen.id));
-    match seen.state {
-        ContainerState::Running => keep(pod, main, seen, now),
+fn main_decision(pod: &Pod, main: &Container, now: Instant) -> Decision {
+    let Some(observed) = pod.observed.newest(&main.name) else { return start(pod, main, now) };
+    let record = pod.records.get(&main.name);
+    let restart_due =
+        record.is_some_and(|record| record.restart_due.as_ref() == Some(&observed.id));
+    match observed.state {
+        ContainerState::Running => keep_running(pod, main, observed, now),
         ContainerState::Created | ContainerState::Unknown => start(pod, main, now),
-        ContainerState::Exited if again => start(pod, main, now),
+        ContainerState::Exited if restart_due => start(pod, main, now),
         ContainerState::Exited => match pod.api.spec.restart_policy {
-            RestartPolicy::Never => Wish::Done,
-            RestartPolicy::OnFailure if seen.succeeded() => Wish::Done,
+            RestartPolicy::Never => Decision::Done,
+            RestartPolicy::OnFailure if observed.succeeded() => Decision::Done,
             RestartPolicy::OnFailure | RestartPolicy::Always => start(pod, main, now),
         },
     }
 }
 
-/// One that runs stays, unless the spec names another image by now, or a probe or its hook failed.
-fn keep(pod: &Pod, container: &Container, seen: &ObservedContainer, now: Instant) -> Wish {
-    if pod.stopping(&seen.id).is_some() {
-        return Wish::Runs;
+/// A running container stays, unless the spec names another image now, or a probe or its hook
+/// failed.
+fn keep_running(
+    pod: &Pod,
+    container: &Container,
+    observed: &ObservedContainer,
+    now: Instant,
+) -> Decision {
+    if pod.stopping(&observed.id).is_some() {
+        return Decision::Runs;
     }
     let mut ending = pod_grace(pod, now);
-    let why = if !is_same_definition(seen, container) {
+    let why = if !is_same_definition(observed, container) {
         StopReason::Changed
-    } else if pod.has_failed_to_start(seen) {
+    } else if pod.has_failed_to_start(observed) {
         StopReason::PostStart
-    } else if let Some(condemned) = pod.condemned(seen) {
-        ending.grace_s = condemned.grace_s.unwrap_or(ending.grace_s).max(1);
-        StopReason::Probe(condemned.kind)
-    } else if matches!(pod.pre_stop(seen), PreStop::Running(..) | PreStop::Over(_)) {
-        // What its stop began with is not taken back.
+    } else if let Some(failed) = pod.failed_probe(observed) {
+        ending.grace_s = failed.grace_s.unwrap_or(ending.grace_s).max(1);
+        StopReason::Probe(failed.kind)
+    } else if matches!(pod.pre_stop(observed), PreStop::Running(..) | PreStop::Over(_)) {
+        // A stop that has begun with its hook is not taken back.
         StopReason::Changed
     } else {
-        return Wish::Runs;
+        return Decision::Runs;
     };
-    wish(stop(pod, seen, ending, now, why))
+    decision(stop(pod, observed, ending, now, why))
 }
 
-/// What waits keeps no other container waiting.
-fn wish(next: Next) -> Wish {
+/// A container that waits does not block other containers.
+fn decision(next: Next) -> Decision {
     match next {
-        Next::Until(at) => Wish::Held(at, None),
-        next => Wish::Now(next),
+        Next::Until(at) => Decision::Held(at, None),
+        next => Decision::Now(next),
     }
 }
 
-/// The way of one container to its start: back-off, image, make, start.
-fn start(pod: &Pod, container: &Container, now: Instant) -> Wish {
-    if !pod.doing.is_empty() {
+/// The steps of one container to its start: back-off, image, create, start.
+fn start(pod: &Pod, container: &Container, now: Instant) -> Decision {
+    if !pod.pending_calls.is_empty() {
         // Only stops are under way; a start waits for them.
-        return Wish::Runs;
+        return Decision::Runs;
     }
-    let newest = pod.seen.newest(&container.name);
+    let newest = pod.observed.newest(&container.name);
     let restarts = newest.is_some_and(|newest| newest.state == ContainerState::Exited);
-    if restarts && pod.seen.containers.iter().any(|seen| is_ending(pod, seen)) {
-        // Nor does one restart before another's stop that has begun with its preStop hook.
-        return Wish::Runs;
+    if restarts && pod.observed.containers.iter().any(|observed| is_ending(pod, observed)) {
+        // A restart also waits for another container's stop that has begun with preStop.
+        return Decision::Runs;
     }
-    let memory = pod.memory.get(&container.name);
-    if let Some(until) = memory.and_then(|memory| memory.hold_until).filter(|&at| at > now) {
-        return Wish::Held(until, None);
+    let record = pod.records.get(&container.name);
+    if let Some(until) = record.and_then(|record| record.hold_until).filter(|&at| at > now) {
+        return Decision::Held(until, None);
     }
     if let Some(newest) = newest {
         match newest.state {
             ContainerState::Unknown => {
-                return wish(stop(pod, newest, pod_grace(pod, now), now, StopReason::Unknown));
+                return decision(stop(pod, newest, pod_grace(pod, now), now, StopReason::Unknown));
             }
             ContainerState::Created
                 if is_startable(pod, newest, container)
-                    && !pod.seen.of(&container.name).any(ObservedContainer::may_run) =>
+                    && !pod.observed.of(&container.name).any(ObservedContainer::may_run) =>
             {
                 let (id, container) = (newest.id.clone(), container.name.clone());
-                return Wish::Now(Next::Call(Step::Start { id, container }));
+                return Decision::Now(Next::Call(Step::Start { id, container }));
             }
             ContainerState::Created | ContainerState::Running | ContainerState::Exited => {}
         }
     }
-    if let Some(wish) = unstarted(pod, container, now) {
-        return wish;
+    if let Some(decision) = unstarted(pod, container, now) {
+        return decision;
     }
     if let Some(held) = crash_hold(pod, container, now) {
         return held;
     }
     let volumes = volumes::progress(pod, now);
     if let Some(until) = volumes.until.filter(|_| volumes.waits) {
-        return Wish::Held(until, None);
+        return Decision::Held(until, None);
     }
     let name = || container.name.clone();
     let image = || container.image.clone();
-    Wish::Now(Next::Call(match memory.map_or(&Image::Unknown, |memory| &memory.image) {
+    Decision::Now(Next::Call(match record.map_or(&Image::Unknown, |record| &record.image) {
         Image::Unknown => match Pod::image_fault(container) {
-            // Nothing but another spec mends that.
-            Some(why) => return Wish::Held(now.plus_ms(limits::BACKOFF_MAX_MS), Some(why)),
+            // Only another spec can repair this.
+            Some(why) => return Decision::Held(now.plus_ms(limits::BACKOFF_MAX_MS), Some(why)),
             None => Step::ImageStatus { container: name(), image: image() },
         },
         Image::Pulled { .. } => Step::ImageStatus { container: name(), image: image() },
@@ -276,14 +285,14 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Wish {
         },
         Image::Ready(image_ref, _) => {
             if let Some(next) = super::make_log_dirs(pod, now) {
-                return wish(next);
+                return decision(next);
             }
-            // A container that is never at rest would leave its dead behind.
-            let mut ended = pod.seen.of(&container.name);
+            // Otherwise a container that restarts constantly would leave all its dead instances.
+            let mut ended = pod.observed.of(&container.name);
             let surplus =
                 ended.by_ref().filter(|it| it.state == ContainerState::Exited).nth(pod.dead_max());
-            if let Some(old) = surplus.filter(|_| pod.clear_at.is_none_or(|at| at <= now)) {
-                return Wish::Now(remove_container(pod, old, now));
+            if let Some(old) = surplus.filter(|_| pod.cleanup_at.is_none_or(|at| at <= now)) {
+                return Decision::Now(remove_container(pod, old, now));
             }
             let attempt = next_attempt(pod, container);
             let (image, image_ref) = (container.image.clone(), image_ref.clone());
@@ -292,45 +301,46 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Wish {
     }))
 }
 
-/// Runs, and its preStop hook has begun: there is none of one that does not run.
-fn is_ending(pod: &Pod, seen: &ObservedContainer) -> bool {
-    matches!(pod.pre_stop(seen), PreStop::Running(..) | PreStop::Over(_))
+/// It runs and its preStop hook has begun. A container that does not run has no preStop hook.
+fn is_ending(pod: &Pod, observed: &ObservedContainer) -> bool {
+    matches!(pod.pre_stop(observed), PreStop::Running(..) | PreStop::Over(_))
 }
 
-/// One that was made and never started, as far as is known, may start yet (rule R6).
-fn unstarted(pod: &Pod, container: &Container, now: Instant) -> Option<Wish> {
-    let mut made = pod.seen.of(&container.name);
+/// A container that was created and, as far as is known, never started: it may still start (rule
+/// R6).
+fn unstarted(pod: &Pod, container: &Container, now: Instant) -> Option<Decision> {
+    let mut made = pod.observed.of(&container.name);
     let made = made.find(|it| it.state == ContainerState::Created)?;
     let step = pod.removal(&made.id);
-    Some(wish(pod.retry_at.filter(|&at| at > now).map_or(Next::Call(step), Next::Until)))
+    Some(decision(pod.retry_at.filter(|&at| at > now).map_or(Next::Call(step), Next::Until)))
 }
 
-/// Rule R7: above all that is seen, and all that is known to have been.
+/// Rule R7: greater than all observed and all remembered attempt numbers.
 fn next_attempt(pod: &Pod, container: &Container) -> u32 {
-    let floor = pod.memory.get(&container.name).map_or(0, |memory| memory.attempt_floor);
-    pod.seen.newest(&container.name).map_or(0, |newest| newest.attempt + 1).max(floor)
+    let floor = pod.records.get(&container.name).map_or(0, |record| record.attempt_floor);
+    pod.observed.newest(&container.name).map_or(0, |newest| newest.attempt + 1).max(floor)
 }
 
-/// Made and not started: by us a moment ago, or by an earlier life.
-fn is_startable(pod: &Pod, seen: &ObservedContainer, container: &Container) -> bool {
-    pod.seen.sandbox().is_some_and(|sandbox| sandbox.id == seen.sandbox)
-        && is_same_definition(seen, container)
+/// Created and not started: by us a moment ago, or by an earlier start of the agent.
+fn is_startable(pod: &Pod, observed: &ObservedContainer, container: &Container) -> bool {
+    pod.observed.sandbox().is_some_and(|sandbox| sandbox.id == observed.sandbox)
+        && is_same_definition(observed, container)
 }
 
 /// Spec section 2.4: counted from the newest end, for one definition of the container.
-fn crash_hold(pod: &Pod, container: &Container, now: Instant) -> Option<Wish> {
-    let memory = pod.memory.get(&container.name)?;
-    let exited = pod.seen.of(&container.name).find_map(|seen| seen.exited_at)?;
-    let delay_ms = memory.crashes.delay_ms(&container.image, exited)?;
+fn crash_hold(pod: &Pod, container: &Container, now: Instant) -> Option<Decision> {
+    let record = pod.records.get(&container.name)?;
+    let exited = pod.observed.of(&container.name).find_map(|observed| observed.exited_at)?;
+    let delay_ms = record.crashes.delay_ms(&container.image, exited)?;
     let until = exited.plus_ms(delay_ms);
-    (until > now).then_some(Wish::Held(until, Some(HoldReason::CrashLoop { delay_ms })))
+    (until > now).then_some(Decision::Held(until, Some(HoldReason::CrashLoop { delay_ms })))
 }
 
-fn pull_hold(pod: &Pod, container: &Container, now: Instant) -> Option<Wish> {
+fn pull_hold(pod: &Pod, container: &Container, now: Instant) -> Option<Decision> {
     let failed = pod.pulls.get(&container.image)?;
     let until = failed.until;
     let why = failed.why.clone();
-    // The image may arrive by other ways: it is looked for again before the pull is tried.
+    // The image may arrive in another way: it is looked up again before the pull is retried.
     let look_at = until.min(now.plus_ms(limits::IMAGE_RECHECK_MS));
-    (until > now).then_some(Wish::Held(look_at, Some(HoldReason::ImagePull { why })))
+    (until > now).then_some(Decision::Held(look_at, Some(HoldReason::ImagePull { why })))
 }

@@ -1,9 +1,9 @@
-//! Probes were left out: admission refuses a pod that has any, so what runs has started and is
-//! ready.
+//! Probes are not built in: admission refuses a pod that has any, so a running container is started
+//! and ready.
 #![expect(
     clippy::unused_self,
     clippy::unnecessary_wraps,
-    reason = "as the one that is not left out"
+    reason = "same interface as the full version"
 )]
 
 use super::Pod;
@@ -15,7 +15,7 @@ use crate::model::cri::{CallError, ContainerState, Reply};
 use crate::model::net::Finding;
 use crate::model::probe::ProbeKind;
 
-/// Never.
+/// Never constructed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ProbeVerdict {
     pub kind: ProbeKind,
@@ -23,7 +23,6 @@ pub(super) struct ProbeVerdict {
 }
 
 impl Pod {
-    /// Never.
     pub fn is_probe_due(&self, _: Now) -> bool {
         false
     }
@@ -32,19 +31,19 @@ impl Pod {
         None
     }
 
-    pub(super) fn is_probed_out(&self) -> bool {
+    pub(super) fn no_probe_running(&self) -> bool {
         true
     }
 
-    /// Only hands out the events that came up.
+    /// Only passes the pending events to the recorder.
     pub fn probe(&mut self, now: Now, context: &mut PodContext<'_>) -> bool {
-        self.tell_all(now, context);
+        self.flush_events(now, context);
         false
     }
 
     pub(super) fn end_probes(&mut self, _: Now, _: &mut PodContext<'_>) {}
 
-    pub(super) fn probe_called(
+    pub(super) fn probe_exec_done(
         &mut self,
         _: Now,
         _: CallId,
@@ -53,19 +52,24 @@ impl Pod {
         Some(result)
     }
 
-    pub(super) fn probe_found(&mut self, _: Now, _: ProbeId, finding: Finding) -> Option<Finding> {
+    pub(super) fn probe_query_done(
+        &mut self,
+        _: Now,
+        _: ProbeId,
+        finding: Finding,
+    ) -> Option<Finding> {
         Some(finding)
     }
 
-    pub(super) fn is_started(&self, seen: &ObservedContainer) -> bool {
-        seen.state == ContainerState::Running && !self.is_starting(seen)
+    pub(super) fn is_started(&self, observed: &ObservedContainer) -> bool {
+        observed.state == ContainerState::Running && !self.is_starting(observed)
     }
 
-    pub(super) fn is_ready(&self, seen: &ObservedContainer) -> bool {
-        self.is_started(seen)
+    pub(super) fn is_ready(&self, observed: &ObservedContainer) -> bool {
+        self.is_started(observed)
     }
 
-    pub(super) fn condemned(&self, _: &ObservedContainer) -> Option<ProbeVerdict> {
+    pub(super) fn failed_probe(&self, _: &ObservedContainer) -> Option<ProbeVerdict> {
         None
     }
 }

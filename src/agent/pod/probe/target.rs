@@ -1,32 +1,31 @@
-//! A handler of the spec → what is asked, and whom: addresses, ports and headers filled in.
+//! A probe's or hook's handler → the request: addresses, ports and headers are filled in.
 
 use crate::agent::pod::env::Environment;
 use crate::model::net::{Expects, HttpQuery, KUBERNETES_VERSION, Query};
 use crate::model::pod::{Container, Pod};
 use crate::model::probe::{Handler, HttpGet, Port};
 
-/// What a probe asks.
+/// The request of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Ask {
-    /// This command, in the container.
+pub(super) enum ProbeRequest {
     Exec(Vec<String>),
-    /// This, over the network.
+    /// Send this query over the network.
     Query(Query),
 }
 
-/// What the handler of a probe asks for. An error is the manifest's fault.
-pub(super) fn ask(
+/// The request for a probe's handler. An error is the manifest's fault.
+pub(super) fn probe_request(
     pod: &Pod,
     container: &Container,
     handler: &Handler,
     timeout_s: u32,
     expanded_bytes_max: usize,
-) -> Result<Ask, String> {
+) -> Result<ProbeRequest, String> {
     if let Some(exec) = &handler.exec {
         let mut env = Environment::written(&container.env, expanded_bytes_max)?;
-        return Ok(Ask::Exec(env.expand_all(&exec.command, "the probe's command")?));
+        return Ok(ProbeRequest::Exec(env.expand_all(&exec.command, "the probe's command")?));
     }
-    Ok(Ask::Query(if let Some(get) = &handler.http_get {
+    Ok(ProbeRequest::Query(if let Some(get) = &handler.http_get {
         let query = http(pod, container, get, Expects::Success, "kube-probe")?;
         Query::Http(Box::new(query))
     } else if let Some(tcp) = &handler.tcp_socket {
@@ -43,13 +42,13 @@ pub(super) fn ask(
     }))
 }
 
-/// What a hook's GET asks for.
+/// The request for the GET of a hook.
 pub(in crate::agent::pod) fn hook_get(
     pod: &Pod,
     container: &Container,
     get: &HttpGet,
 ) -> Result<HttpQuery, String> {
-    // The kubelet's default, of hooks only.
+    // The kubelet's default, for hooks only.
     let unnamed = matches!(&get.port, Port::Name(name) if name.is_empty());
     let get = if unnamed { &HttpGet { port: Port::Number(80), ..get.clone() } } else { get };
     http(pod, container, get, Expects::Answer, "kube-lifecycle")
@@ -75,7 +74,7 @@ fn http(
     })
 }
 
-/// Those of the spec, and two that are always there; an empty `Accept` means none.
+/// The headers of the spec, and two that are always sent; an empty `Accept` means none.
 fn headers(get: &HttpGet, agent: &str) -> Vec<(String, String)> {
     let given = get.http_headers.iter().map(|header| (header.name.clone(), header.value.clone()));
     let mut headers: Vec<_> = given.collect();
@@ -93,7 +92,7 @@ fn headers(get: &HttpGet, agent: &str) -> Vec<(String, String)> {
     headers
 }
 
-/// The host that is written, or the pod's address.
+/// The configured host, or the pod's address.
 fn host_of(pod: &Pod, written: &str) -> Result<Box<str>, String> {
     match (written, pod.status.pod_ip.as_str()) {
         ("", "") => Err("the pod has no address yet".to_owned()),
@@ -134,10 +133,10 @@ mod tests {
         pod
     }
 
-    fn asked(handler: &str) -> Result<Ask, String> {
+    fn request(handler: &str) -> Result<ProbeRequest, String> {
         let pod = pod();
         let handler: Handler = serde_json::from_str(handler).expect(handler);
-        ask(&pod, &pod.spec.containers[0], &handler, 2, 1 << 20)
+        probe_request(&pod, &pod.spec.containers[0], &handler, 2, 1 << 20)
     }
 
     #[test]
@@ -151,17 +150,18 @@ mod tests {
             ("65536", Err("invalid port number: 65536")),
             (r#""-1""#, Err("invalid port number: -1")),
         ] {
-            let got = asked(&format!(r#"{{"tcpSocket":{{"port":{port}}}}}"#));
+            let got = request(&format!(r#"{{"tcpSocket":{{"port":{port}}}}}"#));
             let expected = expected
                 .map_err(str::to_owned)
-                .map(|port| Ask::Query(Query::Tcp { host: "10.0.0.5".into(), port }));
+                .map(|port| ProbeRequest::Query(Query::Tcp { host: "10.0.0.5".into(), port }));
             assert_eq!(got, expected, "{port}");
         }
     }
 
     #[test]
-    fn a_get_is_filled_in_and_keeps_what_is_written() {
-        let Ok(Ask::Query(Query::Http(plain))) = asked(r#"{"httpGet":{"port":"web"}}"#) else {
+    fn defaults_of_a_get_do_not_override_the_spec() {
+        let Ok(ProbeRequest::Query(Query::Http(plain))) = request(r#"{"httpGet":{"port":"web"}}"#)
+        else {
             panic!("a GET")
         };
         assert_eq!((&*plain.host, plain.port, &*plain.target), ("10.0.0.5", 8080, "/"));
@@ -169,26 +169,26 @@ mod tests {
         assert_eq!(plain.headers, pairs.map(|(n, v)| (n.to_owned(), v.to_owned())));
         let text = r#"{"httpGet":{"port":1,"httpHeaders":[{"name":"ACCEPT","value":"text/html"},
             {"name":"X-Empty","value":""}]}}"#;
-        let Ok(Ask::Query(Query::Http(own))) = asked(text) else { panic!("a GET") };
+        let Ok(ProbeRequest::Query(Query::Http(own))) = request(text) else { panic!("a GET") };
         let pairs = [("ACCEPT", "text/html"), ("X-Empty", ""), ("User-Agent", "kube-probe/1.32")];
         assert_eq!(own.headers, pairs.map(|(n, v)| (n.to_owned(), v.to_owned())));
         let text = r#"{"httpGet":{"port":1,"host":"h","scheme":"HTTPS","path":"a?b#c","httpHeaders":
             [{"name":"accept","value":""},{"name":"user-agent","value":"me"}]}}"#;
-        let Ok(Ask::Query(Query::Http(full))) = asked(text) else { panic!("a GET") };
+        let Ok(ProbeRequest::Query(Query::Http(full))) = request(text) else { panic!("a GET") };
         assert_eq!((full.tls, &*full.host, &*full.target), (true, "h", "/a?b"));
         assert_eq!(full.headers, [("user-agent".to_owned(), "me".to_owned())]);
     }
 
     #[test]
     fn commands_use_the_containers_environment() {
-        let got = asked(r#"{"exec":{"command":["cat","$(F)/y","$$(F)"]}}"#);
-        assert_eq!(got, Ok(Ask::Exec(["cat", "/x/y", "$(F)"].map(str::to_owned).into())));
-        let nothing = asked("{}").expect_err("nothing to ask");
+        let got = request(r#"{"exec":{"command":["cat","$(F)/y","$$(F)"]}}"#);
+        assert_eq!(got, Ok(ProbeRequest::Exec(["cat", "/x/y", "$(F)"].map(str::to_owned).into())));
+        let nothing = request("{}").expect_err("nothing to ask");
         assert_eq!(nothing, "missing probe handler for c");
     }
 
     #[test]
-    fn a_hook_says_who_it_is_and_has_a_port_of_its_own() {
+    fn hooks_have_their_own_user_agent_and_default_port() {
         let pod = pod();
         let get = HttpGet {
             port: Port::Name(String::new()),

@@ -1,38 +1,37 @@
-//! One probe of one container: its settings, where it stands, how outcomes are counted.
+//! One probe of one container: its settings, its state, and how outcomes are counted.
 
 use crate::agent::event::{CallId, ProbeId};
 use crate::agent::time::Instant;
 use crate::model::cri::ContainerId;
 use crate::model::probe::{Handler, Probe, ProbeKind, ProbeResults};
 
-/// One probe of one container.
 #[derive(Debug)]
 pub(super) struct Worker {
     pub container: Box<str>,
     pub kind: ProbeKind,
-    pub terms: Terms,
+    pub settings: Settings,
     pub handler: Handler,
     /// The instance that is probed.
     pub id: Option<ContainerId>,
     pub due_at: Instant,
-    /// Of the period after the one under way.
+    /// The due time of the period after the current one.
     pub next_at: Instant,
-    /// Not asked again before there is another instance.
+    /// Not probed again before there is another instance.
     pub held: bool,
-    /// What counts; `None`: nothing yet.
+    /// The current result; `None`: none yet.
     pub result: Option<bool>,
     /// Equal outcomes in a row.
-    run: (bool, u32),
-    pub flight: Option<Flight>,
-    /// Of the round under way.
+    streak: (bool, u32),
+    pub flight: Option<InFlight>,
+    /// Of the current round.
     pub tries: u32,
-    /// Of the round under way, for its text.
+    /// Of the current round, for its message.
     pub command: String,
 }
 
-/// A probe's settings with their defaults.
+/// A probe's settings, with defaults applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Terms {
+pub(super) struct Settings {
     pub delay_ms: u64,
     pub period_ms: u64,
     pub timeout_s: u32,
@@ -41,20 +40,20 @@ pub(super) struct Terms {
     pub grace_s: Option<i64>,
 }
 
-/// What is under way.
+/// The call or query under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flight {
+pub(super) enum InFlight {
     Call(CallId),
     Query(ProbeId),
 }
 
-/// What came of one probe.
+/// The outcome of one probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Good,
     Warning(String),
     Bad(String),
-    /// It could not be asked.
+    /// The probe could not be made.
     Error(String),
 }
 
@@ -63,26 +62,26 @@ impl Worker {
         Self {
             container,
             kind,
-            terms: Terms::of(probe),
+            settings: Settings::of(probe),
             handler: probe.handler.clone(),
             id: None,
             due_at: Instant(0),
             next_at: Instant(0),
             held: false,
             result: None,
-            run: (false, 0),
+            streak: (false, 0),
             flight: None,
             tries: 0,
             command: String::new(),
         }
     }
 
-    /// Another instance is to be probed, not before `due_at`. `saved`: its results
-    /// from before the agent's restart.
+    /// Attaches the worker to another instance, which is not probed before `due_at`. `saved`: its
+    /// results from before the agent's restart.
     pub fn attach(&mut self, id: ContainerId, due_at: Instant, saved: Option<ProbeResults>) {
         self.id = Some(id);
         self.due_at = due_at;
-        self.run = (false, 0);
+        self.streak = (false, 0);
         self.result = match self.kind {
             ProbeKind::Startup => saved.filter(|saved| saved.started).map(|_| true),
             ProbeKind::Readiness => Some(saved.is_some_and(|saved| saved.ready)),
@@ -91,23 +90,24 @@ impl Worker {
         self.held = self.kind == ProbeKind::Startup && self.result.is_some();
     }
 
-    /// A round, or another try of it, begins. Periods count from the first; those missed are past.
+    /// A round, or another try of it, begins. Periods are counted from the first one; missed
+    /// periods are skipped.
     pub fn begin(&mut self, now: Instant) {
         if self.tries == 0 {
             let late_ms = now.since_ms(self.due_at);
-            let periods = late_ms / self.terms.period_ms + 1;
-            self.next_at = self.due_at.plus_ms(periods * self.terms.period_ms);
+            let periods = late_ms / self.settings.period_ms + 1;
+            self.next_at = self.due_at.plus_ms(periods * self.settings.period_ms);
         }
         self.tries += 1;
     }
 
-    /// Counts an outcome. Says whether the result is another now.
+    /// Counts an outcome. Returns whether the result changed.
     pub fn count(&mut self, good: bool) -> bool {
-        let (before, count) = self.run;
-        self.run = (good, if before == good { count.saturating_add(1) } else { 1 });
+        let (before, count) = self.streak;
+        self.streak = (good, if before == good { count.saturating_add(1) } else { 1 });
         let threshold =
-            if good { self.terms.success_threshold } else { self.terms.failure_threshold };
-        if self.run.1 < threshold {
+            if good { self.settings.success_threshold } else { self.settings.failure_threshold };
+        if self.streak.1 < threshold {
             return false;
         }
         let changed = self.result != Some(good);
@@ -119,7 +119,7 @@ impl Worker {
     }
 }
 
-impl Terms {
+impl Settings {
     /// Zero stands for the default.
     fn of(probe: &Probe) -> Self {
         let or = |value: i32, default: u32| match u32::try_from(value) {
@@ -151,9 +151,9 @@ mod tests {
 
     #[test]
     fn settings_have_the_defaults_of_the_api() {
-        let terms = Terms::of(&Probe::default());
-        assert_eq!((terms.delay_ms, terms.period_ms, terms.timeout_s), (0, 10_000, 1));
-        assert_eq!((terms.success_threshold, terms.failure_threshold), (1, 3));
+        let settings = Settings::of(&Probe::default());
+        assert_eq!((settings.delay_ms, settings.period_ms, settings.timeout_s), (0, 10_000, 1));
+        assert_eq!((settings.success_threshold, settings.failure_threshold), (1, 3));
     }
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn another_instance_begins_with_nothing_but_what_was_saved_of_it() {
+    fn a_new_instance_begins_with_its_saved_results_only() {
         let mut worker = worker(ProbeKind::Liveness, 1, 2);
         worker.count(false);
         worker.attach(ContainerId("2".into()), Instant(0), None);
@@ -216,7 +216,7 @@ mod tests {
             worker.begin(Instant(now));
             assert_eq!(worker.next_at, Instant(next), "{now}");
         }
-        // Another try is of the same round.
+        // Another try belongs to the same round.
         worker.begin(Instant(90_000));
         assert_eq!((worker.next_at, worker.tries), (Instant(41_000), 2));
     }

@@ -1,5 +1,5 @@
-//! What containers need and may take, summed up as they run: the main ones and sidecars together,
-//! each plain init container beside the sidecars before it.
+//! Requests and limits of a pod, summed up as its containers run: main containers and sidecars
+//! together, each plain init container with the sidecars before it.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use crate::model::quantity::Quantity;
 
 pub(super) const CPU: &str = "cpu";
 pub(super) const MEMORY: &str = "memory";
-/// Before the size of the pages.
+/// Followed by the page size.
 pub(super) const HUGE_PAGES: &str = "hugepages-";
 
-/// The kernel takes no less, microseconds.
+/// The kernel's minimum, in microseconds.
 const QUOTA_MIN: i64 = 1_000;
 
 /// CPU in thousandths of a core, memory in bytes.
@@ -25,7 +25,7 @@ pub(super) struct Needs {
 }
 
 impl Needs {
-    /// A request that is not written equals the limit.
+    /// A missing request equals the limit.
     pub(super) fn of(resources: &ResourceRequirements) -> Self {
         let cpu_limit = resources.limits.get(CPU).map(Quantity::milli);
         let memory_limit = resources.limits.get(MEMORY).map(Quantity::whole);
@@ -42,7 +42,7 @@ impl Needs {
         Self::of(&ResourceRequirements { limits, ..ResourceRequirements::default() })
     }
 
-    /// Of those that run together, or of the largest init container where that needs more.
+    /// Of the containers that run together, or of the largest init container if that needs more.
     pub(super) fn of_containers(spec: &PodSpec) -> Self {
         let (mut sidecars, mut peak) = (Self::default(), Self::default());
         for init in &spec.init_containers {
@@ -57,7 +57,7 @@ impl Needs {
         mains.fold(sidecars, |sum, needs| sum.and(&needs)).or(&peak)
     }
 
-    /// What the pod says for itself stands over what its containers come to.
+    /// Pod-level resources override the sum of the containers.
     pub(super) fn overruled_by(self, own: &ResourceRequirements) -> Self {
         let limit = |name: &str, of: fn(&Quantity) -> i64| own.limits.get(name).map(of);
         let request = |name: &str, of: fn(&Quantity) -> i64| own.requests.get(name).map(of);
@@ -71,7 +71,7 @@ impl Needs {
         }
     }
 
-    /// With what the sandbox needs: that bounds nothing where there was no bound.
+    /// With the overhead of the sandbox; the overhead alone adds no limit where there was none.
     pub(super) fn and_beside(self, overhead: &Self) -> Self {
         let sum = self.and(overhead);
         Self {
@@ -102,20 +102,20 @@ impl Needs {
         self.with(other, i64::max)
     }
 
-    /// The weight that the kernel gives it beside others.
+    /// The CPU weight in the kernel.
     pub(super) fn shares(&self) -> i64 {
         self.cpu.map_or(SHARES_MIN, shares)
     }
 
-    /// Microseconds in each period; `None`: no bound.
+    /// Microseconds in each period; `None`: no limit.
     pub(super) fn quota(&self, period_us: i64) -> Option<i64> {
         let limit = self.cpu_limit.filter(|&milli| milli > 0)?;
         Some((limit.saturating_mul(period_us) / 1000).max(QUOTA_MIN))
     }
 }
 
-/// Bytes of huge pages of the pod as a whole: its own word, else the sum over what runs together. A
-/// sum may be more than any quantity is.
+/// Limits of huge pages in bytes for the whole pod: its own values, otherwise the sum over the
+/// containers that run together. A sum may exceed the range of a quantity.
 pub(super) fn huge_limits(spec: &PodSpec) -> BTreeMap<&str, i64> {
     let (mut sum, mut peak) = (BTreeMap::new(), BTreeMap::new());
     for init in &spec.init_containers {

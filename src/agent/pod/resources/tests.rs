@@ -1,4 +1,4 @@
-//! The kubelet's figures.
+//! The kubelet's values.
 
 use super::*;
 use crate::agent::Machine;
@@ -116,15 +116,15 @@ fn who_goes_first_when_memory_runs_out_follows_what_was_asked_for() {
     };
     let (m, n) = (asks("m", 512, ""), asks("n", 256, ""));
     for (json, which, want) in [
-        // Never as little as 2 or as much as 1000: those are others'.
+        // Never as little as 2 or as much as 1000: those belong to other classes.
         (pod("", &asks("m", 1024, ""), ""), "m", 3),
         (pod("", &asks("m", 0, r#","x":1"#), ""), "m", 1000),
         (pod("", &format!(r#"{m},{{"name":"z"}}"#), ""), "z", 999),
-        // A sidecar stays as long as the smallest main container.
+        // A sidecar counts at least as much as the smallest main container.
         (pod(&asks("s", 128, sidecar), &format!("{m},{n}"), ""), "s", 750),
         (pod(&asks("s", 768, sidecar), &format!("{m},{n}"), ""), "s", 250),
         (pod(&asks("i", 128, ""), &format!("{m},{n}"), ""), "i", 875),
-        // The pod's own request beyond its containers' is shared out: 256 Mi, 128 each.
+        // The pod's own request beyond its containers' is shared: 256 Mi, 128 each.
         (pod("", &format!("{m},{n}"), r#","resources":{"requests":{"memory":"1Gi"}}"#), "n", 625),
         (pod("", &m, r#","priorityClassName":"system-node-critical""#), "m", -997),
         (pod("", &m, r#","priorityClassName":"system-cluster-critical""#), "m", 500),
@@ -183,7 +183,7 @@ fn a_pods_own_cgroup_holds_all_of_it() {
     assert_eq!((free.cpu_shares, free.cpu_quota, free.memory), (768, None, None));
     let best = of(&main("{}"), "{}", |config| config.settings.cgroups.pids_max = Some(100));
     assert_eq!((best.cpu_shares, best.cpu_quota, best.pids), (2, None, Some(100)));
-    // Whatever a sandbox needs, a BestEffort pod has no bound; a limit of 0 is none.
+    // Whatever a sandbox needs, a BestEffort pod has no limit; a limit of 0 is none.
     let best = of(&main("{}"), overhead, no);
     assert_eq!((best.cpu_shares, best.cpu_quota, best.memory), (2, None, None));
     let zero = of(&main(r#"{"limits":{"cpu":"0"},"requests":{"memory":"1Mi"}}"#), "{}", no);
@@ -194,7 +194,7 @@ fn a_pods_own_cgroup_holds_all_of_it() {
     assert_eq!(odd.huge_pages.len(), 1, "pages of no size");
     let unbound = of(&main(limits), "{}", |config| config.settings.cgroups.cpu_quota = false);
     assert_eq!(unbound.cpu_quota, None);
-    // One container without a limit leaves the whole without one, unless the pod has its own.
+    // One container without a limit leaves the whole pod without one, unless the pod has its own.
     let two = r#"{"containers":[{"resources":{"limits":{"memory":"8Mi"}}},{}]RES}"#;
     assert_eq!(of(&two.replace("RES", ""), "{}", no).memory, None);
     let own = two.replace("RES", r#","resources":{"limits":{"memory":"64Mi"}}"#);
