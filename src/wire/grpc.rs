@@ -5,9 +5,9 @@
 //!                                          └─────▶ Message*            (before, of streams only)
 //! ```
 //!
-//! **Intended behaviour.** The caller identifies each call by a [`CallKey`] and gets for it exactly one
-//! last event, or none once it has called [`Client::cancel`]. A unary call ends with `Reply` only
-//! if one message and the status OK came. An error of the runtime is `Failed`; an error of the
+//! **Intended behaviour.** The caller identifies each call by a [`CallKey`] and gets exactly one
+//! last event for it, or none once it has called [`Client::cancel`]. A unary call ends with `Reply`
+//! only if one message and the status OK came. An error of the runtime is `Failed`; an error of the
 //! connection is `Lost`, with whether the call may have begun. Calls beyond the server's limit of
 //! streams wait in order, in a bounded queue; when it is full the call is refused.
 //!

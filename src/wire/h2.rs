@@ -5,8 +5,8 @@
 //!  socket ◀─output── Connection::output  ◀── open · reset, and the answers the protocol demands
 //! ```
 //!
-//! **Intended behaviour.** `receive` takes bytes split anywhere and returns one event at a time; DATA
-//! is borrowed from the caller's bytes as it comes, never copied or stored here, and counts as
+//! **Intended behaviour.** `receive` takes bytes split anywhere and returns one event at a time;
+//! DATA is borrowed from the caller's bytes as it comes, never copied or stored here, and counts as
 //! consumed at once, so windows are replenished and a long reply never stalls. Requests are sent as
 //! far as both windows, the peer's frame size and the output's bound allow; the rest follows after
 //! `sent` and WINDOW_UPDATEs. PING and SETTINGS are answered; we never send a PING, because grpc-go

@@ -1,8 +1,8 @@
-//! The reference: the calls that the agent makes, with the same bytes, without the agent.
+//! The reference: the agent's calls, with the same bytes, without the agent.
 //!
-//! Each pod goes through its steps one by one; of all pods together as many calls are under way as
-//! the agent allows itself ([`WORK_CALLS_MAX`]; stops do not count), and who has waited longest
-//! comes first, as with the agent.
+//! Each pod goes through its steps one by one; over all pods as many calls are under way as the
+//! agent allows itself ([`WORK_CALLS_MAX`]; stops do not count), and the longest waiting one comes
+//! first, as in the agent.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -23,7 +23,7 @@ use edged::wire::manifest;
 use crate::support::agent::NODE;
 use crate::support::cri::{Cri, Refusal};
 
-/// One call of a pod's way.
+/// A call of a pod's lifecycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     RunSandbox,
@@ -57,7 +57,7 @@ pub const DELETE: &[Step] = &[
     Step::RemoveSandbox,
 ];
 
-/// From what a reboot left to a container that can be started, in the agent's order.
+/// From the state after a reboot to a container that can be started, in the agent's order.
 const AGAIN: &[Step] = &[
     Step::ContainerStatus,
     Step::StopSandbox,
@@ -71,7 +71,7 @@ const AGAIN: &[Step] = &[
 pub struct Bare {
     cri: Cri,
     config: Config,
-    /// The dead keep the names of those before.
+    /// Dead sandboxes keep the names of earlier attempts.
     attempt: u32,
     pods: Vec<BarePod>,
     objects: Objects,
@@ -83,7 +83,7 @@ struct BarePod {
     container: Option<ContainerId>,
     image_ref: Box<str>,
     image_user: ImageUser,
-    /// Some; the bytes are as many for any.
+    /// Any addresses; only the length matters.
     pod_ips: Vec<String>,
 }
 
@@ -109,7 +109,7 @@ impl BarePod {
 }
 
 impl Bare {
-    /// Connects, and reads the pods out of their manifests.
+    /// Connects, and reads the pods from their manifests.
     pub fn connect(runtime: &Path, pod_logs: &Path, manifests: &[String]) -> Bare {
         let config = Config {
             node_name: NODE.to_owned(),
@@ -139,40 +139,40 @@ impl Bare {
         Bare { cri, config, attempt: 0, pods, objects }
     }
 
-    /// Takes all pods through these steps; seconds.
+    /// Takes all pods through these steps; returns seconds.
     pub fn run(&mut self, steps: &[Step]) -> f64 {
         let begun = Instant::now();
         let (_, last) = self.take(steps);
         (last - begun).as_secs_f64()
     }
 
-    /// The runtime is back, with nothing but what is left of the pods: looks as the agent does, as
-    /// soon as it is let, and makes them anew. Returns when the first container could be started.
+    /// The runtime is up again, with only the leftovers of the pods: lists as the agent does, as
+    /// soon as possible, and creates them again. Returns when the first container could be started.
     pub fn run_again(&mut self, runtime: &Path) -> Instant {
         self.cri = Cri::connect(runtime).expect("the runtime listens");
         self.attempt += 1;
         while !self.is_ready() {
             std::thread::sleep(Duration::from_micros(500));
         }
-        for look in [Request::ListPodSandbox, Request::ListContainers] {
-            self.ask(&look).expect("a list");
+        for list in [Request::ListPodSandbox, Request::ListContainers] {
+            self.call(&list).expect("a list");
         }
         let (first, _) = self.take(AGAIN);
         first
     }
 
     fn is_ready(&mut self) -> bool {
-        matches!(self.ask(&Request::Status), Ok(Reply::Status(status)) if status.runtime.is_ok())
+        matches!(self.call(&Request::Status), Ok(Reply::Status(status)) if status.runtime.is_ok())
     }
 
-    fn ask(&mut self, request: &Request) -> Result<Reply, Refusal> {
+    fn call(&mut self, request: &Request) -> Result<Reply, Refusal> {
         let (rpc, message) = convert::encode(request);
         self.cri.begin(rpc, &message);
         let (_, answer) = self.cri.next();
         Ok(convert::decode(rpc, &answer?).expect("a reply"))
     }
 
-    /// When the first pod was through, and when the last.
+    /// When the first pod was finished, and when the last.
     fn take(&mut self, steps: &[Step]) -> (Instant, Instant) {
         let mut first = None;
         let mut queue: VecDeque<(usize, usize)> =
@@ -197,7 +197,7 @@ impl Bare {
                 return (first.unwrap_or(last), last);
             }
             let (key, answer) = self.cri.next();
-            let (pod, at, rpc) = open.remove(&key).expect("it was asked for");
+            let (pod, at, rpc) = open.remove(&key).expect("it was requested");
             let step = steps[at];
             let bytes = answer.unwrap_or_else(|refusal| panic!("{step:?}: {refusal:?}"));
             let reply = convert::decode(rpc, &bytes).expect("a reply");
@@ -263,7 +263,7 @@ impl Step {
     }
 }
 
-/// As the agent makes it of a manifest, but for the uid.
+/// As the agent makes it from a manifest, except the uid.
 fn pod(n: usize, text: &str) -> BarePod {
     let mut api = manifest::parse(text.as_bytes()).expect("a good manifest").pods.remove(0);
     let hash = container_hash(&n.to_string(), &api.metadata.name);
@@ -274,8 +274,8 @@ fn pod(n: usize, text: &str) -> BarePod {
     let annotations = &mut api.metadata.annotations;
     annotations.insert("kubernetes.io/config.source".to_owned(), "file".to_owned());
     annotations.insert("kubernetes.io/config.hash".to_owned(), uid);
-    let seen = "2026-01-01T00:00:00Z".to_owned();
-    annotations.insert("kubernetes.io/config.seen".to_owned(), seen);
+    let observed_at = "2026-01-01T00:00:00Z".to_owned();
+    annotations.insert("kubernetes.io/config.seen".to_owned(), observed_at);
     BarePod {
         api,
         sandbox: None,

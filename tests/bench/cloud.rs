@@ -1,4 +1,4 @@
-//! What belonging to a cloud costs: memory, flash, and the time until the node is ready.
+//! The costs of a cloud connection: memory, flash, and the time until the node is ready.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,14 +27,14 @@ pub const READY: &[&str] = &["cloud.ready"];
 /// Names of [`flash`].
 pub const FLASH: &[&str] = &["cloud.flash.pod", "cloud.flash.day"];
 
-/// Start-up is over, and what comes of it has been told.
+/// Start-up is over, and its results have been reported.
 const SETTLE: Duration = Duration::from_secs(20);
 const ROUNDS: usize = 7;
 const PODS: usize = 10;
-/// Written in it counts for as much of a day.
+/// Bytes written in it are scaled to a day.
 const WINDOW: Duration = Duration::from_secs(120);
 
-/// Megabytes with thirty pods of the cloud, and the most while that cloud is hostile.
+/// Megabytes with thirty pods of the cloud, and the maximum while that cloud is hostile.
 pub fn memory(rig: &Rig) -> Vec<Figure> {
     rig.wipe();
     let cloud = Cloud::start(&Setup::default());
@@ -53,7 +53,7 @@ pub fn memory(rig: &Rig) -> Vec<Figure> {
     harass(&cloud, 1);
     let most = most.end() as f64 / 1024.0;
     let running = site.pods().expect("it answers").iter().filter(|pod| pod.runs()).count();
-    assert_eq!(running, 30, "whatever the cloud says");
+    assert_eq!(running, 30, "whatever the cloud sends");
     drop(agent);
     rig.wipe();
     vec![
@@ -62,7 +62,7 @@ pub fn memory(rig: &Rig) -> Vec<Figure> {
     ]
 }
 
-/// The most memory that a process has had, looked at again and again.
+/// The peak memory of a process, polled.
 struct Most {
     ends: Arc<AtomicBool>,
     highest_kb: Arc<AtomicU64>,
@@ -72,10 +72,10 @@ struct Most {
 impl Most {
     fn of(pid: u32) -> Self {
         let (ends, highest_kb) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let (seen, told) = (ends.clone(), highest_kb.clone());
+        let (stopped, reported) = (ends.clone(), highest_kb.clone());
         let thread = std::thread::spawn(move || {
-            while !seen.load(Ordering::Relaxed) {
-                told.fetch_max(pss_kb(pid), Ordering::Relaxed);
+            while !stopped.load(Ordering::Relaxed) {
+                reported.fetch_max(pss_kb(pid), Ordering::Relaxed);
                 std::thread::sleep(Duration::from_millis(10));
             }
         });
@@ -89,14 +89,14 @@ impl Most {
     }
 }
 
-/// Milliseconds from the start of an agent that has joined before to the message that tells the
-/// cloud of a ready node.
+/// Milliseconds from the start of an agent that has joined before to the message about a ready
+/// node.
 pub fn ready(rig: &Rig) -> Vec<Figure> {
     rig.wipe();
     let cloud = Cloud::start(&Setup::default());
     let mut site = rig.site();
     join(&mut site, &cloud);
-    // The first start asks for a certificate.
+    // The first start requests a certificate.
     let first = Watched::start(&site);
     until("the node is ready", || found(&cloud, 0));
     drop(first);
@@ -118,21 +118,21 @@ pub fn ready(rig: &Rig) -> Vec<Figure> {
     vec![Figure::alone(READY[0], median(&took), "ms", Some(Limit::Most(100.0)))]
 }
 
-/// A message that tells of a ready node, later than so many.
+/// A message about a ready node, after this many messages.
 fn found(cloud: &Cloud, after: usize) -> Result<(), String> {
-    let told = cloud.received();
-    let is_ready = |told: &Received| {
-        let content = told.content();
+    let reported = cloud.received();
+    let is_ready = |reported: &Received| {
+        let content = reported.content();
         let conditions = content.pointer("/status/conditions").and_then(Value::as_array).cloned();
         let mut conditions = conditions.into_iter().flatten();
         conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
     };
-    let late = told.get(after..).unwrap_or_default();
+    let late = reported.get(after..).unwrap_or_default();
     if late.iter().any(is_ready) { Ok(()) } else { Err(format!("{} messages", late.len())) }
 }
 
-/// KiB that reach the device below the store for a pod's creation, beside as many saves by SQLite
-/// as it comes; MiB a day with ten pods at rest.
+/// KiB on the device below the store for a pod's creation, compared with as many saves by SQLite
+/// with its defaults; MiB a day with ten pods at rest.
 pub fn flash(rig: &Rig) -> Vec<Figure> {
     rig.wipe();
     let cloud = Cloud::start(&Setup::default());
@@ -154,7 +154,7 @@ pub fn flash(rig: &Rig) -> Vec<Figure> {
             let status = cloud.object(&resource)["status"].clone();
             if status["phase"] == "Running" { Ok(()) } else { Err(status.to_string()) }
         });
-        // What the cloud says of it in return is kept as well.
+        // The cloud's updates about it are stored as well.
         std::thread::sleep(Duration::from_secs(3));
         disk.written_kib() - before
     };
@@ -178,14 +178,14 @@ pub fn flash(rig: &Rig) -> Vec<Figure> {
 
 /// Pushes that were acknowledged.
 fn acks(cloud: &Cloud) -> usize {
-    cloud.received().iter().filter(|told| !told.parent().is_empty()).count()
+    cloud.received().iter().filter(|reported| !reported.parent().is_empty()).count()
 }
 
-/// KiB for so many saves of a pod by a SQLite that nobody has set up.
+/// KiB for this many saves of a pod by a SQLite with its defaults.
 fn as_it_comes(disk: &Disk, store: &Path, saves: usize) -> f64 {
-    let kept = rusqlite::Connection::open(store).expect("the agent has ended");
+    let stored = rusqlite::Connection::open(store).expect("the agent has ended");
     let sql = "SELECT key, type, value FROM meta WHERE type = 'pod' LIMIT 1";
-    let row: (String, String, String) = kept
+    let row: (String, String, String) = stored
         .query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
         .expect("a pod is kept");
     let plain = rusqlite::Connection::open(disk.mount.join("plain.db")).expect("a new file");
@@ -204,7 +204,7 @@ fn as_it_comes(disk: &Disk, store: &Path, saves: usize) -> f64 {
     median(&(0..PODS).map(save).collect::<Vec<f64>>())
 }
 
-/// A file system on a block device of its own, whose writes the kernel counts.
+/// A file system on a separate block device, whose writes the kernel counts.
 struct Disk {
     mount: PathBuf,
     stat: PathBuf,
@@ -221,13 +221,13 @@ impl Disk {
         run(Command::new("mke2fs").args(["-q", "-t", "ext4", "-E", lazy]).arg(&image));
         // The loop device goes with the mount, which goes with the folder.
         run(Command::new("mount").args(["-o", "loop,noatime"]).arg(&image).arg(&mount));
-        let told = run(Command::new("findmnt").args(["-n", "-o", "SOURCE"]).arg(&mount));
-        let device = told.trim().strip_prefix("/dev/").expect("a loop device").to_owned();
+        let reported = run(Command::new("findmnt").args(["-n", "-o", "SOURCE"]).arg(&mount));
+        let device = reported.trim().strip_prefix("/dev/").expect("a loop device").to_owned();
         let stat = Path::new("/sys/block").join(device).join("stat");
         Self { mount, stat }
     }
 
-    /// All that has reached the device.
+    /// Everything that was written to the device.
     fn written_kib(&self) -> f64 {
         run(Command::new("sync").arg("-f").arg(&self.mount));
         let stat = fs::read_to_string(&self.stat).expect("the kernel counts");

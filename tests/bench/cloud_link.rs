@@ -1,5 +1,4 @@
-//! What the link to the cloud costs while nothing happens, and how soon it is used again when it
-//! is back.
+//! The traffic of an idle link to the cloud, and the time until it is used again after an outage.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -17,14 +16,14 @@ pub const BACK: &[&str] = &["cloud.back", "cloud.back.due"];
 pub const IDLE: &[&str] =
     &["cloud.idle.up", "cloud.idle.down", "cloud.idle.thrifty.up", "cloud.idle.thrifty.down"];
 
-/// The node has joined, and all that comes of it is told.
+/// The node has joined, and everything is reported.
 const SETTLE: Duration = Duration::from_secs(30);
 const ROUNDS: u32 = 5;
-/// By then the wait between dials is the longest.
+/// By then the back-off between dials is at its longest.
 const OUTAGE: Duration = Duration::from_secs(40);
-/// Longer than the longest wait.
+/// Longer than the longest back-off.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// In which every lease and keepalive comes several times.
+/// Every lease and keepalive is sent several times in it.
 const WINDOW: Duration = Duration::from_secs(120);
 
 /// EdgeCore's own intervals, and those for metered links.
@@ -47,14 +46,14 @@ fn joined_by(rig: &Rig, cloud: &Cloud, line: &Line, intervals: &str) -> Watched 
     agent
 }
 
-/// Leases that were renewed, so far.
+/// The number of lease renewals so far.
 fn renewals(cloud: &Cloud) -> usize {
-    let told = cloud.received();
-    let of_lease = told.iter().filter(|told| told.resource().contains("/lease/"));
-    of_lease.filter(|told| told.operation() == "update").count()
+    let reported = cloud.received();
+    let of_lease = reported.iter().filter(|reported| reported.resource().contains("/lease/"));
+    of_lease.filter(|reported| reported.operation() == "update").count()
 }
 
-/// Seconds from the link's return, and from the dial that gets through, to the renewed lease.
+/// Seconds from the link's return, and from the successful dial, to the renewed lease.
 pub fn back(rig: &Rig) -> Vec<Figure> {
     rig.wipe();
     let cloud = Cloud::start(&Setup::default());
@@ -64,7 +63,7 @@ pub fn back(rig: &Rig) -> Vec<Figure> {
     for round in 0..ROUNDS {
         line.cut(true);
         cloud.left_alone();
-        // Not in step with the waits between dials.
+        // Not in step with the back-offs between dials.
         std::thread::sleep(OUTAGE + round * Duration::from_millis(2_300));
         let before = renewals(&cloud);
         line.cut(false);
@@ -85,8 +84,8 @@ pub fn back(rig: &Rig) -> Vec<Figure> {
     ]
 }
 
-/// KiB a minute on the wire, TLS included, while nothing happens: at EdgeCore's own intervals, and
-/// at those for metered links. What comes down are this cloud's answers, not CloudCore's.
+/// KiB a minute on the wire, TLS included, while idle: with EdgeCore's own intervals, and with
+/// those for metered links. The received bytes are this cloud's answers, not CloudCore's.
 pub fn idle(rig: &Rig) -> Vec<Figure> {
     let measure = |intervals| {
         rig.wipe();
@@ -103,8 +102,8 @@ pub fn idle(rig: &Rig) -> Vec<Figure> {
     };
     let (plain, thrifty) = (measure(PLAIN), measure(THRIFTY));
     rig.wipe();
-    // Half of what EdgeCore sends, and no more than it is sent: each renewal is answered by the
-    // whole lease. And what a metered link is to carry.
+    // Half of what EdgeCore sends, and no more than it receives: each renewal is answered with the
+    // whole lease. And the limit of a metered link.
     let figures = [(plain.0, 3.65), (plain.1, 6.4), (thrifty.0, 2.0), (thrifty.1, 3.5)];
     let named = IDLE.iter().zip(figures);
     named

@@ -1,19 +1,19 @@
-//! Figures: what was measured, beside what, and how much it may be.
+//! Figures: a measured value, its reference, and its limit.
 
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-/// What a figure is held to.
+/// The limit of a figure.
 #[derive(Clone, Copy, Debug)]
 pub enum Limit {
-    /// At most so many times the reference.
+    /// At most this many times the reference.
     Ratio(f64),
-    /// At most so much more than the reference.
+    /// At most this much more than the reference.
     Above(f64),
-    /// At most so much.
+    /// At most this much.
     Most(f64),
-    /// At least so much.
+    /// At least this much.
     Least(f64),
 }
 
@@ -54,7 +54,7 @@ impl Figure {
         Some(self.value / self.reference?)
     }
 
-    /// Whether it keeps its limit; `None`: it has none.
+    /// Whether it is within its limit; `None`: it has none.
     pub fn pass(&self) -> Option<bool> {
         Some(match self.limit? {
             Limit::Ratio(most) => self.ratio().is_some_and(|ratio| ratio <= most),
@@ -108,7 +108,7 @@ impl Figure {
     }
 }
 
-/// Three or four digits that mean something.
+/// Three or four significant digits.
 fn digits(value: f64) -> String {
     match value.abs() {
         large if large >= 100.0 => format!("{value:.0}"),
@@ -118,7 +118,7 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// The middle one.
+/// The median.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -138,7 +138,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Takes more; each is told at once.
+    /// Adds figures; each is printed at once.
     pub fn add(&mut self, figures: impl Iterator<Item = Figure>) {
         for figure in figures {
             eprintln!("bench:   {}", figure.row());
@@ -151,12 +151,12 @@ impl Report {
         self.figures.is_empty()
     }
 
-    /// Every figure that has a limit keeps it.
+    /// Every figure with a limit is within it.
     pub fn passes(&self) -> bool {
         self.figures.iter().all(|figure| figure.pass() != Some(false))
     }
 
-    /// For people.
+    /// A table for people.
     pub fn table(&self) -> String {
         let mut table = format!(
             "{:<28}{:>10} {:<8}{:>10}{:>8}  {:<9}\n",
@@ -168,7 +168,7 @@ impl Report {
         table
     }
 
-    /// For programs: an object by name.
+    /// JSON, an object by name.
     pub fn json(&self) -> String {
         let all: Map<String, Value> =
             self.figures.iter().map(|figure| (figure.name.to_owned(), figure.json())).collect();

@@ -1,4 +1,4 @@
-//! Whether the loop stands still while there is much to clean away.
+//! Whether the event loop blocks during a large garbage collection.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::watched::{RUNS, Watched};
 /// Names of [`stall`].
 pub const NAMES: &[&str] = &["gc.stall"];
 
-/// Containers of the pod; each leaves as many dead ones as make five hundred.
+/// Containers of the pod; together they leave five hundred dead ones.
 const CONTAINERS: usize = 10;
 const DEAD_EACH: u32 = 50;
 const IMAGES: usize = 50;
-/// Containers are looked at each minute, for the first time when the pods are known.
+/// Containers are collected each minute, for the first time when the pods are known.
 const PATIENCE: Duration = Duration::from_secs(150);
 const IDLE: Duration = Duration::from_secs(20);
 
-/// Milliseconds of the longest time in which the loop answered nobody, while it cleans away five
-/// hundred dead containers with their logs and fifty images; beside the same agent at rest.
+/// Milliseconds of the longest time without an answer of the loop, while it removes five hundred
+/// dead containers with their logs and fifty images; compared with the same agent at rest.
 pub fn stall(rig: &Rig) -> Vec<Figure> {
     let fake = Fake::start(rig.socket("garbage.sock"));
     let site = rig.site_on(fake.socket().to_owned());
@@ -38,7 +38,7 @@ pub fn stall(rig: &Rig) -> Vec<Figure> {
     agent.wait(1, RUNS);
     drop(agent);
     fill(&fake, &site);
-    // However full the disk is, it is too full.
+    // Any disk usage is above the threshold.
     settings(
         "imageGCHighThresholdPercent: 1\nimageGCLowThresholdPercent: 0\nimageMinimumGCAge: 0s",
     );
@@ -51,9 +51,9 @@ pub fn stall(rig: &Rig) -> Vec<Figure> {
         std::thread::sleep(Duration::from_millis(5));
     }
     let took = started.elapsed();
-    let (busy, asked) = asker.stop();
-    eprintln!("bench:   clean after {:.2} s, asked {asked} times", took.as_secs_f64());
-    assert!(asked > 0, "it listens before it cleans");
+    let (busy, requested) = asker.stop();
+    eprintln!("bench:   clean after {:.2} s, asked {requested} times", took.as_secs_f64());
+    assert!(requested > 0, "it listens before it cleans");
     let asker = Asker::start(site.api);
     std::thread::sleep(IDLE);
     let (idle, _) = asker.stop();
@@ -84,7 +84,7 @@ fn fill(fake: &Fake, site: &Site) {
     assert_eq!(state.count(), (CONTAINERS, CONTAINERS * DEAD_EACH as usize, IMAGES + 1));
 }
 
-/// Asks the agent for a sign of life again and again; knows the longest wait.
+/// Polls the agent's health; records the longest wait.
 struct Asker {
     ends: Arc<AtomicBool>,
     thread: JoinHandle<(f64, u32)>,
@@ -93,14 +93,14 @@ struct Asker {
 impl Asker {
     fn start(api: SocketAddr) -> Self {
         let ends = Arc::new(AtomicBool::new(false));
-        let seen = ends.clone();
+        let stopped = ends.clone();
         let thread = std::thread::spawn(move || {
             let (mut longest, mut answers) = (Duration::ZERO, 0);
-            while !seen.load(Ordering::Relaxed) {
-                let asked = Instant::now();
+            while !stopped.load(Ordering::Relaxed) {
+                let requested = Instant::now();
                 // It listens only after a while.
                 if http::get(api, "/healthz").is_ok() {
-                    longest = longest.max(asked.elapsed());
+                    longest = longest.max(requested.elapsed());
                     answers += 1;
                 }
                 std::thread::sleep(Duration::from_millis(1));
@@ -110,7 +110,7 @@ impl Asker {
         Self { ends, thread }
     }
 
-    /// Milliseconds of the longest wait, and how often it was answered.
+    /// Milliseconds of the longest wait, and the number of answers.
     fn stop(self) -> (f64, u32) {
         self.ends.store(true, Ordering::Relaxed);
         self.thread.join().expect("it only asks")

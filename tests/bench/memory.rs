@@ -1,4 +1,4 @@
-//! What the agent takes while nothing happens, and after much has happened.
+//! The agent's memory and CPU while idle, and after much activity.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,13 +20,13 @@ pub const SIMULATED: &[&str] = &["pods.memory.simulated_110", "pods.cpu.simulate
 /// Names of [`churn`].
 pub const CHURN: &[&str] = &["pods.memory.churn", "pods.memory.churn_anon"];
 
-/// Long enough for start-up to be over, and for a few rounds of all that is periodic.
+/// Long enough for start-up, and for a few rounds of all periodic work.
 const SETTLE: Duration = Duration::from_secs(8);
 /// The window of a CPU figure.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// What is flashed is static, and has its libraries in its own file: where `make bench` has the
-/// tools to make it, that is measured, and it is said which.
+/// The program on gateways is static, and contains its libraries: if `make bench` has the tools to
+/// build it, that one is measured, and the output names it.
 pub fn start(site: &Site) -> Watched {
     let program = program(site);
     let which = if program == flashed() { "static program" } else { "release on glibc" };
@@ -94,7 +94,7 @@ pub fn steady_thirty(rig: &Rig) -> Vec<Figure> {
     figures
 }
 
-/// As many pods as a node may have, on a runtime that only pretends.
+/// As many pods as a node may have, on a fake runtime.
 pub fn simulated(rig: &Rig) -> Vec<Figure> {
     let fake = Fake::start(rig.socket("110.sock"));
     let site = rig.site_on(fake.socket().to_owned());
@@ -104,9 +104,9 @@ pub fn simulated(rig: &Rig) -> Vec<Figure> {
     steady(&agent, SIMULATED, 9.0, None)
 }
 
-/// A thousand pods come and go, ten at a time, each with a name of its own.
+/// A thousand pods are created and removed, ten at a time, each with its own name.
 pub fn churn(rig: &Rig) -> Vec<Figure> {
-    // The first thousand fill what is kept and bounded: events, buffers, the heap's free lists.
+    // The first hundreds fill bounded data: events, buffers, the heap's free lists.
     const WARM: usize = 100;
     const ROUNDS: usize = 200;
     let fake = Fake::start(rig.socket("churn.sock"));
@@ -136,7 +136,7 @@ pub fn churn(rig: &Rig) -> Vec<Figure> {
     let all = grown(pss_kb(agent.pid()), before.0);
     let own = grown(pss_anon_kb(agent.pid()), before.1);
     vec![
-        // A few pages either way are the allocator's: massif shows the heap in use as level.
+        // A few pages more or less are the allocator's: massif shows constant heap usage.
         Figure::alone(CHURN[0], all, "kB", Some(Limit::Most(32.0))),
         Figure::alone(CHURN[1], own, "kB", Some(Limit::Most(32.0))),
     ]

@@ -1,4 +1,4 @@
-//! How long pods take to start and to go, beside the bare calls.
+//! How long pods take to start and to end, compared with the bare calls.
 
 use std::time::Instant;
 
@@ -56,12 +56,12 @@ fn compare(
     rig.wipe();
     let texts = texts(count, network);
     let mut times = Times::default();
-    // The agent is away during the bare rounds, whose pods would be its orphans.
+    // The agent is stopped during the bare rounds, whose pods would be its orphans.
     for round in 0..=rounds {
         let bare_site = rig.site();
         let mut bare = Bare::connect(&bare_site.runtime, &bare_site.pod_logs, &texts);
         let bare_start = bare.run(START);
-        // As the agent's pods have it: one that has only just started does not listen yet.
+        // As for the agent's pods: one that has only just started does not listen yet.
         settle();
         let bare_delete = bare.run(DELETE);
         let (started, deleted) = measured(&rig.site(), &texts);
@@ -88,7 +88,7 @@ fn texts(count: usize, network: Network) -> Vec<String> {
     (0..count).map(|n| idler(&format!("p{n}"), network)).collect()
 }
 
-/// Manifests appear, and go again; seconds for either.
+/// Manifests appear, and are removed; seconds for both.
 fn measured(site: &Site, texts: &[String]) -> (f64, f64) {
     let mut agent = Watched::start(site);
     agent.wait_ready();
@@ -114,13 +114,13 @@ fn measured(site: &Site, texts: &[String]) -> (f64, f64) {
     (started.as_secs_f64(), deleted.as_secs_f64())
 }
 
-/// Whatever was begun before is over; a fraction of a second that is no multiple of the agent's, so
-/// that its looks come at different points of each round.
+/// Earlier work is over; a fraction of a second that is no multiple of the agent's period, so that
+/// its relists come at different points of each round.
 fn settle() {
     std::thread::sleep(std::time::Duration::from_millis(637));
 }
 
-/// The agent starts with ten manifests, and the runtime has nothing.
+/// The agent starts with ten manifests, and the runtime is empty.
 pub fn cold(rig: &Rig) -> Vec<Figure> {
     const COUNT: usize = 10;
     rig.wipe();

@@ -1,4 +1,4 @@
-//! What probes cost, and whether they come in time while the machine is busy.
+//! The cost of probes, and their delay while the machine is busy.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -18,12 +18,12 @@ pub const CPU: &[&str] = &["probes.cpu.200"];
 /// Names of [`late`].
 pub const LATE: &[&str] = &["probes.late"];
 
-/// Start-up is over, and each probe was asked once.
+/// Start-up is over, and each probe ran once.
 const SETTLE: Duration = Duration::from_secs(15);
 const WINDOW: Duration = Duration::from_secs(60);
 
 /// Percent of a core for two hundred containers with a liveness probe by HTTP and a readiness probe
-/// by TCP each, every ten seconds: what the agent takes more than without probes.
+/// by TCP each, every ten seconds: the difference to an agent without probes.
 pub fn cpu(rig: &Rig) -> Vec<Figure> {
     let server = Server::start();
     let percent = |probes: &str| {
@@ -35,11 +35,11 @@ pub fn cpu(rig: &Rig) -> Vec<Figure> {
         }
         agent.wait(100, RUNS);
         std::thread::sleep(SETTLE);
-        let (before, asked) = (cpu_seconds(agent.pid()), server.asked());
+        let (before, answered) = (cpu_seconds(agent.pid()), server.answered());
         std::thread::sleep(WINDOW);
         let used = cpu_seconds(agent.pid()) - before;
-        eprintln!("bench:   {} queries, {used:.3} s of CPU", server.asked() - asked);
-        assert!(probes.is_empty() || server.asked() - asked > 1_000, "the probes are asked");
+        eprintln!("bench:   {} queries, {used:.3} s of CPU", server.answered() - answered);
+        assert!(probes.is_empty() || server.answered() - answered > 1_000, "the probes run");
         used * 100.0 / WINDOW.as_secs_f64()
     };
     let without = percent("");
@@ -63,7 +63,7 @@ fn two_containers(n: usize, probes: &str) -> String {
 }
 
 /// Ten containers are probed every second; then ten more pods start and an image is pulled that
-/// does not come. How late the latest probe was meanwhile, in percent of its period.
+/// does not come. The longest delay of a probe meanwhile, in percent of its period.
 pub fn late(rig: &Rig) -> Vec<Figure> {
     const PERIOD_MS: f64 = 1_000.0;
     rig.wipe();
@@ -97,7 +97,7 @@ pub fn late(rig: &Rig) -> Vec<Figure> {
         let phase = |at: &Instant| (*at - calm_at).as_secs_f64() * 1e3 % PERIOD_MS;
         let calm: Vec<Instant> =
             times.iter().copied().filter(|at| (calm_at..busy_at).contains(at)).collect();
-        // Phases are told from the first, so that none is cut in two.
+        // Phases count from the first, so that none is cut in two.
         let first = phase(&calm[0]);
         let from_first = |at: &Instant| {
             let ms = (phase(at) - first).rem_euclid(PERIOD_MS);
@@ -116,7 +116,7 @@ pub fn late(rig: &Rig) -> Vec<Figure> {
     vec![Figure::alone(LATE[0], percent, "% period", Some(Limit::Most(5.0)))]
 }
 
-/// A pod whose image is at a registry that takes connections and says nothing.
+/// A pod whose image is at a registry that accepts connections and does not answer.
 fn pull_without_end(site: &Site) {
     let registry = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
     let port = registry.local_addr().expect("it is bound").port();
@@ -129,7 +129,7 @@ fn pull_without_end(site: &Site) {
     site.put("pulls.yaml", &pod);
 }
 
-/// Answers every GET with 200, and remembers when which was asked.
+/// Answers every GET with 200, and records the times.
 struct Server {
     port: u16,
     arrivals: Arc<Mutex<BTreeMap<String, Vec<Instant>>>>,
@@ -140,23 +140,23 @@ impl Server {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
         let port = listener.local_addr().expect("it is bound").port();
         let arrivals = Arc::new(Mutex::new(BTreeMap::<String, Vec<Instant>>::new()));
-        let told = Arc::clone(&arrivals);
+        let reported = Arc::clone(&arrivals);
         std::thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
                 let at = Instant::now();
                 let mut head = [0; 1024];
                 let count = stream.read(&mut head).unwrap_or(0);
                 let text = String::from_utf8_lossy(&head[..count]);
-                // One that only connects says nothing.
+                // A TCP probe sends nothing.
                 let path = text.split(' ').nth(1).unwrap_or("tcp").to_owned();
-                told.lock().expect("nobody panics with it").entry(path).or_default().push(at);
+                reported.lock().expect("nobody panics with it").entry(path).or_default().push(at);
                 let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
             }
         });
         Self { port, arrivals }
     }
 
-    fn asked(&self) -> usize {
+    fn answered(&self) -> usize {
         self.arrivals.lock().expect("nobody panics with it").values().map(Vec::len).sum()
     }
 

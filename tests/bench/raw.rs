@@ -1,5 +1,5 @@
-//! The least that HTTP/2 demands of a client, by hand: requests that were written down once, with
-//! another stream id each, and frames read until the stream ends. Replies are not looked into.
+//! The minimum of HTTP/2 for a client, written by hand: recorded requests, with another stream id
+//! each, and frames read until the stream ends. Replies are not decoded.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -16,10 +16,10 @@ const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 const END_STREAM: u8 = 1;
 const ACK: u8 = 1;
-/// As much is read before the connection's window is opened again: half of what is announced.
+/// After this many bytes the connection's window is opened again: half of the announced size.
 const CREDIT: u32 = edged::limits::CRI_WINDOW_BYTES / 2;
 
-/// One connection that makes one call over and over.
+/// A connection that repeats one call.
 pub struct Raw {
     socket: UnixStream,
     /// The frames of the request.
@@ -31,7 +31,7 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// Connects and greets as the project's client does, and writes its request down.
+    /// Connects and sends the preface as the project's client does, and records its request.
     pub fn connect(path: &Path, rpc_path: &'static str, message: &[u8]) -> Raw {
         let mut socket = UnixStream::connect(path).expect("the runtime listens");
         let mut client = Client::new(h2::Config::default());
@@ -42,7 +42,7 @@ impl Raw {
         Raw { socket, request, stream: 1, buffer: vec![0; 64 << 10], filled: 0, spent: 0 }
     }
 
-    /// Makes the call; the bytes of DATA that came.
+    /// Makes the call; returns the bytes of DATA.
     pub fn exchange(&mut self) -> usize {
         let mut at = 0;
         while at < self.request.len() {

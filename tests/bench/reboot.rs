@@ -33,17 +33,17 @@ pub const NAMES: &[&str] = &["cloud.reboot"];
 
 const ROUNDS: u32 = 7;
 const PODS: usize = 10;
-/// Nobody else's.
+/// An address that nothing else uses.
 const NAME_SERVER: &str = "127.0.53.53";
 const NOWHERE: &str = "no-such-host.invalid";
-/// By then the wait between dials is the longest.
+/// By then the back-off between dials is at its longest.
 const OUTAGE: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The line that tells of the call.
+/// The log line of the call.
 const COMMAND: &str = "rpc=StartContainer";
 
 /// Milliseconds from the first answer on the runtime's socket to the first container's start, of
-/// ten pods; beside them those of a client that asks every half millisecond whether it may begin,
+/// ten pods; compared with a client that polls every half millisecond whether the runtime is ready,
 /// and then makes the same calls.
 pub fn offline(rig: &Rig) -> Vec<Figure> {
     rig.wipe();
@@ -68,7 +68,7 @@ pub fn offline(rig: &Rig) -> Vec<Figure> {
     vec![Figure::beside(NAMES[0], &took, &reference, "ms", Limit::Above(300.0))]
 }
 
-/// The cloud hands out its pods, and is never heard of again.
+/// The cloud sends its pods, and is never reachable again.
 fn fill_store(site: &mut Site) {
     let cloud = Cloud::start(&Setup::default());
     join(site, &cloud);
@@ -108,23 +108,23 @@ fn agent(rig: &Rig, site: &mut Site, dark: &Dark, round: u32) -> f64 {
     let mut after = dark.start(site);
     site.level = "info";
     after.wait(1, "no connection to the runtime");
-    // Not in step with the waits between dials.
+    // Not in step with the back-offs between dials.
     std::thread::sleep(OUTAGE + round * Duration::from_millis(37));
     let took = boot(containerd, || after.wait(1, COMMAND));
     wait_running(site);
     took
 }
 
-/// Every pod runs. Their phase does not tell: it is in the store, and has not changed.
+/// Every pod runs. Their phase does not show it: it is in the store, and has not changed.
 fn wait_running(site: &Site) {
     until("every pod runs", || {
-        let seen = site.runtime_state();
-        let all = (seen.running("main").len(), seen.ready().len()) == (PODS, PODS);
-        if all { Ok(()) } else { Err(seen.short()) }
+        let state = site.runtime_state();
+        let all = (state.running("main").len(), state.ready().len()) == (PODS, PODS);
+        if all { Ok(()) } else { Err(state.short()) }
     });
 }
 
-/// Starts the runtime; milliseconds from its first answer to what is waited for.
+/// Starts the runtime; milliseconds from its first answer to the awaited event.
 fn boot(containerd: &Containerd, wait: impl FnOnce() -> Instant) -> f64 {
     let socket = containerd.socket();
     let begun = Instant::now();
@@ -146,7 +146,7 @@ fn boot(containerd: &Containerd, wait: impl FnOnce() -> Instant) -> f64 {
     (ended - answered).as_secs_f64() * 1_000.0
 }
 
-/// A place where a name server takes questions and never answers.
+/// A name server that receives queries and never answers.
 struct Dark {
     resolv_conf: String,
     server: UdpSocket,
@@ -160,13 +160,13 @@ impl Dark {
         Self { resolv_conf: path.to_string_lossy().into_owned(), server }
     }
 
-    /// Whether a question came.
+    /// Whether a query came.
     fn was_asked(&self) -> bool {
         self.server.set_nonblocking(true).expect("a socket of ours");
         self.server.recv(&mut [0; 512]).is_ok()
     }
 
-    /// Starts an agent there, in a mount namespace of its own.
+    /// Starts an agent there, in a separate mount namespace.
     fn start(&self, site: &Site) -> Watched {
         let made = site.command();
         let mut command = Command::new("unshare");

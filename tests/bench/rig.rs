@@ -1,4 +1,4 @@
-//! What all figures share: one private containerd, folders, and the look at the machine's load.
+//! Shared by all figures: one private containerd, folders, and the machine's load.
 
 use std::cell::{Cell, OnceCell};
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ pub struct Rig {
     sites: Cell<u32>,
 }
 
-/// Which network a pod has.
+/// The network of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
     /// The host's.
@@ -24,7 +24,6 @@ pub enum Network {
 }
 
 impl Rig {
-    /// An empty one.
     pub fn new() -> Rig {
         Rig { dir: scratch("bench"), containerd: OnceCell::new(), sites: Cell::new(0) }
     }
@@ -60,13 +59,13 @@ impl Rig {
         self.dir.join(name)
     }
 
-    /// Nothing is left in the real runtime.
+    /// Removes all objects from the real runtime.
     pub fn wipe(&self) {
         runtime_state::wipe(&self.runtime());
     }
 }
 
-/// A pod that does nothing and ends when it is told to.
+/// A pod that does nothing and ends when it is stopped.
 pub fn idler(name: &str, network: Network) -> String {
     let spec = match network {
         Network::Host => "  hostNetwork: true\n",
@@ -75,7 +74,7 @@ pub fn idler(name: &str, network: Network) -> String {
     manifest(name, spec, "").replace("localhost/edged-demo:1", "localhost/pause:1")
 }
 
-/// Processes that want a core, over one minute and now.
+/// Processes that need a core, over one minute and now.
 pub fn load() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let mut words = text.split(' ');

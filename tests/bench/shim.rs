@@ -1,4 +1,4 @@
-//! The codecs' own cost: ten thousand lists, beside the same bytes exchanged by hand.
+//! The codecs' own cost: ten thousand lists, compared with the same bytes exchanged by hand.
 
 use std::time::Instant;
 
@@ -15,7 +15,8 @@ use crate::support::cri::Cri;
 pub const NAMES: &[&str] = &["cri.list.10000"];
 
 const CALLS: usize = 10_000;
-/// Taken in turns of this many, so that both sides see the same machine; the median turn counts.
+/// Measured in alternating turns of this many, so that both sides see the same machine; the median
+/// turn counts.
 const TURN: usize = 500;
 const TURNS: usize = CALLS / TURN;
 

@@ -1,5 +1,5 @@
-//! How soon a started agent asks its runtime for something: after each restart and each power cut,
-//! all pods wait for that.
+//! The time from the agent's start to its first call: after each restart and each power cut, all
+//! pods wait for that.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -19,15 +19,15 @@ pub const NAMES: &[&str] = &["gateway.start"];
 const ROUNDS: usize = 15;
 /// Longer than a start ever takes.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What a client begins with.
+/// The size of a client's first bytes.
 const PREFACE: usize = 24;
-/// A server's SETTINGS without a word in them.
+/// A server's empty SETTINGS frame.
 const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
-/// The kind of frame that begins a call.
+/// The type of the frame that begins a call.
 const HEADERS: u8 = 1;
 
 /// Milliseconds from exec to the first CRI call, of an agent that has joined a cloud and has a
-/// store; beside it the same program's `version`, from exec to exit.
+/// store; compared with the same program's `version`, from exec to exit.
 pub fn first_call(rig: &Rig) -> Vec<Figure> {
     let socket = rig.socket("start.sock");
     let runtime = UnixListener::bind(&socket).expect("a socket of ours");
@@ -44,7 +44,7 @@ pub fn first_call(rig: &Rig) -> Vec<Figure> {
         drop(agent);
         took
     };
-    // The first one joins, and makes the store.
+    // The first one joins, and creates the store.
     let first = Watched::start_of(&site, &program);
     cloud.connected(1);
     drop(first);

@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use crate::support::agent::Site;
 use crate::support::guard;
 
-/// A running agent. Dropped, it is killed; its pods stay.
+/// A running agent. Dropping it kills it; its pods stay.
 pub struct Watched {
     child: Child,
     lines: Receiver<(Instant, String)>,
-    /// The last ones, for messages.
+    /// The last lines, for messages.
     tail: Vec<String>,
 }
 
-/// Longer than anything takes here, also on a machine that does other things.
+/// Longer than any operation takes here, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 impl Watched {
@@ -27,7 +27,7 @@ impl Watched {
         Self::start_by(site.command())
     }
 
-    /// The same of another build.
+    /// The same with another build.
     pub fn start_of(site: &Site, program: &Path) -> Watched {
         let made = site.command();
         let mut command = Command::new(program);
@@ -40,7 +40,7 @@ impl Watched {
         Self::start_by(command)
     }
 
-    /// The same by a command that becomes it.
+    /// The same with a command that execs it.
     pub fn start_by(mut command: Command) -> Watched {
         let mut child = command
             .stdin(Stdio::null())
@@ -66,15 +66,15 @@ impl Watched {
         self.child.id()
     }
 
-    /// Waits until so many pods have told this of themselves; when the last one did.
+    /// Waits until this many pods have logged this; returns when the last one did.
     pub fn wait(&mut self, count: usize, what: &str) -> Instant {
-        let mut told = BTreeSet::new();
+        let mut reported = BTreeSet::new();
         loop {
             let (at, line) = self.line(what);
             if line.contains(what) {
                 let pod = line.split(' ').find(|word| word.starts_with("pod="));
-                told.insert(pod.map_or_else(|| line.clone(), str::to_owned));
-                if told.len() == count {
+                reported.insert(pod.map_or_else(|| line.clone(), str::to_owned));
+                if reported.len() == count {
                     return at;
                 }
             }
@@ -106,7 +106,7 @@ impl Drop for Watched {
     }
 }
 
-/// The log line by which a pod tells that it runs.
+/// The log line of a running pod.
 pub const RUNS: &str = "status=Running";
-/// The log line by which a pod tells that nothing is left of it.
+/// The log line of a pod of which nothing is left.
 pub const GONE: &str = "phase=Finished";

@@ -96,9 +96,7 @@ impl World {
                 let ms = self.chance.below(self.faults.down_ms + 1);
                 self.at(ms, Due::Begin(at));
             }
-            Action::Answer(..) | Action::Sign { .. } => {
-                panic!("no node requests a certificate here")
-            }
+            Action::Answer(..) | Action::Sign { .. } => panic!("no node requests certificates"),
         }
     }
 

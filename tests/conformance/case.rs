@@ -122,13 +122,13 @@ impl Node {
     }
 
     /// Calls a function with all pods as the agent returned them a moment ago.
-    fn refresh<T>(&self, look: impl FnOnce(&[Pod]) -> Result<T, String>) -> Result<T, String> {
+    fn refresh<T>(&self, observe: impl FnOnce(&[Pod]) -> Result<T, String>) -> Result<T, String> {
         let mut snapshot = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
         if snapshot.as_ref().is_none_or(|(at, _)| at.elapsed() > SNAPSHOT_AGE) {
             *snapshot = Some((Instant::now(), self.site.pods()?));
         }
         let (_, pods) = snapshot.as_ref().expect("made above");
-        look(pods)
+        observe(pods)
     }
 
     /// The result of a shared pod: the first case runs it, the others wait.

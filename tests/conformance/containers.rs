@@ -245,7 +245,7 @@ fn in_args(case: &Case<'_>) {
 }
 
 /// The values of variables with these sources, in their order.
-fn told(case: &Case<'_>, resources: &str, sources: &[(&str, &str)]) -> (Pod, Vec<String>) {
+fn values(case: &Case<'_>, resources: &str, sources: &[(&str, &str)]) -> (Pod, Vec<String>) {
     use std::fmt::Write as _;
     let mut env = String::from("    env:\n");
     let mut script = String::new();
@@ -270,23 +270,23 @@ fn name_namespace_address(case: &Case<'_>) {
         field("fieldPath: metadata.namespace"),
         field("fieldPath: status.podIP"),
     ];
-    let (pod, told) = told(case, "", &paths);
+    let (pod, values) = values(case, "", &paths);
     let want = [&pod.0["metadata"]["name"], &pod.0["metadata"]["namespace"]];
-    assert_eq!(told[..2], want.map(|text| text.as_str().expect("a text").to_owned()));
-    assert!(told[2].parse::<std::net::IpAddr>().is_ok(), "{told:?}");
-    assert_eq!(told[2], pod.0["status"]["podIP"]);
+    assert_eq!(values[..2], want.map(|text| text.as_str().expect("a text").to_owned()));
+    assert!(values[2].parse::<std::net::IpAddr>().is_ok(), "{values:?}");
+    assert_eq!(values[2], pod.0["status"]["podIP"]);
 }
 
 fn host_ip(case: &Case<'_>) {
-    let (pod, told) = told(case, "", &[field("fieldPath: status.hostIP")]);
-    assert_eq!(told, [pod.0["status"]["hostIP"].as_str().expect("a text")]);
+    let (pod, values) = values(case, "", &[field("fieldPath: status.hostIP")]);
+    assert_eq!(values, [pod.0["status"]["hostIP"].as_str().expect("a text")]);
 }
 
 fn host_ips(case: &Case<'_>) {
-    let (pod, told) = told(case, "", &[field("fieldPath: status.hostIPs")]);
+    let (pod, values) = values(case, "", &[field("fieldPath: status.hostIPs")]);
     let ips = pod.0["status"]["hostIPs"].as_array().expect("a list").clone();
     let ips: Vec<&str> = ips.iter().filter_map(|ip| ip["ip"].as_str()).collect();
-    assert_eq!(told, [ips.join(",")]);
+    assert_eq!(values, [ips.join(",")]);
 }
 
 const LIMITS: [(&str, &str); 2] =
@@ -299,23 +299,23 @@ fn resources(case: &Case<'_>) {
         ("resourceFieldRef", "resource: requests.cpu"),
         ("resourceFieldRef", "resource: requests.memory"),
     ];
-    let (_, told) = told(case, resources, &[LIMITS, requests].concat());
-    assert_eq!(told, ["2", "67108864", "1", "33554432"]);
+    let (_, values) = values(case, resources, &[LIMITS, requests].concat());
+    assert_eq!(values, ["2", "67108864", "1", "33554432"]);
 }
 
 fn allocatable(case: &Case<'_>) {
-    let (_, told) = told(case, "", &LIMITS);
+    let (_, values) = values(case, "", &LIMITS);
     let text = std::fs::read_to_string("/proc/cpuinfo").expect("Linux");
     let cores = text.lines().filter(|line| line.starts_with("processor")).count();
-    assert_eq!(told[0], cores.to_string());
+    assert_eq!(values[0], cores.to_string());
     let memory = std::fs::read_to_string("/proc/meminfo").expect("Linux");
     let kib = memory.split_ascii_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok());
-    assert_eq!(told[1], (kib.expect("a number") * 1024).to_string());
+    assert_eq!(values[1], (kib.expect("a number") * 1024).to_string());
 }
 
 fn uid(case: &Case<'_>) {
-    let (pod, told) = told(case, "", &[field("fieldPath: metadata.uid")]);
-    assert_eq!(told, [pod.0["metadata"]["uid"].as_str().expect("a text")]);
+    let (pod, values) = values(case, "", &[field("fieldPath: metadata.uid")]);
+    assert_eq!(values, [pod.0["metadata"]["uid"].as_str().expect("a text")]);
 }
 
 /// An object of this kind with two texts, named after the case.
@@ -332,8 +332,8 @@ fn put_object(case: &Case<'_>, kind: &str, data: &str) -> String {
 fn key_of(case: &Case<'_>, kind: &str, data: &str, from: &'static str) {
     let name = put_object(case, kind, data);
     let wanted = format!("name: {name}, key: data_1");
-    let (_, told) = told(case, "", &[(from, &wanted)]);
-    assert_eq!(told, ["value-1"]);
+    let (_, values) = values(case, "", &[(from, &wanted)]);
+    assert_eq!(values, ["value-1"]);
 }
 
 fn whole_of(case: &Case<'_>, kind: &str, data: &str, from: &str) {
@@ -414,7 +414,7 @@ fn with_ephemerals(case: &Case<'_>, names: &[&str]) -> String {
 fn ephemerals_run(pod: &Pod, count: usize) -> bool {
     let all = pod.0["status"]["ephemeralContainerStatuses"].as_array().cloned();
     let all = all.unwrap_or_default();
-    all.len() == count && all.iter().all(|told| !told["state"]["running"].is_null())
+    all.len() == count && all.iter().all(|values| !values["state"]["running"].is_null())
 }
 
 fn ephemeral(case: &Case<'_>) {

@@ -120,11 +120,11 @@ fn over_tls(server: &crate::probe_servers::TlsServer) -> String {
 #[cfg(feature = "probe-https")]
 fn wait_asked(server: &crate::probe_servers::TlsServer) {
     until("the server is asked over TLS", || {
-        let asked = server.asked();
-        if asked.iter().any(|line| line.starts_with("GET /called ")) {
+        let requests = server.requests();
+        if requests.iter().any(|line| line.starts_with("GET /called ")) {
             Ok(())
         } else {
-            Err(format!("{asked:?}"))
+            Err(format!("{requests:?}"))
         }
     });
 }
@@ -142,7 +142,7 @@ fn tls_before_stop<const SIDECAR: bool>(case: &Case<'_>) {
     let server = crate::probe_servers::TlsServer::start();
     put::<SIDECAR>(case, &format!("preStop: {}", over_tls(&server)));
     let pod = case.node.wait_running(&case.name);
-    assert!(server.asked().is_empty(), "nothing ends yet");
+    assert!(server.requests().is_empty(), "nothing ends yet");
     case.take("pod");
     wait_asked(&server);
     case.node.wait_gone(&pod);

@@ -209,7 +209,7 @@ fn back_off(case: &Case<'_>) {
     let mut pulls: Vec<Instant> = Vec::new();
     let mut last: Option<Instant> = None;
     while pulls.len() < 3 {
-        drop(listener.accept().expect("the runtime asks"));
+        drop(listener.accept().expect("the runtime sends a request"));
         if last.is_none_or(|last| last.elapsed() > Duration::from_secs(5)) {
             pulls.push(Instant::now());
         }

@@ -12,7 +12,7 @@
 //! One agent and one containerd serve most cases, several of them in parallel: each has pods of its
 //! own name, as on a node. Cases that only observe for minutes have a thread each. A second node
 //! runs beside that one, for cases that need other settings or a restart of the agent ([`Lane`]).
-//! A test that [`upstream`] lists fails every run unless there is either a case for it or a class in
+//! A test that [`upstream`] lists fails every run unless there is a case for it or a class in
 //! [`exclusions`] with the reason. Only a whole run writes the table; the run fails if the table
 //! differs from the committed one, so that it is never older than the agent.
 #![allow(clippy::disallowed_methods, reason = "real processes need real time")]
@@ -229,7 +229,7 @@ fn run(rows: &[Row]) -> Results {
 fn work(node: &Node, row: &Row, results: &Mutex<Results>) {
     let result = attempt(node, row);
     let key = (row.area.to_owned(), row.name.to_string());
-    results.lock().expect("nobody panics with it").insert(key, result);
+    results.lock().expect("no thread panics with it").insert(key, result);
 }
 
 /// Runs the cases of the common node.
@@ -301,7 +301,7 @@ fn run_ageing(rows: &[&Row], results: &Mutex<Results>) {
 fn wait_empty(node: &Node, which: &str, results: &Mutex<Results>) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| node.site.wait_empty())) {
         let left = (which.to_owned(), "leaves nothing behind".to_owned());
-        results.lock().expect("nobody panics with it").insert(left, Err(verdict::why(&*panic)));
+        results.lock().expect("no thread panics with it").insert(left, Err(verdict::why(&*panic)));
     }
 }
 

@@ -71,12 +71,12 @@ fn pod_to_pod_udp(case: &Case<'_>) {
 fn node_to_pod_udp(case: &Case<'_>) {
     let server = udp_server(case);
     let answer = until("the pod answers the node", || {
-        let told = |error: std::io::Error| error.to_string();
-        let socket = UdpSocket::bind("0.0.0.0:0").map_err(told)?;
-        socket.set_read_timeout(Some(Duration::from_secs(1))).map_err(told)?;
-        socket.send_to(b"?", format!("{}:8081", server.ip())).map_err(told)?;
+        let values = |error: std::io::Error| error.to_string();
+        let socket = UdpSocket::bind("0.0.0.0:0").map_err(values)?;
+        socket.set_read_timeout(Some(Duration::from_secs(1))).map_err(values)?;
+        socket.send_to(b"?", format!("{}:8081", server.ip())).map_err(values)?;
         let mut buffer = [0; 256];
-        let (length, _) = socket.recv_from(&mut buffer).map_err(told)?;
+        let (length, _) = socket.recv_from(&mut buffer).map_err(values)?;
         Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
     });
     assert_eq!(answer, server.name());

@@ -119,8 +119,8 @@ fn too_long(case: &Case<'_>) {
         let messages = case.events("FailedCreatePodSandBox");
         let want = "Failed to create pod sandbox: failed to construct FQDN from pod hostname and \
                     cluster domain, FQDN ";
-        let said = messages.iter().any(|message| message.contains(want));
-        if said { Ok(()) } else { Err(format!("{messages:?}")) }
+        let found = messages.iter().any(|message| message.contains(want));
+        if found { Ok(()) } else { Err(format!("{messages:?}")) }
     });
     assert_eq!(case.pod().phase(), "Pending");
 }

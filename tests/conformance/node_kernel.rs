@@ -119,9 +119,10 @@ fn host_pid(case: &Case<'_>, shared: bool) {
     let own = std::process::id();
     let node = fs::read_to_string("/proc/self/cmdline").expect("Linux");
     let script = format!("tr '\\\\0' '\\n' < /proc/{own}/cmdline || true");
-    let seen = case.output_of(&format!("  hostPID: {shared}\n"), "", &script.replace("\\\\", "\\"));
+    let output =
+        case.output_of(&format!("  hostPID: {shared}\n"), "", &script.replace("\\\\", "\\"));
     let first = node.split('\0').next().expect("a name");
-    assert_eq!(seen.first().is_some_and(|line| line == first), shared, "{seen:?}");
+    assert_eq!(output.first().is_some_and(|line| line == first), shared, "{output:?}");
 }
 
 /// Whether the pod sees a segment of shared memory of the node.
@@ -138,8 +139,8 @@ fn host_ipc(case: &Case<'_>, shared: bool) {
     let pod = case.node.wait_running(&owner);
     let id = case.wait_output(&pod, "main", "it has made one", |lines| !lines.is_empty());
     let script = format!("/tools/shm has {} && echo seen || echo unseen", id[0]);
-    let seen = case.output_of(&format!("{spec}  hostIPC: {shared}\n"), fields, &script);
-    assert_eq!(seen, [if shared { "seen" } else { "unseen" }]);
+    let output = case.output_of(&format!("{spec}  hostIPC: {shared}\n"), fields, &script);
+    assert_eq!(output, [if shared { "seen" } else { "unseen" }]);
 }
 
 /// Fields of `spec` and of the container: the tools at `/tools`.
@@ -154,8 +155,8 @@ fn host_network(case: &Case<'_>, shared: bool) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let port = listener.local_addr().expect("it is bound").port();
     let script = format!("netstat -tln | grep ':{port} ' || true");
-    let seen = case.output_of(&format!("  hostNetwork: {shared}\n"), "", &script);
-    assert_eq!(!seen.is_empty(), shared, "{seen:?}");
+    let output = case.output_of(&format!("  hostNetwork: {shared}\n"), "", &script);
+    assert_eq!(!output.is_empty(), shared, "{output:?}");
 }
 
 fn masked(case: &Case<'_>) {

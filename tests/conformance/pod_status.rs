@@ -465,8 +465,8 @@ fn unmounted(case: &Case<'_>, kind: &str, init: bool, startable: bool) {
     case.put_pod(&spec, &main);
     until("it says that it cannot mount", || {
         let messages = case.events("FailedMount");
-        let said = messages.iter().any(|m| m.contains("MountVolume.SetUp failed for volume"));
-        if said { Ok(()) } else { Err(format!("{messages:?}")) }
+        let found = messages.iter().any(|m| m.contains("MountVolume.SetUp failed for volume"));
+        if found { Ok(()) } else { Err(format!("{messages:?}")) }
     });
     let pod = case.pod();
     let scheduled = since(&pod, "PodScheduled", "True");

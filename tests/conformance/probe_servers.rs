@@ -75,7 +75,7 @@ fn answer_health(mut stream: TcpStream) -> std::io::Result<()> {
 pub(crate) struct TlsServer {
     /// The port on this host.
     pub(crate) port: u16,
-    asked: std::sync::Arc<std::sync::Mutex<Vec<String>>>,
+    requests: std::sync::Arc<std::sync::Mutex<Vec<String>>>,
 }
 
 #[cfg(feature = "probe-https")]
@@ -93,10 +93,10 @@ impl TlsServer {
             .with_no_client_auth()
             .with_single_cert(vec![own.cert.der().clone()], key.expect("made above"))
             .expect("they belong together");
-        let (config, asked) = (Arc::new(config), Arc::new(Mutex::new(Vec::new())));
+        let (config, requests) = (Arc::new(config), Arc::new(Mutex::new(Vec::new())));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
         let port = listener.local_addr().expect("it is bound").port();
-        let noted = Arc::clone(&asked);
+        let noted = Arc::clone(&requests);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let connection = rustls::ServerConnection::new(Arc::clone(&config));
@@ -104,19 +104,19 @@ impl TlsServer {
                 let mut stream = rustls::StreamOwned::new(connection, stream);
                 // A client without TLS fails here and is not recorded.
                 if let Ok(line) = first_line(&mut stream) {
-                    noted.lock().expect("nobody panics with it").push(line);
+                    noted.lock().expect("no thread panics with it").push(line);
                     let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
                     stream.conn.send_close_notify();
                     let _ = stream.flush();
                 }
             }
         });
-        TlsServer { port, asked }
+        TlsServer { port, requests }
     }
 
     /// The first lines of all requests.
-    pub(crate) fn asked(&self) -> Vec<String> {
-        self.asked.lock().expect("nobody panics with it").clone()
+    pub(crate) fn requests(&self) -> Vec<String> {
+        self.requests.lock().expect("no thread panics with it").clone()
     }
 }
 

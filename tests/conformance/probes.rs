@@ -328,7 +328,7 @@ fn own_grace<const SIDECAR: bool>(case: &Case<'_>, kind: &str) {
 }
 
 /// A container on the host's network that is probed there.
-fn asked(port: u16) -> String {
+fn requests(port: u16) -> String {
     let probe = probe("livenessProbe", &format!("grpc: {{port: {port}, service: db}}\n"));
     format!("{SLEEP}{probe}      timeoutSeconds: 5\n")
 }
@@ -336,11 +336,11 @@ fn asked(port: u16) -> String {
 const HOST: &str = "  hostNetwork: true\n";
 
 fn grpc_serving<const SIDECAR: bool>(case: &Case<'_>) {
-    not_restarted::<SIDECAR>(case, HOST, &asked(serve_health()));
+    not_restarted::<SIDECAR>(case, HOST, &requests(serve_health()));
 }
 
 fn grpc_wrong_port<const SIDECAR: bool>(case: &Case<'_>) {
-    put::<SIDECAR>(case, HOST, &asked(serve_mail()));
+    put::<SIDECAR>(case, HOST, &requests(serve_mail()));
     case.wait("it was restarted", |pod| pod.restarts(probed(SIDECAR)) >= 1);
 }
 

@@ -96,9 +96,9 @@ fn short_back_off(case: &Case<'_>) {
     case.wait("it waits for a second", |pod| {
         let waiting = &pod.container("main")["state"]["waiting"];
         let message = waiting["message"].as_str().unwrap_or_default();
-        let said = message.starts_with("back-off ");
-        assert!(!said || message.starts_with("back-off 1s "), "{message}");
-        said
+        let found = message.starts_with("back-off ");
+        assert!(!found || message.starts_with("back-off 1s "), "{message}");
+        found
     });
     let pod = case.wait("it was restarted", |pod| pod.restarts("main") >= 3);
     assert!(pod.restarts("main") <= 298, "{}", pod.0["status"]);

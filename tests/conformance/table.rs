@@ -159,14 +159,14 @@ fn head(specs: &[Spec], tally: &Tally) -> String {
          {n} the tag N. «pass» and «fails» are results of an equivalent test of the agent on a \
          real\n\
          containerd, with pods of the manifest folder.\n\n\
-         Of {asked} that were asked, {passed} pass and {failed} fail. {excluded} are not asked, \
+         Of {requests} that were asked, {passed} pass and {failed} fail. {excluded} are not asked, \
          by classes:\n\n\
          | class | tests | means |\n|---|---|---|\n",
         all = specs.len(),
         version = upstream::VERSION,
         c = count(|spec| spec.conformance),
         n = count(|spec| spec.node_conformance),
-        asked = tally.passed + tally.failed,
+        requests = tally.passed + tally.failed,
         passed = tally.passed,
         failed = tally.failed,
         excluded = tally.excluded(),

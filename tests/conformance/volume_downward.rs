@@ -73,23 +73,23 @@ fn volume(projected: bool, mode: &str, item: &str) -> String {
 const POD_NAME: &str = "fieldRef: {fieldPath: metadata.name}";
 
 /// Mode and content of the file.
-fn look(case: &Case<'_>, volume: &str, main: &str) -> Vec<String> {
+fn observe(case: &Case<'_>, volume: &str, main: &str) -> Vec<String> {
     case.output_of(volume, &format!("{main}{MOUNT}"), "stat -L -c %a /v/f; cat /v/f; echo")
 }
 
 fn name<const PROJECTED: bool>(case: &Case<'_>) {
-    let seen = look(case, &volume(PROJECTED, "", POD_NAME), "");
-    assert_eq!(seen, ["644", case.pod().name()]);
+    let output = observe(case, &volume(PROJECTED, "", POD_NAME), "");
+    assert_eq!(output, ["644", case.pod().name()]);
 }
 
 fn default_mode<const PROJECTED: bool>(case: &Case<'_>) {
-    let seen = look(case, &volume(PROJECTED, "defaultMode: 0400, ", POD_NAME), "");
-    assert_eq!(seen, ["400", case.pod().name()]);
+    let output = observe(case, &volume(PROJECTED, "defaultMode: 0400, ", POD_NAME), "");
+    assert_eq!(output, ["400", case.pod().name()]);
 }
 
 fn item_mode<const PROJECTED: bool>(case: &Case<'_>) {
-    let seen = look(case, &volume(PROJECTED, "", &format!("mode: 0400, {POD_NAME}")), "");
-    assert_eq!(seen, ["400", case.pod().name()]);
+    let output = observe(case, &volume(PROJECTED, "", &format!("mode: 0400, {POD_NAME}")), "");
+    assert_eq!(output, ["400", case.pod().name()]);
 }
 
 /// Changes one of the pod's maps while it runs.
@@ -135,7 +135,7 @@ fn resource(case: &Case<'_>, projected: bool, resource: &str, main: &str) -> Str
     let from = format!(
         "resourceFieldRef: {{containerName: main, resource: {resource}, divisor: {divisor}}}"
     );
-    look(case, &volume(projected, "", &from), main).remove(1)
+    observe(case, &volume(projected, "", &from), main).remove(1)
 }
 
 fn cpu_limit<const PROJECTED: bool>(case: &Case<'_>) {
@@ -173,12 +173,12 @@ const OTHER: &str = "  securityContext: {runAsUser: 1000, fsGroup: 1234}\n";
 
 fn group<const PROJECTED: bool>(case: &Case<'_>) {
     let spec = format!("{OTHER}{}", volume(PROJECTED, "", POD_NAME));
-    assert_eq!(look(case, &spec, "")[1], case.pod().name());
+    assert_eq!(observe(case, &spec, "")[1], case.pod().name());
 }
 
 fn group_mode<const PROJECTED: bool>(case: &Case<'_>) {
     let spec = format!("{OTHER}{}", volume(PROJECTED, "defaultMode: 0440, ", POD_NAME));
-    assert_eq!(look(case, &spec, ""), ["440", case.pod().name()]);
+    assert_eq!(observe(case, &spec, ""), ["440", case.pod().name()]);
 }
 
 fn combined(case: &Case<'_>) {

@@ -133,7 +133,7 @@ const ITEM: &str = ", items: [{key: data-2, path: path/to/data-2}]";
 const ITEM_MODE: &str = ", items: [{key: data-2, path: path/to/data-2, mode: 0400}]";
 
 /// The content of a file below `/v` in a pod with one volume.
-fn look(
+fn observe(
     kind: usize,
     case: &Case<'_>,
     (mode, extra): (&str, &str),
@@ -153,22 +153,22 @@ fn look(
 const USER: &str = "  securityContext: {runAsUser: 1000}\n";
 
 fn plain<const KIND: usize>(case: &Case<'_>) {
-    assert_eq!(look(KIND, case, ("", ""), "", "data-1"), ["644", "value-1"]);
+    assert_eq!(observe(KIND, case, ("", ""), "", "data-1"), ["644", "value-1"]);
 }
 
 fn default_mode<const KIND: usize>(case: &Case<'_>) {
     let mode = (", defaultMode: 0400", "");
-    assert_eq!(look(KIND, case, mode, "", "data-1"), ["400", "value-1"]);
+    assert_eq!(observe(KIND, case, mode, "", "data-1"), ["400", "value-1"]);
 }
 
 fn non_root<const KIND: usize>(case: &Case<'_>) {
-    assert_eq!(look(KIND, case, ("", ""), USER, "data-1"), ["644", "value-1"]);
+    assert_eq!(observe(KIND, case, ("", ""), USER, "data-1"), ["644", "value-1"]);
 }
 
 fn group<const KIND: usize>(case: &Case<'_>) {
     let mode = (", defaultMode: 0440", "");
     let security = "  securityContext: {runAsUser: 1000, fsGroup: 1001}\n";
-    assert_eq!(look(KIND, case, mode, security, "data-1"), ["440", "value-1"]);
+    assert_eq!(observe(KIND, case, mode, security, "data-1"), ["440", "value-1"]);
 }
 
 const GROUP: &str = "  securityContext: {runAsUser: 1000, fsGroup: 1001}\n";
@@ -176,15 +176,15 @@ const GROUP: &str = "  securityContext: {runAsUser: 1000, fsGroup: 1001}\n";
 /// The mode as seen by a user of the volume's group.
 fn group_mode<const KIND: usize>(case: &Case<'_>) {
     let mode = (", defaultMode: 0440", "");
-    assert_eq!(look(KIND, case, mode, GROUP, "data-1"), ["440", "value-1"]);
+    assert_eq!(observe(KIND, case, mode, GROUP, "data-1"), ["440", "value-1"]);
 }
 
 fn only_group<const KIND: usize>(case: &Case<'_>) {
-    assert_eq!(look(KIND, case, ("", ""), GROUP, "data-1")[1], "value-1");
+    assert_eq!(observe(KIND, case, ("", ""), GROUP, "data-1")[1], "value-1");
 }
 
 fn mapped_group<const KIND: usize>(case: &Case<'_>) {
-    assert_eq!(look(KIND, case, ("", ITEM), GROUP, "path/to/data-2")[1], "value-2");
+    assert_eq!(observe(KIND, case, ("", ITEM), GROUP, "path/to/data-2")[1], "value-2");
 }
 
 /// Nearly as long as upstream, which observes for five minutes: as long as it observes a container
@@ -211,18 +211,18 @@ fn no_key<const KIND: usize>(case: &Case<'_>) {
 }
 
 fn mapped<const KIND: usize>(case: &Case<'_>) {
-    let seen = look(KIND, case, ("", ITEM), "", "path/to/data-2");
-    assert_eq!(seen, ["644", "value-2"]);
+    let output = observe(KIND, case, ("", ITEM), "", "path/to/data-2");
+    assert_eq!(output, ["644", "value-2"]);
 }
 
 fn mapped_mode<const KIND: usize>(case: &Case<'_>) {
-    let seen = look(KIND, case, ("", ITEM_MODE), "", "path/to/data-2");
-    assert_eq!(seen, ["400", "value-2"]);
+    let output = observe(KIND, case, ("", ITEM_MODE), "", "path/to/data-2");
+    assert_eq!(output, ["400", "value-2"]);
 }
 
 fn mapped_non_root<const KIND: usize>(case: &Case<'_>) {
-    let seen = look(KIND, case, ("", ITEM), USER, "path/to/data-2");
-    assert_eq!(seen, ["644", "value-2"]);
+    let output = observe(KIND, case, ("", ITEM), USER, "path/to/data-2");
+    assert_eq!(output, ["644", "value-2"]);
 }
 
 /// Waits for the output of a command in the running container.
@@ -281,5 +281,5 @@ fn several<const KIND: usize>(case: &Case<'_>) {
 
 fn other_namespace<const KIND: usize>(case: &Case<'_>) {
     case.put("other", &object(KIND, case, "v", "elsewhere", "{data-1: not-this}"));
-    assert_eq!(look(KIND, case, ("", ""), "", "data-1"), ["644", "value-1"]);
+    assert_eq!(observe(KIND, case, ("", ""), "", "data-1"), ["644", "value-1"]);
 }

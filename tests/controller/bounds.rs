@@ -1,4 +1,4 @@
-//! How much is under way at once, and how long is waited.
+//! Limits of parallel work, and timeouts.
 
 use edged::controller::event::Event;
 use edged::limits::{
@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use crate::world::World;
 use crate::{config_map, listed, node, pod, pod_with};
 
-/// So many nodes of one pod each, which uses the ConfigMap `m`. All are on, and have all of it.
+/// This many nodes with one pod each, which uses the ConfigMap `m`. All are connected, and have
+/// everything.
 fn with_nodes(count: usize) -> World {
     let mut objects = vec![(Kind::ConfigMap, config_map("m", "1"))];
     for at in 0..count {
@@ -27,7 +28,7 @@ fn with_nodes(count: usize) -> World {
     world
 }
 
-/// How many nodes hold what of this name.
+/// How many nodes have this object.
 fn holders(world: &World, resource: &str) -> usize {
     world.edges.values().filter(|edge| edge.store.contains_key(resource)).count()
 }
@@ -44,8 +45,8 @@ fn so_many_questions_of_all_nodes_are_asked_at_once_and_the_others_have_their_tu
             let event = json!({"metadata": {"name": format!("web{at}.{n}"), "namespace": "n"},
                 "involvedObject": {"kind": "Pod", "name": format!("web{at}"), "namespace": "n"}});
             let resource = format!("n/event/web{at}.{n}");
-            let message = world.edge(&name).ask("insert", &resource, Some(&event));
-            world.hand(Event::EdgeMessage(session, Box::new(message)));
+            let message = world.edge(&name).request("insert", &resource, Some(&event));
+            world.deliver(Event::EdgeMessage(session, Box::new(message)));
         }
     }
     assert_eq!(world.controller.counters().calls, CALLS_MAX);
@@ -59,7 +60,7 @@ fn so_many_questions_of_all_nodes_are_asked_at_once_and_the_others_have_their_tu
     assert_eq!(made(&world), nodes * EDGE_CALLS_MAX);
 }
 
-/// Secrets that were fetched.
+/// The number of fetched Secrets.
 fn fetched(world: &World) -> usize {
     let of_secret = world.calls.iter().filter(|call| call.kind == Kind::Secret);
     of_secret.filter(|call| call.verb == Verb::Get).count()
@@ -117,7 +118,7 @@ fn pass(world: &mut World, ms: u64) {
         let names: Vec<String> = world.edges.keys().cloned().collect();
         for name in names {
             let sign = world.edge(&name).keepalive();
-            world.say(&name, sign);
+            world.send(&name, sign);
         }
         world.pass(end.since_ms(world.now.boot).min(20_000));
     }
@@ -125,7 +126,7 @@ fn pass(world: &mut World, ms: u64) {
 
 #[test]
 fn what_no_pod_of_a_node_uses_is_kept_for_a_while_and_found_when_all_nodes_were_looked_at() {
-    // Wherever in a round of all nodes that is.
+    // At any position in a round of all nodes.
     for offset in 0..2 {
         let nodes = 40;
         let mut world = with_nodes(nodes);
@@ -160,10 +161,10 @@ fn of_so_many_objects_that_cannot_be_read_each_is_told_of() {
             world.cluster.apply(Kind::Pod, broken);
         }
         world.pass(100);
-        let told: Vec<&String> =
-            world.logs.iter().filter(|line| line.contains("cannot be read")).collect();
-        assert_eq!(told.len(), lines, "{told:#?}");
-        let last = told.iter().filter(|line| line.ends_with("others are not told of")).count();
-        assert_eq!(last, 1, "{told:#?}");
+        let reported: Vec<&String> =
+            world.logs.iter().filter(|line| line.contains("cannot be parsed")).collect();
+        assert_eq!(reported.len(), lines, "{reported:#?}");
+        let last = reported.iter().filter(|line| line.ends_with("others are not told of")).count();
+        assert_eq!(last, 1, "{reported:#?}");
     }
 }

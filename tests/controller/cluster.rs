@@ -7,7 +7,7 @@ use edged::model::api::{Call, CallError, CallResult, Kind, PatchType, Subresourc
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-/// What an object is found by.
+/// The key of an object.
 pub type Name = (Kind, String, String);
 
 #[derive(Default)]
@@ -15,9 +15,9 @@ pub struct Cluster {
     pub objects: BTreeMap<Name, Value>,
     pub version: u64,
     last_uid: u64,
-    /// What happened to each kind, by version: whether it is gone, the object then.
+    /// The changes of each kind, by version: whether it is a deletion, and the object then.
     pub log: BTreeMap<(Kind, u64), (bool, Value)>,
-    /// Earlier versions are forgotten.
+    /// Earlier versions are dropped.
     pub compacted: u64,
 }
 
@@ -37,7 +37,7 @@ pub fn refused(code: u16, reason: &str) -> CallError {
     CallError::Refused { code, status: raw(&status) }
 }
 
-/// Whether the kind's selector lets it through.
+/// Whether the kind's selector matches it.
 fn is_selected(kind: Kind, object: &Value) -> bool {
     match kind {
         Kind::Node => object["metadata"]["labels"].get("node-role.kubernetes.io/edge").is_some(),
@@ -52,7 +52,7 @@ impl Cluster {
         self.version
     }
 
-    /// Makes or replaces an object as a person would.
+    /// Creates or replaces an object as a user does.
     pub fn apply(&mut self, kind: Kind, mut object: Value) -> Value {
         let name = name_of(kind, &object);
         let uid = if let Some(old) = self.objects.get(&name) {
@@ -65,7 +65,7 @@ impl Cluster {
         self.put(name, object)
     }
 
-    /// Makes or replaces an object as it is told, uid and all.
+    /// Creates or replaces an object exactly, with its uid.
     pub fn force(&mut self, kind: Kind, object: Value) {
         self.put(name_of(kind, &object), object);
     }
@@ -88,7 +88,7 @@ impl Cluster {
         }
     }
 
-    /// Deletes a pod as a person would: its node has to agree.
+    /// Deletes a pod as a user does: its node has to agree.
     pub fn delete_pod(&mut self, name: &Name) {
         if let Some(mut object) = self.objects.get(name).cloned() {
             object["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:00Z");
@@ -97,22 +97,22 @@ impl Cluster {
         }
     }
 
-    /// All of a kind, as lists have them: without `kind` and `apiVersion`.
+    /// All objects of a kind, as in lists: without `kind` and `apiVersion`.
     pub fn list(&self, kind: Kind) -> Vec<Box<RawValue>> {
         let of_kind = self.objects.iter().filter(|((of, ..), _)| *of == kind);
         let selected = of_kind.filter(|(_, object)| is_selected(kind, object));
         selected.map(|(_, object)| raw(object)).collect()
     }
 
-    /// What happened next to a kind after this version: whether it is gone, and the object.
+    /// The next change of a kind after this version: whether it is a deletion, and the object.
     /// `Err`: the version is too old.
     pub fn after(&self, kind: Kind, version: u64) -> Result<Option<(u64, bool, &Value)>, ()> {
         if version < self.compacted {
             return Err(());
         }
         let after = self.log.range((kind, version + 1)..=(kind, u64::MAX));
-        let mut told = after.filter(|(_, (_, object))| is_selected(kind, object));
-        Ok(told.next().map(|((_, at), (gone, object))| (*at, *gone, object)))
+        let mut reported = after.filter(|(_, (_, object))| is_selected(kind, object));
+        Ok(reported.next().map(|((_, at), (gone, object))| (*at, *gone, object)))
     }
 
     pub fn call(&mut self, call: &Call) -> CallResult {
@@ -144,8 +144,8 @@ impl Cluster {
             (_, None) => Err(refused(404, "NotFound")),
             (Verb::Get, Some(object)) => Ok(raw(&object)),
             (Verb::Update, Some(old)) => {
-                let told = &body["metadata"]["resourceVersion"];
-                if told.is_string() && *told != old["metadata"]["resourceVersion"] {
+                let reported = &body["metadata"]["resourceVersion"];
+                if reported.is_string() && *reported != old["metadata"]["resourceVersion"] {
                     return Err(refused(409, "Conflict"));
                 }
                 Ok(raw(&self.apply(call.kind, body)))

@@ -1,4 +1,4 @@
-//! A node as the cloud sees it: a store that keeps what it is sent, and questions.
+//! A node as the cloud sees it: a store of the received objects, and requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,23 +10,22 @@ use serde_json::{Value, json};
 
 use crate::world::World;
 
-/// One node.
 #[derive(Default)]
 pub struct Edge {
     pub name: String,
     /// By resource.
     pub store: BTreeMap<String, Value>,
-    /// All that came, in short: operation, resource, `resourceVersion`.
-    pub heard: Vec<(String, String, String)>,
-    /// Answers to questions, by the question's id.
+    /// Received messages, in short: operation, resource, `resourceVersion`.
+    pub received: Vec<(String, String, String)>,
+    /// Answers to requests, by the request's id.
     pub answers: BTreeMap<String, Value>,
-    /// The same, whole.
+    /// The same, whole messages.
     pub replies: BTreeMap<String, Message>,
-    /// Its socket takes nothing: what is sent stays with the hands.
+    /// Its socket accepts nothing: messages stay in the event loop.
     pub stuck: bool,
-    /// What it has of a time before its Node was deleted, and nobody knows of any more.
+    /// Objects from before its Node was deleted, without records.
     pub stale: BTreeSet<String>,
-    /// It acknowledges nothing.
+    /// It sends no acknowledgements.
     pub deaf: bool,
     last_id: u64,
 }
@@ -51,8 +50,8 @@ impl Edge {
         self.message(["websocket", "resource", "keepalive", "node"], Some(&json!("ping")))
     }
 
-    /// Something asked or told.
-    pub fn ask(&mut self, operation: &str, resource: &str, content: Option<&Value>) -> Message {
+    /// A request or a report.
+    pub fn request(&mut self, operation: &str, resource: &str, content: Option<&Value>) -> Message {
         self.message(["edged", "meta", operation, resource], content)
     }
 
@@ -61,30 +60,30 @@ impl Edge {
         self.message(["metaserver", "dynamiccontroller", "null", resource], Some(content))
     }
 
-    /// What is asked when it begins to live.
+    /// The registration at the start of its life.
     pub fn register(&mut self) -> Message {
         let node = json!({"metadata": {"name": self.name, "labels": {
             "node-role.kubernetes.io/edge": "", "kubernetes.io/arch": "arm"}},
             "spec": {}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
         let resource = format!("null/node/{}", self.name);
-        self.ask("insert", &resource, Some(&node))
+        self.request("insert", &resource, Some(&node))
     }
 
-    /// The status of a pod, as HEAD tells it.
+    /// The status of a pod, as KubeEdge's HEAD reports it.
     pub fn pod_patch(&mut self, pod: &Value, phase: &str) -> Message {
         let metadata = &pod["metadata"];
         let patch = json!({"metadata": {"uid": metadata["uid"]}, "status": {"phase": phase,
             "conditions": [{"type": "Ready", "status": "True"}]}});
         let (namespace, name) = (metadata["namespace"].as_str(), metadata["name"].as_str());
         let resource = format!("{}/podpatch/{}", namespace.expect("a pod"), name.expect("a pod"));
-        self.ask("patch", &resource, Some(&json!(patch.to_string())))
+        self.request("patch", &resource, Some(&json!(patch.to_string())))
     }
 
-    /// Takes a message; its acknowledgement, where one is due.
+    /// Processes a message; returns its acknowledgement, where one is due.
     pub fn take(&mut self, message: &Message) -> Option<Message> {
         let Route { source, group, operation, resource } = message.route.clone();
         let version = message.header.resource_version.to_string();
-        self.heard.push((operation.to_string(), resource.to_string(), version));
+        self.received.push((operation.to_string(), resource.to_string(), version));
         if group.as_ref() != "resource" {
             return None;
         }
@@ -131,7 +130,7 @@ impl Edge {
 }
 
 impl World {
-    /// With a certificate that was made then.
+    /// With a certificate that was issued at this time.
     pub fn connect_made(&mut self, name: &str, made_s: i64) -> Session {
         let session = self.connect_as(name, |peer| peer.made_s = made_s);
         self.pass(1);
@@ -139,7 +138,7 @@ impl World {
     }
 
     /// A record may be about to be removed.
-    pub fn look_at_removal(&mut self, call: &Call) {
+    pub fn before_removal(&mut self, call: &Call) {
         let key = (call.kind, call.namespace.to_string(), call.name.to_string());
         if let (Verb::Delete, Some(object)) = (call.verb, self.cluster.objects.get(&key))
             && let Some((node, _)) = call.name.rsplit_once('.')
@@ -147,13 +146,13 @@ impl World {
             let spec = object["spec"].clone();
             let kind = Kind::ALL.into_iter().find(|kind| spec["objectKind"] == kind.name());
             let name = spec["objectName"].as_str().unwrap_or_default();
-            self.buried(node, kind.expect("a kind"), name);
+            self.record_removed(node, kind.expect("a kind"), name);
         }
     }
 
-    /// A record is removed. Of a node that is no more that is all: it may come back with what it
-    /// has, as a new one.
-    pub fn buried(&mut self, node: &str, kind: Kind, name: &str) {
+    /// A record is removed. For a deleted node that is all: it may come back with its objects, as a
+    /// new one.
+    pub fn record_removed(&mut self, node: &str, kind: Kind, name: &str) {
         let own = (Kind::Node, String::new(), node.to_owned());
         if self.session(node).is_none()
             && !self.cluster.objects.contains_key(&own)

@@ -1,9 +1,9 @@
-//! Conversations captured between the real CloudCore and EdgeCore: what EdgeCore said there is said
-//! to us, what people did is done in our API server, and what we say is compared with what
-//! CloudCore said.
+//! Conversations captured between the real CloudCore and EdgeCore: we get EdgeCore's recorded
+//! messages, our API server gets the users' changes, and our messages are compared with
+//! CloudCore's.
 //!
-//! We differ on purpose: statuses that a node has written itself do not come back as pushes, what a
-//! pod needs is sent before it is asked for, and `managedFields` stay where they are.
+//! Intended differences: statuses that a node has written itself do not come back as pushes,
+//! objects of a pod are sent before they are requested, and `managedFields` stay in their place.
 
 use std::collections::BTreeSet;
 
@@ -62,7 +62,7 @@ impl Captured {
     }
 }
 
-/// What an answer amounts to: an object, «OK», or why not.
+/// The essence of an answer: an object, «OK», or the error.
 fn gist(content: &Value) -> String {
     if let Some(text) = content.as_str() {
         return text.to_owned();
@@ -84,7 +84,7 @@ fn gist(content: &Value) -> String {
 /// Plays a conversation, and compares.
 fn replay(world: &mut World, file: &str) {
     let captured = conversation(file);
-    // What EdgeCore asks for is there.
+    // The objects that EdgeCore requests exist.
     for one in captured.iter().filter(|one| one.from_cloud && one.is_reply()) {
         if let Some(kind) = kind_of(one.resource())
             && matches!(kind, Kind::ConfigMap | Kind::Secret)
@@ -108,12 +108,12 @@ fn replay(world: &mut World, file: &str) {
                 let mut message = one.message.clone();
                 if one.resource().contains("/lease/") && one.content.is_object() {
                     let mut lease = one.content.clone();
-                    // That of their API server.
+                    // The metadata of their API server.
                     let metadata = lease["metadata"].as_object_mut().expect("metadata");
                     metadata.remove("resourceVersion");
                     message.content = Some(crate::cluster::raw(&lease));
                 }
-                world.say(NODE, message);
+                world.send(NODE, message);
             }
         }
         world.pass(100);
@@ -132,8 +132,8 @@ fn replay(world: &mut World, file: &str) {
         let versions = [ours, &answer.message].map(|m| m.header.resource_version.is_empty());
         assert_eq!(versions[0], versions[1], "{what}: resourceversion");
     }
-    let heard = std::mem::take(&mut world.edge(NODE).heard);
-    let ours: BTreeSet<(String, String)> = heard
+    let received = std::mem::take(&mut world.edge(NODE).received);
+    let ours: BTreeSet<(String, String)> = received
         .into_iter()
         .filter(|(operation, ..)| operation != "response")
         .map(|(operation, resource, _)| (operation, resource))
@@ -146,12 +146,12 @@ fn replay(world: &mut World, file: &str) {
     assert_eq!(missing.count(), 0, "{file}: they said {theirs:?}, we said {ours:?}");
 }
 
-/// What brought the cloud to this push, as far as it was not the node.
+/// Makes the change that caused this push of the cloud, unless it was the node's.
 fn people_did(world: &mut World, one: &Captured) {
     let kind = kind_of(one.resource()).expect("a kind that is pushed");
     let name = crate::cluster::name_of(kind, &one.content);
     match one.operation() {
-        // Its uid is our API server's.
+        // Its uid comes from our API server.
         _ if kind == Kind::Node => drop(world.cluster.apply(kind, one.content.clone())),
         "delete" => world.cluster.remove(&name),
         _ => world.cluster.force(kind, one.content.clone()),

@@ -1,4 +1,4 @@
-//! Joining: certificates, and whether there is such a node.
+//! Joining: certificates, and whether a node exists.
 
 use edged::controller::event::{Credential, Event, HttpRequest, Request};
 use edged::controller::identity::Identity;
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::world::{World, config};
 use crate::{listed, node};
 
-/// As of [`World`]'s clock.
+/// By [`World`]'s clock.
 const NOW_S: i64 = 1_800_000_000;
 
 fn ask(by: Credential, name: &str) -> HttpRequest {
@@ -40,7 +40,7 @@ fn certificate(made_s: i64) -> Credential {
 }
 
 /// The status of the answer; 200: it was signed.
-fn asked(world: &mut World, by: Credential) -> u16 {
+fn requested(world: &mut World, by: Credential) -> u16 {
     let signed = world.signs.len();
     world.http(ask(by, "e1"));
     world.pass(10);
@@ -75,7 +75,7 @@ fn so_many_certificates_are_signed_at_once_and_the_next_is_to_be_asked_for_again
     assert_eq!(world.answers.pop().map(|(_, answer)| answer.status), Some(503));
     world.pass(10);
     assert_eq!(world.answers.len(), SIGNATURES_MAX);
-    assert_eq!(asked(&mut world, token()), 200);
+    assert_eq!(requested(&mut world, token()), 200);
 }
 
 #[test]
@@ -90,20 +90,20 @@ fn whether_a_name_is_taken_is_told() {
 #[test]
 fn a_node_that_exists_gets_another_certificate_only_by_a_token_of_its_own() {
     let mut world = listed(&[(Kind::Node, node("e1"))]);
-    assert_eq!(asked(&mut world, token()), 409);
-    assert_eq!(asked(&mut world, certificate(NOW_S - 9)), 200, "it renews its own");
+    assert_eq!(requested(&mut world, token()), 409);
+    assert_eq!(requested(&mut world, certificate(NOW_S - 9)), 200, "it renews its own");
     let session = world.connect_made("e1", NOW_S - 9);
-    assert_eq!(asked(&mut world, own_token(NOW_S - 5)), 200);
+    assert_eq!(requested(&mut world, own_token(NOW_S - 5)), 200);
     // Its certificate is superseded, and so is the session.
     assert_eq!(world.closed.pop().map(|(closed, _)| closed), Some(session));
-    assert_eq!(asked(&mut world, certificate(NOW_S - 9)), 403);
+    assert_eq!(requested(&mut world, certificate(NOW_S - 9)), 403);
     // The answer was lost: once more.
-    assert_eq!(asked(&mut world, own_token(NOW_S - 5)), 200);
+    assert_eq!(requested(&mut world, own_token(NOW_S - 5)), 200);
     world.connect_made("e1", NOW_S);
     assert!(world.session("e1").is_some(), "{:?}", world.refused);
-    let kept = world.identities.last().expect("it is kept");
-    assert_eq!((kept.revoked_s, kept.connected_s), (NOW_S - 1, NOW_S));
-    assert_eq!(asked(&mut world, own_token(NOW_S - 5)), 401, "it has done its work");
+    let stored = world.identities.last().expect("it is kept");
+    assert_eq!((stored.revoked_s, stored.connected_s), (NOW_S - 1, NOW_S));
+    assert_eq!(requested(&mut world, own_token(NOW_S - 5)), 401, "it has done its work");
 }
 
 #[test]
@@ -111,16 +111,16 @@ fn the_certificates_of_a_node_that_was_deleted_are_good_no_more() {
     let mut world = listed(&[(Kind::Node, node("e1"))]);
     let session = world.connect_made("e1", NOW_S - 9);
     world.cluster.remove(&(Kind::Node, String::new(), "e1".to_owned()));
-    world.hand(Event::NodeDeleted("e1".into()));
+    world.deliver(Event::NodeDeleted("e1".into()));
     world.pass(2_000);
     assert_eq!(world.closed.pop().map(|(closed, _)| closed), Some(session));
     world.connect_made("e1", NOW_S - 9);
     assert_eq!(world.refused.pop().map(|it| it.status), Some(403));
-    assert_eq!(asked(&mut world, certificate(NOW_S - 9)), 403, "it does not renew itself");
+    assert_eq!(requested(&mut world, certificate(NOW_S - 9)), 403, "it does not renew itself");
     let old = Credential::Bearer(config().authority.token("hash", NOW_S + 86_399));
-    assert_eq!(asked(&mut world, old), 401, "a token of before brings it not back");
+    assert_eq!(requested(&mut world, old), 401, "a token of before brings it not back");
     let new = Credential::Bearer(config().authority.token("hash", NOW_S + 86_401));
-    assert_eq!(asked(&mut world, new), 200);
+    assert_eq!(requested(&mut world, new), 200);
     world.connect_made("e1", NOW_S + 2);
     assert!(world.session("e1").is_some(), "{:?}", world.refused);
 }
@@ -129,7 +129,7 @@ fn the_certificates_of_a_node_that_was_deleted_are_good_no_more() {
 fn what_the_store_holds_of_certificates_counts_after_a_start() {
     let mut world = listed(&[]);
     let identity = Identity { node: "e1".into(), revoked_s: NOW_S - 5, connected_s: 0 };
-    world.hand(Event::Identities(vec![identity]));
+    world.deliver(Event::Identities(vec![identity]));
     world.connect_made("e1", NOW_S - 5);
     assert_eq!(world.refused.pop().map(|it| it.status), Some(403));
     world.connect_made("e1", NOW_S - 4);
@@ -154,7 +154,7 @@ fn a_secret_denies_a_node_as_long_as_it_is_there() {
     world.connect_made("e1", NOW_S - 9);
     assert_eq!(world.refused.pop().map(|it| it.status), Some(403));
     for by in [token(), own_token(NOW_S - 1), certificate(NOW_S - 9)] {
-        assert_eq!(asked(&mut world, by), 403);
+        assert_eq!(requested(&mut world, by), 403);
     }
     world.cluster.remove(&(Kind::Secret, "k".to_owned(), name.to_owned()));
     world.pass(100);

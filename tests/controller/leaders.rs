@@ -1,5 +1,5 @@
-//! Several replicas: one holds the Lease, and it alone removes what nodes that are no more have
-//! left.
+//! Leader election of several replicas: one holds the Lease, and only it removes what deleted nodes
+//! have left.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ fn others_lease(renewed: &str) -> Value {
         "acquireTime": "2020-01-01T00:00:00.000000Z", "renewTime": renewed}})
 }
 
-/// An ObjectSync of this node for a pod that nobody knows.
+/// An ObjectSync of this node for an unknown pod.
 fn record(node: &str, uid: &str) -> Value {
     json!({"metadata": {"name": format!("{node}.{uid}"), "namespace": "n"},
         "spec": {"objectAPIVersion": "v1", "objectKind": "Pod", "objectName": "web"},
@@ -90,7 +90,7 @@ fn what_nodes_that_are_no_more_have_left_is_removed_and_nothing_else() {
     world.pass(10);
     world.connect("dials");
     world.edge("dials").deaf = true;
-    // It was heard of 10 ms ago.
+    // It was reported 10 ms ago.
     world.pass(GONE_NODE_MS - 11);
     assert_eq!(left(&world, "gone.example"), 1, "it may just be registering anew");
     world.pass(1);
@@ -99,7 +99,7 @@ fn what_nodes_that_are_no_more_have_left_is_removed_and_nothing_else() {
     for node in ["here", "was", "dials"] {
         assert_eq!(left(&world, node), 1, "{node}");
     }
-    // One that goes while we look on.
+    // One that is deleted during the test.
     world.cluster.remove(&(Kind::Node, String::new(), "here".to_owned()));
     world.pass(31_000);
     assert_eq!(left(&world, "here"), 0);
@@ -141,7 +141,7 @@ fn another_ones_lease_is_left_alone_until_it_runs_out() {
         (Kind::ObjectSync, record("gone", "u2")),
         (Kind::Lease, others_lease("2020-01-01T00:00:00.000000Z")),
     ]);
-    // Its clock may be years behind: what counts is that it goes on.
+    // Its clock may be years behind: only its progress counts.
     for minute in 0..20 {
         world.pass(5_000);
         let renewed = format!("2020-01-01T00:{minute:02}:00.000000Z");
@@ -164,10 +164,10 @@ fn a_lease_that_does_not_say_for_how_long_it_counts_has_the_usual_time() {
     let mut silent = others_lease("2020-01-01T00:00:00.000000Z");
     silent["spec"].as_object_mut().expect("a map").remove("leaseDurationSeconds");
     let mut world = world(&[(Kind::Lease, silent)]);
-    // It was looked at when all was listed, at once.
+    // It was read at once when everything was listed.
     world.pass(LEASE_MS - 1);
     assert_eq!(lease_of(&world)["holderIdentity"], "other");
-    // At the next look.
+    // At the next read.
     world.pass(LEASE_RETRY_MS * 11 / 5 + 1);
     assert_ne!(lease_of(&world)["holderIdentity"], "other");
 }
@@ -178,7 +178,7 @@ fn who_cannot_renew_it_leads_no_more() {
     world.pass(10);
     assert!(world.controller.counters().leads);
     world.faults.call_lost = 1_000;
-    // It was made 10 ms ago.
+    // It was created 10 ms ago.
     world.pass(LEASE_RENEW_MS - 11);
     assert!(world.controller.counters().leads);
     world.pass(1);
@@ -194,7 +194,7 @@ fn who_cannot_renew_it_leads_no_more() {
 fn who_stops_gives_it_back() {
     let mut world = world(&[]);
     world.pass(10);
-    world.hand(Event::Stop);
+    world.deliver(Event::Stop);
     world.pass(10);
     assert!(world.exited);
     assert_eq!(lease_of(&world)["holderIdentity"], "");
@@ -206,7 +206,7 @@ fn who_stops_does_not_wait_for_an_api_server_that_says_nothing() {
     let mut world = world(&[]);
     world.pass(10);
     world.faults.delay_ms = 3_600_000;
-    world.hand(Event::Stop);
+    world.deliver(Event::Stop);
     world.pass(LEASE_RELEASE_MS - 1);
     assert!(!world.exited);
     world.pass(1);
@@ -216,12 +216,12 @@ fn who_stops_does_not_wait_for_an_api_server_that_says_nothing() {
 // ---- many replicas ----
 
 struct Replica {
-    mind: Controller,
-    /// Its clocks are its own.
+    core: Controller,
+    /// Its own clock.
     boot_ms: u64,
     wall_ms: i64,
     calls: BTreeMap<(u64, u64), (CallId, CallResult)>,
-    /// Until then it hears nothing and does nothing.
+    /// Until this time it receives nothing and does nothing.
     frozen_until: u64,
 }
 
@@ -233,9 +233,9 @@ impl Replica {
         let identity = format!("r{at}-{}", rng.bits());
         let candidate = Some(Candidate { identity, namespace: "k".to_owned() });
         let config = Config { sync: SyncStore::Objects, candidate, ..config() };
-        let mind = Controller::boot(config, now, rng.bits());
-        let mut one = Self { mind, boot_ms, wall_ms, calls: BTreeMap::new(), frozen_until: 0 };
-        one.mind.handle(now, Event::Loaded(Vec::new()));
+        let core = Controller::boot(config, now, rng.bits());
+        let mut one = Self { core, boot_ms, wall_ms, calls: BTreeMap::new(), frozen_until: 0 };
+        one.core.handle(now, Event::Loaded(Vec::new()));
         one
     }
 
@@ -245,12 +245,12 @@ impl Replica {
     }
 
     fn leads(&self) -> bool {
-        self.mind.counters().leads
+        self.core.counters().leads
     }
 }
 
-/// Three replicas at one API server that is slow and loses answers; they stand still and die. There
-/// are never two leaders, and now and then there is one.
+/// Three replicas at one API server that is slow and loses answers; they freeze and die. There are
+/// never two leaders, and sometimes there is one.
 #[test]
 fn there_are_never_two_leaders() {
     let (mut led, mut changes) = (0_u64, 0_u64);
@@ -272,7 +272,7 @@ fn there_are_never_two_leaders() {
                     turn(one, ms, &mut rng, &mut cluster, (lost, slow_ms), &mut last);
                 }
             }
-            // One that stands still does nothing, whatever it takes itself for.
+            // A frozen one does nothing, whatever it considers itself.
             let leaders = all.iter().filter(|one| one.frozen_until <= ms && one.leads()).count();
             assert!(leaders <= 1, "SEED={seed} at {ms} ms: {leaders} lead");
             led += leaders as u64;
@@ -294,17 +294,17 @@ fn turn(
     let now = one.now(ms);
     let later = one.calls.split_off(&(ms + 1, 0));
     for (_, (id, result)) in std::mem::replace(&mut one.calls, later) {
-        one.mind.handle(now, Event::Called(id, result));
+        one.core.handle(now, Event::Called(id, result));
     }
     loop {
         let mut out = Out::default();
-        one.mind.step(now, &mut out);
-        let mut again = false;
+        one.core.step(now, &mut out);
+        let mut repeated = false;
         for action in out.actions {
             match action {
                 Action::List(id, _) => {
-                    one.mind.handle(now, Event::Watched(id, WatchFact::ListEnd("1".into())));
-                    again = true;
+                    one.core.handle(now, Event::Watched(id, WatchFact::ListEnd("1".into())));
+                    repeated = true;
                 }
                 Action::Call(id, call) => {
                     // It takes effect at once or not at all; the answer comes late or never.
@@ -323,7 +323,7 @@ fn turn(
                 _ => {}
             }
         }
-        if !again {
+        if !repeated {
             return;
         }
     }

@@ -1,4 +1,5 @@
-//! The cloud side's mind: stories, and golden conversations. Its simulator is `tests/cloudsim`.
+//! The core of the controller: stories, and golden conversations. Its simulator is
+//! `tests/cloudsim`.
 
 mod bounds;
 mod cluster;
@@ -44,7 +45,7 @@ pub(crate) fn config_map(name: &str, value: &str) -> Value {
     json!({"metadata": {"name": name, "namespace": "n"}, "data": {"k": value}})
 }
 
-/// A world with these objects, listed.
+/// A world with these objects, after the first list.
 pub(crate) fn listed(objects: &[(Kind, Value)]) -> World {
     let mut cluster = Cluster::default();
     for (kind, object) in objects {
@@ -55,8 +56,8 @@ pub(crate) fn listed(objects: &[(Kind, Value)]) -> World {
     world
 }
 
-/// What a node heard since this was last asked: operation and resource.
-pub(crate) fn heard(world: &mut World, node: &str) -> Vec<String> {
-    let heard = std::mem::take(&mut world.edge(node).heard);
-    heard.into_iter().map(|(operation, resource, _)| format!("{operation} {resource}")).collect()
+/// Messages that a node received since the last call: operation and resource.
+pub(crate) fn received(world: &mut World, node: &str) -> Vec<String> {
+    let received = std::mem::take(&mut world.edge(node).received);
+    received.into_iter().map(|(operation, resource, _)| format!("{operation} {resource}")).collect()
 }

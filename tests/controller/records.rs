@@ -1,4 +1,4 @@
-//! What nodes have acknowledged outlives the controller.
+//! Acknowledgements of nodes outlive the controller.
 
 use edged::model::api::Kind;
 use serde_json::json;
@@ -7,7 +7,7 @@ use edged::controller::SyncStore;
 
 use crate::cluster::Cluster;
 use crate::world::{Faults, World};
-use crate::{config_map, heard, listed, node, pod, pod_with};
+use crate::{config_map, listed, node, pod, pod_with, received};
 
 #[test]
 fn a_controller_that_is_started_again_sends_nothing_twice_and_forgets_no_end() {
@@ -19,14 +19,14 @@ fn a_controller_that_is_started_again_sends_nothing_twice_and_forgets_no_end() {
     ]);
     world.connect("e1");
     world.pass(100);
-    heard(&mut world, "e1");
+    received(&mut world, "e1");
     world.crash();
     world.cluster.remove(&(Kind::Pod, "n".to_owned(), "other".to_owned()));
     world.cluster.apply(Kind::ConfigMap, config_map("m", "2"));
     world.pass(100);
     world.connect("e1");
     world.pass(20_000);
-    assert_eq!(heard(&mut world, "e1"), ["update n/configmap/m", "delete n/pod/other"]);
+    assert_eq!(received(&mut world, "e1"), ["update n/configmap/m", "delete n/pod/other"]);
     assert_eq!(world.rows.len(), 3, "{:#?}", world.rows);
 }
 
@@ -36,12 +36,12 @@ fn nothing_is_sent_before_there_is_a_record_of_it() {
     world.faults.save_fails = 1000;
     world.connect("e1");
     world.pass(10_000);
-    assert_eq!(heard(&mut world, "e1"), [""; 0]);
-    let said = world.logs.iter().filter(|line| line.starts_with("store:")).count();
-    assert_eq!(said, 1);
+    assert_eq!(received(&mut world, "e1"), [""; 0]);
+    let logged = world.logs.iter().filter(|line| line.starts_with("store:")).count();
+    assert_eq!(logged, 1);
     world.faults.save_fails = 0;
     world.pass(60_000 - 40_000);
-    assert_eq!(heard(&mut world, "e1"), ["update null/node/e1", "insert n/pod/web"]);
+    assert_eq!(received(&mut world, "e1"), ["update null/node/e1", "insert n/pod/web"]);
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn what_was_on_its_way_when_the_controller_died_is_not_lost() {
     world.connect("e1");
     world.edge("e1").deaf = true;
     world.pass(30);
-    // It has the pod, says nothing of it, and the pod goes while nobody looks.
+    // It has the pod, does not report it, and the pod is deleted meanwhile.
     let name = (Kind::Pod, "n".to_owned(), "web".to_owned());
     let stored = world.cluster.objects[&name].clone();
     world.edge("e1").store.insert("n/pod/web".to_owned(), stored);
@@ -58,11 +58,11 @@ fn what_was_on_its_way_when_the_controller_died_is_not_lost() {
     world.crash();
     world.cluster.remove(&name);
     world.edge("e1").deaf = false;
-    heard(&mut world, "e1");
+    received(&mut world, "e1");
     world.pass(100);
     world.connect("e1");
     world.pass(100);
-    assert_eq!(heard(&mut world, "e1"), ["update null/node/e1", "delete n/pod/web"]);
+    assert_eq!(received(&mut world, "e1"), ["update null/node/e1", "delete n/pod/web"]);
     assert!(world.rows.values().all(|row| row.kind == Kind::Node));
 }
 
@@ -71,18 +71,18 @@ fn a_status_that_another_controller_wrote_costs_one_push_at_the_most() {
     let mut world = listed(&[(Kind::Node, node("e1")), (Kind::Pod, pod("web", "e1"))]);
     world.connect("e1");
     world.pass(100);
-    heard(&mut world, "e1");
+    received(&mut world, "e1");
     let name = (Kind::Pod, "n".to_owned(), "web".to_owned());
     let mut pod = world.cluster.objects[&name].clone();
     pod["status"]["phase"] = json!("Running");
     world.cluster.apply(Kind::Pod, pod);
     world.pass(20_000);
-    assert_eq!(heard(&mut world, "e1"), [""; 0]);
+    assert_eq!(received(&mut world, "e1"), [""; 0]);
     world.crash();
     world.pass(100);
     world.connect("e1");
     world.pass(20_000);
-    assert_eq!(heard(&mut world, "e1"), [""; 0], "nor after a restart");
+    assert_eq!(received(&mut world, "e1"), [""; 0], "nor after a restart");
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn where_there_are_objectsyncs_they_are_what_is_on_record() {
     world.pass(10);
     world.connect("e.1");
     world.pass(100);
-    assert_eq!(heard(&mut world, "e.1"), ["update null/node/e.1", "insert n/pod/web"]);
+    assert_eq!(received(&mut world, "e.1"), ["update null/node/e.1", "insert n/pod/web"]);
     let uid = web["metadata"]["uid"].as_str().expect("a uid");
     let name = (Kind::ObjectSync, "n".to_owned(), format!("e.1.{uid}"));
     let object = &world.cluster.objects[&name];
@@ -108,9 +108,9 @@ fn where_there_are_objectsyncs_they_are_what_is_on_record() {
     world.pass(100);
     world.connect("e.1");
     world.pass(20_000);
-    assert_eq!(heard(&mut world, "e.1"), ["delete n/pod/web"]);
+    assert_eq!(received(&mut world, "e.1"), ["delete n/pod/web"]);
     assert!(!world.cluster.objects.contains_key(&name));
-    // Whoever removes one while the node is away wants the object to be sent again.
+    // A user who removes one while the node is offline wants the object to be sent again.
     let session = world.session("e.1").expect("on");
     world.disconnect(session);
     let own = (Kind::ClusterObjectSync, String::new(), world.records("e.1")[0].2.clone());
@@ -118,8 +118,8 @@ fn where_there_are_objectsyncs_they_are_what_is_on_record() {
     world.pass(100);
     world.connect("e.1");
     world.pass(100);
-    assert_eq!(heard(&mut world, "e.1"), ["update null/node/e.1"]);
-    world.hand(edged::controller::event::Event::Stop);
+    assert_eq!(received(&mut world, "e.1"), ["update null/node/e.1"]);
+    world.deliver(edged::controller::event::Event::Stop);
     world.pass(100);
     assert!(world.exited);
 }
@@ -133,7 +133,7 @@ fn what_cannot_be_read_in_full_is_there_all_the_same() {
     ]);
     world.connect("e1");
     world.pass(100);
-    heard(&mut world, "e1");
+    received(&mut world, "e1");
     world.crash();
     let name = |name: &str| (Kind::Pod, "n".to_owned(), name.to_owned());
     for pod in ["web", "other"] {
@@ -144,27 +144,27 @@ fn what_cannot_be_read_in_full_is_there_all_the_same() {
     world.pass(100);
     world.connect("e1");
     world.pass(20_000);
-    assert_eq!(heard(&mut world, "e1"), [""; 0], "neither is gone");
-    let said = |world: &World| {
-        world.logs.iter().filter(|line| line.contains("cannot be read")).cloned().collect()
+    assert_eq!(received(&mut world, "e1"), [""; 0], "neither is gone");
+    let logged = |world: &World| {
+        world.logs.iter().filter(|line| line.contains("cannot be parsed")).cloned().collect()
     };
-    let lines: Vec<String> = said(&world);
+    let lines: Vec<String> = logged(&world);
     assert!(lines.len() == 2 && lines[1].contains("n/pod/web"), "{lines:#?}");
     let uid = world.edge("e1").store["n/pod/web"]["metadata"]["uid"].clone();
     let patch = json!(json!({"metadata": {"uid": uid}, "status": {}}).to_string());
-    let message = world.edge("e1").ask("patch", "n/podpatch/web", Some(&patch));
-    let id = world.say("e1", message);
+    let message = world.edge("e1").request("patch", "n/podpatch/web", Some(&patch));
+    let id = world.send("e1", message);
     world.pass(1_000);
     let answer = world.edge("e1").answers.remove(&id).expect("an answer");
     assert_eq!(answer["Err"]["ErrStatus"]["code"], 503, "{answer}");
-    assert_eq!(heard(&mut world, "e1"), ["response n/podpatch/web"]);
+    assert_eq!(received(&mut world, "e1"), ["response n/podpatch/web"]);
     world.cluster.remove(&name("web"));
     world.pass(1_000);
-    assert_eq!(heard(&mut world, "e1"), ["delete n/pod/web"]);
+    assert_eq!(received(&mut world, "e1"), ["delete n/pod/web"]);
     world.cluster.apply(Kind::Pod, pod("other", "e1"));
     world.pass(1_000);
-    assert_eq!(heard(&mut world, "e1"), ["update n/pod/other"]);
-    assert_eq!(said(&world).len(), 2, "{:#?}", said(&world));
+    assert_eq!(received(&mut world, "e1"), ["update n/pod/other"]);
+    assert_eq!(logged(&world).len(), 2, "{:#?}", logged(&world));
 }
 
 #[test]
@@ -196,9 +196,9 @@ fn null_stands_for_nothing_wherever_it_stands() {
     ]);
     world.connect("e1");
     world.pass(100);
-    let mut told = heard(&mut world, "e1");
-    told.sort();
+    let mut reported = received(&mut world, "e1");
+    reported.sort();
     let expected =
         ["insert n/configmap/m", "insert n/pod/bare", "insert n/pod/web", "update null/node/e1"];
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
 }

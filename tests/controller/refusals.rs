@@ -1,4 +1,4 @@
-//! Hostile nodes: refused, counted, told once, and nobody else is harmed.
+//! Hostile nodes: refused, counted, logged once, and without effect on others.
 
 use edged::controller::event::Event;
 use edged::limits::{EDGE_CALLS_MAX, EDGE_OFFENCES_MAX, EDGE_REQUESTS_MAX, EDGE_UNSENT_BYTES_MAX};
@@ -32,7 +32,7 @@ fn a_node_touches_nothing_of_anothers() {
     let patch = json!(json!({"metadata": {"uid": uid}, "status": {"phase": "Failed"}}).to_string());
     let lease = json!({"metadata": {"name": "e2"}});
     let before = world.cluster.version;
-    let asks: [(&str, &str, Option<&Value>); 12] = [
+    let requests: [(&str, &str, Option<&Value>); 12] = [
         ("insert", "null/node/e2", Some(&json!({}))),
         ("patch", "null/nodepatch/e2", Some(&patch)),
         ("update", "null/node/e2", Some(&json!({}))),
@@ -46,9 +46,9 @@ fn a_node_touches_nothing_of_anothers() {
         ("query", "n/secret/s", None),
         ("insert", "n/pod/new", Some(&json!({"spec": {"nodeName": "e2"}}))),
     ];
-    for (operation, resource, content) in asks {
-        let message = world.edge("e1").ask(operation, resource, content);
-        let id = world.say("e1", message);
+    for (operation, resource, content) in requests {
+        let message = world.edge("e1").request(operation, resource, content);
+        let id = world.send("e1", message);
         world.pass(100);
         let answer = world.edge("e1").answers.remove(&id).unwrap_or_default();
         let nothing = if resource == "n/pod/new" { json!({}) } else { json!(null) };
@@ -71,8 +71,8 @@ fn a_patch_of_a_status_changes_nothing_else() {
     let mut world = two_nodes();
     let patch = json!({"metadata": {"labels": {"x": "y"}, "ownerReferences": []},
         "spec": {"nodeName": "e9"}, "status": {"phase": "Running"}});
-    let message = world.edge("e1").ask("patch", "n/podpatch/mine", Some(&patch));
-    world.say("e1", message);
+    let message = world.edge("e1").request("patch", "n/podpatch/mine", Some(&patch));
+    world.send("e1", message);
     world.pass(100);
     let pod = &world.cluster.objects[&(Kind::Pod, "n".to_owned(), "mine".to_owned())];
     assert_eq!(
@@ -90,7 +90,7 @@ fn one_that_does_not_stop_loses_its_session_alone() {
         assert_eq!(world.closed, []);
         let event =
             Event::EdgeBadMessage(session, "message: got 9 bytes, expected JSON".to_owned());
-        world.hand(event);
+        world.deliver(event);
     }
     assert_eq!(world.closed.pop().expect("it is closed").0, session);
     assert!(world.session("e2").is_some());
@@ -106,16 +106,16 @@ fn malformed_questions_are_answered_and_unknown_ones_left() {
         ("kube-node-lease/lease/e1", json!([])),
     ] {
         let operation = if resource.contains("lease") { "update" } else { "patch" };
-        let message = world.edge("e1").ask(operation, resource, Some(&content));
-        let id = world.say("e1", message);
+        let message = world.edge("e1").request(operation, resource, Some(&content));
+        let id = world.send("e1", message);
         world.pass(100);
         let answer = &world.edge("e1").answers[&id];
         let reason = &answer["Err"]["ErrStatus"]["reason"];
         assert!(reason == "BadRequest" || answer["Err"].is_null(), "{resource}: {answer}");
     }
     for resource in ["", "a", "a/b/c/d", "n/rule/x", "membership"] {
-        let message = world.edge("e1").ask("query", resource, None);
-        world.say("e1", message);
+        let message = world.edge("e1").request("query", resource, None);
+        world.send("e1", message);
     }
     world.pass(100);
     assert!(world.session("e1").is_some());
@@ -126,17 +126,17 @@ fn a_node_that_asks_without_end_is_held_back() {
     let mut world = two_nodes();
     // The API server is slow.
     world.faults.delay_ms = 60_000;
-    // One is asked; all others are about the same.
+    // One request is made; all others are the same.
     for _ in 0..=EDGE_REQUESTS_MAX {
-        let message = world.edge("e1").ask("query", "null/node/e1", None);
+        let message = world.edge("e1").request("query", "null/node/e1", None);
         let session = world.session("e1").expect("on");
-        world.hand(Event::EdgeMessage(session, Box::new(message)));
+        world.deliver(Event::EdgeMessage(session, Box::new(message)));
     }
     assert_eq!(world.controller.counters().messages_refused, 0);
     for _ in 0..80 {
-        let message = world.edge("e1").ask("query", "null/node/e1", None);
+        let message = world.edge("e1").request("query", "null/node/e1", None);
         let session = world.session("e1").expect("on");
-        world.hand(Event::EdgeMessage(session, Box::new(message)));
+        world.deliver(Event::EdgeMessage(session, Box::new(message)));
     }
     let counters = world.controller.counters();
     assert!(counters.calls <= EDGE_CALLS_MAX, "{}", counters.calls);
@@ -149,32 +149,32 @@ fn a_node_that_asks_and_does_not_read_holds_back_itself_alone() {
     let session = world.session("e1").expect("on");
     world.edge("e1").stuck = true;
     for _ in 0..100 {
-        let message = world.edge("e1").ask("query", "null/node/e1", None);
-        world.say("e1", message);
+        let message = world.edge("e1").request("query", "null/node/e1", None);
+        world.send("e1", message);
         world.pass(10);
     }
     let taken = world.unsent_bytes;
     for _ in 0..500 {
-        let message = world.edge("e1").ask("query", "null/node/e1", None);
-        world.say("e1", message);
+        let message = world.edge("e1").request("query", "null/node/e1", None);
+        world.send("e1", message);
         world.pass(10);
     }
     let most = EDGE_UNSENT_BYTES_MAX + 1024;
     assert!(world.unsent_bytes <= most, "{} bytes", world.unsent_bytes);
     assert!(taken > 0);
-    // It reads again, and has what it asked for.
+    // It reads again, and has what it requested.
     world.edge("e1").stuck = false;
-    world.hand(Event::EdgeDrained(session, 0));
+    world.deliver(Event::EdgeDrained(session, 0));
     world.pass(100);
     assert!(world.edge("e1").answers.len() > 200, "{}", world.edge("e1").answers.len());
-    // Or it never does.
+    // Or it never reads.
     world.edge("e1").stuck = true;
     for _ in 0..1_200 {
         if world.session("e1") != Some(session) {
             break;
         }
-        let message = world.edge("e1").ask("query", "null/node/e1", None);
-        world.say("e1", message);
+        let message = world.edge("e1").request("query", "null/node/e1", None);
+        world.send("e1", message);
         world.pass(1);
     }
     assert_eq!(world.closed.pop().expect("it is closed").0, session);

@@ -1,4 +1,4 @@
-//! Many nodes: each gets its own, and only its own. `NODES=5000` asks for so many.
+//! Many nodes: each gets only its own objects. `NODES=5000` sets the number.
 
 use edged::model::api::Kind;
 use serde_json::json;

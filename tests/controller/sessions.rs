@@ -1,4 +1,4 @@
-//! Sessions: who gets one, and when it ends.
+//! Sessions: which nodes get one, and when it ends.
 
 use edged::controller::event::{Event, Peer};
 use edged::limits::{EDGE_OFFENCES_MAX, EDGE_REPLACED_MAX, EDGE_REPLACED_MS, EDGE_REPLACED_WARN};
@@ -45,11 +45,11 @@ fn a_node_that_gives_no_sign_of_life_is_given_up() {
     let session = world.connect("e1");
     world.pass(20_000);
     let sign = world.edge("e1").keepalive();
-    world.say("e1", sign);
+    world.send("e1", sign);
     // Anything else is none.
     world.pass(20_000);
-    let lease = world.edge("e1").ask("query", "kube-node-lease/lease/e1", None);
-    world.say("e1", lease);
+    let lease = world.edge("e1").request("query", "kube-node-lease/lease/e1", None);
+    world.send("e1", lease);
     world.pass(9_999);
     assert_eq!(world.closed, []);
     world.pass(1);
@@ -84,7 +84,7 @@ fn at_the_end_sessions_are_closed_and_records_kept() {
     let mut world = listed(&[(Kind::Node, node("e1"))]);
     let session = world.connect("e1");
     world.pass(100);
-    world.hand(Event::Stop);
+    world.deliver(Event::Stop);
     world.pass(100);
     assert_eq!(world.closed.pop().expect("it is closed").0, session);
     assert!(world.exited);
@@ -96,7 +96,7 @@ fn two_gateways_with_one_certificate_are_held_apart_and_told() {
     let mut world = listed(&[(Kind::Node, node("e1"))]);
     let lines =
         |world: &World, part: &str| world.logs.iter().filter(|line| line.contains(part)).count();
-    // A link that breaks unnoticed does this: nobody is told.
+    // A link that breaks unnoticed has this effect.
     for _ in 0..4 {
         world.connect("e1");
         world.pass(1_000);
@@ -114,13 +114,13 @@ fn two_gateways_with_one_certificate_are_held_apart_and_told() {
     assert!(lines(&world, "192.0.2.1:1 by one from 192.0.2.2:1") == 1, "{:?}", world.logs);
     assert!(lines(&world, "refused: too many sessions of this node") <= 2);
     assert!(world.session("e1").is_some(), "the last one is on");
-    // Another node has nothing of it, and after a minute it may be replaced again.
+    // Another node is not affected, and after a minute it may be replaced again.
     world.connect("e2");
     assert!(world.session("e2").is_some());
     for _ in 0..3 {
         world.pass(20_000);
         let sign = world.edge("e1").keepalive();
-        world.say("e1", sign);
+        world.send("e1", sign);
     }
     let session = world.connect("e1");
     assert_eq!(world.session("e1"), Some(session));
@@ -133,8 +133,8 @@ fn so_many_sessions_of_a_node_replace_each_other_and_the_next_waits() {
     for count in 1..=EDGE_REPLACED_MAX {
         let session = world.connect("e1");
         assert_eq!(world.session("e1"), Some(session), "{count}");
-        let told = world.logs.iter().any(|line| line.contains("they have one certificate"));
-        assert_eq!(told, count >= EDGE_REPLACED_WARN, "{count}");
+        let reported = world.logs.iter().any(|line| line.contains("they have one certificate"));
+        assert_eq!(reported, count >= EDGE_REPLACED_WARN, "{count}");
     }
     let last = world.session("e1");
     let end = world.now.boot.plus_ms(EDGE_REPLACED_MS - 1);
@@ -142,7 +142,7 @@ fn so_many_sessions_of_a_node_replace_each_other_and_the_next_waits() {
         world.connect("e1");
         assert_eq!(world.session("e1"), last, "it is left alone");
         let sign = world.edge("e1").keepalive();
-        world.say("e1", sign);
+        world.send("e1", sign);
         world.pass(end.since_ms(world.now.boot).min(7_000));
     }
     world.connect("e1");
@@ -158,7 +158,7 @@ fn a_node_that_was_thrown_out_waits_for_its_next_session() {
     let offend = |world: &mut World| {
         for _ in 0..EDGE_OFFENCES_MAX {
             let session = world.session("e1").expect("on");
-            world.hand(Event::EdgeBadMessage(session, "no message".to_owned()));
+            world.deliver(Event::EdgeBadMessage(session, "no message".to_owned()));
         }
         world.pass(10);
         assert_eq!(world.session("e1"), None, "it is thrown out");
@@ -166,7 +166,7 @@ fn a_node_that_was_thrown_out_waits_for_its_next_session() {
     let mut sessions = 0;
     world.connect("e1");
     offend(&mut world);
-    // It comes again and again for five minutes: waits of 10, 20, 40, 80, 160 s.
+    // It connects again and again for five minutes: back-offs of 10, 20, 40, 80, 160 s.
     for _ in 0..3_000 {
         world.connect("e1");
         world.pass(100);

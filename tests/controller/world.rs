@@ -1,5 +1,5 @@
-//! The controller between an API server, a store and nodes, each of them in memory. What it asks
-//! for takes effect after a delay: none in stories, drawn ones in the simulator.
+//! The controller between an API server, a store and nodes, all of them in memory. Its requests
+//! take effect after a delay: none in stories, random ones in the simulator.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,19 +17,19 @@ use edged::model::sync::{Change, Record};
 use crate::cluster::{Cluster, raw};
 use crate::edge::Edge;
 
-/// How things go wrong, in thousandths.
+/// Probabilities of faults, in thousandths.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     pub call_lost: u64,
     pub save_fails: u64,
     pub watch_ends: u64,
-    /// The longest that anything takes.
+    /// The longest delay of an operation.
     pub delay_ms: u64,
 }
 
 pub type RowKey = (String, Kind, String, String);
 
-/// What is on its way.
+/// An event under way.
 enum Fact {
     ToController(Event),
     Call(CallId, Box<Call>),
@@ -53,22 +53,22 @@ pub struct World {
     pub answers: Vec<(Exchange, Answer)>,
     pub signs: Vec<(Exchange, String)>,
     pub logs: Vec<String>,
-    /// What is to be kept of nodes' certificates.
+    /// Stored data of nodes' certificates.
     pub identities: Vec<Identity>,
     pub lists: usize,
     pub exited: bool,
-    /// Handed to the hands for nodes that take nothing.
+    /// Bytes in the event loop for nodes that accept nothing.
     pub unsent_bytes: usize,
-    /// The most messages to nodes that one step has asked for.
+    /// The most messages to nodes in one step.
     pub sends_at_once: usize,
-    /// Every call that was made.
+    /// All calls.
     pub calls: Vec<Call>,
-    /// Which watch has told up to which version.
+    /// The version up to which each watch has reported.
     watches: BTreeMap<WatchId, (Kind, u64)>,
     on_the_way: BTreeMap<(u64, u64), (u64, Fact)>,
-    /// Asked sessions that are not answered.
-    asked: BTreeSet<Session>,
-    /// What is sent to nodes stays in order.
+    /// Session requests without an answer.
+    requested: BTreeSet<Session>,
+    /// Messages to nodes stay in order.
     arrives_at: BTreeMap<Session, u64>,
     last: u64,
     last_session: u64,
@@ -94,7 +94,7 @@ impl World {
         Self::keeping(SyncStore::Table, seed, cluster, faults)
     }
 
-    /// As [`World::new`], with records kept there.
+    /// As [`World::new`], with records stored there.
     pub fn keeping(sync: SyncStore, seed: u64, cluster: Cluster, faults: Faults) -> Self {
         let now = Now { boot: Instant(1_000), wall: Some(Wall(1_800_000_000_000)) };
         let mut world = Self {
@@ -120,7 +120,7 @@ impl World {
             calls: Vec::new(),
             watches: BTreeMap::new(),
             on_the_way: BTreeMap::new(),
-            asked: BTreeSet::new(),
+            requested: BTreeSet::new(),
             arrives_at: BTreeMap::new(),
             last: 0,
             last_session: 0,
@@ -137,13 +137,13 @@ impl World {
         let config = Config { sync: self.sync, candidate, ..config() };
         self.controller = Controller::boot(config, self.now, seed);
         let rows = self.rows.values().cloned().collect();
-        self.tell(Event::Loaded(rows));
+        self.send_event(Event::Loaded(rows));
     }
 
-    /// The controller dies, with all that it had not asked for, and is started again.
+    /// The controller dies, with everything that it had not requested yet, and is started again.
     pub fn crash(&mut self) {
         self.life += 1;
-        // Saves and calls are done or not done by now.
+        // Saves and calls under way have taken effect or not.
         let all = std::mem::take(&mut self.on_the_way);
         let done = self.chance(500);
         for (at, (life, fact)) in all {
@@ -159,7 +159,7 @@ impl World {
             }
         }
         self.watches.clear();
-        self.asked.clear();
+        self.requested.clear();
         self.sessions.clear();
         self.start();
     }
@@ -178,7 +178,7 @@ impl World {
             *before = at;
         }
         if let Fact::ToController(Event::EdgeMessage(session, _)) = &fact {
-            // The other way is in order as well.
+            // The other direction is in order as well.
             let before = self.arrives_at.entry(Session(session.0 | 1 << 40)).or_default();
             at = at.max(*before);
             *before = at;
@@ -187,7 +187,7 @@ impl World {
         self.on_the_way.insert((at, self.last), (self.life, fact));
     }
 
-    fn tell(&mut self, event: Event) {
+    fn send_event(&mut self, event: Event) {
         self.later(Fact::ToController(event));
     }
 
@@ -195,14 +195,14 @@ impl World {
 
     fn perform(&mut self, action: Action) {
         match action {
-            Action::Accept(session) => assert!(self.asked.remove(&session), "nobody asked"),
+            Action::Accept(session) => assert!(self.requested.remove(&session), "not requested"),
             Action::Refuse(session, refusal) => {
-                assert!(self.asked.remove(&session), "nobody asked");
+                assert!(self.requested.remove(&session), "not requested");
                 self.sessions.remove(&session);
                 self.refused.push(refusal);
             }
             Action::Send(session, message) => {
-                assert!(!self.asked.contains(&session), "sent before it is on");
+                assert!(!self.requested.contains(&session), "sent before it is on");
                 let Some(node) = self.sessions.get(&session).cloned() else { return };
                 if self.edges[&node].stuck {
                     self.unsent_bytes += message.content.map_or(0, |it| it.get().len());
@@ -217,7 +217,7 @@ impl World {
             Action::Answer(exchange, answer) => self.answers.push((exchange, answer)),
             Action::Sign { exchange, node, .. } => {
                 self.signs.push((exchange, node));
-                self.tell(Event::Signed(exchange, Ok([9].into())));
+                self.send_event(Event::Signed(exchange, Ok([9].into())));
             }
             Action::Call(id, call) => {
                 self.calls.push((*call).clone());
@@ -242,7 +242,7 @@ impl World {
         match fact {
             Fact::ToController(event) => self.hand_in(event),
             Fact::Call(id, call) => {
-                self.look_at_removal(&call);
+                self.before_removal(&call);
                 let rate = self.faults.call_lost;
                 let done = self.chance(500);
                 let result = if self.chance(rate) {
@@ -253,7 +253,7 @@ impl World {
                 } else {
                     self.cluster.call(&call)
                 };
-                self.tell(Event::Called(id, result));
+                self.send_event(Event::Called(id, result));
             }
             Fact::List(watch, kind) => {
                 let objects = self.cluster.list(kind);
@@ -265,12 +265,12 @@ impl World {
                 let rate = self.faults.save_fails;
                 if self.chance(rate) {
                     let error = DiskError::Failed("drawn".to_owned());
-                    return self.tell(Event::SaveFailed(revision, error));
+                    return self.send_event(Event::SaveFailed(revision, error));
                 }
                 for change in changes {
                     self.keep(change);
                 }
-                self.tell(Event::Saved(revision));
+                self.send_event(Event::Saved(revision));
             }
             Fact::ToEdge(session, message) => self.arrive(session, &message),
         }
@@ -283,7 +283,7 @@ impl World {
                 self.rows.insert((key.0, key.1, key.2, row.name.to_string()), row);
             }
             Change::Delete { node, kind, namespace, name } => {
-                self.buried(&node, kind, &name);
+                self.record_removed(&node, kind, &name);
                 let key = (node.to_string(), kind, namespace.to_string(), name.to_string());
                 self.rows.remove(&key);
             }
@@ -294,13 +294,13 @@ impl World {
         let Some(name) = self.sessions.get(&session) else { return };
         let edge = self.edges.get_mut(name).expect("it has a session");
         if let Some(ack) = edge.take(message) {
-            self.tell(Event::EdgeMessage(session, Box::new(ack)));
+            self.send_event(Event::EdgeMessage(session, Box::new(ack)));
         }
         self.hand_in(Event::EdgeDrained(session, 0));
     }
 
     fn hand_in(&mut self, event: Event) {
-        // Not of a session that is over, as the hands promise.
+        // No event of an ended session follows: the event loop guarantees that.
         if let Event::EdgeMessage(session, _) = &event
             && !self.sessions.contains_key(session)
         {
@@ -349,7 +349,7 @@ impl World {
         }
     }
 
-    /// Lets everything happen that happens without time, or in this time.
+    /// Everything happens that is due now, or within this time.
     pub fn pass(&mut self, ms: u64) {
         let end = self.now.boot.0 + ms;
         loop {
@@ -373,7 +373,7 @@ impl World {
             }
             if fact_at.is_some_and(|fact_at| fact_at <= at) {
                 let (_, (life, fact)) = self.on_the_way.pop_first().expect("just seen");
-                // What was on its way to a controller that died does not reach the next.
+                // Events for a controller that died do not reach the next one.
                 if life == self.life {
                     self.happen(fact);
                 }
@@ -386,14 +386,14 @@ impl World {
         self.now.wall = self.now.wall.map(|wall| Wall(wall.0 + by as i64));
     }
 
-    /// All records of a node, wherever they are kept: kind, name, uid and version.
+    /// All records of a node, wherever they are stored: kind, name, uid and version.
     pub fn records(&self, node: &str) -> Vec<(Kind, String, String, u64)> {
         if self.sync == SyncStore::Table {
             let rows = self.rows.values().filter(|row| *row.node == *node);
-            let told = rows.map(|r| (r.kind, r.name.to_string(), r.uid.to_string(), r.version));
-            return told.collect();
+            let reported = rows.map(|r| (r.kind, r.name.to_string(), r.uid.to_string(), r.version));
+            return reported.collect();
         }
-        let told = self.cluster.objects.iter().filter_map(|((kind, ..), object)| {
+        let reported = self.cluster.objects.iter().filter_map(|((kind, ..), object)| {
             let of_node = matches!(kind, Kind::ObjectSync | Kind::ClusterObjectSync);
             let (of, uid) = object["metadata"]["name"].as_str()?.rsplit_once('.')?;
             let kind = object["spec"]["objectKind"].as_str().filter(|_| of_node && of == node)?;
@@ -402,12 +402,12 @@ impl World {
             let name = object["spec"]["objectName"].as_str()?;
             Some((kind, name.to_owned(), uid.to_owned(), version))
         });
-        told.collect()
+        reported.collect()
     }
 
     // ---- nodes ----
 
-    /// A node comes with its own certificate.
+    /// A node connects with its own certificate.
     pub fn connect(&mut self, name: &str) -> Session {
         self.connect_as(name, |_| ())
     }
@@ -425,7 +425,7 @@ impl World {
             ..Peer::default()
         };
         change(&mut peer);
-        self.asked.insert(session);
+        self.requested.insert(session);
         self.sessions.insert(session, name.to_owned());
         self.hand_in(Event::EdgeUp(session, Box::new(peer)));
         session
@@ -438,15 +438,15 @@ impl World {
     }
 
     pub fn session(&self, name: &str) -> Option<Session> {
-        let on = self.sessions.iter().filter(|(session, _)| !self.asked.contains(session));
+        let on = self.sessions.iter().filter(|(session, _)| !self.requested.contains(session));
         on.filter(|(_, of)| *of == name).map(|(session, _)| *session).next_back()
     }
 
-    /// The node says something.
-    pub fn say(&mut self, name: &str, message: Message) -> String {
+    /// The node sends a message.
+    pub fn send(&mut self, name: &str, message: Message) -> String {
         let session = self.session(name).expect("a session that is on");
         let id = message.header.id.to_string();
-        self.tell(Event::EdgeMessage(session, Box::new(message)));
+        self.send_event(Event::EdgeMessage(session, Box::new(message)));
         id
     }
 
@@ -462,7 +462,7 @@ impl World {
         exchange
     }
 
-    pub fn hand(&mut self, event: Event) {
+    pub fn deliver(&mut self, event: Event) {
         self.hand_in(event);
     }
 }

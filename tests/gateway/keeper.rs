@@ -340,7 +340,7 @@ fn an_upgrade_that_the_power_cut_short_is_no_trial() {
     gateway.start();
     gateway.runs("new");
     until("it is no trial", || gateway.is_trusted());
-    assert!(!gateway.scratch.path("home/b/edged").exists(), "nobody has tried it");
+    assert!(!gateway.scratch.path("home/b/edged").exists(), "it was never tried");
     gateway.cut();
     fs::write(gateway.scratch.path("home/trial"), "b 0\n").expect("a file of ours");
     let newer = gateway.scratch.program("newer", &good("newer"));
@@ -479,6 +479,6 @@ fn where_nobody_reads_standard_error_the_log_goes_to_syslog() {
     // As start-stop-daemon and supervise-daemon leave it.
     assert!(to_syslog(Stdio::null(), ""));
     assert!(!to_syslog(Stdio::null(), "stderr"));
-    assert!(!to_syslog(Stdio::piped(), ""), "somebody reads it");
+    assert!(!to_syslog(Stdio::piped(), ""), "it has a reader");
     assert!(to_syslog(Stdio::piped(), "syslog"));
 }

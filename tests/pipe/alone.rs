@@ -65,9 +65,9 @@ impl Place {
         let mut command = Command::new("timeout");
         command.arg("20").arg(edged.get_program()).args(edged.get_args()).env_remove("RUST_LOG");
         let done = command.output().expect("timeout is in coreutils");
-        let said = String::from_utf8_lossy(&done.stderr).into_owned();
-        assert_eq!(done.status.code(), Some(1), "{root} {socket} {cgroup}: {said}");
-        said.lines().last().unwrap_or_default().to_owned()
+        let output = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(1), "{root} {socket} {cgroup}: {output}");
+        output.lines().last().unwrap_or_default().to_owned()
     }
 }
 
@@ -109,8 +109,8 @@ fn of_two_agents_on_one_thing_the_second_names_the_first_and_ends() {
         ("other", "other.sock", "two", "the runtime"),
         ("other", "two.sock", "one", "the cgroups"),
     ] {
-        let said = place.ends(root, socket, cgroup);
-        assert!(said.contains(what) && said.contains(&holder), "{socket}: {said}");
+        let output = place.ends(root, socket, cgroup);
+        assert!(output.contains(what) && output.contains(&holder), "{socket}: {output}");
     }
     let _beside = place.starts("other", "two.sock", "two", &two);
     // A killed agent holds nothing any more.
@@ -147,9 +147,9 @@ fn a_kubelet_on_the_same_runtime_is_named_and_one_on_another_is_not() {
         Agent(child.expect("a shell runs it"))
     };
     let same = run("c.sock");
-    let said = place.ends("root", "c.sock", "c");
+    let output = place.ends("root", "c.sock", "c");
     let name = format!("kubelet (pid {}) uses the same runtime", same.0.id());
-    assert!(said.contains(&name), "{said}");
+    assert!(output.contains(&name), "{output}");
     #[cfg(feature = "api")]
     {
         let check = Command::new(env!("CARGO_BIN_EXE_edged"))
@@ -158,9 +158,9 @@ fn a_kubelet_on_the_same_runtime_is_named_and_one_on_another_is_not() {
             .arg(place.path("c.sock"))
             .output()
             .expect("it runs");
-        let said = String::from_utf8_lossy(&check.stdout).into_owned();
+        let output = String::from_utf8_lossy(&check.stdout).into_owned();
         let is = |line: &str| line.starts_with("fail") && line.contains(&name);
-        assert!(said.lines().any(is), "{said}");
+        assert!(output.lines().any(is), "{output}");
     }
     drop(same);
     let _other = run("other.sock");

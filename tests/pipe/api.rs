@@ -154,14 +154,14 @@ impl Bed {
         }
     }
 
-    fn ask(&mut self, request: &str) -> String {
+    fn request(&mut self, request: &str) -> String {
         let mut client = self.client();
         client.write_all(request.as_bytes()).expect("writes");
         self.read(&mut client)
     }
 
     fn get(&mut self, path: &str) -> (String, String) {
-        let text = self.ask(&format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.address));
+        let text = self.request(&format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.address));
         let (head, body) = text.split_once("\r\n\r\n").expect(&text);
         let length = format!("Content-Length: {}", body.len());
         assert!(head.lines().any(|line| line == length), "{head}");
@@ -245,7 +245,7 @@ fn strangers_and_nonsense_are_refused() {
         (format!("GET /{} HTTP/1.1\r\n", "a".repeat(100_000)), "414 "),
         (format!("GET / HTTP/1.1\r\nX: {}", "a".repeat(30_000)), "431 "),
     ] {
-        let text = bed.ask(&request);
+        let text = bed.request(&request);
         assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "{text}");
     }
 }
@@ -301,11 +301,11 @@ fn answers_that_wait_are_bounded_in_all() {
             bed.turn();
         }
         bed.turns(100);
-        let text = bed.ask(&request);
+        let text = bed.request(&request);
         assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{}", &text[..40]);
     }
     bed.turns(3);
-    let text = bed.ask(&request);
+    let text = bed.request(&request);
     assert!(text.starts_with("HTTP/1.1 200 "), "{}", &text[..40]);
 }
 
@@ -348,7 +348,7 @@ fn root_is_answered_while_others_hold_the_port() {
     let mut held: Vec<TcpStream> = (0..HTTP_CONNECTIONS_MAX).map(|_| bed.client()).collect();
     let mut turned_away = held.split_off(HTTP_CONNECTIONS_MAX - HTTP_PROTECTED_MIN);
     assert!(bed.read(&mut turned_away[0]).starts_with("HTTP/1.1 503 "));
-    held.last().expect("there are some").read(&mut [0]).expect_err("it is heard out");
+    held.last().expect("there are some").read(&mut [0]).expect_err("it is read completely");
     let request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     // Each of the connections reserved for root, and no more.
     let mut others = Vec::new();
@@ -372,7 +372,7 @@ fn a_turn_takes_some_of_those_who_dial_and_the_next_one_more() {
     last.set_read_timeout(Some(Duration::from_millis(1))).expect("sets");
     bed.turn();
     assert_eq!(bed.server.wake_at(), Some(Instant(0)), "there may be more");
-    last.read(&mut [0]).expect_err("nobody has looked at it");
+    last.read(&mut [0]).expect_err("it was not read");
     let text = bed.read(&mut last);
     assert!(text.starts_with("HTTP/1.1 503 "), "{text}");
 }

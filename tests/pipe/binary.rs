@@ -101,11 +101,11 @@ fn config(dir: &std::path::Path, manifests: &str, more: &str) -> String {
 }
 
 /// Reads until that call was made.
-fn asked(socket: &mut UnixStream, server: &mut Server, rpc: Rpc) {
+fn calls(socket: &mut UnixStream, server: &mut Server, rpc: Rpc) {
     socket.set_nonblocking(false).expect("blocking");
     socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a guard");
     let mut buffer = [0; 4_096];
-    while !server.asked.iter().any(|asked| asked.path == rpc.path()) {
+    while !server.calls.iter().any(|calls| calls.path == rpc.path()) {
         let count = socket.read(&mut buffer).expect("the call comes within ten seconds");
         assert!(count > 0, "the agent hung up");
         server.receive(&buffer[..count]);
@@ -116,7 +116,7 @@ fn asked(socket: &mut UnixStream, server: &mut Server, rpc: Rpc) {
 fn the_agent_asks_its_runtime_and_stops_when_told() {
     let mut agent = Agent::start("stop");
     let Peer { mut socket, mut server } = agent.accept();
-    asked(&mut socket, &mut server, Rpc::Version);
+    calls(&mut socket, &mut server, Rpc::Version);
     agent.signal(Signal::SIGTERM);
     agent.logged("stopped; the pods are left as they are");
     let status = agent.child.wait().expect("it ended");

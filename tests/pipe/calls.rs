@@ -103,7 +103,7 @@ fn every_call_gets_its_own_answer_once_however_the_bytes_are_split() {
         write(&mut calls, &mut server, &mut rng);
         // Streams are opened in the order of the calls; answers come in any order.
         let mut open: Vec<(u32, Wanted)> =
-            server.asked.iter().map(|asked| asked.stream).zip(wanted.values().cloned()).collect();
+            server.calls.iter().map(|calls| calls.stream).zip(wanted.values().cloned()).collect();
         assert_eq!(open.len(), wanted.len(), "seed {seed}");
         let mut bytes = greeting();
         while !open.is_empty() {

@@ -45,15 +45,15 @@ fn an_api_server_that_has_moved_is_found_and_until_then_it_is_said() {
     let program = PathBuf::from(env!("CARGO_BIN_EXE_edgecontroller"));
     let mut remote = Remote::new(reach, program, Token(1));
     let mut poll = Poll::new().expect("a poll");
-    let (mut ready, mut asked) = (Events::with_capacity(16), 0);
+    let (mut ready, mut requests) = (Events::with_capacity(16), 0);
     // Half a second each; most are used up at once.
     for at in 0..2_000 {
         let now = Instant(1_000 + at * 500);
         let mut events = Vec::new();
         remote.tick(now, poll.registry(), &mut events);
-        if asked == 0 || !events.is_empty() {
-            asked += 1;
-            remote.list(WatchId(asked), Kind::Node);
+        if requests == 0 || !events.is_empty() {
+            requests += 1;
+            remote.list(WatchId(requests), Kind::Node);
         }
         if listener.accept().is_ok() {
             assert!(at > 120, "not before it was missed for a minute");
@@ -62,10 +62,10 @@ fn an_api_server_that_has_moved_is_found_and_until_then_it_is_said() {
             while nix::sys::wait::wait().is_ok() {}
             return;
         }
-        let told = remote.trouble(now);
+        let trouble = remote.trouble(now);
         // Three minutes after the first failure, which is in one of the first turns.
         if !(360..370).contains(&at) {
-            assert_eq!(told.is_some(), at >= 360, "at {at}: {told:?}");
+            assert_eq!(trouble.is_some(), at >= 360, "at {at}: {trouble:?}");
         }
         poll.poll(&mut ready, Some(Duration::from_millis(20))).expect("it polls");
         for ready in &ready {

@@ -13,7 +13,7 @@ fn edged(args: &[&str]) -> Command {
 }
 
 /// Its error output, which is no panic, and its exit code.
-fn told(done: &Output) -> (Option<i32>, String) {
+fn error_of(done: &Output) -> (Option<i32>, String) {
     (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
 }
 
@@ -27,13 +27,14 @@ fn pods_printed_to(out: Stdio) -> (Option<i32>, String) {
     let child = edged(&["pods", "--server", &server]).stdout(out).stderr(Stdio::piped()).spawn();
     let mut child = child.expect("it starts");
     drop(child.stdout.take());
-    let (mut asked, _) = listener.accept().expect("it asks");
+    let (mut connection, _) = listener.accept().expect("it sends a request");
     let mut request = [0; 4_096];
-    assert!(asked.read(&mut request).expect("it asks") > 0);
+    assert!(connection.read(&mut request).expect("it sends a request") > 0);
     let body = r#"{"kind": "PodList", "items": [{"metadata": {"name": "a"}}]}"#;
-    write!(asked, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).expect("sent");
-    drop(asked);
-    told(&child.wait_with_output().expect("our child"))
+    write!(connection, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+        .expect("sent");
+    drop(connection);
+    error_of(&child.wait_with_output().expect("our child"))
 }
 
 #[cfg(feature = "api")]
@@ -52,12 +53,12 @@ fn what_cannot_be_printed_is_an_error() {
     assert_eq!(pods_printed_to(full().into()), (Some(1), format!("edged pods: {why}")));
     for command in ["help", "version"] {
         let done = edged(&[command]).stdout(full()).output().expect("it starts");
-        assert_eq!(told(&done), (Some(1), format!("edged: {why}")), "{command}");
+        assert_eq!(error_of(&done), (Some(1), format!("edged: {why}")), "{command}");
         #[cfg(feature = "controller")]
         {
             let mut controller = Command::new(env!("CARGO_BIN_EXE_edgecontroller"));
             let done = controller.arg(command).stdout(full()).output().expect("it starts");
-            assert_eq!(told(&done), (Some(1), format!("edgecontroller: {why}")), "{command}");
+            assert_eq!(error_of(&done), (Some(1), format!("edgecontroller: {why}")), "{command}");
         }
     }
 }
@@ -79,28 +80,28 @@ fn checked(file: &str, text: &str, flags: impl Fn(&std::path::Path) -> Vec<Strin
 #[test]
 fn check_goes_by_its_flags_beside_a_broken_file() {
     let _alone = crate::jobs::alone();
-    let said = checked("edgecore.yaml", "modules: [\n", |folder| {
+    let output = checked("edgecore.yaml", "modules: [\n", |folder| {
         let file = folder.join("edgecore.yaml");
         let flags = ["--runtime", "/nowhere/x.sock", "--config"];
         let flags = flags.into_iter().map(str::to_owned);
         flags.chain([file.display().to_string()]).collect()
     });
-    assert!(said.contains("edgecore.yaml:2:1: "), "{said}");
-    assert!(said.contains(" /nowhere/x.sock: there is no such socket\n"), "{said}");
+    assert!(output.contains("edgecore.yaml:2:1: "), "{output}");
+    assert!(output.contains(" /nowhere/x.sock: there is no such socket\n"), "{output}");
 }
 
 #[cfg(feature = "api")]
 #[test]
 fn check_reads_the_manifests_beside_one_that_cannot_be_read() {
     let _alone = crate::jobs::alone();
-    let said = checked("web.yaml", "apiVersion: v1\nkind: Pod\nspec: 5\n", |folder| {
+    let output = checked("web.yaml", "apiVersion: v1\nkind: Pod\nspec: 5\n", |folder| {
         std::os::unix::fs::symlink("loop.yaml", folder.join("loop.yaml"))
             .expect("a folder of ours");
         vec!["--manifests".to_owned(), folder.display().to_string()]
     });
-    assert!(said.contains("/web.yaml:3:7: spec: got 5"), "{said}");
-    assert!(said.contains("/loop.yaml: cannot be read: Too many levels"), "{said}");
-    assert!(!said.contains("mkdir"), "{said}");
+    assert!(output.contains("/web.yaml:3:7: spec: got 5"), "{output}");
+    assert!(output.contains("/loop.yaml: cannot be read: Too many levels"), "{output}");
+    assert!(!output.contains("mkdir"), "{output}");
 }
 
 /// With 1: 2 would mean that there is nothing to call, and then an upgrade is trusted.
@@ -109,7 +110,7 @@ fn check_reads_the_manifests_beside_one_that_cannot_be_read() {
 fn status_asks_nobody_where_the_file_that_is_named_cannot_be_read() {
     let _alone = crate::jobs::alone();
     let done = edged(&["status", "--config", "/nowhere/edgecore.yaml"]).output();
-    let (code, why) = told(&done.expect("it starts"));
+    let (code, why) = error_of(&done.expect("it starts"));
     assert!(why.starts_with("edged status: cannot read /nowhere/edgecore.yaml: No such"), "{why}");
     assert_eq!(code, Some(1), "{why}");
 }
@@ -125,16 +126,17 @@ fn status_fails_where_the_runtime_is_not_ready() {
         let server = listener.local_addr().expect("it listens").to_string();
         let mut command = edged(&["status", "--server", &server]);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let (mut asked, _) = listener.accept().expect("it asks");
-        assert!(asked.read(&mut [0; 4_096]).expect("it asks") > 0);
+        let (mut connection, _) = listener.accept().expect("it sends a request");
+        assert!(connection.read(&mut [0; 4_096]).expect("it sends a request") > 0);
         let body = format!("{{\"runtimeTrouble\": {trouble}}}");
         let length = body.len();
-        write!(asked, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}").expect("sent");
-        drop(asked);
+        write!(connection, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}")
+            .expect("sent");
+        drop(connection);
         let done = child.expect("it starts").wait_with_output().expect("our child");
-        let said = String::from_utf8_lossy(&done.stdout).into_owned();
-        assert_eq!(done.status.code(), Some(code), "{said}");
-        assert_eq!(said.contains("NOT READY: connection refused"), code == 1, "{said}");
+        let output = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert_eq!(done.status.code(), Some(code), "{output}");
+        assert_eq!(output.contains("NOT READY: connection refused"), code == 1, "{output}");
     }
 }
 
@@ -154,7 +156,7 @@ fn words_that_are_no_text_are_told_with_exit_code_2() {
     }
     for args in commands {
         let done = edged(args).arg(wrong).output().expect("it starts");
-        let (code, why) = told(&done);
+        let (code, why) = error_of(&done);
         assert_eq!(code, Some(2), "{args:?}: {why}");
         assert!(why.starts_with("edged") && why.contains("caf"), "{args:?}: {why}");
         assert!(!why.contains("panicked"), "{args:?}: {why}");
@@ -180,8 +182,8 @@ fn each_command_has_a_page_of_its_own() {
     for (program, commands) in programs() {
         let run = |args: &[&str]| {
             let done = Command::new(program).args(args).output().expect("it starts");
-            let said = String::from_utf8_lossy(&done.stdout).into_owned();
-            (done.status.code(), said, String::from_utf8_lossy(&done.stderr).into_owned())
+            let output = String::from_utf8_lossy(&done.stdout).into_owned();
+            (done.status.code(), output, String::from_utf8_lossy(&done.stderr).into_owned())
         };
         let (code, overview, nothing) = run(&[]);
         assert_eq!((code, &*nothing), (Some(0), ""));
@@ -196,8 +198,8 @@ fn each_command_has_a_page_of_its_own() {
             assert_eq!(run(&[command, "x", "-h"]).1, page);
             assert_eq!(run(&["help", command]).1, page);
         }
-        let (code, said, why) = run(&["completion", "fish"]);
-        assert_eq!((code, &*said), (Some(2), ""), "{why}");
+        let (code, output, why) = run(&["completion", "fish"]);
+        assert_eq!((code, &*output), (Some(2), ""), "{why}");
         assert!(why.contains("got \"fish\", expected bash"), "{why}");
     }
 }

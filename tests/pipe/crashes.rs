@@ -44,7 +44,7 @@ fn a_row_that_trips_an_assertion_stops_three_starts_and_not_a_fourth() {
     let _socket = listen(&place.path("c.sock"));
     drop(log_until(&mut edged(&place, key), "store: new"));
     let store = place.path("edgecore.db");
-    let conn = Connection::open(&store).expect("nobody has it");
+    let conn = Connection::open(&store).expect("it is free");
     let sql = "INSERT INTO meta (key, type, value) VALUES (?1, 'pod', '{}')";
     conn.execute(sql, [key]).expect("the table is there");
     conn.close().expect("it is ours");
@@ -54,7 +54,7 @@ fn a_row_that_trips_an_assertion_stops_three_starts_and_not_a_fourth() {
         assert!(log.contains("ns/pod/p is stored") && !done.status.success(), "{log}");
         assert!(!log.contains("moved aside"), "{log}");
     }
-    let (_agent, log) = log_until(&mut edged(&place, key), "what the cloud sent is lost");
+    let (_agent, log) = log_until(&mut edged(&place, key), "the stored objects are lost");
     let aside = format!("it is now {}.corrupt-1", store.display());
     assert!(log.last().expect("a line").contains(&aside), "{log:#?}");
     let conn = Connection::open(place.path("edgecore.db.corrupt-1")).expect("it is there");

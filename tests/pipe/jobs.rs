@@ -181,7 +181,7 @@ fn signals_reach_a_child_and_what_it_starts() {
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:\t"));
     let ignored = u64::from_str_radix(ignored.expect("a mask"), 16).expect("in hexadecimal");
     let heeded = |signal: &Signal| ignored & (1 << (*signal as u32 - 1)) == 0;
-    assert!(heeded(&Signal::SIGTERM), "nobody ignores that");
+    assert!(heeded(&Signal::SIGTERM), "that signal is not ignored");
     let mut lines = vec!["job remove-log-dir".to_owned()];
     if cfg!(feature = "cloud") {
         lines.push("job resolve".to_owned());

@@ -40,7 +40,7 @@ fn waited(args: &[&str]) -> (u64, Output) {
 }
 
 /// The same for a command that asks this address for its pods.
-fn asked(server: &str) -> (u64, String) {
+fn pods_of(server: &str) -> (u64, String) {
     let (ms, done) = waited(&["pods", "--server", server]);
     assert_eq!(done.status.code(), Some(1), "{done:?}");
     (ms, String::from_utf8_lossy(&done.stderr).into_owned())
@@ -61,9 +61,9 @@ fn checked() {
     let (config, socket) = (config.to_string_lossy(), socket.to_string_lossy());
     let (ms, done) = waited(&["check", "--config", &config, "--runtime", &socket]);
     std::fs::remove_dir_all(&folder).expect("it was made");
-    let said = String::from_utf8_lossy(&done.stdout);
-    assert!(said.contains("it does not answer"), "{said}");
-    assert!(said.contains(&format!("{}: connection timed out", deaf.address)), "{said}");
+    let output = String::from_utf8_lossy(&done.stdout);
+    assert!(output.contains("it does not answer"), "{output}");
+    assert!(output.contains(&format!("{}: connection timed out", deaf.address)), "{output}");
     // One after the other.
     assert!((CHECK_RUNTIME_MS + CHECK_DIAL_MS..KERNEL_MS).contains(&ms), "{ms} ms");
 }
@@ -74,19 +74,19 @@ fn commands_wait_a_while_for_who_does_not_answer() {
     let _alone = crate::jobs::alone();
     let deaf = std::thread::spawn(|| {
         let deaf = Deaf::new();
-        let (ms, why) = asked(&deaf.address.to_string());
+        let (ms, why) = pods_of(&deaf.address.to_string());
         assert!(why.contains("no answer from 127.0.0.1:"), "{why}");
         assert!((CLIENT_CONNECT_MS..KERNEL_MS).contains(&ms), "{ms} ms");
     });
     let dumb = std::thread::spawn(|| {
         let dumb = TcpListener::bind("127.0.0.1:0").expect("loopback");
-        let (ms, why) = asked(&dumb.local_addr().expect("an address").to_string());
+        let (ms, why) = pods_of(&dumb.local_addr().expect("an address").to_string());
         assert!(why.contains("no answer from 127.0.0.1:"), "{why}");
         assert!(ms >= CLIENT_WAIT_MS, "{ms} ms");
     });
     let check = std::thread::spawn(checked);
     for waits in [deaf, dumb, check] {
-        waits.join().expect("it says why");
+        waits.join().expect("it reports why");
     }
 }
 
@@ -105,13 +105,13 @@ fn a_watch_looks_again_after_a_while() {
         .expect("it starts");
     let mut answered = None;
     for _ in 0..3 {
-        let (mut stream, _) = listener.accept().expect("it asks");
-        let asked = clock::boot();
+        let (mut stream, _) = listener.accept().expect("it sends a request");
+        let pods_of = clock::boot();
         if let Some(before) = answered {
-            assert!(asked.since_ms(before) >= WATCH_MS - COARSE_MS, "it asks without a pause");
+            assert!(pods_of.since_ms(before) >= WATCH_MS - COARSE_MS, "requests without a pause");
         }
         stream.set_read_timeout(Some(Duration::from_secs(10))).expect("it can");
-        assert!(stream.read(&mut [0; 4_096]).expect("it asks") > 0);
+        assert!(stream.read(&mut [0; 4_096]).expect("it sends a request") > 0);
         answered = Some(clock::boot());
         let body = r#"{"kind": "PodList", "items": []}"#;
         write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())

@@ -46,12 +46,12 @@ impl Controller {
             .spawn()
             .expect("it starts");
         let mut log = BufReader::new(child.stderr.take().expect("it is piped"));
-        let (mut said, mut open) = (String::new(), 0);
+        let (mut output, mut open) = (String::new(), 0);
         while open < 2 {
             let mut line = String::new();
-            assert!(log.read_line(&mut line).expect("it can be read") > 0, "it ended:\n{said}");
+            assert!(log.read_line(&mut line).expect("it can be read") > 0, "it ended:\n{output}");
             open += usize::from(line.contains("the controller's API listens on"));
-            said.push_str(&line);
+            output.push_str(&line);
         }
         Self { dir, api, child, _log: log, _alone: alone }
     }
@@ -80,12 +80,12 @@ impl Controller {
         names(&self.dir.join("manifests"))
     }
 
-    fn on_port(&self, request: &str) -> String {
-        ask(TcpStream::connect(self.api).expect("it listens"), request)
+    fn on_port(&self, text: &str) -> String {
+        request(TcpStream::connect(self.api).expect("it listens"), text)
     }
 
-    fn on_socket(&self, request: &str) -> String {
-        ask(UnixStream::connect(self.socket()).expect("it listens"), request)
+    fn on_socket(&self, text: &str) -> String {
+        request(UnixStream::connect(self.socket()).expect("it listens"), text)
     }
 }
 
@@ -106,11 +106,11 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-fn ask(mut stream: impl Read + Write, request: &str) -> String {
-    stream.write_all(request.as_bytes()).expect("it is taken");
-    let mut text = String::new();
-    stream.read_to_string(&mut text).expect("it answers");
-    text
+fn request(mut stream: impl Read + Write, text: &str) -> String {
+    stream.write_all(text.as_bytes()).expect("it is taken");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    answer
 }
 
 fn pod(name: &str, more: &str) -> String {
@@ -189,15 +189,15 @@ fn apply_says_what_became_of_each_object() {
     controller.file("all/README.md", "not a manifest");
     let folder = controller.dir.join("all").display().to_string();
     let web = controller.file("web.yaml", &pod("web", "nodeName: gw"));
-    let (code, said, why) = controller.run(&["apply", "-f", &folder, "-f", &web]);
-    assert_eq!((code, &*why), (Some(0), ""), "{said}");
-    assert_eq!(said, "node/gw created\nsecret/s created\npod/web created\n");
+    let (code, output, why) = controller.run(&["apply", "-f", &folder, "-f", &web]);
+    assert_eq!((code, &*why), (Some(0), ""), "{output}");
+    assert_eq!(output, "node/gw created\nsecret/s created\npod/web created\n");
     let web = controller.file("web.yaml", &pod("web", "nodeName: gw\n  priority: 1"));
-    let (_, said, _) = controller.run(&["apply", "-f", &folder, "-f", &web]);
-    assert_eq!(said, "node/gw unchanged\nsecret/s unchanged\npod/web configured\n");
+    let (_, output, _) = controller.run(&["apply", "-f", &folder, "-f", &web]);
+    assert_eq!(output, "node/gw unchanged\nsecret/s unchanged\npod/web configured\n");
     let none = controller.file("none.yaml", &pod("none", "restartPolicy: Never"));
-    let (code, said, why) = controller.run(&["apply", "-f", &none]);
-    assert_eq!((code, &*said), (Some(0), "pod/none created\n"));
+    let (code, output, why) = controller.run(&["apply", "-f", &none]);
+    assert_eq!((code, &*output), (Some(0), "pod/none created\n"));
     let expected = "pod/none: spec.nodeName: got none, so no node runs it\n";
     assert_eq!(why, format!("Warning: {none}: {expected}"));
     let odd = controller.file("odd.yaml", &pod("odd", "nodeName: gw2\n  hostUser: false"));
@@ -228,8 +228,8 @@ fn a_mistake_is_told_with_its_place_and_nothing_is_applied() {
         ("# nothing\n", ": got no object, expected one"),
     ] {
         let bad = controller.file("bad.yaml", text);
-        let (code, said, why) = controller.run(&["apply", "-f", &good, "-f", &bad]);
-        assert_eq!((code, &*said), (Some(1), ""), "{why}");
+        let (code, output, why) = controller.run(&["apply", "-f", &good, "-f", &bad]);
+        assert_eq!((code, &*output), (Some(1), ""), "{why}");
         assert!(why.starts_with(&format!("{bad}{expected}")), "{why}");
         assert_eq!(controller.applied(), [] as [&str; 0], "{why}");
     }
@@ -259,18 +259,18 @@ fn one_object_is_got_by_its_name() {
     assert_eq!(controller.run(&["apply", "-f", &file]).0, Some(0));
     // A file in the folder becomes an object in the next turn.
     while controller.run(&["get", "pod", "web"]).0 != Some(0) {}
-    let (_, said, _) = controller.run(&["get", "pod", "web", "-o", "yaml"]);
-    assert!(said.contains("\nkind: Pod\n") && said.contains("\n  nodeName: gw\n"), "{said}");
-    let (_, said, _) = controller.run(&["get", "secrets", "s", "-o", "json"]);
-    assert!(said.contains("\"a\": \"Yg==\"") && !said.contains("items"), "{said}");
-    let (_, said, _) = controller.run(&["get", "secrets"]);
-    assert!(said.starts_with("NAMESPACE   NAME   AGE\ndefault     s      "), "{said}");
+    let (_, output, _) = controller.run(&["get", "pod", "web", "-o", "yaml"]);
+    assert!(output.contains("\nkind: Pod\n") && output.contains("\n  nodeName: gw\n"), "{output}");
+    let (_, output, _) = controller.run(&["get", "secrets", "s", "-o", "json"]);
+    assert!(output.contains("\"a\": \"Yg==\"") && !output.contains("items"), "{output}");
+    let (_, output, _) = controller.run(&["get", "secrets"]);
+    assert!(output.starts_with("NAMESPACE   NAME   AGE\ndefault     s      "), "{output}");
     let (code, _, why) = controller.run(&["get", "pod", "web2"]);
     assert_eq!((code, &*why), (Some(1), "edgecontroller get: pods \"web2\" not found\n"));
     let (code, _, why) = controller.run(&["delete", "secret", "t"]);
     assert_eq!((code, &*why), (Some(1), "edgecontroller delete: secrets \"t\" not found\n"));
-    let (code, said, _) = controller.run(&["delete", "secret/s"]);
-    assert_eq!((code, &*said), (Some(0), "secret/s deleted\n"));
+    let (code, output, _) = controller.run(&["delete", "secret/s"]);
+    assert_eq!((code, &*output), (Some(0), "secret/s deleted\n"));
 }
 
 #[test]
@@ -292,8 +292,8 @@ fn a_pod_of_a_node_that_is_gone_is_deleted_by_force() {
     // The same for one whose file still exists.
     assert_eq!(controller.run(&["apply", "-f", &web]).0, Some(0));
     while !is(0) {}
-    let (code, said, why) = controller.run(&["delete", "--force", "pod/web"]);
-    assert_eq!((code, &*said), (Some(0), "pod/web deleted\n"), "{why}");
+    let (code, output, why) = controller.run(&["delete", "--force", "pod/web"]);
+    assert_eq!((code, &*output), (Some(0), "pod/web deleted\n"), "{why}");
     assert!(is(1), "at once");
     assert_eq!(controller.applied(), ["node..gw.json"]);
 }
@@ -322,8 +322,8 @@ fn a_disk_that_is_full_keeps_no_half_of_a_file() {
     let text =
         format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m}}\ndata: {{a: '{data}'}}\n");
     let file = controller.file("m.yaml", &text);
-    let (code, said, why) = controller.run(&["apply", "-f", &file]);
-    assert_eq!((code, &*said), (Some(1), ""), "{why}");
+    let (code, output, why) = controller.run(&["apply", "-f", &file]);
+    assert_eq!((code, &*output), (Some(1), ""), "{why}");
     assert!(why.starts_with(&file) && why.contains("File too large"), "{why}");
     assert_eq!(controller.applied(), [] as [&str; 0]);
 }

@@ -15,12 +15,12 @@ pub struct Server {
     /// Every whole frame, in order.
     pub frames: Vec<Frame>,
     /// Every call, in order.
-    pub asked: Vec<Asked>,
+    pub calls: Vec<ServerCall>,
 }
 
 /// One call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct ServerCall {
     pub stream: u32,
     pub path: String,
     /// The received part of the body, with its prefix.
@@ -48,18 +48,18 @@ impl Server {
             let fields = fields.expect("headers that can be decoded");
             let path = fields.first(":path").expect("a path").to_vec();
             let path = String::from_utf8(path).expect("text");
-            self.asked.push(Asked { stream: frame.stream, path, body: Vec::new() });
+            self.calls.push(ServerCall { stream: frame.stream, path, body: Vec::new() });
         } else if frame.kind == peer::DATA {
-            let asked = self.asked.iter_mut().find(|asked| asked.stream == frame.stream);
-            asked.expect("headers come first").body.extend_from_slice(&frame.payload);
+            let calls = self.calls.iter_mut().find(|calls| calls.stream == frame.stream);
+            calls.expect("headers come first").body.extend_from_slice(&frame.payload);
         }
         self.frames.push(frame);
     }
 
     /// The stream of the newest call of that method.
     pub fn stream_of(&self, rpc: Rpc) -> u32 {
-        let newest = self.asked.iter().rev().find(|asked| asked.path == rpc.path());
-        newest.unwrap_or_else(|| panic!("{rpc:?} was not asked: {:?}", self.asked)).stream
+        let newest = self.calls.iter().rev().find(|calls| calls.path == rpc.path());
+        newest.unwrap_or_else(|| panic!("{rpc:?} was not asked: {:?}", self.calls)).stream
     }
 
     /// Streams that the client reset.

@@ -44,7 +44,7 @@ fn the_calls_of_one_turn_leave_in_one_write() {
     let events = bench.turn_asking(&[(1, Request::ListPodSandbox), (2, Request::ListContainers)]);
     assert!(events.is_empty(), "{events:?}");
     assert_eq!(peer.read(), 1, "a read takes what one write wrote");
-    assert_eq!(peer.server.asked.len(), 2);
+    assert_eq!(peer.server.calls.len(), 2);
 }
 
 #[test]
@@ -104,14 +104,14 @@ fn a_runtime_that_does_not_read_stalls_the_requests_and_loses_none() {
     for call in 1..=20 {
         bench.turn_asking(&[(call, Request::RunPodSandbox(Box::new(config.clone())))]);
     }
-    assert!(peer.server.asked.len() < 20, "the socket's buffer holds less than 1.2 MB");
+    assert!(peer.server.calls.len() < 20, "the socket's buffer holds less than 1.2 MB");
     for _ in 0..100 {
         peer.read();
         let events = bench.turn();
         assert!(events.is_empty(), "{events:?}");
     }
-    assert_eq!(peer.server.asked.len(), 20);
-    assert!(peer.server.asked.iter().all(|asked| asked.body.len() > 60_000));
+    assert_eq!(peer.server.calls.len(), 20);
+    assert!(peer.server.calls.iter().all(|calls| calls.body.len() > 60_000));
     // And the socket is not watched for writing any more: reading at the other end causes no wake.
     let mut ready = mio::Events::with_capacity(8);
     bench.poll.poll(&mut ready, Some(std::time::Duration::ZERO)).expect("polled");
@@ -122,7 +122,7 @@ fn a_runtime_that_does_not_read_stalls_the_requests_and_loses_none() {
 fn an_idle_connection_wakes_for_nothing() {
     let (mut bench, _listener, mut peer) = Bench::connected();
     peer.read();
-    assert!(bench.turn().is_empty(), "the greeting tells nothing");
+    assert!(bench.turn().is_empty(), "the preface causes no event");
     peer.read();
     assert_eq!(bench.runtime.wake_at(), None);
 }
@@ -203,7 +203,7 @@ fn a_new_connection_starts_from_nothing() {
     let mut peer = Peer::accept(&listener);
     bench.turn_asking(&[(2, Request::ListPodSandbox)]);
     peer.read();
-    assert_eq!(peer.server.asked.len(), 1, "the lost call is not made again");
+    assert_eq!(peer.server.calls.len(), 1, "the lost call is not made again");
     let stream = peer.server.stream_of(Rpc::ListPodSandbox);
     peer.write(&peer::reply(stream, &sandboxes(0)));
     let events = bench.turn();

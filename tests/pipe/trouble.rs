@@ -150,7 +150,7 @@ fn a_runtime_that_stopped_listening_is_down_once() {
     let events = bench.turn();
     assert!(matches!(events[..], [Event::RuntimeDown { .. }]), "{events:?}");
     for _ in 0..5 {
-        assert!(bench.later(250).is_empty(), "told once");
+        assert!(bench.later(250).is_empty(), "reported once");
     }
     let listener = bench.listen();
     works(&mut bench, &listener);

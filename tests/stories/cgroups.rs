@@ -211,7 +211,7 @@ fn what_the_classes_could_not_be_given_is_tried_again_with_the_next_look() {
     assert_eq!(requested(&harness), before + 1);
     harness.pass(limits::QOS_CGROUPS_MS);
     assert_eq!(requested(&harness), before + 2);
-    assert_eq!(reported(&harness), 1, "the same is said once");
+    assert_eq!(reported(&harness), 1, "the same is logged once");
 }
 
 #[test]

@@ -140,7 +140,7 @@ fn what_was_deleted_does_not_come_back() {
         cloud.keeps = false;
         let id = cloud.push("update", "ns/pod/p", &pod("p", "u", 8));
         assert_eq!(cloud.acked(), [id]);
-        assert_eq!(cloud.saves.len(), 0, "it is not kept, and the next life hears nothing of it");
+        assert_eq!(cloud.saves.len(), 0, "it is not stored, and the next life does not get it");
         let mut all = cloud.harness.agent.pods();
         assert!(all.all(|pod| pod.metadata.deletion_timestamp.is_some()));
     }

@@ -69,7 +69,7 @@ fn a_claim_without_a_volume_is_asked_for_until_it_has_one() {
         &*it.route.operation == "query" && it.route.resource.contains("/persistentvolume")
     };
     let others: Vec<&Message> = cloud.sent.iter().filter(|it| of_volume(it)).collect();
-    assert!(others.is_empty(), "nobody knows its name: {others:?}");
+    assert!(others.is_empty(), "its name is unknown: {others:?}");
     let repeated = |cloud: &mut CloudHarness| {
         for _ in 0..12 {
             cloud.pass(10_000);

@@ -67,7 +67,7 @@ fn a_pod_that_the_api_server_does_not_have_for_minutes_ends() {
     assert_eq!(cloud.harness.running(), [] as [&str; 0]);
     pass(&mut cloud, 2, &no_such_pod());
     assert_eq!(cloud.harness.agent.pods().count(), 0);
-    assert_eq!(lines(&cloud), 2, "that it is believed is said as well: {:?}", cloud.harness.log);
+    assert_eq!(lines(&cloud), 2, "that it is believed is logged as well: {:?}", cloud.harness.log);
 }
 
 #[test]

@@ -275,7 +275,7 @@ impl CloudHarness {
             if !taken.is_empty() {
                 return taken.remove(0);
             }
-            assert!(self.harness.now.boot < end, "nothing is said about a {kind}");
+            assert!(self.harness.now.boot < end, "no message about a {kind}");
             let left_ms = end.since_ms(self.harness.now.boot);
             self.pass(left_ms.min(1_000));
             self.sign_of_life();

@@ -296,7 +296,7 @@ fn a_pod_that_the_cloud_says_is_gone_ends_though_the_store_does_not_know_it() {
     // The next life ends it as well.
     let next = after(Saved { rows: vec![mark.clone()], origin: StoreOrigin::Kept });
     assert_eq!(next.harness.open_calls(), STOPS);
-    assert!(!is_new(&next), "nobody else runs");
+    assert!(!is_new(&next), "no other pod runs");
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn a_static_pod_is_shown_with_the_node_as_its_owner() {
     let stays = json!([{"operator": "Exists", "effect": "NoExecute"}]);
     assert_eq!(mirror["spec"]["tolerations"], stays);
     cloud.pass(50_000);
-    assert_eq!(cloud.take_sent("pod").len(), 0, "asked once");
+    assert_eq!(cloud.take_sent("pod").len(), 0, "requested once");
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn one_that_goes_and_comes_back_under_its_uid_is_told_of_anew() {
         let ready = conditions.iter().find(|it| it["type"] == "Ready");
         let answer = json!({"Object": object_with(&mirror, &status), "Err": null});
         cloud.answer(reported.last().expect("a status"), &answer);
-        ready.expect("it is told")["lastTransitionTime"].clone()
+        ready.expect("it is reported")["lastTransitionTime"].clone()
     };
     let before = since(&mut cloud);
     cloud.pass(9_000);

@@ -102,7 +102,7 @@ fn each_static_pod_has_its_own_mirror() {
         cloud.pass(5_000);
         cloud.sign_of_life();
     }
-    assert_eq!(requested(&mut cloud), [] as [&str; 0], "nothing is asked twice");
+    assert_eq!(requested(&mut cloud), [] as [&str; 0], "nothing is requested twice");
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn a_cloud_that_answers_pings_and_nothing_else_is_left_and_dialled_again() {
     assert!(cloud.harness.log.iter().any(|line| line.starts_with(why)), "{:?}", cloud.harness.log);
     cloud.sent.clear();
     cloud.connect();
-    assert_eq!(cloud.take_sent("lease").len(), 1, "asked anew, as over any link");
+    assert_eq!(cloud.take_sent("lease").len(), 1, "requested again, as over any link");
 }
 
 #[test]

@@ -206,7 +206,7 @@ fn an_old_cloud_is_told_of_the_node_anew_over_each_link_and_conditions_keep_thei
     cluster.pass(&mut cloud, 20_000);
     let reported = cluster.received.clone();
     assert!(cluster.take_received().contains(&"insert nodestatus".to_owned()));
-    let after = reported.iter().find(|(what, _)| what == "update nodestatus").expect("it is told");
+    let after = reported.iter().find(|(what, _)| what == "update nodestatus").expect("a report");
     let at = |reported: &Value| reported["Status"]["conditions"][0]["lastTransitionTime"].clone();
     assert_eq!(at(&after.1), at(&before));
 }

@@ -260,7 +260,7 @@ fn the_report_of_each_minute_waits_for_room_on_the_link_and_tells_of_each_namesp
     cloud.takes = false;
     cloud.flood(cloud_full::absent());
     cloud_full::pass(&mut cloud, 30);
-    assert_eq!(cloud_full::own(&cloud), [] as [&str; 0], "of the node as well nothing is said");
+    assert_eq!(cloud_full::own(&cloud), [] as [&str; 0], "nor a report about the node");
     // One after the other leaves.
     let mut reported = Vec::new();
     for _ in 0..20 {

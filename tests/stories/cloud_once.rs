@@ -66,7 +66,7 @@ fn that_the_status_is_refused_is_said_once_and_again_after_it_was_taken() {
     };
     assert!(trouble(&mut cloud) > 2);
     assert_eq!(lines(&cloud, line), 1, "{:?}", cloud.harness.log);
-    assert_eq!(lines(&cloud, "is registered"), 1, "nobody has said that it is gone");
+    assert_eq!(lines(&cloud, "is registered"), 1, "its deletion was not reported");
     cluster.pass(&mut cloud, 20_000);
     cloud.harness.deliver(Event::Addresses(vec!["192.0.2.7".to_owned()]));
     assert!(refuse(&mut cloud, "nodepatch", &refusal("Forbidden", 403), 40) > 2);
@@ -78,12 +78,12 @@ fn what_is_no_node_and_no_lease_is_taken_for_none() {
     let unnamed = json!({"Object": {"metadata": {"name": "gw"}, "status": {}}, "Err": null});
     let mut cloud = CloudHarness::with(empty());
     cloud.connect();
-    assert!(refuse(&mut cloud, "node", &unnamed, 30) > 1, "it is asked for again");
+    assert!(refuse(&mut cloud, "node", &unnamed, 30) > 1, "it is requested again");
     assert_eq!(lines(&cloud, "not registered: got no node"), 1, "{:?}", cloud.harness.log);
     let mut cloud = CloudHarness::with(empty());
     cloud.connect();
     for answer in [unnamed, json!("OK")] {
-        assert!(refuse(&mut cloud, "lease", &answer, 30) > 1, "it is asked for again");
+        assert!(refuse(&mut cloud, "lease", &answer, 30) > 1, "it is requested again");
         assert_eq!(lines(&cloud, "got no lease, expected one"), 1, "{:?}", cloud.harness.log);
     }
 }

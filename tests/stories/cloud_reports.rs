@@ -134,7 +134,7 @@ fn an_update_that_was_overtaken_by_an_answer_says_nothing_of_the_status() {
     cloud.push("update", "ns/pod/p", &late);
     cloud.sign_of_life();
     cloud.pass(12_000);
-    assert_eq!(cloud.take_sent("podpatch").len(), 0, "the cloud has what it was told");
+    assert_eq!(cloud.take_sent("podpatch").len(), 0, "the cloud has what was reported");
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn an_event_of_the_node_is_in_the_namespace_of_those() {
     cloud.pass(15_000);
     let reported = cloud.take_sent("event");
     let low = reported.iter().find(|it| content(it)["reason"] == "NodeHasInsufficientMemory");
-    let low = low.expect("it is told");
+    let low = low.expect("it is reported");
     assert!(low.route.resource.starts_with("default/event/gw."), "{}", low.route.resource);
     assert_eq!(content(low)["metadata"]["namespace"], json!("default"));
 }

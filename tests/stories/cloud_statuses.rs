@@ -168,7 +168,7 @@ fn gated(version: u64, value: &str) -> Value {
 fn ready(cloud: &CloudHarness) -> (String, String) {
     let status = cloud.harness.status();
     let all = status["conditions"].as_array().expect("a list");
-    let ready = all.iter().find(|it| it["type"] == "Ready").expect("it is told");
+    let ready = all.iter().find(|it| it["type"] == "Ready").expect("it is reported");
     let text = |key: &str| ready[key].as_str().unwrap_or_default().to_owned();
     (text("status"), text("message"))
 }

@@ -169,7 +169,7 @@ fn a_node_whose_runtime_is_gone_is_called_not_ready_after_a_while() {
         }
         cluster.serve(&mut cloud);
     }
-    let wait_ms = (reported_at.expect("it is told") - gone_at) as u64;
+    let wait_ms = (reported_at.expect("it is reported") - gone_at) as u64;
     // It is reported at the next check.
     assert!((RUNTIME_DOWN_MS..RUNTIME_DOWN_MS + 2 * look_ms).contains(&wait_ms), "{wait_ms}");
 }

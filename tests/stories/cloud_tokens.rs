@@ -81,9 +81,9 @@ fn what_comes_at_once_is_not_told_to_be_missing_and_what_does_not_is() {
     cloud.sign_of_life();
     cloud.pass(15_000);
     let requested = cloud.take_sent("serviceaccounttoken");
-    assert_eq!(requested.len(), 1, "it is asked for again");
+    assert_eq!(requested.len(), 1, "it is requested again");
     cloud.answer(&requested[0], &why);
-    assert_eq!(cloud.harness.log.iter().filter(reported).count(), 1, "said once");
+    assert_eq!(cloud.harness.log.iter().filter(reported).count(), 1, "logged once");
 }
 
 #[test]

@@ -175,7 +175,7 @@ fn merge(old: &mut Vec<Value>, list: &[Value]) {
         return;
     }
     for element in list {
-        assert!(element["$patch"].is_null(), "nobody takes from a node what others set");
+        assert!(element["$patch"].is_null(), "a node keeps what others set");
         match old.iter_mut().find(|old| old["type"] == element["type"]) {
             Some(old) => apply(old, element),
             None => old.push(element.clone()),

@@ -122,7 +122,7 @@ fn who_takes_most_beyond_what_it_asked_for_goes_and_only_one_at_a_time() {
     harness.pass(CYCLE_MS);
     let disrupted =
         |harness: &Harness| status(harness, "b")["conditions"].to_string().contains("Disruption");
-    assert!(!disrupted(&harness), "it is told with its end");
+    assert!(!disrupted(&harness), "it is reported with its end");
     // The minimum grace of any stop, whatever the pod's own is.
     harness.does("stop_container c-b 2");
     let message = "The node was low on resource: memory. Threshold quantity: 100Mi, available: \
@@ -454,7 +454,7 @@ fn a_runtime_that_does_not_say_what_pods_take_costs_nobody_its_life() {
     harness.refuses("list_container_stats ", edged::model::cri::Code::Unimplemented, why);
     let line = "no pod is evicted: the usage of pods is not known";
     let count = harness.log.iter().filter(|reported| reported.contains(line)).count();
-    assert_eq!(count, 1, "said once: {:?}", harness.log);
+    assert_eq!(count, 1, "logged once: {:?}", harness.log);
 }
 
 #[test]
@@ -465,7 +465,7 @@ fn where_processes_run_short_and_nobody_tells_who_has_them_one_goes_all_the_same
     harness.taken.mute = true;
     harness.machine.pids = Some(Amount { capacity: 32_768, available: 999 });
     harness.pass(CYCLE_MS);
-    assert_eq!(harness.open_calls(), ["list_podsandbox_stats "], "nobody before it is known");
+    assert_eq!(harness.open_calls(), ["list_podsandbox_stats "], "no pod before it is known");
     harness.refuses("list_podsandbox_stats ", edged::model::cri::Code::Unimplemented, "unknown");
     assert_eq!(harness.open_calls().len(), 1, "{:?}", harness.open_calls());
     assert!(harness.open_calls()[0].starts_with("stop_container c-"), "{:?}", harness.open_calls());

@@ -74,9 +74,9 @@ fn an_image_that_is_used_or_wanted_or_pinned_stays_and_the_failure_is_told() {
     harness.does("remove_image x");
     harness.pass(A_WHILE_MS);
     assert_eq!(removals(&harness), ["x"]);
-    let reported = "FreeDiskSpaceFailed Failed to garbage collect required amount of images. Attempted \
+    let line = "FreeDiskSpaceFailed Failed to garbage collect required amount of images. Attempted \
                 to free 100 bytes, but only found 10 bytes eligible to free.";
-    assert!(harness.events.iter().any(|event| event == reported), "{:?}", harness.events);
+    assert!(harness.events.iter().any(|it| it == line), "{:?}", harness.events);
     assert!(!harness.events.iter().any(|event| event.starts_with("ImageGCFailed")), "only once");
     harness.pass(A_WHILE_MS + limits::IMAGES_RETRY_MIN_MS);
     let failed = "ImageGCFailed Failed to garbage collect required amount of images. Attempted to \

@@ -111,7 +111,7 @@ fn with_room_images_are_listed_for_their_age_alone_and_without_that_not_at_all()
     harness.pass(3_600_000);
     let count = requested(&harness, "list_images") - listed;
     assert!((10..=13).contains(&count), "{count} in an hour");
-    assert_eq!(requested(&harness, "image_fs_info"), placed, "asked once");
+    assert_eq!(requested(&harness, "image_fs_info"), placed, "requested once");
     let mut harness = with(|policy| policy.high_percent = 100, &[("a", 500)]);
     harness.fill(99);
     harness.pass(3_600_000);

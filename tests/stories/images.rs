@@ -160,9 +160,9 @@ fn a_registry_that_does_not_answer_is_told_in_the_runtimes_words() {
 fn a_secret_that_is_missing_is_told_and_the_pull_goes_on_without() {
     let mut harness = Harness::new();
     pulling(&mut harness, "x.io/app:1", &["lost", "gone"], Vec::new());
-    let reported = "FailedToRetrieveImagePullSecret Unable to retrieve some image pull secrets (lost, \
+    let event = "FailedToRetrieveImagePullSecret Unable to retrieve some image pull secrets (lost, \
                 gone); attempting to pull the image may not succeed.";
-    assert!(harness.events.iter().any(|event| event == reported), "{:?}", harness.events);
+    assert!(harness.events.iter().any(|it| it == event), "{:?}", harness.events);
     assert_eq!(refused(&mut harness, "x.io/app:1", "401"), None);
 }
 
@@ -268,7 +268,7 @@ fn as_many_pulls_go_side_by_side_as_are_allowed() {
             for _ in &pods {
                 let requested = harness.open_calls();
                 let next = requested.iter().find(|name| name.starts_with(begins));
-                harness.does(&next.expect("each pod asks").clone());
+                harness.does(&next.expect("each pod requests it").clone());
             }
         }
         let pulls =
@@ -320,7 +320,7 @@ fn a_pull_whose_image_went_and_came_back_while_the_runtime_was_not_ready_is_look
         harness.pass(30_000);
         harness.manifests(&[&with("i:2")]);
         harness.manifests(&[&with("i:3")]);
-        assert_eq!(harness.open_calls(), ["pull_image i:3"], "nobody gives it up meanwhile");
+        assert_eq!(harness.open_calls(), ["pull_image i:3"], "it is not cancelled meanwhile");
         if comes {
             harness.images.push("i:3");
             harness.does("pull_image i:3");

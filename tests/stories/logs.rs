@@ -85,7 +85,7 @@ fn a_log_that_is_not_there_is_reopened_and_a_runtime_that_cannot_is_left_alone()
     assert_eq!(jobs(&harness), [] as [&str; 0]);
     harness.refuses("reopen_container_log c2", Code::Unimplemented, "unknown method");
     harness.pass(10 * A_WHILE_MS);
-    assert_eq!(harness.open_calls(), [] as [&str; 0], "it is not asked again");
+    assert_eq!(harness.open_calls(), [] as [&str; 0], "it is not requested again");
 }
 
 #[test]

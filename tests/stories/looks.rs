@@ -40,7 +40,7 @@ pub fn answer_lists(harness: &mut Harness) {
 
 #[track_caller]
 fn answers(harness: &mut Harness, list: &Request, result: Result<Reply, CallError>) {
-    let at = harness.open.iter().position(|(_, request)| request == list).expect("it is asked for");
+    let at = harness.open.iter().position(|(_, request)| request == list).expect("it is requested");
     let (call, _) = harness.open.remove(at);
     harness.deliver(Event::Cri(call, result));
 }
@@ -142,7 +142,7 @@ fn the_longer_a_look_takes_the_later_comes_the_next_that_is_waited_for() {
             harness.pass(took_ms);
             for list in lists(&harness) {
                 let at = harness.open.iter().position(|(_, request)| *request == list);
-                let (call, _) = harness.open.remove(at.expect("it is asked for"));
+                let (call, _) = harness.open.remove(at.expect("it is requested"));
                 let reply = reported(&harness, &list);
                 harness.agent.handle(harness.now, Event::Cri(call, Ok(reply)));
             }

@@ -203,7 +203,7 @@ impl Harness {
 
     /// The log whose reopening was taken from the open calls is reopened.
     pub fn reopened(&mut self) {
-        let call = self.reopening.take().expect("it was asked for");
+        let call = self.reopening.take().expect("it was requested");
         self.deliver(Event::Cri(call, Ok(Reply::Done)));
     }
 

@@ -278,7 +278,7 @@ fn a_runtime_that_goes_and_comes_back_is_looked_at_and_no_more() {
     let before = harness.trace.len();
     harness.deliver(Event::RuntimeDown { cause: "connection refused".to_owned() });
     harness.pass(60_000);
-    assert_eq!(harness.trace.len(), before, "nothing is asked of a runtime that is not there");
+    assert_eq!(harness.trace.len(), before, "nothing is requested from a missing runtime");
     harness.deliver(Event::RuntimeUp);
     harness.pass(5_000);
     assert_eq!(harness.trace.len(), before, "and nothing was wrong when it came back");

@@ -66,7 +66,7 @@ fn a_container_that_cannot_be_stopped_is_tried_ever_more_rarely() {
     let calls = calls_in_a_minute(&mut harness, "stop_container");
     assert!((7..=9).contains(&calls), "{calls}");
     harness.pass(10_000);
-    let call = harness.open_calls().pop().expect("it is asked for again");
+    let call = harness.open_calls().pop().expect("it is requested again");
     harness.does_all(&[&call, "stop_podsandbox s1"]);
 }
 

@@ -105,7 +105,7 @@ fn what_a_probe_says_is_said_of_its_own_container() {
     ]);
     assert_eq!(requested(&harness), [1, 2, 3], "none waits for another's startup");
     let at = harness.queries.iter().position(|(_, query)| format!("{query:?}").contains("port: 2"));
-    let ready = harness.queries.remove(at.expect("it is asked"));
+    let ready = harness.queries.remove(at.expect("it is probed"));
     harness.queries.insert(0, ready);
     harness.finds(Finding::Good);
     assert_eq!(
@@ -158,7 +158,7 @@ fn what_is_being_stopped_is_not_asked_whether_it_lives() {
     assert_eq!(requested(&harness), [1]);
     harness.manifests(&[&pod(&format!(r#""containers":[{}]"#, main("i:2")))]);
     assert_eq!(harness.open_calls(), ["stop_container c2 30"]);
-    assert_eq!(requested(&harness), [0; 0], "what was asked is of no interest any more");
+    assert_eq!(requested(&harness), [0; 0], "open probes are cancelled");
     harness.pass(20_000);
     assert_eq!(requested(&harness), [0; 0]);
 }

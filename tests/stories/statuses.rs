@@ -132,7 +132,7 @@ fn a_start_time_is_noted_with_the_sandbox_and_holds_in_every_life() {
     let reply = harness.perform(&request);
     harness.deliver(Event::Cri(call, Ok(reply)));
     harness.does_all(&START[1..]);
-    assert_eq!(harness.status()["startTime"], noted, "not what a copied manifest says");
+    assert_eq!(harness.status()["startTime"], noted, "not the value of a copied manifest");
 
     // A later life, after two days.
     let mut harness = Harness::new();
@@ -143,7 +143,7 @@ fn a_start_time_is_noted_with_the_sandbox_and_holds_in_every_life() {
     harness.sandboxes.push(found.clone());
     harness.containers.push(container("x0", "m", ContainerState::Running));
     harness.manifests(&[&pod(MAIN)]);
-    assert_eq!(harness.status()["startTime"], Value::Null, "nobody was asked yet");
+    assert_eq!(harness.status()["startTime"], Value::Null, "nothing was requested yet");
     harness.does_all(&["podsandbox_status s1", "container_status x0"]);
     assert_eq!(harness.status()["startTime"], noted);
 

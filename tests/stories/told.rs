@@ -68,7 +68,7 @@ fn what_cannot_be_removed_of_a_pod_that_goes_is_the_pods_trouble() {
     harness.pass(5_000);
     let gone =
         |line: &String| line.contains("the runtime reports that it is gone, but still lists it");
-    assert!(!harness.log.iter().any(gone), "nobody said so: {:?}", harness.log);
+    assert!(!harness.log.iter().any(gone), "it is not reported: {:?}", harness.log);
     harness.pass(limits::RETRY_MS * 3 / 2);
     // Now it is reported, and it is listed all the same.
     harness.refuses("remove_podsandbox s1", Code::NotFound, "no");
@@ -240,7 +240,7 @@ fn an_image_that_is_there_is_told_with_what_it_took() {
     harness.does_all(&["pull_image i:1", "image_status i:1"]);
     let size = "Image size: 5 bytes.";
     let reported = harness.events.iter().find(|event| event.starts_with("Pulled Success"));
-    let reported = reported.expect("it is told");
+    let reported = reported.expect("it is reported");
     assert!(reported.starts_with("Pulled Successfully pulled image \"i:1\" in 2.5"), "{reported}");
     assert!(reported.ends_with(size), "{reported}");
 }
@@ -295,7 +295,7 @@ fn why_a_container_is_stopped_is_told() {
     harness.manifests(&[&never("i:2")]);
     was_told(&harness, "Killing Container m definition changed, will be restarted");
     harness.works();
-    assert_eq!(harness.running(), ["m"], "whatever the policy says of ends");
+    assert_eq!(harness.running(), ["m"], "whatever the restart policy is");
 }
 
 #[test]

@@ -107,9 +107,9 @@ fn a_volume_that_fails_is_tried_again_with_growing_waits_and_heals() {
     // At 0, 0.5, 1.5, 3.5, 7.5 s.
     assert_eq!(harness.volume_jobs.len(), 5, "{:?}", harness.volume_jobs);
     harness.pass(120_000);
-    let reported = "FailedMount Unable to attach or mount volumes: unmounted volumes=[v], unattached \
+    let event = "FailedMount Unable to attach or mount volumes: unmounted volumes=[v], unattached \
                 volumes=[], failed to process volumes=[]: context deadline exceeded";
-    assert!(harness.events.iter().any(|event| event == reported), "{:?}", harness.events);
+    assert!(harness.events.iter().any(|it| it == event), "{:?}", harness.events);
     harness.bad_volume = None;
     harness.pass(130_000);
     assert_eq!(harness.open_calls(), ["run_podsandbox #0"]);

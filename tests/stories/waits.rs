@@ -112,7 +112,7 @@ fn what_the_cloud_has_not_given_counts_as_missing_after_a_while() {
         cloud.harness.events.iter().any(|it| it.contains("configmap \"cm\""))
     };
     while !reported(&cloud) {
-        let next = cloud.harness.agent.wake_at().expect("it is told");
+        let next = cloud.harness.agent.wake_at().expect("it is reported");
         cloud.pass(next.since_ms(cloud.harness.now.boot));
         cloud.settle();
     }

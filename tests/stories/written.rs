@@ -186,7 +186,7 @@ fn a_container_without_last_words_keeps_what_the_runtime_says_of_its_end() {
     // A folder is not a file.
     status.message_file = Some("/var/lib/kubelet/pods/u1/containers/m/".into());
     harness.deliver(Event::Cri(call, Ok(Reply::ContainerStatus(status))));
-    assert_eq!(harness.reads, [], "there is nothing to read, and its log is not asked");
+    assert_eq!(harness.reads, [], "there is nothing to read, and its log is not read");
     let mut harness = two();
     harness.exits("m", 1);
     let (call, request) = harness.take("container_status c2");

@@ -41,6 +41,6 @@ pub fn free_ports(offsets: &[u16]) -> u16 {
 fn claim(port: u16) -> bool {
     let name = SocketAddr::from_abstract_name(format!("edged-test-port-{port}"));
     let Ok(claim) = UnixListener::bind_addr(&name.expect("a short name")) else { return false };
-    CLAIMS.lock().expect("nobody panics here").push(claim);
+    CLAIMS.lock().expect("no thread panics here").push(claim);
     TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok()
 }

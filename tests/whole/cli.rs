@@ -92,8 +92,8 @@ fn commands_say_what_to_do_where_no_agent_listens(world: &World) {
         let output = edged(&[command, "--server", &site.api.to_string()]);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(stderr.contains(&site.api.to_string()), "names where it asked: {stderr}");
-        assert!(stderr.contains("edged run"), "says what to do: {stderr}");
+        assert!(stderr.contains(&site.api.to_string()), "names the address: {stderr}");
+        assert!(stderr.contains("edged run"), "names the remedy: {stderr}");
     }
     let output = edged(&["pods", "--no-such-flag"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");

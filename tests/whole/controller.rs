@@ -116,7 +116,7 @@ fn a_controller_that_was_killed_goes_on_where_it_was(world: &World) {
         if *image == TWO { Ok(()) } else { Err(format!("{image}\n{}", site.log_tail())) }
     });
     let kept = cloud.wait_phase("kept", "Running");
-    assert_eq!(container(&kept), container(&before[0]), "nobody touched it");
+    assert_eq!(container(&kept), container(&before[0]), "it was not changed");
     assert_eq!(kept["metadata"]["uid"], before[0]["metadata"]["uid"]);
 }
 
@@ -141,7 +141,7 @@ fn a_controller_without_its_store_goes_on_with_the_pods_that_run(world: &World) 
     let controller = cloud.start();
     let kept = cloud.wait_phase("kept", "Running");
     assert_eq!(kept["metadata"]["uid"], before[0]["metadata"]["uid"]);
-    assert_eq!(container(&kept), container(&before[0]), "nobody touched it");
+    assert_eq!(container(&kept), container(&before[0]), "it was not changed");
     // A later one is another pod now: cloud and node agree on that.
     until("the later pod is one and the same in the cloud and on the node", || {
         let now = cloud.wait_phase("late", "Running");
@@ -166,7 +166,7 @@ fn a_controller_without_its_store_goes_on_with_the_pods_that_run(world: &World) 
     fs::write(&data, "no database at all".repeat(1_000)).expect("a file of ours");
     let _controller = cloud.start();
     let kept = cloud.wait_phase("kept", "Running");
-    assert_eq!(container(&kept), container(&before[0]), "nobody touched it");
+    assert_eq!(container(&kept), container(&before[0]), "it was not changed");
     assert_eq!(kept["metadata"]["uid"], before[0]["metadata"]["uid"]);
     cloud.put("new.json", &pod("new", NODE, ONE));
     cloud.wait_phase("new", "Running");
@@ -197,7 +197,7 @@ fn an_agent_that_was_killed_is_told_what_it_missed(world: &World) {
     cloud.wait_gone("gone");
     cloud.wait_phase("new", "Running");
     let kept = cloud.wait_phase("kept", "Running");
-    assert_eq!(container(&kept), container(&before), "nobody touched it");
+    assert_eq!(container(&kept), container(&before), "it was not changed");
 }
 
 fn a_link_that_was_cut_is_made_good(world: &World) {
@@ -218,7 +218,7 @@ fn a_link_that_was_cut_is_made_good(world: &World) {
     line.cut(false);
     cloud.wait_phase("new", "Running");
     let kept = cloud.wait_phase("kept", "Running");
-    assert_eq!(container(&kept), container(&before), "nobody touched it");
+    assert_eq!(container(&kept), container(&before), "it was not changed");
 }
 
 fn a_broken_manifest_is_named_and_the_others_go_on(world: &World) {
@@ -332,11 +332,7 @@ fn an_agent_without_its_store_is_served_again(world: &World) {
         assert_eq!(container(&now), container(was), "{name} runs on as it was");
         assert_eq!(now["status"]["containerStatuses"][0]["restartCount"], 0);
     }
-    assert!(
-        site.log().contains("all pods that the cloud wants here are kept"),
-        "{}",
-        site.log_tail()
-    );
+    assert!(site.log().contains("all pods of this node are stored"), "{}", site.log_tail());
 }
 
 fn static_pods_are_shown_in_the_cloud_and_stay_the_nodes(world: &World) {

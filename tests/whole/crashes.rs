@@ -309,7 +309,8 @@ fn what_is_gone_behind_the_runtimes_back_is_not_removed_without_end(world: &Worl
     std::thread::sleep(Duration::from_secs(10));
     let removals = metric(&site, REMOVALS).expect("it answers");
     assert!((1..=8).contains(&removals), "{removals} removals\n{}", site.log_tail());
-    let gone = |line: &&str| line.contains("the runtime says that it is gone, and lists it");
+    let gone =
+        |line: &&str| line.contains("the runtime reports that it is gone, but still lists it");
     let expected = agent.log().lines().filter(gone).count();
     assert!((1..=2).contains(&expected), "{expected} lines of it\n{}", agent.log());
     // After a restart the runtime does not list them any more.

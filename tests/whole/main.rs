@@ -7,8 +7,8 @@
 //! The tests run in three lanes in parallel ([`lanes`]). In each, one private containerd serves
 //! nearly all tests, one after another; each test has its own folders, its own port and its own
 //! agents, and its objects in the runtime are removed before the next one. Nothing is skipped: if
-//! root, containerd, runc or the CNI plugins are missing, the run reports that and fails. Tests poll
-//! for facts with a timeout; no test proves anything by sleeping, and none by being quick.
+//! root, containerd, runc or the CNI plugins are missing, the run reports that and fails. Tests
+//! poll for facts with a timeout; no test proves anything by sleeping, and none by being quick.
 #![allow(clippy::disallowed_methods, reason = "real processes need real time")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a runner prints what it does")]
 

@@ -131,14 +131,14 @@ impl Node {
 
     /// Neither it nor one of its children was ever killed for its memory.
     fn lives(&self, when: &str) {
-        let ended = self.child.lock().expect("nobody panics").try_wait().expect("our child");
+        let ended = self.child.lock().expect("no thread panics").try_wait().expect("our child");
         assert!(ended.is_none(), "{when}: it ended with {ended:?}; {}", self.cell.usage());
         assert_eq!(self.cell.kills(), 0, "{when}: {}", self.cell.usage());
     }
 
     fn stop(self) {
         self.lives("at the end");
-        let mut child = self.child.into_inner().expect("nobody panics");
+        let mut child = self.child.into_inner().expect("no thread panics");
         signal(child.id(), Signal::SIGTERM);
         assert!(child.wait().expect("it is our child").success());
     }

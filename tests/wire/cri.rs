@@ -1,9 +1,9 @@
-//! CRI v1: the bytes of real runtimes, field numbers that are easily mistaken, bounds, secrets.
+//! CRI v1: the bytes of real runtimes, error-prone field numbers, limits, secrets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use edged::limits;
-use edged::model::cri::{ContainerId, Reply, Request as Asked, TaskEnd};
+use edged::model::cri::{ContainerId, Reply, Request as CriRequest, TaskEnd};
 use edged::wire::cri::container::{
     Container, ContainerConfig, ContainerMetadata, ContainerState, ContainerStatus,
     ContainerStatusResponse, ExecSyncRequest, ExecSyncResponse, KeyValue, ListContainersRequest,
@@ -103,7 +103,7 @@ fn image_list() -> ListImagesResponse {
     ListImagesResponse { images: vec![image(0), image(u64::MAX)] }
 }
 
-/// Replies for others to damage.
+/// Replies for mutation tests.
 pub fn samples() -> Vec<Vec<u8>> {
     vec![
         container_list().encode_to_vec(),
@@ -188,8 +188,8 @@ fn unknown_fields_and_values_are_taken() {
 #[test]
 fn an_absent_cgroup_driver_is_not_systemd() {
     assert_eq!(decode::<RuntimeConfigRequest>(&[]).unwrap().linux, None);
-    let said = decode::<RuntimeConfigRequest>(&hex("0a00")).unwrap().linux.unwrap();
-    assert_eq!(said.cgroup_driver(), CgroupDriver::Systemd);
+    let config = decode::<RuntimeConfigRequest>(&hex("0a00")).unwrap().linux.unwrap();
+    assert_eq!(config.cgroup_driver(), CgroupDriver::Systemd);
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn replies_have_bounds() {
     let error = decode::<ListContainersRequest>(&too_many).unwrap_err();
     assert_eq!(error.to_string(), "reply has more fields than the 131072 expected at most");
 
-    // The same, hidden: in a field of a field, behind a group, before an end that is malformed.
+    // The same, hidden: in a nested field, after a group, before a malformed end.
     let mounts = hex("7200").repeat(limits::CRI_FIELDS_MAX);
     let nested = ContainerStatusResponse::default().encode_to_vec();
     let mut hidden = [nested, hex("0a 80 80 10")].concat();
@@ -219,10 +219,10 @@ fn replies_have_bounds() {
     }
 }
 
-/// Deeper than any message has others in it nothing is made of what is there.
+/// Nothing is decoded below the deepest level of any message.
 #[test]
 fn fields_are_counted_as_deep_as_messages_may_lie_in_one_another() {
-    // Field 100, which nobody knows, with this in it.
+    // Field 100, which is unknown, with this content.
     let around = |inner: Vec<u8>| {
         let mut outer = hex("a206");
         prost::encoding::encode_varint(inner.len() as u64, &mut outer);
@@ -247,7 +247,7 @@ fn the_groups_of_a_container_are_passed_over() {
     assert_eq!(read.encode_to_vec(), hex("0a00"));
 }
 
-/// What a command prints may look like any number of fields.
+/// The output of a command may look like any number of fields.
 #[test]
 fn output_of_a_command_is_not_counted() {
     let stdout = b"\n\0".repeat(1 << 20);
@@ -300,10 +300,10 @@ fn a_task_is_ended_by_containerds_own_service_in_the_namespace_of_cri() {
     assert_eq!(spaced, [&Rpc::Kill, &Rpc::Delete]);
     assert_eq!(Rpc::Kill.metadata(), Some(("containerd-namespace", "k8s.io")));
     // As `ctr tasks kill --all --signal 9 ab` and `ctr tasks delete ab` write them.
-    let of = |end| encode(&Asked::Task { id: ContainerId("ab".into()), end }).1;
+    let of = |end| encode(&CriRequest::Task { id: ContainerId("ab".into()), end }).1;
     assert_eq!(of(TaskEnd::Kill), [0x0a, 2, b'a', b'b', 0x18, 9, 0x20, 1]);
     assert_eq!(of(TaskEnd::Delete), [0x0a, 2, b'a', b'b']);
-    // A real one: the container's name, the pid, the exit code and the moment.
+    // A real one: the container's name, the pid, the exit code and the time.
     let reply = [0x0a, 1, b'a', 0x10, 0x85, 0x1f, 0x18, 0x89, 1, 0x22, 2, 8, 1];
     assert_eq!(convert::decode(Rpc::Delete, &reply).ok(), Some(Reply::Done));
 }

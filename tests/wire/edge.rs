@@ -1,4 +1,4 @@
-//! Messages between edge and cloud, against what the real CloudCore and EdgeCore wrote.
+//! Messages between edge and cloud, compared with those of the real CloudCore and EdgeCore.
 
 use std::fs;
 
@@ -51,8 +51,8 @@ fn spoilt_messages_are_refused_or_read_but_harm_nothing() {
             let mut bytes = line.clone().into_bytes();
             dice.damage(&mut bytes);
             if let Ok(message) = decode(&bytes) {
-                let again = decode(&encode(&message)).expect("what we write can be read");
-                assert_eq!((again.header, again.route), (message.header, message.route));
+                let repeated = decode(&encode(&message)).expect("what we write can be read");
+                assert_eq!((repeated.header, repeated.route), (message.header, message.route));
             }
         }
     }
@@ -107,12 +107,12 @@ fn a_text_with_json_in_it_counts_as_that_json() {
 
 #[test]
 fn shapes_that_are_wrong_are_told_with_what_was_got_and_expected() {
-    let told = |text: &str| decode(text.as_bytes()).expect_err(text).to_string();
+    let text = |text: &str| decode(text.as_bytes()).expect_err(text).to_string();
     assert_eq!(
-        told("{\"header\":{\"msg_id\":5}}"),
+        text("{\"header\":{\"msg_id\":5}}"),
         "message, line 1, column 21: invalid type: integer `5`, expected a string"
     );
-    assert_eq!(told(""), "message, line 1, column 0: EOF while parsing a value");
+    assert_eq!(text(""), "message, line 1, column 0: EOF while parsing a value");
     let long = vec![b' '; MESSAGE_BYTES_MAX + 1];
     assert_eq!(decode(&long).expect_err("too long"), MessageError::Size(MESSAGE_BYTES_MAX + 1));
 }

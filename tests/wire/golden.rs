@@ -1,13 +1,14 @@
-//! Reads the captures under `tests/golden/cri`: what a raw HTTP/2 client saw of real servers.
+//! Reads the captures under `tests/golden/cri`: the traffic of real servers, recorded by a raw
+//! HTTP/2 client.
 //!
 //! Each frame is one line (`0.5 ms <- HEADERS flags=0x04 stream=1 len=16 hex=2088…`), decoded
-//! header fields follow one per line. From these the bytes on the wire are put together again.
+//! header fields follow one per line. From these the bytes on the wire are reconstructed.
 
 use std::fs;
 
 use crate::peer;
 
-/// What a frame line said.
+/// The content of a frame line.
 pub struct Frame {
     pub kind: u8,
     pub flags: u8,

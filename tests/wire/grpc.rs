@@ -1,4 +1,4 @@
-//! gRPC: messages, and what is made of a response that is not as it should be.
+//! gRPC: messages, and the handling of invalid responses.
 
 use edged::limits;
 use edged::limits::CRI_MESSAGE_BYTES_MAX as MAX;
@@ -143,7 +143,7 @@ fn a_status_of_http_is_mapped() {
         let with_body = frame(HEADERS, END_HEADERS, 1, &block(&fields));
         assert_eq!(status(&[with_body, data(b"<html>")].concat()), expected);
     }
-    // A server that knows gRPC says both, and the finer one counts.
+    // A server that uses gRPC sends both, and the more precise one counts.
     let both = [(":status", "415"), ("grpc-status", "3"), ("grpc-message", "no")];
     assert_eq!(status(&only_headers(&both)).code, Code::InvalidArgument);
     assert_eq!(status(&only_headers(&[])).code, Code::Unknown);
@@ -186,7 +186,7 @@ fn a_text_that_does_not_fit_leaves_its_code() {
     let text = "é".repeat(150_000);
     let fields = block(&[("grpc-status", "5"), ("grpc-message", &text)]);
     let mut client = client_with_calls(1);
-    // Huffman makes it fit a block; here the bound of the block is met first.
+    // Huffman makes it fit a block; here the limit of the block is reached first.
     let mut parts = fields.chunks(16_384);
     client.receive(&frame(HEADERS, END_STREAM, 1, parts.next().unwrap())).unwrap();
     let error = parts.find_map(|part| client.receive(&frame(9, 0, 1, part)).err());
@@ -253,19 +253,19 @@ fn a_request_beyond_the_bound_is_not_sent() {
 #[test]
 fn metadata_goes_with_its_call_and_with_no_other() {
     let mut client = client(&[]);
-    let says = |client: &Client| {
+    let is_waiting = |client: &Client| {
         let text = b"\x14containerd-namespace\x06k8s.io";
         client.output().windows(text.len()).any(|part| part == text)
     };
     client.unary(CallKey(1), "/a/b", b"").unwrap();
-    assert!(!says(&client));
+    assert!(!is_waiting(&client));
     written(&mut client);
     let metadata = Some(("containerd-namespace", "k8s.io"));
     client.unary_with(CallKey(2), "/a/c", metadata, b"").unwrap();
-    assert!(says(&client));
+    assert!(is_waiting(&client));
     written(&mut client);
     client.unary(CallKey(3), "/a/b", b"").unwrap();
-    assert!(!says(&client));
+    assert!(!is_waiting(&client));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Violations: each ends the connection with a text that says whose fault it is, what was got and
-//! what was expected; the server is told in a GOAWAY; every call is lost.
+//! Violations: each ends the connection with a text that names the fault, what was got and what was
+//! expected; the server is informed by a GOAWAY; every call is lost.
 
 use edged::wire::grpc::{Begun, CallKey, Client, Event, Lost};
 use edged::wire::h2;
@@ -25,7 +25,7 @@ fn failure(mut client: Client, parts: &[&[u8]]) -> String {
     let error = error.expect("an error");
     let lost = Lost { begun: Begun::Perhaps, why: error.to_string() };
     assert_eq!(events(&mut client), [Event::Lost(CallKey(1), lost)]);
-    let farewell = frames(client.output()).pop().expect("the server is told");
+    let farewell = frames(client.output()).pop().expect("the server is informed");
     assert_eq!((farewell.kind, &farewell.payload[..4]), (GOAWAY, &[0; 4][..]));
     assert_eq!(farewell.payload[4..], error.code.0.to_be_bytes());
     assert_eq!(client.receive(&peer::reply(1, b"late")), Err(error.clone()), "it stays so");
@@ -225,7 +225,7 @@ fn data_is_in_place_and_within_the_windows() {
     ]);
 }
 
-/// Half of the connection's window is always more than a frame, so only a stream's can be overrun,
+/// Half of the connection's window is always more than a frame, so only a stream's can be exceeded,
 /// and only if it is small.
 #[test]
 fn a_window_that_is_overrun_is_noticed() {

@@ -1,4 +1,4 @@
-//! Flow control, both ways.
+//! Flow control, in both directions.
 
 use edged::wire::grpc::{CallKey, Event};
 
@@ -113,7 +113,7 @@ fn a_large_request_waits_outside_of_the_output() {
     assert_eq!(body(&peer::frames(&wrote)), peer::message(&request));
 }
 
-/// As grpc-go does: data as far as our windows go, more when we give them back.
+/// As grpc-go: sends data as far as our windows allow, more after WINDOW_UPDATEs.
 struct Server {
     stream_window: usize,
     connection_window: usize,
@@ -121,7 +121,7 @@ struct Server {
 }
 
 impl Server {
-    fn hear(&mut self, frames: &[Frame]) {
+    fn receive(&mut self, frames: &[Frame]) {
         for update in frames.iter().filter(|frame| frame.kind == WINDOW_UPDATE) {
             self.updates += 1;
             let window = match update.stream {
@@ -153,7 +153,7 @@ fn a_reply_of_16_mib_never_stalls() {
         rest = &rest[count..];
         server.stream_window -= count;
         server.connection_window -= count;
-        server.hear(&written(&mut client));
+        server.receive(&written(&mut client));
         assert_eq!(client.poll_event(), None);
     }
     client.receive(&peer::trailers(1, "0", "")).unwrap();
@@ -174,7 +174,7 @@ fn padding_is_given_back_as_well() {
         client.receive(&frame(DATA, peer::PADDED, 1, &item)).unwrap();
         server.stream_window -= item.len();
         server.connection_window -= item.len();
-        server.hear(&written(&mut client));
+        server.receive(&written(&mut client));
         assert_eq!(events(&mut client), [Event::Message(CallKey(7), b"event".to_vec())]);
     }
     assert!((2..=20).contains(&server.updates), "{} updates", server.updates);

@@ -1,5 +1,5 @@
-//! The life of connections and streams: header blocks in pieces, PING, SETTINGS, GOAWAY,
-//! RST_STREAM, and how many streams there may be.
+//! Connections and streams: header blocks in pieces, PING, SETTINGS, GOAWAY, RST_STREAM, and the
+//! limit of streams.
 
 use edged::limits;
 use edged::wire::grpc::{Begun, CallKey, Client, Code, Event, Lost, Refused, Status};
@@ -38,7 +38,7 @@ fn header_blocks_come_in_pieces() {
             let flags = if pieces.peek().is_none() { END_HEADERS } else { 0 };
             let received = client.receive(&frame(CONTINUATION, flags, 1, part));
             if piece == 1 && received.is_err() {
-                // 40,000 frames of one byte each are beyond the bound, heads included.
+                // 40,000 frames of one byte each exceed the limit, with their heads.
                 break;
             }
             received.unwrap();
@@ -89,7 +89,7 @@ fn a_header_block_has_a_bound_that_counts_the_heads_of_its_frames() {
     }
 }
 
-/// Header fields that take so many bytes of a block.
+/// Header fields of this size in a block.
 fn literals(bytes: usize) -> Vec<u8> {
     // Without a name, and with a value of the length that is missing.
     let mut fields = [0, 0, 0].repeat(bytes / 3 - 1);
@@ -283,7 +283,7 @@ fn calls_beyond_the_servers_bound_wait_their_turn() {
     assert_eq!(client.calls(), 5);
     client.receive(&reply(3, b"two")).unwrap();
     assert_eq!(opened(&mut client), [5]);
-    // One that waits and one that is open are given up: the last one takes the place.
+    // A waiting call and an open one are cancelled: the last one takes the free place.
     client.cancel(CallKey(4));
     client.cancel(CallKey(1));
     assert_eq!(opened(&mut client), [7]);
@@ -314,7 +314,7 @@ fn the_queue_of_waiting_calls_has_a_bound() {
     client.unary(CallKey(1_000), PATH, b"").unwrap();
 }
 
-/// Without a bound of the server's, ours holds.
+/// Without a limit of the server, ours applies.
 #[test]
 fn open_streams_have_a_bound() {
     let mut client = client(&[]);

@@ -1,4 +1,4 @@
-//! RFC 7541 appendix C, and what a hostile encoder may send.
+//! RFC 7541 appendix C, and hostile header blocks.
 
 use edged::wire::hpack::{Decoder, Error, FieldList, encode, encode_table_size};
 
@@ -124,8 +124,8 @@ fn responses_of_rfc_7541_appendix_c_5_and_c_6() {
     }
 }
 
-/// Every header block of the captures, decoded as their own tool decoded it. The table is shared
-/// by a connection, so is the decoder.
+/// Every header block of the captures, compared with their own tool's decoding. The table belongs
+/// to a connection, so the decoder does too.
 #[test]
 fn real_servers_header_blocks() {
     let mut blocks = 0;
@@ -199,7 +199,7 @@ fn indexes_are_in_one_of_the_tables() {
     assert_eq!(error(0, "80"), Error::IndexUnknown { got: 0, max: 61 });
     assert_eq!(error(4096, "be"), Error::IndexUnknown { got: 62, max: 61 });
     assert_eq!(error(0, "0fff0100"), Error::IndexUnknown { got: 270, max: 61 });
-    // Index 62 is there in the second field, and 63 is not.
+    // Index 62 exists in the second field, and 63 does not.
     assert_eq!(error(4096, "400161 0162 be bf"), Error::IndexUnknown { got: 63, max: 62 });
     // With a table of size zero nothing is kept, as the size update of real servers has it.
     assert_eq!(error(0, "20 400161 0162 be"), Error::IndexUnknown { got: 62, max: 61 });
@@ -211,7 +211,7 @@ fn the_table_size_is_ours_to_announce() {
     assert_eq!(error(100, "82 20"), Error::TableSizeLate);
     let mut decoder = Decoder::new(100, LIST_BYTES);
     decoder.decode(&hex("400161 0162")).unwrap();
-    // Shrinking evicts; growing again brings nothing back.
+    // Shrinking evicts; growing again restores nothing.
     let gone = decoder.decode(&hex("20 3f45 be")).unwrap_err();
     assert_eq!(gone, Error::IndexUnknown { got: 62, max: 61 });
 }

@@ -1,4 +1,4 @@
-//! The HTTP API's requests, from curl's to hostile ones.
+//! Requests of the HTTP API, from curl's to hostile ones.
 
 use std::net::SocketAddr;
 

@@ -1,5 +1,5 @@
-//! What a CA reads and writes: the application of a real edge, certificates that others can read,
-//! and the keys of KubeEdge's test vector.
+//! A CA's input and output: the certificate request of a real edge, certificates that others can
+//! read, and the keys of KubeEdge's test vector.
 
 use edged::model::link::Validity;
 use edged::wire::x509::issue::{
@@ -14,12 +14,12 @@ use ring::signature::{
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 
-/// Of a real CloudCore: its own, what its EdgeCore asked for, what it gave.
+/// Of a real CloudCore: its own certificate, its EdgeCore's request, the issued certificate.
 const CA: &[u8] = include_bytes!("../golden/x509/ca.der");
 const REQUEST: &[u8] = include_bytes!("../golden/x509/request.der");
 const EDGE: &[u8] = include_bytes!("../golden/x509/edge.der");
 
-/// A CA that Go's crypto/x509 has made by CloudCore's template, for these tests.
+/// A CA that Go's crypto/x509 made with CloudCore's template, for these tests.
 const GO_CA: &[u8] = include_bytes!("../golden/x509/go-ca.der");
 
 fn subject(common_name: &str, organisation: &str) -> Subject {
@@ -63,7 +63,7 @@ fn an_application_that_was_cut_or_spoilt_is_none() {
         for byte in [0, 0x1f, 0x7f, 0x80, 0x84, 0xff] {
             let mut spoilt = REQUEST.to_vec();
             spoilt[at] = byte;
-            // It may still be one; it must not fall over.
+            // It may still be valid; it must not panic.
             let _ = Application::read(&spoilt);
         }
     }
@@ -96,7 +96,7 @@ fn a_certificate_that_is_written_is_believed_by_tls_and_says_what_it_was_told() 
         unsigned.signed(&sign(&ca_key, unsigned.to_sign()))
     };
     let ca = certificate("KubeEdge", "", &ca_key, Usage::Authority);
-    assert_eq!(Issuer::of(&ca), Ok(issuer.clone()), "what it signs is told apart by nothing");
+    assert_eq!(Issuer::of(&ca), Ok(issuer.clone()), "its certificates are not distinguished");
     let node = certificate("system:node:gw", "system:nodes", &node_key, Usage::Ends(vec![2]));
     let server = certificate("KubeEdge", "KubeEdge", &node_key, Usage::Server);
     let about = x509::read(&node).expect("it can be read");
@@ -143,7 +143,7 @@ fn the_issuer_is_copied_byte_for_byte_from_the_ca() {
         let authority_key_id = [&[0x80, 20], &ca[at + id.len()..][..20]].concat();
         assert!(has(&der, &authority_key_id), "the CA's own identifier");
     }
-    // Without an extension there is none to name: it is left out.
+    // Without the extension there is nothing to name: it is left out.
     let at = GO_CA.windows(id.len()).position(|it| it == id).expect("it has an identifier");
     let mut bare = GO_CA.to_vec();
     bare[at + 2] = 99;

@@ -1,5 +1,5 @@
-//! The codecs, each against the bytes of real peers and against hostile ones: golden bytes,
-//! truncation, mutation.
+//! The codecs, each with the bytes of real peers and with hostile ones: golden bytes, truncation,
+//! mutation.
 
 mod cri;
 mod edge;

@@ -1,4 +1,4 @@
-//! Manifest files as people write them, well and badly.
+//! Manifest files of users, valid and invalid.
 
 use std::fmt::Write as _;
 
@@ -60,7 +60,7 @@ fn refusal(text: &str) -> Refusal {
     parse(text.as_bytes()).expect_err(text)
 }
 
-/// A pod with this container, whose first key stands in line 6, column 5.
+/// A pod with this container, whose first key is in line 6, column 5.
 fn with_container(container: &str) -> String {
     let body = container.replace('\n', "\n    ");
     format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec:\n  containers:\n  - {body}\n")
@@ -284,7 +284,7 @@ fn texts_that_stand_for_too_much_are_refused() {
 fn values_are_counted_with_the_list_that_holds_them() {
     let most = format!("got more than {MANIFEST_NODES_MAX} values, expected fewer");
     let why = |text: &str| refusal(text).to_string();
-    // The list is one more.
+    // The list counts as well.
     for (list, beyond) in [(MANIFEST_NODES_MAX - 1, false), (MANIFEST_NODES_MAX, true)] {
         let json = format!("[{}0]", "0,".repeat(list - 1));
         assert_eq!(why(&json).ends_with(&most), beyond, "{}", why(&json));
@@ -295,7 +295,7 @@ fn values_are_counted_with_the_list_that_holds_them() {
 
 #[test]
 fn aliases_may_stand_for_as_many_bytes_as_are_copied_for_them() {
-    // What an anchor keeps is a copy, too: with three aliases there are four.
+    // The kept value of an anchor is a copy, too: with three aliases there are four.
     let why = |text_bytes: usize| {
         let text = "x".repeat(text_bytes);
         refusal(&format!("a: &a {text}\nb: [*a, *a, *a]\n")).to_string()
@@ -355,7 +355,7 @@ impl Chance {
     }
 }
 
-/// What cuts and joins are made of.
+/// Pieces for random manifests.
 const PIECES: [&[u8]; 36] = [
     b"-",
     b":",
@@ -442,7 +442,7 @@ fn mutilated_files_are_refused_or_read_but_never_crash() {
         for _ in 0..=chance.below(6) {
             mutilate(&mut text, &mut chance);
         }
-        // A panic names the test; the seed is needed to find it.
+        // A panic names the test; the seed is needed to reproduce it.
         let outcome = std::panic::catch_unwind(|| parse(&text).map(|content| content.pods.len()));
         assert!(outcome.is_ok(), "seed {seed}: {:?}", String::from_utf8_lossy(&text));
     }
@@ -468,5 +468,5 @@ fn a_file_with_an_invalid_pod_is_refused_with_the_place() {
         let raw = edged::wire::manifest::raw::parse_valid(text.as_bytes(), invalid);
         assert_eq!(raw.expect_err("the same"), refusal);
     }
-    assert!(parse(text.as_bytes()).is_ok(), "whoever does not ask is not told");
+    assert!(parse(text.as_bytes()).is_ok(), "it is reported only on request");
 }

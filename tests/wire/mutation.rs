@@ -1,5 +1,5 @@
-//! Real servers' bytes, damaged: whatever comes out, it is events or an error, never a panic, and
-//! every call ends once at the most.
+//! Real servers' bytes, damaged: the result is events or an error, never a panic, and every call
+//! ends at most once.
 
 use std::collections::BTreeSet;
 
@@ -35,9 +35,9 @@ impl Dice {
                 3 => drop(bytes.remove(at)),
                 _ => {
                     let end = (at + 1 + self.roll(60)).min(bytes.len());
-                    let again = bytes[at..end].to_vec();
+                    let repeated = bytes[at..end].to_vec();
                     let to = self.roll(bytes.len());
-                    bytes.splice(to..to, again);
+                    bytes.splice(to..to, repeated);
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! ConfigMaps and Secrets in manifest files: what is read, what is refused, what no error shows.
+//! ConfigMaps and Secrets in manifest files: valid ones, refused ones, and errors without values.
 
 use edged::limits::OBJECT_BYTES_MAX;
 use edged::model::object::{Bytes, Object, ObjectKind};

@@ -1,4 +1,4 @@
-//! The other end, for tests: builds frames and takes ours apart. Knows only what a frame is.
+//! The other end, for tests: builds frames and parses ours. Independent of the codec under test.
 
 use edged::wire::grpc::{CallKey, Client, Event};
 use edged::wire::{h2, hpack};
@@ -82,7 +82,7 @@ pub fn block(fields: &[(&str, &str)]) -> Vec<u8> {
 pub const HEAD_FIELDS: &[(&str, &str)] =
     &[(":status", "200"), ("content-type", "application/grpc")];
 
-/// The header block that begins a good response.
+/// The header block that begins a successful response.
 pub fn head(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, stream, &block(HEAD_FIELDS))
 }
@@ -102,7 +102,7 @@ pub fn reply(stream: u32, bytes: &[u8]) -> Vec<u8> {
     [head(stream), frame(DATA, 0, stream, &message(bytes)), trailers(stream, "0", "")].concat()
 }
 
-/// Takes apart what a client has written. `bytes` must be whole frames; a preface is skipped.
+/// Parses the bytes of a client. `bytes` must be whole frames; a preface is skipped.
 pub fn frames(bytes: &[u8]) -> Vec<Frame> {
     let mut rest = bytes.strip_prefix(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap_or(bytes);
     let mut out = Vec::new();
@@ -119,7 +119,7 @@ pub fn frames(bytes: &[u8]) -> Vec<Frame> {
     out
 }
 
-/// Writes out all that a client has to say.
+/// Takes all output of a client.
 pub fn written(client: &mut Client) -> Vec<Frame> {
     let mut bytes = Vec::new();
     while !client.output().is_empty() {
@@ -134,7 +134,7 @@ pub fn events(client: &mut Client) -> Vec<Event> {
     std::iter::from_fn(|| client.poll_event()).collect()
 }
 
-/// A client whose greeting is written and whose server has sent these settings.
+/// A client whose preface is written and whose server has sent these settings.
 pub fn client(entries: &[(u16, u32)]) -> Client {
     let mut client = Client::new(h2::Config::default());
     client.receive(&settings(entries)).unwrap();

@@ -1,4 +1,4 @@
-//! Answers to the GETs of probes: whole, in pieces, cut and spoilt; and what they lead to.
+//! Answers to HTTP probes: whole, in pieces, cut and damaged; and their results.
 
 use edged::limits::{
     PROBE_BODY_BYTES_MAX, PROBE_CHUNK_LINE_BYTES_MAX, PROBE_HEAD_BYTES_MAX, PROBE_HEADERS_MAX,
@@ -29,7 +29,7 @@ fn finding(outcome: Option<Outcome>) -> Finding {
     }
 }
 
-/// Answers as real servers give them, with what a probe reads of them.
+/// Answers of real servers, with the parts that a probe reads.
 fn golden() -> Vec<(&'static [u8], u16, &'static [u8])> {
     vec![
         // busybox httpd
@@ -78,15 +78,15 @@ fn real_answers_read_the_same_however_they_arrive() {
 #[test]
 fn an_answer_that_is_cut_is_never_taken_for_a_whole_one() {
     for (bytes, status, _) in golden() {
-        // The end of the connection is this one's own end, once its head is whole.
+        // The end of the connection is the end of this answer, once its head is complete.
         let head = if status == 404 { bytes.len() - b"<html>".len() } else { bytes.len() };
         for end in 0..head {
             let mut exchange = get();
             if let Some(outcome) = exchange.receive(&bytes[..end]) {
-                // What follows the last chunk's size says nothing.
+                // The bytes after the last chunk's size are ignored.
                 let last = b"\r\n0\r\n";
-                let seen = bytes[..end].windows(last.len()).any(|part| part == last);
-                assert!(seen, "{end}: {outcome:?}");
+                let found = bytes[..end].windows(last.len()).any(|part| part == last);
+                assert!(found, "{end}: {outcome:?}");
             } else {
                 let why = finding(Some(exchange.ended("EOF")));
                 assert!(matches!(&why, Finding::Bad(why) if why.ends_with("EOF")), "{why:?}");
@@ -163,7 +163,7 @@ fn heads_and_bodies_have_bounds() {
     }
 }
 
-/// Every byte spoilt in every way that matters: no panic, no bound broken.
+/// Every byte damaged in every relevant way: no panic, no limit exceeded.
 #[test]
 fn spoilt_answers_do_no_harm() {
     for (bytes, _, _) in golden() {
@@ -288,7 +288,7 @@ mod health {
     use super::{Exchange, Finding, Outcome, Query, finding};
     use crate::peer;
 
-    fn ask() -> Exchange {
+    fn new_exchange() -> Exchange {
         let query =
             Query::Grpc { host: "10.0.0.5".into(), port: 5000, service: "db".into(), timeout_s: 1 };
         let exchange = Exchange::new(&query).expect("built in");
@@ -300,8 +300,8 @@ mod health {
         exchange
     }
 
-    fn said(status: &[u8]) -> Finding {
-        let mut exchange = ask();
+    fn health_finding(status: &[u8]) -> Finding {
+        let mut exchange = new_exchange();
         let bytes = [peer::settings(&[]), peer::reply(1, status)].concat();
         for piece in bytes.chunks(5) {
             if let Some(outcome) = exchange.receive(piece) {
@@ -313,19 +313,19 @@ mod health {
 
     #[test]
     fn what_a_health_server_says_is_judged() {
-        assert_eq!(said(b"\x08\x01"), Finding::Good);
+        assert_eq!(health_finding(b"\x08\x01"), Finding::Good);
         for (status, name) in
             [(&b""[..], "UNKNOWN"), (b"\x08\x02", "NOT_SERVING"), (b"\x08\x03", "SERVICE_UNKNOWN")]
         {
             let why = format!("service unhealthy (responded with {name:?})");
-            assert_eq!(said(status), Finding::Bad(why));
+            assert_eq!(health_finding(status), Finding::Bad(why));
         }
     }
 
     #[test]
     fn a_server_is_let_ahead_of_us_by_one_window() {
         const INITIAL_WINDOW_SIZE: u16 = 4;
-        let mut exchange = ask();
+        let mut exchange = new_exchange();
         let written = |exchange: &mut Exchange| {
             let bytes = exchange.output().to_vec();
             exchange.sent(bytes.len());
@@ -343,7 +343,7 @@ mod health {
             given.map(|frame| (frame.stream, frame.number())).collect()
         };
         assert_eq!(given(&greeting), [], "that of the connection is as large from the start");
-        // A message so long that it never ends; half of the window is given back once it is used.
+        // A message that never ends; half of the window is returned once it is used.
         let message = peer::message(&vec![0; 1 << 20]);
         let (first, rest) = message[..PROBE_GRPC_WINDOW_BYTES as usize / 2].split_at(16 << 10);
         let (rest, last) = rest.split_at(rest.len() - 1);
@@ -358,7 +358,7 @@ mod health {
 
     #[test]
     fn a_server_without_health_or_without_grpc_has_failed() {
-        let mut exchange = ask();
+        let mut exchange = new_exchange();
         let refusal =
             [peer::settings(&[]), peer::head(1), peer::trailers(1, "12", "unknown service")];
         let outcome = exchange.receive(&refusal.concat());
@@ -370,14 +370,14 @@ mod health {
                     .to_owned()
             )
         );
-        let mut exchange = ask();
+        let mut exchange = new_exchange();
         let Some(Outcome::Done(Finding::Bad(why))) =
             exchange.receive(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         else {
             panic!("no HTTP/2")
         };
         assert!(why.starts_with("error: health rpc probe failed: "), "{why}");
-        let Outcome::Done(Finding::Bad(why)) = ask().ended("EOF") else { panic!("gone") };
+        let Outcome::Done(Finding::Bad(why)) = new_exchange().ended("EOF") else { panic!("gone") };
         assert_eq!(why, "error: health rpc probe failed: EOF");
     }
 }

@@ -7,15 +7,15 @@ use edged::wire::h2;
 use crate::golden::{self, Frame};
 use crate::peer::{self, events, frames, written};
 
-/// A capture of one connection, and what it must come to.
+/// A capture of one connection, and its expected result.
 pub struct Exchange {
     pub name: String,
     pub config: h2::Config,
-    /// All that the server wrote.
+    /// All bytes of the server.
     pub bytes: Vec<u8>,
     /// Streams that the capture's client opened; its call has the stream's number as its key.
     pub streams: Vec<u32>,
-    /// Those it cancelled.
+    /// The cancelled streams.
     pub cancelled: Vec<u32>,
     pub expected: Vec<Event>,
 }
@@ -66,7 +66,7 @@ pub fn exchanges() -> Vec<Exchange> {
     all
 }
 
-/// What the capture's own text says of each stream, in the order in which they ended.
+/// The results of each stream in the capture's own text, in the order in which they ended.
 fn expected(frames: &[Frame]) -> Vec<Event> {
     let mut out: Vec<Event> = Vec::new();
     for frame in frames {
@@ -114,7 +114,7 @@ fn real_servers_are_understood() {
     assert!(replies >= 26 && failures >= 20, "{replies} replies, {failures} failures");
 }
 
-/// The texts that the statuses are made of, once in plain sight.
+/// The texts of the statuses, once in readable form.
 #[test]
 fn texts_are_percent_decoded() {
     let exchange = exchanges().remove(0);
@@ -159,12 +159,12 @@ fn settings_and_pings_of_real_servers_are_answered() {
         let mut client = exchange.client();
         client.receive(&exchange.bytes).unwrap();
         let wrote = written(&mut client);
-        let asked = frames(&exchange.bytes);
+        let from_server = frames(&exchange.bytes);
         let count = |frames: &[peer::Frame], kind, flags| {
             frames.iter().filter(|frame| (frame.kind, frame.flags) == (kind, flags)).count()
         };
         for kind in [peer::SETTINGS, peer::PING] {
-            assert_eq!(count(&wrote, kind, peer::ACK), count(&asked, kind, 0));
+            assert_eq!(count(&wrote, kind, peer::ACK), count(&from_server, kind, 0));
             assert_eq!(count(&wrote, kind, 0), 0);
         }
         let probe = wrote.iter().find(|frame| frame.kind == peer::PING).unwrap();
@@ -172,8 +172,8 @@ fn settings_and_pings_of_real_servers_are_answered() {
     }
 }
 
-/// The request that real servers have answered, byte for byte but for the name we give ourselves
-/// and the SETTINGS of our choice.
+/// The request that real servers have answered, byte for byte except our user agent and our
+/// SETTINGS.
 #[test]
 fn a_request_is_the_one_that_servers_accept() {
     let section = golden::section(golden::CONNECTIONS[0], "1");

@@ -1,10 +1,10 @@
-//! Frames of websockets: real bytes, cut everywhere, too large, and against the rules.
+//! WebSocket frames: real bytes, cut everywhere, too large, and invalid.
 
 use edged::wire::ws::{Incoming, Kind, Receiver, Violation, write, write_plain};
 
 const MAX: usize = 1_000;
 
-/// Everything that these pieces bring.
+/// Everything that these pieces complete.
 fn all(pieces: &[&[u8]]) -> Result<Vec<Incoming>, Violation> {
     taken(Receiver::new(MAX), pieces)
 }
@@ -26,7 +26,7 @@ fn taken(mut receiver: Receiver, pieces: &[&[u8]]) -> Result<Vec<Incoming>, Viol
     Ok(found)
 }
 
-/// A frame as a server writes it.
+/// A server's frame.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![first];
     match payload.len() {
@@ -50,7 +50,7 @@ fn message(text: &str) -> Incoming {
 
 #[test]
 fn the_two_ways_in_which_go_fragments_are_read() {
-    // A full buffer and the rest; and a whole message with an empty frame behind it.
+    // A full buffer and the rest; and a whole message followed by an empty frame.
     let (large, whole) = ("a".repeat(900), "b".repeat(500));
     let bytes = [
         frame(0x01, &large.as_bytes()[..700]),

@@ -1,9 +1,9 @@
-//! Certificates, applications and keys: those of a real cloud and a real edge, cut everywhere.
+//! Certificates, requests and keys: those of a real cloud and a real edge, cut everywhere.
 
 use edged::model::link::Validity;
 use edged::wire::x509::{self, About, pem};
 
-/// Of a real CloudCore: its own, what its EdgeCore asked for, what it gave.
+/// Of a real CloudCore: its own certificate, its EdgeCore's request, the issued certificate.
 const CA: &[u8] = include_bytes!("../golden/x509/ca.der");
 const REQUEST: &[u8] = include_bytes!("../golden/x509/request.der");
 const EDGE: &[u8] = include_bytes!("../golden/x509/edge.der");
@@ -33,7 +33,7 @@ fn a_certificate_that_was_cut_or_spoilt_is_told_where() {
             for byte in [0, 0x1f, 0x7f, 0x80, 0x84, 0xff] {
                 let mut spoilt = whole.to_vec();
                 spoilt[at] = byte;
-                // It may still be one; it must not fall over.
+                // It may still be valid; it must not panic.
                 let _ = x509::read(&spoilt);
             }
         }
@@ -52,7 +52,7 @@ fn a_certificate_that_was_cut_or_spoilt_is_told_where() {
 
 #[test]
 fn an_application_is_that_of_a_real_edge_byte_for_byte() {
-    // The point stands behind the head of its bit string, the signature at the end.
+    // The point follows the head of its bit string, the signature is at the end.
     let at = REQUEST.windows(3).position(|three| three == [0x42, 0, 4]).expect("a point") + 2;
     let (key, rest) = REQUEST[at..].split_at(65);
     let request = x509::request("edge1", key);
@@ -79,8 +79,8 @@ fn pem_goes_both_ways_and_says_what_is_wrong() {
     let two = format!("# a bundle\n{}\n{}", pem::encode("X", CA), pem::encode("Y", EDGE));
     assert!(two.lines().all(|line| line.len() <= 64), "{two}");
     let blocks = pem::decode(&two).expect("two blocks");
-    let told: Vec<_> = blocks.iter().map(|it| (&*it.label, it.der.as_slice())).collect();
-    assert_eq!(told, [("X", CA), ("Y", EDGE)]);
+    let contents: Vec<_> = blocks.iter().map(|it| (&*it.label, it.der.as_slice())).collect();
+    assert_eq!(contents, [("X", CA), ("Y", EDGE)]);
     assert_eq!(pem::decode("nothing"), Ok(vec![]));
     for (text, expected) in [
         ("-----BEGIN X\n", "PEM block 1: the line of its beginning has no end"),

@@ -1,5 +1,5 @@
-//! Many edges in one process: TLS, the upgrade, and an acknowledgement of all that is pushed.
-//! Nothing else of a node: what is measured is the other end.
+//! Many edges in one process: TLS, the upgrade, and an acknowledgement of every push. No other part
+//! of a node: the other end is measured.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -23,14 +23,14 @@ pub struct Edges {
     configs: Vec<Arc<ClientConfig>>,
     poll: Poll,
     all: Vec<Option<Edge>>,
-    /// Those that are to be dialled.
+    /// Edges to dial.
     waiting: VecDeque<usize>,
     dialling: usize,
-    /// Those whose upgrade was granted.
+    /// Edges whose upgrade was accepted.
     pub up: usize,
-    /// Acknowledged so far.
+    /// Acknowledged pushes so far.
     pub acked: u64,
-    /// Connections that ended though nobody asked for it.
+    /// Connections that ended unexpectedly.
     pub lost: u64,
     next_beat: Instant,
 }
@@ -43,7 +43,7 @@ struct Edge {
     up: bool,
 }
 
-/// Handshakes at once: a real fleet is no burst of one moment either.
+/// Parallel handshakes: a real fleet does not connect in one moment either.
 const AT_ONCE: usize = 256;
 
 /// The name of an edge.
@@ -52,7 +52,7 @@ pub fn name(at: usize) -> String {
 }
 
 impl Edges {
-    /// As many, with certificates of the CA in this folder; none dials yet.
+    /// This many, with certificates of the CA in this folder; none dials yet.
     pub fn new(count: usize, pki: &Path, hub: SocketAddr) -> Self {
         Self {
             hub,
@@ -68,7 +68,7 @@ impl Edges {
         }
     }
 
-    /// Hangs all up, and dials all.
+    /// Closes all connections, and dials again.
     pub fn storm(&mut self) {
         for edge in &mut self.all {
             *edge = None;
@@ -77,7 +77,7 @@ impl Edges {
         (self.dialling, self.up) = (0, 0);
     }
 
-    /// Goes on until this holds; how long that took. Fails after the bound.
+    /// Continues until this holds; returns the duration. Fails after the timeout.
     pub fn until(
         &mut self,
         what: &str,
@@ -99,7 +99,7 @@ impl Edges {
         begun.elapsed()
     }
 
-    /// Goes on for so long.
+    /// Continues for this long.
     pub fn rest(&mut self, time: Duration) {
         let end = Instant::now() + time;
         let mut events = Events::with_capacity(1_024);
@@ -122,7 +122,7 @@ impl Edges {
             self.next_beat = Instant::now() + Duration::from_secs(10);
             for at in 0..self.all.len() {
                 if let Some(edge) = self.all[at].as_mut().filter(|edge| edge.up) {
-                    edge.say(&dial::keepalive());
+                    edge.send(&dial::keepalive());
                 }
             }
         }
@@ -159,13 +159,13 @@ impl Edges {
         if edge.up && !was_up {
             self.up += 1;
             self.dialling -= 1;
-            edge.say(&dial::keepalive());
+            edge.send(&dial::keepalive());
         }
     }
 }
 
 impl Edge {
-    /// Reads and writes what can be; how much was acknowledged.
+    /// Reads and writes what is possible; returns the number of acknowledgements.
     fn serve(&mut self) -> std::io::Result<u64> {
         let mut acked = 0;
         let mut buffer = [0; 16 << 10];
@@ -180,12 +180,12 @@ impl Edge {
             }
             self.tls.process_new_packets().map_err(std::io::Error::other)?;
             while let Ok(count @ 1..) = self.tls.reader().read(&mut buffer) {
-                acked += self.hear(&buffer[..count])?;
+                acked += self.parse(&buffer[..count])?;
             }
         }
     }
 
-    fn hear(&mut self, bytes: &[u8]) -> std::io::Result<u64> {
+    fn parse(&mut self, bytes: &[u8]) -> std::io::Result<u64> {
         let mut bytes = bytes.to_vec();
         if !self.up {
             self.head.extend_from_slice(&bytes);
@@ -217,7 +217,7 @@ impl Edge {
     fn message(&mut self, bytes: &[u8]) -> bool {
         let message = edged::wire::edge::decode(bytes).expect("a message");
         let route = &message.route;
-        self.say(&json!({
+        self.send(&json!({
             "header": {"msg_id": "a", "parent_msg_id": message.header.id, "timestamp": 1},
             "route": {"source": route.source, "group": route.group, "operation": "response",
                       "resource": route.resource},
@@ -226,7 +226,7 @@ impl Edge {
         route.resource.contains("/pod/")
     }
 
-    fn say(&mut self, message: &Value) {
+    fn send(&mut self, message: &Value) {
         let mut frame = Vec::new();
         write(Kind::Text, format!("{message}\n").as_bytes(), [1, 2, 3, 4], &mut frame);
         let _ = self.tls.writer().write_all(&frame);

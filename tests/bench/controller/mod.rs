@@ -1,5 +1,5 @@
-//! What the controller carries: thousands of edges on one machine, ten pods each. `EDGES` says how
-//! many. Edges and controller share the machine's cores, so that times are upper bounds.
+//! The controller's load: thousands of edges on one machine, ten pods each. `EDGES` sets the
+//! number. Edges and controller share the machine's cores, so the times are upper bounds.
 
 mod edges;
 pub mod tls;
@@ -29,8 +29,8 @@ const PODS_PER_EDGE: usize = 10;
 const FILE: usize = 1_000;
 const BOUND: Duration = Duration::from_secs(300);
 
-/// Memory of an idle connection beside what TLS alone takes, rates, and what a storm of reconnects
-/// takes.
+/// Memory of an idle connection beyond that of TLS alone, rates, and the duration of a storm of
+/// reconnects.
 pub fn load(rig: &Rig) -> Vec<Figure> {
     let count = std::env::var("EDGES").ok().and_then(|text| text.parse().ok()).unwrap_or(5_000);
     let pods = (count * PODS_PER_EDGE) as u64;
@@ -66,7 +66,7 @@ pub fn load(rig: &Rig) -> Vec<Figure> {
     let acked = edges.acked;
     write(&cloud, "pods", each(count, "three"));
     edges.until("nothing was lost", BOUND, |it| it.acked >= acked + pods);
-    assert_eq!(edges.lost, 0, "connections that nobody ended");
+    assert_eq!(edges.lost, 0, "connections ended unexpectedly");
     let idle = Figure::alone(NAMES[0], idle_kib, "KiB", Some(Limit::Most(24.0)));
     vec![
         Figure { reference: Some(tls_kib), ..idle },

@@ -1,5 +1,5 @@
-//! The server's side of HTTP/2 and gRPC, as little of it as unary calls of the project's client
-//! take: no priorities, no CONTINUATION, no reset streams remembered.
+//! The server's side of HTTP/2 and gRPC, only as far as unary calls of the project's client need
+//! it: no priorities, no CONTINUATION, no record of reset streams.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,7 +17,6 @@ const ACK: u8 = 1;
 /// gRPC's code and text.
 pub type Refusal = (u32, &'static str);
 
-/// One connection.
 pub struct Server {
     decoder: Decoder,
     input: Vec<u8>,
@@ -42,7 +41,7 @@ struct Reply {
 }
 
 impl Server {
-    /// For a fresh connection.
+    /// For a new connection.
     pub fn new() -> Server {
         let mut server = Server {
             decoder: Decoder::new(4096, 64 << 10),
@@ -57,7 +56,7 @@ impl Server {
         server
     }
 
-    /// Takes bytes; the calls that are whole now: stream, path, message.
+    /// Takes bytes; returns the complete calls: stream, path, message.
     pub fn receive(&mut self, bytes: &[u8]) -> Vec<(u32, String, Vec<u8>)> {
         self.input.extend_from_slice(bytes);
         let mut calls = Vec::new();
@@ -92,7 +91,7 @@ impl Server {
         match kind {
             0 => {
                 self.requests.entry(stream).or_default().body.extend_from_slice(payload);
-                // Its credit back at once, for the connection; streams are short.
+                // Returns the credit at once, for the connection; streams are short.
                 if !payload.is_empty() {
                     self.put(8, 0, 0, &(payload.len() as u32).to_be_bytes());
                 }
@@ -142,8 +141,8 @@ impl Server {
         }
     }
 
-    /// Writes replies as far as the window goes. The windows of streams, which the client opens to
-    /// a megabyte, are larger than any reply here.
+    /// Writes replies as far as the window allows. The windows of streams, which the client opens
+    /// to a megabyte, are larger than any reply here.
     fn pump(&mut self) {
         while let Some(mut reply) = self.replies.pop_front() {
             while reply.sent < reply.body.len() {
@@ -171,14 +170,14 @@ impl Server {
         self.output.extend_from_slice(payload);
     }
 
-    /// Begins an answer of so many bytes that says of itself it is longer, and leaves it there.
+    /// Begins an answer that announces more than these bytes, and stops there.
     pub fn begin(&mut self, stream: u32, bytes: usize) {
         let mut block = Vec::new();
         encode(":status", "200", &mut block);
         encode("content-type", "application/grpc", &mut block);
         self.put(1, END_HEADERS, stream, &block);
-        let told = (2 * bytes as u32).to_be_bytes();
-        let mut part = [&[0], &told[..]].concat();
+        let reported = (2 * bytes as u32).to_be_bytes();
+        let mut part = [&[0], &reported[..]].concat();
         part.resize(FRAME_MAX, 0);
         for _ in 0..bytes / FRAME_MAX {
             self.put(0, 0, stream, &part);
@@ -186,14 +185,14 @@ impl Server {
         self.window -= bytes as i64;
     }
 
-    /// So many pings.
+    /// Sends this many pings.
     pub fn chatter(&mut self, count: usize) {
         for n in 0..count {
             self.put(6, 0, 0, &(n as u64).to_be_bytes());
         }
     }
 
-    /// What is to be written to the socket.
+    /// The bytes to write to the socket.
     pub fn take_output(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.output)
     }

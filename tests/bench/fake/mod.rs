@@ -1,7 +1,7 @@
-//! A runtime that only pretends: CRI v1 on a unix socket, answered from memory at once.
+//! A fake runtime: CRI v1 on a unix socket, answered from memory at once.
 //!
-//! It takes what a real runtime takes (names must be free, containers need a sandbox) and knows no
-//! event stream, as containerd 1.6. Its HTTP/2 is what the project's client needs of a server.
+//! It has a real runtime's rules (names must be free, containers need a sandbox) and no event
+//! stream, as containerd 1.6. Its HTTP/2 is the minimum for the project's client.
 
 mod http2;
 mod state;
@@ -15,32 +15,32 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use http2::Server;
 use state::State;
 
-/// How it answers. What it has stays as it is meanwhile.
+/// How it answers. Its objects do not change with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mood {
     /// As a runtime.
     Kind,
-    /// With bytes that are no HTTP/2.
+    /// With bytes that are not HTTP/2.
     Noise,
     /// With replies that begin, grow and never end.
     Endless,
-    /// With lists of as many empty items as two bytes each can tell.
+    /// With lists of as many empty items as possible, of two bytes each.
     Hollow,
-    /// With settings and pings that want to be answered.
+    /// With settings and pings that need an answer.
     Chatter,
-    /// With lists of what it has and of thousands of pods beside that nobody asked for.
+    /// With lists of its objects and of thousands of foreign pods.
     Crowd,
 }
 
-/// All of the unkind ones.
+/// All hostile ones.
 pub const UNKIND: [Mood; 5] =
     [Mood::Noise, Mood::Endless, Mood::Hollow, Mood::Chatter, Mood::Crowd];
 
 /// A running one; it lives as long as this process.
 pub struct Fake {
     socket: PathBuf,
-    /// What runs outlives a connection.
+    /// Objects outlive a connection.
     state: Arc<Mutex<State>>,
     mood: Arc<AtomicU8>,
 }
@@ -62,12 +62,12 @@ impl Fake {
         Fake { socket, state, mood }
     }
 
-    /// What it has, for who prepares or counts it.
+    /// Its state, to prepare or count objects.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers so from now on.
+    /// Changes how it answers.
     pub fn turn(&self, mood: Mood) {
         self.mood.store(mood as u8, Ordering::SeqCst);
     }
@@ -78,17 +78,17 @@ impl Fake {
     }
 }
 
-/// Bytes of a reply that does not end: what a stream's window lets through.
+/// Bytes of a reply that does not end: as many as a stream's window allows.
 const HEAP: usize = 900 << 10;
 /// Items of a hollow list.
 const HOLLOW: usize = 60_000;
-/// Items of a list that nobody asked for: about as many as the smallest agent takes, and as large
-/// as a stream's window lets through.
+/// Items of a foreign list: about as many as the smallest agent accepts, and as large as a stream's
+/// window allows.
 const CROWD: usize = 1_800;
 /// Pings for one request.
 const CHATTER: usize = 50_000;
 
-/// Until the client hangs up.
+/// Serves until the client closes.
 fn serve(mut connection: UnixStream, state: &Mutex<State>, mood: &AtomicU8) {
     let mut server = Server::new();
     let mut buffer = vec![0; 64 << 10];
@@ -114,7 +114,7 @@ fn serve(mut connection: UnixStream, state: &Mutex<State>, mood: &AtomicU8) {
                 if mood == Mood::Crowd as u8
                     && let Ok(list) = &mut answer
                 {
-                    // Messages one behind the other are one.
+                    // Concatenated messages are one message.
                     list.extend(state::crowd(&path, CROWD));
                 }
                 server.answer(stream, answer);

@@ -1,4 +1,4 @@
-//! What the pretended runtime has, and its answers.
+//! The fake runtime's objects, and its answers.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -16,13 +16,12 @@ use prost::Message;
 
 use super::http2::Refusal;
 
-/// All of it.
 #[derive(Default)]
 pub struct State {
     last_id: u64,
     sandboxes: BTreeMap<String, Sandbox>,
     containers: BTreeMap<String, Container>,
-    /// Beside the one that everything runs from.
+    /// Beside the one that all pods use.
     images: Vec<String>,
 }
 
@@ -45,7 +44,7 @@ type Answer = Result<Vec<u8>, Refusal>;
 
 const IMAGE: &str = "sha256:8d147537fb7d1ac8895da4d55a5e53621949981e2e6460976dae812f83d84a44";
 
-/// More of what this call lists; nothing where it is another one.
+/// More items for a list call; nothing for another call.
 pub fn crowd(path: &str, count: usize) -> Vec<u8> {
     let labels = |n: usize| {
         let name = n.to_string();
@@ -112,7 +111,7 @@ impl State {
 
     fn id(&mut self) -> String {
         self.last_id += 1;
-        // As long as containerd's, and as little alike.
+        // As long as containerd's, and as dissimilar.
         let scattered =
             u128::from(self.last_id).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
         format!("{scattered:032x}{scattered:032x}")
@@ -255,7 +254,8 @@ impl State {
 
 /// What garbage collection finds and leaves.
 impl State {
-    /// As if each container that runs had been restarted so many times; where their logs are.
+    /// As if each running container had been restarted this many times; returns the paths of their
+    /// logs.
     pub fn restart_all(&mut self, times: u32) -> Vec<String> {
         let running: Vec<String> = self.containers.keys().cloned().collect();
         let mut logs = Vec::new();
@@ -277,12 +277,12 @@ impl State {
         logs
     }
 
-    /// So many images that nothing uses.
+    /// This many unused images.
     pub fn add_images(&mut self, count: usize) {
         self.images = (0..count).map(|n| format!("sha256:{n:064x}")).collect();
     }
 
-    /// Containers that run, those that have ended, images.
+    /// The numbers of running containers, of ended ones, and of images.
     pub fn count(&self) -> (usize, usize, usize) {
         let runs = |it: &&Container| it.state == c::ContainerState::Running;
         let running = self.containers.values().filter(runs).count();
@@ -313,7 +313,7 @@ impl State {
 }
 
 impl Container {
-    /// As its attempt of this number was, when the last of them is `newest`.
+    /// Its attempt of this number, when the last of them is `newest`.
     fn at(&self, attempt: u32, newest: u32) -> Container {
         let mut config = self.config.clone();
         if let Some(metadata) = &mut config.metadata {

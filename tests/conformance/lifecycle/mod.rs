@@ -412,13 +412,13 @@ impl Case<'_> {
     }
 
     /// The same, with a check of each observed state.
-    pub(crate) fn end_and_watch_with(&self, pod: &Pod, look: impl Fn(&Pod)) -> Pod {
+    pub(crate) fn end_and_watch_with(&self, pod: &Pod, observe: impl Fn(&Pod)) -> Pod {
         self.take("pod");
-        self.watch_end(pod, look)
+        self.watch_end(pod, observe)
     }
 
     /// Waits until this pod is gone, with a check of each observed state; returns the last one.
-    pub(crate) fn watch_end(&self, pod: &Pod, look: impl Fn(&Pod)) -> Pod {
+    pub(crate) fn watch_end(&self, pod: &Pod, observe: impl Fn(&Pod)) -> Pod {
         let last = RefCell::new(pod.clone());
         until_in(Duration::from_secs(180), "the pod is gone", || {
             std::thread::sleep(Duration::from_millis(20));
@@ -426,7 +426,7 @@ impl Case<'_> {
             let Some(shown) = pods.into_iter().find(|shown| shown.uid() == pod.uid()) else {
                 return Ok(());
             };
-            look(&shown);
+            observe(&shown);
             let status = shown.0["status"].to_string();
             last.replace(shown);
             Err(status)

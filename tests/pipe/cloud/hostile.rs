@@ -5,7 +5,7 @@ use edged::agent::event::Event;
 use edged::limits::MESSAGE_BYTES_MAX;
 use edged::model::link::Session;
 
-use super::{Desk, pod};
+use super::{Fixture, pod};
 
 /// The head of a server's frame with this length, whatever follows.
 fn head(first: u8, length: u64) -> Vec<u8> {
@@ -27,7 +27,7 @@ fn peak() -> usize {
 
 #[test]
 fn a_message_that_cannot_be_read_costs_itself() {
-    let mut desk = Desk::up("unread");
+    let mut fixture = Fixture::up("unread");
     let deep = format!("{{\"content\":{}1{}}}", "[".repeat(200_000), "]".repeat(200_000));
     for bytes in [
         b"".to_vec(),
@@ -39,13 +39,13 @@ fn a_message_that_cannot_be_read_costs_itself() {
         vec![b'['; 100_000],
         vec![b' '; MESSAGE_BYTES_MAX + 1],
     ] {
-        desk.cloud.raw(frame(&bytes));
-        let id = desk.cloud.put("ns/pod/web", pod(1));
-        assert_eq!(*desk.heard().header.id, *id, "{:?}", bytes.first());
+        fixture.cloud.raw(frame(&bytes));
+        let id = fixture.cloud.put("ns/pod/web", pod(1));
+        assert_eq!(*fixture.next_message().header.id, *id, "{:?}", bytes.first());
     }
     // This one is only large: nothing here parses it.
-    desk.cloud.raw(frame(deep.as_bytes()));
-    assert!(desk.heard().content.is_some());
+    fixture.cloud.raw(frame(deep.as_bytes()));
+    assert!(fixture.next_message().content.is_some());
 }
 
 #[test]
@@ -57,35 +57,35 @@ fn what_breaks_the_rules_costs_the_link() {
         (head(0x81, 1 << 40), "got a message of 1099511627776 bytes, expected"),
         (b"\x88\x05\x03\xe9bye".to_vec(), "the cloud closed the connection (1001): \"bye\""),
     ] {
-        let mut desk = Desk::up("rules");
-        desk.cloud.raw(bytes);
-        let why = desk.down();
+        let mut fixture = Fixture::up("rules");
+        fixture.cloud.raw(bytes);
+        let why = fixture.down();
         assert!(why.contains(expected), "{why}\n{expected}");
     }
 }
 
 #[test]
 fn no_flood_takes_more_memory_than_messages_may_have() {
-    let mut desk = Desk::up("memory");
+    let mut fixture = Fixture::up("memory");
     let before = peak();
     // Announced and not sent; sent and too large; in a thousand parts; of the largest size.
-    desk.cloud.raw(frame(&vec![b'x'; 8 * MESSAGE_BYTES_MAX]));
-    desk.cloud.raw(head(0x01, 4));
-    desk.cloud.raw(b"[[[[".to_vec());
+    fixture.cloud.raw(frame(&vec![b'x'; 8 * MESSAGE_BYTES_MAX]));
+    fixture.cloud.raw(head(0x01, 4));
+    fixture.cloud.raw(b"[[[[".to_vec());
     for _ in 0..1_000 {
-        desk.cloud.raw([&[0x00, 126, 0x20, 0x00][..], &[b'['; 0x2000]].concat());
+        fixture.cloud.raw([&[0x00, 126, 0x20, 0x00][..], &[b'['; 0x2000]].concat());
     }
-    desk.cloud.raw(vec![0x80, 0]);
+    fixture.cloud.raw(vec![0x80, 0]);
     for _ in 0..10_000 {
-        desk.cloud.raw(vec![0x89, 0]);
+        fixture.cloud.raw(vec![0x89, 0]);
     }
-    let id = desk.cloud.put("ns/pod/web", pod(1));
-    assert_eq!(*desk.heard().header.id, *id);
+    let id = fixture.cloud.put("ns/pod/web", pod(1));
+    assert_eq!(*fixture.next_message().header.id, *id);
     // The cloud runs in this process too: its sent bytes exist once more, in its queue and outside.
     let sent = 8 * MESSAGE_BYTES_MAX + 1_000 * 0x2000;
     let took = peak().saturating_sub(before);
     assert!(took < 3 * sent + 4 * MESSAGE_BYTES_MAX, "{took} bytes");
-    let heard = |event: &Event| matches!(event, Event::LinkActive(Session(1))).then_some(());
-    desk.cloud.raw(vec![0x8a, 0]);
-    desk.until(heard);
+    let next_message = |event: &Event| matches!(event, Event::LinkActive(Session(1))).then_some(());
+    fixture.cloud.raw(vec![0x8a, 0]);
+    fixture.until(next_message);
 }

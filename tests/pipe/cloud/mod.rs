@@ -23,10 +23,10 @@ use crate::stub::{self, Setup};
 const NODE: &str = "edge-1";
 
 /// A node, its cloud, and the loop between them.
-struct Desk {
+struct Fixture {
     cloud: stub::Cloud,
     link: CloudLink,
-    hands: Cloud,
+    cloud_link: Cloud,
     poll: Poll,
     events: Vec<Event>,
     dir: PathBuf,
@@ -34,7 +34,7 @@ struct Desk {
     wall: Option<Wall>,
 }
 
-impl Desk {
+impl Fixture {
     /// With a cloud and without credentials.
     fn new(name: &str, setup: &Setup) -> Self {
         let cloud = stub::Cloud::start(setup);
@@ -54,8 +54,8 @@ impl Desk {
             write_timeout_ms: 1_000,
             ..CloudLink::default()
         };
-        let mut desk = Self {
-            hands: hands(&link),
+        let mut fixture = Self {
+            cloud_link: cloud_link(&link),
             cloud,
             link,
             poll: Poll::new().expect("a poll"),
@@ -63,30 +63,30 @@ impl Desk {
             dir,
             wall: Some(Wall(1_795_196_778_000)),
         };
-        desk.poll.registry();
-        desk.events.clear();
-        desk
+        fixture.poll.registry();
+        fixture.events.clear();
+        fixture
     }
 
     /// A node that has joined.
     fn joined(name: &str) -> Self {
-        let desk = Self::new(name, &Setup::default());
-        desk.enrol(false).expect("it joins");
-        desk
+        let fixture = Self::new(name, &Setup::default());
+        fixture.enrol(false).expect("it joins");
+        fixture
     }
 
     /// A node that is connected.
     fn up(name: &str) -> Self {
-        let mut desk = Self::joined(name);
-        desk.dial(1).expect("it connects");
-        desk.cloud.connected(1);
-        desk.settle();
-        desk
+        let mut fixture = Self::joined(name);
+        fixture.dial(1).expect("it connects");
+        fixture.cloud.connected(1);
+        fixture.settle();
+        fixture
     }
 
     /// Turns until there is nothing to do.
     fn settle(&mut self) {
-        while self.hands.wake_at().is_some() {
+        while self.cloud_link.wake_at().is_some() {
             self.turn(5);
         }
         self.events.clear();
@@ -104,7 +104,13 @@ impl Desk {
     fn dial(&mut self, session: u64) -> Result<Validity, Cause> {
         let deadline = clock::boot().plus_ms(5_000);
         let now = self.now();
-        self.hands.dial(Session(session), deadline, now, self.poll.registry(), &mut self.events);
+        self.cloud_link.dial(
+            Session(session),
+            deadline,
+            now,
+            self.poll.registry(),
+            &mut self.events,
+        );
         self.until(|event| match event {
             Event::LinkUp(name, validity) if *name == Session(session) => Some(Ok(*validity)),
             Event::LinkDown(name, cause) if *name == Session(session) => Some(Err(cause.clone())),
@@ -113,11 +119,11 @@ impl Desk {
     }
 
     /// Turns until such an event occurs; takes it and all before it.
-    fn until<T>(&mut self, look: impl Fn(&Event) -> Option<T>) -> T {
+    fn until<T>(&mut self, matches: impl Fn(&Event) -> Option<T>) -> T {
         let end = clock::boot().plus_ms(20_000);
         loop {
             let mut found = self.events.iter().enumerate();
-            let found = found.find_map(|(at, event)| Some((at, look(event)?)));
+            let found = found.find_map(|(at, event)| Some((at, matches(event)?)));
             if let Some((at, found)) = found {
                 self.events.drain(..=at);
                 return found;
@@ -129,20 +135,20 @@ impl Desk {
 
     fn turn(&mut self, ms: u64) {
         let mut ready = Events::with_capacity(8);
-        let due = self.hands.wake_at().map_or(ms, |at| at.since_ms(clock::boot()).min(ms));
+        let due = self.cloud_link.wake_at().map_or(ms, |at| at.since_ms(clock::boot()).min(ms));
         self.poll.poll(&mut ready, Some(Duration::from_millis(due))).expect("it polls");
         for ready in &ready {
-            assert!(self.hands.owns(ready.token()));
-            self.hands.ready(ready);
+            assert!(self.cloud_link.owns(ready.token()));
+            self.cloud_link.ready(ready);
         }
-        self.hands.tick(clock::boot(), self.poll.registry(), &mut self.events);
-        self.hands.flush(clock::boot(), &mut self.events);
+        self.cloud_link.tick(clock::boot(), self.poll.registry(), &mut self.events);
+        self.cloud_link.flush(clock::boot(), &mut self.events);
     }
 
     fn send(&mut self, text: &str) {
         let message = message(text);
-        self.hands.send(Session(1), &message, &mut self.events);
-        self.hands.flush(clock::boot(), &mut self.events);
+        self.cloud_link.send(Session(1), &message, &mut self.events);
+        self.cloud_link.flush(clock::boot(), &mut self.events);
     }
 
     fn down(&mut self) -> String {
@@ -153,7 +159,7 @@ impl Desk {
     }
 
     /// The next message's id.
-    fn heard(&mut self) -> Box<Message> {
+    fn next_message(&mut self) -> Box<Message> {
         self.until(|event| match event {
             Event::Cloud(_, message) => Some(message.clone()),
             _ => None,
@@ -161,13 +167,13 @@ impl Desk {
     }
 }
 
-impl Drop for Desk {
+impl Drop for Fixture {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.dir);
     }
 }
 
-fn hands(link: &CloudLink) -> Cloud {
+fn cloud_link(link: &CloudLink) -> Cloud {
     Cloud::new(Some(link.clone()), PathBuf::from(env!("CARGO_BIN_EXE_edged")), Token(10))
 }
 

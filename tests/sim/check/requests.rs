@@ -350,7 +350,7 @@ impl Check {
         };
         judge!(
             allowed,
-            "[restart policy] pod {uid} ({policy:?}): {name} restarts after c{number} ended with {}",
+            "[restart policy] pod {uid} ({policy:?}): {name} restarts, c{number} ended with {}",
             newest.status.exit_code
         );
     }

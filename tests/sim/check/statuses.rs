@@ -53,8 +53,7 @@ impl Check {
             let pod = &mut pods[at];
             // Only pods that a source wanted have a visible status.
             let known = agent.pod(&pod.uid);
-            let Some(reported) = known.filter(|reported| reported.origin() != Origin::Runtime)
-            else {
+            let Some(reported) = known.filter(|it| it.origin() != Origin::Runtime) else {
                 if known.is_none() {
                     pod.check_forgotten(at, containers);
                 }
@@ -83,10 +82,9 @@ impl Check {
                 });
                 shown.push((at, status));
                 // It was refused in an earlier life, and the cloud remembers it.
-                pod.reported.no_room |= pod.ended_before && status.reason == "OutOfpods";
-                if status.reason == "OutOfpods"
-                    && !std::mem::replace(&mut pod.reported.no_room, true)
-                {
+                let is_full = status.reason == "OutOfpods";
+                pod.reported.no_room |= pod.ended_before && is_full;
+                if is_full && !std::mem::replace(&mut pod.reported.no_room, true) {
                     refused.push(at);
                 }
             }
