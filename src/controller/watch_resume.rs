@@ -127,9 +127,9 @@ impl Controller {
         let key = sketch.as_ref().map_or_else(|| Key::new(kind, "", ""), |it| it.key.clone());
         if self.unread.len() < UNREAD_LOGGED_MAX && self.unread.insert(key.clone()) {
             let why: String = why.chars().take(256).collect();
-            let mut line = format!("api: {key} cannot be parsed and stays as it was: {why}");
+            let mut line = format!("api: {key} cannot be read and stays as it was: {why}");
             if self.unread.len() == UNREAD_LOGGED_MAX {
-                line += "; others are not told of";
+                line += "; others are not logged";
             }
             self.pending.push(Action::Log(Severity::Warn, line));
         }

@@ -163,7 +163,7 @@ fn of_so_many_objects_that_cannot_be_read_each_is_told_of() {
         let told: Vec<&String> =
             world.logs.iter().filter(|line| line.contains("cannot be read")).collect();
         assert_eq!(told.len(), lines, "{told:#?}");
-        let last = told.iter().filter(|line| line.ends_with("others are not told of")).count();
+        let last = told.iter().filter(|line| line.ends_with("others are not logged")).count();
         assert_eq!(last, 1, "{told:#?}");
     }
 }

@@ -327,11 +327,7 @@ fn an_agent_without_its_store_is_served_again(world: &World) {
         assert_eq!(container(&now), container(was), "{name} runs on as it was");
         assert_eq!(now["status"]["containerStatuses"][0]["restartCount"], 0);
     }
-    assert!(
-        site.log().contains("all pods that the cloud wants here are kept"),
-        "{}",
-        site.log_tail()
-    );
+    assert!(site.log().contains("all pods of this node are stored"), "{}", site.log_tail());
 }
 
 fn static_pods_are_shown_in_the_cloud_and_stay_the_nodes(world: &World) {
