@@ -69,7 +69,7 @@ impl AckLog {
 
     /// The save succeeded. Returns the records that have not changed meanwhile.
     pub(super) fn saved(&mut self, revision: Revision) -> Vec<(NodeId, Key)> {
-        let (expected, mut keys) = self.saving.take().expect("a save was asked for");
+        let (expected, mut keys) = self.saving.take().expect("a save is under way");
         assert_eq!(expected, revision, "the answer to another save");
         keys.retain(|(id, key)| !self.is_pending(*id, key));
         self.is_trouble_logged = false;
@@ -85,7 +85,7 @@ impl AckLog {
         error: &DiskError,
         out: &mut Out,
     ) {
-        let (expected, keys) = self.saving.take().expect("a save was asked for");
+        let (expected, keys) = self.saving.take().expect("a save is under way");
         assert_eq!(expected, revision, "the answer to another save");
         if !self.is_stopping {
             // The uid does not matter to a table: the row is made from the current state.
@@ -284,7 +284,7 @@ mod tests {
         };
         fails(&mut ack_log, &lines[0], 2);
         let later = Instant(2 + SAVE_RETRY_MAX_MS);
-        assert!(!ack_log.may_stop(later), "the other may still be kept");
+        assert!(!ack_log.may_stop(later), "the other may still be saved");
         fails(&mut ack_log, &lines[1], later.0);
         let latest = later.plus_ms(SAVE_RETRY_MAX_MS);
         assert!(ack_log.next(latest).is_none());

@@ -101,7 +101,7 @@ impl PendingRequests {
         }
         let mut waiting = self.waiting.iter();
         let at = waiting.position(|request| !self.running.contains(&object_of(&request.call)))?;
-        let request = self.waiting.remove(at).expect("just seen");
+        let request = self.waiting.remove(at).expect("just checked");
         self.bytes -= bytes(&request);
         self.running.push(object_of(&request.call));
         Some(request)

@@ -286,7 +286,7 @@ impl Link {
             let message = in_flight.message(now);
             self.send(message, counters, out);
         } else {
-            let in_flight = self.in_flight.take().expect("just seen");
+            let in_flight = self.in_flight.take().expect("just checked");
             if matches!(in_flight.effect, AckEffect::Answer(_)) {
                 return;
             }

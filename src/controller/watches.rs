@@ -3,8 +3,8 @@
 //! by a new list.
 //!
 //! ```text
-//!  Waiting ─turn─▶ Listing ──ListEnd──▶ Watching ──Ended──▶ Resting ─due─▶ Watching
-//!                     ▲  └──Gone│Ended──▶ Resting ─due─▶ Listing    │
+//!  Waiting ─turn─▶ Listing ──ListEnd──▶ Watching ──Ended──▶ BackingOff ─due─▶ Watching
+//!                     ▲  └──Gone│Ended──▶ BackingOff ─due─▶ Listing │
 //!                     └───────────────────────────────── Gone ◀─────┘
 //! ```
 //!

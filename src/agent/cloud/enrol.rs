@@ -224,7 +224,7 @@ mod tests {
         let mut last_job = ms;
         enrol.step(at(ms), false, &mut Rng::new(1), &mut last_job, &mut out);
         let Some(Action::Job { job, deadline, .. }) = out.actions.pop() else { return None };
-        assert_eq!(deadline, Instant(ms + ENROL_MS), "its time begins when it is asked for");
+        assert_eq!(deadline, Instant(ms + ENROL_MS), "its time begins with the request");
         Some(job)
     }
 

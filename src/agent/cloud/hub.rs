@@ -352,7 +352,7 @@ mod tests {
     fn dial(hub: &mut Hub, ms: u64) -> Session {
         let actions = step(hub, ms);
         let [Action::Dial { session, deadline }] = actions[..] else { panic!("{actions:?}") };
-        assert_eq!(deadline, Instant(ms + DIAL_MS), "its time begins when it is asked for");
+        assert_eq!(deadline, Instant(ms + DIAL_MS), "its time begins with the request");
         session
     }
 

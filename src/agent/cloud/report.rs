@@ -249,9 +249,9 @@ impl Report {
             Some((Uid::from(&*mirror.uid), pod))
         };
         let mirrors: Vec<(Uid, &Pod)> = inputs.meta.mirrors().filter_map(mirrored).collect();
-        let shown: BTreeSet<&Uid> = mirrors.iter().map(|(mirror, _)| mirror).collect();
+        let mirror_uids: BTreeSet<&Uid> = mirrors.iter().map(|(mirror, _)| mirror).collect();
         self.pods.retain(|uid, report| {
-            let is_here = pods.get(uid).is_some() || shown.contains(uid);
+            let is_here = pods.get(uid).is_some() || mirror_uids.contains(uid);
             report.is_new &= !is_here;
             is_here || report.is_new
         });

@@ -87,9 +87,9 @@ fn an_object_is_made_changed_and_taken_away_with_growing_versions() {
     assert_eq!(changed["metadata"]["uid"], made["metadata"]["uid"]);
     let same = value(objects.call(&patch, NOW));
     assert_eq!(same["metadata"]["resourceVersion"], "1002", "nothing differs");
-    let gone = call(Verb::Delete, Kind::ConfigMap, "cm", &Value::Null);
-    value(objects.call(&gone, NOW));
-    assert_eq!(code(objects.call(&gone, NOW)), (404, "NotFound".to_owned()));
+    let delete = call(Verb::Delete, Kind::ConfigMap, "cm", &Value::Null);
+    value(objects.call(&delete, NOW));
+    assert_eq!(code(objects.call(&delete, NOW)), (404, "NotFound".to_owned()));
     let watch_event: Vec<Option<WatchEvent>> =
         objects.take_changes().into_iter().map(|it| it.watch_event).collect();
     assert!(matches!(
@@ -234,9 +234,9 @@ fn manifests_are_brought_about_and_what_none_wants_goes() {
     assert!(objects.value(&key(Kind::ConfigMap, "cm")).is_some(), "an error is no deletion");
     objects.want_still(Vec::new(), NOW);
     assert!(objects.value(&key(Kind::ConfigMap, "cm")).is_some(), "nor is a lost folder");
-    let twice =
+    let files =
         vec![("a.yaml".into(), Some(vec![map("b")])), ("b.yaml".into(), Some(vec![map("c")]))];
-    let duplicates = objects.want(twice, NOW);
+    let duplicates = objects.want(files, NOW);
     let (source, winner) = ("b.yaml".into(), "a.yaml".into());
     assert_eq!(duplicates, [Duplicate { name: "ConfigMap default/cm".to_owned(), source, winner }]);
     objects.want(Vec::new(), NOW);
