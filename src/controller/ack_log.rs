@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn one_save_has_so_many_rows_and_the_next_the_others() {
+    fn a_save_has_a_limit_of_rows_and_the_next_has_the_rest() {
         let mut ack_log = with_changes(SYNC_ROWS_MAX + 1);
         let (revision, rows) = save(&mut ack_log, 1).expect("a save");
         assert_eq!(rows, SYNC_ROWS_MAX);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_being_saved_is_not_kept_and_concerns_its_node() {
+    fn records_being_saved_are_not_saved_and_concern_their_node() {
         let mut ack_log = with_changes(SYNC_ROWS_MAX);
         let key = |name: &str| Key::new(Kind::Pod, "n", name);
         ack_log.mark_changed(NodeId(2), &key("0"), &Arc::from("u"));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_records_are_written_into_objects_at_once() {
+    fn object_sync_calls_have_a_limit() {
         let mut ack_log = with_changes(SYNC_CALLS_MAX + 1);
         let lines: Vec<Line> = std::iter::from_fn(|| ack_log.next(Instant(1))).collect();
         assert_eq!(lines.len(), SYNC_CALLS_MAX);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_save_that_fails_is_tried_again_ever_more_rarely_until_one_is_kept() {
+    fn failed_saves_back_off_until_one_succeeds() {
         let mut ack_log = with_changes(1);
         let mut ms = 1;
         for n in 0..10 {

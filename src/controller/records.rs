@@ -207,7 +207,7 @@ mod tests {
     use crate::model::api::Kind;
 
     #[test]
-    fn a_node_may_be_said_to_have_so_much_that_nobody_knows_of() {
+    fn unknown_objects_of_a_node_have_a_limit() {
         let mut cache = Cache::default();
         let id = cache.node("e1");
         let pod = |at: usize| Key::new(Kind::Pod, "n", &at.to_string());

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_somebody_else_removes_is_not_removed_once_more() {
+    fn a_record_deleted_by_others_is_not_deleted_again() {
         let mut cache = Cache::default();
         let id = cache.node("e1");
         cache.adopt(&row("first"), 4, false);

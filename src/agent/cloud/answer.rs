@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_refusal_means_is_told_by_its_code_or_its_reason() {
+    fn a_refusal_is_classified_by_its_code_or_its_reason() {
         for (refused, not_found, conflict) in [
             (refusal(404, "", ""), true, false),
             (refusal(0, "NotFound", ""), true, false),

@@ -488,7 +488,7 @@ mod tests {
     use crate::model::settings::CloudSettings;
 
     #[test]
-    fn of_pods_that_are_not_kept_nothing_is_remembered() {
+    fn pods_that_are_not_stored_are_not_remembered() {
         let now = Now { boot: Instant(7), wall: None };
         let (mut rng, mut out) = (Rng::new(1), Out::default());
         let settings = CloudSettings::default();

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_merged_by_their_key_and_ordered_as_told() {
+    fn lists_are_merged_by_their_key_and_ordered_as_requested() {
         let mut status = json!({"conditions": [
             {"type": "Ready", "status": "False"}, {"type": "Old", "status": "True"},
         ]});

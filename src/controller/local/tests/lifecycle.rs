@@ -52,7 +52,7 @@ fn at(ms: u64) -> Instant {
 }
 
 #[test]
-fn a_node_that_is_not_heard_is_unknown_and_its_pods_are_not_ready() {
+fn a_node_without_heartbeats_is_unknown_and_its_pods_are_not_ready() {
     let mut objects = ready();
     objects.node_heartbeat("gw", at(70_000));
     let end = at(70_000 + NODE_MONITOR_GRACE_MS - 1);

@@ -52,7 +52,7 @@ fn one_object_has_bounds_in_bytes_depth_and_lists() {
 }
 
 #[test]
-fn all_objects_together_have_a_bound_and_a_node_is_heard_beyond_it() {
+fn all_objects_together_have_a_limit_and_heartbeats_are_accepted_beyond_it() {
     let mut objects = with_node("gw");
     // As if other nodes had stored this much.
     objects.usage.bytes = LOCAL_BYTES_MAX;
@@ -169,7 +169,7 @@ fn a_node_fills_its_share_and_lives_and_others_do_not_notice() {
 }
 
 #[test]
-fn what_an_older_version_stored_beyond_the_bounds_locks_nobody_out() {
+fn objects_of_an_older_version_beyond_the_limits_lock_no_node_out() {
     let row = |value: Value| Row { text: value.to_string().into(), made_of: None };
     let meta = |name: &str| json!({"name": name, "uid": "u", "resourceVersion": "5"});
     let mut grown = meta("grown");
