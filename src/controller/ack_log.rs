@@ -69,7 +69,7 @@ impl AckLog {
 
     /// The save succeeded. Returns the records that have not changed meanwhile.
     pub(super) fn saved(&mut self, revision: Revision) -> Vec<(NodeId, Key)> {
-        let (expected, mut keys) = self.saving.take().expect("a save was asked for");
+        let (expected, mut keys) = self.saving.take().expect("a save is under way");
         assert_eq!(expected, revision, "the answer to another save");
         keys.retain(|(id, key)| !self.is_pending(*id, key));
         self.is_trouble_logged = false;
@@ -85,7 +85,7 @@ impl AckLog {
         error: &DiskError,
         out: &mut Out,
     ) {
-        let (expected, keys) = self.saving.take().expect("a save was asked for");
+        let (expected, keys) = self.saving.take().expect("a save is under way");
         assert_eq!(expected, revision, "the answer to another save");
         if !self.is_stopping {
             // The uid does not matter to a table: the row is made from the current state.
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn one_save_has_so_many_rows_and_the_next_the_others() {
+    fn a_save_has_a_limit_of_rows_and_the_next_has_the_rest() {
         let mut ack_log = with_changes(SYNC_ROWS_MAX + 1);
         let (revision, rows) = save(&mut ack_log, 1).expect("a save");
         assert_eq!(rows, SYNC_ROWS_MAX);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_being_saved_is_not_kept_and_concerns_its_node() {
+    fn records_being_saved_are_not_saved_and_concern_their_node() {
         let mut ack_log = with_changes(SYNC_ROWS_MAX);
         let key = |name: &str| Key::new(Kind::Pod, "n", name);
         ack_log.mark_changed(NodeId(2), &key("0"), &Arc::from("u"));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_records_are_written_into_objects_at_once() {
+    fn object_sync_calls_have_a_limit() {
         let mut ack_log = with_changes(SYNC_CALLS_MAX + 1);
         let lines: Vec<Line> = std::iter::from_fn(|| ack_log.next(Instant(1))).collect();
         assert_eq!(lines.len(), SYNC_CALLS_MAX);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_save_that_fails_is_tried_again_ever_more_rarely_until_one_is_kept() {
+    fn failed_saves_back_off_until_one_succeeds() {
         let mut ack_log = with_changes(1);
         let mut ms = 1;
         for n in 0..10 {
@@ -284,7 +284,7 @@ mod tests {
         };
         fails(&mut ack_log, &lines[0], 2);
         let later = Instant(2 + SAVE_RETRY_MAX_MS);
-        assert!(!ack_log.may_stop(later), "the other may still be kept");
+        assert!(!ack_log.may_stop(later), "the other may still be saved");
         fails(&mut ack_log, &lines[1], later.0);
         let latest = later.plus_ms(SAVE_RETRY_MAX_MS);
         assert!(ack_log.next(latest).is_none());

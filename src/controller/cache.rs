@@ -105,7 +105,7 @@ impl Cache {
     }
 
     pub(super) fn at(&mut self, id: NodeId) -> &mut Node {
-        self.nodes.get_mut(&id).expect("a node that is named is kept")
+        self.nodes.get_mut(&id).expect("a node with an id exists")
     }
 
     /// Removes a node of which nothing is left.
@@ -272,7 +272,7 @@ impl Cache {
             let is_fetched = self.object(&key).is_some_and(|object| object.round == 0);
             if is_fetched && matches!(kind, Kind::ConfigMap | Kind::Secret) {
                 // It may have been listed before it was wanted, too.
-                self.objects.get_mut(&key).expect("just seen").live = Live::Unknown;
+                self.objects.get_mut(&key).expect("just checked").live = Live::Unknown;
                 self.fetch.insert(key);
             } else {
                 self.deleted(now, &key, None);
@@ -382,10 +382,10 @@ impl Cache {
 
     /// What the node needs of this object.
     pub(super) fn due(&mut self, now: Instant, id: NodeId, key: &Key) -> Due {
-        let node = self.nodes.get_mut(&id).expect("a node that is named is kept");
+        let node = self.nodes.get_mut(&id).expect("a node with an id exists");
         let record = node.records.get_mut(key);
         let Some(entry) = self.objects.get(key) else {
-            assert!(record.is_none(), "an object that is held is kept");
+            assert!(record.is_none(), "an object with a record has an entry");
             return Due::Nothing;
         };
         // Even if the node wants it: a pod belongs to its own node alone.
@@ -423,7 +423,7 @@ impl Cache {
     /// It was fetched, and does not exist.
     pub(super) fn absent(&mut self, key: &Key) {
         if self.is_unknown(key) {
-            self.objects.get_mut(key).expect("just seen").live = Live::Absent;
+            self.objects.get_mut(key).expect("just checked").live = Live::Absent;
             self.mark_dirty(key);
         }
     }

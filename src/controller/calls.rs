@@ -93,7 +93,7 @@ impl Calls {
             if let Then::Give(key) = &request.then
                 && let Some(requested) = from_cache(cache, key, &request.origin)
             {
-                let link = cache.at(id).link.as_mut().expect("just seen");
+                let link = cache.at(id).link.as_mut().expect("just checked");
                 link.requests.done(&request.call);
                 link.queue_object(requested);
                 continue;

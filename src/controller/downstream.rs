@@ -1,9 +1,9 @@
 //! Sends to each node the objects that it lacks, one after another.
 //!
 //! ```text
-//!  watch ─▶ Cache: who wants it? ─▶ dirty ─▶ due? ─▶ record stored ─▶ Send ─▶ ack ─▶ record
-//!                                     ▲                                        │
-//!                                     └───────────── changed meanwhile ◀───────┘
+//!  watch ─▶ Cache: nodes that want it ─▶ dirty ─▶ due? ─▶ record stored ─▶ Send ─▶ ack ─▶ record
+//!                                          ▲                                        │
+//!                                          └───────────── changed meanwhile ◀───────┘
 //! ```
 
 use std::collections::BTreeSet;
@@ -56,14 +56,14 @@ impl Cache {
         while let Some(requested) = link.answers.get_mut(at) {
             let key = requested.key.clone();
             if !self.refresh(id, requested) {
-                let requested = link.answers.remove(at).expect("just seen");
-                link.reply(gone(&requested.origin, context));
+                let requested = link.answers.remove(at).expect("just checked");
+                link.reply(not_found(&requested.origin, context));
                 self.ready.insert(id);
                 continue;
             }
             let uid = Arc::clone(&requested.uid);
             if self.open_record(id, &key, &uid) {
-                let requested = link.answers.remove(at).expect("just seen");
+                let requested = link.answers.remove(at).expect("just checked");
                 return Some(answer(requested, context));
             }
             at += 1;
@@ -223,7 +223,7 @@ fn answer(requested: RequestedObject, context: &mut NodeContext<'_>) -> InFlight
 }
 
 /// The answer to a request for an object that existed then and does not exist any more.
-fn gone(origin: &Origin, context: &mut NodeContext<'_>) -> Box<Message> {
+fn not_found(origin: &Origin, context: &mut NodeContext<'_>) -> Box<Message> {
     let status = say::status(404, "NotFound", "it does not exist any more");
     let content = calls::content(Form::Object, &Err((404, status)));
     say::response(context.rng, context.now, origin, 0, content)

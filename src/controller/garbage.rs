@@ -71,7 +71,7 @@ impl Garbage {
         cache: &mut Cache,
         counters: &mut Counters,
     ) {
-        let id = self.in_flight.take().expect("an answer to what was asked");
+        let id = self.in_flight.take().expect("a call is under way");
         let Some(node) = cache.nodes.get(&id) else { return };
         if node.is_edge() {
             return;

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn by_what_somebody_applies_is_known() {
+    fn the_credential_of_a_certificate_request_is_recognized() {
         let by = |token: String| {
             let by = Credential::Bearer(token);
             let request = application("edge-1", by, "system:node:edge-1", NODES);

@@ -2,9 +2,9 @@
 //! of the Lease, by the rules of client-go's leader election.
 //!
 //! ```text
-//!  Look ──nobody's, ours, or not renewed for its duration──▶ Write ──▶ holds, until RENEW_DEADLINE
-//!   ▲ └─ none ─▶ Make ─▶ holds                                 │       after the last write began
-//!   └───────────── every RETRY, while another's ◀── conflict ──┘
+//!  Read ──free, ours, or not renewed for its duration──▶ Write ──▶ leader, until RENEW_DEADLINE
+//!   ▲ └─ no Lease ─▶ Create ─▶ leader                       │       after the last write began
+//!   └──────────── every RETRY, while held ◀── conflict ─────┘
 //! ```
 //!
 //! Whether the Lease of another replica has expired is measured with our own clock, from when we
@@ -126,8 +126,8 @@ impl LeaderElection {
         rng: &mut Rng,
         out: &mut Out,
     ) -> Option<Call> {
-        let candidate = self.candidate.as_ref().expect("who asked stands for leader");
-        let (step, asked_at) = self.in_flight.take().expect("an answer to what was asked");
+        let candidate = self.candidate.as_ref().expect("only a candidate makes calls");
+        let (step, asked_at) = self.in_flight.take().expect("a call is under way");
         // As client-go: with jitter, so that not all retry at once when a Lease expires.
         let wait_ms = LEASE_RETRY_MS + rng.below(LEASE_RETRY_MS * 6 / 5);
         self.next_at = now.boot.plus_ms(wait_ms);

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pods_status_is_replaced_and_what_others_said_stays() {
+    fn a_pods_status_is_replaced_except_the_fields_of_others() {
         let now = Now { boot: Instant(0), wall: Some(Wall(1_800_000_000_000)) };
         let old = json!({"status": {"startTime": "s", "message": "old", "qosClass": "Burstable",
             "conditions": [

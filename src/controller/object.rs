@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fields_who_wrote_is_left_out_and_what_it_is_is_said() {
+    fn managed_fields_are_removed_and_kind_is_added() {
         let read = read(
             Kind::ConfigMap,
             r#"{"metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7",

@@ -39,7 +39,7 @@ impl Cache {
 
     /// The row to store for the node's record of this object.
     pub(super) fn row(&self, id: NodeId, key: &Key) -> Change {
-        let node = self.nodes.get(&id).expect("what is to be stored is kept");
+        let node = self.nodes.get(&id).expect("a node with unsaved records exists");
         let (name, namespace) = (key.name.as_ref().into(), key.namespace.as_ref().into());
         let (kind, of) = (key.kind, node.name.as_ref().into());
         match node.records.get(key) {
@@ -58,7 +58,7 @@ impl Cache {
     /// The node is about to get this object: there is a record from now on. Returns whether the
     /// store has it.
     pub(super) fn open_record(&mut self, id: NodeId, key: &Key, uid: &Arc<str>) -> bool {
-        let node = self.nodes.get_mut(&id).expect("a node that is named is kept");
+        let node = self.nodes.get_mut(&id).expect("a node with an id exists");
         if let Some(record) = node.records.get(key) {
             return record.is_stored && record.uid == *uid;
         }
@@ -123,8 +123,8 @@ impl Cache {
         let Some(live) = self.object(key).map(|object| Arc::clone(&object.uid)) else { return };
         let record = self.nodes.get_mut(&id).and_then(|node| node.records.get_mut(key));
         if let Some(record) = record.filter(|record| record.uid == live) {
-            let gone = std::mem::take(&mut record.predecessors);
-            self.remove_records(id, key, gone);
+            let predecessors = std::mem::take(&mut record.predecessors);
+            self.remove_records(id, key, predecessors);
         }
     }
 
@@ -150,7 +150,7 @@ impl Cache {
     /// The node may have lost all that it had, but may also have kept it: it gets it again, and
     /// still gets the deletions.
     pub(super) fn mark_uncertain(&mut self, id: NodeId) {
-        let node = self.nodes.get_mut(&id).expect("a node that is named is kept");
+        let node = self.nodes.get_mut(&id).expect("a node with an id exists");
         for (key, record) in &mut node.records {
             if record.version > 0 {
                 (record.version, record.digest) = (0, 0);
@@ -207,7 +207,7 @@ mod tests {
     use crate::model::api::Kind;
 
     #[test]
-    fn a_node_may_be_said_to_have_so_much_that_nobody_knows_of() {
+    fn unknown_objects_of_a_node_have_a_limit() {
         let mut cache = Cache::default();
         let id = cache.node("e1");
         let pod = |at: usize| Key::new(Kind::Pod, "n", &at.to_string());

@@ -101,7 +101,7 @@ impl PendingRequests {
         }
         let mut waiting = self.waiting.iter();
         let at = waiting.position(|request| !self.running.contains(&object_of(&request.call)))?;
-        let request = self.waiting.remove(at).expect("just seen");
+        let request = self.waiting.remove(at).expect("just checked");
         self.bytes -= bytes(&request);
         self.running.push(object_of(&request.call));
         Some(request)
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_questions_wait_and_the_next_is_refused() {
+    fn waiting_requests_have_a_limit() {
         let mut requests = PendingRequests::default();
         for at in 0..EDGE_REQUESTS_MAX {
             assert!(requests.add(request(&at.to_string(), 0)), "{at}");
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_bytes_of_questions_wait_and_what_is_beyond_is_refused() {
+    fn bytes_of_waiting_requests_have_a_limit() {
         let half = EDGE_REQUESTS_BYTES_MAX / 2 - bytes(&request("a", 0));
         let mut requests = PendingRequests::default();
         assert!(requests.add(request("a", half)));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_of_a_nodes_questions_are_asked_at_once_and_one_of_each_object() {
+    fn running_requests_have_a_limit_and_there_is_one_for_each_object() {
         let mut requests = PendingRequests::default();
         assert!(requests.add(request("0", 0)));
         for at in 0..=EDGE_CALLS_MAX {

@@ -286,7 +286,7 @@ impl Link {
             let message = in_flight.message(now);
             self.send(message, counters, out);
         } else {
-            let in_flight = self.in_flight.take().expect("just seen");
+            let in_flight = self.in_flight.take().expect("just checked");
             if matches!(in_flight.effect, AckEffect::Answer(_)) {
                 return;
             }
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_added_to_so_many_bytes_on_their_way() {
+    fn unsent_bytes_have_a_limit() {
         let mut link = link();
         for _ in 0..3 {
             link.queue(message(EDGE_UNSENT_BYTES_MAX - 1));
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_does_not_read_so_many_answers_is_given_up() {
+    fn unread_answers_have_a_limit() {
         let mut link = link();
         for at in 0..EDGE_ANSWERS_MAX {
             assert!(link.queue(message(0)), "{at}");
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn so_does_one_that_does_not_read_so_many_bytes_of_them() {
+    fn bytes_of_unread_answers_have_a_limit() {
         let mut link = link();
         assert!(link.queue(message(EDGE_ANSWERS_BYTES_MAX - size(&message(0)))));
         assert!(link.queue(message(0)));
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_that_were_asked_for_wait_up_to_a_bound_and_the_newest_is_dropped() {
+    fn requested_objects_have_a_limit_and_the_newest_is_dropped() {
         let mut link = link();
         for at in 0..=EDGE_ANSWERS_MAX as u64 {
             link.queue_object(RequestedObject { version: at, ..requested() });
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_never_acknowledged_is_tried_ever_more_rarely() {
+    fn messages_without_acknowledgement_back_off() {
         let mut link = link();
         let mut now = at(1);
         for n in 0..8 {

@@ -73,7 +73,7 @@ pub(super) fn read(raw: &RawValue) -> Result<(Option<sync::Record>, u64), String
 
 impl Cache {
     /// A record was written in this version; `gone`: deleted.
-    pub(super) fn adopt(&mut self, row: &sync::Record, at: u64, gone: bool) {
+    pub(super) fn adopt(&mut self, row: &sync::Record, at: u64, is_deleted: bool) {
         let id = self.node(&row.node);
         let key = Key::new(row.kind, &row.namespace, &row.name);
         // For a node that is connected here our own state is newer: our own writes come back late,
@@ -84,7 +84,7 @@ impl Cache {
         let node = self.at(id);
         if let Some(record) = node.records.get_mut(&key) {
             let is_other = *record.uid != *row.uid;
-            if is_other && gone {
+            if is_other && is_deleted {
                 record.predecessors.retain(|uid| **uid != *row.uid);
                 return;
             }
@@ -104,9 +104,9 @@ impl Cache {
         }
         let has = node.records.get(&key).map(|record| (*record.uid == *row.uid, record.version));
         match has {
-            Some((true, _)) if gone => self.record_removed(id, row, &key, at),
+            Some((true, _)) if is_deleted => self.record_removed(id, row, &key, at),
             Some((true, version)) if version == row.version => {}
-            None | Some(_) if gone => {}
+            None | Some(_) if is_deleted => {}
             None | Some(_) => {
                 let mut record = Record { object_sync_version: at, ..Record::from_row(row) };
                 if let Some(before) = node.records.remove(&key) {
@@ -156,7 +156,7 @@ impl Cache {
 
     /// The call that writes this record to the API server.
     pub(super) fn record_call(&self, (id, key, uid): &Line) -> Call {
-        let node = self.nodes.get(id).expect("what is to be kept is there");
+        let node = self.nodes.get(id).expect("a node with unsaved records exists");
         let cluster = key.namespace.is_empty();
         let kind = if cluster { Kind::ClusterObjectSync } else { Kind::ObjectSync };
         let name = format!("{}.{uid}", node.name);
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_somebody_else_removes_is_not_removed_once_more() {
+    fn a_record_deleted_by_others_is_not_deleted_again() {
         let mut cache = Cache::default();
         let id = cache.node("e1");
         cache.adopt(&row("first"), 4, false);
@@ -377,7 +377,7 @@ mod tests {
         let mut cache = Cache::default();
         let id = cache.node("e1");
         let key = Key::node("e1");
-        let gone = || {
+        let not_found = || {
             let status = say::status(404, "NotFound", "no such record");
             Err(CallError::Refused { code: 404, status })
         };
@@ -388,9 +388,9 @@ mod tests {
         cache.close_record(id, &key, "first");
         cache.open_record(id, &key, &Arc::from("second"));
         cache.stored(id, &key);
-        cache.recorded(Instant(1), &line("first"), patch, gone(), &mut Out::default());
+        cache.recorded(Instant(1), &line("first"), patch, not_found(), &mut Out::default());
         assert!(is_stored(&cache), "of its predecessor");
-        cache.recorded(Instant(1), &line("second"), patch, gone(), &mut Out::default());
+        cache.recorded(Instant(1), &line("second"), patch, not_found(), &mut Out::default());
         assert!(!is_stored(&cache));
         assert!(cache.ack_log.is_pending(id, &key), "it is made anew");
     }

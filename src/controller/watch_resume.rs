@@ -18,8 +18,8 @@ impl Controller {
         if matches!(kind, Kind::ObjectSync | Kind::ClusterObjectSync)
             && let WatchFact::Changed(raw) | WatchFact::Deleted(raw) = &fact
         {
-            let gone = matches!(fact, WatchFact::Deleted(_));
-            return self.record_received(kind, raw, gone);
+            let is_deleted = matches!(fact, WatchFact::Deleted(_));
+            return self.record_received(kind, raw, is_deleted);
         }
         match fact {
             WatchFact::Listed(objects) => {
@@ -76,11 +76,11 @@ impl Controller {
         }
     }
 
-    fn record_received(&mut self, kind: Kind, raw: &RawValue, gone: bool) {
+    fn record_received(&mut self, kind: Kind, raw: &RawValue, is_deleted: bool) {
         match syncs::read(raw) {
             Ok((row, version)) => {
                 if let Some(row) = row {
-                    self.cache.adopt(&row, version, gone);
+                    self.cache.adopt(&row, version, is_deleted);
                 }
                 self.watches.received(kind, &version.to_string());
             }
@@ -127,9 +127,9 @@ impl Controller {
         let key = sketch.as_ref().map_or_else(|| Key::new(kind, "", ""), |it| it.key.clone());
         if self.unread.len() < UNREAD_LOGGED_MAX && self.unread.insert(key.clone()) {
             let why: String = why.chars().take(256).collect();
-            let mut line = format!("api: {key} cannot be parsed and stays as it was: {why}");
+            let mut line = format!("api: {key} cannot be read and stays as it was: {why}");
             if self.unread.len() == UNREAD_LOGGED_MAX {
-                line += "; others are not told of";
+                line += "; others are not logged";
             }
             self.pending.push(Action::Log(Severity::Warn, line));
         }

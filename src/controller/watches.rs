@@ -3,8 +3,8 @@
 //! by a new list.
 //!
 //! ```text
-//!  Waiting ─turn─▶ Listing ──ListEnd──▶ Watching ──Ended──▶ Resting ─due─▶ Watching
-//!                     ▲  └──Gone│Ended──▶ Resting ─due─▶ Listing    │
+//!  Waiting ─turn─▶ Listing ──ListEnd──▶ Watching ──Ended──▶ BackingOff ─due─▶ Watching
+//!                     ▲  └──Gone│Ended──▶ BackingOff ─due─▶ Listing │
 //!                     └───────────────────────────────── Gone ◀─────┘
 //! ```
 //!
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_begun_again_ever_more_rarely_however_long_it_took_to_fail() {
+    fn failed_watches_back_off_however_long_they_took() {
         for took_ms in [0, WATCH_CALM_MS] {
             let mut watches = Watches::new(SyncStore::Table);
             let mut ms = 5;

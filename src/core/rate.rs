@@ -55,18 +55,18 @@ impl Rate {
 #[derive(Debug, Default)]
 pub struct Limit {
     told_at: Option<Instant>,
-    kept: u32,
+    suppressed: u32,
 }
 
 impl Limit {
     /// Whether to write the line now, and how many were suppressed since the last one.
     pub fn pass(&mut self, now: Instant) -> Option<u32> {
         if self.told_at.is_some_and(|at| now.since_ms(at) < LOG_REPEAT_MS) {
-            self.kept = self.kept.saturating_add(1);
+            self.suppressed = self.suppressed.saturating_add(1);
             return None;
         }
         self.told_at = Some(now);
-        Some(std::mem::take(&mut self.kept))
+        Some(std::mem::take(&mut self.suppressed))
     }
 }
 

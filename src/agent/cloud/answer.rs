@@ -165,7 +165,8 @@ mod tests {
     fn an_answer_is_an_object_done_or_a_refusal() {
         let object = json!({"metadata": {"name": "p"}, "spec": {}});
         let unnamed = json!({"metadata": {"creationTimestamp": null}, "spec": {}});
-        let gone = json!({"ErrStatus": {"reason": "NotFound", "message": "no p", "code": 404}});
+        let not_found =
+            json!({"ErrStatus": {"reason": "NotFound", "message": "no p", "code": 404}});
         let no_p = "no p (NotFound)";
         for (operation, content, expected) in [
             ("response", json!("OK"), "done"),
@@ -179,9 +180,9 @@ mod tests {
                 json!({"Object": unnamed, "Err": {}}),
                 "an empty error and an empty object",
             ),
-            ("response", json!({"Object": unnamed, "Err": gone}), no_p),
-            ("response", json!({"Object": null, "Err": gone}), no_p),
-            ("response", gone, no_p),
+            ("response", json!({"Object": unnamed, "Err": not_found}), no_p),
+            ("response", json!({"Object": null, "Err": not_found}), no_p),
+            ("response", not_found, no_p),
             ("response", json!({"Object": null, "Err": null}), "neither an object nor an error"),
             ("response", json!({"spec": {}}), "neither an object nor an error"),
             ("response", json!("no"), "no"),
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_refusal_means_is_told_by_its_code_or_its_reason() {
+    fn a_refusal_is_classified_by_its_code_or_its_reason() {
         for (refused, not_found, conflict) in [
             (refusal(404, "", ""), true, false),
             (refusal(0, "NotFound", ""), true, false),

@@ -380,7 +380,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_told_with_its_path_and_of_a_secret_without_its_values() {
+    fn an_error_names_the_path_and_never_shows_values_of_a_secret() {
         for (kind, text, expected) in [
             ("pod", r#"{"spec":{"containers":7}}"#, "spec.containers: got 7, expected a list"),
             (

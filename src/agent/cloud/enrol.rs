@@ -224,7 +224,7 @@ mod tests {
         let mut last_job = ms;
         enrol.step(at(ms), false, &mut Rng::new(1), &mut last_job, &mut out);
         let Some(Action::Job { job, deadline, .. }) = out.actions.pop() else { return None };
-        assert_eq!(deadline, Instant(ms + ENROL_MS), "its time begins when it is asked for");
+        assert_eq!(deadline, Instant(ms + ENROL_MS), "its time begins with the request");
         Some(job)
     }
 
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn applications_that_fail_are_repeated_ever_more_rarely_and_those_in_vain_more_so() {
+    fn failed_certificate_requests_back_off_and_refused_certificates_more() {
         let failed = || Err(JobError::Failed("401".to_owned()));
         for (result, min_ms, max_ms) in [
             (failed(), ENROL_RETRY_MIN_MS, ENROL_RETRY_MAX_MS),

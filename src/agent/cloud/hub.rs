@@ -352,7 +352,7 @@ mod tests {
     fn dial(hub: &mut Hub, ms: u64) -> Session {
         let actions = step(hub, ms);
         let [Action::Dial { session, deadline }] = actions[..] else { panic!("{actions:?}") };
-        assert_eq!(deadline, Instant(ms + DIAL_MS), "its time begins when it is asked for");
+        assert_eq!(deadline, Instant(ms + DIAL_MS), "its time begins with the request");
         session
     }
 
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_link_is_asked_for_a_sign_of_life_again_and_again_and_then_left() {
+    fn a_silent_link_is_pinged_repeatedly_and_then_closed() {
         let mut hub = hub();
         let session = connect(&mut hub, 0);
         hub.message_received(session);
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_over_which_nothing_is_said_is_left_whatever_life_it_shows() {
+    fn a_link_without_messages_is_closed_even_if_it_answers_pings() {
         for sends in [false, true] {
             let mut hub = hub();
             let session = connect(&mut hub, 0);

@@ -602,7 +602,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_deletions_are_final_and_the_oldest_is_forgotten() {
+    fn deleted_uids_have_a_limit_and_the_oldest_is_forgotten() {
         let mut meta = loaded();
         for n in 0..=TOMBSTONES_MAX {
             let _ = meta.delete(&keyed(n).0, &format!("u{n}"), None);
@@ -614,7 +614,7 @@ mod tests {
     }
 
     #[test]
-    fn a_save_that_fails_is_tried_again_ever_more_rarely() {
+    fn failed_saves_back_off() {
         let mut meta = loaded();
         assert!(matches!(put(&mut meta, 1), ChangeOutcome::Queued));
         let save_at = |meta: &mut Meta, ms: u64| {

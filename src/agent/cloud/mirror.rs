@@ -290,8 +290,8 @@ fn mirror_of(pod: &Pod, node: &str, node_uid: &str) -> Value {
     mirror["status"].take();
     let metadata = &mut mirror["metadata"];
     if let Some(metadata) = metadata.as_object_mut() {
-        let shown = ["name", "namespace", "labels", "annotations"];
-        metadata.retain(|key, _| shown.contains(&&**key));
+        let copied = ["name", "namespace", "labels", "annotations"];
+        metadata.retain(|key, _| copied.contains(&&**key));
     }
     metadata["annotations"][MIRROR] = (**pod.uid()).into();
     metadata["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Node", "name": node,

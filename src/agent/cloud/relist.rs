@@ -243,7 +243,7 @@ mod tests {
     use crate::model::meta::Saved;
 
     #[test]
-    fn a_list_that_does_not_come_is_asked_for_ever_more_rarely() {
+    fn failed_lists_back_off() {
         let mut meta = Meta::new("gw", Budget::FULL);
         let origin = crate::model::meta::StoreOrigin::New;
         meta.load(Saved { rows: Vec::new(), origin }, &mut Out::default());

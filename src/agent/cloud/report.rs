@@ -249,9 +249,9 @@ impl Report {
             Some((Uid::from(&*mirror.uid), pod))
         };
         let mirrors: Vec<(Uid, &Pod)> = inputs.meta.mirrors().filter_map(mirrored).collect();
-        let shown: BTreeSet<&Uid> = mirrors.iter().map(|(mirror, _)| mirror).collect();
+        let mirror_uids: BTreeSet<&Uid> = mirrors.iter().map(|(mirror, _)| mirror).collect();
         self.pods.retain(|uid, report| {
-            let is_here = pods.get(uid).is_some() || shown.contains(uid);
+            let is_here = pods.get(uid).is_some() || mirror_uids.contains(uid);
             report.is_new &= !is_here;
             is_here || report.is_new
         });
@@ -490,7 +490,7 @@ mod tests {
     use crate::model::settings::CloudSettings;
 
     #[test]
-    fn of_pods_that_are_not_kept_nothing_is_remembered() {
+    fn pods_that_are_not_stored_are_not_remembered() {
         let now = Now { boot: Instant(7), wall: None };
         let (mut rng, mut out) = (Rng::new(1), Out::default());
         let settings = CloudSettings::default();

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_is_what_is_said() {
+    fn the_base64_constant_is_the_text() {
         let bytes = crate::model::base64::decode(NOT_BUILT_IN_BASE64).expect("base64");
         assert_eq!(bytes, WHY.as_bytes());
     }

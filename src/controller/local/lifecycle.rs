@@ -3,7 +3,7 @@
 //! of the node win.
 //!
 //! ```text
-//!  Lease or Node written ──▶ seen ──40 s of silence──▶ lost ──▶ Node: Unknown, pods: not Ready
+//!  Lease or Node written ──▶ live ──40 s of silence──▶ lost ──▶ Node: Unknown, pods: not Ready
 //!                             ▲                         │
 //!                             └── written again ────────┘ pods: as their containers are
 //! ```

@@ -46,23 +46,23 @@ impl Strategic {
             return Ok(());
         };
         if directive(patch) == Some("replace") {
-            let kept = patch.iter().filter(|(key, _)| *key != DIRECTIVE);
-            let kept = kept.map(|(key, value)| (key.clone(), value.clone()));
-            *target = Value::Object(kept.collect());
+            let fields = patch.iter().filter(|(key, _)| *key != DIRECTIVE);
+            let fields = fields.map(|(key, value)| (key.clone(), value.clone()));
+            *target = Value::Object(fields.collect());
             return Ok(());
         }
         let map = as_map(target);
-        if let Some(kept) = patch.get(RETAIN).and_then(Value::as_array) {
-            self.count(kept.len() + map.len())?;
-            let kept: BTreeSet<&str> = kept.iter().filter_map(Value::as_str).collect();
-            map.retain(|key, _| kept.contains(&**key));
+        if let Some(retained) = patch.get(RETAIN).and_then(Value::as_array) {
+            self.count(retained.len() + map.len())?;
+            let retained: BTreeSet<&str> = retained.iter().filter_map(Value::as_str).collect();
+            map.retain(|key, _| retained.contains(&**key));
         }
         self.count(patch.len())?;
         for (key, value) in patch {
             if let Some(list) = key.strip_prefix(PRIMITIVES) {
-                let gone = value.as_array().ok_or_else(|| format!("{key}: expected a list"))?;
+                let removed = value.as_array().ok_or_else(|| format!("{key}: expected a list"))?;
                 if let Some(list) = map.get_mut(list).and_then(Value::as_array_mut) {
-                    self.remove(list, gone)?;
+                    self.remove(list, removed)?;
                 }
             }
             if key.starts_with('$') {
@@ -159,10 +159,10 @@ impl Strategic {
         Ok(())
     }
 
-    fn remove(&mut self, list: &mut Vec<Value>, gone: &[Value]) -> Result<(), String> {
-        let gone = self.identities(gone)?;
+    fn remove(&mut self, list: &mut Vec<Value>, removed: &[Value]) -> Result<(), String> {
+        let removed = self.identities(removed)?;
         self.count(list.len())?;
-        list.retain(|element| !gone.contains(&element.to_string()));
+        list.retain(|element| !removed.contains(&element.to_string()));
         Ok(())
     }
 
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_merged_by_their_key_and_ordered_as_told() {
+    fn lists_are_merged_by_their_key_and_ordered_as_requested() {
         let mut status = json!({"conditions": [
             {"type": "Ready", "status": "False"}, {"type": "Old", "status": "True"},
         ]});

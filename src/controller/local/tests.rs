@@ -87,9 +87,9 @@ fn an_object_is_made_changed_and_taken_away_with_growing_versions() {
     assert_eq!(changed["metadata"]["uid"], made["metadata"]["uid"]);
     let same = value(objects.call(&patch, NOW));
     assert_eq!(same["metadata"]["resourceVersion"], "1002", "nothing differs");
-    let gone = call(Verb::Delete, Kind::ConfigMap, "cm", &Value::Null);
-    value(objects.call(&gone, NOW));
-    assert_eq!(code(objects.call(&gone, NOW)), (404, "NotFound".to_owned()));
+    let delete = call(Verb::Delete, Kind::ConfigMap, "cm", &Value::Null);
+    value(objects.call(&delete, NOW));
+    assert_eq!(code(objects.call(&delete, NOW)), (404, "NotFound".to_owned()));
     let watch_event: Vec<Option<WatchEvent>> =
         objects.take_changes().into_iter().map(|it| it.watch_event).collect();
     assert!(matches!(
@@ -204,7 +204,7 @@ fn a_new_store_gives_the_uids_that_a_lost_one_gave_and_each_of_them_once() {
 }
 
 #[test]
-fn what_the_selector_does_not_have_is_shown_to_nobody_who_lists() {
+fn lists_show_only_what_the_selector_includes() {
     let mut objects = objects();
     value(objects.call(&call(Verb::Create, Kind::Pod, "web", &pod("", "a:1")), NOW));
     assert_eq!(objects.list(Kind::Pod).count(), 0);
@@ -234,9 +234,9 @@ fn manifests_are_brought_about_and_what_none_wants_goes() {
     assert!(objects.value(&key(Kind::ConfigMap, "cm")).is_some(), "an error is no deletion");
     objects.want_still(Vec::new(), NOW);
     assert!(objects.value(&key(Kind::ConfigMap, "cm")).is_some(), "nor is a lost folder");
-    let twice =
+    let files =
         vec![("a.yaml".into(), Some(vec![map("b")])), ("b.yaml".into(), Some(vec![map("c")]))];
-    let duplicates = objects.want(twice, NOW);
+    let duplicates = objects.want(files, NOW);
     let (source, winner) = ("b.yaml".into(), "a.yaml".into());
     assert_eq!(duplicates, [Duplicate { name: "ConfigMap default/cm".to_owned(), source, winner }]);
     objects.want(Vec::new(), NOW);
@@ -269,7 +269,7 @@ fn a_pod_whose_manifest_changed_in_more_than_its_images_is_replaced() {
 }
 
 #[test]
-fn what_was_kept_goes_on_where_it_was() {
+fn stored_objects_are_loaded_unchanged() {
     let mut objects = with_node("gw");
     let file = |it: &str| vec![("a".into(), Some(vec![manifest(Kind::Pod, "web", pod("gw", it))]))];
     objects.want(file("a:1"), NOW);
@@ -317,7 +317,7 @@ fn what_is_no_object_is_refused() {
 }
 
 #[test]
-fn what_was_kept_with_nulls_is_kept_without_and_its_pod_goes_on() {
+fn stored_nulls_are_removed_and_the_pod_stays() {
     let mut objects = with_node("gw");
     let file = |it: Value| vec![("a".into(), Some(vec![manifest(Kind::Pod, "web", it)]))];
     let mut with = pod("gw", "a:1");
@@ -340,7 +340,7 @@ fn what_was_kept_with_nulls_is_kept_without_and_its_pod_goes_on() {
 }
 
 #[test]
-fn events_are_there_for_a_while_and_never_kept() {
+fn events_are_in_memory_and_never_stored() {
     let event = |text: &str| {
         let about = json!({"kind": "Node", "name": "gw"});
         json!({"involvedObject": about, "reason": "A", "message": text})
@@ -381,7 +381,7 @@ fn events_are_there_for_a_while_and_never_kept() {
 }
 
 #[test]
-fn events_that_were_kept_once_are_dropped() {
+fn stored_events_of_an_older_version_are_dropped() {
     let text = json!({"metadata": {"name": "gw.1", "resourceVersion": "7"}}).to_string();
     let row = Row { text: text.into(), made_of: None };
     let mut objects = Objects::load(vec![(key(Kind::Event, "gw.1"), row)], 1_000, 7);

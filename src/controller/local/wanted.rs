@@ -62,7 +62,7 @@ impl Objects {
     ) -> Vec<Duplicate> {
         let mut before = std::mem::take(&mut self.wanted);
         let mut wanted: BTreeMap<Key, Wanted> = BTreeMap::new();
-        let mut twice = Vec::new();
+        let mut duplicates = Vec::new();
         let mut read = BTreeSet::new();
         for (source, manifests) in files {
             read.insert(source.clone());
@@ -81,7 +81,7 @@ impl Objects {
                 if let Some(first) = wanted.get(&key) {
                     let name = format!("{} {}/{}", key.kind.name(), key.namespace, key.name);
                     let winner = first.source.clone();
-                    twice.push(Duplicate { name, source: source.clone(), winner });
+                    duplicates.push(Duplicate { name, source: source.clone(), winner });
                     continue;
                 }
                 let known = before.get(&key).filter(|it| Arc::ptr_eq(&it.value, &value));
@@ -100,7 +100,7 @@ impl Objects {
             self.end(key, now);
         }
         self.reconcile(now);
-        twice
+        duplicates
     }
 
     /// Every file was read once without an error: from now on objects that were made from a

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_status_that_is_too_large_nothing_is_known() {
+    fn a_status_that_is_too_large_is_ignored() {
         for (more, is_known) in [(0, true), (1, false)] {
             let capacity = r#"{"cpu":"2"}"#;
             let text = "x".repeat(NODE_STATUS_BYTES_MAX - capacity.len() - 2 + more);

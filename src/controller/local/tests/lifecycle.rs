@@ -32,13 +32,13 @@ const NOTHING: [String; 0] = [];
 
 /// Calls the monitor whenever it is due, up to this moment.
 fn run(objects: &mut Objects, from: Instant, to: Instant) -> Vec<String> {
-    let mut said = Vec::new();
+    let mut lines = Vec::new();
     let mut now = from;
     while now <= to {
-        said.extend(objects.monitor(now, NOW));
+        lines.extend(objects.monitor(now, NOW));
         now = objects.monitor_at().max(now.plus_ms(1));
     }
-    said
+    lines
 }
 
 fn condition(objects: &Objects, kind: Kind, name: &str, condition: &str) -> Value {
@@ -52,14 +52,14 @@ fn at(ms: u64) -> Instant {
 }
 
 #[test]
-fn a_node_that_is_not_heard_is_unknown_and_its_pods_are_not_ready() {
+fn a_node_without_heartbeats_is_unknown_and_its_pods_are_not_ready() {
     let mut objects = ready();
     objects.node_heartbeat("gw", at(70_000));
     let end = at(70_000 + NODE_MONITOR_GRACE_MS - 1);
     assert_eq!(run(&mut objects, at(5_000), end), NOTHING);
     assert!(objects.take_changes().is_empty());
-    let said = run(&mut objects, end, end.plus_ms(NODE_MONITOR_MS));
-    assert_eq!(said, ["node=gw: no sign of life for 40 s: its state is unknown"]);
+    let lines = run(&mut objects, end, end.plus_ms(NODE_MONITOR_MS));
+    assert_eq!(lines, ["node=gw: no sign of life for 40 s: its state is unknown"]);
     for kind in ["Ready", "DiskPressure", "MemoryPressure", "PIDPressure"] {
         assert_eq!(condition(&objects, Kind::Node, "gw", kind)["status"], "Unknown", "{kind}");
     }
@@ -99,13 +99,13 @@ fn pods_of_a_node_that_is_back_are_as_their_containers_are() {
 #[test]
 fn nodes_have_time_after_our_start_and_where_we_stood_still() {
     let mut objects = ready();
-    let said = run(&mut objects, at(5_000), at(NODE_STARTUP_GRACE_MS - 1));
-    assert_eq!(said, NOTHING);
+    let lines = run(&mut objects, at(5_000), at(NODE_STARTUP_GRACE_MS - 1));
+    assert_eq!(lines, NOTHING);
     // For example after a suspend: no heartbeat could arrive.
     let woken = at(NODE_STARTUP_GRACE_MS + 3_600_000);
     assert_eq!(run(&mut objects, woken, woken.plus_ms(NODE_STARTUP_GRACE_MS - 1)), NOTHING);
-    let said = run(&mut objects, woken, woken.plus_ms(NODE_STARTUP_GRACE_MS + NODE_MONITOR_MS));
-    assert_eq!(said.len(), 1);
+    let lines = run(&mut objects, woken, woken.plus_ms(NODE_STARTUP_GRACE_MS + NODE_MONITOR_MS));
+    assert_eq!(lines.len(), 1);
 }
 
 #[test]
@@ -131,8 +131,8 @@ fn many_are_marked_some_in_each_turn_and_some_are_named() {
     run(&mut objects, START, at(NODE_STARTUP_GRACE_MS - 1));
     objects.take_changes();
     let end = at(NODE_STARTUP_GRACE_MS + NODE_MONITOR_MS);
-    let said = objects.monitor(end, NOW);
-    assert_eq!(said.len(), NODE_MONITOR_LINES_MAX + 1);
+    let lines = objects.monitor(end, NOW);
+    assert_eq!(lines.len(), NODE_MONITOR_LINES_MAX + 1);
     assert_eq!(objects.take_changes().len(), NODE_MONITOR_PER_TURN);
     assert_eq!(objects.monitor_at(), Instant(0), "there is more to do");
     assert_eq!(objects.monitor(end, NOW), NOTHING);

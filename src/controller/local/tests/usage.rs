@@ -44,15 +44,15 @@ fn one_object_has_bounds_in_bytes_depth_and_lists() {
         let get = call(Verb::Get, Kind::Node, "gw", &Value::Null);
         assert_eq!(value(objects.call(&get, NOW)), before, "nothing of it counts");
         value(objects.call(&status(Kind::Node, "gw", &fits), NOW));
-        let gone = json!({"a": null});
-        value(objects.call(&status(Kind::Node, "gw", &gone), NOW));
+        let delete = json!({"a": null});
+        value(objects.call(&status(Kind::Node, "gw", &delete), NOW));
     }
     let list = format!("[{}]", objects.all(Kind::Node, "").collect::<Vec<&str>>().join(","));
     serde_json::from_str::<Value>(&list).expect("everybody can read it");
 }
 
 #[test]
-fn all_objects_together_have_a_bound_and_a_node_is_heard_beyond_it() {
+fn all_objects_together_have_a_limit_and_heartbeats_are_accepted_beyond_it() {
     let mut objects = with_node("gw");
     // As if other nodes had stored this much.
     objects.usage.bytes = LOCAL_BYTES_MAX;
@@ -102,8 +102,8 @@ fn objects_are_counted_and_nodes_have_places_beyond_the_others() {
     value(objects.call(&lease, NOW));
     assert_eq!(code(objects.call(&node("gw-3"), NOW)), full);
     value(objects.call(&status(Kind::Node, "gw", &json!({"phase": "x"})), NOW));
-    let gone = call(Verb::Delete, Kind::Node, "gw-2", &Value::Null);
-    value(objects.call(&gone, NOW));
+    let delete = call(Verb::Delete, Kind::Node, "gw-2", &Value::Null);
+    value(objects.call(&delete, NOW));
     value(objects.call(&node("gw-3"), NOW));
 }
 
@@ -122,7 +122,7 @@ fn annotations_grow_up_to_their_bound_and_the_node_goes_on() {
 
 #[test]
 fn a_node_has_twice_as_many_mirror_pods_as_it_takes_pods() {
-    for (told, most) in [
+    for (capacity, most) in [
         (Value::Null, LOCAL_NODE_PODS),
         (json!("20"), 20),
         (json!(7), 7),
@@ -130,15 +130,15 @@ fn a_node_has_twice_as_many_mirror_pods_as_it_takes_pods() {
         (json!("many"), LOCAL_NODE_PODS),
     ] {
         let mut objects = with_node("gw");
-        let capacity = json!({"capacity": {"pods": told}});
+        let capacity = json!({"capacity": {"pods": capacity}});
         value(objects.call(&status(Kind::Node, "gw", &capacity), NOW));
         for number in 0..2 * most {
             value(objects.call(&mirror("gw", &format!("m-{number}"), "x"), NOW));
         }
         let one_more = code(objects.call(&mirror("gw", "more", "x"), NOW));
-        assert_eq!(one_more, (429, "TooManyRequests".to_owned()), "{told}");
-        let gone = json!({"gracePeriodSeconds": 0});
-        value(objects.call(&call(Verb::Delete, Kind::Pod, "m-0", &gone), NOW));
+        assert_eq!(one_more, (429, "TooManyRequests".to_owned()), "{capacity}");
+        let delete = json!({"gracePeriodSeconds": 0});
+        value(objects.call(&call(Verb::Delete, Kind::Pod, "m-0", &delete), NOW));
         value(objects.call(&mirror("gw", "more", "x"), NOW));
         value(objects.call(&mirror("other", "theirs", "x"), NOW));
     }
@@ -160,16 +160,16 @@ fn a_node_fills_its_share_and_lives_and_others_do_not_notice() {
     value(objects.call(&status(Kind::Node, "gw", &json!({"phase": "x"})), NOW));
     value(objects.call(&mirror("other", "theirs", &note), NOW));
     for number in 0..made {
-        let gone = json!({"gracePeriodSeconds": 0});
+        let delete = json!({"gracePeriodSeconds": 0});
         let name = format!("m-{number}");
-        value(objects.call(&call(Verb::Delete, Kind::Pod, &name, &gone), NOW));
+        value(objects.call(&call(Verb::Delete, Kind::Pod, &name, &delete), NOW));
     }
     let share = objects.usage.of("gw");
     assert!(share.bytes < 2_000 && share.mirrors == 0, "{share:?}");
 }
 
 #[test]
-fn what_an_older_version_stored_beyond_the_bounds_locks_nobody_out() {
+fn objects_of_an_older_version_beyond_the_limits_lock_no_node_out() {
     let row = |value: Value| Row { text: value.to_string().into(), made_of: None };
     let meta = |name: &str| json!({"name": name, "uid": "u", "resourceVersion": "5"});
     let mut grown = meta("grown");
@@ -200,8 +200,8 @@ fn what_an_older_version_stored_beyond_the_bounds_locks_nobody_out() {
     }
     assert_eq!(objects.list(Kind::Node).count(), 1, "its label stays");
     let changes = objects.take_changes();
-    let gone = changes.iter().filter(|change| change.row.is_none()).count();
-    assert_eq!(gone, 30, "the disk is rid of them");
+    let delete = changes.iter().filter(|change| change.row.is_none()).count();
+    assert_eq!(delete, 30, "the disk is rid of them");
     assert_eq!(changes.len(), 4 + 30 + 4);
 }
 
