@@ -250,7 +250,8 @@ fn what_stands_against_joining_is_told_in_a_sentence() {
     desk.link.token = Secret::new(&format!("{token}x"));
     told(
         &desk,
-        "/edge.crt: the cloud refuses (401): Invalid authorization token; tokens are valid for a day",
+        "/edge.crt: the cloud refuses (401): Invalid authorization token; tokens are valid for a \
+         day",
     );
     desk.link.token = Secret::new("secret");
     told(&desk, "modules.edgeHub.token: got a token of 1 parts, expected the four");
