@@ -240,7 +240,7 @@ impl EventLoop {
                 token if token.0 >= PORTS.0 => self.ports.ready(ready),
                 token if self.front.owns(token) => self.front.ready(ready),
                 token if (API.0..API.0 + TOKENS).contains(&token.0) => self.api.ready(ready),
-                token => ::log::debug!("token={} is nobody's", token.0),
+                token => ::log::debug!("token={} has no owner", token.0),
             }
         }
         turn.lap("signals");

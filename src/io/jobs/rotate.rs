@@ -98,12 +98,12 @@ impl Place {
         }
         names.sort();
         let packed = |name: &String| names.binary_search(&format!("{name}.gz")).is_ok();
-        let (gone, kept): (Vec<_>, Vec<_>) =
+        let (gone, rest): (Vec<_>, Vec<_>) =
             names.iter().partition(|name| name.as_bytes().ends_with(b".tmp") || packed(name));
         for name in gone {
             log::remove_file(self.dir.as_fd(), Component::new(name)?)?;
         }
-        Ok(kept.into_iter().map(OsString::from).collect())
+        Ok(rest.into_iter().map(OsString::from).collect())
     }
 
     /// The logs that are not compressed, the oldest first.

@@ -173,7 +173,7 @@ fn a_clock_in_1970_locks_nobody_out() {
     assert!(why.ends_with("server.crt: the certificate expired at 2060-01-01T00:00:00Z"), "{why}");
     let why = fixture.enrol(false).expect_err("the cloud's has ended as well");
     assert!(
-        why.contains("the certificate of the cloud has ended, by this machine's clock"),
+        why.contains("the certificate of the cloud has expired, by this machine's clock"),
         "{why}"
     );
 }
@@ -260,7 +260,8 @@ fn what_stands_against_joining_is_told_in_a_sentence() {
     fixture.link.token = Secret::new(&format!("{token}x"));
     reported(
         &fixture,
-        "/edge.crt: the cloud refuses (401): Invalid authorization token; tokens last a day",
+        "/edge.crt: the cloud refuses (401): Invalid authorization token; tokens are valid for a \
+         day",
     );
     fixture.link.token = Secret::new("secret");
     reported(&fixture, "modules.edgeHub.token: got a token of 1 parts, expected the four");

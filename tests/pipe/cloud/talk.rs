@@ -102,7 +102,7 @@ fn a_cloud_that_takes_nothing_is_left_and_the_memory_is_bounded() {
         fixture.turn(20);
     }
     let why = fixture.down();
-    assert!(why.ends_with(": the cloud took nothing for 1 s"), "{why}");
+    assert!(why.ends_with(": the cloud did not read for 1 s"), "{why}");
 }
 
 #[test]
