@@ -162,7 +162,7 @@ fn of_so_many_objects_that_cannot_be_read_each_is_told_of() {
         }
         world.pass(100);
         let reported: Vec<&String> =
-            world.logs.iter().filter(|line| line.contains("cannot be parsed")).collect();
+            world.logs.iter().filter(|line| line.contains("cannot be read")).collect();
         assert_eq!(reported.len(), lines, "{reported:#?}");
         let last = reported.iter().filter(|line| line.ends_with("others are not logged")).count();
         assert_eq!(last, 1, "{reported:#?}");

@@ -146,7 +146,7 @@ fn what_cannot_be_read_in_full_is_there_all_the_same() {
     world.pass(20_000);
     assert_eq!(received(&mut world, "e1"), [""; 0], "neither is gone");
     let logged = |world: &World| {
-        world.logs.iter().filter(|line| line.contains("cannot be parsed")).cloned().collect()
+        world.logs.iter().filter(|line| line.contains("cannot be read")).cloned().collect()
     };
     let lines: Vec<String> = logged(&world);
     assert!(lines.len() == 2 && lines[1].contains("n/pod/web"), "{lines:#?}");

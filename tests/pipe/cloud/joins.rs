@@ -251,7 +251,7 @@ fn what_stands_against_joining_is_told_in_a_sentence() {
         assert!(!why.contains("eyJ"), "the token is told: {why}");
     };
     fixture.cloud.script(|script| script.refuse = Some(500));
-    reported(&fixture, "/ca.crt: the cloud refuses (500): the test says no");
+    reported(&fixture, "/ca.crt: the cloud refuses (500): the test refuses");
     fixture.cloud.script(|script| script.refuse = None);
     let token = fixture.cloud.token();
     let hash = "0".repeat(64);
