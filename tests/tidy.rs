@@ -5,6 +5,8 @@
 //! The rules read the source with strings and comments blanked out, not a syntax tree: enough for
 //! usual code, and without a further package.
 
+#[path = "tidy/dialect.rs"]
+mod dialect;
 #[path = "tidy/limits.rs"]
 mod limits;
 #[path = "tidy/mutation.rs"]

@@ -2,7 +2,7 @@
 #![no_main]
 
 use edged::wire::http1::call::call;
-use edged::wire::rest::{self, Asked};
+use edged::wire::rest::{self, ApiRequest};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -16,12 +16,12 @@ fuzz_target!(|data: &[u8]| {
         let (request, _) = call(&bytes, 1 << 10).ok()??;
         rest::read(&request).ok()
     };
-    let Some(Asked::Call(first)) = read(method, path, "application/merge-patch+json") else {
+    let Some(ApiRequest::Call(first)) = read(method, path, "application/merge-patch+json") else {
         return;
     };
     let target = rest::of_call(&first);
     let again = read(target.method, target.path[1..].as_bytes(), target.content_type);
-    let Some(Asked::Call(again)) = again else {
+    let Some(ApiRequest::Call(again)) = again else {
         // A name of nothing, or one that a path cannot hold.
         assert!(first.name.is_empty() || first.name.contains('/') || first.namespace.is_empty());
         return;

@@ -315,8 +315,8 @@ impl Agent {
                         self.update_desired_pods(now);
                     }
                     self.housekeeping.take_list(now, &list, &self.pods);
-                    let doomed = self.cloud.as_ref().map(|cloud| cloud.tombstones());
-                    self.pods.take_list(now, list, self.sources(), doomed);
+                    let tombstones = self.cloud.as_ref().map(|cloud| cloud.tombstones());
+                    self.pods.take_list(now, list, self.sources(), tombstones);
                     if let Some(cloud) = self.cloud.as_mut().filter(|_| self.pods.is_complete()) {
                         cloud.all_pods_known();
                     }

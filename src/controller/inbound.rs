@@ -47,7 +47,7 @@ impl Controller {
                 );
             }
             _ if UNSUPPORTED.contains(&&*route.source) => {
-                self.unsupported_message(now, id, message)
+                self.unsupported_message(now, id, message);
             }
             _ => self.handle_request(now, id, session, message),
         }

@@ -233,7 +233,7 @@ mod tests {
         );
         let hangs = |links: usize| remote(&table, &top.join(links.to_string())).is_some();
         assert!(hangs(LINKS_MAX));
-        assert!(!hangs(LINKS_MAX + 1), "it is opened in vain, and nothing waits");
+        assert!(!hangs(LINKS_MAX + 1), "opening it fails, and nothing waits");
         fs::remove_dir_all(&top).expect("ours");
     }
 

@@ -102,7 +102,7 @@ impl Page {
             ("kubelet_started_pods_total", "Sandboxes asked for", metrics.started_pods),
             (
                 "kubelet_started_pods_errors_total",
-                "Sandboxes asked for in vain",
+                "Sandboxes that could not be started",
                 metrics.started_pods_errors,
             ),
             (
@@ -112,7 +112,7 @@ impl Page {
             ),
             (
                 "kubelet_started_containers_errors_total",
-                "Containers that were to be started in vain",
+                "Containers that could not be started",
                 metrics.started_containers_errors,
             ),
             (

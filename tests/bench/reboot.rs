@@ -2,7 +2,7 @@
 //! has them in its store alone, and waits for the runtime.
 //!
 //! ```text
-//! agent starts ─▶ dials in vain ─▶ socket answers ─▶ back-off ─▶ looks ─▶ calls ─▶ StartContainer
+//! agent starts ─▶ dial fails ─▶ socket answers ─▶ back-off ─▶ looks ─▶ calls ─▶ StartContainer
 //!                                        └───────────────── measured ──────────────────┘
 //! ```
 //!

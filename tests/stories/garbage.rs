@@ -152,7 +152,7 @@ fn where_nothing_goes_images_are_gone_through_ever_less_often() {
     harness.fill(95);
     let (mut waits, mut last) = (Vec::new(), None);
     while waits.len() < 7 {
-        let next = harness.agent.wake_at().expect("there are chores");
+        let next = harness.agent.wake_at().expect("there is housekeeping");
         harness.pass(next.since_ms(harness.now.boot));
         if harness.open_calls() == ["remove_image a"] {
             let last = last.replace(harness.now.boot);

@@ -206,7 +206,7 @@ fn calls_about_removed(harness: &mut Harness, minutes: usize, form: RemovedForm)
         while let Some(call) = harness.open_calls().into_iter().next() {
             match form {
                 RemovedForm::NotFound => {
-                    harness.refuses(&call, Code::NotFound, "an error occurred")
+                    harness.refuses(&call, Code::NotFound, "an error occurred");
                 }
                 RemovedForm::Removed if call.starts_with("container_status") => harness.does(&call),
                 RemovedForm::Removed => {

@@ -36,7 +36,7 @@ pub(super) struct Events {
 struct Event<'a> {
     metadata: EventMetadata<'a>,
     #[serde(flatten)]
-    event: &'a RecordedEvent,
+    recorded: &'a RecordedEvent,
     source: Source<'a>,
     reporting_component: &'static str,
     reporting_instance: &'a str,
@@ -77,7 +77,7 @@ impl Events {
             let name = format!("{}.{digest:016x}", object.name);
             let content = Event {
                 metadata: EventMetadata { name: &name, namespace, annotations: &event.annotations },
-                event,
+                recorded: event,
                 source: Source { component: COMPONENT, host: node },
                 reporting_component: COMPONENT,
                 reporting_instance: node,

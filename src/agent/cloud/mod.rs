@@ -394,7 +394,7 @@ impl Cloud {
                 self.node.unanswered(now, kind, self.hub.is_up(), timeout_ms);
             }
             RequestKind::PodStatus(_) | RequestKind::PodDelete(_) => {
-                self.report.unanswered(now, kind)
+                self.report.unanswered(now, kind);
             }
             RequestKind::MirrorMake(_) | RequestKind::MirrorDelete(..) => {
                 self.mirrors.unanswered(now, kind);

@@ -210,7 +210,7 @@ impl Report {
         match kind {
             // The request may have arrived.
             RequestKind::PodStatus(_) => {
-                (report.in_flight, report.remote_status, report.last_patch) = (None, None, None)
+                (report.in_flight, report.remote_status, report.last_patch) = (None, None, None);
             }
             _ => report.deletion = Deletion::NotRequested,
         }

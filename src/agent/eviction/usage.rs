@@ -181,7 +181,9 @@ impl UsageCollector {
         self.call = None;
         match result {
             Ok(Reply::HousekeepingCall(HousekeepingReply::Containers(all))) => {
-                all.iter().for_each(|it| self.take(it))
+                for usage in all {
+                    self.take(usage);
+                }
             }
             Ok(Reply::HousekeepingCall(HousekeepingReply::Sandboxes(all))) => {
                 for SandboxUsage { uid, processes } in all {

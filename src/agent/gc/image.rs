@@ -215,7 +215,7 @@ impl Images {
             Pass::Listing { call: requested, why } if requested == call => {
                 match result {
                     Ok(Reply::HousekeepingCall(HousekeepingReply::Images(images))) => {
-                        self.listed(now, images, why)
+                        self.listed(now, images, why);
                     }
                     Ok(other) => panic!("ListImages cannot answer {other:?}"),
                     Err(error) => {
@@ -354,7 +354,7 @@ impl Images {
         for (kind, text) in self.pending_messages.drain(..) {
             match kind {
                 MessageKind::Warning(reason) => {
-                    context.record_event(now, EventType::Warning, reason, text)
+                    context.record_event(now, EventType::Warning, reason, text);
                 }
                 MessageKind::Line => context.out.push(Action::Log(Severity::Info, text)),
             }

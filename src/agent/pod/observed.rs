@@ -565,7 +565,7 @@ mod tests {
         let mut observed = Observed::default();
         take(&mut observed, NOW, &lists(true));
         let stop = |observed: &mut Observed| {
-            (observed.sandboxes[0].stopped, observed.sandboxes[0].ready) = (true, false)
+            (observed.sandboxes[0].stopped, observed.sandboxes[0].ready) = (true, false);
         };
         stop(&mut observed);
         assert!(!take(&mut observed, LATER, &lists(false)), "as it was left");

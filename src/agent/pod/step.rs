@@ -409,7 +409,7 @@ impl Pod {
     ) {
         match &step {
             Step::RunSandbox { .. } if self.observed.sandboxes.is_empty() => {
-                self.record_dns_events(context)
+                self.record_dns_events(context);
             }
             Step::RunSandbox { .. } => {
                 self.record_dns_events(context);

@@ -21,7 +21,7 @@ pub(super) fn open(
     names: &[String],
     now_s: i64,
 ) -> Result<Authority, String> {
-    let mut secrets = Shelf { reach, namespace };
+    let mut secrets = SecretStore { reach, namespace };
     let ca = secrets.pair(&CA, || Authority::make_ca(now_s))?;
     let mut authority = Authority::of(ca.clone(), ca)?;
     let mut server = secrets.pair(&SERVER, || authority.make_server(names, now_s))?;
@@ -84,12 +84,12 @@ pub(super) fn token(namespace: &str, authority: &Authority, now_s: i64) -> Call 
     call(Verb::Patch(PatchType::Merge), namespace, TOKEN.0, Some(secret(namespace, TOKEN.0, &data)))
 }
 
-struct Shelf<'a> {
+struct SecretStore<'a> {
     reach: &'a mut Endpoint,
     namespace: &'a str,
 }
 
-impl Shelf<'_> {
+impl SecretStore<'_> {
     fn call(&mut self, call: &Call) -> Result<Box<RawValue>, CallError> {
         remote::once(self.reach, call)
     }

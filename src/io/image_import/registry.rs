@@ -280,7 +280,7 @@ fn answer(store: &ImageStore, request: &Request) -> (Vec<u8>, Option<(File, Span
         let errors = serde_json::json!({"errors": [{"code": code, "message": why}]});
         Found::Error(errors.to_string().into_bytes())
     });
-    found.to_answer(request)
+    found.into_answer(request)
 }
 
 enum Found {
@@ -299,7 +299,7 @@ fn manifest(store: &ImageStore, digest: &str) -> Result<Found, (&'static str, St
 }
 
 impl Found {
-    fn to_answer(self, request: &Request) -> (Vec<u8>, Option<(File, Span)>) {
+    fn into_answer(self, request: &Request) -> (Vec<u8>, Option<(File, Span)>) {
         let (status, kind, digest, mut size) = match &self {
             Self::Json(kind, digest, bytes) => {
                 ("200 OK", kind.as_str(), digest.as_deref(), bytes.len() as u64)

@@ -315,7 +315,7 @@ fn a_registry_that_ends_is_started_again_ever_later() {
 }
 
 #[test]
-fn the_shelf_follows_its_folders_and_finds_by_name() {
+fn the_image_store_follows_its_folders_and_finds_by_name() {
     let dir = Dir::new("store");
     let archive = |names: &str, layer: &[u8]| {
         let config = config(&[layer]);

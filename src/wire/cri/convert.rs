@@ -189,7 +189,7 @@ fn decode_one(rpc: Rpc, bytes: &[u8], budget: &CriBudget) -> Result<Reply, Why> 
                 super::stats::ListPodSandboxStatsRequest,
             >(bytes, budget)?))
         }
-        _ => return Err(Why::Lacks("a reader, since this agent never makes the call")),
+        Rpc::GetContainerEvents => return Err(Why::Lacks("one reply, because it is a stream")),
     })
 }
 

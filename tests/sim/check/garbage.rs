@@ -142,7 +142,7 @@ impl Check {
     }
 
     /// The agent requests a housekeeping call.
-    pub(super) fn check_upkeep(
+    pub(super) fn check_housekeeping(
         &mut self,
         now: u64,
         runtime: &Runtime,
@@ -158,7 +158,7 @@ impl Check {
                 garbage.pass = garbage.room.map(|room| (room, 0));
             }
             HousekeepingCall::RemoveImage(image) => {
-                self.check_remove_image(now, runtime, id, image)
+                self.check_remove_image(now, runtime, id, image);
             }
             HousekeepingCall::ReopenContainerLog(_) => {}
         }

@@ -32,7 +32,7 @@ impl Check {
         judge!(self.connected, "[connection] requests {request:?} without a connection");
         let (class, kind) = classify(request);
         if let Request::HousekeepingCall(housekeeping) = request {
-            self.check_upkeep(now, runtime, id, housekeeping);
+            self.check_housekeeping(now, runtime, id, housekeeping);
         }
         let pod = self.pod_of(request);
         if let Request::ExecSync { id: container, command, .. } = request {

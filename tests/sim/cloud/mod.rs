@@ -252,7 +252,7 @@ impl CloudSim {
         let full = now < self.store.full_until;
         let fails = self.chance.percent(self.rates.save_fail_pct);
         let ms = self.chance.below(self.rates.save_ms + 1);
-        trace!(now, "save {revision:?}{}", if full || fails { ", in vain" } else { "" });
+        trace!(now, "save {revision:?}{}", if full || fails { ", which fails" } else { "" });
         self.save_fails = full || fails;
         self.timers.push((ms, Due::Saved(self.life)));
     }

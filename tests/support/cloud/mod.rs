@@ -262,7 +262,7 @@ impl Cloud {
             if left.is_zero() {
                 let received: Vec<String> =
                     state.received.iter().map(|received| received.0.to_string()).collect();
-                panic!("the cloud waited in vain for {what}; it received\n{}", received.join("\n"));
+                panic!("the cloud did not get {what}; it received\n{}", received.join("\n"));
             }
             let waited = self.shared.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;

@@ -94,7 +94,7 @@ impl Bed {
             }
             self.turn();
         }
-        panic!("it waits in vain; it was told {:?}", self.told);
+        panic!("no answer came; the events are {:?}", self.told);
     }
 
     fn pass_ms(&mut self, ms: u64) {
