@@ -30,9 +30,9 @@ fuzz_target!(|data: &[u8]| {
     }
     let at = usize::from(cut).min(answer.len());
     let mut halves = Reader::default();
-    let cut_read = halves.receive(&answer[..at]).and_then(|done| {
-        if done { Ok(true) } else { halves.receive(&answer[at..]) }
-    });
+    let cut_read = halves
+        .receive(&answer[..at])
+        .and_then(|done| if done { Ok(true) } else { halves.receive(&answer[at..]) });
     if let (Ok(read), Ok(cut_read)) = (&read, &cut_read) {
         assert_eq!(read, cut_read);
         assert_eq!(whole.response(), halves.response());
