@@ -263,7 +263,7 @@ fn the_demo_on_a_runtime_that_is_there_removes_only_what_is_its_own(world: &Worl
     let host = site.start();
     site.put("foreign.yaml", &sleeper("foreign"));
     site.wait_running("foreign");
-    refused(on_it(&dir, agent), "another agent's pods are running");
+    refused(on_it(&dir, agent), "another agent's pods are on");
     // Another program's answers would be mistaken for its own.
     refused(on_it(&dir, site.api), "something answers on");
     site.wait_running("foreign");
