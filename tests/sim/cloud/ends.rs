@@ -1,6 +1,7 @@
 //! The end of a run: the cloud is reachable, and both sides know the same.
 
 use edged::agent::pod;
+use edged::limits::LINK_MUTE_MS;
 use edged::model::cri::PodRef;
 use edged::model::job::{JobSpec, Source};
 use edged::model::pod::{Pod, Volume};
@@ -15,8 +16,9 @@ use crate::world::{World, WorldEvent};
 
 /// A pod that runs well may just have become ready.
 const REPORTS_MAX: usize = 4;
-/// Until the cloud has sent everything again.
-const REFILL_MS: u64 = 240_000;
+/// Until the cloud has sent everything again: the agent may have to close a link first over which
+/// the cloud sends nothing.
+const REFILL_MS: u64 = LINK_MUTE_MS + 240_000;
 
 impl World {
     /// Ends the faults of the cloud. Where the store was lost, the users do what helps: they make
