@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::probe::Probes;
@@ -63,9 +63,8 @@ impl ResultsFile {
     }
 
     fn within(dir: &Path, root: &Path, boot: &str) -> Self {
-        let name = |meta: fs::Metadata| format!("edged.probes-{:x}-{:x}", meta.dev(), meta.ino());
-        let named = fs::metadata(root).ok().filter(|_| !boot.is_empty());
-        Self { path: named.map(|meta| dir.join(name(meta))), boot: boot.to_owned() }
+        let path = sys::file_of_root(dir, "probes", root).filter(|_| !boot.is_empty());
+        Self { path, boot: boot.to_owned() }
     }
 
     /// The results that were saved since the machine's boot.

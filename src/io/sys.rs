@@ -11,6 +11,8 @@ use std::io::{self, ErrorKind, Read};
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
+#[cfg(any(feature = "cloud", feature = "probes"))]
+use std::path::PathBuf;
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
@@ -57,6 +59,14 @@ pub fn make_root(path: &Path) -> Result<(), String> {
         }
         _ => Ok(()),
     }
+}
+
+/// The file in `dir` that an agent has for this purpose and its root directory, which is named by
+/// device and inode. `None`: the root directory cannot be read.
+#[cfg(any(feature = "cloud", feature = "probes"))]
+pub fn file_of_root(dir: &Path, purpose: &str, root: &Path) -> Option<PathBuf> {
+    let meta = fs::metadata(root).ok()?;
+    Some(dir.join(format!("edged.{purpose}-{:x}-{:x}", meta.dev(), meta.ino())))
 }
 
 /// Reads a text file of the kernel. Only a name in it that is not UTF-8, such as the label of a

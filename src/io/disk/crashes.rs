@@ -13,12 +13,11 @@
 //! **If we crash here** the crash is counted or not; one that is not counted needs one start more.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::panic;
 use std::path::{Path, PathBuf};
 
 use crate::agent::time::Instant;
-use crate::io::clock;
+use crate::io::{clock, sys};
 use crate::limits::{START_CRASHES_MAX, START_MS};
 
 /// The crashes of the agent with one root directory.
@@ -45,9 +44,7 @@ impl Crashes {
     }
 
     pub(super) fn within(dir: &Path, root: &Path, started_at: Instant) -> Self {
-        let name = |meta: fs::Metadata| format!("edged.crashes-{:x}-{:x}", meta.dev(), meta.ino());
-        let path = fs::metadata(root).ok().map(|meta| dir.join(name(meta)));
-        Self { path, started_at, is_over: false }
+        Self { path: sys::file_of_root(dir, "crashes", root), started_at, is_over: false }
     }
 
     /// Whether the starts before this one failed so often that the store must not be read.

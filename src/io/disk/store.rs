@@ -22,18 +22,21 @@ pub struct Store {
     /// At most one save: the core sends the next one after this is answered.
     pending: Option<(Revision, Vec<Change>)>,
     limit: Limit,
-    crashes: Crashes,
+    /// `None`: there is no store that could be the cause.
+    crashes: Option<Crashes>,
 }
 
 impl Store {
     /// Opens the store if a cloud is configured, and reports its content. Fails if another
     /// agent uses it.
     pub fn open(config: &Config, budget: &Budget, events: &mut Vec<Event>) -> io::Result<Self> {
-        Self::open_after(Crashes::watch(Path::new(&config.root)), config, budget, events)
+        let has_store = config.cloud.is_configured();
+        let crashes = has_store.then(|| Crashes::watch(Path::new(&config.root)));
+        Self::open_after(crashes, config, budget, events)
     }
 
     fn open_after(
-        crashes: Crashes,
+        crashes: Option<Crashes>,
         config: &Config,
         budget: &Budget,
         events: &mut Vec<Event>,
@@ -42,11 +45,12 @@ impl Store {
         if config.cloud.is_configured() {
             let ground = Vfs::with_memory(budget.meta_bytes_max);
             let path = Path::new(&config.cloud.store);
-            let opened = if store.crashes.are_too_many() {
-                let why = format!("{START_CRASHES_MAX} starts of edged in a row have crashed");
-                Disk::set_aside(ground, path, &why).inspect(|_| store.crashes.forget())
-            } else {
-                Disk::open_on(ground, path)
+            let opened = match store.crashes.as_ref().filter(|crashes| crashes.are_too_many()) {
+                Some(crashes) => {
+                    let why = format!("{START_CRASHES_MAX} starts of edged in a row have crashed");
+                    Disk::set_aside(ground, path, &why).inspect(|_| crashes.forget())
+                }
+                None => Disk::open_on(ground, path),
             };
             let (disk, saved) = opened.map_err(|refused| io::Error::other(refused.to_string()))?;
             #[cfg(debug_assertions)]
@@ -65,7 +69,9 @@ impl Store {
 
     /// Writes the pending save.
     pub fn commit(&mut self, now: Instant, events: &mut Vec<Event>) {
-        self.crashes.tick(now);
+        if let Some(crashes) = &mut self.crashes {
+            crashes.tick(now);
+        }
         let Some((revision, changes)) = self.pending.take() else { return };
         let disk = self.disk.as_mut().expect("only an agent with a cloud saves");
         let begun = clock::boot();
@@ -103,19 +109,13 @@ mod tests {
     use crate::config::overlay;
     use crate::model::meta::Row;
 
-    /// Of a root directory that is not there.
-    fn none() -> Crashes {
-        Crashes::within(Path::new("/"), Path::new("/nowhere"), Instant(1))
-    }
-
     fn open(config: &Config, events: &mut Vec<Event>) -> io::Result<Store> {
-        Store::open_after(none(), config, &Budget::FULL, events)
+        Store::open_after(None, config, &Budget::FULL, events)
     }
 
     #[test]
     fn a_commit_that_took_long_is_told_and_not_each_time() {
-        let mut store =
-            Store { disk: None, pending: None, limit: Limit::default(), crashes: none() };
+        let mut store = Store { disk: None, pending: None, limit: Limit::default(), crashes: None };
         let mut line_after = |took_ms| store.slow_commit_line(Instant(1), took_ms, 3);
         assert_eq!(line_after(STORE_COMMIT_MS_MAX), None);
         let long_ms = STORE_COMMIT_MS_MAX + 1;
@@ -127,7 +127,8 @@ mod tests {
     fn it_is_there_where_a_cloud_is() {
         let mut events = Vec::new();
         let mut config = Config::default();
-        let mut store = open(&config, &mut events).expect("there is none");
+        let mut store = Store::open(&config, &Budget::FULL, &mut events).expect("there is none");
+        assert!(store.crashes.is_none(), "without a store no crash is counted");
         store.commit(Instant(1), &mut events);
         assert!(events.is_empty());
         store.close();
