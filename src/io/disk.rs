@@ -15,8 +15,9 @@
 //!
 //! **If we crash here**, or power fails, every transaction is stored as a whole or not at all, and
 //! all transactions that were answered are stored; `tests/power` cuts the power 10,000 times. A
-//! write-ahead log remains, which SQLite reads at the next start, of edged or of EdgeCore. A clean
-//! stop leaves one plain file.
+//! write-ahead log remains, which SQLite reads at the next start, of edged or of EdgeCore. The
+//! process before may have failed to sync it, and then it is complete only in the page cache: it is
+//! written and synced again before anything depends on it. A clean stop leaves one plain file.
 //!
 //! **A store that cannot be used** stops neither pods nor the agent: whatever can be read is
 //! reported, and every save fails with the reason.
@@ -33,6 +34,7 @@ mod vfs;
 mod tests;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rusqlite::config::DbConfig;
@@ -46,7 +48,7 @@ pub use inspect::{Inspection, State as Health, inspect};
 use rows::{Found, Totals};
 pub use store::Store;
 use vfs::Log;
-pub use vfs::Vfs;
+pub use vfs::{TestVfs, Vfs};
 
 #[derive(Debug)]
 pub struct Disk {
@@ -119,10 +121,14 @@ impl Disk {
             (StoreOrigin::New, Vec::new(), Totals::default())
         };
         let path = path.to_owned();
+        // Before the log is written into the database, which a log with gaps would damage.
+        let rewritten = vfs.rewrite_log(&path).map_err(|error| error.to_string());
         let settled = if conn.is_readonly("main")? {
             Err(DiskError::Failed("the file system is read-only".to_owned()))
+        } else if let Err(why) = &rewritten {
+            Err(DiskError::Failed(format!("its log cannot be synced: {why}")))
         } else {
-            match settle(&conn) {
+            match settle(&conn, || vfs.remove_journal(&path)) {
                 Ok(()) => Ok(conn),
                 Err(error) => match Trouble::from(error) {
                     Trouble::Failed(why) => Err(why),
@@ -139,7 +145,8 @@ impl Disk {
             },
             State::Open,
         );
-        Ok((Self { vfs, path, state, totals, tainted: false }, Saved { rows, origin }))
+        let saved = Saved { is_unsynced: rewritten.is_err(), ..Saved::new(rows, origin) };
+        Ok((Self { vfs, path, state, totals, tainted: false }, saved))
     }
 
     /// Moves the damaged file aside and starts a new one with the rows that could be read.
@@ -153,7 +160,7 @@ impl Disk {
             rows.len()
         );
         log::error!("{why}");
-        (disk, Saved { rows, origin: StoreOrigin::Lost(why) })
+        (disk, Saved::new(rows, StoreOrigin::Lost(why)))
     }
 
     /// Moves the store aside without reading it, and starts with an empty one. `why`: the reason.
@@ -166,7 +173,7 @@ impl Disk {
         let (disk, aside) = Self::begin_anew(vfs, path, &[], why);
         let why = format!("{} was moved aside unread ({why}); {aside}", path.display());
         log::error!("{why}");
-        Ok((disk, Saved { rows: Vec::new(), origin: StoreOrigin::Lost(why) }))
+        Ok((disk, Saved::new(Vec::new(), StoreOrigin::Lost(why))))
     }
 
     /// Renames the file, and creates another with these rows. Returns where the old one is, or why
@@ -199,11 +206,13 @@ impl Disk {
         let content = read.as_ref().map(|found| digest(&found.rows));
         let saved = if let Some(mut found) = read {
             log::error!("{}: can only be read: {why}", path.display());
-            Saved { origin: found.origin(), rows: found.rows }
+            let is_unsynced = left_log(path) == Log::Read;
+            let origin = found.origin();
+            Saved { is_unsynced, ..Saved::new(found.rows, origin) }
         } else {
             let why = format!("{}: cannot be opened: {why}", path.display());
             log::error!("{why}");
-            Saved { rows: Vec::new(), origin: StoreOrigin::Lost(why) }
+            Saved::new(Vec::new(), StoreOrigin::Lost(why))
         };
         let state = State::Unavailable { why, content };
         let totals = Totals::of(&saved.rows);
@@ -283,21 +292,24 @@ impl Disk {
 }
 
 /// Locks the file and prepares it for writing.
-fn settle(conn: &Connection) -> rusqlite::Result<()> {
+fn settle(
+    conn: &Connection,
+    remove_journal: impl FnOnce() -> io::Result<()>,
+) -> rusqlite::Result<()> {
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
     let mode: String = query(conn, "PRAGMA journal_mode = WAL")?;
     if mode != "wal" {
         let why = format!("got the journal mode {mode}, expected wal");
         return Err(rusqlite::Error::ToSqlConversionFailure(why.into()));
     }
+    // SQLite has closed it. If a sync of its end failed, a power cut would bring it back.
+    remove_journal().map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
     conn.pragma_update(None, "wal_autocheckpoint", STORE_WAL_PAGES)?;
     // A first list of many pods makes the log longer than its normal size.
     conn.pragma_update(None, "journal_size_limit", STORE_WAL_PAGES * 4_096)?;
     // Deleted content, such as secrets, is overwritten when its page is written.
     conn.pragma_update(None, "secure_delete", "FAST")?;
     conn.execute_batch(rows::SCHEMA)?;
-    // A log of an earlier run is in the page cache, and a sync of it may have failed: its
-    // content is written and synced again before anything depends on it.
     let busy: i64 = query(conn, "PRAGMA wal_checkpoint(TRUNCATE)")?;
     if busy != 0 {
         let why = "the log of the last run cannot be written into the database";

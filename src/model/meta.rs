@@ -38,6 +38,20 @@ pub struct Saved {
     pub rows: Vec<Row>,
     /// Whether that is everything ever stored.
     pub origin: StoreOrigin,
+    /// A sync of the rows has failed: until the next save succeeds, a power cut may undo the last
+    /// changes of the process before.
+    pub is_unsynced: bool,
+}
+
+impl Saved {
+    pub fn new(rows: Vec<Row>, origin: StoreOrigin) -> Self {
+        Self { rows, origin, is_unsynced: false }
+    }
+
+    /// The complete content of a store.
+    pub fn kept(rows: Vec<Row>) -> Self {
+        Self::new(rows, StoreOrigin::Kept)
+    }
 }
 
 /// The origin of the store's content.

@@ -177,6 +177,14 @@ impl FaultyDisk {
         self.alive()
     }
 
+    /// Writes the content of a file again, and syncs it and its name.
+    pub fn rewrite(&mut self, name: &str) -> Result<(), Refusal> {
+        let Some(file) = self.find(name) else { return self.alive() };
+        let content = self.files[file].now.clone();
+        self.write(file, 0, &content)?;
+        self.sync(file, true)
+    }
+
     pub fn truncate(&mut self, file: Inode, len: usize) -> Result<(), Refusal> {
         self.operate(format_args!("{file}: truncate {len}"))?;
         let op = Op::Truncate(len);

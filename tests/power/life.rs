@@ -33,8 +33,10 @@ pub struct Tally {
 struct Life {
     chance: Chance,
     faults: Faults,
-    /// The last state that was answered with success.
+    /// The last state that was answered with success, or read and synced at a start.
     acked: Table,
+    /// What the running store has: `acked`, or a state that was read at a start and not synced.
+    current: Table,
     /// The states after each save since then: a failed save may be found after a cut, whole, if its
     /// log reached the disk and no later one did.
     asked: Vec<Table>,
@@ -50,7 +52,14 @@ pub fn live(seed: u64, cuts: u64, lies: bool, tally: &mut Tally) -> Result<(), S
         lies,
     };
     vfs::insert(FaultyDisk::new(chance.bits()));
-    let mut life = Life { chance, faults, acked: Table::new(), asked: Vec::new(), revision: 0 };
+    let mut life = Life {
+        chance,
+        faults,
+        acked: Table::new(),
+        current: Table::new(),
+        asked: Vec::new(),
+        revision: 0,
+    };
     for _ in 0..cuts {
         let left = 1 + life.chance.spread(2_000);
         vfs::with(|disk| {
@@ -104,9 +113,11 @@ impl Life {
     /// Opens the store and checks its contents. None if the power was cut meanwhile or a fault
     /// prevented reading.
     fn start(&mut self, tally: &mut Tally) -> Result<Option<Disk>, String> {
-        let opened = Disk::open_on(Vfs::of_test(vfs::NAME), Path::new("/edgecore.db"));
-        let (disk, Saved { rows, origin }) = opened.map_err(|refused| refused.to_string())?;
-        crate::trace(format_args!("== opened: {origin:?}, {} rows", rows.len()));
+        let opened = Disk::open_on(Vfs::of_test(vfs::VFS), Path::new("/edgecore.db"));
+        let (disk, saved) = opened.map_err(|refused| refused.to_string())?;
+        let Saved { rows, origin, is_unsynced } = saved;
+        let what = if is_unsynced { "unsynced rows" } else { "rows" };
+        crate::trace(format_args!("== opened: {origin:?}, {} {what}", rows.len()));
         let whole = match &origin {
             StoreOrigin::Kept => true,
             // Nothing was acknowledged yet, so the table may be empty.
@@ -133,14 +144,18 @@ impl Life {
                 return Err(self.difference(&found, &origin));
             }
             tally.kept_under_way += 1;
-            self.acked = found;
         }
+        if !is_unsynced {
+            self.acked = found.clone();
+            self.asked.clear();
+        }
+        self.current = found;
         if vfs::with(|disk| disk.is_dead()) { Ok(None) } else { Ok(Some(disk)) }
     }
 
     fn save(&mut self, disk: &mut Disk, tally: &mut Tally) -> Result<(), String> {
         let changes: Vec<Change> = (0..=self.chance.spread(8)).map(|_| self.change()).collect();
-        let mut next = self.acked.clone();
+        let mut next = self.current.clone();
         for change in &changes {
             match change {
                 Change::Put(row) => drop(next.insert(row.key.clone(), row.clone())),
@@ -153,7 +168,7 @@ impl Life {
         match answer {
             Event::Saved(Revision(revision)) if revision == self.revision => {
                 tally.saved += 1;
-                self.acked = next;
+                (self.acked, self.current) = (next.clone(), next);
                 self.asked.clear();
                 Ok(())
             }

@@ -28,6 +28,8 @@ use life::Tally;
 const CUTS_DEFAULT: u64 = 1_000;
 /// Cuts of one seed.
 const CUTS_PER_SEED: u64 = 20;
+/// Seeds that once failed: they always run.
+const ONCE_FAILED: [u64; 2] = [30_000_674, 1_526_240_026];
 /// Cuts until a disk that lies must be detected.
 const CUTS_OF_LIES: u64 = 1_000;
 
@@ -51,9 +53,9 @@ fn main() -> ExitCode {
         (variable("SIM_FIRST").unwrap_or(1), count)
     };
     let seeds = first..first + count;
-    println!("seeds {first} to {}", seeds.end - 1);
+    println!("seeds {first} to {} and {ONCE_FAILED:?}", seeds.end - 1);
     let mut tally = Tally::default();
-    for seed in seeds {
+    for seed in seeds.chain(ONCE_FAILED) {
         if let Err(why) = life::live(seed, CUTS_PER_SEED, false, &mut tally) {
             println!(
                 "violated: {why}\n  SEED={seed} scripts/cargo test --locked --profile sim \

@@ -1,16 +1,19 @@
-//! The disk as SQLite sees it: a VFS named [`NAME`], which behaves like SQLite's own one on Linux,
+//! The disk as SQLite sees it: a VFS named `NAME`, which behaves like SQLite's own one on Linux,
 //! as far as syncs and names are concerned.
 #![expect(unsafe_code, reason = "SQLite's interface to file systems is C's")]
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::io;
+use std::path::Path;
 
+use edged::io::disk::TestVfs;
 use rusqlite::ffi;
 
 use crate::disk::{FaultyDisk, Inode, Refusal};
 
 /// The name of the VFS.
-pub const NAME: &str = "power";
+const NAME: &str = "power";
 const NAME_C: &CStr = c"power";
 
 thread_local! {
@@ -20,6 +23,28 @@ thread_local! {
 /// Calls a function with the disk.
 pub fn with<T>(act: impl FnOnce(&mut FaultyDisk) -> T) -> T {
     DISK.with_borrow_mut(act)
+}
+
+/// The same for edged's store.
+pub const VFS: TestVfs = TestVfs { name: NAME, rewrite, remove };
+
+fn rewrite(path: &Path) -> io::Result<()> {
+    of_rust(with(|disk| disk.rewrite(name_of(path))))
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    of_rust(with(|disk| match disk.find(name_of(path)) {
+        None => Ok(()),
+        Some(_) => disk.delete(name_of(path)).map(|()| disk.sync_names()),
+    }))
+}
+
+fn name_of(path: &Path) -> &str {
+    path.to_str().expect("the test's names are UTF-8")
+}
+
+fn of_rust(done: Result<(), Refusal>) -> io::Result<()> {
+    done.map_err(|refusal| io::Error::other(format!("{refusal:?}")))
 }
 
 /// Inserts another disk, and lets SQLite seed its random generator from it.

@@ -60,7 +60,7 @@ fn what_cannot_be_kept_is_not_acknowledged_and_tried_again() {
 #[test]
 fn pods_of_the_store_run_without_a_cloud() {
     let rows = vec![row("ns/pod/p", &pod("p", "u", 7))];
-    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    let mut cloud = CloudHarness::with(Saved::kept(rows));
     cloud.harness.does_all(START);
     assert_eq!(cloud.harness.running(), ["m"]);
 }
@@ -86,7 +86,7 @@ fn what_the_store_has_lost_is_left_running() {
         (StoreOrigin::New, vec![], &[]),
         (StoreOrigin::Lost("damaged".to_owned()), vec![], &[]),
     ] {
-        let mut cloud = of_a_cloud(Saved { rows, origin: origin.clone() });
+        let mut cloud = of_a_cloud(Saved::new(rows, origin.clone()));
         cloud.pass(60_000);
         assert_eq!(cloud.harness.open_calls(), requested, "{origin:?}");
     }
@@ -394,7 +394,7 @@ fn a_pod_that_the_cloud_knows_to_have_ended_is_not_run_again() {
     let mut ended = pod("p", "u", 7);
     ended["status"] = json!({"phase": "Failed", "reason": "Evicted"});
     let rows = vec![row("ns/pod/p", &ended)];
-    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    let mut cloud = CloudHarness::with(Saved::kept(rows));
     cloud.pass(60_000);
     assert_eq!(cloud.harness.trace, [] as [&str; 0]);
     cloud.harness.deliver(Event::Stop);
@@ -495,7 +495,7 @@ fn a_clock_that_is_far_ahead_does_not_cost_one_certificate_after_the_other() {
 fn what_was_lost_once_is_left_alone_in_the_next_lives_too() {
     let mark = row("edged/store/incomplete", &json!({}));
     let next = |found: bool| {
-        let saved = Saved { rows: vec![mark.clone()], origin: StoreOrigin::Kept };
+        let saved = Saved::kept(vec![mark.clone()]);
         let mut cloud = if found { of_a_cloud(saved) } else { CloudHarness::with(saved) };
         cloud.pass(60_000);
         cloud

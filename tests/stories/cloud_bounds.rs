@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use edged::limits::{META_WAITING_MAX, REQUESTS_MAX};
 use edged::model::message::Message;
-use edged::model::meta::{Saved, StoreOrigin};
+use edged::model::meta::Saved;
 use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ fn map(name: &str) -> Value {
 #[test]
 fn so_many_questions_are_open_and_the_next_waits_for_an_answer() {
     let settings = CloudSettings { messages_per_second: 0, ..CloudSettings::default() };
-    let saved = Saved { rows: Vec::new(), origin: StoreOrigin::Kept };
+    let saved = Saved::kept(Vec::new());
     let mut cloud = CloudHarness::set("gw", saved, settings);
     cloud.connect();
     let mut wanted = pod("p", "u", 7);

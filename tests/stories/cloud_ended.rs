@@ -1,7 +1,7 @@
 //! The end of a pod of the cloud is durable before it is reported to the cloud.
 
 use edged::limits::{META_ROWS_MAX, META_WAITING_MAX};
-use edged::model::meta::{Change, Row, Saved, StoreOrigin};
+use edged::model::meta::{Change, Row, Saved};
 use serde_json::{Value, json};
 
 use crate::cloud_full;
@@ -18,7 +18,7 @@ fn job() -> Value {
 /// Its pod runs and ends, without a link; the store does not answer.
 fn ended() -> (CloudHarness, Vec<Change>) {
     let rows = vec![row("ns/pod/p", &job())];
-    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    let mut cloud = CloudHarness::with(Saved::kept(rows));
     cloud.work();
     cloud.keeps = false;
     cloud.harness.exits("m", 0);
@@ -58,7 +58,7 @@ fn that_a_pod_has_ended_is_kept_before_the_cloud_is_told() {
 fn what_was_kept_of_its_end_keeps_a_pod_from_running_again() {
     let (_, changes) = ended();
     let rows = vec![row("ns/pod/p", &job()), word(&changes)];
-    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    let mut cloud = CloudHarness::with(Saved::kept(rows));
     cloud.work();
     assert_eq!(cloud.harness.running(), [] as [&str; 0]);
     assert_eq!(cloud.harness.status()["phase"], "Succeeded");
@@ -66,7 +66,7 @@ fn what_was_kept_of_its_end_keeps_a_pod_from_running_again() {
     let mut other = job();
     other["metadata"]["uid"] = "v".into();
     let rows = vec![row("ns/pod/p", &other), word(&changes)];
-    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    let mut cloud = CloudHarness::with(Saved::kept(rows));
     cloud.work();
     assert_eq!(cloud.harness.running(), ["m"]);
 }
@@ -74,7 +74,7 @@ fn what_was_kept_of_its_end_keeps_a_pod_from_running_again() {
 #[test]
 fn of_one_whose_place_another_is_about_to_take_nothing_is_kept() {
     let rows = vec![row("ns/pod/p", &job())];
-    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    let mut cloud = CloudHarness::with(Saved::kept(rows));
     cloud.connect();
     cloud.work();
     cloud.keeps = false;
@@ -126,7 +126,7 @@ fn the_end_of_an_earlier_pod_of_the_name_is_not_its_own() {
     let mut other = job();
     other["metadata"]["uid"] = "v".into();
     let rows = vec![row("ns/pod/p", &other), word(&changes)];
-    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    let mut cloud = CloudHarness::with(Saved::kept(rows));
     cloud.connect();
     cloud.work();
     cloud.sign_of_life();
@@ -151,7 +151,7 @@ fn an_end_that_the_cloud_has_told_costs_no_write() {
     let mut failed = job();
     failed["status"]["phase"] = "Failed".into();
     let rows = vec![row("ns/pod/p", &failed)];
-    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    let mut cloud = CloudHarness::with(Saved::kept(rows));
     cloud.connect();
     cloud.sign_of_life();
     cloud.pass(10_000);
@@ -182,7 +182,7 @@ fn phases(cloud: &mut CloudHarness) -> Vec<Value> {
 fn of_an_end_that_the_store_has_no_room_for_the_cloud_is_told_all_the_same() {
     let mut rows = vec![row("ns/pod/p", &job())];
     rows.extend((1..META_ROWS_MAX).map(|n| row(&format!("ns/configmap/c{n}"), &map(n))));
-    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    let mut cloud = CloudHarness::with(Saved::kept(rows));
     cloud.work();
     cloud.harness.exits("m", 0);
     cloud.harness.pass(2_000);
@@ -194,7 +194,7 @@ fn of_an_end_that_the_store_has_no_room_for_the_cloud_is_told_all_the_same() {
 #[test]
 fn an_end_that_finds_too_much_waiting_for_the_disk_is_kept_after_it() {
     let rows = vec![row("ns/pod/p", &job())];
-    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    let mut cloud = CloudHarness::with(Saved::kept(rows));
     cloud.work();
     cloud.connect();
     cloud.sign_of_life();

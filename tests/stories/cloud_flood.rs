@@ -2,7 +2,7 @@
 
 use edged::limits::{ANSWERS_MAX, META_ROWS_MAX, TOMBSTONES_MAX, UNSENT_MAX};
 use edged::model::message::Message;
-use edged::model::meta::{Change, Saved, StoreOrigin};
+use edged::model::meta::{Change, Saved};
 use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ fn absent(count: usize) -> impl Iterator<Item = (String, String)> {
 }
 
 fn empty() -> Saved {
-    Saved { rows: Vec::new(), origin: StoreOrigin::Kept }
+    Saved::kept(Vec::new())
 }
 
 fn map(name: &str, version: u64) -> Value {
@@ -58,7 +58,7 @@ fn over_a_link_that_takes_nothing_so_many_messages_are_on_their_way() {
     // A static pod may be mirrored, and a pod needs a token and an object.
     let node = json!({"metadata": {"name": "gw", "uid": "node-1", "resourceVersion": "3"}});
     let rows = vec![row("null/node/gw", &node)];
-    let mut cloud = CloudHarness::set("gw", Saved { rows, origin: StoreOrigin::Kept }, settings);
+    let mut cloud = CloudHarness::set("gw", Saved::kept(rows), settings);
     cloud.connect();
     pass(&mut cloud, 1);
     cloud.sent.clear();
@@ -97,7 +97,7 @@ fn so_many_objects_are_kept_and_one_more_is_refused() {
     let name = |n: usize| format!("c{n}");
     let key = |n: usize| format!("ns/configmap/{}", name(n));
     let rows = (1..META_ROWS_MAX).map(|n| row(&key(n), &map(&name(n), 3)));
-    let mut cloud = CloudHarness::with(Saved { rows: rows.collect(), origin: StoreOrigin::Kept });
+    let mut cloud = CloudHarness::with(Saved::kept(rows.collect()));
     cloud.connect();
     let push = |cloud: &mut CloudHarness, n: usize, version: u64| {
         let id = cloud.push("update", &key(n), &map(&name(n), version));
@@ -118,7 +118,7 @@ fn fits(before: impl FnOnce(&mut CloudHarness)) -> bool {
     let key = |name: &str| format!("ns/configmap/{name}");
     let names = (2..META_ROWS_MAX).map(|n| format!("c{n}"));
     let rows = names.map(|name| row(&key(&name), &map(&name, 3))).collect();
-    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    let mut cloud = CloudHarness::with(Saved::kept(rows));
     cloud.connect();
     cloud.keeps = false;
     before(&mut cloud);

@@ -2,7 +2,7 @@
 
 use edged::limits::UNSENT_MAX;
 use edged::model::message::Message;
-use edged::model::meta::{Saved, StoreOrigin};
+use edged::model::meta::Saved;
 use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
 
@@ -81,7 +81,7 @@ fn over_a_link_that_is_full_from_the_start_the_node_says_nothing_before_there_is
     for register in [true, false] {
         let mut settings = settings();
         settings.registration.register = register;
-        let saved = Saved { rows: Vec::new(), origin: StoreOrigin::Kept };
+        let saved = Saved::kept(Vec::new());
         let mut cloud = CloudHarness::set("gw", saved, settings);
         cloud.takes = false;
         cloud.connect_amid(absent());
@@ -96,7 +96,7 @@ fn over_a_link_that_is_full_from_the_start_the_node_says_nothing_before_there_is
 
 #[test]
 fn labels_that_a_node_lacks_are_told_when_the_link_has_room() {
-    let saved = Saved { rows: Vec::new(), origin: StoreOrigin::Kept };
+    let saved = Saved::kept(Vec::new());
     let mut cloud = CloudHarness::set("gw", saved, settings());
     cloud.connect();
     pass(&mut cloud, 1);
@@ -113,7 +113,7 @@ fn labels_that_a_node_lacks_are_told_when_the_link_has_room() {
 
 #[test]
 fn that_nothing_is_left_of_a_pod_is_said_when_the_link_has_room() {
-    let saved = Saved { rows: Vec::new(), origin: StoreOrigin::Kept };
+    let saved = Saved::kept(Vec::new());
     let mut cloud = CloudHarness::set("gw", saved, settings());
     cloud.connect();
     delete_pod_with_volume(&mut cloud, pass, |harness| harness.bad_volume = Some("u"));

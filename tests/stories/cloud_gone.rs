@@ -15,7 +15,7 @@ use crate::harness::{container, sandbox};
 /// The store has the pod, which runs.
 fn back() -> CloudHarness {
     let rows = vec![row("ns/pod/p", &pod("p", "u", 7))];
-    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    let mut cloud = CloudHarness::with(Saved::kept(rows));
     cloud.work();
     assert_eq!(cloud.harness.running(), ["m"]);
     cloud.connect();
@@ -104,7 +104,7 @@ fn no_other_answer_ends_a_pod() {
 #[test]
 fn nothing_ends_by_it_while_the_store_does_not_know_all_that_runs() {
     let rows = vec![row("ns/pod/p", &pod("p", "u", 7))];
-    let saved = Saved { rows, origin: StoreOrigin::Lost("damaged".to_owned()) };
+    let saved = Saved::new(rows, StoreOrigin::Lost("damaged".to_owned()));
     let mut cloud = CloudHarness::beside(
         saved,
         |_| (),
@@ -129,7 +129,7 @@ fn a_pod_is_deleted_once_its_volumes_and_its_cgroup_are_gone() {
     for (hierarchy, bad_cgroups, bad_volume) in
         [(Hierarchy::V2, true, None), (Hierarchy::None, false, Some("u"))]
     {
-        let empty = Saved { rows: Vec::new(), origin: StoreOrigin::Kept };
+        let empty = Saved::kept(Vec::new());
         let mut cloud = CloudHarness::set_up(empty, |config| {
             config.machine.cgroups = Cgroups { hierarchy, ..Cgroups::default() };
         });

@@ -6,7 +6,7 @@ use edged::agent::Config;
 use edged::agent::event::{Action, Event};
 use edged::model::link::{Cause, Session, Validity};
 use edged::model::message::{Header, Message, Route};
-use edged::model::meta::{Change, DiskError, Revision, Row, Saved, StoreOrigin};
+use edged::model::meta::{Change, DiskError, Revision, Row, Saved};
 use edged::model::settings::CloudSettings;
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ pub struct CloudHarness {
 impl CloudHarness {
     /// The store is new, the manifest folder empty, the link up.
     pub fn new() -> Self {
-        let mut cloud = Self::with(Saved { rows: Vec::new(), origin: StoreOrigin::Kept });
+        let mut cloud = Self::with(Saved::kept(Vec::new()));
         cloud.connect();
         cloud
     }

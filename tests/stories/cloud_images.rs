@@ -2,7 +2,7 @@
 
 use edged::limits::{NODE_IMAGE_NAMES_MAX, NODE_IMAGES_MAX};
 use edged::model::housekeeping::StoredImage;
-use edged::model::meta::{Saved, StoreOrigin};
+use edged::model::meta::Saved;
 use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
 
@@ -18,10 +18,9 @@ fn joined(max: Option<usize>, had: Option<Value>) -> (CloudHarness, Cluster) {
     let rows = Vec::new();
     let settings = CloudSettings { status_images_max: max, ..CloudSettings::default() };
     let set = |config: &mut edged::agent::Config| config.cloud = Some(settings);
-    let mut cloud =
-        CloudHarness::beside(Saved { rows, origin: StoreOrigin::Kept }, set, |harness| {
-            harness.stored = vec![image("a:1", 10), image("b:1", 20)];
-        });
+    let mut cloud = CloudHarness::beside(Saved::kept(rows), set, |harness| {
+        harness.stored = vec![image("a:1", 10), image("b:1", 20)];
+    });
     let mut cluster = Cluster::default();
     cloud.connect();
     cluster.serve(&mut cloud);

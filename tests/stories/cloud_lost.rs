@@ -32,7 +32,7 @@ fn after(saved: Saved) -> CloudHarness {
 }
 
 fn lost() -> CloudHarness {
-    let mut cloud = after(Saved { rows: vec![], origin: StoreOrigin::New });
+    let mut cloud = after(Saved::new(vec![], StoreOrigin::New));
     cloud.connect();
     cloud
 }
@@ -90,7 +90,7 @@ fn is_new(cloud: &CloudHarness) -> bool {
 #[test]
 fn why_the_store_was_lost_is_shown_until_the_cloud_has_listed_its_pods() {
     let lost = StoreOrigin::Lost("it was set aside".to_owned());
-    let mut cloud = after(Saved { rows: vec![], origin: lost });
+    let mut cloud = after(Saved::new(vec![], lost));
     cloud.connect();
     let shown = |cloud: &CloudHarness| {
         let overview = cloud.harness.agent.overview(cloud.harness.now);
@@ -251,7 +251,7 @@ fn a_cloud_that_does_not_list_is_asked_for_less_and_more_and_more_seldom() {
 
 #[test]
 fn the_list_is_asked_for_when_the_link_has_room() {
-    let mut cloud = after(Saved { rows: vec![], origin: StoreOrigin::New });
+    let mut cloud = after(Saved::new(vec![], StoreOrigin::New));
     cloud.takes = false;
     cloud.connect_amid(cloud_full::absent());
     cloud_full::pass(&mut cloud, 20);
@@ -294,7 +294,7 @@ fn a_pod_that_the_cloud_says_is_gone_ends_though_the_store_does_not_know_it() {
     assert_eq!(cloud.harness.open_calls(), STOPS);
 
     // The next life ends it as well.
-    let next = after(Saved { rows: vec![mark.clone()], origin: StoreOrigin::Kept });
+    let next = after(Saved::kept(vec![mark.clone()]));
     assert_eq!(next.harness.open_calls(), STOPS);
     assert!(!is_new(&next), "no other pod runs");
 }

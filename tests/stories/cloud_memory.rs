@@ -17,7 +17,7 @@ fn small(config: &mut Config) {
 }
 
 fn nothing() -> Saved {
-    Saved { rows: Vec::new(), origin: StoreOrigin::Kept }
+    Saved::kept(Vec::new())
 }
 
 /// Few bytes as a text, many in memory.
@@ -69,7 +69,7 @@ fn what_the_store_has_beyond_the_memory_stays_there_and_its_pods_run_on() {
     let mut large = pod("p", "u", 7);
     large["metadata"]["annotations"] = (0..1_900).map(|n| (n.to_string(), json!(""))).collect();
     rows.push(row("ns/pod/p", &large));
-    let saved = Saved { rows, origin: StoreOrigin::Kept };
+    let saved = Saved::kept(rows);
     let mut cloud = CloudHarness::beside(saved, small, |harness| {
         let mut one = sandbox("s1", 0, true);
         one.source = Some("api".into());
@@ -96,7 +96,7 @@ fn what_the_store_has_beyond_the_memory_stays_there_and_its_pods_run_on() {
 #[test]
 fn rows_that_the_hands_did_not_read_are_taken_for_what_they_are() {
     let unread = vec![("ns/pod/p".into(), "u".into())];
-    let saved = Saved { rows: Vec::new(), origin: StoreOrigin::Part { unread } };
+    let saved = Saved::new(Vec::new(), StoreOrigin::Part { unread });
     let mut cloud = CloudHarness::set_up(saved, small);
     cloud.connect();
     // The cloud sends it again, perhaps smaller: it is accepted.

@@ -22,7 +22,7 @@ fn of_folder(name: &str, uid: &str) -> String {
 fn running(manifests: &[&str]) -> CloudHarness {
     let node = json!({"metadata": {"name": "gw", "uid": "node-1", "resourceVersion": "3"}});
     let rows = vec![row("null/node/gw", &node)];
-    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    let mut cloud = CloudHarness::with(Saved::kept(rows));
     cloud.connect();
     cloud.sign_of_life();
     cloud.harness.manifests(manifests);
@@ -223,7 +223,7 @@ fn without_the_uid_of_the_node_no_mirror_is_made() {
         (json!({"metadata": {"name": "gw", "uid": "node-1"}}), true),
     ] {
         let rows = vec![row("null/node/gw", &node)];
-        let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+        let mut cloud = CloudHarness::with(Saved::kept(rows));
         cloud.connect();
         cloud.harness.manifests(&[&pod(MAIN)]);
         cloud.work();
@@ -239,7 +239,7 @@ fn without_the_uid_of_the_node_no_mirror_is_made() {
 
 #[test]
 fn the_lease_tells_the_uid_of_the_node() {
-    let mut cloud = CloudHarness::with(Saved { rows: Vec::new(), origin: StoreOrigin::Kept });
+    let mut cloud = CloudHarness::with(Saved::kept(Vec::new()));
     cloud.connect();
     let requested = cloud.take_sent("lease").remove(0);
     let owners = json!([{"kind": "Pod", "uid": "of-a-pod"}, {"kind": "Node", "uid": ""},
@@ -258,7 +258,7 @@ fn the_lease_tells_the_uid_of_the_node() {
 fn a_pod_that_nobody_knows_is_shown_to_nobody() {
     let node = json!({"metadata": {"name": "gw", "uid": "node-1", "resourceVersion": "3"}});
     let rows = vec![row("null/node/gw", &node)];
-    let saved = Saved { rows, origin: StoreOrigin::Lost("damaged".to_owned()) };
+    let saved = Saved::new(rows, StoreOrigin::Lost("damaged".to_owned()));
     let mut cloud = CloudHarness::beside(
         saved,
         |_| (),

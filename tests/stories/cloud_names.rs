@@ -1,6 +1,6 @@
 //! The objects that the cloud's pods refer to.
 
-use edged::model::meta::{Saved, StoreOrigin};
+use edged::model::meta::Saved;
 use serde_json::{Value, json};
 
 use crate::cloud_harness::{CloudHarness, pod, row};
@@ -57,7 +57,7 @@ fn for_a_pod_that_ends_or_has_ended_nothing_is_asked() {
     ended["status"]["phase"] = json!("Failed");
     for pod in [ending, ended] {
         let rows = vec![row("ns/pod/p", &pod)];
-        let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+        let mut cloud = CloudHarness::with(Saved::kept(rows));
         cloud.connect();
         cloud.pass(2_000);
         assert_eq!(requested(&mut cloud, "configmap"), [] as [&str; 0], "{pod}");
@@ -91,7 +91,7 @@ fn an_object_that_came_is_not_asked_for_again_when_it_goes_before_it_is_kept() {
 #[test]
 fn what_pods_of_the_store_name_is_asked_for_with_the_first_link() {
     let rows = vec![row("ns/pod/p", &user())];
-    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    let mut cloud = CloudHarness::with(Saved::kept(rows));
     cloud.connect();
     assert_eq!(
         (requested(&mut cloud, "configmap").len(), requested(&mut cloud, "secret").len()),

@@ -2,7 +2,7 @@
 
 use edged::agent::event::Event;
 use edged::agent::time::Wall;
-use edged::model::meta::{Saved, StoreOrigin};
+use edged::model::meta::Saved;
 use edged::model::settings::{CloudSettings, Taint};
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::cloud_harness::{CloudHarness, pod};
 use crate::cluster::{Cluster, condition, refusal};
 
 fn empty() -> Saved {
-    Saved { rows: Vec::new(), origin: StoreOrigin::Kept }
+    Saved::kept(Vec::new())
 }
 
 /// The node has joined, and everything is reported.

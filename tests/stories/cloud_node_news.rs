@@ -4,7 +4,7 @@ use edged::agent::event::Event;
 use edged::limits::{LEGACY_PROBE_MS, LINK_SILENCE_MS, REGISTER_RETRY_MIN_MS};
 use edged::model::cri::RuntimeStatus;
 use edged::model::message::{Header, Message, Route};
-use edged::model::meta::{Saved, StoreOrigin};
+use edged::model::meta::Saved;
 use edged::model::settings::{CloudSettings, Taint};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use crate::cloud_harness::{CloudHarness, content, patch};
 use crate::cluster::{Cluster, condition};
 
 fn empty() -> Saved {
-    Saved { rows: Vec::new(), origin: StoreOrigin::Kept }
+    Saved::kept(Vec::new())
 }
 
 /// The node has joined, and everything is reported.

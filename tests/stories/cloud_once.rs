@@ -13,7 +13,7 @@ use crate::cluster::{Cluster, refusal};
 use crate::harness::sandbox;
 
 fn empty() -> Saved {
-    Saved { rows: Vec::new(), origin: StoreOrigin::Kept }
+    Saved::kept(Vec::new())
 }
 
 fn lines(cloud: &CloudHarness, of: &str) -> usize {
@@ -170,7 +170,7 @@ fn that_no_certificate_is_given_is_said_once() {
 
 #[test]
 fn a_list_of_pods_that_is_of_no_use_is_said_once() {
-    let saved = Saved { rows: Vec::new(), origin: StoreOrigin::New };
+    let saved = Saved::new(Vec::new(), StoreOrigin::New);
     // A pod runs of which the store knows nothing.
     let mut cloud = CloudHarness::beside(
         saved,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::cloud_harness::{CloudHarness, pod, row};
 use crate::harness::{START, container, sandbox};
 use edged::model::cri::ContainerState;
-use edged::model::meta::{Saved, StoreOrigin};
+use edged::model::meta::Saved;
 use edged::model::settings::CloudSettings;
 
 /// A pod of the cloud that requests this many cores; the node has two.
@@ -36,7 +36,7 @@ fn who_asks_for_more_than_is_left_fails() {
 fn who_ran_before_the_agent_is_not_asked_again() {
     let rows = vec![row("ns/pod/p", &asking("p", "u", 3))];
     let set = |config: &mut edged::agent::Config| config.cloud = Some(CloudSettings::default());
-    let cloud = CloudHarness::beside(Saved { rows, origin: StoreOrigin::Kept }, set, |harness| {
+    let cloud = CloudHarness::beside(Saved::kept(rows), set, |harness| {
         let mut one = sandbox("s1", 0, true);
         one.source = Some("api".into());
         one.pod = Some(edged::model::cri::PodRef {

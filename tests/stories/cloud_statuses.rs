@@ -1,6 +1,6 @@
 //! The node's own fields of a pod's status in the cloud, and those of others.
 
-use edged::model::meta::{Saved, StoreOrigin};
+use edged::model::meta::Saved;
 use serde_json::{Value, json};
 
 use crate::cloud_harness::{CloudHarness, content, patch, pod, row};
@@ -16,7 +16,7 @@ fn why_a_pod_was_evicted_outlives_the_agent() {
     evicted["status"] = json!({"phase": "Failed", "reason": "Evicted", "message": "it was low",
         "conditions": [disrupted("TerminationByKubelet")]});
     let rows = vec![row("ns/pod/p", &evicted)];
-    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    let mut cloud = CloudHarness::with(Saved::kept(rows));
     cloud.connect();
     cloud.sign_of_life();
     cloud.pass(5_000);
@@ -73,7 +73,7 @@ fn pods_that_have_ended_take_no_room_in_the_next_life() {
         row("ns/pod/c", &pod("c", "c", 7)),
         row("ns/pod/d", &pod("d", "d", 7)),
     ];
-    let saved = Saved { rows, origin: StoreOrigin::Kept };
+    let saved = Saved::kept(rows);
     let mut cloud = CloudHarness::set_up(saved, |config| config.pods_max = 2);
     cloud.work();
     assert_eq!(cloud.harness.running().len(), 2);
@@ -84,7 +84,7 @@ fn about_to_be_evicted() -> CloudHarness {
     let mut leaving = pod("p", "u", 7);
     leaving["status"] = json!({"phase": "Running", "reason": "Evicted", "message": "it was low"});
     let rows = vec![row("ns/pod/p", &leaving)];
-    CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept })
+    CloudHarness::with(Saved::kept(rows))
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn a_gate_that_others_open_makes_a_pod_ready() {
 #[test]
 fn a_gate_that_was_open_is_open_in_the_next_life() {
     let rows = vec![row("ns/pod/p", &gated(8, "True"))];
-    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    let mut cloud = CloudHarness::with(Saved::kept(rows));
     cloud.work();
     assert_eq!(ready(&cloud), ("True".to_owned(), String::new()));
 }
@@ -267,7 +267,7 @@ fn who_else_made_a_pod_go_is_not_named_by_the_next_life() {
     going["status"] =
         json!({"phase": "Running", "conditions": [disrupted("PreemptionByScheduler")]});
     let rows = vec![row("ns/pod/p", &going)];
-    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    let mut cloud = CloudHarness::with(Saved::kept(rows));
     cloud.work();
     let conditions = cloud.harness.status()["conditions"].to_string();
     assert!(!conditions.contains("DisruptionTarget"), "{conditions}");

@@ -162,7 +162,7 @@ fn where_there_is_no_memory_left_an_object_may_change_as_long_as_it_takes_no_mor
         json!({"metadata": {"name": name, "namespace": "ns", "uid": name,
             "resourceVersion": version.to_string()}, "data": data})
     };
-    let empty = Saved { rows: Vec::new(), origin: StoreOrigin::Kept };
+    let empty = Saved::kept(Vec::new());
     let mut cloud = CloudHarness::set_up(empty, |config| {
         config.cloud = Some(CloudSettings::default());
         config.machine.budget = Budget::of(PROCESS_BYTES_LEAST);
@@ -195,7 +195,7 @@ fn of_a_cloud(saved: Saved) -> CloudHarness {
 }
 
 fn stored(rows: Vec<Row>) -> Saved {
-    Saved { rows, origin: StoreOrigin::Kept }
+    Saved::kept(rows)
 }
 
 #[test]
@@ -204,8 +204,8 @@ fn that_the_store_does_not_know_all_is_written_at_once() {
     let mark = row(MARK, &json!({}));
     let marked = format!("+{MARK}");
     for (saved, count) in [
-        (Saved { rows: some(), origin: StoreOrigin::Lost("damaged".to_owned()) }, 1),
-        (Saved { rows: vec![], origin: StoreOrigin::New }, 1),
+        (Saved::new(some(), StoreOrigin::Lost("damaged".to_owned())), 1),
+        (Saved::new(vec![], StoreOrigin::New), 1),
         (stored([some(), vec![mark]].concat()), 0),
     ] {
         let what = format!("{saved:?}");
@@ -225,10 +225,9 @@ fn rows_that_cannot_be_read_or_used_keep_pods_of_a_cloud_from_ending() {
     let some = || row("ns/configmap/c", &map("c", 3, "a"));
     let broken = Row { key: "default/pod/p-gw".into(), kind: "pod".into(), value: "{".into() };
     let unread = vec![("default/pod/p-gw".into(), UID.into())];
-    for saved in [
-        stored(vec![some(), broken]),
-        Saved { rows: vec![some()], origin: StoreOrigin::Part { unread } },
-    ] {
+    for saved in
+        [stored(vec![some(), broken]), Saved::new(vec![some()], StoreOrigin::Part { unread })]
+    {
         let what = format!("{saved:?}");
         let cloud = of_a_cloud(saved);
         assert_eq!(cloud.harness.open_calls(), [] as [&str; 0], "{what}");
@@ -248,10 +247,10 @@ fn a_row_that_cannot_be_used_goes_when_its_object_does() {
         // The object of the row is not known.
         (stored(vec![broken()]), Some("c"), true),
         (stored(vec![broken()]), None, true),
-        (Saved { rows: vec![], origin: unread() }, Some("c"), true),
+        (Saved::new(vec![], unread()), Some("c"), true),
         // Old clouds delete by name alone.
-        (Saved { rows: vec![], origin: unread() }, None, true),
-        (Saved { rows: vec![], origin: unread() }, Some("another"), false),
+        (Saved::new(vec![], unread()), None, true),
+        (Saved::new(vec![], unread()), Some("another"), false),
     ] {
         let what = format!("{saved:?} {uid:?}");
         let mut cloud = CloudHarness::with(saved);
@@ -265,7 +264,7 @@ fn a_row_that_cannot_be_used_goes_when_its_object_does() {
 
 #[test]
 fn of_what_is_gone_and_was_not_known_one_row_waits_to_be_written() {
-    let lost = Saved { rows: vec![], origin: StoreOrigin::Lost("damaged".to_owned()) };
+    let lost = Saved::new(vec![], StoreOrigin::Lost("damaged".to_owned()));
     let mut cloud = of_a_cloud(lost);
     cloud.connect();
     cloud.keeps = false;
@@ -307,7 +306,7 @@ fn what_waits_without_an_answer_is_written_though_more_is_gone_that_was_not_know
     user["spec"]["volumes"] = json!([{"name": "v", "projected": {"sources": [
         {"serviceAccountToken": {"path": "t", "expirationSeconds": 3607}}]}}]);
     let rows = vec![row("ns/pod/p", &user)];
-    let mut cloud = of_a_cloud(Saved { rows, origin: StoreOrigin::Lost("damaged".to_owned()) });
+    let mut cloud = of_a_cloud(Saved::new(rows, StoreOrigin::Lost("damaged".to_owned())));
     cloud.connect();
     let requested = cloud.take_sent("serviceaccounttoken").remove(0);
     cloud.keeps = false;
@@ -320,4 +319,33 @@ fn what_waits_without_an_answer_is_written_though_more_is_gone_that_was_not_know
     assert_eq!(keys(&cloud.save()), ["+ns/configmap/c"]);
     let written = keys(&cloud.save());
     assert_eq!(written.len(), 2, "{written:?}");
+}
+
+#[test]
+fn what_a_power_cut_may_undo_is_not_acknowledged_before_a_save() {
+    let rows = || vec![row("ns/configmap/c", &map("c", 3, "a"))];
+    for is_unsynced in [false, true] {
+        let mut cloud = CloudHarness::with(Saved { is_unsynced, ..Saved::kept(rows()) });
+        cloud.keeps = false;
+        cloud.connect();
+        let unknown = json!({"metadata": {"name": "d", "namespace": "ns", "uid": "d"}});
+        let answered = [
+            cloud.push("update", "ns/configmap/c", &map("c", 3, "a")),
+            cloud.push("delete", "ns/configmap/d", &unknown),
+        ];
+        let count = |cloud: &mut CloudHarness| {
+            let acked = cloud.acked();
+            answered.iter().filter(|id| acked.contains(id)).count()
+        };
+        if is_unsynced {
+            assert_eq!(count(&mut cloud), 0);
+            cloud.fail_save();
+            assert_eq!(count(&mut cloud), 0);
+            cloud.pass(2_000);
+            cloud.save();
+        }
+        assert_eq!(count(&mut cloud), 2);
+        let id = cloud.push("update", "ns/configmap/c", &map("c", 3, "a"));
+        assert!(cloud.acked().contains(&id));
+    }
 }

@@ -1,7 +1,7 @@
 //! Pods of the cloud that another agent started: its reports about them stay valid.
 
 use edged::model::cri::{ContainerState, PodRef};
-use edged::model::meta::{Saved, StoreOrigin};
+use edged::model::meta::Saved;
 use serde_json::json;
 
 use crate::cloud_harness::{CloudHarness, pod, row};
@@ -24,7 +24,7 @@ fn of_an_init_container_that_another_agent_removed_the_end_is_known() {
         }],
     });
     let rows = vec![row("ns/pod/p", &theirs)];
-    let saved = Saved { rows, origin: StoreOrigin::Kept };
+    let saved = Saved::kept(rows);
     let mut cloud = CloudHarness::beside(
         saved,
         |_| (),

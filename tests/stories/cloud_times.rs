@@ -6,7 +6,7 @@ use edged::limits::{
     REGISTER_RETRY_MIN_MS, REPORT_GATHER_MS, REPORT_RETRY_MS, RUNTIME_DOWN_MS,
 };
 use edged::model::message::Message;
-use edged::model::meta::{Saved, StoreOrigin};
+use edged::model::meta::Saved;
 use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
 
@@ -16,8 +16,7 @@ use crate::cluster::{Cluster, refusal};
 fn set(change: impl FnOnce(&mut CloudSettings)) -> CloudHarness {
     let mut settings = CloudSettings::default();
     change(&mut settings);
-    let mut cloud =
-        CloudHarness::set("gw", Saved { rows: Vec::new(), origin: StoreOrigin::Kept }, settings);
+    let mut cloud = CloudHarness::set("gw", Saved::kept(Vec::new()), settings);
     cloud.connect();
     cloud
 }

@@ -4,7 +4,7 @@ use edged::agent::time::Wall;
 use edged::limits::{QUERY_RETRY_MS, TOKEN_AGAIN_MS};
 use edged::model::job::{JobSpec, Source};
 use edged::model::message::Message;
-use edged::model::meta::{Change, Saved, StoreOrigin};
+use edged::model::meta::{Change, Saved};
 use serde_json::{Value, json};
 
 use crate::cloud_harness::{CloudHarness, content, pod, row};
@@ -230,7 +230,7 @@ fn tokens_of_one_life_for_the_api_server_and_for_another_are_told_apart() {
         assert_eq!(of, (&json!("default"), &json!("ns")));
     }
     // The next life, before it has a link.
-    let mut cloud = CloudHarness::with(Saved { rows: rows.clone(), origin: StoreOrigin::Kept });
+    let mut cloud = CloudHarness::with(Saved::kept(rows.clone()));
     cloud.work();
     assert_eq!(files(&cloud), files_both);
     // Two tokens that an EdgeCore stored cannot be told apart.
@@ -239,7 +239,7 @@ fn tokens_of_one_life_for_the_api_server_and_for_another_are_told_apart() {
         value.as_object_mut().expect("a map").remove("asked");
         row.value = value.to_string().into();
     }
-    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    let mut cloud = CloudHarness::with(Saved::kept(rows));
     cloud.connect();
     cloud.work();
     let requested = cloud.take_sent("serviceaccounttoken");
@@ -317,14 +317,14 @@ fn what_a_pod_was_given_leaves_the_store_with_it_and_nothing_else_does() {
     let words = ["ns/pod/p", "of-u1", "ns/podpatch", "ns/pod/q", "of-u2", "of-none"];
     // Old clouds delete by name alone.
     for reported in [user("p", "u1"), json!({"metadata": {"name": "p", "namespace": "ns"}})] {
-        let mut cloud = CloudHarness::with(Saved { rows: rows(), origin: StoreOrigin::Kept });
+        let mut cloud = CloudHarness::with(Saved::kept(rows()));
         cloud.connect();
         cloud.keeps = false;
         cloud.push("delete", "ns/pod/p", &reported);
         assert_eq!(deleted(&mut cloud, &words), [1, 1, 1, 0, 0, 0], "{reported}");
     }
     // A deletion by name alone that matches no pod removes nothing else.
-    let mut cloud = CloudHarness::with(Saved { rows: rows(), origin: StoreOrigin::Kept });
+    let mut cloud = CloudHarness::with(Saved::kept(rows()));
     cloud.connect();
     cloud.keeps = false;
     for of in ["ns/configmap/p", "ns/pod/unknown"] {
@@ -370,7 +370,7 @@ fn a_pod_that_ends_or_has_ended_is_given_no_token() {
     ended["status"]["phase"] = json!("Succeeded");
     for pod in [ending, ended] {
         let rows = vec![row("ns/pod/p", &pod)];
-        let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+        let mut cloud = CloudHarness::with(Saved::kept(rows));
         cloud.connect();
         cloud.pass(2_000);
         assert_eq!(cloud.take_sent("serviceaccounttoken").len(), 0, "{pod}");
@@ -400,7 +400,7 @@ fn a_token_that_is_here_is_not_asked_for_over_each_link_and_one_that_is_old_by_t
         let end = edged::model::time::Timestamp(1_800_000_000 + seconds).to_string();
         (here["asked"], here["status"]["expirationTimestamp"]) = (requested.clone(), json!(end));
         let rows = vec![row("ns/pod/p", &user("p", "u1")), row("x/serviceaccounttoken/y", &here)];
-        let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+        let mut cloud = CloudHarness::with(Saved::kept(rows));
         for _ in 0..2 {
             cloud.connect();
             assert_eq!(cloud.take_sent("serviceaccounttoken").len(), count, "{seconds}");

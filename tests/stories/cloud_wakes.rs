@@ -66,7 +66,7 @@ fn reports_that_were_refused() {
 fn mirrors_that_were_refused() {
     let node = json!({"metadata": {"name": "gw", "uid": "node-1", "resourceVersion": "3"}});
     let rows = vec![row("null/node/gw", &node)];
-    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    let mut cloud = CloudHarness::with(Saved::kept(rows));
     cloud.connect();
     let plain = crate::harness::pod(MAIN);
     cloud.harness.manifests(&[&plain, &plain.replace("\"p\"", "\"q\"").replace("u1", "u2")]);
@@ -133,7 +133,7 @@ fn events_that_wait_for_their_rate() {
 
 /// A pod runs of which the store knows nothing.
 fn lost() -> CloudHarness {
-    let saved = Saved { rows: Vec::new(), origin: StoreOrigin::New };
+    let saved = Saved::new(Vec::new(), StoreOrigin::New);
     let mut cloud = CloudHarness::beside(
         saved,
         |_| (),

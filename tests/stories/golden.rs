@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use edged::model::message::Message;
-use edged::model::meta::{Saved, StoreOrigin};
+use edged::model::meta::Saved;
 use edged::wire::edge;
 use serde_json::{Value, json};
 
@@ -150,8 +150,7 @@ fn theirs(captured: &[Captured]) -> impl Iterator<Item = &Message> {
 }
 
 fn joined() -> CloudHarness {
-    let mut cloud =
-        CloudHarness::on("edge1", Saved { rows: Vec::new(), origin: StoreOrigin::Kept });
+    let mut cloud = CloudHarness::on("edge1", Saved::kept(Vec::new()));
     let images = ["docker.io/library/busybox:1.35", "docker.io/library/busybox:1.35b"];
     cloud.harness.images.extend(images);
     cloud.connect();

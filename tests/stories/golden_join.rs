@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use edged::agent::Machine;
 use edged::model::machine::Identity;
 use edged::model::message::Message;
-use edged::model::meta::{Saved, StoreOrigin};
+use edged::model::meta::Saved;
 use edged::wire::edge::decode;
 use serde_json::Value;
 
@@ -110,7 +110,7 @@ fn leaves(value: &Value, path: &str, to: &mut BTreeMap<String, String>) {
 
 fn joined() -> (Vec<Message>, Vec<(bool, Message)>) {
     let conversation = conversation();
-    let empty = Saved { rows: Vec::new(), origin: StoreOrigin::Kept };
+    let empty = Saved::kept(Vec::new());
     let mut cloud = CloudHarness::set_up(empty, |config| {
         "edge1".clone_into(&mut config.node_name);
         config.machine = machine();

@@ -25,6 +25,8 @@ use crate::limits::{
     Budget, META_ROWS_MAX, META_WAITING_MAX, SAVE_RETRY_MAX_MS, SAVE_RETRY_MIN_MS,
     STORE_KEY_BYTES_MAX, STORE_VALUE_BYTES_MAX, TOMBSTONES_MAX,
 };
+#[cfg(doc)]
+use crate::model::meta::Saved;
 use crate::model::meta::{Change, DiskError, Revision, Row, StoreOrigin};
 use crate::model::object::Object;
 use crate::model::token::Token;
@@ -57,6 +59,8 @@ pub(super) struct Meta {
     /// Uids of deleted objects, the oldest first: they are never accepted again.
     deleted_uids: VecDeque<Box<str>>,
     origin: Option<StoreOrigin>,
+    /// See [`Saved::is_unsynced`].
+    is_unsynced: bool,
     unsaved_pods: UnsavedPods,
     /// The error of the last save, while saves fail.
     trouble: Option<String>,
@@ -244,7 +248,7 @@ impl Meta {
         if let Some(why) = self.no_room(key, value.len(), bytes) {
             return ChangeOutcome::Refused(why);
         }
-        if same && !self.is_pending(key) {
+        if same && !self.must_wait(key) {
             // Only in memory: the difference is not worth a write.
             let row = self.stored.get_mut(key).expect("the latest is stored");
             row.version = version;
@@ -278,16 +282,20 @@ impl Meta {
             // stored.
             Some(_) => return self.wait_for_earlier(key, ack),
             None if self.has_unread(key, &uid) => {}
-            None if self.is_pending(key) => return self.wait_for_earlier(key, ack),
             None if is_unsaved_pod => return self.wait_for_earlier(MARK, ack),
-            None => return ChangeOutcome::Unchanged,
+            None => return self.wait_for_earlier(key, ack),
         }
         self.enqueue(PendingChange::deletion(key, ack))
     }
 
-    /// There is nothing to write, but earlier changes of the key are not durable yet.
+    /// Whether the latest state of the key is not durable yet.
+    fn must_wait(&self, key: &str) -> bool {
+        self.is_unsynced || self.is_pending(key)
+    }
+
+    /// There is nothing to write, but the latest state of the key may not be durable yet.
     fn wait_for_earlier(&mut self, key: &str, ack: Option<Origin>) -> ChangeOutcome {
-        if !self.is_pending(key) {
+        if !self.must_wait(key) {
             return ChangeOutcome::Unchanged;
         }
         let version = self.latest(key).cloned();
@@ -396,6 +404,7 @@ impl Meta {
             out.push(Action::Log(Severity::Info, "store: changes are saved again".to_owned()));
         }
         self.backoff = Backoff::default();
+        self.is_unsynced = false;
         let mut durable = DurableChanges::default();
         for PendingChange { key, version, object, bytes, change, ack } in pending {
             durable.acks.extend(ack);
@@ -525,7 +534,7 @@ mod tests {
         let mut meta = Meta::new("gw", Budget::FULL);
         let row =
             Row { key: "n/configmap/a".into(), kind: "configmap".into(), value: map("a").into() };
-        meta.load(Saved { rows: vec![row], origin: StoreOrigin::Kept }, &mut Out::default());
+        meta.load(Saved::kept(vec![row]), &mut Out::default());
         meta
     }
 

@@ -246,7 +246,7 @@ mod tests {
     fn failed_lists_back_off() {
         let mut meta = Meta::new("gw", Budget::FULL);
         let origin = crate::model::meta::StoreOrigin::New;
-        meta.load(Saved { rows: Vec::new(), origin }, &mut Out::default());
+        meta.load(Saved::new(Vec::new(), origin), &mut Out::default());
         let mut relist = Relist::default();
         let mut now = Now { boot: Instant(7), wall: None };
         for n in 0..12 {

@@ -88,15 +88,12 @@ fn killed(disk: Disk) {
 fn what_was_saved_is_there_at_the_next_start() {
     let place = Place::new();
     let (mut disk, saved) = open(&place.db());
-    assert_eq!(saved, Saved { rows: vec![], origin: StoreOrigin::New });
+    assert_eq!(saved, Saved::new(vec![], StoreOrigin::New));
     let changes = [put("default/pod/b", "{1}"), put("default/pod/a", "{}"), delete("x/pod/y")];
     assert_eq!(save(&mut disk, &changes), Ok(()));
     assert_eq!(save(&mut disk, &[put("default/pod/b", "{2}"), put("n/secret/s", "{}")]), Ok(()));
     assert_eq!(save(&mut disk, &[delete("default/pod/a")]), Ok(()));
-    let want = Saved {
-        rows: vec![row("default/pod/b", "{2}"), row("n/secret/s", "{}")],
-        origin: StoreOrigin::Kept,
-    };
+    let want = Saved::kept(vec![row("default/pod/b", "{2}"), row("n/secret/s", "{}")]);
     killed(disk);
     assert_eq!(place.files(), ["edgecore.db", "edgecore.db-wal"]);
     let (disk, saved) = open(&place.db());
@@ -305,13 +302,13 @@ fn what_there_is_no_memory_for_stays_and_is_named() {
     let (mut disk, saved) = with(1_000);
     let rows = vec![row("a/pod/a", "{}"), row("a/pod/c", "{}")];
     let unread = vec![("a/pod/b".into(), "u".into())];
-    assert_eq!(saved, Saved { rows, origin: StoreOrigin::Part { unread } });
+    assert_eq!(saved, Saved::new(rows, StoreOrigin::Part { unread }));
     // The store itself continues, and the next start may have enough memory.
     assert_eq!(save(&mut disk, &[delete("a/pod/a")]), Ok(()));
     disk.close();
     let (disk, saved) = with(2_000);
     let rows = vec![row("a/pod/b", &large), row("a/pod/c", "{}")];
-    assert_eq!(saved, Saved { rows, origin: StoreOrigin::Kept });
+    assert_eq!(saved, Saved::kept(rows));
     disk.close();
 }
 
@@ -386,7 +383,7 @@ fn a_store_that_is_set_aside_is_not_read_and_is_there_as_it_was() {
         Disk::set_aside(Vfs::default(), &place.db(), why).expect("nobody else has it");
     let path = place.db().display().to_string();
     let lost = format!("{path} was moved aside unread ({why}); it is now {path}.corrupt-1");
-    assert_eq!(saved, Saved { rows: Vec::new(), origin: StoreOrigin::Lost(lost) });
+    assert_eq!(saved, Saved::new(Vec::new(), StoreOrigin::Lost(lost)));
     assert_eq!(save(&mut disk, &[put("a/pod/b", "{}")]), Ok(()));
     disk.close();
     let keys = |path: &Path| -> Vec<Box<str>> {
@@ -557,4 +554,38 @@ fn sqlite_is_built_with_what_the_store_needs_and_no_more() {
     let json = conn.query_row("SELECT json('{}')", [], |row| row.get::<_, String>(0));
     let why = json.expect_err("LIBSQLITE3_FLAGS of .cargo/config.toml were not seen").to_string();
     assert!(why.contains("no such function: json"), "{why}");
+}
+
+#[test]
+fn a_log_that_was_left_is_written_again_unchanged() {
+    let place = Place::new();
+    let (mut disk, _) = open(&place.db());
+    let long = format!("\"{}\"", "a".repeat(20_000));
+    for key in ["default/pod/a", "default/pod/b", "default/pod/c"] {
+        assert_eq!(save(&mut disk, &[put(key, &long)]), Ok(()));
+    }
+    killed(disk);
+    let log = quarantine::beside(&place.db(), "-wal");
+    let before = fs::read(&log).expect("the log is left");
+    Vfs::default().rewrite_log(&place.db()).expect("it is writable");
+    assert_eq!(fs::read(&log).expect("the log is left"), before);
+    let (disk, saved) = open(&place.db());
+    assert_eq!((saved.rows.len(), saved.is_unsynced), (3, false));
+    disk.close();
+    Vfs::default().rewrite_log(&place.db()).expect("there is none");
+    assert_eq!(place.files(), ["edgecore.db"]);
+}
+
+#[test]
+fn a_journal_that_a_failed_close_left_is_removed() {
+    let place = Place::new();
+    let (mut disk, _) = open(&place.db());
+    assert_eq!(save(&mut disk, &[put("default/pod/a", "{}")]), Ok(()));
+    killed(disk);
+    // Its header is zeroed: SQLite does not use it.
+    fs::write(quarantine::beside(&place.db(), "-journal"), [0; 512]).expect("ours");
+    let (disk, saved) = open(&place.db());
+    assert_eq!(saved.rows.len(), 1);
+    assert_eq!(place.files(), ["edgecore.db", "edgecore.db-wal"]);
+    disk.close();
 }

@@ -1,20 +1,34 @@
 //! The file system under the store: the machine's, or a simulated one of a test.
 
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
+use super::quarantine;
 use crate::limits::{STORE_BUSY_MS, STORE_BYTES_MAX, STORE_CACHE_KIB};
 
 /// The VFS for SQLite's reads and writes.
 #[derive(Clone, Debug)]
 pub struct Vfs {
-    /// An SQLite VFS by its name; `None`: the machine's own.
-    vfs: Option<String>,
+    /// The VFS of a test; `None`: the machine's own.
+    vfs: Option<TestVfs>,
     /// How many bytes of rows the memory has room for; other rows are not read.
     pub(super) read_bytes_max: usize,
+}
+
+/// An SQLite VFS that a test has registered.
+#[derive(Clone, Debug)]
+pub struct TestVfs {
+    pub name: &'static str,
+    /// Writes the content of a file again, and syncs the file and its name.
+    pub rewrite: fn(&Path) -> io::Result<()>,
+    /// Removes a file, if there is one, and syncs its name.
+    pub remove: fn(&Path) -> io::Result<()>,
 }
 
 impl Default for Vfs {
@@ -29,9 +43,9 @@ impl Vfs {
         Self { read_bytes_max, ..Self::default() }
     }
 
-    /// A test's own file system: the SQLite VFS that it registered under this name.
-    pub fn of_test(vfs: &str) -> Self {
-        Self { vfs: Some(vfs.to_owned()), ..Self::default() }
+    /// A test's own file system.
+    pub fn of_test(vfs: TestVfs) -> Self {
+        Self { vfs: Some(vfs), ..Self::default() }
     }
 
     /// Whether files can be renamed and made without SQLite.
@@ -46,9 +60,34 @@ impl Vfs {
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let conn = match &self.vfs {
             None => Connection::open_with_flags(path, flags)?,
-            Some(vfs) => Connection::open_with_flags_and_vfs(path, flags, vfs.as_str())?,
+            Some(vfs) => Connection::open_with_flags_and_vfs(path, flags, vfs.name)?,
         };
         configure(conn)
+    }
+
+    /// Writes the write-ahead log again, if there is one, and syncs it. After a failed sync the
+    /// page cache has content that the disk has not, and Linux does not write it by itself. The
+    /// store must be locked.
+    pub(super) fn rewrite_log(&self, path: &Path) -> io::Result<()> {
+        let log = quarantine::beside(path, "-wal");
+        match &self.vfs {
+            None => rewrite(&log),
+            Some(vfs) => (vfs.rewrite)(&log),
+        }
+    }
+
+    /// Removes the rollback journal that a failed close has left. The store must be locked, and be
+    /// in the mode that does not use it.
+    pub(super) fn remove_journal(&self, path: &Path) -> io::Result<()> {
+        let journal = quarantine::beside(path, "-journal");
+        match &self.vfs {
+            None if journal.exists() => {
+                quarantine::remove(&journal)?;
+                quarantine::sync(quarantine::folder_of(path))
+            }
+            None => Ok(()),
+            Some(vfs) => (vfs.remove)(&journal),
+        }
     }
 
     /// Opens a file that is not writable: it cannot be locked, and without a write-ahead log none
@@ -64,6 +103,28 @@ impl Vfs {
         })
     }
 }
+
+fn rewrite(path: &Path) -> io::Result<()> {
+    let file = match OpenOptions::new().read(true).write(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        opened => opened?,
+    };
+    let mut block = [0; REWRITE_BLOCK];
+    let mut at = 0;
+    loop {
+        let len = file.read_at(&mut block, at)?;
+        if len == 0 {
+            break;
+        }
+        file.write_all_at(&block[..len], at)?;
+        at += len as u64;
+    }
+    file.sync_all()?;
+    quarantine::sync(quarantine::folder_of(path))
+}
+
+/// Bytes that are written at once.
+const REWRITE_BLOCK: usize = 16 << 10;
 
 /// SQLite's own VFS without locks.
 const UNLOCKED: &str = "unix-none";

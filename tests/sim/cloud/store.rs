@@ -54,7 +54,7 @@ impl Store {
         self.saving = None;
         self.last = Revision::default();
         let rows = self.rows.values().map(|stored| stored.row.clone()).collect();
-        Saved { rows, origin: self.found.take().unwrap_or(StoreOrigin::Kept) }
+        Saved::new(rows, self.found.take().unwrap_or(StoreOrigin::Kept))
     }
 
     /// The store is unusable or missing from now on.

@@ -17,6 +17,7 @@ use crate::model::status::PodStatus;
 impl Meta {
     /// Takes the content of the store at the start.
     pub(in crate::agent::cloud) fn load(&mut self, saved: Saved, out: &mut Out) {
+        self.is_unsynced = saved.is_unsynced;
         for row in saved.rows {
             self.unsaved_pods.load(&row.key, &row.value);
             self.load_row(row, out);
