@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use edged::agent::event::Event;
+use edged::agent::event::{Event, JobId};
 use edged::model::job::JobError;
 use edged::model::manifest::{Content, File, Folder};
 use edged::model::object::{ConfigMap, Object};
@@ -81,8 +81,8 @@ fn what_changes_is_written_while_the_pod_runs_and_what_goes_stays() {
     assert_eq!(harness.open_calls(), ["image_status i:1"], "good for the next container");
 }
 
-#[test]
-fn what_goes_back_while_it_is_written_is_written_again() {
+/// A file of a volume is "1", and "1" again while "2" is being written by this job.
+fn goes_back_while_it_is_written() -> (Harness, JobId) {
     let mut harness = Harness::new();
     folder(&mut harness, &with(MAP, MOUNT), Some("1"));
     start(&mut harness);
@@ -90,8 +90,14 @@ fn what_goes_back_while_it_is_written_is_written_again() {
     folder(&mut harness, &with(MAP, MOUNT), Some("2"));
     harness.taken.hangs = None;
     folder(&mut harness, &with(MAP, MOUNT), Some("1"));
-    assert_eq!(harness.volume_jobs.len(), 2, "one at a time");
     let under_way = harness.taken.hung.take().expect("it hangs");
+    (harness, under_way)
+}
+
+#[test]
+fn what_goes_back_while_it_is_written_is_written_again() {
+    let (mut harness, under_way) = goes_back_while_it_is_written();
+    assert_eq!(harness.volume_jobs.len(), 2, "one at a time");
     harness.deliver(Event::Job(under_way, Ok(())));
     assert_eq!(harness.volume_jobs.len(), 3, "\"2\" was written over \"1\"");
     harness.pass(60_000);
@@ -100,14 +106,7 @@ fn what_goes_back_while_it_is_written_is_written_again() {
 
 #[test]
 fn what_goes_back_while_it_is_written_is_written_again_when_that_fails() {
-    let mut harness = Harness::new();
-    folder(&mut harness, &with(MAP, MOUNT), Some("1"));
-    start(&mut harness);
-    harness.taken.hangs = Some("v");
-    folder(&mut harness, &with(MAP, MOUNT), Some("2"));
-    harness.taken.hangs = None;
-    folder(&mut harness, &with(MAP, MOUNT), Some("1"));
-    let under_way = harness.taken.hung.take().expect("it hangs");
+    let (mut harness, under_way) = goes_back_while_it_is_written();
     harness.deliver(Event::Job(under_way, Err(JobError::Failed("no space left".to_owned()))));
     harness.pass(60_000);
     assert_eq!(harness.volume_jobs.len(), 3, "some of \"2\" may have been written");
