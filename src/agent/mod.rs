@@ -365,6 +365,10 @@ impl Agent {
     pub fn step(&mut self, now: Now, out: &mut Out) {
         let now = self.with_cloud_clock(now);
         self.now = now;
+        if self.leave_by.is_some() {
+            // No requests any more, not even those that follow from an event.
+            self.pending.actions.retain(|action| matches!(action, Action::Log(..)));
+        }
         out.actions.append(&mut self.pending.actions);
         if let Some(by) = self.leave_by {
             // The next start of the agent sees later changes by listing, except for the results of

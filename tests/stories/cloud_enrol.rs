@@ -1,5 +1,6 @@
 //! Certificate requests, and how often they are made.
 
+use edged::agent::event::{Action, Event, Out};
 use edged::agent::time::Wall;
 use edged::model::job::JobSpec;
 use edged::model::link::Cause;
@@ -12,7 +13,7 @@ use crate::cloud_harness::CloudHarness;
 fn refuse(cloud: &mut CloudHarness) -> bool {
     let Some(session) = cloud.dialled.pop() else { return false };
     let cause = Cause::Credentials("the certificate has ended".to_owned());
-    cloud.harness.deliver(edged::agent::event::Event::LinkDown(session, cause));
+    cloud.harness.deliver(Event::LinkDown(session, cause));
     cloud.settle();
     true
 }
@@ -81,7 +82,7 @@ fn what_is_missing_is_applied_for_and_what_ends_is_renewed() {
     let mut cloud = CloudHarness::with(Saved::default());
     let session = cloud.dialled.pop().expect("a dial");
     let cause = Cause::NotJoined("there is no certificate".to_owned());
-    cloud.harness.deliver(edged::agent::event::Event::LinkDown(session, cause));
+    cloud.harness.deliver(Event::LinkDown(session, cause));
     cloud.settle();
     assert_eq!(kinds(&cloud), [false]);
     assert_eq!(lines(&cloud, "certificate obtained"), 1);
@@ -144,4 +145,33 @@ fn a_certificate_is_renewed_when_it_is_due_whatever_else_happens() {
     assert!((1_820_700_000..=1_826_920_000).contains(&asked_at), "{asked_at}");
     // Drawn once: repeated checks do not make it earlier.
     assert!(asked_at > 1_820_720_000, "{asked_at}");
+}
+
+#[test]
+fn a_certificate_that_comes_after_a_stop_leads_to_nothing() {
+    let mut cloud = CloudHarness::new();
+    let agent = &mut cloud.harness.agent;
+    let mut now = cloud.harness.now;
+    now.boot = now.boot.plus_ms(2_000);
+    now.wall = Some(Wall(1_829_900_000_000));
+    let mut step = |event: Option<Event>| {
+        if let Some(event) = event {
+            agent.handle(now, event);
+        }
+        let mut out = Out::default();
+        agent.step(now, &mut out);
+        out.actions
+    };
+    let renewal = step(None).into_iter().find_map(|action| match action {
+        Action::Job { job, spec: JobSpec::Enrol { .. }, .. } => Some(job),
+        _ => None,
+    });
+    step(Some(Event::Stop));
+    let after = step(Some(Event::Job(renewal.expect("it is due"), Ok(()))));
+    let requests: Vec<&Action> = after
+        .iter()
+        .filter(|action| !matches!(action, Action::Log(..) | Action::SaveProbeResults(_)))
+        .filter(|action| !matches!(action, Action::Exit))
+        .collect();
+    assert!(requests.is_empty(), "{requests:?}");
 }
