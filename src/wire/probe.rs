@@ -21,7 +21,7 @@ mod words;
 mod health;
 
 pub use http::{Reader, Response};
-pub use url::resolve;
+pub use url::{BadLocation, resolve};
 pub use words::{dial_failed, not_tls, timed_out};
 
 use crate::limits::PROBE_REDIRECTS_MAX;
@@ -254,6 +254,6 @@ fn redirect(
             Redirect::Bad(words::get_failed(query, &why))
         }
         Ok(next) => Redirect::To(Box::new(next)),
-        Err(why) => Redirect::Bad(words::get_failed(query, &why)),
+        Err(bad) => Redirect::Bad(words::get_failed(query, &bad.to_string())),
     }
 }
