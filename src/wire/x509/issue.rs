@@ -1,6 +1,9 @@
 //! What a CA reads and writes: certificate requests (RFC 2986) and certificates (RFC 5280). All
 //! keys are of P-256, all signatures ECDSA with SHA-256: KubeEdge uses no others.
 //!
+//! rcgen does not fit: it keeps one value for each kind of attribute of the issuer's name. Under a
+//! CA called `DC=example, DC=company` it names the issuer `DC=company`, which no verifier accepts.
+//!
 //! Not here: the keys, and the verification of a request's signature; [`Application::signed`] and
 //! [`Application::signature`] are the inputs of a verification.
 
