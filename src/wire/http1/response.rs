@@ -271,25 +271,36 @@ mod tests {
     /// has ended.
     type Answer = (u16, bool, Vec<u8>, bool);
 
+    /// The answers, and the fault that ended the reading.
+    fn until_fault<'a>(
+        reader: &mut Reader,
+        parts: impl IntoIterator<Item = &'a [u8]>,
+    ) -> (Vec<Answer>, Option<Fault>) {
+        let mut answers: Vec<Answer> = Vec::new();
+        for bytes in parts {
+            reader.receive(bytes);
+            loop {
+                match (reader.piece(), answers.last_mut()) {
+                    (Ok(Some(Piece::Head(head))), _) => {
+                        answers.push((head.status, head.reusable, Vec::new(), false));
+                    }
+                    (Ok(Some(Piece::Body(bytes))), Some(answer)) => answer.2.extend(bytes),
+                    (Ok(Some(Piece::End)), Some(answer)) => answer.3 = true,
+                    (Ok(Some(piece)), None) => panic!("{piece:?} without a head"),
+                    (Ok(None), _) => break,
+                    (Err(fault), _) => return (answers, Some(fault)),
+                }
+            }
+        }
+        (answers, None)
+    }
+
     fn read<'a>(
         reader: &mut Reader,
         parts: impl IntoIterator<Item = &'a [u8]>,
     ) -> Result<Vec<Answer>, Fault> {
-        let mut answers: Vec<Answer> = Vec::new();
-        for bytes in parts {
-            reader.receive(bytes);
-            while let Some(piece) = reader.piece()? {
-                match (piece, answers.last_mut()) {
-                    (Piece::Head(head), _) => {
-                        answers.push((head.status, head.reusable, Vec::new(), false));
-                    }
-                    (Piece::Body(bytes), Some(answer)) => answer.2.extend(bytes),
-                    (Piece::End, Some(answer)) => answer.3 = true,
-                    (piece, None) => panic!("{piece:?} without a head"),
-                }
-            }
-        }
-        Ok(answers)
+        let (answers, fault) = until_fault(reader, parts);
+        fault.map_or(Ok(answers), Err)
     }
 
     fn refused(bytes: &[u8]) -> Fault {
@@ -314,6 +325,27 @@ mod tests {
             assert!(reader.closed() && !reader.is_within());
             let first = read(&mut Reader::single(), bytes.chunks(size));
             assert_eq!(first.as_deref(), Ok(&expected[..1]), "{size}: what follows is not read");
+        }
+    }
+
+    #[test]
+    fn spoilt_answers_are_read_as_far_however_they_are_cut() {
+        let bytes =
+            b"HTTP/1.1 100 A\r\n\r\nHTTP/1.1 200 B\r\nTransfer-Encoding: chunked\r\n\r\n2;x\r\
+                      \nde\r\n0\r\nC: d\r\n\r\nHTTP/1.1 404 D\r\nContent-Length: 2\r\n\r\nhi";
+        for at in 0..bytes.len() {
+            for value in [0, b'\n', b'\r', b' ', b'0', b'f', 0xff] {
+                let mut spoilt = bytes.to_vec();
+                spoilt[at] = value;
+                for new in [Reader::default, Reader::single] {
+                    let (whole, fault) = until_fault(&mut new(), [&spoilt[..]]);
+                    for cut in [at / 2, at, at + 1] {
+                        let (one, two) = spoilt.split_at(cut);
+                        let (halves, other) = until_fault(&mut new(), [one, two]);
+                        assert_eq!((&halves, other.is_some()), (&whole, fault.is_some()));
+                    }
+                }
+            }
         }
     }
 
