@@ -187,5 +187,23 @@ pub struct JobId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProbeId(pub u64);
 
+impl From<u64> for CallId {
+    fn from(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+impl From<u64> for JobId {
+    fn from(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+impl From<u64> for ProbeId {
+    fn from(number: u64) -> Self {
+        Self(number)
+    }
+}
+
 /// The requests of a `step`.
 pub type Out = crate::core::Out<Action>;

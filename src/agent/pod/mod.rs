@@ -67,7 +67,7 @@ use std::sync::Arc;
 
 use super::calls::Uid;
 use super::event::{CallId, JobId};
-use super::eviction;
+use super::requests;
 use super::time::{Backoff, Instant, Now};
 use crate::model::cri::{Container, ContainerId, PodRef, Sandbox, TaskEnd};
 use crate::model::job::JobSpec;
@@ -296,7 +296,7 @@ impl Pod {
     ) -> Self {
         let mut pod = Self {
             uid: api.metadata.uid.as_str().into(),
-            bounds_disk: eviction::bounds_disk(&api),
+            bounds_disk: requests::bounds_disk(&api),
             api: Box::new(api),
             origin,
             wanted,
@@ -369,7 +369,7 @@ impl Pod {
                 }
                 self.forget_changed_images(&api.spec);
                 let mut status = std::mem::take(&mut self.api.status);
-                self.bounds_disk = eviction::bounds_disk(&api);
+                self.bounds_disk = requests::bounds_disk(&api);
                 *self.api = api;
                 let reported = std::mem::take(&mut self.api.status);
                 if overrules(&status, &reported) {
