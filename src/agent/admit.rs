@@ -19,13 +19,13 @@ mod validate;
 mod volumes;
 
 pub use crate::model::names::is_subdomain;
-pub use host::{dotted, forbidden_sysctl, without_apparmor};
-pub use node::{misplaced, selects_node};
+pub use host::{forbidden_sysctl, without_apparmor};
+pub use node::misplaced;
 pub use pressure::{EVICTABLE, is_critical, priority, under_pressure};
 pub use room::without_room;
-pub use volumes::is_machine;
 
 use super::Config;
+pub use super::pod::Refused;
 use crate::limits::ADMIT_NAMED_MAX;
 use crate::model::manifest::Invalid;
 use crate::model::pod::Pod;
@@ -47,15 +47,6 @@ pub struct Review {
     pub refused: Option<Refused>,
     /// Unknown fields, by their path.
     pub unknown: Vec<String>,
-}
-
-/// Why a pod cannot run here.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
-    /// `status.reason`
-    pub reason: &'static str,
-    /// Names every field concerned.
-    pub message: String,
 }
 
 /// Why the pod cannot run at this node, whatever other pods it has.
@@ -99,11 +90,6 @@ pub fn review(pod: &Pod) -> Review {
         unknown.push(format!("and {more} more"));
     }
     Review { refused, unknown }
-}
-
-/// The beginning of a text, enough to recognise it.
-pub fn cut(text: &str) -> &str {
-    text.char_indices().nth(64).map_or(text, |(end, _)| &text[..end])
 }
 
 fn list<'a>(all: impl ExactSizeIterator<Item = &'a str>, between: &str) -> String {

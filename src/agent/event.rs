@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::image::keyring::Keyring;
 use super::time::Instant;
 pub use crate::core::Severity;
 use crate::model::cri::{CallError, ContainerId, Dns, Reply, Request};
 use crate::model::housekeeping::{MeasureRequest, Measures};
 use crate::model::job::{JobError, JobSpec, LastWords, Used};
+use crate::model::keyring::Keyring;
 #[cfg(feature = "cloud")]
 use crate::model::link::{Cause, Session, Validity};
 use crate::model::manifest::Folder;

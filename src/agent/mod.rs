@@ -10,6 +10,7 @@ mod cloud;
 #[cfg(not(feature = "cloud"))]
 #[path = "cloud/absent.rs"]
 mod cloud;
+pub mod downward;
 pub mod event;
 mod housekeeping;
 pub mod image;

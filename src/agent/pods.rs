@@ -17,7 +17,6 @@ use super::objects::Key;
 use super::pleg::List;
 use super::pod::next::NodeView;
 use super::pod::{self, HostInfo, Origin, Phase, Pod, PodContext, Verdict, Wanted};
-use super::source::DesiredPods;
 use super::time::{Instant, Now, sooner};
 use crate::limits;
 use crate::model::cri::{PodRef, RuntimeStatus};
@@ -90,6 +89,43 @@ impl Sources {
             Some("file") => self.folder,
             Some(_) => self.cloud,
             None => self.of_all(),
+        }
+    }
+}
+
+/// The pods that the sources want.
+#[derive(Debug, Default)]
+pub struct DesiredPods<'a> {
+    /// By uid, with the source of each.
+    pub pods: BTreeMap<&'a str, (Origin, &'a api::Pod)>,
+    /// Pods that are left out because another has the same name or uid: the uid of the one that
+    /// stays, and the message.
+    pub duplicates: Vec<(Uid, String)>,
+}
+
+impl<'a> DesiredPods<'a> {
+    /// Adds the cloud's pods. If the folder has a pod of the same name or uid, the folder's pod
+    /// stays.
+    pub fn add_cloud(&mut self, pods: impl Iterator<Item = &'a api::Pod>) {
+        let name = |pod: &'a api::Pod| (&*pod.metadata.namespace, &*pod.metadata.name);
+        let taken: BTreeMap<_, _> =
+            self.pods.iter().map(|(uid, (_, pod))| (name(pod), *uid)).collect();
+        let uids: BTreeSet<&str> = taken.values().copied().collect();
+        for pod in pods {
+            let uid = pod.metadata.uid.as_str();
+            let (namespace, plain) = name(pod);
+            match taken.get(&name(pod)).or_else(|| uids.get(uid)) {
+                Some(holder) => {
+                    let message = format!(
+                        "the cloud's pod {namespace}/{plain} is not run: the manifest folder has \
+                         a pod of the same name"
+                    );
+                    self.duplicates.push(((*holder).into(), message));
+                }
+                None => {
+                    self.pods.insert(uid, (Origin::Cloud, pod));
+                }
+            }
         }
     }
 }

@@ -5,8 +5,8 @@
 
 use serde_json::Value;
 
-use super::cut;
 use crate::agent::requests::STORAGE;
+use crate::model::names::cut;
 use crate::model::pod::{
     Container, EnvVarSource, Pod, PodSecurityContext, Profile, ResourceRequirements, Rest,
     SeLinuxOptions, SecurityContext,

@@ -3,7 +3,7 @@
 
 use core::net::IpAddr;
 
-use super::cut;
+use crate::model::names::cut;
 use crate::model::pod::{Container, Rest};
 use crate::model::probe::{Handler, HttpGet, Port, Probe};
 

@@ -10,8 +10,8 @@ mod security;
 use core::net::IpAddr;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{cut, probes};
-pub(super) use crate::model::names::{is_dns_part, is_label, is_subdomain};
+use super::probes;
+pub(super) use crate::model::names::{cut, is_dns_part, is_label, is_subdomain};
 use crate::model::pod::{Container, ContainerPort, Pod, RestartPolicy};
 
 /// A line for each problem: `spec.containers[0].name: Invalid value: "Web": …`.

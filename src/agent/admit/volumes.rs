@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::cut;
 use super::fields::{Found, is_nothing};
 use super::validate::{LABEL, Problems, is_label};
-use crate::agent::source::SOURCE;
 use crate::agent::volume::Kind;
+use crate::model::names::{cut, is_machine};
 use crate::model::pod::{
     Container, DownwardVolume, KeyToPath, MountPropagation, Nfs, Pod, ProjectedSource,
-    RecursiveReadOnly, Rest, Volume, VolumeMount,
+    RecursiveReadOnly, Rest, SOURCE, Volume, VolumeMount,
 };
 
 const HOST_PATH_TYPES: [&str; 8] = [
@@ -376,12 +375,6 @@ impl Problems {
             self.add(&path, problem);
         }
     }
-}
-
-/// What may stand to the left of the path of an export.
-pub fn is_machine(server: &str) -> bool {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b':' | b'-' | b'[' | b']');
-    !server.is_empty() && !server.starts_with('-') && server.bytes().all(plain)
 }
 
 fn is_privileged(container: &Container) -> bool {

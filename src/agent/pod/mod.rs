@@ -27,7 +27,6 @@ mod crash_backoff;
 mod cri_request;
 mod deadline;
 pub mod dns;
-pub mod downward;
 pub mod env;
 mod ephemeral;
 mod evicted;
@@ -67,6 +66,7 @@ use std::sync::Arc;
 
 use super::calls::Uid;
 use super::event::{CallId, JobId};
+pub use super::objects::Origin;
 use super::requests;
 use super::time::{Backoff, Instant, Now};
 use crate::model::cri::{Container, ContainerId, PodRef, Sandbox, TaskEnd};
@@ -84,7 +84,7 @@ pub use resources::{burstable_milli, memory_limit, qos_class};
 pub use status::{HostAddresses, HostInfo};
 pub use step::{PodContext, Step};
 pub use stopping::StopReason;
-pub use verdict::Verdict;
+pub use verdict::{Refused, Verdict};
 
 #[derive(Debug)]
 pub struct Pod {
@@ -168,17 +168,6 @@ pub struct Pod {
     /// Milliseconds from the pod's start time to its arrival, as soon as both are known.
     active_before_ms: Option<u64>,
     timing: Timing,
-}
-
-/// Where a pod comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// The manifest folder.
-    File,
-    /// The cloud.
-    Cloud,
-    /// Known only from the runtime.
-    Runtime,
 }
 
 /// Whether the sources want a pod.

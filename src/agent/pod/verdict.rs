@@ -1,6 +1,13 @@
 //! Why a pod as a whole has failed.
 
-use crate::agent::admit::Refused;
+/// Why a pod cannot run here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// `status.reason`
+    pub reason: &'static str,
+    /// Names every field concerned.
+    pub message: String,
+}
 
 /// `status.reason` and `status.message` of the failed pod.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 use core::net::IpAddr;
 
 use super::{LABEL, Problems, is_label};
-use crate::agent::admit::cut;
-use crate::agent::pod::downward::subscript;
+use crate::agent::downward::subscript;
+use crate::model::names::cut;
 use crate::model::pod::{
     Container, DnsPolicy, EnvVar, EnvVarSource, Pod, PodSpec, ResourceRequirements,
 };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Problems;
-use crate::agent::admit::cut;
+use crate::model::names::cut;
 use crate::model::pod::{Container, Pod, ResourceRequirements};
 use crate::model::quantity::Quantity;
 

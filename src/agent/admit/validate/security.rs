@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Problems;
-use crate::agent::admit::cut;
+use crate::model::names::{cut, dotted_sysctl};
 use crate::model::pod::{Container, Pod, PodSpec, Profile, ProfileType, Sysctl};
 
 const ID: &str = "must be between 0 and 2147483647, inclusive";
@@ -98,7 +98,7 @@ impl Problems {
                 self.add(&path, "Required value");
             } else if !is_sysctl(&sysctl.name) {
                 self.invalid(&path, cut(&sysctl.name), SYSCTL);
-            } else if !names.insert(crate::agent::admit::dotted(&sysctl.name)) {
+            } else if !names.insert(dotted_sysctl(&sysctl.name)) {
                 self.add(&path, &format!("Duplicate value: {:?}", cut(&sysctl.name)));
             }
         }
