@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::Problems;
+use crate::agent::admit::Findings;
 use crate::model::names::cut;
 use crate::model::pod::{Container, Pod, ResourceRequirements};
 use crate::model::quantity::Quantity;
 
 const HUGE_PAGES: &str = "hugepages-";
 
-impl Problems {
+impl Findings {
     pub(super) fn resources(&mut self, path: &str, resources: &ResourceRequirements) {
         let kinds = [("limits", &resources.limits), ("requests", &resources.requests)];
         for (kind, quantities) in kinds {
@@ -53,7 +53,7 @@ impl Problems {
         }
         let needed = |name: &str| limits.contains_key(name) || requests.contains_key(name);
         if any && !needed("cpu") && !needed("memory") {
-            self.add(path, "Forbidden: HugePages require cpu or memory");
+            self.problem(path, "Forbidden: HugePages require cpu or memory");
         }
     }
 
@@ -68,7 +68,7 @@ impl Problems {
             for name in quantities.keys().filter(|name| !known(name)) {
                 let supported = "supported values: \"cpu\", \"hugepages-\", \"memory\"";
                 let problem = format!("Unsupported value: {:?}: {supported}", cut(name));
-                self.add(&format!("{path}.{kind}[{}]", cut(name)), &problem);
+                self.problem(&format!("{path}.{kind}[{}]", cut(name)), &problem);
             }
         }
         for (name, request) in &own.requests {
@@ -105,7 +105,7 @@ mod tests {
     fn problems(spec: &str) -> Vec<String> {
         let json = format!(r#"{{"metadata":{{"name":"a"}},"spec":{{{spec}}}}}"#);
         let pod: Pod = serde_json::from_str(&json).expect(spec);
-        super::super::problems(&pod)
+        crate::agent::admit::tests::problems(&pod)
     }
 
     #[test]
