@@ -83,15 +83,19 @@ impl Findings {
             }
         }
         for (name, limit) in &own.limits {
-            let above = |main: &&Container| of(&main.resources.limits, name) > limit.milli();
-            if let Some(main) = spec.containers.iter().find(above) {
-                let (got, name) = (main.resources.limits[name].to_string(), cut(name));
+            let mut all = spec.containers.iter().filter_map(|it| Some((it, limit_of(it, name)?)));
+            if let Some((main, own)) = all.find(|(_, own)| own.milli() > limit.milli()) {
+                let (got, name) = (own.to_string(), cut(name));
                 let expected = format!("must be less than or equal to pod limits of {limit}");
                 let path = format!("spec.containers{{{}}}.resources.limits[{name}]", main.name);
                 self.invalid(&path, got, &expected);
             }
         }
     }
+}
+
+fn limit_of<'a>(container: &'a Container, name: &str) -> Option<&'a Quantity> {
+    container.resources.limits.get(name)
 }
 
 fn of(quantities: &BTreeMap<String, Quantity>, name: &str) -> i64 {
@@ -137,6 +141,11 @@ mod tests {
             (
                 own(r#"{"limits":{"memory":"1Mi"}}"#),
                 "spec.containers{c}.resources.limits[memory]: Invalid value: \"2Mi\": must be less",
+            ),
+            // No container limits it.
+            (
+                format!(r#""resources":{{"limits":{{"cpu":-1}}}},{}"#, main("{}")),
+                "spec.resources.limits[cpu]: Invalid value: \"-1\": must be greater than or equal",
             ),
             (
                 own(r#"{"limits":{"example.com/gpu":1}}"#),
