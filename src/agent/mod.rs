@@ -229,11 +229,7 @@ impl Agent {
                 self.pods.objects_changed(&changed);
                 self.update_desired_pods(now);
             }
-            Event::Job(job, result) => self.job_done(now, job, result.map(|()| JobReply::Done)),
-            Event::Used(job, used) => self.job_done(now, job, Ok(JobReply::Used(used))),
-            Event::Attempts(job, attempts) => {
-                self.job_done(now, job, Ok(JobReply::Attempts(attempts)));
-            }
+            Event::Job(job, result) => self.job_done(now, job, result),
             Event::Measured(measures) => self.housekeeping.measured(now, &measures),
             // Ignored if it was cancelled while its answer was on the way.
             Event::Probe(probe, finding) => {
