@@ -45,7 +45,11 @@ pub struct Jobs(WorkBook<JobId, JobOwner>);
 impl Jobs {
     /// Requests a job.
     pub fn begin(&mut self, now: Now, owner: JobOwner, spec: JobSpec, out: &mut Out) -> JobId {
-        let deadline = now.boot.plus_ms(deadline_ms(&spec));
+        let deadline = now.boot.plus_ms(match owner {
+            #[cfg(feature = "cloud")]
+            JobOwner::Cloud => limits::ENROL_MS,
+            JobOwner::Housekeeping(_) | JobOwner::Pod(_) => limits::JOB_DEADLINE_MS,
+        });
         let job = self.0.begin(owner);
         out.push(Action::Job { job, spec, deadline });
         job
@@ -64,14 +68,6 @@ impl Jobs {
     }
 }
 
-fn deadline_ms(spec: &JobSpec) -> u64 {
-    match spec {
-        #[cfg(feature = "cloud")]
-        JobSpec::Enrol { .. } => limits::ENROL_MS,
-        _ => limits::JOB_DEADLINE_MS,
-    }
-}
-
 /// All pending queries of probes and hooks, with their pods.
 #[derive(Debug, Default)]
 pub struct Queries(WorkBook<ProbeId, Uid>);
@@ -79,7 +75,7 @@ pub struct Queries(WorkBook<ProbeId, Uid>);
 impl Queries {
     /// Whether one more may begin.
     pub fn has_room(&self) -> bool {
-        self.0.len() < limits::PROBE_CONNECTIONS_MAX
+        self.0.count() < limits::PROBE_CONNECTIONS_MAX
     }
 
     /// Requests a query. There must be room: see [`Queries::has_room`].

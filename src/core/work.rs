@@ -27,12 +27,8 @@ impl<Id: Copy + Ord + From<u64>, Owner> WorkBook<Id, Owner> {
     }
 
     /// How many are outstanding.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.open.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.open.is_empty()
     }
 
     /// The owners, in the order of the requests.
@@ -62,6 +58,6 @@ mod tests {
         assert_eq!(book.owners().collect::<Vec<_>>(), [&"a", &"b"]);
         assert_eq!((book.end(2), book.end(2)), (Some("b"), None));
         assert_eq!(book.begin("c"), 3);
-        assert_eq!(book.len(), 2);
+        assert_eq!(book.count(), 2);
     }
 }

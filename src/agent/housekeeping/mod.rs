@@ -52,10 +52,7 @@ use qos::Qos;
 
 #[derive(Debug)]
 pub struct Housekeeping {
-    /// An [`Action::Measure`] is under way.
-    measuring: bool,
-    /// It includes the image file system.
-    images_measured: bool,
+    measuring: Measuring,
     stepped_at: Instant,
     qos: Qos,
     gc: gc::Gc,
@@ -63,6 +60,16 @@ pub struct Housekeeping {
     inventory: Inventory,
     logs: Logs,
     eviction: EvictionManager,
+}
+
+/// The [`Action::Measure`] under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Measuring {
+    Not,
+    Requested {
+        /// It includes the image file system.
+        images: bool,
+    },
 }
 
 /// Everything that a housekeeping task needs.
@@ -93,8 +100,7 @@ impl Housekeeping {
         let settings = &config.housekeeping;
         let pods_memory_max = Amounts::of_pods(config).memory_bytes;
         Self {
-            measuring: false,
-            images_measured: false,
+            measuring: Measuring::Not,
             stepped_at: now.boot,
             qos: Qos::new(now.boot),
             gc: gc::Gc::new(settings, now.boot),
@@ -126,8 +132,12 @@ impl Housekeeping {
 
     /// Takes the machine's measurements.
     pub fn measured(&mut self, now: Now, measures: &Measures) {
-        assert!(std::mem::take(&mut self.measuring), "a measurement that was not requested");
-        self.gc.measured(now.boot, measures, self.images_measured);
+        let Measuring::Requested { images } =
+            std::mem::replace(&mut self.measuring, Measuring::Not)
+        else {
+            panic!("a measurement that was not requested")
+        };
+        self.gc.measured(now.boot, measures, images);
         self.logs.measured(measures);
         self.eviction.measured(measures);
     }
@@ -176,7 +186,8 @@ impl Housekeeping {
     pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>) {
         self.stepped_at = now.boot;
         self.qos.step(now, context);
-        let mut measure_plan = MeasurePlan { closed: self.measuring, request: None };
+        let mut measure_plan =
+            MeasurePlan { closed: self.measuring != Measuring::Not, request: None };
         self.gc.step(now, context, &mut measure_plan);
         #[cfg(feature = "cloud")]
         self.inventory.step(now, context);
@@ -186,8 +197,7 @@ impl Housekeeping {
             self.gc.step(now, context, &mut measure_plan);
         }
         if let Some(request) = measure_plan.request {
-            self.measuring = true;
-            self.images_measured = request.image_fs.is_some();
+            self.measuring = Measuring::Requested { images: request.image_fs.is_some() };
             context.out.push(Action::Measure(Box::new(request)));
         }
     }

@@ -2,23 +2,10 @@
 //! section 9.4).
 
 use super::usage::Usage;
-use crate::agent::pod::Pod;
-use crate::agent::requests::{STORAGE, has_storage_limit, on_disk, size_limit, together};
+use crate::agent::requests::{STORAGE, on_disk, size_limit, together};
 use crate::model::job::Used;
 use crate::model::pod as api;
 use crate::model::quantity::Quantity;
-
-/// The pod's own volumes on the disk.
-pub fn volumes(pod: &Pod) -> impl Iterator<Item = Box<str>> {
-    on_disk(pod.api()).map(|volume| volume.name.clone())
-}
-
-/// The volumes whose usage has to be measured to check the pod's limits.
-pub fn limited_volumes(pod: &Pod) -> impl Iterator<Item = Box<str>> {
-    let all = has_storage_limit(pod.api());
-    let needed = move |volume: &&api::Volume| all || size_limit(volume).is_some();
-    on_disk(pod.api()).filter(needed).map(|volume| volume.name.clone())
-}
 
 /// The first limit that the pod exceeds: the signal it is counted under, and the message.
 pub fn violation(pod: &api::Pod, usage: &Usage, dedicated: bool) -> Option<(&'static str, String)> {

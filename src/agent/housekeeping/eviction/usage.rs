@@ -2,19 +2,19 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::local;
 use super::shortage::{Observed, Threshold};
 use crate::agent::calls::{CallTask, Uid};
 use crate::agent::housekeeping::HousekeepingContext;
 use crate::agent::jobs::JobTask;
 use crate::agent::pod::{Pod, config};
-use crate::agent::requests::has_storage_limit;
+use crate::agent::requests::{has_storage_limit, on_disk, size_limit};
 use crate::agent::time::Now;
 use crate::model::cri::{CallError, ContainerState, Reply};
 use crate::model::housekeeping::{
     ContainerUsage, HousekeepingCall, HousekeepingReply, SandboxUsage, Signal,
 };
 use crate::model::job::{FolderKind, JobError, JobReply, JobSpec, Place, Used, Walk};
+use crate::model::pod as api;
 
 /// The usage of each pod of which something is known.
 pub type Usages = BTreeMap<Uid, Usage>;
@@ -98,8 +98,8 @@ impl UsageCollector {
         for pod in pods {
             let places = |kind| -> Vec<Box<str>> {
                 match kind {
-                    FolderKind::Volume if needs.disk => local::volumes(pod).collect(),
-                    FolderKind::Volume => local::limited_volumes(pod).collect(),
+                    FolderKind::Volume if needs.disk => volumes(pod).collect(),
+                    FolderKind::Volume => limited_volumes(pod).collect(),
                     FolderKind::Logs if needs.disk || has_storage_limit(pod.api()) => {
                         pod.api().spec.all_containers().map(|it| it.name.clone()).collect()
                     }
@@ -233,6 +233,18 @@ impl UsageCollector {
             }
         }
     }
+}
+
+/// The pod's own volumes on the disk.
+fn volumes(pod: &Pod) -> impl Iterator<Item = Box<str>> {
+    on_disk(pod.api()).map(|volume| volume.name.clone())
+}
+
+/// The volumes whose usage has to be measured to check the pod's limits.
+fn limited_volumes(pod: &Pod) -> impl Iterator<Item = Box<str>> {
+    let all = has_storage_limit(pod.api());
+    let needed = move |volume: &&api::Volume| all || size_limit(volume).is_some();
+    on_disk(pod.api()).filter(needed).map(|volume| volume.name.clone())
 }
 
 /// Adds a directory to the last walk of its kind, or to a new one.
