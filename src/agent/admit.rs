@@ -14,7 +14,8 @@
 //! A pod is read once, in this order; for each part its untyped fields ([`fields`]), and then what
 //! Kubernetes' validation says of it ([`validate`]).
 //!
-//! Only the pod itself is checked; what depends on other pods is decided in `agent::pods`.
+//! [`review_here`] adds what the node decides of the pod alone, and [`refusal_beside`] what depends
+//! on the other pods; when each is asked is decided in `agent::pods`.
 
 mod fields;
 mod host;
@@ -27,10 +28,11 @@ mod validate;
 mod volumes;
 
 pub use crate::model::names::is_subdomain;
-pub use host::{forbidden_sysctl, without_apparmor};
-pub use node::misplaced;
-pub use pressure::{EVICTABLE, is_critical, priority, under_pressure};
-pub use room::without_room;
+use host::{forbidden_sysctl, without_apparmor};
+use node::misplaced;
+use pressure::under_pressure;
+pub use pressure::{EVICTABLE, is_critical, priority};
+use room::without_room;
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -39,6 +41,7 @@ use super::Config;
 pub use super::pod::Refused;
 use crate::limits::ADMIT_NAMED_MAX;
 use crate::model::manifest::Invalid;
+use crate::model::node::Pressure;
 use crate::model::pod::Pod;
 
 /// Errors of Kubernetes' validation in the pod of a manifest, for any node.
@@ -64,6 +67,45 @@ pub struct Review {
 pub fn refusal(pod: &Pod, config: &Config) -> Option<Refused> {
     let of_node = || forbidden_sysctl(pod, config).or_else(|| without_apparmor(pod, config));
     review(pod).refused.or_else(of_node)
+}
+
+/// Who has chosen this node for a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlacedBy {
+    /// A scheduler, by the labels of the node object, which users change in the cloud.
+    Scheduler,
+    /// Nobody: the pod's node selector and affinity have to fit.
+    Node,
+}
+
+/// Reviews the pod for this node, before it is known which other pods run.
+pub fn review_here(pod: &Pod, placed_by: PlacedBy, config: &Config) -> Review {
+    let Review { refused, unknown } = review(pod);
+    let misplaced = || match placed_by {
+        PlacedBy::Scheduler => None,
+        PlacedBy::Node => misplaced(pod, config),
+    };
+    let refused = refused.or_else(|| forbidden_sysctl(pod, config)).or_else(misplaced);
+    Review { refused, unknown }
+}
+
+/// What a pod finds at this node that is to be admitted.
+#[derive(Clone, Copy, Debug)]
+pub struct Surroundings<'a> {
+    /// A running pod was admitted before.
+    pub runs: bool,
+    pub pressures: &'a BTreeSet<Pressure>,
+    /// The other pods that are admitted.
+    pub others: &'a [&'a Pod],
+}
+
+/// Why a reviewed pod cannot be admitted beside the others (spec section 1.2).
+pub fn refusal_beside(pod: &Pod, at: Surroundings<'_>, config: &Config) -> Option<Refused> {
+    let Surroundings { runs, pressures, others } = at;
+    let under_pressure = if runs { None } else { under_pressure(pod, pressures) };
+    under_pressure
+        .or_else(|| without_room(pod, runs, others, config))
+        .or_else(|| without_apparmor(pod, config))
 }
 
 /// Reviews the pod.

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Config;
+use super::admit::{self, PlacedBy, Surroundings};
 use super::calls::Uid;
 use super::objects::Key;
 use super::pleg::List;
@@ -177,13 +178,9 @@ impl Pods {
 
     fn add(&mut self, now: Now, uid: Uid, mut api: api::Pod, origin: Origin, config: &Config) {
         stamp(&mut api, now);
-        let review = super::admit::review(&api);
-        // The cloud has placed its pods by labels of the node object, which users change there.
-        let is_placed = origin == Origin::Cloud;
-        let misplaced = || if is_placed { None } else { super::admit::misplaced(&api, config) };
-        let sysctl = || super::admit::forbidden_sysctl(&api, config);
-        let refused = review.refused.or_else(sysctl).or_else(misplaced);
-        let mut pod = Pod::new(api, origin, refused.as_ref().map(Verdict::rejected), now);
+        let placed_by = if origin == Origin::Cloud { PlacedBy::Scheduler } else { PlacedBy::Node };
+        let review = admit::review_here(&api, placed_by, config);
+        let mut pod = Pod::new(api, origin, review.refused.as_ref().map(Verdict::rejected), now);
         // Greater than all revisions that were reported for a pod of this uid.
         pod.status_revision_from(self.revision);
         let name = pod.name();
@@ -229,22 +226,6 @@ impl Pods {
         if !starts || *pod.wanted() != Wanted::Yes {
             return;
         }
-        let without_apparmor =
-            || super::admit::without_apparmor(pod.api(), config).as_ref().map(Verdict::rejected);
-        if let Some(verdict) = self.verdict(pod, config).or_else(without_apparmor) {
-            self.map.get_mut(uid).expect("just seen").refuse(verdict);
-        }
-    }
-
-    /// Why the pod cannot be admitted beside the others (spec section 1.2).
-    fn verdict(&self, pod: &Pod, config: &Config) -> Option<Verdict> {
-        let api = pod.api();
-        // A running pod was admitted before.
-        let runs = pod.observed().may_run();
-        let short = || super::admit::under_pressure(api, &self.pressures);
-        if let Some(refused) = (!runs).then(short).flatten() {
-            return Some(Verdict::rejected(&refused));
-        }
         let open = |uid: &Uid| self.unadmitted.contains(uid) || self.unlisted.contains(uid);
         let stays = |other: &Pod| {
             other.is_active() && other.origin() != Origin::Runtime && *other.wanted() == Wanted::Yes
@@ -252,7 +233,12 @@ impl Pods {
         let others =
             self.map.iter().filter(|(uid, it)| *uid != pod.uid() && stays(it) && !open(uid));
         let others: Vec<&api::Pod> = others.map(|(_, other)| other.api()).collect();
-        super::admit::without_room(api, runs, &others, config).as_ref().map(Verdict::rejected)
+        let runs = pod.observed().may_run();
+        let at = Surroundings { runs, pressures: &self.pressures, others: &others };
+        if let Some(refused) = admit::refusal_beside(pod.api(), at, config) {
+            let verdict = Verdict::rejected(&refused);
+            self.map.get_mut(uid).expect("just seen").refuse(verdict);
+        }
     }
 
     /// Removes pods that have other uids from now on; nothing was started under the old uids.

@@ -31,7 +31,7 @@ const SAFE: [(&str, (u32, u32)); 12] = [
 ];
 
 /// Why the pod's sysctls are forbidden here.
-pub fn forbidden_sysctl(pod: &Pod, config: &Config) -> Option<Refused> {
+pub(super) fn forbidden_sysctl(pod: &Pod, config: &Config) -> Option<Refused> {
     let spec = &pod.spec;
     let sysctls = spec.security_context.sysctls.iter().map(|sysctl| dotted_sysctl(&sysctl.name));
     let why = sysctls.into_iter().find_map(|name| forbidden(&name, spec, config))?;
@@ -70,7 +70,7 @@ fn namespace(name: &str) -> Option<Namespace> {
 }
 
 /// Why the pod's AppArmor profile cannot be enforced.
-pub fn without_apparmor(pod: &Pod, config: &Config) -> Option<Refused> {
+pub(super) fn without_apparmor(pod: &Pod, config: &Config) -> Option<Refused> {
     let lacks = !config.machine.apparmor && needs_apparmor(pod);
     lacks.then(|| Refused {
         reason: "AppArmor",

@@ -7,7 +7,7 @@ use crate::agent::node::{labels, selects, selects_node};
 use crate::model::pod::Pod;
 
 /// Why the pod is for other nodes.
-pub fn misplaced(pod: &Pod, config: &Config) -> Option<Refused> {
+pub(super) fn misplaced(pod: &Pod, config: &Config) -> Option<Refused> {
     let os = pod.metadata.labels.get("kubernetes.io/os");
     if os.is_some_and(|os| os != "linux") {
         let message =

@@ -39,7 +39,7 @@ pub fn priority(pod: &Pod) -> i64 {
 }
 
 /// Why a node with these pressures does not admit the pod.
-pub fn under_pressure(pod: &Pod, pressures: &BTreeSet<Pressure>) -> Option<Refused> {
+pub(super) fn under_pressure(pod: &Pod, pressures: &BTreeSet<Pressure>) -> Option<Refused> {
     if pressures.is_empty() || is_critical(pod) {
         return None;
     }
