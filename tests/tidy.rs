@@ -15,6 +15,8 @@ mod mutation;
 mod packages;
 #[path = "tidy/pages.rs"]
 mod pages;
+#[path = "tidy/siblings.rs"]
+mod siblings;
 #[path = "tidy/source.rs"]
 mod source;
 #[path = "tidy/tree.rs"]

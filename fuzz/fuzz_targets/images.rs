@@ -3,7 +3,7 @@
 //! one when it is written out.
 #![no_main]
 
-use edged::agent::image::keyring::{Form, Keyring};
+use edged::model::keyring::{Form, Keyring};
 use edged::model::image::ImageName;
 use edged::wire::oci::reference::Target;
 use edged::wire::oci::{json, tar};

@@ -6,7 +6,16 @@
 //! request what edged does anyway, are accepted. An unknown field is a typing error, or newer than
 //! this agent: the pod runs and the field is reported once.
 //!
-//! Only the pod itself is checked; what depends on other pods is decided in `agent::pods`.
+//! ```text
+//!  the pod: metadata, names, resources, security ─▶ init containers ─▶ containers ─▶ fields of
+//!      volumes ─▶ ephemeral containers ─▶ volumes and their mounts ─▶ Findings ─▶ Review
+//! ```
+//!
+//! A pod is read once, in this order; for each part its untyped fields ([`fields`]), and then what
+//! Kubernetes' validation says of it ([`validate`]).
+//!
+//! [`review_here`] adds what the node decides of the pod alone, and [`refusal_beside`] what depends
+//! on the other pods; when each is asked is decided in `agent::pods`.
 
 mod fields;
 mod host;
@@ -19,25 +28,30 @@ mod validate;
 mod volumes;
 
 pub use crate::model::names::is_subdomain;
-pub use host::{dotted, forbidden_sysctl, without_apparmor};
-pub use node::{misplaced, selects_node};
-pub use pressure::{EVICTABLE, is_critical, priority, under_pressure};
-pub use room::without_room;
-pub use volumes::is_machine;
+use host::{forbidden_sysctl, without_apparmor};
+use node::misplaced;
+use pressure::under_pressure;
+pub use pressure::{EVICTABLE, is_critical, priority};
+use room::without_room;
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
 
 use super::Config;
+pub use super::pod::Refused;
 use crate::limits::ADMIT_NAMED_MAX;
 use crate::model::manifest::Invalid;
+use crate::model::node::Pressure;
 use crate::model::pod::Pod;
 
 /// Errors of Kubernetes' validation in the pod of a manifest, for any node.
 pub fn invalid(pod: &Pod) -> Option<Invalid> {
-    let problems = validate::problems(pod);
-    let (path, _) = problems.first()?.split_once(": ")?;
+    let found = Findings::of(pod);
+    let (path, _) = found.problems.first()?.split_once(": ")?;
     let path = path.to_owned();
-    let all = list(problems.iter().map(String::as_str), "; ");
+    let all = list(found.problems.iter().map(String::as_str), "; ");
     let why = all[path.len() + 2..].to_owned();
-    Some(Invalid { path, why, unknown: review(pod).unknown })
+    Some(Invalid { path, why, unknown: found.review().unknown })
 }
 
 /// The result of a review.
@@ -49,61 +63,141 @@ pub struct Review {
     pub unknown: Vec<String>,
 }
 
-/// Why a pod cannot run here.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
-    /// `status.reason`
-    pub reason: &'static str,
-    /// Names every field concerned.
-    pub message: String,
-}
-
 /// Why the pod cannot run at this node, whatever other pods it has.
 pub fn refusal(pod: &Pod, config: &Config) -> Option<Refused> {
     let of_node = || forbidden_sysctl(pod, config).or_else(|| without_apparmor(pod, config));
     review(pod).refused.or_else(of_node)
 }
 
-/// Reviews the pod.
-pub fn review(pod: &Pod) -> Review {
-    let problems = validate::problems(pod);
-    let found = fields::check_unsupported(pod);
-    let mut parts = Vec::new();
-    if !problems.is_empty() {
-        parts.push(list(problems.iter().map(String::as_str), "; "));
-    }
-    if found.foreign_os {
-        // The kubelet's text, which tools match on.
-        parts.push("Failed to admit pod as the OS field doesn't match node OS".to_owned());
-    }
-    let lacking: Vec<_> = found.volumes.iter().chain(&found.features).collect();
-    if !lacking.is_empty() {
-        let named = list(lacking.iter().map(|field| field.as_str()), ", ");
-        parts.push(format!("not built into this edged: {named}"));
-    }
-    let reason = if !problems.is_empty() {
-        "FailedValidation"
-    } else if found.foreign_os {
-        "PodOSNotSupported"
-    } else if found.features.is_empty() {
-        "UnsupportedVolumeType"
-    } else {
-        "UnsupportedFeature"
+/// Who has chosen this node for a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlacedBy {
+    /// A scheduler, by the labels of the node object, which users change in the cloud.
+    Scheduler,
+    /// Nobody: the pod's node selector and affinity have to fit.
+    Node,
+}
+
+/// Reviews the pod for this node, before it is known which other pods run.
+pub fn review_here(pod: &Pod, placed_by: PlacedBy, config: &Config) -> Review {
+    let Review { refused, unknown } = review(pod);
+    let misplaced = || match placed_by {
+        PlacedBy::Scheduler => None,
+        PlacedBy::Node => misplaced(pod, config),
     };
-    let message = parts.join("; ");
-    let refused = (!parts.is_empty()).then_some(Refused { reason, message });
-    let mut unknown = found.unknown;
-    let more = unknown.len().saturating_sub(ADMIT_NAMED_MAX);
-    if more > 0 {
-        unknown.truncate(ADMIT_NAMED_MAX);
-        unknown.push(format!("and {more} more"));
-    }
+    let refused = refused.or_else(|| forbidden_sysctl(pod, config)).or_else(misplaced);
     Review { refused, unknown }
 }
 
-/// The beginning of a text, enough to recognise it.
-pub fn cut(text: &str) -> &str {
-    text.char_indices().nth(64).map_or(text, |(end, _)| &text[..end])
+/// What a pod finds at this node that is to be admitted.
+#[derive(Clone, Copy, Debug)]
+pub struct Surroundings<'a> {
+    /// A running pod was admitted before.
+    pub runs: bool,
+    pub pressures: &'a BTreeSet<Pressure>,
+    /// The other pods that are admitted.
+    pub others: &'a [&'a Pod],
+}
+
+/// Why a reviewed pod cannot be admitted beside the others (spec section 1.2).
+pub fn refusal_beside(pod: &Pod, at: Surroundings<'_>, config: &Config) -> Option<Refused> {
+    let Surroundings { runs, pressures, others } = at;
+    let under_pressure = if runs { None } else { under_pressure(pod, pressures) };
+    under_pressure
+        .or_else(|| without_room(pod, runs, others, config))
+        .or_else(|| without_apparmor(pod, config))
+}
+
+/// Reviews the pod.
+pub fn review(pod: &Pod) -> Review {
+    Findings::of(pod).review()
+}
+
+/// What is found while a pod is read; each list in the order of the fields.
+#[derive(Debug, Default)]
+struct Findings {
+    /// Errors of Kubernetes' validation: `spec.containers[0].name: Invalid value: "Web": …`.
+    problems: Vec<String>,
+    /// The paths of volume sources that are not built in, and of fields that need them.
+    volumes: Vec<String>,
+    /// The paths of other unsupported fields.
+    features: Vec<String>,
+    /// The paths of unknown fields.
+    unknown: Vec<String>,
+    /// `os.name` is not linux.
+    foreign_os: bool,
+}
+
+impl Findings {
+    /// Reads the pod once: itself, its containers, its volumes.
+    fn of(pod: &Pod) -> Self {
+        let spec = &*pod.spec;
+        let mut found = Self::default();
+        found.pod_fields(pod);
+        found.pod(pod);
+        let mut names = BTreeSet::new();
+        for (path, container) in at("spec.initContainers", &spec.init_containers) {
+            found.container_fields(&path, container);
+            found.init_container(&path, container, spec, &mut names);
+        }
+        let mut host_ports = BTreeSet::new();
+        for (path, container) in at("spec.containers", &spec.containers) {
+            found.container_fields(&path, container);
+            found.main_container(&path, container, spec, &mut names, &mut host_ports);
+        }
+        found.volume_fields(pod);
+        found.ephemeral_containers(pod, &mut names);
+        found.volumes(spec);
+        found.misplaced_fields(spec);
+        found
+    }
+
+    fn problem(&mut self, path: &str, problem: &str) {
+        self.problems.push(format!("{path}: {problem}"));
+    }
+
+    fn invalid(&mut self, path: &str, got: impl Debug, expected: &str) {
+        self.problems.push(format!("{path}: Invalid value: {got:?}: {expected}"));
+    }
+
+    fn review(self) -> Review {
+        let Self { problems, volumes, features, mut unknown, foreign_os } = self;
+        let mut parts = Vec::new();
+        if !problems.is_empty() {
+            parts.push(list(problems.iter().map(String::as_str), "; "));
+        }
+        if foreign_os {
+            // The kubelet's text, which tools match on.
+            parts.push("Failed to admit pod as the OS field doesn't match node OS".to_owned());
+        }
+        let lacking: Vec<_> = volumes.iter().chain(&features).collect();
+        if !lacking.is_empty() {
+            let named = list(lacking.iter().map(|field| field.as_str()), ", ");
+            parts.push(format!("not built into this edged: {named}"));
+        }
+        let reason = if !problems.is_empty() {
+            "FailedValidation"
+        } else if foreign_os {
+            "PodOSNotSupported"
+        } else if features.is_empty() {
+            "UnsupportedVolumeType"
+        } else {
+            "UnsupportedFeature"
+        };
+        let message = parts.join("; ");
+        let refused = (!parts.is_empty()).then_some(Refused { reason, message });
+        let more = unknown.len().saturating_sub(ADMIT_NAMED_MAX);
+        if more > 0 {
+            unknown.truncate(ADMIT_NAMED_MAX);
+            unknown.push(format!("and {more} more"));
+        }
+        Review { refused, unknown }
+    }
+}
+
+/// The items of a list, each with its path.
+fn at<'a, T>(path: &'static str, all: &'a [T]) -> impl Iterator<Item = (String, &'a T)> {
+    all.iter().enumerate().map(move |(index, item)| (format!("{path}[{index}]"), item))
 }
 
 fn list<'a>(all: impl ExactSizeIterator<Item = &'a str>, between: &str) -> String {
@@ -119,6 +213,10 @@ mod tests {
 
     pub(super) fn pod(json: &str) -> Pod {
         serde_json::from_str(json).expect(json)
+    }
+
+    pub(super) fn problems(pod: &Pod) -> Vec<String> {
+        Findings::of(pod).problems
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use super::event::{Action, CallId, Out, Severity};
 use super::time::{Instant, Now};
+use crate::core::work::WorkBook;
 use crate::limits;
 use crate::model::cri::{ExecPurpose, Request};
 use crate::model::metrics::{Histogram, Operation};
@@ -27,9 +28,26 @@ pub enum Owner {
     /// One pod.
     Pod(Uid),
     /// [`super::housekeeping`]
-    Housekeeping,
+    Housekeeping(CallTask),
     /// A probe or a hook of one pod, in parallel to the pod's other calls.
     Exec(Uid),
+}
+
+/// The task of housekeeping that has made a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallTask {
+    /// Garbage collection of images: where they are.
+    ImagePath,
+    /// Garbage collection of images: their list and their removal.
+    Images,
+    /// The list of images in the node's status.
+    #[cfg(feature = "cloud")]
+    Inventory,
+    /// The rotation of a log.
+    Logs,
+    /// The resource usage of pods.
+    #[cfg(feature = "eviction")]
+    Eviction,
 }
 
 /// Calls with a common bound.
@@ -75,10 +93,9 @@ impl Class {
 pub struct Calls {
     /// 1 to [`limits::PULL_CALLS_MAX`].
     pulls_max: usize,
-    open: BTreeMap<CallId, Open>,
+    open: WorkBook<CallId, Open>,
     /// Pending calls by class.
     counts: [usize; 7],
-    last: u64,
     operations: BTreeMap<&'static str, Operation>,
 }
 
@@ -96,13 +113,7 @@ impl Calls {
     /// No pending calls. `pulls_max` is the bound of [`Class::Pull`].
     pub fn new(pulls_max: usize) -> Self {
         assert!((1..=limits::PULL_CALLS_MAX).contains(&pulls_max), "{pulls_max} pulls at once");
-        Self {
-            pulls_max,
-            open: BTreeMap::new(),
-            counts: [0; 7],
-            last: 0,
-            operations: BTreeMap::new(),
-        }
+        Self { pulls_max, open: WorkBook::default(), counts: [0; 7], operations: BTreeMap::new() }
     }
 
     /// Whether one more call of the class may begin.
@@ -122,8 +133,6 @@ impl Calls {
         let (class, deadline_ms) = class_and_deadline(&request);
         assert!(self.has_room(class), "a {class:?} call beyond its bound: {request:?}");
         self.counts[class as usize] += 1;
-        self.last += 1;
-        let call = CallId(self.last);
         let operation = request.operation();
         let pull = match &request {
             Request::PullImage { image, .. } => {
@@ -131,7 +140,7 @@ impl Calls {
             }
             _ => None,
         };
-        self.open.insert(call, Open { owner, operation, class, began: now.boot, pull });
+        let call = self.open.begin(Open { owner, operation, class, began: now.boot, pull });
         let deadline = now.boot.plus_ms(deadline_ms);
         out.push(Action::Cri { call, request, deadline });
         call
@@ -140,7 +149,7 @@ impl Calls {
     /// Removes an answered call: returns its owner and how many milliseconds it took. `None`: not
     /// pending, because it was cancelled while its answer was on the way.
     pub fn end(&mut self, now: Now, call: CallId, outcome: Outcome) -> Option<(Owner, u64)> {
-        let open = self.open.remove(&call)?;
+        let open = self.open.end(call)?;
         self.counts[open.class as usize] -= 1;
         let took_ms = now.boot.since_ms(open.began);
         let operation = self.operations.entry(open.operation).or_default();
@@ -159,7 +168,7 @@ impl Calls {
 
     /// Images that are being pulled, and since when.
     pub fn pulls(&self) -> impl Iterator<Item = (&str, Instant)> {
-        self.open.values().filter_map(|open| Some((&*open.pull.as_ref()?.0, open.began)))
+        self.open.owners().filter_map(|open| Some((&*open.pull.as_ref()?.0, open.began)))
     }
 
     /// Logs the progress of long pulls from time to time.
@@ -167,7 +176,7 @@ impl Calls {
         if self.counts[Class::Pull as usize] == 0 {
             return;
         }
-        for open in self.open.values_mut() {
+        for open in self.open.owners_mut() {
             if let Some((image, log_at)) = open.pull.as_mut().filter(|(_, at)| *at <= now.boot) {
                 *log_at = now.boot.plus_ms(limits::PULL_LOG_MS);
                 let seconds = now.boot.since_ms(open.began) / 1_000;
@@ -182,7 +191,7 @@ impl Calls {
         if self.counts[Class::Pull as usize] == 0 {
             return None;
         }
-        self.open.values().filter_map(|open| Some(open.pull.as_ref()?.1)).min()
+        self.open.owners().filter_map(|open| Some(open.pull.as_ref()?.1)).min()
     }
 
     /// Counters by RPC, for the metrics.

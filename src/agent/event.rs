@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::image::keyring::Keyring;
 use super::time::Instant;
 pub use crate::core::Severity;
 use crate::model::cri::{CallError, ContainerId, Dns, Reply, Request};
 use crate::model::housekeeping::{MeasureRequest, Measures};
-use crate::model::job::{JobError, JobSpec, LastWords, Used};
+use crate::model::job::{JobError, JobReply, JobSpec, LastWords};
+use crate::model::keyring::Keyring;
 #[cfg(feature = "cloud")]
 use crate::model::link::{Cause, Session, Validity};
 use crate::model::manifest::Folder;
@@ -37,14 +37,8 @@ pub enum Event {
     Changed(CallId),
     /// The manifest folder was read: at start, and when it differs from the last reading.
     Manifests(Folder),
-    /// The answer to an [`Action::Job`]: exactly one each. A successful job with a result is
-    /// answered by [`Event::Used`] or [`Event::Attempts`].
-    Job(JobId, Result<(), JobError>),
-    /// The disk usage of the directories of an [`Action::Job`], in their order.
-    Used(JobId, Vec<Option<Used>>),
-    /// The pod's directories are created; for each container, in the order of the request, the
-    /// newest attempt that left a log.
-    Attempts(JobId, Vec<Option<u32>>),
+    /// The answer to an [`Action::Job`]: exactly one each.
+    Job(JobId, Result<JobReply, JobError>),
     /// The answer to an [`Action::Probe`]: exactly one each, unless it was cancelled.
     Probe(ProbeId, Finding),
     /// The answer to an [`Action::Read`]: exactly one each; empty if there is no message.
@@ -186,6 +180,24 @@ pub struct JobId(pub u64);
 /// Identifies one query from its [`Action::Probe`] to its [`Event::Probe`]. Never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProbeId(pub u64);
+
+impl From<u64> for CallId {
+    fn from(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+impl From<u64> for JobId {
+    fn from(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+impl From<u64> for ProbeId {
+    fn from(number: u64) -> Self {
+        Self(number)
+    }
+}
 
 /// The requests of a `step`.
 pub type Out = crate::core::Out<Action>;

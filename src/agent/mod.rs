@@ -10,18 +10,11 @@ mod cloud;
 #[cfg(not(feature = "cloud"))]
 #[path = "cloud/absent.rs"]
 mod cloud;
+pub mod downward;
 pub mod event;
-#[cfg(feature = "eviction")]
-mod eviction;
-#[cfg(not(feature = "eviction"))]
-#[path = "eviction/absent.rs"]
-mod eviction;
-mod gc;
 mod housekeeping;
 pub mod image;
-#[cfg(feature = "cloud")]
-mod inventory;
-mod logs;
+mod jobs;
 mod node;
 pub mod objects;
 mod pleg;
@@ -29,8 +22,6 @@ pub mod pod;
 mod pods;
 #[cfg(feature = "probes")]
 mod probe_results;
-mod qos;
-mod queries;
 mod recorder;
 mod removed;
 mod requests;
@@ -50,15 +41,15 @@ pub use crate::core::{rate, time};
 
 use calls::{Calls, Outcome, Owner};
 use cloud::Cloud;
-use event::{Action, CallId, Event, Out, Severity};
+use event::{Action, CallId, Event, JobId, Out, Severity};
 use housekeeping::{Housekeeping, HousekeepingContext};
 use image::Images;
+use jobs::{JobOwner, Jobs, Queries};
 use node::Node;
 use objects::{Objects, ObjectsOf};
 use pleg::Pleg;
 use pod::{Answer, HostInfo, PodContext};
 use pods::{Knowledge, Pods, Sources};
-use queries::Queries;
 use recorder::Recorder;
 use removed::Removed;
 use runtime::Runtime;
@@ -70,6 +61,7 @@ use crate::limits::{Budget, SHUTDOWN_MS};
 use crate::model::cgroup::Cgroups;
 use crate::model::cri::{CallError, Dns, Reply};
 use crate::model::housekeeping::Settings as HousekeepingSettings;
+use crate::model::job::{JobError, JobReply};
 #[cfg(feature = "cloud")]
 use crate::model::machine::Identity;
 use crate::model::metrics::Histogram;
@@ -165,7 +157,7 @@ pub struct Agent {
     node: Node,
     addresses: Vec<String>,
     resolver: Dns,
-    last_job: u64,
+    jobs: Jobs,
     pod_start: Histogram,
     pod_start_total: Histogram,
     /// The last logged trouble with the runtime.
@@ -209,7 +201,7 @@ impl Agent {
             node: Node::default(),
             addresses: Vec::new(),
             resolver: Dns::default(),
-            last_job: 0,
+            jobs: Jobs::default(),
             pod_start: Histogram::default(),
             pod_start_total: Histogram::default(),
             // So that the first line logged is either that the runtime is ready or why it is not.
@@ -237,20 +229,7 @@ impl Agent {
                 self.pods.objects_changed(&changed);
                 self.update_desired_pods(now);
             }
-            Event::Job(job, result) => {
-                let taken = self.cloud_job_done(now, job, &result)
-                    || self.housekeeping.job_done(job, &result)
-                    || self.pods.iter_mut().any(|pod| pod.job_done(now, job, &result));
-                assert!(taken, "answer to {job:?}, which was not requested");
-            }
-            Event::Used(job, used) => {
-                let taken = self.housekeeping.used(job, Some(used));
-                assert!(taken, "answer to {job:?}, which was not requested");
-            }
-            Event::Attempts(job, attempts) => {
-                let taken = self.pods.iter_mut().any(|pod| pod.dirs_made(now, job, &attempts));
-                assert!(taken, "answer to {job:?}, which was not requested");
-            }
+            Event::Job(job, result) => self.job_done(now, job, result),
             Event::Measured(measures) => self.housekeeping.measured(now, &measures),
             // Ignored if it was cancelled while its answer was on the way.
             Event::Probe(probe, finding) => {
@@ -260,9 +239,11 @@ impl Agent {
                 }
             }
             Event::TerminationMessage(job, text) => {
-                let taken =
-                    self.pods.iter_mut().any(|pod| pod.termination_message_read(job, &text));
-                assert!(taken, "answer to {job:?}, which was not requested");
+                let JobOwner::Pod(uid) = self.jobs.end(job) else {
+                    panic!("only pods read termination messages, {job:?} is another's")
+                };
+                let pod = self.pods.get_mut(&uid).expect("a pod with a job is not removed");
+                assert!(pod.termination_message_read(job, &text), "{uid} did not request {job:?}");
             }
             #[cfg(feature = "probes")]
             Event::SavedProbeResults(saved) => self.probe_results.load(saved),
@@ -298,6 +279,22 @@ impl Agent {
         self.housekeeping.up();
     }
 
+    fn job_done(&mut self, now: Now, job: JobId, result: Result<JobReply, JobError>) {
+        match self.jobs.end(job) {
+            #[cfg(feature = "cloud")]
+            JobOwner::Cloud => self.cloud_job_done(now, &result.map(drop)),
+            JobOwner::Housekeeping(task) => self.housekeeping.job_done(task, result),
+            JobOwner::Pod(uid) => {
+                let pod = self.pods.get_mut(&uid).expect("a pod with a job is not removed");
+                let taken = match result {
+                    Ok(JobReply::Attempts(attempts)) => pod.dirs_made(now, job, &attempts),
+                    result => pod.job_done(now, job, &result.map(drop)),
+                };
+                assert!(taken, "{uid} did not request {job:?}");
+            }
+        }
+    }
+
     fn answer(&mut self, now: Now, call: CallId, result: Result<Reply, CallError>) {
         let outcome = if result.is_ok() { Outcome::Answered } else { Outcome::Failed };
         // Ignored if it was cancelled while its answer was on the way.
@@ -322,7 +319,7 @@ impl Agent {
                     }
                 }
             }
-            Owner::Housekeeping => self.housekeeping.answer(now, call, &result),
+            Owner::Housekeeping(task) => self.housekeeping.answer(now, task, &result),
             Owner::Exec(uid) => {
                 let pod = self.pods.get_mut(&uid).expect("a pod with a call is not removed");
                 pod.exec_done(now, call, result);
@@ -421,7 +418,7 @@ impl Agent {
             config: &self.config,
             driver: self.runtime.driver(),
             calls: &mut self.calls,
-            last_job: &mut self.last_job,
+            jobs: &mut self.jobs,
             recorder: &mut self.recorder,
             pleg: &mut self.pleg,
             out,
@@ -459,7 +456,7 @@ impl Agent {
             saved_results: self.probe_results.loaded(),
             rng: &mut self.rng,
             booted_at: self.booted_at,
-            last_job: &mut self.last_job,
+            jobs: &mut self.jobs,
             recorder: &mut self.recorder,
             images: &mut self.images,
             pleg: &mut self.pleg,

@@ -1,4 +1,5 @@
-//! The node's conditions: its pressures, and since when they hold (spec section 9.2).
+//! The node as pods see it: its conditions, which are its pressures and since when they hold (spec
+//! section 9.2), and its labels (spec section 1.2, rows 4a and 4d).
 //!
 //! Eviction sets the pressures; admission, `edged status` and the report of the node's status read
 //! them here. Without eviction in the build there are no pressures.
@@ -7,6 +8,9 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::Value;
+
+use super::Config;
 use super::time::Now;
 use crate::model::node::{Condition, Pressure};
 use crate::model::time::Timestamp;
@@ -58,6 +62,75 @@ impl Node {
                 last_transition_time: changed_at,
             }
         })
+    }
+}
+
+/// Whether a node selector matches this node: one matching term is enough.
+pub fn selects_node(terms: &[Value], config: &Config) -> bool {
+    terms.iter().any(|term| matches_term(term, config))
+}
+
+/// The labels of this node: those that every node has, KubeEdge's two, and the configured ones.
+pub fn labels(config: &Config) -> impl Iterator<Item = (&str, &str)> {
+    let own = [
+        ("kubernetes.io/arch", ARCH),
+        ("kubernetes.io/hostname", &config.node_name),
+        ("kubernetes.io/os", "linux"),
+        ("node-role.kubernetes.io/agent", ""),
+        ("node-role.kubernetes.io/edge", ""),
+    ];
+    let more = config.node_labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    own.into_iter().chain(more)
+}
+
+/// Go's name of the architecture.
+const ARCH: &str = if cfg!(target_arch = "x86_64") {
+    "amd64"
+} else if cfg!(target_arch = "aarch64") {
+    "arm64"
+} else {
+    "arm"
+};
+
+fn label<'a>(key: &str, config: &'a Config) -> Option<&'a str> {
+    labels(config).find_map(|(known, value)| (known == key).then_some(value))
+}
+
+/// Whether the labels of this node are those of a pod's `nodeSelector`.
+pub fn selects(selector: &Value, config: &Config) -> bool {
+    let Some(wanted) = selector.as_object() else { return selector.is_null() };
+    wanted.iter().all(|(key, value)| label(key, config) == value.as_str())
+}
+
+/// core/v1 `NodeSelectorTerm`: all of its expressions have to match; an empty term matches nothing.
+fn matches_term(term: &Value, config: &Config) -> bool {
+    let list = |name: &str| term.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
+    let (expressions, fields) = (list("matchExpressions"), list("matchFields"));
+    let by_label = |key: &str| label(key, config);
+    let by_field = |key: &str| (key == "metadata.name").then_some(&*config.node_name);
+    !(expressions.is_empty() && fields.is_empty())
+        && expressions.iter().all(|wanted| matches(wanted, by_label))
+        && fields.iter().all(|wanted| matches(wanted, by_field))
+}
+
+/// core/v1 `NodeSelectorRequirement`
+fn matches<'a>(wanted: &Value, value_of: impl Fn(&str) -> Option<&'a str>) -> bool {
+    let text = |name: &str| wanted.get(name).and_then(Value::as_str).unwrap_or_default();
+    let value = value_of(text("key"));
+    let values = wanted.get("values").and_then(Value::as_array);
+    let mut values = values.into_iter().flatten().filter_map(Value::as_str);
+    let number = |text: &str| text.parse::<i64>().ok();
+    match text("operator") {
+        "In" => value.is_some_and(|value| values.any(|wanted| wanted == value)),
+        "NotIn" => value.is_none_or(|value| values.all(|wanted| wanted != value)),
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => value.and_then(number) > values.next().and_then(number),
+        "Lt" => match (value.and_then(number), values.next().and_then(number)) {
+            (Some(value), Some(limit)) => value < limit,
+            _ => false,
+        },
+        _ => false,
     }
 }
 

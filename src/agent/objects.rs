@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::event::{Action, Out, Severity};
-use super::pod::Origin;
 use crate::model::object::{
     Claim, ConfigMap, Object, ObjectKind, PersistentVolume, RuntimeClass, Secret,
 };
@@ -24,6 +23,17 @@ pub struct Objects {
     doubles: BTreeSet<Key>,
     /// Tokens of service accounts, issued for pods.
     tokens: Vec<Arc<Token>>,
+}
+
+/// Where a pod comes from, and the objects that it may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The manifest folder.
+    File,
+    /// The cloud.
+    Cloud,
+    /// Known only from the runtime.
+    Runtime,
 }
 
 /// All objects, by the origin of the pods that may use them.

@@ -12,12 +12,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Config;
+use super::admit::{self, PlacedBy, Surroundings};
 use super::calls::Uid;
 use super::objects::Key;
 use super::pleg::List;
 use super::pod::next::NodeView;
 use super::pod::{self, HostInfo, Origin, Phase, Pod, PodContext, Verdict, Wanted};
-use super::source::DesiredPods;
 use super::time::{Instant, Now, sooner};
 use crate::limits;
 use crate::model::cri::{PodRef, RuntimeStatus};
@@ -94,6 +94,43 @@ impl Sources {
     }
 }
 
+/// The pods that the sources want.
+#[derive(Debug, Default)]
+pub struct DesiredPods<'a> {
+    /// By uid, with the source of each.
+    pub pods: BTreeMap<&'a str, (Origin, &'a api::Pod)>,
+    /// Pods that are left out because another has the same name or uid: the uid of the one that
+    /// stays, and the message.
+    pub duplicates: Vec<(Uid, String)>,
+}
+
+impl<'a> DesiredPods<'a> {
+    /// Adds the cloud's pods. If the folder has a pod of the same name or uid, the folder's pod
+    /// stays.
+    pub fn add_cloud(&mut self, pods: impl Iterator<Item = &'a api::Pod>) {
+        let name = |pod: &'a api::Pod| (&*pod.metadata.namespace, &*pod.metadata.name);
+        let taken: BTreeMap<_, _> =
+            self.pods.iter().map(|(uid, (_, pod))| (name(pod), *uid)).collect();
+        let uids: BTreeSet<&str> = taken.values().copied().collect();
+        for pod in pods {
+            let uid = pod.metadata.uid.as_str();
+            let (namespace, plain) = name(pod);
+            match taken.get(&name(pod)).or_else(|| uids.get(uid)) {
+                Some(holder) => {
+                    let message = format!(
+                        "the cloud's pod {namespace}/{plain} is not run: the manifest folder has \
+                         a pod of the same name"
+                    );
+                    self.duplicates.push(((*holder).into(), message));
+                }
+                None => {
+                    self.pods.insert(uid, (Origin::Cloud, pod));
+                }
+            }
+        }
+    }
+}
+
 /// The result of stepping all pods.
 #[derive(Debug, Default)]
 pub struct Stepped {
@@ -141,13 +178,9 @@ impl Pods {
 
     fn add(&mut self, now: Now, uid: Uid, mut api: api::Pod, origin: Origin, config: &Config) {
         stamp(&mut api, now);
-        let review = super::admit::review(&api);
-        // The cloud has placed its pods by labels of the node object, which users change there.
-        let is_placed = origin == Origin::Cloud;
-        let misplaced = || if is_placed { None } else { super::admit::misplaced(&api, config) };
-        let sysctl = || super::admit::forbidden_sysctl(&api, config);
-        let refused = review.refused.or_else(sysctl).or_else(misplaced);
-        let mut pod = Pod::new(api, origin, refused.as_ref().map(Verdict::rejected), now);
+        let placed_by = if origin == Origin::Cloud { PlacedBy::Scheduler } else { PlacedBy::Node };
+        let review = admit::review_here(&api, placed_by, config);
+        let mut pod = Pod::new(api, origin, review.refused.as_ref().map(Verdict::rejected), now);
         // Greater than all revisions that were reported for a pod of this uid.
         pod.status_revision_from(self.revision);
         let name = pod.name();
@@ -193,22 +226,6 @@ impl Pods {
         if !starts || *pod.wanted() != Wanted::Yes {
             return;
         }
-        let without_apparmor =
-            || super::admit::without_apparmor(pod.api(), config).as_ref().map(Verdict::rejected);
-        if let Some(verdict) = self.verdict(pod, config).or_else(without_apparmor) {
-            self.map.get_mut(uid).expect("just seen").refuse(verdict);
-        }
-    }
-
-    /// Why the pod cannot be admitted beside the others (spec section 1.2).
-    fn verdict(&self, pod: &Pod, config: &Config) -> Option<Verdict> {
-        let api = pod.api();
-        // A running pod was admitted before.
-        let runs = pod.observed().may_run();
-        let short = || super::admit::under_pressure(api, &self.pressures);
-        if let Some(refused) = (!runs).then(short).flatten() {
-            return Some(Verdict::rejected(&refused));
-        }
         let open = |uid: &Uid| self.unadmitted.contains(uid) || self.unlisted.contains(uid);
         let stays = |other: &Pod| {
             other.is_active() && other.origin() != Origin::Runtime && *other.wanted() == Wanted::Yes
@@ -216,7 +233,12 @@ impl Pods {
         let others =
             self.map.iter().filter(|(uid, it)| *uid != pod.uid() && stays(it) && !open(uid));
         let others: Vec<&api::Pod> = others.map(|(_, other)| other.api()).collect();
-        super::admit::without_room(api, runs, &others, config).as_ref().map(Verdict::rejected)
+        let runs = pod.observed().may_run();
+        let at = Surroundings { runs, pressures: &self.pressures, others: &others };
+        if let Some(refused) = admit::refusal_beside(pod.api(), at, config) {
+            let verdict = Verdict::rejected(&refused);
+            self.map.get_mut(uid).expect("just seen").refuse(verdict);
+        }
     }
 
     /// Removes pods that have other uids from now on; nothing was started under the old uids.

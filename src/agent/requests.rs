@@ -1,6 +1,8 @@
-//! The resource requests of pods (core/v1 `ResourceRequirements.requests`).
+//! The resource requests of pods (core/v1 `ResourceRequirements.requests`), and which of their disk
+//! usage has a limit.
 
-use crate::model::pod::{Container, PodSpec};
+use super::volume::Kind;
+use crate::model::pod::{Container, Pod, PodSpec, Volume};
 use crate::model::quantity::Quantity;
 
 /// Thousandths of a core.
@@ -44,6 +46,31 @@ pub fn together(spec: &PodSpec, of: impl Fn(&Container) -> i64) -> i64 {
         peak = peak.max(with);
     }
     peak.max(mains.saturating_add(sidecars))
+}
+
+/// Whether the pod's disk usage is limited.
+pub fn bounds_disk(pod: &Pod) -> bool {
+    has_storage_limit(pod) || on_disk(pod).any(|volume| size_limit(volume).is_some())
+}
+
+/// Whether some container limits its disk usage.
+pub fn has_storage_limit(pod: &Pod) -> bool {
+    let spec = &pod.spec;
+    let mut containers = spec.init_containers.iter().chain(&spec.containers);
+    containers.any(|container| container.resources.limits.contains_key(STORAGE))
+}
+
+/// The volumes on the node's disk that belong to the pod alone.
+pub fn on_disk(pod: &Pod) -> impl Iterator<Item = &Volume> {
+    pod.spec.volumes.iter().filter(|volume| {
+        let memory = volume.empty_dir.as_ref().is_some_and(|dir| dir.medium == "Memory");
+        Kind::of(volume) == Kind::EmptyDir && !memory
+    })
+}
+
+/// The limit of a volume's size, if it has one.
+pub fn size_limit(volume: &Volume) -> Option<&Quantity> {
+    volume.empty_dir.as_ref()?.size_limit.as_ref().filter(|limit| limit.whole() > 0)
 }
 
 #[cfg(test)]

@@ -18,17 +18,13 @@ use super::calls::Uid;
 use super::event::{Action, Out, Severity};
 use super::pleg::List;
 use super::pod::{Origin, Pod};
-use super::pods::Pods;
+use super::pods::{DesiredPods, Pods};
 use crate::limits;
 use crate::model::cri::PodRef;
 use crate::model::manifest::{Content, Folder};
 use crate::model::object::Object;
-use crate::model::pod as api;
+use crate::model::pod::{self as api, SOURCE};
 
-/// The annotation with the source of a pod: `file` or `api`.
-pub(super) const SOURCE: &str = "kubernetes.io/config.source";
-/// The annotation of a mirror pod in the API server: the static pod that it shows.
-pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 /// From the manifest folder.
 const FILE: &str = "file";
 const HASH: &str = "kubernetes.io/config.hash";
@@ -61,43 +57,6 @@ struct Static {
     refused: Option<String>,
     /// The uid that we assigned; `None`: the manifest contains one.
     ours: Option<Box<str>>,
-}
-
-/// The pods that the sources want.
-#[derive(Debug, Default)]
-pub struct DesiredPods<'a> {
-    /// By uid, with the source of each.
-    pub pods: BTreeMap<&'a str, (Origin, &'a api::Pod)>,
-    /// Pods that are left out because another has the same name or uid: the uid of the one that
-    /// stays, and the message.
-    pub duplicates: Vec<(Uid, String)>,
-}
-
-impl<'a> DesiredPods<'a> {
-    /// Adds the cloud's pods. If the folder has a pod of the same name or uid, the folder's pod
-    /// stays.
-    pub fn add_cloud(&mut self, pods: impl Iterator<Item = &'a api::Pod>) {
-        let name = |pod: &'a api::Pod| (&*pod.metadata.namespace, &*pod.metadata.name);
-        let taken: BTreeMap<_, _> =
-            self.pods.iter().map(|(uid, (_, pod))| (name(pod), *uid)).collect();
-        let uids: BTreeSet<&str> = taken.values().copied().collect();
-        for pod in pods {
-            let uid = pod.metadata.uid.as_str();
-            let (namespace, plain) = name(pod);
-            match taken.get(&name(pod)).or_else(|| uids.get(uid)) {
-                Some(holder) => {
-                    let message = format!(
-                        "the cloud's pod {namespace}/{plain} is not run: the manifest folder has \
-                         a pod of the same name"
-                    );
-                    self.duplicates.push(((*holder).into(), message));
-                }
-                None => {
-                    self.pods.insert(uid, (Origin::Cloud, pod));
-                }
-            }
-        }
-    }
 }
 
 impl Source {

@@ -61,7 +61,7 @@ impl Watchdog {
     pub fn learn(&mut self, event: &Event) {
         let answered = match event {
             Event::Cri(call, _) => Answer::Call(*call),
-            Event::Job(job, _) | Event::Used(job, _) | Event::Attempts(job, _) => Answer::Job(*job),
+            Event::Job(job, _) => Answer::Job(*job),
             Event::Probe(probe, _) => Answer::Query(*probe),
             #[cfg(feature = "cloud")]
             Event::LinkUp(..) | Event::LinkDown(..) => Answer::Dial,

@@ -1,8 +1,10 @@
-//! What both cores share: time and randomness as arguments, rate limits, and the output of actions.
+//! What both cores share: time and randomness as arguments, rate limits,
+//! outstanding work, and the output of actions.
 #![forbid(unsafe_code)]
 
 pub mod rate;
 pub mod time;
+pub mod work;
 
 /// The severity of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

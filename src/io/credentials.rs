@@ -5,8 +5,8 @@ use std::fs;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use crate::agent::image::keyring::{Form, Keyring};
 use crate::limits::KEYRING_BYTES_MAX;
+use crate::model::keyring::{Form, Keyring};
 
 /// The credentials that were read last.
 #[derive(Debug)]

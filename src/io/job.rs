@@ -79,16 +79,6 @@ struct Order {
     link: Option<CloudLink>,
 }
 
-/// The event that carries a job's answer.
-fn answer_event(job: JobId, answer: Result<JobReply, JobError>) -> Event {
-    match answer {
-        Ok(JobReply::Done) => Event::Job(job, Ok(())),
-        Ok(JobReply::Used(used)) => Event::Used(job, used),
-        Ok(JobReply::Attempts(attempts)) => Event::Attempts(job, attempts),
-        Err(error) => Event::Job(job, Err(error)),
-    }
-}
-
 impl Jobs {
     /// `program` is what children run: `/proc/self/exe`, which stays the same binary while an
     /// update replaces the file.
@@ -105,12 +95,12 @@ impl Jobs {
         answers: &mut Vec<Event>,
     ) {
         let Some(kind) = jobs::kind(&spec) else {
-            answers.push(answer_event(job, jobs::run(&mut self.roots, &spec)));
+            answers.push(Event::Job(job, jobs::run(&mut self.roots, &spec)));
             return;
         };
         // A child costs more than most folders: it is only for those that may take long.
         if let Some(done) = jobs::run_if_small(&mut self.roots, &spec) {
-            answers.push(Event::Job(job, done));
+            answers.push(Event::Job(job, done.map(|()| JobReply::Done)));
             return;
         }
         if self.queue.len() >= JOB_QUEUE_MAX {
@@ -157,7 +147,7 @@ impl Jobs {
                         );
                         Err(JobError::Died(format!("{how}; {why}")))
                     });
-                    answers.push(answer_event(job, answer));
+                    answers.push(Event::Job(job, answer));
                 }
                 false
             }

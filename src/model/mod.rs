@@ -10,6 +10,7 @@ pub mod cri;
 pub mod housekeeping;
 pub mod image;
 pub mod job;
+pub mod keyring;
 #[cfg(feature = "cloud")]
 pub mod link;
 #[cfg(feature = "cloud")]

@@ -54,6 +54,10 @@ fields!(Pod {
 /// The annotation with the time at which the agent first observed the pod; all others are the
 /// source's.
 pub const SEEN: &str = "kubernetes.io/config.seen";
+/// The annotation with the source of a pod: `file` or `api`.
+pub const SOURCE: &str = "kubernetes.io/config.source";
+/// The annotation of a mirror pod in the API server: the static pod that it shows.
+pub const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// meta/v1 `ObjectMeta`
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use edged::agent::downward::Downward;
 use edged::agent::objects::Objects;
 use edged::agent::pod::config::{MountContext, NewContainer, container_config, sandbox_config};
-use edged::agent::pod::downward::Downward;
 use edged::agent::pod::env::Sources;
 use edged::agent::{Config, pod::hash::container_hash};
 use edged::limits::WORK_CALLS_MAX;

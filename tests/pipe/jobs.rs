@@ -14,7 +14,7 @@ use edged::agent::event::{Event, JobId};
 use edged::agent::time::Instant;
 use edged::io::job::{Jobs, Roots};
 use edged::limits::{JOB_QUEUE_MAX, JOBS_MAX, REMOVE_AT_ONCE_MAX};
-use edged::model::job::{JobError, JobSpec, LogDir};
+use edged::model::job::{JobError, JobReply, JobSpec, LogDir};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::stat::Mode;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
@@ -109,7 +109,7 @@ fn a_child_removes_the_pods_folder_and_answers() {
     fs::create_dir_all(place.dir.join("pods/ns_other_u")).expect("a folder");
     assert!(place.start(1).is_empty(), "not inline");
     let events = place.ended();
-    assert!(matches!(events[..], [Event::Job(JobId(1), Ok(()))]), "{events:?}");
+    assert!(matches!(events[..], [Event::Job(JobId(1), Ok(JobReply::Done))]), "{events:?}");
     assert!(!place.folder().exists());
     assert!(place.dir.join("pods/ns_other_u").exists());
     assert_eq!(place.jobs.wake_at(), None);
@@ -122,7 +122,7 @@ fn a_folder_with_little_in_it_needs_no_child() {
     fs::write(place.folder().join("app/0.log"), "text").expect("a log");
     let mut events = Vec::new();
     place.jobs.start(JobId(1), remove(), LATER, &mut events);
-    assert!(matches!(events[..], [Event::Job(JobId(1), Ok(()))]), "{events:?}");
+    assert!(matches!(events[..], [Event::Job(JobId(1), Ok(JobReply::Done))]), "{events:?}");
     assert!(!place.folder().exists());
 }
 

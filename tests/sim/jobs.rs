@@ -6,7 +6,7 @@ use edged::agent::event::{Event, JobId};
 use edged::agent::pod::Phase;
 use edged::agent::time::Instant;
 use edged::model::cri::Request;
-use edged::model::job::{JobError, JobSpec, LastWords, LogDir, LogLink};
+use edged::model::job::{JobError, JobReply, JobSpec, LastWords, LogDir, LogLink};
 
 use crate::rule::judge;
 use crate::runtime::{ContainerNo, Runtime};
@@ -223,16 +223,15 @@ impl World {
             volumes::perform(&mut self.disk.volumes, &job.spec, false);
         }
         trace!(self.now, "{id:?} → {:?}", job.result);
-        self.deliver(vec![match (job.result, &job.spec) {
-            (Ok(()), JobSpec::Measure(walk)) => {
-                Event::Used(id, short::walk(walk, &self.disk.volumes))
-            }
-            (Ok(()), JobSpec::MakePodDirs { pod, containers }) => {
+        let reply = match &job.spec {
+            JobSpec::Measure(walk) => JobReply::Used(short::walk(walk, &self.disk.volumes)),
+            JobSpec::MakePodDirs { pod, containers } => {
                 let newest = containers.iter().map(|name| self.disk.newest_log(pod, name));
-                Event::Attempts(id, newest.collect())
+                JobReply::Attempts(newest.collect())
             }
-            (result, _) => Event::Job(id, result),
-        }]);
+            _ => JobReply::Done,
+        };
+        self.deliver(vec![Event::Job(id, job.result.map(|()| reply))]);
     }
 
     /// The agent kills a job: it may have taken effect.

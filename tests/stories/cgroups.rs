@@ -5,7 +5,7 @@ use edged::limits;
 use edged::model::cgroup::{Cgroups, Hierarchy, PodCgroup, QosCgroups};
 use edged::model::cri::CgroupDriver;
 use edged::model::housekeeping::Reserved;
-use edged::model::job::JobSpec;
+use edged::model::job::{JobReply, JobSpec};
 use edged::model::status::QosClass;
 
 use crate::harness::{Harness, MAIN, START, UID, pod};
@@ -131,7 +131,7 @@ fn one_that_is_still_being_made_goes_when_it_is_there() {
     harness.manifests(&[]);
     harness.pass(5_000);
     assert_eq!(removals(&harness), 0, "it would come after that, and stay: {:?}", harness.specs);
-    harness.deliver(Event::Job(making, Ok(())));
+    harness.deliver(Event::Job(making, Ok(JobReply::Done)));
     harness.pass(1_000);
     assert_eq!(removals(&harness), 1, "{:?}", harness.specs);
 }

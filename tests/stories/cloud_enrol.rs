@@ -2,7 +2,7 @@
 
 use edged::agent::event::{Action, Event, Out};
 use edged::agent::time::Wall;
-use edged::model::job::JobSpec;
+use edged::model::job::{JobReply, JobSpec};
 use edged::model::link::Cause;
 use edged::model::meta::Saved;
 use edged::model::settings::CloudSettings;
@@ -167,7 +167,7 @@ fn a_certificate_that_comes_after_a_stop_leads_to_nothing() {
         _ => None,
     });
     step(Some(Event::Stop));
-    let after = step(Some(Event::Job(renewal.expect("it is due"), Ok(()))));
+    let after = step(Some(Event::Job(renewal.expect("it is due"), Ok(JobReply::Done))));
     let requests: Vec<&Action> = after
         .iter()
         .filter(|action| !matches!(action, Action::Log(..) | Action::SaveProbeResults(_)))

@@ -8,7 +8,7 @@ use edged::model::cri::ContainerState;
 use edged::model::housekeeping::{
     Amount, ContainerUsage, EvictionPolicy, Room, SandboxUsage, Signal, Threshold,
 };
-use edged::model::job::JobSpec;
+use edged::model::job::{JobReply, JobSpec};
 use edged::model::meta::Saved;
 use edged::model::settings::CloudSettings;
 
@@ -412,7 +412,7 @@ fn folders_are_walked_through_one_lot_after_the_other() {
     assert_eq!(walks(&harness), 1, "of the volume");
     harness.taken.hangs = None;
     let walk = harness.taken.hung.take().expect("it is under way");
-    harness.deliver(Event::Used(walk, vec![None]));
+    harness.deliver(Event::Job(walk, Ok(JobReply::Used(vec![None]))));
     assert_eq!(walks(&harness), 2, "of the logs");
     harness.pass(CYCLE_MS);
     assert_eq!(harness.open_calls(), ["stop_container c-a 2"]);

@@ -389,7 +389,7 @@ fn an_image_that_has_waited_for_room_is_looked_for_again() {
 
 #[test]
 fn credentials_of_the_node_come_after_those_of_the_pod() {
-    use edged::agent::image::keyring::{Form, Keyring};
+    use edged::model::keyring::{Form, Keyring};
     let mut harness = Harness::new();
     let mut keyring = Keyring::default();
     let config = credentials(&[("x.io", "node")]);

@@ -6,7 +6,7 @@ use edged::model::housekeeping::{
     Amount, ContainerUsage, HousekeepingCall, HousekeepingReply, MeasureRequest, Measures, Room,
     SandboxUsage,
 };
-use edged::model::job::{JobError, JobSpec, LogDir, Used, Walk};
+use edged::model::job::{JobError, JobReply, JobSpec, LogDir, Used, Walk};
 
 use crate::harness::Harness;
 
@@ -192,13 +192,14 @@ impl Harness {
 
     /// The event for the end of a job.
     pub fn job_event(&self, job: JobId, spec: JobSpec, result: Result<(), JobError>) -> Event {
-        match (spec, result) {
-            (JobSpec::Measure(walk), _) => Event::Used(job, self.taken.walk(&walk)),
+        let result = match (spec, result) {
+            (JobSpec::Measure(walk), _) => Ok(JobReply::Used(self.taken.walk(&walk))),
             (JobSpec::MakePodDirs { containers, .. }, Ok(())) => {
-                Event::Attempts(job, vec![self.newest_log; containers.len()])
+                Ok(JobReply::Attempts(vec![self.newest_log; containers.len()]))
             }
-            (_, result) => Event::Job(job, result),
-        }
+            (_, result) => result.map(|()| JobReply::Done),
+        };
+        Event::Job(job, result)
     }
 
     /// The log whose reopening was taken from the open calls is reopened.

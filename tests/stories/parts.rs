@@ -2,7 +2,7 @@
 
 use edged::agent::event::Event;
 use edged::limits;
-use edged::model::job::{JobError, JobSpec};
+use edged::model::job::{JobError, JobReply, JobSpec};
 
 use crate::harness::{Harness, UID, pod};
 use crate::volumes::{MOUNT, with};
@@ -166,7 +166,7 @@ fn one_of_two_volumes_that_is_slow_holds_the_pod_and_not_the_other() {
     assert_eq!(harness.volume_jobs, ["set up v", "set up w"]);
     assert_eq!(harness.open_calls(), NOTHING);
     let job = harness.taken.hung.take().expect("it is under way");
-    harness.deliver(Event::Job(job, Ok(())));
+    harness.deliver(Event::Job(job, Ok(JobReply::Done)));
     assert_eq!(harness.open_calls(), ["run_podsandbox #0"]);
 }
 

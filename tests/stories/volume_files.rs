@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use edged::agent::event::{Event, JobId};
-use edged::model::job::JobError;
+use edged::model::job::{JobError, JobReply};
 use edged::model::manifest::{Content, File, Folder};
 use edged::model::object::{ConfigMap, Object};
 use edged::model::pod::Pod;
@@ -98,7 +98,7 @@ fn goes_back_while_it_is_written() -> (Harness, JobId) {
 fn what_goes_back_while_it_is_written_is_written_again() {
     let (mut harness, under_way) = goes_back_while_it_is_written();
     assert_eq!(harness.volume_jobs.len(), 2, "one at a time");
-    harness.deliver(Event::Job(under_way, Ok(())));
+    harness.deliver(Event::Job(under_way, Ok(JobReply::Done)));
     assert_eq!(harness.volume_jobs.len(), 3, "\"2\" was written over \"1\"");
     harness.pass(60_000);
     assert_eq!(harness.volume_jobs.len(), 3, "and that is all");

@@ -3,7 +3,7 @@
 use edged::agent::event::Event;
 use edged::limits::VOLUME_JOBS_MAX;
 use edged::model::cri::{Propagation, Request};
-use edged::model::job::JobSpec;
+use edged::model::job::{JobReply, JobSpec};
 
 use super::harness::{Harness, UID, pod};
 
@@ -50,11 +50,11 @@ fn so_many_volumes_of_a_pod_are_brought_about_at_once() {
     harness.pass(10_000);
     assert_eq!(harness.volume_jobs.len(), VOLUME_JOBS_MAX);
     let first = harness.taken.held.remove(0);
-    harness.deliver(Event::Job(first, Ok(())));
+    harness.deliver(Event::Job(first, Ok(JobReply::Done)));
     assert_eq!(harness.volume_jobs.len(), VOLUME_JOBS_MAX + 1, "the last has its turn");
     assert_eq!(harness.open_calls(), [] as [&str; 0], "the pod waits for all of them");
     for job in std::mem::take(&mut harness.taken.held) {
-        harness.deliver(Event::Job(job, Ok(())));
+        harness.deliver(Event::Job(job, Ok(JobReply::Done)));
     }
     assert_eq!(harness.open_calls(), ["run_podsandbox #0"]);
 }

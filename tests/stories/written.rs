@@ -5,7 +5,7 @@ use edged::agent::event::Event;
 use edged::agent::time::Wall;
 use edged::limits;
 use edged::model::cri::{ContainerState, PidNamespace, Reply, Request};
-use edged::model::job::{ContainerFiles, JobSpec};
+use edged::model::job::{ContainerFiles, JobReply, JobSpec};
 use edged::model::pod::Pod;
 
 use crate::harness::{Harness, MAIN, START, UID, pod};
@@ -132,7 +132,7 @@ fn the_files_of_a_container_are_made_once_and_waited_for() {
     harness.pass(5_000);
     assert_eq!(files(&harness).len(), 1);
     let making = harness.taken.hung.take().expect("they are being made");
-    harness.deliver(Event::Job(making, Ok(())));
+    harness.deliver(Event::Job(making, Ok(JobReply::Done)));
     assert_eq!(harness.open_calls(), ["create_container m#0"]);
 }
 

@@ -5,25 +5,13 @@
 
 use serde_json::Value;
 
-use super::cut;
+use super::{Findings, at};
 use crate::agent::requests::STORAGE;
+use crate::model::names::cut;
 use crate::model::pod::{
-    Container, EnvVarSource, Pod, PodSecurityContext, Profile, ResourceRequirements, Rest,
+    Container, EnvVarSource, Pod, PodSecurityContext, PodSpec, Profile, ResourceRequirements, Rest,
     SeLinuxOptions, SecurityContext,
 };
-
-/// The paths of the fields found.
-#[derive(Debug, Default)]
-pub(super) struct Found {
-    /// Volume sources, and fields that need them.
-    pub volumes: Vec<String>,
-    /// Other unsupported fields.
-    pub features: Vec<String>,
-    /// Fields in no table.
-    pub unknown: Vec<String>,
-    /// `os.name` is not linux.
-    pub foreign_os: bool,
-}
 
 /// How a field is treated. An empty value (null, empty text, list or map) is always accepted.
 #[derive(Clone, Copy)]
@@ -100,65 +88,51 @@ const PORT: Table = &[];
 
 const RESOURCES: Table = &[("claims", Lacking)];
 
-/// Checks all untyped fields.
-pub(super) fn check_unsupported(pod: &Pod) -> Found {
-    let mut found = Found::default();
-    found.table("metadata", METADATA, &pod.metadata.rest);
-    found.table("spec", POD_SPEC, &pod.spec.rest);
-    found.resources("spec", &pod.spec.resources);
-    found.pod_security(&pod.spec.security_context);
-    for (index, secret) in pod.spec.image_pull_secrets.iter().enumerate() {
-        found.table(&format!("spec.imagePullSecrets[{index}]"), &[], &secret.rest);
+impl Findings {
+    /// The untyped fields of the pod itself.
+    pub(super) fn pod_fields(&mut self, pod: &Pod) {
+        self.table("metadata", METADATA, &pod.metadata.rest);
+        self.table("spec", POD_SPEC, &pod.spec.rest);
+        self.resource_fields("spec", &pod.spec.resources);
+        self.pod_security_fields(&pod.spec.security_context);
+        for (path, secret) in at("spec.imagePullSecrets", &pod.spec.image_pull_secrets) {
+            self.unknown(&path, &secret.rest);
+        }
     }
-    for (index, container) in pod.spec.init_containers.iter().enumerate() {
-        found.container(&format!("spec.initContainers[{index}]"), container);
-    }
-    for (index, container) in pod.spec.containers.iter().enumerate() {
-        found.container(&format!("spec.containers[{index}]"), container);
-    }
-    super::volumes::check_unsupported(pod, &mut found);
-    for (index, container) in pod.spec.ephemeral_containers.iter().enumerate() {
-        found.container(&format!("spec.ephemeralContainers[{index}]"), container);
-    }
-    let target = |container: &&Container| container.target_container_name.is_some();
-    let inits = pod.spec.init_containers.iter();
-    if inits.chain(&pod.spec.containers).any(|container| target(&container)) {
-        found.unknown.push("targetContainerName outside of spec.ephemeralContainers".to_owned());
-    }
-    found.dns(pod);
-    found
-}
 
-impl Found {
-    fn pod_security(&mut self, context: &PodSecurityContext) {
+    /// Fields that exist in other places only, and unknown fields of names and resolvers.
+    pub(super) fn misplaced_fields(&mut self, spec: &PodSpec) {
+        let mut plain = spec.init_containers.iter().chain(&spec.containers);
+        if plain.any(|container| container.target_container_name.is_some()) {
+            self.unknown.push("targetContainerName outside of spec.ephemeralContainers".to_owned());
+        }
+        self.unknown("spec.dnsConfig", &spec.dns_config.rest);
+        for (path, option) in at("spec.dnsConfig.options", &spec.dns_config.options) {
+            self.unknown(&path, &option.rest);
+        }
+        for (path, alias) in at("spec.hostAliases", &spec.host_aliases) {
+            self.unknown(&path, &alias.rest);
+        }
+        for (path, gate) in at("spec.readinessGates", &spec.readiness_gates) {
+            self.unknown(&path, &gate.rest);
+        }
+    }
+
+    fn pod_security_fields(&mut self, context: &PodSecurityContext) {
         let path = "spec.securityContext";
         self.table(path, SECURITY, &context.rest);
         self.profile(&format!("{path}.seccompProfile"), context.seccomp_profile.as_ref());
         self.profile(&format!("{path}.appArmorProfile"), context.app_armor_profile.as_ref());
         self.selinux(path, context.se_linux_options.as_ref());
         for (index, sysctl) in context.sysctls.iter().enumerate() {
-            self.table(&format!("{path}.sysctls[{index}]"), &[], &sysctl.rest);
+            self.unknown(&format!("{path}.sysctls[{index}]"), &sysctl.rest);
         }
     }
 
-    fn dns(&mut self, pod: &Pod) {
-        let spec = &pod.spec;
-        self.table("spec.dnsConfig", &[], &spec.dns_config.rest);
-        for (index, option) in spec.dns_config.options.iter().enumerate() {
-            self.table(&format!("spec.dnsConfig.options[{index}]"), &[], &option.rest);
-        }
-        for (index, alias) in spec.host_aliases.iter().enumerate() {
-            self.table(&format!("spec.hostAliases[{index}]"), &[], &alias.rest);
-        }
-        for (index, gate) in spec.readiness_gates.iter().enumerate() {
-            self.table(&format!("spec.readinessGates[{index}]"), &[], &gate.rest);
-        }
-    }
-
-    fn container_security(&mut self, path: &str, context: &SecurityContext) {
+    fn container_security_fields(&mut self, path: &str, context: &SecurityContext) {
         let path = format!("{path}.securityContext");
         self.table(&path, SECURITY, &context.rest);
-        self.table(&format!("{path}.capabilities"), &[], &context.capabilities.rest);
+        self.unknown(&format!("{path}.capabilities"), &context.capabilities.rest);
         self.profile(&format!("{path}.seccompProfile"), context.seccomp_profile.as_ref());
         self.profile(&format!("{path}.appArmorProfile"), context.app_armor_profile.as_ref());
         self.selinux(&path, context.se_linux_options.as_ref());
@@ -177,25 +151,26 @@ impl Found {
 
     fn rest(&mut self, path: &str, rest: Option<&Rest>) {
         if let Some(rest) = rest {
-            self.table(path, &[], rest);
+            self.unknown(path, rest);
         }
     }
 
     fn profile(&mut self, path: &str, profile: Option<&Profile>) {
         if let Some(profile) = profile {
-            self.table(path, &[], &profile.rest);
+            self.unknown(path, &profile.rest);
         }
     }
 
     fn selinux(&mut self, path: &str, options: Option<&SeLinuxOptions>) {
         if let Some(options) = options {
-            self.table(&format!("{path}.seLinuxOptions"), &[], &options.rest);
+            self.unknown(&format!("{path}.seLinuxOptions"), &options.rest);
         }
     }
 
-    fn container(&mut self, path: &str, container: &Container) {
+    /// The untyped fields of a container.
+    pub(super) fn container_fields(&mut self, path: &str, container: &Container) {
         self.table(path, CONTAINER, &container.rest);
-        super::probes::check_unsupported(path, container, &mut self.features, &mut self.unknown);
+        self.probe_fields(path, container);
         for (index, env) in container.env.iter().enumerate() {
             let path = format!("{path}.env[{index}]");
             self.table(&path, ENV, &env.rest);
@@ -205,7 +180,7 @@ impl Found {
         }
         for (index, from) in container.env_from.iter().enumerate() {
             let path = format!("{path}.envFrom[{index}]");
-            self.table(&path, &[], &from.rest);
+            self.unknown(&path, &from.rest);
             let refs = [("configMapRef", &from.config_map_ref), ("secretRef", &from.secret_ref)];
             for (field, wanted) in refs {
                 let rest = wanted.as_ref().map(|wanted| &wanted.rest);
@@ -215,17 +190,22 @@ impl Found {
         for (index, port) in container.ports.iter().enumerate() {
             self.table(&format!("{path}.ports[{index}]"), PORT, &port.rest);
         }
-        self.container_security(path, &container.security_context);
-        self.resources(path, &container.resources);
+        self.container_security_fields(path, &container.security_context);
+        self.resource_fields(path, &container.resources);
     }
 
-    fn resources(&mut self, path: &str, resources: &ResourceRequirements) {
+    fn resource_fields(&mut self, path: &str, resources: &ResourceRequirements) {
         let path = format!("{path}.resources");
         self.table(&path, RESOURCES, &resources.rest);
         // A request is for the scheduler; of the limits, only these are enforced.
         for name in resources.limits.keys().filter(|name| !is_limited(name)) {
             self.features.push(format!("{path}.limits[{}]", cut(name)));
         }
+    }
+
+    /// Fields of a place without a table.
+    pub(super) fn unknown(&mut self, path: &str, fields: &Rest) {
+        self.table(path, &[], fields);
     }
 
     fn table(&mut self, path: &str, table: Table, fields: &Rest) {
@@ -337,18 +317,18 @@ mod tests {
         ]
     }
 
-    fn found(place: Place, name: &str, value: Value) -> Found {
+    fn found(place: Place, name: &str, value: Value) -> Findings {
         let mut pod = pod(BASE);
         place(&mut pod).insert(name.to_owned(), value);
-        check_unsupported(&pod)
+        Findings::of(&pod)
     }
 
-    fn all(found: &Found) -> Vec<&String> {
+    fn all(found: &Findings) -> Vec<&String> {
         found.volumes.iter().chain(&found.features).chain(&found.unknown).collect()
     }
 
     /// Checks the table recursively: each row in each place has the effect of its rule.
-    fn check(path: &str, table: Table, put: &dyn Fn(&str, Value) -> Found) {
+    fn check(path: &str, table: Table, put: &dyn Fn(&str, Value) -> Findings) {
         for (name, rule) in table {
             for nothing in
                 [json!(null), json!([]), json!({}), json!(""), json!({"a": [], "b": null})]
@@ -405,7 +385,7 @@ mod tests {
         if !cfg!(feature = "eviction") {
             unkept.insert(0, of("ephemeral-storage"));
         }
-        assert_eq!(check_unsupported(&pod).features, unkept);
+        assert_eq!(Findings::of(&pod).features, unkept);
     }
 
     #[test]

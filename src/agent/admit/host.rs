@@ -3,6 +3,7 @@
 use super::Refused;
 use crate::agent::Config;
 use crate::agent::pod::security::needs_apparmor;
+use crate::model::names::dotted_sysctl;
 use crate::model::pod::{Pod, PodSpec};
 
 /// The namespace of a sysctl.
@@ -30,9 +31,9 @@ const SAFE: [(&str, (u32, u32)); 12] = [
 ];
 
 /// Why the pod's sysctls are forbidden here.
-pub fn forbidden_sysctl(pod: &Pod, config: &Config) -> Option<Refused> {
+pub(super) fn forbidden_sysctl(pod: &Pod, config: &Config) -> Option<Refused> {
     let spec = &pod.spec;
-    let sysctls = spec.security_context.sysctls.iter().map(|sysctl| dotted(&sysctl.name));
+    let sysctls = spec.security_context.sysctls.iter().map(|sysctl| dotted_sysctl(&sysctl.name));
     let why = sysctls.into_iter().find_map(|name| forbidden(&name, spec, config))?;
     Some(Refused { reason: "SysctlForbidden", message: format!("forbidden sysctl: {why}") })
 }
@@ -41,7 +42,7 @@ fn forbidden(name: &str, spec: &PodSpec, config: &Config) -> Option<String> {
     let is_safe =
         |(safe, since): &(&str, (u32, u32))| *safe == name && config.machine.kernel >= *since;
     let is_allowed = |allowed: &String| {
-        let allowed = dotted(allowed);
+        let allowed = dotted_sysctl(allowed);
         match allowed.strip_suffix('*') {
             Some(prefix) => name.starts_with(prefix),
             None => allowed == name,
@@ -68,22 +69,8 @@ fn namespace(name: &str) -> Option<Namespace> {
     name.starts_with("net.").then_some(Namespace::Net)
 }
 
-/// Names of sysctls are separated by `.` or by `/`; the first separator decides, and the other
-/// character is part of a name (`net/ipv4/conf/eth0.1/mtu`).
-pub fn dotted(name: &str) -> String {
-    if name.find(['.', '/']).is_none_or(|at| name[at..].starts_with('.')) {
-        return name.to_owned();
-    }
-    let swap = |c| match c {
-        '.' => '/',
-        '/' => '.',
-        c => c,
-    };
-    name.chars().map(swap).collect()
-}
-
 /// Why the pod's AppArmor profile cannot be enforced.
-pub fn without_apparmor(pod: &Pod, config: &Config) -> Option<Refused> {
+pub(super) fn without_apparmor(pod: &Pod, config: &Config) -> Option<Refused> {
     let lacks = !config.machine.apparmor && needs_apparmor(pod);
     lacks.then(|| Refused {
         reason: "AppArmor",
@@ -165,7 +152,7 @@ mod tests {
             ("net.ipv4.conf.eth0/1.mtu", "net.ipv4.conf.eth0/1.mtu"),
             ("kernel", "kernel"),
         ] {
-            assert_eq!(dotted(written), name);
+            assert_eq!(dotted_sysctl(written), name);
         }
     }
 

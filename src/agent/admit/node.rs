@@ -1,14 +1,13 @@
 //! Admission by node: the pod's node selector and required node affinity against the node's labels
 //! (spec section 1.2, rows 4a and 4d).
 
-use serde_json::Value;
-
 use super::Refused;
 use crate::agent::Config;
+use crate::agent::node::{labels, selects, selects_node};
 use crate::model::pod::Pod;
 
 /// Why the pod is for other nodes.
-pub fn misplaced(pod: &Pod, config: &Config) -> Option<Refused> {
+pub(super) fn misplaced(pod: &Pod, config: &Config) -> Option<Refused> {
     let os = pod.metadata.labels.get("kubernetes.io/os");
     if os.is_some_and(|os| os != "linux") {
         let message =
@@ -34,74 +33,6 @@ pub fn misplaced(pod: &Pod, config: &Config) -> Option<Refused> {
                 .join(", ")
         ),
     })
-}
-
-/// Whether a node selector matches this node: one matching term is enough.
-pub fn selects_node(terms: &[Value], config: &Config) -> bool {
-    terms.iter().any(|term| matches_term(term, config))
-}
-
-/// The labels of this node: those that every node has, KubeEdge's two, and the configured ones.
-fn labels(config: &Config) -> impl Iterator<Item = (&str, &str)> {
-    let own = [
-        ("kubernetes.io/arch", ARCH),
-        ("kubernetes.io/hostname", &config.node_name),
-        ("kubernetes.io/os", "linux"),
-        ("node-role.kubernetes.io/agent", ""),
-        ("node-role.kubernetes.io/edge", ""),
-    ];
-    let more = config.node_labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-    own.into_iter().chain(more)
-}
-
-/// Go's name of the architecture.
-const ARCH: &str = if cfg!(target_arch = "x86_64") {
-    "amd64"
-} else if cfg!(target_arch = "aarch64") {
-    "arm64"
-} else {
-    "arm"
-};
-
-fn label<'a>(key: &str, config: &'a Config) -> Option<&'a str> {
-    labels(config).find_map(|(known, value)| (known == key).then_some(value))
-}
-
-fn selects(selector: &Value, config: &Config) -> bool {
-    let Some(wanted) = selector.as_object() else { return selector.is_null() };
-    wanted.iter().all(|(key, value)| label(key, config) == value.as_str())
-}
-
-/// core/v1 `NodeSelectorTerm`: all of its expressions have to match; an empty term matches nothing.
-fn matches_term(term: &Value, config: &Config) -> bool {
-    let list = |name: &str| term.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
-    let (expressions, fields) = (list("matchExpressions"), list("matchFields"));
-    let by_label = |key: &str| label(key, config);
-    let by_field = |key: &str| (key == "metadata.name").then_some(&*config.node_name);
-    !(expressions.is_empty() && fields.is_empty())
-        && expressions.iter().all(|wanted| matches(wanted, by_label))
-        && fields.iter().all(|wanted| matches(wanted, by_field))
-}
-
-/// core/v1 `NodeSelectorRequirement`
-fn matches<'a>(wanted: &Value, value_of: impl Fn(&str) -> Option<&'a str>) -> bool {
-    let text = |name: &str| wanted.get(name).and_then(Value::as_str).unwrap_or_default();
-    let value = value_of(text("key"));
-    let values = wanted.get("values").and_then(Value::as_array);
-    let mut values = values.into_iter().flatten().filter_map(Value::as_str);
-    let number = |text: &str| text.parse::<i64>().ok();
-    match text("operator") {
-        "In" => value.is_some_and(|value| values.any(|wanted| wanted == value)),
-        "NotIn" => value.is_none_or(|value| values.all(|wanted| wanted != value)),
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
-        "Gt" => value.and_then(number) > values.next().and_then(number),
-        "Lt" => match (value.and_then(number), values.next().and_then(number)) {
-            (Some(value), Some(limit)) => value < limit,
-            _ => false,
-        },
-        _ => false,
-    }
 }
 
 #[cfg(test)]

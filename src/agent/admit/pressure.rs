@@ -11,9 +11,8 @@ use serde_json::Value;
 
 use super::Refused;
 use crate::agent::pod::qos_class;
-use crate::agent::source::{MIRROR, SOURCE};
 use crate::model::node::Pressure;
-use crate::model::pod::Pod;
+use crate::model::pod::{MIRROR, Pod, SOURCE};
 use crate::model::status::QosClass;
 
 /// `"true"`: the pod may be evicted although it is static. An annotation of edged.
@@ -40,7 +39,7 @@ pub fn priority(pod: &Pod) -> i64 {
 }
 
 /// Why a node with these pressures does not admit the pod.
-pub fn under_pressure(pod: &Pod, pressures: &BTreeSet<Pressure>) -> Option<Refused> {
+pub(super) fn under_pressure(pod: &Pod, pressures: &BTreeSet<Pressure>) -> Option<Refused> {
     if pressures.is_empty() || is_critical(pod) {
         return None;
     }

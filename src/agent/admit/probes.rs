@@ -3,8 +3,9 @@
 
 use core::net::IpAddr;
 
-use super::cut;
-use crate::model::pod::{Container, Rest};
+use super::Findings;
+use crate::model::names::cut;
+use crate::model::pod::Container;
 use crate::model::probe::{Handler, HttpGet, Port, Probe};
 
 /// The place of a handler, which decides which kinds are allowed.
@@ -14,92 +15,190 @@ enum Place {
     Hook,
 }
 
-/// Finds unsupported and unknown fields.
-pub(super) fn check_unsupported(
-    path: &str,
-    container: &Container,
-    features: &mut Vec<String>,
-    unknown: &mut Vec<String>,
-) {
-    let mut strange = |path: &str, rest: &Rest| {
-        unknown.extend(rest.keys().map(|key| format!("{path}.{}", cut(key))));
-    };
-    for (name, probe) in probes(container) {
-        let path = format!("{path}.{name}");
-        strange(&path, &probe.handler.rest);
+impl Findings {
+    /// Unsupported and unknown fields.
+    pub(super) fn probe_fields(&mut self, path: &str, container: &Container) {
+        for (name, probe) in probes(container) {
+            self.handler_fields(&format!("{path}.{name}"), &probe.handler);
+        }
+        let Some(lifecycle) = &container.lifecycle else { return };
+        let path = format!("{path}.lifecycle");
+        for (name, value) in &lifecycle.rest {
+            let path = format!("{path}.{}", cut(name));
+            // Of Kubernetes 1.33; the image's own is used.
+            if name == "stopSignal" && !value.is_null() {
+                self.features.push(path);
+            } else if name != "stopSignal" {
+                self.unknown.push(path);
+            }
+        }
+        for (name, handler) in hooks(container) {
+            self.handler_fields(&format!("{path}.{name}"), handler);
+        }
+    }
+
+    /// HTTPS if TLS is not built in, and hosts by name: the agent does not look up names.
+    fn handler_fields(&mut self, path: &str, handler: &Handler) {
+        self.unknown(path, &handler.rest);
         if !cfg!(feature = "probes") {
-            features.push(path);
-            continue;
+            self.features.push(path.to_owned());
+            return;
         }
-        lacks(&path, &probe.handler, features);
-    }
-    let Some(lifecycle) = &container.lifecycle else { return };
-    let path = format!("{path}.lifecycle");
-    for (name, value) in &lifecycle.rest {
-        let path = format!("{path}.{}", cut(name));
-        // Of Kubernetes 1.33; the image's own is used.
-        if name == "stopSignal" && !value.is_null() {
-            features.push(path);
-        } else if name != "stopSignal" {
-            unknown.push(path);
+        let hosts = [
+            ("httpGet", handler.http_get.as_ref().map(|get| &get.host)),
+            ("tcpSocket", handler.tcp_socket.as_ref().map(|tcp| &tcp.host)),
+        ];
+        for (name, host) in hosts {
+            let Some(host) = host.filter(|host| !host.is_empty() && !is_address(host)) else {
+                continue;
+            };
+            let got = cut(host);
+            let expected = "expected an address or localhost";
+            self.features.push(format!("{path}.{name}.host (got {got:?}, {expected})"));
         }
-    }
-    for (name, handler) in hooks(container) {
-        let path = format!("{path}.{name}");
-        unknown.extend(handler.rest.keys().map(|key| format!("{path}.{}", cut(key))));
-        if cfg!(feature = "probes") {
-            lacks(&path, handler, features);
-        } else {
-            features.push(path);
+        let tls = handler.http_get.as_ref().is_some_and(|get| get.scheme == "HTTPS");
+        if tls && !cfg!(feature = "probe-https") {
+            self.features.push(format!("{path}.httpGet.scheme (got \"HTTPS\", expected HTTP)"));
         }
     }
-}
 
-/// HTTPS if TLS is not built in, and hosts by name: the agent does not look up names.
-fn lacks(path: &str, handler: &Handler, features: &mut Vec<String>) {
-    let hosts = [
-        ("httpGet", handler.http_get.as_ref().map(|get| &get.host)),
-        ("tcpSocket", handler.tcp_socket.as_ref().map(|tcp| &tcp.host)),
-    ];
-    for (name, host) in hosts {
-        let Some(host) = host.filter(|host| !host.is_empty() && !is_address(host)) else {
-            continue;
-        };
-        let got = cut(host);
-        features
-            .push(format!("{path}.{name}.host (got {got:?}, expected an address or localhost)"));
-    }
-    let tls = handler.http_get.as_ref().is_some_and(|get| get.scheme == "HTTPS");
-    if tls && !cfg!(feature = "probe-https") {
-        features.push(format!("{path}.httpGet.scheme (got \"HTTPS\", expected HTTP)"));
-    }
-}
-
-fn is_address(host: &str) -> bool {
-    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok()
-}
-
-/// A line for each problem. Plain init containers have neither probes nor hooks.
-pub(super) fn problems(path: &str, container: &Container, plain_init: bool) -> Vec<String> {
-    let mut problems = Vec::new();
-    for (name, probe) in probes(container) {
-        let path = format!("{path}.{name}");
-        if plain_init {
-            problems.push(format!("{path}: {PLAIN_INIT}"));
-        } else {
-            self::probe(&path, name, probe, &mut problems);
+    pub(super) fn probes(&mut self, path: &str, container: &Container) {
+        for (name, probe) in probes(container) {
+            self.probe(&format!("{path}.{name}"), name, probe);
         }
-    }
-    if plain_init && container.lifecycle.is_some() {
-        problems.push(format!("{path}.lifecycle: {PLAIN_INIT}"));
-    } else {
         for (name, hook) in hooks(container) {
-            handler(&format!("{path}.lifecycle.{name}"), hook, Place::Hook, &mut problems);
+            self.handler(&format!("{path}.lifecycle.{name}"), hook, Place::Hook);
         }
     }
-    problems
+
+    /// Init containers that are not sidecars have neither probes nor hooks.
+    pub(super) fn no_probes(&mut self, path: &str, container: &Container) {
+        for (name, _) in probes(container) {
+            self.problem(&format!("{path}.{name}"), PLAIN_INIT);
+        }
+        if container.lifecycle.is_some() {
+            self.problem(&format!("{path}.lifecycle"), PLAIN_INIT);
+        }
+    }
+
+    fn probe(&mut self, path: &str, name: &str, probe: &Probe) {
+        self.handler(path, &probe.handler, Place::Probe);
+        for (field, value) in [
+            ("initialDelaySeconds", probe.initial_delay_seconds),
+            ("timeoutSeconds", probe.timeout_seconds),
+            ("periodSeconds", probe.period_seconds),
+            ("successThreshold", probe.success_threshold),
+            ("failureThreshold", probe.failure_threshold),
+        ] {
+            if value < 0 {
+                let expected = "must be greater than or equal to 0";
+                self.invalid(&format!("{path}.{field}"), value, expected);
+            }
+        }
+        let readiness = name == "readinessProbe";
+        if !readiness && probe.success_threshold > 1 {
+            self.invalid(&format!("{path}.successThreshold"), probe.success_threshold, "must be 1");
+        }
+        let path = format!("{path}.terminationGracePeriodSeconds");
+        match probe.termination_grace_period_seconds {
+            Some(value) if readiness => {
+                self.invalid(&path, value, "must not be set for readinessProbes");
+            }
+            Some(value) if value <= 0 => self.invalid(&path, value, "must be greater than 0"),
+            Some(_) | None => {}
+        }
+    }
+
+    fn handler(&mut self, path: &str, handler: &Handler, place: Place) {
+        let mut kinds = Kinds { path, count: 0 };
+        if let Some(exec) = &handler.exec
+            && kinds.begin("exec", true, self)
+            && exec.command.is_empty()
+        {
+            self.problem(&format!("{path}.exec.command"), "Required value");
+        }
+        if let Some(get) = &handler.http_get
+            && kinds.begin("httpGet", true, self)
+        {
+            self.http_get(&format!("{path}.httpGet"), get, place);
+        }
+        if let Some(tcp) = &handler.tcp_socket
+            && kinds.begin("tcpSocket", true, self)
+        {
+            self.port(&format!("{path}.tcpSocket.port"), &tcp.port);
+        }
+        if let Some(grpc) = &handler.grpc
+            && kinds.begin("grpc", place == Place::Probe, self)
+        {
+            self.port(&format!("{path}.grpc.port"), &Port::Number(grpc.port.into()));
+        }
+        if let Some(sleep) = &handler.sleep
+            && kinds.begin("sleep", place == Place::Hook, self)
+            && sleep.seconds < 0
+        {
+            let expected = "must be greater than or equal to 0";
+            self.invalid(&format!("{path}.sleep.seconds"), sleep.seconds, expected);
+        }
+        if kinds.count == 0 {
+            self.problem(path, "Required value: must specify a handler type");
+        }
+    }
+
+    fn http_get(&mut self, path: &str, get: &HttpGet, place: Place) {
+        let unnamed = place == Place::Hook && get.port == Port::Name(String::new());
+        if !unnamed {
+            self.port(&format!("{path}.port"), &get.port);
+        }
+        if !matches!(&*get.scheme, "" | "HTTP" | "HTTPS") {
+            let got = cut(&get.scheme);
+            let problem =
+                format!("Unsupported value: {got:?}: supported values: \"HTTP\", \"HTTPS\"");
+            self.problem(&format!("{path}.scheme"), &problem);
+        }
+        for (index, header) in get.http_headers.iter().enumerate() {
+            let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+            if header.name.is_empty() || !header.name.bytes().all(fits) {
+                let path = format!("{path}.httpHeaders[{index}].name");
+                self.invalid(&path, cut(&header.name), HEADER_NAME);
+            }
+        }
+    }
+
+    fn port(&mut self, path: &str, port: &Port) {
+        match port {
+            Port::Number(number) if !(1..=65_535).contains(number) => {
+                self.invalid(path, number, "must be between 1 and 65535, inclusive");
+            }
+            Port::Name(name) if !is_port_name(name) => self.invalid(path, cut(name), PORT_NAME),
+            Port::Number(_) | Port::Name(_) => {}
+        }
+    }
 }
 
+/// The kinds of one handler: only the first counts.
+struct Kinds<'a> {
+    path: &'a str,
+    count: usize,
+}
+
+impl Kinds<'_> {
+    /// Whether this kind is to be checked.
+    fn begin(&mut self, field: &str, allowed: bool, found: &mut Findings) -> bool {
+        self.count += 1;
+        let path = format!("{}.{field}", self.path);
+        if self.count > 1 {
+            found.problem(&path, "Forbidden: may not specify more than 1 handler type");
+        } else if !allowed {
+            found.problem(&path, "Forbidden: may not be set here");
+        }
+        self.count == 1 && allowed
+    }
+}
+
+const PORT_NAME: &str = "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-), \
+    at most 15 of them, and a letter";
+const HEADER_NAME: &str = "a valid HTTP header must consist of alphanumeric characters or '-' \
+    (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')";
 const PLAIN_INIT: &str =
     "Forbidden: may not be set for init containers without restartPolicy=Always";
 
@@ -121,121 +220,8 @@ fn hooks(container: &Container) -> impl Iterator<Item = (&'static str, &Handler)
     all.into_iter().filter_map(|(name, hook)| Some((name, hook?)))
 }
 
-fn probe(path: &str, name: &str, probe: &Probe, problems: &mut Vec<String>) {
-    handler(path, &probe.handler, Place::Probe, problems);
-    for (field, value) in [
-        ("initialDelaySeconds", probe.initial_delay_seconds),
-        ("timeoutSeconds", probe.timeout_seconds),
-        ("periodSeconds", probe.period_seconds),
-        ("successThreshold", probe.success_threshold),
-        ("failureThreshold", probe.failure_threshold),
-    ] {
-        if value < 0 {
-            let problem = "must be greater than or equal to 0";
-            problems.push(format!("{path}.{field}: Invalid value: {value}: {problem}"));
-        }
-    }
-    let readiness = name == "readinessProbe";
-    if !readiness && probe.success_threshold > 1 {
-        let value = probe.success_threshold;
-        problems.push(format!("{path}.successThreshold: Invalid value: {value}: must be 1"));
-    }
-    let path = format!("{path}.terminationGracePeriodSeconds");
-    match probe.termination_grace_period_seconds {
-        Some(value) if readiness => {
-            let problem = "must not be set for readinessProbes";
-            problems.push(format!("{path}: Invalid value: {value}: {problem}"));
-        }
-        Some(value) if value <= 0 => {
-            problems.push(format!("{path}: Invalid value: {value}: must be greater than 0"));
-        }
-        Some(_) | None => {}
-    }
-}
-
-fn handler(path: &str, handler: &Handler, place: Place, problems: &mut Vec<String>) {
-    let mut count = 0;
-    let mut begin = |field: &str, allowed: bool, problems: &mut Vec<String>| {
-        count += 1;
-        if count > 1 {
-            let problem = "Forbidden: may not specify more than 1 handler type";
-            problems.push(format!("{path}.{field}: {problem}"));
-        } else if !allowed {
-            problems.push(format!("{path}.{field}: Forbidden: may not be set here"));
-        }
-        count == 1 && allowed
-    };
-    if let Some(exec) = &handler.exec
-        && begin("exec", true, problems)
-        && exec.command.is_empty()
-    {
-        problems.push(format!("{path}.exec.command: Required value"));
-    }
-    if let Some(get) = &handler.http_get
-        && begin("httpGet", true, problems)
-    {
-        http_get(&format!("{path}.httpGet"), get, place, problems);
-    }
-    if let Some(tcp) = &handler.tcp_socket
-        && begin("tcpSocket", true, problems)
-    {
-        port(&format!("{path}.tcpSocket.port"), &tcp.port, problems);
-    }
-    if let Some(grpc) = &handler.grpc
-        && begin("grpc", place == Place::Probe, problems)
-    {
-        port(&format!("{path}.grpc.port"), &Port::Number(grpc.port.into()), problems);
-    }
-    if let Some(sleep) = &handler.sleep
-        && begin("sleep", place == Place::Hook, problems)
-        && sleep.seconds < 0
-    {
-        let problem = "must be greater than or equal to 0";
-        let value = sleep.seconds;
-        problems.push(format!("{path}.sleep.seconds: Invalid value: {value}: {problem}"));
-    }
-    if count == 0 {
-        problems.push(format!("{path}: Required value: must specify a handler type"));
-    }
-}
-
-fn http_get(path: &str, get: &HttpGet, place: Place, problems: &mut Vec<String>) {
-    let unnamed = place == Place::Hook && get.port == Port::Name(String::new());
-    if !unnamed {
-        port(&format!("{path}.port"), &get.port, problems);
-    }
-    if !matches!(&*get.scheme, "" | "HTTP" | "HTTPS") {
-        let got = cut(&get.scheme);
-        problems.push(format!(
-            "{path}.scheme: Unsupported value: {got:?}: supported values: \"HTTP\", \"HTTPS\""
-        ));
-    }
-    for (index, header) in get.http_headers.iter().enumerate() {
-        let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-        if header.name.is_empty() || !header.name.bytes().all(fits) {
-            let got = cut(&header.name);
-            problems.push(format!(
-                "{path}.httpHeaders[{index}].name: Invalid value: {got:?}: a valid HTTP header \
-                 must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used \
-                 for validation is '[-A-Za-z0-9]+')"
-            ));
-        }
-    }
-}
-
-fn port(path: &str, port: &Port, problems: &mut Vec<String>) {
-    match port {
-        Port::Number(number) if !(1..=65_535).contains(number) => {
-            let problem = "must be between 1 and 65535, inclusive";
-            problems.push(format!("{path}: Invalid value: {number}: {problem}"));
-        }
-        Port::Name(name) if !is_port_name(name) => {
-            let problem = "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-), \
-                           at most 15 of them, and a letter";
-            problems.push(format!("{path}: Invalid value: {:?}: {problem}", cut(name)));
-        }
-        Port::Number(_) | Port::Name(_) => {}
-    }
+fn is_address(host: &str) -> bool {
+    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok()
 }
 
 /// A service name (RFC 6335), or digits, which the agent accepts too.

@@ -11,7 +11,12 @@ use crate::agent::requests::{self, CPU, MEMORY, STORAGE};
 use crate::model::pod::{ContainerPort, Pod, PodSpec};
 
 /// Why the pod does not fit beside the others. Its requests do not count if it `runs`.
-pub fn without_room(pod: &Pod, runs: bool, others: &[&Pod], config: &Config) -> Option<Refused> {
+pub(super) fn without_room(
+    pod: &Pod,
+    runs: bool,
+    others: &[&Pod],
+    config: &Config,
+) -> Option<Refused> {
     let asks = !(runs || is_static(pod));
     too_many(others.len(), config.pods_max)
         .or_else(|| if asks { too_much(&pod.spec, others, config) } else { None })

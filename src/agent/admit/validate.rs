@@ -10,22 +10,9 @@ mod security;
 use core::net::IpAddr;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{cut, probes};
-pub(super) use crate::model::names::{is_dns_part, is_label, is_subdomain};
-use crate::model::pod::{Container, ContainerPort, Pod, RestartPolicy};
-
-/// A line for each problem: `spec.containers[0].name: Invalid value: "Web": …`.
-pub(super) fn problems(pod: &Pod) -> Vec<String> {
-    let mut problems = Problems(Vec::new());
-    problems.metadata(pod);
-    problems.spec(pod);
-    problems.names(&pod.spec);
-    problems.whole_resources(pod);
-    problems.pod_security(pod);
-    problems.containers(pod);
-    problems.volumes(pod);
-    problems.0
-}
+use super::Findings;
+pub(super) use crate::model::names::{cut, is_dns_part, is_label, is_subdomain};
+use crate::model::pod::{Container, ContainerPort, Pod, PodSpec, PortProtocol, RestartPolicy};
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
     characters, '-' or '.', and must start and end with an alphanumeric character, and be at most \
@@ -39,21 +26,22 @@ const UID: &str = "must consist of lower case alphanumeric characters or '-', an
 const ENV_NAME: &str = "a valid environment variable name must consist only of printable ASCII \
     characters other than '='";
 
-pub(super) struct Problems(Vec<String>);
+/// Ports of the host that the pod's containers use.
+pub(super) type HostPorts<'a> = BTreeSet<(u16, PortProtocol, &'a str)>;
 
-impl Problems {
-    pub(super) fn add(&mut self, path: &str, problem: &str) {
-        self.0.push(format!("{path}: {problem}"));
-    }
-
-    pub(super) fn invalid(&mut self, path: &str, got: impl std::fmt::Debug, expected: &str) {
-        self.0.push(format!("{path}: Invalid value: {got:?}: {expected}"));
+impl Findings {
+    pub(super) fn pod(&mut self, pod: &Pod) {
+        self.metadata(pod);
+        self.spec(pod);
+        self.names(&pod.spec);
+        self.whole_resources(pod);
+        self.pod_security(pod);
     }
 
     fn metadata(&mut self, pod: &Pod) {
         let metadata = &pod.metadata;
         if metadata.name.is_empty() {
-            self.add("metadata.name", "Required value: name is required");
+            self.problem("metadata.name", "Required value: name is required");
         } else if !is_subdomain(&metadata.name) {
             self.invalid("metadata.name", cut(&metadata.name), SUBDOMAIN);
         }
@@ -82,38 +70,46 @@ impl Problems {
             self.invalid("spec.hostname", cut(hostname), LABEL);
         }
         if spec.containers.is_empty() {
-            self.add("spec.containers", "Required value");
+            self.problem("spec.containers", "Required value");
         }
     }
 
-    fn containers(&mut self, pod: &Pod) {
-        let spec = &pod.spec;
-        let mut names = BTreeSet::new();
-        let mut host_ports = BTreeSet::new();
-        let init = spec.init_containers.iter().enumerate();
-        for (index, container) in init {
-            let path = format!("spec.initContainers[{index}]");
-            self.container(&path, container, &mut names);
-            if let Some(policy) = container.restart_policy.filter(|p| *p != RestartPolicy::Always) {
-                let problem =
-                    format!("Unsupported value: \"{policy:?}\": supported values: \"Always\"");
-                self.add(&format!("{path}.restartPolicy"), &problem);
-            }
-            self.ports(&path, &container.ports, spec.host_network, &mut BTreeSet::new());
-            let plain = container.restart_policy.is_none();
-            self.0.extend(probes::problems(&path, container, plain));
+    pub(super) fn init_container<'a>(
+        &mut self,
+        path: &str,
+        container: &'a Container,
+        spec: &PodSpec,
+        names: &mut BTreeSet<&'a str>,
+    ) {
+        self.container(path, container, names);
+        if let Some(policy) = container.restart_policy.filter(|p| *p != RestartPolicy::Always) {
+            let problem =
+                format!("Unsupported value: \"{policy:?}\": supported values: \"Always\"");
+            self.problem(&format!("{path}.restartPolicy"), &problem);
         }
-        for (index, container) in spec.containers.iter().enumerate() {
-            let path = format!("spec.containers[{index}]");
-            self.container(&path, container, &mut names);
-            if container.restart_policy.is_some() {
-                let problem = "Forbidden: may not be set for non-init containers";
-                self.add(&format!("{path}.restartPolicy"), problem);
-            }
-            self.ports(&path, &container.ports, spec.host_network, &mut host_ports);
-            self.0.extend(probes::problems(&path, container, false));
+        self.ports(path, &container.ports, spec.host_network, &mut BTreeSet::new());
+        if container.restart_policy.is_none() {
+            self.no_probes(path, container);
+        } else {
+            self.probes(path, container);
         }
-        self.ephemerals(pod, &mut names);
+    }
+
+    pub(super) fn main_container<'a>(
+        &mut self,
+        path: &str,
+        container: &'a Container,
+        spec: &PodSpec,
+        names: &mut BTreeSet<&'a str>,
+        host_ports: &mut HostPorts<'a>,
+    ) {
+        self.container(path, container, names);
+        if container.restart_policy.is_some() {
+            let problem = "Forbidden: may not be set for non-init containers";
+            self.problem(&format!("{path}.restartPolicy"), problem);
+        }
+        self.ports(path, &container.ports, spec.host_network, host_ports);
+        self.probes(path, container);
     }
 
     fn container<'a>(
@@ -125,23 +121,23 @@ impl Problems {
         let name_path = format!("{path}.name");
         let name = &*container.name;
         if name.is_empty() {
-            self.add(&name_path, "Required value");
+            self.problem(&name_path, "Required value");
         } else if !is_label(name) {
             self.invalid(&name_path, cut(name), LABEL);
         } else if !names.insert(name) {
-            self.add(&name_path, &format!("Duplicate value: {name:?}"));
+            self.problem(&name_path, &format!("Duplicate value: {name:?}"));
         }
         let image = &*container.image;
         let image_path = format!("{path}.image");
         if image.is_empty() {
-            self.add(&image_path, "Required value");
+            self.problem(&image_path, "Required value");
         } else if image.trim() != image {
             self.invalid(&image_path, cut(image), "must not have leading or trailing whitespace");
         }
         for (index, env) in container.env.iter().enumerate() {
             let path = format!("{path}.env[{index}].name");
             if env.name.is_empty() {
-                self.add(&path, "Required value");
+                self.problem(&path, "Required value");
             } else if !env.name.bytes().all(|b| matches!(b, b' '..=b'~') && b != b'=') {
                 self.invalid(&path, cut(&env.name), ENV_NAME);
             }
@@ -156,13 +152,13 @@ impl Problems {
         path: &str,
         ports: &'a [ContainerPort],
         host_network: bool,
-        host_ports: &mut BTreeSet<(u16, crate::model::pod::PortProtocol, &'a str)>,
+        host_ports: &mut HostPorts<'a>,
     ) {
         let mut names = BTreeMap::new();
         for (index, port) in ports.iter().enumerate() {
             let path = format!("{path}.ports[{index}]");
             if port.container_port == 0 {
-                self.add(&format!("{path}.containerPort"), "Required value");
+                self.problem(&format!("{path}.containerPort"), "Required value");
             }
             let clashes = port.host_port != port.container_port && port.host_port != 0;
             if host_network && clashes {
@@ -172,7 +168,7 @@ impl Problems {
             let host_port = (port.host_port, port.protocol, port.host_ip.as_str());
             if port.host_port != 0 && !host_ports.insert(host_port) {
                 let problem = format!("Duplicate value: {}", port.host_port);
-                self.add(&format!("{path}.hostPort"), &problem);
+                self.problem(&format!("{path}.hostPort"), &problem);
             }
             if !port.host_ip.is_empty() && port.host_ip.parse::<IpAddr>().is_err() {
                 let expected = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
@@ -187,7 +183,7 @@ impl Problems {
                                 hyphens, at least one letter, and at most 15 characters";
                 self.invalid(&path, cut(&port.name), expected);
             } else if names.insert(&port.name, index).is_some() {
-                self.add(&path, &format!("Duplicate value: {:?}", port.name));
+                self.problem(&path, &format!("Duplicate value: {:?}", port.name));
             }
         }
     }
@@ -203,8 +199,7 @@ fn is_port_name(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::agent::admit::tests::pod;
+    use crate::agent::admit::tests::{pod, problems};
 
     fn check(json: &str, want: &[&str]) {
         let got = problems(&pod(json));

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::cut;
-use super::fields::{Found, is_nothing};
-use super::validate::{LABEL, Problems, is_label};
-use crate::agent::source::SOURCE;
+use super::fields::is_nothing;
+use super::validate::{LABEL, is_label};
+use super::{Findings, at};
 use crate::agent::volume::Kind;
+use crate::model::names::{cut, is_machine};
 use crate::model::pod::{
-    Container, DownwardVolume, KeyToPath, MountPropagation, Nfs, Pod, ProjectedSource,
-    RecursiveReadOnly, Rest, Volume, VolumeMount,
+    Container, DownwardVolume, KeyToPath, MountPropagation, Nfs, Pod, PodSpec, ProjectedSource,
+    RecursiveReadOnly, Rest, SOURCE, Volume, VolumeMount,
 };
 
 const HOST_PATH_TYPES: [&str; 8] = [
@@ -24,136 +24,117 @@ const HOST_PATH_TYPES: [&str; 8] = [
 ];
 const MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 
-/// Finds kinds and fields that are not built in, and unknown ones.
-pub(super) fn check_unsupported(pod: &Pod, found: &mut Found) {
-    for (index, volume) in pod.spec.volumes.iter().enumerate() {
-        let path = format!("spec.volumes[{index}]");
-        // An unknown source must not become an emptyDir.
-        found.volumes.extend(volume.rest.keys().map(|source| format!("{path}.{}", cut(source))));
-        let kind = Kind::of(volume);
-        if !kind.is_built_in() {
-            found.volumes.push(format!("{path}.{}", kind.field()));
-            continue;
+impl Findings {
+    /// Kinds and fields that are not built in, and unknown ones.
+    pub(super) fn volume_fields(&mut self, pod: &Pod) {
+        for (path, volume) in at("spec.volumes", &pod.spec.volumes) {
+            // An unknown source must not become an emptyDir.
+            self.volumes.extend(volume.rest.keys().map(|kind| format!("{path}.{}", cut(kind))));
+            let kind = Kind::of(volume);
+            let path = format!("{path}.{}", kind.field());
+            if !kind.is_built_in() {
+                self.volumes.push(path);
+                continue;
+            }
+            self.source_fields(&path, volume);
+            self.token_fields(&path, pod, volume);
         }
-        let path = format!("{path}.{}", kind.field());
-        look_into(volume, &path, found);
-        tokens(pod, volume, &path, found);
-    }
-    for (path, container) in containers(pod) {
-        for (index, mount) in container.volume_mounts.iter().enumerate() {
-            unknown(&format!("{path}.volumeMounts[{index}]"), &mount.rest, found);
-        }
-    }
-}
-
-fn look_into(volume: &Volume, path: &str, found: &mut Found) {
-    if let Some(of) = &volume.empty_dir {
-        unknown(path, &of.rest, found);
-        if !matches!(&*of.medium, "" | "Memory") {
-            let got = cut(&of.medium);
-            found.volumes.push(format!("{path}.medium (got {got:?}, expected \"\" or Memory)"));
+        for (path, container) in containers(&pod.spec) {
+            for (index, mount) in container.volume_mounts.iter().enumerate() {
+                self.unknown(&format!("{path}.volumeMounts[{index}]"), &mount.rest);
+            }
         }
     }
-    if let Some(of) = &volume.host_path {
-        unknown(path, &of.rest, found);
-    }
-    if let Some(of) = &volume.persistent_volume_claim {
-        unknown(path, &of.rest, found);
-    }
-    if let Some(of) = &volume.nfs {
-        unknown(path, &of.rest, found);
-    }
-    if let Some(of) = &volume.config_map {
-        unknown(path, &of.rest, found);
-        items(path, &of.items, found);
-    }
-    if let Some(of) = &volume.secret {
-        unknown(path, &of.rest, found);
-        items(path, &of.items, found);
-    }
-    if let Some(of) = &volume.downward_api {
-        downward(path, of, found);
-    }
-    if let Some(of) = &volume.projected {
-        unknown(path, &of.rest, found);
-        for (index, source) in of.sources.iter().enumerate() {
-            projected(&format!("{path}.sources[{index}]"), source, found);
+
+    fn source_fields(&mut self, path: &str, volume: &Volume) {
+        if let Some(of) = &volume.empty_dir {
+            self.unknown(path, &of.rest);
+            if !matches!(&*of.medium, "" | "Memory") {
+                let got = cut(&of.medium);
+                self.volumes.push(format!("{path}.medium (got {got:?}, expected \"\" or Memory)"));
+            }
+        }
+        if let Some(of) = &volume.host_path {
+            self.unknown(path, &of.rest);
+        }
+        if let Some(of) = &volume.persistent_volume_claim {
+            self.unknown(path, &of.rest);
+        }
+        if let Some(of) = &volume.nfs {
+            self.unknown(path, &of.rest);
+        }
+        if let Some(of) = &volume.config_map {
+            self.object_fields(path, &of.rest, &of.items);
+        }
+        if let Some(of) = &volume.secret {
+            self.object_fields(path, &of.rest, &of.items);
+        }
+        if let Some(of) = &volume.downward_api {
+            self.downward_fields(path, of);
+        }
+        if let Some(of) = &volume.projected {
+            self.unknown(path, &of.rest);
+            for (index, source) in of.sources.iter().enumerate() {
+                self.projected_fields(&format!("{path}.sources[{index}]"), source);
+            }
         }
     }
-}
 
-/// Only a cloud can issue the token of a service account, and only to its own pods.
-fn tokens(pod: &Pod, volume: &Volume, path: &str, found: &mut Found) {
-    let is_cloudy = pod.metadata.annotations.get(SOURCE).is_some_and(|source| source == "api");
-    for (index, source) in volume.projected.iter().flat_map(|of| &of.sources).enumerate() {
-        let path = format!("{path}.sources[{index}].serviceAccountToken");
-        match &source.service_account_token {
-            Some(of) if is_cloudy => unknown(&path, &of.rest, found),
-            Some(_) => found.volumes.push(path),
-            None => {}
+    /// Only a cloud can issue the token of a service account, and only to its own pods.
+    fn token_fields(&mut self, path: &str, pod: &Pod, volume: &Volume) {
+        let is_cloudy = pod.metadata.annotations.get(SOURCE).is_some_and(|source| source == "api");
+        for (index, source) in volume.projected.iter().flat_map(|of| &of.sources).enumerate() {
+            let path = format!("{path}.sources[{index}].serviceAccountToken");
+            match &source.service_account_token {
+                Some(of) if is_cloudy => self.unknown(&path, &of.rest),
+                Some(_) => self.volumes.push(path),
+                None => {}
+            }
         }
     }
-}
 
-fn projected(path: &str, source: &ProjectedSource, found: &mut Found) {
-    found.volumes.extend(source.rest.keys().map(|name| format!("{path}.{}", cut(name))));
-    if let Some(of) = &source.config_map {
-        unknown(&format!("{path}.configMap"), &of.rest, found);
-        items(&format!("{path}.configMap"), &of.items, found);
+    fn projected_fields(&mut self, path: &str, source: &ProjectedSource) {
+        self.volumes.extend(source.rest.keys().map(|name| format!("{path}.{}", cut(name))));
+        if let Some(of) = &source.config_map {
+            self.object_fields(&format!("{path}.configMap"), &of.rest, &of.items);
+        }
+        if let Some(of) = &source.secret {
+            self.object_fields(&format!("{path}.secret"), &of.rest, &of.items);
+        }
+        if let Some(of) = &source.downward_api {
+            self.downward_fields(&format!("{path}.downwardAPI"), of);
+        }
     }
-    if let Some(of) = &source.secret {
-        unknown(&format!("{path}.secret"), &of.rest, found);
-        items(&format!("{path}.secret"), &of.items, found);
+
+    fn downward_fields(&mut self, path: &str, of: &DownwardVolume) {
+        self.unknown(path, &of.rest);
+        for (index, item) in of.items.iter().enumerate() {
+            self.unknown(&format!("{path}.items[{index}]"), &item.rest);
+        }
     }
-    if let Some(of) = &source.downward_api {
-        downward(&format!("{path}.downwardAPI"), of, found);
+
+    fn object_fields(&mut self, path: &str, rest: &Rest, items: &[KeyToPath]) {
+        self.unknown(path, rest);
+        for (index, item) in items.iter().enumerate() {
+            self.unknown(&format!("{path}.items[{index}]"), &item.rest);
+        }
     }
-}
 
-fn downward(path: &str, of: &DownwardVolume, found: &mut Found) {
-    unknown(path, &of.rest, found);
-    for (index, item) in of.items.iter().enumerate() {
-        unknown(&format!("{path}.items[{index}]"), &item.rest, found);
-    }
-}
-
-fn items(path: &str, items: &[KeyToPath], found: &mut Found) {
-    for (index, item) in items.iter().enumerate() {
-        unknown(&format!("{path}.items[{index}]"), &item.rest, found);
-    }
-}
-
-fn unknown(path: &str, rest: &Rest, found: &mut Found) {
-    found.unknown.extend(rest.keys().map(|name| format!("{path}.{}", cut(name))));
-}
-
-/// All containers with their paths.
-fn containers(pod: &Pod) -> impl Iterator<Item = (String, &Container)> {
-    let kinds =
-        [("initContainers", &pod.spec.init_containers), ("containers", &pod.spec.containers)];
-    kinds.into_iter().flat_map(|(kind, all)| {
-        let named = move |(index, container)| (format!("spec.{kind}[{index}]"), container);
-        all.iter().enumerate().map(named)
-    })
-}
-
-impl Problems {
-    pub(super) fn volumes(&mut self, pod: &Pod) {
+    pub(super) fn volumes(&mut self, spec: &PodSpec) {
         let mut names = BTreeSet::new();
-        for (index, volume) in pod.spec.volumes.iter().enumerate() {
-            let path = format!("spec.volumes[{index}]");
+        for (path, volume) in at("spec.volumes", &spec.volumes) {
             let name = &*volume.name;
             let name_path = format!("{path}.name");
             if name.is_empty() {
-                self.add(&name_path, "Required value");
+                self.problem(&name_path, "Required value");
             } else if !is_label(name) {
                 self.invalid(&name_path, cut(name), LABEL);
             } else if !names.insert(name) {
-                self.add(&name_path, &format!("Duplicate value: {name:?}"));
+                self.problem(&name_path, &format!("Duplicate value: {name:?}"));
             }
             self.source(&path, volume);
         }
-        for (path, container) in containers(pod) {
+        for (path, container) in containers(spec) {
             self.mounts(&path, container, &names);
         }
     }
@@ -171,7 +152,7 @@ impl Problems {
             volume.nfs.is_some(),
         ];
         if known.iter().filter(|is| **is).count() + rest.count() > 1 {
-            self.add(path, "Forbidden: may not specify more than 1 volume type");
+            self.problem(path, "Forbidden: may not specify more than 1 volume type");
         }
         if let Some(limit) = volume.empty_dir.as_ref().and_then(|of| of.size_limit.as_ref())
             && limit.milli() < 0
@@ -182,7 +163,7 @@ impl Problems {
         if let Some(of) = &volume.host_path {
             let path = format!("{path}.hostPath");
             if of.path.is_empty() {
-                self.add(&format!("{path}.path"), "Required value");
+                self.problem(&format!("{path}.path"), "Required value");
             } else {
                 self.no_way_back(&format!("{path}.path"), &of.path);
             }
@@ -190,7 +171,7 @@ impl Problems {
                 let known = HOST_PATH_TYPES.map(|name| format!("{name:?}")).join(", ");
                 let problem =
                     format!("Unsupported value: {:?}: supported values: {known}", cut(&of.r#type));
-                self.add(&format!("{path}.type"), &problem);
+                self.problem(&format!("{path}.type"), &problem);
             }
         }
         if let Some(of) = &volume.persistent_volume_claim {
@@ -221,13 +202,13 @@ impl Problems {
     /// These become arguments of mount(8).
     fn nfs(&mut self, path: &str, of: &Nfs) {
         if of.server.is_empty() {
-            self.add(&format!("{path}.server"), "Required value");
+            self.problem(&format!("{path}.server"), "Required value");
         } else if !is_machine(&of.server) {
             let expected = "must be a name or an address of a machine";
             self.invalid(&format!("{path}.server"), cut(&of.server), expected);
         }
         if of.path.is_empty() {
-            self.add(&format!("{path}.path"), "Required value");
+            self.problem(&format!("{path}.path"), "Required value");
         } else if !of.path.starts_with('/') {
             self.invalid(&format!("{path}.path"), cut(&of.path), "must be an absolute path");
         }
@@ -256,21 +237,24 @@ impl Problems {
             self.mode(&format!("{path}.mode"), item.mode);
             match (&item.field_ref, &item.resource_field_ref) {
                 (Some(_), Some(_)) => {
-                    self.add(
+                    self.problem(
                         &path,
                         "Forbidden: fieldRef and resourceFieldRef can not be specified \
                                      simultaneously",
                     );
                 }
                 (None, None) => {
-                    self.add(
+                    self.problem(
                         &path,
                         "Required value: one of fieldRef and resourceFieldRef is \
                                      required",
                     );
                 }
                 (None, Some(from)) if from.container_name.is_empty() => {
-                    self.add(&format!("{path}.resourceFieldRef.containerName"), "Required value");
+                    self.problem(
+                        &format!("{path}.resourceFieldRef.containerName"),
+                        "Required value",
+                    );
                 }
                 _ => {}
             }
@@ -279,7 +263,7 @@ impl Problems {
 
     fn object(&mut self, path: &str, field: &str, name: &str) {
         if name.is_empty() {
-            self.add(&format!("{path}.{field}"), "Required value");
+            self.problem(&format!("{path}.{field}"), "Required value");
         }
     }
 
@@ -288,7 +272,7 @@ impl Problems {
         for (index, item) in items.iter().enumerate() {
             let path = format!("{path}.items[{index}]");
             if item.key.is_empty() {
-                self.add(&format!("{path}.key"), "Required value");
+                self.problem(&format!("{path}.key"), "Required value");
             }
             self.file_path(&format!("{path}.path"), &item.path);
             self.mode(&format!("{path}.mode"), item.mode);
@@ -304,7 +288,7 @@ impl Problems {
     /// A file below a volume.
     fn file_path(&mut self, path: &str, file: &str) {
         if file.is_empty() {
-            self.add(path, "Required value");
+            self.problem(path, "Required value");
         } else if file.starts_with('/') {
             self.invalid(path, cut(file), "must be a relative path");
         } else if file.split('/').any(|part| part == "..") {
@@ -325,13 +309,16 @@ impl Problems {
         for (index, mount) in container.volume_mounts.iter().enumerate() {
             let path = format!("{path}.volumeMounts[{index}]");
             if mount.name.is_empty() {
-                self.add(&format!("{path}.name"), "Required value");
+                self.problem(&format!("{path}.name"), "Required value");
             } else if !volumes.contains(&*mount.name) {
-                self.add(&format!("{path}.name"), &format!("Not found: {:?}", cut(&mount.name)));
+                self.problem(
+                    &format!("{path}.name"),
+                    &format!("Not found: {:?}", cut(&mount.name)),
+                );
             }
             let place = format!("{path}.mountPath");
             if mount.mount_path.is_empty() {
-                self.add(&place, "Required value");
+                self.problem(&place, "Required value");
             } else if mount.mount_path.contains(':') {
                 self.invalid(&place, cut(&mount.mount_path), "must not contain ':'");
             } else if !places.insert(&*mount.mount_path) {
@@ -362,26 +349,25 @@ impl Problems {
         {
             let problem = "Forbidden: Bidirectional mount propagation is available only to \
                            privileged containers";
-            self.add(&format!("{path}.mountPropagation"), problem);
+            self.problem(&format!("{path}.mountPropagation"), problem);
         }
         let requested =
             !matches!(mount.recursive_read_only, None | Some(RecursiveReadOnly::Disabled));
         let path = format!("{path}.recursiveReadOnly");
         if requested && !mount.read_only {
-            self.add(&path, "Forbidden: may only be specified when readOnly is true");
+            self.problem(&path, "Forbidden: may only be specified when readOnly is true");
         }
         if requested && !matches!(mount.mount_propagation, None | Some(MountPropagation::None)) {
             let problem = "Forbidden: may only be specified when mountPropagation is None or not \
                            specified";
-            self.add(&path, problem);
+            self.problem(&path, problem);
         }
     }
 }
 
-/// What may stand to the left of the path of an export.
-pub fn is_machine(server: &str) -> bool {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b':' | b'-' | b'[' | b']');
-    !server.is_empty() && !server.starts_with('-') && server.bytes().all(plain)
+/// All containers that can mount volumes, with their paths.
+fn containers(spec: &PodSpec) -> impl Iterator<Item = (String, &Container)> {
+    at("spec.initContainers", &spec.init_containers).chain(at("spec.containers", &spec.containers))
 }
 
 fn is_privileged(container: &Container) -> bool {

@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 
 use crate::agent::calls::Uid;
-use crate::agent::event::{JobId, Out};
+use crate::agent::event::Out;
 use crate::agent::pods::Knowledge;
 use crate::agent::time::{Instant, Now};
 use crate::agent::{Agent, Config};
-use crate::model::job::JobError;
 use crate::model::pod::Pod;
 use crate::model::view::CloudOverview;
 
@@ -41,10 +40,6 @@ impl Agent {
 
     pub(super) fn with_cloud_clock(&self, now: Now) -> Now {
         now
-    }
-
-    pub(super) fn cloud_job_done(&mut self, _: Now, _: JobId, _: &Result<(), JobError>) -> bool {
-        false
     }
 
     pub(super) fn step_cloud(&mut self, _: Now, _: &mut Out) {}

@@ -15,10 +15,9 @@ use serde_json::value::RawValue;
 use super::mirror::Mirror;
 use super::{bulk, terminal_status};
 use crate::agent::pod::DISRUPTED;
-use crate::agent::source::{MIRROR, SOURCE};
 use crate::limits::Budget;
 use crate::model::object::{Object, Secret};
-use crate::model::pod::{Pod, ReadinessGate};
+use crate::model::pod::{MIRROR, Pod, ReadinessGate, SOURCE};
 use crate::model::status::{
     Condition, ConditionKind, ContainerStatus, Phase, PodStatus, State, Terminated,
 };

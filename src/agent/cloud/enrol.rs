@@ -6,10 +6,11 @@
 //! certificate that was just issued is refused, the next is not requested at once: it would be
 //! refused too. Until then the existing one is still used.
 
-use crate::agent::event::{Action, JobId, Out, Severity};
+use crate::agent::event::{Action, Out, Severity};
+use crate::agent::jobs::{JobOwner, Jobs};
 use crate::agent::time::{Backoff, Instant, Now, Rng};
 use crate::limits::{
-    ENROL_MS, ENROL_REFUSED_MAX_MS, ENROL_REFUSED_MIN_MS, ENROL_RETRY_MAX_MS, ENROL_RETRY_MIN_MS,
+    ENROL_REFUSED_MAX_MS, ENROL_REFUSED_MIN_MS, ENROL_RETRY_MAX_MS, ENROL_RETRY_MIN_MS,
     RENEW_AGAIN_MS,
 };
 use crate::model::job::{JobError, JobSpec};
@@ -21,7 +22,7 @@ pub(super) struct Enrol {
     rotate: bool,
     /// The certificate is missing or refused.
     is_needed: bool,
-    job: Option<(JobId, Kind)>,
+    job: Option<Kind>,
     validity: Option<Validity>,
     /// When to renew it, seconds since 1970.
     renew_at_s: Option<i64>,
@@ -103,7 +104,7 @@ impl Enrol {
         now: Now,
         is_dialing: bool,
         rng: &mut Rng,
-        last_job: &mut u64,
+        jobs: &mut Jobs,
         out: &mut Out,
     ) {
         let is_due = self.retry_at.is_none_or(|at| at <= now.boot);
@@ -118,12 +119,9 @@ impl Enrol {
             (false, true) => Kind::Renew,
             (false, false) => return,
         };
-        *last_job += 1;
-        let job = JobId(*last_job);
-        self.job = Some((job, kind));
-        let deadline = now.boot.plus_ms(ENROL_MS);
+        self.job = Some(kind);
         let spec = JobSpec::Enrol { renew: kind == Kind::Renew };
-        out.push(Action::Job { job, spec, deadline });
+        jobs.begin(now, JobOwner::Cloud, spec, out);
     }
 
     /// Spread over the time from 70 to 90 % of the certificate's life, as the kubelet does, so that
@@ -138,17 +136,16 @@ impl Enrol {
         self.renew_at_s = Some(not_before_s.saturating_add(life_s / 1000 * permille));
     }
 
-    /// Takes the result of a job. Returns `None` if the job is not ours; otherwise whether a new
-    /// session with another certificate is needed.
+    /// Takes the result of the job. Returns whether a new session with another certificate is
+    /// needed.
     pub(super) fn job_done(
         &mut self,
         now: Now,
-        job: JobId,
         result: &Result<(), JobError>,
         rng: &mut Rng,
         out: &mut Out,
-    ) -> Option<bool> {
-        let (_, kind) = self.job.take_if(|(ours, _)| *ours == job)?;
+    ) -> bool {
+        let kind = self.job.take().expect("a certificate is being applied for");
         self.is_needed = false;
         // An issued certificate may still be refused, with a clock that is a year ahead: only a
         // session with the cloud ends the back-off.
@@ -183,7 +180,7 @@ impl Enrol {
                 }
             }
         }
-        Some(result.is_ok())
+        result.is_ok()
     }
 
     pub(super) fn wake_at(&self, now: Now) -> Option<Instant> {
@@ -213,28 +210,28 @@ mod tests {
 
     use super::*;
     use crate::agent::time::Wall;
+    use crate::limits::ENROL_MS;
 
     fn at(ms: u64) -> Now {
         Now { boot: Instant(ms), wall: Some(Wall(1_800_000_000_000 + ms as i64)) }
     }
 
-    /// The job that it requests at this moment.
-    fn requested(enrol: &mut Enrol, ms: u64) -> Option<JobId> {
+    /// Whether it requests a job at this moment.
+    fn requested(enrol: &mut Enrol, ms: u64) -> bool {
         let mut out = Out::default();
-        let mut last_job = ms;
-        enrol.step(at(ms), false, &mut Rng::new(1), &mut last_job, &mut out);
-        let Some(Action::Job { job, deadline, .. }) = out.actions.pop() else { return None };
+        enrol.step(at(ms), false, &mut Rng::new(1), &mut Jobs::default(), &mut out);
+        let Some(Action::Job { deadline, .. }) = out.actions.pop() else { return false };
         assert_eq!(deadline, Instant(ms + ENROL_MS), "its time begins with the request");
-        Some(job)
+        true
     }
 
     /// The certificate is refused; the request for another one has this result.
     fn apply(enrol: &mut Enrol, ms: u64, result: &Result<(), JobError>) {
         let refused = Cause::Credentials("the certificate has ended".to_owned());
         enrol.down(at(ms), &refused, &mut Out::default());
-        let job = requested(enrol, ms).expect("it applies");
+        assert!(requested(enrol, ms), "it applies");
         let (mut rng, mut out) = (Rng::new(ms), Out::default());
-        assert!(enrol.job_done(at(ms), job, result, &mut rng, &mut out).is_some());
+        enrol.job_done(at(ms), result, &mut rng, &mut out);
         enrol.down(at(ms), &refused, &mut out);
     }
 
@@ -254,7 +251,7 @@ mod tests {
                 // Those that got a certificate at the same time are spread.
                 let most_ms = if result.is_ok() { delay_ms / 2 * 3 } else { delay_ms };
                 assert!((delay_ms..=most_ms).contains(&wait_ms), "{n}: {wait_ms} of {delay_ms}");
-                assert_eq!(requested(&mut enrol, ms + wait_ms - 1), None, "not before");
+                assert!(!requested(&mut enrol, ms + wait_ms - 1), "not before");
                 ms += wait_ms;
             }
         }
@@ -265,10 +262,10 @@ mod tests {
         let mut enrol = Enrol::new(&CloudSettings::default());
         let not_before_s = 1_800_000_000;
         enrol.up(Validity { not_before_s, not_after_s: not_before_s + 1_000_000 });
-        let (mut rng, mut last_job) = (Rng::new(1), 0);
+        let (mut rng, mut jobs) = (Rng::new(1), Jobs::default());
         let mut due_s = BTreeSet::new();
         for ms in 1..100 {
-            enrol.step(at(ms), false, &mut rng, &mut last_job, &mut Out::default());
+            enrol.step(at(ms), false, &mut rng, &mut jobs, &mut Out::default());
             due_s.insert(enrol.renew_at_s);
         }
         assert_eq!(due_s.len(), 1, "who draws again and again is early: {due_s:?}");
@@ -280,22 +277,22 @@ mod tests {
         assert!(enrol.may_dial(at(1)), "nothing speaks against the one that is there");
         enrol.down(at(1), &Cause::NotJoined("none is there".to_owned()), &mut Out::default());
         assert!(!enrol.may_dial(at(1)), "there is nothing to show");
-        let job = requested(&mut enrol, 1).expect("it applies");
+        assert!(requested(&mut enrol, 1), "it applies");
         assert!(!enrol.may_dial(at(2)), "it is being replaced");
         let failed = Err(JobError::Failed("401".to_owned()));
-        enrol.job_done(at(2), job, &failed, &mut Rng::new(1), &mut Out::default());
+        enrol.job_done(at(2), &failed, &mut Rng::new(1), &mut Out::default());
         assert!(enrol.may_dial(at(2)), "a clock may have been set");
         enrol.down(at(3), &Cause::Credentials("it has ended".to_owned()), &mut Out::default());
         assert!(enrol.may_dial(at(3)), "it is shown until the next is applied for");
         let next = enrol.wake_at(at(3)).expect("it applies again").0;
         assert!(enrol.may_dial(at(next - 1)));
         assert!(!enrol.may_dial(at(next)), "now it applies first");
-        let job = requested(&mut enrol, next).expect("it applies");
-        enrol.job_done(at(next), job, &Ok(()), &mut Rng::new(1), &mut Out::default());
+        assert!(requested(&mut enrol, next), "it applies");
+        enrol.job_done(at(next), &Ok(()), &mut Rng::new(1), &mut Out::default());
         assert!(enrol.may_dial(at(next)), "with the new one");
         // A renewal uses the existing certificate; the link is kept until it is done.
         enrol.up(Validity { not_before_s: 0, not_after_s: 1_000 });
-        requested(&mut enrol, next + RENEW_AGAIN_MS).expect("it is renewed");
+        assert!(requested(&mut enrol, next + RENEW_AGAIN_MS), "it is renewed");
         assert!(!enrol.may_dial(at(next + RENEW_AGAIN_MS)));
     }
 
@@ -305,11 +302,11 @@ mod tests {
         // With a clock that is years ahead.
         let ended = |not_before_s| Validity { not_before_s, not_after_s: not_before_s + 1_000 };
         enrol.up(ended(0));
-        let job = requested(&mut enrol, 1).expect("it is renewed");
-        enrol.job_done(at(1), job, &Ok(()), &mut Rng::new(1), &mut Out::default());
+        assert!(requested(&mut enrol, 1), "it is renewed");
+        enrol.job_done(at(1), &Ok(()), &mut Rng::new(1), &mut Out::default());
         enrol.up(ended(1_000));
-        assert_eq!(requested(&mut enrol, RENEW_AGAIN_MS), None);
+        assert!(!requested(&mut enrol, RENEW_AGAIN_MS));
         assert_eq!(enrol.wake_at(at(2)), Some(Instant(1 + RENEW_AGAIN_MS)));
-        assert!(requested(&mut enrol, 1 + RENEW_AGAIN_MS).is_some());
+        assert!(requested(&mut enrol, 1 + RENEW_AGAIN_MS));
     }
 }

@@ -27,9 +27,9 @@ use super::talk;
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::pod::{Origin, Pod, Wanted};
 use crate::agent::pods::Pods;
-use crate::agent::source::MIRROR;
 use crate::agent::time::{Backoff, Instant, Now};
 use crate::limits::{DELETE_RETRY_MS, MIRROR_POD_RETRY_MAX_MS, MIRROR_POD_RETRY_MIN_MS};
+use crate::model::pod::MIRROR;
 
 /// A mirror that the API server has, as far as the store knows.
 #[derive(Clone, Debug, PartialEq, Eq)]

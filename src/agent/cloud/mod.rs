@@ -34,7 +34,8 @@ mod tokens;
 mod unsupported;
 mod view;
 
-use crate::agent::event::{Action, JobId, Out, Severity};
+use crate::agent::event::{Action, Out, Severity};
+use crate::agent::jobs::Jobs;
 use crate::agent::pods::Pods;
 use crate::agent::recorder::Recorder;
 use crate::agent::time::{Instant, Now, Rng, Wall};
@@ -94,7 +95,7 @@ pub(super) struct CloudInputs<'a> {
     pub node: NodeInputs<'a>,
     /// For ids and jitter.
     pub rng: &'a mut Rng,
-    pub last_job: &'a mut u64,
+    pub jobs: &'a mut Jobs,
     /// The output of the step.
     pub out: &'a mut Out,
 }
@@ -226,24 +227,17 @@ impl Cloud {
         self.hub.sent(session, count);
     }
 
-    /// Takes the result of a job. Returns `false` if it is not a job of the cloud side.
+    /// Takes the result of the job of the cloud side.
     pub(super) fn job_done(
         &mut self,
         now: Now,
-        job: JobId,
         result: &Result<(), JobError>,
         rng: &mut Rng,
         out: &mut Out,
-    ) -> bool {
-        match self.enrol.job_done(now, job, result, rng, out) {
-            None => false,
-            Some(renewed) => {
-                if renewed {
-                    self.hub.renew(now, out);
-                    self.link_lost(now);
-                }
-                true
-            }
+    ) {
+        if self.enrol.job_done(now, result, rng, out) {
+            self.hub.renew(now, out);
+            self.link_lost(now);
         }
     }
 
@@ -456,12 +450,12 @@ impl Cloud {
 
     /// Sends what is due to the cloud.
     pub(super) fn step(&mut self, now: Now, inputs: CloudInputs<'_>) {
-        let CloudInputs { pods, recorder, folder_is_whole, node, rng, last_job, out } = inputs;
+        let CloudInputs { pods, recorder, folder_is_whole, node, rng, jobs, out } = inputs;
         if self.terminal_statuses.step(pods, &mut self.meta) {
             self.report.mark_dirty();
         }
         self.meta.step(now, out);
-        self.enrol.step(now, self.hub.is_dialing(), rng, last_job, out);
+        self.enrol.step(now, self.hub.is_dialing(), rng, jobs, out);
         if self.hub.step(now, self.enrol.may_dial(now), rng, out) {
             self.link_lost(now);
         }

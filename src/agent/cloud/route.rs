@@ -2,7 +2,7 @@
 
 use super::events::Events;
 use super::{Changed, Cloud, CloudInputs, NodeInputs};
-use crate::agent::event::{Event, JobId, Out};
+use crate::agent::event::{Event, Out};
 use crate::agent::objects::Key;
 use crate::agent::pods::Knowledge;
 use crate::agent::time::{Instant, Now};
@@ -71,15 +71,10 @@ impl Agent {
         }
     }
 
-    /// Takes the result of a job. Returns `false` if it is not a job of the cloud side.
-    pub(in crate::agent) fn cloud_job_done(
-        &mut self,
-        now: Now,
-        job: JobId,
-        result: &Result<(), JobError>,
-    ) -> bool {
-        let Some(cloud) = &mut self.cloud else { return false };
-        cloud.job_done(now, job, result, &mut self.rng, &mut self.pending)
+    /// Takes the result of the job of the cloud side.
+    pub(in crate::agent) fn cloud_job_done(&mut self, now: Now, result: &Result<(), JobError>) {
+        let cloud = self.cloud.as_mut().expect("only a configured cloud has jobs");
+        cloud.job_done(now, result, &mut self.rng, &mut self.pending);
     }
 
     /// Steps the cloud side. Last in the agent's step, so that it reports what changed in it.
@@ -88,17 +83,10 @@ impl Agent {
         let Self { config, addresses, runtime, pleg, node, housekeeping, .. } = self;
         let node_inputs =
             NodeInputs { config, addresses, runtime, pleg, node, images: housekeeping.images() };
-        let Self { cloud, pods, recorder, rng, last_job, .. } = self;
+        let Self { cloud, pods, recorder, rng, jobs, .. } = self;
         if let Some(cloud) = cloud {
-            let inputs = CloudInputs {
-                pods,
-                recorder,
-                folder_is_whole,
-                node: node_inputs,
-                rng,
-                last_job,
-                out,
-            };
+            let inputs =
+                CloudInputs { pods, recorder, folder_is_whole, node: node_inputs, rng, jobs, out };
             cloud.step(now, inputs);
         }
     }

@@ -17,9 +17,8 @@
 
 use super::next::Next;
 use super::resources::{has_own, pod_values, qos_class};
-use super::{Pod, PodContext, Verdict};
+use super::{Pod, PodContext, Refused, Verdict};
 use crate::agent::Config;
-use crate::agent::admit::Refused;
 use crate::agent::time::Instant;
 use crate::limits;
 use crate::model::cgroup::{self, Hierarchy, PodCgroup};

@@ -12,13 +12,13 @@ use super::security::{container_security, namespaces, sandbox_security};
 pub use super::volumes::MountContext;
 use super::volumes::mounts;
 use crate::agent::Config;
-use crate::agent::admit::dotted;
 use crate::limits;
 use crate::model::cri::{
     ContainerConfig, ContainerId, Dns, ImageUser, PidNamespace, PodRef, PortMapping, Protocol,
     SandboxConfig, Terminal,
 };
 use crate::model::job::LogDir;
+use crate::model::names::dotted_sysctl;
 use crate::model::pod::{Container, Pod, PodSpec, PortProtocol, SEEN};
 
 const HOSTNAME_BYTES_MAX: usize = 63;
@@ -184,7 +184,7 @@ fn pod_labels(pod: &PodRef) -> [(String, String); 3] {
 /// With dots, and otherwise named as the kernel's files.
 fn sysctls(spec: &PodSpec) -> BTreeMap<String, String> {
     let sysctls = spec.security_context.sysctls.iter();
-    sysctls.map(|sysctl| (dotted(&sysctl.name), sysctl.value.clone())).collect()
+    sysctls.map(|sysctl| (dotted_sysctl(&sysctl.name), sysctl.value.clone())).collect()
 }
 
 /// Empty on the host's network.

@@ -1,10 +1,10 @@
 //! Builds the CRI request of a step.
 
 use super::config::{NewContainer, container_config};
-use super::downward::Downward;
 use super::env::{Environment, Sources};
 use super::volumes::MountContext;
 use super::{Image, Pod, PodContext, Step};
+use crate::agent::downward::Downward;
 use crate::agent::time::Now;
 use crate::model::cri::Request;
 use crate::model::image::with_tag;

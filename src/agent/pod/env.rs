@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::downward::Downward;
+use crate::agent::downward::Downward;
 use crate::agent::objects::Objects;
 use crate::limits::EXPANDED_ITEM_BYTES;
 use crate::model::object::{ConfigMap, Secret};

@@ -14,7 +14,8 @@ use super::config::{hostname, log_dir, subdomain};
 use super::hash::file_name;
 use super::{Pod, Step};
 use crate::agent::Config;
-use crate::agent::event::{Action, JobId};
+use crate::agent::event::JobId;
+use crate::agent::jobs::JobOwner;
 use crate::agent::pod::step::PodContext;
 use crate::agent::time::{Instant, Now};
 use crate::model::cri::{ContainerId, Mount};
@@ -247,10 +248,9 @@ impl Pod {
     pub(super) fn read_termination_messages(&mut self, context: &mut PodContext<'_>) {
         for id in std::mem::take(&mut self.files.messages_to_read) {
             let Some(message) = self.termination_message(&id, context.config) else { continue };
-            *context.last_job += 1;
-            let job = JobId(*context.last_job);
+            let owner = JobOwner::Pod(self.uid.clone());
+            let job = context.jobs.read(owner, message, context.out);
             self.files.reads.insert(job, id);
-            context.out.push(Action::Read { job, message });
         }
     }
 

@@ -19,7 +19,6 @@
 use std::collections::BTreeMap;
 
 use super::{Origin, Pod, volumes};
-use crate::agent::admit::Refused;
 use crate::agent::time::{Instant, Now};
 use crate::limits::CLOCK_PLAUSIBLE_MS;
 use crate::model::pod as api;
@@ -72,6 +71,15 @@ pub(super) struct Ending {
     pub(super) since: Instant,
     /// At least 1.
     pub(super) grace_s: i64,
+}
+
+/// Why a pod cannot run here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// `status.reason`
+    pub reason: &'static str,
+    /// Names every field concerned.
+    pub message: String,
 }
 
 /// `status.reason` and `status.message` of the failed pod.

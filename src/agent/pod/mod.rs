@@ -23,7 +23,6 @@ mod config_error;
 mod crash_backoff;
 mod cri_request;
 pub mod dns;
-pub mod downward;
 pub mod env;
 mod ephemeral;
 mod events;
@@ -61,8 +60,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::calls::Uid;
-
-use super::eviction;
+pub use super::objects::Origin;
+use super::requests;
 use super::time::{Instant, Now, sooner};
 use crate::model::cri::{Container, ContainerId, PodRef, Sandbox};
 use crate::model::pod as api;
@@ -73,7 +72,7 @@ use observed::Observed;
 use volumes::Volumes;
 
 pub use learn::Answer;
-pub use lifecycle::{DISRUPTED, Eviction, Phase, Verdict, Wanted, overrules};
+pub use lifecycle::{DISRUPTED, Eviction, Phase, Refused, Verdict, Wanted, overrules};
 use lifecycle::{Ending, Lifecycle};
 pub use resources::{burstable_milli, memory_limit, qos_class};
 pub use status::{HostAddresses, HostInfo};
@@ -113,17 +112,6 @@ pub struct Pod {
     status_revision: u64,
     wake_at: Option<Instant>,
     timing: Timing,
-}
-
-/// Where a pod comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// The manifest folder.
-    File,
-    /// The cloud.
-    Cloud,
-    /// Known only from the runtime.
-    Runtime,
 }
 
 /// State of one container of the spec beyond what the runtime reports.
@@ -179,7 +167,7 @@ impl Pod {
     ) -> Self {
         let mut pod = Self {
             uid: api.metadata.uid.as_str().into(),
-            bounds_disk: eviction::bounds_disk(&api),
+            bounds_disk: requests::bounds_disk(&api),
             api: Box::new(api),
             origin,
             lifecycle: Lifecycle::new(wanted, now.boot),
@@ -229,7 +217,7 @@ impl Pod {
         }
         self.forget_changed_images(&api.spec);
         let mut status = std::mem::take(&mut self.api.status);
-        self.bounds_disk = eviction::bounds_disk(&api);
+        self.bounds_disk = requests::bounds_disk(&api);
         *self.api = api;
         let reported = std::mem::take(&mut self.api.status);
         if overrules(&status, &reported) {

@@ -1,9 +1,8 @@
 //! Security contexts: a container's context overrides its pod's, and both override the image's
 //! (spec section 3.8).
 
-use super::Verdict;
+use super::{Refused, Verdict};
 use crate::agent::Config;
-use crate::agent::admit::Refused;
 use crate::model::cri::{
     ContainerSecurity, ImageUser, IpcNamespace, Namespaces, Network, PidNamespace, Profile,
     RuntimeStatus, SandboxSecurity, Selinux, User,

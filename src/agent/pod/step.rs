@@ -9,11 +9,11 @@ use super::stopping::StopReason;
 use super::{HostInfo, Image, Phase, Pod, Verdict, Wanted};
 use crate::agent::Config;
 use crate::agent::calls::{Calls, Class, Owner};
-use crate::agent::event::{Action, JobId, Out, Severity};
+use crate::agent::event::{Action, Out, Severity};
 use crate::agent::image::Images;
+use crate::agent::jobs::{JobOwner, Jobs, Queries};
 use crate::agent::objects::ObjectsOf;
 use crate::agent::pleg::Pleg;
-use crate::agent::queries::Queries;
 use crate::agent::recorder::Recorder;
 use crate::agent::time::{BackoffBounds, Instant, Now, Rng};
 use crate::limits;
@@ -152,8 +152,8 @@ pub struct PodContext<'a> {
     pub rng: &'a mut Rng,
     /// When this process of the agent began.
     pub booted_at: Instant,
-    /// The last job's number.
-    pub last_job: &'a mut u64,
+    /// The pending jobs.
+    pub jobs: &'a mut Jobs,
     /// The event recorder.
     pub recorder: &'a mut Recorder,
     /// The state that pulls of all pods share.
@@ -403,11 +403,9 @@ impl Pod {
     }
 
     pub(super) fn begin_job(&mut self, now: Now, spec: JobSpec, context: &mut PodContext<'_>) {
-        *context.last_job += 1;
-        let job = JobId(*context.last_job);
-        let deadline = now.boot.plus_ms(limits::JOB_DEADLINE_MS);
-        self.runner.begin_job(job, spec.clone());
-        context.out.push(Action::Job { job, spec, deadline });
+        let owner = JobOwner::Pod(self.uid.clone());
+        let job = context.jobs.begin(now, owner, spec.clone(), context.out);
+        self.runner.begin_job(job, spec);
     }
 
     /// Links the log of a container that was just started, for log collectors.

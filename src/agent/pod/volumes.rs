@@ -25,7 +25,7 @@ use super::env::{Environment, references};
 use super::mounts::is_recursive;
 use super::next::Next;
 use super::step::PodContext;
-use super::{Phase, Pod, Step};
+use super::{Phase, Pod, Step, memory_limit};
 use crate::agent::objects::Objects;
 use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, sooner};
 use crate::agent::volume::Location;
@@ -331,8 +331,9 @@ impl Pod {
     }
 
     fn plan_each(&mut self, objects: &Objects, config: &Config) {
-        let context = volume::Context { pod: &self.api, objects, config };
         let spec = &self.api.spec;
+        let memory_limit = memory_limit(spec);
+        let context = volume::Context { pod: &self.api, objects, config, memory_limit };
         let mut old = std::mem::take(&mut self.volumes.each);
         let (mounted, nested) = (mounted(spec), volume::nested(spec));
         for wanted in spec.volumes.iter().filter(|volume| mounted.contains(&*volume.name)) {

@@ -1,4 +1,4 @@
-//! Volume kinds: what each kind of volume needs of the node; one file and one feature per kind.
+//! Volume kinds: what each kind of volume needs of the node.
 //!
 //! ```text
 //!  spec, objects ──▶ plan() ──▶ Source: what the job sets up
@@ -10,21 +10,9 @@
 //! admission (`agent::admit`), and an `Err` here is the text of the event `FailedMount`.
 
 #[cfg(feature = "volumes")]
-mod configmap;
-#[cfg(feature = "volumes")]
-mod downwardapi;
-mod emptydir;
-#[cfg(feature = "volumes")]
 mod files;
-mod hostpath;
-#[cfg(feature = "volumes")]
-mod nfs;
-#[cfg(feature = "volumes")]
-mod projected;
 #[cfg(feature = "volumes")]
 mod pvc;
-#[cfg(feature = "volumes")]
-mod secret;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -32,12 +20,9 @@ use std::ops::Bound;
 use crate::agent::Config;
 use crate::agent::objects::Objects;
 use crate::limits::NESTED_MOUNTS_MAX;
-use crate::model::job::Source;
-use crate::model::pod::{Pod, PodSpec, Volume, VolumeMount};
-
-/// The default permission bits of files.
-#[cfg(feature = "volumes")]
-const MODE: i32 = 0o644;
+use crate::model::job::{HostPathKind, Medium, Source};
+use crate::model::pod::{HostPath, Pod, PodSpec, Volume, VolumeMount};
+use crate::model::quantity::Quantity;
 
 /// What a volume's content depends on.
 #[derive(Clone, Copy)]
@@ -52,6 +37,8 @@ pub struct Context<'a> {
     pub objects: &'a Objects,
     /// The machine and its root.
     pub config: &'a Config,
+    /// Bytes that the whole pod may use; 0: it has no such limit.
+    pub memory_limit: i64,
 }
 
 /// The known kinds, by the name of their field.
@@ -166,23 +153,56 @@ pub fn plan(volume: &Volume, context: Context<'_>) -> Result<(Source, Location),
         (source, Location { folder: volume.name.clone(), host_path, read_only })
     };
     match kind {
-        Kind::EmptyDir => emptydir::source(volume, context).map(here),
-        Kind::HostPath => hostpath::source(volume).map(here),
+        Kind::EmptyDir => Ok(here(empty_dir(volume, context))),
+        Kind::HostPath => host_path_source(&volume.host_path.clone().unwrap_or_default()).map(here),
         #[cfg(feature = "volumes")]
-        Kind::ConfigMap => configmap::source(volume, context).map(here),
+        Kind::ConfigMap => files::config_map(volume, context).map(here),
         #[cfg(feature = "volumes")]
-        Kind::Secret => secret::source(volume, context).map(here),
+        Kind::Secret => files::secret(volume, context).map(here),
         #[cfg(feature = "volumes")]
-        Kind::DownwardApi => downwardapi::source(volume, context).map(here),
+        Kind::DownwardApi => files::downward_api(volume, context).map(here),
         #[cfg(feature = "volumes")]
-        Kind::Projected => projected::source(volume, context).map(here),
+        Kind::Projected => files::projected(volume, context).map(here),
         #[cfg(feature = "volumes")]
         Kind::Claim => pvc::plan(volume, context),
         #[cfg(feature = "volumes")]
-        Kind::Nfs => Ok(nfs::plan(volume, context)),
+        Kind::Nfs => Ok(pvc::nfs(volume, context)),
         #[cfg(not(feature = "volumes"))]
         _ => Err(format!("{} is not built into this edged", kind.field())),
     }
+}
+
+/// A directory of the pod, on the disk or in memory.
+fn empty_dir(volume: &Volume, context: Context<'_>) -> Source {
+    let of = volume.empty_dir.clone().unwrap_or_default();
+    if of.medium != "Memory" {
+        // Eviction checks its size; the file system does not limit it.
+        return Source::EmptyDir(Medium::Disk);
+    }
+    // The smallest of all limits; the kernel's default would be half of the machine's memory.
+    let limit = of.size_limit.as_ref().map(Quantity::whole);
+    let limits = [limit, Some(context.memory_limit)].into_iter().flatten().filter(|&it| it > 0);
+    let machine = context.config.machine.memory_bytes;
+    let size_bytes = limits.map(i64::unsigned_abs).fold(machine, u64::min);
+    Source::EmptyDir(Medium::Memory { size_bytes })
+}
+
+/// A path of the node, checked by its type; also for a persistent volume.
+fn host_path_source(of: &HostPath) -> Result<Source, String> {
+    let kind = match &*of.r#type {
+        "" => HostPathKind::Unset,
+        "DirectoryOrCreate" => HostPathKind::DirectoryOrCreate,
+        "Directory" => HostPathKind::Directory,
+        "FileOrCreate" => HostPathKind::FileOrCreate,
+        "File" => HostPathKind::File,
+        "Socket" => HostPathKind::Socket,
+        "CharDevice" => HostPathKind::CharDevice,
+        "BlockDevice" => HostPathKind::BlockDevice,
+        other => {
+            return Err(format!("hostPath type check failed: {other:?} is an invalid volume type"));
+        }
+    };
+    Ok(Source::HostPath { path: of.path.as_str().into(), kind })
 }
 
 /// The path of a volume whose location depends on no object.

@@ -4,16 +4,19 @@
 //! The binding is the written one: the claim's `volumeName`, or the volume's `claimRef`. The agent
 //! does not choose a volume: the choice would have to be stored, or another claim could get the
 //! data of the first one (spec section 4.7). A cloud sends both.
+//!
+//! And `nfs`: a directory of another machine, mounted in a child process by mount(8) (spec section
+//! 14.4).
 
 use serde_json::Value;
 
-use super::{Context, Location, hostpath};
+use super::{Context, Location, host_path, host_path_source};
 use crate::agent::Config;
-use crate::agent::admit::is_machine;
-use crate::agent::admit::{cut, selects_node};
+use crate::agent::node::selects_node;
 use crate::model::job::Source;
+use crate::model::names::{cut, is_machine};
 use crate::model::object::{Claim, ClaimRef, PersistentVolume};
-use crate::model::pod::{FsGroupChangePolicy, Volume};
+use crate::model::pod::{FsGroupChangePolicy, Nfs, Volume};
 
 const BLOCK: &str = "Block";
 
@@ -127,7 +130,7 @@ fn source(
         absolute(name, "hostPath.path", &of.path)?;
         let location =
             Location { folder: name.as_str().into(), host_path: of.path.clone(), read_only };
-        return Ok((hostpath::of(of)?, location));
+        return Ok((host_path_source(of)?, location));
     }
     if let Some(of) = &spec.nfs {
         absolute(name, "nfs.path", &of.path)?;
@@ -138,7 +141,7 @@ fn source(
             ));
         }
         let read_only = read_only || of.read_only;
-        let source = super::nfs::of(of, read_only, &spec.mount_options);
+        let source = nfs_source(of, read_only, &spec.mount_options);
         let host_path = below_pod("kubernetes.io~nfs");
         return Ok((source, Location { folder: name.as_str().into(), host_path, read_only }));
     }
@@ -155,4 +158,22 @@ fn absolute(name: &str, field: &str, path: &str) -> Result<(), String> {
     Err(format!(
         "PersistentVolume {name:?}: {field}: got {path:?}, expected an absolute path without `..`"
     ))
+}
+
+/// A volume of the kind `nfs`.
+pub(super) fn nfs(volume: &Volume, context: Context<'_>) -> (Source, Location) {
+    let of = volume.nfs.clone().unwrap_or_default();
+    let host_path = host_path(volume, context.pod, &context.config.root);
+    let read_only = of.read_only;
+    let location = Location { folder: volume.name.clone(), host_path, read_only };
+    (nfs_source(&of, read_only, &[]), location)
+}
+
+fn nfs_source(of: &Nfs, read_only: bool, options: &[String]) -> Source {
+    Source::Nfs {
+        server: of.server.as_str().into(),
+        path: of.path.as_str().into(),
+        read_only,
+        options: options.iter().map(|option| option.as_str().into()).collect(),
+    }
 }

@@ -43,8 +43,9 @@ fn of(volume: &str, limit: &str) -> Result<Source, String> {
     ))
     .expect(volume);
     let (objects, config) = (objects(), config());
-    plan(&pod.spec.volumes[0], Context { pod: &pod, objects: &objects, config: &config })
-        .map(|(source, _)| source)
+    let memory_limit = crate::agent::pod::memory_limit(&pod.spec);
+    let context = Context { pod: &pod, objects: &objects, config: &config, memory_limit };
+    plan(&pod.spec.volumes[0], context).map(|(source, _)| source)
 }
 
 #[cfg(feature = "volumes")]

@@ -8,7 +8,7 @@ use edged::agent::event::{Event, JobId};
 use edged::agent::time::Wall;
 use edged::io::clock;
 use edged::io::job::{Jobs, Roots};
-use edged::model::job::{JobError, JobSpec};
+use edged::model::job::{JobError, JobReply, JobSpec};
 use edged::model::link::{Cause, Session};
 use edged::model::settings::Secret;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
@@ -305,8 +305,8 @@ fn a_child_applies_and_its_failure_is_a_sentence() {
     let renewed = request(&fixture, 1, true);
     let Err(JobError::Failed(why)) = renewed else { panic!("{renewed:?}") };
     assert!(why.starts_with("cannot read "), "{why}");
-    assert_eq!(request(&fixture, 2, false), Ok(()));
-    assert_eq!(request(&fixture, 3, true), Ok(()));
+    assert_eq!(request(&fixture, 2, false), Ok(JobReply::Done));
+    assert_eq!(request(&fixture, 3, true), Ok(JobReply::Done));
     fixture.dial(1).expect("it connects");
 }
 

@@ -38,7 +38,6 @@ impl Check {
                 self.garbage.measured(measures);
                 self.evict.measured(now, measures);
             }
-            Event::Used(id, _) | Event::Attempts(id, _) => self.garbage.job_ended(*id),
             Event::Job(id, result) => {
                 self.garbage.job_ended(*id);
                 if let Some(files) = self.files_requested.remove(id)

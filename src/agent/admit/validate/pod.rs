@@ -1,10 +1,12 @@
 //! Kubernetes' validation of names, resolvers, variables and ephemeral containers.
 
 use core::net::IpAddr;
+use std::collections::BTreeSet;
 
-use super::{LABEL, Problems, is_label};
-use crate::agent::admit::cut;
-use crate::agent::pod::downward::subscript;
+use super::{LABEL, is_label};
+use crate::agent::admit::{Findings, at};
+use crate::agent::downward::subscript;
+use crate::model::names::cut;
 use crate::model::pod::{
     Container, DnsPolicy, EnvVar, EnvVarSource, Pod, PodSpec, ResourceRequirements,
 };
@@ -24,7 +26,7 @@ const FIELDS: [&str; 9] = [
 const RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 const IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 
-impl Problems {
+impl Findings {
     pub(super) fn names(&mut self, spec: &PodSpec) {
         if let Some(name) = spec.subdomain.as_deref().filter(|n| !n.is_empty() && !is_label(n)) {
             self.invalid("spec.subdomain", cut(name), LABEL);
@@ -45,7 +47,7 @@ impl Problems {
         let path = "spec.dnsConfig";
         if spec.dns_policy == Some(DnsPolicy::None) && dns.nameservers.is_empty() {
             let what = "must provide at least one DNS nameserver when `dnsPolicy` is None";
-            self.add(&format!("{path}.nameservers"), &format!("Required value: {what}"));
+            self.problem(&format!("{path}.nameservers"), &format!("Required value: {what}"));
         }
         for (index, server) in dns.nameservers.iter().enumerate() {
             if server.parse::<IpAddr>().is_err() {
@@ -62,7 +64,7 @@ impl Problems {
             let path = format!("{path}.options[{index}]");
             let sound = |text: &str| text.bytes().all(|b| b.is_ascii_graphic());
             if option.name.is_empty() {
-                self.add(&format!("{path}.name"), "Required value");
+                self.problem(&format!("{path}.name"), "Required value");
             } else if !sound(&option.name) || !option.value.as_deref().is_none_or(sound) {
                 self.invalid(&path, cut(&option.name), "must not contain white space");
             }
@@ -78,14 +80,14 @@ impl Problems {
             match (&from.config_map_ref, &from.secret_ref) {
                 (None, None) => {
                     let what = "must specify one of: `configMapRef` or `secretRef`";
-                    self.add(&path, &format!("Invalid value: \"\": {what}"));
+                    self.problem(&path, &format!("Invalid value: \"\": {what}"));
                 }
                 (Some(_), Some(_)) => {
                     let what = "may not have more than one field specified at a time";
-                    self.add(&path, &format!("Invalid value: \"\": {what}"));
+                    self.problem(&path, &format!("Invalid value: \"\": {what}"));
                 }
                 (Some(one), None) | (None, Some(one)) if one.name.is_empty() => {
-                    self.add(&format!("{path}.name"), "Required value");
+                    self.problem(&format!("{path}.name"), "Required value");
                 }
                 (Some(_), None) | (None, Some(_)) => {}
             }
@@ -104,7 +106,7 @@ impl Problems {
             + usize::from(from.secret_key_ref.is_some());
         if !variable.value.is_empty() {
             let what = "may not be specified when `value` is not empty";
-            self.add(path, &format!("Invalid value: \"\": {what}"));
+            self.problem(path, &format!("Invalid value: \"\": {what}"));
         } else if count != 1 {
             let what = if count == 0 {
                 "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or \
@@ -112,7 +114,7 @@ impl Problems {
             } else {
                 "may not have more than one field specified at a time"
             };
-            self.add(path, &format!("Invalid value: \"\": {what}"));
+            self.problem(path, &format!("Invalid value: \"\": {what}"));
         }
         if let Some(field) = &from.field_ref {
             let known = match subscript(&field.field_path) {
@@ -125,7 +127,7 @@ impl Problems {
                     cut(&field.field_path),
                     FIELDS.map(|field| format!("{field:?}")).join(", ")
                 );
-                self.add(&format!("{path}.fieldRef.fieldPath"), &what);
+                self.problem(&format!("{path}.fieldRef.fieldPath"), &what);
             }
         }
         if let Some(resource) = &from.resource_field_ref {
@@ -141,7 +143,7 @@ impl Problems {
                     \"limits.cpu\", \"limits.ephemeral-storage\", \"limits.memory\", \
                     \"requests.cpu\", \"requests.ephemeral-storage\", \"requests.memory\""
                 );
-                self.add(&format!("{path}.resourceFieldRef.resource"), &what);
+                self.problem(&format!("{path}.resourceFieldRef.resource"), &what);
             }
         }
         let keys =
@@ -149,27 +151,28 @@ impl Problems {
         for (field, wanted) in keys {
             let Some(wanted) = wanted else { continue };
             if wanted.name.is_empty() {
-                self.add(&format!("{path}.{field}.name"), "Required value");
+                self.problem(&format!("{path}.{field}.name"), "Required value");
             }
             if wanted.key.is_empty() {
-                self.add(&format!("{path}.{field}.key"), "Required value");
+                self.problem(&format!("{path}.{field}.key"), "Required value");
             }
         }
     }
 
-    pub(super) fn ephemerals<'a>(
+    /// With their untyped fields.
+    pub(in crate::agent::admit) fn ephemeral_containers<'a>(
         &mut self,
         pod: &'a Pod,
-        names: &mut std::collections::BTreeSet<&'a str>,
+        names: &mut BTreeSet<&'a str>,
     ) {
         let path = "spec.ephemeralContainers";
         // With a uid derived from the manifest, every change makes another pod.
         let digest = pod.metadata.uid.len() == 32 && !pod.metadata.uid.contains('-');
         if !pod.spec.ephemeral_containers.is_empty() && digest {
-            self.add(path, "Forbidden: cannot be set on create");
+            self.problem(path, "Forbidden: cannot be set on create");
         }
-        for (index, container) in pod.spec.ephemeral_containers.iter().enumerate() {
-            let path = format!("{path}[{index}]");
+        for (path, container) in at(path, &pod.spec.ephemeral_containers) {
+            self.container_fields(&path, container);
             self.container(&path, container, names);
             let set = [
                 ("ports", !container.ports.is_empty()),
@@ -182,7 +185,7 @@ impl Problems {
             ];
             for (field, _) in set.into_iter().filter(|(_, is_set)| *is_set) {
                 let what = "Forbidden: cannot be set for an Ephemeral Container";
-                self.add(&format!("{path}.{field}"), what);
+                self.problem(&format!("{path}.{field}"), what);
             }
         }
     }
@@ -190,8 +193,7 @@ impl Problems {
 
 #[cfg(test)]
 mod tests {
-    use crate::agent::admit::tests::pod;
-    use crate::agent::admit::validate::problems;
+    use crate::agent::admit::tests::{pod, problems};
 
     #[track_caller]
     fn check(spec: &str, want: &str) {

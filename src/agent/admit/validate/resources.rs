@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::Problems;
-use crate::agent::admit::cut;
+use crate::agent::admit::Findings;
+use crate::model::names::cut;
 use crate::model::pod::{Container, Pod, ResourceRequirements};
 use crate::model::quantity::Quantity;
 
 const HUGE_PAGES: &str = "hugepages-";
 
-impl Problems {
+impl Findings {
     pub(super) fn resources(&mut self, path: &str, resources: &ResourceRequirements) {
         let kinds = [("limits", &resources.limits), ("requests", &resources.requests)];
         for (kind, quantities) in kinds {
@@ -53,7 +53,7 @@ impl Problems {
         }
         let needed = |name: &str| limits.contains_key(name) || requests.contains_key(name);
         if any && !needed("cpu") && !needed("memory") {
-            self.add(path, "Forbidden: HugePages require cpu or memory");
+            self.problem(path, "Forbidden: HugePages require cpu or memory");
         }
     }
 
@@ -68,7 +68,7 @@ impl Problems {
             for name in quantities.keys().filter(|name| !known(name)) {
                 let supported = "supported values: \"cpu\", \"hugepages-\", \"memory\"";
                 let problem = format!("Unsupported value: {:?}: {supported}", cut(name));
-                self.add(&format!("{path}.{kind}[{}]", cut(name)), &problem);
+                self.problem(&format!("{path}.{kind}[{}]", cut(name)), &problem);
             }
         }
         for (name, request) in &own.requests {
@@ -83,15 +83,19 @@ impl Problems {
             }
         }
         for (name, limit) in &own.limits {
-            let above = |main: &&Container| of(&main.resources.limits, name) > limit.milli();
-            if let Some(main) = spec.containers.iter().find(above) {
-                let (got, name) = (main.resources.limits[name].to_string(), cut(name));
+            let mut all = spec.containers.iter().filter_map(|it| Some((it, limit_of(it, name)?)));
+            if let Some((main, own)) = all.find(|(_, own)| own.milli() > limit.milli()) {
+                let (got, name) = (own.to_string(), cut(name));
                 let expected = format!("must be less than or equal to pod limits of {limit}");
                 let path = format!("spec.containers{{{}}}.resources.limits[{name}]", main.name);
                 self.invalid(&path, got, &expected);
             }
         }
     }
+}
+
+fn limit_of<'a>(container: &'a Container, name: &str) -> Option<&'a Quantity> {
+    container.resources.limits.get(name)
 }
 
 fn of(quantities: &BTreeMap<String, Quantity>, name: &str) -> i64 {
@@ -105,7 +109,7 @@ mod tests {
     fn problems(spec: &str) -> Vec<String> {
         let json = format!(r#"{{"metadata":{{"name":"a"}},"spec":{{{spec}}}}}"#);
         let pod: Pod = serde_json::from_str(&json).expect(spec);
-        super::super::problems(&pod)
+        crate::agent::admit::tests::problems(&pod)
     }
 
     #[test]
@@ -137,6 +141,11 @@ mod tests {
             (
                 own(r#"{"limits":{"memory":"1Mi"}}"#),
                 "spec.containers{c}.resources.limits[memory]: Invalid value: \"2Mi\": must be less",
+            ),
+            // No container limits it.
+            (
+                format!(r#""resources":{{"limits":{{"cpu":-1}}}},{}"#, main("{}")),
+                "spec.resources.limits[cpu]: Invalid value: \"-1\": must be greater than or equal",
             ),
             (
                 own(r#"{"limits":{"example.com/gpu":1}}"#),

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use super::Problems;
-use crate::agent::admit::cut;
+use crate::agent::admit::Findings;
+use crate::model::names::{cut, dotted_sysctl};
 use crate::model::pod::{Container, Pod, PodSpec, Profile, ProfileType, Sysctl};
 
 const ID: &str = "must be between 0 and 2147483647, inclusive";
 const SYSCTL: &str = "must have at most 253 characters and match regex \
     ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
 
-impl Problems {
+impl Findings {
     pub(super) fn pod_security(&mut self, pod: &Pod) {
         let PodSpec { host_pid, share_process_namespace, security_context, .. } = &*pod.spec;
         if *host_pid && *share_process_namespace {
@@ -49,10 +49,10 @@ impl Problems {
         if context.allow_privilege_escalation == Some(false) {
             let cannot = "cannot set `allowPrivilegeEscalation` to false and";
             if context.privileged == Some(true) {
-                self.add(&path, &format!("Invalid value: {cannot} `privileged` to true"));
+                self.problem(&path, &format!("Invalid value: {cannot} `privileged` to true"));
             }
             if context.capabilities.add.iter().any(|name| name == "CAP_SYS_ADMIN") {
-                self.add(
+                self.problem(
                     &path,
                     &format!("Invalid value: {cannot} `capabilities.Add` CAP_SYS_ADMIN"),
                 );
@@ -73,7 +73,7 @@ impl Problems {
             let name = profile.localhost_profile.as_deref().unwrap_or_default();
             match (profile.r#type, name) {
                 (ProfileType::Localhost, "") => {
-                    self.add(&path, "Required value: must be set when type is Localhost");
+                    self.problem(&path, "Required value: must be set when type is Localhost");
                 }
                 (ProfileType::Localhost, name) if field == "seccompProfile" => {
                     if name.starts_with('/') {
@@ -95,11 +95,11 @@ impl Problems {
         for (index, sysctl) in sysctls.iter().enumerate() {
             let path = format!("{path}[{index}].name");
             if sysctl.name.is_empty() {
-                self.add(&path, "Required value");
+                self.problem(&path, "Required value");
             } else if !is_sysctl(&sysctl.name) {
                 self.invalid(&path, cut(&sysctl.name), SYSCTL);
-            } else if !names.insert(crate::agent::admit::dotted(&sysctl.name)) {
-                self.add(&path, &format!("Duplicate value: {:?}", cut(&sysctl.name)));
+            } else if !names.insert(dotted_sysctl(&sysctl.name)) {
+                self.problem(&path, &format!("Duplicate value: {:?}", cut(&sysctl.name)));
             }
         }
     }
@@ -117,8 +117,7 @@ fn is_sysctl(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::agent::admit::tests::pod;
-    use crate::agent::admit::validate::problems;
+    use crate::agent::admit::tests::{pod, problems};
 
     fn check(json: &str, want: &[&str]) {
         let got = problems(&pod(json));

@@ -96,7 +96,7 @@ fn request(container: &Container, resource: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::eviction::usage::ContainerUse;
+    use crate::agent::housekeeping::eviction::usage::ContainerUse;
     use crate::model::housekeeping::{Amount, Measures, Room, Threshold as Least};
     use crate::model::job::Used;
 

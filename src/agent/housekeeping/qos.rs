@@ -4,13 +4,14 @@
 //! Checked every minute and when the manifests change; set only if the values differ. If we crash
 //! here: they are set again after the restart.
 
-use super::amounts::Amounts;
-use super::event::{Action, JobId, Severity};
-use super::housekeeping::{HousekeepingContext, Periodic};
-use super::pod::cgroup::are_ours;
-use super::pod::{Phase, burstable_milli};
-use super::time::{Instant, Now};
+use super::{HousekeepingContext, Periodic};
 use crate::agent::Config;
+use crate::agent::amounts::Amounts;
+use crate::agent::event::{Action, Severity};
+use crate::agent::jobs::JobTask;
+use crate::agent::pod::cgroup::are_ours;
+use crate::agent::pod::{Phase, burstable_milli};
+use crate::agent::time::{Instant, Now};
 use crate::limits;
 use crate::model::cgroup::{Hierarchy, QosCgroups, Values, shares};
 use crate::model::cri::CgroupDriver;
@@ -22,7 +23,7 @@ pub struct Qos {
     period: Periodic,
     /// Set, as far as is known.
     done: Option<Box<QosCgroups>>,
-    under_way: Option<(JobId, Box<QosCgroups>)>,
+    under_way: Option<Box<QosCgroups>>,
     /// The last error until it is logged; and the error that was logged last.
     trouble: Option<String>,
     logged_trouble: Option<String>,
@@ -49,16 +50,13 @@ impl Qos {
         self.period = Periodic::new(limits::QOS_CGROUPS_MS, now);
     }
 
-    /// Takes the answer to a job. `false`: it is none of these.
-    pub fn job_done(&mut self, job: JobId, result: &Result<(), JobError>) -> bool {
-        let Some((_, wanted)) = self.under_way.take_if(|(under_way, _)| *under_way == job) else {
-            return false;
-        };
+    /// Takes the result of its job.
+    pub fn job_done(&mut self, result: &Result<(), JobError>) {
+        let wanted = self.under_way.take().expect("the cgroups are being set");
         match result {
             Ok(()) => (self.done, self.logged_trouble) = (Some(wanted), None),
             Err(error) => self.trouble = Some(error.to_string()),
         }
-        true
     }
 
     /// Requests what is due.
@@ -80,8 +78,8 @@ impl Qos {
         }
         let wanted = Box::new(wanted(context));
         if self.done.as_ref() != Some(&wanted) {
-            let job = context.job(now, JobSpec::SetQosCgroups(wanted.clone()));
-            self.under_way = Some((job, wanted));
+            context.job(now, JobTask::Qos, JobSpec::SetQosCgroups(wanted.clone()));
+            self.under_way = Some(wanted);
         }
     }
 

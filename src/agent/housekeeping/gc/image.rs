@@ -23,7 +23,8 @@ mod name;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::agent::event::{Action, CallId, Severity};
+use crate::agent::calls::CallTask;
+use crate::agent::event::{Action, Severity};
 use crate::agent::housekeeping::{HousekeepingContext, MeasurePlan, Periodic};
 use crate::agent::pleg::List;
 use crate::agent::pod::Pod;
@@ -42,7 +43,7 @@ use name::{NameMatcher, base_of};
 pub struct Images {
     policy: ImagePolicy,
     started_at: Instant,
-    pub(super) path: ImagePath,
+    path: ImagePath,
     /// When the usage of the file system is measured.
     room_check: Periodic,
     /// When the images are listed.
@@ -56,7 +57,7 @@ pub struct Images {
     room_unreadable: bool,
     pass: Pass,
     /// Eviction requests the removal of all unused images.
-    pub(super) reclaim_requested: bool,
+    reclaim_requested: bool,
     /// No pass for lack of space before this time.
     pass_at: Instant,
     /// Passes in a row that freed too little.
@@ -67,9 +68,9 @@ pub struct Images {
 
 /// The path of the images.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum ImagePath {
+enum ImagePath {
     Unknown,
-    Pending(CallId),
+    Requested,
     /// `None`: the runtime does not report it.
     Known(Option<Box<str>>),
 }
@@ -99,7 +100,7 @@ enum PassReason {
 #[derive(Debug)]
 enum Pass {
     Rest,
-    Listing { call: CallId, why: PassReason },
+    Listing(PassReason),
     Relisting { after: u64, images: Vec<StoredImage>, why: PassReason },
     Removing(Removal),
 }
@@ -110,7 +111,8 @@ struct Removal {
     began: Instant,
     /// In the order of removal.
     queue: VecDeque<StoredImage>,
-    call: Option<(CallId, StoredImage)>,
+    /// It is being removed.
+    current: Option<StoredImage>,
     freed: u64,
     errors: Vec<String>,
 }
@@ -144,14 +146,18 @@ impl Images {
         self.pass = Pass::Rest;
     }
 
+    /// Requests the removal of all unused images.
+    #[cfg(feature = "eviction")]
+    pub fn reclaim(&mut self) {
+        self.reclaim_requested = true;
+    }
+
     /// Whether all unused images are being removed.
-    pub(super) fn is_reclaiming(&self) -> bool {
+    pub fn is_reclaiming(&self) -> bool {
         self.reclaim_requested
             || match &self.pass {
                 Pass::Rest => false,
-                Pass::Listing { why, .. } | Pass::Relisting { why, .. } => {
-                    *why == PassReason::Pressure
-                }
+                Pass::Listing(why) | Pass::Relisting { why, .. } => *why == PassReason::Pressure,
                 Pass::Removing(removal) => removal.why == PassReason::Pressure,
             }
     }
@@ -160,7 +166,7 @@ impl Images {
     pub fn path(&self) -> Option<&str> {
         match &self.path {
             ImagePath::Known(path) => path.as_deref(),
-            ImagePath::Unknown | ImagePath::Pending(_) => None,
+            ImagePath::Unknown | ImagePath::Requested => None,
         }
     }
 
@@ -204,38 +210,8 @@ impl Images {
         }
     }
 
-    /// Takes the answer to a call. `false`: it is none of these.
-    pub fn answer(
-        &mut self,
-        now: Instant,
-        call: CallId,
-        result: &Result<Reply, CallError>,
-    ) -> bool {
-        match std::mem::replace(&mut self.pass, Pass::Rest) {
-            Pass::Listing { call: requested, why } if requested == call => {
-                match result {
-                    Ok(Reply::HousekeepingCall(HousekeepingReply::Images(images))) => {
-                        self.listed(now, images, why);
-                    }
-                    Ok(other) => panic!("ListImages cannot answer {other:?}"),
-                    Err(error) => {
-                        // If the images cannot be listed, they cannot be removed: the pass failed.
-                        self.fail(now, why, format!("cannot list images: {error}"));
-                    }
-                }
-                return true;
-            }
-            Pass::Removing(mut removal) if is_call(removal.call.as_ref(), call) => {
-                let (_, image) = removal.call.take().expect("just compared");
-                self.removed(&mut removal, &image, result);
-                self.pass = Pass::Removing(removal);
-                return true;
-            }
-            pass => self.pass = pass,
-        }
-        if self.path != ImagePath::Pending(call) {
-            return false;
-        }
+    /// Takes the answer to the call for the path.
+    pub fn path_answer(&mut self, now: Instant, result: &Result<Reply, CallError>) {
         self.path = match result {
             Ok(Reply::HousekeepingCall(HousekeepingReply::ImageFs(path))) => {
                 ImagePath::Known(path.clone())
@@ -246,7 +222,27 @@ impl Images {
                 ImagePath::Unknown
             }
         };
-        true
+    }
+
+    /// Takes the answer to a call of the pass.
+    pub fn answer(&mut self, now: Instant, result: &Result<Reply, CallError>) {
+        match (std::mem::replace(&mut self.pass, Pass::Rest), result) {
+            (
+                Pass::Listing(why),
+                Ok(Reply::HousekeepingCall(HousekeepingReply::Images(images))),
+            ) => self.listed(now, images, why),
+            (Pass::Listing(_), Ok(other)) => panic!("ListImages cannot answer {other:?}"),
+            // If the images cannot be listed, they cannot be removed: the pass failed.
+            (Pass::Listing(why), Err(error)) => {
+                self.fail(now, why, format!("cannot list images: {error}"));
+            }
+            (Pass::Removing(mut removal), result) => {
+                let image = removal.current.take().expect("an image is being removed");
+                self.removed(&mut removal, &image, result);
+                self.pass = Pass::Removing(removal);
+            }
+            (pass, result) => panic!("{pass:?} awaits no answer, got {result:?}"),
+        }
     }
 
     fn listed(&mut self, now: Instant, images: &[StoredImage], why: PassReason) {
@@ -293,7 +289,7 @@ impl Images {
             why,
             began: now,
             queue,
-            call: None,
+            current: None,
             freed: 0,
             errors: Vec::new(),
         });
@@ -371,17 +367,47 @@ impl Images {
             return;
         }
         match &self.path {
-            ImagePath::Unknown => match context.call(now, HousekeepingCall::ImageFsInfo) {
-                Some(call) => self.path = ImagePath::Pending(call),
-                None => self.room_check.put_off(now.boot.plus_ms(self.policy.period_ms)),
-            },
-            ImagePath::Pending(_) => {}
+            ImagePath::Unknown => {
+                if !self.request_path(now, context) {
+                    self.room_check.put_off(now.boot.plus_ms(self.policy.period_ms));
+                }
+            }
+            ImagePath::Requested => {}
             ImagePath::Known(None) => self.room_check.done(now.boot),
             ImagePath::Known(Some(path)) => {
                 if let Some(request) = measure_plan.fields() {
                     request.image_fs = Some(path.clone());
                     self.room_check.done(now.boot);
                 }
+            }
+        }
+    }
+
+    /// `false`: there is no room for a call.
+    fn request_path(&mut self, now: Now, context: &mut HousekeepingContext<'_>) -> bool {
+        let made = context.call(now, CallTask::ImagePath, HousekeepingCall::ImageFsInfo);
+        if made {
+            self.path = ImagePath::Requested;
+        }
+        made
+    }
+
+    /// Requests the path of the images, unless it is known or was `requested` before without
+    /// success. `false`: it will be known soon.
+    #[cfg(feature = "eviction")]
+    pub fn find_path(
+        &mut self,
+        now: Now,
+        context: &mut HousekeepingContext<'_>,
+        requested: bool,
+    ) -> bool {
+        match self.path {
+            ImagePath::Known(_) => true,
+            ImagePath::Requested => false,
+            ImagePath::Unknown if requested => true,
+            ImagePath::Unknown => {
+                self.request_path(now, context);
+                false
             }
         }
     }
@@ -401,13 +427,13 @@ impl Images {
         } else {
             return;
         };
-        let Some(call) = context.call(now, HousekeepingCall::ListImages) else {
+        if !context.call(now, CallTask::Images, HousekeepingCall::ListImages) {
             self.list.put_off(now.boot.plus_ms(self.policy.period_ms));
             return;
-        };
+        }
         self.reclaim_requested &= why != PassReason::Pressure;
         self.list.done(now.boot);
-        self.pass = Pass::Listing { call, why };
+        self.pass = Pass::Listing(why);
     }
 
     /// Bytes to free; `None`: there is room.
@@ -430,7 +456,7 @@ impl Images {
     /// Removes the next image, or ends the pass.
     fn remove(&mut self, now: Now, context: &mut HousekeepingContext<'_>) {
         let mut removal = match std::mem::replace(&mut self.pass, Pass::Rest) {
-            Pass::Removing(removal) if removal.call.is_none() => removal,
+            Pass::Removing(removal) if removal.current.is_none() => removal,
             pass => {
                 self.pass = pass;
                 return;
@@ -448,10 +474,12 @@ impl Images {
             if enough || self.is_needed(&image, removal.began, &wanted) {
                 continue;
             }
-            match context.call(now, HousekeepingCall::RemoveImage(image.id.clone())) {
-                Some(call) => removal.call = Some((call, image)),
+            let remove = HousekeepingCall::RemoveImage(image.id.clone());
+            if context.call(now, CallTask::Images, remove) {
+                removal.current = Some(image);
+            } else {
                 // The next step tries again.
-                None => removal.queue.push_front(image),
+                removal.queue.push_front(image);
             }
             self.pass = Pass::Removing(removal);
             return;
@@ -514,10 +542,6 @@ impl Images {
     pub fn due_at(&self) -> Option<Instant> {
         (!self.is_off()).then(|| self.room_check.due_at().min(self.list.due_at()))
     }
-}
-
-fn is_call(open: Option<&(CallId, StoredImage)>, call: CallId) -> bool {
-    open.is_some_and(|(open, _)| *open == call)
 }
 
 /// All names by which a container may refer to the image.

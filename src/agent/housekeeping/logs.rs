@@ -14,10 +14,12 @@
 
 use std::collections::VecDeque;
 
-use super::event::{Action, CallId, JobId, Severity};
-use super::housekeeping::{HousekeepingContext, MeasurePlan, Periodic};
-use super::pod::next::log_link;
-use super::time::{Instant, Now};
+use super::{HousekeepingContext, MeasurePlan, Periodic};
+use crate::agent::calls::CallTask;
+use crate::agent::event::{Action, Severity};
+use crate::agent::jobs::JobTask;
+use crate::agent::pod::next::log_link;
+use crate::agent::time::{Instant, Now};
 use crate::limits;
 use crate::model::cri::{CallError, Code, ContainerId, ContainerState, Reply};
 use crate::model::housekeeping::{HousekeepingCall, LogPolicy, Measures};
@@ -47,16 +49,22 @@ enum Need {
 
 #[derive(Debug)]
 enum Rotation {
-    Rotate(JobId, LogLink),
+    Rotate(LogLink),
     /// `renamed`: the old file exists and can be restored.
     Reopen {
-        call: Option<CallId>,
+        requested: bool,
         log: LogLink,
         renamed: bool,
     },
     /// To be renamed back.
-    Restore(Option<JobId>, LogLink),
-    Compress(Option<JobId>, LogLink),
+    Restore {
+        requested: bool,
+        log: LogLink,
+    },
+    Compress {
+        requested: bool,
+        log: LogLink,
+    },
 }
 
 impl Logs {
@@ -93,50 +101,45 @@ impl Logs {
         }
     }
 
-    /// Takes the answer to a call. `false`: it is none of these.
-    pub fn answer(&mut self, call: CallId, result: &Result<Reply, CallError>) -> bool {
-        let Some(Rotation::Reopen { call: Some(pending), log, renamed }) = &self.current else {
-            return false;
+    /// Takes the answer to the call that reopens the log.
+    pub fn answer(&mut self, result: &Result<Reply, CallError>) {
+        let Some(Rotation::Reopen { log, renamed, .. }) = self.current.take() else {
+            panic!("no log is being reopened, answered by {result:?}")
         };
-        if *pending != call {
-            return false;
-        }
-        let (log, renamed) = (log.clone(), *renamed);
-        self.current = match (result, renamed) {
-            (Ok(_), true) => Some(Rotation::Compress(None, log)),
-            (Ok(_), false) => None,
-            (Err(error), renamed) => {
+        self.current = match result {
+            Ok(_) => renamed.then_some(Rotation::Compress { requested: false, log }),
+            Err(error) => {
                 let refused = matches!(error, CallError::Refused { code: Code::Unimplemented, .. });
                 self.refused |= refused;
                 if refused {
                     self.queue.clear();
                 }
                 self.pending_lines.push(format!("container={} log not reopened: {error}", log.id));
-                renamed.then_some(Rotation::Restore(None, log))
+                renamed.then_some(Rotation::Restore { requested: false, log })
             }
         };
-        true
     }
 
-    /// Takes the answer to a job. `false`: it is none of these.
-    pub fn job_done(&mut self, job: JobId, result: &Result<(), JobError>) -> bool {
-        let (log, next) = match &self.current {
-            Some(Rotation::Rotate(pending, log)) if *pending == job => {
-                let reopen = Rotation::Reopen { call: None, log: log.clone(), renamed: true };
-                // A job that failed half-way may have renamed the file: then it is missing, which
-                // is detected.
-                (log.clone(), result.is_ok().then_some(reopen))
-            }
-            Some(
-                Rotation::Restore(Some(pending), log) | Rotation::Compress(Some(pending), log),
-            ) if *pending == job => (log.clone(), None),
-            _ => return false,
-        };
+    /// Takes the result of the job of the rotation under way.
+    pub fn job_done(&mut self, result: &Result<(), JobError>) {
+        let rotation = self.current.take().expect("a log is being rotated");
+        let (Rotation::Rotate(log)
+        | Rotation::Restore { log, .. }
+        | Rotation::Compress { log, .. }
+        | Rotation::Reopen { log, .. }) = &rotation;
         if let Err(error) = result {
             self.pending_lines.push(format!("container={} log not rotated: {error}", log.id));
         }
-        self.current = next;
-        true
+        self.current = match rotation {
+            // A job that failed half-way may have renamed the file: then it is missing, which is
+            // detected.
+            Rotation::Rotate(log) => {
+                let reopen = Rotation::Reopen { requested: false, log, renamed: true };
+                result.is_ok().then_some(reopen)
+            }
+            Rotation::Restore { .. } | Rotation::Compress { .. } => None,
+            Rotation::Reopen { .. } => panic!("a log is reopened by a call, not by a job"),
+        };
     }
 
     /// Requests what is due.
@@ -187,7 +190,7 @@ impl Logs {
         need: Need,
     ) -> Rotation {
         match need {
-            Need::Reopening => Rotation::Reopen { call: None, log, renamed: false },
+            Need::Reopening => Rotation::Reopen { requested: false, log, renamed: false },
             Need::Rotation => {
                 let spec = JobSpec::RotateLog {
                     log: log.clone(),
@@ -195,7 +198,8 @@ impl Logs {
                     // Without a clock the job continues the numbers of the existing files.
                     at_s: now.timestamp().map_or(0, |at| at.0),
                 };
-                Rotation::Rotate(context.job(now, spec), log)
+                context.job(now, JobTask::Logs, spec);
+                Rotation::Rotate(log)
             }
         }
     }
@@ -203,21 +207,23 @@ impl Logs {
     /// The next step of the rotation under way.
     fn continue_rotation(&mut self, now: Now, context: &mut HousekeepingContext<'_>) {
         match &mut self.current {
-            Some(Rotation::Reopen { call: call @ None, log, .. }) => {
-                let id = ContainerId(log.id.clone());
-                *call = context.call(now, HousekeepingCall::ReopenContainerLog(id));
+            Some(Rotation::Reopen { requested: requested @ false, log, .. }) => {
+                let reopen = HousekeepingCall::ReopenContainerLog(ContainerId(log.id.clone()));
+                *requested = context.call(now, CallTask::Logs, reopen);
             }
-            Some(Rotation::Restore(job @ None, log)) => {
-                *job = Some(context.job(now, JobSpec::RestoreLog(log.clone())));
+            Some(Rotation::Restore { requested: requested @ false, log }) => {
+                context.job(now, JobTask::Logs, JobSpec::RestoreLog(log.clone()));
+                *requested = true;
             }
-            Some(Rotation::Compress(job @ None, log)) => {
-                *job = Some(context.job(now, JobSpec::CompressLogs(log.clone())));
+            Some(Rotation::Compress { requested: requested @ false, log }) => {
+                context.job(now, JobTask::Logs, JobSpec::CompressLogs(log.clone()));
+                *requested = true;
             }
             Some(
                 Rotation::Rotate(..)
                 | Rotation::Reopen { .. }
-                | Rotation::Restore(..)
-                | Rotation::Compress(..),
+                | Rotation::Restore { .. }
+                | Rotation::Compress { .. },
             )
             | None => {}
         }
@@ -236,8 +242,9 @@ impl Logs {
 /// The logs of all running containers.
 fn running(context: &HousekeepingContext<'_>) -> impl Iterator<Item = LogLink> {
     context.pods.iter().flat_map(|pod| {
-        let runs =
-            |it: &&super::pod::observed::ObservedContainer| it.state == ContainerState::Running;
+        let runs = |it: &&crate::agent::pod::observed::ObservedContainer| {
+            it.state == ContainerState::Running
+        };
         pod.observed().containers.iter().filter(runs).map(|it| log_link(pod, it))
     })
 }

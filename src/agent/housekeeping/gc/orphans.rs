@@ -7,26 +7,27 @@
 //! its old logs are being removed waits, and its new files are not removed. Nothing is done before
 //! every source has delivered and the runtime was listed completely.
 
-use crate::agent::event::JobId;
 use crate::agent::housekeeping::{HousekeepingContext, MeasurePlan, Periodic};
+use crate::agent::jobs::JobTask;
 use crate::agent::pod::cgroup::are_ours;
 use crate::agent::time::{Instant, Now};
 use crate::limits;
 use crate::model::cri::ContainerState;
-use crate::model::job::{JobError, JobSpec, LogDir};
+use crate::model::job::{JobSpec, LogDir};
 
 /// The garbage collector of orphaned directories, links and cgroups.
 #[derive(Debug)]
 pub struct OrphanCollector {
     period: Periodic,
     found: Vec<LogDir>,
-    sweep: Option<JobId>,
+    /// Links are being removed.
+    sweeping: bool,
 }
 
 impl OrphanCollector {
     /// Begins as soon as everything is known.
     pub fn new(now: Instant) -> Self {
-        Self { period: Periodic::new(limits::GARBAGE_MS, now), found: Vec::new(), sweep: None }
+        Self { period: Periodic::new(limits::GARBAGE_MS, now), found: Vec::new(), sweeping: false }
     }
 
     /// Takes the existing directories.
@@ -34,10 +35,9 @@ impl OrphanCollector {
         self.found.extend_from_slice(log_dirs.unwrap_or_default());
     }
 
-    /// Takes the answer to a job. `false`: it is none of these.
-    pub fn job_done(&mut self, job: JobId, _result: &Result<(), JobError>) -> bool {
-        // A link that could not be removed is found again.
-        self.sweep.take_if(|sweep| *sweep == job).is_some()
+    /// The removal of links is over; a link that could not be removed is found again.
+    pub fn links_swept(&mut self) {
+        assert!(std::mem::take(&mut self.sweeping), "no link is being removed");
     }
 
     /// Requests what is due.
@@ -53,7 +53,7 @@ impl OrphanCollector {
                 context.pods.adopt_dirs(now, &dir);
             }
         }
-        if !self.period.is_due(now.boot) || self.sweep.is_some() {
+        if !self.period.is_due(now.boot) || self.sweeping {
             return;
         }
         if !known {
@@ -68,7 +68,8 @@ impl OrphanCollector {
         let observed = context.pods.iter().flat_map(|pod| &pod.observed().containers);
         let living = observed.filter(|it| it.state != ContainerState::Exited);
         let living = living.map(|it| it.id.0.clone()).collect();
-        self.sweep = Some(context.job(now, JobSpec::SweepLinks { living }));
+        context.job(now, JobTask::Orphans, JobSpec::SweepLinks { living });
+        self.sweeping = true;
     }
 
     /// When something is due.

@@ -14,37 +14,45 @@
 //! If we crash here: every task begins with a measurement or a list, so it is done again after the
 //! restart.
 
+#[cfg(feature = "eviction")]
+mod eviction;
+#[cfg(not(feature = "eviction"))]
+#[path = "eviction/absent.rs"]
+mod eviction;
+mod gc;
+#[cfg(feature = "cloud")]
+mod inventory;
+mod logs;
+mod qos;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::amounts::Amounts;
-use super::calls::{Calls, Owner};
-use super::event::{Action, CallId, JobId, Out};
-use super::eviction::EvictionManager;
-use super::gc;
-#[cfg(feature = "cloud")]
-use super::inventory::Inventory;
-use super::logs::Logs;
-use super::pleg::{List, Pleg};
-use super::pods::{Pods, Sources};
-use super::qos::Qos;
-use super::recorder::Recorder;
-use super::time::{Instant, Now};
 use crate::agent::Config;
+use crate::agent::amounts::Amounts;
+use crate::agent::calls::{CallTask, Calls, Class, Owner};
+use crate::agent::event::{Action, Out};
+use crate::agent::jobs::{JobOwner, JobTask, Jobs};
+use crate::agent::pleg::{List, Pleg};
+use crate::agent::pods::{Pods, Sources};
+use crate::agent::recorder::Recorder;
+use crate::agent::time::{Instant, Now};
 use crate::limits;
 use crate::model::cri::{CallError, CgroupDriver, Reply, Request};
 #[cfg(feature = "cloud")]
 use crate::model::housekeeping::StoredImage;
 use crate::model::housekeeping::{HousekeepingCall, MeasureRequest, Measures};
-use crate::model::job::{JobError, JobSpec, Used};
+use crate::model::job::{JobError, JobReply, JobSpec};
 use crate::model::node::Pressure;
 use crate::model::recorded_event::{EventType, Object};
+use eviction::EvictionManager;
+#[cfg(feature = "cloud")]
+use inventory::Inventory;
+use logs::Logs;
+use qos::Qos;
 
 #[derive(Debug)]
 pub struct Housekeeping {
-    /// An [`Action::Measure`] is under way.
-    measuring: bool,
-    /// It includes the image file system.
-    images_measured: bool,
+    measuring: Measuring,
     stepped_at: Instant,
     qos: Qos,
     gc: gc::Gc,
@@ -52,6 +60,16 @@ pub struct Housekeeping {
     inventory: Inventory,
     logs: Logs,
     eviction: EvictionManager,
+}
+
+/// The [`Action::Measure`] under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Measuring {
+    Not,
+    Requested {
+        /// It includes the image file system.
+        images: bool,
+    },
 }
 
 /// Everything that a housekeeping task needs.
@@ -66,8 +84,8 @@ pub struct HousekeepingContext<'a> {
     pub driver: CgroupDriver,
     /// The pending runtime calls.
     pub calls: &'a mut Calls,
-    /// The last job's number.
-    pub last_job: &'a mut u64,
+    /// The pending jobs.
+    pub jobs: &'a mut Jobs,
     /// The event recorder.
     pub recorder: &'a mut Recorder,
     /// The source of relists.
@@ -82,8 +100,7 @@ impl Housekeeping {
         let settings = &config.housekeeping;
         let pods_memory_max = Amounts::of_pods(config).memory_bytes;
         Self {
-            measuring: false,
-            images_measured: false,
+            measuring: Measuring::Not,
             stepped_at: now.boot,
             qos: Qos::new(now.boot),
             gc: gc::Gc::new(settings, now.boot),
@@ -115,48 +132,38 @@ impl Housekeeping {
 
     /// Takes the machine's measurements.
     pub fn measured(&mut self, now: Now, measures: &Measures) {
-        assert!(std::mem::take(&mut self.measuring), "a measurement that was not requested");
-        self.gc.measured(now.boot, measures, self.images_measured);
+        let Measuring::Requested { images } =
+            std::mem::replace(&mut self.measuring, Measuring::Not)
+        else {
+            panic!("a measurement that was not requested")
+        };
+        self.gc.measured(now.boot, measures, images);
         self.logs.measured(measures);
         self.eviction.measured(measures);
     }
 
-    /// Takes the answer to a housekeeping call.
-    pub fn answer(&mut self, now: Now, call: CallId, result: &Result<Reply, CallError>) {
-        if self.gc.answer(now.boot, call, result) {
-            return;
+    /// Takes the answer to a call.
+    pub fn answer(&mut self, now: Now, task: CallTask, result: &Result<Reply, CallError>) {
+        match task {
+            CallTask::ImagePath => self.gc.image_path_answer(now.boot, result),
+            CallTask::Images => self.gc.images_answer(now.boot, result),
+            #[cfg(feature = "cloud")]
+            CallTask::Inventory => self.inventory.answer(result),
+            CallTask::Logs => self.logs.answer(result),
+            #[cfg(feature = "eviction")]
+            CallTask::Eviction => self.eviction.answer(result),
         }
-        #[cfg(feature = "cloud")]
-        if self.inventory.answer(call, result) {
-            return;
-        }
-        if self.logs.answer(call, result) {
-            return;
-        }
-        if self.eviction.answer(call, result) {
-            return;
-        }
-        panic!("{call:?} is not a housekeeping call, answered by {result:?} at {:?}", now.boot);
     }
 
-    /// Takes the answer to a job. `false`: it is not a housekeeping job.
-    pub fn job_done(&mut self, job: JobId, result: &Result<(), JobError>) -> bool {
-        if self.qos.job_done(job, result) {
-            return true;
+    /// Takes the result of a job.
+    pub fn job_done(&mut self, task: JobTask, result: Result<JobReply, JobError>) {
+        match task {
+            JobTask::Qos => self.qos.job_done(&result.map(drop)),
+            JobTask::Orphans => self.gc.links_swept(),
+            JobTask::Logs => self.logs.job_done(&result.map(drop)),
+            #[cfg(feature = "eviction")]
+            JobTask::Eviction => self.eviction.walked(result),
         }
-        if self.gc.job_done(job, result) {
-            return true;
-        }
-        if self.logs.job_done(job, result) {
-            return true;
-        }
-        result.is_err() && self.used(job, None)
-    }
-
-    /// Takes the disk usage of directories; `None`: it could not be measured. `false`: it is not a
-    /// housekeeping job.
-    pub fn used(&mut self, job: JobId, used: Option<Vec<Option<Used>>>) -> bool {
-        self.eviction.used(job, used)
     }
 
     /// The images in the node's status; `None`: not known yet.
@@ -179,7 +186,8 @@ impl Housekeeping {
     pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>) {
         self.stepped_at = now.boot;
         self.qos.step(now, context);
-        let mut measure_plan = MeasurePlan { closed: self.measuring, request: None };
+        let mut measure_plan =
+            MeasurePlan { closed: self.measuring != Measuring::Not, request: None };
         self.gc.step(now, context, &mut measure_plan);
         #[cfg(feature = "cloud")]
         self.inventory.step(now, context);
@@ -189,8 +197,7 @@ impl Housekeeping {
             self.gc.step(now, context, &mut measure_plan);
         }
         if let Some(request) = measure_plan.request {
-            self.measuring = true;
-            self.images_measured = request.image_fs.is_some();
+            self.measuring = Measuring::Requested { images: request.image_fs.is_some() };
             context.out.push(Action::Measure(Box::new(request)));
         }
     }
@@ -247,20 +254,20 @@ impl Periodic {
 }
 
 impl HousekeepingContext<'_> {
-    /// Makes a call, if there is room.
-    pub fn call(&mut self, now: Now, housekeeping: HousekeepingCall) -> Option<CallId> {
-        let request = Request::HousekeepingCall(housekeeping);
-        let room = self.calls.has_room(super::calls::Class::of(&request));
-        room.then(|| self.calls.begin(now, Owner::Housekeeping, request, self.out))
+    /// Makes a call for a task. `false`: there is no room.
+    #[must_use]
+    pub fn call(&mut self, now: Now, task: CallTask, call: HousekeepingCall) -> bool {
+        let request = Request::HousekeepingCall(call);
+        let room = self.calls.has_room(Class::of(&request));
+        if room {
+            self.calls.begin(now, Owner::Housekeeping(task), request, self.out);
+        }
+        room
     }
 
-    /// Starts a job.
-    pub fn job(&mut self, now: Now, spec: JobSpec) -> JobId {
-        *self.last_job += 1;
-        let job = JobId(*self.last_job);
-        let deadline = now.boot.plus_ms(limits::JOB_DEADLINE_MS);
-        self.out.push(Action::Job { job, spec, deadline });
-        job
+    /// Begins a job for a task.
+    pub fn job(&mut self, now: Now, task: JobTask, spec: JobSpec) {
+        self.jobs.begin(now, JobOwner::Housekeeping(task), spec, self.out);
     }
 
     /// Records an event about the node.

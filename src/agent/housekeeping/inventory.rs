@@ -9,10 +9,10 @@
 
 use std::cmp::Reverse;
 
-use super::Config;
-use super::event::CallId;
-use super::housekeeping::{HousekeepingContext, Periodic};
-use super::time::{Instant, Now};
+use super::{HousekeepingContext, Periodic};
+use crate::agent::Config;
+use crate::agent::calls::CallTask;
+use crate::agent::time::{Instant, Now};
 use crate::limits;
 use crate::model::cri::{CallError, Reply};
 use crate::model::housekeeping::{HousekeepingCall, HousekeepingReply, StoredImage};
@@ -23,7 +23,8 @@ pub struct Inventory {
     /// The maximum number; 0: nothing is requested.
     images_max: usize,
     list: Periodic,
-    call: Option<CallId>,
+    /// They are being listed.
+    listing: bool,
     /// The largest first; `None`: not known yet.
     images: Option<Vec<StoredImage>>,
 }
@@ -36,21 +37,18 @@ impl Inventory {
             images_max.map_or(0, |max| max.unwrap_or(usize::MAX).min(limits::NODE_IMAGES_MAX));
         let list = Periodic::new(limits::IMAGES_LIST_MS, now);
         // If none are to be listed, the list is known.
-        Self { images_max, list, call: None, images: (images_max == 0).then(Vec::new) }
+        Self { images_max, list, listing: false, images: (images_max == 0).then(Vec::new) }
     }
 
     /// The runtime is back, and may be another: calls under way were answered before.
     pub fn up(&mut self) {
-        self.call = None;
+        self.listing = false;
         self.list = Periodic::new(limits::IMAGES_LIST_MS, Instant(0));
     }
 
-    /// Takes the answer to a call. `false`: it is none of these.
-    pub fn answer(&mut self, call: CallId, result: &Result<Reply, CallError>) -> bool {
-        if self.call != Some(call) {
-            return false;
-        }
-        self.call = None;
+    /// Takes the answer to its call.
+    pub fn answer(&mut self, result: &Result<Reply, CallError>) {
+        self.listing = false;
         match result {
             Ok(Reply::HousekeepingCall(HousekeepingReply::Images(images))) => {
                 self.images = Some(largest(images, self.images_max));
@@ -59,23 +57,22 @@ impl Inventory {
             // The last list stays; it is requested again after its period.
             Err(_) => {}
         }
-        true
     }
 
     /// Requests what is due.
     pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>) {
-        if self.images_max == 0 || self.call.is_some() || !self.list.is_due(now.boot) {
+        if self.images_max == 0 || self.listing || !self.list.is_due(now.boot) {
             return;
         }
-        self.call = context.call(now, HousekeepingCall::ListImages);
-        if self.call.is_some() {
+        self.listing = context.call(now, CallTask::Inventory, HousekeepingCall::ListImages);
+        if self.listing {
             self.list.done(now.boot);
         }
     }
 
     /// When something is due.
     pub fn due_at(&self) -> Option<Instant> {
-        (self.images_max > 0 && self.call.is_none()).then(|| self.list.due_at())
+        (self.images_max > 0 && !self.listing).then(|| self.list.due_at())
     }
 
     /// The images to report, the largest first; `None`: not known yet.

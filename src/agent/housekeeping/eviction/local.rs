@@ -2,36 +2,10 @@
 //! section 9.4).
 
 use super::usage::Usage;
-use crate::agent::pod::Pod;
-use crate::agent::requests::{STORAGE, together};
-use crate::agent::volume::Kind;
+use crate::agent::requests::{STORAGE, on_disk, size_limit, together};
 use crate::model::job::Used;
 use crate::model::pod as api;
 use crate::model::quantity::Quantity;
-
-/// The pod's own volumes on the disk.
-pub fn volumes(pod: &Pod) -> impl Iterator<Item = Box<str>> {
-    on_disk(pod.api()).map(|volume| volume.name.clone())
-}
-
-/// The volumes whose usage has to be measured to check the pod's limits.
-pub fn limited_volumes(pod: &Pod) -> impl Iterator<Item = Box<str>> {
-    let all = has_storage_limit(pod.api());
-    let needed = move |volume: &&api::Volume| all || size_limit(volume).is_some();
-    on_disk(pod.api()).filter(needed).map(|volume| volume.name.clone())
-}
-
-/// Whether the pod's disk usage is limited.
-pub fn bounds_disk(pod: &api::Pod) -> bool {
-    has_storage_limit(pod) || on_disk(pod).any(|volume| size_limit(volume).is_some())
-}
-
-/// Whether some container has a limit.
-pub fn has_storage_limit(pod: &api::Pod) -> bool {
-    let spec = &pod.spec;
-    let mut containers = spec.init_containers.iter().chain(&spec.containers);
-    containers.any(|container| container.resources.limits.contains_key(STORAGE))
-}
 
 /// The first limit that the pod exceeds: the signal it is counted under, and the message.
 pub fn violation(pod: &api::Pod, usage: &Usage, dedicated: bool) -> Option<(&'static str, String)> {
@@ -89,17 +63,6 @@ pub fn volumes_of(usage: &Usage) -> Used {
     usage.volumes.values().copied().fold(Used::default(), Used::plus)
 }
 
-fn on_disk(pod: &api::Pod) -> impl Iterator<Item = &api::Volume> {
-    pod.spec.volumes.iter().filter(|volume| {
-        let memory = volume.empty_dir.as_ref().is_some_and(|dir| dir.medium == "Memory");
-        Kind::of(volume) == Kind::EmptyDir && !memory
-    })
-}
-
-fn size_limit(volume: &api::Volume) -> Option<&Quantity> {
-    volume.empty_dir.as_ref()?.size_limit.as_ref().filter(|limit| limit.whole() > 0)
-}
-
 /// The limit of the containers that run together, or of the largest init container; and a quantity
 /// whose notation the message uses. `None`: no container has a limit.
 fn limit(spec: &api::PodSpec) -> Option<(i64, &Quantity)> {
@@ -114,7 +77,7 @@ fn limit(spec: &api::PodSpec) -> Option<(i64, &Quantity)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::eviction::usage::ContainerUse;
+    use crate::agent::housekeeping::eviction::usage::ContainerUse;
 
     fn used(bytes: u64) -> Used {
         Used { bytes, inodes: 1 }

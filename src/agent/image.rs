@@ -3,16 +3,13 @@
 //! A single pull is handled by the pod (`pod/image.rs`); this module has what they share. Not
 //! persistent: the runtime keeps the images, and back-offs start again after a crash.
 
-mod budget;
-pub mod keyring;
-
 use super::objects::Objects;
+use super::rate::Rate;
 use super::time::Now;
 use crate::model::cri::Auth;
 use crate::model::image::{self, ImageName};
+use crate::model::keyring::Keyring;
 use crate::model::pod::{Pod, PullPolicy};
-use budget::Budget;
-use keyring::Keyring;
 
 /// The settings of pulls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +33,9 @@ impl Default for Settings {
 /// What the pulls of all pods share.
 #[derive(Debug)]
 pub struct Images {
-    budget: Budget,
+    /// `registryPullQPS` and `registryBurst`. A pull beyond the limit is not delayed but fails, as
+    /// in the kubelet: its pod has a back-off of its own.
+    budget: Rate,
     node: Keyring,
 }
 
@@ -52,7 +51,8 @@ pub struct Candidates {
 impl Images {
     /// Nothing pulled yet, and no credentials of the node.
     pub fn new(settings: Settings, now: Now) -> Self {
-        Self { budget: Budget::new(settings, now.boot), node: Keyring::default() }
+        let budget = Rate::new(settings.per_second, settings.burst, now.boot);
+        Self { budget, node: Keyring::default() }
     }
 
     /// Sets the node's own credentials, as its files contain them now.
@@ -62,7 +62,11 @@ impl Images {
 
     /// Takes one pull from the budget, if there is one.
     pub fn may_pull(&mut self, now: Now) -> bool {
-        self.budget.take(now.boot)
+        let granted = self.budget.has(now.boot);
+        if granted {
+            self.budget.take(now.boot);
+        }
+        granted
     }
 
     /// The credentials for the pod's image, in order: those of its secrets, then the node's (spec
@@ -115,6 +119,28 @@ pub fn joined(errors: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::time::Instant;
+
+    fn at(ms: u64) -> Now {
+        Now { boot: Instant(ms), wall: None }
+    }
+
+    fn granted(images: &mut Images, at_ms: u64) -> usize {
+        (0..100).filter(|_| images.may_pull(at(at_ms))).count()
+    }
+
+    #[test]
+    fn a_burst_then_the_long_run_rate() {
+        let settings = Settings { parallel_max: 1, per_second: 5, burst: 10 };
+        let mut images = Images::new(settings, at(0));
+        assert_eq!(granted(&mut images, 0), 10);
+        assert_eq!(granted(&mut images, 199), 0);
+        assert_eq!(granted(&mut images, 200), 1);
+        assert_eq!(granted(&mut images, 1_200), 5);
+        assert_eq!(granted(&mut images, 3_600_000), 10, "never more than the burst");
+        let mut unbounded = Images::new(Settings { per_second: 0, ..settings }, at(0));
+        assert_eq!(granted(&mut unbounded, 0), 100);
+    }
 
     #[test]
     fn the_pull_policy_follows_the_tag() {

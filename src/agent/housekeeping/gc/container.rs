@@ -24,7 +24,8 @@ use crate::model::housekeeping::ContainerPolicy;
 pub struct Containers {
     policy: ContainerPolicy,
     period: Periodic,
-    pub(super) reclaim_requested: bool,
+    /// Eviction requests the removal of all of them.
+    reclaim_requested: bool,
 }
 
 /// A dead container.
@@ -48,6 +49,18 @@ impl Containers {
     /// Whether pods cannot apply the policy by themselves.
     fn is_active(&self) -> bool {
         self.policy.per_container_max == Some(0) || self.policy.all_max.is_some()
+    }
+
+    /// Requests the removal of all dead containers, except those that prove that a pod has run.
+    #[cfg(feature = "eviction")]
+    pub fn reclaim(&mut self) {
+        self.reclaim_requested = true;
+    }
+
+    /// Whether that is still to be done.
+    #[cfg(feature = "eviction")]
+    pub fn is_reclaiming(&self) -> bool {
+        self.reclaim_requested
     }
 
     /// Marks the garbage of the pods.

@@ -24,21 +24,20 @@ mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::admit::is_critical;
-use super::calls::Uid;
-use super::event::{Action, CallId, JobId, Severity};
 use super::gc::Gc;
-use super::housekeeping::{HousekeepingContext, MeasurePlan, Periodic};
-use super::pod::{Eviction, Origin, Phase, Pod, Wanted};
-use super::time::{Instant, Now};
+use super::{HousekeepingContext, MeasurePlan, Periodic};
+use crate::agent::admit::is_critical;
+use crate::agent::calls::Uid;
+use crate::agent::event::{Action, Severity};
+use crate::agent::pod::{Eviction, Origin, Phase, Pod, Wanted};
+use crate::agent::time::{Instant, Now};
 use crate::limits;
 use crate::model::cgroup;
 use crate::model::cri::{CallError, Reply};
 use crate::model::housekeeping::{EvictionPolicy, Measures, Signal};
-use crate::model::job::Used;
+use crate::model::job::{JobError, JobReply};
 use crate::model::node::Pressure;
 use crate::model::recorded_event::EventType;
-pub use local::bounds_disk;
 use shortage::{Observed, Shortage, Threshold};
 use usage::{Needs, UsageCollector, Usages};
 
@@ -134,21 +133,22 @@ impl EvictionManager {
         }
     }
 
-    /// Takes the answer to a call. `false`: it is none of these.
-    pub fn answer(&mut self, call: CallId, result: &Result<Reply, CallError>) -> bool {
-        match &mut self.stage {
-            Stage::Collecting(collector) => collector.answer(call, result),
-            _ => false,
-        }
+    /// Takes the answer to a call for the usage of pods.
+    pub fn answer(&mut self, result: &Result<Reply, CallError>) {
+        self.collector().answer(result);
     }
 
-    /// Takes the disk usage of directories; `None`: it could not be measured. `false`: it is none
-    /// of these.
-    pub fn used(&mut self, job: JobId, used: Option<Vec<Option<Used>>>) -> bool {
-        match &mut self.stage {
-            Stage::Collecting(collector) => collector.used(job, used),
-            _ => false,
-        }
+    /// Takes the disk usage of directories; an error: it could not be measured.
+    pub fn walked(&mut self, result: Result<JobReply, JobError>) {
+        self.collector().walked(result);
+    }
+
+    /// What has requested usage: a collection ends only when everything is answered.
+    fn collector(&mut self) -> &mut UsageCollector {
+        let Stage::Collecting(collector) = &mut self.stage else {
+            panic!("no usage is being collected")
+        };
+        collector
     }
 
     /// Pods evicted since the start, by signal.

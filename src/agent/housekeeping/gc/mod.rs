@@ -6,17 +6,13 @@
 mod container;
 mod image;
 mod orphans;
-#[cfg(feature = "eviction")]
-mod reclaim;
 
-use super::event::{CallId, JobId};
-use super::housekeeping::{HousekeepingContext, MeasurePlan};
-use super::pleg::List;
-use super::pods::Pods;
-use super::time::{Instant, Now};
+use super::{HousekeepingContext, MeasurePlan};
+use crate::agent::pleg::List;
+use crate::agent::pods::Pods;
+use crate::agent::time::{Instant, Now};
 use crate::model::cri::{CallError, Reply};
 use crate::model::housekeeping::{Measures, Settings};
-use crate::model::job::JobError;
 
 use container::Containers;
 use image::Images;
@@ -56,19 +52,19 @@ impl Gc {
         self.orphans.measured(measures.log_dirs.as_deref());
     }
 
-    /// Takes the answer to a call. `false`: it is none of these.
-    pub fn answer(
-        &mut self,
-        now: Instant,
-        call: CallId,
-        result: &Result<Reply, CallError>,
-    ) -> bool {
-        self.images.answer(now, call, result)
+    /// Takes the answer to the call for the path of the images.
+    pub fn image_path_answer(&mut self, now: Instant, result: &Result<Reply, CallError>) {
+        self.images.path_answer(now, result);
     }
 
-    /// Takes the answer to a job. `false`: it is none of these.
-    pub fn job_done(&mut self, job: JobId, result: &Result<(), JobError>) -> bool {
-        self.orphans.job_done(job, result)
+    /// Takes the answer to a list or a removal of images.
+    pub fn images_answer(&mut self, now: Instant, result: &Result<Reply, CallError>) {
+        self.images.answer(now, result);
+    }
+
+    /// The removal of dangling links is over.
+    pub fn links_swept(&mut self) {
+        self.orphans.links_swept();
     }
 
     /// Requests what is due.
@@ -87,5 +83,40 @@ impl Gc {
     pub fn due_at(&self) -> Option<Instant> {
         let all = [self.containers.due_at(), self.images.due_at(), Some(self.orphans.due_at())];
         all.into_iter().flatten().min()
+    }
+}
+
+/// For eviction: everything that can be removed, whatever the policies say.
+#[cfg(feature = "eviction")]
+impl Gc {
+    /// Requests the removal of dead containers, except those that prove that a pod has run.
+    pub fn reclaim_containers(&mut self) {
+        self.containers.reclaim();
+    }
+
+    /// Requests the removal of images that nothing uses and no pod wants.
+    pub fn reclaim_images(&mut self) {
+        self.images.reclaim();
+    }
+
+    /// Whether that is still under way. The pods themselves know whether containers are left.
+    pub fn is_reclaiming(&self) -> bool {
+        self.containers.is_reclaiming() || self.images.is_reclaiming()
+    }
+
+    /// The path of the images, as far as the runtime reports it.
+    pub fn image_path(&self) -> Option<&str> {
+        self.images.path()
+    }
+
+    /// Requests the path of the images, unless it is known or was `requested` before without
+    /// success. `false`: it will be known soon.
+    pub fn find_image_path(
+        &mut self,
+        now: Now,
+        context: &mut HousekeepingContext<'_>,
+        requested: bool,
+    ) -> bool {
+        self.images.find_path(now, context, requested)
     }
 }

@@ -2,18 +2,19 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::local;
 use super::shortage::{Observed, Threshold};
-use crate::agent::calls::Uid;
-use crate::agent::event::{CallId, JobId};
+use crate::agent::calls::{CallTask, Uid};
 use crate::agent::housekeeping::HousekeepingContext;
+use crate::agent::jobs::JobTask;
 use crate::agent::pod::{Pod, config};
+use crate::agent::requests::{has_storage_limit, on_disk, size_limit};
 use crate::agent::time::Now;
 use crate::model::cri::{CallError, ContainerState, Reply};
 use crate::model::housekeeping::{
     ContainerUsage, HousekeepingCall, HousekeepingReply, SandboxUsage, Signal,
 };
-use crate::model::job::{FolderKind, JobSpec, Place, Used, Walk};
+use crate::model::job::{FolderKind, JobError, JobReply, JobSpec, Place, Used, Walk};
+use crate::model::pod as api;
 
 /// The usage of each pod of which something is known.
 pub type Usages = BTreeMap<Uid, Usage>;
@@ -76,9 +77,9 @@ pub struct UsageCollector {
     /// Why it cannot be collected.
     pub failed: Option<String>,
     calls: VecDeque<HousekeepingCall>,
-    call: Option<CallId>,
+    calling: bool,
     walks: VecDeque<Walk>,
-    walk: Option<(JobId, Walk)>,
+    walk: Option<Walk>,
 }
 
 impl UsageCollector {
@@ -97,9 +98,9 @@ impl UsageCollector {
         for pod in pods {
             let places = |kind| -> Vec<Box<str>> {
                 match kind {
-                    FolderKind::Volume if needs.disk => local::volumes(pod).collect(),
-                    FolderKind::Volume => local::limited_volumes(pod).collect(),
-                    FolderKind::Logs if needs.disk || local::has_storage_limit(pod.api()) => {
+                    FolderKind::Volume if needs.disk => volumes(pod).collect(),
+                    FolderKind::Volume => limited_volumes(pod).collect(),
+                    FolderKind::Logs if needs.disk || has_storage_limit(pod.api()) => {
                         pod.api().spec.all_containers().map(|it| it.name.clone()).collect()
                     }
                     FolderKind::Logs => Vec::new(),
@@ -122,7 +123,7 @@ impl UsageCollector {
             usages: Usages::new(),
             failed: None,
             calls,
-            call: None,
+            calling: false,
             walks,
             walk: None,
         }
@@ -130,7 +131,7 @@ impl UsageCollector {
 
     /// Whether nothing is left to request.
     pub fn is_done(&self) -> bool {
-        let open = self.call.is_some() || self.walk.is_some();
+        let open = self.calling || self.walk.is_some();
         !open && (self.failed.is_some() || (self.calls.is_empty() && self.walks.is_empty()))
     }
 
@@ -139,18 +140,18 @@ impl UsageCollector {
         if self.failed.is_some() {
             return;
         }
-        if self.call.is_none()
-            && let Some(housekeeping) = self.calls.front()
-            && let Some(call) = context.call(now, housekeeping.clone())
+        if !self.calling
+            && let Some(call) = self.calls.front()
+            && context.call(now, CallTask::Eviction, call.clone())
         {
             self.calls.pop_front();
-            self.call = Some(call);
+            self.calling = true;
         }
         if self.walk.is_none()
             && let Some(walk) = self.walks.pop_front()
         {
-            let job = context.job(now, JobSpec::Measure(walk.clone()));
-            self.walk = Some((job, walk));
+            context.job(now, JobTask::Eviction, JobSpec::Measure(walk.clone()));
+            self.walk = Some(walk);
         }
         self.clear_ended(context);
     }
@@ -173,12 +174,9 @@ impl UsageCollector {
         }
     }
 
-    /// Takes the answer to a call. `false`: it is none of these.
-    pub fn answer(&mut self, call: CallId, result: &Result<Reply, CallError>) -> bool {
-        if self.call != Some(call) {
-            return false;
-        }
-        self.call = None;
+    /// Takes the answer to its call.
+    pub fn answer(&mut self, result: &Result<Reply, CallError>) {
+        assert!(std::mem::take(&mut self.calling), "no usage is requested");
         match result {
             Ok(Reply::HousekeepingCall(HousekeepingReply::Containers(all))) => {
                 for usage in all {
@@ -195,7 +193,6 @@ impl UsageCollector {
             Err(_) if self.usages_known() => {}
             Err(error) => self.failed = Some(error.to_string()),
         }
-        true
     }
 
     /// Whether the usage of containers was reported: only then that of sandboxes is requested.
@@ -215,11 +212,15 @@ impl UsageCollector {
         container.root = reported.disk.map(|bytes| Used { bytes, inodes });
     }
 
-    /// Takes the disk usage of directories; `None`: it could not be measured. `false`: it is none
-    /// of these.
-    pub fn used(&mut self, job: JobId, used: Option<Vec<Option<Used>>>) -> bool {
-        let Some((_, walk)) = self.walk.take_if(|(open, _)| *open == job) else { return false };
-        for (place, used) in walk.places.into_iter().zip(used.unwrap_or_default()) {
+    /// Takes the disk usage of directories; an error: it could not be measured.
+    pub fn walked(&mut self, result: Result<JobReply, JobError>) {
+        let walk = self.walk.take().expect("directories are being walked");
+        let all = match result {
+            Ok(JobReply::Used(all)) => all,
+            Ok(other) => panic!("disk usage cannot be {other:?}"),
+            Err(_) => Vec::new(),
+        };
+        for (place, used) in walk.places.into_iter().zip(all) {
             let Some(used) = used else { continue };
             let usage = self.usages.entry(place.pod.uid).or_default();
             match walk.kind {
@@ -231,8 +232,19 @@ impl UsageCollector {
                 }
             }
         }
-        true
     }
+}
+
+/// The pod's own volumes on the disk.
+fn volumes(pod: &Pod) -> impl Iterator<Item = Box<str>> {
+    on_disk(pod.api()).map(|volume| volume.name.clone())
+}
+
+/// The volumes whose usage has to be measured to check the pod's limits.
+fn limited_volumes(pod: &Pod) -> impl Iterator<Item = Box<str>> {
+    let all = has_storage_limit(pod.api());
+    let needed = move |volume: &&api::Volume| all || size_limit(volume).is_some();
+    on_disk(pod.api()).filter(needed).map(|volume| volume.name.clone())
 }
 
 /// Adds a directory to the last walk of its kind, or to a new one.
