@@ -6,10 +6,6 @@ use crate::agent::objects::Key;
 use crate::agent::time::Now;
 use crate::limits;
 use crate::model::recorded_event::EventType;
-use crate::model::status::Waiting;
-
-/// The waiting reason of a container whose configuration cannot be built.
-pub(super) const CONFIG_ERROR: &str = "CreateContainerConfigError";
 
 impl Pod {
     /// Whether the pod can use this object: it is in the pod's namespace, or has none.
@@ -19,7 +15,7 @@ impl Pod {
 
     /// An object that it may use was added, removed or changed.
     pub fn objects_changed(&mut self) {
-        self.try_configuration();
+        self.records.retry_configuration();
         self.volumes.mark_dirty();
         self.mark_dirty();
     }
@@ -39,10 +35,9 @@ impl Pod {
     /// The container waits.
     pub(super) fn unconfigured(&mut self, now: Now, container: &str, why: &str) {
         let retry_at = now.boot.plus_ms(limits::RETRY_MS);
-        let record = self.record_mut(container);
-        record.files = None;
-        record.hold_until = Some(retry_at);
-        record.failure = Some(Waiting { reason: CONFIG_ERROR, message: why.to_owned() });
+        let record = self.records.of(container);
+        record.set_files(None);
+        record.misconfigured(retry_at, why.to_owned());
         self.dirty = true;
         self.record_event(container, EventType::Warning, "Failed", format!("Error: {why}"));
     }
@@ -51,15 +46,6 @@ impl Pod {
     pub(super) fn record_dns_events(&mut self, context: &PodContext<'_>) {
         for (reason, message) in dns::form(&self.api, context.resolver, context.config).events {
             self.warn(reason, message);
-        }
-    }
-
-    /// What a container waits for may exist now.
-    fn try_configuration(&mut self) {
-        for record in self.records.values_mut() {
-            if record.failure.as_ref().is_some_and(|failure| failure.reason == CONFIG_ERROR) {
-                record.hold_until = None;
-            }
         }
     }
 }

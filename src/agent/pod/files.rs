@@ -204,7 +204,7 @@ impl Pod {
         context: &mut PodContext<'_>,
     ) -> bool {
         let Step::Create { container: name, attempt, .. } = step else { return false };
-        if self.record_mut(name).files == Some(*attempt) {
+        if self.records.of(name).has_files(*attempt) {
             return false;
         }
         let waits = self.runner.jobs().any(|job| match job {
@@ -237,7 +237,7 @@ impl Pod {
         result: &Result<(), JobError>,
     ) {
         match result {
-            Ok(()) => self.record_mut(&files.container).files = Some(files.attempt),
+            Ok(()) => self.records.of(&files.container).set_files(Some(files.attempt)),
             Err(error) => {
                 self.unconfigured(now, &files.container, &format!("failed to make files: {error}"));
             }

@@ -370,7 +370,7 @@ impl Pod {
                 self.warn_of_hook(&name, kind);
                 let message = self.complaint(&name, &fault);
                 let reason = "PostStartHookError";
-                self.record_mut(&name).failure = Some(Waiting { reason, message });
+                self.records.of(&name).set_failure(Waiting { reason, message });
             }
         }
     }

@@ -72,14 +72,11 @@ impl Pod {
     /// because of them, are cleared.
     pub(super) fn forget_changed_images(&mut self, new: &PodSpec) {
         let names = || new.init_containers.iter().chain(&new.containers);
-        let (spec, records) = (&self.api.spec, &mut self.records);
+        let spec = &self.api.spec;
         for old in spec.init_containers.iter().chain(&spec.containers) {
             let same = names().any(|new| new.name == old.name && new.image == old.image);
-            if let Some(record) = records.get_mut(&old.name).filter(|_| !same) {
-                record.image = Image::Unknown;
-                record.absent_since = None;
-                record.hold_until = None;
-                record.failure = None;
+            if !same {
+                self.records.image_changed(&old.name);
             }
         }
     }
@@ -103,7 +100,7 @@ impl Pod {
         container: &str,
         context: &mut PodContext<'_>,
     ) -> Option<Request> {
-        let Image::ToPull(tries) = self.record_mut(container).image.clone() else {
+        let Image::ToPull(tries) = self.records.of(container).image.clone() else {
             panic!("next returns pulls of images to pull");
         };
         let spec = self.spec_of(container).expect("next returns containers of the spec");
@@ -113,7 +110,7 @@ impl Pod {
         let long = now.boot.since_ms(tries.since) > limits::IMAGE_ABSENT_MS;
         if wanted && long && tries.errors.is_empty() {
             // It has waited for room: another pull may have brought the image meanwhile.
-            self.record_mut(container).image = Image::Unknown;
+            self.records.of(container).image = Image::Unknown;
             return None;
         }
         if tries.errors.is_empty() {
@@ -148,7 +145,7 @@ impl Pod {
             return None;
         }
         let more = at + 1 < candidates.auths.len();
-        self.record_mut(container).image = Image::ToPull(Tries { more, ..tries });
+        self.records.of(container).image = Image::ToPull(Tries { more, ..tries });
         let attempt = self.observed.sandbox().map_or(0, |sandbox| sandbox.attempt);
         let sandbox_config = match self.sandbox_config(attempt, context) {
             Ok(config) => Box::new(config),
@@ -186,11 +183,11 @@ impl Pod {
         if !self.names(container, image) {
             return;
         }
-        let record = self.record_mut(container);
+        let record = self.records.of(container);
         // Ignored: the spec named another image meanwhile. This image is looked up again.
         let Image::ToPull(tries) = &record.image else { return };
         let waited_ms = now.since_ms(record.absent_since.take().unwrap_or(tries.since));
-        self.record_mut(container).image = Image::Pulled { image_ref, took_ms, waited_ms };
+        self.records.of(container).image = Image::Pulled { image_ref, took_ms, waited_ms };
     }
 
     /// Takes the answer of `ImageStatus`.
@@ -205,7 +202,7 @@ impl Pod {
             return;
         };
         let policy = pull_policy(spec.image_pull_policy, name);
-        let known = std::mem::take(&mut self.record_mut(container).image);
+        let known = std::mem::take(&mut self.records.of(container).image);
         let next = match (here, known) {
             (
                 Some(cri::Image { size, user, .. }),
@@ -235,11 +232,11 @@ impl Pod {
                 Image::Unknown
             }
             (Some(_) | None, _) => {
-                self.record_mut(container).absent_since.get_or_insert(now.boot);
+                self.records.of(container).absent_since.get_or_insert(now.boot);
                 Image::ToPull(Tries { since: now.boot, errors: Vec::new(), more: false })
             }
         };
-        self.record_mut(container).image = next;
+        self.records.of(container).image = next;
     }
 
     /// A pull was refused or lost: the next candidate is tried, or this try ends.
@@ -261,7 +258,7 @@ impl Pod {
         // After a lost answer no other candidate is tried now.
         let answered = matches!(error, CallError::Refused { .. });
         // Ignored, as above.
-        let Image::ToPull(tries) = &mut self.record_mut(container).image else { return };
+        let Image::ToPull(tries) = &mut self.records.of(container).image else { return };
         tries.errors.push(text);
         if answered && tries.more {
             return;
@@ -285,10 +282,10 @@ impl Pod {
         backoff.grow(now, now, bounds);
         let until = now.plus_ms(backoff.delay_ms());
         self.pulls.insert(image, FailedPull { backoff, until, why });
-        let record = self.record_mut(container);
+        let record = self.records.of(container);
         record.image = Image::Unknown;
         record.absent_since = None;
-        record.failure = Some(Waiting { reason, message });
+        record.set_failure(Waiting { reason, message });
         let event = format!("Failed to pull image \"{image_name}\": {text}");
         self.record_event(container, EventType::Warning, "Failed", event);
         self.error(container, reason);

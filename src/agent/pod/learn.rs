@@ -2,8 +2,7 @@
 //! failure requires a new list (rule R2).
 
 use super::next::is_sidecar;
-use super::tries::Try;
-use super::{ContainerRecord, Image, Pod, Step};
+use super::{Pod, Step};
 use crate::agent::event::{CallId, JobId, ProbeId};
 use crate::agent::time::{Instant, Now, Rng};
 use crate::limits;
@@ -81,9 +80,9 @@ impl Pod {
     pub fn dirs_made(&mut self, now: Now, job: JobId, attempts: &[Option<u32>]) -> bool {
         if let Some(JobSpec::MakePodDirs { containers, .. }) = self.runner.job(job) {
             for (name, newest) in containers.iter().zip(attempts) {
-                let floor = newest.map_or(0, |newest| newest.saturating_add(1));
-                let record = self.records.entry(name.clone()).or_default();
-                record.attempt_floor = record.attempt_floor.max(floor);
+                if let Some(newest) = newest {
+                    self.records.of(name).number_taken(*newest);
+                }
             }
         }
         self.job_done(now, job, &Ok(()))
@@ -172,10 +171,7 @@ impl Pod {
             }
             (Step::Start { id, container }, Reply::Done) => {
                 self.normal(&container, "Started", format!("Started container {container}"));
-                let record = self.record_mut(&container);
-                record.failure = None;
-                record.restart_due = None;
-                record.tried = Try::None;
+                self.records.of(&container).started();
                 self.observed.turn(now.boot, &id, ContainerState::Running);
                 self.expect_post_start(now.boot, &id, &container);
                 self.files.started(id);
@@ -266,13 +262,13 @@ impl Pod {
             }
             Step::Create { container, attempt, .. } => {
                 if is_name_taken(error) {
-                    self.record_mut(&container).attempt_floor = attempt + 1;
+                    self.records.of(&container).number_taken(attempt);
                 }
-                self.fail_try(&container, None, error);
+                self.records.of(&container).fail_try(None, error);
                 self.put_off_start(&container, "CreateContainerError", error, retry_at);
             }
             Step::Start { id, container } => {
-                self.fail_try(&container, Some(&id), error);
+                self.records.of(&container).fail_try(Some(&id), error);
                 // containerd's message for a start that an earlier start of the agent requested.
                 let soon = error.to_string().contains("in starting state");
                 let soon_at = now.boot.plus_ms(limits::RETRY_TAKEN_MS);
@@ -284,9 +280,7 @@ impl Pod {
 
     fn created(&mut self, name: &str, attempt: u32, image: Box<str>, id: ContainerId) {
         self.normal(name, "Created", format!("Created container: {name}"));
-        let record = self.record_mut(name);
-        record.image = Image::Unknown;
-        record.attempt_floor = attempt + 1;
+        self.records.of(name).created(attempt);
         self.observed.add_container(id, name, attempt, image);
     }
 
@@ -304,9 +298,7 @@ impl Pod {
     fn container_removed(&mut self, id: &ContainerId) {
         let Some(gone) = self.observed.container(id) else { return };
         let (name, attempt) = (gone.name.clone(), gone.attempt);
-        let frees = self.frees_number(&name, id);
-        let record = self.record_mut(&name);
-        record.attempt_floor = if frees { attempt } else { record.attempt_floor.max(attempt + 1) };
+        self.records.of(&name).removed(id, attempt);
         self.observed.container_removed(id);
         self.files.keep_known(|known| known != id);
     }
@@ -330,18 +322,9 @@ impl Pod {
         message: String,
         until: Instant,
     ) {
-        let record = self.record_mut(name);
-        record.image = Image::Unknown;
-        record.failure = Some(Waiting { reason, message });
-        record.hold_until = Some(until);
-    }
-
-    /// The record of a container; empty at first.
-    pub(super) fn record_mut(&mut self, name: &str) -> &mut ContainerRecord {
-        if !self.records.contains_key(name) {
-            self.records.insert(name.into(), ContainerRecord::default());
-        }
-        self.records.get_mut(name).expect("it is there now")
+        let record = self.records.of(name);
+        record.put_off(until);
+        record.set_failure(Waiting { reason, message });
     }
 
     pub(super) fn spec_of(&self, name: &str) -> Option<&Container> {

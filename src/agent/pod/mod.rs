@@ -20,7 +20,6 @@ pub mod cgroup;
 mod class;
 pub mod config;
 mod config_error;
-mod crash_backoff;
 mod cri_request;
 pub mod dns;
 pub mod env;
@@ -46,6 +45,7 @@ mod probe;
 #[cfg(not(feature = "probes"))]
 #[path = "probe/absent.rs"]
 mod probe;
+mod record;
 mod resources;
 mod retention;
 mod runner;
@@ -53,7 +53,6 @@ pub mod security;
 mod status;
 mod step;
 mod stopping;
-mod tries;
 mod volumes;
 
 use std::collections::BTreeMap;
@@ -63,9 +62,9 @@ use super::calls::Uid;
 pub use super::objects::Origin;
 use super::requests;
 use super::time::{Instant, Now, sooner};
-use crate::model::cri::{Container, ContainerId, PodRef, Sandbox};
+use crate::model::cri::{Container, PodRef, Sandbox};
 use crate::model::pod as api;
-use crate::model::status::{ContainerStatus, PodStatus, Waiting};
+use crate::model::status::{ContainerStatus, PodStatus};
 use image::{FailedPull, Image};
 use observation::{ListOutcome, Observation};
 use observed::Observed;
@@ -100,7 +99,7 @@ pub struct Pod {
     /// The pod's runtime handler supports recursive read-only mounts.
     recursive: bool,
     retention: retention::Retention,
-    records: BTreeMap<Box<str>, ContainerRecord>,
+    records: record::Records,
     /// Failed pulls, by image name.
     pulls: BTreeMap<Box<str>, FailedPull>,
     events: events::PodEvents,
@@ -112,27 +111,6 @@ pub struct Pod {
     status_revision: u64,
     wake_at: Option<Instant>,
     timing: Timing,
-}
-
-/// State of one container of the spec beyond what the runtime reports.
-#[derive(Clone, Debug, Default)]
-struct ContainerRecord {
-    /// Why it does not run: `state.waiting`. Cleared by the next start.
-    failure: Option<Waiting>,
-    /// No retry before this time.
-    hold_until: Option<Instant>,
-    crashes: crash_backoff::CrashBackoff,
-    image: Image,
-    /// When the image to pull was first found absent, in this try.
-    absent_since: Option<Instant>,
-    /// The smallest attempt number of the next instance: numbers of removed containers are not
-    /// reused.
-    attempt_floor: u32,
-    /// The instance that was stopped in order to start another, whatever the restart policy says.
-    restart_due: Option<ContainerId>,
-    /// The attempt for which the agent's own files exist and whose container is not created yet.
-    files: Option<u32>,
-    tried: tries::Try,
 }
 
 /// For `kubelet_pod_start_sli_duration_seconds`.
@@ -182,7 +160,7 @@ impl Pod {
             volumes: Volumes::default(),
             recursive: false,
             retention: retention::Retention::default(),
-            records: BTreeMap::new(),
+            records: record::Records::default(),
             pulls: BTreeMap::new(),
             events: events::PodEvents::default(),
             needs_plan: true,
@@ -269,19 +247,15 @@ impl Pod {
         self.restore_hooks();
         let changing = self.runner.is_changing();
         let outcome = self.observed.take_list(now.boot, serial, changing);
-        let Self { observed, records, .. } = self;
         if outcome == ListOutcome::Discarded {
             self.needs_plan = true;
             return;
         }
         if outcome == ListOutcome::Changed {
-            // Their attempt numbers are taken, whatever happens to them.
-            for container in &observed.containers {
-                let record = records.entry(container.name.clone()).or_default();
-                record.attempt_floor = record.attempt_floor.max(container.attempt + 1);
-            }
+            self.records.observe(&self.observed.containers);
         }
-        self.forgive_tries();
+        let Self { observed, records, .. } = self;
+        records.forgive_tries(|id| observed.sandbox_of(id).is_none_or(|sandbox| !sandbox.ready));
         if outcome != ListOutcome::Confirmed {
             self.mark_dirty();
         }

@@ -188,7 +188,7 @@ impl Pod {
     /// No instance: not created yet, or removed.
     fn unseen_status(&self, spec: &Container, old: Option<&ContainerStatus>) -> ContainerStatus {
         let record = self.records.get(&spec.name).filter(|_| self.phase() == Phase::Syncing);
-        let failure = record.and_then(|record| record.failure.clone());
+        let failure = record.and_then(|record| record.failure().cloned());
         if let Some(old) = old
             && matches!(old.state, State::Terminated(_))
             && failure.is_none()
@@ -229,7 +229,7 @@ impl Pod {
         status: &mut ContainerStatus,
     ) {
         let Some(record) = self.records.get(&spec.name) else { return };
-        let Some(failure) = &record.failure else { return };
+        let Some(failure) = record.failure() else { return };
         let ended = matches!(newest.state, ContainerState::Exited | ContainerState::Created);
         if !ended || self.phase() != Phase::Syncing {
             return;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::hooks::PreStop;
 use super::next::{Hold, HoldReason, Next, NodeView, log_link, needs_sandbox, next};
 use super::stopping::StopReason;
-use super::{HostInfo, Image, Phase, Pod, Verdict, Wanted};
+use super::{HostInfo, Phase, Pod, Verdict, Wanted};
 use crate::agent::Config;
 use crate::agent::calls::{Calls, Class, Owner};
 use crate::agent::event::{Action, Out, Severity};
@@ -306,10 +306,9 @@ impl Pod {
     fn put_off(&mut self, hold: Hold) {
         let name = &*hold.container;
         if matches!(hold.why, HoldReason::ImagePull { .. }) {
-            let record = self.record_mut(name);
-            record.image = Image::Unknown;
-            record.hold_until = Some(hold.until);
+            self.records.of(name).put_off(hold.until);
         }
+        let is_error = !matches!(hold.why, HoldReason::CrashLoop { .. });
         let image = self.spec_of(name).map(|spec| spec.image.clone()).unwrap_or_default();
         let (kind, event_reason, reason, message, event) = match hold.why {
             HoldReason::CrashLoop { delay_ms } => {
@@ -335,12 +334,10 @@ impl Pod {
                 (EventType::Warning, "InspectFailed", "InvalidImageName", message, event)
             }
         };
-        let failure = Some(Waiting { reason, message });
-        if self.record_mut(name).failure != failure {
-            self.record_mut(name).failure = failure;
+        if self.records.of(name).set_failure(Waiting { reason, message }) {
             self.dirty = true;
             self.record_event(name, kind, event_reason, event);
-            if reason != "CrashLoopBackOff" {
+            if is_error {
                 self.error(name, reason);
             }
         }
@@ -365,8 +362,10 @@ impl Pod {
             Step::Create { container, .. } => {
                 let container = container.clone();
                 // Each try gets its own files.
-                self.record_mut(&container).files = None;
-                self.begin_try(&container);
+                self.records.of(&container).set_files(None);
+                if let Some(sandbox) = self.observed.sandbox() {
+                    self.records.of(&container).begin_try(sandbox.id.clone());
+                }
                 self.count_crash(now, &container, context.config);
             }
             Step::Stop { id, why, .. } => {
@@ -399,7 +398,7 @@ impl Pod {
             max_ms: config.crash_backoff_max_ms,
             calm_ms: limits::BACKOFF_CALM_MS,
         };
-        self.record_mut(container).crashes.count(&image, now.boot, exited_at, bounds);
+        self.records.of(container).count_crash(&image, now.boot, exited_at, bounds);
     }
 
     pub(super) fn begin_job(&mut self, now: Now, spec: JobSpec, context: &mut PodContext<'_>) {

@@ -52,7 +52,7 @@ impl Pod {
             StopReason::Ending | StopReason::PostStart | StopReason::Unknown => false,
         };
         if again {
-            self.record_mut(&name).restart_due = Some(id.clone());
+            self.records.of(&name).restart_after(id.clone());
         }
         self.record_event(&name, EventType::Normal, "Killing", message);
     }

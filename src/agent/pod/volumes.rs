@@ -20,7 +20,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::config;
-use super::config_error::CONFIG_ERROR;
 use super::env::{Environment, references};
 use super::mounts::is_recursive;
 use super::next::Next;
@@ -35,7 +34,6 @@ use crate::model::cri::{Mount, Propagation};
 use crate::model::job::{JobError, JobSpec, SubPath, VolumeSetUp};
 use crate::model::pod::{self as api, Container, MountPropagation, VolumeMount};
 use crate::model::recorded_event::EventType;
-use crate::model::status::Waiting;
 
 /// The state of a pod's volumes.
 #[derive(Debug, Default)]
@@ -469,9 +467,8 @@ impl Pod {
             "failed to prepare subPath for volumeMount {:?} of container {:?}",
             part.volume, part.container
         );
-        let record = self.record_mut(&part.container);
-        record.hold_until = Some(now.plus_ms(limits::RETRY_MS));
-        record.failure = Some(Waiting { reason: CONFIG_ERROR, message: message.clone() });
+        let until = now.plus_ms(limits::RETRY_MS);
+        self.records.of(&part.container).misconfigured(until, message.clone());
         let container = part.container.clone();
         self.record_event(&container, EventType::Warning, "Failed", format!("Error: {message}"));
     }

@@ -179,8 +179,7 @@ fn init_decision(pod: &Pod, init: &Container, initialised: bool, now: Instant) -
 fn main_decision(pod: &Pod, main: &Container, now: Instant) -> Decision {
     let Some(observed) = pod.observed.newest(&main.name) else { return start(pod, main, now) };
     let record = pod.records.get(&main.name);
-    let restart_due =
-        record.is_some_and(|record| record.restart_due.as_ref() == Some(&observed.id));
+    let restart_due = record.is_some_and(|record| record.is_restarted_after(&observed.id));
     match observed.state {
         ContainerState::Running => keep_running(pod, main, observed, now),
         ContainerState::Created | ContainerState::Unknown => start(pod, main, now),
@@ -242,7 +241,7 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Decision {
         return Decision::Runs;
     }
     let record = pod.records.get(&container.name);
-    if let Some(until) = record.and_then(|record| record.hold_until).filter(|&at| at > now) {
+    if let Some(until) = record.and_then(|record| record.held_until(now)) {
         return Decision::Held(until, None);
     }
     if let Some(newest) = newest {
@@ -317,8 +316,8 @@ fn unstarted(pod: &Pod, container: &Container, now: Instant) -> Option<Decision>
 
 /// Rule R7: greater than all observed and all remembered attempt numbers.
 fn next_attempt(pod: &Pod, container: &Container) -> u32 {
-    let floor = pod.records.get(&container.name).map_or(0, |record| record.attempt_floor);
-    pod.observed.newest(&container.name).map_or(0, |newest| newest.attempt + 1).max(floor)
+    let newest = pod.observed.newest(&container.name).map(|newest| newest.attempt);
+    pod.records.next_attempt(&container.name, newest)
 }
 
 /// Created and not started: by us a moment ago, or by an earlier start of the agent.
@@ -331,7 +330,7 @@ fn is_startable(pod: &Pod, observed: &ObservedContainer, container: &Container) 
 fn crash_hold(pod: &Pod, container: &Container, now: Instant) -> Option<Decision> {
     let record = pod.records.get(&container.name)?;
     let exited = pod.observed.of(&container.name).find_map(|observed| observed.exited_at)?;
-    let delay_ms = record.crashes.delay_ms(&container.image, exited)?;
+    let delay_ms = record.crash_delay_ms(&container.image, exited)?;
     let until = exited.plus_ms(delay_ms);
     (until > now).then_some(Decision::Held(until, Some(HoldReason::CrashLoop { delay_ms })))
 }
