@@ -18,6 +18,8 @@ use crate::model::meta::{Change, DiskError, Revision, Saved};
 use crate::model::net::{Finding, Query};
 use crate::model::probe::ProbeResults;
 use crate::model::recorded_event::RecordedEvent;
+#[cfg(feature = "cloud")]
+use crate::model::upstream::Upstream;
 
 /// An input from outside: the only way in.
 #[derive(Clone, Debug)]
@@ -148,7 +150,7 @@ pub enum Action {
     },
     /// Send this message to the cloud, after the messages before it.
     #[cfg(feature = "cloud")]
-    Send(Session, Box<Message>),
+    Send(Session, Box<Upstream>),
     /// Send a websocket ping to the cloud.
     #[cfg(feature = "cloud")]
     Ping(Session),

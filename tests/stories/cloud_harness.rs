@@ -8,6 +8,7 @@ use edged::model::link::{Cause, Session, Validity};
 use edged::model::message::{Header, Message, Route};
 use edged::model::meta::{Change, DiskError, Revision, Row, Saved};
 use edged::model::settings::CloudSettings;
+use edged::wire::kubeedge;
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
@@ -114,7 +115,7 @@ impl CloudHarness {
                     Action::Dial { session, .. } => self.dialled.push(session),
                     Action::Send(session, message) => {
                         assert_eq!(session, self.session, "sent over a link that is gone");
-                        self.sent.push(*message);
+                        self.sent.push(kubeedge::encode(&message));
                         if self.takes {
                             self.harness.deliver(Event::Sent(session, 1));
                         }

@@ -30,10 +30,10 @@ use crate::model::meta::Saved;
 use crate::model::meta::{Change, DiskError, Revision, Row, StoreOrigin};
 use crate::model::object::Object;
 use crate::model::token::Token;
+use crate::model::upstream::Origin;
 
 use super::content::{self, Content, StoredObject};
 use super::mirror::Mirror;
-use super::talk::Origin;
 use lost::{MARK, UnsavedPods};
 
 /// The stored objects, and the changes that are not durable yet.

@@ -23,12 +23,10 @@ mod metasync;
 mod mirror;
 mod node;
 mod object_fetch;
-mod patch;
 mod relist;
 mod report;
 mod requests;
 mod route;
-mod talk;
 mod terminal_status;
 mod tokens;
 mod unsupported;
@@ -43,7 +41,10 @@ use crate::model::job::JobError;
 use crate::model::link::{Cause, Session, Validity};
 use crate::model::message::{Message, Resource};
 use crate::model::meta::{DiskError, Revision, Saved};
+use crate::model::node_status::RemoteNode;
+use crate::model::remote_pod::RemotePod;
 use crate::model::settings::CloudSettings;
+use crate::model::upstream::{Origin, Reply, Up};
 use serde_json::value::RawValue;
 
 use answer::Answer;
@@ -58,7 +59,6 @@ use object_fetch::ObjectFetches;
 use relist::Relist;
 use report::{Report, ReportInputs};
 use requests::{CloudContext, PendingRequests, RequestKind};
-use talk::Origin;
 use terminal_status::TerminalStatuses;
 use tokens::Tokens;
 
@@ -159,7 +159,7 @@ impl Cloud {
         self.report.mark_dirty();
         self.mirrors.mark_dirty();
         for ack in acks {
-            self.hub.answer(talk::ack(rng, now, &ack));
+            self.reply(now, ack, Reply::Stored, rng);
         }
         if pods || objects {
             self.object_fetches.mark_dirty();
@@ -266,8 +266,7 @@ impl Cloud {
         match (&*route.group, &*route.operation) {
             // Viaduct's own messages: answered by the reader (wire spec section 2.2).
             (_, "config" | "ping" | "pong") => {
-                let to = Origin::of(message);
-                self.hub.answer(talk::answer(rng, now, &to, "response", talk::json("ack")));
+                self.reply(now, Origin::of(message), Reply::Received, rng);
             }
             (_, "response" | "error" | "applicationResponse")
                 if !message.header.parent_id.is_empty() =>
@@ -276,8 +275,8 @@ impl Cloud {
             }
             ("resource" | "func", _) => self.object(now, message, rng),
             _ => {
-                if let Some(answer) = unsupported::answer(rng, now, message) {
-                    self.hub.answer(answer);
+                if let Some(reply) = unsupported::reply(now, message) {
+                    self.reply(now, Origin::of(message), reply, rng);
                 }
             }
         }
@@ -411,8 +410,7 @@ impl Cloud {
             return;
         };
         if unsupported::is_volume(&route.operation) {
-            self.hub.answer(unsupported::no_volume(rng, now, message));
-            return;
+            return self.reply(now, Origin::of(message), Reply::NoVolumes, rng);
         }
         let ack = Some(Origin::of(message));
         let text = match bulk::content(message, &self.meta.budget()) {
@@ -423,13 +421,13 @@ impl Cloud {
             self.deleted(resource, &content::uid(&text), ack)
         } else {
             if resource.kind == "node" {
-                self.node.received(now, &text);
+                self.node.received(now, RemoteNode::read(&text));
             }
             let outcome = self.meta.put(&route.resource, resource.kind, &text, ack);
             // A pod that is not stored is not remembered: it comes again, or never.
             let is_pod = resource.kind == "pod";
             if is_pod && self.meta.is_latest(&route.resource, &content::uid(&text)) {
-                self.report.pod_received(&text);
+                self.report.pod_received(RemotePod::read(&text));
             }
             outcome
         };
@@ -444,14 +442,17 @@ impl Cloud {
             ChangeOutcome::Queued | ChangeOutcome::Dropped => {}
             ChangeOutcome::Unchanged => self.ack(now, message, rng),
             ChangeOutcome::Refused(why) => {
-                let to = Origin::of(message);
-                self.hub.answer(talk::refusal(rng, now, &to, &why));
+                self.reply(now, Origin::of(message), Reply::Refused(why.into()), rng);
             }
         }
     }
 
     fn ack(&mut self, now: Now, message: &Message, rng: &mut Rng) {
-        self.hub.answer(talk::ack(rng, now, &Origin::of(message)));
+        self.reply(now, Origin::of(message), Reply::Stored, rng);
+    }
+
+    fn reply(&mut self, now: Now, to: Origin, reply: Reply, rng: &mut Rng) {
+        self.hub.answer(requests::message(rng, now, Up::Reply(to, reply)));
     }
 
     /// Sends what is due to the cloud.

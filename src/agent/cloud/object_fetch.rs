@@ -12,6 +12,7 @@ use crate::model::message::Resource;
 use crate::model::object::{Claim, Object};
 use crate::model::pod::{Container, Pod};
 use crate::model::settings::CloudSettings;
+use crate::model::upstream::Up;
 
 const CLAIM: &str = "persistentvolumeclaim";
 const VOLUME: &str = "persistentvolume";
@@ -101,7 +102,8 @@ impl ObjectFetches {
             if !context.has_room() {
                 return;
             }
-            context.request(RequestKind::Object(key.clone()), "query", key, None);
+            let kind = RequestKind::Object(key.clone());
+            context.request(kind, Up::QueryObject { key: key.clone() });
             *missing = Missing::Requested;
         }
     }

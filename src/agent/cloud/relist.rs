@@ -18,16 +18,16 @@
 //! If we crash here: the next process lists again.
 
 use serde::Deserialize;
-use serde_json::json;
 use serde_json::value::RawValue;
 
+use super::bulk;
 use super::meta::{ChangeOutcome, Meta};
 use super::requests::{CloudContext, RequestKind};
-use super::{bulk, talk};
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::time::{Backoff, Instant, Now};
 use crate::limits::{RELIST_PAGE, RELIST_RETRY_MAX_MS, RELIST_RETRY_MIN_MS};
 use crate::model::message::{Message, Resource};
+use crate::model::upstream::Up;
 use crate::model::{base64, message};
 
 /// The state of the list.
@@ -169,9 +169,8 @@ impl Relist {
         if !context.has_room() {
             return;
         }
-        let content = talk::json(&list_request(node, self.page, next));
-        let message = talk::application(context.rng, context.now, content);
-        context.request_message(RequestKind::Pods, message);
+        let list = Up::ListPods { node: node.into(), limit: self.page, page: next.into() };
+        context.request(RequestKind::Pods, list);
         self.state = State::Requested;
     }
 
@@ -184,20 +183,6 @@ impl Relist {
             State::Waiting(_) | State::Requested | State::Storing(_) => None,
         }
     }
-}
-
-/// Without a `resourceVersion` the API server answers from its storage, not from a cache.
-fn list_request(node: &str, page: u32, next: &str) -> serde_json::Value {
-    let mut options = json!({"fieldSelector": format!("spec.nodeName={node}"), "limit": page});
-    if !next.is_empty() {
-        options["continue"] = next.into();
-    }
-    json!({
-        // KubeEdge has a digest here to recognize watches. This is not one.
-        "ID": "edged", "Key": "/core/v1/pods/null/null", "Verb": "list", "Nodename": node,
-        "Option": base64::encode(options.to_string().as_bytes()), "ReqBody": "",
-        "Subresource": "", "RespBody": null, "Status": "InApplying", "Reason": "",
-    })
 }
 
 /// Stores the pods of an answer; returns the continue token of the next page.

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::content::StoredObject;
 use super::meta::{ChangeOutcome, Meta};
-use super::talk::of_pod;
+use super::requests::pod_key;
 use crate::agent::calls::Uid;
 use crate::agent::pod::{Origin, Pod, Wanted};
 use crate::agent::pods::Pods;
@@ -45,11 +45,11 @@ impl TerminalStatuses {
         for pod in pods.iter().filter(ours) {
             // A pod that is about to be removed, or was replaced by another one, needs no row any
             // more.
-            let is_past = !meta.is_latest(&of_pod(pod, "pod"), pod.uid());
-            if is_past || self.is_stored(meta, pod) || meta.is_pending(&of_pod(pod, KIND)) {
+            let is_past = !meta.is_latest(&pod_key(pod, "pod"), pod.uid());
+            if is_past || self.is_stored(meta, pod) || meta.is_pending(&pod_key(pod, KIND)) {
                 continue;
             }
-            match meta.put(&of_pod(pod, KIND), KIND, &value(pod), None) {
+            match meta.put(&pod_key(pod, KIND), KIND, &value(pod), None) {
                 ChangeOutcome::Queued | ChangeOutcome::Unchanged => {}
                 // The queue is full: it is retried when there is room.
                 ChangeOutcome::Dropped => self.handled_revision = None,
@@ -68,13 +68,13 @@ impl TerminalStatuses {
         if !phase.is_terminal() || self.refused.contains(pod.uid()) {
             return true;
         }
-        let in_own_row = || match meta.stored_object(&of_pod(pod, KIND)) {
+        let in_own_row = || match meta.stored_object(&pod_key(pod, KIND)) {
             Some(StoredObject::TerminalStatuses(uid, status)) => {
                 *uid == *pod.uid() && status.phase == phase
             }
             _ => false,
         };
-        let in_pod = || match meta.stored_object(&of_pod(pod, "pod")) {
+        let in_pod = || match meta.stored_object(&pod_key(pod, "pod")) {
             Some(StoredObject::Pod(stored)) => {
                 stored.metadata.uid == api.metadata.uid && stored.status.phase == phase
             }

@@ -8,8 +8,8 @@ use crate::io::tls::Tls;
 pub(super) use crate::io::websocket::End;
 use crate::limits::{Budget, CLOUD_OUTPUT_BYTES_MAX};
 use crate::model::link::Session as Name;
-use crate::model::message::Message;
-use crate::wire::edge;
+use crate::model::upstream::Upstream;
+use crate::wire::{edge, kubeedge};
 
 #[derive(Debug)]
 pub(super) struct Session {
@@ -29,8 +29,8 @@ impl Session {
     }
 
     /// Queues a message.
-    pub(super) fn send(&mut self, message: &Message) -> Result<(), End> {
-        self.socket.send(&edge::encode(message))
+    pub(super) fn send(&mut self, message: &Upstream) -> Result<(), End> {
+        self.socket.send(&edge::encode(&kubeedge::encode(message)))
     }
 
     /// Sends a ping.

@@ -6,7 +6,7 @@ use edged::agent::event::Event;
 use edged::io::clock;
 use edged::limits::{CLOUD_OUTPUT_BYTES_MAX, CLOUD_TURN_MESSAGES};
 use edged::model::link::Session;
-use edged::wire::edge;
+use edged::wire::{edge, kubeedge};
 
 use super::{Fixture, cloud_link, message, pod};
 
@@ -107,7 +107,7 @@ fn a_cloud_that_takes_nothing_is_left_and_the_memory_is_bounded() {
 
 #[test]
 fn what_waits_for_the_cloud_has_a_bound() {
-    let head_bytes = edge::encode(&message("")).len();
+    let head_bytes = edge::encode(&kubeedge::encode(&message(""))).len();
     for (more, fits) in [(0, true), (1, false)] {
         let mut fixture = Fixture::up("bound");
         let text = "x".repeat(CLOUD_OUTPUT_BYTES_MAX - head_bytes + more);

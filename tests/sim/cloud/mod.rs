@@ -30,6 +30,7 @@ use edged::model::link::Validity;
 use edged::model::message::Message;
 use edged::model::meta::{Change, DiskError, Revision, StoreOrigin};
 use edged::model::settings::CloudSettings;
+use edged::wire::kubeedge;
 
 use crate::chance::Chance;
 use crate::check::Check;
@@ -295,6 +296,7 @@ impl World {
         match action {
             Action::Dial { session, .. } => cloud.dial(now, session, dial_ms),
             Action::Send(session, message) => {
+                let message = Box::new(kubeedge::encode(&message));
                 cloud.rules.sends(now, &message, (&cloud.hub, &cloud.store, &self.check));
                 cloud.send(now, session, message);
             }
