@@ -6,13 +6,13 @@ use super::image::keyring::Keyring;
 use super::time::Instant;
 pub use crate::core::Severity;
 use crate::model::cri::{CallError, ContainerId, Dns, Reply, Request};
+#[cfg(feature = "cloud")]
+use crate::model::downstream::Downstream;
 use crate::model::housekeeping::{MeasureRequest, Measures};
 use crate::model::job::{JobError, JobSpec, LastWords, Used};
 #[cfg(feature = "cloud")]
 use crate::model::link::{Cause, Session, Validity};
 use crate::model::manifest::Folder;
-#[cfg(feature = "cloud")]
-use crate::model::message::Message;
 #[cfg(feature = "cloud")]
 use crate::model::meta::{Change, DiskError, Revision, Saved};
 use crate::model::net::{Finding, Query};
@@ -86,7 +86,7 @@ pub enum Event {
     Sent(Session, usize),
     /// A message from the cloud. A turn brings a bounded number of them.
     #[cfg(feature = "cloud")]
-    Cloud(Session, Box<Message>),
+    Cloud(Session, Box<Downstream>),
     /// SIGTERM: leave the pods running and exit, once the runtime has finished creating objects for
     /// us.
     Stop,

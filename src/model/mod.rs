@@ -7,6 +7,8 @@ pub mod api;
 pub mod base64;
 pub mod cgroup;
 pub mod cri;
+#[cfg(feature = "cloud")]
+pub mod downstream;
 pub mod housekeeping;
 pub mod image;
 pub mod job;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use edged::agent::Config;
 use edged::agent::event::{Action, Event};
+use edged::limits::Budget;
 use edged::model::link::{Cause, Session, Validity};
 use edged::model::message::{Header, Message, Route};
 use edged::model::meta::{Change, DiskError, Revision, Row, Saved};
@@ -34,6 +35,7 @@ pub struct CloudHarness {
     /// When each of our requests was answered, by message id: wall-clock milliseconds.
     answered: BTreeMap<Box<str>, i64>,
     pub session: Session,
+    budget: Budget,
     last_id: u64,
 }
 
@@ -74,9 +76,11 @@ impl CloudHarness {
         change: impl FnOnce(&mut Config),
         found: impl FnOnce(&mut Harness),
     ) -> Self {
+        let mut budget = Budget::FULL;
         let mut harness = Harness::with(|config| {
             config.cloud = Some(CloudSettings::default());
             change(config);
+            budget = config.machine.budget;
         });
         found(&mut harness);
         harness.deliver(Event::Loaded(Box::new(saved)));
@@ -93,6 +97,7 @@ impl CloudHarness {
             pings: 0,
             answered: BTreeMap::new(),
             session: Session(0),
+            budget,
             last_id: 0,
         };
         cloud.settle();
@@ -196,8 +201,8 @@ impl CloudHarness {
             let content = json!({"metadata": {"uid": uid}});
             let header = self.header(&content);
             let route = ["edgecontroller", "resource", "delete", &resource].map(Box::from);
-            let message = Box::new(message(header, route, &content));
-            self.harness.agent.handle(self.harness.now, Event::Cloud(self.session, message));
+            let event = self.event(&message(header, route, &content));
+            self.harness.agent.handle(self.harness.now, event);
         }
         self.sign_of_life();
     }
@@ -251,7 +256,8 @@ impl CloudHarness {
         let parent = message.header.parent_id.clone();
         let at = self.harness.now.wall.map(|wall| wall.0);
         self.answered.extend(at.map(|at| (parent, at)));
-        self.harness.deliver(Event::Cloud(self.session, Box::new(message)));
+        let event = self.event(&message);
+        self.harness.deliver(event);
         self.settle();
     }
 
@@ -285,6 +291,12 @@ impl CloudHarness {
                 self.answer(&record_call, &refusal("InternalError", 500));
             }
         }
+    }
+
+    /// The message as the event loop passes it on.
+    pub fn event(&self, message: &Message) -> Event {
+        let message = kubeedge::decode(message, &self.budget);
+        Event::Cloud(self.session, Box::new(message))
     }
 
     fn deliver(&mut self, header: Header, route: [&str; 4], content: &Value) {

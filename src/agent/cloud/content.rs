@@ -13,7 +13,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::mirror::Mirror;
-use super::{bulk, terminal_status};
+use super::terminal_status;
 use crate::agent::pod::DISRUPTED;
 use crate::agent::source::{MIRROR, SOURCE};
 use crate::limits::Budget;
@@ -110,7 +110,9 @@ pub(super) fn read<'a>(kind: &'a str, value: &str, budget: &Budget) -> Result<Co
     tree::within_object(&text).map_err(|why| format!("content of a {kind}: {why}"))?;
     let mut gates = Vec::new();
     if kind == "pod" {
-        bulk::pod(&text, budget).map_err(|why| format!("content of a pod: {why}"))?;
+        let most = budget.pod_values_max;
+        tree::within_values(&text, most, budget)
+            .map_err(|why| format!("content of a pod: {why}"))?;
         gates = read_gates(&object);
     }
     // That a pod has ended must not be forgotten.
@@ -348,11 +350,6 @@ fn pod(mut pod: Pod, node: &str, (status, gates): (PodStatus, Vec<ReadinessGate>
 fn secret(text: &str) -> Result<Secret, String> {
     let node = tree::parse_json(text.as_bytes()).map_err(|refusal| refusal.why)?;
     tree::read(&node, &[]).map_err(|fault| Secret::hide(fault).message())
-}
-
-/// `metadata.uid` of the object that is deleted; empty: not given.
-pub(super) fn uid(text: &str) -> Box<str> {
-    tree::of_json::<Named>(text).map(|object| object.metadata.uid).unwrap_or_default()
 }
 
 #[derive(Default)]

@@ -130,11 +130,6 @@ impl Meta {
         Self { node: node.into(), budget, ..Self::default() }
     }
 
-    /// The memory budget for stored objects and for reading messages.
-    pub(super) fn budget(&self) -> Budget {
-        self.budget
-    }
-
     /// Whether the store was new, lost or complete at the start; `None`: it is not read yet.
     pub(super) fn origin(&self) -> Option<&StoreOrigin> {
         self.origin.as_ref()

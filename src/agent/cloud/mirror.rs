@@ -17,7 +17,6 @@
 //!
 //! If we crash here: the rows and the folder are compared again.
 
-use super::answer::{Answer, Refusal};
 use super::content::StoredObject;
 use super::meta::Meta;
 use super::requests::{CloudContext, RequestKind, pod_key};
@@ -27,6 +26,7 @@ use crate::agent::pods::Pods;
 use crate::agent::source::MIRROR;
 use crate::agent::time::{Backoff, Instant, Now};
 use crate::limits::{DELETE_RETRY_MS, MIRROR_POD_RETRY_MAX_MS, MIRROR_POD_RETRY_MIN_MS};
+use crate::model::downstream::{Answer, Refusal};
 use crate::model::pod as api;
 use crate::model::upstream::Up;
 
@@ -112,7 +112,7 @@ impl Mirrors {
                     Answer::Object(object) => {
                         request.is_refusal_logged = false;
                         // The cloud waits for no acknowledgement.
-                        let _ = meta.put(key, "pod", object.get(), None);
+                        let _ = meta.put(key, "pod", &object.text, None);
                     }
                     Answer::Done => {}
                     Answer::Refused(why) => request.log_refusal(&why, out),

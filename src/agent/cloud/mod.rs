@@ -12,8 +12,6 @@
 //!
 //! If we crash here: the store is read, the link is dialled, and everything is compared again.
 
-mod answer;
-mod bulk;
 mod content;
 mod enrol;
 mod events;
@@ -29,7 +27,6 @@ mod requests;
 mod route;
 mod terminal_status;
 mod tokens;
-mod unsupported;
 mod view;
 
 use crate::agent::event::{Action, JobId, Out, Severity};
@@ -37,17 +34,14 @@ use crate::agent::pods::Pods;
 use crate::agent::recorder::Recorder;
 use crate::agent::time::{Instant, Now, Rng, Wall};
 use crate::limits::Budget;
+use crate::model::downstream::{Answer, Down, Downstream, RemoteObject};
 use crate::model::job::JobError;
 use crate::model::link::{Cause, Session, Validity};
-use crate::model::message::{Message, Resource};
+use crate::model::message::Resource;
 use crate::model::meta::{DiskError, Revision, Saved};
-use crate::model::node_status::RemoteNode;
-use crate::model::remote_pod::RemotePod;
 use crate::model::settings::CloudSettings;
 use crate::model::upstream::{Origin, Reply, Up};
-use serde_json::value::RawValue;
 
-use answer::Answer;
 use enrol::Enrol;
 use events::Events;
 use hub::Hub;
@@ -252,57 +246,76 @@ impl Cloud {
         &mut self,
         now: Now,
         session: Session,
-        message: &Message,
+        message: Downstream,
         rng: &mut Rng,
         out: &mut Out,
     ) {
         if !self.hub.message_received(session) {
             return;
         }
-        if message.header.timestamp_ms > 0 {
-            self.clock = Some((now.boot, Wall(message.header.timestamp_ms)));
+        if message.timestamp_ms > 0 {
+            self.clock = Some((now.boot, Wall(message.timestamp_ms)));
         }
-        let route = &message.route;
-        match (&*route.group, &*route.operation) {
-            // Viaduct's own messages: answered by the reader (wire spec section 2.2).
-            (_, "config" | "ping" | "pong") => {
-                self.reply(now, Origin::of(message), Reply::Received, rng);
+        let origin = message.origin;
+        match message.content {
+            Down::Transport => self.reply(now, origin, Reply::Received, rng),
+            Down::Answer(parent, answer) => match self.requests.answered(&parent) {
+                Some(kind) => self.response(now, kind, answer, origin, rng, out),
+                None => self.late_response(now, answer, origin, rng),
+            },
+            Down::Pods(parent, page) => match self.requests.answered(&parent) {
+                Some(RequestKind::Pods) => self.relist.answered(now, page, &mut self.meta, out),
+                Some(other) => self.unanswered(now, &other),
+                None => {}
+            },
+            Down::Put(object) => self.object_received(now, *object, origin, rng),
+            Down::Delete { uid } => self.object_deleted(now, &uid, origin, rng),
+            Down::TooLarge(why) => self.reply(now, origin, Reply::Refused(why.into()), rng),
+            Down::NoObject => self.reply(now, origin, Reply::Stored, rng),
+            Down::VolumeCall => self.reply(now, origin, Reply::NoVolumes, rng),
+            Down::NodeJob { action } => {
+                let at = now.timestamp().unwrap_or_default();
+                self.reply(now, origin, Reply::NoNodeJobs { action, at }, rng);
             }
-            (_, "response" | "error" | "applicationResponse")
-                if !message.header.parent_id.is_empty() =>
-            {
-                self.response(now, message, rng, out);
-            }
-            ("resource" | "func", _) => self.object(now, message, rng),
-            _ => {
-                if let Some(reply) = unsupported::reply(now, message) {
-                    self.reply(now, Origin::of(message), reply, rng);
-                }
+            Down::ServiceCall => self.reply(now, origin, Reply::NoServices, rng),
+            Down::Unsupported => {}
+        }
+    }
+
+    /// Takes a response to a request that is not open any more: the cloud may wait for an
+    /// acknowledgement.
+    fn late_response(&mut self, now: Now, answer: Answer, origin: Origin, rng: &mut Rng) {
+        let resource = Resource::parse(&origin.resource);
+        if resource.is_some_and(|resource| object_fetch::is_kept(resource.kind)) {
+            match answer {
+                Answer::Object(object) => self.object_received(now, *object, origin, rng),
+                Answer::Done | Answer::Refused(_) => self.reply(now, origin, Reply::Stored, rng),
             }
         }
     }
 
-    /// Takes a response, normally to one of our requests.
-    fn response(&mut self, now: Now, message: &Message, rng: &mut Rng, out: &mut Out) {
-        let Some(kind) = self.requests.answered(&message.header.parent_id) else {
-            // Too late for the request; but the cloud may wait for an acknowledgement.
-            if Resource::parse(&message.route.resource)
-                .is_some_and(|resource| object_fetch::is_kept(resource.kind))
-            {
-                match Answer::read(message, &self.meta.budget()) {
-                    Answer::Object(_) => self.object(now, message, rng),
-                    Answer::Done | Answer::Refused(_) => self.ack(now, message, rng),
-                }
-            }
-            return;
-        };
-        let answer = Answer::read(message, &self.meta.budget());
+    /// Takes the response to one of our requests.
+    fn response(
+        &mut self,
+        now: Now,
+        kind: RequestKind,
+        answer: Answer,
+        origin: Origin,
+        rng: &mut Rng,
+        out: &mut Out,
+    ) {
         match &kind {
-            RequestKind::Pods => self.relist.answered(now, message, &mut self.meta, out),
+            RequestKind::Pods => {
+                let why = match answer {
+                    Answer::Refused(why) => format!("got no Application: {why}"),
+                    Answer::Object(_) | Answer::Done => "got no Application".to_owned(),
+                };
+                self.relist.answered(now, Err(why), &mut self.meta, out);
+            }
             RequestKind::Token(need) => match answer {
                 Answer::Object(object) => {
                     // For a deleted pod there is none any more.
-                    if let Some(row) = self.tokens.answered(now, need, object.get()) {
+                    if let Some(row) = self.tokens.answered(now, need, &object.text) {
                         // The cloud waits for no acknowledgement.
                         let _ = self.meta.put(need, "serviceaccounttoken", &row, None);
                     }
@@ -316,21 +329,21 @@ impl Cloud {
             RequestKind::Object(key) => match answer {
                 Answer::Object(object) => {
                     let kind = Resource::parse(key).map_or("", |resource| resource.kind);
-                    let ack = Some(Origin::of(message));
-                    let outcome = self.meta.put(key, kind, object.get(), ack);
-                    self.respond(now, outcome, message, rng);
+                    let ack = Some(origin.clone());
+                    let outcome = self.meta.put(key, kind, &object.text, ack);
+                    self.respond(now, outcome, origin, rng);
                     self.object_fetches.answered(now, key, &self.settings, rng);
                 }
                 Answer::Done | Answer::Refused(_) => {
                     self.object_fetches.refused(now, key, &self.settings, rng);
-                    self.ack(now, message, rng);
+                    self.reply(now, origin, Reply::Stored, rng);
                 }
             },
             RequestKind::Register | RequestKind::NodeStatus | RequestKind::Lease => {
                 self.node.answered(now, &kind, answer, &mut self.meta, out);
             }
             RequestKind::PodStatus(uid) | RequestKind::PodDelete(uid) => {
-                let resource = &*message.route.resource;
+                let resource = &*origin.resource;
                 if let Answer::Object(object) = &answer {
                     self.reported(resource, object);
                 }
@@ -347,12 +360,12 @@ impl Cloud {
 
     /// The cloud has accepted a status. That a pod has ended must survive a restart: a process that
     /// finds no trace of it in the runtime would start it again.
-    fn reported(&mut self, resource: &str, object: &RawValue) {
+    fn reported(&mut self, resource: &str, object: &RemoteObject) {
         let Some(resource) = Resource::parse(resource) else { return };
         let key = Resource { kind: "pod", ..resource }.to_string();
         if self.meta.stored_object(&key).is_some() {
             // The cloud waits for no acknowledgement.
-            let _ = self.meta.put(&key, "pod", object.get(), None);
+            let _ = self.meta.put(&key, "pod", &object.text, None);
         }
     }
 
@@ -402,53 +415,45 @@ impl Cloud {
         }
     }
 
-    /// An object was added, changed or deleted.
-    fn object(&mut self, now: Now, message: &Message, rng: &mut Rng) {
-        let route = &message.route;
-        let Some(resource) = Resource::parse(&route.resource) else {
-            self.ack(now, message, rng);
-            return;
-        };
-        if unsupported::is_volume(&route.operation) {
-            return self.reply(now, Origin::of(message), Reply::NoVolumes, rng);
+    /// An object was added or changed.
+    fn object_received(&mut self, now: Now, object: RemoteObject, origin: Origin, rng: &mut Rng) {
+        let key = origin.resource.clone();
+        let Some(resource) = Resource::parse(&key) else { return };
+        if let Some(node) = object.node().filter(|_| resource.kind == "node") {
+            self.node.received(now, node);
         }
-        let ack = Some(Origin::of(message));
-        let text = match bulk::content(message, &self.meta.budget()) {
-            Ok(text) => text,
-            Err(why) => return self.respond(now, ChangeOutcome::Refused(why), message, rng),
-        };
-        let outcome = if &*route.operation == "delete" {
-            self.deleted(resource, &content::uid(&text), ack)
-        } else {
-            if resource.kind == "node" {
-                self.node.received(now, RemoteNode::read(&text));
-            }
-            let outcome = self.meta.put(&route.resource, resource.kind, &text, ack);
-            // A pod that is not stored is not remembered: it comes again, or never.
-            let is_pod = resource.kind == "pod";
-            if is_pod && self.meta.is_latest(&route.resource, &content::uid(&text)) {
-                self.report.pod_received(RemotePod::read(&text));
-            }
-            outcome
-        };
+        let outcome = self.meta.put(&key, resource.kind, &object.text, Some(origin.clone()));
+        // A pod that is not stored is not remembered: it comes again, or never.
+        if let Some(pod) = object.pod().filter(|pod| self.meta.is_latest(&key, &pod.uid))
+            && resource.kind == "pod"
+        {
+            self.report.pod_received(pod);
+        }
+        self.pod_changed(resource);
+        self.respond(now, outcome, origin, rng);
+    }
+
+    /// An object was deleted.
+    fn object_deleted(&mut self, now: Now, uid: &str, origin: Origin, rng: &mut Rng) {
+        let key = origin.resource.clone();
+        let Some(resource) = Resource::parse(&key) else { return };
+        let outcome = self.deleted(resource, uid, Some(origin.clone()));
+        self.pod_changed(resource);
+        self.respond(now, outcome, origin, rng);
+    }
+
+    fn pod_changed(&mut self, resource: Resource<'_>) {
         if resource.kind == "pod" {
             terminal_status::delete_stale(&mut self.meta, resource);
         }
-        self.respond(now, outcome, message, rng);
     }
 
-    fn respond(&mut self, now: Now, outcome: ChangeOutcome, message: &Message, rng: &mut Rng) {
+    fn respond(&mut self, now: Now, outcome: ChangeOutcome, to: Origin, rng: &mut Rng) {
         match outcome {
             ChangeOutcome::Queued | ChangeOutcome::Dropped => {}
-            ChangeOutcome::Unchanged => self.ack(now, message, rng),
-            ChangeOutcome::Refused(why) => {
-                self.reply(now, Origin::of(message), Reply::Refused(why.into()), rng);
-            }
+            ChangeOutcome::Unchanged => self.reply(now, to, Reply::Stored, rng),
+            ChangeOutcome::Refused(why) => self.reply(now, to, Reply::Refused(why.into()), rng),
         }
-    }
-
-    fn ack(&mut self, now: Now, message: &Message, rng: &mut Rng) {
-        self.reply(now, Origin::of(message), Reply::Stored, rng);
     }
 
     fn reply(&mut self, now: Now, to: Origin, reply: Reply, rng: &mut Rng) {

@@ -22,13 +22,13 @@ mod labels;
 mod lease;
 mod status;
 
-use super::answer::{Answer, Refusal};
 use super::content::StoredObject;
 use super::meta::Meta;
 use super::requests::{CloudContext, RequestKind};
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::time::{Backoff, Instant, Now};
 use crate::limits::{LEGACY_PROBE_MS, REGISTER_RETRY_MAX_MS, REGISTER_RETRY_MIN_MS};
+use crate::model::downstream::{Answer, Refusal};
 use crate::model::message::Resource;
 use crate::model::node_status::{Beat, NodeStatus, OwnStatus, RemoteNode};
 use crate::model::settings::CloudSettings;
@@ -150,15 +150,14 @@ impl Node {
         self.probe_at = now.boot;
     }
 
-    /// The cloud sent a node; `None`: it cannot be read.
-    pub(super) fn received(&mut self, now: Now, node: Option<RemoteNode>) {
-        let Some(remote) = node else { return };
+    /// The cloud sent a node.
+    pub(super) fn received(&mut self, now: Now, remote: &RemoteNode) {
         if remote.name == self.name && remote.version >= self.status.version {
             self.learn(now, remote);
         }
     }
 
-    fn learn(&mut self, now: Now, remote: RemoteNode) {
+    fn learn(&mut self, now: Now, remote: &RemoteNode) {
         self.uid = Some(remote.uid.clone()).filter(|uid| !uid.is_empty());
         self.status.version = remote.version;
         if self.is_legacy() {
@@ -169,9 +168,9 @@ impl Node {
         }
         self.status.unready = !remote.status.is_ready();
         self.status.hurried &= self.status.unready;
-        self.status.images.learn(&remote);
-        self.labels.learn(&remote);
-        self.status.remote = Some(remote.status);
+        self.status.images.learn(remote);
+        self.labels.learn(remote);
+        self.status.remote = Some(remote.status.clone());
     }
 
     /// Takes the answer to a request about the node.
@@ -209,13 +208,13 @@ impl Node {
     fn registered(&mut self, now: Now, answer: Answer, meta: &mut Meta, out: &mut Out) {
         let done = match answer {
             Answer::Object(object) => {
-                match RemoteNode::read(object.get()) {
+                match object.node() {
                     Some(remote) if !remote.uid.is_empty() => {
                         self.set_current_form(out);
                         self.learn(now, remote);
                         self.status.reported_at = Some(now.boot);
                         // The cloud waits for no acknowledgement.
-                        let _ = meta.put(&self.key(), "node", object.get(), None);
+                        let _ = meta.put(&self.key(), "node", &object.text, None);
                         Ok(())
                     }
                     _ => Err("got no node, expected the one that was made".to_owned()),
@@ -246,7 +245,7 @@ impl Node {
 
     fn status_answered(&mut self, now: Now, answer: Answer, out: &mut Out) {
         let refusal = match answer {
-            Answer::Object(object) => match RemoteNode::read(object.get()) {
+            Answer::Object(object) => match object.node() {
                 Some(remote) if !remote.uid.is_empty() => {
                     self.status.in_flight = false;
                     self.set_current_form(out);

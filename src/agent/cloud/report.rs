@@ -20,7 +20,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::answer::{Answer, Refusal};
 use super::meta::Meta;
 use super::mirror::Mirror;
 use super::requests::{CloudContext, RequestKind, pod_key};
@@ -31,6 +30,7 @@ use crate::agent::pod::{Origin, Pod, Wanted};
 use crate::agent::pods::Pods;
 use crate::agent::time::{Instant, Now};
 use crate::limits::{DELETE_RETRY_MS, MISSING_POD_RETRY_MS, REPORT_GATHER_MS, REPORT_RETRY_MS};
+use crate::model::downstream::{Answer, Refusal};
 use crate::model::remote_pod::{self, ParsedPodStatus, RemotePod, RemotePodStatus};
 use crate::model::status::{ConditionKind, Phase};
 use crate::model::status_patch::StatusPatch;
@@ -106,15 +106,14 @@ impl Report {
         self.reported_revision = None;
     }
 
-    /// The cloud sent a pod with its status; `None`: it cannot be read.
-    pub(super) fn pod_received(&mut self, pod: Option<RemotePod>) {
+    /// The cloud sent a pod with its status.
+    pub(super) fn pod_received(&mut self, pod: &RemotePod) {
         self.mark_dirty();
-        let Some(RemotePod { uid, version, status }) = pod else { return };
         let new = || PodReport { is_new: true, ..PodReport::default() };
-        let report = self.pods.entry(uid).or_insert_with(new);
-        if version >= report.version {
-            report.version = version;
-            report.remote_status = Some(status);
+        let report = self.pods.entry(pod.uid.clone()).or_insert_with(new);
+        if pod.version >= report.version {
+            report.version = pod.version;
+            report.remote_status = Some(pod.status.clone());
             report.remote_revision = None;
             report.missing = None;
         }
@@ -141,7 +140,9 @@ impl Report {
                         (report.logged_error, report.missing) = (None, None);
                         // The new remote status is compared once more: a patch against an unknown
                         // status removes nothing.
-                        self.pod_received(RemotePod::read(object.get()));
+                        if let Some(pod) = object.pod() {
+                            self.pod_received(pod);
+                        }
                     }
                     // The answer of old clouds: the cloud has what we sent.
                     Answer::Done => {
@@ -427,17 +428,16 @@ pub(super) fn pod_name(pod: &Pod, uid: &Uid) -> PodName {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::value::to_raw_value;
-    use serde_json::{Value, json};
-
     use super::super::{Cloud, hub::Hub};
     use super::{CloudContext, Pods, ReportInputs};
     use crate::agent::event::Out;
     use crate::agent::time::{Instant, Now, Rng};
     use crate::limits::{Budget, META_WAITING_MAX};
+    use crate::model::downstream::{Down, Downstream, ObjectView, RemoteObject};
     use crate::model::link::Session;
-    use crate::model::message::{Header, Message, Route};
+    use crate::model::remote_pod::RemotePod;
     use crate::model::settings::CloudSettings;
+    use crate::model::upstream;
 
     #[test]
     fn pods_that_are_not_stored_are_not_remembered() {
@@ -448,28 +448,26 @@ mod tests {
         cloud.hub = Hub::new(&settings, now);
         cloud.hub.step(now, true, &mut rng, &mut out);
         assert!(cloud.hub.up(now, Session(1), &mut out));
-        let message = |id: String, resource: &str, object: &Value| Message {
-            header: Header { id: id.into(), ..Header::default() },
-            route: Route {
-                source: "edgecontroller".into(),
-                group: "resource".into(),
-                operation: "update".into(),
-                resource: resource.into(),
-            },
-            content: Some(to_raw_value(object).expect("JSON")),
+        let message = |id: String, resource: &str, text: String| {
+            let view = RemotePod::read(&text).map_or(ObjectView::Other, ObjectView::Pod);
+            let object = RemoteObject { text: text.into(), view };
+            let (id, resource) = (id.into(), resource.into());
+            let origin = upstream::Origin { id, resource, ..upstream::Origin::default() };
+            Downstream { origin, timestamp_ms: 0, content: Down::Put(Box::new(object)) }
         };
-        let map = json!({"metadata": {"name": "c", "namespace": "ns", "uid": "c",
-            "resourceVersion": "3"}});
-        let map = message("c".to_owned(), "ns/configmap/c", &map);
-        cloud.message(now, Session(1), &map, &mut rng, &mut out);
+        let map = r#"{"metadata":{"name":"c","namespace":"ns","uid":"c","resourceVersion":"3"}}"#;
+        let map = message("c".to_owned(), "ns/configmap/c", map.to_owned());
+        cloud.message(now, Session(1), map, &mut rng, &mut out);
         assert_eq!(cloud.report.pods.len(), 0, "nor of what is no pod");
         // Each replaces the one before, and is older; nothing is stored yet.
         for n in (1..10 * META_WAITING_MAX).rev() {
-            let pod = json!({"metadata": {"name": "p", "namespace": "ns",
-                "uid": format!("u{n}"), "resourceVersion": n.to_string()},
-                "spec": {"nodeName": "gw", "containers": [{"name": "m", "image": "i:1"}]}});
-            let pod = message(n.to_string(), "ns/pod/p", &pod);
-            cloud.message(now, Session(1), &pod, &mut rng, &mut out);
+            let pod = format!(
+                r#"{{"metadata":{{"name":"p","namespace":"ns","uid":"u{n}",
+                    "resourceVersion":"{n}"}},
+                    "spec":{{"nodeName":"gw","containers":[{{"name":"m","image":"i:1"}}]}}}}"#
+            );
+            let pod = message(n.to_string(), "ns/pod/p", pod);
+            cloud.message(now, Session(1), pod, &mut rng, &mut out);
         }
         assert_eq!(cloud.report.pods.len(), 1);
         // What was not stored comes again in the next session; until then it counts as about to be

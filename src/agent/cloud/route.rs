@@ -53,7 +53,7 @@ impl Agent {
                 Changed::default()
             }
             Event::Cloud(session, message) => {
-                cloud.message(now, session, &message, rng, pending);
+                cloud.message(now, session, *message, rng, pending);
                 Changed::default()
             }
             other => panic!("{other:?} is not about the cloud"),

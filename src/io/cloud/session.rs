@@ -44,7 +44,10 @@ impl Session {
         let budget = self.budget;
         let done = self.socket.read(&mut |came| match came {
             Received::Message(bytes) => match edge::decode(&bytes) {
-                Ok(message) => events.push(Event::Cloud(name, Box::new(message))),
+                Ok(message) => {
+                    let message = kubeedge::decode(&message, &budget);
+                    events.push(Event::Cloud(name, Box::new(message)));
+                }
                 Err(why) => dropped(limit, now, &format!("{why}; {}", excerpt(&bytes))),
             },
             Received::TooLarge(size) => {

@@ -3,6 +3,8 @@
 //!
 //! Not here: when something is sent, and what is done with what comes. That is `agent/cloud`.
 
+mod downstream;
 mod upstream;
 
+pub use downstream::decode;
 pub use upstream::encode;

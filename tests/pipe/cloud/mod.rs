@@ -12,8 +12,8 @@ use edged::agent::event::Event;
 use edged::agent::time::{Now, Wall};
 use edged::io::clock;
 use edged::io::cloud::{Cloud, enrol};
+use edged::model::downstream::Downstream;
 use edged::model::link::{Cause, Session, Validity};
-use edged::model::message::Message;
 use edged::model::settings::{CloudLink, Secret};
 use edged::model::upstream::{Origin, Reply, Up, Upstream};
 use mio::{Events, Poll, Token};
@@ -158,8 +158,8 @@ impl Fixture {
         })
     }
 
-    /// The next message's id.
-    fn next_message(&mut self) -> Box<Message> {
+    /// The next message.
+    fn next_message(&mut self) -> Box<Downstream> {
         self.until(|event| match event {
             Event::Cloud(_, message) => Some(message.clone()),
             _ => None,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use edged::agent::event::Event;
 use edged::io::clock;
 use edged::limits::{CLOUD_OUTPUT_BYTES_MAX, CLOUD_TURN_MESSAGES};
+use edged::model::downstream::Down;
 use edged::model::link::Session;
 use edged::wire::{edge, kubeedge};
 
@@ -32,7 +33,7 @@ fn messages_go_both_ways_and_what_has_left_is_counted() {
     let ids: Vec<_> =
         (0..100).map(|at| fixture.cloud.put(&format!("ns/pod/p{at}"), pod(10))).collect();
     for id in ids {
-        assert_eq!(*fixture.next_message().header.id, *id);
+        assert_eq!(*fixture.next_message().origin.id, *id);
     }
 }
 
@@ -43,15 +44,16 @@ fn fragments_and_single_bytes_make_whole_messages() {
         fixture.cloud.script(|script| script.fragment = fragment);
         let id = fixture.cloud.put("ns/pod/web", pod(size));
         let message = fixture.next_message();
-        assert_eq!(*message.header.id, *id, "{fragment}");
-        assert!(message.content.as_ref().is_some_and(|content| content.get().len() > size));
+        assert_eq!(*message.origin.id, *id, "{fragment}");
+        let Down::Put(object) = &message.content else { panic!("{message:?}") };
+        assert!(object.text.len() > size);
     }
     fixture.cloud.script(|script| {
         script.fragment = 50;
         script.drip = Some(Duration::from_micros(100));
     });
     let id = fixture.cloud.put("ns/pod/web", pod(10));
-    assert_eq!(*fixture.next_message().header.id, *id);
+    assert_eq!(*fixture.next_message().origin.id, *id);
 }
 
 #[test]

@@ -11,13 +11,11 @@
 //! the time is unknown: a lease of 1970 has expired. Answers are not acknowledged; the cloud does
 //! not expect it, and it would be half of the traffic of an idle link.
 
-use serde::Deserialize;
-
-use crate::agent::cloud::answer::Answer;
 use crate::agent::cloud::requests::{CloudContext, RequestKind};
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::time::{Backoff, Instant, Now};
 use crate::limits::LEASE_RETRY_MIN_MS;
+use crate::model::downstream::{Answer, ObjectView, RemoteLease};
 use crate::model::settings::CloudSettings;
 use crate::model::upstream::{self, Up};
 
@@ -52,27 +50,6 @@ enum Operation {
     Update,
 }
 
-#[derive(Deserialize)]
-struct RemoteLease {
-    metadata: Metadata,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    #[serde(default)]
-    resource_version: Box<str>,
-    owner_references: Option<Vec<Owner>>,
-}
-
-#[derive(Deserialize)]
-#[serde(default)]
-#[derive(Default)]
-struct Owner {
-    kind: Box<str>,
-    uid: Box<str>,
-}
-
 impl Lease {
     /// A new session.
     pub(super) fn up(&mut self) {
@@ -85,19 +62,15 @@ impl Lease {
         let (operation, at) = self.request.take()?;
         self.silent_since = None;
         let refusal = match answer {
-            Answer::Object(object) => match serde_json::from_str::<RemoteLease>(object.get()) {
-                Ok(RemoteLease { metadata }) if !metadata.resource_version.is_empty() => {
-                    self.known = Known::Version(metadata.resource_version);
+            Answer::Object(object) => match object.view {
+                ObjectView::Lease(RemoteLease { version, owner }) if !version.is_empty() => {
+                    self.known = Known::Version(version);
                     if operation != Operation::Query {
                         self.renewed_at = Some(at);
                         self.backoff = Backoff::default();
                         self.last_error = None;
                     }
-                    let owners = metadata.owner_references.into_iter().flatten();
-                    return owners
-                        .filter(|owner| &*owner.kind == "Node" && !owner.uid.is_empty())
-                        .map(|owner| owner.uid)
-                        .next();
+                    return owner;
                 }
                 _ => "got no lease, expected one".to_owned(),
             },
