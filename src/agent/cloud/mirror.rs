@@ -17,9 +17,9 @@
 //!
 //! If we crash here: the rows and the folder are compared again.
 
-use super::content::StoredObject;
 use super::meta::Meta;
 use super::requests::{CloudContext, RequestKind, pod_key};
+use super::rows::StoredObject;
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::pod::{Origin, Pod, Wanted};
 use crate::agent::pods::Pods;

@@ -12,7 +12,6 @@
 //!
 //! If we crash here: the store is read, the link is dialled, and everything is compared again.
 
-mod content;
 mod enrol;
 mod events;
 mod hub;
@@ -25,6 +24,7 @@ mod relist;
 mod report;
 mod requests;
 mod route;
+mod rows;
 mod terminal_status;
 mod tokens;
 mod view;
@@ -504,5 +504,37 @@ impl Cloud {
         if let Some(events) = &mut self.events {
             events.step(recorder, &node.config.node_name, &mut context);
         }
+    }
+
+    /// When the next step is due.
+    fn wake_at(&self, now: Now) -> Option<Instant> {
+        let mut wake_at = [
+            self.meta.wake_at(),
+            self.enrol.wake_at(now).filter(|_| !self.hub.is_dialing()),
+            self.hub.wake_at(self.enrol.may_dial(now)),
+            self.requests.wake_at(),
+        ]
+        .into_iter()
+        .flatten()
+        .min();
+        // Messages wait for their time, and for room.
+        if let Some(room_at) = self.hub.room_at() {
+            let own = [self.node.wake_at(now, &self.settings), self.metasync.wake_at()];
+            let mut send_at = own.into_iter().flatten().min();
+            if self.requests.has_room() {
+                let others = [
+                    self.object_fetches.wake_at(&self.meta),
+                    self.relist.wake_at(&self.meta),
+                    self.tokens.wake_at(now, &self.meta),
+                    self.report.wake_at(),
+                    self.mirrors.wake_at().filter(|_| !self.node.is_legacy()),
+                    self.events.as_ref().and_then(Events::wake_at),
+                ];
+                send_at = others.into_iter().chain([send_at]).flatten().min();
+            }
+            let send_at = send_at.map(|at| at.max(room_at));
+            wake_at = wake_at.into_iter().chain(send_at).min();
+        }
+        wake_at.map(|at| at.max(now.boot.plus_ms(1)))
     }
 }

@@ -22,9 +22,9 @@ mod labels;
 mod lease;
 mod status;
 
-use super::content::StoredObject;
 use super::meta::Meta;
 use super::requests::{CloudContext, RequestKind};
+use super::rows::StoredObject;
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::time::{Backoff, Instant, Now};
 use crate::limits::{LEGACY_PROBE_MS, REGISTER_RETRY_MAX_MS, REGISTER_RETRY_MIN_MS};

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::content::StoredObject;
 use super::meta::Meta;
 use super::requests::{CloudContext, RequestKind};
+use super::rows::StoredObject;
 use crate::agent::time::{Instant, Now, Rng};
 use crate::limits::QUERY_RETRY_MS;
 use crate::model::message::Resource;

@@ -9,11 +9,10 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::json;
-
-use super::content::StoredObject;
 use super::meta::{ChangeOutcome, Meta};
 use super::requests::pod_key;
+use super::rows;
+use super::rows::StoredObject;
 use crate::agent::calls::Uid;
 use crate::agent::pod::{Origin, Pod, Wanted};
 use crate::agent::pods::Pods;
@@ -49,7 +48,7 @@ impl TerminalStatuses {
             if is_past || self.is_stored(meta, pod) || meta.is_pending(&pod_key(pod, KIND)) {
                 continue;
             }
-            match meta.put(&pod_key(pod, KIND), KIND, &value(pod), None) {
+            match meta.put(&pod_key(pod, KIND), KIND, &rows::terminal_status(pod.api()), None) {
                 ChangeOutcome::Queued | ChangeOutcome::Unchanged => {}
                 // The queue is full: it is retried when there is room.
                 ChangeOutcome::Dropped => self.handled_revision = None,
@@ -96,13 +95,3 @@ pub(super) fn delete_stale(meta: &mut Meta, resource: Resource<'_>) {
 
 /// The kind of the rows.
 pub(super) const KIND: &str = "podpatch";
-
-fn value(pod: &Pod) -> String {
-    let api = pod.api();
-    let status = &api.status;
-    let value = json!({"metadata": {"uid": api.metadata.uid}, "status": {
-        "phase": status.phase, "reason": status.reason, "message": status.message,
-        "startTime": status.start_time, "conditions": status.conditions,
-    }});
-    value.to_string()
-}

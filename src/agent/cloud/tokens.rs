@@ -11,11 +11,10 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
-
-use super::content::StoredObject;
 use super::meta::Meta;
 use super::requests::{CloudContext, RequestKind};
+use super::rows;
+use super::rows::StoredObject;
 use crate::agent::time::{Instant, Now, Rng};
 use crate::limits::{QUERY_RETRY_MS, TOKEN_AGAIN_MS, TOKEN_AGE_MAX_S};
 use crate::model::pod::{Pod, ServiceAccountToken};
@@ -69,17 +68,9 @@ impl Tokens {
     pub(super) fn answered(&mut self, now: Now, key: &str, text: &str) -> Option<String> {
         self.retry_after(now, key, QUERY_RETRY_MS);
         let need = self.needs.get_mut(key)?;
-        let mut row: Value = serde_json::from_str(text).ok()?;
-        row["status"]["token"].as_str().filter(|token| !token.is_empty())?;
-        let metadata = row.get_mut("metadata")?.as_object_mut()?;
-        let TokenRequest { namespace, account, pod, uid, audience, seconds } = &need.request;
-        metadata.insert("name".to_owned(), (**account).into());
-        metadata.insert("namespace".to_owned(), (**namespace).into());
-        let bound = json!({"kind": "Pod", "apiVersion": "v1", "name": pod, "uid": uid});
-        row.get_mut("spec")?.as_object_mut()?.insert("boundObjectRef".to_owned(), bound);
-        row["asked"] = json!({"audience": audience, "seconds": seconds});
+        let row = rows::token(text, &need.request)?;
         need.received_at = Some(now.boot);
-        Some(row.to_string())
+        Some(row)
     }
 
     /// The cloud refused a token. Returns the line to log, once for each reason.
