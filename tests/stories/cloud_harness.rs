@@ -251,12 +251,12 @@ impl CloudHarness {
     }
 
     /// The cloud sends exactly this message.
-    pub fn replay(&mut self, message: Message) {
+    pub fn replay(&mut self, message: &Message) {
         self.harness.deliver(Event::LinkActive(self.session));
         let parent = message.header.parent_id.clone();
         let at = self.harness.now.wall.map(|wall| wall.0);
         self.answered.extend(at.map(|at| (parent, at)));
-        let event = self.event(&message);
+        let event = self.event(message);
         self.harness.deliver(event);
         self.settle();
     }
@@ -300,7 +300,7 @@ impl CloudHarness {
     }
 
     fn deliver(&mut self, header: Header, route: [&str; 4], content: &Value) {
-        self.replay(message(header, route.map(Box::from), content));
+        self.replay(&message(header, route.map(Box::from), content));
     }
 
     /// The ids of the messages that were acknowledged.

@@ -260,7 +260,7 @@ impl Cloud {
         match message.content {
             Down::Transport => self.reply(now, origin, Reply::Received, rng),
             Down::Answer(parent, answer) => match self.requests.answered(&parent) {
-                Some(kind) => self.response(now, kind, answer, origin, rng, out),
+                Some(kind) => self.response(now, &kind, answer, origin, rng, out),
                 None => self.late_response(now, answer, origin, rng),
             },
             Down::Pods(parent, page) => match self.requests.answered(&parent) {
@@ -268,7 +268,7 @@ impl Cloud {
                 Some(other) => self.unanswered(now, &other),
                 None => {}
             },
-            Down::Put(object) => self.object_received(now, *object, origin, rng),
+            Down::Put(object) => self.object_received(now, &object, origin, rng),
             Down::Delete { uid } => self.object_deleted(now, &uid, origin, rng),
             Down::TooLarge(why) => self.reply(now, origin, Reply::Refused(why.into()), rng),
             Down::NoObject => self.reply(now, origin, Reply::Stored, rng),
@@ -288,7 +288,7 @@ impl Cloud {
         let resource = Resource::parse(&origin.resource);
         if resource.is_some_and(|resource| object_fetch::is_kept(resource.kind)) {
             match answer {
-                Answer::Object(object) => self.object_received(now, *object, origin, rng),
+                Answer::Object(object) => self.object_received(now, &object, origin, rng),
                 Answer::Done | Answer::Refused(_) => self.reply(now, origin, Reply::Stored, rng),
             }
         }
@@ -298,13 +298,13 @@ impl Cloud {
     fn response(
         &mut self,
         now: Now,
-        kind: RequestKind,
+        kind: &RequestKind,
         answer: Answer,
         origin: Origin,
         rng: &mut Rng,
         out: &mut Out,
     ) {
-        match &kind {
+        match kind {
             RequestKind::Pods => {
                 let why = match answer {
                     Answer::Refused(why) => format!("got no Application: {why}"),
@@ -340,7 +340,7 @@ impl Cloud {
                 }
             },
             RequestKind::Register | RequestKind::NodeStatus | RequestKind::Lease => {
-                self.node.answered(now, &kind, answer, &mut self.meta, out);
+                self.node.answered(now, kind, answer, &mut self.meta, out);
             }
             RequestKind::PodStatus(uid) | RequestKind::PodDelete(uid) => {
                 let resource = &*origin.resource;
@@ -348,12 +348,12 @@ impl Cloud {
                     self.reported(resource, object);
                 }
                 let name = Resource::parse(resource).map_or("", |resource| resource.name);
-                if self.report.answered(now, (&kind, name), answer, out) {
+                if self.report.answered(now, (kind, name), answer, out) {
                     self.pod_missing(resource, uid, out);
                 }
             }
             RequestKind::MirrorMake(_) | RequestKind::MirrorDelete(..) => {
-                self.mirrors.answered(now, &kind, answer, &mut self.meta, out);
+                self.mirrors.answered(now, kind, answer, &mut self.meta, out);
             }
         }
     }
@@ -416,7 +416,7 @@ impl Cloud {
     }
 
     /// An object was added or changed.
-    fn object_received(&mut self, now: Now, object: RemoteObject, origin: Origin, rng: &mut Rng) {
+    fn object_received(&mut self, now: Now, object: &RemoteObject, origin: Origin, rng: &mut Rng) {
         let key = origin.resource.clone();
         let Some(resource) = Resource::parse(&key) else { return };
         if let Some(node) = object.node().filter(|_| resource.kind == "node") {

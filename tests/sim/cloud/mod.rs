@@ -233,8 +233,9 @@ impl CloudSim {
                 self.link.unsent -= count;
             }
             Event::Cloud(session, content) => {
-                let is_it = |message: &Box<Message>| message.header.id == content.origin.id;
-                let at = self.coming.iter().position(is_it).expect("it was passed on");
+                let mut coming = self.coming.iter();
+                let at = coming.position(|it| it.header.id == content.origin.id);
+                let at = at.expect("it was passed on");
                 let message = self.coming.remove(at).expect("just found");
                 if self.link.known_up != Some(*session) {
                     return;
