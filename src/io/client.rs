@@ -13,6 +13,7 @@ use super::clock;
 use super::socket::Address;
 use crate::config;
 use crate::limits::{CLIENT_BYTES_MAX, CLIENT_CONNECT_MS, CLIENT_WAIT_MS};
+use crate::wire::http1::response::{Piece, Reader};
 
 /// The address of a running program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -202,23 +203,20 @@ fn talk(mut stream: impl Read + Write, request: &[u8]) -> std::io::Result<Vec<u8
 
 /// Parses a whole answer.
 fn answer(bytes: &[u8]) -> Result<Answer, String> {
-    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
-    let mut response = httparse::Response::new(&mut headers);
-    let length = match response.parse(bytes) {
-        Ok(httparse::Status::Complete(length)) => length,
-        Ok(httparse::Status::Partial) => return Err("the answer was cut off".to_owned()),
-        Err(error) => return Err(format!("expected an HTTP answer: {error}")),
-    };
-    let body = &bytes[length..];
-    let length = response.headers.iter().find(|h| h.name.eq_ignore_ascii_case("content-length"));
-    let length = length.and_then(|header| str::from_utf8(header.value).ok()?.trim().parse().ok());
-    if length.is_some_and(|length: usize| length != body.len()) {
-        return Err("the answer was cut off".to_owned());
+    let (mut reader, mut answer) = (Reader::default(), None);
+    reader.receive(bytes);
+    while let Some(piece) = reader.piece().map_err(|fault| fault.to_string())? {
+        match (piece, &mut answer) {
+            (Piece::Head(head), None) => {
+                answer = Some(Answer { status: head.status, body: Vec::new() });
+            }
+            (Piece::Body(part), Some(answer)) => answer.body.extend_from_slice(part),
+            (Piece::End, _) => {}
+            (piece, _) => return Err(format!("got {piece:?}, expected one answer")),
+        }
     }
-    Ok(Answer { status: response.code.unwrap_or(0), body: body.to_vec() })
+    answer.filter(|_| reader.closed()).ok_or_else(|| "the answer was cut off".to_owned())
 }
-
-const HEADERS_MAX: usize = 32;
 
 /// Wall-clock seconds since 1970; unknown while the clock is not set.
 pub fn wall_s() -> Option<i64> {

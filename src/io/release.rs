@@ -39,7 +39,7 @@ pub fn verify(program: &Path, signature: &Path, keys: &Path) -> Result<(), Strin
 }
 
 fn public_keys(text: &[u8]) -> Result<Vec<Vec<u8>>, String> {
-    let blocks = pem::decode(&String::from_utf8_lossy(text))?;
+    let blocks = pem::decode(&String::from_utf8_lossy(text)).map_err(|fault| fault.to_string())?;
     let keys: Option<Vec<Vec<u8>>> = blocks
         .into_iter()
         .map(|block| {

@@ -126,8 +126,6 @@ pub const TOKEN_LIFE_S: i64 = 86_400;
 
 // A real API server.
 
-/// Bytes of an answer's head.
-pub const RESPONSE_HEAD_BYTES_MAX: usize = 32 << 10;
 /// Bytes of a whole answer: a page of the largest objects.
 pub const RESPONSE_BODY_BYTES_MAX: usize = 512 << 20;
 /// Bytes of one line of a watch: the largest object, escapes and managed fields included.

@@ -1,4 +1,4 @@
-//! Limits of the local HTTP API and of the commands that use it.
+//! Limits of the local HTTP API, of the commands that use it, and of every answer over HTTP.
 
 /// Bytes of a request's head: ten times what curl or Prometheus send.
 pub const HTTP_HEAD_BYTES_MAX: usize = 8 << 10;
@@ -44,3 +44,13 @@ pub const CLIENT_BYTES_MAX: u64 = 64 << 20;
 pub const WATCH_MS: u64 = 500;
 /// Milliseconds that `edged check` waits for the runtime.
 pub const CHECK_RUNTIME_MS: u64 = 5_000;
+
+// Answers over HTTP, whoever they are from: a pod, this API, an API server.
+
+/// Bytes of an answer's head, and of a line after its last chunk. Cookies and policies of real
+/// servers take some 4 KiB.
+pub const RESPONSE_HEAD_BYTES_MAX: usize = 32 << 10;
+/// Header fields of an answer: four times what real servers send.
+pub const RESPONSE_HEADERS_MAX: usize = 96;
+/// Bytes of the line before a chunk, extensions included, which no known server sends.
+pub const RESPONSE_CHUNK_LINE_BYTES_MAX: usize = 1 << 10;

@@ -5,14 +5,8 @@
 pub const PROBE_CONNECTIONS_MAX: usize = 256;
 /// Redirects of one GET that are followed, all to the same host (Go's).
 pub const PROBE_REDIRECTS_MAX: usize = 10;
-/// Bytes of an answer's head. Cookies and policies of real servers take some 4 KiB.
-pub const PROBE_HEAD_BYTES_MAX: usize = 32 << 10;
-/// Header fields of an answer.
-pub const PROBE_HEADERS_MAX: usize = 96;
 /// Bytes of an answer's body that are read (the kubelet's).
 pub const PROBE_BODY_BYTES_MAX: usize = 10 << 10;
-/// Bytes of the line before a chunk, extensions included.
-pub const PROBE_CHUNK_LINE_BYTES_MAX: usize = 1 << 10;
 /// The flow-control window of a gRPC health check: the least that HTTP/2 allows, the answer has two
 /// bytes.
 pub const PROBE_GRPC_WINDOW_BYTES: u32 = 65_535;

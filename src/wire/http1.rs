@@ -10,7 +10,7 @@
 
 #[cfg(feature = "controller")]
 pub mod call;
-#[cfg(feature = "controller")]
+#[cfg(any(feature = "api", feature = "probes"))]
 pub mod response;
 
 use core::net::{IpAddr, SocketAddr};

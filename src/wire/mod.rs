@@ -9,7 +9,7 @@ pub mod edge;
 pub mod grpc;
 pub mod h2;
 pub mod hpack;
-#[cfg(any(feature = "api", feature = "images"))]
+#[cfg(any(feature = "api", feature = "images", feature = "probes"))]
 pub mod http1;
 #[cfg(feature = "controller")]
 pub mod kubeconfig;

@@ -20,8 +20,8 @@ mod words;
 
 mod health;
 
-pub use http::{Reader, Response, Unreadable};
-pub use url::resolve;
+pub use http::{Reader, Response};
+pub use url::{BadLocation, resolve};
 pub use words::{dial_failed, not_tls, timed_out};
 
 use crate::limits::PROBE_REDIRECTS_MAX;
@@ -131,7 +131,7 @@ impl Exchange {
             Talk::Tcp => None,
             Talk::Http { query, reader, first, queries_before } => match reader.receive(bytes) {
                 Ok(_) => http_outcome(query, reader, first, *queries_before),
-                Err(unreadable) => Some(Outcome::Done(words::unreadable(query, &unreadable))),
+                Err(fault) => Some(Outcome::Done(words::unreadable(query, &fault))),
             },
             Talk::Grpc(health) => {
                 let found = health.receive(bytes);
@@ -152,7 +152,11 @@ impl Exchange {
                 {
                     return outcome;
                 }
-                let why = if why == "EOF" && reader.has_head() { "unexpected EOF" } else { why };
+                let why = if why == "EOF" && reader.response().is_some() {
+                    "unexpected EOF"
+                } else {
+                    why
+                };
                 Outcome::Done(Finding::Bad(words::get_failed(query, why)))
             }
             Talk::Grpc(health) => Outcome::Done(health.ended(why)),
@@ -250,6 +254,6 @@ fn redirect(
             Redirect::Bad(words::get_failed(query, &why))
         }
         Ok(next) => Redirect::To(Box::new(next)),
-        Err(why) => Redirect::Bad(words::get_failed(query, &why)),
+        Err(bad) => Redirect::Bad(words::get_failed(query, &bad.to_string())),
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use edged::controller::event::{Event, Peer};
+use edged::limits;
 use edged::model::api::Kind;
 use edged::model::link::Session;
 use edged::model::message::{Header, Message, Route};
@@ -98,6 +99,16 @@ impl Node {
     }
 
     fn register(&mut self) -> Message {
+        // Of a node that registers more often than that, the oldest answers are dropped.
+        let registrations = || {
+            let all = self.pending.iter().filter(|(_, (.., what))| what == "register");
+            all.filter(|(_, (session, ..))| Some(*session) == self.session)
+        };
+        if registrations().count() >= limits::EDGE_CALLS_MAX {
+            let oldest =
+                registrations().min_by_key(|(_, (_, at, _))| *at).map(|(id, _)| id.clone());
+            self.pending.remove(&oldest.expect("there are some"));
+        }
         let node = json!({"metadata": {"name": self.name, "labels": {
             "node-role.kubernetes.io/edge": "", "kubernetes.io/arch": "arm"}},
             "spec": {}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});

@@ -1,11 +1,12 @@
 //! Answers to HTTP probes: whole, in pieces, cut and damaged; and their results.
 
 use edged::limits::{
-    PROBE_BODY_BYTES_MAX, PROBE_CHUNK_LINE_BYTES_MAX, PROBE_HEAD_BYTES_MAX, PROBE_HEADERS_MAX,
-    PROBE_REDIRECTS_MAX,
+    PROBE_BODY_BYTES_MAX, PROBE_REDIRECTS_MAX, RESPONSE_CHUNK_LINE_BYTES_MAX,
+    RESPONSE_HEAD_BYTES_MAX, RESPONSE_HEADERS_MAX,
 };
 use edged::model::net::{Expects, Finding, HttpQuery, Query};
-use edged::wire::probe::{Exchange, Outcome, Reader, Unreadable, dial_failed, timed_out};
+use edged::wire::http1::response::Fault;
+use edged::wire::probe::{Exchange, Outcome, Reader, dial_failed, timed_out};
 
 fn query(expects: Expects) -> HttpQuery {
     HttpQuery {
@@ -125,21 +126,21 @@ fn what_is_not_http_is_told_by_its_first_line() {
 #[test]
 fn heads_and_bodies_have_bounds() {
     let mut reader = Reader::default();
-    let filler = vec![b'a'; PROBE_HEAD_BYTES_MAX + 64];
+    let filler = vec![b'a'; RESPONSE_HEAD_BYTES_MAX + 64];
     let head = [b"HTTP/1.1 200 OK\r\nX: ".as_slice(), &filler].concat();
-    assert_eq!(reader.receive(&head), Err(Unreadable::HeadTooLarge));
+    assert_eq!(reader.receive(&head), Err(Fault::HeadTooLarge));
     for (count, expected) in [
-        (PROBE_HEADERS_MAX, Ok(false)),
-        (PROBE_HEADERS_MAX + 1, Err(Unreadable::HeadTooLarge)),
-        (1_000, Err(Unreadable::HeadTooLarge)),
+        (RESPONSE_HEADERS_MAX, Ok(false)),
+        (RESPONSE_HEADERS_MAX + 1, Err(Fault::HeadTooLarge)),
+        (1_000, Err(Fault::HeadTooLarge)),
     ] {
         let head = format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: 1\r\n".repeat(count));
         assert_eq!(Reader::default().receive(head.as_bytes()), expected, "{count}");
     }
     let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     for (bytes, expected) in [
-        (PROBE_CHUNK_LINE_BYTES_MAX, Ok(false)),
-        (PROBE_CHUNK_LINE_BYTES_MAX + 1, Err(Unreadable::Body("header line too long"))),
+        (RESPONSE_CHUNK_LINE_BYTES_MAX, Ok(false)),
+        (RESPONSE_CHUNK_LINE_BYTES_MAX + 1, Err(Fault::ChunkLine)),
     ] {
         let mut reader = Reader::default();
         assert_eq!(reader.receive(chunked), Ok(false));

@@ -77,7 +77,7 @@ pub(super) fn gate(pod: &Pod, now: Instant) -> Option<Next> {
         return Some(Next::Until(at));
     }
     let job = JobSpec::MakePodCgroup(wanted.clone());
-    Some(if pod.has_job(&job) { Next::Rest } else { Next::Job(job) })
+    Some(if pod.runner.has_job(&job) { Next::Rest } else { Next::Job(job) })
 }
 
 /// Whether there is none, or none that we manage.
@@ -95,7 +95,7 @@ pub(super) fn remove(pod: &Pod, now: Instant) -> Option<Next> {
         return Some(Next::Until(at));
     }
     // A cgroup that is still being created would reappear.
-    if pod.jobs.values().any(is_about_cgroups) {
+    if pod.runner.jobs().any(is_about_cgroups) {
         return Some(Next::Rest);
     }
     Some(Next::Job(JobSpec::RemovePodCgroup(pod.uid.clone())))

@@ -29,7 +29,7 @@ impl Pod {
         match step {
             Step::Create { container, .. } => self.unconfigured(now, container, why),
             Step::RunSandbox { .. } => {
-                self.retry_at = Some(now.boot.plus_ms(limits::RETRY_MS));
+                self.runner.hold(now.boot.plus_ms(limits::RETRY_MS));
                 self.warn("FailedCreatePodSandBox", format!("Failed to create pod sandbox: {why}"));
             }
             other => panic!("{other:?} needs no configuration: {why}"),

@@ -8,13 +8,15 @@
 //!
 //! If we crash here: the job is run again, and an ended container is inspected again.
 
+use std::collections::BTreeMap;
+
 use super::config::{hostname, log_dir, subdomain};
 use super::hash::file_name;
 use super::{Pod, Step};
 use crate::agent::Config;
 use crate::agent::event::{Action, JobId};
 use crate::agent::pod::step::PodContext;
-use crate::agent::time::Now;
+use crate::agent::time::{Instant, Now};
 use crate::model::cri::{ContainerId, Mount};
 use crate::model::job::{ContainerFiles, Hosts, JobError, JobSpec, LastWords};
 use crate::model::pod::{self as api, Container};
@@ -93,6 +95,104 @@ fn hosts(
     Some(Hosts::Own { text: text + &aliases })
 }
 
+/// The files and directories of one pod, as far as the agent has made or removed them.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    dirs: Dirs,
+    /// The pod has ended, and its directory below the kubelet's root is removed.
+    is_dir_removed: bool,
+    /// Ended containers whose logs are removed.
+    logs_removed: Vec<ContainerId>,
+    /// Started containers whose logs have to be linked.
+    logs_to_link: Vec<ContainerId>,
+    /// Ended containers whose termination messages have to be read.
+    messages_to_read: Vec<ContainerId>,
+    /// Termination messages that are being read.
+    reads: BTreeMap<JobId, ContainerId>,
+}
+
+/// The directories for logs, volumes and other files.
+#[derive(Clone, Copy, Debug, Default)]
+enum Dirs {
+    #[default]
+    Unknown,
+    Made,
+    /// Creating them failed; no retry before this time.
+    Failed {
+        retry_at: Instant,
+    },
+    /// The pod has ended, and its log directories are removed.
+    LogsRemoved,
+}
+
+impl Files {
+    pub(super) fn dirs_made(&mut self) {
+        self.dirs = Dirs::Made;
+    }
+
+    pub(super) fn dirs_failed(&mut self, retry_at: Instant) {
+        self.dirs = Dirs::Failed { retry_at };
+    }
+
+    /// Whether the directories exist; `Err`: they do not, and are made at this time at the
+    /// earliest.
+    pub(super) fn has_dirs(&self, now: Instant) -> Result<bool, Instant> {
+        match self.dirs {
+            Dirs::Made => Ok(true),
+            Dirs::Failed { retry_at } if retry_at > now => Err(retry_at),
+            Dirs::Unknown | Dirs::Failed { .. } | Dirs::LogsRemoved => Ok(false),
+        }
+    }
+
+    pub(super) fn log_dir_removed(&mut self) {
+        self.dirs = Dirs::LogsRemoved;
+    }
+
+    pub(super) fn is_log_dir_removed(&self) -> bool {
+        matches!(self.dirs, Dirs::LogsRemoved)
+    }
+
+    pub(super) fn dir_removed(&mut self) {
+        self.is_dir_removed = true;
+    }
+
+    pub(super) fn is_dir_removed(&self) -> bool {
+        self.is_dir_removed
+    }
+
+    pub(super) fn log_removed(&mut self, id: ContainerId) {
+        self.logs_removed.push(id);
+    }
+
+    pub(super) fn is_log_removed(&self, id: &ContainerId) -> bool {
+        self.logs_removed.contains(id)
+    }
+
+    /// Forgets containers that do not exist any more.
+    pub(super) fn keep_known(&mut self, is_known: impl Fn(&ContainerId) -> bool) {
+        self.logs_removed.retain(is_known);
+    }
+
+    /// The container has started: its log is to be linked, for log collectors.
+    pub(super) fn started(&mut self, id: ContainerId) {
+        self.logs_to_link.push(id);
+    }
+
+    pub(super) fn take_logs_to_link(&mut self) -> Vec<ContainerId> {
+        std::mem::take(&mut self.logs_to_link)
+    }
+
+    /// The container has ended: its termination message is to be read.
+    pub(super) fn ended(&mut self, id: ContainerId) {
+        self.messages_to_read.push(id);
+    }
+
+    /// A termination message is being read.
+    pub(super) fn is_reading(&self) -> bool {
+        !self.reads.is_empty()
+    }
+}
+
 impl Pod {
     /// Starts to create the files of the next container. Returns whether the container has to wait
     /// for them.
@@ -106,7 +206,7 @@ impl Pod {
         if self.record_mut(name).files == Some(*attempt) {
             return false;
         }
-        let waits = self.jobs.values().any(|job| match job {
+        let waits = self.runner.jobs().any(|job| match job {
             JobSpec::MakeContainerFiles(files) => files.container == *name,
             _ => false,
         });
@@ -145,11 +245,11 @@ impl Pod {
 
     /// Requests the termination messages of containers that have just been found ended.
     pub(super) fn read_termination_messages(&mut self, context: &mut PodContext<'_>) {
-        for id in std::mem::take(&mut self.messages_to_read) {
+        for id in std::mem::take(&mut self.files.messages_to_read) {
             let Some(message) = self.termination_message(&id, context.config) else { continue };
             *context.last_job += 1;
             let job = JobId(*context.last_job);
-            self.message_reads.insert(job, id);
+            self.files.reads.insert(job, id);
             context.out.push(Action::Read { job, message });
         }
     }
@@ -173,16 +273,8 @@ impl Pod {
 
     /// Takes a termination message. `false`: this pod did not request it.
     pub fn termination_message_read(&mut self, job: JobId, text: &str) -> bool {
-        let Some(id) = self.message_reads.remove(&job) else { return false };
-        if let Some(status) =
-            self.observed.container_mut(&id).and_then(|observed| observed.status.as_mut())
-            && !text.is_empty()
-        {
-            let message = match &*status.message {
-                "" => text.to_owned(),
-                runtimes => format!("{runtimes}: {text}"),
-            };
-            status.message = message.into();
+        let Some(id) = self.files.reads.remove(&job) else { return false };
+        if self.observed.add_message(&id, text) {
             self.mark_dirty();
         }
         true

@@ -24,7 +24,7 @@ use super::observed::ObservedContainer;
 use super::probe::hook_get;
 use super::step::PodContext;
 use super::stopping::StopReason;
-use super::{PendingEvent, Phase, Pod};
+use super::{Phase, Pod};
 use crate::agent::calls::{Class, Owner, Uid};
 use crate::agent::event::{CallId, ProbeId};
 use crate::agent::time::{Instant, Now};
@@ -160,14 +160,15 @@ impl Pod {
         if self.hooks.0.is_empty() {
             return;
         }
-        let Self { hooks, observed, phase, uid, dirty, .. } = self;
+        let phase = self.lifecycle.phase();
+        let Self { hooks, observed, uid, dirty, .. } = self;
         hooks.0.retain_mut(|hook| {
             if observed.container(&hook.id).is_none_or(|observed| observed.state != RUNNING) {
                 hook.cancel(now, context);
                 *dirty = true;
                 return false;
             }
-            let abandoned = hook.kind == HookKind::PostStart && *phase != Phase::Syncing;
+            let abandoned = hook.kind == HookKind::PostStart && phase != Phase::Syncing;
             if abandoned && hook.state != State::Failed {
                 // Its container is stopped before it counts as running.
                 hook.cancel(now, context);
@@ -343,9 +344,7 @@ impl Pod {
                     "request to HTTPS lifecycle hook {host} got HTTP response, retry with HTTP \
                      succeeded"
                 );
-                let kind = EventType::Warning;
-                let reason = "LifecycleHTTPFallback";
-                self.pending_events.push(PendingEvent { kind, container: None, reason, message });
+                self.events.warn("LifecycleHTTPFallback", message);
                 Ok(())
             }
             (Finding::Good | Finding::Warning(_), _) => Ok(()),

@@ -10,7 +10,7 @@
 //! If we crash here: the runtime continues the pull or cancels it, and after the restart the image
 //! is requested again. Back-offs start again.
 
-use super::{PendingEvent, Pod, Step};
+use super::{Pod, Step};
 use crate::agent::event::CallId;
 use crate::agent::image::{joined, pull_policy};
 use crate::agent::pod::next::HoldReason;
@@ -86,14 +86,10 @@ impl Pod {
 
     /// The pull of an image that the spec no longer names.
     pub(super) fn abandoned_pull(&self) -> Option<CallId> {
-        let abandoned = |step: &Step| match step {
+        self.runner.find_call(|step| match step {
             Step::Pull { container, image } => !self.names(container, image),
             _ => false,
-        };
-        self.pending_calls
-            .iter()
-            .find(|pending| abandoned(&pending.step))
-            .map(|pending| pending.call)
+        })
     }
 
     fn names(&self, container: &str, image: &str) -> bool {
@@ -173,12 +169,7 @@ impl Pod {
             "Unable to retrieve some image pull secrets ({missing}); attempting to pull the image \
              may not succeed."
         );
-        self.pending_events.push(PendingEvent {
-            kind: EventType::Warning,
-            container: None,
-            reason: "FailedToRetrieveImagePullSecret",
-            message,
-        });
+        self.events.warn("FailedToRetrieveImagePullSecret", message);
     }
 
     /// A pull has succeeded.

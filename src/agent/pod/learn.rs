@@ -2,12 +2,10 @@
 //! failure requires a new list (rule R2).
 
 use super::next::is_sidecar;
-use super::observed::{ObservedContainer, ObservedSandbox};
-use super::retention::GARBAGE_FAILED;
 use super::tries::Try;
-use super::{ContainerRecord, Image, LogDirs, PendingEvent, Pod, Step};
+use super::{ContainerRecord, Image, Pod, Step};
 use crate::agent::event::{CallId, JobId, ProbeId};
-use crate::agent::time::{Backoff, Instant, Now, Rng};
+use crate::agent::time::{Instant, Now, Rng};
 use crate::limits;
 use crate::model::cri::{CallError, Code, ContainerId, ContainerState, Reply, SandboxId};
 use crate::model::image::with_tag;
@@ -37,10 +35,8 @@ impl Pod {
         result: Result<Reply, CallError>,
         rng: &mut Rng,
     ) -> Option<Box<str>> {
-        let at = self.pending_calls.iter().position(|pending| pending.call == answer.call);
-        let step = self.pending_calls.remove(at.expect("the call belongs to this pod")).step;
-        self.stale_relists = answer.relists_begun;
-        self.fresh &= !step.is_change() && !step.is_stop();
+        let step = self.runner.end_call(answer.call);
+        self.observed.call_ended(answer.relists_begun, step.is_change() || step.is_stop());
         self.mark_dirty();
         let gone = gone(&step, &result);
         match result {
@@ -48,12 +44,12 @@ impl Pod {
             Err(error) if is_gone(&error) && self.vanished(now.boot, &step) => {}
             Err(error) => {
                 // A call that only reads an image changes nothing.
-                let asked = matches!(step, Step::ImageStatus { .. } | Step::Pull { .. });
-                self.needs_relist |= !asked;
-                self.fresh &= asked;
+                if !matches!(step, Step::ImageStatus { .. } | Step::Pull { .. }) {
+                    self.observed.call_failed();
+                }
                 let mut retry_at = now.boot.plus_ms(rng.jitter_ms(limits::RETRY_MS));
                 if let Step::RemoveContainer(id) = &step
-                    && self.removal_failed(id, &error)
+                    && self.runner.removal_failed(id, &error)
                 {
                     retry_at = now.boot;
                 }
@@ -83,7 +79,7 @@ impl Pod {
     /// The runtime may have lost the containers that left logs there: their attempt numbers are
     /// taken, and the restart count continues (spec section 2.5).
     pub fn dirs_made(&mut self, now: Now, job: JobId, attempts: &[Option<u32>]) -> bool {
-        if let Some(JobSpec::MakePodDirs { containers, .. }) = self.jobs.get(&job) {
+        if let Some(JobSpec::MakePodDirs { containers, .. }) = self.runner.job(job) {
             for (name, newest) in containers.iter().zip(attempts) {
                 let floor = newest.map_or(0, |newest| newest.saturating_add(1));
                 let record = self.records.entry(name.clone()).or_default();
@@ -95,21 +91,21 @@ impl Pod {
 
     /// Takes the answer to a job of this pod. `false`: it is not this pod's job.
     pub fn job_done(&mut self, now: Now, job: JobId, result: &Result<(), JobError>) -> bool {
-        let Some(spec) = self.jobs.remove(&job) else { return false };
+        let Some((spec, is_cancelled)) = self.runner.end_job(job, result) else { return false };
         self.mark_dirty();
-        if self.ended_abandoned(job, result) {
+        if is_cancelled {
             return true;
         }
         let retry_at = now.boot.plus_ms(limits::RETRY_MS);
         match (spec, result) {
-            (JobSpec::MakePodDirs { .. }, Ok(())) => self.log_dirs = LogDirs::Made,
+            (JobSpec::MakePodDirs { .. }, Ok(())) => self.files.dirs_made(),
             (JobSpec::MakePodDirs { .. }, Err(error)) => {
-                self.log_dirs = LogDirs::Failed { retry_at };
+                self.files.dirs_failed(retry_at);
                 self.warn("Failed", format!("error making pod data directories: {error}"));
             }
-            (JobSpec::RemoveLog(log), Ok(())) => self.logs_removed.push(ContainerId(log.id)),
-            (JobSpec::RemoveLogDir(_), Ok(())) => self.log_dirs = LogDirs::Removed,
-            (JobSpec::RemovePodDir(_), Ok(())) => self.dir_removed = true,
+            (JobSpec::RemoveLog(log), Ok(())) => self.files.log_removed(ContainerId(log.id)),
+            (JobSpec::RemoveLogDir(_), Ok(())) => self.files.log_dir_removed(),
+            (JobSpec::RemovePodDir(_), Ok(())) => self.files.dir_removed(),
             (
                 spec @ (JobSpec::SetUpVolume(_)
                 | JobSpec::BindSubPath(_)
@@ -121,17 +117,17 @@ impl Pod {
             }
             (JobSpec::LinkLog(_), Ok(())) => {}
             (JobSpec::RemoveLog(_), Err(error)) if self.is_wanted() => {
-                self.cleanup_at = Some(retry_at);
+                self.runner.hold_cleanup(retry_at);
                 let why = format!("failed to remove the logs of a dead container: {error}");
-                self.warn(GARBAGE_FAILED, why);
+                self.warn_of_garbage(why);
             }
             (JobSpec::MakeContainerFiles(files), result) => self.files_made(now, &files, result),
             (JobSpec::RemoveLog(_) | JobSpec::RemoveLogDir(_), Err(error)) => {
-                self.cleanup_at = Some(retry_at);
+                self.runner.hold_cleanup(retry_at);
                 self.warn("FailedKillPod", format!("error removing the pod's logs: {error}"));
             }
             (JobSpec::RemovePodDir(_), Err(error)) => {
-                self.cleanup_at = Some(retry_at);
+                self.runner.hold_cleanup(retry_at);
                 self.warn("FailedKillPod", format!("error removing the pod's directory: {error}"));
             }
             (
@@ -155,16 +151,12 @@ impl Pod {
     fn succeeded(&mut self, now: Now, step: Step, reply: Reply, took_ms: u64) {
         match (step, reply) {
             (Step::RunSandbox { attempt }, Reply::Sandbox(id)) => {
-                self.names_taken = 0;
-                self.retry_at = None;
-                self.observed.add_sandbox(ObservedSandbox::made(id, attempt));
+                self.runner.sandbox_made();
+                self.observed.add_sandbox(id, attempt);
             }
             (Step::InspectSandbox(id), Reply::SandboxStatus(status)) => {
-                self.reset_inspect_backoff();
-                if let Some(sandbox) = self.observed.sandbox_mut(&id) {
-                    sandbox.inspect(*status);
-                    self.take_address(&id);
-                }
+                self.observed.inspect_sandbox(&id, *status);
+                self.take_address(&id);
             }
             (Step::StopSandbox(id), Reply::Done) => self.sandbox_stopped(now.boot, &id),
             (Step::RemoveSandbox(id), Reply::Done) => self.sandbox_removed(&id),
@@ -184,26 +176,23 @@ impl Pod {
                 record.failure = None;
                 record.restart_due = None;
                 record.tried = Try::None;
-                self.turn(now.boot, &id, ContainerState::Running);
+                self.observed.turn(now.boot, &id, ContainerState::Running);
                 self.expect_post_start(now.boot, &id, &container);
-                self.logs_to_link.push(id);
+                self.files.started(id);
                 self.timing.started = true;
             }
             (Step::InspectContainer(id), Reply::ContainerStatus(status)) => {
                 let ended = status.state == ContainerState::Exited;
-                let container = self.observed.container_mut(&id);
-                if container.is_none_or(|container| container.inspect(now.boot, status)) {
-                    self.reset_inspect_backoff();
-                } else {
-                    self.retry_inspect(now.boot);
+                self.observed.inspect_container(now.boot, &id, status);
+                if ended {
+                    self.files.ended(id);
                 }
-                self.messages_to_read.extend(ended.then_some(id));
             }
             (Step::Stop { id, .. }, Reply::Done) => {
-                self.turn(now.boot, &id, ContainerState::Exited);
+                self.observed.turn(now.boot, &id, ContainerState::Exited);
             }
             (Step::RemoveContainer(id), Reply::Done) => self.container_removed(&id),
-            (Step::EndTask { id, end }, Reply::Done) => self.task_ended(now.boot, id, end),
+            (Step::EndTask { id, end }, Reply::Done) => self.runner.task_ended(now.boot, id, end),
             (step, reply) => panic!("{step:?} cannot answer {reply:?}"),
         }
     }
@@ -213,12 +202,12 @@ impl Pod {
     fn vanished(&mut self, now: Instant, step: &Step) -> bool {
         match step {
             Step::Stop { id, .. } | Step::RemoveContainer(id) | Step::InspectContainer(id) => {
-                self.turn(now, id, ContainerState::Exited);
+                self.observed.turn(now, id, ContainerState::Exited);
                 self.container_removed(id);
             }
             Step::StopSandbox(id) => self.sandbox_stopped(now, id),
             Step::RemoveSandbox(id) => self.sandbox_removed(id),
-            Step::EndTask { id, end } => self.task_ended(now, id.clone(), *end),
+            Step::EndTask { id, end } => self.runner.task_ended(now, id.clone(), *end),
             Step::InspectSandbox(_)
             | Step::RunSandbox { .. }
             | Step::ImageStatus { .. }
@@ -232,44 +221,37 @@ impl Pod {
     fn failed(&mut self, now: Now, step: Step, error: &CallError, retry_at: Instant) {
         match step {
             Step::RunSandbox { attempt } => {
-                self.retry_at = Some(retry_at);
                 if is_name_taken(error) {
-                    // A pending call holds the name and will soon end; or it is left over for good.
-                    self.names_taken += 1;
-                    let taken = self.names_taken.min(limits::NAME_TAKEN_MAX);
-                    let soon_ms = limits::RETRY_TAKEN_MS << taken;
-                    self.retry_at = Some(retry_at.min(now.boot.plus_ms(soon_ms)));
-                    if self.names_taken >= limits::NAME_TAKEN_MAX {
-                        self.attempt_floor = attempt + 1;
-                        self.names_taken = 0;
-                    }
+                    self.runner.name_taken(now.boot, attempt, retry_at);
+                } else {
+                    self.runner.hold(retry_at);
                 }
                 let why = format!("Failed to create pod sandbox: {error}");
                 self.warn("FailedCreatePodSandBox", why);
             }
             Step::InspectSandbox(_) => {
-                self.delay_inspect(now.boot);
+                self.observed.inspection_failed(now.boot);
                 self.warn(
                     "FailedPodSandBoxStatus",
                     format!("Unable to get pod sandbox status: {error}"),
                 );
             }
             Step::RemoveSandbox(_) | Step::RemoveContainer(_) if self.is_wanted() => {
-                self.retry_at = Some(retry_at);
-                self.cleanup_at = Some(retry_at);
-                self.warn(GARBAGE_FAILED, format!("failed to remove garbage: {error}"));
+                self.runner.hold(retry_at);
+                self.runner.hold_cleanup(retry_at);
+                self.warn_of_garbage(format!("failed to remove garbage: {error}"));
             }
             Step::StopSandbox(_) | Step::RemoveSandbox(_) | Step::RemoveContainer(_) => {
-                self.retry_at = Some(retry_at);
+                self.runner.hold(retry_at);
                 self.warn("FailedKillPod", format!("error killing pod: {error}"));
             }
-            Step::EndTask { id, end } => self.task_ended(now.boot, id, end),
+            Step::EndTask { id, end } => self.runner.task_ended(now.boot, id, end),
             Step::Stop { id, .. } => {
-                self.stop_later(now.boot, &id);
+                self.observed.stop_failed(now.boot, &id);
                 self.warn("FailedKillPod", format!("error killing pod: {error}"));
             }
             Step::InspectContainer(_) => {
-                self.delay_inspect(now.boot);
+                self.observed.inspection_failed(now.boot);
                 self.warn("FailedSync", format!("error determining status: {error}"));
             }
             Step::ImageStatus { container, image } => {
@@ -305,50 +287,18 @@ impl Pod {
         let record = self.record_mut(name);
         record.image = Image::Unknown;
         record.attempt_floor = attempt + 1;
-        let hash = super::hash::container_hash(name, &image);
-        let sandbox = self.observed.sandbox().expect("created in a known sandbox").id.clone();
-        self.observed.add_container(ObservedContainer {
-            id,
-            name: name.into(),
-            sandbox,
-            attempt,
-            state: ContainerState::Created,
-            created_at: 0,
-            image,
-            hash: Some(hash),
-            grace_s: None,
-            status: None,
-            began_at: None,
-            exited_at: None,
-            stops: Backoff::default(),
-        });
+        self.observed.add_container(id, name, attempt, image);
     }
 
-    fn turn(&mut self, now: Instant, id: &ContainerId, state: ContainerState) {
-        if let Some(container) = self.observed.container_mut(id) {
-            container.turn(now, state);
-        }
-    }
-
-    /// `StopPodSandbox` kills the processes in it.
     fn sandbox_stopped(&mut self, now: Instant, id: &SandboxId) {
         self.cgroup_left();
-        if let Some(sandbox) = self.observed.sandbox_mut(id) {
-            sandbox.ready = false;
-            sandbox.stopped = true;
-        }
-        for container in self.observed.containers.iter_mut().filter(|c| c.sandbox == *id) {
-            if container.may_run() {
-                container.turn(now, ContainerState::Exited);
-            }
-        }
+        self.observed.sandbox_stopped(now, id);
     }
 
     fn sandbox_removed(&mut self, id: &SandboxId) {
-        let gone = self.observed.sandbox_mut(id).map(|sandbox| sandbox.attempt + 1);
-        self.attempt_floor = self.attempt_floor.max(gone.unwrap_or(0));
-        self.observed.sandboxes.retain(|sandbox| sandbox.id != *id);
-        self.observed.containers.retain(|container| container.sandbox != *id);
+        if let Some(attempt) = self.observed.sandbox_removed(id) {
+            self.runner.sandbox_removed(attempt);
+        }
     }
 
     fn container_removed(&mut self, id: &ContainerId) {
@@ -357,8 +307,8 @@ impl Pod {
         let frees = self.frees_number(&name, id);
         let record = self.record_mut(&name);
         record.attempt_floor = if frees { attempt } else { record.attempt_floor.max(attempt + 1) };
-        self.observed.containers.retain(|container| container.id != *id);
-        self.logs_removed.retain(|cleared| cleared != id);
+        self.observed.container_removed(id);
+        self.files.keep_known(|known| known != id);
     }
 
     fn put_off_start(
@@ -397,50 +347,6 @@ impl Pod {
     pub(super) fn spec_of(&self, name: &str) -> Option<&Container> {
         let spec = &self.api.spec;
         spec.all_containers().find(|container| *container.name == *name)
-    }
-
-    fn normal(&mut self, container: &str, reason: &'static str, message: String) {
-        self.record_event(container, EventType::Normal, reason, message);
-    }
-
-    pub(super) fn error(&mut self, container: &str, what: &str) {
-        self.record_event(container, EventType::Warning, "Failed", format!("Error: {what}"));
-    }
-
-    /// Records an event about one container. Container ids in the message are replaced by the
-    /// container's name, so that repeats are recognised.
-    pub(super) fn record_event(
-        &mut self,
-        container: &str,
-        kind: EventType,
-        reason: &'static str,
-        mut message: String,
-    ) {
-        for observed in self.observed.of(container) {
-            if message.contains(&*observed.id.0) {
-                message = message.replace(&*observed.id.0, container);
-            }
-        }
-        self.pending_events.push(PendingEvent {
-            kind,
-            container: Some(container.into()),
-            reason,
-            message,
-        });
-    }
-
-    /// `spec.containers{web}`
-    pub(super) fn field_path(&self, container: &str) -> String {
-        let spec = &self.api.spec;
-        let among = |all: &[Container]| all.iter().any(|one| *one.name == *container);
-        let kind = if among(&spec.init_containers) {
-            "initContainers"
-        } else if among(&spec.ephemeral_containers) {
-            "ephemeralContainers"
-        } else {
-            "containers"
-        };
-        format!("spec.{kind}{{{container}}}")
     }
 
     /// Containers of the spec that may run beside the main containers.

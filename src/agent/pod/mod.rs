@@ -1,15 +1,13 @@
 //! One pod: the desired state, the observed state, and the next step between them.
 //!
-//! ```text
-//!  Syncing ──removed│deleted│refused│all done──▶ Terminating
-//!                                                    │ a fresh list: nothing runs
-//!               no source wants it,                  ▼
-//!  Finished ◀── and nothing is left ──────────── Terminated
-//! ```
+//! A pod is made of parts, each with a state that only its own file writes: `lifecycle` (wanted,
+//! phase, verdict), `observation` (what the runtime showed, and how far it can be believed),
+//! `runner` (calls and jobs under way, retries), `events`, `files`, `volumes`, `cgroup`, `image`,
+//! `probe` and `hooks`. [`Pod`] routes between them.
 //!
-//! Phases only move forward, in [`Pod::enter`]. There is no state per runtime call: the pure
-//! function [`next::next`] derives one step from desired × observed × now. After a crash, a lost
-//! answer or a restart of the runtime, the pod is listed again and continues from what exists.
+//! There is no state per runtime call: the pure function [`next::next`] derives one step from
+//! desired × observed × now. After a crash, a lost answer or a restart of the runtime, the pod is
+//! listed again and continues from what exists.
 //!
 //! Intended behaviour: one runtime call at a time, except that several containers are stopped
 //! together. A success takes effect in the model at once; a failure requires a new list first
@@ -18,20 +16,17 @@
 //! If we crash here: the next start reads the manifests and the runtime's lists and recognises the
 //! pod by its labels. Back-offs are lost, and so is what was known of removed containers.
 
-mod abandoned_jobs;
 pub mod cgroup;
 mod class;
 pub mod config;
 mod config_error;
 mod crash_backoff;
 mod cri_request;
-mod deadline;
 pub mod dns;
 pub mod downward;
 pub mod env;
 mod ephemeral;
-mod evicted;
-mod facts;
+mod events;
 mod files;
 pub mod hash;
 #[cfg(feature = "probes")]
@@ -41,9 +36,10 @@ mod hooks;
 mod hooks;
 mod image;
 mod learn;
-mod leftover_task;
+mod lifecycle;
 mod mounts;
 pub mod next;
+mod observation;
 pub mod observed;
 mod phase;
 #[cfg(feature = "probes")]
@@ -53,38 +49,36 @@ mod probe;
 mod probe;
 mod resources;
 mod retention;
-mod retry;
+mod runner;
 pub mod security;
 mod status;
 mod step;
 mod stopping;
 mod tries;
-mod verdict;
 mod volumes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::calls::Uid;
-use super::event::{CallId, JobId};
+
 use super::eviction;
-use super::time::{Backoff, Instant, Now};
-use crate::model::cri::{Container, ContainerId, PodRef, Sandbox, TaskEnd};
-use crate::model::job::JobSpec;
+use super::time::{Instant, Now, sooner};
+use crate::model::cri::{Container, ContainerId, PodRef, Sandbox};
 use crate::model::pod as api;
-use crate::model::recorded_event::EventType;
-use crate::model::status::{PodStatus, Waiting};
+use crate::model::status::{ContainerStatus, PodStatus, Waiting};
 use image::{FailedPull, Image};
+use observation::{ListOutcome, Observation};
 use observed::Observed;
 use volumes::Volumes;
 
-pub use evicted::{DISRUPTED, Eviction, overrules};
 pub use learn::Answer;
+pub use lifecycle::{DISRUPTED, Eviction, Phase, Verdict, Wanted, overrules};
+use lifecycle::{Ending, Lifecycle};
 pub use resources::{burstable_milli, memory_limit, qos_class};
 pub use status::{HostAddresses, HostInfo};
 pub use step::{PodContext, Step};
 pub use stopping::StopReason;
-pub use verdict::Verdict;
 
 #[derive(Debug)]
 pub struct Pod {
@@ -94,69 +88,23 @@ pub struct Pod {
     /// The spec limits the pod's disk usage; read at each step.
     bounds_disk: bool,
     origin: Origin,
-    wanted: Wanted,
-    phase: Phase,
-    /// Set when the pod was refused or failed as a whole.
-    verdict: Option<Verdict>,
-    /// Set when the node evicted the pod.
-    eviction: Option<Eviction>,
-    /// Set from [`Phase::Terminating`] on.
-    ending: Option<Ending>,
-    observed: Observed,
-    /// What the current relist has listed of the pod so far.
-    listed: Listed,
-    /// The runtime must be listed before the next step: at first, and after a failure.
-    needs_relist: bool,
-    /// The runtime was listed since the last call ended.
-    fresh: bool,
-    /// The last list was too old and was discarded, and none has come since.
-    relist_missed: bool,
-    /// All containers of the pod were inspected since the agent's start.
-    fully_observed: bool,
-    /// Lists with this serial number or a smaller one are too old and are discarded (rule R3).
-    stale_relists: u64,
-    pending_calls: Vec<PendingCall>,
+    lifecycle: Lifecycle,
+    observed: Observation,
+    runner: runner::Runner,
     #[cfg(feature = "probes")]
     probes: probe::Probes,
     #[cfg(feature = "probes")]
     hooks: hooks::Hooks,
-    jobs: BTreeMap<JobId, JobSpec>,
-    abandoned: abandoned_jobs::AbandonedJobs,
-    log_dirs: LogDirs,
+    files: files::Files,
     cgroup: cgroup::Cgroup,
     volumes: Volumes,
-    /// The pod has ended, and its directory below the kubelet's root is removed.
-    dir_removed: bool,
     /// The pod's runtime handler supports recursive read-only mounts.
     recursive: bool,
-    /// Ended containers whose logs are removed.
-    logs_removed: Vec<ContainerId>,
     retention: retention::Retention,
     records: BTreeMap<Box<str>, ContainerRecord>,
     /// Failed pulls, by image name.
     pulls: BTreeMap<Box<str>, FailedPull>,
-    /// No sandbox is created, stopped or removed before this time.
-    retry_at: Option<Instant>,
-    /// No logs are removed before this time.
-    cleanup_at: Option<Instant>,
-    /// Back-off of inspections of a sandbox or a container that the runtime did not answer.
-    inspect_backoff: Backoff,
-    /// The smallest attempt number of the next sandbox.
-    attempt_floor: u32,
-    /// How many sandbox names in a row the runtime reported as taken.
-    names_taken: u32,
-    /// A container whose removal failed, and the action on its task before the next try.
-    leftover_task: Option<(ContainerId, Option<TaskEnd>)>,
-    /// Started containers whose logs have to be linked.
-    logs_to_link: Vec<ContainerId>,
-    /// Ended containers whose termination messages have to be read.
-    messages_to_read: Vec<ContainerId>,
-    /// Termination messages that are being read.
-    message_reads: BTreeMap<JobId, ContainerId>,
-    /// The last reported reason that blocked the pod.
-    last_blocked: Option<Box<str>>,
-    /// Events to record at the next step.
-    pending_events: Vec<PendingEvent>,
+    events: events::PodEvents,
     /// Something changed since `next` was called last.
     needs_plan: bool,
     /// Something changed since the status was computed.
@@ -164,9 +112,6 @@ pub struct Pod {
     /// Counts the changes of the status.
     status_revision: u64,
     wake_at: Option<Instant>,
-    arrived_at: Instant,
-    /// Milliseconds from the pod's start time to its arrival, as soon as both are known.
-    active_before_ms: Option<u64>,
     timing: Timing,
 }
 
@@ -179,58 +124,6 @@ pub enum Origin {
     Cloud,
     /// Known only from the runtime.
     Runtime,
-}
-
-/// Whether the sources want a pod.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Wanted {
-    /// A source has it.
-    Yes,
-    /// No source has it.
-    No,
-    /// It disappeared and came back, from this source: it starts again once the old run has
-    /// finished.
-    Recreated(Origin, Box<api::Pod>),
-}
-
-/// Phases only move forward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
-    /// Containers are started and kept running.
-    Syncing,
-    /// No container is started any more; running containers are being stopped.
-    Terminating,
-    /// Nothing runs. The pod is kept for its logs and status while a source wants it; otherwise it
-    /// is being removed.
-    Terminated,
-    /// Nothing is left.
-    Finished,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Ending {
-    since: Instant,
-    /// It only shrinks, never below 1.
-    grace_s: i64,
-}
-
-/// A runtime call under way.
-#[derive(Clone, Debug)]
-struct PendingCall {
-    call: CallId,
-    step: Step,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LogDirs {
-    Unknown,
-    Made,
-    /// Creating them failed; no retry before this time.
-    Failed {
-        retry_at: Instant,
-    },
-    /// The pod has ended, and its log directories are removed.
-    Removed,
 }
 
 /// State of one container of the spec beyond what the runtime reports.
@@ -252,16 +145,6 @@ struct ContainerRecord {
     /// The attempt for which the agent's own files exist and whose container is not created yet.
     files: Option<u32>,
     tried: tries::Try,
-}
-
-/// An event to record.
-#[derive(Clone, Debug)]
-struct PendingEvent {
-    kind: EventType,
-    /// Name in the spec; `None`: the event is about the pod.
-    container: Option<Box<str>>,
-    reason: &'static str,
-    message: String,
 }
 
 /// For `kubelet_pod_start_sli_duration_seconds`.
@@ -299,51 +182,25 @@ impl Pod {
             bounds_disk: eviction::bounds_disk(&api),
             api: Box::new(api),
             origin,
-            wanted,
-            phase: Phase::Syncing,
-            verdict: None,
-            eviction: None,
-            ending: None,
-            observed: Observed::default(),
-            listed: Listed::default(),
-            needs_relist: true,
-            fresh: false,
-            relist_missed: false,
-            fully_observed: false,
-            stale_relists: 0,
-            pending_calls: Vec::new(),
+            lifecycle: Lifecycle::new(wanted, now.boot),
+            observed: Observation::default(),
+            runner: runner::Runner::default(),
             #[cfg(feature = "probes")]
             probes: probe::Probes::default(),
             #[cfg(feature = "probes")]
             hooks: hooks::Hooks::default(),
-            jobs: BTreeMap::new(),
-            abandoned: abandoned_jobs::AbandonedJobs::default(),
-            log_dirs: LogDirs::Unknown,
+            files: files::Files::default(),
             cgroup: cgroup::Cgroup::default(),
             volumes: Volumes::default(),
-            dir_removed: false,
             recursive: false,
-            logs_removed: Vec::new(),
             retention: retention::Retention::default(),
             records: BTreeMap::new(),
             pulls: BTreeMap::new(),
-            retry_at: None,
-            cleanup_at: None,
-            inspect_backoff: Backoff::default(),
-            attempt_floor: 0,
-            names_taken: 0,
-            leftover_task: None,
-            logs_to_link: Vec::new(),
-            messages_to_read: Vec::new(),
-            message_reads: BTreeMap::new(),
-            last_blocked: None,
-            pending_events: Vec::new(),
+            events: events::PodEvents::default(),
             needs_plan: true,
             dirty: true,
             status_revision: 0,
             wake_at: None,
-            arrived_at: now.boot,
-            active_before_ms: None,
             timing: Timing::default(),
         };
         if let Some(verdict) = verdict {
@@ -354,43 +211,39 @@ impl Pod {
 
     /// A source has the pod or has changed it.
     pub fn want(&mut self, api: api::Pod, origin: Origin) {
-        match &mut self.wanted {
-            Wanted::Yes => {
-                let grace_s = api.metadata.deletion_grace_period_seconds;
-                if let (Some(ending), Some(grace_s)) = (&mut self.ending, grace_s)
-                    && grace_s.max(1) < ending.grace_s
-                {
-                    ending.grace_s = grace_s.max(1);
-                    self.stop_now();
-                }
-                let deleted = |pod: &api::Pod| pod.metadata.deletion_timestamp.is_some();
-                if deleted(&api) && !deleted(&self.api) {
-                    self.stop_now();
-                }
-                self.forget_changed_images(&api.spec);
-                let mut status = std::mem::take(&mut self.api.status);
-                self.bounds_disk = eviction::bounds_disk(&api);
-                *self.api = api;
-                let reported = std::mem::take(&mut self.api.status);
-                if overrules(&status, &reported) {
-                    let PodStatus { phase, message, reason, .. } = reported;
-                    status = PodStatus { phase, message, reason, ..status };
-                }
-                self.api.status = status;
-                self.replan_cgroup();
-            }
-            Wanted::No | Wanted::Recreated(..) => {
-                self.wanted = Wanted::Recreated(origin, Box::new(api));
-            }
+        if self.is_wanted() {
+            self.update(api);
+        } else {
+            self.lifecycle.set_wanted(Wanted::Recreated(origin, Box::new(api)));
         }
         self.volumes.mark_dirty();
         self.mark_dirty();
     }
 
+    fn update(&mut self, api: api::Pod) {
+        let grace_s = api.metadata.deletion_grace_period_seconds;
+        let deleted = |pod: &api::Pod| pod.metadata.deletion_timestamp.is_some();
+        let shrinks = grace_s.is_some_and(|grace_s| self.lifecycle.shrink_grace(grace_s));
+        if shrinks || (deleted(&api) && !deleted(&self.api)) {
+            self.observed.stop_at_once();
+        }
+        self.forget_changed_images(&api.spec);
+        let mut status = std::mem::take(&mut self.api.status);
+        self.bounds_disk = eviction::bounds_disk(&api);
+        *self.api = api;
+        let reported = std::mem::take(&mut self.api.status);
+        if overrules(&status, &reported) {
+            let PodStatus { phase, message, reason, .. } = reported;
+            status = PodStatus { phase, message, reason, ..status };
+        }
+        self.api.status = status;
+        self.replan_cgroup();
+    }
+
     /// No source has the pod any more.
     pub fn mark_unwanted(&mut self, now: Now) {
-        self.wanted = Wanted::No;
-        self.stop_now();
+        self.lifecycle.set_wanted(Wanted::No);
+        self.observed.stop_at_once();
         self.mark_dirty();
         let grace_s = config::grace_s(&self.api.spec);
         let metadata = &mut self.api.metadata;
@@ -401,59 +254,39 @@ impl Pod {
 
     /// The pod may not run here: it fails as a whole.
     pub fn refuse(&mut self, verdict: Verdict) {
-        self.pending_events.push(PendingEvent {
-            kind: EventType::Warning,
-            container: None,
-            reason: verdict.reason,
-            message: verdict.message.clone(),
-        });
-        self.verdict = Some(verdict);
-        self.mark_dirty();
-    }
-
-    /// Records a warning about the pod as a whole.
-    pub fn warn(&mut self, reason: &'static str, message: String) {
-        let kind = EventType::Warning;
-        self.pending_events.push(PendingEvent { kind, container: None, reason, message });
+        self.events.warn(verdict.reason, verdict.message.clone());
+        self.lifecycle.fail(verdict);
         self.mark_dirty();
     }
 
     /// The last list, from before the pod was added, has nothing of it.
     pub fn observe_nothing(&mut self) {
-        assert!(
-            self.observed.is_empty() && self.pending_calls.is_empty(),
-            "pod {} is known",
-            self.uid
-        );
-        self.needs_relist = false;
-        self.fresh = true;
+        assert!(!self.runner.has_calls(), "pod {} has calls", self.uid);
+        self.observed.observe_nothing();
     }
 
     /// A list contains this sandbox of the pod.
     pub fn add_listed_sandbox(&mut self, sandbox: Arc<Sandbox>) {
-        self.listed.sandboxes.push(sandbox);
+        self.observed.add_listed_sandbox(sandbox);
     }
 
     /// A list contains this container of the pod.
     pub fn add_listed_container(&mut self, container: Arc<Container>) {
-        self.listed.containers.push(container);
+        self.observed.add_listed_container(container);
     }
 
     /// Applies the list, unless it is too old (rule R3). All of the pod's objects in it have been
     /// added.
     pub fn take_list(&mut self, now: Now, serial: u64) {
         self.restore_hooks();
-        let Self { listed, observed, records, .. } = self;
-        if serial <= self.stale_relists
-            || self.pending_calls.iter().any(|pending| pending.step.is_change())
-        {
-            listed.sandboxes.clear();
-            listed.containers.clear();
-            self.miss_relist();
+        let changing = self.runner.is_changing();
+        let outcome = self.observed.take_list(now.boot, serial, changing);
+        let Self { observed, records, .. } = self;
+        if outcome == ListOutcome::Discarded {
+            self.needs_plan = true;
             return;
         }
-        let changed = observed.take(now.boot, &mut listed.sandboxes, &mut listed.containers);
-        if changed {
+        if outcome == ListOutcome::Changed {
             // Their attempt numbers are taken, whatever happens to them.
             for container in &observed.containers {
                 let record = records.entry(container.name.clone()).or_default();
@@ -461,44 +294,159 @@ impl Pod {
             }
         }
         self.forgive_tries();
-        if changed || self.needs_relist || !self.fresh {
+        if outcome != ListOutcome::Confirmed {
             self.mark_dirty();
         }
-        self.needs_relist = false;
-        self.fresh = true;
-        self.relist_missed = false;
-        let Self { logs_removed, observed, .. } = self;
-        logs_removed.retain(|id| observed.container(id).is_some());
+        let Self { files, observed, .. } = self;
+        files.keep_known(|id| observed.container(id).is_some());
     }
 
-    /// The only function that changes the phase.
     fn enter(&mut self, now: Instant, phase: Phase) {
-        assert!(
-            phase > self.phase,
-            "pod {} cannot go from {:?} to {phase:?}",
-            self.uid,
-            self.phase
-        );
+        let grace_s = match self.origin {
+            Origin::Runtime => crate::limits::GRACE_ORPHAN_S,
+            Origin::File | Origin::Cloud => {
+                let deletion = self.api.metadata.deletion_grace_period_seconds;
+                deletion.unwrap_or_else(|| config::grace_s(&self.api.spec))
+            }
+        };
+        self.lifecycle.enter(now, phase, grace_s);
         if phase == Phase::Terminating {
-            self.stop_now();
-            let asked = match self.origin {
-                Origin::Runtime => crate::limits::GRACE_ORPHAN_S,
-                Origin::File | Origin::Cloud => {
-                    let deletion = self.api.metadata.deletion_grace_period_seconds;
-                    deletion.unwrap_or_else(|| config::grace_s(&self.api.spec))
-                }
-            };
-            let asked = self.eviction.as_ref().map_or(asked, |it| asked.min(it.grace_s));
-            self.ending = Some(Ending { since: now, grace_s: asked.max(1) });
+            self.observed.stop_at_once();
         }
-        self.phase = phase;
         self.mark_dirty();
     }
-}
 
-/// What a list contains of one pod.
-#[derive(Debug, Default)]
-struct Listed {
-    sandboxes: Vec<Arc<Sandbox>>,
-    containers: Vec<Arc<Container>>,
+    /// Namespace and name.
+    pub fn name(&self) -> (Box<str>, Box<str>) {
+        let metadata = &self.api.metadata;
+        (metadata.namespace.as_str().into(), metadata.name.as_str().into())
+    }
+
+    pub fn uid(&self) -> &Uid {
+        &self.uid
+    }
+
+    /// Spec and status.
+    pub fn api(&self) -> &api::Pod {
+        &self.api
+    }
+
+    /// Whether the spec limits the pod's disk usage.
+    pub fn bounds_disk(&self) -> bool {
+        self.bounds_disk
+    }
+
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// Whether the sources want it.
+    pub fn wanted(&self) -> &Wanted {
+        self.lifecycle.wanted()
+    }
+
+    pub fn phase(&self) -> Phase {
+        self.lifecycle.phase()
+    }
+
+    /// What the runtime last reported of it.
+    pub fn observed(&self) -> &Observed {
+        &self.observed
+    }
+
+    /// Whether it may still hold resources of the node, such as ports and memory. A pod that is
+    /// reported as ended, even by an earlier start of the agent, was observed to hold nothing.
+    pub fn is_active(&self) -> bool {
+        let over = self.api.status.phase.is_terminal();
+        self.phase() < Phase::Terminated && self.lifecycle.verdict().is_none() && !over
+    }
+
+    /// Whether nothing of it is left in the runtime and on the disk, and nothing is under way.
+    pub fn is_finished(&self) -> bool {
+        let idle = || !self.runner.has_calls() && self.no_probe_running() && self.no_hook_running();
+        let open = || self.runner.has_jobs() || self.files.is_reading();
+        self.phase() == Phase::Finished && idle() && !open()
+    }
+
+    /// Whether something changed since its last step, or its wake-up time has come.
+    pub fn needs_step(&self, now: Now) -> bool {
+        self.needs_plan || self.wake_at.is_some_and(|at| at <= now.boot) || self.lacks_time(now)
+    }
+
+    /// Whether the clock was set after the last change.
+    pub(super) fn lacks_time(&self, now: Now) -> bool {
+        self.observed.is_complete() && self.api.status.start_time.is_none() && now.wall.is_some()
+    }
+
+    /// Whether all its containers have been inspected since the agent's start, or the pod is
+    /// ending.
+    #[cfg(feature = "probes")]
+    pub fn is_fully_observed(&self) -> bool {
+        self.observed.is_complete() || self.phase() > Phase::Syncing
+    }
+
+    /// Something changed: the pod has to be stepped, and its status may differ.
+    pub fn mark_dirty(&mut self) {
+        self.needs_plan = true;
+        self.dirty = true;
+    }
+
+    /// Once, when all containers of a pod that this agent started run: milliseconds from its
+    /// arrival, and the same without pulls (not for pods with init containers).
+    pub fn take_start(&mut self, now: Now) -> Option<(u64, Option<u64>)> {
+        let mut statuses = self.api.status.container_statuses.iter();
+        if self.timing.reported || !statuses.all(ContainerStatus::has_started) {
+            return None;
+        }
+        self.timing.reported = true;
+        let took_ms = now.boot.since_ms(self.lifecycle.arrived_at());
+        let plain = self.api.spec.init_containers.is_empty();
+        let ours = self.timing.started && self.origin != Origin::Runtime;
+        ours.then(|| (took_ms, plain.then(|| took_ms.saturating_sub(self.timing.pulling_ms))))
+    }
+
+    /// Whether nothing of it exists and nothing was started.
+    pub fn is_untouched(&self) -> bool {
+        self.observed.is_empty() && !self.runner.has_calls() && !self.runner.has_jobs()
+    }
+
+    /// Sets the first revision of its status.
+    pub fn status_revision_from(&mut self, revision: u64) {
+        self.status_revision = revision;
+    }
+
+    /// Grows with each change of the status.
+    pub fn status_revision(&self) -> u64 {
+        self.status_revision
+    }
+
+    /// Whether the status is based on a complete inspection of the pod.
+    pub fn is_inspected(&self) -> bool {
+        !self.observed.is_unknown() && next::inspection(self).is_none()
+    }
+
+    /// Whether its source has deleted it, nothing of it runs or is mounted any more, and its cgroup
+    /// is gone.
+    pub fn is_cleared(&self) -> bool {
+        self.phase() == Phase::Terminated
+            && self.api.metadata.deletion_timestamp.is_some()
+            && !self.runner.has_calls()
+            && !self.runner.has_jobs()
+            && volumes::are_gone(self)
+            && cgroup::is_gone(self)
+    }
+
+    /// When to step it again if nothing happens before.
+    pub fn wake_at(&self) -> Option<Instant> {
+        sooner(self.wake_at, self.probes_wake_at())
+    }
+
+    /// Returns the pod that replaces this finished one under its uid, if it came back.
+    pub fn successor(&mut self) -> Option<(Origin, api::Pod)> {
+        assert!(self.is_finished(), "pod {} has not finished", self.uid);
+        match self.lifecycle.set_wanted(Wanted::No) {
+            Wanted::Recreated(origin, api) => Some((origin, *api)),
+            Wanted::Yes | Wanted::No => None,
+        }
+    }
 }

@@ -1,11 +1,11 @@
 //! The next step of a pod: desired × observed × now → one step. Pure: the same answer for the same
 //! pod, whatever its history (spec sections 1.4–1.7 and 2).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::hooks::PreStop;
 use super::observed::{Observed, ObservedContainer};
-use super::{Ending, LogDirs, Phase, Pod, Step, StopReason, Verdict, Wanted};
+use super::{Ending, Phase, Pod, Step, StopReason, Verdict};
 use super::{cgroup, volumes};
 use super::{config, security};
 use crate::agent::event::{CallId, JobId};
@@ -38,6 +38,8 @@ pub enum Next {
     Enter(Phase),
     /// The pod as a whole has failed.
     Fail(Verdict),
+    /// The pod has been active for as long as it may: this is no warning.
+    FailByDeadline(Verdict),
     /// List the runtime first.
     Relist,
     /// Something outside of the pod blocks it; try again at the next step.
@@ -111,10 +113,11 @@ impl Plan {
 
 /// Returns the next step.
 pub fn next(pod: &Pod, world: &NodeView<'_>, now: Instant) -> Plan {
-    if let Some(job) = pod.abandoned_job() {
+    let mount = pod.runner.mount_under_way().filter(|_| pod.phase() >= Phase::Terminating);
+    if let Some(job) = mount {
         return Plan::only(Next::GiveUpJob(job));
     }
-    match pod.phase {
+    match pod.phase() {
         Phase::Syncing => syncing(pod, world, now),
         Phase::Terminating => Plan::only(terminating(pod, now)),
         Phase::Terminated => Plan::only(terminated(pod, now)),
@@ -123,8 +126,8 @@ pub fn next(pod: &Pod, world: &NodeView<'_>, now: Instant) -> Plan {
 }
 
 fn syncing(pod: &Pod, world: &NodeView<'_>, now: Instant) -> Plan {
-    let ends = pod.wanted != Wanted::Yes
-        || pod.verdict.is_some()
+    let ends = !pod.is_wanted()
+        || pod.lifecycle.verdict().is_some()
         || pod.api.metadata.deletion_timestamp.is_some()
         // The cloud remembers a pod whose end an earlier start of the agent reported.
         || pod.api.status.phase.is_terminal();
@@ -133,7 +136,7 @@ fn syncing(pod: &Pod, world: &NodeView<'_>, now: Instant) -> Plan {
     }
     let deadline = pod.deadline_at();
     if deadline.is_some_and(|at| at <= now) {
-        return Plan::only(Next::Fail(Verdict {
+        return Plan::only(Next::FailByDeadline(Verdict {
             reason: "DeadlineExceeded",
             message: "Pod was active on the node longer than the specified deadline".to_owned(),
         }));
@@ -141,16 +144,16 @@ fn syncing(pod: &Pod, world: &NodeView<'_>, now: Instant) -> Plan {
     let volumes = volumes::progress(pod, now);
     let mut plan = if let Some(call) = pod.abandoned_pull() {
         Plan::only(Next::GiveUp(call))
-    } else if pod.pending_calls.iter().any(|pending| !pending.step.is_stop()) {
+    } else if pod.runner.is_busy() {
         Plan::only(Next::Rest)
     } else if let Some(next) = pod.post_start() {
-        Plan::only(if pod.needs_relist { next } else { pod.meanwhile(next, now) })
-    } else if pod.needs_relist {
-        Plan::only(if pod.pending_calls.is_empty() { Next::Relist } else { Next::Rest })
+        Plan::only(if pod.observed.is_unknown() { next } else { pod.meanwhile(next, now) })
+    } else if pod.observed.is_unknown() {
+        Plan::only(if pod.runner.has_calls() { Next::Rest } else { Next::Relist })
     } else if world.predecessor {
         Plan::only(Next::Blocked("another pod of this name has not ended yet"))
     } else if let Some(step) = inspection(pod) {
-        Plan::only(if pod.pending_calls.is_empty() { pod.inspect(step, now) } else { Next::Rest })
+        Plan::only(if pod.runner.has_calls() { Next::Rest } else { inspect(pod, step, now) })
     } else if needs_sandbox(pod) {
         Plan::only(new_sandbox(pod, world, now))
     } else if let Some(job) = volumes.job {
@@ -192,6 +195,12 @@ pub(super) fn inspection(pod: &Pod) -> Option<Step> {
     unknown.map(|container| Step::InspectContainer(container.id.clone()))
 }
 
+/// Makes this inspection, unless the runtime has just refused one.
+fn inspect(pod: &Pod, step: Step, now: Instant) -> Next {
+    let at = pod.observed.inspect_at();
+    if at > now { Next::Until(at) } else { Next::Call(step) }
+}
+
 /// Spec section 2.1.
 pub(super) fn needs_sandbox(pod: &Pod) -> bool {
     let Some(newest) = pod.observed.sandbox() else { return true };
@@ -213,10 +222,10 @@ fn new_sandbox(pod: &Pod, world: &NodeView<'_>, now: Instant) -> Next {
     if let Some(next) = stop_all(pod, pod_grace(pod, now), now) {
         return next;
     }
-    if !pod.pending_calls.is_empty() {
+    if pod.runner.has_calls() {
         return Next::Rest;
     }
-    if let Some(at) = pod.retry_at.filter(|&at| at > now) {
+    if let Some(at) = pod.runner.held_until(now) {
         return Next::Until(at);
     }
     if let Some(old) = observed.sandboxes.iter().find(|sandbox| !sandbox.stopped) {
@@ -238,8 +247,8 @@ fn new_sandbox(pod: &Pod, world: &NodeView<'_>, now: Instant) -> Next {
     if let Some(next) = before_sandbox(pod, now) {
         next
     } else {
-        let attempt = observed.sandbox().map_or(0, |newest| newest.attempt + 1);
-        Next::Call(Step::RunSandbox { attempt: attempt.max(pod.attempt_floor) })
+        let newest = observed.sandbox().map(|newest| newest.attempt);
+        Next::Call(Step::RunSandbox { attempt: pod.runner.next_attempt(newest) })
     }
 }
 
@@ -251,10 +260,10 @@ fn before_sandbox(pod: &Pod, now: Instant) -> Option<Next> {
 /// The directories for the pod's logs, volumes and other files, created once after each start of
 /// the agent.
 fn make_log_dirs(pod: &Pod, now: Instant) -> Option<Next> {
-    match pod.log_dirs {
-        LogDirs::Made => return None,
-        LogDirs::Failed { retry_at } if retry_at > now => return Some(Next::Until(retry_at)),
-        LogDirs::Unknown | LogDirs::Failed { .. } | LogDirs::Removed => {}
+    match pod.files.has_dirs(now) {
+        Ok(true) => return None,
+        Ok(false) => {}
+        Err(retry_at) => return Some(Next::Until(retry_at)),
     }
     let spec = &pod.api.spec;
     let containers = spec.all_containers();
@@ -262,7 +271,7 @@ fn make_log_dirs(pod: &Pod, now: Instant) -> Option<Next> {
         pod: config::log_dir(&pod.api),
         containers: containers.map(|container| container.name.clone()).collect(),
     };
-    Some(if pod.has_job(&job) { Next::Rest } else { Next::Job(job) })
+    Some(if pod.runner.has_job(&job) { Next::Rest } else { Next::Job(job) })
 }
 
 /// A grace period that begins now: for stops that are not the end of the pod.
@@ -281,14 +290,7 @@ fn stop_all(pod: &Pod, ending: Ending, now: Instant) -> Option<Next> {
     let inits = pod.api.spec.init_containers.iter().enumerate();
     let places: BTreeMap<&str, usize> = inits.map(|(at, init)| (&*init.name, at)).collect();
     let place = |observed: &ObservedContainer| places.get(&*observed.name).copied();
-    let stopping: BTreeSet<&ContainerId> = pod
-        .pending_calls
-        .iter()
-        .filter_map(|pending| match &pending.step {
-            Step::Stop { id, .. } => Some(id),
-            _ => None,
-        })
-        .collect();
+    let stopping = pod.runner.stopping();
     let all = || pod.observed.containers.iter().filter(running);
     let ending_stop = |observed| stop(pod, observed, ending, now, StopReason::Ending);
     // All hooks start together, those of sidecars too: they share the pod's grace period.
@@ -296,7 +298,7 @@ fn stop_all(pod: &Pod, ending: Ending, now: Instant) -> Option<Next> {
     if let Some(observed) = hooked.find(|observed| pod.pre_stop(observed) == PreStop::Due) {
         return Some(ending_stop(observed));
     }
-    let end = ending.since.plus_ms(ending.grace_s.unsigned_abs().saturating_mul(1000));
+    let end = ending.end();
     let (mut waiting, mut wake_at) = (false, None);
     for container in all().filter(|observed| place(observed).is_none() || end <= now) {
         if !stopping.contains(&container.id) {
@@ -332,12 +334,12 @@ fn stop(
     let hook = pod.pre_stop(container);
     let mut since = ending.since;
     if let (PreStop::Running(began_at, _) | PreStop::Over(began_at), true) =
-        (hook, pod.phase != Phase::Terminating)
+        (hook, pod.phase() != Phase::Terminating)
     {
         // Only the end of a pod has a start time of its own.
         since = since.min(began_at);
     }
-    let end = since.plus_ms(ending.grace_s.unsigned_abs().saturating_mul(1000));
+    let end = Ending { since, ..ending }.end();
     match hook {
         PreStop::Due if end > now => {
             return Next::Hook(container.id.clone(), HookKind::PreStop, why);
@@ -358,14 +360,14 @@ fn stop(
 /// Removes the logs, then the container. In the other order, logs of a container that is no longer
 /// known would stay for ever.
 pub(super) fn remove_container(pod: &Pod, container: &ObservedContainer, now: Instant) -> Next {
-    if let Some(at) = pod.cleanup_at.filter(|&at| at > now) {
+    if let Some(at) = pod.runner.cleanup_held_until(now) {
         return Next::Until(at);
     }
-    if pod.logs_removed.contains(&container.id) {
-        return Next::Call(pod.removal(&container.id));
+    if pod.files.is_log_removed(&container.id) {
+        return Next::Call(pod.runner.removal(&container.id));
     }
     let job = JobSpec::RemoveLog(log_link(pod, container));
-    if pod.has_job(&job) { Next::Rest } else { Next::Job(job) }
+    if pod.runner.has_job(&job) { Next::Rest } else { Next::Job(job) }
 }
 
 /// The names of a container's log files.
@@ -379,23 +381,22 @@ pub fn log_link(pod: &Pod, container: &ObservedContainer) -> LogLink {
 }
 
 fn terminating(pod: &Pod, now: Instant) -> Next {
-    let ending = pod.ending.expect("set on entering Terminating");
+    let ending = pod.lifecycle.ending().expect("set on entering Terminating");
     // The grace period only shrinks; a stop with a longer one is requested again (rule R4).
-    let kill_at = ending.since.plus_ms(ending.grace_s.unsigned_abs().saturating_mul(1000));
+    let kill_at = ending.end();
     let soonest = now.plus_ms(limits::STOP_GRACE_MIN_S.unsigned_abs() * 1000);
-    for pending in &pod.pending_calls {
-        match pending.step {
-            Step::Stop { kill_at: given, .. } if given > kill_at.max(soonest).plus_ms(1000) => {
-                return Next::GiveUp(pending.call);
-            }
-            _ => {}
-        }
+    let late_stop = pod.runner.find_call(|step| match step {
+        Step::Stop { kill_at: given, .. } => *given > kill_at.max(soonest).plus_ms(1000),
+        _ => false,
+    });
+    if let Some(call) = late_stop {
+        return Next::GiveUp(call);
     }
-    if pod.pending_calls.iter().any(|pending| !pending.step.is_stop()) {
+    if pod.runner.is_busy() {
         return Next::Rest;
     }
-    if pod.needs_relist {
-        return if pod.pending_calls.is_empty() { Next::Relist } else { Next::Rest };
+    if pod.observed.is_unknown() {
+        return if pod.runner.has_calls() { Next::Rest } else { Next::Relist };
     }
     if let Some(step) = pod.address_for_hooks(now) {
         return Next::Call(step);
@@ -403,40 +404,40 @@ fn terminating(pod: &Pod, now: Instant) -> Next {
     if let Some(next) = stop_all(pod, ending, now) {
         return next;
     }
-    if !pod.pending_calls.is_empty() {
+    if pod.runner.has_calls() {
         return Next::Rest;
     }
-    if let Some(at) = pod.retry_at.filter(|&at| at > now) {
+    if let Some(at) = pod.runner.held_until(now) {
         return Next::Until(at);
     }
     if let Some(sandbox) = pod.observed.sandboxes.iter().find(|sandbox| !sandbox.stopped) {
         return Next::Call(Step::StopSandbox(sandbox.id.clone()));
     }
-    if !pod.fresh {
+    if !pod.observed.is_fresh() {
         return Next::Relist;
     }
     match inspection(pod) {
-        Some(step) => pod.inspect(step, now),
+        Some(step) => inspect(pod, step, now),
         None => Next::Enter(Phase::Terminated),
     }
 }
 
 /// A cancelled call may take effect late, so running containers are stopped here too (rule R6).
 fn terminated(pod: &Pod, now: Instant) -> Next {
-    if pod.pending_calls.iter().any(|pending| !pending.step.is_stop()) {
+    if pod.runner.is_busy() {
         return Next::Rest;
     }
-    if pod.needs_relist {
-        return if pod.pending_calls.is_empty() { Next::Relist } else { Next::Rest };
+    if pod.observed.is_unknown() {
+        return if pod.runner.has_calls() { Next::Rest } else { Next::Relist };
     }
     let at_once = Ending { since: now, grace_s: 1 };
     if let Some(next) = stop_all(pod, at_once, now) {
         return next;
     }
-    if !pod.pending_calls.is_empty() {
+    if pod.runner.has_calls() {
         return Next::Rest;
     }
-    if let Some(at) = pod.retry_at.filter(|&at| at > now) {
+    if let Some(at) = pod.runner.held_until(now) {
         return Next::Until(at);
     }
     if let Some(sandbox) = pod.observed.sandboxes.iter().find(|sandbox| !sandbox.stopped) {
@@ -445,7 +446,7 @@ fn terminated(pod: &Pod, now: Instant) -> Next {
     if let Some(next) = volumes::tear_down(pod, now).or_else(|| cgroup::remove(pod, now)) {
         return next;
     }
-    if pod.wanted == Wanted::Yes {
+    if pod.is_wanted() {
         return pod.next_removal(now).unwrap_or(Next::Rest);
     }
     clean(pod, now)
@@ -455,17 +456,17 @@ fn terminated(pod: &Pod, now: Instant) -> Next {
 /// removed before the last sandbox, because the next start of the agent would still know the pod by
 /// that sandbox; containers are removed meanwhile.
 fn clean(pod: &Pod, now: Instant) -> Next {
-    if let Some(at) = pod.cleanup_at.filter(|&at| at > now) {
+    if let Some(at) = pod.runner.cleanup_held_until(now) {
         return Next::Until(at);
     }
     let dir = config::log_dir(&pod.api);
     let folders = [
-        (pod.log_dirs == LogDirs::Removed, JobSpec::RemoveLogDir(dir.clone())),
-        (pod.dir_removed, JobSpec::RemovePodDir(dir)),
+        (pod.files.is_log_dir_removed(), JobSpec::RemoveLogDir(dir.clone())),
+        (pod.files.is_dir_removed(), JobSpec::RemovePodDir(dir)),
     ];
-    let busy = pod.jobs.values().any(|job| folders.iter().all(|(_, removal)| job != removal));
+    let busy = pod.runner.jobs().any(|job| folders.iter().all(|(_, removal)| job != removal));
     for (_, removal) in folders.iter().filter(|(removed, _)| !removed && !busy) {
-        if !pod.has_job(removal) {
+        if !pod.runner.has_job(removal) {
             return Next::Job(removal.clone());
         }
     }
@@ -478,20 +479,14 @@ fn clean(pod: &Pod, now: Instant) -> Next {
     if let Some(sandbox) = pod.observed.sandboxes.first() {
         return Next::Call(Step::RemoveSandbox(sandbox.id.clone()));
     }
-    if pod.fresh { Next::Enter(Phase::Finished) } else { Next::Relist }
+    if pod.observed.is_fresh() { Next::Enter(Phase::Finished) } else { Next::Relist }
 }
 
 impl Pod {
     /// The call that stops this container, if one is under way.
     pub(super) fn stopping(&self, id: &ContainerId) -> Option<CallId> {
-        self.pending_calls.iter().find_map(|pending| match &pending.step {
-            Step::Stop { id: stopping, .. } if stopping == id => Some(pending.call),
-            _ => None,
-        })
-    }
-
-    pub(super) fn has_job(&self, spec: &JobSpec) -> bool {
-        self.jobs.values().any(|job| job == spec)
+        self.runner
+            .find_call(|step| matches!(step, Step::Stop { id: stopped, .. } if stopped == id))
     }
 
     /// The containers of the spec that run before the main containers.

@@ -264,7 +264,11 @@ impl Observed {
         self.sandboxes.first()
     }
 
-    pub fn sandbox_mut(&mut self, id: &SandboxId) -> Option<&mut ObservedSandbox> {
+    pub fn sandbox_of(&self, id: &SandboxId) -> Option<&ObservedSandbox> {
+        self.sandboxes.iter().find(|sandbox| sandbox.id == *id)
+    }
+
+    pub(super) fn sandbox_mut(&mut self, id: &SandboxId) -> Option<&mut ObservedSandbox> {
         self.sandboxes.iter_mut().find(|sandbox| sandbox.id == *id)
     }
 
@@ -272,7 +276,7 @@ impl Observed {
         self.containers.iter().find(|container| container.id == *id)
     }
 
-    pub fn container_mut(&mut self, id: &ContainerId) -> Option<&mut ObservedContainer> {
+    pub(super) fn container_mut(&mut self, id: &ContainerId) -> Option<&mut ObservedContainer> {
         self.containers.iter_mut().find(|container| container.id == *id)
     }
 

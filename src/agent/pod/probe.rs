@@ -170,7 +170,7 @@ impl Pod {
     /// While the pod ends, only readiness probes run.
     fn probes_in(&self, worker: &Worker) -> bool {
         let ends = self.api.metadata.deletion_timestamp.is_some();
-        match (self.phase, worker.kind) {
+        match (self.phase(), worker.kind) {
             (Phase::Syncing | Phase::Terminating, ProbeKind::Readiness) => true,
             (Phase::Syncing, ProbeKind::Startup | ProbeKind::Liveness) => {
                 let newest = self.observed.newest(&worker.container);

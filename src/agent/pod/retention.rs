@@ -19,9 +19,6 @@ pub(super) struct Retention {
     garbage: BTreeSet<ContainerId>,
 }
 
-/// The reason of the event, about the node and not the pod, that garbage could not be removed.
-pub(super) const GARBAGE_FAILED: &str = "ContainerGCFailed";
-
 impl Default for Retention {
     fn default() -> Self {
         Self { dead_max: 1, garbage: BTreeSet::new() }
@@ -36,7 +33,7 @@ impl Pod {
 
     /// Whether a source wants the pod: then only garbage of it is removed, not the pod.
     pub(super) fn is_wanted(&self) -> bool {
-        self.wanted == Wanted::Yes
+        self.lifecycle.is_wanted()
     }
 
     pub(super) fn dead_max(&self) -> usize {
@@ -59,7 +56,7 @@ impl Pod {
 
     /// Images that it needs to start again, as its manifest names them.
     pub fn images_wanted(&self) -> impl Iterator<Item = &str> {
-        let spec = match &self.wanted {
+        let spec = match self.lifecycle.wanted() {
             Wanted::Yes => Some(&self.api.spec),
             Wanted::Recreated(_, again) => Some(&again.spec),
             Wanted::No => None,
@@ -75,7 +72,7 @@ impl Pod {
             return Some(remove_container(self, container, now));
         }
         let sandbox = self.old_sandbox()?;
-        let (id, at) = (sandbox.id.clone(), self.retry_at.filter(|&at| at > now));
+        let (id, at) = (sandbox.id.clone(), self.runner.held_until(now));
         Some(match at {
             Some(at) => Next::Until(at),
             None if sandbox.stopped => Next::Call(Step::RemoveSandbox(id)),
@@ -86,8 +83,7 @@ impl Pod {
     /// While the pod waits, garbage is removed.
     pub(super) fn meanwhile(&self, next: Next, now: Instant) -> Next {
         let waits = matches!(next, Next::Rest | Next::Until(_));
-        let removal =
-            if waits && self.pending_calls.is_empty() { self.next_removal(now) } else { None };
+        let removal = if waits && !self.runner.has_calls() { self.next_removal(now) } else { None };
         match (removal, next) {
             (Some(Next::Until(at)), Next::Until(other)) => Next::Until(at.min(other)),
             (None | Some(Next::Rest), next) => next,
@@ -107,7 +103,11 @@ impl Pod {
             let garbage = || self.retention.garbage.contains(&container.id);
             match container.state {
                 ContainerState::Running | ContainerState::Unknown => false,
-                ContainerState::Created | ContainerState::Exited if self.eviction.is_some() => true,
+                ContainerState::Created | ContainerState::Exited
+                    if self.lifecycle.eviction().is_some() =>
+                {
+                    true
+                }
                 ContainerState::Created => newer > 0,
                 ContainerState::Exited => {
                     dead >= self.retention.dead_max || (newer > 0 && garbage())
@@ -119,7 +119,7 @@ impl Pod {
     /// A sandbox that was replaced and has no containers any more.
     fn old_sandbox(&self) -> Option<&ObservedSandbox> {
         // Nothing is kept of an evicted pod.
-        let kept = usize::from(self.eviction.is_none());
+        let kept = usize::from(self.lifecycle.eviction().is_none());
         let mut old = self.observed.sandboxes.iter().skip(kept).filter(|it| !it.ready).peekable();
         old.peek()?;
         let holders = self.observed.containers.iter();

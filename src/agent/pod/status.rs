@@ -3,7 +3,7 @@
 //! Reported values are never taken back: restart counts and `startTime` never go back, a terminal
 //! phase is never left, and none is reported while a container may run.
 
-use super::evicted::DISRUPTED;
+use super::lifecycle::DISRUPTED;
 use super::next::{is_initialised, is_sidecar};
 use super::observed::ObservedContainer;
 use super::phase::{Outcome, phase_of};
@@ -38,7 +38,9 @@ impl Pod {
     pub fn refresh(&mut self, now: Now, host_info: HostInfo<'_>) -> bool {
         let learnt = std::mem::take(&mut self.dirty) || self.lacks_time(now);
         if learnt {
-            self.fully_observed |= self.is_inspected();
+            if self.is_inspected() {
+                self.observed.set_complete();
+            }
             let status = self.status(now, host_info);
             if status != self.api.status {
                 self.api.status = status;
@@ -55,7 +57,7 @@ impl Pod {
             qos_class: super::resources::qos_class(spec),
             start_time: old
                 .start_time
-                .or_else(|| self.start_time(now).filter(|_| self.fully_observed)),
+                .or_else(|| self.start_time(now).filter(|_| self.observed.is_complete())),
             reason: old.reason.clone(),
             message: old.message.clone(),
             init_container_statuses: self.container_statuses(&spec.init_containers, host_info),
@@ -67,16 +69,16 @@ impl Pod {
         status.container_statuses.sort_by(|a, b| a.name.cmp(&b.name));
         status.ephemeral_container_statuses.sort_by(|a, b| a.name.cmp(&b.name));
         cut_messages(&mut status);
-        if self.phase >= Phase::Terminated {
+        if self.phase() >= Phase::Terminated {
             self.settle(&mut status);
         }
         status.phase = self.api_phase(&status);
-        if let Some(verdict) = &self.verdict {
+        if let Some(verdict) = self.lifecycle.verdict() {
             verdict.reason.clone_into(&mut status.reason);
             status.message.clone_from(&verdict.message);
         }
         self.addresses(&mut status, host_info);
-        status.conditions = if self.fully_observed || old.conditions.is_empty() {
+        status.conditions = if self.observed.is_complete() || old.conditions.is_empty() {
             self.conditions(&status, now)
         } else {
             // The conditions of an earlier start hold until everything is inspected: they have not
@@ -89,7 +91,7 @@ impl Pod {
                 && reported.restart_count == 0
                 && matches!(reported.last_state, State::Unset)
         };
-        if self.verdict.is_some() && all.all(never_made) {
+        if self.lifecycle.verdict().is_some() && all.all(never_made) {
             // Refused before anything was created: there are no containers to report.
             status.init_container_statuses.clear();
             status.container_statuses.clear();
@@ -185,7 +187,7 @@ impl Pod {
 
     /// No instance: not created yet, or removed.
     fn unseen_status(&self, spec: &Container, old: Option<&ContainerStatus>) -> ContainerStatus {
-        let record = self.records.get(&spec.name).filter(|_| self.phase == Phase::Syncing);
+        let record = self.records.get(&spec.name).filter(|_| self.phase() == Phase::Syncing);
         let failure = record.and_then(|record| record.failure.clone());
         if let Some(old) = old
             && matches!(old.state, State::Terminated(_))
@@ -229,7 +231,7 @@ impl Pod {
         let Some(record) = self.records.get(&spec.name) else { return };
         let Some(failure) = &record.failure else { return };
         let ended = matches!(newest.state, ContainerState::Exited | ContainerState::Created);
-        if !ended || self.phase != Phase::Syncing {
+        if !ended || self.phase() != Phase::Syncing {
             return;
         }
         let state = std::mem::replace(&mut status.state, State::Waiting(failure.clone()));
@@ -281,8 +283,8 @@ impl Pod {
         if old.is_terminal() {
             return old;
         }
-        let over = self.phase >= Phase::Terminated;
-        let phase = match &self.verdict {
+        let over = self.phase() >= Phase::Terminated;
+        let phase = match self.lifecycle.verdict() {
             Some(_) if over => api::Phase::Failed,
             _ => {
                 let outcome = if over { Outcome::Final } else { Outcome::Open };
@@ -346,7 +348,9 @@ impl Pod {
             (ConditionKind::ContainersReady, ready),
             (ConditionKind::PodScheduled, plain(true)),
         ];
-        if let Some(eviction) = self.eviction.as_ref().filter(|it| it.disrupted && over.is_some()) {
+        if let Some(eviction) =
+            self.lifecycle.eviction().filter(|it| it.disrupted && over.is_some())
+        {
             let reported = (true, DISRUPTED, eviction.message.clone());
             conditions.push((ConditionKind::DisruptionTarget, reported));
         } else if let Some(old) = self.disrupted_before() {

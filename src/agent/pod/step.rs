@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 
 use super::hooks::PreStop;
 use super::next::{Hold, HoldReason, Next, NodeView, log_link, needs_sandbox, next};
-use super::retention::GARBAGE_FAILED;
 use super::stopping::StopReason;
-use super::{HostInfo, Image, Origin, PendingCall, PendingEvent, Phase, Pod, Verdict, Wanted};
+use super::{HostInfo, Image, Phase, Pod, Verdict, Wanted};
 use crate::agent::Config;
 use crate::agent::calls::{Calls, Class, Owner};
 use crate::agent::event::{Action, JobId, Out, Severity};
@@ -21,10 +20,10 @@ use crate::limits;
 use crate::model::cri::{
     CgroupDriver, ContainerId, Dns, Request, RuntimeStatus, SandboxId, TaskEnd,
 };
-use crate::model::job::{JobSpec, LogDir};
+use crate::model::job::JobSpec;
 #[cfg(feature = "probes")]
 use crate::model::probe::ProbeResults;
-use crate::model::recorded_event::{EventType, Object};
+use crate::model::recorded_event::EventType;
 use crate::model::status::Waiting;
 
 /// One runtime call and its purpose.
@@ -188,7 +187,7 @@ impl Pod {
         while self.probe(now, context) {
             gave_up |= self.follow_plan(now, world, context);
         }
-        self.retry_missed_relist(now, context.pleg);
+        self.retry_missed_list(now, context.pleg);
         gave_up
     }
 
@@ -226,13 +225,17 @@ impl Pod {
                 }
                 Next::GiveUp(call) => {
                     context.calls.cancel(now, call, context.out);
-                    self.pending_calls.retain(|pending| pending.call != call);
+                    self.runner.forget_call(call);
                     gave_up = true;
                 }
                 Next::Job(spec) => self.begin_job(now, spec, context),
-                Next::GiveUpJob(job) => self.give_up_job(job, context.out),
+                Next::GiveUpJob(job) => {
+                    self.runner.cancel_job(job);
+                    context.out.push(Action::KillJob(job));
+                }
                 Next::Enter(phase) => self.go(now, phase, context),
-                Next::Fail(verdict) => self.fail(verdict),
+                Next::Fail(verdict) => self.fail(EventType::Warning, verdict),
+                Next::FailByDeadline(verdict) => self.fail(EventType::Normal, verdict),
                 Next::Relist => {
                     context.pleg.request_relist();
                     self.needs_plan = false;
@@ -240,7 +243,7 @@ impl Pod {
                 }
                 Next::Blocked(why) => {
                     if let Some(cause) = world.network_trouble().filter(|_| !world.predecessor) {
-                        self.warn_once("NetworkNotReady", format!("{why}: {cause}"));
+                        self.events.warn_blocked("NetworkNotReady", format!("{why}: {cause}"));
                     }
                     break;
                 }
@@ -259,56 +262,18 @@ impl Pod {
         gave_up
     }
 
-    fn fail(&mut self, verdict: Verdict) {
-        let expected = verdict.reason == "DeadlineExceeded";
-        let kind = if expected { EventType::Normal } else { EventType::Warning };
-        let message = verdict.message.clone();
-        self.pending_events.push(PendingEvent {
-            kind,
-            container: None,
-            reason: verdict.reason,
-            message,
-        });
-        self.verdict = Some(verdict);
-    }
-
-    fn warn_once(&mut self, reason: &'static str, message: String) {
-        if self.last_blocked.as_deref() != Some(&message) {
-            self.last_blocked = Some(message.clone().into());
-            let kind = EventType::Warning;
-            self.pending_events.push(PendingEvent { kind, container: None, reason, message });
+    /// Requests another list for one that was discarded, once no call is under way that would make
+    /// it stale too. While the event stream is open the next list would come late, and the change
+    /// that the event announced would go unnoticed.
+    fn retry_missed_list(&mut self, now: Now, pleg: &mut Pleg) {
+        if !self.runner.is_changing() && self.observed.take_missed_list() && pleg.is_evented(now) {
+            pleg.request_relist();
         }
     }
 
-    /// Hands the pending events to the recorder.
-    pub(super) fn flush_events(&mut self, now: Now, context: &mut PodContext<'_>) {
-        for event in std::mem::take(&mut self.pending_events) {
-            // A pod without a name has no object in the cloud.
-            if event.reason == GARBAGE_FAILED || self.is_nameless() {
-                let node = Object::node(&context.config.node_name);
-                context.recorder.add(
-                    now,
-                    node,
-                    event.kind,
-                    event.reason,
-                    event.message,
-                    context.out,
-                );
-                continue;
-            }
-            let object = Object {
-                kind: "Pod",
-                namespace: self.api.metadata.namespace.as_str().into(),
-                name: self.api.metadata.name.as_str().into(),
-                uid: self.uid.clone(),
-                field_path: event
-                    .container
-                    .map(|container| self.field_path(&container))
-                    .unwrap_or_default(),
-            };
-            context.recorder.annotate(self.annotations(event.reason));
-            context.recorder.add(now, object, event.kind, event.reason, event.message, context.out);
-        }
+    fn fail(&mut self, kind: EventType, verdict: Verdict) {
+        self.events.add(kind, verdict.reason, verdict.message.clone());
+        self.lifecycle.fail(verdict);
     }
 
     fn go(&mut self, now: Now, phase: Phase, context: &mut PodContext<'_>) {
@@ -316,12 +281,10 @@ impl Pod {
         if phase == Phase::Terminating {
             // Nothing is started with the image any more (rule R4). Other calls under way end soon
             // by themselves.
-            for pending in &self.pending_calls {
-                if matches!(pending.step, Step::Pull { .. }) {
-                    context.calls.cancel(now, pending.call, context.out);
-                }
+            while let Some(call) = self.runner.find_call(|step| matches!(step, Step::Pull { .. })) {
+                context.calls.cancel(now, call, context.out);
+                self.runner.forget_call(call);
             }
-            self.pending_calls.retain(|pending| !matches!(pending.step, Step::Pull { .. }));
         }
         if phase > Phase::Terminating {
             self.end_probes(now, context);
@@ -329,7 +292,7 @@ impl Pod {
         } else {
             self.tick_hooks(now, context);
         }
-        let why = match (&self.wanted, &self.verdict) {
+        let why = match (self.lifecycle.wanted(), self.lifecycle.verdict()) {
             (_, Some(verdict)) => verdict.reason,
             (Wanted::Yes, None) if self.api.metadata.deletion_timestamp.is_some() => "deleted",
             (Wanted::Yes, None) => "its containers have ended",
@@ -338,23 +301,6 @@ impl Pod {
         };
         let line = format!("{}uid={} phase={phase:?} why={why:?}", self.log_name(), self.uid);
         context.out.push(Action::Log(Severity::Info, line));
-    }
-
-    /// `pod=NAMESPACE/NAME `, or nothing where only the uid is known.
-    pub fn log_name(&self) -> String {
-        let metadata = &self.api.metadata;
-        if self.is_nameless() {
-            return String::new();
-        }
-        format!("pod={}/{} ", metadata.namespace, metadata.name)
-    }
-
-    /// Only a directory or a cgroup of it was found, and these are named after the uid.
-    fn is_nameless(&self) -> bool {
-        let metadata = &self.api.metadata;
-        self.origin == Origin::Runtime
-            && metadata.namespace == LogDir::NAMELESS
-            && metadata.name == LogDir::NAMELESS
     }
 
     fn put_off(&mut self, hold: Hold) {
@@ -413,12 +359,8 @@ impl Pod {
             }
             Step::RunSandbox { .. } => {
                 self.record_dns_events(context);
-                self.pending_events.push(PendingEvent {
-                    kind: EventType::Normal,
-                    container: None,
-                    reason: "SandboxChanged",
-                    message: "Pod sandbox changed, it will be killed and re-created.".to_owned(),
-                });
+                let message = "Pod sandbox changed, it will be killed and re-created.";
+                self.events.add(EventType::Normal, "SandboxChanged", message.to_owned());
             }
             Step::Create { container, .. } => {
                 let container = container.clone();
@@ -441,7 +383,7 @@ impl Pod {
         }
         let owner = Owner::Pod(self.uid.clone());
         let call = context.calls.begin(now, owner, request, context.out);
-        self.pending_calls.push(PendingCall { call, step });
+        self.runner.begin_call(call, step);
     }
 
     /// Each restart increases the back-off of the next one (spec section 2.4).
@@ -464,13 +406,13 @@ impl Pod {
         *context.last_job += 1;
         let job = JobId(*context.last_job);
         let deadline = now.boot.plus_ms(limits::JOB_DEADLINE_MS);
-        self.jobs.insert(job, spec.clone());
+        self.runner.begin_job(job, spec.clone());
         context.out.push(Action::Job { job, spec, deadline });
     }
 
     /// Links the log of a container that was just started, for log collectors.
     fn link_log(&mut self, now: Now, context: &mut PodContext<'_>) {
-        for id in std::mem::take(&mut self.logs_to_link) {
+        for id in self.files.take_logs_to_link() {
             if let Some(observed) = self.observed.container(&id) {
                 let spec = JobSpec::LinkLog(log_link(self, observed));
                 self.begin_job(now, spec, context);

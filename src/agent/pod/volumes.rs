@@ -25,7 +25,7 @@ use super::env::{Environment, references};
 use super::mounts::is_recursive;
 use super::next::Next;
 use super::step::PodContext;
-use super::{Phase, Pod, Step, Wanted};
+use super::{Phase, Pod, Step};
 use crate::agent::objects::Objects;
 use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, sooner};
 use crate::agent::volume::Location;
@@ -118,8 +118,8 @@ impl Failures {
 pub(super) fn progress(pod: &Pod, now: Instant) -> Progress {
     let mut progress = Progress::default();
     let under_way: BTreeSet<&str> = pod
-        .jobs
-        .values()
+        .runner
+        .jobs()
         .filter_map(|job| match job {
             JobSpec::SetUpVolume(wanted) => Some(&*wanted.volume),
             _ => None,
@@ -166,12 +166,12 @@ pub(super) fn are_down(pod: &Pod) -> bool {
 /// Nothing runs any more: the volumes are torn down, whether the pod is kept or not. The volumes of
 /// a pod that is not wanted are removed with its directory.
 pub(super) fn tear_down(pod: &Pod, now: Instant) -> Option<Next> {
-    if pod.wanted != Wanted::Yes || are_down(pod) {
+    if !pod.is_wanted() || are_down(pod) {
         return None;
     }
     let job = JobSpec::TearDownVolumes(config::log_dir(&pod.api));
     // A volume whose set-up is still running would reappear.
-    if !pod.jobs.is_empty() {
+    if pod.runner.has_jobs() {
         return Some(Next::Rest);
     }
     Some(match pod.volumes.failures.retry_at.filter(|&at| at > now) {
@@ -303,7 +303,7 @@ impl Pod {
     /// Plans the volumes again if the spec or an object may have changed, and reports volumes that
     /// the pod has waited for too long.
     pub(super) fn plan_volumes(&mut self, now: Instant, objects: &Objects, config: &Config) {
-        if self.phase != Phase::Syncing || self.verdict.is_some() {
+        if self.phase() != Phase::Syncing || self.lifecycle.verdict().is_some() {
             return;
         }
         if !self.volumes.planned {
@@ -415,7 +415,7 @@ impl Pod {
             *bound = Bound { attempt, indices: BTreeSet::new() };
         }
         for job in jobs {
-            if !self.has_job(&job) {
+            if !self.runner.has_job(&job) {
                 self.begin_job(now, job, context);
             }
         }

@@ -168,7 +168,7 @@ fn read(file: &File, span: Span) -> io::Result<Vec<u8>> {
 
 /// The images of an index. If it has only a tag, the file's name is the image's name.
 fn named(index: &[u8], stem: &str) -> Result<Vec<Image>, String> {
-    let descriptors = json::index(index)?;
+    let descriptors = json::index(index).map_err(|fault| fault.to_string())?;
     let image = |descriptor: Descriptor| {
         let text = descriptor.name().unwrap_or("latest");
         let whole = text.contains(['/', ':', '@']);

@@ -1,202 +1,310 @@
-//! HTTP answers, parsed piece by piece: the answers of an API server, including watches without end
-//! (RFC 9112). Bodies are passed on as they arrive; the receiver limits them.
+//! HTTP answers, parsed piece by piece (RFC 9112): those of pods to probes, of our API to commands,
+//! and of an API server, including watches without end.
+//!
+//! Interim answers are skipped, except `101`: nothing follows a switch of protocols that can be
+//! read. Bodies are passed on as they arrive; the receiver limits them.
 
-use httparse::{EMPTY_HEADER, Status};
+use core::fmt;
 
-use crate::limits::{HTTP_HEADERS_MAX, RESPONSE_HEAD_BYTES_MAX};
+use httparse::{EMPTY_HEADER, Error, Header, Status};
+
+use crate::limits::{
+    RESPONSE_CHUNK_LINE_BYTES_MAX as CHUNK_LINE_BYTES_MAX, RESPONSE_HEAD_BYTES_MAX as BYTES_MAX,
+    RESPONSE_HEADERS_MAX as HEADERS_MAX,
+};
 
 /// A parsed piece of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Piece {
-    /// The head: status, and whether the connection can be used again.
-    Head(u16, bool),
-    /// A part of the body.
-    Body(Vec<u8>),
-    /// The end of the answer.
+pub enum Piece<'a> {
+    Head(Head),
+    /// A part of the body; not empty.
+    Body(&'a [u8]),
+    /// The end of the answer, also of one without a body.
     End,
+}
+
+/// The head of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// 101, or 200–999.
+    pub status: u16,
+    /// Whether the connection can be used again.
+    pub reusable: bool,
+    /// `Location`, as far as it is text; not empty.
+    pub location: Option<String>,
+}
+
+/// Why bytes are not an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Not HTTP: the first line, as far as it is shown, and what is wrong in the head.
+    NotHttp(String, Error),
+    /// Too many bytes or header fields.
+    HeadTooLarge,
+    /// `Content-Length` is not one number: what it is.
+    Length(String),
+    /// No number before a chunk.
+    ChunkSize,
+    /// Too many bytes before a chunk.
+    ChunkLine,
+    /// A chunk is longer than its size.
+    ChunkEnd,
+    /// Too many bytes after the last chunk.
+    Trailer,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotHttp(_, error) => write!(f, "expected an HTTP answer: {error}"),
+            Self::HeadTooLarge => write!(f, "got a head of more than {BYTES_MAX} bytes"),
+            Self::Length(text) => write!(f, "got Content-Length {text:?}"),
+            Self::ChunkSize | Self::ChunkLine => f.write_str("got a chunk without a size"),
+            Self::ChunkEnd => f.write_str("got a chunk without its end"),
+            Self::Trailer => f.write_str("got no end of trailers"),
+        }
+    }
 }
 
 /// Parses answers, one after the other.
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// Received and not yet parsed.
-    rest: Vec<u8>,
-    framing: Framing,
+    received: Vec<u8>,
+    /// The first received byte that is not parsed.
+    at: usize,
+    next: Part,
+    /// One answer: its trailers, and what follows it, are not read.
+    single: bool,
 }
 
+/// What comes next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Framing {
-    /// The head is next.
+enum Part {
     #[default]
     Head,
-    /// Until the connection ends.
+    /// The body, until the connection ends.
     Close,
-    /// So many bytes remain.
+    /// So many bytes of the body.
     Length(u64),
-    /// A chunk's size is next.
+    /// A chunk's size.
     Chunk,
-    /// So many bytes of a chunk remain, and the end of its line.
+    /// So many bytes of a chunk, and the end of its line.
     ChunkData(u64),
     /// After the last chunk: lines up to an empty one.
     Trailer,
+    /// Nothing that is read.
+    Complete,
 }
 
 impl Reader {
-    /// Takes bytes; returns the completed pieces, in order.
-    pub fn receive(&mut self, bytes: &[u8]) -> Result<Vec<Piece>, String> {
-        self.rest.extend_from_slice(bytes);
-        let mut pieces = Vec::new();
-        let mut at = 0;
-        while self.step(&mut at, &mut pieces)? {}
-        self.rest.drain(..at);
-        if self.rest.is_empty() {
-            self.rest = Vec::new();
-        }
-        Ok(pieces)
+    /// For a connection that is closed after one answer.
+    pub fn single() -> Self {
+        Self { single: true, ..Self::default() }
+    }
+
+    /// Takes received bytes; [`Reader::piece`] returns what is in them.
+    pub fn receive(&mut self, bytes: &[u8]) {
+        self.received.drain(..self.at);
+        self.at = 0;
+        self.received.extend_from_slice(bytes);
     }
 
     /// The other end has closed. Returns whether that is the end of an answer, or between two.
     pub fn closed(&self) -> bool {
-        matches!(self.framing, Framing::Close)
-            || self.framing == Framing::Head && self.rest.is_empty()
+        matches!(self.next, Part::Close | Part::Complete) || !self.is_within()
     }
 
     /// Whether an answer is incomplete.
     pub fn is_within(&self) -> bool {
-        self.framing != Framing::Head || !self.rest.is_empty()
+        self.next != Part::Head || self.at < self.received.len()
     }
 
-    /// One step; `false`: more bytes are needed.
-    fn step(&mut self, at: &mut usize, pieces: &mut Vec<Piece>) -> Result<bool, String> {
-        let left = &self.rest[*at..];
-        match self.framing {
-            Framing::Head => {
-                let Some((length, status, framing, reusable)) = head(left)? else {
-                    return Ok(false);
-                };
-                *at += length;
-                if let Some(framing) = framing {
-                    self.framing = framing;
-                    pieces.push(Piece::Head(status, reusable));
-                    self.end_if_empty(pieces);
-                }
-            }
-            Framing::Close | Framing::Length(_) | Framing::ChunkData(1..) => {
-                let to_come = match self.framing {
-                    Framing::Length(to_come) | Framing::ChunkData(to_come) => to_come,
-                    _ => u64::MAX,
-                };
-                let count = left.len().min(usize::try_from(to_come).unwrap_or(usize::MAX));
-                if count == 0 {
-                    return Ok(false);
-                }
-                pieces.push(Piece::Body(left[..count].to_vec()));
-                *at += count;
-                match &mut self.framing {
-                    Framing::Length(to_come) | Framing::ChunkData(to_come) => {
-                        *to_come -= count as u64;
+    /// The next piece; `None`: more bytes are needed.
+    pub fn piece(&mut self) -> Result<Option<Piece<'_>>, Fault> {
+        loop {
+            let left = &self.received[self.at..];
+            match self.next {
+                Part::Complete => return Ok(None),
+                Part::Head => {
+                    let Some((length, head, next)) = head(left)? else { return Ok(None) };
+                    self.at += length;
+                    self.next = next;
+                    // What follows an interim answer is another head.
+                    if next != Part::Head {
+                        return Ok(Some(Piece::Head(head)));
                     }
-                    _ => {}
                 }
-                self.end_if_empty(pieces);
-            }
-            Framing::ChunkData(0) => match left {
-                [b'\r', b'\n', ..] => {
-                    *at += 2;
-                    self.framing = Framing::Chunk;
+                Part::Length(0) => return Ok(Some(self.end())),
+                Part::Trailer if self.single => return Ok(Some(self.end())),
+                Part::Close | Part::Length(_) | Part::ChunkData(1..) => {
+                    let body = self.body();
+                    return Ok((!body.is_empty()).then_some(Piece::Body(body)));
                 }
-                [] | [b'\r'] => return Ok(false),
-                _ => return Err("got a chunk without its end".to_owned()),
-            },
-            Framing::Chunk => match httparse::parse_chunk_size(left) {
-                Ok(Status::Complete((line, size))) => {
-                    *at += line;
-                    let last = size == 0;
-                    self.framing = if last { Framing::Trailer } else { Framing::ChunkData(size) };
+                Part::ChunkData(0) => match left {
+                    [b'\r', b'\n', ..] => {
+                        self.at += 2;
+                        self.next = Part::Chunk;
+                    }
+                    [] | [b'\r'] => return Ok(None),
+                    _ => return Err(Fault::ChunkEnd),
+                },
+                Part::Chunk => {
+                    let parsed = httparse::parse_chunk_size(left).map_err(|_| Fault::ChunkSize)?;
+                    let (length, size) = match parsed {
+                        Status::Complete((length, size)) => (length, Some(size)),
+                        Status::Partial => (left.len(), None),
+                    };
+                    if length > CHUNK_LINE_BYTES_MAX {
+                        return Err(Fault::ChunkLine);
+                    }
+                    let Some(size) = size else { return Ok(None) };
+                    self.at += length;
+                    self.next = if size == 0 { Part::Trailer } else { Part::ChunkData(size) };
                 }
-                Ok(Status::Partial) if left.len() < CHUNK_LINE_BYTES_MAX => return Ok(false),
-                _ => return Err("got a chunk without a size".to_owned()),
-            },
-            Framing::Trailer => {
-                let Some(end) = left.windows(2).position(|two| two == b"\r\n") else {
-                    let long = left.len() > RESPONSE_HEAD_BYTES_MAX;
-                    return if long { Err("got no end of trailers".to_owned()) } else { Ok(false) };
-                };
-                *at += end + 2;
-                if end == 0 {
-                    self.framing = Framing::Head;
-                    pieces.push(Piece::End);
+                Part::Trailer => {
+                    let line = left.windows(2).position(|two| two == b"\r\n").map(|at| at + 2);
+                    if line.unwrap_or(left.len()) > BYTES_MAX {
+                        return Err(Fault::Trailer);
+                    }
+                    let Some(line) = line else { return Ok(None) };
+                    self.at += line;
+                    if line == 2 {
+                        return Ok(Some(self.end()));
+                    }
                 }
             }
         }
-        Ok(true)
     }
 
-    fn end_if_empty(&mut self, pieces: &mut Vec<Piece>) {
-        if self.framing == Framing::Length(0) {
-            self.framing = Framing::Head;
-            pieces.push(Piece::End);
+    /// What there is of the body, or of this chunk.
+    fn body(&mut self) -> &[u8] {
+        let left = &self.received[self.at..];
+        let mut count = left.len();
+        if let Part::Length(to_come) | Part::ChunkData(to_come) = &mut self.next {
+            count = count.min(usize::try_from(*to_come).unwrap_or(usize::MAX));
+            *to_come -= count as u64;
         }
+        self.at += count;
+        &left[..count]
+    }
+
+    fn end(&mut self) -> Piece<'static> {
+        self.next = if self.single { Part::Complete } else { Part::Head };
+        Piece::End
     }
 }
 
-type Head = (usize, u16, Option<Framing>, bool);
-
-/// `None`: more bytes are needed. A head without a framing is an interim one.
-fn head(bytes: &[u8]) -> Result<Option<Head>, String> {
-    if bytes.is_empty() {
+/// Parses a head: its length, what it says, and what follows; `None`: more bytes are needed.
+fn head(bytes: &[u8]) -> Result<Option<(usize, Head, Part)>, Fault> {
+    let not_http = |error| Fault::NotHttp(first_line(bytes), error);
+    let mut headers = [EMPTY_HEADER; HEADERS_MAX];
+    let mut response = httparse::Response::new(&mut headers);
+    let parsed = response.parse(bytes).map_err(|error| match error {
+        Error::TooManyHeaders => Fault::HeadTooLarge,
+        _ => not_http(error),
+    })?;
+    let length = if let Status::Complete(length) = parsed { length } else { bytes.len() };
+    if length > BYTES_MAX {
+        return Err(Fault::HeadTooLarge);
+    }
+    if parsed.is_partial() {
         return Ok(None);
     }
-    let mut headers = [EMPTY_HEADER; HTTP_HEADERS_MAX];
-    let mut response = httparse::Response::new(&mut headers);
-    let length = match response.parse(bytes) {
-        Ok(Status::Complete(length)) => length,
-        Ok(Status::Partial) if bytes.len() > RESPONSE_HEAD_BYTES_MAX => {
-            return Err("got a head that does not end".to_owned());
-        }
-        Ok(Status::Partial) => return Ok(None),
-        Err(error) => return Err(format!("expected an HTTP answer: {error}")),
-    };
     let status = response.code.unwrap_or_default();
-    if (100..200).contains(&status) {
-        return Ok(Some((length, status, None, true)));
+    if status < 100 {
+        return Err(not_http(Error::Status));
     }
-    let of = |name: &str| {
-        let header = response.headers.iter().find(|it| it.name.eq_ignore_ascii_case(name));
-        header.and_then(|it| str::from_utf8(it.value).ok()).unwrap_or_default().trim()
-    };
-    let reusable = response.version == Some(1) && !of("connection").eq_ignore_ascii_case("close");
-    let framing = if matches!(status, 204 | 304) {
-        Framing::Length(0)
-    } else if of("transfer-encoding").to_ascii_lowercase().ends_with("chunked") {
-        Framing::Chunk
-    } else if of("content-length").is_empty() {
-        Framing::Close
-    } else {
-        let length = of("content-length");
-        Framing::Length(length.parse().map_err(|_| format!("got Content-Length {length:?}"))?)
-    };
-    Ok(Some((length, status, Some(framing), reusable && framing != Framing::Close)))
+    let next = following(status, response.headers)?;
+    let text = |name| values(response.headers, name).next().and_then(|it| str::from_utf8(it).ok());
+    let close = text("connection").is_some_and(|it| it.trim().eq_ignore_ascii_case("close"));
+    let reusable = response.version == Some(1) && !close && status != 101 && next != Part::Close;
+    let location = text("location").filter(|text| !text.is_empty()).map(str::to_owned);
+    Ok(Some((length, Head { status, reusable, location }, next)))
 }
 
-const CHUNK_LINE_BYTES_MAX: usize = 1 << 10;
+/// What follows a head (RFC 9112 section 6.3).
+fn following(status: u16, headers: &[Header<'_>]) -> Result<Part, Fault> {
+    match status {
+        101 | 204 | 304 => return Ok(Part::Length(0)),
+        ..200 => return Ok(Part::Head),
+        _ => {}
+    }
+    if let Some(coding) = values(headers, "transfer-encoding").next_back() {
+        let chunked = coding.to_ascii_lowercase().ends_with(b"chunked");
+        return Ok(if chunked { Part::Chunk } else { Part::Close });
+    }
+    let mut lengths = values(headers, "content-length").map(<[u8]>::trim_ascii);
+    let Some(first) = lengths.next() else { return Ok(Part::Close) };
+    let fault = |text: &[u8]| Fault::Length(String::from_utf8_lossy(text).into_owned());
+    let number = |text: &[u8]| {
+        let digits = text.iter().all(u8::is_ascii_digit);
+        str::from_utf8(text).ok().filter(|_| digits)?.parse().ok()
+    };
+    let length: u64 = number(first).ok_or_else(|| fault(first))?;
+    if let Some(other) = lengths.find(|other| number(other) != Some(length)) {
+        return Err(fault(other));
+    }
+    Ok(Part::Length(length))
+}
+
+/// The values of the fields of this name.
+fn values<'a>(
+    headers: &'a [Header<'_>],
+    name: &'a str,
+) -> impl DoubleEndedIterator<Item = &'a [u8]> {
+    headers.iter().filter(move |it| it.name.eq_ignore_ascii_case(name)).map(|it| it.value)
+}
+
+/// The first line of what is not HTTP, as far as it is shown.
+fn first_line(bytes: &[u8]) -> String {
+    let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    String::from_utf8_lossy(&line[..line.len().min(LINE_SHOWN_BYTES)]).trim_end().to_owned()
+}
+
+const LINE_SHOWN_BYTES: usize = 64;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn all(pieces: impl IntoIterator<Item = Vec<u8>>) -> Result<Vec<Piece>, String> {
-        let mut reader = Reader::default();
-        let mut found: Vec<Piece> = Vec::new();
-        for bytes in pieces {
-            for piece in reader.receive(&bytes)? {
-                match (found.last_mut(), piece) {
-                    (Some(Piece::Body(body)), Piece::Body(more)) => body.extend(more),
-                    (_, piece) => found.push(piece),
+    /// Per answer: status, whether the connection can be used again, its body, and whether it
+    /// has ended.
+    type Answer = (u16, bool, Vec<u8>, bool);
+
+    /// The answers, and the fault that ended the reading.
+    fn until_fault<'a>(
+        reader: &mut Reader,
+        parts: impl IntoIterator<Item = &'a [u8]>,
+    ) -> (Vec<Answer>, Option<Fault>) {
+        let mut answers: Vec<Answer> = Vec::new();
+        for bytes in parts {
+            reader.receive(bytes);
+            loop {
+                match (reader.piece(), answers.last_mut()) {
+                    (Ok(Some(Piece::Head(head))), _) => {
+                        answers.push((head.status, head.reusable, Vec::new(), false));
+                    }
+                    (Ok(Some(Piece::Body(bytes))), Some(answer)) => answer.2.extend(bytes),
+                    (Ok(Some(Piece::End)), Some(answer)) => answer.3 = true,
+                    (Ok(Some(piece)), None) => panic!("{piece:?} without a head"),
+                    (Ok(None), _) => break,
+                    (Err(fault), _) => return (answers, Some(fault)),
                 }
             }
         }
-        Ok(found)
+        (answers, None)
+    }
+
+    fn read<'a>(
+        reader: &mut Reader,
+        parts: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Result<Vec<Answer>, Fault> {
+        let (answers, fault) = until_fault(reader, parts);
+        fault.map_or(Ok(answers), Err)
+    }
+
+    fn refused(bytes: &[u8]) -> Fault {
+        read(&mut Reader::default(), [bytes]).expect_err("nonsense")
     }
 
     #[test]
@@ -205,40 +313,110 @@ mod tests {
                       HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nde\r\n1\
                       \r\nf\r\n0\r\nA: b\r\n\r\nHTTP/1.1 204 No Content\r\nConnection: \
                       close\r\n\r\n";
-        let body = |text: &str| Piece::Body(text.as_bytes().to_vec());
-        let expected = vec![
-            Piece::Head(200, true),
-            body("abc"),
-            Piece::End,
-            Piece::Head(404, true),
-            body("def"),
-            Piece::End,
-            Piece::Head(204, false),
-            Piece::End,
+        let expected = [
+            (200, true, b"abc".to_vec(), true),
+            (404, true, b"def".to_vec(), true),
+            (204, false, Vec::new(), true),
         ];
         for size in 1..bytes.len() {
-            let pieces = bytes.chunks(size).map(<[u8]>::to_vec);
-            assert_eq!(all(pieces), Ok(expected.clone()), "{size}");
+            let mut reader = Reader::default();
+            let answers = read(&mut reader, bytes.chunks(size));
+            assert_eq!(answers.as_deref(), Ok(&expected[..]), "{size}");
+            assert!(reader.closed() && !reader.is_within());
+            let first = read(&mut Reader::single(), bytes.chunks(size));
+            assert_eq!(first.as_deref(), Ok(&expected[..1]), "{size}: what follows is not read");
         }
+    }
+
+    #[test]
+    fn spoilt_answers_are_read_as_far_however_they_are_cut() {
+        let bytes =
+            b"HTTP/1.1 100 A\r\n\r\nHTTP/1.1 200 B\r\nTransfer-Encoding: chunked\r\n\r\n2;x\r\
+                      \nde\r\n0\r\nC: d\r\n\r\nHTTP/1.1 404 D\r\nContent-Length: 2\r\n\r\nhi";
+        for at in 0..bytes.len() {
+            for value in [0, b'\n', b'\r', b' ', b'0', b'f', 0xff] {
+                let mut spoilt = bytes.to_vec();
+                spoilt[at] = value;
+                for new in [Reader::default, Reader::single] {
+                    let (whole, fault) = until_fault(&mut new(), [&spoilt[..]]);
+                    for cut in [at / 2, at, at + 1] {
+                        let (one, two) = spoilt.split_at(cut);
+                        let (halves, other) = until_fault(&mut new(), [one, two]);
+                        assert_eq!((&halves, other.is_some()), (&whole, fault.is_some()));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_connection_ends_an_answer_without_a_length() {
         let mut reader = Reader::default();
         assert!(reader.closed() && !reader.is_within());
-        reader.receive(b"HTTP/1.1 200 OK\r\n\r\nabc").expect("an answer");
-        assert!(reader.closed() && reader.is_within());
-        reader = Reader::default();
-        reader.receive(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc").expect("an answer");
-        assert!(!reader.closed());
+        for (head, closed) in [("", true), ("Content-Length: 9\r\n", false)] {
+            reader = Reader::default();
+            let bytes = format!("HTTP/1.1 200 OK\r\n{head}\r\nabc");
+            let answers = read(&mut reader, [bytes.as_bytes()]);
+            assert_eq!(answers, Ok(vec![(200, !closed, b"abc".to_vec(), false)]));
+            assert!(reader.closed() == closed && reader.is_within());
+        }
+    }
+
+    #[test]
+    fn nothing_is_read_after_a_switch_of_protocols() {
+        let bytes = b"HTTP/1.1 101 X\r\nContent-Length: 3\r\n\r\n";
+        let answers = read(&mut Reader::default(), [&bytes[..]]);
+        assert_eq!(answers, Ok(vec![(101, false, Vec::new(), true)]));
     }
 
     #[test]
     fn nonsense_is_told() {
-        for bad in [
-            &b"SSH-2.0\r\n"[..],
-            b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
-            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc",
-        ] {
-            all([bad.to_vec()]).expect_err("nonsense");
+        let text = |bytes: &[u8]| refused(bytes).to_string();
+        assert_eq!(text(b"SSH-2.0\r\n"), "expected an HTTP answer: invalid HTTP version");
+        let early = Fault::NotHttp("HTTP/1.1 099 X".to_owned(), Error::Status);
+        assert_eq!(refused(b"HTTP/1.1 099 X\r\n\r\n"), early);
+        for (length, got) in [("x", "x"), ("+1", "+1"), ("", ""), ("1\r\nContent-Length: 2", "2")] {
+            let bytes = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+            assert_eq!(text(bytes.as_bytes()), format!("got Content-Length {got:?}"));
         }
-        all([vec![b'H'; RESPONSE_HEAD_BYTES_MAX + 1]]).expect_err("no answer");
+        let chunked = |body: &str| format!("{CHUNKED}{body}").into_bytes();
+        assert_eq!(text(&chunked("zz\r\n")), "got a chunk without a size");
+        assert_eq!(text(&chunked("1\r\nabc")), "got a chunk without its end");
     }
+
+    #[test]
+    fn heads_chunks_and_trailers_have_bounds() {
+        let mut reader = Reader::default();
+        let filler = "x".repeat(BYTES_MAX);
+        let head = |bytes: usize, end: &str| {
+            let start = "HTTP/1.1 200 OK\r\nA: ";
+            format!("{start}{}{end}", &filler[..bytes - start.len() - end.len()]).into_bytes()
+        };
+        assert_eq!(read(&mut reader, [&head(BYTES_MAX, "")[..]]), Ok(Vec::new()));
+        assert_eq!(refused(&head(BYTES_MAX + 1, "")), Fault::HeadTooLarge);
+        read(&mut Reader::default(), [&head(BYTES_MAX, "\r\n\r\n")[..]]).expect("it fits");
+        assert_eq!(refused(&head(BYTES_MAX + 1, "\r\n\r\n")), Fault::HeadTooLarge);
+        let fields = |count: usize| {
+            format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: 1\r\n".repeat(count)).into_bytes()
+        };
+        read(&mut Reader::default(), [&fields(HEADERS_MAX)[..]]).expect("they fit");
+        assert_eq!(refused(&fields(HEADERS_MAX + 1)), Fault::HeadTooLarge);
+
+        let chunked = |start: &str, max: usize, end: &str| {
+            let filler = &filler[..max - start.trim_start_matches("0\r\n").len() - end.len()];
+            format!("{CHUNKED}{start}{filler}{end}").into_bytes()
+        };
+        for (start, max, fault) in
+            [("1;", CHUNK_LINE_BYTES_MAX, Fault::ChunkLine), ("0\r\nA", BYTES_MAX, Fault::Trailer)]
+        {
+            for end in ["", "\r\n"] {
+                let fits = chunked(start, max, end);
+                read(&mut Reader::default(), [&fits[..]]).expect("it fits");
+                let long = [&fits[..fits.len() - end.len()], b"x", end.as_bytes()].concat();
+                assert_eq!(refused(&long), fault, "{end:?}");
+            }
+        }
+    }
+
+    const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
 }

@@ -1,9 +1,11 @@
 //! The JSON of images: an OCI layout's index, a manifest, the manifest of `docker save`, a
 //! configuration.
 
+use std::collections::BTreeMap;
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::BTreeMap;
 
 use crate::limits::{IMAGE_JSON_BYTES_MAX, IMAGE_LAYERS_MAX, IMAGE_NAMES_MAX};
 use crate::model::image::is_sha256;
@@ -32,18 +34,50 @@ impl Descriptor {
     }
 }
 
+/// Why JSON is not of an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// More of something than its bound.
+    TooMany { what: &'static str, got: usize, max: usize },
+    /// Invalid JSON, or of another structure: the parser's message.
+    Json(String),
+    /// Not a digest; as far as it is shown.
+    Digest(String),
+    /// Not a plain text.
+    MediaType(String),
+    /// Neither manifest nor index.
+    Neither,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooMany { what, got, max } => {
+                write!(f, "got {got} {what}, expected {max} at most")
+            }
+            Self::Json(why) => write!(f, "got JSON of another form: {why}"),
+            Self::Digest(got) => {
+                write!(f, "got the digest {got:?}, expected sha256: and 64 hex digits")
+            }
+            Self::MediaType(got) => write!(f, "mediaType: got {got:?}"),
+            Self::Neither => f.write_str("got JSON that is neither manifest nor index"),
+        }
+    }
+}
+
+fn at_most(max: usize, got: usize, what: &'static str) -> Result<(), Fault> {
+    if got > max { Err(Fault::TooMany { what, got, max }) } else { Ok(()) }
+}
+
 #[derive(Deserialize)]
 struct Index {
     manifests: Vec<Descriptor>,
 }
 
 /// The entries of an OCI layout's `index.json`.
-pub fn index(bytes: &[u8]) -> Result<Vec<Descriptor>, String> {
+pub fn index(bytes: &[u8]) -> Result<Vec<Descriptor>, Fault> {
     let Index { manifests } = read(bytes)?;
-    if manifests.len() > IMAGE_NAMES_MAX {
-        let got = manifests.len();
-        return Err(format!("got {got} manifests, expected {IMAGE_NAMES_MAX} at most"));
-    }
+    at_most(IMAGE_NAMES_MAX, manifests.len(), "manifests")?;
     for one in &manifests {
         check_digest(&one.digest)?;
     }
@@ -63,16 +97,11 @@ pub struct Saved {
 }
 
 /// Docker's `manifest.json`.
-pub fn saved(bytes: &[u8]) -> Result<Vec<Saved>, String> {
+pub fn saved(bytes: &[u8]) -> Result<Vec<Saved>, Fault> {
     let images: Vec<Saved> = read(bytes)?;
     let names: usize = images.iter().map(|one| 1 + one.repo_tags.iter().flatten().count()).sum();
-    if names > IMAGE_NAMES_MAX {
-        return Err(format!("got {names} names and images, expected {IMAGE_NAMES_MAX} at most"));
-    }
-    if let Some(one) = images.iter().find(|one| one.layers.len() > IMAGE_LAYERS_MAX) {
-        let got = one.layers.len();
-        return Err(format!("got {got} layers, expected {IMAGE_LAYERS_MAX} at most"));
-    }
+    at_most(IMAGE_NAMES_MAX, names, "names and images")?;
+    images.iter().try_for_each(|one| at_most(IMAGE_LAYERS_MAX, one.layers.len(), "layers"))?;
     Ok(images)
 }
 
@@ -87,7 +116,7 @@ struct RootFs {
 }
 
 /// The digests of the layers' uncompressed contents, from the lowest on.
-pub fn diff_ids(config: &[u8]) -> Result<Vec<String>, String> {
+pub fn diff_ids(config: &[u8]) -> Result<Vec<String>, Fault> {
     let config: Config = read(config)?;
     let ids = config.rootfs.diff_ids;
     ids.iter().try_for_each(|id| check_digest(id))?;
@@ -95,7 +124,7 @@ pub fn diff_ids(config: &[u8]) -> Result<Vec<String>, String> {
 }
 
 /// The media type of an image's manifest or index, from its own field or its structure.
-pub fn media_type(bytes: &[u8]) -> Result<String, String> {
+pub fn media_type(bytes: &[u8]) -> Result<String, Fault> {
     let value: Value = read(bytes)?;
     if let Some(media_type) = value["mediaType"].as_str() {
         let plain =
@@ -103,7 +132,7 @@ pub fn media_type(bytes: &[u8]) -> Result<String, String> {
         return if plain {
             Ok(media_type.to_owned())
         } else {
-            Err(format!("mediaType: got {media_type:?}"))
+            Err(Fault::MediaType(media_type.to_owned()))
         };
     }
     if value["manifests"].is_array() {
@@ -112,7 +141,7 @@ pub fn media_type(bytes: &[u8]) -> Result<String, String> {
     if value["layers"].is_array() {
         return Ok(MANIFEST.to_owned());
     }
-    Err("got JSON that is neither manifest nor index".to_owned())
+    Err(Fault::Neither)
 }
 
 #[derive(Serialize)]
@@ -150,20 +179,13 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
-fn read<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, String> {
-    if bytes.len() > IMAGE_JSON_BYTES_MAX {
-        let got = bytes.len();
-        return Err(format!("got {got} bytes of JSON, expected {IMAGE_JSON_BYTES_MAX} at most"));
-    }
-    serde_json::from_slice(bytes).map_err(|error| format!("got JSON of another form: {error}"))
+fn read<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, Fault> {
+    at_most(IMAGE_JSON_BYTES_MAX, bytes.len(), "bytes of JSON")?;
+    serde_json::from_slice(bytes).map_err(|error| Fault::Json(error.to_string()))
 }
 
-fn check_digest(digest: &str) -> Result<(), String> {
-    if is_sha256(digest) {
-        return Ok(());
-    }
-    let shown: String = digest.chars().take(80).collect();
-    Err(format!("got the digest {shown:?}, expected sha256: and 64 hex digits"))
+fn check_digest(digest: &str) -> Result<(), Fault> {
+    if is_sha256(digest) { Ok(()) } else { Err(Fault::Digest(digest.chars().take(80).collect())) }
 }
 
 #[cfg(test)]
@@ -211,7 +233,7 @@ mod tests {
             saved(format!("[{list}]").as_bytes())
         };
         assert_eq!(many(IMAGE_NAMES_MAX).map(|all| all.len()), Ok(IMAGE_NAMES_MAX));
-        let why = many(IMAGE_NAMES_MAX + 1).expect_err("many");
+        let why = many(IMAGE_NAMES_MAX + 1).expect_err("many").to_string();
         assert!(why.contains("names and images, expected"), "{why}");
         // Names count with the image that has them.
         let names = |count: usize| {
@@ -225,14 +247,16 @@ mod tests {
             index(format!(r#"{{"manifests":[{list}]}}"#).as_bytes())
         };
         assert!(listed(IMAGE_NAMES_MAX).is_ok());
-        assert!(listed(IMAGE_NAMES_MAX + 1).expect_err("many").contains("manifests, expected"));
+        let why = |fault: Fault| fault.to_string();
+        let many = listed(IMAGE_NAMES_MAX + 1).expect_err("many");
+        assert!(why(many).contains("manifests, expected"));
         let layers = vec![r#""l""#; IMAGE_LAYERS_MAX + 1].join(",");
         let tall = format!(r#"[{{"Config":"","Layers":[{layers}]}}]"#);
-        assert!(saved(tall.as_bytes()).expect_err("tall").contains("layers, expected"));
+        assert!(why(saved(tall.as_bytes()).expect_err("tall")).contains("layers, expected"));
         let bad = r#"{"manifests": [{"mediaType": "m", "digest": "sha256:../../x", "size": 5}]}"#;
-        assert!(index(bad.as_bytes()).expect_err("a path").contains("got the digest"));
+        assert!(why(index(bad.as_bytes()).expect_err("a path")).contains("got the digest"));
         let large = vec![b' '; IMAGE_JSON_BYTES_MAX + 1];
-        assert!(index(&large).expect_err("large").contains("bytes of JSON, expected"));
+        assert!(why(index(&large).expect_err("large")).contains("bytes of JSON, expected"));
         assert!(index(b"[]").is_err() && diff_ids(b"{}").is_err() && media_type(b"{}").is_err());
         assert!(media_type(b"{\"mediaType\": \"a\\r\\nb\"}").is_err());
     }

@@ -1,6 +1,8 @@
 //! The heads of a tar archive: POSIX ustar, with the long names of pax and GNU. Contents are not
 //! read; the reader of the archive skips them.
 
+use std::fmt;
+
 /// Bytes of a head, and the padding unit of contents.
 pub const BLOCK: usize = 512;
 /// The longest name, also of one in a separate entry.
@@ -42,6 +44,40 @@ pub enum Kind {
     Other,
 }
 
+/// Why bytes are not a head, or the records of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The checksum is missing, or another than that of the bytes.
+    Checksum { got: Option<u64>, expected: u64 },
+    /// The size is not a number.
+    Size,
+    /// The size of its name.
+    Name(usize),
+    /// A member of a kind that is not read.
+    Kind(char),
+    /// Not pax records.
+    Records,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Checksum { got: None, .. } => {
+                f.write_str("got a head without a checksum, expected one")
+            }
+            Self::Checksum { got: Some(got), expected } => {
+                write!(f, "got a head whose checksum is {got}, expected {expected}")
+            }
+            Self::Size => f.write_str("got a head without a size, expected one"),
+            Self::Name(bytes) => write!(f, "got a name of {bytes} bytes"),
+            Self::Kind(kind) => write!(f, "got a member of the kind {kind:?}"),
+            Self::Records => {
+                f.write_str("got pax records that are none, expected «length key=value»")
+            }
+        }
+    }
+}
+
 /// The position of the next head, after contents of this size that begin at `at`.
 pub fn next(at: u64, size: u64) -> Option<u64> {
     let padded = size.checked_next_multiple_of(BLOCK as u64)?;
@@ -49,20 +85,20 @@ pub fn next(at: u64, size: u64) -> Option<u64> {
 }
 
 /// Reads a head.
-pub fn head(block: &[u8; BLOCK]) -> Result<Head, String> {
+pub fn head(block: &[u8; BLOCK]) -> Result<Head, Fault> {
     if block.iter().all(|byte| *byte == 0) {
         return Ok(Head::End);
     }
-    let sum = octal(&block[148..156]).ok_or("got a head without a checksum, expected one")?;
-    let counted: u64 = block
+    let got = octal(&block[148..156]);
+    let expected: u64 = block
         .iter()
         .enumerate()
         .map(|(at, byte)| u64::from(if (148..156).contains(&at) { b' ' } else { *byte }))
         .sum();
-    if sum != counted {
-        return Err(format!("got a head whose checksum is {sum}, expected {counted}"));
+    if got != Some(expected) {
+        return Err(Fault::Checksum { got, expected });
     }
-    let size = size(&block[124..136]).ok_or("got a head without a size, expected one")?;
+    let size = size(&block[124..136]).ok_or(Fault::Size)?;
     let mut name = text(&block[..100]);
     let prefix = text(&block[345..500]);
     if &block[257..262] == b"ustar" && block[262] == 0 && !prefix.is_empty() {
@@ -80,30 +116,29 @@ pub fn head(block: &[u8; BLOCK]) -> Result<Head, String> {
         b'x' => Head::More(size),
         // A long target of a link, and records for the whole archive.
         b'K' | b'g' => Head::Skip(size),
-        kind => return Err(format!("got a member of the kind {:?}", char::from(kind))),
+        kind => return Err(Fault::Kind(char::from(kind))),
     })
 }
 
 /// The pax records of the next member: its name and its size.
-pub fn more(records: &[u8]) -> Result<(Option<String>, Option<u64>), String> {
-    let wrong = || "got pax records that are none, expected «length key=value»".to_owned();
+pub fn more(records: &[u8]) -> Result<(Option<String>, Option<u64>), Fault> {
     let (mut name, mut size) = (None, None);
     let mut rest = records;
     while !rest.is_empty() {
-        let space = rest.iter().position(|byte| *byte == b' ').ok_or_else(wrong)?;
+        let space = rest.iter().position(|byte| *byte == b' ').ok_or(Fault::Records)?;
         let length = core::str::from_utf8(&rest[..space]).ok().and_then(|text| text.parse().ok());
-        let length: usize = length.ok_or_else(wrong)?;
-        let record = rest.get(space + 1..length).ok_or_else(wrong)?;
-        let record = record.strip_suffix(b"\n").ok_or_else(wrong)?;
-        let equals = record.iter().position(|byte| *byte == b'=').ok_or_else(wrong)?;
+        let length: usize = length.ok_or(Fault::Records)?;
+        let record = rest.get(space + 1..length).ok_or(Fault::Records)?;
+        let record = record.strip_suffix(b"\n").ok_or(Fault::Records)?;
+        let equals = record.iter().position(|byte| *byte == b'=').ok_or(Fault::Records)?;
         // Values are text only for known keys: extended attributes may be anything.
-        let text = || core::str::from_utf8(&record[equals + 1..]).map_err(|_| wrong());
+        let text = || core::str::from_utf8(&record[equals + 1..]).map_err(|_| Fault::Records);
         match &record[..equals] {
             b"path" => match text()? {
                 value if value.len() <= NAME_MAX => name = Some(value.to_owned()),
-                value => return Err(format!("got a name of {} bytes", value.len())),
+                value => return Err(Fault::Name(value.len())),
             },
-            b"size" => size = Some(text()?.parse().map_err(|_| wrong())?),
+            b"size" => size = Some(text()?.parse().map_err(|_| Fault::Records)?),
             _ => {}
         }
         rest = &rest[length..];
@@ -183,14 +218,15 @@ mod tests {
     fn what_is_no_head_is_refused() {
         let mut spoilt = block("a", "1", b'0', "");
         spoilt[0] ^= 1;
-        assert!(head(&spoilt).expect_err("spoilt").contains("checksum"));
-        assert!(head(&block("a", "9", b'0', "")).expect_err("no octal").contains("size"));
-        assert!(head(&block("a", "1", b'S', "")).expect_err("sparse").contains("kind 'S'"));
-        assert!(head(&[b'x'; BLOCK]).expect_err("text").contains("checksum"));
+        let why = |block: &[u8; BLOCK]| head(block).expect_err("no head").to_string();
+        assert!(why(&spoilt).contains("checksum"));
+        assert!(why(&block("a", "9", b'0', "")).contains("size"));
+        assert!(why(&block("a", "1", b'S', "")).contains("kind 'S'"));
+        assert!(why(&[b'x'; BLOCK]).contains("checksum"));
         let mut huge = block("c", "", b'0', "");
         huge[124..136].fill(0xff);
         seal(&mut huge);
-        assert!(head(&huge).expect_err("negative").contains("size"));
+        assert!(why(&huge).contains("size"));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! URLs of HTTP probes (RFC 3986).
 
+use std::fmt;
+
 use crate::model::net::HttpQuery;
 
 /// `http://10.0.0.5:80/path`
@@ -13,15 +15,38 @@ pub(super) fn host_port(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// The query for a `Location`; an error in Go's words.
-pub fn resolve(from: &HttpQuery, location: &str) -> Result<HttpQuery, String> {
+/// Why a `Location` cannot be followed; shown in Go's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BadLocation {
+    /// Neither http nor https.
+    Scheme(String),
+    /// No host.
+    NoHost,
+    /// A host without a bracket, or with a port that is none.
+    Host(String),
+}
+
+impl fmt::Display for BadLocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scheme(scheme) => write!(f, "unsupported protocol scheme {scheme:?}"),
+            Self::NoHost => f.write_str("http: no Host in request URL"),
+            Self::Host(got) => {
+                write!(f, "got host {got:?} in a redirect, expected one with a valid port")
+            }
+        }
+    }
+}
+
+/// The query for a `Location`.
+pub fn resolve(from: &HttpQuery, location: &str) -> Result<HttpQuery, BadLocation> {
     let location = location.split('#').next().unwrap_or_default();
     let mut next = from.clone();
     let (tls, rest) = match location.split_once("://") {
         Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (false, Some(rest)),
         Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (true, Some(rest)),
         Some((scheme, _)) if is_scheme(scheme) => {
-            return Err(format!("unsupported protocol scheme {scheme:?}"));
+            return Err(BadLocation::Scheme(scheme.to_owned()));
         }
         Some(_) | None => (from.tls, location.strip_prefix("//")),
     };
@@ -60,11 +85,11 @@ fn is_scheme(text: &str) -> bool {
 }
 
 /// Host, port and target of the part after `//`.
-fn absolute(next: &mut HttpQuery, rest: &str) -> Result<(), String> {
+fn absolute(next: &mut HttpQuery, rest: &str) -> Result<(), BadLocation> {
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, target) = rest.split_at(end);
     let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    let bad = || format!("got host {authority:?} in a redirect, expected one with a valid port");
+    let bad = || BadLocation::Host(authority.to_owned());
     let (host, port) = match authority.strip_prefix('[') {
         Some(inner) => {
             let (host, after) = inner.split_once(']').ok_or_else(bad)?;
@@ -76,7 +101,7 @@ fn absolute(next: &mut HttpQuery, rest: &str) -> Result<(), String> {
         },
     };
     if host.is_empty() {
-        return Err("http: no Host in request URL".to_owned());
+        return Err(BadLocation::NoHost);
     }
     next.port = match port.filter(|port| !port.is_empty()) {
         Some(port) => port.parse().ok().filter(|&port| port > 0).ok_or_else(bad)?,

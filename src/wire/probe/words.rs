@@ -1,8 +1,8 @@
 //! The kubelet's messages for probe failures, which are those of Go's network library.
 
 use super::url::{host_port, url};
-use super::{Unreadable, http};
 use crate::model::net::{Finding, HttpQuery, Query};
+use crate::wire::http1::response::Fault;
 
 /// The connection failed: `why` as in `connection refused`.
 pub fn dial_failed(query: &Query, now: Option<&HttpQuery>, why: &str) -> Finding {
@@ -65,21 +65,17 @@ pub(super) fn get_failed(query: &HttpQuery, why: &str) -> String {
     format!("Get {:?}: {why}", url(query))
 }
 
-pub(super) fn unreadable(query: &HttpQuery, why: &Unreadable) -> Finding {
+pub(super) fn unreadable(query: &HttpQuery, fault: &Fault) -> Finding {
+    let why = match fault {
+        Fault::NotHttp(line, _) => format!("malformed HTTP response {line:?}"),
+        Fault::Length(_) => "bad Content-Length".to_owned(),
+        Fault::ChunkLine => "header line too long".to_owned(),
+        Fault::ChunkSize => "invalid byte in chunk length".to_owned(),
+        Fault::ChunkEnd => "malformed chunked encoding".to_owned(),
+        Fault::HeadTooLarge | Fault::Trailer => fault.to_string(),
+    };
     let broken = "net/http: HTTP/1.x transport connection broken";
     Finding::Bad(get_failed(query, &format!("{broken}: {why}")))
-}
-
-impl std::fmt::Display for Unreadable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Malformed(line) => write!(f, "malformed HTTP response {line:?}"),
-            Self::HeadTooLarge => {
-                write!(f, "got a head of more than {} bytes", http::HEAD_BYTES_MAX)
-            }
-            Self::Body(why) => f.write_str(why),
-        }
-    }
 }
 
 const AWAITING: &str = "(Client.Timeout exceeded while awaiting headers)";

@@ -1,11 +1,17 @@
 //! What a CA reads and writes: certificate requests (RFC 2986) and certificates (RFC 5280). All
 //! keys are of P-256, all signatures ECDSA with SHA-256: KubeEdge uses no others.
 //!
+//! rcgen does not fit: it keeps one value for each kind of attribute of the issuer's name. Under a
+//! CA called `DC=example, DC=company` it names the issuer `DC=company`, which no verifier accepts.
+//!
 //! Not here: the keys, and the verification of a request's signature; [`Application::signed`] and
 //! [`Application::signature`] are the inputs of a verification.
 
 use super::der::{Reader, Tag};
-use super::{COMMON_NAME, EC_KEY, ECDSA_SHA256, Fault, ORGANISATION, P256, Unsigned};
+use super::{
+    COMMON_NAME, EC_KEY, ECDSA_SHA256, Fault, ORGANISATION, P256, Unsigned, attribute, attributes,
+    from_validity, public_key,
+};
 use crate::model::link::Validity;
 use crate::model::time::Timestamp;
 
@@ -63,35 +69,21 @@ impl Subject {
         Self::read(from_subject(der)?.enter("subject", Tag::SEQUENCE)?)
     }
 
-    fn read(mut names: Reader<'_>) -> Result<Self, Fault> {
+    fn read(name: Reader<'_>) -> Result<Self, Fault> {
         let mut subject = Self::default();
-        while !names.is_empty() {
-            let mut set = names.enter("subject", Tag::SET)?;
-            while !set.is_empty() {
-                let mut pair = set.enter("subject", Tag::SEQUENCE)?;
-                let kind = pair.take(Tag::OID)?;
-                let (_, value) = pair.any()?;
-                let text = || String::from_utf8_lossy(value).into_owned();
-                if kind == COMMON_NAME {
-                    subject.common_name = text();
-                } else if kind == ORGANISATION {
-                    subject.organisations.push(text());
-                }
-            }
-        }
+        attributes(name, |kind, text| match kind {
+            COMMON_NAME => subject.common_name = text,
+            ORGANISATION => subject.organisations.push(text),
+            _ => {}
+        })?;
         Ok(subject)
     }
 
     fn write(&self) -> Vec<u8> {
         let organisations = self.organisations.iter().map(|text| (ORGANISATION, text));
         let all = organisations.chain([(COMMON_NAME, &self.common_name)]);
-        let names: Vec<u8> = all
-            .flat_map(|(kind, text)| {
-                let pair = [Tag::OID.write(&[kind]), Tag::UTF8.write(&[text.as_bytes()])].concat();
-                Tag::SET.write(&[&Tag::SEQUENCE.write(&[&pair])])
-            })
-            .collect();
-        Tag::SEQUENCE.write(&[&names])
+        let name: Vec<u8> = all.flat_map(|(kind, text)| attribute(kind, Tag::UTF8, text)).collect();
+        Tag::SEQUENCE.write(&[&name])
     }
 }
 
@@ -142,15 +134,8 @@ impl Issuer {
 
 /// A certificate's DER from its subject on.
 fn from_subject(der: &[u8]) -> Result<Reader<'_>, Fault> {
-    let mut certificate = Reader::new("the whole", der).enter("the whole", Tag::SEQUENCE)?;
-    let mut body = certificate.enter("tbsCertificate", Tag::SEQUENCE)?;
-    if body.next_is(Tag::VERSION) {
-        body.take(Tag::VERSION)?;
-    }
-    body.take(Tag::INTEGER)?;
-    for _ in ["signature", "issuer", "validity"] {
-        body.take(Tag::SEQUENCE)?;
-    }
+    let mut body = from_validity(der)?;
+    body.take(Tag::SEQUENCE)?;
     Ok(body)
 }
 
@@ -203,10 +188,6 @@ fn extended(number: u8) -> Option<&'static [u8]> {
 impl Certificate<'_> {
     /// Encodes it without a signature.
     pub fn write(&self) -> Unsigned {
-        let key = Tag::SEQUENCE.write(&[
-            &Tag::SEQUENCE.write(&[&Tag::OID.write(&[EC_KEY]), &Tag::OID.write(&[P256])]),
-            &Tag::BITS.write(&[&[0], self.point]),
-        ]);
         let times = [self.validity.not_before_s, self.validity.not_after_s].map(time).concat();
         Unsigned(Tag::SEQUENCE.write(&[
             // Version 3.
@@ -216,7 +197,7 @@ impl Certificate<'_> {
             &self.issuer.name,
             &Tag::SEQUENCE.write(&[&times]),
             &self.subject.write(),
-            &key,
+            &public_key(self.point),
             &Tag::FOURTH.write(&[&Tag::SEQUENCE.write(&[&self.extensions()])]),
         ]))
     }

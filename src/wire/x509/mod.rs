@@ -44,6 +44,20 @@ impl fmt::Display for Fault {
 
 /// Reads a certificate's DER.
 pub fn read(der: &[u8]) -> Result<About, Fault> {
+    let mut body = from_validity(der)?;
+    let mut validity = body.enter("validity", Tag::SEQUENCE)?;
+    let (not_before_s, not_after_s) = (time(&mut validity)?, time(&mut validity)?);
+    let mut common_name = String::new();
+    attributes(body.enter("subject", Tag::SEQUENCE)?, |kind, text| {
+        if kind == COMMON_NAME {
+            common_name = text;
+        }
+    })?;
+    Ok(About { validity: Validity { not_before_s, not_after_s }, common_name })
+}
+
+/// A certificate's DER from its validity on.
+fn from_validity(der: &[u8]) -> Result<Reader<'_>, Fault> {
     let mut outer = Reader::new("the whole", der);
     let mut certificate = outer.enter("the whole", Tag::SEQUENCE)?;
     outer.end()?;
@@ -52,13 +66,10 @@ pub fn read(der: &[u8]) -> Result<About, Fault> {
         body.take(Tag::VERSION)?;
     }
     body.take(Tag::INTEGER)?;
-    body.take(Tag::SEQUENCE)?;
-    body.take(Tag::SEQUENCE)?;
-    let mut validity = body.enter("validity", Tag::SEQUENCE)?;
-    let (not_before_s, not_after_s) = (time(&mut validity)?, time(&mut validity)?);
-    let subject = body.enter("subject", Tag::SEQUENCE)?;
-    let common_name = common_name(subject)?.unwrap_or_default();
-    Ok(About { validity: Validity { not_before_s, not_after_s }, common_name })
+    for _ in ["signature", "issuer"] {
+        body.take(Tag::SEQUENCE)?;
+    }
+    Ok(body)
 }
 
 /// `UTCTime` or `GeneralizedTime`, both in the one form that RFC 5280 allows.
@@ -98,20 +109,32 @@ fn time(from: &mut Reader<'_>) -> Result<i64, Fault> {
     Ok(Timestamp::days(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second)
 }
 
-fn common_name(mut names: Reader<'_>) -> Result<Option<String>, Fault> {
-    let mut found = None;
-    while !names.is_empty() {
-        let mut set = names.enter("subject", Tag::SET)?;
+/// Passes on the kind and the text of each attribute of a name.
+fn attributes(mut name: Reader<'_>, mut each: impl FnMut(&[u8], String)) -> Result<(), Fault> {
+    while !name.is_empty() {
+        let mut set = name.enter("subject", Tag::SET)?;
         while !set.is_empty() {
             let mut pair = set.enter("subject", Tag::SEQUENCE)?;
             let kind = pair.take(Tag::OID)?;
             let (_, value) = pair.any()?;
-            if kind == COMMON_NAME {
-                found = Some(String::from_utf8_lossy(value).into_owned());
-            }
+            each(kind, String::from_utf8_lossy(value).into_owned());
         }
     }
-    Ok(found)
+    Ok(())
+}
+
+/// An attribute of a name, as written.
+fn attribute(kind: &[u8], tag: Tag, text: &str) -> Vec<u8> {
+    let pair = Tag::SEQUENCE.write(&[&Tag::OID.write(&[kind]), &tag.write(&[text.as_bytes()])]);
+    Tag::SET.write(&[&pair])
+}
+
+/// A `SubjectPublicKeyInfo`. `point`: the 65 bytes of an uncompressed point of P-256.
+fn public_key(point: &[u8]) -> Vec<u8> {
+    Tag::SEQUENCE.write(&[
+        &Tag::SEQUENCE.write(&[&Tag::OID.write(&[EC_KEY]), &Tag::OID.write(&[P256])]),
+        &Tag::BITS.write(&[&[0], point]),
+    ])
 }
 
 /// A certificate request or a certificate without its signature: sign [`Unsigned::to_sign`], then
@@ -119,28 +142,21 @@ fn common_name(mut names: Reader<'_>) -> Result<Option<String>, Fault> {
 #[derive(Clone, Debug)]
 pub struct Unsigned(Vec<u8>);
 
-/// Begins a certificate request for a node, as KubeEdge's do from 1.16 on. `public_key`: the 65
-/// bytes of an uncompressed point of P-256.
-pub fn request(node_name: &str, public_key: &[u8]) -> Unsigned {
+/// Begins a certificate request for a node, as KubeEdge's do from 1.16 on. `point`: the 65 bytes of
+/// an uncompressed point of P-256.
+pub fn request(node_name: &str, point: &[u8]) -> Unsigned {
     let subject = [
-        (COUNTRY, Tag::PRINTABLE, "CN"),
-        (STATE, Tag::PRINTABLE, "Zhejiang"),
-        (LOCALITY, Tag::PRINTABLE, "Hangzhou"),
-        (ORGANISATION, Tag::PRINTABLE, "system:nodes"),
-        (COMMON_NAME, Tag::PRINTABLE, &*format!("{NODE_PREFIX}{node_name}")),
+        (COUNTRY, "CN"),
+        (STATE, "Zhejiang"),
+        (LOCALITY, "Hangzhou"),
+        (ORGANISATION, "system:nodes"),
+        (COMMON_NAME, &*format!("{NODE_PREFIX}{node_name}")),
     ]
-    .map(|(kind, tag, text)| {
-        let pair = [Tag::OID.write(&[kind]), tag.write(&[text.as_bytes()])].concat();
-        Tag::SET.write(&[&Tag::SEQUENCE.write(&[&pair])])
-    });
-    let key = [
-        Tag::SEQUENCE.write(&[&Tag::OID.write(&[EC_KEY]), &Tag::OID.write(&[P256])]),
-        Tag::BITS.write(&[&[0], public_key]),
-    ];
+    .map(|(kind, text)| attribute(kind, Tag::PRINTABLE, text));
     Unsigned(Tag::SEQUENCE.write(&[
         &Tag::INTEGER.write(&[&[0]]),
         &Tag::SEQUENCE.write(&[&subject.concat()]),
-        &Tag::SEQUENCE.write(&[&key.concat()]),
+        &public_key(point),
         // Attributes: none.
         &Tag::FIRST.write(&[]),
     ]))

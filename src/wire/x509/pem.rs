@@ -1,5 +1,7 @@
 //! PEM: DER between two lines of dashes (RFC 7468). Text around the blocks is ignored.
 
+use std::fmt;
+
 use crate::model::base64;
 
 /// A block.
@@ -10,8 +12,36 @@ pub struct Block {
     pub der: Vec<u8>,
 }
 
-/// All blocks of a text in their order. An error names the unreadable one.
-pub fn decode(text: &str) -> Result<Vec<Block>, String> {
+/// Why a block cannot be read; the number is its place among the blocks, from 1 on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The line of its beginning has no end.
+    Begin(usize),
+    /// The line of its end is missing; its label.
+    End(usize, String),
+    /// There is no base64 in it; its label.
+    Body(usize, String),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Begin(number) => {
+                write!(f, "PEM block {number}: the line of its beginning has no end")
+            }
+            Self::End(number, label) => {
+                let end = format!("{END}{label}{DASHES}");
+                write!(f, "PEM block {number} ({label}): got no line {end:?}")
+            }
+            Self::Body(number, label) => {
+                write!(f, "PEM block {number} ({label}): expected base64")
+            }
+        }
+    }
+}
+
+/// All blocks of a text in their order.
+pub fn decode(text: &str) -> Result<Vec<Block>, Fault> {
     let mut blocks = Vec::new();
     let mut rest = text;
     while let Some((_, after)) = rest.split_once(BEGIN) {
@@ -19,14 +49,13 @@ pub fn decode(text: &str) -> Result<Vec<Block>, String> {
         let (label, after) = after
             .split_once(DASHES)
             .filter(|(label, _)| label.len() <= LABEL_BYTES_MAX && !label.contains('\n'))
-            .ok_or_else(|| format!("PEM block {number}: the line of its beginning has no end"))?;
+            .ok_or(Fault::Begin(number))?;
         let end = format!("{END}{label}{DASHES}");
-        let (body, after) = after
-            .split_once(&*end)
-            .ok_or_else(|| format!("PEM block {number} ({label}): got no line {end:?}"))?;
+        let (body, after) =
+            after.split_once(&*end).ok_or_else(|| Fault::End(number, label.to_owned()))?;
         let der = base64::decode(body)
             .filter(|der| !der.is_empty())
-            .ok_or_else(|| format!("PEM block {number} ({label}): expected base64"))?;
+            .ok_or_else(|| Fault::Body(number, label.to_owned()))?;
         blocks.push(Block { label: label.to_owned(), der });
         rest = after;
     }

@@ -17,7 +17,7 @@ impl Pod {
         if self.origin != Origin::Runtime {
             return;
         }
-        for container in self.listed.containers.clone() {
+        for container in self.observed.listed_containers().to_vec() {
             let Some(noted) = &container.pre_stop else { continue };
             if self.spec_of(&container.name).is_some() {
                 continue;
@@ -36,7 +36,7 @@ impl Pod {
     /// The inspection that returns the orphan's address, if a hook that has to be started needs it.
     /// The address of any other pod is known when it ends.
     pub(in crate::agent::pod) fn address_for_hooks(&self, now: Instant) -> Option<Step> {
-        let ending = self.ending.filter(|_| self.origin == Origin::Runtime)?;
+        let ending = self.lifecycle.ending().filter(|_| self.origin == Origin::Runtime)?;
         let in_time = now.since_ms(ending.since) < ending.grace_s.unsigned_abs() * 1_000;
         let sandbox = self.observed.sandbox().filter(|it| it.ready && it.status.is_none())?;
         let needs =
@@ -53,7 +53,7 @@ impl Pod {
         if self.origin != Origin::Runtime {
             return;
         }
-        let status = self.observed.sandbox_mut(id).and_then(|sandbox| sandbox.status.as_ref());
+        let status = self.observed.sandbox_of(id).and_then(|sandbox| sandbox.status.as_ref());
         if let Some(ip) = status.and_then(|status| status.ips.first()) {
             self.api.status.pod_ip = ip.to_string();
         }

@@ -83,7 +83,7 @@ impl Walk {
                 return next;
             }
         }
-        if !pod.pending_calls.is_empty() {
+        if pod.runner.has_calls() {
             return Next::Rest;
         }
         if !left {
@@ -231,7 +231,7 @@ fn decision(next: Next) -> Decision {
 
 /// The steps of one container to its start: back-off, image, create, start.
 fn start(pod: &Pod, container: &Container, now: Instant) -> Decision {
-    if !pod.pending_calls.is_empty() {
+    if pod.runner.has_calls() {
         // Only stops are under way; a start waits for them.
         return Decision::Runs;
     }
@@ -291,7 +291,7 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Decision {
             let mut ended = pod.observed.of(&container.name);
             let surplus =
                 ended.by_ref().filter(|it| it.state == ContainerState::Exited).nth(pod.dead_max());
-            if let Some(old) = surplus.filter(|_| pod.cleanup_at.is_none_or(|at| at <= now)) {
+            if let Some(old) = surplus.filter(|_| pod.runner.cleanup_held_until(now).is_none()) {
                 return Decision::Now(remove_container(pod, old, now));
             }
             let attempt = next_attempt(pod, container);
@@ -311,8 +311,8 @@ fn is_ending(pod: &Pod, observed: &ObservedContainer) -> bool {
 fn unstarted(pod: &Pod, container: &Container, now: Instant) -> Option<Decision> {
     let mut made = pod.observed.of(&container.name);
     let made = made.find(|it| it.state == ContainerState::Created)?;
-    let step = pod.removal(&made.id);
-    Some(decision(pod.retry_at.filter(|&at| at > now).map_or(Next::Call(step), Next::Until)))
+    let step = pod.runner.removal(&made.id);
+    Some(decision(pod.runner.held_until(now).map_or(Next::Call(step), Next::Until)))
 }
 
 /// Rule R7: greater than all observed and all remembered attempt numbers.

@@ -4,10 +4,9 @@
 //! ones are reported only after a delay.
 
 use super::Pod;
-use crate::agent::pod::{Origin, PendingEvent};
+use crate::agent::pod::Origin;
 use crate::agent::time::Instant;
 use crate::limits::OBJECT_WAIT_MS;
-use crate::model::recorded_event::EventType;
 
 impl Pod {
     /// When there is something to report, if that is not now.
@@ -38,11 +37,6 @@ impl Pod {
 
     pub(super) fn cannot_mount(&mut self, volume: &str, why: &str) {
         let message = format!("MountVolume.SetUp failed for volume {volume:?} : {why}");
-        self.pending_events.push(PendingEvent {
-            kind: EventType::Warning,
-            container: None,
-            reason: "FailedMount",
-            message,
-        });
+        self.events.warn("FailedMount", message);
     }
 }

@@ -61,6 +61,14 @@ fn go_ca() -> Pair {
     }
 }
 
+/// A CA of a company, made by openssl: two attributes of its name are of the same kind.
+fn company_ca() -> Pair {
+    Pair {
+        certificate: include_bytes!("../../../../tests/golden/x509/company-ca.der").to_vec(),
+        key: include_bytes!("../../../../tests/golden/x509/company-ca-key.der").to_vec(),
+    }
+}
+
 /// `openssl verify`, which compares key identifiers.
 fn openssl_believes(ca: &[u8], leaf: &[u8], purpose: &str) {
     let folder = folder(&format!("openssl-{purpose}"));
@@ -82,19 +90,21 @@ fn openssl_believes(ca: &[u8], leaf: &[u8], purpose: &str) {
 }
 
 #[test]
-fn what_is_signed_under_a_ca_of_cloudcores_is_believed_by_rustls_and_openssl() {
-    let mut authority = Authority::of(go_ca(), go_ca()).expect("CloudCore's CA");
+fn what_is_signed_under_a_ca_of_others_is_believed_by_rustls_and_openssl() {
     let names = ["127.0.0.1".to_owned(), "cloud.example".to_owned()];
-    let server = authority.make_server(&names, NOW).expect("a server's");
-    assert!(authority.serves(&server, &names, NOW), "rustls refuses the server's certificate");
-    assert!(authority.trusts_server(&server, NOW));
-    openssl_believes(&go_ca().certificate, &server.certificate, "sslserver");
-    authority.serve(server).expect("it is shown");
     let request = include_bytes!("../../../../tests/golden/x509/request.der");
     let validity = Validity { not_before_s: NOW, not_after_s: NOW + 86_400 };
-    let node = authority.sign(request, "edge1", validity).expect("it is signed");
-    openssl_believes(&go_ca().certificate, &node, "sslclient");
-    assert_eq!(authority.trusts_client(&CertificateDer::from(node), NOW + 1), Ok(()));
+    for ca in [go_ca(), company_ca()] {
+        let mut authority = Authority::of(ca.clone(), ca.clone()).expect("it is read");
+        let server = authority.make_server(&names, NOW).expect("a server's");
+        assert!(authority.serves(&server, &names, NOW), "rustls refuses the server's certificate");
+        assert!(authority.trusts_server(&server, NOW));
+        openssl_believes(&ca.certificate, &server.certificate, "sslserver");
+        authority.serve(server).expect("it is shown");
+        let node = authority.sign(request, "edge1", validity).expect("it is signed");
+        openssl_believes(&ca.certificate, &node, "sslclient");
+        assert_eq!(authority.trusts_client(&CertificateDer::from(node), NOW + 1), Ok(()));
+    }
     // Ours is accepted as well.
     let ours = Authority::make_ca(NOW).expect("a CA");
     let authority = Authority::of(ours.clone(), ours.clone()).expect("it is read");

@@ -211,21 +211,18 @@ impl Connection {
             if count == 0 {
                 return self.closed(events);
             }
-            let mut ended = false;
-            for piece in self.reader.receive(&buffer[..count])? {
+            self.reader.receive(&buffer[..count]);
+            while let Some(piece) = self.reader.piece().map_err(|fault| fault.to_string())? {
                 let task = self.task.as_mut().ok_or("an answer without a request")?;
                 (self.answered, self.received) = (true, true);
                 match piece {
-                    Piece::Head(status, reusable) => {
-                        task.head(status);
-                        self.reusable = reusable;
+                    Piece::Head(head) => {
+                        task.head(head.status);
+                        self.reusable = head.reusable;
                     }
-                    Piece::Body(bytes) => task.body(&bytes, events)?,
-                    Piece::End => ended = true,
+                    Piece::Body(bytes) => task.body(bytes, events)?,
+                    Piece::End => return Ok(self.ended(now, events)),
                 }
-            }
-            if ended {
-                return Ok(self.ended(now, events));
             }
         }
     }

@@ -222,13 +222,14 @@ fn exchange(reach: &mut Endpoint, mut task: Task) -> Result<(u16, Vec<u8>), Stri
             let whole = has_head && reader.closed();
             return if whole { Ok(task.whole()) } else { Err("the answer was cut off".into()) };
         }
-        for piece in reader.receive(&buffer[..count])? {
+        reader.receive(&buffer[..count]);
+        while let Some(piece) = reader.piece().map_err(|fault| fault.to_string())? {
             match piece {
-                Piece::Head(status, _) => {
+                Piece::Head(head) => {
                     has_head = true;
-                    task.head(status);
+                    task.head(head.status);
                 }
-                Piece::Body(bytes) => task.body(&bytes, &mut Vec::new())?,
+                Piece::Body(bytes) => task.body(bytes, &mut Vec::new())?,
                 Piece::End => return Ok(task.whole()),
             }
         }
