@@ -14,10 +14,10 @@
 //!                                                                   │                  ▼
 //!  runtime ──socket─→ io/runtime ──→ wire/grpc ──→ wire/cri ────────┘   io/runtime ─socket─→ it
 //!
-//!  cloud ──websocket─→ io/cloud ──→ wire/edge ──→ agent/cloud ──saved──→ agent/pods
-//!    ▲                                   ▲           │    ▲
-//!    │                                   │           ▼    │
-//!    └──────────────── io/cloud ─────────┴─ statuses  io/disk (SQLite)
+//!  cloud ──websocket─→ io/cloud ──→ wire/kubeedge ──→ agent/cloud ──saved──→ agent/pods
+//!    ▲                                   ▲               │    ▲
+//!    │                                   │               ▼    │
+//!    └──────────────── io/cloud ─────────┴── statuses  io/disk (SQLite)
 //! ```
 //!
 //! An object of the cloud counts only once it is durable: received, saved, acted on and

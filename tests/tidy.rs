@@ -72,6 +72,13 @@ fn the_core_keeps_no_unordered_and_no_shared_state() {
 }
 
 #[test]
+fn the_cloud_side_has_json_only_in_its_rows() {
+    let has_types =
+        |path: &str| path.starts_with("src/agent/cloud/") && path != "src/agent/cloud/rows.rs";
+    hold(|f| has_types(&f.path), |f| json(&f.text));
+}
+
+#[test]
 fn what_is_left_to_do_names_its_condition() {
     hold(|f| !is_foreign(&f.path), |f| left_to_do(&f.text));
 }
@@ -208,6 +215,13 @@ fn unordered_state(text: &str) -> Complaints {
         .filter(|(_, word)| ["HashMap", "HashSet", "Rc", "RefCell"].contains(word))
         .map(|(at, word)| (line_at(&code, at), format!("{word} in the core")))
         .collect()
+}
+
+/// Messages come and go as types; `wire` reads and writes them.
+fn json(text: &str) -> Complaints {
+    let code = code(text);
+    let found = words_of(&code).filter(|(_, word)| *word == "serde_json");
+    found.map(|(at, _)| (line_at(&code, at), "JSON in the core".to_owned())).collect()
 }
 
 /// The marker is put together here, or this file would break its own rule.
@@ -377,6 +391,12 @@ fn hashing_and_shared_cells_are_refused_in_the_core() {
     assert_eq!(unordered_state("use std::collections::BTreeMap; // not HashMap"), []);
     refused(&unordered_state("use std::collections::{BTreeMap, HashMap};"), 1);
     refused(&unordered_state("\nstruct A { b: Rc<u8> }"), 2);
+}
+
+#[test]
+fn json_is_refused_in_the_core() {
+    assert_eq!(json("use crate::model::upstream::Up; // not serde_json"), []);
+    refused(&json("\nuse serde_json::Value;"), 2);
 }
 
 #[test]

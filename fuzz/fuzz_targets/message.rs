@@ -1,8 +1,11 @@
-//! `wire::edge`: whatever the other end sends is a message or an error.
+//! `wire::edge` and `wire::kubeedge`: whatever the other end sends is a message or an error, and a
+//! node makes something of any message.
 #![no_main]
 
+use edged::limits::Budget;
 use edged::model::message::inner;
 use edged::wire::edge::{decode, encode};
+use edged::wire::kubeedge;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -10,6 +13,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let Some(content) = &message.content {
         let _ = inner(content);
     }
+    let _ = kubeedge::decode(&message, &Budget::FULL);
     let again = decode(&encode(&message)).expect("what is written can be read");
     assert_eq!((again.header, again.route), (message.header, message.route));
 });

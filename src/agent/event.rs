@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use super::time::Instant;
 pub use crate::core::Severity;
 use crate::model::cri::{CallError, ContainerId, Dns, Reply, Request};
+#[cfg(feature = "cloud")]
+use crate::model::downstream::Downstream;
 use crate::model::housekeeping::{MeasureRequest, Measures};
 use crate::model::job::{JobError, JobReply, JobSpec, LastWords};
 use crate::model::keyring::Keyring;
@@ -12,12 +14,12 @@ use crate::model::keyring::Keyring;
 use crate::model::link::{Cause, Session, Validity};
 use crate::model::manifest::Folder;
 #[cfg(feature = "cloud")]
-use crate::model::message::Message;
-#[cfg(feature = "cloud")]
 use crate::model::meta::{Change, DiskError, Revision, Saved};
 use crate::model::net::{Finding, Query};
 use crate::model::probe::ProbeResults;
 use crate::model::recorded_event::RecordedEvent;
+#[cfg(feature = "cloud")]
+use crate::model::upstream::Upstream;
 
 /// An input from outside: the only way in.
 #[derive(Clone, Debug)]
@@ -78,7 +80,7 @@ pub enum Event {
     Sent(Session, usize),
     /// A message from the cloud. A turn brings a bounded number of them.
     #[cfg(feature = "cloud")]
-    Cloud(Session, Box<Message>),
+    Cloud(Session, Box<Downstream>),
     /// SIGTERM: leave the pods running and exit, once the runtime has finished creating objects for
     /// us.
     Stop,
@@ -142,7 +144,7 @@ pub enum Action {
     },
     /// Send this message to the cloud, after the messages before it.
     #[cfg(feature = "cloud")]
-    Send(Session, Box<Message>),
+    Send(Session, Box<Upstream>),
     /// Send a websocket ping to the cloud.
     #[cfg(feature = "cloud")]
     Ping(Session),

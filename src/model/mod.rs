@@ -7,6 +7,8 @@ pub mod api;
 pub mod base64;
 pub mod cgroup;
 pub mod cri;
+#[cfg(feature = "cloud")]
+pub mod downstream;
 pub mod housekeeping;
 pub mod image;
 pub mod job;
@@ -23,6 +25,8 @@ pub mod metrics;
 pub mod names;
 pub mod net;
 pub mod node;
+#[cfg(feature = "cloud")]
+pub mod node_status;
 pub mod object;
 pub mod pod;
 pub mod probe;
@@ -30,12 +34,18 @@ pub mod quantity;
 #[cfg(feature = "controller")]
 pub mod raw;
 pub mod recorded_event;
+#[cfg(feature = "cloud")]
+pub mod remote_pod;
 pub mod settings;
 pub mod status;
+#[cfg(feature = "cloud")]
+pub mod status_patch;
 #[cfg(feature = "controller")]
 pub mod sync;
 pub mod time;
 pub mod token;
 pub mod tree;
+#[cfg(feature = "cloud")]
+pub mod upstream;
 pub mod view;
 pub mod watchdog;

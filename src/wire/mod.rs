@@ -13,6 +13,8 @@ pub mod hpack;
 pub mod http1;
 #[cfg(feature = "controller")]
 pub mod kubeconfig;
+#[cfg(feature = "cloud")]
+pub mod kubeedge;
 pub mod log;
 pub mod manifest;
 #[cfg(feature = "api")]

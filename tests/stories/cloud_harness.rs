@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use edged::agent::Config;
 use edged::agent::event::{Action, Event};
+use edged::limits::Budget;
 use edged::model::link::{Cause, Session, Validity};
 use edged::model::message::{Header, Message, Route};
 use edged::model::meta::{Change, DiskError, Revision, Row, Saved};
 use edged::model::settings::CloudSettings;
+use edged::wire::kubeedge;
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
@@ -33,6 +35,7 @@ pub struct CloudHarness {
     /// When each of our requests was answered, by message id: wall-clock milliseconds.
     answered: BTreeMap<Box<str>, i64>,
     pub session: Session,
+    budget: Budget,
     last_id: u64,
 }
 
@@ -73,9 +76,11 @@ impl CloudHarness {
         change: impl FnOnce(&mut Config),
         found: impl FnOnce(&mut Harness),
     ) -> Self {
+        let mut budget = Budget::FULL;
         let mut harness = Harness::with(|config| {
             config.cloud = Some(CloudSettings::default());
             change(config);
+            budget = config.machine.budget;
         });
         found(&mut harness);
         harness.deliver(Event::Loaded(Box::new(saved)));
@@ -92,6 +97,7 @@ impl CloudHarness {
             pings: 0,
             answered: BTreeMap::new(),
             session: Session(0),
+            budget,
             last_id: 0,
         };
         cloud.settle();
@@ -114,7 +120,7 @@ impl CloudHarness {
                     Action::Dial { session, .. } => self.dialled.push(session),
                     Action::Send(session, message) => {
                         assert_eq!(session, self.session, "sent over a link that is gone");
-                        self.sent.push(*message);
+                        self.sent.push(kubeedge::encode(&message));
                         if self.takes {
                             self.harness.deliver(Event::Sent(session, 1));
                         }
@@ -195,8 +201,8 @@ impl CloudHarness {
             let content = json!({"metadata": {"uid": uid}});
             let header = self.header(&content);
             let route = ["edgecontroller", "resource", "delete", &resource].map(Box::from);
-            let message = Box::new(message(header, route, &content));
-            self.harness.agent.handle(self.harness.now, Event::Cloud(self.session, message));
+            let event = self.event(&message(header, route, &content));
+            self.harness.agent.handle(self.harness.now, event);
         }
         self.sign_of_life();
     }
@@ -245,12 +251,13 @@ impl CloudHarness {
     }
 
     /// The cloud sends exactly this message.
-    pub fn replay(&mut self, message: Message) {
+    pub fn replay(&mut self, message: &Message) {
         self.harness.deliver(Event::LinkActive(self.session));
         let parent = message.header.parent_id.clone();
         let at = self.harness.now.wall.map(|wall| wall.0);
         self.answered.extend(at.map(|at| (parent, at)));
-        self.harness.deliver(Event::Cloud(self.session, Box::new(message)));
+        let event = self.event(message);
+        self.harness.deliver(event);
         self.settle();
     }
 
@@ -286,8 +293,14 @@ impl CloudHarness {
         }
     }
 
+    /// The message as the event loop passes it on.
+    pub fn event(&self, message: &Message) -> Event {
+        let message = kubeedge::decode(message, &self.budget);
+        Event::Cloud(self.session, Box::new(message))
+    }
+
     fn deliver(&mut self, header: Header, route: [&str; 4], content: &Value) {
-        self.replay(message(header, route.map(Box::from), content));
+        self.replay(&message(header, route.map(Box::from), content));
     }
 
     /// The ids of the messages that were acknowledged.

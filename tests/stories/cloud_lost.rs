@@ -51,7 +51,7 @@ fn options(question: &Message) -> Value {
 fn reply(cloud: &mut CloudHarness, to: &Message, application: &Value) {
     let route = ["dynamiccontroller", "resource", "applicationResponse"].map(Box::from);
     let [source, group, operation] = route;
-    cloud.replay(Message {
+    cloud.replay(&Message {
         header: Header {
             id: "r".into(),
             parent_id: to.header.id.clone(),

@@ -351,7 +351,7 @@ fn a_message_without_a_time_does_not_set_the_clock() {
     let [source, group, operation]: [Box<str>; 3] =
         ["edgecontroller", "resource", "response"].map(Box::from);
     for timestamp_ms in [0, 0] {
-        cloud.replay(Message {
+        cloud.replay(&Message {
             header: Header {
                 id: "r".into(),
                 parent_id: requested.header.id.clone(),

@@ -1,12 +1,13 @@
 //! Late events of an ended link.
 
 use edged::agent::event::Event;
-use edged::limits::{LINK_SILENCE_MS, UNSENT_MAX};
+use edged::limits::{Budget, LINK_SILENCE_MS, UNSENT_MAX};
 use edged::model::housekeeping::Amount;
 use edged::model::link::{Cause, Session, Validity};
 use edged::model::message::{Header, Message, Route};
 use edged::model::meta::Saved;
 use edged::model::settings::CloudSettings;
+use edged::wire::kubeedge;
 use serde_json::json;
 use serde_json::value::to_raw_value;
 
@@ -65,6 +66,7 @@ fn what_an_old_link_still_brings_does_not_count() {
         route: Route { source, group, operation, resource },
         content: Some(to_raw_value(&pod("p", "u", 7)).expect("JSON")),
     };
+    let message = kubeedge::decode(&message, &Budget::FULL);
     cloud.harness.deliver(Event::Cloud(old, Box::new(message)));
     cloud.settle();
     cloud.pass(2_000);

@@ -87,7 +87,7 @@ fn a_message_that_comes_twice_is_answered_once() {
         content: Some(to_raw_value(&map("c", 3, "a")).expect("JSON")),
     };
     for _ in 0..3 {
-        cloud.replay(message.clone());
+        cloud.replay(&message);
     }
     cloud.save();
     assert_eq!(keys(&cloud.save()), ["+ns/configmap/c"]);

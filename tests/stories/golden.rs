@@ -64,7 +64,7 @@ fn replay(cloud: &mut CloudHarness, captured: &[Captured]) -> Vec<Message> {
             message.header.parent_id = requested.header.id.clone();
         }
         with_our_status(cloud, &mut message);
-        cloud.replay(message);
+        cloud.replay(&message);
         cloud.work();
         cloud.pass(1_100);
     }
@@ -223,7 +223,7 @@ fn a_pod_is_deleted_as_edgecore_deletes_it() {
     pod["metadata"]["resourceVersion"] = json!("1");
     before.header.resource_version = "1".into();
     before.content = Some(edge::content(&pod));
-    cloud.replay(before);
+    cloud.replay(&before);
     cloud.work();
     cloud.pass(1_100);
     let report = cloud.take_sent("podpatch").pop().expect("a report");

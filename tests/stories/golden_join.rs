@@ -81,7 +81,7 @@ fn replay(cloud: &mut CloudHarness, conversation: &[(bool, Message)]) -> Vec<Mes
             let Some(requested) = found.iter().find(requested) else { continue };
             message.header.parent_id = requested.header.id.clone();
         }
-        cloud.replay(message);
+        cloud.replay(&message);
     }
     found.append(&mut cloud.sent);
     found

@@ -7,17 +7,13 @@
 
 use std::collections::BTreeSet;
 
-use serde::Serialize;
-
 use super::requests::CloudContext;
-use super::talk;
 use crate::agent::rate::Rate;
 use crate::agent::recorder::Recorder;
 use crate::agent::time::{Instant, Now};
 use crate::limits::EVENTS_MAX;
-use crate::model::message::Resource;
-use crate::model::recorded_event::{EventMetadata, RecordedEvent};
 use crate::model::settings::CloudSettings;
+use crate::model::upstream::Up;
 
 /// How much was sent to the cloud.
 #[derive(Debug)]
@@ -29,27 +25,6 @@ pub(super) struct Events {
     rate: Rate,
     waits: bool,
 }
-
-/// core/v1 `Event`
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Event<'a> {
-    metadata: EventMetadata<'a>,
-    #[serde(flatten)]
-    recorded: &'a RecordedEvent,
-    source: Source<'a>,
-    reporting_component: &'static str,
-    reporting_instance: &'a str,
-}
-
-#[derive(Serialize)]
-struct Source<'a> {
-    component: &'static str,
-    host: &'a str,
-}
-
-/// The name of the kubelet there.
-const COMPONENT: &str = "kubelet";
 
 impl Events {
     /// `None`: `reportEvent` is not set.
@@ -72,20 +47,12 @@ impl Events {
                 return;
             }
             self.rate.take(context.now.boot);
-            let object = &event.involved_object;
-            let namespace = if object.namespace.is_empty() { "default" } else { &object.namespace };
-            let name = format!("{}.{digest:016x}", object.name);
-            let content = Event {
-                metadata: EventMetadata { name: &name, namespace, annotations: &event.annotations },
-                recorded: event,
-                source: Source { component: COMPONENT, host: node },
-                reporting_component: COMPONENT,
-                reporting_instance: node,
-            };
-            let is_new = event.count == 1 || !self.sent.contains(&digest);
-            let operation = if is_new { "insert" } else { "update" };
-            let resource = Resource { namespace: Some(namespace), kind: "event", name: &name };
-            context.send(operation, &resource.to_string(), talk::json(&content));
+            context.send(Up::Event {
+                is_new: event.count == 1 || !self.sent.contains(&digest),
+                digest,
+                event: Box::new(event.clone()),
+                node: node.into(),
+            });
             self.last_sent = serial;
             if self.sent.len() >= EVENTS_MAX {
                 self.sent.retain(|digest| recorder.holds(*digest));

@@ -25,10 +25,10 @@ use crate::limits::{
     LINK_PING_MS, LINK_REFUSED_MAX_MS, LINK_REFUSED_MS, LINK_SILENCE_MS, UNSENT_MAX,
 };
 use crate::model::link::{Cause, Session};
-use crate::model::message::Message;
 use crate::model::settings::CloudSettings;
+use crate::model::upstream::{self, Upstream};
 
-use super::talk;
+use super::requests;
 
 /// The session with the cloud, and the queue of answers.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(super) struct Hub {
     backoff: Backoff,
     rate: Rate,
     /// Answers that the cloud waits for.
-    answers: VecDeque<Box<Message>>,
+    answers: VecDeque<Upstream>,
     /// The last trouble with the link that was logged.
     logged_trouble: Option<String>,
 }
@@ -230,9 +230,9 @@ impl Hub {
 
     /// Queues an answer to the cloud, which is sent before anything else. When the queue is full
     /// the answer is dropped: the cloud then sends again what it wants to have acknowledged.
-    pub(super) fn answer(&mut self, message: Message) {
+    pub(super) fn answer(&mut self, message: Upstream) {
         if self.is_up() && self.answers.len() < ANSWERS_MAX {
-            self.answers.push_back(Box::new(message));
+            self.answers.push_back(message);
         }
     }
 
@@ -242,7 +242,7 @@ impl Hub {
     }
 
     /// Sends a message. The caller has checked [`Hub::has_room`].
-    pub(super) fn send(&mut self, now: Now, message: Message, out: &mut Out) {
+    pub(super) fn send(&mut self, now: Now, message: Upstream, out: &mut Out) {
         let State::Up(up) = &mut self.state else { panic!("nothing is sent without a link") };
         self.rate.take(now.boot);
         up.unsent += 1;
@@ -286,7 +286,7 @@ impl Hub {
         self.keep_alive(now, rng, out);
         while !self.answers.is_empty() && self.may_send(now) {
             let message = self.answers.pop_front().expect("it is not empty");
-            self.send(now, *message, out);
+            self.send(now, message, out);
         }
         false
     }
@@ -301,7 +301,8 @@ impl Hub {
             up.keepalive_at = now.boot.plus_ms(self.heartbeat_ms);
             up.unsent += 1;
             // Without regard to the rate: without it the cloud closes the connection.
-            out.push(Action::Send(up.session, Box::new(talk::keepalive(rng, now))));
+            let message = requests::message(rng, now, upstream::Up::KeepAlive);
+            out.push(Action::Send(up.session, Box::new(message)));
         }
         if up.ping_at() <= now.boot {
             up.pinged_at = Some(now.boot);
@@ -492,9 +493,8 @@ mod tests {
         step(&mut hub, 0);
         hub.sent(session, 1);
         for at in 0..=ANSWERS_MAX {
-            let mut message = Message::default();
-            message.header.id = at.to_string().into();
-            hub.answer(message);
+            let id = at.to_string().into();
+            hub.answer(Upstream { id, timestamp_ms: 0, content: upstream::Up::KeepAlive });
         }
         let mut answered = Vec::new();
         loop {
@@ -505,7 +505,7 @@ mod tests {
             }
             hub.sent(session, sent.len());
             answered.extend(sent.into_iter().filter_map(|action| match action {
-                Action::Send(_, message) => Some(message.header.id),
+                Action::Send(_, message) => Some(message.id),
                 _ => None,
             }));
         }

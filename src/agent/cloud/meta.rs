@@ -30,10 +30,10 @@ use crate::model::meta::Saved;
 use crate::model::meta::{Change, DiskError, Revision, Row, StoreOrigin};
 use crate::model::object::Object;
 use crate::model::token::Token;
+use crate::model::upstream::Origin;
 
-use super::content::{self, Content, StoredObject};
 use super::mirror::Mirror;
-use super::talk::Origin;
+use super::rows::{self, Content, StoredObject};
 use lost::{MARK, UnsavedPods};
 
 /// The stored objects, and the changes that are not durable yet.
@@ -130,11 +130,6 @@ impl Meta {
         Self { node: node.into(), budget, ..Self::default() }
     }
 
-    /// The memory budget for stored objects and for reading messages.
-    pub(super) fn budget(&self) -> Budget {
-        self.budget
-    }
-
     /// Whether the store was new, lost or complete at the start; `None`: it is not read yet.
     pub(super) fn origin(&self) -> Option<&StoreOrigin> {
         self.origin.as_ref()
@@ -218,7 +213,7 @@ impl Meta {
         value: &str,
         ack: Option<Origin>,
     ) -> ChangeOutcome {
-        let content = match content::read(kind, value, &self.budget) {
+        let content = match rows::read(kind, value, &self.budget) {
             Ok(content) => content,
             Err(why) => return ChangeOutcome::Refused(why),
         };
@@ -558,7 +553,7 @@ mod tests {
         let mut meta = loaded();
         for n in 1..META_ROWS_MAX - 1 {
             let (key, text) = keyed(n);
-            let content = content::read("configmap", &text, &meta.budget).expect("a map");
+            let content = rows::read("configmap", &text, &meta.budget).expect("a map");
             meta.insert_row(key.as_str().into(), Version::of(&content), 0, StoredObject::Other);
         }
         assert!(matches!(put(&mut meta, 0), ChangeOutcome::Queued));

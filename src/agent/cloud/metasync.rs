@@ -8,16 +8,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Value, json};
-
-use super::report::ReportInputs;
+use super::report::{self, ReportInputs};
 use super::requests::CloudContext;
-use super::talk;
 use crate::agent::pod::{Origin, Pod, Wanted};
 use crate::agent::pods::Pods;
 use crate::agent::time::Instant;
 use crate::limits::METASYNC_PODS_MAX;
-use crate::model::message::Resource;
+use crate::model::status::PodStatus;
+use crate::model::upstream::{PodName, Up};
 
 /// When the next report is due.
 #[derive(Debug, Default)]
@@ -56,11 +54,11 @@ impl Metasync {
                 && pod.is_inspected()
                 && inputs.terminal_statuses.is_stored(inputs.meta, pod)
         };
-        let mut all: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+        let mut all: BTreeMap<&str, Vec<(PodName, PodStatus)>> = BTreeMap::new();
         for pod in pods.iter().filter(is_reportable) {
             let api = pod.api();
             let metadata = &api.metadata;
-            let status = json!({"UID": metadata.uid, "Name": metadata.name, "Status": api.status});
+            let status = (report::pod_name(pod, pod.uid()), api.status.clone());
             all.entry(&metadata.namespace).or_default().push(status);
         }
         if at <= now {
@@ -69,10 +67,10 @@ impl Metasync {
         }
         while let Some(namespace) = self.open.first().cloned().filter(|_| context.may_send()) {
             self.open.remove(&namespace);
-            let resource = Resource { namespace: Some(&namespace), kind: "podstatus", name: "" };
             let statuses = all.remove(&*namespace).unwrap_or_default();
             for some in statuses.chunks(METASYNC_PODS_MAX) {
-                context.sync(&resource.to_string(), talk::json(some));
+                let pods = some.to_vec();
+                context.send(Up::LegacyPodStatuses { namespace: namespace.clone(), pods });
             }
         }
     }

@@ -17,19 +17,18 @@
 //!
 //! If we crash here: the rows and the folder are compared again.
 
-use serde_json::{Value, json};
-
-use super::answer::{Answer, Refusal};
-use super::content::StoredObject;
 use super::meta::Meta;
-use super::requests::{CloudContext, RequestKind};
-use super::talk;
+use super::requests::{CloudContext, RequestKind, pod_key};
+use super::rows::StoredObject;
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::pod::{Origin, Pod, Wanted};
 use crate::agent::pods::Pods;
 use crate::agent::time::{Backoff, Instant, Now};
 use crate::limits::{DELETE_RETRY_MS, MIRROR_POD_RETRY_MAX_MS, MIRROR_POD_RETRY_MIN_MS};
+use crate::model::downstream::{Answer, Refusal};
+use crate::model::pod as api;
 use crate::model::pod::MIRROR;
+use crate::model::upstream::Up;
 
 /// A mirror that the API server has, as far as the store knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +112,7 @@ impl Mirrors {
                     Answer::Object(object) => {
                         request.is_refusal_logged = false;
                         // The cloud waits for no acknowledgement.
-                        let _ = meta.put(key, "pod", object.get(), None);
+                        let _ = meta.put(key, "pod", &object.text, None);
                     }
                     Answer::Done => {}
                     Answer::Refused(why) => request.log_refusal(&why, out),
@@ -172,8 +171,7 @@ impl Mirrors {
         self.compared_inputs = inputs;
         self.wake_at = None;
         let statics = pods.iter().filter(|pod| pod.origin() == Origin::File);
-        let statics: Vec<(String, &Pod)> =
-            statics.map(|pod| (talk::of_pod(pod, "pod"), pod)).collect();
+        let statics: Vec<(String, &Pod)> = statics.map(|pod| (pod_key(pod, "pod"), pod)).collect();
         let is_ending = |pod: &&Pod| *pod.wanted() == Wanted::No;
         // Of two static pods with one name, the terminating one owns the mirror.
         let of = |key: &str| {
@@ -187,8 +185,9 @@ impl Mirrors {
                 None => owner.folder_is_whole,
             };
             if ends && self.may_request(key, MirrorChange::Deletion, context) {
-                let kind = RequestKind::MirrorDelete(key.into(), mirror.uid.clone());
-                context.request(kind, "delete", key, Some(talk::deletion(&mirror.uid)));
+                let (key, uid): (Box<str>, _) = (key.into(), mirror.uid.clone());
+                let kind = RequestKind::MirrorDelete(key.clone(), uid.clone());
+                context.request(kind, Up::DeletePod { key, uid });
             }
         }
         let Some(node_uid) = owner.uid else { return };
@@ -201,9 +200,11 @@ impl Mirrors {
                 continue;
             }
             if self.may_request(key, MirrorChange::Insertion, context) {
-                let kind = RequestKind::MirrorMake(key.as_str().into());
-                let content = mirror_of(pod, owner.name, node_uid);
-                context.request(kind, "insert", key, Some(talk::json(&content)));
+                let key: Box<str> = key.as_str().into();
+                let kind = RequestKind::MirrorMake(key.clone());
+                let (node, node_uid) = (owner.name.into(), node_uid.into());
+                context
+                    .request(kind, Up::InsertMirror { key, pod: mirror_of(pod), node, node_uid });
             }
         }
         // Nothing is remembered of mirrors that are as they should be.
@@ -281,27 +282,9 @@ impl MirrorRequest {
     }
 }
 
-/// The mirror pod as the API server should have it.
-fn mirror_of(pod: &Pod, node: &str, node_uid: &str) -> Value {
-    let text = serde_json::to_string(pod.api()).expect("plain data");
-    let mut mirror: Value = serde_json::from_str(&text).expect("it was JSON");
-    mirror["apiVersion"] = "v1".into();
-    mirror["kind"] = "Pod".into();
-    mirror["status"].take();
-    let metadata = &mut mirror["metadata"];
-    if let Some(metadata) = metadata.as_object_mut() {
-        let copied = ["name", "namespace", "labels", "annotations"];
-        metadata.retain(|key, _| copied.contains(&&**key));
-    }
-    metadata["annotations"][MIRROR] = (**pod.uid()).into();
-    metadata["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Node", "name": node,
-        "uid": node_uid, "controller": true}]);
-    // Otherwise the cloud would delete it when the node is away for five minutes.
-    let stays = json!({"operator": "Exists", "effect": "NoExecute"});
-    match &mut mirror["spec"]["tolerations"] {
-        Value::Array(tolerations) if tolerations.contains(&stays) => {}
-        Value::Array(tolerations) => tolerations.push(stays),
-        none => *none = json!([stays]),
-    }
-    mirror
+/// The static pod with the annotation of its mirror.
+fn mirror_of(pod: &Pod) -> Box<api::Pod> {
+    let mut mirror = pod.api().clone();
+    mirror.metadata.annotations.insert(MIRROR.to_owned(), (**pod.uid()).into());
+    Box::new(mirror)
 }

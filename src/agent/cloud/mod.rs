@@ -12,9 +12,6 @@
 //!
 //! If we crash here: the store is read, the link is dialled, and everything is compared again.
 
-mod answer;
-mod bulk;
-mod content;
 mod enrol;
 mod events;
 mod hub;
@@ -23,15 +20,13 @@ mod metasync;
 mod mirror;
 mod node;
 mod object_fetch;
-mod patch;
 mod relist;
 mod report;
 mod requests;
 mod route;
-mod talk;
+mod rows;
 mod terminal_status;
 mod tokens;
-mod unsupported;
 mod view;
 
 use crate::agent::event::{Action, Out, Severity};
@@ -40,14 +35,14 @@ use crate::agent::pods::Pods;
 use crate::agent::recorder::Recorder;
 use crate::agent::time::{Instant, Now, Rng, Wall};
 use crate::limits::Budget;
+use crate::model::downstream::{Answer, Down, Downstream, RemoteObject};
 use crate::model::job::JobError;
 use crate::model::link::{Cause, Session, Validity};
-use crate::model::message::{Message, Resource};
+use crate::model::message::Resource;
 use crate::model::meta::{DiskError, Revision, Saved};
 use crate::model::settings::CloudSettings;
-use serde_json::value::RawValue;
+use crate::model::upstream::{Origin, Reply, Up};
 
-use answer::Answer;
 use enrol::Enrol;
 use events::Events;
 use hub::Hub;
@@ -59,7 +54,6 @@ use object_fetch::ObjectFetches;
 use relist::Relist;
 use report::{Report, ReportInputs};
 use requests::{CloudContext, PendingRequests, RequestKind};
-use talk::Origin;
 use terminal_status::TerminalStatuses;
 use tokens::Tokens;
 
@@ -160,7 +154,7 @@ impl Cloud {
         self.report.mark_dirty();
         self.mirrors.mark_dirty();
         for ack in acks {
-            self.hub.answer(talk::ack(rng, now, &ack));
+            self.reply(now, ack, Reply::Stored, rng);
         }
         if pods || objects {
             self.object_fetches.mark_dirty();
@@ -246,58 +240,76 @@ impl Cloud {
         &mut self,
         now: Now,
         session: Session,
-        message: &Message,
+        message: Downstream,
         rng: &mut Rng,
         out: &mut Out,
     ) {
         if !self.hub.message_received(session) {
             return;
         }
-        if message.header.timestamp_ms > 0 {
-            self.clock = Some((now.boot, Wall(message.header.timestamp_ms)));
+        if message.timestamp_ms > 0 {
+            self.clock = Some((now.boot, Wall(message.timestamp_ms)));
         }
-        let route = &message.route;
-        match (&*route.group, &*route.operation) {
-            // Viaduct's own messages: answered by the reader (wire spec section 2.2).
-            (_, "config" | "ping" | "pong") => {
-                let to = Origin::of(message);
-                self.hub.answer(talk::answer(rng, now, &to, "response", talk::json("ack")));
+        let origin = message.origin;
+        match message.content {
+            Down::Transport => self.reply(now, origin, Reply::Received, rng),
+            Down::Answer(parent, answer) => match self.requests.answered(&parent) {
+                Some(kind) => self.response(now, &kind, answer, origin, rng, out),
+                None => self.late_response(now, answer, origin, rng),
+            },
+            Down::Pods(parent, page) => match self.requests.answered(&parent) {
+                Some(RequestKind::Pods) => self.relist.answered(now, page, &mut self.meta, out),
+                Some(other) => self.unanswered(now, &other),
+                None => {}
+            },
+            Down::Put(object) => self.object_received(now, &object, origin, rng),
+            Down::Delete { uid } => self.object_deleted(now, &uid, origin, rng),
+            Down::TooLarge(why) => self.reply(now, origin, Reply::Refused(why.into()), rng),
+            Down::NoObject => self.reply(now, origin, Reply::Stored, rng),
+            Down::VolumeCall => self.reply(now, origin, Reply::NoVolumes, rng),
+            Down::NodeJob { action } => {
+                let at = now.timestamp().unwrap_or_default();
+                self.reply(now, origin, Reply::NoNodeJobs { action, at }, rng);
             }
-            (_, "response" | "error" | "applicationResponse")
-                if !message.header.parent_id.is_empty() =>
-            {
-                self.response(now, message, rng, out);
-            }
-            ("resource" | "func", _) => self.object(now, message, rng),
-            _ => {
-                if let Some(answer) = unsupported::answer(rng, now, message) {
-                    self.hub.answer(answer);
-                }
+            Down::ServiceCall => self.reply(now, origin, Reply::NoServices, rng),
+            Down::Unsupported => {}
+        }
+    }
+
+    /// Takes a response to a request that is not open any more: the cloud may wait for an
+    /// acknowledgement.
+    fn late_response(&mut self, now: Now, answer: Answer, origin: Origin, rng: &mut Rng) {
+        let resource = Resource::parse(&origin.resource);
+        if resource.is_some_and(|resource| object_fetch::is_kept(resource.kind)) {
+            match answer {
+                Answer::Object(object) => self.object_received(now, &object, origin, rng),
+                Answer::Done | Answer::Refused(_) => self.reply(now, origin, Reply::Stored, rng),
             }
         }
     }
 
-    /// Takes a response, normally to one of our requests.
-    fn response(&mut self, now: Now, message: &Message, rng: &mut Rng, out: &mut Out) {
-        let Some(kind) = self.requests.answered(&message.header.parent_id) else {
-            // Too late for the request; but the cloud may wait for an acknowledgement.
-            if Resource::parse(&message.route.resource)
-                .is_some_and(|resource| object_fetch::is_kept(resource.kind))
-            {
-                match Answer::read(message, &self.meta.budget()) {
-                    Answer::Object(_) => self.object(now, message, rng),
-                    Answer::Done | Answer::Refused(_) => self.ack(now, message, rng),
-                }
+    /// Takes the response to one of our requests.
+    fn response(
+        &mut self,
+        now: Now,
+        kind: &RequestKind,
+        answer: Answer,
+        origin: Origin,
+        rng: &mut Rng,
+        out: &mut Out,
+    ) {
+        match kind {
+            RequestKind::Pods => {
+                let why = match answer {
+                    Answer::Refused(why) => format!("got no Application: {why}"),
+                    Answer::Object(_) | Answer::Done => "got no Application".to_owned(),
+                };
+                self.relist.answered(now, Err(why), &mut self.meta, out);
             }
-            return;
-        };
-        let answer = Answer::read(message, &self.meta.budget());
-        match &kind {
-            RequestKind::Pods => self.relist.answered(now, message, &mut self.meta, out),
             RequestKind::Token(need) => match answer {
                 Answer::Object(object) => {
                     // For a deleted pod there is none any more.
-                    if let Some(row) = self.tokens.answered(now, need, object.get()) {
+                    if let Some(row) = self.tokens.answered(now, need, &object.text) {
                         // The cloud waits for no acknowledgement.
                         let _ = self.meta.put(need, "serviceaccounttoken", &row, None);
                     }
@@ -311,43 +323,43 @@ impl Cloud {
             RequestKind::Object(key) => match answer {
                 Answer::Object(object) => {
                     let kind = Resource::parse(key).map_or("", |resource| resource.kind);
-                    let ack = Some(Origin::of(message));
-                    let outcome = self.meta.put(key, kind, object.get(), ack);
-                    self.respond(now, outcome, message, rng);
+                    let ack = Some(origin.clone());
+                    let outcome = self.meta.put(key, kind, &object.text, ack);
+                    self.respond(now, outcome, origin, rng);
                     self.object_fetches.answered(now, key, &self.settings, rng);
                 }
                 Answer::Done | Answer::Refused(_) => {
                     self.object_fetches.refused(now, key, &self.settings, rng);
-                    self.ack(now, message, rng);
+                    self.reply(now, origin, Reply::Stored, rng);
                 }
             },
             RequestKind::Register | RequestKind::NodeStatus | RequestKind::Lease => {
-                self.node.answered(now, &kind, answer, &mut self.meta, out);
+                self.node.answered(now, kind, answer, &mut self.meta, out);
             }
             RequestKind::PodStatus(uid) | RequestKind::PodDelete(uid) => {
-                let resource = &*message.route.resource;
+                let resource = &*origin.resource;
                 if let Answer::Object(object) = &answer {
                     self.reported(resource, object);
                 }
                 let name = Resource::parse(resource).map_or("", |resource| resource.name);
-                if self.report.answered(now, (&kind, name), answer, out) {
+                if self.report.answered(now, (kind, name), answer, out) {
                     self.pod_missing(resource, uid, out);
                 }
             }
             RequestKind::MirrorMake(_) | RequestKind::MirrorDelete(..) => {
-                self.mirrors.answered(now, &kind, answer, &mut self.meta, out);
+                self.mirrors.answered(now, kind, answer, &mut self.meta, out);
             }
         }
     }
 
     /// The cloud has accepted a status. That a pod has ended must survive a restart: a process that
     /// finds no trace of it in the runtime would start it again.
-    fn reported(&mut self, resource: &str, object: &RawValue) {
+    fn reported(&mut self, resource: &str, object: &RemoteObject) {
         let Some(resource) = Resource::parse(resource) else { return };
         let key = Resource { kind: "pod", ..resource }.to_string();
         if self.meta.stored_object(&key).is_some() {
             // The cloud waits for no acknowledgement.
-            let _ = self.meta.put(&key, "pod", object.get(), None);
+            let _ = self.meta.put(&key, "pod", &object.text, None);
         }
     }
 
@@ -397,55 +409,49 @@ impl Cloud {
         }
     }
 
-    /// An object was added, changed or deleted.
-    fn object(&mut self, now: Now, message: &Message, rng: &mut Rng) {
-        let route = &message.route;
-        let Some(resource) = Resource::parse(&route.resource) else {
-            self.ack(now, message, rng);
-            return;
-        };
-        if unsupported::is_volume(&route.operation) {
-            self.hub.answer(unsupported::no_volume(rng, now, message));
-            return;
+    /// An object was added or changed.
+    fn object_received(&mut self, now: Now, object: &RemoteObject, origin: Origin, rng: &mut Rng) {
+        let key = origin.resource.clone();
+        let Some(resource) = Resource::parse(&key) else { return };
+        if let Some(node) = object.node().filter(|_| resource.kind == "node") {
+            self.node.received(now, node);
         }
-        let ack = Some(Origin::of(message));
-        let text = match bulk::content(message, &self.meta.budget()) {
-            Ok(text) => text,
-            Err(why) => return self.respond(now, ChangeOutcome::Refused(why), message, rng),
-        };
-        let outcome = if &*route.operation == "delete" {
-            self.deleted(resource, &content::uid(&text), ack)
-        } else {
-            if resource.kind == "node" {
-                self.node.received(now, &text);
-            }
-            let outcome = self.meta.put(&route.resource, resource.kind, &text, ack);
-            // A pod that is not stored is not remembered: it comes again, or never.
-            let is_pod = resource.kind == "pod";
-            if is_pod && self.meta.is_latest(&route.resource, &content::uid(&text)) {
-                self.report.pod_received(&text);
-            }
-            outcome
-        };
+        let outcome = self.meta.put(&key, resource.kind, &object.text, Some(origin.clone()));
+        // A pod that is not stored is not remembered: it comes again, or never.
+        if let Some(pod) = object.pod().filter(|pod| self.meta.is_latest(&key, &pod.uid))
+            && resource.kind == "pod"
+        {
+            self.report.pod_received(pod);
+        }
+        self.pod_changed(resource);
+        self.respond(now, outcome, origin, rng);
+    }
+
+    /// An object was deleted.
+    fn object_deleted(&mut self, now: Now, uid: &str, origin: Origin, rng: &mut Rng) {
+        let key = origin.resource.clone();
+        let Some(resource) = Resource::parse(&key) else { return };
+        let outcome = self.deleted(resource, uid, Some(origin.clone()));
+        self.pod_changed(resource);
+        self.respond(now, outcome, origin, rng);
+    }
+
+    fn pod_changed(&mut self, resource: Resource<'_>) {
         if resource.kind == "pod" {
             terminal_status::delete_stale(&mut self.meta, resource);
         }
-        self.respond(now, outcome, message, rng);
     }
 
-    fn respond(&mut self, now: Now, outcome: ChangeOutcome, message: &Message, rng: &mut Rng) {
+    fn respond(&mut self, now: Now, outcome: ChangeOutcome, to: Origin, rng: &mut Rng) {
         match outcome {
             ChangeOutcome::Queued | ChangeOutcome::Dropped => {}
-            ChangeOutcome::Unchanged => self.ack(now, message, rng),
-            ChangeOutcome::Refused(why) => {
-                let to = Origin::of(message);
-                self.hub.answer(talk::refusal(rng, now, &to, &why));
-            }
+            ChangeOutcome::Unchanged => self.reply(now, to, Reply::Stored, rng),
+            ChangeOutcome::Refused(why) => self.reply(now, to, Reply::Refused(why.into()), rng),
         }
     }
 
-    fn ack(&mut self, now: Now, message: &Message, rng: &mut Rng) {
-        self.hub.answer(talk::ack(rng, now, &Origin::of(message)));
+    fn reply(&mut self, now: Now, to: Origin, reply: Reply, rng: &mut Rng) {
+        self.hub.answer(requests::message(rng, now, Up::Reply(to, reply)));
     }
 
     /// Sends what is due to the cloud.
@@ -492,5 +498,37 @@ impl Cloud {
         if let Some(events) = &mut self.events {
             events.step(recorder, &node.config.node_name, &mut context);
         }
+    }
+
+    /// When the next step is due.
+    fn wake_at(&self, now: Now) -> Option<Instant> {
+        let mut wake_at = [
+            self.meta.wake_at(),
+            self.enrol.wake_at(now).filter(|_| !self.hub.is_dialing()),
+            self.hub.wake_at(self.enrol.may_dial(now)),
+            self.requests.wake_at(),
+        ]
+        .into_iter()
+        .flatten()
+        .min();
+        // Messages wait for their time, and for room.
+        if let Some(room_at) = self.hub.room_at() {
+            let own = [self.node.wake_at(now, &self.settings), self.metasync.wake_at()];
+            let mut send_at = own.into_iter().flatten().min();
+            if self.requests.has_room() {
+                let others = [
+                    self.object_fetches.wake_at(&self.meta),
+                    self.relist.wake_at(&self.meta),
+                    self.tokens.wake_at(now, &self.meta),
+                    self.report.wake_at(),
+                    self.mirrors.wake_at().filter(|_| !self.node.is_legacy()),
+                    self.events.as_ref().and_then(Events::wake_at),
+                ];
+                send_at = others.into_iter().chain([send_at]).flatten().min();
+            }
+            let send_at = send_at.map(|at| at.max(room_at));
+            wake_at = wake_at.into_iter().chain(send_at).min();
+        }
+        wake_at.map(|at| at.max(now.boot.plus_ms(1)))
     }
 }

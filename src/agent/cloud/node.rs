@@ -20,27 +20,25 @@
 mod images;
 mod labels;
 mod lease;
-mod remote;
 mod status;
 
-use serde_json::{Value, json};
-
-use super::answer::{Answer, Refusal};
-use super::content::StoredObject;
 use super::meta::Meta;
 use super::requests::{CloudContext, RequestKind};
-use super::{patch, talk};
+use super::rows::StoredObject;
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::time::{Backoff, Instant, Now};
 use crate::limits::{LEGACY_PROBE_MS, REGISTER_RETRY_MAX_MS, REGISTER_RETRY_MIN_MS};
+use crate::model::downstream::{Answer, Refusal};
 use crate::model::message::Resource;
+use crate::model::node_status::{Beat, NodeStatus, OwnStatus, RemoteNode};
 use crate::model::settings::CloudSettings;
+use crate::model::status_patch::StatusPatch;
+use crate::model::upstream::Up;
 use images::Images;
 use labels::Labels;
 use lease::Lease;
-use remote::RemoteNode;
+use status::Health;
 pub(in crate::agent) use status::NodeInputs;
-use status::{Beat, Health};
 
 /// What the cloud has of the node.
 #[derive(Debug)]
@@ -88,7 +86,7 @@ enum Registered {
 #[derive(Debug, Default)]
 struct Status {
     /// The status as the cloud has it; `None`: not known.
-    remote: Option<Value>,
+    remote: Option<NodeStatus>,
     /// In that status the node is not ready.
     unready: bool,
     /// The node's `resourceVersion` of that status.
@@ -100,7 +98,7 @@ struct Status {
     reported_at: Option<Instant>,
     /// The last patch that was sent: if the cloud still has another status, it stays as the cloud
     /// has it, and the patch is not sent again.
-    last_patch: Option<String>,
+    last_patch: Option<StatusPatch>,
     /// That the node is ready again was reported at once.
     hurried: bool,
     images: Images,
@@ -152,29 +150,27 @@ impl Node {
         self.probe_at = now.boot;
     }
 
-    /// The cloud sent the node.
-    pub(super) fn received(&mut self, now: Now, text: &str) {
-        let Some(remote) = RemoteNode::read(text) else { return };
-        if remote.metadata.name == self.name && remote.version() >= self.status.version {
-            self.learn(now, &remote);
+    /// The cloud sent a node.
+    pub(super) fn received(&mut self, now: Now, remote: &RemoteNode) {
+        if remote.name == self.name && remote.version >= self.status.version {
+            self.learn(now, remote);
         }
     }
 
-    fn learn(&mut self, now: Now, remote: &RemoteNode<'_>) {
-        self.uid = Some(remote.metadata.uid.clone()).filter(|uid| !uid.is_empty());
-        self.status.version = remote.version();
+    fn learn(&mut self, now: Now, remote: &RemoteNode) {
+        self.uid = Some(remote.uid.clone()).filter(|uid| !uid.is_empty());
+        self.status.version = remote.version;
         if self.is_legacy() {
             return;
         }
         if self.status.remote.is_none() {
             self.status.check_at = now.boot;
         }
-        let base = remote.status();
-        self.status.unready = !status::is_ready(&base);
+        self.status.unready = !remote.status.is_ready();
         self.status.hurried &= self.status.unready;
-        self.status.remote = Some(base);
         self.status.images.learn(remote);
         self.labels.learn(remote);
+        self.status.remote = Some(remote.status.clone());
     }
 
     /// Takes the answer to a request about the node.
@@ -212,13 +208,13 @@ impl Node {
     fn registered(&mut self, now: Now, answer: Answer, meta: &mut Meta, out: &mut Out) {
         let done = match answer {
             Answer::Object(object) => {
-                match RemoteNode::read(object.get()) {
-                    Some(remote) if !remote.metadata.uid.is_empty() => {
+                match object.node() {
+                    Some(remote) if !remote.uid.is_empty() => {
                         self.set_current_form(out);
-                        self.learn(now, &remote);
+                        self.learn(now, remote);
                         self.status.reported_at = Some(now.boot);
                         // The cloud waits for no acknowledgement.
-                        let _ = meta.put(&self.resource("node"), "node", object.get(), None);
+                        let _ = meta.put(&self.key(), "node", &object.text, None);
                         Ok(())
                     }
                     _ => Err("got no node, expected the one that was made".to_owned()),
@@ -249,12 +245,12 @@ impl Node {
 
     fn status_answered(&mut self, now: Now, answer: Answer, out: &mut Out) {
         let refusal = match answer {
-            Answer::Object(object) => match RemoteNode::read(object.get()) {
-                Some(remote) if !remote.metadata.uid.is_empty() => {
+            Answer::Object(object) => match object.node() {
+                Some(remote) if !remote.uid.is_empty() => {
                     self.status.in_flight = false;
                     self.set_current_form(out);
                     self.last_error = None;
-                    self.learn(now, &remote);
+                    self.learn(now, remote);
                     return;
                 }
                 _ => Refusal::default(),
@@ -316,7 +312,7 @@ impl Node {
     ) {
         self.health.update(inputs, context.now);
         if self.uid.is_none()
-            && let Some(StoredObject::Node(uid)) = meta.stored_object(&self.resource("node"))
+            && let Some(StoredObject::Node(uid)) = meta.stored_object(&self.key())
         {
             self.uid = Some(uid.clone()).filter(|uid| !uid.is_empty());
         }
@@ -328,8 +324,8 @@ impl Node {
                 self.report_status(inputs, meta, settings, context);
             }
             if let Some(labels) = self.labels.missing(inputs).filter(|_| context.may_send()) {
-                let content = json!({"metadata": {"name": self.name, "labels": labels}});
-                context.send("update", &self.resource("node"), talk::json(&content));
+                let labels = labels.into_iter().map(|(key, value)| (key, value.into())).collect();
+                context.send(Up::LabelNode { node: self.name.clone(), labels });
                 self.labels.mark_reported();
             }
             return;
@@ -355,24 +351,28 @@ impl Node {
         if self.registration.state != Registered::NotRequested || !due || !context.may_send() {
             return;
         }
+        let namespace = &settings.registration.namespace;
+        let legacy_namespace = self.is_legacy().then(|| namespace.as_str().into());
         let status = self.full_status(inputs, meta, context.now);
-        let node = status::object(inputs, &settings.registration, &status);
-        let resource = match self.form {
-            Form::Legacy => self.legacy_resource(settings),
-            Form::Assumed | Form::Current => self.resource("node"),
-        };
-        context.request(RequestKind::Register, "insert", &resource, Some(talk::json(&node)));
+        let node = status::object(inputs, &settings.registration, status, legacy_namespace);
+        context.request(RequestKind::Register, Up::InsertNode(Box::new(node)));
         self.registration.state = Registered::Requested;
     }
 
     /// The whole status, with all times new.
-    fn full_status(&self, inputs: &NodeInputs<'_>, meta: &Meta, now: Now) -> Value {
-        let own = self.health.conditions(inputs, meta.trouble(), self.status.remote.as_ref());
-        let mut status = status::status(inputs);
-        let conditions = status::conditions(&own, self.status.remote.as_ref(), now, Beat::New);
-        status["conditions"] = conditions;
-        status["daemonEndpoints"] = json!({"kubeletEndpoint": {"Port": status::PORT}});
-        status
+    fn full_status(&self, inputs: &NodeInputs<'_>, meta: &Meta, now: Now) -> NodeStatus {
+        let remote = self.status.remote.as_ref();
+        let own = self.own_status(inputs, meta, remote);
+        NodeStatus::whole(&own, remote, now.timestamp(), status::PORT)
+    }
+
+    fn own_status(
+        &self,
+        inputs: &NodeInputs<'_>,
+        meta: &Meta,
+        remote: Option<&NodeStatus>,
+    ) -> OwnStatus {
+        status::own(inputs, self.health.conditions(inputs, meta.trouble(), remote))
     }
 
     /// Reports what differs from the status that the cloud has.
@@ -392,35 +392,29 @@ impl Node {
         }
         self.status.hurried |= hurries;
         self.status.check_at = now.plus_ms(settings.status_update_ms);
-        let text = match &self.status.remote {
-            None => json!({}).to_string(),
-            Some(base) => {
+        let patch = match &self.status.remote {
+            None => None,
+            Some(remote) => {
                 let report_at =
                     self.status.reported_at.map(|at| at.plus_ms(settings.status_report_ms));
                 let report = report_at.is_none_or(|at| at <= now);
                 let beat = if report { Beat::New } else { Beat::WithChanges };
-                let own = self.health.conditions(inputs, meta.trouble(), Some(base));
-                let mut status = status::over(base, status::status(inputs));
-                status["conditions"] = status::conditions(&own, Some(base), context.now, beat);
-                let mut difference = patch::diff(base, &status);
-                if let Some(images) = self.status.images.changed_list(inputs) {
-                    difference.get_or_insert_with(|| json!({}))["images"] = images;
-                }
-                let Some(difference) = difference else { return };
-                let text = json!({"status": difference}).to_string();
-                if self.status.last_patch.as_ref() == Some(&text) {
+                let own = self.own_status(inputs, meta, Some(remote));
+                let images = self.status.images.changed_list(inputs);
+                let at = context.now.timestamp();
+                let patch = remote.patch_to(&own, images.as_deref(), at, beat);
+                if patch.is_none() || self.status.last_patch == patch {
                     return;
                 }
-                self.status.last_patch = Some(text.clone());
+                self.status.last_patch.clone_from(&patch);
                 if report {
                     self.status.reported_at = Some(now);
                 }
-                text
+                patch
             }
         };
-        // A JSON string that contains JSON, as KubeEdge expects.
-        let content = Some(talk::json(&text));
-        context.request(RequestKind::NodeStatus, "patch", &self.resource("nodepatch"), content);
+        let node = self.name.clone();
+        context.request(RequestKind::NodeStatus, Up::PatchNode { node, patch });
         self.status.in_flight = true;
     }
 
@@ -445,24 +439,19 @@ impl Node {
         }
         self.status.check_at = now.plus_ms(settings.status_update_ms);
         let status = self.full_status(inputs, meta, context.now);
-        let content = json!({
-            "UID": self.uid.as_deref().unwrap_or_default(),
-            "Status": status,
-            "ExtendResources": null,
-        });
         // Answered by «OK», or not at all.
-        context.send("update", &self.legacy_resource(settings), talk::json(&content));
+        context.send(Up::LegacyNodeStatus {
+            node: self.name.clone(),
+            namespace: settings.registration.namespace.as_str().into(),
+            uid: self.uid.clone().unwrap_or_default(),
+            status: status.clone(),
+        });
         self.status.remote = Some(status);
     }
 
-    /// Any namespace works; 1.23 and later use this one.
-    fn resource(&self, kind: &str) -> String {
-        Resource { namespace: None, kind, name: &self.name }.to_string()
-    }
-
-    fn legacy_resource(&self, settings: &CloudSettings) -> String {
-        let namespace = Some(settings.registration.namespace.as_str());
-        Resource { namespace, kind: "nodestatus", name: &self.name }.to_string()
+    /// The key of the Node object.
+    fn key(&self) -> String {
+        Resource { namespace: None, kind: "node", name: &self.name }.to_string()
     }
 
     pub(super) fn wake_at(&self, now: Now, settings: &CloudSettings) -> Option<Instant> {

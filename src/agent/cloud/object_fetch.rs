@@ -3,15 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::content::StoredObject;
 use super::meta::Meta;
 use super::requests::{CloudContext, RequestKind};
+use super::rows::StoredObject;
 use crate::agent::time::{Instant, Now, Rng};
 use crate::limits::QUERY_RETRY_MS;
 use crate::model::message::Resource;
 use crate::model::object::{Claim, Object};
 use crate::model::pod::{Container, Pod};
 use crate::model::settings::CloudSettings;
+use crate::model::upstream::Up;
 
 const CLAIM: &str = "persistentvolumeclaim";
 const VOLUME: &str = "persistentvolume";
@@ -101,7 +102,8 @@ impl ObjectFetches {
             if !context.has_room() {
                 return;
             }
-            context.request(RequestKind::Object(key.clone()), "query", key, None);
+            let kind = RequestKind::Object(key.clone());
+            context.request(kind, Up::QueryObject { key: key.clone() });
             *missing = Missing::Requested;
         }
     }

@@ -17,18 +17,13 @@
 //!
 //! If we crash here: the next process lists again.
 
-use serde::Deserialize;
-use serde_json::json;
-use serde_json::value::RawValue;
-
 use super::meta::{ChangeOutcome, Meta};
 use super::requests::{CloudContext, RequestKind};
-use super::{bulk, talk};
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::time::{Backoff, Instant, Now};
 use crate::limits::{RELIST_PAGE, RELIST_RETRY_MAX_MS, RELIST_RETRY_MIN_MS};
-use crate::model::message::{Message, Resource};
-use crate::model::{base64, message};
+use crate::model::downstream::PodPage;
+use crate::model::upstream::Up;
 
 /// The state of the list.
 #[derive(Debug)]
@@ -52,60 +47,6 @@ enum State {
     Storing(Option<Box<str>>),
 }
 
-/// The content of the answer.
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Application {
-    status: Box<str>,
-    #[serde(default)]
-    reason: Option<Box<str>>,
-    #[serde(default)]
-    error: Option<Failure>,
-    #[serde(default)]
-    resp_body: Option<Box<str>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Failure {
-    #[serde(default)]
-    err_status: ErrorStatus,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ErrorStatus {
-    message: Box<str>,
-}
-
-/// core/v1 `PodList`
-#[derive(Deserialize)]
-struct List<'a> {
-    kind: Option<Box<str>>,
-    #[serde(default)]
-    metadata: ListMetadata,
-    /// Not `null`; without this key it is not a list.
-    #[serde(borrow, deserialize_with = "Option::deserialize")]
-    items: Option<Vec<&'a RawValue>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ListMetadata {
-    r#continue: Option<Box<str>>,
-}
-
-#[derive(Deserialize)]
-struct Named {
-    metadata: Names,
-}
-
-#[derive(Deserialize)]
-struct Names {
-    name: Box<str>,
-    namespace: Box<str>,
-}
-
 impl Default for Relist {
     fn default() -> Self {
         let state = State::Waiting(Instant(0));
@@ -114,8 +55,15 @@ impl Default for Relist {
 }
 
 impl Relist {
-    pub(super) fn answered(&mut self, now: Now, answer: &Message, meta: &mut Meta, out: &mut Out) {
-        match store_pods(answer, meta) {
+    /// Takes a page of the list, or why it cannot be used.
+    pub(super) fn answered(
+        &mut self,
+        now: Now,
+        page: Result<PodPage, String>,
+        meta: &mut Meta,
+        out: &mut Out,
+    ) {
+        match page.and_then(|page| store_pods(page, meta)) {
             Ok(next) => {
                 self.state = State::Storing(next);
                 self.page_stored(meta, out);
@@ -169,9 +117,8 @@ impl Relist {
         if !context.has_room() {
             return;
         }
-        let content = talk::json(&list_request(node, self.page, next));
-        let message = talk::application(context.rng, context.now, content);
-        context.request_message(RequestKind::Pods, message);
+        let list = Up::ListPods { node: node.into(), limit: self.page, page: next.into() };
+        context.request(RequestKind::Pods, list);
         self.state = State::Requested;
     }
 
@@ -186,46 +133,10 @@ impl Relist {
     }
 }
 
-/// Without a `resourceVersion` the API server answers from its storage, not from a cache.
-fn list_request(node: &str, page: u32, next: &str) -> serde_json::Value {
-    let mut options = json!({"fieldSelector": format!("spec.nodeName={node}"), "limit": page});
-    if !next.is_empty() {
-        options["continue"] = next.into();
-    }
-    json!({
-        // KubeEdge has a digest here to recognize watches. This is not one.
-        "ID": "edged", "Key": "/core/v1/pods/null/null", "Verb": "list", "Nodename": node,
-        "Option": base64::encode(options.to_string().as_bytes()), "ReqBody": "",
-        "Subresource": "", "RespBody": null, "Status": "InApplying", "Reason": "",
-    })
-}
-
-/// Stores the pods of an answer; returns the continue token of the next page.
-fn store_pods(answer: &Message, meta: &mut Meta) -> Result<Option<Box<str>>, String> {
-    let content = answer.content.as_deref().ok_or("got no content")?;
-    let text = message::inner(content);
-    let application: Application =
-        serde_json::from_str(&text).map_err(|error| format!("got no Application: {error}"))?;
-    if &*application.status != "Approved" {
-        let reason =
-            application.error.map(|error| error.err_status.message).filter(|it| !it.is_empty());
-        let reason = reason.or(application.reason).unwrap_or_default();
-        return Err(format!("got {}, expected Approved: {reason}", application.status));
-    }
-    let body = application.resp_body.as_deref().and_then(base64::decode).ok_or("got no base64")?;
-    drop(text);
-    let body = String::from_utf8(body).map_err(|_| "got no UTF-8".to_owned())?;
-    bulk::within_a_message(&body, &meta.budget())?;
-    let list: List<'_> =
-        serde_json::from_str(&body).map_err(|error| format!("got no list: {error}"))?;
-    if list.kind.as_deref().is_some_and(|kind| !matches!(kind, "PodList" | "List")) {
-        return Err(format!("got a {}, expected a PodList", list.kind.unwrap_or_default()));
-    }
-    for item in list.items.unwrap_or_default() {
-        let Named { metadata: Names { name, namespace } } =
-            serde_json::from_str(item.get()).map_err(|error| format!("got no pod: {error}"))?;
-        let key = Resource { namespace: Some(&namespace), kind: "pod", name: &name }.to_string();
-        match meta.put(&key, "pod", item.get(), None) {
+/// Stores the pods of a page; returns the continue token of the next one.
+fn store_pods(page: PodPage, meta: &mut Meta) -> Result<Option<Box<str>>, String> {
+    for (key, text) in page.pods {
+        match meta.put(&key, "pod", &text, None) {
             ChangeOutcome::Queued | ChangeOutcome::Unchanged => {}
             ChangeOutcome::Dropped => {
                 return Err(format!("{key}: too many changes wait to be saved"));
@@ -233,7 +144,7 @@ fn store_pods(answer: &Message, meta: &mut Meta) -> Result<Option<Box<str>>, Str
             ChangeOutcome::Refused(why) => return Err(format!("{key}: {why}")),
         }
     }
-    Ok(list.metadata.r#continue.filter(|next| !next.is_empty()))
+    page.next
 }
 
 #[cfg(test)]

@@ -20,23 +20,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
-use serde_json::{Value, json};
-
-use super::answer::{Answer, Refusal};
 use super::meta::Meta;
 use super::mirror::Mirror;
-use super::requests::{CloudContext, RequestKind};
+use super::requests::{CloudContext, RequestKind, pod_key};
 use super::terminal_status::TerminalStatuses;
-use super::{patch, talk};
 use crate::agent::calls::Uid;
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::pod::{Origin, Pod, Wanted};
 use crate::agent::pods::Pods;
 use crate::agent::time::{Instant, Now};
 use crate::limits::{DELETE_RETRY_MS, MISSING_POD_RETRY_MS, REPORT_GATHER_MS, REPORT_RETRY_MS};
+use crate::model::downstream::{Answer, Refusal};
+use crate::model::remote_pod::{self, ParsedPodStatus, RemotePod, RemotePodStatus};
 use crate::model::status::{ConditionKind, Phase};
+use crate::model::status_patch::StatusPatch;
+use crate::model::upstream::{PodName, Up};
 
 /// The state of the report, for each pod.
 #[derive(Debug, Default)]
@@ -62,8 +60,8 @@ pub(super) struct ReportInputs<'a> {
 
 #[derive(Debug, Default)]
 struct PodReport {
-    /// `status` as the cloud has it, JSON; `None`: not known.
-    remote_status: Option<Box<str>>,
+    /// `None`: not known.
+    remote_status: Option<RemotePodStatus>,
     /// The pod's `resourceVersion` of that status; 0: not known.
     version: u64,
     /// The revision of our status that the cloud has.
@@ -74,7 +72,7 @@ struct PodReport {
     since: Option<Instant>,
     retry_at: Option<Instant>,
     /// The last patch that the cloud accepted: if it changed nothing, it is not sent again.
-    last_patch: Option<Box<str>>,
+    last_patch: Option<StatusPatch>,
     deletion: Deletion,
     /// The cloud has no such pod any more.
     missing: Option<MissingPod>,
@@ -102,21 +100,6 @@ enum Deletion {
     Done(Instant),
 }
 
-/// The part of a pod's message that is about its status.
-#[derive(Deserialize)]
-struct StatusMessage<'a> {
-    metadata: Names,
-    #[serde(borrow)]
-    status: Option<&'a RawValue>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Names {
-    uid: Box<str>,
-    resource_version: Box<str>,
-}
-
 impl Report {
     /// Something that decides what is reported has changed.
     pub(super) fn mark_dirty(&mut self) {
@@ -124,19 +107,13 @@ impl Report {
     }
 
     /// The cloud sent a pod with its status.
-    pub(super) fn pod_received(&mut self, text: &str) {
+    pub(super) fn pod_received(&mut self, pod: &RemotePod) {
         self.mark_dirty();
-        let Ok(StatusMessage { metadata, status }) =
-            serde_json::from_str::<StatusMessage<'_>>(text)
-        else {
-            return;
-        };
-        let version = metadata.resource_version.parse().unwrap_or(0);
         let new = || PodReport { is_new: true, ..PodReport::default() };
-        let report = self.pods.entry(metadata.uid).or_insert_with(new);
-        if version >= report.version {
-            report.version = version;
-            report.remote_status = Some(status.map_or("{}", RawValue::get).into());
+        let report = self.pods.entry(pod.uid.clone()).or_insert_with(new);
+        if pod.version >= report.version {
+            report.version = pod.version;
+            report.remote_status = Some(pod.status.clone());
             report.remote_revision = None;
             report.missing = None;
         }
@@ -163,7 +140,9 @@ impl Report {
                         (report.logged_error, report.missing) = (None, None);
                         // The new remote status is compared once more: a patch against an unknown
                         // status removes nothing.
-                        self.pod_received(object.get());
+                        if let Some(pod) = object.pod() {
+                            self.pod_received(pod);
+                        }
                     }
                     // The answer of old clouds: the cloud has what we sent.
                     Answer::Done => {
@@ -354,27 +333,32 @@ impl PodReport {
         is_legacy: bool,
         context: &mut CloudContext<'_>,
     ) -> Option<Instant> {
-        let api = pod.api();
+        let status = &pod.api().status;
         let revision = pod.status_revision();
-        let mut status = serde_json::to_value(&api.status).expect("plain data");
-        if !is_legacy && let Some(status) = status.as_object_mut() {
-            // It is set when the pod is created and never changes.
-            status.remove("qosClass");
-        }
-        let base: Option<Value> =
-            self.remote_status.as_ref().and_then(|base| serde_json::from_str(base).ok());
+        let base = self.remote_status.as_ref().and_then(RemotePodStatus::parse);
         let is_known = base.is_some();
         let of_cloud = pod.origin() == Origin::Cloud;
-        if of_cloud && base.as_ref().is_some_and(is_terminal) && !api.status.phase.is_terminal() {
+        let has_ended = base.as_ref().is_some_and(ParsedPodStatus::is_terminal);
+        if of_cloud && has_ended && !status.phase.is_terminal() {
             // The pod has ended in the cloud; that status is about to be durable here.
             return None;
         }
+        let name = pod_name(pod, uid);
+        let kind = RequestKind::PodStatus(uid.clone());
+        if is_legacy {
+            if !context.has_room() {
+                return Some(context.now.boot);
+            }
+            let status = Box::new(status.clone());
+            context.request(kind, Up::LegacyPodStatus { pod: name, status });
+            self.in_flight = Some(revision);
+            return None;
+        }
         let difference = match base {
-            _ if is_legacy => Some(status),
-            Some(base) => patch::diff(&node_owned(base, pod), &status),
-            None => Some(full_patch(status)),
+            Some(base) => base.patch_to(status, |kind| is_ours(kind, pod)),
+            None => Some(remote_pod::whole(status)),
         };
-        let Some(difference) = difference else {
+        let Some(patch) = difference else {
             self.remote_revision = Some(revision);
             self.since = None;
             return None;
@@ -382,26 +366,14 @@ impl PodReport {
         if !context.has_room() {
             return Some(context.now.boot);
         }
-        let metadata = &api.metadata;
-        let resource = |kind| talk::of_pod(pod, kind);
-        let kind = RequestKind::PodStatus(uid.clone());
-        if is_legacy {
-            let content = json!({"UID": uid, "Name": metadata.name, "Status": difference});
-            context.request(kind, "update", &resource("podstatus"), Some(talk::json(&content)));
-        } else {
-            let mut patch = json!({"metadata": {"uid": uid}});
-            patch["status"] = difference;
-            let text = serde_json::to_string(&patch).expect("plain data");
-            if self.last_patch.as_deref() == Some(&*text) && is_known {
-                // The cloud accepted it before and still has another status: it stays as the cloud
-                // has it.
-                self.remote_revision = Some(revision);
-                return None;
-            }
-            // A JSON string that contains JSON, as KubeEdge expects.
-            context.request(kind, "patch", &resource("podpatch"), Some(talk::json(&text)));
-            self.last_patch = Some(text.into());
+        if self.last_patch.as_ref() == Some(&patch) && is_known {
+            // The cloud accepted it before and still has another status: it stays as the cloud has
+            // it.
+            self.remote_revision = Some(revision);
+            return None;
         }
+        context.request(kind, Up::PatchPod { pod: name, patch: patch.clone() });
+        self.last_patch = Some(patch);
         self.in_flight = Some(revision);
         None
     }
@@ -428,66 +400,44 @@ impl PodReport {
             return Some(now);
         }
         let kind = RequestKind::PodDelete(pod.uid().clone());
-        context.request(kind, "delete", &talk::of_pod(pod, "pod"), Some(talk::deletion(pod.uid())));
+        let (key, uid) = (pod_key(pod, "pod").into(), pod.uid().clone());
+        context.request(kind, Up::DeletePod { key, uid });
         self.deletion = Deletion::Requested;
         None
     }
 }
 
-fn is_terminal(status: &Value) -> bool {
-    matches!(status["phase"].as_str(), Some("Succeeded" | "Failed"))
+/// Whether the node owns the conditions of this kind: `DisruptionTarget` is set by the component
+/// that evicts the pod.
+fn is_ours(kind: ConditionKind, pod: &Pod) -> bool {
+    let is_set = || pod.api().status.conditions.iter().any(|own| own.kind == kind);
+    // Only the node itself evicts a static pod.
+    let theirs = kind == ConditionKind::DisruptionTarget && pod.origin() == Origin::Cloud;
+    !theirs || is_set()
 }
 
-/// The part of the remote status that the node owns: others set conditions of their own, and
-/// `DisruptionTarget` is set by the component that evicts the pod.
-fn node_owned(mut status: Value, pod: &Pod) -> Value {
-    if let Some(status) = status.as_object_mut() {
-        status.remove("qosClass");
+/// The pod as the cloud knows it: by this uid, which is that of its mirror for a static pod.
+pub(super) fn pod_name(pod: &Pod, uid: &Uid) -> PodName {
+    let metadata = &pod.api().metadata;
+    PodName {
+        namespace: metadata.namespace.as_str().into(),
+        name: metadata.name.as_str().into(),
+        uid: uid.clone(),
     }
-    let is_ours = |condition: &Value| {
-        condition["type"].as_str().and_then(ConditionKind::parse).is_some_and(|kind| {
-            let is_set = || pod.api().status.conditions.iter().any(|own| own.kind == kind);
-            // Only the node itself evicts a static pod.
-            let theirs = kind == ConditionKind::DisruptionTarget && pod.origin() == Origin::Cloud;
-            !theirs || is_set()
-        })
-    };
-    if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
-        conditions.retain(is_ours);
-    }
-    status
-}
-
-/// The whole status as a patch to an unknown one: merged lists are replaced, except conditions,
-/// because others may have set some. `reason` and `message` may be left from an earlier process and
-/// are cleared.
-fn full_patch(mut status: Value) -> Value {
-    for key in ["reason", "message"] {
-        if status.get(key).is_none() {
-            status[key] = Value::Null;
-        }
-    }
-    for list in ["podIPs", "hostIPs"] {
-        if let Some(list) = status.get_mut(list).and_then(Value::as_array_mut) {
-            list.insert(0, json!({"$patch": "replace"}));
-        }
-    }
-    status
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::value::to_raw_value;
-    use serde_json::{Value, json};
-
     use super::super::{Cloud, hub::Hub};
     use super::{CloudContext, Pods, ReportInputs};
     use crate::agent::event::Out;
     use crate::agent::time::{Instant, Now, Rng};
     use crate::limits::{Budget, META_WAITING_MAX};
+    use crate::model::downstream::{Down, Downstream, ObjectView, RemoteObject};
     use crate::model::link::Session;
-    use crate::model::message::{Header, Message, Route};
+    use crate::model::remote_pod::RemotePod;
     use crate::model::settings::CloudSettings;
+    use crate::model::upstream;
 
     #[test]
     fn pods_that_are_not_stored_are_not_remembered() {
@@ -498,28 +448,26 @@ mod tests {
         cloud.hub = Hub::new(&settings, now);
         cloud.hub.step(now, true, &mut rng, &mut out);
         assert!(cloud.hub.up(now, Session(1), &mut out));
-        let message = |id: String, resource: &str, object: &Value| Message {
-            header: Header { id: id.into(), ..Header::default() },
-            route: Route {
-                source: "edgecontroller".into(),
-                group: "resource".into(),
-                operation: "update".into(),
-                resource: resource.into(),
-            },
-            content: Some(to_raw_value(object).expect("JSON")),
+        let message = |id: String, resource: &str, text: String| {
+            let view = RemotePod::read(&text).map_or(ObjectView::Other, ObjectView::Pod);
+            let object = RemoteObject { text: text.into(), view };
+            let (id, resource) = (id.into(), resource.into());
+            let origin = upstream::Origin { id, resource, ..upstream::Origin::default() };
+            Downstream { origin, timestamp_ms: 0, content: Down::Put(Box::new(object)) }
         };
-        let map = json!({"metadata": {"name": "c", "namespace": "ns", "uid": "c",
-            "resourceVersion": "3"}});
-        let map = message("c".to_owned(), "ns/configmap/c", &map);
-        cloud.message(now, Session(1), &map, &mut rng, &mut out);
+        let map = r#"{"metadata":{"name":"c","namespace":"ns","uid":"c","resourceVersion":"3"}}"#;
+        let map = message("c".to_owned(), "ns/configmap/c", map.to_owned());
+        cloud.message(now, Session(1), map, &mut rng, &mut out);
         assert_eq!(cloud.report.pods.len(), 0, "nor of what is no pod");
         // Each replaces the one before, and is older; nothing is stored yet.
         for n in (1..10 * META_WAITING_MAX).rev() {
-            let pod = json!({"metadata": {"name": "p", "namespace": "ns",
-                "uid": format!("u{n}"), "resourceVersion": n.to_string()},
-                "spec": {"nodeName": "gw", "containers": [{"name": "m", "image": "i:1"}]}});
-            let pod = message(n.to_string(), "ns/pod/p", &pod);
-            cloud.message(now, Session(1), &pod, &mut rng, &mut out);
+            let pod = format!(
+                r#"{{"metadata":{{"name":"p","namespace":"ns","uid":"u{n}",
+                    "resourceVersion":"{n}"}},
+                    "spec":{{"nodeName":"gw","containers":[{{"name":"m","image":"i:1"}}]}}}}"#
+            );
+            let pod = message(n.to_string(), "ns/pod/p", pod);
+            cloud.message(now, Session(1), pod, &mut rng, &mut out);
         }
         assert_eq!(cloud.report.pods.len(), 1);
         // What was not stored comes again in the next session; until then it counts as about to be

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use super::hub::Hub;
-use super::talk;
 use crate::agent::calls::Uid;
 use crate::agent::event::Out;
+use crate::agent::pod::Pod;
 use crate::agent::time::{Instant, Now, Rng};
 use crate::limits::REQUESTS_MAX;
-use crate::model::message::Message;
-use serde_json::value::RawValue;
+use crate::model::message::Resource;
+use crate::model::upstream::{Up, Upstream};
 
 /// What a request is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,49 +74,36 @@ impl CloudContext<'_> {
     }
 
     /// Sends a request. The caller has checked [`CloudContext::has_room`].
-    pub(super) fn request(
-        &mut self,
-        kind: RequestKind,
-        operation: &str,
-        resource: &str,
-        content: Option<Box<RawValue>>,
-    ) {
-        self.request_within(self.timeout_ms, kind, operation, resource, content);
-    }
-
-    /// Sends a request whose message is built already. The caller has checked the room.
-    pub(super) fn request_message(&mut self, kind: RequestKind, message: Message) {
-        let deadline = self.now.boot.plus_ms(self.timeout_ms);
-        self.requests.open.insert(message.header.id.clone(), PendingRequest { kind, deadline });
-        self.hub.send(self.now, message, self.out);
+    pub(super) fn request(&mut self, kind: RequestKind, content: Up) {
+        self.request_within(self.timeout_ms, kind, content);
     }
 
     /// As [`CloudContext::request`], with another timeout.
-    pub(super) fn request_within(
-        &mut self,
-        timeout_ms: u64,
-        kind: RequestKind,
-        operation: &str,
-        resource: &str,
-        content: Option<Box<RawValue>>,
-    ) {
-        let message = talk::request(self.rng, self.now, operation, resource, content);
+    pub(super) fn request_within(&mut self, timeout_ms: u64, kind: RequestKind, content: Up) {
+        let message = message(self.rng, self.now, content);
         let deadline = self.now.boot.plus_ms(timeout_ms);
-        self.requests.open.insert(message.header.id.clone(), PendingRequest { kind, deadline });
+        self.requests.open.insert(message.id.clone(), PendingRequest { kind, deadline });
         self.hub.send(self.now, message, self.out);
     }
 
     /// Sends a message that is not answered. The caller has checked the room.
-    pub(super) fn send(&mut self, operation: &str, resource: &str, content: Box<RawValue>) {
-        let message = talk::request(self.rng, self.now, operation, resource, Some(content));
+    pub(super) fn send(&mut self, content: Up) {
+        let message = message(self.rng, self.now, content);
         self.hub.send(self.now, message, self.out);
     }
+}
 
-    /// Sends a message in MetaManager's name. The caller has checked the room.
-    pub(super) fn sync(&mut self, resource: &str, content: Box<RawValue>) {
-        let message = talk::sync(self.rng, self.now, resource, content);
-        self.hub.send(self.now, message, self.out);
-    }
+/// A message with a new id. Any text works that nobody else uses; 64 random bits are shorter than a
+/// UUID, and these bytes are the traffic of an idle link.
+pub(super) fn message(rng: &mut Rng, now: Now, content: Up) -> Upstream {
+    let id = format!("{:016x}", rng.bits()).into();
+    Upstream { id, timestamp_ms: now.wall.map_or(0, |wall| wall.0), content }
+}
+
+/// The key of this kind for a pod: `default/podpatch/web`.
+pub(super) fn pod_key(pod: &Pod, kind: &str) -> String {
+    let metadata = &pod.api().metadata;
+    Resource { namespace: Some(&metadata.namespace), kind, name: &metadata.name }.to_string()
 }
 
 impl PendingRequests {

@@ -1,6 +1,5 @@
 //! Connects the cloud side to the agent: its events, its step, and when it wakes.
 
-use super::events::Events;
 use super::{Changed, Cloud, CloudInputs, NodeInputs};
 use crate::agent::event::{Event, Out};
 use crate::agent::objects::Key;
@@ -53,7 +52,7 @@ impl Agent {
                 Changed::default()
             }
             Event::Cloud(session, message) => {
-                cloud.message(now, session, &message, rng, pending);
+                cloud.message(now, session, *message, rng, pending);
                 Changed::default()
             }
             other => panic!("{other:?} is not about the cloud"),
@@ -97,38 +96,5 @@ impl Agent {
 
     pub(in crate::agent) fn cloud_wake_at(&self) -> Option<Instant> {
         self.cloud.as_ref()?.wake_at(self.now)
-    }
-}
-
-impl Cloud {
-    fn wake_at(&self, now: Now) -> Option<Instant> {
-        let mut wake_at = [
-            self.meta.wake_at(),
-            self.enrol.wake_at(now).filter(|_| !self.hub.is_dialing()),
-            self.hub.wake_at(self.enrol.may_dial(now)),
-            self.requests.wake_at(),
-        ]
-        .into_iter()
-        .flatten()
-        .min();
-        // Messages wait for their time, and for room.
-        if let Some(room_at) = self.hub.room_at() {
-            let own = [self.node.wake_at(now, &self.settings), self.metasync.wake_at()];
-            let mut send_at = own.into_iter().flatten().min();
-            if self.requests.has_room() {
-                let others = [
-                    self.object_fetches.wake_at(&self.meta),
-                    self.relist.wake_at(&self.meta),
-                    self.tokens.wake_at(now, &self.meta),
-                    self.report.wake_at(),
-                    self.mirrors.wake_at().filter(|_| !self.node.is_legacy()),
-                    self.events.as_ref().and_then(Events::wake_at),
-                ];
-                send_at = others.into_iter().chain([send_at]).flatten().min();
-            }
-            let send_at = send_at.map(|at| at.max(room_at));
-            wake_at = wake_at.into_iter().chain(send_at).min();
-        }
-        wake_at.map(|at| at.max(now.boot.plus_ms(1)))
     }
 }

@@ -9,11 +9,10 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::json;
-
-use super::content::StoredObject;
 use super::meta::{ChangeOutcome, Meta};
-use super::talk::of_pod;
+use super::requests::pod_key;
+use super::rows;
+use super::rows::StoredObject;
 use crate::agent::calls::Uid;
 use crate::agent::pod::{Origin, Pod, Wanted};
 use crate::agent::pods::Pods;
@@ -45,11 +44,11 @@ impl TerminalStatuses {
         for pod in pods.iter().filter(ours) {
             // A pod that is about to be removed, or was replaced by another one, needs no row any
             // more.
-            let is_past = !meta.is_latest(&of_pod(pod, "pod"), pod.uid());
-            if is_past || self.is_stored(meta, pod) || meta.is_pending(&of_pod(pod, KIND)) {
+            let is_past = !meta.is_latest(&pod_key(pod, "pod"), pod.uid());
+            if is_past || self.is_stored(meta, pod) || meta.is_pending(&pod_key(pod, KIND)) {
                 continue;
             }
-            match meta.put(&of_pod(pod, KIND), KIND, &value(pod), None) {
+            match meta.put(&pod_key(pod, KIND), KIND, &rows::terminal_status(pod.api()), None) {
                 ChangeOutcome::Queued | ChangeOutcome::Unchanged => {}
                 // The queue is full: it is retried when there is room.
                 ChangeOutcome::Dropped => self.handled_revision = None,
@@ -68,13 +67,13 @@ impl TerminalStatuses {
         if !phase.is_terminal() || self.refused.contains(pod.uid()) {
             return true;
         }
-        let in_own_row = || match meta.stored_object(&of_pod(pod, KIND)) {
+        let in_own_row = || match meta.stored_object(&pod_key(pod, KIND)) {
             Some(StoredObject::TerminalStatuses(uid, status)) => {
                 *uid == *pod.uid() && status.phase == phase
             }
             _ => false,
         };
-        let in_pod = || match meta.stored_object(&of_pod(pod, "pod")) {
+        let in_pod = || match meta.stored_object(&pod_key(pod, "pod")) {
             Some(StoredObject::Pod(stored)) => {
                 stored.metadata.uid == api.metadata.uid && stored.status.phase == phase
             }
@@ -96,13 +95,3 @@ pub(super) fn delete_stale(meta: &mut Meta, resource: Resource<'_>) {
 
 /// The kind of the rows.
 pub(super) const KIND: &str = "podpatch";
-
-fn value(pod: &Pod) -> String {
-    let api = pod.api();
-    let status = &api.status;
-    let value = json!({"metadata": {"uid": api.metadata.uid}, "status": {
-        "phase": status.phase, "reason": status.reason, "message": status.message,
-        "startTime": status.start_time, "conditions": status.conditions,
-    }});
-    value.to_string()
-}

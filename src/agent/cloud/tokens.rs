@@ -11,18 +11,16 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
-
-use super::content::StoredObject;
 use super::meta::Meta;
 use super::requests::{CloudContext, RequestKind};
-use super::talk;
+use super::rows;
+use super::rows::StoredObject;
 use crate::agent::time::{Instant, Now, Rng};
 use crate::limits::{QUERY_RETRY_MS, TOKEN_AGAIN_MS, TOKEN_AGE_MAX_S};
-use crate::model::message::Resource;
 use crate::model::pod::{Pod, ServiceAccountToken};
 use crate::model::time::Timestamp;
 use crate::model::token::{self, Token};
+use crate::model::upstream::{TokenRequest, Up};
 
 /// The tokens that pods need, and the state of each.
 #[derive(Debug, Default)]
@@ -35,12 +33,7 @@ pub(super) struct Tokens {
 
 #[derive(Clone, Debug)]
 struct Need {
-    namespace: Box<str>,
-    account: Box<str>,
-    pod: Box<str>,
-    uid: Box<str>,
-    audience: Box<str>,
-    seconds: i64,
+    request: TokenRequest,
     state: State,
     /// When the cloud sent it last.
     received_at: Option<Instant>,
@@ -75,15 +68,9 @@ impl Tokens {
     pub(super) fn answered(&mut self, now: Now, key: &str, text: &str) -> Option<String> {
         self.retry_after(now, key, QUERY_RETRY_MS);
         let need = self.needs.get_mut(key)?;
-        let mut row: Value = serde_json::from_str(text).ok()?;
-        row["status"]["token"].as_str().filter(|token| !token.is_empty())?;
-        let metadata = row.get_mut("metadata")?.as_object_mut()?;
-        metadata.insert("name".to_owned(), (*need.account).into());
-        metadata.insert("namespace".to_owned(), (*need.namespace).into());
-        row.get_mut("spec")?.as_object_mut()?.insert("boundObjectRef".to_owned(), need.bound());
-        row["asked"] = json!({"audience": need.audience, "seconds": need.seconds});
+        let row = rows::token(text, &need.request)?;
         need.received_at = Some(now.boot);
-        Some(row.to_string())
+        Some(row)
     }
 
     /// The cloud refused a token. Returns the line to log, once for each reason.
@@ -97,7 +84,7 @@ impl Tokens {
         self.retry_after(now, need, rng.jitter_ms(QUERY_RETRY_MS));
         let need = self.needs.get_mut(need).filter(|need| need.refusal != why)?;
         need.refusal = why;
-        let Need { namespace, account, pod, refusal, .. } = need;
+        let Need { request: TokenRequest { namespace, account, pod, .. }, refusal, .. } = need;
         Some(format!("cloud: no token of {namespace}/{account} for pod {pod}: {refusal}"))
     }
 
@@ -132,23 +119,8 @@ impl Tokens {
             if !context.has_room() {
                 return;
             }
-            let resource = Resource {
-                namespace: Some(&need.namespace),
-                kind: "serviceaccounttoken",
-                name: &need.account,
-            };
-            let audiences = (!need.audience.is_empty()).then_some([&*need.audience]);
-            let content = json!({
-                "metadata": {"creationTimestamp": null},
-                "spec": {
-                    "audiences": audiences,
-                    "expirationSeconds": need.seconds,
-                    "boundObjectRef": need.bound(),
-                },
-                "status": {"token": "", "expirationTimestamp": null},
-            });
-            let kind = RequestKind::Token(key.clone());
-            context.request(kind, "query", &resource.to_string(), Some(talk::json(&content)));
+            let request = Up::RequestToken(need.request.clone());
+            context.request(RequestKind::Token(key.clone()), request);
             need.state = State::Requested;
         }
     }
@@ -167,7 +139,8 @@ impl Tokens {
                 let key = need.key();
                 let before = old.remove(&key);
                 let all = meta.tokens().map(|token| &**token);
-                let newest = token::newest(all, &need.uid, &need.audience, need.seconds);
+                let TokenRequest { uid, audience, seconds, .. } = &need.request;
+                let newest = token::newest(all, uid, audience, *seconds);
                 need.state = match (newest, &before) {
                     (Some(token), _) => State::Valid(replace_at(token)),
                     (None, Some(Need { state: State::Valid(_), .. }) | None) => {
@@ -201,22 +174,20 @@ impl Tokens {
 
 impl Need {
     fn new(pod: &Pod, wanted: &ServiceAccountToken) -> Self {
-        Self {
+        let request = TokenRequest {
             namespace: pod.metadata.namespace.as_str().into(),
             account: pod.service_account().into(),
             pod: pod.metadata.name.as_str().into(),
             uid: pod.metadata.uid.as_str().into(),
             audience: wanted.audience.as_str().into(),
             seconds: wanted.seconds(),
-            state: State::Requested,
-            received_at: None,
-            refusal: Box::default(),
-        }
+        };
+        Self { request, state: State::Requested, received_at: None, refusal: Box::default() }
     }
 
     /// The key of the token's row, as KubeEdge makes it from the request: in the format of Go.
     fn key(&self) -> Box<str> {
-        let Self { namespace, account, pod, uid, audience, seconds, .. } = self;
+        let TokenRequest { namespace, account, pod, uid, audience, seconds } = &self.request;
         let audiences = match &**audience {
             "" => "(nil)".to_owned(),
             named => format!("{{{named:?}}}"),
@@ -225,10 +196,6 @@ impl Need {
             "v1.BoundObjectReference{{Kind:\"Pod\", APIVersion:\"v1\", Name:{pod:?}, UID:{uid:?}}}"
         );
         format!("{account:?}/{namespace:?}/[]string{audiences}/{seconds}/{bound}").into()
-    }
-
-    fn bound(&self) -> Value {
-        json!({"kind": "Pod", "apiVersion": "v1", "name": self.pod, "uid": self.uid})
     }
 
     /// With a clock that is far ahead of the cloud's, each new token would be due at once.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Cloud;
-use super::content::StoredObject;
+use super::rows::StoredObject;
 use crate::agent::calls::Uid;
 use crate::agent::pods::Knowledge;
 use crate::agent::time::Now;

@@ -39,8 +39,8 @@ use crate::agent::event::Event;
 use crate::agent::time::{Instant, Now};
 use crate::limits::{Budget, CLOUD_LOOKUPS_MAX};
 use crate::model::link::{Cause, Session};
-use crate::model::message::Message;
 use crate::model::settings::CloudLink;
+use crate::model::upstream::Upstream;
 use dial::{Dial, Outcome, Place};
 pub use enrol::enrol;
 pub use inspect::{Inspection, inspect};
@@ -136,7 +136,7 @@ impl Cloud {
     }
 
     /// Queues a message; does nothing if its session has ended.
-    pub fn send(&mut self, name: Session, message: &Message, events: &mut Vec<Event>) {
+    pub fn send(&mut self, name: Session, message: &Upstream, events: &mut Vec<Event>) {
         let State::Up { session, .. } = &mut self.state else { return };
         if session.name == name
             && let Err(end) = session.send(message)

@@ -8,8 +8,8 @@ use crate::io::tls::Tls;
 pub(super) use crate::io::websocket::End;
 use crate::limits::{Budget, CLOUD_OUTPUT_BYTES_MAX};
 use crate::model::link::Session as Name;
-use crate::model::message::Message;
-use crate::wire::edge;
+use crate::model::upstream::Upstream;
+use crate::wire::{edge, kubeedge};
 
 #[derive(Debug)]
 pub(super) struct Session {
@@ -29,8 +29,8 @@ impl Session {
     }
 
     /// Queues a message.
-    pub(super) fn send(&mut self, message: &Message) -> Result<(), End> {
-        self.socket.send(&edge::encode(message))
+    pub(super) fn send(&mut self, message: &Upstream) -> Result<(), End> {
+        self.socket.send(&edge::encode(&kubeedge::encode(message)))
     }
 
     /// Sends a ping.
@@ -44,7 +44,10 @@ impl Session {
         let budget = self.budget;
         let done = self.socket.read(&mut |came| match came {
             Received::Message(bytes) => match edge::decode(&bytes) {
-                Ok(message) => events.push(Event::Cloud(name, Box::new(message))),
+                Ok(message) => {
+                    let message = kubeedge::decode(&message, &budget);
+                    events.push(Event::Cloud(name, Box::new(message)));
+                }
                 Err(why) => dropped(limit, now, &format!("{why}; {}", excerpt(&bytes))),
             },
             Received::TooLarge(size) => {

@@ -11,7 +11,7 @@ use serde::de::Visitor;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess};
 
 use super::{Entry, Mark, Node, Step, Value, shorten};
-use crate::limits::{MANIFEST_DEPTH_MAX, MANIFEST_NODES_MAX, OBJECT_JSON_BYTES_MAX};
+use crate::limits::{Budget, MANIFEST_DEPTH_MAX, MANIFEST_NODES_MAX, OBJECT_JSON_BYTES_MAX};
 use crate::model::manifest::Refusal;
 
 /// The one value of the text. Its marks are unknown.
@@ -75,6 +75,16 @@ pub fn within_object(json: &str) -> Result<(), String> {
         return Err(format!(
             "got values nested {got} deep, expected less than {MANIFEST_DEPTH_MAX}"
         ));
+    }
+    Ok(())
+}
+
+/// Fails if a text has too many values: three bytes of it may become a struct of a kilobyte, so
+/// they are counted before it is parsed. That costs a pass over its bytes and no memory.
+pub fn within_values(json: &str, most: usize, budget: &Budget) -> Result<(), String> {
+    let got = Shape::of(json).values;
+    if got > most {
+        return Err(format!("got {got} values, expected at most {most}{}", budget.why()));
     }
     Ok(())
 }
@@ -288,6 +298,23 @@ mod tests {
         within_object(&text(OBJECT_JSON_BYTES_MAX)).expect("as long as may be");
         let why = within_object(&text(OBJECT_JSON_BYTES_MAX + 1)).expect_err("one byte more");
         assert_eq!(why, "got an object of 1572865 bytes, expected at most 1572864");
+    }
+
+    #[test]
+    fn too_many_values_are_refused_and_a_small_process_says_why() {
+        let list = |length: usize| format!("[{}]", vec!["0"; length].join(","));
+        let of_pod = |list: &str, budget: Budget| {
+            within_values(list, budget.pod_values_max, &budget).expect_err("one too many")
+        };
+        let full = Budget::FULL;
+        let why = of_pod(&list(full.pod_values_max + 1), full);
+        assert_eq!(why, "got 8193 values, expected at most 8192");
+        let why = of_pod(&list(2_049), Budget::of(16 << 20));
+        assert_eq!(
+            why,
+            "got 2049 values, expected at most 2048, because this process may use 16777216 bytes \
+             of memory"
+        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod read;
 use std::collections::BTreeMap;
 use std::fmt;
 
-pub use json::{Shape, decimal, parse as parse_json, within_object};
+pub use json::{Shape, decimal, parse as parse_json, within_object, within_values};
 pub use read::{Read, Rest, deserialize, each, piece_bytes, read, to_json, word};
 pub(crate) use read::{by_tree, fields, words};
 

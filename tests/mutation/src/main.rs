@@ -36,10 +36,10 @@ use schema::Rendered;
 use source::Source;
 
 const SEEDS: u64 = 150;
-/// The folders with the rules.
-const CORES: [&str; 3] = ["agent", "controller", "core"];
+/// The folders with the rules, and with what the cores share.
+const CORES: [&str; 5] = ["agent", "controller", "core", "model", "wire"];
 /// Their unit tests.
-const UNITS: [&str; 3] = ["agent::", "controller::", "core::"];
+const UNITS: [&str; 5] = ["agent::", "controller::", "core::", "model::", "wire::"];
 
 /// The arguments.
 struct Plan {

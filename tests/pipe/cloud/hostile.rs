@@ -3,6 +3,7 @@
 
 use edged::agent::event::Event;
 use edged::limits::MESSAGE_BYTES_MAX;
+use edged::model::downstream::Down;
 use edged::model::link::Session;
 
 use super::{Fixture, pod};
@@ -41,11 +42,11 @@ fn a_message_that_cannot_be_read_costs_itself() {
     ] {
         fixture.cloud.raw(frame(&bytes));
         let id = fixture.cloud.put("ns/pod/web", pod(1));
-        assert_eq!(*fixture.next_message().header.id, *id, "{:?}", bytes.first());
+        assert_eq!(*fixture.next_message().origin.id, *id, "{:?}", bytes.first());
     }
     // This one is only large: nothing here parses it.
     fixture.cloud.raw(frame(deep.as_bytes()));
-    assert!(fixture.next_message().content.is_some());
+    assert!(matches!(fixture.next_message().content, Down::Unsupported));
 }
 
 #[test]
@@ -80,7 +81,7 @@ fn no_flood_takes_more_memory_than_messages_may_have() {
         fixture.cloud.raw(vec![0x89, 0]);
     }
     let id = fixture.cloud.put("ns/pod/web", pod(1));
-    assert_eq!(*fixture.next_message().header.id, *id);
+    assert_eq!(*fixture.next_message().origin.id, *id);
     // The cloud runs in this process too: its sent bytes exist once more, in its queue and outside.
     let sent = 8 * MESSAGE_BYTES_MAX + 1_000 * 0x2000;
     let took = peak().saturating_sub(before);

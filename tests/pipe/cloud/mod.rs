@@ -12,10 +12,10 @@ use edged::agent::event::Event;
 use edged::agent::time::{Now, Wall};
 use edged::io::clock;
 use edged::io::cloud::{Cloud, enrol};
+use edged::model::downstream::Downstream;
 use edged::model::link::{Cause, Session, Validity};
-use edged::model::message::Message;
 use edged::model::settings::{CloudLink, Secret};
-use edged::wire::edge;
+use edged::model::upstream::{Origin, Reply, Up, Upstream};
 use mio::{Events, Poll, Token};
 
 use crate::stub::{self, Setup};
@@ -158,8 +158,8 @@ impl Fixture {
         })
     }
 
-    /// The next message's id.
-    fn next_message(&mut self) -> Box<Message> {
+    /// The next message.
+    fn next_message(&mut self) -> Box<Downstream> {
         self.until(|event| match event {
             Event::Cloud(_, message) => Some(message.clone()),
             _ => None,
@@ -178,9 +178,9 @@ fn cloud_link(link: &CloudLink) -> Cloud {
 }
 
 /// A message with this content, `"…"`.
-fn message(text: &str) -> Message {
-    let json = format!("{{\"header\":{{\"msg_id\":\"m\"}},\"content\":{text:?}}}");
-    edge::decode(json.as_bytes()).expect("a message")
+fn message(text: &str) -> Upstream {
+    let content = Up::Reply(Origin::default(), Reply::Refused(text.into()));
+    Upstream { id: "m".into(), timestamp_ms: 0, content }
 }
 
 fn pod(size: usize) -> serde_json::Value {

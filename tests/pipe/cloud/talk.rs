@@ -5,8 +5,9 @@ use std::time::Duration;
 use edged::agent::event::Event;
 use edged::io::clock;
 use edged::limits::{CLOUD_OUTPUT_BYTES_MAX, CLOUD_TURN_MESSAGES};
+use edged::model::downstream::Down;
 use edged::model::link::Session;
-use edged::wire::edge;
+use edged::wire::{edge, kubeedge};
 
 use super::{Fixture, cloud_link, message, pod};
 
@@ -32,7 +33,7 @@ fn messages_go_both_ways_and_what_has_left_is_counted() {
     let ids: Vec<_> =
         (0..100).map(|at| fixture.cloud.put(&format!("ns/pod/p{at}"), pod(10))).collect();
     for id in ids {
-        assert_eq!(*fixture.next_message().header.id, *id);
+        assert_eq!(*fixture.next_message().origin.id, *id);
     }
 }
 
@@ -43,15 +44,16 @@ fn fragments_and_single_bytes_make_whole_messages() {
         fixture.cloud.script(|script| script.fragment = fragment);
         let id = fixture.cloud.put("ns/pod/web", pod(size));
         let message = fixture.next_message();
-        assert_eq!(*message.header.id, *id, "{fragment}");
-        assert!(message.content.as_ref().is_some_and(|content| content.get().len() > size));
+        assert_eq!(*message.origin.id, *id, "{fragment}");
+        let Down::Put(object) = &message.content else { panic!("{message:?}") };
+        assert!(object.text.len() > size);
     }
     fixture.cloud.script(|script| {
         script.fragment = 50;
         script.drip = Some(Duration::from_micros(100));
     });
     let id = fixture.cloud.put("ns/pod/web", pod(10));
-    assert_eq!(*fixture.next_message().header.id, *id);
+    assert_eq!(*fixture.next_message().origin.id, *id);
 }
 
 #[test]
@@ -107,7 +109,7 @@ fn a_cloud_that_takes_nothing_is_left_and_the_memory_is_bounded() {
 
 #[test]
 fn what_waits_for_the_cloud_has_a_bound() {
-    let head_bytes = edge::encode(&message("")).len();
+    let head_bytes = edge::encode(&kubeedge::encode(&message(""))).len();
     for (more, fits) in [(0, true), (1, false)] {
         let mut fixture = Fixture::up("bound");
         let text = "x".repeat(CLOUD_OUTPUT_BYTES_MAX - head_bytes + more);

@@ -21,7 +21,7 @@ mod rules;
 mod store;
 mod traffic;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use edged::agent::event::{Action, Event, JobId};
 use edged::agent::{Agent, Config};
@@ -30,6 +30,7 @@ use edged::model::link::Validity;
 use edged::model::message::Message;
 use edged::model::meta::{Change, DiskError, Revision, StoreOrigin};
 use edged::model::settings::CloudSettings;
+use edged::wire::kubeedge;
 
 use crate::chance::Chance;
 use crate::check::Check;
@@ -76,6 +77,8 @@ pub struct CloudSim {
     over: Vec<Box<str>>,
     timers: Vec<(u64, Due)>,
     events: Vec<Event>,
+    /// The messages in the events that the agent has not received yet.
+    coming: VecDeque<Box<Message>>,
     /// The store was new or lost in some life, and the cloud assumes that the node still has its
     /// content.
     lost: bool,
@@ -183,6 +186,7 @@ pub fn draw(
         over: Vec::new(),
         timers: vec![(1, Due::Sync), (2, Due::Tick), (3, Due::UserChange)],
         events: Vec::new(),
+        coming: VecDeque::new(),
         lost: false,
         save_fails: false,
         counts: BTreeMap::new(),
@@ -228,7 +232,14 @@ impl CloudSim {
             Event::Sent(session, count) if self.link.known_up == Some(*session) => {
                 self.link.unsent -= count;
             }
-            Event::Cloud(session, message) if self.link.known_up == Some(*session) => {
+            Event::Cloud(session, content) => {
+                let mut coming = self.coming.iter();
+                let at = coming.position(|it| it.header.id == content.origin.id);
+                let at = at.expect("it was passed on");
+                let message = self.coming.remove(at).expect("just found");
+                if self.link.known_up != Some(*session) {
+                    return;
+                }
                 trace!(
                     now,
                     "the cloud says {} {} {} {}",
@@ -237,7 +248,7 @@ impl CloudSim {
                     message.header.resource_version,
                     message.header.id
                 );
-                self.rules.received(message, &self.hub, &self.store);
+                self.rules.received(&message, &self.hub, &self.store);
             }
             _ => {}
         }
@@ -295,6 +306,7 @@ impl World {
         match action {
             Action::Dial { session, .. } => cloud.dial(now, session, dial_ms),
             Action::Send(session, message) => {
+                let message = Box::new(kubeedge::encode(&message));
                 cloud.rules.sends(now, &message, (&cloud.hub, &cloud.store, &self.check));
                 cloud.send(now, session, message);
             }
@@ -360,6 +372,7 @@ impl World {
         cloud.link.begin_life();
         cloud.rules.begin_life();
         cloud.save_fails = false;
+        cloud.coming.clear();
         let saved = cloud.store.open();
         trace!(self.now, "the store is {:?}: {:?}", saved.origin, saved.rows);
         cloud.events.push(Event::Loaded(Box::new(saved)));

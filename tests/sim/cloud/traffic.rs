@@ -1,8 +1,10 @@
 //! The messages on the link, and what happens to them.
 
 use edged::agent::event::Event;
+use edged::limits::Budget;
 use edged::model::link::{Cause, Session, Validity};
 use edged::model::message::Message;
+use edged::wire::kubeedge;
 
 use super::link::Frame;
 use super::{CloudSim, Due, Outcome, TICK_MS, TODAY_MS};
@@ -198,7 +200,9 @@ impl CloudSim {
         match frame {
             Frame::Message(message) => {
                 self.events.push(Event::LinkActive(session));
-                self.events.push(Event::Cloud(session, message));
+                let content = kubeedge::decode(&message, &Budget::FULL);
+                self.coming.push_back(message);
+                self.events.push(Event::Cloud(session, Box::new(content)));
             }
             Frame::Ping | Frame::Pong => self.events.push(Event::LinkActive(session)),
             Frame::End => {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::lost::MARK;
 use super::{Meta, Version, memory_bytes};
-use crate::agent::cloud::content::{self, StoredObject};
+use crate::agent::cloud::rows::{self, StoredObject};
 use crate::agent::event::{Action, Out, Severity};
 use crate::model::meta::{Row, Saved, StoreOrigin};
 use crate::model::status::PodStatus;
@@ -49,7 +49,7 @@ impl Meta {
     }
 
     fn load_row(&mut self, Row { key, kind, value }: Row, out: &mut Out) {
-        let read = content::read(&kind, &value, &self.budget).and_then(|content| {
+        let read = rows::read(&kind, &value, &self.budget).and_then(|content| {
             let version = Version::of(&content);
             Ok((version, content.into_object(&self.node)?.0))
         });

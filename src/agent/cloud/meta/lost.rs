@@ -9,9 +9,8 @@
 
 use std::collections::BTreeSet;
 
-use serde::{Deserialize, Serialize};
-
 use super::{Meta, PendingChange, StoredObject, Version};
+use crate::agent::cloud::rows;
 use crate::limits::UNSAVED_TOMBSTONES_MAX;
 use crate::model::message::Resource;
 use crate::model::meta::{Change, Row, StoreOrigin};
@@ -33,7 +32,7 @@ impl UnsavedPods {
     /// Takes a row of the store at the start.
     pub(super) fn load(&mut self, key: &str, value: &str) {
         if key == MARK {
-            self.received = uids(value);
+            self.received = rows::uids_of_lost_mark(value);
             self.tombstones.clone_from(&self.received);
         }
     }
@@ -44,24 +43,12 @@ impl UnsavedPods {
             return false;
         }
         match change {
-            Some(Change::Put(row)) => self.tombstones = uids(&row.value),
+            Some(Change::Put(row)) => self.tombstones = rows::uids_of_lost_mark(&row.value),
             Some(Change::Delete { .. }) => *self = Self::default(),
             None => return false,
         }
         true
     }
-}
-
-/// The content of the row.
-#[derive(Default, Serialize, Deserialize)]
-struct LostMark {
-    /// Uids of pods; rows of earlier versions have none.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    gone: BTreeSet<Box<str>>,
-}
-
-fn uids(value: &str) -> BTreeSet<Box<str>> {
-    serde_json::from_str::<LostMark>(value).unwrap_or_default().gone
 }
 
 impl Meta {
@@ -103,8 +90,8 @@ impl Meta {
     /// Queues the row with its new content, in place of one that is not written yet.
     pub(super) fn mark(&mut self) {
         let gone = self.unsaved_pods.received.clone();
-        let value = serde_json::to_string(&LostMark { gone }).expect("plain data");
-        let row = Row { key: MARK.into(), kind: "edged".into(), value: value.into() };
+        let value = rows::lost_mark(gone).into();
+        let row = Row { key: MARK.into(), kind: "edged".into(), value };
         self.waiting.retain(|pending| *pending.key != *MARK || pending.ack.is_some());
         self.queue_mark(Some(Version::default()), Some(Change::Put(row)));
     }

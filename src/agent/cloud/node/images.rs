@@ -1,15 +1,8 @@
 //! The images in the node's status (core/v1 `ContainerImage`), reported only if the cloud has
 //! another list.
-//!
-//! The list is replaced as a whole, so a digest of the cloud's list is enough.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-
-use serde_json::{Value, json};
-
-use super::remote::RemoteNode;
 use super::status::NodeInputs;
-use crate::limits::NODE_STATUS_BYTES_MAX;
+use crate::model::node_status::{NodeImage, RemoteNode, images_digest};
 
 /// What the cloud has of the images.
 #[derive(Debug, Default)]
@@ -23,11 +16,8 @@ pub(super) struct Images {
 
 impl Images {
     /// The cloud sent the node.
-    pub(super) fn learn(&mut self, node: &RemoteNode<'_>) {
-        let text = node.images().filter(|text| text.len() <= NODE_STATUS_BYTES_MAX);
-        let list =
-            text.map_or_else(|| json!([]), |text| serde_json::from_str(text).unwrap_or_default());
-        self.remote_digest = Some(digest(&list));
+    pub(super) fn learn(&mut self, node: &RemoteNode) {
+        self.remote_digest = Some(node.images_digest);
     }
 
     /// The last report was not accepted.
@@ -36,25 +26,17 @@ impl Images {
     }
 
     /// The list, if the cloud has another one.
-    pub(super) fn changed_list(&mut self, inputs: &NodeInputs<'_>) -> Option<Value> {
+    pub(super) fn changed_list(&mut self, inputs: &NodeInputs<'_>) -> Option<Vec<NodeImage>> {
         let remote = self.remote_digest?;
-        let list: Value = inputs
-            .images?
-            .iter()
-            .map(|image| json!({"names": image.names, "sizeBytes": image.size}))
+        let images = inputs.images?.iter();
+        let list: Vec<NodeImage> = images
+            .map(|image| NodeImage { names: image.names.clone(), size_bytes: image.size })
             .collect();
-        let ours = digest(&list);
+        let ours = images_digest(&list);
         let is_news = ours != remote && self.reported_digest != Some(ours);
         is_news.then(|| {
             self.reported_digest = Some(ours);
             list
         })
     }
-}
-
-fn digest(list: &Value) -> u64 {
-    let mut to = DefaultHasher::new();
-    // The keys of the JSON are in order.
-    list.to_string().hash(&mut to);
-    to.finish()
 }

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::remote::RemoteNode;
 use super::status::NodeInputs;
+use crate::model::node_status::RemoteNode;
 
 /// What the cloud has of the labels.
 #[derive(Debug, Default)]
@@ -39,9 +39,9 @@ impl Labels {
     }
 
     /// The cloud sent the node.
-    pub(super) fn learn(&mut self, node: &RemoteNode<'_>) {
+    pub(super) fn learn(&mut self, node: &RemoteNode) {
         let keys = ARCH.iter().chain(&OS).chain([&NAME]);
-        let remote = keys.filter_map(|key| Some((*key, node.label(key)?.into())));
+        let remote = keys.filter_map(|key| Some((*key, node.labels.get(*key)?.clone())));
         self.remote = Some(remote.collect());
         self.is_settled = self.is_reported;
     }

@@ -11,20 +11,13 @@
 //! the time is unknown: a lease of 1970 has expired. Answers are not acknowledged; the cloud does
 //! not expect it, and it would be half of the traffic of an idle link.
 
-use serde::Deserialize;
-use serde_json::{Value, json};
-
-use crate::agent::cloud::answer::Answer;
 use crate::agent::cloud::requests::{CloudContext, RequestKind};
-use crate::agent::cloud::talk;
 use crate::agent::event::{Action, Out, Severity};
-use crate::agent::time::{Backoff, Instant, Now, Wall};
+use crate::agent::time::{Backoff, Instant, Now};
 use crate::limits::LEASE_RETRY_MIN_MS;
-use crate::model::message::Resource;
+use crate::model::downstream::{Answer, ObjectView, RemoteLease};
 use crate::model::settings::CloudSettings;
-use crate::model::time::Timestamp;
-
-const NAMESPACE: &str = "kube-node-lease";
+use crate::model::upstream::{self, Up};
 
 /// The lease as the cloud has it.
 #[derive(Debug, Default)]
@@ -57,27 +50,6 @@ enum Operation {
     Update,
 }
 
-#[derive(Deserialize)]
-struct RemoteLease {
-    metadata: Metadata,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    #[serde(default)]
-    resource_version: Box<str>,
-    owner_references: Option<Vec<Owner>>,
-}
-
-#[derive(Deserialize)]
-#[serde(default)]
-#[derive(Default)]
-struct Owner {
-    kind: Box<str>,
-    uid: Box<str>,
-}
-
 impl Lease {
     /// A new session.
     pub(super) fn up(&mut self) {
@@ -90,19 +62,15 @@ impl Lease {
         let (operation, at) = self.request.take()?;
         self.silent_since = None;
         let refusal = match answer {
-            Answer::Object(object) => match serde_json::from_str::<RemoteLease>(object.get()) {
-                Ok(RemoteLease { metadata }) if !metadata.resource_version.is_empty() => {
-                    self.known = Known::Version(metadata.resource_version);
+            Answer::Object(object) => match object.view {
+                ObjectView::Lease(RemoteLease { version, owner }) if !version.is_empty() => {
+                    self.known = Known::Version(version);
                     if operation != Operation::Query {
                         self.renewed_at = Some(at);
                         self.backoff = Backoff::default();
                         self.last_error = None;
                     }
-                    let owners = metadata.owner_references.into_iter().flatten();
-                    return owners
-                        .filter(|owner| &*owner.kind == "Node" && !owner.uid.is_empty())
-                        .map(|owner| owner.uid)
-                        .next();
+                    return owner;
                 }
                 _ => "got no lease, expected one".to_owned(),
             },
@@ -155,14 +123,20 @@ impl Lease {
         if due.is_none_or(|at| at > context.now.boot) || !context.may_send() {
             return;
         }
-        let (operation, version) = match &self.known {
-            Known::Nothing => (Operation::Query, None),
-            Known::Missing => (Operation::Insert, None),
-            Known::Version(version) => (Operation::Update, Some(&**version)),
+        let version = match &self.known {
+            Known::Nothing => return self.query(node, settings, context),
+            Known::Missing => None,
+            Known::Version(version) => Some(version.clone()),
         };
-        let wall = context.now.wall.filter(|_| operation != Operation::Query);
-        let content = wall.map(|wall| talk::json(&object(node, uid, version, settings, wall)));
-        self.request(operation, node, content, settings, context);
+        let operation = if version.is_some() { Operation::Update } else { Operation::Insert };
+        let lease = upstream::Lease {
+            node: node.into(),
+            owner: uid.map(Box::from),
+            version,
+            duration_s: settings.lease_duration_s,
+            renewed_at_ms: context.now.wall.expect("otherwise it is not due").0,
+        };
+        self.request(operation, Up::WriteLease(lease), settings, context);
     }
 
     /// Whether a request is open.
@@ -180,29 +154,26 @@ impl Lease {
     ) -> bool {
         let may = self.request.is_none() && context.may_send();
         if may {
-            self.request(Operation::Query, node, None, settings, context);
+            self.query(node, settings, context);
         }
         may
+    }
+
+    fn query(&mut self, node: &str, settings: &CloudSettings, context: &mut CloudContext<'_>) {
+        let query = Up::QueryLease { node: node.into() };
+        self.request(Operation::Query, query, settings, context);
     }
 
     fn request(
         &mut self,
         operation: Operation,
-        node: &str,
-        content: Option<Box<serde_json::value::RawValue>>,
+        content: Up,
         settings: &CloudSettings,
         context: &mut CloudContext<'_>,
     ) {
-        let verb = match operation {
-            Operation::Query => "query",
-            Operation::Insert => "insert",
-            Operation::Update => "update",
-        };
-        let resource =
-            Resource { namespace: Some(NAMESPACE), kind: "lease", name: node }.to_string();
         // A later answer is useless: the lease would have expired.
         let timeout_ms = settings.lease_interval_ms.min(settings.remote_query_timeout_ms);
-        context.request_within(timeout_ms, RequestKind::Lease, verb, &resource, content);
+        context.request_within(timeout_ms, RequestKind::Lease, content);
         let now = context.now.boot;
         self.request = Some((operation, now));
         self.silent_since.get_or_insert(now);
@@ -222,50 +193,5 @@ impl Lease {
             Known::Version(_) => self.renewed_at.map_or(now.boot, |at| at.plus_ms(interval_ms)),
         };
         Some(self.retry_at.map_or(due_at, |at| at.max(due_at)))
-    }
-}
-
-/// The lease to write. Fields that are left out are kept by the API server, or derived from the
-/// resource: the namespace. These bytes are most of the traffic of an idle link.
-fn object(
-    node: &str,
-    uid: Option<&str>,
-    version: Option<&str>,
-    settings: &CloudSettings,
-    wall: Wall,
-) -> Value {
-    let mut metadata = json!({"name": node});
-    if let Some(version) = version {
-        metadata["resourceVersion"] = version.into();
-    }
-    if let Some(uid) = uid {
-        metadata["ownerReferences"] =
-            json!([{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}]);
-    }
-    json!({
-        "metadata": metadata,
-        "spec": {
-            "holderIdentity": node,
-            "leaseDurationSeconds": settings.lease_duration_s,
-            "renewTime": micro_time(wall),
-        },
-    })
-}
-
-/// `metav1.MicroTime`
-fn micro_time(wall: Wall) -> String {
-    let seconds = Timestamp(wall.0.div_euclid(1_000)).to_string();
-    let seconds = seconds.strip_suffix('Z').expect("UTC");
-    format!("{seconds}.{:03}000Z", wall.0.rem_euclid(1_000))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_time_of_a_renewal_has_six_decimals() {
-        assert_eq!(micro_time(Wall(1_795_196_809_807)), "2026-11-20T17:46:49.807000Z");
-        assert_eq!(micro_time(Wall(1_795_196_809_000)), "2026-11-20T17:46:49.000000Z");
     }
 }

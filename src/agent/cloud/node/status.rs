@@ -1,21 +1,20 @@
-//! Builds the node object and its status (core/v1 `NodeStatus`; spec sections 9.1 and 9.2).
+//! The node object and its status (core/v1 `NodeStatus`; spec sections 9.1 and 9.2).
 
 mod amounts;
 mod health;
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
-
 use crate::agent::Config;
 use crate::agent::amounts::Amounts;
 use crate::agent::node::Node;
 use crate::agent::pleg::Pleg;
 use crate::agent::runtime::Runtime;
-use crate::agent::time::Now;
 use crate::model::housekeeping::StoredImage;
-use crate::model::settings::Registration;
-pub(super) use health::{Condition, Health};
+use crate::model::node_status::{Condition, NodeAddress, NodeInfo, NodeStatus, OwnStatus};
+use crate::model::settings::{Registration, Taint};
+use crate::model::upstream::NodeObject;
+pub(super) use health::Health;
 
 /// The port of the node's HTTP API, as the cloud reaches it through its tunnel: it is reported
 /// once, then the cloud replaces it by the port of the tunnel.
@@ -37,90 +36,70 @@ pub(in crate::agent) struct NodeInputs<'a> {
     pub images: Option<&'a [StoredImage]>,
 }
 
-/// Which heartbeat times are new.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Beat {
-    /// Of all conditions.
-    New,
-    /// Of conditions that have changed.
-    WithChanges,
-}
-
 /// The node object for the registration.
 pub(super) fn object(
     inputs: &NodeInputs<'_>,
     registration: &Registration,
-    status: &Value,
-) -> Value {
-    let name = inputs.config.node_name.as_str();
-    let mut labels: BTreeMap<&str, &str> = inputs
-        .config
-        .node_labels
-        .iter()
-        .map(|(key, value)| (key.as_str(), value.as_str()))
-        .collect();
-    labels.extend(super::labels::machine_labels(inputs));
-    labels.insert("node-role.kubernetes.io/agent", "");
-    // The cloud treats nodes with this label as edge nodes.
-    labels.insert("node-role.kubernetes.io/edge", "");
-    json!({
-        "metadata": {
-            "name": name,
-            "labels": labels,
-            "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
-        },
-        "spec": spec(registration),
-        "status": status,
-    })
+    status: NodeStatus,
+    legacy_namespace: Option<Box<str>>,
+) -> NodeObject {
+    let configured = inputs.config.node_labels.iter();
+    let mut labels: BTreeMap<Box<str>, Box<str>> =
+        configured.map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect();
+    let machine = super::labels::machine_labels(inputs).into_iter();
+    // The cloud treats nodes with the last label as edge nodes.
+    let roles = ["node-role.kubernetes.io/agent", "node-role.kubernetes.io/edge"];
+    let ours = machine.chain(roles.map(|role| (role, "")));
+    labels.extend(ours.map(|(key, value)| (key.into(), value.into())));
+    NodeObject {
+        name: inputs.config.node_name.as_str().into(),
+        labels,
+        taints: taints(registration),
+        unschedulable: !registration.schedulable,
+        status,
+        legacy_namespace,
+    }
 }
 
-fn spec(registration: &Registration) -> Value {
+/// With the one of a node that is not schedulable.
+fn taints(registration: &Registration) -> Vec<Taint> {
     const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
-    let mut taints = Vec::new();
-    for taint in &registration.taints {
-        let mut entry = json!({"key": taint.key, "effect": taint.effect});
-        if !taint.value.is_empty() {
-            entry["value"] = taint.value.as_str().into();
-        }
-        taints.push(entry);
+    let mut taints = registration.taints.clone();
+    if !registration.schedulable && taints.iter().all(|taint| taint.key != UNSCHEDULABLE) {
+        taints.push(Taint {
+            key: UNSCHEDULABLE.to_owned(),
+            value: String::new(),
+            effect: "NoSchedule".to_owned(),
+        });
     }
-    let mut spec = json!({});
-    if !registration.schedulable {
-        spec["unschedulable"] = true.into();
-        if registration.taints.iter().all(|taint| taint.key != UNSCHEDULABLE) {
-            taints.push(json!({"key": UNSCHEDULABLE, "effect": "NoSchedule"}));
-        }
-    }
-    if !taints.is_empty() {
-        spec["taints"] = taints.into();
-    }
-    spec
+    taints
 }
 
-/// The status without the conditions.
-pub(super) fn status(inputs: &NodeInputs<'_>) -> Value {
+/// The status with these conditions.
+pub(super) fn own(inputs: &NodeInputs<'_>, conditions: Vec<Condition>) -> OwnStatus {
     let quantities = |amounts: Amounts| amounts::quantities(&amounts, inputs.config.pods_max);
-    let identity = &inputs.config.machine.identity;
+    let identity = inputs.config.machine.identity.clone();
     let runtime = inputs.runtime.version().map_or_else(String::new, |version| {
         format!("{}://{}", version.runtime_name, plain_version(&version.runtime_version))
     });
-    json!({
-        "capacity": quantities(Amounts::capacity(inputs.config)),
-        "allocatable": quantities(Amounts::allocatable(inputs.config)),
-        "addresses": addresses(inputs),
-        "nodeInfo": {
-            "machineID": identity.machine_id,
-            "systemUUID": identity.system_uuid,
-            "bootID": identity.boot_id,
-            "kernelVersion": identity.kernel_version,
-            "osImage": identity.os_image,
-            "containerRuntimeVersion": runtime,
-            "kubeletVersion": VERSION,
-            "kubeProxyVersion": "",
-            "operatingSystem": "linux",
-            "architecture": identity.architecture,
+    OwnStatus {
+        capacity: quantities(Amounts::capacity(inputs.config)),
+        allocatable: quantities(Amounts::allocatable(inputs.config)),
+        addresses: addresses(inputs),
+        node_info: NodeInfo {
+            machine_id: identity.machine_id,
+            system_uuid: identity.system_uuid,
+            boot_id: identity.boot_id,
+            kernel_version: identity.kernel_version,
+            os_image: identity.os_image,
+            container_runtime_version: runtime,
+            kubelet_version: VERSION,
+            kube_proxy_version: "",
+            operating_system: "linux",
+            architecture: identity.architecture,
         },
-    })
+        conditions,
+    }
 }
 
 /// A runtime's version as the kubelet shows it: semantic versions whole, without their `v`; of
@@ -141,55 +120,12 @@ fn plain_version(version: &str) -> &str {
 }
 
 /// The addresses at which others reach the node.
-fn addresses(inputs: &NodeInputs<'_>) -> Value {
+fn addresses(inputs: &NodeInputs<'_>) -> Vec<NodeAddress> {
     let is_own = |address: &&String| address.starts_with("127.") || *address == "::1";
     let reachable = inputs.addresses.iter().filter(|address| !is_own(address));
-    let internal = reachable.map(|address| json!({"type": "InternalIP", "address": address}));
-    let hostname = json!({"type": "Hostname", "address": inputs.config.node_name});
-    internal.chain([hostname]).collect()
-}
-
-/// The status as the cloud has it, with ours over it: what others have set stays.
-pub(super) fn over(base: &Value, ours: Value) -> Value {
-    match (base, ours) {
-        (Value::Object(base), Value::Object(mut ours)) => {
-            let mut all = Map::new();
-            for (key, old) in base {
-                let value = ours.remove(key).map_or_else(|| old.clone(), |value| over(old, value));
-                all.insert(key.clone(), value);
-            }
-            for (key, value) in ours {
-                all.insert(key, value);
-            }
-            Value::Object(all)
-        }
-        (_, ours) => ours,
-    }
-}
-
-/// The conditions: ours, and those of others that the cloud has, in the order of the cloud.
-pub(super) fn conditions(own: &[Condition], base: Option<&Value>, now: Now, beat: Beat) -> Value {
-    let remote = remote_conditions(base);
-    let is_known = |kind: &str| remote.iter().any(|it| it["type"] == kind);
-    let own_of = |it: &Value| own.iter().find(|own| it["type"] == own.kind);
-    let updated =
-        remote.iter().map(|it| own_of(it).map_or(it.clone(), |own| own.over(it, now, beat)));
-    let new = own.iter().filter(|own| !is_known(own.kind));
-    updated.chain(new.map(|own| own.over(&Value::Null, now, beat))).collect()
-}
-
-fn remote_conditions(base: Option<&Value>) -> &[Value] {
-    base.and_then(|base| base["conditions"].as_array()).map_or(&[], Vec::as_slice)
-}
-
-/// Whether the cloud has the condition at all.
-fn has(base: Option<&Value>, kind: &str) -> bool {
-    remote_conditions(base).iter().any(|it| it["type"] == kind)
-}
-
-/// Whether the cloud has the node as ready.
-pub(super) fn is_ready(base: &Value) -> bool {
-    remote_conditions(Some(base)).iter().any(|it| it["type"] == "Ready" && it["status"] == "True")
+    let internal = reachable.map(|address| ("InternalIP", address));
+    let all = internal.chain([("Hostname", &inputs.config.node_name)]);
+    all.map(|(kind, address)| NodeAddress { kind, address: address.as_str().into() }).collect()
 }
 
 #[cfg(test)]

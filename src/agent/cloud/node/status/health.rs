@@ -1,19 +1,9 @@
 //! The conditions of the node (spec section 9.2).
 
-use serde_json::{Value, json};
-
-use super::{Beat, NodeInputs};
+use super::NodeInputs;
 use crate::agent::time::{Instant, Now};
 use crate::limits::RUNTIME_DOWN_MS;
-
-/// A condition of the node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::agent::cloud::node) struct Condition {
-    pub kind: &'static str,
-    pub is_true: bool,
-    pub reason: &'static str,
-    pub message: String,
-}
+use crate::model::node_status::{Condition, NodeStatus};
 
 /// Whether the node can run pods.
 #[derive(Debug, Default)]
@@ -62,11 +52,11 @@ impl Health {
         &self,
         inputs: &NodeInputs<'_>,
         store_trouble: Option<&str>,
-        base: Option<&Value>,
+        remote: Option<&NodeStatus>,
     ) -> Vec<Condition> {
         let mut all = pressures(inputs);
         // Reported from the first failure on.
-        if store_trouble.is_some() || super::has(base, STORE) {
+        if store_trouble.is_some() || remote.is_some_and(|remote| remote.has_condition(STORE)) {
             all.push(store(store_trouble));
         }
         all.push(self.ready());
@@ -118,34 +108,4 @@ fn pleg_trouble(inputs: &NodeInputs<'_>, now: Now) -> Option<String> {
     let why = inputs.pleg.trouble(now)?;
     let stable = why.split_once(" ago").map_or(&*why, |_| "pleg was last seen active too long ago");
     Some(format!("PLEG is not healthy: {stable}"))
-}
-
-impl Condition {
-    /// The condition to report, where the cloud has `remote`; `null`: it has none.
-    pub(super) fn over(&self, remote: &Value, now: Now, beat: Beat) -> Value {
-        let status = if self.is_true { "True" } else { "False" };
-        let same = remote["status"] == status;
-        let unchanged =
-            same && remote["reason"] == self.reason && remote["message"] == self.message.as_str();
-        let at = || now.timestamp().map_or(Value::Null, |at| json!(at));
-        let remote_or_now =
-            |key: &str| if remote[key].is_null() { at() } else { remote[key].clone() };
-        let beat_at = match beat {
-            Beat::WithChanges if unchanged => remote_or_now("lastHeartbeatTime"),
-            Beat::New | Beat::WithChanges => at(),
-        };
-        let changed_at = if same { remote_or_now("lastTransitionTime") } else { at() };
-        let mut condition = json!({
-            "type": self.kind,
-            "status": status,
-            "reason": self.reason,
-            "message": self.message,
-        });
-        for (key, at) in [("lastHeartbeatTime", beat_at), ("lastTransitionTime", changed_at)] {
-            if !at.is_null() {
-                condition[key] = at;
-            }
-        }
-        condition
-    }
 }

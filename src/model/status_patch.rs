@@ -12,10 +12,28 @@
 //! replaced as a whole by the API server itself.
 //!
 //! `null` and a missing key are the same: a patch cannot express the difference.
+//!
+//! In the model and not in `wire`, because a core decides by it: what makes no difference is not
+//! sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
+
+/// The part of a status that differs, as JSON: the content of a patch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusPatch(Box<str>);
+
+impl StatusPatch {
+    pub(super) fn new(difference: &Value) -> Self {
+        Self(difference.to_string().into())
+    }
+
+    /// The value of the patch's `status`.
+    pub fn json(&self) -> &str {
+        &self.0
+    }
+}
 
 /// The patch that turns `old` into `new`, both the JSON of a `status`; `None`: no difference.
 pub(super) fn diff(old: &Value, new: &Value) -> Option<Value> {

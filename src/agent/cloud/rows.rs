@@ -1,5 +1,8 @@
-//! Parses the content of the cloud's messages: which object it is, in which state, and what of it
-//! is stored.
+//! The rows of the store as JSON: which object one has, in which state, and what of it is stored;
+//! and the rows that the node itself makes.
+//!
+//! All JSON of the cloud side is here. An object becomes a struct only when there is room for it,
+//! so it comes as a text and not from `wire`.
 //!
 //! `metadata.managedFields` is left out: it is a third of all bytes, and only says who wrote which
 //! field at the API server. The rest is stored as it came.
@@ -8,12 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use serde::Deserialize;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::mirror::Mirror;
-use super::{bulk, terminal_status};
+use super::terminal_status;
 use crate::agent::pod::DISRUPTED;
 use crate::limits::Budget;
 use crate::model::object::{Object, Secret};
@@ -24,6 +27,7 @@ use crate::model::status::{
 use crate::model::time::Timestamp;
 use crate::model::token::Token;
 use crate::model::tree::{self, Read as _, fields};
+use crate::model::upstream::TokenRequest;
 
 /// An object of a message, parsed as far as necessary to decide whether it has changed.
 #[derive(Debug)]
@@ -109,7 +113,9 @@ pub(super) fn read<'a>(kind: &'a str, value: &str, budget: &Budget) -> Result<Co
     tree::within_object(&text).map_err(|why| format!("content of a {kind}: {why}"))?;
     let mut gates = Vec::new();
     if kind == "pod" {
-        bulk::pod(&text, budget).map_err(|why| format!("content of a pod: {why}"))?;
+        let most = budget.pod_values_max;
+        tree::within_values(&text, most, budget)
+            .map_err(|why| format!("content of a pod: {why}"))?;
         gates = read_gates(&object);
     }
     // That a pod has ended must not be forgotten.
@@ -147,6 +153,49 @@ fn digest(object: &Map<'_>, metadata: &Map<'_>, status: impl Hash) -> u64 {
     }
     status.hash(&mut digest);
     digest.finish()
+}
+
+/// The row of a pod's terminal status: the part of it that a restarted process needs.
+pub(super) fn terminal_status(pod: &Pod) -> String {
+    let status = &pod.status;
+    let value = json!({"metadata": {"uid": pod.metadata.uid}, "status": {
+        "phase": status.phase, "reason": status.reason, "message": status.message,
+        "startTime": status.start_time, "conditions": status.conditions,
+    }});
+    value.to_string()
+}
+
+/// The row of a token: the cloud's answer, with the names and the request added. `None`: the answer
+/// is no token.
+pub(super) fn token(answer: &str, request: &TokenRequest) -> Option<String> {
+    let TokenRequest { namespace, account, pod, uid, audience, seconds } = request;
+    let mut row: Value = serde_json::from_str(answer).ok()?;
+    row["status"]["token"].as_str().filter(|token| !token.is_empty())?;
+    let metadata = row.get_mut("metadata")?.as_object_mut()?;
+    metadata.insert("name".to_owned(), (**account).into());
+    metadata.insert("namespace".to_owned(), (**namespace).into());
+    let bound = json!({"kind": "Pod", "apiVersion": "v1", "name": pod, "uid": uid});
+    row.get_mut("spec")?.as_object_mut()?.insert("boundObjectRef".to_owned(), bound);
+    row["asked"] = json!({"audience": audience, "seconds": seconds});
+    Some(row.to_string())
+}
+
+/// The row of a store that does not know all pods.
+#[derive(Default, Serialize, Deserialize)]
+struct LostMark {
+    /// Uids of pods; rows of earlier versions have none.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    gone: BTreeSet<Box<str>>,
+}
+
+/// The row that says that the store does not know all pods, and which of them were deleted.
+pub(super) fn lost_mark(gone: BTreeSet<Box<str>>) -> String {
+    serde_json::to_string(&LostMark { gone }).expect("plain data")
+}
+
+/// The uids of the deleted pods in that row.
+pub(super) fn uids_of_lost_mark(value: &str) -> BTreeSet<Box<str>> {
+    serde_json::from_str::<LostMark>(value).unwrap_or_default().gone
 }
 
 /// The part of a pod's remote status that the node must keep when the containers are gone.
@@ -347,11 +396,6 @@ fn pod(mut pod: Pod, node: &str, (status, gates): (PodStatus, Vec<ReadinessGate>
 fn secret(text: &str) -> Result<Secret, String> {
     let node = tree::parse_json(text.as_bytes()).map_err(|refusal| refusal.why)?;
     tree::read(&node, &[]).map_err(|fault| Secret::hide(fault).message())
-}
-
-/// `metadata.uid` of the object that is deleted; empty: not given.
-pub(super) fn uid(text: &str) -> Box<str> {
-    tree::of_json::<Named>(text).map(|object| object.metadata.uid).unwrap_or_default()
 }
 
 #[derive(Default)]
