@@ -86,7 +86,6 @@ impl Hub {
     pub(super) fn new(settings: &CloudSettings, now: Now) -> Self {
         Self {
             heartbeat_ms: settings.heartbeat_ms,
-
             state: State::Down { retry_at: now.boot },
             last: Session(0),
             lost_at: now.boot,
@@ -262,7 +261,7 @@ impl Hub {
     }
 
     /// Dials, sends pings and keep-alives, and sends the queued answers. `may_dial`: there are
-    /// credentials to try.
+    /// credentials to try. Returns whether the session has ended for lack of answers.
     pub(super) fn step(&mut self, now: Now, may_dial: bool, rng: &mut Rng, out: &mut Out) -> bool {
         match &self.state {
             State::Down { retry_at } if *retry_at <= now.boot && may_dial => {
