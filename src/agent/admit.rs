@@ -31,7 +31,7 @@ pub use crate::model::names::is_subdomain;
 use host::{forbidden_sysctl, without_apparmor};
 use node::misplaced;
 use pressure::under_pressure;
-pub use pressure::{EVICTABLE, is_critical, priority};
+pub use pressure::{EVICTABLE, is_critical};
 use room::without_room;
 
 use std::collections::BTreeSet;

@@ -29,8 +29,10 @@ pub enum Owner {
     Pod(Uid),
     /// [`super::housekeeping`]
     Housekeeping(CallTask),
-    /// A probe or a hook of one pod, in parallel to the pod's other calls.
-    Exec(Uid),
+    /// A probe of one pod, in parallel to the pod's other calls.
+    Probe(Uid),
+    /// A hook of one pod, in parallel to the pod's other calls.
+    Hook(Uid),
 }
 
 /// The task of housekeeping that has made a call.

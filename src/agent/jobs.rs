@@ -68,9 +68,18 @@ impl Jobs {
     }
 }
 
-/// All pending queries of probes and hooks, with their pods.
+/// The receiver of a finding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum QueryOwner {
+    /// A probe of one pod.
+    Probe(Uid),
+    /// A hook of one pod.
+    Hook(Uid),
+}
+
+/// All pending queries of probes and hooks.
 #[derive(Debug, Default)]
-pub struct Queries(WorkBook<ProbeId, Uid>);
+pub struct Queries(WorkBook<ProbeId, QueryOwner>);
 
 impl Queries {
     /// Whether one more may begin.
@@ -79,15 +88,21 @@ impl Queries {
     }
 
     /// Requests a query. There must be room: see [`Queries::has_room`].
-    pub fn begin(&mut self, uid: &Uid, query: Query, deadline: Instant, out: &mut Out) -> ProbeId {
+    pub fn begin(
+        &mut self,
+        owner: QueryOwner,
+        query: Query,
+        deadline: Instant,
+        out: &mut Out,
+    ) -> ProbeId {
         assert!(self.has_room(), "a query beyond the bound: {query:?}");
-        let probe = self.0.begin(uid.clone());
+        let probe = self.0.begin(owner);
         out.push(Action::Probe { probe, query, deadline });
         probe
     }
 
     /// Removes an answered query. `None`: it was cancelled while its answer was on the way.
-    pub fn end(&mut self, probe: ProbeId) -> Option<Uid> {
+    pub fn end(&mut self, probe: ProbeId) -> Option<QueryOwner> {
         self.0.end(probe)
     }
 

@@ -44,7 +44,7 @@ use cloud::Cloud;
 use event::{Action, CallId, Event, JobId, Out, Severity};
 use housekeeping::{Housekeeping, HousekeepingContext};
 use image::Images;
-use jobs::{JobOwner, Jobs, Queries};
+use jobs::{JobOwner, Jobs, Queries, QueryOwner};
 use node::Node;
 use objects::{Objects, ObjectsOf};
 use pleg::Pleg;
@@ -233,9 +233,13 @@ impl Agent {
             Event::Measured(measures) => self.housekeeping.measured(now, &measures),
             // Ignored if it was cancelled while its answer was on the way.
             Event::Probe(probe, finding) => {
-                if let Some(uid) = self.queries.end(probe) {
-                    let pod = self.pods.get_mut(&uid).expect("a pod with a query is not removed");
-                    pod.query_done(now, probe, finding);
+                if let Some(owner) = self.queries.end(probe) {
+                    let (QueryOwner::Probe(uid) | QueryOwner::Hook(uid)) = &owner;
+                    let pod = self.pods.get_mut(uid).expect("a pod with a query is not removed");
+                    match owner {
+                        QueryOwner::Probe(_) => pod.probe_query_done(now, probe, finding),
+                        QueryOwner::Hook(_) => pod.hook_query_done(now.boot, probe, finding),
+                    }
                 }
             }
             Event::TerminationMessage(job, text) => {
@@ -243,7 +247,7 @@ impl Agent {
                     panic!("only pods read termination messages, {job:?} is another's")
                 };
                 let pod = self.pods.get_mut(&uid).expect("a pod with a job is not removed");
-                assert!(pod.termination_message_read(job, &text), "{uid} did not request {job:?}");
+                pod.termination_message_read(job, &text);
             }
             #[cfg(feature = "probes")]
             Event::SavedProbeResults(saved) => self.probe_results.load(saved),
@@ -286,11 +290,10 @@ impl Agent {
             JobOwner::Housekeeping(task) => self.housekeeping.job_done(task, result),
             JobOwner::Pod(uid) => {
                 let pod = self.pods.get_mut(&uid).expect("a pod with a job is not removed");
-                let taken = match result {
+                match result {
                     Ok(JobReply::Attempts(attempts)) => pod.dirs_made(now, job, &attempts),
                     result => pod.job_done(now, job, &result.map(drop)),
-                };
-                assert!(taken, "{uid} did not request {job:?}");
+                }
             }
         }
     }
@@ -320,9 +323,13 @@ impl Agent {
                 }
             }
             Owner::Housekeeping(task) => self.housekeeping.answer(now, task, &result),
-            Owner::Exec(uid) => {
+            Owner::Probe(uid) => {
                 let pod = self.pods.get_mut(&uid).expect("a pod with a call is not removed");
-                pod.exec_done(now, call, result);
+                pod.probe_exec_done(now, call, result);
+            }
+            Owner::Hook(uid) => {
+                let pod = self.pods.get_mut(&uid).expect("a pod with a call is not removed");
+                pod.hook_exec_done(call, result);
             }
             Owner::Pod(uid) => {
                 let answer = Answer { call, took_ms, relists_begun: self.pleg.begun() };

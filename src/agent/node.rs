@@ -8,11 +8,10 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
-
 use super::Config;
 use super::time::Now;
 use crate::model::node::{Condition, Pressure};
+use crate::model::pod::{NodeRequirement, NodeSelectorTerm, PodSpec};
 use crate::model::time::Timestamp;
 
 /// The node's pressures.
@@ -66,7 +65,7 @@ impl Node {
 }
 
 /// Whether a node selector matches this node: one matching term is enough.
-pub fn selects_node(terms: &[Value], config: &Config) -> bool {
+pub fn selects_node(terms: &[NodeSelectorTerm<'_>], config: &Config) -> bool {
     terms.iter().any(|term| matches_term(term, config))
 }
 
@@ -97,15 +96,14 @@ fn label<'a>(key: &str, config: &'a Config) -> Option<&'a str> {
 }
 
 /// Whether the labels of this node are those of a pod's `nodeSelector`.
-pub fn selects(selector: &Value, config: &Config) -> bool {
-    let Some(wanted) = selector.as_object() else { return selector.is_null() };
-    wanted.iter().all(|(key, value)| label(key, config) == value.as_str())
+pub fn selects(spec: &PodSpec, config: &Config) -> bool {
+    spec.node_selector()
+        .is_some_and(|mut wanted| wanted.all(|(key, value)| label(key, config) == value))
 }
 
 /// core/v1 `NodeSelectorTerm`: all of its expressions have to match; an empty term matches nothing.
-fn matches_term(term: &Value, config: &Config) -> bool {
-    let list = |name: &str| term.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
-    let (expressions, fields) = (list("matchExpressions"), list("matchFields"));
+fn matches_term(term: &NodeSelectorTerm<'_>, config: &Config) -> bool {
+    let (expressions, fields) = (&term.match_expressions, &term.match_fields);
     let by_label = |key: &str| label(key, config);
     let by_field = |key: &str| (key == "metadata.name").then_some(&*config.node_name);
     !(expressions.is_empty() && fields.is_empty())
@@ -114,19 +112,17 @@ fn matches_term(term: &Value, config: &Config) -> bool {
 }
 
 /// core/v1 `NodeSelectorRequirement`
-fn matches<'a>(wanted: &Value, value_of: impl Fn(&str) -> Option<&'a str>) -> bool {
-    let text = |name: &str| wanted.get(name).and_then(Value::as_str).unwrap_or_default();
-    let value = value_of(text("key"));
-    let values = wanted.get("values").and_then(Value::as_array);
-    let mut values = values.into_iter().flatten().filter_map(Value::as_str);
+fn matches<'a>(wanted: &NodeRequirement<'_>, value_of: impl Fn(&str) -> Option<&'a str>) -> bool {
+    let value = value_of(wanted.key);
     let number = |text: &str| text.parse::<i64>().ok();
-    match text("operator") {
-        "In" => value.is_some_and(|value| values.any(|wanted| wanted == value)),
-        "NotIn" => value.is_none_or(|value| values.all(|wanted| wanted != value)),
+    let limit = wanted.values.first().and_then(|text| number(text));
+    match wanted.operator {
+        "In" => value.is_some_and(|value| wanted.values.contains(&value)),
+        "NotIn" => value.is_none_or(|value| !wanted.values.contains(&value)),
         "Exists" => value.is_some(),
         "DoesNotExist" => value.is_none(),
-        "Gt" => value.and_then(number) > values.next().and_then(number),
-        "Lt" => match (value.and_then(number), values.next().and_then(number)) {
+        "Gt" => value.and_then(number) > limit,
+        "Lt" => match (value.and_then(number), limit) {
             (Some(value), Some(limit)) => value < limit,
             _ => false,
         },

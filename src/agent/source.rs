@@ -238,7 +238,7 @@ impl Static {
 /// uid, which changes with any change of the manifest.
 fn static_pod(mut pod: api::Pod, path: &str, node_name: &str) -> Static {
     let named = !pod.metadata.uid.is_empty();
-    let ours = (!named).then(|| Box::from(digest(&pod, path, node_name)));
+    let ours = (!named).then(|| Box::from(pod.digest([node_name, path])));
     let uid: Box<str> = ours.clone().unwrap_or_else(|| pod.metadata.uid.as_str().into());
     name(&mut pod, &uid);
     if pod.metadata.namespace.is_empty() {
@@ -263,16 +263,6 @@ fn static_pod(mut pod: api::Pod, path: &str, node_name: &str) -> Static {
 fn name(pod: &mut api::Pod, uid: &str) {
     uid.clone_into(&mut pod.metadata.uid);
     pod.metadata.annotations.insert(HASH.to_owned(), uid.to_owned());
-}
-
-/// 32 hex digits for the pod as written, the node and the file.
-fn digest(pod: &api::Pod, path: &str, node_name: &str) -> String {
-    let text = serde_json::to_string(pod).expect("a pod is plain data");
-    let mut fnv = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
-    for byte in text.bytes().chain([0]).chain(node_name.bytes()).chain([0]).chain(path.bytes()) {
-        fnv = (fnv ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
-    }
-    format!("{fnv:032x}")
 }
 
 #[cfg(test)]

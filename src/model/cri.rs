@@ -11,6 +11,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::housekeeping::{HousekeepingCall, HousekeepingReply};
+use super::pod::ContainerPort;
+use super::probe::Handler;
 use super::time::Timestamp;
 
 pub use config::{
@@ -401,6 +403,25 @@ pub struct PreStop {
     pub handler: Box<str>,
     /// Annotation `io.kubernetes.container.ports`: a list of `ContainerPort` in JSON, or empty.
     pub ports: Box<str>,
+}
+
+impl PreStop {
+    /// Writes what a container has of both; an empty text stands for none.
+    pub fn write(hook: Option<&Handler>, ports: &[ContainerPort]) -> Self {
+        let hook = hook.map(|hook| serde_json::to_string(hook).expect("a handler is plain data"));
+        let some = (!ports.is_empty()).then_some(ports);
+        let ports = some.map(|all| serde_json::to_string(all).expect("ports are plain data"));
+        Self { handler: hook.unwrap_or_default().into(), ports: ports.unwrap_or_default().into() }
+    }
+
+    /// Reads both. `None`: one of them is invalid.
+    pub fn read(&self) -> Option<(Handler, Vec<ContainerPort>)> {
+        let ports = match &*self.ports {
+            "" => Vec::new(),
+            ports => serde_json::from_str(ports).ok()?,
+        };
+        Some((serde_json::from_str(&self.handler).ok()?, ports))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,14 +5,15 @@
 
 mod env;
 mod network;
+mod scheduling;
 mod security;
+mod untyped;
 mod volume;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Serialize;
-use serde_json::{Map, Value};
 
 use super::probe::{Lifecycle, Probe};
 use super::quantity::Quantity;
@@ -21,18 +22,18 @@ use super::tree::{fields, words};
 
 pub use env::{EnvFrom, EnvVar, EnvVarSource, FieldRef, KeyRef, ObjectRef, ResourceFieldRef};
 pub use network::{DnsConfig, DnsOption, DnsPolicy, HostAlias};
+pub(super) use scheduling::required_nodes;
+pub use scheduling::{NodeRequirement, NodeSelectorTerm, Toleration};
 pub use security::{
     Capabilities, FsGroupChangePolicy, PodSecurityContext, ProcMount, Profile, ProfileType,
     SeLinuxOptions, SecurityContext, SupplementalGroupsPolicy, Sysctl,
 };
+pub use untyped::{Rest, Untyped, is_nothing, plain, shown};
 pub use volume::{
     ClaimVolume, DownwardFile, DownwardVolume, EmptyDir, HostPath, KeyToPath, MountPropagation,
     Nfs, ObjectFiles, Projected, ProjectedSource, RecursiveReadOnly, SecretVolume,
     ServiceAccountToken, Volume, VolumeMount,
 };
-
-/// Fields without a type of their own, by their JSON name.
-pub type Rest = Map<String, Value>;
 
 /// core/v1 `Pod`
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -106,6 +107,16 @@ impl Pod {
         let named = ["serviceAccountName", "serviceAccount"];
         let name = named.iter().find_map(|key| self.spec.rest.get(*key)?.as_str());
         name.filter(|name| !name.is_empty()).unwrap_or("default")
+    }
+
+    /// 32 hex digits for the pod as written, and for these texts.
+    pub fn digest(&self, texts: [&str; 2]) -> String {
+        let pod = serde_json::to_string(self).expect("a pod is plain data");
+        let mut fnv = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
+        for byte in [&*pod, texts[0], texts[1]].join("\0").bytes() {
+            fnv = (fnv ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+        }
+        format!("{fnv:032x}")
     }
 }
 

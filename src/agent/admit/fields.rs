@@ -3,14 +3,12 @@
 //! The tables contain the fields of core/v1 as of Kubernetes 1.34. When edged supports a field, the
 //! field becomes typed in [`crate::model::pod`] and its row here is removed.
 
-use serde_json::Value;
-
 use super::{Findings, at};
 use crate::agent::requests::STORAGE;
 use crate::model::names::cut;
 use crate::model::pod::{
     Container, EnvVarSource, Pod, PodSecurityContext, PodSpec, Profile, ResourceRequirements, Rest,
-    SeLinuxOptions, SecurityContext,
+    SeLinuxOptions, SecurityContext, Untyped, is_nothing, plain, shown,
 };
 
 /// How a field is treated. An empty value (null, empty text, list or map) is always accepted.
@@ -219,20 +217,19 @@ impl Findings {
         }
     }
 
-    fn field(&mut self, path: String, rule: Rule, value: &Value) {
-        match (rule, value) {
-            (Fine, _) => {}
-            (Only(values), _) if values.contains(&&*text(value)) => {}
-            (Only(values), _) => {
+    fn field(&mut self, path: String, rule: Rule, value: &Untyped) {
+        match rule {
+            Fine => {}
+            Only(values) if values.contains(&&*plain(value)) => {}
+            Only(values) => {
                 let (got, expected) = (shown(value), values.join(" or "));
                 self.features.push(format!("{path} (got {got}, expected {expected})"));
             }
-            (Lacking, _) => self.features.push(path),
-            (LackingVolumes, _) => self.volumes.push(path),
-            (Os, Value::Object(fields)) => {
-                self.foreign_os = fields.get("name").is_none_or(|name| text(name) != "linux");
+            Lacking => self.features.push(path),
+            LackingVolumes => self.volumes.push(path),
+            Os => {
+                self.foreign_os = value.get("name").is_none_or(|name| plain(name) != "linux");
             }
-            (Os, _) => self.foreign_os = true,
         }
     }
 }
@@ -244,36 +241,11 @@ fn is_limited(resource: &str) -> bool {
         || resource == STORAGE && cfg!(feature = "eviction")
 }
 
-/// Whether it is empty, as Go's zero values are.
-pub(super) fn is_nothing(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::String(text) => text.is_empty(),
-        Value::Array(list) => list.is_empty(),
-        Value::Object(map) => map.values().all(is_nothing),
-        Value::Bool(_) | Value::Number(_) => false,
-    }
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
-/// Values are shown by their kind, as they may be of any size.
-fn shown(value: &Value) -> String {
-    match value {
-        Value::Object(_) => "a map".to_owned(),
-        Value::Array(_) => "a list".to_owned(),
-        Value::String(text) => format!("{:?}", cut(text)),
-        scalar => scalar.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::agent::admit::tests::pod;

@@ -15,14 +15,9 @@ pub(super) fn misplaced(pod: &Pod, config: &Config) -> Option<Refused> {
         let reason = "PodOSSelectorNodeLabelDoesNotMatch";
         return Some(Refused { reason, message: message.to_owned() });
     }
-    let rest = &pod.spec.rest;
-    let selected = rest.get("nodeSelector").is_none_or(|selector| selects(selector, config));
-    let terms = rest.get("affinity").and_then(|affinity| {
-        affinity.pointer("/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution")
-    });
-    let terms = terms.and_then(|required| required.get("nodeSelectorTerms")?.as_array());
-    let likes = terms.is_none_or(|terms| selects_node(terms, config));
-    (!selected || !likes).then(|| Refused {
+    let required = pod.spec.required_nodes();
+    let likes = required.is_none_or(|terms| selects_node(&terms, config));
+    (!selects(&pod.spec, config) || !likes).then(|| Refused {
         reason: "NodeAffinity",
         message: format!(
             "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector; \
@@ -62,6 +57,7 @@ mod tests {
         for (selector, reason) in [
             ("{}", None),
             ("null", None),
+            ("[]", Some("NodeAffinity")),
             (r#"{"kubernetes.io/os":"linux","kubernetes.io/hostname":"gw"}"#, None),
             (r#"{"node-role.kubernetes.io/edge":""}"#, None),
             (r#"{"kubernetes.io/hostname":"other"}"#, Some("NodeAffinity")),

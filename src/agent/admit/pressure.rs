@@ -7,8 +7,6 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
-
 use super::Refused;
 use crate::agent::pod::qos_class;
 use crate::model::node::Pressure;
@@ -23,7 +21,7 @@ const CRITICAL: i64 = 2_000_000_000;
 /// Whether the pod is critical: static, mirror, or with a system priority.
 pub fn is_critical(pod: &Pod) -> bool {
     let evictable = pod.metadata.annotations.get(EVICTABLE).is_some_and(|value| value == "true");
-    priority(pod) >= CRITICAL || (!evictable && is_static(pod))
+    pod.spec.priority() >= CRITICAL || (!evictable && is_static(pod))
 }
 
 /// Whether the pod is static: no API server has placed it, or it is the mirror of a static pod.
@@ -31,11 +29,6 @@ pub(super) fn is_static(pod: &Pod) -> bool {
     let annotations = &pod.metadata.annotations;
     let from_elsewhere = annotations.get(SOURCE).is_some_and(|source| source != "api");
     from_elsewhere || annotations.contains_key(MIRROR)
-}
-
-/// `PodSpec.priority`; 0 by default.
-pub fn priority(pod: &Pod) -> i64 {
-    pod.spec.rest.get("priority").and_then(Value::as_i64).unwrap_or(0)
 }
 
 /// Why a node with these pressures does not admit the pod.
@@ -56,14 +49,12 @@ pub(super) fn under_pressure(pod: &Pod, pressures: &BTreeSet<Pressure>) -> Optio
 
 /// Whether a toleration of the pod matches a taint without a value (core/v1 `Toleration`).
 fn tolerates(pod: &Pod, key: &str, effect: &str) -> bool {
-    let all = pod.spec.rest.get("tolerations").and_then(Value::as_array);
-    all.into_iter().flatten().any(|toleration| {
-        let text = |name: &str| toleration.get(name).and_then(Value::as_str).unwrap_or_default();
-        let effects = ["", effect].contains(&text("effect"));
-        let keys = ["", key].contains(&text("key"));
-        match text("operator") {
+    pod.spec.tolerations().any(|of| {
+        let effects = ["", effect].contains(&of.effect);
+        let keys = ["", key].contains(&of.key);
+        match of.operator {
             "Exists" => effects && keys,
-            "" | "Equal" => effects && text("key") == key && text("value").is_empty(),
+            "" | "Equal" => effects && of.key == key && of.value.is_empty(),
             _ => false,
         }
     })

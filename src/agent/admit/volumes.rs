@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::fields::is_nothing;
 use super::validate::{LABEL, is_label};
 use super::{Findings, at};
 use crate::agent::volume::Kind;
 use crate::model::names::{cut, is_machine};
 use crate::model::pod::{
     Container, DownwardVolume, KeyToPath, MountPropagation, Nfs, Pod, PodSpec, ProjectedSource,
-    RecursiveReadOnly, Rest, SOURCE, Volume, VolumeMount,
+    RecursiveReadOnly, Rest, SOURCE, Volume, VolumeMount, is_nothing,
 };
 
 const HOST_PATH_TYPES: [&str; 8] = [

@@ -14,8 +14,8 @@ use super::volumes::mounts;
 use crate::agent::Config;
 use crate::limits;
 use crate::model::cri::{
-    ContainerConfig, ContainerId, Dns, ImageUser, PidNamespace, PodRef, PortMapping, Protocol,
-    SandboxConfig, Terminal,
+    ContainerConfig, ContainerId, Dns, ImageUser, PidNamespace, PodRef, PortMapping, PreStop,
+    Protocol, SandboxConfig, Terminal,
 };
 use crate::model::job::LogDir;
 use crate::model::names::dotted_sysctl;
@@ -135,13 +135,14 @@ fn annotations(pod: &Pod, container: &Container, attempt: u32) -> BTreeMap<Strin
     }
     set("io.kubernetes.pod.terminationGracePeriod", grace_s(&pod.spec).to_string());
     let lifecycle = container.lifecycle.as_ref();
-    if let Some(hook) = lifecycle.and_then(|lifecycle| lifecycle.pre_stop.as_ref()) {
-        let hook = serde_json::to_string(hook).expect("a handler is plain data");
-        set("io.kubernetes.container.preStopHandler", hook);
-    }
-    if !container.ports.is_empty() {
-        let ports = serde_json::to_string(&container.ports).expect("ports are plain data");
-        set("io.kubernetes.container.ports", ports);
+    let hook = lifecycle.and_then(|lifecycle| lifecycle.pre_stop.as_ref());
+    let noted = PreStop::write(hook, &container.ports);
+    let noted = [
+        ("io.kubernetes.container.preStopHandler", noted.handler),
+        ("io.kubernetes.container.ports", noted.ports),
+    ];
+    for (key, text) in noted.into_iter().filter(|(_, text)| !text.is_empty()) {
+        set(key, text.into());
     }
     annotations
 }

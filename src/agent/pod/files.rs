@@ -271,12 +271,11 @@ impl Pod {
         })
     }
 
-    /// Takes a termination message. `false`: this pod did not request it.
-    pub fn termination_message_read(&mut self, job: JobId, text: &str) -> bool {
-        let Some(id) = self.files.reads.remove(&job) else { return false };
+    /// Takes a termination message.
+    pub fn termination_message_read(&mut self, job: JobId, text: &str) {
+        let id = self.files.reads.remove(&job).expect("the pod requested the message");
         if self.observed.add_message(&id, text) {
             self.mark_dirty();
         }
-        true
     }
 }

@@ -27,6 +27,7 @@ use super::stopping::StopReason;
 use super::{Phase, Pod};
 use crate::agent::calls::{Class, Owner, Uid};
 use crate::agent::event::{CallId, ProbeId};
+use crate::agent::jobs::QueryOwner;
 use crate::agent::time::{Instant, Now};
 use crate::limits;
 use crate::model::cri::{CallError, ContainerId, ContainerState, ExecPurpose, Reply, Request};
@@ -257,7 +258,7 @@ impl Pod {
                 timeout_s: 0,
                 purpose: ExecPurpose::Hook,
             };
-            let owner = Owner::Exec(self.uid.clone());
+            let owner = Owner::Hook(self.uid.clone());
             return Ok(HookRun::Call(context.calls.begin(now, owner, request, context.out)));
         }
         if let Some(get) = &handler.http_get {
@@ -265,7 +266,8 @@ impl Pod {
             let query = hook_get(&self.api, container, get).map_err(Fault::plain)?;
             let retry = query.tls.then(|| Box::new(query.clone()));
             let query = Query::Http(Box::new(query));
-            let probe = context.queries.begin(&self.uid, query, no_later, context.out);
+            let owner = QueryOwner::Hook(self.uid.clone());
+            let probe = context.queries.begin(owner, query, no_later, context.out);
             return Ok(HookRun::Query(probe, retry));
         }
         if let Some(sleep) = &handler.sleep {
@@ -295,7 +297,7 @@ impl Pod {
     }
 
     /// Takes the answer to an exec of a hook.
-    pub(super) fn hook_exec_done(&mut self, call: CallId, result: Result<Reply, CallError>) {
+    pub fn hook_exec_done(&mut self, call: CallId, result: Result<Reply, CallError>) {
         let at = self.hooks.at(|run| *run == HookRun::Call(call));
         let at = at.expect("the call belongs to a hook");
         let command = |pod: &Self| {
@@ -323,7 +325,7 @@ impl Pod {
     }
 
     /// Takes the answer to a query of a hook.
-    pub(super) fn hook_query_done(&mut self, now: Instant, probe: ProbeId, finding: Finding) {
+    pub fn hook_query_done(&mut self, now: Instant, probe: ProbeId, finding: Finding) {
         let is_it = |run: &HookRun| match run {
             HookRun::Query(other, _) | HookRun::Plain(other, _) => *other == probe,
             HookRun::Call(_) | HookRun::Retry(_) | HookRun::Until(_) => false,
@@ -445,7 +447,8 @@ impl Hook {
         query.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
         let host = format!("{}:{}", query.host, query.port).into();
         let no_later = now.boot.plus_ms(limits::EXEC_DEADLINE_MS);
-        let probe = context.queries.begin(uid, Query::Http(query), no_later, context.out);
+        let owner = QueryOwner::Hook(uid.clone());
+        let probe = context.queries.begin(owner, Query::Http(query), no_later, context.out);
         self.state = State::Running(HookRun::Plain(probe, host));
     }
 }

@@ -3,13 +3,12 @@
 
 use super::next::is_sidecar;
 use super::{Pod, Step};
-use crate::agent::event::{CallId, JobId, ProbeId};
+use crate::agent::event::{CallId, JobId};
 use crate::agent::time::{Instant, Now, Rng};
 use crate::limits;
 use crate::model::cri::{CallError, Code, ContainerId, ContainerState, Reply, SandboxId};
 use crate::model::image::with_tag;
 use crate::model::job::{JobError, JobSpec};
-use crate::model::net::Finding;
 use crate::model::pod::Container;
 use crate::model::recorded_event::EventType;
 use crate::model::status::Waiting;
@@ -58,26 +57,11 @@ impl Pod {
         gone
     }
 
-    /// Takes the answer to an exec of a probe or a hook of this pod.
-    pub fn exec_done(&mut self, now: Now, call: CallId, result: Result<Reply, CallError>) {
-        if let Some(result) = self.probe_exec_done(now, call, result) {
-            self.hook_exec_done(call, result);
-        }
-    }
-
-    /// Takes the answer to a query of a probe or a hook of this pod.
-    pub fn query_done(&mut self, now: Now, probe: ProbeId, finding: Finding) {
-        if let Some(finding) = self.probe_query_done(now, probe, finding) {
-            self.hook_query_done(now.boot, probe, finding);
-        }
-    }
-
-    /// Takes the answer to the job that creates the pod's directories. `false`: it is not this
-    /// pod's job.
+    /// Takes the answer to the job that creates the pod's directories.
     ///
     /// The runtime may have lost the containers that left logs there: their attempt numbers are
     /// taken, and the restart count continues (spec section 2.5).
-    pub fn dirs_made(&mut self, now: Now, job: JobId, attempts: &[Option<u32>]) -> bool {
+    pub fn dirs_made(&mut self, now: Now, job: JobId, attempts: &[Option<u32>]) {
         if let Some(JobSpec::MakePodDirs { containers, .. }) = self.runner.job(job) {
             for (name, newest) in containers.iter().zip(attempts) {
                 if let Some(newest) = newest {
@@ -85,15 +69,15 @@ impl Pod {
                 }
             }
         }
-        self.job_done(now, job, &Ok(()))
+        self.job_done(now, job, &Ok(()));
     }
 
-    /// Takes the answer to a job of this pod. `false`: it is not this pod's job.
-    pub fn job_done(&mut self, now: Now, job: JobId, result: &Result<(), JobError>) -> bool {
-        let Some((spec, is_cancelled)) = self.runner.end_job(job, result) else { return false };
+    /// Takes the answer to a job of this pod.
+    pub fn job_done(&mut self, now: Now, job: JobId, result: &Result<(), JobError>) {
+        let (spec, is_cancelled) = self.runner.end_job(job, result);
         self.mark_dirty();
         if is_cancelled {
-            return true;
+            return;
         }
         let retry_at = now.boot.plus_ms(limits::RETRY_MS);
         match (spec, result) {
@@ -144,7 +128,6 @@ impl Pod {
                 self.warn("Failed", format!("error linking the container's log: {error}"));
             }
         }
-        true
     }
 
     fn succeeded(&mut self, now: Now, step: Step, reply: Reply, took_ms: u64) {

@@ -31,6 +31,7 @@ use super::observed::ObservedContainer;
 use super::{Phase, Pod};
 use crate::agent::calls::{Class, Owner};
 use crate::agent::event::{CallId, ProbeId};
+use crate::agent::jobs::QueryOwner;
 use crate::agent::time::{Instant, Now, sooner};
 use crate::limits;
 use crate::model::cri::{
@@ -208,7 +209,7 @@ impl Pod {
                 let (timeout_s, purpose) = (worker.settings.timeout_s, ExecPurpose::Probe);
                 shown(&command.join(" ")).clone_into(&mut worker.command);
                 let request = Request::ExecSync { id, command, timeout_s, purpose };
-                let owner = Owner::Exec(self.uid.clone());
+                let owner = Owner::Probe(self.uid.clone());
                 let call = context.calls.begin(now, owner, request, context.out);
                 worker.flight = Some(InFlight::Call(call));
             }
@@ -218,7 +219,8 @@ impl Pod {
                 }
                 worker.begin(now.boot);
                 let deadline = now.boot.plus_ms(u64::from(worker.settings.timeout_s) * 1000);
-                let probe = context.queries.begin(&self.uid, query, deadline, context.out);
+                let owner = QueryOwner::Probe(self.uid.clone());
+                let probe = context.queries.begin(owner, query, deadline, context.out);
                 worker.flight = Some(InFlight::Query(probe));
             }
             Err(why) => {
@@ -240,14 +242,9 @@ impl Pod {
         self.probes.workers = Some(workers);
     }
 
-    /// Takes the answer to an exec of a probe. Returns the result if the call is not a probe's.
-    pub(super) fn probe_exec_done(
-        &mut self,
-        now: Now,
-        call: CallId,
-        result: Result<Reply, CallError>,
-    ) -> Option<Result<Reply, CallError>> {
-        let Some(mut worker) = self.take_worker(InFlight::Call(call)) else { return Some(result) };
+    /// Takes the answer to an exec of a probe.
+    pub fn probe_exec_done(&mut self, now: Now, call: CallId, result: Result<Reply, CallError>) {
+        let mut worker = self.take_worker(InFlight::Call(call));
         let outcome = match result {
             Ok(Reply::Exec(exec)) if exec.exit_code == 0 => Outcome::Good,
             Ok(Reply::Exec(exec)) => Outcome::Bad(exec.output.into()),
@@ -263,19 +260,11 @@ impl Pod {
         };
         self.conclude(now, &mut worker, &outcome);
         self.put_worker(now.boot, worker);
-        None
     }
 
-    /// Takes the answer to a query of a probe. Returns the finding if the query is not a probe's.
-    pub(super) fn probe_query_done(
-        &mut self,
-        now: Now,
-        probe: ProbeId,
-        finding: Finding,
-    ) -> Option<Finding> {
-        let Some(mut worker) = self.take_worker(InFlight::Query(probe)) else {
-            return Some(finding);
-        };
+    /// Takes the answer to a query of a probe.
+    pub fn probe_query_done(&mut self, now: Now, probe: ProbeId, finding: Finding) {
+        let mut worker = self.take_worker(InFlight::Query(probe));
         let outcome = match finding {
             Finding::Good => Outcome::Good,
             Finding::Warning(text) => Outcome::Warning(text),
@@ -283,13 +272,12 @@ impl Pod {
         };
         self.conclude(now, &mut worker, &outcome);
         self.put_worker(now.boot, worker);
-        None
     }
 
-    fn take_worker(&mut self, flight: InFlight) -> Option<Worker> {
-        let workers = self.probes.workers.as_mut()?;
-        let at = workers.iter().position(|worker| worker.flight == Some(flight))?;
-        Some(workers.swap_remove(at))
+    fn take_worker(&mut self, flight: InFlight) -> Worker {
+        let workers = self.probes.workers.as_mut().expect("a pod with probes under way");
+        let at = workers.iter().position(|worker| worker.flight == Some(flight));
+        workers.swap_remove(at.expect("an answer belongs to a probe under way"))
     }
 
     fn put_worker(&mut self, now: Instant, worker: Worker) {

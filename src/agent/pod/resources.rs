@@ -168,8 +168,7 @@ fn huge_pages(
 /// Which processes the kernel kills first when memory runs out: BestEffort first, Guaranteed last,
 /// Burstable by the requested share of the machine's memory.
 fn oom_score_adj(spec: &PodSpec, container: &Container, machine_bytes: u64) -> i64 {
-    let class_name = spec.rest.get("priorityClassName").and_then(|name| name.as_str());
-    if class_name == Some(NODE_CRITICAL) {
+    if spec.priority_class_name() == Some(NODE_CRITICAL) {
         return -997;
     }
     match qos_class(spec) {

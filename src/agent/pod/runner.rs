@@ -97,14 +97,10 @@ impl Runner {
 
     /// Takes the answer of a job of this pod. Returns its specification, and whether it failed only
     /// because it was cancelled.
-    pub(super) fn end_job(
-        &mut self,
-        job: JobId,
-        result: &Result<(), JobError>,
-    ) -> Option<(JobSpec, bool)> {
-        let spec = self.jobs.remove(&job)?;
+    pub(super) fn end_job(&mut self, job: JobId, result: &Result<(), JobError>) -> (JobSpec, bool) {
+        let spec = self.jobs.remove(&job).expect("the pod requested the job");
         let is_cancelled = self.cancelled_jobs.remove(&job) && result.is_err();
-        Some((spec, is_cancelled))
+        (spec, is_cancelled)
     }
 
     pub(super) fn job(&self, job: JobId) -> Option<&JobSpec> {

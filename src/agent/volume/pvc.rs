@@ -8,8 +8,6 @@
 //! And `nfs`: a directory of another machine, mounted in a child process by mount(8) (spec section
 //! 14.4).
 
-use serde_json::Value;
-
 use super::{Context, Location, host_path, host_path_source};
 use crate::agent::Config;
 use crate::agent::node::selects_node;
@@ -103,9 +101,7 @@ fn bound<'a>(claim: &Claim, context: Context<'a>) -> Result<&'a PersistentVolume
 
 /// Whether this node can use the volume.
 fn is_here(volume: &PersistentVolume, config: &Config) -> bool {
-    let required = volume.spec.node_affinity.get("required");
-    let terms = required.and_then(|required| required.get("nodeSelectorTerms"));
-    terms.and_then(Value::as_array).is_none_or(|terms| selects_node(terms, config))
+    volume.spec.required_nodes().is_none_or(|terms| selects_node(&terms, config))
 }
 
 fn source(

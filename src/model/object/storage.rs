@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::pod::{HostPath, Metadata, Nfs, Rest};
+use crate::model::pod::{self, HostPath, Metadata, Nfs, NodeSelectorTerm, Rest};
 use crate::model::quantity::Quantity;
 use crate::model::tree::fields;
 
@@ -99,6 +99,13 @@ fields!(PersistentVolumeSpec {
     "hostPath" => host_path,
     "nfs" => nfs,
 } rest rest);
+
+impl PersistentVolumeSpec {
+    /// The nodes that have it; `None`: any node.
+    pub fn required_nodes(&self) -> Option<Vec<NodeSelectorTerm<'_>>> {
+        pod::required_nodes(&self.node_affinity)
+    }
+}
 
 /// core/v1 `LocalVolumeSource`
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 
 use super::local::volumes_of;
 use super::usage::{ContainerUse, Usage, Usages};
-use crate::agent::admit::{is_critical, priority};
+use crate::agent::admit::is_critical;
 use crate::agent::calls::Uid;
 use crate::agent::pod::Pod;
 use crate::agent::requests::{self, MEMORY, STORAGE};
@@ -32,7 +32,7 @@ pub fn first<'a>(
 type Rank = (bool, bool, i64, Reverse<i128>);
 
 fn rank(pod: &api::Pod, signal: Signal, dedicated: bool, usage: Option<&Usage>) -> Rank {
-    let priority = priority(pod);
+    let priority = pod.spec.priority();
     if signal == Signal::Pids {
         // Unknown usage only counts among pods of equal priority.
         let processes = usage.and_then(|usage| usage.processes);

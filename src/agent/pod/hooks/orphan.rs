@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::super::{Origin, Pod, Step};
 use crate::agent::time::Instant;
-use crate::model::cri::{self, ContainerState, SandboxId};
-use crate::model::pod::{Container, ContainerPort};
+use crate::model::cri::{ContainerState, PreStop, SandboxId};
+use crate::model::pod::Container;
 use crate::model::probe::{Handler, HookKind, Lifecycle};
 
 impl Pod {
@@ -23,9 +23,9 @@ impl Pod {
                 continue;
             }
             let spec = restored(&container.name, noted);
-            let unread = spec.is_err();
+            let unread = spec.is_none();
             let name = container.name.clone();
-            let spec = spec.unwrap_or_else(|_| Container { name, ..Container::default() });
+            let spec = spec.unwrap_or_else(|| Container { name, ..Container::default() });
             Arc::make_mut(&mut self.api.spec).containers.push(spec);
             if unread {
                 self.warn_of_hook(&container.name, HookKind::PreStop);
@@ -61,13 +61,9 @@ impl Pod {
 }
 
 /// A container of which only the hook is known.
-fn restored(name: &str, noted: &cri::PreStop) -> serde_json::Result<Container> {
-    let ports: Vec<ContainerPort> = match &*noted.ports {
-        "" => Vec::new(),
-        ports => serde_json::from_str(ports)?,
-    };
-    let pre_stop: Handler = serde_json::from_str(&noted.handler)?;
+fn restored(name: &str, noted: &PreStop) -> Option<Container> {
+    let (pre_stop, ports) = noted.read()?;
     let lifecycle = Lifecycle { pre_stop: Some(pre_stop), ..Lifecycle::default() };
     let lifecycle = Some(Box::new(lifecycle));
-    Ok(Container { name: name.into(), ports, lifecycle, ..Container::default() })
+    Some(Container { name: name.into(), ports, lifecycle, ..Container::default() })
 }

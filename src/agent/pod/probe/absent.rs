@@ -43,22 +43,12 @@ impl Pod {
 
     pub(super) fn end_probes(&mut self, _: Now, _: &mut PodContext<'_>) {}
 
-    pub(super) fn probe_exec_done(
-        &mut self,
-        _: Now,
-        _: CallId,
-        result: Result<Reply, CallError>,
-    ) -> Option<Result<Reply, CallError>> {
-        Some(result)
+    pub fn probe_exec_done(&mut self, _: Now, call: CallId, _: Result<Reply, CallError>) {
+        unreachable!("{call:?} of a probe in a build without probes");
     }
 
-    pub(super) fn probe_query_done(
-        &mut self,
-        _: Now,
-        _: ProbeId,
-        finding: Finding,
-    ) -> Option<Finding> {
-        Some(finding)
+    pub fn probe_query_done(&mut self, _: Now, probe: ProbeId, _: Finding) {
+        unreachable!("{probe:?} of a probe in a build without probes");
     }
 
     pub(super) fn is_started(&self, observed: &ObservedContainer) -> bool {
