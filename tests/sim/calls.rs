@@ -244,7 +244,7 @@ impl World {
     pub(crate) fn call_answered(&mut self, serial: Serial, result: Result<Reply, CallError>) {
         let Some(call) = self.calls.get_mut(&serial) else { return };
         if call.open && matches!(result, Ok(Reply::Sandboxes(_) | Reply::Containers(_))) {
-            self.check.list_taken(self.now, call.id);
+            self.check.relist.taken(self.now, call.id);
         }
         if !call.open || matches!(call.outcome, Outcome::Mute | Outcome::Late) {
             trace!(self.now, "{:?} unheard: {}", call.id, brief_result(&result));

@@ -332,7 +332,7 @@ impl World {
             self.check.refusals(self.now, &self.runtime, &self.agent);
         }
         self.check.evictions(self.now, &self.agent, &self.disk.volumes);
-        self.check.feed_watchdog(&actions, now.boot, self.leaving.is_some());
+        self.check.watchdog.stepped(&actions, now.boot, self.leaving.is_some());
         let life = self.life;
         for action in actions.drain(..) {
             self.perform(action);

@@ -42,7 +42,7 @@ impl Check {
 
     fn sandbox_made(&mut self, now: u64, runtime: &Runtime, number: SandboxNo) {
         let made = &runtime.sandboxes[&number];
-        let pod = made.listed.pod.as_ref().map(|pod: &PodRef| self.pod_at(pod));
+        let pod = made.listed.pod.as_ref().map(|pod: &PodRef| self.pods.index_or_add(pod));
         let has_ip = made.ip.is_some() || made.host_network;
         let seen_at = made.listed.seen_at;
         let sandbox = Sandbox { pod, made_at: now, down_at: None, has_ip, seen_at };
@@ -77,7 +77,7 @@ impl Check {
     fn made(&mut self, now: u64, runtime: &Runtime, number: ContainerNo) {
         let made = &runtime.containers[&number];
         let place = made.listed.pod.as_ref().map(|pod| {
-            let at = self.pod_at(pod);
+            let at = self.pods.index_or_add(pod);
             (at, self.pods[at].slot_at(&made.listed.name))
         });
         if let Some((at, slot)) = place {
@@ -137,8 +137,8 @@ impl Check {
 
     fn check_one_of_a_name(&self, runtime: &Runtime, number: ContainerNo, at: usize) {
         let pod = runtime.containers[&number].listed.pod.as_ref().expect("its place is known");
-        let name = (pod.namespace.clone(), pod.name.clone());
-        let other = self.by_name[&name].iter().find(|&&it| it != at && self.pods[it].alive > 0);
+        let named = self.pods.named(&pod.namespace, &pod.name).expect("it was made");
+        let other = named.iter().find(|&&it| it != at && self.pods[it].alive > 0);
         judge!(
             other.is_none(),
             "[one pod of a name] c{number} of {} starts while {} of the same name runs",
@@ -185,7 +185,7 @@ impl Check {
     /// Something of the pod was removed behind the agent's back: its consequences are not the
     /// agent's fault.
     pub fn lost(&mut self, uid: &str) {
-        if let Some(&at) = self.by_uid.get(uid) {
+        if let Some(at) = self.pods.find(uid) {
             self.pods[at].lost = true;
         }
     }

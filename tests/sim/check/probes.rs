@@ -139,7 +139,7 @@ impl Check {
         let (uid, name) = (&pod.uid, &pod.slots[slot].name);
         let who = format!("{kind:?} of c{number} ({name}) of pod {uid}");
         let over = runtime.containers.get(&number).map_or(0, |it| it.ended_at);
-        let dead = !container.alive && over < pod.known_at;
+        let dead = !container.alive && pod.observation.knows(over);
         judge!(!dead, "[probe the living] {who}, which has ended");
         let gone = pod.desired.is_none() && pod.gone_at.is_some();
         let of_begin = matches!(kind, CheckKind::Startup | CheckKind::Liveness | CheckKind::Post);

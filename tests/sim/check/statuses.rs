@@ -176,7 +176,9 @@ impl Pod {
     /// The agent has forgotten the pod: nothing of it runs, as far as the agent was informed.
     fn check_forgotten(&self, at: usize, containers: &BTreeMap<ContainerNo, super::Container>) {
         let runs = |it: &super::Container| {
-            it.alive && it.began_at < self.known_at && it.place.is_some_and(|(pod, _)| pod == at)
+            it.alive
+                && self.observation.knows(it.began_at)
+                && it.place.is_some_and(|(pod, _)| pod == at)
         };
         let runs = containers.iter().find(|(_, it)| runs(it)).map(|(number, _)| number);
         judge!(

@@ -4,7 +4,8 @@ use edged::limits;
 use edged::model::cri::ContainerState;
 use edged::model::pod::RestartPolicy;
 
-use super::{Check, Class, Kind, Pod, Role};
+use super::calls::Class;
+use super::{Check, Pod, Role};
 use crate::rule::judge;
 use crate::runtime::{ContainerNo, Runtime, SandboxNo};
 use crate::world::World;
@@ -131,7 +132,7 @@ impl Check {
             return;
         };
         judge!(
-            !(container.alive && container.began_at < pod.known_at),
+            !(container.alive && pod.observation.knows(container.began_at)),
             "[no kill] c{number} of pod {} is removed while it runs",
             pod.uid
         );
@@ -139,7 +140,7 @@ impl Check {
             pod.desired.is_some() && !pod.came_back && pod.gone_at.is_none() && !pod.is_out();
         let name = &found.listed.name;
         let main = pod.role(name) == Some(Role::Main);
-        let known = found.is_exited() && found.ended_at.max(found.made_at) < pod.known_at;
+        let known = found.is_exited() && pod.observation.knows(found.ended_at.max(found.made_at));
         if !wanted || !main || pod.lost || !known {
             return;
         }
@@ -163,10 +164,9 @@ impl Check {
         self.check_sandbox_idle(at, number, "stopped");
         let pod = &self.pods[at];
         let Some(desired) = &pod.desired else { return };
-        let healthy = self
-            .sandboxes
-            .get(&number)
-            .is_some_and(|it| it.down_at.is_none() && it.has_ip && it.made_at < pod.known_at);
+        let healthy = self.sandboxes.get(&number).is_some_and(|it| {
+            it.down_at.is_none() && it.has_ip && pod.observation.knows(it.made_at)
+        });
         let policy = desired.spec.restart_policy;
         judge!(
             !healthy || policy != RestartPolicy::Always || self.may_end(now, at, ""),
@@ -184,7 +184,7 @@ impl Check {
         let runs = self
             .containers
             .iter()
-            .find(|(_, it)| it.sandbox == number && it.alive && it.began_at < pod.known_at);
+            .find(|(_, it)| it.sandbox == number && it.alive && pod.observation.knows(it.began_at));
         let runs = runs.map(|(number, _)| number);
         judge!(
             runs.is_none(),
@@ -202,18 +202,15 @@ impl Check {
                 continue;
             }
             self.pods[at].gone_at = Some(now);
-            let ready = self.connected
-                && now >= runtime.ready_at
-                && self.ready_reported_at.is_some_and(|received| now - received < READY_VALID_MS);
-            let idle = self.pods[at].image_questions == 0
-                && self.pods[at].open.iter().all(|&(_, kind)| kind == Kind::Pull);
-            let sees = self.pods[at].known_requested_at > self.pods[at].last_failed_at;
+            let ready = now >= runtime.ready_at && self.connection.is_ready(now, READY_VALID_MS);
+            let observation = &self.pods[at].observation;
             let runs = self.containers.values().any(|it| {
                 it.alive
                     && it.place.is_some_and(|(pod, _)| pod == at)
-                    && it.began_at < self.pods[at].known_at
+                    && observation.knows(it.began_at)
             });
-            if ready && idle && sees && runs && self.counts[Class::Stop as usize] < STOPS_MANY {
+            let few = self.calls.count(Class::Stop) < STOPS_MANY;
+            if ready && observation.is_free() && runs && few {
                 due.push(at);
             }
         }
@@ -224,20 +221,15 @@ impl Check {
     /// ending it.
     pub fn is_long_gone(&self, now: u64, uid: &str) -> bool {
         let gone_at = self.pod(uid).filter(|pod| pod.desired.is_none()).and_then(|pod| pod.gone_at);
-        let ready = self.connected
-            && self.ready_reported_at.is_some_and(|received| now - received < READY_VALID_MS);
-        ready && gone_at.is_some_and(|gone_at| now - gone_at > 1_000)
+        self.connection.is_ready(now, READY_VALID_MS)
+            && gone_at.is_some_and(|gone_at| now - gone_at > 1_000)
     }
 
     /// A second later.
     pub fn stop_due(&self, now: u64, at: usize, undisturbed_since: u64) {
         let pod = &self.pods[at];
         let Some(gone_at) = pod.gone_at.filter(|&gone_at| gone_at + 1_000 == now) else { return };
-        let ready = self.connected
-            && self
-                .ready_reported_at
-                .is_some_and(|received| now - received < READY_VALID_MS + 1_000);
-        let excused = !ready
+        let excused = !self.connection.is_ready(now, READY_VALID_MS + 1_000)
             || undisturbed_since > gone_at
             || pod.alive == 0
             || pod.lost

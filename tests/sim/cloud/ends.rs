@@ -53,7 +53,7 @@ impl World {
                 // It would know otherwise after a relist.
                 let left = self.unwanted_of_cloud();
                 judge!(
-                    !left.is_empty() || self.check.relisted_at + REFILL_MS < self.now,
+                    !left.is_empty() || self.check.relist.requested_at() + REFILL_MS < self.now,
                     "[lost store] the agent treats its store as new, and knows every pod here"
                 );
             }

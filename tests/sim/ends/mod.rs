@@ -79,7 +79,7 @@ impl World {
         loop {
             self.run_until(self.now + CHECK_MS);
             self.judge_all_again();
-            let blind = self.check.relisted_at < began_at;
+            let blind = self.check.relist.requested_at() < began_at;
             let blind = blind.then(|| "the agent has not relisted".to_owned());
             let Some(why) = blind.or_else(|| self.unsettled()) else { break };
             judge!(self.now - began_at < SETTLE_MS, "[converges] in {SETTLE_MS} ms: {why}");

@@ -155,7 +155,7 @@ impl World {
                 })
         });
         let lost = containers.iter().find(|it| it.listed.state == ContainerState::Unknown);
-        if truth.is_stopping() {
+        if truth.observation.is_stopping() {
             return Some("a container is being stopped".to_owned());
         }
         if let Some(lost) = lost {
@@ -335,7 +335,7 @@ impl World {
             let tidy = too_many_dead(containers, self.check.garbage.dead_max()).is_none()
                 && !containers.iter().any(|it| it.is_exited() && self.check.may_spare(it))
                 && spec.active_deadline_seconds.is_none()
-                && !self.check.pod(&uid).is_some_and(Pod::is_waited_for)
+                && !self.check.pod(&uid).is_some_and(|pod| pod.observation.is_waited_for())
                 && !self.has_to_go(pod, self.check.pod(&uid).is_some_and(|it| it.of_cloud));
             let calm = main_runs && all.next().is_none() && tidy && !self.has_emptied(&uid);
             calm.then_some(uid)
