@@ -11,12 +11,12 @@ use edged::model::status::PodStatus;
 use edged::model::time::Timestamp;
 
 use super::{Check, Pod, Reported};
+use crate::clocks::TODAY_MS;
 use crate::draw;
 use crate::ends;
 use crate::rule::judge;
 use crate::runtime::{Container, ContainerNo, Runtime};
 use crate::trace::trace;
-use crate::world::TODAY_MS;
 
 /// The longest transit time of a message of the cloud.
 const CLOUD_WORD_MS: u64 = 3_001;

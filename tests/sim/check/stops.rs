@@ -271,7 +271,7 @@ impl World {
     pub(crate) fn stop_due(&mut self, pod: usize) {
         // An agent that is stopping begins nothing.
         if self.leaving.is_none() {
-            self.check.stop_due(self.now, pod, self.stalled_until);
+            self.check.stop_due(self.clocks.now(), pod, self.turns.stalled_until());
         }
     }
 }
