@@ -15,7 +15,7 @@ const CALM_MS: u64 = 600_000 - 120_000;
 impl Check {
     /// Something changed in the runtime.
     pub fn effect(&mut self, now: u64, runtime: &Runtime, effect: Effect) {
-        self.judged = None;
+        self.review.again();
         match effect {
             Effect::SandboxMade(number) => self.sandbox_made(now, runtime, number),
             Effect::SandboxDown(number) => self.sandbox_down(now, number),
@@ -115,9 +115,9 @@ impl Check {
             pod.slots[slot].alive
         );
         judge!(
-            pod.reported.terminal.is_none() || pod.came_back,
+            pod.reported.terminal().is_none() || pod.came_back,
             "[ended is ended] pod {uid} was reported {:?}, and c{number} ({name}) starts",
-            pod.reported.terminal
+            pod.reported.terminal()
         );
         judge!(
             !pod.over || pod.lost,

@@ -80,7 +80,7 @@ impl Check {
     }
 
     fn received_folder(&mut self, now: u64, folder: &Folder, agent: &Agent) {
-        self.judged = None;
+        self.review.again();
         let mut files = BTreeMap::new();
         for file in &folder.files {
             let old = self.files.remove(&file.path).unwrap_or_default();

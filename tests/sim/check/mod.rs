@@ -21,6 +21,7 @@ mod garbage;
 mod observation;
 mod pods;
 pub mod probes;
+mod reported;
 mod requests;
 mod statuses;
 mod stops;
@@ -34,7 +35,6 @@ use edged::agent::event::JobId;
 use edged::agent::image::Settings;
 use edged::model::job::ContainerFiles;
 use edged::model::pod::{self as api, RestartPolicy};
-use edged::model::status::{Phase, PodStatus};
 use edged::model::time::Timestamp;
 
 use crate::rule::judge;
@@ -72,14 +72,7 @@ pub struct Check {
     watched: Vec<usize>,
     /// Pods that were removed since the last step.
     newly_gone: Vec<usize>,
-    /// The agent's revision that was judged last; `None`: the inputs of the rules have changed
-    /// since.
-    judged: Option<u64>,
-    /// The agent's revision when its statuses were last checked, in this life.
-    revision: Option<u64>,
-    /// The agent's steps, and how often all statuses are checked.
-    steps: u64,
-    sample_every: u64,
+    review: statuses::Review,
     backoff_max_ms: u64,
     probed: probes::Probed,
     pub watchdog: watchdog::Watchdog,
@@ -140,10 +133,7 @@ pub struct Pod {
     sandbox_trouble_at: Option<u64>,
     pub observation: observation::Observation,
     slots: Vec<Slot>,
-    /// What its status reported, in this life and run.
-    reported: Reported,
-    /// Its status as it was last observed in this life, and the status revision.
-    shown: Option<(u64, PodStatus)>,
+    reported: reported::Reported,
     /// The longest grace period of all its manifests, milliseconds.
     grace_ms_max: u64,
     /// When its end was first requested, and the grace period that was left then, milliseconds.
@@ -181,23 +171,6 @@ struct End {
 struct Backoff {
     delay_ms: u64,
     used_at: u64,
-}
-
-/// What the status of a pod reported.
-#[derive(Default)]
-struct Reported {
-    phase: Option<Phase>,
-    terminal: Option<Phase>,
-    /// When its end was first reported.
-    ended_at: u64,
-    /// Refused because the node is full.
-    no_room: bool,
-    /// Evicted, or not admitted under pressure.
-    evicted: bool,
-    start_time: Option<Timestamp>,
-    /// The same, in an earlier life.
-    started_before: Option<Timestamp>,
-    restarts: Vec<u32>,
 }
 
 /// The true state of one sandbox.
@@ -254,10 +227,7 @@ impl Check {
             last_job: JobId(0),
             watched: Vec::new(),
             newly_gone: Vec::new(),
-            judged: None,
-            revision: None,
-            steps: 0,
-            sample_every,
+            review: statuses::Review::new(sample_every),
             backoff_max_ms: config.crash_backoff_max_ms,
             probed: probes::Probed::default(),
             watchdog: watchdog::Watchdog::new(config),
@@ -284,8 +254,7 @@ impl Check {
         self.relist.begin_life();
         self.last_job = JobId(0);
         self.newly_gone.clear();
-        self.judged = None;
-        self.revision = None;
+        self.review.begin_life();
         self.probed.begin_life();
         self.watched.clear();
         for pod in self.pods.iter_mut() {
@@ -335,8 +304,7 @@ impl Pod {
             sandbox_trouble_at: None,
             observation: observation::Observation::default(),
             slots: Vec::new(),
-            reported: Reported::default(),
-            shown: None,
+            reported: reported::Reported::default(),
             grace_ms_max: 0,
             ending: None,
         }
@@ -351,8 +319,7 @@ impl Pod {
         self.came_back = false;
         self.forgotten |= self.sandboxes == 0;
         self.observation = observation::Observation::default();
-        self.shown = None;
-        self.forget_reported();
+        self.reported.begin_life();
         self.ending = None;
         for slot in &mut self.slots {
             slot.backoff = None;

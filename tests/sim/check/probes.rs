@@ -147,7 +147,7 @@ impl Check {
         let made_of = runtime.containers.get(&number).map(|it| &it.listed.image);
         let outdated =
             pod.spec_of(name).zip(made_of).is_some_and(|(spec, made_of)| spec.image != *made_of);
-        self.judged = None;
+        self.review.again();
         let instance = self.probed.instances.entry(number).or_default();
         match kind {
             CheckKind::Post | CheckKind::Pre => {
@@ -225,7 +225,7 @@ impl Check {
         good: Option<bool>,
         cancelled: bool,
     ) {
-        self.judged = None;
+        self.review.again();
         let instance = self.probed.instances.entry(number).or_default();
         if matches!(kind, CheckKind::Post | CheckKind::Pre) {
             let hook = instance.hook(kind);

@@ -223,9 +223,9 @@ impl Check {
         let refused = draw::is_refused(desired) || pod.is_out();
         judge!(!refused, "[refused] {request:?} for pod {uid}");
         judge!(
-            pod.reported.terminal.is_none() || pod.came_back,
+            pod.reported.terminal().is_none() || pod.came_back,
             "[ended is ended] {request:?}, and pod {uid} was reported {:?}",
-            pod.reported.terminal
+            pod.reported.terminal()
         );
         judge!(
             !pod.came_back,

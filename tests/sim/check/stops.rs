@@ -87,7 +87,7 @@ impl Check {
             || may_be_over
             || expires
             || refused
-            || pod.reported.terminal.is_some()
+            || pod.reported.terminal().is_some()
     }
 
     /// All containers of the pod share one grace period, which only gets shorter.
@@ -255,7 +255,7 @@ impl Pod {
         self.ending = None;
         // What is missing now is missing in this run too.
         self.lost &= self.sandboxes > 0;
-        self.forget_reported();
+        self.reported.forget();
         for slot in &mut self.slots {
             slot.backoff = None;
             slot.last_end = None;
