@@ -30,8 +30,9 @@ impl World {
         let Query::Http(get) = query else { return };
         let number = self.runtime.listens(get.port);
         // The container may have been removed since: then the target is unknown.
-        let last =
-            || self.runtime.last_on(&get.host, get.port).filter(|&it| self.check.is_last(it));
+        let last = || {
+            self.runtime.last_on(&get.host, get.port).filter(|&it| self.check.instances.is_last(it))
+        };
         if let Some(container) = number.or_else(last) {
             self.check.query_requested(
                 self.clocks.now(),

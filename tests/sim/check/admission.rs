@@ -48,7 +48,7 @@ impl Check {
         );
         // A pod that has run since before this life keeps its place if both were delivered
         // together: room that was given away before the folder was read is not taken back.
-        let began = |number| self.containers.get(number).is_some_and(|it| it.alive);
+        let began = |number: &u32| self.instances.container(*number).is_some_and(|it| it.alive);
         let runs = runtime.containers.iter().any(|(number, container)| {
             let owner = container.listed.pod.as_ref().is_some_and(|it| it.uid == pod.uid);
             owner && began(number) && container.began_at < self.life_began_at

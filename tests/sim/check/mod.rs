@@ -18,6 +18,7 @@ mod effects;
 pub mod events;
 pub mod evict;
 mod garbage;
+mod instances;
 mod observation;
 mod pods;
 pub mod probes;
@@ -35,7 +36,6 @@ use edged::agent::event::JobId;
 use edged::agent::image::Settings;
 use edged::model::job::ContainerFiles;
 use edged::model::pod::{self as api, RestartPolicy};
-use edged::model::time::Timestamp;
 
 use crate::rule::judge;
 use crate::runtime::{ContainerNo, SandboxNo};
@@ -53,10 +53,7 @@ pub struct Check {
     cloud: cloud::Cloud,
     /// Eviction.
     pub evict: evict::Evictions,
-    sandboxes: BTreeMap<SandboxNo, Sandbox>,
-    containers: BTreeMap<ContainerNo, Container>,
-    /// The pod of each container that ever existed; `None`: of no pod.
-    owners: BTreeMap<ContainerNo, Option<usize>>,
+    pub instances: instances::Instances,
     /// The last valid content of each manifest, in this life.
     files: BTreeMap<Box<str>, Vec<Rc<api::Pod>>>,
     /// Requested files of containers, and files that are made and not used yet.
@@ -173,28 +170,6 @@ struct Backoff {
     used_at: u64,
 }
 
-/// The true state of one sandbox.
-struct Sandbox {
-    /// `None`: of no pod.
-    pod: Option<usize>,
-    made_at: u64,
-    down_at: Option<u64>,
-    has_ip: bool,
-    seen_at: Option<Timestamp>,
-}
-
-/// The true state of one container.
-struct Container {
-    /// The pod and its slot; `None`: of no pod.
-    place: Option<(usize, usize)>,
-    sandbox: SandboxNo,
-    image: Box<str>,
-    alive: bool,
-    began_at: u64,
-    /// The last grace period it was stopped with, in this life.
-    grace_s: Option<i64>,
-}
-
 /// The role of a container in its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -214,9 +189,7 @@ impl Check {
             garbage: garbage::Garbage::new(&config.housekeeping),
             cloud: cloud::Cloud::default(),
             evict: evict::Evictions::new(&config.housekeeping.eviction),
-            sandboxes: BTreeMap::new(),
-            containers: BTreeMap::new(),
-            owners: BTreeMap::new(),
+            instances: instances::Instances::default(),
             files: BTreeMap::new(),
             files_requested: BTreeMap::new(),
             files_made: BTreeSet::new(),
@@ -260,9 +233,7 @@ impl Check {
         for pod in self.pods.iter_mut() {
             pod.begin_life();
         }
-        for container in self.containers.values_mut() {
-            container.grace_s = None;
-        }
+        self.instances.begin_life();
     }
 
     /// The longest back-off of a crashing container.

@@ -119,7 +119,7 @@ impl Check {
             | Request::Task { id, .. }
             | Request::ContainerStatus(id)
             | Request::ExecSync { id, .. } => {
-                let owner = *self.owners.get(&number_of(&id.0))?;
+                let owner = self.instances.owner_of(number_of(&id.0))?;
                 judge!(owner.is_some(), "[strangers] {request:?} names a container of no pod");
                 return owner;
             }
@@ -136,7 +136,7 @@ impl Check {
     }
 
     fn pod_of_sandbox(&self, id: &SandboxId, request: &Request) -> Option<usize> {
-        let sandbox = self.sandboxes.get(&number_of(&id.0))?;
+        let sandbox = self.instances.sandbox(number_of(&id.0))?;
         judge!(sandbox.pod.is_some(), "[strangers] {request:?} names a sandbox of no pod");
         sandbox.pod
     }
@@ -240,9 +240,9 @@ impl Check {
         let source = config.annotations.get("kubernetes.io/config.source").map(String::as_str);
         let wanted_by = if pod.of_cloud { "api" } else { "file" };
         judge!(source == Some(wanted_by), "[labels] pod {} has the source {source:?}", pod.uid);
-        let known = self.sandboxes.iter().filter(|(_, it)| it.pod == Some(at));
+        let known = self.instances.sandboxes_of(at);
         for (number, sandbox) in known.filter(|(_, it)| pod.observation.knows(it.made_at)) {
-            let listed = &runtime.sandboxes[number].listed;
+            let listed = &runtime.sandboxes[&number].listed;
             judge!(
                 config.attempt > listed.attempt,
                 "[attempts grow] pod {}: sandbox {} after {}",
@@ -265,11 +265,11 @@ impl Check {
         let pod = &self.pods[at];
         let number = number_of(&sandbox.0);
         let known = |number: u32| {
-            self.sandboxes.get(&number).is_some_and(|it| pod.observation.knows(it.made_at))
+            self.instances.sandbox(number).is_some_and(|it| pod.observation.knows(it.made_at))
         };
         let down = self
-            .sandboxes
-            .get(&number)
+            .instances
+            .sandbox(number)
             .is_none_or(|it| it.down_at.is_some_and(|down| pod.observation.knows(down)));
         judge!(
             !(down && known(number)),
@@ -277,9 +277,9 @@ impl Check {
             pod.uid
         );
         let ready = self
-            .sandboxes
-            .iter()
-            .filter(|&(&number, it)| it.pod == Some(at) && it.down_at.is_none() && known(number));
+            .instances
+            .sandboxes_of(at)
+            .filter(|&(number, it)| it.down_at.is_none() && known(number));
         let ready = ready.count();
         judge!(ready <= 1, "[one sandbox] {request:?} in one of {ready} of pod {}", pod.uid);
     }
@@ -299,7 +299,8 @@ impl Check {
         judge!(made, "[files first] pod {uid}: {name}#{attempt} is made without its files");
         let pod = &self.pods[at];
         let same = runtime.containers.iter().filter(|(number, it)| {
-            it.listed.name == *name && self.place_of(**number).is_some_and(|(pod, _)| pod == at)
+            it.listed.name == *name
+                && self.instances.place_of(**number).is_some_and(|(pod, _)| pod == at)
         });
         let mut newest = None;
         for (&number, container) in same {
@@ -343,10 +344,9 @@ impl Check {
     }
 
     fn is_in_newest(&self, runtime: &Runtime, at: usize, sandbox: u32) -> bool {
-        let own = runtime
-            .sandboxes
-            .iter()
-            .filter(|(number, _)| self.sandboxes.get(number).is_some_and(|it| it.pod == Some(at)));
+        let own = runtime.sandboxes.iter().filter(|(number, _)| {
+            self.instances.sandbox(**number).is_some_and(|it| it.pod == Some(at))
+        });
         let newest = own.max_by_key(|(_, it)| it.listed.attempt).map(|(&number, _)| number);
         newest == Some(sandbox)
     }
@@ -407,7 +407,7 @@ impl Check {
                 judge!(pod.alive == 0, "[volumes last] {spec:?} of a pod that runs");
             }
             JobSpec::RemoveLog(link) => {
-                let container = self.containers.get(&number_of(&link.id));
+                let container = self.instances.container(number_of(&link.id));
                 let runs =
                     container.is_some_and(|it| it.alive && pod.observation.knows(it.began_at));
                 judge!(!runs, "[logs] {spec:?} of a container that runs");

@@ -3,18 +3,17 @@
 //! Everything is judged again when the agent's revision or the true state has changed, and in every
 //! n-th step whatever the agent's revision is.
 
-use std::collections::BTreeMap;
-
 use edged::agent::Agent;
 use edged::agent::pod::{Origin, Wanted};
 use edged::model::status::PodStatus;
 
+use super::instances::{Container, Instances};
 use super::{Check, Pod};
 use crate::clocks::TODAY_MS;
 use crate::draw;
 use crate::ends;
 use crate::rule::judge;
-use crate::runtime::{Container, ContainerNo, Runtime};
+use crate::runtime::{self, Runtime};
 
 /// The longest transit time of a message of the cloud.
 const CLOUD_WORD_MS: u64 = 3_001;
@@ -82,14 +81,14 @@ impl Check {
         let mut shown: Vec<(usize, &PodStatus)> = Vec::new();
         let mut anew = false;
         let (mut refused, mut ended) = (Vec::new(), Vec::new());
-        let Self { pods, sandboxes, containers, life_began_at, .. } = self;
+        let Self { pods, instances, life_began_at, .. } = self;
         self.watched.retain(|&at| {
             let pod = &mut pods[at];
             // Only pods that a source wanted have a visible status.
             let known = agent.pod(&pod.uid);
             let Some(reported) = known.filter(|it| it.origin() != Origin::Runtime) else {
                 if known.is_none() {
-                    pod.check_forgotten(at, containers);
+                    pod.check_forgotten(at, instances);
                 }
                 anew |= pod.reported.is_evicted();
                 pod.reported.compare(&pod.uid, None, moved, whole);
@@ -111,7 +110,7 @@ impl Check {
                 // With several sandboxes, or with the cloud's copy, it is open which one is right.
                 let of_cloud = pod.of_cloud;
                 pod.reported.started(&pod.uid, status, |then| {
-                    let mut of = sandboxes.values().filter(|it| it.pod == Some(at));
+                    let mut of = instances.sandboxes_of(at).map(|(_, it)| it);
                     let only = of.next().filter(|_| of.next().is_none() && !of_cloud);
                     only.is_some_and(|it| it.made_at < *life_began_at && it.seen_at == Some(then))
                 });
@@ -151,8 +150,10 @@ impl Check {
         if judged || pod.ended_before || draw::is_refused(desired) {
             return;
         }
-        let own = |it: &&Container| it.listed.pod.as_ref().is_some_and(|it| it.uid == pod.uid);
-        let containers: Vec<&Container> = runtime.containers.values().filter(own).collect();
+        let own =
+            |it: &&runtime::Container| it.listed.pod.as_ref().is_some_and(|it| it.uid == pod.uid);
+        let containers: Vec<&runtime::Container> =
+            runtime.containers.values().filter(own).collect();
         let wrong = ends::claimed_wrongly(desired, status, pod, &containers);
         judge!(wrong.is_none(), "[true end] pod {} has not ended so: {wrong:?}", pod.uid);
         if let Some(seconds) = desired.spec.active_deadline_seconds
@@ -182,13 +183,9 @@ impl Check {
 
 impl Pod {
     /// The agent has forgotten the pod: nothing of it runs, as far as the agent was informed.
-    fn check_forgotten(&self, at: usize, containers: &BTreeMap<ContainerNo, super::Container>) {
-        let runs = |it: &super::Container| {
-            it.alive
-                && self.observation.knows(it.began_at)
-                && it.place.is_some_and(|(pod, _)| pod == at)
-        };
-        let runs = containers.iter().find(|(_, it)| runs(it)).map(|(number, _)| number);
+    fn check_forgotten(&self, at: usize, instances: &Instances) {
+        let runs = |it: &Container| it.runs_in(at) && self.observation.knows(it.began_at);
+        let runs = instances.containers().find(|(_, it)| runs(it)).map(|(number, _)| number);
         judge!(
             runs.is_none() || self.lost,
             "[forgotten last] pod {} is forgotten while c{runs:?} runs",

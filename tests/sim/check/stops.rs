@@ -17,10 +17,6 @@ const GRACE_SLACK_MS: u64 = 2_000;
 const READY_VALID_MS: u64 = 20_000;
 
 impl Check {
-    pub(super) fn place_of(&self, number: ContainerNo) -> Option<(usize, usize)> {
-        self.containers.get(&number)?.place
-    }
-
     pub(super) fn check_stop(
         &mut self,
         now: u64,
@@ -39,7 +35,7 @@ impl Check {
             "[grace] c{number} of pod {uid} has a grace of {grace_s} s, and its call less time"
         );
         if let Some((container, found)) =
-            self.containers.get(&number).zip(runtime.containers.get(&number))
+            self.instances.container(number).zip(runtime.containers.get(&number))
             && let Some((_, slot)) = container.place
         {
             let name = &*found.listed.name;
@@ -111,15 +107,7 @@ impl Check {
             pod.uid,
             pod.grace_ms_max
         );
-        if let Some(container) = self.containers.get_mut(&number) {
-            let grace_s = (grace_ms / 1000) as i64;
-            judge!(
-                container.grace_s.is_none_or(|before| grace_s <= before),
-                "[grace] c{number} is given {grace_s} s, and was given {:?} before",
-                container.grace_s
-            );
-            container.grace_s = Some(grace_s);
-        }
+        self.instances.stopped(number, (grace_ms / 1000) as i64);
     }
 
     /// A container that is known to run is stopped with its grace period before it is removed, and
@@ -127,7 +115,7 @@ impl Check {
     pub(super) fn check_remove(&self, runtime: &Runtime, at: usize, number: ContainerNo) {
         let pod = &self.pods[at];
         let Some((container, found)) =
-            self.containers.get(&number).zip(runtime.containers.get(&number))
+            self.instances.container(number).zip(runtime.containers.get(&number))
         else {
             return;
         };
@@ -148,7 +136,7 @@ impl Check {
             other != number
                 && it.listed.name == *name
                 && it.listed.attempt >= found.listed.attempt
-                && self.place_of(other).is_some_and(|(pod, _)| pod == at)
+                && self.instances.place_of(other).is_some_and(|(pod, _)| pod == at)
         });
         // A refused start in a sandbox that ended left neither a log nor an exit code.
         let sandbox = runtime.sandboxes.get(&found.sandbox);
@@ -164,7 +152,7 @@ impl Check {
         self.check_sandbox_idle(at, number, "stopped");
         let pod = &self.pods[at];
         let Some(desired) = &pod.desired else { return };
-        let healthy = self.sandboxes.get(&number).is_some_and(|it| {
+        let healthy = self.instances.sandbox(number).is_some_and(|it| {
             it.down_at.is_none() && it.has_ip && pod.observation.knows(it.made_at)
         });
         let policy = desired.spec.restart_policy;
@@ -182,8 +170,8 @@ impl Check {
     fn check_sandbox_idle(&self, at: usize, number: SandboxNo, what: &str) {
         let pod = &self.pods[at];
         let runs = self
-            .containers
-            .iter()
+            .instances
+            .containers()
             .find(|(_, it)| it.sandbox == number && it.alive && pod.observation.knows(it.began_at));
         let runs = runs.map(|(number, _)| number);
         judge!(
@@ -204,11 +192,10 @@ impl Check {
             self.pods[at].gone_at = Some(now);
             let ready = now >= runtime.ready_at && self.connection.is_ready(now, READY_VALID_MS);
             let observation = &self.pods[at].observation;
-            let runs = self.containers.values().any(|it| {
-                it.alive
-                    && it.place.is_some_and(|(pod, _)| pod == at)
-                    && observation.knows(it.began_at)
-            });
+            let runs = self
+                .instances
+                .containers()
+                .any(|(_, it)| it.runs_in(at) && observation.knows(it.began_at));
             let few = self.calls.count(Class::Stop) < STOPS_MANY;
             if ready && observation.is_free() && runs && few {
                 due.push(at);
