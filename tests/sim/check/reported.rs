@@ -107,8 +107,8 @@ impl Reported {
         self.started_before = None;
     }
 
-    /// The pod, of which `alive` containers run, has this status. Returns whether it is now reported
-    /// as ended, and was not before.
+    /// The pod has this status, and `alive` of its containers run. Returns whether it is now
+    /// reported as ended, and was not before.
     pub fn status(&mut self, now: u64, uid: &str, alive: u32, status: &PodStatus) -> bool {
         let phase = status.phase;
         let mut ends = false;
@@ -122,7 +122,8 @@ impl Reported {
         if phase.is_terminal() {
             judge!(
                 alive == 0,
-                "[ended is ended] pod {uid} is reported {phase:?} while {alive} of its containers run"
+                "[ended is ended] pod {uid} is reported {phase:?} while {alive} of its containers \
+                 run"
             );
             if self.terminal.replace(phase).is_none() {
                 self.ended_at = now;
