@@ -75,9 +75,14 @@ impl Instances {
         self.container(number)?.place
     }
 
-    /// The pod of a container that ever existed: `Some(None)` if it belongs to none.
-    pub fn owner_of(&self, number: ContainerNo) -> Option<Option<usize>> {
-        self.owners.get(&number).copied()
+    /// Whether there ever was this container.
+    pub fn has_existed(&self, number: ContainerNo) -> bool {
+        self.owners.contains_key(&number)
+    }
+
+    /// The pod of a container that ever existed; `None`: of no pod.
+    pub fn owner_of(&self, number: ContainerNo) -> Option<usize> {
+        self.owners.get(&number).copied().flatten()
     }
 
     /// Whether no newer instance of its container exists.

@@ -43,7 +43,7 @@ use crate::runtime::{ContainerNo, SandboxNo};
 /// Six containers that crash as fast as possible need half of it.
 const REQUESTS_A_MINUTE_MAX: u32 = 800;
 
-/// The state of the rules.
+/// The state of the rules, in parts: each owns its fields, and answers or judges.
 pub struct Check {
     /// The node's addresses as the agent received them.
     pub addresses: Vec<String>,

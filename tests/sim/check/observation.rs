@@ -3,6 +3,7 @@
 use edged::agent::event::CallId;
 
 use super::calls::Kind;
+use super::instances::Container;
 
 /// The time of the pod's state that the agent knows, in this life, and what may change it.
 #[derive(Default)]
@@ -25,6 +26,11 @@ impl Observation {
     /// Whether the agent knows what happened at this time.
     pub fn knows(&self, at: u64) -> bool {
         at < self.known_at
+    }
+
+    /// Whether the agent knows that the container runs.
+    pub fn shows_alive(&self, container: &Container) -> bool {
+        container.alive && self.knows(container.began_at)
     }
 
     /// The agent observes the pod itself before it acts.

@@ -119,7 +119,11 @@ impl Check {
             | Request::Task { id, .. }
             | Request::ContainerStatus(id)
             | Request::ExecSync { id, .. } => {
-                let owner = self.instances.owner_of(number_of(&id.0))?;
+                let number = number_of(&id.0);
+                if !self.instances.has_existed(number) {
+                    return None;
+                }
+                let owner = self.instances.owner_of(number);
                 judge!(owner.is_some(), "[strangers] {request:?} names a container of no pod");
                 return owner;
             }
@@ -408,8 +412,7 @@ impl Check {
             }
             JobSpec::RemoveLog(link) => {
                 let container = self.instances.container(number_of(&link.id));
-                let runs =
-                    container.is_some_and(|it| it.alive && pod.observation.knows(it.began_at));
+                let runs = container.is_some_and(|it| pod.observation.shows_alive(it));
                 judge!(!runs, "[logs] {spec:?} of a container that runs");
             }
             JobSpec::RemoveLogDir(_) | JobSpec::RemovePodDir(_) => {

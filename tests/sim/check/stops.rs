@@ -120,7 +120,7 @@ impl Check {
             return;
         };
         judge!(
-            !(container.alive && pod.observation.knows(container.began_at)),
+            !pod.observation.shows_alive(container),
             "[no kill] c{number} of pod {} is removed while it runs",
             pod.uid
         );
@@ -172,7 +172,7 @@ impl Check {
         let runs = self
             .instances
             .containers()
-            .find(|(_, it)| it.sandbox == number && it.alive && pod.observation.knows(it.began_at));
+            .find(|(_, it)| it.sandbox == number && pod.observation.shows_alive(it));
         let runs = runs.map(|(number, _)| number);
         judge!(
             runs.is_none(),
