@@ -16,6 +16,38 @@ use crate::world::NODE;
 /// The API's default.
 const GRACE_DEFAULT_S: i64 = 30;
 
+/// The folder as the agent knows it, in this life.
+#[derive(Default)]
+pub struct Manifests {
+    /// The last valid content of each file.
+    files: BTreeMap<Box<str>, Vec<Rc<api::Pod>>>,
+    delivered: bool,
+}
+
+impl Manifests {
+    /// Whether the content was delivered.
+    pub fn are_delivered(&self) -> bool {
+        self.delivered
+    }
+
+    /// The agent receives the content. Returns whether for the first time.
+    fn received(&mut self, folder: &Folder) -> bool {
+        let mut files = BTreeMap::new();
+        for file in &folder.files {
+            let old = self.files.remove(&file.path).unwrap_or_default();
+            let known = |pod: &api::Pod| old.iter().find(|old| ***old == *pod).cloned();
+            let kept = |pod| known(pod).unwrap_or_else(|| Rc::new(pod.clone()));
+            let pods = match &file.content {
+                Ok(content) => content.pods.iter().map(kept).collect(),
+                Err(_) => old,
+            };
+            files.insert(file.path.clone(), pods);
+        }
+        self.files = files;
+        !std::mem::replace(&mut self.delivered, true)
+    }
+}
+
 impl Check {
     /// The agent receives this event.
     pub fn received(&mut self, now: u64, event: &Event, agent: &Agent) {
@@ -81,26 +113,14 @@ impl Check {
 
     fn received_folder(&mut self, now: u64, folder: &Folder, agent: &Agent) {
         self.review.again();
-        let mut files = BTreeMap::new();
-        for file in &folder.files {
-            let old = self.files.remove(&file.path).unwrap_or_default();
-            let known = |pod: &api::Pod| old.iter().find(|old| ***old == *pod).cloned();
-            let kept = |pod| known(pod).unwrap_or_else(|| Rc::new(pod.clone()));
-            let pods = match &file.content {
-                Ok(content) => content.pods.iter().map(kept).collect(),
-                Err(_) => old,
-            };
-            files.insert(file.path.clone(), pods);
-        }
-        self.files = files;
-        let first = !std::mem::replace(&mut self.delivered, true);
+        let first = self.manifests.received(folder);
         self.set_desired(now, first.then_some(now), agent);
     }
 
     /// The pods that all sources want now. `first`: a source has delivered for the first time now.
     pub(super) fn set_desired(&mut self, now: u64, first: Option<u64>, agent: &Agent) {
         self.evict.judged = None;
-        let wanted = first_of_each_name(self.files.values().flatten());
+        let wanted = first_of_each_name(self.manifests.files.values().flatten());
         let mut wanted: BTreeMap<Box<str>, (PodRef, Rc<api::Pod>)> = wanted
             .into_iter()
             .map(|(uid, pod)| (uid.clone(), (pod_ref(&uid, pod), pod.clone())))

@@ -210,7 +210,7 @@ impl Check {
         match spec {
             JobSpec::SweepLinks { .. } => {
                 judge!(
-                    self.delivered,
+                    self.manifests.are_delivered(),
                     "[sources first] links are removed before a source has delivered"
                 );
                 self.garbage.sweep(id);

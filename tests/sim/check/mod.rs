@@ -54,13 +54,10 @@ pub struct Check {
     /// Eviction.
     pub evict: evict::Evictions,
     pub instances: instances::Instances,
-    /// The last valid content of each manifest, in this life.
-    files: BTreeMap<Box<str>, Vec<Rc<api::Pod>>>,
+    manifests: events::Manifests,
     /// Requested files of containers, and files that are made and not used yet.
     files_requested: BTreeMap<JobId, ContainerFiles>,
     files_made: BTreeSet<(Box<str>, Box<str>, u32)>,
-    /// The content of the folder was delivered in this life.
-    delivered: bool,
     calls: calls::Calls,
     connection: calls::Connection,
     pub relist: calls::Relist,
@@ -190,10 +187,9 @@ impl Check {
             cloud: cloud::Cloud::default(),
             evict: evict::Evictions::new(&config.housekeeping.eviction),
             instances: instances::Instances::default(),
-            files: BTreeMap::new(),
+            manifests: events::Manifests::default(),
             files_requested: BTreeMap::new(),
             files_made: BTreeSet::new(),
-            delivered: false,
             calls: calls::Calls::new(),
             connection: calls::Connection::default(),
             relist: calls::Relist::default(),
@@ -217,11 +213,10 @@ impl Check {
         self.addresses.clear();
         self.garbage.begin_life();
         self.evict.begin_life();
-        self.files.clear();
+        self.manifests = events::Manifests::default();
         self.cloud = cloud::Cloud::default();
         self.files_requested.clear();
         self.files_made.clear();
-        self.delivered = false;
         self.calls = calls::Calls::new();
         self.connection = calls::Connection::default();
         self.relist.begin_life();

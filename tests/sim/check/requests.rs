@@ -41,7 +41,7 @@ impl Check {
         if kind == Kind::Change || kind == Kind::StopContainer || kind == Kind::Pull {
             let of_cloud = pod.is_some_and(|at| self.pods[at].of_cloud);
             judge!(
-                self.delivered || of_cloud,
+                self.manifests.are_delivered() || of_cloud,
                 "[sources first] requests {request:?}, and no source has delivered"
             );
         }
