@@ -12,7 +12,7 @@ use crate::trace::trace;
 use crate::world::{World, WorldEvent};
 
 /// One call, from its request until it can have no further effect.
-pub struct Call {
+struct Call {
     id: CallId,
     request: Request,
     /// World time.
@@ -27,9 +27,17 @@ pub struct Call {
     answer: Option<Result<Reply, CallError>>,
 }
 
-/// What the runtime refuses to do to an object again and again, and until when: a network that
-/// cannot be taken down, a process that cannot be killed.
-pub(crate) type Refusals = BTreeMap<(&'static str, String), u64>;
+/// All of them.
+#[derive(Default)]
+pub struct Calls {
+    all: BTreeMap<Serial, Call>,
+    /// Calls that the agent waits for.
+    open: BTreeMap<CallId, Serial>,
+    serials: Serial,
+    /// What the runtime refuses to do to an object again and again, and until when: a network that
+    /// cannot be taken down, a process that cannot be killed.
+    refusals: BTreeMap<(&'static str, String), u64>,
+}
 
 /// How long such a refusal lasts, milliseconds.
 const REFUSAL_MS: u64 = 180_000;
@@ -51,13 +59,31 @@ enum Outcome {
     Late,
 }
 
+impl Calls {
+    /// The next life of the agent waits for none of them.
+    pub fn begin_life(&mut self) {
+        self.open.clear();
+    }
+
+    /// The runtime is down: calls that the agent no longer waits for are lost.
+    pub fn drop_unheard(&mut self) {
+        self.all.retain(|_, call| call.open);
+    }
+
+    fn forget_unless_open(&mut self, serial: Serial) {
+        if self.all.get(&serial).is_some_and(|call| !call.open) {
+            self.all.remove(&serial);
+        }
+    }
+}
+
 impl World {
     /// The agent asks for a call.
     pub(crate) fn ask(&mut self, id: CallId, request: Request, deadline: Instant) {
-        let deadline = self.world_time(deadline);
-        trace!(self.now, "{:?} {}", id, brief(&request));
+        let deadline = self.clocks.world_time(deadline);
+        trace!(self.clocks.now(), "{:?} {}", id, brief(&request));
         self.tally.call(request.operation());
-        self.check.request(self.now, &self.runtime, id, &request, deadline);
+        self.check.request(self.clocks.now(), &self.runtime, id, &request, deadline);
         self.check_volumes(&request);
         self.check_cgroup(&request);
         self.check_log(&request);
@@ -66,21 +92,21 @@ impl World {
             return;
         }
         let outcome = self.draw_outcome(&request);
-        self.serials += 1;
-        let serial = self.serials;
+        self.calls.serials += 1;
+        let serial = self.calls.serials;
         let latency_ms = 1 + self.chance.below(self.faults.latency_ms + 1);
         let begins_in = match outcome {
-            Outcome::Late => deadline - self.now + 1 + self.chance.spread(60_000),
+            Outcome::Late => deadline - self.clocks.now() + 1 + self.chance.spread(60_000),
             Outcome::Normal | Outcome::Refused | Outcome::Mute | Outcome::Never => latency_ms,
         };
         if outcome != Outcome::Never {
             self.at(begins_in, WorldEvent::Begin(serial));
         }
-        let begins_late = self.now + begins_in >= deadline;
+        let begins_late = self.clocks.now() + begins_in >= deadline;
         if begins_late || matches!(outcome, Outcome::Mute | Outcome::Never | Outcome::Late) {
-            self.at(deadline - self.now, WorldEvent::Expire(serial));
+            self.at(deadline - self.clocks.now(), WorldEvent::Expire(serial));
         }
-        self.open.insert(id, serial);
+        self.calls.open.insert(id, serial);
         let call = Call {
             id,
             request,
@@ -91,20 +117,19 @@ impl World {
             begun: false,
             answer: None,
         };
-        self.calls.insert(serial, call);
+        self.calls.all.insert(serial, call);
     }
 
     /// If there is no connection, fails the call before the agent learns of the disconnection.
     fn lose(&mut self, id: CallId) -> bool {
         let event = Event::Cri(id, Err(CallError::Lost(Lost::Connection)));
-        let is_end = |event: &Event| matches!(event, Event::RuntimeDown { .. });
-        let end = self.inbox.iter_mut().find(|bundle| bundle.iter().any(is_end));
-        match end {
-            Some(bundle) => bundle.insert(0, event),
-            None if self.link.up => return false,
-            None => self.deliver(vec![event]),
+        if self.turns.push_before_disconnection(&event) {
+            return true;
         }
-        true
+        if !self.link.is_up() {
+            self.deliver(vec![event]);
+        }
+        !self.link.is_up()
     }
 
     fn draw_outcome(&mut self, request: &Request) -> Outcome {
@@ -137,7 +162,7 @@ impl World {
             Outcome::Never => "calls lost",
             Outcome::Late | Outcome::Normal => "calls late",
         });
-        trace!(self.now, "    will be {outcome:?}");
+        trace!(self.clocks.now(), "    will be {outcome:?}");
         outcome
     }
 
@@ -156,28 +181,24 @@ impl World {
         let refusal = (request.operation(), about);
         if self.faults.refuse_pct == 0 {
             // Ends all repeated refusals.
-            self.refusals.clear();
+            self.calls.refusals.clear();
         } else if refuses && self.chance.percent(REPEATED_PCT) {
-            let until = self.now + self.chance.spread(REFUSAL_MS);
-            self.refusals.insert(refusal.clone(), until);
+            let until = self.clocks.now() + self.chance.spread(REFUSAL_MS);
+            self.calls.refusals.insert(refusal.clone(), until);
         }
-        self.refusals.retain(|_, until| *until > self.now);
-        self.refusals.contains_key(&refusal)
+        self.calls.refusals.retain(|_, until| *until > self.clocks.now());
+        self.calls.refusals.contains_key(&refusal)
     }
 
     /// The agent cancels a call.
     pub(crate) fn cancel(&mut self, id: CallId) {
-        trace!(self.now, "{id:?} cancelled");
+        trace!(self.clocks.now(), "{id:?} cancelled");
         self.tally.add("calls cancelled");
-        self.check.exec_answered(self.now, id, None);
-        self.check.answered(self.now, id, false);
+        self.check.exec_answered(self.clocks.now(), id, None);
+        self.check.answered(self.clocks.now(), id, false);
         let is_answer = |event: &Event| matches!(event, Event::Cri(answered, _) if *answered == id);
-        let in_inbox = self.inbox.iter_mut().any(|bundle| {
-            let before = bundle.len();
-            bundle.retain(|event| !is_answer(event));
-            bundle.len() < before
-        });
-        let open = self.open.remove(&id);
+        let in_inbox = self.turns.withdraw(is_answer);
+        let open = self.calls.open.remove(&id);
         judge!(open.is_some() || in_inbox, "[cancel] {id:?} is not under way");
         if let Some(serial) = open {
             self.abandon(serial);
@@ -185,14 +206,14 @@ impl World {
     }
 
     pub(crate) fn call_begins(&mut self, serial: Serial) {
-        let Some(call) = self.calls.get_mut(&serial) else { return };
-        if call.held_until > self.now {
-            let ms = call.held_until - self.now;
+        let Some(call) = self.calls.all.get_mut(&serial) else { return };
+        if call.held_until > self.clocks.now() {
+            let ms = call.held_until - self.clocks.now();
             self.at(ms, WorldEvent::Begin(serial));
             return;
         }
-        if !self.link.daemon_up {
-            self.calls.remove(&serial);
+        if !self.link.is_daemon_up() {
+            self.calls.all.remove(&serial);
             return;
         }
         if call.outcome == Outcome::Never {
@@ -205,15 +226,15 @@ impl World {
             return;
         }
         call.begun = true;
-        let clock = self.clock();
-        let call = &self.calls[&serial];
+        let clock = self.clocks.runtime();
+        let call = &self.calls.all[&serial];
         let world = (&self.faults, &mut self.chance);
         let begun = self.runtime.begin(clock, serial, &call.request, &self.disk.dirs, world);
         let deadline = call.deadline;
         match begun {
             Begun::Answer(result) => self.call_answered(serial, result),
             Begun::Takes(ms) => {
-                if self.now + ms >= deadline {
+                if self.clocks.now() + ms >= deadline {
                     self.expire_at(serial, deadline);
                 }
                 self.at(ms, WorldEvent::Finish(serial));
@@ -225,37 +246,37 @@ impl World {
 
     /// A deadline in the past is already in the queue.
     fn expire_at(&mut self, serial: Serial, deadline: u64) {
-        if deadline > self.now {
-            self.at(deadline - self.now, WorldEvent::Expire(serial));
+        if deadline > self.clocks.now() {
+            self.at(deadline - self.clocks.now(), WorldEvent::Expire(serial));
         }
     }
 
     pub(crate) fn call_finishes(&mut self, serial: Serial) {
-        let clock = self.clock();
+        let clock = self.clocks.runtime();
         let world = (&self.faults, &mut self.chance);
         if let Some(result) = self.runtime.finish(clock, serial, world) {
             self.call_answered(serial, result);
         }
-        self.forget_unless_open(serial);
+        self.calls.forget_unless_open(serial);
         self.settle_runtime();
     }
 
     /// The runtime has an answer and sends it.
     pub(crate) fn call_answered(&mut self, serial: Serial, result: Result<Reply, CallError>) {
-        let Some(call) = self.calls.get_mut(&serial) else { return };
+        let Some(call) = self.calls.all.get_mut(&serial) else { return };
         if call.open && matches!(result, Ok(Reply::Sandboxes(_) | Reply::Containers(_))) {
-            self.check.list_taken(self.now, call.id);
+            self.check.relist.taken(self.clocks.now(), call.id);
         }
         if !call.open || matches!(call.outcome, Outcome::Mute | Outcome::Late) {
-            trace!(self.now, "{:?} unheard: {}", call.id, brief_result(&result));
-            self.forget_unless_open(serial);
+            trace!(self.clocks.now(), "{:?} unheard: {}", call.id, brief_result(&result));
+            self.calls.forget_unless_open(serial);
             return;
         }
         call.answer = Some(result);
         let deadline = call.deadline;
         let slow = self.chance.percent(self.faults.slow_pct);
         let ms = if slow { self.chance.below(self.faults.slow_ms + 1) } else { 0 };
-        if self.now + ms >= deadline {
+        if self.clocks.now() + ms >= deadline {
             self.expire_at(serial, deadline);
         } else if ms == 0 {
             self.answer(serial);
@@ -264,61 +285,55 @@ impl World {
         }
     }
 
-    fn forget_unless_open(&mut self, serial: Serial) {
-        if self.calls.get(&serial).is_some_and(|call| !call.open) {
-            self.calls.remove(&serial);
-        }
-    }
-
     /// The answer reaches the event loop.
     pub(crate) fn answer(&mut self, serial: Serial) {
-        let Some(call) = self.calls.get_mut(&serial).filter(|call| call.open) else { return };
+        let Some(call) = self.calls.all.get_mut(&serial).filter(|call| call.open) else { return };
         let id = call.id;
         let result = call.answer.take().expect("it was stored before it was sent");
-        trace!(self.now, "{id:?} → {}", brief_result(&result));
-        self.calls.remove(&serial);
-        self.open.remove(&id);
+        trace!(self.clocks.now(), "{id:?} → {}", brief_result(&result));
+        self.calls.all.remove(&serial);
+        self.calls.open.remove(&id);
         self.deliver(vec![Event::Cri(id, result)]);
     }
 
     pub(crate) fn expire(&mut self, serial: Serial) {
-        let Some(call) = self.calls.get(&serial).filter(|call| call.open) else { return };
+        let Some(call) = self.calls.all.get(&serial).filter(|call| call.open) else { return };
         let id = call.id;
-        trace!(self.now, "{id:?} → deadline");
+        trace!(self.clocks.now(), "{id:?} → deadline");
         self.tally.add("deadlines missed");
-        self.open.remove(&id);
+        self.calls.open.remove(&id);
         self.abandon(serial);
         self.deliver(vec![Event::Cri(id, Err(CallError::Lost(Lost::Deadline)))]);
     }
 
     /// The agent no longer waits for the call; its operation may go on.
     fn abandon(&mut self, serial: Serial) {
-        let Some(call) = self.calls.get_mut(&serial) else { return };
+        let Some(call) = self.calls.all.get_mut(&serial) else { return };
         call.open = false;
         let over = call.answer.is_some();
         let begun = call.begun;
         let goes_on = !over && self.runtime.abandon(serial, &mut self.chance);
         if over || (begun && !goes_on) {
-            self.calls.remove(&serial);
+            self.calls.all.remove(&serial);
         }
     }
 
     /// The connection is lost: every open call fails, and takes effect or not.
     pub(crate) fn cut_calls(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
-        for (id, serial) in std::mem::take(&mut self.open) {
+        for (id, serial) in std::mem::take(&mut self.calls.open) {
             events.push(Event::Cri(id, Err(CallError::Lost(Lost::Connection))));
             self.abandon(serial);
             let dropped = self.chance.percent(40);
             let held = self.chance.percent(self.faults.cut_late_pct);
             let held_ms = self.chance.spread(90_000);
-            let Some(call) = self.calls.get_mut(&serial).filter(|call| !call.begun) else {
+            let Some(call) = self.calls.all.get_mut(&serial).filter(|call| !call.begun) else {
                 continue;
             };
             if dropped {
-                self.calls.remove(&serial);
+                self.calls.all.remove(&serial);
             } else if held {
-                call.held_until = self.now + held_ms;
+                call.held_until = self.clocks.now() + held_ms;
             }
         }
         events
@@ -328,7 +343,7 @@ impl World {
     pub(crate) fn hint(&mut self) {
         let streams: Vec<Serial> = self.runtime.streams().collect();
         for serial in streams {
-            let Some(call) = self.calls.get(&serial).filter(|call| call.open) else { continue };
+            let Some(call) = self.calls.all.get(&serial).filter(|call| call.open) else { continue };
             let (id, lost) = (call.id, self.chance.percent(self.faults.hint_lost_pct));
             if lost || call.outcome == Outcome::Mute {
                 self.tally.add("hints lost");
@@ -353,11 +368,11 @@ impl World {
 
     /// Abandoned calls no longer take effect.
     pub(crate) fn end_late_calls(&mut self) {
-        for (&serial, _) in self.calls.iter().filter(|(_, call)| !call.open) {
+        for (&serial, _) in self.calls.all.iter().filter(|(_, call)| !call.open) {
             self.runtime.abort(serial);
         }
-        self.calls.retain(|_, call| call.open);
-        for call in self.calls.values_mut().filter(|call| call.outcome == Outcome::Late) {
+        self.calls.drop_unheard();
+        for call in self.calls.all.values_mut().filter(|call| call.outcome == Outcome::Late) {
             call.outcome = Outcome::Never;
         }
     }
@@ -370,21 +385,16 @@ impl World {
             Request::ExecSync { .. } => call.outcome != Outcome::Normal,
             _ => false,
         };
-        let hanging = self.calls.iter().filter(|(_, call)| call.open && hangs(call));
+        let hanging = self.calls.all.iter().filter(|(_, call)| call.open && hangs(call));
         let hanging: Vec<Serial> = hanging.map(|(&serial, _)| serial).collect();
         for serial in hanging {
             self.runtime.abandon(serial, &mut self.chance);
-            let call = self.calls.get_mut(&serial).expect("just listed");
+            let call = self.calls.all.get_mut(&serial).expect("just listed");
             call.outcome = Outcome::Normal;
             let message = "connection reset by peer".to_owned();
             let error = CallError::Refused { code: Code::Unknown, message };
             self.call_answered(serial, Err(error));
         }
-    }
-
-    /// The runtime is down: all its calls are lost.
-    pub(crate) fn drop_calls(&mut self) {
-        self.calls.retain(|_, call| call.open);
     }
 }
 

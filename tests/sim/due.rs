@@ -1,17 +1,25 @@
 //! The queue of future events.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use edged::agent::event::{JobId, ProbeId};
 
 use crate::cloud;
 use crate::runtime::{Serial, Timer};
 
-/// A future event and its time.
-pub struct Due {
+/// Future events, those of the same time in the order in which they were put in.
+#[derive(Default)]
+pub struct Queue {
+    all: BinaryHeap<Reverse<Due>>,
+    order: u64,
+}
+
+struct Due {
     /// World time.
-    pub at: u64,
-    /// Orders events of the same time.
-    pub order: u64,
-    pub event: WorldEvent,
+    at: u64,
+    order: u64,
+    event: WorldEvent,
 }
 
 /// A future event.
@@ -56,6 +64,27 @@ pub enum WorldEvent {
     /// An event between node and cloud.
     #[cfg_attr(not(feature = "cloud"), expect(dead_code, reason = "there is no cloud"))]
     Cloud(cloud::Due),
+}
+
+impl Queue {
+    /// At this world time the event happens.
+    pub fn push(&mut self, at: u64, event: WorldEvent) {
+        self.order += 1;
+        self.all.push(Reverse(Due { at, order: self.order, event }));
+    }
+
+    /// The time of the next event.
+    pub fn next_at(&self) -> Option<u64> {
+        self.all.peek().map(|Reverse(due)| due.at)
+    }
+
+    pub fn pop(&mut self) -> Option<WorldEvent> {
+        self.all.pop().map(|Reverse(due)| due.event)
+    }
+
+    pub fn retain(&mut self, keep: impl Fn(WorldEvent) -> bool) {
+        self.all.retain(|Reverse(due)| keep(due.event));
+    }
 }
 
 impl Eq for Due {}

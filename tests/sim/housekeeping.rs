@@ -70,7 +70,7 @@ impl Machine {
 impl World {
     /// The agent requests a measurement; it may take some time.
     pub(crate) fn measure(&mut self, ask: MeasureRequest) {
-        trace!(self.now, "{ask:?}");
+        trace!(self.clocks.now(), "{ask:?}");
         self.check.garbage.measure();
         self.machine.ask = Some(ask);
         let (ms, life) = (self.chance.below(self.faults.latency_ms + 1), self.life);
@@ -103,7 +103,7 @@ impl World {
             ..Measures::default()
         };
         self.machine.rest.fill(&self.runtime, &ask, room, &mut measures);
-        trace!(self.now, "→ {measures:?}");
+        trace!(self.clocks.now(), "→ {measures:?}");
         self.deliver(vec![Event::Measured(Box::new(measures))]);
     }
 }

@@ -38,8 +38,12 @@ pub struct Disk {
     pub links: BTreeSet<LogLink>,
 }
 
+/// The jobs under way.
+#[derive(Default)]
+pub struct Jobs(BTreeMap<JobId, Job>);
+
 /// A job under way.
-pub struct Job {
+struct Job {
     spec: JobSpec,
     result: Result<(), JobError>,
     /// It takes effect, whatever its result.
@@ -170,7 +174,7 @@ impl World {
     /// A job that hangs since the fault phase, and that something may wait for.
     pub(crate) fn hanging(&self) -> Option<String> {
         let hangs = |job: &Job| matches!(job.result, Err(JobError::Deadline));
-        self.jobs.iter().find(|(_, job)| hangs(job)).map(|(id, _)| format!("{id:?} hangs"))
+        self.jobs.0.iter().find(|(_, job)| hangs(job)).map(|(id, _)| format!("{id:?} hangs"))
     }
 
     /// No container writes to the log of another.
@@ -181,16 +185,16 @@ impl World {
     }
 
     pub(crate) fn start_job(&mut self, id: JobId, spec: JobSpec, deadline: Instant) {
-        trace!(self.now, "{id:?} {spec:?}");
-        let deadline = self.world_time(deadline);
-        self.check.job(self.now, id, &spec, deadline);
+        trace!(self.clocks.now(), "{id:?} {spec:?}");
+        let deadline = self.clocks.world_time(deadline);
+        self.check.job(self.clocks.now(), id, &spec, deadline);
         self.cloud_shows(&spec);
         let calm_ms = 1 + self.chance.below(self.faults.job_ms + 1);
         let (ms, result, happens) = if self.chance.percent(self.faults.job_lost_pct) {
-            (deadline - self.now, Err(JobError::Deadline), self.chance.percent(50))
+            (deadline - self.clocks.now(), Err(JobError::Deadline), self.chance.percent(50))
         } else if self.cloud_is_closed(&spec) {
             (calm_ms, Err(JobError::Failed("no certificate is issued".to_owned())), false)
-        } else if self.now < self.disk.read_only_until {
+        } else if self.clocks.now() < self.disk.read_only_until {
             (1, Err(JobError::Failed("Read-only file system".to_owned())), false)
         } else if self.chance.percent(self.faults.job_fail_pct) {
             let error = if self.chance.percent(50) {
@@ -206,8 +210,8 @@ impl World {
             self.tally.add("jobs failed");
         }
         let life = self.life;
-        self.at(ms.min(deadline - self.now), WorldEvent::JobEnds(life, id));
-        self.jobs.insert(id, Job { spec, result, happens, killed: false });
+        self.at(ms.min(deadline - self.clocks.now()), WorldEvent::JobEnds(life, id));
+        self.jobs.0.insert(id, Job { spec, result, happens, killed: false });
     }
 
     pub(crate) fn job_ends(&mut self, life: u32, id: JobId) {
@@ -215,14 +219,14 @@ impl World {
             return;
         }
         // A killed job has ended before its time.
-        let Some(job) = self.jobs.remove(&id) else { return };
+        let Some(job) = self.jobs.0.remove(&id) else { return };
         if job.happens {
             self.cloud_job(id, &job.spec);
             self.disk.perform(&job.spec);
         } else {
             volumes::perform(&mut self.disk.volumes, &job.spec, false);
         }
-        trace!(self.now, "{id:?} → {:?}", job.result);
+        trace!(self.clocks.now(), "{id:?} → {:?}", job.result);
         let reply = match &job.spec {
             JobSpec::Measure(walk) => JobReply::Used(short::walk(walk, &self.disk.volumes)),
             JobSpec::MakePodDirs { pod, containers } => {
@@ -236,8 +240,8 @@ impl World {
 
     /// The agent kills a job: it may have taken effect.
     pub(crate) fn kill_job(&mut self, id: JobId) {
-        trace!(self.now, "kill {id:?}");
-        let job = self.jobs.get_mut(&id).expect("[kill] a job that is under way");
+        trace!(self.clocks.now(), "kill {id:?}");
+        let job = self.jobs.0.get_mut(&id).expect("[kill] a job that is under way");
         judge!(!job.killed, "[kill] {id:?} twice");
         job.killed = true;
         job.result = Err(JobError::Killed);
@@ -247,7 +251,7 @@ impl World {
 
     /// No pod that ends waits for a mount.
     pub(crate) fn check_abandoned_mounts(&self) {
-        for (id, job) in self.jobs.iter().filter(|(_, job)| !job.killed) {
+        for (id, job) in self.jobs.0.iter().filter(|(_, job)| !job.killed) {
             let uid = match &job.spec {
                 JobSpec::SetUpVolume(wanted) => &wanted.uid,
                 JobSpec::BindSubPath(part) => &part.uid,
@@ -255,13 +259,13 @@ impl World {
             };
             // Whether the agent reports it or not.
             let ends = self.agent.pod(uid).is_some_and(|pod| pod.phase() > Phase::Syncing)
-                || (self.leaving.is_none() && self.check.is_long_gone(self.now, uid));
+                || (self.leaving.is_none() && self.check.is_long_gone(self.clocks.now(), uid));
             judge!(!ends, "[abandoned mounts] pod {uid} ends and waits for {id:?}");
         }
     }
 
     pub(crate) fn read_words(&mut self, job: JobId, words: &LastWords) {
-        trace!(self.now, "{job:?} {words:?}");
+        trace!(self.clocks.now(), "{job:?} {words:?}");
         let life = self.life;
         self.at(1, WorldEvent::WordsRead(life, job));
     }
@@ -275,7 +279,7 @@ impl World {
 
     /// The child processes of the agent die with it; their work may be done.
     pub(crate) fn kill_jobs(&mut self) {
-        for job in std::mem::take(&mut self.jobs).into_values() {
+        for job in std::mem::take(&mut self.jobs.0).into_values() {
             match self.chance.below(4) {
                 0 | 1 => self.disk.perform(&job.spec),
                 2 => volumes::perform(&mut self.disk.volumes, &job.spec, false),

@@ -27,6 +27,7 @@ mod calls;
 mod cgroups;
 mod chance;
 mod check;
+mod clocks;
 #[cfg(feature = "cloud")]
 mod cloud;
 #[cfg(not(feature = "cloud"))]
@@ -40,6 +41,7 @@ mod folder;
 mod heap;
 mod housekeeping;
 mod jobs;
+mod link;
 mod node;
 mod probed;
 mod program;
@@ -91,6 +93,6 @@ fn main() -> ExitCode {
 fn live(seed: u64, clock: &runner::Clock) -> Tally {
     let mut world = World::new(seed);
     world.live();
-    world.tally.spent(world.class, world.now, clock.ns());
+    world.tally.spent(world.class, world.clocks.now(), clock.ns());
     world.tally
 }

@@ -20,7 +20,8 @@ impl World {
             self.jump();
         }
         if self.chance.ppm(self.faults.disk_ppm) {
-            self.disk.read_only_until = self.now + self.chance.spread(self.faults.unready_ms);
+            self.disk.read_only_until =
+                self.clocks.now() + self.chance.spread(self.faults.unready_ms);
             self.tally.add("disk read-only");
         }
         if self.chance.ppm(self.faults.address_ppm) {
@@ -31,21 +32,22 @@ impl World {
 
     fn tick_agent(&mut self) {
         if self.chance.ppm(self.faults.stall_ppm) {
-            self.stalled_until = self.now + self.chance.spread(self.faults.stall_ms);
+            let until = self.clocks.now() + self.chance.spread(self.faults.stall_ms);
+            self.turns.stall_until(until);
             self.tally.add("stalls");
-            trace!(self.now, "the agent gets no processor time until {}", self.stalled_until);
+            trace!(self.clocks.now(), "the agent gets no processor time until {until}");
         }
         if self.chance.ppm(self.faults.crash_ppm) {
-            trace!(self.now, "the agent is killed");
+            trace!(self.clocks.now(), "the agent is killed");
             self.tally.add("crashes");
             self.agent_dies();
         }
         if self.chance.ppm(self.faults.stop_ppm) {
-            trace!(self.now, "the agent is stopped");
+            trace!(self.clocks.now(), "the agent is stopped");
             self.tally.add("stops");
             self.deliver(vec![Event::Stop]);
         }
-        if self.link.up && self.chance.ppm(self.faults.flap_ppm) {
+        if self.link.is_up() && self.chance.ppm(self.faults.flap_ppm) {
             self.tally.add("connections lost");
             self.disconnect("connection reset by peer");
             let (ms, life) = (self.chance.spread(5_000), self.life);
@@ -57,7 +59,7 @@ impl World {
         if self.chance.ppm(self.faults.stream_ppm) {
             self.break_streams();
         }
-        if self.link.daemon_up && self.chance.ppm(self.faults.daemon_ppm) {
+        if self.link.is_daemon_up() && self.chance.ppm(self.faults.daemon_ppm) {
             self.tally.add("daemon restarts");
             self.restart_daemon();
         }
@@ -90,7 +92,7 @@ impl World {
     }
 
     fn tick_pods(&mut self) {
-        if !self.link.daemon_up {
+        if !self.link.is_daemon_up() {
             return;
         }
         if self.chance.ppm(self.faults.kill_ppm)
@@ -119,9 +121,9 @@ impl World {
 
     /// The container's process dies.
     pub(crate) fn kill(&mut self, number: ContainerNo, reason: &str) {
-        trace!(self.now, "c{number} is killed from outside");
+        trace!(self.clocks.now(), "c{number} is killed from outside");
         self.tally.add("containers killed");
-        let clock = self.clock();
+        let clock = self.clocks.runtime();
         self.runtime.end(clock, number, 137, reason);
     }
 
@@ -133,9 +135,9 @@ impl World {
             return;
         }
         let number = *self.chance.pick(&ready);
-        trace!(self.now, "s{number} is killed from outside");
+        trace!(self.clocks.now(), "s{number} is killed from outside");
         self.tally.add("sandboxes killed");
-        let clock = self.clock();
+        let clock = self.clocks.runtime();
         self.runtime.kill_sandbox(clock, number);
     }
 
@@ -144,7 +146,7 @@ impl World {
         let dead: Vec<ContainerNo> = dead.map(|(&number, _)| number).collect();
         if !dead.is_empty() {
             let number = *self.chance.pick(&dead);
-            trace!(self.now, "c{number} is removed by hand");
+            trace!(self.clocks.now(), "c{number} is removed by hand");
             self.tally.add("containers removed by hand");
             let pod = self.runtime.containers[&number].listed.pod.as_ref();
             if let Some(uid) = pod.map(|pod| pod.uid.clone()) {
@@ -157,58 +159,47 @@ impl World {
     fn jump(&mut self) {
         let hours = self.chance.between(1, 72) as i64;
         let back = self.chance.percent(50);
-        self.move_clock(if back { -hours } else { hours } * 3_600_000);
+        self.clocks.jump(if back { -hours } else { hours } * 3_600_000);
         self.tally.add("clock jumps");
         self.check.clock_jumped();
-        trace!(self.now, "the clock jumps {}{hours} h", if back { "-" } else { "+" });
+        trace!(self.clocks.now(), "the clock jumps {}{hours} h", if back { "-" } else { "+" });
     }
 
     /// The connection breaks.
     pub(crate) fn disconnect(&mut self, cause: &str) {
-        trace!(self.now, "the connection is lost: {cause}");
-        self.link.up = false;
+        trace!(self.clocks.now(), "the connection is lost: {cause}");
         let mut bundle = self.cut_calls();
         // Answers that have arrived were read before the disconnection.
-        bundle.push(Event::RuntimeDown { cause: cause.to_owned() });
-        self.link.reported = Some(false);
+        bundle.push(self.link.lose(cause));
         self.deliver(bundle);
     }
 
     pub(crate) fn connect(&mut self, life: u32) {
-        if life != self.life || self.link.up {
-            return;
-        }
-        if self.link.daemon_up {
-            self.link.up = true;
-            self.link.reported = Some(true);
-            self.deliver(vec![Event::RuntimeUp]);
-        } else if self.link.reported.is_none() {
-            self.link.reported = Some(false);
-            self.deliver(vec![Event::RuntimeDown {
-                cause: "no such file or directory".to_owned(),
-            }]);
+        if life == self.life
+            && let Some(news) = self.link.connect()
+        {
+            self.deliver(vec![news]);
         }
     }
 
     pub(crate) fn restart_daemon(&mut self) {
-        trace!(self.now, "the runtime's daemon goes down");
-        self.link.daemon_up = false;
+        trace!(self.clocks.now(), "the runtime's daemon goes down");
+        self.link.daemon_goes_down();
         self.runtime.go_down();
-        if self.link.up {
+        if self.link.is_up() {
             self.disconnect("broken pipe");
         }
-        self.drop_calls();
+        self.calls.drop_unheard();
         let ms = 100 + self.chance.spread(self.faults.daemon_ms);
         self.at(ms, WorldEvent::DaemonUp);
     }
 
     pub(crate) fn daemon_up(&mut self) {
-        if self.link.daemon_up {
+        if !self.link.daemon_comes_up() {
             return;
         }
-        trace!(self.now, "the runtime's daemon is up");
-        self.link.daemon_up = true;
-        let clock = self.clock();
+        trace!(self.clocks.now(), "the runtime's daemon is up");
+        let clock = self.clocks.runtime();
         self.runtime.come_up(clock, &self.faults, &mut self.chance);
         let (ms, life) = (self.chance.below(100), self.life);
         self.at(ms, WorldEvent::Connect(life));
@@ -217,12 +208,12 @@ impl World {
     /// The power fails and comes back.
     fn reboot(&mut self) {
         let left = *self.chance.pick(&[Left::All, Left::All, Left::Nothing, Left::Some]);
-        trace!(self.now, "======== the machine restarts, {left:?} is left");
+        trace!(self.clocks.now(), "======== the machine restarts, {left:?} is left");
         if left != Left::All {
             self.check.lost_all();
         }
-        self.link.daemon_up = false;
-        let clock = self.clock();
+        self.link.daemon_goes_down();
+        let clock = self.clocks.runtime();
         self.runtime.reboot(clock, left, &mut self.chance);
         self.settle_runtime();
         if left != Left::All && self.chance.percent(50) {
@@ -234,7 +225,7 @@ impl World {
         crate::volumes::reboot(&mut self.disk.volumes);
         self.disk.parts.clear();
         self.disk.cgroups.clear();
-        self.drop_calls();
+        self.calls.drop_unheard();
         let clock_kept = self.chance.percent(50);
         self.boot_clocks(clock_kept);
         let ms = self.chance.spread(20_000);
@@ -253,7 +244,7 @@ impl World {
             return;
         }
         let change = self.folder.change(&mut self.chance);
-        trace!(self.now, "users: {change:?}");
+        trace!(self.clocks.now(), "users: {change:?}");
         self.tally.change(change);
         self.folder_changed();
         let ms = 1 + self.chance.below(self.faults.user_change_ms * 2);
@@ -296,7 +287,7 @@ impl World {
     /// Another tool's sandbox, or a pod that no manifest names.
     fn add_foreign(&mut self) {
         self.tally.add("strangers");
-        let clock = self.clock();
+        let clock = self.clocks.runtime();
         if self.chance.percent(50) {
             let sandbox = self.runtime.foreign_sandbox(clock);
             let config = foreign_container(None);

@@ -4,30 +4,31 @@
 //! in, takes a step, and performs the requests. How events are grouped into turns is drawn: it must
 //! not matter.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::BTreeMap;
 
-use edged::agent::event::{Action, CallId, Event, JobId, Out, ProbeId};
-use edged::agent::time::{Instant, Now, Wall};
+use edged::agent::event::{Action, Event, Out, ProbeId};
+use edged::agent::time::{Instant, Now};
 use edged::agent::{Agent, Config};
 use edged::model::cri::ContainerId;
 use edged::model::probe::ProbeResults;
 
-use crate::calls::{Call, Refusals};
+use crate::calls::Calls;
 use crate::chance::Chance;
 use crate::check::Check;
+use crate::clocks::Clocks;
 use crate::cloud::{self, CloudSim};
 use crate::draw::{self, Drawer};
-use crate::due::Due;
+use crate::due::Queue;
 pub use crate::due::WorldEvent;
 use crate::faults::{Class, Faults, TICK_MS};
 use crate::folder::Folder;
 use crate::housekeeping::Machine;
-use crate::jobs::{Disk, Job};
+use crate::jobs::{Disk, Jobs};
+use crate::link::Link;
 use crate::node;
 use crate::queries::Asking;
 use crate::rule::judge;
-use crate::runtime::{self, Effect, Quirks, Registry, Runtime, Serial};
+use crate::runtime::{Effect, Quirks, Registry, Runtime};
 use crate::tally::Tally;
 use crate::trace::trace;
 use crate::turns::Turns;
@@ -36,17 +37,10 @@ use crate::turns::Turns;
 pub const NODE: &str = "gw";
 /// The root of the pods' logs.
 pub const POD_LOGS: &str = "/var/log/pods";
-/// On the kernel's clock.
-const BOOTED_MS: u64 = 3_000;
-/// 2025-11-20, in milliseconds since 1970.
-pub const TODAY_MS: i64 = 1_763_600_000_000;
-/// Before this the wall clock is not plausible: 2024.
-const PLAUSIBLE_MS: i64 = 1_704_067_200_000;
 const REQUESTS_A_STEP_MAX: usize = 400;
 
 pub struct World {
-    /// Milliseconds since the world began.
-    pub now: u64,
+    pub clocks: Clocks,
     /// All random draws.
     pub chance: Chance,
     /// The current rates of faults.
@@ -68,44 +62,21 @@ pub struct World {
     /// The number of lives of the agent so far.
     pub life: u32,
     pub link: Link,
-    pub(crate) calls: BTreeMap<Serial, Call>,
-    /// Calls that the agent waits for.
-    pub(crate) open: BTreeMap<CallId, Serial>,
-    pub(crate) serials: Serial,
-    pub(crate) refusals: Refusals,
-    pub(crate) jobs: BTreeMap<JobId, Job>,
+    pub(crate) calls: Calls,
+    pub(crate) jobs: Jobs,
     pub(crate) queries: BTreeMap<ProbeId, Asking>,
     /// The results of probes that the agent saved, until the machine reboots.
     pub(crate) probe_results: BTreeMap<ContainerId, ProbeResults>,
-    /// Events on their way to the agent, grouped into bundles.
-    pub(crate) inbox: VecDeque<Vec<Event>>,
-    pub(crate) stalled_until: u64,
+    /// The agent's event loop.
+    pub(crate) turns: Turns,
     /// The folder is being read.
     pub(crate) reading: bool,
-    /// How far the wall clock is ahead of the world's, milliseconds.
-    pub(crate) wall_offset_ms: i64,
-    /// World time of the machine's last start.
-    booted_at: u64,
     pub(crate) agent: Agent,
     pub(crate) config: Config,
     out: Out,
-    queue: BinaryHeap<Reverse<Due>>,
-    order: u64,
-    turn_at: Option<u64>,
-    turns: Turns,
+    queue: Queue,
     /// When the agent was stopped, by its clock.
     pub(crate) leaving: Option<Instant>,
-}
-
-/// The agent's connection to the runtime.
-#[derive(Clone, Copy, Debug)]
-pub struct Link {
-    /// The daemon runs.
-    pub daemon_up: bool,
-    /// The agent is connected.
-    pub up: bool,
-    /// The connection state that the agent last received, in this life.
-    pub reported: Option<bool>,
 }
 
 impl World {
@@ -127,9 +98,8 @@ impl World {
             }
         };
         let cloud = cloud::draw(class, seed, &mut config, &mut pods_wished);
-        let now = Now { boot: Instant(BOOTED_MS), wall: None };
+        let now = Now { boot: Instant(0), wall: None };
         let mut world = Self {
-            now: 0,
             agent: Agent::boot(config.clone(), now, chance.bits()),
             check: Check::new(&config, statuses_each(class, seed)),
             runtime: Runtime::new(quirks, registry),
@@ -139,24 +109,16 @@ impl World {
             cloud,
             tally: Tally::default(),
             life: 0,
-            link: Link { daemon_up: true, up: false, reported: None },
-            calls: BTreeMap::new(),
-            open: BTreeMap::new(),
-            serials: 0,
-            refusals: Refusals::new(),
-            jobs: BTreeMap::new(),
+            link: Link::new(),
+            calls: Calls::default(),
+            jobs: Jobs::default(),
             queries: BTreeMap::new(),
             probe_results: BTreeMap::new(),
-            inbox: VecDeque::new(),
-            stalled_until: 0,
-            reading: false,
-            wall_offset_ms: if chance.percent(60) { TODAY_MS } else { 0 },
-            booted_at: 0,
-            out: Out::default(),
-            queue: BinaryHeap::new(),
-            order: 0,
-            turn_at: None,
             turns: Turns::default(),
+            reading: false,
+            clocks: Clocks::draw(&mut chance),
+            out: Out::default(),
+            queue: Queue::default(),
             leaving: None,
             chance,
             faults,
@@ -170,7 +132,7 @@ impl World {
         }
         world.at(0, WorldEvent::Tick);
         world.at(10, WorldEvent::UserChange);
-        if world.wall_offset_ms == 0 {
+        if !world.clocks.is_set() {
             let ms = world.chance.spread(600_000);
             world.at(ms, WorldEvent::ClockSet);
         }
@@ -180,50 +142,27 @@ impl World {
 
     /// Schedules an event in this many milliseconds.
     pub fn at(&mut self, in_ms: u64, event: WorldEvent) {
-        self.order += 1;
-        self.queue.push(Reverse(Due { at: self.now + in_ms, order: self.order, event }));
-    }
-
-    /// The current time of the agent.
-    pub(crate) fn agent_now(&self) -> Now {
-        let wall_ms = self.wall_ms();
-        let wall = (wall_ms >= PLAUSIBLE_MS).then_some(Wall(wall_ms));
-        Now { boot: Instant(self.now - self.booted_at + BOOTED_MS), wall }
-    }
-
-    /// The agent's time as world time.
-    pub fn world_time(&self, at: Instant) -> u64 {
-        (at.0 + self.booted_at).saturating_sub(BOOTED_MS)
-    }
-
-    fn wall_ms(&self) -> i64 {
-        (self.now - self.booted_at) as i64 + self.wall_offset_ms
-    }
-
-    /// The current time of the runtime.
-    pub fn clock(&self) -> runtime::Clock {
-        runtime::Clock { now: self.now, nanos: self.wall_ms() * 1_000_000 }
+        self.queue.push(self.clocks.now() + in_ms, event);
     }
 
     /// The next life of the agent begins.
     pub fn begin_life(&mut self) {
         self.life += 1;
-        trace!(self.now, "======== the agent's life {} begins", self.life);
-        let now = self.agent_now();
+        trace!(self.clocks.now(), "======== the agent's life {} begins", self.life);
+        let now = self.clocks.agent();
         let seed = self.chance.bits();
         self.agent = Agent::boot(self.config.clone(), now, seed);
         self.out = Out::default();
-        self.open.clear();
-        self.jobs.clear();
+        self.calls.begin_life();
+        self.jobs = Jobs::default();
         self.queries.clear();
-        self.inbox.clear();
         self.machine.forget();
-        self.link = Link { up: false, reported: None, ..self.link };
+        self.link.begin_life();
         self.leaving = None;
-        self.check.begin_life(self.now);
+        self.check.begin_life(self.clocks.now());
         self.check.probe_results_loaded(&self.probe_results);
-        self.inbox.push_back(vec![Event::SavedProbeResults(self.probe_results.clone())]);
-        self.turn_at = Some(self.now);
+        let saved = Event::SavedProbeResults(self.probe_results.clone());
+        self.turns.begin_life(self.clocks.now(), saved);
         self.cloud_begin_life();
         let life = self.life;
         let (connect_ms, address_ms) = (self.chance.spread(500), self.chance.spread(500));
@@ -236,43 +175,33 @@ impl World {
 
     /// The machine starts again, with new clocks.
     pub fn boot_clocks(&mut self, clock_kept: bool) {
-        self.booted_at = self.now;
-        self.wall_offset_ms = if clock_kept { TODAY_MS + self.now as i64 } else { 0 };
+        self.clocks.reboot(clock_kept);
         if !clock_kept {
             let ms = self.chance.spread(600_000);
             self.at(ms, WorldEvent::ClockSet);
         }
     }
 
-    /// The clock is set, though not before 1970: Linux has no such time.
-    pub fn move_clock(&mut self, ms: i64) {
-        self.wall_offset_ms += ms.max(-self.wall_ms());
-    }
-
     /// The clock is set from the network.
     pub fn set_clock(&mut self) {
-        self.wall_offset_ms = TODAY_MS + self.booted_at as i64;
-        trace!(self.now, "the clock is set");
+        self.clocks.set();
+        trace!(self.clocks.now(), "the clock is set");
     }
 
     /// Delivers events that belong together.
     pub fn deliver(&mut self, bundle: Vec<Event>) {
         self.tally.events += bundle.len() as u64;
-        self.inbox.push_back(bundle);
+        self.turns.push(bundle);
         let waits = self.chance.percent(self.faults.batch_pct);
         let wait_ms = if waits { self.chance.below(self.faults.batch_ms + 1) } else { 0 };
-        self.turn_by(self.now + wait_ms);
-    }
-
-    fn turn_by(&mut self, at: u64) {
-        self.turn_at = Some(self.turn_at.map_or(at, |turn| turn.min(at)));
+        self.turns.turn_by(self.clocks.now() + wait_ms);
     }
 
     /// Lets time pass up to `end`.
     pub fn run_until(&mut self, end: u64) {
         loop {
-            let turn_at = self.turn_at.map(|at| at.max(self.stalled_until).max(self.now));
-            let due_at = self.queue.peek().map(|Reverse(due)| due.at);
+            let turn_at = self.turns.next_at(self.clocks.now());
+            let due_at = self.queue.next_at();
             let turn_first = match (turn_at, due_at) {
                 (Some(turn), Some(due)) => turn < due,
                 (Some(_), None) => true,
@@ -280,39 +209,33 @@ impl World {
             };
             let next = if turn_first { turn_at } else { due_at };
             let Some(at) = next.filter(|&at| at <= end) else { break };
-            self.now = at.max(self.now);
+            self.clocks.advance(at);
             if turn_first {
                 self.turn();
             } else {
-                let Reverse(due) = self.queue.pop().expect("just peeked");
-                self.happen(due.event);
+                let event = self.queue.pop().expect("its time is known");
+                self.happen(event);
             }
         }
-        self.now = end;
+        self.clocks.advance(end);
     }
 
     fn turn(&mut self) {
-        self.turns.count(self.now, !self.inbox.is_empty());
-        self.turn_at = None;
-        let now = self.agent_now();
-        let all = self.inbox.len();
-        let some = if self.chance.percent(5) { self.chance.index(all + 1) } else { all };
-        for bundle in self.inbox.drain(..some) {
-            for event in bundle {
-                self.check.received(self.now, &event, &self.agent);
-                if let Some(cloud) = &mut self.cloud {
-                    cloud.received(self.now, &event, &mut self.check, &self.agent);
-                }
-                if matches!(event, Event::Stop) {
-                    self.leaving.get_or_insert(now.boot);
-                }
-                self.agent.handle(now, event);
+        let now = self.clocks.agent();
+        for event in self.turns.turn(self.clocks.now(), &mut self.chance) {
+            self.check.received(self.clocks.now(), &event, &self.agent);
+            if let Some(cloud) = &mut self.cloud {
+                cloud.received(self.clocks.now(), &event, &mut self.check, &self.agent);
             }
+            if matches!(event, Event::Stop) {
+                self.leaving.get_or_insert(now.boot);
+            }
+            self.agent.handle(now, event);
         }
         self.step(now);
-        if !self.inbox.is_empty() {
+        if self.turns.has_input() {
             let ms = self.chance.below(3);
-            self.turn_by(self.now + ms);
+            self.turns.turn_by(self.clocks.now() + ms);
         }
     }
 
@@ -329,10 +252,10 @@ impl World {
         }
         judge!(requests <= REQUESTS_A_STEP_MAX, "[bounded step] a step makes {requests} requests");
         if self.config.pods_max < node::ROOM_FOR_ALL {
-            self.check.refusals(self.now, &self.runtime, &self.agent);
+            self.check.refusals(self.clocks.now(), &self.runtime, &self.agent);
         }
-        self.check.evictions(self.now, &self.agent, &self.disk.volumes);
-        self.check.feed_watchdog(&actions, now.boot, self.leaving.is_some());
+        self.check.evictions(self.clocks.now(), &self.agent, &self.disk.volumes);
+        self.check.watchdog.stepped(&actions, now.boot, self.leaving.is_some());
         let life = self.life;
         for action in actions.drain(..) {
             self.perform(action);
@@ -354,11 +277,11 @@ impl World {
         if let Some(at) = wake {
             let late = self.chance.percent(self.faults.batch_pct);
             let late_ms = if late { self.chance.below(self.faults.batch_ms + 1) } else { 0 };
-            let at = self.world_time(at) + late_ms;
-            self.turn_by(at);
+            let at = self.clocks.world_time(at) + late_ms;
+            self.turns.turn_by(at);
         }
         self.check_abandoned_mounts();
-        let stops_due = self.check.stepped(self.now, &self.runtime, &self.agent);
+        let stops_due = self.check.stepped(self.clocks.now(), &self.runtime, &self.agent);
         for pod in stops_due {
             self.at(1_000, WorldEvent::StopDue(pod));
         }
@@ -389,7 +312,7 @@ impl World {
             Action::RecordedEvent(note) => {
                 self.tally.notes += 1;
                 trace!(
-                    self.now,
+                    self.clocks.now(),
                     "  note {} {}: {}", note.involved_object.name, note.reason, note.message
                 );
             }
@@ -397,7 +320,7 @@ impl World {
             Action::Feed => {}
             Action::Log(severity, line) => {
                 self.tally.lines += 1;
-                trace!(self.now, "  {severity:?}: {line}");
+                trace!(self.clocks.now(), "  {severity:?}: {line}");
             }
             #[cfg(feature = "cloud")]
             Action::Dial { .. }
@@ -431,7 +354,7 @@ impl World {
             WorldEvent::Answer(serial) => self.answer(serial),
             WorldEvent::Expire(serial) => self.expire(serial),
             WorldEvent::Runtime(timer) => {
-                let clock = self.clock();
+                let clock = self.clocks.runtime();
                 self.runtime.fire(clock, timer);
                 self.settle_runtime();
             }
@@ -458,12 +381,12 @@ impl World {
     /// Moves the outputs of the runtime to their destinations.
     pub fn settle_runtime(&mut self) {
         for (at, timer) in std::mem::take(&mut self.runtime.outputs.timers) {
-            self.at(at.saturating_sub(self.now), WorldEvent::Runtime(timer));
+            self.at(at.saturating_sub(self.clocks.now()), WorldEvent::Runtime(timer));
         }
         let effects = self.runtime.take_effects();
         for &effect in &effects {
-            trace!(self.now, "    {}", self.runtime.describe(effect));
-            self.check.effect(self.now, &self.runtime, effect);
+            trace!(self.clocks.now(), "    {}", self.runtime.describe(effect));
+            self.check.effect(self.clocks.now(), &self.runtime, effect);
             if let Effect::SandboxMade(number) = effect {
                 self.cgroup_made(number);
             }
@@ -485,7 +408,7 @@ impl World {
             matches!(event, WorldEvent::UserChange | WorldEvent::Tick)
                 || Self::is_cloud_fault(event)
         };
-        self.queue.retain(|Reverse(due)| !is_fault(due.event));
+        self.queue.retain(|event| !is_fault(event));
     }
 }
 

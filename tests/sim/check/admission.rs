@@ -17,11 +17,15 @@ impl Check {
         let out = |status: &PodStatus| status.reason == "OutOfpods";
         let mut refused = Vec::new();
         for (at, pod) in self.pods.iter_mut().enumerate() {
-            if pod.desired.is_none() || pod.came_back || pod.reported.no_room || pod.ended_before {
+            if pod.desired.is_none()
+                || pod.came_back
+                || pod.reported.is_refused()
+                || pod.ended_before
+            {
                 continue;
             }
             if agent.pod(&pod.uid).is_some_and(|reported| out(&reported.api().status)) {
-                pod.reported.no_room = true;
+                pod.reported.refuse();
                 refused.push(at);
             }
         }
@@ -44,7 +48,7 @@ impl Check {
         );
         // A pod that has run since before this life keeps its place if both were delivered
         // together: room that was given away before the folder was read is not taken back.
-        let began = |number| self.containers.get(number).is_some_and(|it| it.alive);
+        let began = |number: &u32| self.instances.container(*number).is_some_and(|it| it.alive);
         let runs = runtime.containers.iter().any(|(number, container)| {
             let owner = container.listed.pod.as_ref().is_some_and(|it| it.uid == pod.uid);
             owner && began(number) && container.began_at < self.life_began_at
@@ -71,10 +75,9 @@ impl Pod {
     /// Takes room, or took it at the last step.
     fn stays(&self, now: u64) -> bool {
         let refused = |desired: &Rc<_>| draw::is_refused(desired);
-        let ended = self.reported.terminal.is_some() && self.reported.ended_at < now;
         self.desired.as_ref().is_some_and(|desired| !refused(desired))
             && !self.came_back
             && !self.is_out()
-            && !ended
+            && !self.reported.has_ended_before(now)
     }
 }

@@ -31,7 +31,7 @@ impl Check {
 
     /// The store is lost: what was reported to the cloud is no longer known.
     pub fn cloud_lost(&mut self) {
-        for pod in &mut self.pods {
+        for pod in self.pods.iter_mut() {
             pod.over = false;
             pod.unstored = pod.of_cloud && pod.sandboxes > 0;
         }
@@ -46,7 +46,7 @@ impl Check {
 
     /// The end of the pod was reported to the cloud.
     pub fn cloud_knows_end(&mut self, uid: &str) {
-        if let Some(&at) = self.by_uid.get(uid) {
+        if let Some(at) = self.pods.find(uid) {
             self.pods[at].over = true;
         }
     }
@@ -63,7 +63,7 @@ impl Check {
                 namespace: metadata.namespace.as_str().into(),
                 name: metadata.name.as_str().into(),
             };
-            let at = self.pod_at(&of);
+            let at = self.pods.index_or_add(&of);
             let known = &mut self.pods[at];
             known.of_cloud = true;
             known.unstored = false;
@@ -87,11 +87,8 @@ impl Check {
     pub(super) fn check_orphan(&self, at: usize, request: &Request) {
         let pod = &self.pods[at];
         let known = pod.desired.is_some() || pod.spec_was.is_some() || pod.cloud_ends;
-        let replaced = || {
-            let of_name = self.by_name.values().find(|all| all.contains(&at));
-            let mut others = of_name.into_iter().flatten().map(|&other| &self.pods[other]);
-            others.any(|other| other.spec_was.is_some() || other.cloud_ends)
-        };
+        let replaced =
+            || self.pods.namesakes(at).any(|other| other.spec_was.is_some() || other.cloud_ends);
         judge!(
             known || !pod.unstored || replaced(),
             "[lost store] {request:?}: pod {} of the cloud is ended, and the store was lost",

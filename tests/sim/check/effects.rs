@@ -2,7 +2,8 @@
 
 use edged::model::cri::PodRef;
 
-use super::{Backoff, Check, Container, End, Pod, Role, Sandbox, Slot};
+use super::instances::{Container, Sandbox};
+use super::{Backoff, Check, End, Pod, Role, Slot};
 use crate::rule::judge;
 use crate::runtime::{self, ContainerNo, Effect, Runtime, SandboxNo};
 
@@ -15,13 +16,12 @@ const CALM_MS: u64 = 600_000 - 120_000;
 impl Check {
     /// Something changed in the runtime.
     pub fn effect(&mut self, now: u64, runtime: &Runtime, effect: Effect) {
-        self.judged = None;
+        self.review.again();
         match effect {
             Effect::SandboxMade(number) => self.sandbox_made(now, runtime, number),
             Effect::SandboxDown(number) => self.sandbox_down(now, number),
             Effect::SandboxGone(number) => {
-                let pod = self.sandboxes.remove(&number).and_then(|gone| gone.pod);
-                if let Some(at) = pod {
+                if let Some(at) = self.instances.sandbox_gone(number) {
                     self.pods[at].sandboxes -= 1;
                     self.pods[at].unstored &= self.pods[at].sandboxes > 0;
                     self.pods[at].changed_at = now;
@@ -33,7 +33,7 @@ impl Check {
             Effect::Ended(number, end) => self.ended(now, number, end),
             Effect::Gone(number) => self.gone(now, number),
             Effect::Displaced(number) => {
-                if let Some((at, _)) = self.place_of(number) {
+                if let Some((at, _)) = self.instances.place_of(number) {
                     self.pods[at].lost = true;
                 }
             }
@@ -42,11 +42,11 @@ impl Check {
 
     fn sandbox_made(&mut self, now: u64, runtime: &Runtime, number: SandboxNo) {
         let made = &runtime.sandboxes[&number];
-        let pod = made.listed.pod.as_ref().map(|pod: &PodRef| self.pod_at(pod));
+        let pod = made.listed.pod.as_ref().map(|pod: &PodRef| self.pods.index_or_add(pod));
         let has_ip = made.ip.is_some() || made.host_network;
         let seen_at = made.listed.seen_at;
         let sandbox = Sandbox { pod, made_at: now, down_at: None, has_ip, seen_at };
-        self.sandboxes.insert(number, sandbox);
+        self.instances.sandbox_made(number, sandbox);
         if let Some(at) = pod {
             let pod = &mut self.pods[at];
             pod.sandboxes += 1;
@@ -64,9 +64,7 @@ impl Check {
     }
 
     fn sandbox_down(&mut self, now: u64, number: SandboxNo) {
-        let sandbox = self.sandboxes.get_mut(&number).expect("it was made");
-        sandbox.down_at = Some(now);
-        if let Some(at) = sandbox.pod {
+        if let Some(at) = self.instances.sandbox_down(now, number) {
             let pod = &mut self.pods[at];
             pod.ready_sandboxes -= 1;
             pod.changed_at = now;
@@ -77,7 +75,7 @@ impl Check {
     fn made(&mut self, now: u64, runtime: &Runtime, number: ContainerNo) {
         let made = &runtime.containers[&number];
         let place = made.listed.pod.as_ref().map(|pod| {
-            let at = self.pod_at(pod);
+            let at = self.pods.index_or_add(pod);
             (at, self.pods[at].slot_at(&made.listed.name))
         });
         if let Some((at, slot)) = place {
@@ -93,14 +91,11 @@ impl Check {
             began_at: 0,
             grace_s: None,
         };
-        self.containers.insert(number, container);
-        self.owners.insert(number, place.map(|(pod, _)| pod));
+        self.instances.made(number, container);
     }
 
     fn started(&mut self, now: u64, runtime: &Runtime, number: ContainerNo) {
-        let container = self.containers.get_mut(&number).expect("it was made");
-        container.alive = true;
-        container.began_at = now;
+        let container = self.instances.started(now, number);
         let (Some((at, slot)), sandbox) = (container.place, container.sandbox) else { return };
         let image = container.image.clone();
         let backoff_max_ms = self.backoff_max_ms;
@@ -115,9 +110,9 @@ impl Check {
             pod.slots[slot].alive
         );
         judge!(
-            pod.reported.terminal.is_none() || pod.came_back,
+            pod.reported.terminal().is_none() || pod.came_back,
             "[ended is ended] pod {uid} was reported {:?}, and c{number} ({name}) starts",
-            pod.reported.terminal
+            pod.reported.terminal()
         );
         judge!(
             !pod.over || pod.lost,
@@ -137,8 +132,8 @@ impl Check {
 
     fn check_one_of_a_name(&self, runtime: &Runtime, number: ContainerNo, at: usize) {
         let pod = runtime.containers[&number].listed.pod.as_ref().expect("its place is known");
-        let name = (pod.namespace.clone(), pod.name.clone());
-        let other = self.by_name[&name].iter().find(|&&it| it != at && self.pods[it].alive > 0);
+        let named = self.pods.named(&pod.namespace, &pod.name).expect("it was made");
+        let other = named.iter().find(|&&it| it != at && self.pods[it].alive > 0);
         judge!(
             other.is_none(),
             "[one pod of a name] c{number} of {} starts while {} of the same name runs",
@@ -148,8 +143,7 @@ impl Check {
     }
 
     fn ended(&mut self, now: u64, number: ContainerNo, how: runtime::End) {
-        let container = self.containers.get_mut(&number).expect("it was made");
-        let was_alive = std::mem::take(&mut container.alive);
+        let (container, was_alive) = self.instances.ended(number);
         let Some((at, slot)) = container.place else { return };
         let pod = &mut self.pods[at];
         pod.changed_at = now;
@@ -166,8 +160,7 @@ impl Check {
     }
 
     fn gone(&mut self, now: u64, number: ContainerNo) {
-        let gone = self.containers.remove(&number).expect("it was made");
-        if let Some((at, slot)) = gone.place {
+        if let Some((at, slot)) = self.instances.gone(number) {
             let pod = &mut self.pods[at];
             pod.changed_at = now;
             let slot = &mut pod.slots[slot];
@@ -185,7 +178,7 @@ impl Check {
     /// Something of the pod was removed behind the agent's back: its consequences are not the
     /// agent's fault.
     pub fn lost(&mut self, uid: &str) {
-        if let Some(&at) = self.by_uid.get(uid) {
+        if let Some(at) = self.pods.find(uid) {
             self.pods[at].lost = true;
         }
     }

@@ -6,29 +6,54 @@ use std::rc::Rc;
 
 use edged::agent::Agent;
 use edged::agent::event::{CallId, Event};
-use edged::model::cri::{PodRef, Reply};
+use edged::model::cri::PodRef;
 use edged::model::manifest::Folder;
 use edged::model::pod as api;
 
-use super::{Check, Half, Kind, Relist};
+use super::Check;
 use crate::world::NODE;
 
 /// The API's default.
 const GRACE_DEFAULT_S: i64 = 30;
 
+/// The folder as the agent knows it, in this life.
+#[derive(Default)]
+pub struct Manifests {
+    /// The last valid content of each file.
+    files: BTreeMap<Box<str>, Vec<Rc<api::Pod>>>,
+    delivered: bool,
+}
+
+impl Manifests {
+    /// Whether the content was delivered.
+    pub fn are_delivered(&self) -> bool {
+        self.delivered
+    }
+
+    /// The agent receives the content. Returns whether for the first time.
+    fn received(&mut self, folder: &Folder) -> bool {
+        let mut files = BTreeMap::new();
+        for file in &folder.files {
+            let old = self.files.remove(&file.path).unwrap_or_default();
+            let known = |pod: &api::Pod| old.iter().find(|old| ***old == *pod).cloned();
+            let kept = |pod| known(pod).unwrap_or_else(|| Rc::new(pod.clone()));
+            let pods = match &file.content {
+                Ok(content) => content.pods.iter().map(kept).collect(),
+                Err(_) => old,
+            };
+            files.insert(file.path.clone(), pods);
+        }
+        self.files = files;
+        !std::mem::replace(&mut self.delivered, true)
+    }
+}
+
 impl Check {
     /// The agent receives this event.
     pub fn received(&mut self, now: u64, event: &Event, agent: &Agent) {
+        self.connection.received(now, event);
         match event {
-            Event::RuntimeUp => self.connected = true,
-            Event::RuntimeDown { .. } => {
-                self.connected = false;
-                self.ready_reported_at = None;
-            }
             Event::Cri(id, result) => {
-                if let Ok(Reply::Status(status)) = result {
-                    self.ready_reported_at = status.runtime.is_ok().then_some(now);
-                }
                 self.garbage.answered(now, *id, result.as_ref().ok());
                 self.exec_answered(now, *id, Some(result));
                 self.answered(now, *id, result.is_ok());
@@ -48,7 +73,9 @@ impl Check {
                 }
             }
             Event::Probe(id, finding) => self.query_answered(now, *id, Some(finding)),
-            Event::Changed(_)
+            Event::RuntimeUp
+            | Event::RuntimeDown { .. }
+            | Event::Changed(_)
             | Event::TerminationMessage(..)
             | Event::SavedProbeResults(_)
             | Event::Resolver(_)
@@ -70,87 +97,30 @@ impl Check {
     /// A call is over for the agent.
     pub fn answered(&mut self, now: u64, id: CallId, ok: bool) {
         self.garbage.removal_over(id, ok);
-        let Some(open) = self.open.remove(&id) else { return };
-        self.counts[open.class as usize] -= 1;
-        for at in open.has_image {
-            self.pods[at].image_questions -= 1;
-            self.pods[at].image_answered_at = now;
+        let Some(call) = self.calls.end(id) else { return };
+        for &at in &call.has_image {
+            self.pods[at].observation.image_question_ends(now);
         }
-        if let Some(at) = open.pod {
-            let pod = &mut self.pods[at];
-            pod.open.retain(|&(other, _)| other != id);
-            pod.last_call_ended_at = now;
-            // After a failed request for an image the agent knows as much as before.
-            if !ok && open.kind != Kind::Pull {
-                pod.last_failed_at = now;
-            }
+        if let Some(at) = call.pod {
+            self.pods[at].observation.call_ends(now, id, call.kind, ok);
         }
-        let half = match open.kind {
-            Kind::ListSandboxes => &mut self.relist.sandboxes,
-            Kind::ListContainers => &mut self.relist.containers,
-            _ => return,
-        };
-        half.arrived = ok.then_some((open.requested_at, half.taken_at));
-        self.believe();
-    }
-
-    /// The runtime has made a list.
-    pub fn list_taken(&mut self, now: u64, id: CallId) {
-        let is_it = |half: &Half| half.requested.is_some_and(|(requested, _)| requested == id);
-        if is_it(&self.relist.sandboxes) {
-            self.relist.sandboxes.taken_at = now;
-        } else if is_it(&self.relist.containers) {
-            self.relist.containers.taken_at = now;
-        }
-    }
-
-    /// Both lists of a relist have arrived: pods without a request since then believe it.
-    fn believe(&mut self) {
-        let Relist {
-            sandboxes: Half { arrived: Some(one), .. },
-            containers: Half { arrived: Some(two), .. },
-        } = self.relist
-        else {
-            return;
-        };
-        if one.0 != two.0 {
-            return;
-        }
-        let (requested_at, taken_at) = (one.0, one.1.min(two.1));
-        self.relisted_at = requested_at;
-        for pod in &mut self.pods {
-            // It cannot be seen from outside which pod a request about an image is for.
-            let unsure = pod.image_questions > 0 || pod.image_answered_at >= requested_at;
-            let busy = unsure || pod.open.iter().any(|&(_, kind)| kind != Kind::StopContainer);
-            if !busy && pod.last_call_ended_at < requested_at {
-                pod.known_at = taken_at;
-                pod.known_requested_at = requested_at;
+        if let Some((requested_at, taken_at)) = self.relist.answered(&call, ok) {
+            for pod in self.pods.iter_mut() {
+                pod.observation.relisted(requested_at, taken_at);
             }
         }
     }
 
     fn received_folder(&mut self, now: u64, folder: &Folder, agent: &Agent) {
-        self.judged = None;
-        let mut files = BTreeMap::new();
-        for file in &folder.files {
-            let old = self.files.remove(&file.path).unwrap_or_default();
-            let known = |pod: &api::Pod| old.iter().find(|old| ***old == *pod).cloned();
-            let kept = |pod| known(pod).unwrap_or_else(|| Rc::new(pod.clone()));
-            let pods = match &file.content {
-                Ok(content) => content.pods.iter().map(kept).collect(),
-                Err(_) => old,
-            };
-            files.insert(file.path.clone(), pods);
-        }
-        self.files = files;
-        let first = !std::mem::replace(&mut self.delivered, true);
+        self.review.again();
+        let first = self.manifests.received(folder);
         self.set_desired(now, first.then_some(now), agent);
     }
 
     /// The pods that all sources want now. `first`: a source has delivered for the first time now.
     pub(super) fn set_desired(&mut self, now: u64, first: Option<u64>, agent: &Agent) {
         self.evict.judged = None;
-        let wanted = first_of_each_name(self.files.values().flatten());
+        let wanted = first_of_each_name(self.manifests.files.values().flatten());
         let mut wanted: BTreeMap<Box<str>, (PodRef, Rc<api::Pod>)> = wanted
             .into_iter()
             .map(|(uid, pod)| (uid.clone(), (pod_ref(&uid, pod), pod.clone())))
@@ -168,7 +138,7 @@ impl Check {
             }
         }
         for (uid, (of, desired)) in wanted {
-            let at = self.pod_at(&of);
+            let at = self.pods.index_or_add(&of);
             let pod = &mut self.pods[at];
             pod.forgotten = false;
             if pod.desired.is_none() {
@@ -181,9 +151,7 @@ impl Check {
                 pod.delivered_first = first;
                 pod.delivered_at = now;
                 pod.first_delivered_at = pod.first_delivered_at.min(now);
-                // The agent observes the pod itself before it acts.
-                pod.known_at = 0;
-                pod.known_requested_at = 0;
+                pod.observation.restart();
                 if !pod.came_back {
                     pod.begin_anew(now);
                 }

@@ -88,20 +88,20 @@ impl Check {
     /// The agent has taken a step; its requests are not judged yet.
     pub fn evictions(&mut self, now: u64, agent: &Agent, volumes: &Volumes) {
         let same = self.evict.judged.replace(agent.revision()) == Some(agent.revision());
-        if same && !self.is_sampled() {
+        if same && !self.review.is_sampled() {
             return;
         }
         for watched in 0..self.watched.len() {
             let at = self.watched[watched];
             let pod = &self.pods[at];
-            if pod.desired.is_none() || pod.came_back || pod.reported.evicted {
+            if pod.desired.is_none() || pod.came_back || pod.reported.is_evicted() {
                 continue;
             }
             let Some(reported) = agent.pod(&pod.uid) else { continue };
             let status = &reported.api().status;
             if status.reason == "Evicted" {
                 let message = status.message.clone();
-                self.pods[at].reported.evicted = true;
+                self.pods[at].reported.evict();
                 // A pod that was evicted in an earlier life was judged then; the cloud remembers
                 // it.
                 if !self.pods[at].ended_before {
@@ -147,6 +147,6 @@ impl Check {
 impl super::Pod {
     /// Whether the agent evicted it, or did not admit it for lack of room, which was judged then.
     pub fn is_out(&self) -> bool {
-        self.reported.no_room || self.reported.evicted
+        self.reported.is_out()
     }
 }

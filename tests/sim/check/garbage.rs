@@ -167,10 +167,9 @@ impl Check {
     fn check_remove_image(&mut self, now: u64, runtime: &Runtime, id: CallId, image_id: &str) {
         let name = image_id.strip_prefix("sha256:").expect("an id of this runtime");
         judge!(!Registry::is_pinned(name), "[pinned stays] {name} is removed");
-        let user = runtime
-            .containers
-            .iter()
-            .find(|(_, it)| &*it.listed.image_id == image_id && it.made_at < self.relisted_at);
+        let user = runtime.containers.iter().find(|(_, it)| {
+            &*it.listed.image_id == image_id && it.made_at < self.relist.requested_at()
+        });
         let user = user.map(|(number, _)| number);
         judge!(user.is_none(), "[used stays] {name} is removed, and {user:?} runs it");
         let wants = |pod: &super::Pod| {
@@ -211,7 +210,7 @@ impl Check {
         match spec {
             JobSpec::SweepLinks { .. } => {
                 judge!(
-                    self.delivered,
+                    self.manifests.are_delivered(),
                     "[sources first] links are removed before a source has delivered"
                 );
                 self.garbage.sweep(id);

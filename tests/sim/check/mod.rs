@@ -12,28 +12,30 @@
 //! | the faults are over | `crate::ends` |
 
 mod admission;
+mod calls;
 mod cloud;
 mod effects;
 pub mod events;
 pub mod evict;
 mod garbage;
+mod instances;
+mod observation;
+mod pods;
 pub mod probes;
+mod reported;
 mod requests;
 mod statuses;
 mod stops;
+mod watchdog;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use edged::agent::Config;
-use edged::agent::event::{Action, CallId, JobId};
+use edged::agent::event::JobId;
 use edged::agent::image::Settings;
-use edged::agent::time::Instant;
-use edged::model::cri::PodRef;
 use edged::model::job::ContainerFiles;
 use edged::model::pod::{self as api, RestartPolicy};
-use edged::model::status::{Phase, PodStatus};
-use edged::model::time::Timestamp;
 
 use crate::rule::judge;
 use crate::runtime::{ContainerNo, SandboxNo};
@@ -41,60 +43,33 @@ use crate::runtime::{ContainerNo, SandboxNo};
 /// Six containers that crash as fast as possible need half of it.
 const REQUESTS_A_MINUTE_MAX: u32 = 800;
 
-/// The state of the rules.
+/// The state of the rules, in parts: each owns its fields, and answers or judges.
 pub struct Check {
     /// The node's addresses as the agent received them.
     pub addresses: Vec<String>,
-    /// Every pod that was ever observed or desired.
-    pub pods: Vec<Pod>,
+    pods: pods::Pods,
     /// Garbage collection.
     pub garbage: garbage::Garbage,
     cloud: cloud::Cloud,
     /// Eviction.
     pub evict: evict::Evictions,
-    by_uid: BTreeMap<Box<str>, usize>,
-    /// Pods by namespace and name.
-    by_name: BTreeMap<(Box<str>, Box<str>), Vec<usize>>,
-    sandboxes: BTreeMap<SandboxNo, Sandbox>,
-    containers: BTreeMap<ContainerNo, Container>,
-    /// The pod of each container that ever existed; `None`: of no pod.
-    owners: BTreeMap<ContainerNo, Option<usize>>,
-    /// The last valid content of each manifest, in this life.
-    files: BTreeMap<Box<str>, Vec<Rc<api::Pod>>>,
+    pub instances: instances::Instances,
+    manifests: events::Manifests,
     /// Requested files of containers, and files that are made and not used yet.
     files_requested: BTreeMap<JobId, ContainerFiles>,
     files_made: BTreeSet<(Box<str>, Box<str>, u32)>,
-    /// The content of the folder was delivered in this life.
-    delivered: bool,
-    /// The connection as the agent knows it in this life.
-    connected: bool,
-    /// When the runtime last reported that it is ready.
-    ready_reported_at: Option<u64>,
-    open: BTreeMap<CallId, Open>,
-    counts: [usize; 7],
-    last_call: CallId,
+    calls: calls::Calls,
+    connection: calls::Connection,
+    pub relist: calls::Relist,
     last_job: JobId,
-    relist: Relist,
-    /// When the last complete relist was requested.
-    pub relisted_at: u64,
     /// Pods whose status may be visible.
     watched: Vec<usize>,
     /// Pods that were removed since the last step.
     newly_gone: Vec<usize>,
-    /// The agent's revision that was judged last; `None`: the inputs of the rules have changed
-    /// since.
-    judged: Option<u64>,
-    /// The agent's revision when its statuses were last checked, in this life.
-    revision: Option<u64>,
-    /// The agent's steps, and how often all statuses are checked.
-    steps: u64,
-    sample_every: u64,
+    review: statuses::Review,
     backoff_max_ms: u64,
     probed: probes::Probed,
-    /// The interval at which the machine's watchdog must be fed, if there is one; and when it was
-    /// last fed, in this life, by the agent's clock.
-    feed_interval_ms: Option<u64>,
-    fed_at: Option<Instant>,
+    pub watchdog: watchdog::Watchdog,
     /// The number of pods that the node admits.
     pods_max: usize,
     /// When this life of the agent began.
@@ -150,24 +125,9 @@ pub struct Pod {
     pub stop_requested_at: u64,
     /// When its sandboxes were last not as they should be.
     sandbox_trouble_at: Option<u64>,
-    /// The time of the pod's state that the agent knows: of the last relist that it must have
-    /// believed.
-    known_at: u64,
-    /// When that relist was requested.
-    known_requested_at: u64,
-    last_call_ended_at: u64,
-    /// When a call last brought no answer: the state known before does not count any more.
-    last_failed_at: u64,
-    open: Vec<(CallId, Kind)>,
-    /// The number of requests under way about an image that it has, and when the last of them
-    /// ended.
-    image_questions: usize,
-    image_answered_at: u64,
+    pub observation: observation::Observation,
     slots: Vec<Slot>,
-    /// What its status reported, in this life and run.
-    reported: Reported,
-    /// Its status as it was last observed in this life, and the status revision.
-    shown: Option<(u64, PodStatus)>,
+    reported: reported::Reported,
     /// The longest grace period of all its manifests, milliseconds.
     grace_ms_max: u64,
     /// When its end was first requested, and the grace period that was left then, milliseconds.
@@ -207,95 +167,6 @@ struct Backoff {
     used_at: u64,
 }
 
-/// What the status of a pod reported.
-#[derive(Default)]
-struct Reported {
-    phase: Option<Phase>,
-    terminal: Option<Phase>,
-    /// When its end was first reported.
-    ended_at: u64,
-    /// Refused because the node is full.
-    no_room: bool,
-    /// Evicted, or not admitted under pressure.
-    evicted: bool,
-    start_time: Option<Timestamp>,
-    /// The same, in an earlier life.
-    started_before: Option<Timestamp>,
-    restarts: Vec<u32>,
-}
-
-/// The true state of one sandbox.
-struct Sandbox {
-    /// `None`: of no pod.
-    pod: Option<usize>,
-    made_at: u64,
-    down_at: Option<u64>,
-    has_ip: bool,
-    seen_at: Option<Timestamp>,
-}
-
-/// The true state of one container.
-struct Container {
-    /// The pod and its slot; `None`: of no pod.
-    place: Option<(usize, usize)>,
-    sandbox: SandboxNo,
-    image: Box<str>,
-    alive: bool,
-    began_at: u64,
-    /// The last grace period it was stopped with, in this life.
-    grace_s: Option<i64>,
-}
-
-struct Open {
-    class: Class,
-    pod: Option<usize>,
-    kind: Kind,
-    requested_at: u64,
-    /// Pods that the request about an image may be for.
-    has_image: Vec<usize>,
-}
-
-/// Calls with a limit of their own, as in `edged::limits`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Class {
-    List,
-    Stop,
-    Pull,
-    Work,
-    Exec,
-    Hook,
-    HousekeepingCall,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    ListSandboxes,
-    ListContainers,
-    Status,
-    StopContainer,
-    Pull,
-    ImageStatus,
-    Change,
-    Question,
-    Exec,
-    Other,
-}
-
-/// The two lists that are believed together.
-#[derive(Clone, Copy, Default)]
-struct Relist {
-    sandboxes: Half,
-    containers: Half,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Half {
-    requested: Option<(CallId, u64)>,
-    taken_at: u64,
-    /// When the list that arrived last was requested and taken.
-    arrived: Option<(u64, u64)>,
-}
-
 /// The role of a container in its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -311,37 +182,24 @@ impl Check {
     pub fn new(config: &Config, sample_every: u64) -> Self {
         Self {
             addresses: Vec::new(),
-            pods: Vec::new(),
+            pods: pods::Pods::default(),
             garbage: garbage::Garbage::new(&config.housekeeping),
             cloud: cloud::Cloud::default(),
             evict: evict::Evictions::new(&config.housekeeping.eviction),
-            by_uid: BTreeMap::new(),
-            by_name: BTreeMap::new(),
-            sandboxes: BTreeMap::new(),
-            containers: BTreeMap::new(),
-            owners: BTreeMap::new(),
-            files: BTreeMap::new(),
+            instances: instances::Instances::default(),
+            manifests: events::Manifests::default(),
             files_requested: BTreeMap::new(),
             files_made: BTreeSet::new(),
-            delivered: false,
-            connected: false,
-            ready_reported_at: None,
-            open: BTreeMap::new(),
-            counts: [0; 7],
-            last_call: CallId(0),
+            calls: calls::Calls::new(),
+            connection: calls::Connection::default(),
+            relist: calls::Relist::default(),
             last_job: JobId(0),
-            relist: Relist::default(),
-            relisted_at: 0,
             watched: Vec::new(),
             newly_gone: Vec::new(),
-            judged: None,
-            revision: None,
-            steps: 0,
-            sample_every,
+            review: statuses::Review::new(sample_every),
             backoff_max_ms: config.crash_backoff_max_ms,
             probed: probes::Probed::default(),
-            feed_interval_ms: feed_interval_ms(config),
-            fed_at: None,
+            watchdog: watchdog::Watchdog::new(config),
             pods_max: config.pods_max,
             life_began_at: 0,
             pulls: config.pulls,
@@ -351,52 +209,26 @@ impl Check {
     /// The agent begins a new life.
     pub fn begin_life(&mut self, now: u64) {
         self.life_began_at = now;
-        self.fed_at = None;
+        self.watchdog.begin_life();
         self.addresses.clear();
         self.garbage.begin_life();
         self.evict.begin_life();
-        self.files.clear();
+        self.manifests = events::Manifests::default();
         self.cloud = cloud::Cloud::default();
         self.files_requested.clear();
         self.files_made.clear();
-        self.delivered = false;
-        self.connected = false;
-        self.ready_reported_at = None;
-        self.open.clear();
-        self.counts = [0; 7];
-        self.last_call = CallId(0);
+        self.calls = calls::Calls::new();
+        self.connection = calls::Connection::default();
+        self.relist.begin_life();
         self.last_job = JobId(0);
-        self.relist = Relist::default();
         self.newly_gone.clear();
-        self.judged = None;
-        self.revision = None;
+        self.review.begin_life();
         self.probed.begin_life();
         self.watched.clear();
-        for pod in &mut self.pods {
+        for pod in self.pods.iter_mut() {
             pod.begin_life();
         }
-        for container in self.containers.values_mut() {
-            container.grace_s = None;
-        }
-    }
-
-    /// The agent has taken a step: the machine's watchdog is fed when that is due, because every
-    /// request of the agent is answered in time here.
-    pub fn feed_watchdog(&mut self, actions: &[Action], now: Instant, leaving: bool) {
-        let Some(each_ms) = self.feed_interval_ms else { return };
-        #[cfg(feature = "watchdog")]
-        let fed = actions.iter().any(|action| matches!(action, Action::Feed));
-        #[cfg(not(feature = "watchdog"))]
-        let fed = actions.is_empty();
-        let due = self.fed_at.is_none_or(|at| now >= at.plus_ms(each_ms));
-        judge!(
-            fed || leaving || !due || cfg!(not(feature = "watchdog")),
-            "[watchdog] fed last at {:?}, and not at {now:?}",
-            self.fed_at
-        );
-        if fed {
-            self.fed_at = Some(now);
-        }
+        self.instances.begin_life();
     }
 
     /// The longest back-off of a crashing container.
@@ -406,19 +238,7 @@ impl Check {
 
     /// The pod with this uid, if it was ever known.
     pub fn pod(&self, uid: &str) -> Option<&Pod> {
-        self.by_uid.get(uid).map(|&at| &self.pods[at])
-    }
-
-    fn pod_at(&mut self, pod: &PodRef) -> usize {
-        if let Some(&at) = self.by_uid.get(&pod.uid) {
-            return at;
-        }
-        let at = self.pods.len();
-        self.pods.push(Pod::new(&pod.uid));
-        self.by_uid.insert(pod.uid.clone(), at);
-        let name = (pod.namespace.clone(), pod.name.clone());
-        self.by_name.entry(name).or_default().push(at);
-        at
+        self.pods.find(uid).map(|at| &self.pods[at])
     }
 }
 
@@ -448,16 +268,9 @@ impl Pod {
             minute: (0, 0),
             stop_requested_at: 0,
             sandbox_trouble_at: None,
-            known_at: 0,
-            known_requested_at: 0,
-            last_call_ended_at: 0,
-            last_failed_at: 0,
-            open: Vec::new(),
-            image_questions: 0,
-            image_answered_at: 0,
+            observation: observation::Observation::default(),
             slots: Vec::new(),
-            reported: Reported::default(),
-            shown: None,
+            reported: reported::Reported::default(),
             grace_ms_max: 0,
             ending: None,
         }
@@ -471,15 +284,8 @@ impl Pod {
         self.gone_at = None;
         self.came_back = false;
         self.forgotten |= self.sandboxes == 0;
-        self.known_at = 0;
-        self.known_requested_at = 0;
-        self.last_call_ended_at = 0;
-        self.last_failed_at = 0;
-        self.open.clear();
-        self.image_questions = 0;
-        self.image_answered_at = 0;
-        self.shown = None;
-        self.forget_reported();
+        self.observation = observation::Observation::default();
+        self.reported.begin_life();
         self.ending = None;
         for slot in &mut self.slots {
             slot.backoff = None;
@@ -514,16 +320,6 @@ impl Pod {
         role(&self.desired.as_ref()?.spec, name)
     }
 
-    /// Whether a stop of one of its containers is under way.
-    pub fn is_stopping(&self) -> bool {
-        self.open.iter().any(|&(_, kind)| kind == Kind::StopContainer)
-    }
-
-    /// Whether the answer to a request for it is pending: it may be found lost by then.
-    pub fn is_waited_for(&self) -> bool {
-        !self.open.is_empty()
-    }
-
     /// The highest attempt number of a container in this run.
     pub fn attempt_max(&self, name: &str) -> u32 {
         let slot = self.slots.iter().find(|slot| &*slot.name == name);
@@ -550,17 +346,4 @@ pub fn role(spec: &api::PodSpec, name: &str) -> Option<Role> {
     let init = spec.init_containers.iter().find(|init| &*init.name == name)?;
     let sidecar = init.restart_policy == Some(RestartPolicy::Always);
     Some(if sidecar { Role::Sidecar } else { Role::Init })
-}
-
-/// The interval at which the watchdog is fed, milliseconds; `None`: no watchdog.
-#[cfg(feature = "watchdog")]
-fn feed_interval_ms(config: &Config) -> Option<u64> {
-    let timeout_ms = u64::from(config.watchdog.timeout_s) * 1_000;
-    let is_fed = !config.watchdog.device.is_empty();
-    is_fed.then_some(timeout_ms / edged::limits::WATCHDOG_PINGS)
-}
-
-#[cfg(not(feature = "watchdog"))]
-fn feed_interval_ms(_: &Config) -> Option<u64> {
-    None
 }

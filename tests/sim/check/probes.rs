@@ -122,16 +122,8 @@ impl Check {
         self.check_probe(now, runtime, number, kind);
     }
 
-    /// Whether no newer instance of its container exists.
-    pub fn is_last(&self, number: ContainerNo) -> bool {
-        let Some((at, slot)) = self.place_of(number) else { return false };
-        let later = self.owners.range(number + 1..);
-        let mut own = later.filter(|(_, owner)| **owner == Some(at)).map(|(later, _)| later);
-        own.all(|later| self.place_of(*later).is_some_and(|(_, other)| other != slot))
-    }
-
     fn check_probe(&mut self, now: u64, runtime: &Runtime, number: ContainerNo, kind: CheckKind) {
-        let Some(container) = self.containers.get(&number) else { return };
+        let Some(container) = self.instances.container(number) else { return };
         let place = container.place;
         judge!(place.is_some(), "[strangers] {kind:?} runs in c{number}, which belongs to no pod");
         let Some((at, slot)) = place else { return };
@@ -139,7 +131,7 @@ impl Check {
         let (uid, name) = (&pod.uid, &pod.slots[slot].name);
         let who = format!("{kind:?} of c{number} ({name}) of pod {uid}");
         let over = runtime.containers.get(&number).map_or(0, |it| it.ended_at);
-        let dead = !container.alive && over < pod.known_at;
+        let dead = !container.alive && pod.observation.knows(over);
         judge!(!dead, "[probe the living] {who}, which has ended");
         let gone = pod.desired.is_none() && pod.gone_at.is_some();
         let of_begin = matches!(kind, CheckKind::Startup | CheckKind::Liveness | CheckKind::Post);
@@ -147,7 +139,7 @@ impl Check {
         let made_of = runtime.containers.get(&number).map(|it| &it.listed.image);
         let outdated =
             pod.spec_of(name).zip(made_of).is_some_and(|(spec, made_of)| spec.image != *made_of);
-        self.judged = None;
+        self.review.again();
         let instance = self.probed.instances.entry(number).or_default();
         match kind {
             CheckKind::Post | CheckKind::Pre => {
@@ -225,7 +217,7 @@ impl Check {
         good: Option<bool>,
         cancelled: bool,
     ) {
-        self.judged = None;
+        self.review.again();
         let instance = self.probed.instances.entry(number).or_default();
         if matches!(kind, CheckKind::Post | CheckKind::Pre) {
             let hook = instance.hook(kind);
@@ -237,7 +229,7 @@ impl Check {
         }
         let run = instance.run(kind);
         run.under_way = false;
-        let place = self.containers.get(&number).and_then(|container| container.place);
+        let place = self.instances.place_of(number);
         let (Some(good), Some((at, slot))) = (good, place) else { return };
         let pod = &self.pods[at];
         let spec = pod.spec_of(&pod.slots[slot].name).or_else(|| {
@@ -252,7 +244,7 @@ impl Check {
     /// Whether a preStop of the pod is under way: its stop has begun.
     pub(super) fn is_hooked(&self, at: usize) -> bool {
         let of_pod = |number: &ContainerNo| {
-            let place = self.containers.get(number).and_then(|container| container.place);
+            let place = self.instances.place_of(*number);
             place.is_some_and(|(pod, _)| pod == at)
         };
         self.probed.instances.iter().any(|(number, it)| it.pre.under_way && of_pod(number))
@@ -309,7 +301,7 @@ impl Check {
     pub fn probe_results_saved(&self, all: &BTreeMap<ContainerId, ProbeResults>) {
         for (id, results) in all {
             let number = number_of(&id.0);
-            let place = self.place_of(number);
+            let place = self.instances.place_of(number);
             let spec = place.and_then(|(at, slot)| {
                 let pod = &self.pods[at];
                 pod.spec_of(&pod.slots[slot].name)
@@ -352,10 +344,7 @@ impl Check {
         let mut all = self.probed.calls.values();
         let open = all.find(|(number, kind)| {
             *kind == CheckKind::Post
-                && self
-                    .containers
-                    .get(number)
-                    .is_some_and(|it| it.alive && it.place.is_some_and(|(pod, _)| pod == at))
+                && self.instances.container(*number).is_some_and(|it| it.runs_in(at))
         });
         judge!(open.is_none(), "[post start first] {what:?} while {open:?} is under way");
     }
@@ -364,7 +353,7 @@ impl Check {
     pub(super) fn check_pre_stop(&self, runtime: &Runtime, at: usize, number: ContainerNo) {
         let pod = &self.pods[at];
         let Some((container, found)) =
-            self.containers.get(&number).zip(runtime.containers.get(&number))
+            self.instances.container(number).zip(runtime.containers.get(&number))
         else {
             return;
         };

@@ -5,13 +5,12 @@ use std::rc::Rc;
 use edged::agent::event::{CallId, JobId};
 use edged::agent::time::Instant;
 use edged::limits;
-use edged::model::cri::{
-    ContainerConfig, ContainerState, ExecPurpose, Request, SandboxConfig, SandboxId,
-};
+use edged::model::cri::{ContainerConfig, ContainerState, Request, SandboxConfig, SandboxId};
 use edged::model::job::{JobSpec, LogDir, LogLink};
 use edged::model::pod::{self as api, RestartPolicy};
 
-use super::{Check, Class, Half, Kind, Open, Role};
+use super::calls::{Class, Kind, Open, classify};
+use super::{Check, Role};
 use crate::draw;
 use crate::rule::judge;
 use crate::runtime::{Runtime, number_of};
@@ -27,9 +26,8 @@ impl Check {
         deadline: u64,
     ) {
         judge!(deadline > now, "[deadline] {id:?} has a deadline before its request");
-        judge!(id > self.last_call, "[ids] {id:?} after {:?}", self.last_call);
-        self.last_call = id;
-        judge!(self.connected, "[connection] requests {request:?} without a connection");
+        self.calls.take_id(id);
+        judge!(self.connection.is_up(), "[connection] requests {request:?} without a connection");
         let (class, kind) = classify(request);
         if let Request::HousekeepingCall(housekeeping) = request {
             self.check_housekeeping(now, runtime, id, housekeeping);
@@ -43,7 +41,7 @@ impl Check {
         if kind == Kind::Change || kind == Kind::StopContainer || kind == Kind::Pull {
             let of_cloud = pod.is_some_and(|at| self.pods[at].of_cloud);
             judge!(
-                self.delivered || of_cloud,
+                self.manifests.are_delivered() || of_cloud,
                 "[sources first] requests {request:?}, and no source has delivered"
             );
         }
@@ -58,28 +56,19 @@ impl Check {
             self.check_change(now, runtime, at, request, deadline);
             if kind != Kind::Exec {
                 self.pods[at].count_request(now);
-                self.pods[at].open.push((id, kind));
+                self.pods[at].observation.call_begins(id, kind);
             }
         }
         let pod = pod.filter(|_| kind != Kind::Exec);
-        match kind {
-            Kind::ListSandboxes => {
-                self.relist.sandboxes = Half { requested: Some((id, now)), ..Half::default() };
-            }
-            Kind::ListContainers => {
-                self.relist.containers = Half { requested: Some((id, now)), ..Half::default() };
-            }
-            _ => {}
-        }
+        self.relist.requested(kind, id);
         let has_image = match request {
             Request::ImageStatus(image) => self.with_image(image),
             _ => Vec::new(),
         };
         for &at in &has_image {
-            self.pods[at].image_questions += 1;
+            self.pods[at].observation.image_question_begins();
         }
-        self.counts[class as usize] += 1;
-        self.open.insert(id, Open { class, pod, kind, requested_at: now, has_image });
+        self.calls.begin(id, Open { class, pod, kind, requested_at: now, has_image });
     }
 
     /// A bound for the whole node removes dead containers of healthy pods.
@@ -130,7 +119,11 @@ impl Check {
             | Request::Task { id, .. }
             | Request::ContainerStatus(id)
             | Request::ExecSync { id, .. } => {
-                let owner = *self.owners.get(&number_of(&id.0))?;
+                let number = number_of(&id.0);
+                if !self.instances.has_existed(number) {
+                    return None;
+                }
+                let owner = self.instances.owner_of(number);
                 judge!(owner.is_some(), "[strangers] {request:?} names a container of no pod");
                 return owner;
             }
@@ -143,11 +136,11 @@ impl Check {
             | Request::HousekeepingCall(_)
             | Request::ImageStatus(_) => return None,
         };
-        Some(self.pod_at(&config.pod))
+        Some(self.pods.index_or_add(&config.pod))
     }
 
     fn pod_of_sandbox(&self, id: &SandboxId, request: &Request) -> Option<usize> {
-        let sandbox = self.sandboxes.get(&number_of(&id.0))?;
+        let sandbox = self.instances.sandbox(number_of(&id.0))?;
         judge!(sandbox.pod.is_some(), "[strangers] {request:?} names a sandbox of no pod");
         sandbox.pod
     }
@@ -162,15 +155,12 @@ impl Check {
             Class::Exec => limits::EXEC_CALLS_MAX,
             Class::Hook => limits::HOOK_CALLS_MAX,
         };
-        let open = self.counts[class as usize];
+        let open = self.calls.count(class);
         judge!(open < calls_max, "[room] {open} {class:?} calls under way, and one more");
         // Commands in containers run beside all other calls.
         if let Some(at) = pod.filter(|_| kind != Kind::Exec) {
             let pod = &self.pods[at];
-            let beside = pod
-                .open
-                .iter()
-                .find(|&&(_, other)| (other, kind) != (Kind::StopContainer, Kind::StopContainer));
+            let beside = pod.observation.excludes(kind);
             judge!(
                 beside.is_none(),
                 "[one call] pod {}: requests {request:?} while {beside:?} is under way",
@@ -237,9 +227,9 @@ impl Check {
         let refused = draw::is_refused(desired) || pod.is_out();
         judge!(!refused, "[refused] {request:?} for pod {uid}");
         judge!(
-            pod.reported.terminal.is_none() || pod.came_back,
+            pod.reported.terminal().is_none() || pod.came_back,
             "[ended is ended] {request:?}, and pod {uid} was reported {:?}",
-            pod.reported.terminal
+            pod.reported.terminal()
         );
         judge!(
             !pod.came_back,
@@ -254,9 +244,9 @@ impl Check {
         let source = config.annotations.get("kubernetes.io/config.source").map(String::as_str);
         let wanted_by = if pod.of_cloud { "api" } else { "file" };
         judge!(source == Some(wanted_by), "[labels] pod {} has the source {source:?}", pod.uid);
-        let known = self.sandboxes.iter().filter(|(_, it)| it.pod == Some(at));
-        for (number, sandbox) in known.filter(|(_, it)| it.made_at < pod.known_at) {
-            let listed = &runtime.sandboxes[number].listed;
+        let known = self.instances.sandboxes_of(at);
+        for (number, sandbox) in known.filter(|(_, it)| pod.observation.knows(it.made_at)) {
+            let listed = &runtime.sandboxes[&number].listed;
             judge!(
                 config.attempt > listed.attempt,
                 "[attempts grow] pod {}: sandbox {} after {}",
@@ -264,7 +254,7 @@ impl Check {
                 config.attempt,
                 listed.attempt
             );
-            let long_down = sandbox.down_at.is_some_and(|down| down < pod.known_at);
+            let long_down = sandbox.down_at.is_some_and(|down| pod.observation.knows(down));
             let bad = !sandbox.has_ip || pod.ready_sandboxes > 1;
             judge!(
                 !listed.ready || long_down || bad,
@@ -278,21 +268,22 @@ impl Check {
     fn check_one_sandbox(&self, at: usize, sandbox: &SandboxId, request: &Request) {
         let pod = &self.pods[at];
         let number = number_of(&sandbox.0);
-        let known =
-            |number: u32| self.sandboxes.get(&number).is_some_and(|it| it.made_at < pod.known_at);
+        let known = |number: u32| {
+            self.instances.sandbox(number).is_some_and(|it| pod.observation.knows(it.made_at))
+        };
         let down = self
-            .sandboxes
-            .get(&number)
-            .is_none_or(|it| it.down_at.is_some_and(|down| down < pod.known_at));
+            .instances
+            .sandbox(number)
+            .is_none_or(|it| it.down_at.is_some_and(|down| pod.observation.knows(down)));
         judge!(
             !(down && known(number)),
             "[ready sandbox] {request:?}: pod {} is known to be down there",
             pod.uid
         );
         let ready = self
-            .sandboxes
-            .iter()
-            .filter(|&(&number, it)| it.pod == Some(at) && it.down_at.is_none() && known(number));
+            .instances
+            .sandboxes_of(at)
+            .filter(|&(number, it)| it.down_at.is_none() && known(number));
         let ready = ready.count();
         judge!(ready <= 1, "[one sandbox] {request:?} in one of {ready} of pod {}", pod.uid);
     }
@@ -312,12 +303,13 @@ impl Check {
         judge!(made, "[files first] pod {uid}: {name}#{attempt} is made without its files");
         let pod = &self.pods[at];
         let same = runtime.containers.iter().filter(|(number, it)| {
-            it.listed.name == *name && self.place_of(**number).is_some_and(|(pod, _)| pod == at)
+            it.listed.name == *name
+                && self.instances.place_of(**number).is_some_and(|(pod, _)| pod == at)
         });
         let mut newest = None;
         for (&number, container) in same {
             let ended = container.ended_at.max(container.began_at);
-            if container.made_at >= pod.known_at || ended >= pod.known_at {
+            if !pod.observation.knows(container.made_at.max(ended)) {
                 continue;
             }
             judge!(
@@ -356,10 +348,9 @@ impl Check {
     }
 
     fn is_in_newest(&self, runtime: &Runtime, at: usize, sandbox: u32) -> bool {
-        let own = runtime
-            .sandboxes
-            .iter()
-            .filter(|(number, _)| self.sandboxes.get(number).is_some_and(|it| it.pod == Some(at)));
+        let own = runtime.sandboxes.iter().filter(|(number, _)| {
+            self.instances.sandbox(**number).is_some_and(|it| it.pod == Some(at))
+        });
         let newest = own.max_by_key(|(_, it)| it.listed.attempt).map(|(&number, _)| number);
         newest == Some(sandbox)
     }
@@ -388,10 +379,10 @@ impl Check {
             }
             #[cfg(feature = "cloud")]
             JobSpec::Enrol { .. } => return,
-            JobSpec::SetUpVolume(wanted) => self.by_uid[&wanted.uid],
-            JobSpec::BindSubPath(wanted) => self.by_uid[&wanted.uid],
-            JobSpec::MakePodCgroup(wanted) => self.by_uid[&wanted.uid],
-            JobSpec::RemovePodCgroup(uid) => self.by_uid[uid],
+            JobSpec::SetUpVolume(wanted) => self.pods.index(&wanted.uid),
+            JobSpec::BindSubPath(wanted) => self.pods.index(&wanted.uid),
+            JobSpec::MakePodCgroup(wanted) => self.pods.index(&wanted.uid),
+            JobSpec::RemovePodCgroup(uid) => self.pods.index(uid),
         };
         self.pods[at].count_request(now);
         let pod = &self.pods[at];
@@ -420,8 +411,8 @@ impl Check {
                 judge!(pod.alive == 0, "[volumes last] {spec:?} of a pod that runs");
             }
             JobSpec::RemoveLog(link) => {
-                let container = self.containers.get(&number_of(&link.id));
-                let runs = container.is_some_and(|it| it.alive && it.began_at < pod.known_at);
+                let container = self.instances.container(number_of(&link.id));
+                let runs = container.is_some_and(|it| pod.observation.shows_alive(it));
                 judge!(!runs, "[logs] {spec:?} of a container that runs");
             }
             JobSpec::RemoveLogDir(_) | JobSpec::RemovePodDir(_) => {
@@ -439,10 +430,9 @@ impl Check {
     /// Only folders of pods that exist or existed are changed.
     fn pod_named(&self, pod: &LogDir) -> usize {
         if *pod == LogDir::nameless(&pod.uid) {
-            return self.by_uid[&pod.uid];
+            return self.pods.index(&pod.uid);
         }
-        let name = (pod.namespace.clone(), pod.name.clone());
-        let of_name = self.by_name.get(&name).map(Vec::as_slice).unwrap_or_default();
+        let of_name = self.pods.named(&pod.namespace, &pod.name).unwrap_or_default();
         let found = of_name.iter().find(|&&at| self.pods[at].uid == pod.uid);
         *found.unwrap_or_else(|| panic!("[logs] {pod:?} is no known pod"))
     }
@@ -451,7 +441,7 @@ impl Check {
     /// the runtime has finished what it creates, starts or removes, or when its time is over.
     pub fn leaving(&self, stopped_at: Instant, now: Instant, requests: usize, ends: bool) {
         judge!(requests == 0, "[leaving] makes {requests} requests after a stop");
-        let work = self.open.values().filter(|open| open.class == Class::Work).count();
+        let work = self.calls.count(Class::Work);
         let may_wait = work > 0 && now < stopped_at.plus_ms(limits::SHUTDOWN_MS);
         judge!(ends || may_wait, "[exit] the agent was stopped at {stopped_at:?}, and goes on");
         judge!(
@@ -470,31 +460,6 @@ impl Newest for Option<(u32, &crate::runtime::Container)> {
     fn max_by_attempt(self, other: Self) -> Self {
         let attempt = |it: &Self| it.as_ref().map(|(_, container)| container.listed.attempt);
         if attempt(&self) >= attempt(&other) { self } else { other }
-    }
-}
-
-fn classify(request: &Request) -> (Class, Kind) {
-    match request {
-        Request::ListPodSandbox => (Class::List, Kind::ListSandboxes),
-        Request::ListContainers => (Class::List, Kind::ListContainers),
-        Request::Status => (Class::List, Kind::Status),
-        Request::Version | Request::RuntimeConfig | Request::GetContainerEvents => {
-            (Class::List, Kind::Other)
-        }
-        Request::StopContainer { .. } => (Class::Stop, Kind::StopContainer),
-        Request::StopPodSandbox(_) => (Class::Stop, Kind::Change),
-        Request::PullImage { .. } => (Class::Pull, Kind::Pull),
-        Request::ImageStatus(_) => (Class::Work, Kind::ImageStatus),
-        Request::PodSandboxStatus(_) | Request::ContainerStatus(_) => (Class::Work, Kind::Question),
-        Request::ExecSync { purpose: ExecPurpose::Probe, .. } => (Class::Exec, Kind::Exec),
-        Request::ExecSync { purpose: ExecPurpose::Hook, .. } => (Class::Hook, Kind::Exec),
-        Request::HousekeepingCall(_) => (Class::HousekeepingCall, Kind::Other),
-        Request::RunPodSandbox(_)
-        | Request::RemovePodSandbox(_)
-        | Request::CreateContainer { .. }
-        | Request::StartContainer(_)
-        | Request::RemoveContainer(_)
-        | Request::Task { .. } => (Class::Work, Kind::Change),
     }
 }
 

@@ -4,7 +4,8 @@ use edged::limits;
 use edged::model::cri::ContainerState;
 use edged::model::pod::RestartPolicy;
 
-use super::{Check, Class, Kind, Pod, Role};
+use super::calls::Class;
+use super::{Check, Pod, Role};
 use crate::rule::judge;
 use crate::runtime::{ContainerNo, Runtime, SandboxNo};
 use crate::world::World;
@@ -16,10 +17,6 @@ const GRACE_SLACK_MS: u64 = 2_000;
 const READY_VALID_MS: u64 = 20_000;
 
 impl Check {
-    pub(super) fn place_of(&self, number: ContainerNo) -> Option<(usize, usize)> {
-        self.containers.get(&number)?.place
-    }
-
     pub(super) fn check_stop(
         &mut self,
         now: u64,
@@ -38,7 +35,7 @@ impl Check {
             "[grace] c{number} of pod {uid} has a grace of {grace_s} s, and its call less time"
         );
         if let Some((container, found)) =
-            self.containers.get(&number).zip(runtime.containers.get(&number))
+            self.instances.container(number).zip(runtime.containers.get(&number))
             && let Some((_, slot)) = container.place
         {
             let name = &*found.listed.name;
@@ -86,7 +83,7 @@ impl Check {
             || may_be_over
             || expires
             || refused
-            || pod.reported.terminal.is_some()
+            || pod.reported.terminal().is_some()
     }
 
     /// All containers of the pod share one grace period, which only gets shorter.
@@ -110,15 +107,7 @@ impl Check {
             pod.uid,
             pod.grace_ms_max
         );
-        if let Some(container) = self.containers.get_mut(&number) {
-            let grace_s = (grace_ms / 1000) as i64;
-            judge!(
-                container.grace_s.is_none_or(|before| grace_s <= before),
-                "[grace] c{number} is given {grace_s} s, and was given {:?} before",
-                container.grace_s
-            );
-            container.grace_s = Some(grace_s);
-        }
+        self.instances.stopped(number, (grace_ms / 1000) as i64);
     }
 
     /// A container that is known to run is stopped with its grace period before it is removed, and
@@ -126,12 +115,12 @@ impl Check {
     pub(super) fn check_remove(&self, runtime: &Runtime, at: usize, number: ContainerNo) {
         let pod = &self.pods[at];
         let Some((container, found)) =
-            self.containers.get(&number).zip(runtime.containers.get(&number))
+            self.instances.container(number).zip(runtime.containers.get(&number))
         else {
             return;
         };
         judge!(
-            !(container.alive && container.began_at < pod.known_at),
+            !pod.observation.shows_alive(container),
             "[no kill] c{number} of pod {} is removed while it runs",
             pod.uid
         );
@@ -139,7 +128,7 @@ impl Check {
             pod.desired.is_some() && !pod.came_back && pod.gone_at.is_none() && !pod.is_out();
         let name = &found.listed.name;
         let main = pod.role(name) == Some(Role::Main);
-        let known = found.is_exited() && found.ended_at.max(found.made_at) < pod.known_at;
+        let known = found.is_exited() && pod.observation.knows(found.ended_at.max(found.made_at));
         if !wanted || !main || pod.lost || !known {
             return;
         }
@@ -147,7 +136,7 @@ impl Check {
             other != number
                 && it.listed.name == *name
                 && it.listed.attempt >= found.listed.attempt
-                && self.place_of(other).is_some_and(|(pod, _)| pod == at)
+                && self.instances.place_of(other).is_some_and(|(pod, _)| pod == at)
         });
         // A refused start in a sandbox that ended left neither a log nor an exit code.
         let sandbox = runtime.sandboxes.get(&found.sandbox);
@@ -163,10 +152,9 @@ impl Check {
         self.check_sandbox_idle(at, number, "stopped");
         let pod = &self.pods[at];
         let Some(desired) = &pod.desired else { return };
-        let healthy = self
-            .sandboxes
-            .get(&number)
-            .is_some_and(|it| it.down_at.is_none() && it.has_ip && it.made_at < pod.known_at);
+        let healthy = self.instances.sandbox(number).is_some_and(|it| {
+            it.down_at.is_none() && it.has_ip && pod.observation.knows(it.made_at)
+        });
         let policy = desired.spec.restart_policy;
         judge!(
             !healthy || policy != RestartPolicy::Always || self.may_end(now, at, ""),
@@ -182,9 +170,9 @@ impl Check {
     fn check_sandbox_idle(&self, at: usize, number: SandboxNo, what: &str) {
         let pod = &self.pods[at];
         let runs = self
-            .containers
-            .iter()
-            .find(|(_, it)| it.sandbox == number && it.alive && it.began_at < pod.known_at);
+            .instances
+            .containers()
+            .find(|(_, it)| it.sandbox == number && pod.observation.shows_alive(it));
         let runs = runs.map(|(number, _)| number);
         judge!(
             runs.is_none(),
@@ -202,18 +190,14 @@ impl Check {
                 continue;
             }
             self.pods[at].gone_at = Some(now);
-            let ready = self.connected
-                && now >= runtime.ready_at
-                && self.ready_reported_at.is_some_and(|received| now - received < READY_VALID_MS);
-            let idle = self.pods[at].image_questions == 0
-                && self.pods[at].open.iter().all(|&(_, kind)| kind == Kind::Pull);
-            let sees = self.pods[at].known_requested_at > self.pods[at].last_failed_at;
-            let runs = self.containers.values().any(|it| {
-                it.alive
-                    && it.place.is_some_and(|(pod, _)| pod == at)
-                    && it.began_at < self.pods[at].known_at
-            });
-            if ready && idle && sees && runs && self.counts[Class::Stop as usize] < STOPS_MANY {
+            let ready = now >= runtime.ready_at && self.connection.is_ready(now, READY_VALID_MS);
+            let observation = &self.pods[at].observation;
+            let runs = self
+                .instances
+                .containers()
+                .any(|(_, it)| it.runs_in(at) && observation.knows(it.began_at));
+            let few = self.calls.count(Class::Stop) < STOPS_MANY;
+            if ready && observation.is_free() && runs && few {
                 due.push(at);
             }
         }
@@ -224,20 +208,15 @@ impl Check {
     /// ending it.
     pub fn is_long_gone(&self, now: u64, uid: &str) -> bool {
         let gone_at = self.pod(uid).filter(|pod| pod.desired.is_none()).and_then(|pod| pod.gone_at);
-        let ready = self.connected
-            && self.ready_reported_at.is_some_and(|received| now - received < READY_VALID_MS);
-        ready && gone_at.is_some_and(|gone_at| now - gone_at > 1_000)
+        self.connection.is_ready(now, READY_VALID_MS)
+            && gone_at.is_some_and(|gone_at| now - gone_at > 1_000)
     }
 
     /// A second later.
     pub fn stop_due(&self, now: u64, at: usize, undisturbed_since: u64) {
         let pod = &self.pods[at];
         let Some(gone_at) = pod.gone_at.filter(|&gone_at| gone_at + 1_000 == now) else { return };
-        let ready = self.connected
-            && self
-                .ready_reported_at
-                .is_some_and(|received| now - received < READY_VALID_MS + 1_000);
-        let excused = !ready
+        let excused = !self.connection.is_ready(now, READY_VALID_MS + 1_000)
             || undisturbed_since > gone_at
             || pod.alive == 0
             || pod.lost
@@ -263,7 +242,7 @@ impl Pod {
         self.ending = None;
         // What is missing now is missing in this run too.
         self.lost &= self.sandboxes > 0;
-        self.forget_reported();
+        self.reported.forget();
         for slot in &mut self.slots {
             slot.backoff = None;
             slot.last_end = None;
@@ -279,7 +258,7 @@ impl World {
     pub(crate) fn stop_due(&mut self, pod: usize) {
         // An agent that is stopping begins nothing.
         if self.leaving.is_none() {
-            self.check.stop_due(self.now, pod, self.stalled_until);
+            self.check.stop_due(self.clocks.now(), pod, self.turns.stalled_until());
         }
     }
 }

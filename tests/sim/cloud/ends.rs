@@ -26,7 +26,7 @@ impl World {
     /// by hand what runs unwanted, because the agent does not touch it and says so.
     pub(crate) fn cloud_calms(&mut self) {
         let Some(cloud) = &mut self.cloud else { return };
-        let now = self.now;
+        let now = self.clocks.now();
         let (echoes, lists) = (cloud.rates.echoes, cloud.rates.lists);
         cloud.rates = Rates { echoes, lists, ..Rates::calm() };
         cloud.down_until = 0;
@@ -46,14 +46,15 @@ impl World {
             cloud.replay();
         }
         self.cloud_settle();
-        self.run_until(self.now + 1);
+        self.run_until(self.clocks.now() + 1);
         if self.knows_its_store_new() {
-            self.run_until(self.now + REFILL_MS);
+            self.run_until(self.clocks.now() + REFILL_MS);
             if self.knows_its_store_new() {
                 // It would know otherwise after a relist.
                 let left = self.unwanted_of_cloud();
                 judge!(
-                    !left.is_empty() || self.check.relisted_at + REFILL_MS < self.now,
+                    !left.is_empty()
+                        || self.check.relist.requested_at() + REFILL_MS < self.clocks.now(),
                     "[lost store] the agent treats its store as new, and knows every pod here"
                 );
             }
@@ -62,7 +63,7 @@ impl World {
     }
 
     fn knows_its_store_new(&self) -> bool {
-        let overview = self.agent.overview(self.agent_now());
+        let overview = self.agent.overview(self.clocks.agent());
         overview.cloud.is_some_and(|cloud| cloud.store_is_new)
     }
 
@@ -78,9 +79,9 @@ impl World {
     }
 
     fn people_tidy(&mut self) {
-        let clock = self.clock();
+        let clock = self.clocks.runtime();
         for number in self.unwanted_of_cloud() {
-            trace!(self.now, "the users remove s{number} by hand");
+            trace!(self.clocks.now(), "the users remove s{number} by hand");
             if let Some(pod) = &self.runtime.sandboxes[&number].listed.pod {
                 self.check.lost(&pod.uid);
             }
@@ -104,7 +105,7 @@ impl World {
         let Some(cloud) = &mut self.cloud else { return };
         let key = cloud.api.pods().find(|(_, object, _)| *object.uid == *uid);
         if let Some(key) = key.map(|(key, ..)| key.clone()) {
-            cloud.api.delete(&key, None, CloudSim::wall_s(self.now));
+            cloud.api.delete(&key, None, CloudSim::wall_s(self.clocks.now()));
             cloud.inform();
         }
         self.cloud_settle();

@@ -297,9 +297,9 @@ impl CloudSim {
 impl World {
     /// The agent makes a request of the link or the store.
     pub(crate) fn cloud_requested(&mut self, action: Action) {
-        let now = self.now;
+        let now = self.clocks.now();
         let dial_ms = match &action {
-            Action::Dial { deadline, .. } => self.world_time(*deadline).saturating_sub(now),
+            Action::Dial { deadline, .. } => self.clocks.world_time(*deadline).saturating_sub(now),
             _ => 0,
         };
         let cloud = self.cloud.as_mut().expect("only where there is a cloud");
@@ -324,7 +324,7 @@ impl World {
     /// An event of the cloud is due.
     pub(crate) fn cloud_due(&mut self, due: Due) {
         let Some(cloud) = &mut self.cloud else { return };
-        let now = self.now;
+        let now = self.clocks.now();
         match due {
             Due::Saved(life) if life == cloud.life => cloud.save_done(now),
             Due::Saved(_) => {}
@@ -348,7 +348,7 @@ impl World {
     /// Moves the outputs of the cloud to their destinations.
     fn cloud_settle(&mut self) {
         let Some(cloud) = &mut self.cloud else { return };
-        cloud.flush(self.now);
+        cloud.flush(self.clocks.now());
         for uid in std::mem::take(&mut cloud.over) {
             self.check.cloud_knows_end(&uid);
         }
@@ -374,7 +374,7 @@ impl World {
         cloud.save_fails = false;
         cloud.coming.clear();
         let saved = cloud.store.open();
-        trace!(self.now, "the store is {:?}: {:?}", saved.origin, saved.rows);
+        trace!(self.clocks.now(), "the store is {:?}: {:?}", saved.origin, saved.rows);
         cloud.events.push(Event::Loaded(Box::new(saved)));
         self.cloud_settle();
     }
@@ -383,10 +383,10 @@ impl World {
     pub(crate) fn cloud_dies(&mut self) {
         let Some(cloud) = &mut self.cloud else { return };
         if cloud.chance.percent(50) {
-            cloud.save_done(self.now);
+            cloud.save_done(self.clocks.now());
         }
         cloud.events.clear();
-        cloud.lose_end(self.now);
+        cloud.lose_end(self.clocks.now());
         self.cloud_settle();
     }
 
@@ -396,7 +396,7 @@ impl World {
         if !cloud.chance.percent(cloud.rates.lost_pct) {
             return;
         }
-        cloud.save_done(self.now);
+        cloud.save_done(self.clocks.now());
         // The requester of the save is gone, and so is a result that was durable for a moment.
         cloud.events.clear();
         cloud.over.clear();
@@ -407,15 +407,15 @@ impl World {
         cloud.lost = true;
         cloud.count("stores lost");
         self.check.cloud_lost();
-        trace!(self.now, "the store is lost");
+        trace!(self.clocks.now(), "the store is lost");
     }
 
     /// A job is done: did it obtain a certificate?
     pub(crate) fn cloud_job(&mut self, id: JobId, spec: &JobSpec) {
         let Some(cloud) = &mut self.cloud else { return };
         if let JobSpec::Enrol { .. } = spec {
-            trace!(self.now, "{id:?} has brought a certificate");
-            let now_s = CloudSim::wall_s(self.now);
+            trace!(self.clocks.now(), "{id:?} has brought a certificate");
+            let now_s = CloudSim::wall_s(self.clocks.now());
             let (not_before_s, not_after_s) = (now_s, now_s + cloud.validity_s);
             cloud.validity = Some(Validity { not_before_s, not_after_s });
         }
@@ -423,7 +423,8 @@ impl World {
 
     /// Whether the cloud issues no certificate now.
     pub(crate) fn cloud_is_closed(&self, spec: &JobSpec) -> bool {
-        let closed = |cloud: &CloudSim| self.now < cloud.closed_until.max(cloud.down_until);
+        let closed =
+            |cloud: &CloudSim| self.clocks.now() < cloud.closed_until.max(cloud.down_until);
         matches!(spec, JobSpec::Enrol { .. }) && self.cloud.as_deref().is_some_and(closed)
     }
 }

@@ -54,8 +54,8 @@ impl World {
         let all_max = policy.all_max?;
         // By the runtime's clock, which may have been wrong at the creation. Containers that died
         // since the last collection stay until the next one.
-        let born_before = self.clock().nanos - policy.age_min_ms as i64 * 1_000_000;
-        let died_before = self.now.saturating_sub(ROUND_MS);
+        let born_before = self.clocks.runtime().nanos - policy.age_min_ms as i64 * 1_000_000;
+        let died_before = self.clocks.now().saturating_sub(ROUND_MS);
         let old = |it: &Container| {
             it.listed.created_at < born_before && it.ended_at.max(it.made_at) < died_before
         };

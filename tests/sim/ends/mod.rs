@@ -52,14 +52,14 @@ impl World {
     }
 
     fn end_faults(&mut self) {
-        trace!(self.now, "======== the faults are over");
+        trace!(self.clocks.now(), "======== the faults are over");
         self.faults = Faults::calm();
         self.stop_faults();
         self.folder.heal();
         self.become_ready();
-        self.runtime.ready_at = self.runtime.ready_at.min(self.now);
+        self.runtime.ready_at = self.runtime.ready_at.min(self.clocks.now());
         self.runtime.clear_leaks();
-        self.stalled_until = self.now;
+        self.turns.stall_until(self.clocks.now());
         self.disk.read_only_until = 0;
         self.machine.tidy(self.check.evict.is_on());
         self.set_clock();
@@ -75,36 +75,41 @@ impl World {
 
     /// Waits until everything is as it should be.
     fn settle(&mut self) {
-        let began_at = self.now;
+        let began_at = self.clocks.now();
         loop {
-            self.run_until(self.now + CHECK_MS);
+            self.run_until(self.clocks.now() + CHECK_MS);
             self.judge_all_again();
-            let blind = self.check.relisted_at < began_at;
+            let blind = self.check.relist.requested_at() < began_at;
             let blind = blind.then(|| "the agent has not relisted".to_owned());
             let Some(why) = blind.or_else(|| self.unsettled()) else { break };
-            judge!(self.now - began_at < SETTLE_MS, "[converges] in {SETTLE_MS} ms: {why}");
+            judge!(
+                self.clocks.now() - began_at < SETTLE_MS,
+                "[converges] in {SETTLE_MS} ms: {why}"
+            );
         }
-        let took_ms = self.now - began_at;
-        trace!(self.now, "======== settled after {took_ms} ms");
+        let took_ms = self.clocks.now() - began_at;
+        trace!(self.clocks.now(), "======== settled after {took_ms} ms");
         self.tally.settled_ms_max = self.tally.settled_ms_max.max(took_ms);
     }
 
     /// Nothing happens without a reason.
     fn stay_quiet(&mut self) {
-        let began_at = self.now;
+        let began_at = self.clocks.now();
         let steady = self.steady();
         let mut trouble: Option<(u64, String)> = None;
-        while self.now < began_at + QUIET_MS || trouble.is_some() {
-            self.run_until(self.now + CHECK_MS);
+        while self.clocks.now() < began_at + QUIET_MS || trouble.is_some() {
+            self.run_until(self.clocks.now() + CHECK_MS);
             self.judge_all_again();
             trouble = match (trouble, self.unsettled()) {
                 // Containers end and start; only a condition that lasts is wrong.
                 (Some((since, before)), Some(why)) if why == before => {
-                    let long = self.now - since > PATIENCE_MS;
+                    let long = self.clocks.now() - since > PATIENCE_MS;
                     judge!(!long, "[stays so] it was settled and is not any more: {why}");
                     Some((since, why))
                 }
-                (_, Some(why)) if self.now < began_at + QUIET_MS => Some((self.now, why)),
+                (_, Some(why)) if self.clocks.now() < began_at + QUIET_MS => {
+                    Some((self.clocks.now(), why))
+                }
                 _ => None,
             };
         }
@@ -116,8 +121,8 @@ impl World {
     /// Nothing is under way: all statuses are judged, whatever the agent's revision is.
     fn judge_all_again(&mut self) {
         self.check.judge_all_again();
-        self.check.evictions(self.now, &self.agent, &self.disk.volumes);
-        let due = self.check.stepped(self.now, &self.runtime, &self.agent);
+        self.check.evictions(self.clocks.now(), &self.agent, &self.disk.volumes);
+        let due = self.check.stepped(self.clocks.now(), &self.runtime, &self.agent);
         assert!(due.is_empty(), "removed pods were handled before a step");
     }
 
@@ -131,25 +136,25 @@ impl World {
     }
 
     fn shock(&mut self) {
-        let began_at = self.now;
+        let began_at = self.clocks.now();
         let steady = self.steady();
         let life = self.life;
         match self.chance.below(5) {
             0 => {
-                trace!(self.now, "======== shock: the agent is killed");
+                trace!(self.clocks.now(), "======== shock: the agent is killed");
                 self.agent_dies();
-                self.run_until(self.now + 30_000);
+                self.run_until(self.clocks.now() + 30_000);
                 self.check_steady(&steady, began_at, "by a new life of the agent");
             }
             1 => {
                 self.restart_daemon();
-                self.run_until(self.now + 30_000);
+                self.run_until(self.clocks.now() + 30_000);
                 self.check_steady(&steady, began_at, "after a restart of the daemon");
             }
             2 => {
                 self.disconnect("connection reset by peer");
                 self.at(500, WorldEvent::Connect(life));
-                self.run_until(self.now + 30_000);
+                self.run_until(self.clocks.now() + 30_000);
                 self.check_steady(&steady, began_at, "after the connection was lost");
             }
             3 => {
@@ -162,7 +167,10 @@ impl World {
                 let wanted: Vec<Box<str>> = self.wanted().into_keys().collect();
                 if !wanted.is_empty() {
                     let uid = self.chance.pick(&wanted).clone();
-                    trace!(self.now, "======== shock: the manifest of pod {uid} is removed");
+                    trace!(
+                        self.clocks.now(),
+                        "======== shock: the manifest of pod {uid} is removed"
+                    );
                     self.folder.remove_pod(&uid);
                     self.folder_changed();
                     self.cloud_removes(&uid);

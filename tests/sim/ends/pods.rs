@@ -60,10 +60,10 @@ impl World {
         {
             // It may have expired earlier, by the start that an earlier life observed.
             let due = truth.delivered_at + seconds.unsigned_abs() * 1000;
-            if self.now > due + STOP_MS + RESTART_SLACK_MS {
-                return Some(format!("its deadline has passed {} ms ago", self.now - due));
+            if self.clocks.now() > due + STOP_MS + RESTART_SLACK_MS {
+                return Some(format!("its deadline has passed {} ms ago", self.clocks.now() - due));
             }
-            if self.now - truth.stop_requested_at < STOP_MS {
+            if self.clocks.now() - truth.stop_requested_at < STOP_MS {
                 // Its deadline has passed, and its grace period has not.
                 return None;
             }
@@ -85,7 +85,7 @@ impl World {
         };
         wrong.or_else(|| {
             let stable_ms = if self.runtime.quirks.events { 40_000 } else { 5_000 };
-            let stable = self.now - truth.changed_at > stable_ms;
+            let stable = self.clocks.now() - truth.changed_at > stable_ms;
             if !stable {
                 return None;
             }
@@ -155,7 +155,7 @@ impl World {
                 })
         });
         let lost = containers.iter().find(|it| it.listed.state == ContainerState::Unknown);
-        if truth.is_stopping() {
+        if truth.observation.is_stopping() {
             return Some("a container is being stopped".to_owned());
         }
         if let Some(lost) = lost {
@@ -186,7 +186,7 @@ impl World {
             let number = number_of(&it.listed.id.0);
             let failed = self.check.must_stop_since(number).or(self.check.post_failed_at(number));
             if let Some(at) = failed {
-                let long = self.now - at > STOP_MS + RESTART_SLACK_MS;
+                let long = self.clocks.now() - at > STOP_MS + RESTART_SLACK_MS;
                 return Err(
                     long.then(|| format!("c{number} failed its probes or hook, and still runs"))
                 );
@@ -233,7 +233,7 @@ impl World {
                 return Progress::Done;
             }
             let patience_ms = self.check.backoff_max_ms() + RESTART_SLACK_MS;
-            if exited && self.now - newest.ended_at.max(newest.made_at) < patience_ms {
+            if exited && self.clocks.now() - newest.ended_at.max(newest.made_at) < patience_ms {
                 return Progress::Tried;
             }
         }
@@ -322,7 +322,8 @@ impl World {
             place == Some(Role::Init)
                 || newest(containers, &container.name).is_some_and(|it| {
                     // A hook that is lost with the connection has failed.
-                    it.runs_for_ever(self.now) && !self.check.is_passing(number_of(&it.listed.id.0))
+                    it.runs_for_ever(self.clocks.now())
+                        && !self.check.is_passing(number_of(&it.listed.id.0))
                 })
         };
         let steady = |(uid, pod): (Box<str>, &api::Pod)| {
@@ -335,7 +336,7 @@ impl World {
             let tidy = too_many_dead(containers, self.check.garbage.dead_max()).is_none()
                 && !containers.iter().any(|it| it.is_exited() && self.check.may_spare(it))
                 && spec.active_deadline_seconds.is_none()
-                && !self.check.pod(&uid).is_some_and(Pod::is_waited_for)
+                && !self.check.pod(&uid).is_some_and(|pod| pod.observation.is_waited_for())
                 && !self.has_to_go(pod, self.check.pod(&uid).is_some_and(|it| it.of_cloud));
             let calm = main_runs && all.next().is_none() && tidy && !self.has_emptied(&uid);
             calm.then_some(uid)
