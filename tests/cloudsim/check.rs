@@ -315,6 +315,14 @@ impl World {
         // The record of an object that another one of its name has replaced is removed once both
         // are visible.
         let key = (call.kind, call.namespace.to_string(), call.name.to_string());
+        // It opens a record before it sends the object, and closes it if that is gone meanwhile.
+        let writer = self.check.writers.get(&*call.name).map(|written| written.by);
+        let is_opened = writer == Some((at, self.replicas[at].life))
+            && self
+                .cluster
+                .objects
+                .get(&key)
+                .is_some_and(|record| record["status"]["objectResourceVersion"] == "0");
         let is_replaced = self.cluster.objects.get(&key).is_some_and(|record| {
             let spec = &record["spec"];
             let of_name = self.cluster.objects.iter().filter(|((kind, ..), object)| {
@@ -327,7 +335,12 @@ impl World {
         let is_gone = !self.cluster.objects.contains_key(&own)
             && self.check.deleted_at.get(node).is_some_and(|at| self.now - at >= GONE_NODE_MS);
         judge!(
-            !is_gone || led || !honest || is_replaced || self.check.ended.contains(&deletion),
+            !is_gone
+                || led
+                || !honest
+                || is_replaced
+                || is_opened
+                || self.check.ended.contains(&deletion),
             "[leader cleans] r{at} removes {}, and does not lead",
             call.name
         );

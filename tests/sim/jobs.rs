@@ -238,10 +238,15 @@ impl World {
         self.deliver(vec![Event::Job(id, job.result.map(|()| reply))]);
     }
 
-    /// The agent kills a job: it may have taken effect.
+    /// The agent kills a job: it may have taken effect, and its answer may be on its way.
     pub(crate) fn kill_job(&mut self, id: JobId) {
         trace!(self.clocks.now(), "kill {id:?}");
-        let job = self.jobs.0.get_mut(&id).expect("[kill] a job that is under way");
+        let is_answer = |event: &Event| matches!(event, Event::Job(job, _) if *job == id);
+        let is_answered = self.turns.holds(is_answer);
+        let Some(job) = self.jobs.0.get_mut(&id) else {
+            judge!(is_answered, "[kill] {id:?} is not under way");
+            return;
+        };
         judge!(!job.killed, "[kill] {id:?} twice");
         job.killed = true;
         job.result = Err(JobError::Killed);

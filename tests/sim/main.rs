@@ -69,13 +69,15 @@ static HEAP: heap::Heap = heap::Heap;
 /// The name of the cargo target.
 const TARGET: &str = "sim";
 /// Seeds that once failed: they always run beside those that `make test` draws from the commit.
-const ONCE_FAILED: [u64; 11] = [
+const ONCE_FAILED: [u64; 13] = [
     114,
     135,
     14_513,
     818_010_251,
     917_868_628,
     946_630_095,
+    1_064_509_753,
+    1_064_509_837,
     1_261_944_555,
     1_261_944_876,
     1_465_084_842,

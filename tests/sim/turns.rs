@@ -84,6 +84,11 @@ impl Turns {
         })
     }
 
+    /// Whether such an event was not delivered yet.
+    pub fn holds(&self, is_it: impl Fn(&Event) -> bool) -> bool {
+        self.inbox.iter().flatten().any(is_it)
+    }
+
     /// Puts an event before the news of a disconnection, if that was not delivered yet.
     pub fn push_before_disconnection(&mut self, event: &Event) -> bool {
         let is_end = |event: &Event| matches!(event, Event::RuntimeDown { .. });

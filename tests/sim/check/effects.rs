@@ -215,7 +215,8 @@ impl Pod {
 }
 
 impl Slot {
-    /// The first restart is immediate, later ones wait 10, 20, 40 … s.
+    /// The first restart is immediate, later ones wait 10, 20, 40 … s. A back-off counts from the
+    /// request to create the container, which may be long before its start.
     fn check_backoff(&mut self, now: u64, uid: &str, image: &str, max_ms: u64) {
         let Some(end) = self.last_end.take().filter(|end| &*end.image == image) else {
             self.backoff = None;
@@ -223,7 +224,7 @@ impl Slot {
         };
         let first_ms = BACKOFF_MIN_MS.min(max_ms);
         let Some(backoff) = self.backoff else {
-            self.backoff = Some(Backoff { delay_ms: first_ms, used_at: now });
+            self.backoff = Some(Backoff { delay_ms: first_ms, used_at: self.requested_at });
             return;
         };
         let gap_ms = now - end.at;
@@ -235,6 +236,6 @@ impl Slot {
             backoff.delay_ms
         );
         let delay_ms = if calm { first_ms } else { (backoff.delay_ms * 2).min(max_ms) };
-        self.backoff = Some(Backoff { delay_ms, used_at: now });
+        self.backoff = Some(Backoff { delay_ms, used_at: self.requested_at });
     }
 }

@@ -147,8 +147,9 @@ pub struct Slot {
     backoff: Option<Backoff>,
     /// The highest attempt number in this run.
     attempt_max: u32,
-    /// Attempts that were requested in this life.
+    /// Attempts that were requested in this life, and when the last one was.
     requested: Vec<u32>,
+    requested_at: u64,
     /// Instances that were stopped to be restarted, whatever the restart policy: the spec changed,
     /// or a probe failed.
     to_restart: Vec<ContainerNo>,

@@ -185,7 +185,9 @@ impl Check {
                 self.check_one_sandbox(at, sandbox, request);
                 self.check_create(runtime, at, config);
                 let slot = self.pods[at].slot_at(&config.name);
-                self.pods[at].slots[slot].requested.push(config.attempt);
+                let slot = &mut self.pods[at].slots[slot];
+                slot.requested.push(config.attempt);
+                slot.requested_at = now;
             }
             Request::StartContainer(_) | Request::PullImage { .. } => {
                 self.check_may_begin(at, request);
