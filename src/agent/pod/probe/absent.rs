@@ -1,10 +1,6 @@
 //! Probes are not built in: admission refuses a pod that has any, so a running container is started
 //! and ready.
-#![expect(
-    clippy::unused_self,
-    clippy::unnecessary_wraps,
-    reason = "same interface as the full version"
-)]
+#![expect(clippy::unused_self, reason = "same interface as the full version")]
 
 use super::Pod;
 use super::observed::ObservedContainer;
