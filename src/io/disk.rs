@@ -56,6 +56,8 @@ pub struct Disk {
     path: PathBuf,
     state: State,
     totals: Totals,
+    /// The log that was left has been written again and synced: a retry writes flash only once.
+    is_log_synced: bool,
     /// The last save failed, but may be in the log nevertheless.
     tainted: bool,
 }
@@ -102,7 +104,7 @@ impl Disk {
         {
             log::warn!("{}: cannot be made: {error}", path.display());
         }
-        match Self::ready(vfs.clone(), path) {
+        match Self::ready(vfs.clone(), path, false) {
             Ok(open) => Ok(open),
             Err(Trouble::Locked) => Err(Refused::locked(path)),
             Err(Trouble::Damaged(why)) => Ok(Self::replace(vfs, path, &why)),
@@ -110,8 +112,8 @@ impl Disk {
         }
     }
 
-    /// Checks the file, locks it, and reads it.
-    fn ready(vfs: Vfs, path: &Path) -> Result<(Self, Saved), Trouble> {
+    /// Checks the file, locks it, and reads it. `is_log_synced`: see [`Disk`].
+    fn ready(vfs: Vfs, path: &Path, is_log_synced: bool) -> Result<(Self, Saved), Trouble> {
         let mut conn = vfs.connect(path)?;
         let (origin, rows, totals) = if rows::are_there(&conn)? {
             check::sound(&mut conn)?;
@@ -122,7 +124,7 @@ impl Disk {
         };
         let path = path.to_owned();
         // Before the log is written into the database, which a log with gaps would damage.
-        let rewritten = vfs.rewrite_log(&path).map_err(|error| error.to_string());
+        let rewritten = if is_log_synced { Ok(()) } else { vfs.rewrite_log(&path) };
         let settled = if conn.is_readonly("main")? {
             Err(DiskError::Failed("the file system is read-only".to_owned()))
         } else if let Err(why) = &rewritten {
@@ -145,8 +147,9 @@ impl Disk {
             },
             State::Open,
         );
-        let saved = Saved { is_unsynced: rewritten.is_err(), ..Saved::new(rows, origin) };
-        Ok((Self { vfs, path, state, totals, tainted: false }, saved))
+        let is_log_synced = rewritten.is_ok();
+        let saved = Saved { is_unsynced: !is_log_synced, ..Saved::new(rows, origin) };
+        Ok((Self { vfs, path, state, totals, is_log_synced, tainted: false }, saved))
     }
 
     /// Moves the damaged file aside and starts a new one with the rows that could be read.
@@ -184,7 +187,7 @@ impl Disk {
         } else {
             Err("files cannot be moved aside here".to_owned())
         };
-        let begun = replaced.and_then(|aside| match Self::ready(vfs.clone(), path) {
+        let begun = replaced.and_then(|aside| match Self::ready(vfs.clone(), path, false) {
             Ok((disk, saved)) if saved.rows == rows => Ok((disk, aside)),
             Ok(_) => Err("the new one does not contain what was written to it".to_owned()),
             Err(trouble) => Err(trouble.to_string()),
@@ -195,9 +198,13 @@ impl Disk {
                 let why = DiskError::Corrupt(format!("{why}; {error}"));
                 let state = State::Unavailable { why, content: None };
                 let totals = Totals::default();
-                (Self { vfs, path: path.to_owned(), state, totals, tainted: false }, error)
+                (Self::unavailable(vfs, path, state, totals), error)
             }
         }
+    }
+
+    fn unavailable(vfs: Vfs, path: &Path, state: State, totals: Totals) -> Self {
+        Self { vfs, path: path.to_owned(), state, totals, is_log_synced: false, tainted: false }
     }
 
     /// Reads a file that cannot be locked; if that fails too, there are no rows.
@@ -216,7 +223,7 @@ impl Disk {
         };
         let state = State::Unavailable { why, content };
         let totals = Totals::of(&saved.rows);
-        (Self { vfs, path: path.to_owned(), state, totals, tainted: false }, saved)
+        (Self::unavailable(vfs, path, state, totals), saved)
     }
 
     /// Applies the changes in one transaction: all of them are durable when this returns, or none.
@@ -253,8 +260,7 @@ impl Disk {
             .try_fold(totals, |totals, change| rows::apply(&saving, change, totals))?;
         if self.tainted {
             // Even if nothing changes: the failed save is in the log, and the next start would find
-            // it,
-            // until something overwrites it. Nothing reads this number.
+            // it until something overwrites it. Nothing reads this number.
             let version: i32 = saving.pragma_query_value(None, "user_version", |row| row.get(0))?;
             saving.pragma_update(None, "user_version", version ^ 1)?;
         }
@@ -265,9 +271,9 @@ impl Disk {
     /// Opens the store again, only if it still has the rows that were reported to the core.
     fn reopen(&mut self) {
         let State::Unavailable { content: Some(content), .. } = self.state else { return };
-        match Self::ready(self.vfs.clone(), &self.path) {
+        match Self::ready(self.vfs.clone(), &self.path, self.is_log_synced) {
             Ok((disk, saved)) if digest(&saved.rows) == content => {
-                (self.state, self.totals) = (disk.state, disk.totals);
+                *self = Self { tainted: self.tainted, ..disk };
             }
             Ok(_) | Err(_) => {}
         }

@@ -589,3 +589,27 @@ fn a_journal_that_a_failed_close_left_is_removed() {
     assert_eq!(place.files(), ["edgecore.db", "edgecore.db-wal"]);
     disk.close();
 }
+
+#[test]
+fn a_left_log_is_written_again_once_however_often_the_store_is_retried() {
+    static REWRITES: AtomicU32 = AtomicU32::new(0);
+    fn rewrite(_: &Path) -> io::Result<()> {
+        match REWRITES.fetch_add(1, Ordering::Relaxed) {
+            0 => Err(io::Error::other("a sync fails")),
+            _ => Ok(()),
+        }
+    }
+    let place = Place::new();
+    let (mut disk, _) = open(&place.db());
+    assert_eq!(save(&mut disk, &[put("default/pod/a", "{}")]), Ok(()));
+    killed(disk);
+    let remove = |_: &Path| Err(io::Error::other("a journal stays"));
+    let vfs = Vfs::of_test(TestVfs { name: "unix", rewrite, remove });
+    let (mut disk, saved) = Disk::open_on(vfs, &place.db()).expect("nobody else has it");
+    assert_eq!((saved.rows.len(), saved.is_unsynced), (1, true));
+    for rewrites in [2, 2, 2] {
+        let why = save(&mut disk, &[]).expect_err("the journal stays");
+        assert!(why.to_string().contains("a journal stays"), "{why}");
+        assert_eq!(REWRITES.load(Ordering::Relaxed), rewrites);
+    }
+}
