@@ -235,7 +235,7 @@ impl Agent {
             Event::Probe(probe, finding) => {
                 if let Some(owner) = self.queries.end(probe) {
                     let (QueryOwner::Probe(uid) | QueryOwner::Hook(uid)) = &owner;
-                    let pod = self.pods.get_mut(uid).expect("a pod with a query is not removed");
+                    let pod = self.pods.with_work(uid);
                     match owner {
                         QueryOwner::Probe(_) => pod.probe_query_done(now, probe, finding),
                         QueryOwner::Hook(_) => pod.hook_query_done(now.boot, probe, finding),
@@ -246,8 +246,7 @@ impl Agent {
                 let JobOwner::Pod(uid) = self.jobs.end(job) else {
                     panic!("only pods read termination messages, {job:?} is another's")
                 };
-                let pod = self.pods.get_mut(&uid).expect("a pod with a job is not removed");
-                pod.termination_message_read(job, &text);
+                self.pods.with_work(&uid).termination_message_read(job, &text);
             }
             #[cfg(feature = "probes")]
             Event::SavedProbeResults(saved) => self.probe_results.load(saved),
@@ -289,7 +288,7 @@ impl Agent {
             JobOwner::Cloud => self.cloud_job_done(now, &result.map(drop)),
             JobOwner::Housekeeping(task) => self.housekeeping.job_done(task, result),
             JobOwner::Pod(uid) => {
-                let pod = self.pods.get_mut(&uid).expect("a pod with a job is not removed");
+                let pod = self.pods.with_work(&uid);
                 match result {
                     Ok(JobReply::Attempts(attempts)) => pod.dirs_made(now, job, &attempts),
                     result => pod.job_done(now, job, &result.map(drop)),
@@ -324,16 +323,12 @@ impl Agent {
             }
             Owner::Housekeeping(task) => self.housekeeping.answer(now, task, &result),
             Owner::Probe(uid) => {
-                let pod = self.pods.get_mut(&uid).expect("a pod with a call is not removed");
-                pod.probe_exec_done(now, call, result);
+                self.pods.with_work(&uid).probe_exec_done(now, call, result);
             }
-            Owner::Hook(uid) => {
-                let pod = self.pods.get_mut(&uid).expect("a pod with a call is not removed");
-                pod.hook_exec_done(call, result);
-            }
+            Owner::Hook(uid) => self.pods.with_work(&uid).hook_exec_done(call, result),
             Owner::Pod(uid) => {
                 let answer = Answer { call, took_ms, relists_begun: self.pleg.begun() };
-                let pod = self.pods.get_mut(&uid).expect("a pod with a call is not removed");
+                let pod = self.pods.with_work(&uid);
                 if let Some(id) = pod.answer(now, &answer, result, &mut self.rng) {
                     self.removed.answered(id, answer.relists_begun);
                 }

@@ -454,6 +454,11 @@ impl Pods {
         self.map.get_mut(uid)
     }
 
+    /// The pod that a call, job or query belongs to: it is not removed before that is answered.
+    pub fn with_work(&mut self, uid: &str) -> &mut Pod {
+        self.get_mut(uid).expect("a pod with outstanding work is not removed")
+    }
+
     /// All pods, by uid.
     pub fn iter(&self) -> impl Iterator<Item = &Pod> {
         self.map.values()
