@@ -34,6 +34,7 @@ use edged::wire::kubeedge;
 
 use crate::chance::Chance;
 use crate::check::Check;
+use crate::clocks::TODAY_MS;
 use crate::draw::Drawer;
 use crate::faults::Class;
 use crate::trace::trace;
@@ -46,8 +47,6 @@ use rates::Rates;
 use rules::Rules;
 use store::{Store, Stored};
 
-/// 2025-11-20, milliseconds since 1970, when the world begins.
-const TODAY_MS: i64 = 1_763_600_000_000;
 /// Between two rounds of the synchroniser.
 const SYNC_MS: u64 = 5_000;
 /// Between two draws of faults.

@@ -7,7 +7,8 @@ use edged::model::message::Message;
 use edged::wire::kubeedge;
 
 use super::link::Frame;
-use super::{CloudSim, Due, Outcome, TICK_MS, TODAY_MS};
+use super::{CloudSim, Due, Outcome, TICK_MS};
+use crate::clocks::TODAY_MS;
 use crate::trace::trace;
 
 /// A session ends after this silence.
