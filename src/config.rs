@@ -60,6 +60,8 @@ pub struct Config {
     pub container_logs: String,
     /// `…address` and `…readOnlyPort`: loopback; port 0 or `--listen off`: no HTTP API.
     pub listen: SocketAddr,
+    /// `modules.edged.openStreams`: logs, `exec` and the like through the port for every user.
+    pub open_streams: bool,
     /// `…maxPods`
     pub pods_max: usize,
     /// How pods are run.
@@ -94,6 +96,7 @@ impl Default for Config {
             pod_logs: "/var/log/pods".to_owned(),
             container_logs: "/var/log/containers".to_owned(),
             listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 10_350),
+            open_streams: false,
             pods_max: 110,
             settings: PodSettings::default(),
             crash_backoff_max_ms: BACKOFF_MAX_MS,

@@ -13,6 +13,8 @@ mod memory;
 mod node;
 mod pod;
 mod probe;
+#[cfg(feature = "streams")]
+mod streams;
 #[cfg(feature = "watchdog")]
 mod watchdog;
 
@@ -29,6 +31,8 @@ pub use memory::*;
 pub use node::*;
 pub use pod::*;
 pub use probe::*;
+#[cfg(feature = "streams")]
+pub use streams::*;
 #[cfg(feature = "watchdog")]
 pub use watchdog::*;
 

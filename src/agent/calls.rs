@@ -14,6 +14,8 @@ use crate::core::work::WorkBook;
 use crate::limits;
 use crate::model::cri::{ExecPurpose, Request};
 use crate::model::metrics::{Histogram, Operation};
+#[cfg(feature = "streams")]
+use crate::model::stream::StreamId;
 
 /// The uid of a pod, as in the runtime's labels and the API.
 pub type Uid = Box<str>;
@@ -33,6 +35,9 @@ pub enum Owner {
     Probe(Uid),
     /// A hook of one pod, in parallel to the pod's other calls.
     Hook(Uid),
+    /// A request of a person.
+    #[cfg(feature = "streams")]
+    Stream(StreamId),
 }
 
 /// The task of housekeeping that has made a call.
@@ -69,6 +74,9 @@ pub enum Class {
     Work,
     /// Calls of housekeeping: the owner makes one of each kind at a time.
     HousekeepingCall,
+    /// For people: commands may last for hours, the others end soon.
+    #[cfg(feature = "streams")]
+    Stream,
 }
 
 impl Class {
@@ -86,6 +94,8 @@ impl Class {
             Self::Pull => pulls_max,
             Self::Work => limits::WORK_CALLS_MAX,
             Self::HousekeepingCall => limits::HOUSEKEEPING_CALLS_MAX,
+            #[cfg(feature = "streams")]
+            Self::Stream => limits::STREAM_CALLS_MAX,
         }
     }
 }
@@ -97,7 +107,7 @@ pub struct Calls {
     pulls_max: usize,
     open: WorkBook<CallId, Open>,
     /// Pending calls by class.
-    counts: [usize; 7],
+    counts: [usize; 8],
     operations: BTreeMap<&'static str, Operation>,
 }
 
@@ -115,7 +125,7 @@ impl Calls {
     /// No pending calls. `pulls_max` is the bound of [`Class::Pull`].
     pub fn new(pulls_max: usize) -> Self {
         assert!((1..=limits::PULL_CALLS_MAX).contains(&pulls_max), "{pulls_max} pulls at once");
-        Self { pulls_max, open: WorkBook::default(), counts: [0; 7], operations: BTreeMap::new() }
+        Self { pulls_max, open: WorkBook::default(), counts: [0; 8], operations: BTreeMap::new() }
     }
 
     /// Whether one more call of the class may begin.
@@ -239,6 +249,8 @@ fn class_and_deadline(request: &Request) -> (Class, u64) {
             let class = match purpose {
                 ExecPurpose::Probe => Class::Exec,
                 ExecPurpose::Hook => Class::Hook,
+                #[cfg(feature = "streams")]
+                ExecPurpose::Person => Class::Stream,
             };
             let deadline_ms = match timeout_s {
                 0 => limits::EXEC_DEADLINE_MS,
@@ -256,6 +268,8 @@ fn class_and_deadline(request: &Request) -> (Class, u64) {
         | Request::ContainerStatus(_)
         | Request::ImageStatus(_) => (Class::Work, limits::CALL_DEADLINE_MS),
         Request::HousekeepingCall(_) => (Class::HousekeepingCall, limits::CALL_DEADLINE_MS),
+        #[cfg(feature = "streams")]
+        Request::Streaming(_) => (Class::Stream, limits::STREAM_CALL_MS),
     }
 }
 

@@ -18,6 +18,8 @@ use crate::model::meta::{Change, DiskError, Revision, Saved};
 use crate::model::net::{Finding, Query};
 use crate::model::probe::ProbeResults;
 use crate::model::recorded_event::RecordedEvent;
+#[cfg(feature = "streams")]
+use crate::model::stream::{StreamAnswer, StreamId, StreamRequest};
 #[cfg(feature = "cloud")]
 use crate::model::upstream::Upstream;
 
@@ -81,6 +83,12 @@ pub enum Event {
     /// A message from the cloud. A turn brings a bounded number of them.
     #[cfg(feature = "cloud")]
     Cloud(Session, Box<Downstream>),
+    /// A person asks for this.
+    #[cfg(feature = "streams")]
+    StreamOpened(StreamId, Box<StreamRequest>),
+    /// The client has left, or the request has ended otherwise.
+    #[cfg(feature = "streams")]
+    StreamClosed(StreamId),
     /// SIGTERM: leave the pods running and exit, once the runtime has finished creating objects for
     /// us.
     Stop,
@@ -160,6 +168,10 @@ pub enum Action {
         /// In this order.
         changes: Vec<Change>,
     },
+    /// The answer to an [`Event::StreamOpened`]: one each, and for a log that is followed one more
+    /// when it ends; none after [`Event::StreamClosed`].
+    #[cfg(feature = "streams")]
+    Stream(StreamId, StreamAnswer),
     /// Feed the machine's watchdog: every deadline is met.
     #[cfg(feature = "watchdog")]
     Feed,

@@ -27,6 +27,8 @@ mod removed;
 mod requests;
 mod runtime;
 mod source;
+#[cfg(feature = "streams")]
+mod streams;
 mod view;
 mod volume;
 #[cfg(feature = "watchdog")]
@@ -153,6 +155,8 @@ pub struct Agent {
     queries: Queries,
     recorder: Recorder,
     housekeeping: Housekeeping,
+    #[cfg(feature = "streams")]
+    streams: streams::Streams,
     watchdog: Watchdog,
     node: Node,
     addresses: Vec<String>,
@@ -197,6 +201,8 @@ impl Agent {
             images: Images::new(pulls, now),
             queries: Queries::default(),
             recorder: Recorder::default(),
+            #[cfg(feature = "streams")]
+            streams: streams::Streams::default(),
             housekeeping,
             node: Node::default(),
             addresses: Vec::new(),
@@ -268,6 +274,10 @@ impl Agent {
             | Event::LinkActive(_)
             | Event::Sent(..)
             | Event::Cloud(..) => self.handle_cloud(now, event),
+            #[cfg(feature = "streams")]
+            Event::StreamOpened(id, request) => self.streams.open(id, *request),
+            #[cfg(feature = "streams")]
+            Event::StreamClosed(id) => self.streams.close(id),
             Event::Stop => {
                 self.leave_by.get_or_insert(now.boot.plus_ms(SHUTDOWN_MS));
             }
@@ -326,6 +336,10 @@ impl Agent {
                 self.pods.with_work(&uid).probe_exec_done(now, call, result);
             }
             Owner::Hook(uid) => self.pods.with_work(&uid).hook_exec_done(call, result),
+            #[cfg(feature = "streams")]
+            Owner::Stream(id) => {
+                self.streams.answer(id, result, &self.pods, &mut self.pending);
+            }
             Owner::Pod(uid) => {
                 let answer = Answer { call, took_ms, relists_begun: self.pleg.begun() };
                 let pod = self.pods.with_work(&uid);
@@ -381,6 +395,8 @@ impl Agent {
             return;
         }
         self.step_parts(now, out);
+        #[cfg(feature = "streams")]
+        self.streams.step(now, &self.pods, &mut self.calls, out);
         // Last, because it checks the requests of all the others.
         self.watchdog.step(now.boot, self.runtime.is_ready(now), out);
     }

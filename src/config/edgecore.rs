@@ -119,6 +119,17 @@ const EDGED: Table = Table {
             }),
         ),
         ("nodeLabels", Set(pods::node_labels)),
+        // Edged's own, too.
+        (
+            "openStreams",
+            Set(|config, value| match value {
+                Value::Bool(is_open) => {
+                    config.open_streams = *is_open;
+                    Ok(())
+                }
+                other => Err(format!("got {other}, expected true or false")),
+            }),
+        ),
         // Its location up to KubeEdge 1.17.
         ("remoteRuntimeEndpoint", Set(take_endpoint)),
         (

@@ -14,7 +14,8 @@
 //!
 //! **Tokens.** [`SIGNALS`], [`RUNTIME`] and [`FOLDER`] are single sources; the link to the cloud
 //! has [`CLOUD`] and the next token; the HTTP server has all tokens from [`SERVER`] on, for its
-//! listeners and their connections; connections of probes and hooks have those from [`PROBES`] on.
+//! listeners and their connections; requests of people have those from [`STREAMS`] on, connections
+//! of probes and hooks those from [`PROBES`] on.
 //!
 //! **If we crash here** nothing is lost: the next start reads everything again from the runtime,
 //! the manifest folder and the store. Pods keep running.
@@ -70,6 +71,11 @@ mod settings;
 pub mod signal;
 #[cfg(feature = "api")]
 pub mod socket;
+#[cfg(feature = "streams")]
+pub mod streams;
+#[cfg(not(feature = "streams"))]
+#[path = "streams/absent.rs"]
+pub mod streams;
 mod surroundings;
 pub mod sys;
 #[cfg(feature = "cloud")]
@@ -96,6 +102,7 @@ use crate::agent::time::{Instant, Now};
 use crate::agent::{Agent, admit};
 use crate::config::Config;
 use crate::limits::{PROCESS_BYTES_FULL, TURN_ROUNDS_MAX};
+use crate::model::cgroup::Hierarchy;
 use crate::wire::manifest;
 use cloud::Cloud;
 use credentials::Credentials;
@@ -112,6 +119,7 @@ use server::Server;
 use settings::link_of;
 use settings::{agent_config, needs_restart};
 use signal::{SignalAction, Signals};
+use streams::Streams;
 use surroundings::Surroundings;
 use turn::Turn;
 use usage::Meter;
@@ -127,6 +135,8 @@ pub const FOLDER: Token = Token(2);
 pub const CLOUD: Token = Token(3);
 /// The HTTP server's first listener; its connections and the second listener have the next tokens.
 pub const SERVER: Token = Token(1_024);
+/// The watch of followed logs; requests of people have the next tokens.
+pub const STREAMS: Token = Token(32_768);
 /// The first connection of a probe; the others have the next tokens.
 pub const PROBES: Token = Token(65_536);
 
@@ -177,6 +187,7 @@ struct EventLoop<'a> {
     signals: Signals,
     runtime: Runtime,
     server: Server,
+    streams: Streams,
     manifests: Manifests,
     jobs: Jobs,
     registry: RegistryProcess,
@@ -217,22 +228,14 @@ impl<'a> EventLoop<'a> {
         let store = Store::open(&config, &budget, &mut events)
             .inspect_err(|_| jobs::unshare(Path::new(&config.root)))?;
         let registry = poll.registry();
-        let links = Some(&config.container_logs).filter(|path| !path.is_empty());
-        let roots = Roots::new(
-            Path::new(&config.root),
-            PathBuf::from(&config.pod_logs),
-            links.map(PathBuf::from),
-        );
-        #[cfg(feature = "cloud")]
-        let roots = roots.with_link(link_of(&config));
         let hierarchy = sys::cgroups().hierarchy;
-        let root = config.settings.cgroups.root.clone();
-        let roots = roots.with_cgroups(Cgroups::new(sys::CGROUPS.into(), hierarchy, root));
+        let roots = roots(&config, hierarchy);
         Ok(Self {
             agent: Agent::boot(agent_config, clock::now(), clock::seed()),
             signals,
             runtime: Runtime::new(PathBuf::from(&config.runtime), RUNTIME).within(budget.cri),
-            server: Server::new(config.listen, &config.socket(), SERVER),
+            server: open_server(&config),
+            streams: open_streams(&config),
             manifests: Manifests::open(
                 PathBuf::from(&config.manifests),
                 |bytes| manifest::parse_valid(bytes, admit::invalid),
@@ -276,6 +279,7 @@ impl<'a> EventLoop<'a> {
             self.probes.wake_at(),
             self.cloud.wake_at(),
             self.server.wake_at(),
+            self.streams.wake_at(),
             self.registry.wake_at(),
         ];
         let always = [self.manifests.wake_at(), self.surroundings.wake_at()];
@@ -298,6 +302,7 @@ impl<'a> EventLoop<'a> {
                 token if self.cloud.owns(token) => self.cloud.ready(ready),
                 token if self.probes.owns(token) => self.probes.ready(ready),
                 token if self.server.owns(token) => self.server.ready(ready),
+                token if self.streams.owns(token) => self.streams.ready(ready),
                 token => ::log::debug!("token={} has no owner", token.0),
             }
         }
@@ -325,8 +330,12 @@ impl<'a> EventLoop<'a> {
         turn.lap("the runtime's requests");
         self.cloud.flush(now.boot, &mut self.events);
         turn.lap("messages to the cloud");
-        self.server.tick(now, self.poll.registry(), &self.agent);
+        for handover in self.server.tick(now, self.poll.registry(), &self.agent) {
+            self.streams.serve(handover, now.boot, self.poll.registry(), &mut self.events);
+        }
         turn.lap("the HTTP API");
+        self.streams.tick(now.boot, self.poll.registry(), &mut self.events);
+        turn.lap("requests of people");
         self.store.commit(now.boot, &mut self.events);
         turn.lap("the store");
         turn.end();
@@ -390,6 +399,10 @@ impl<'a> EventLoop<'a> {
             Action::Probe { probe, query, deadline } => {
                 let registry = self.poll.registry();
                 self.probes.start(probe, query, deadline, registry, &mut self.events);
+            }
+            #[cfg(feature = "streams")]
+            Action::Stream(id, answer) => {
+                self.streams.answer(id, answer, clock::now(), self.poll.registry());
             }
             Action::CancelProbe(probe) => self.probes.cancel(probe),
             Action::SaveProbeResults(results) => self.probes.save_results(&results),
@@ -476,6 +489,34 @@ fn take_locks(config: &Config) -> Result<Locks, String> {
         ::log::warn!("{rival}");
     }
     Ok(locks)
+}
+
+/// Where jobs may read and write.
+fn roots(config: &Config, hierarchy: Hierarchy) -> Roots {
+    let links = Some(&config.container_logs).filter(|path| !path.is_empty());
+    let logs = PathBuf::from(&config.pod_logs);
+    let roots = Roots::new(Path::new(&config.root), logs, links.map(PathBuf::from));
+    #[cfg(feature = "cloud")]
+    let roots = roots.with_link(link_of(config));
+    let root = config.settings.cgroups.root.clone();
+    roots.with_cgroups(Cgroups::new(sys::CGROUPS.into(), hierarchy, root))
+}
+
+fn open_server(config: &Config) -> Server {
+    let server = Server::new(config.listen, &config.socket(), SERVER);
+    #[cfg(feature = "streams")]
+    let server = server.open_to_all(config.open_streams);
+    server
+}
+
+#[cfg(feature = "streams")]
+fn open_streams(config: &Config) -> Streams {
+    Streams::new(STREAMS, PathBuf::from(&config.pod_logs), config.node_name.clone())
+}
+
+#[cfg(not(feature = "streams"))]
+fn open_streams(_: &Config) -> Streams {
+    Streams
 }
 
 /// The capacity that the emptied list of actions may keep.

@@ -13,6 +13,8 @@
 
 mod answer;
 mod connection;
+#[cfg(feature = "streams")]
+mod people;
 mod process;
 mod redact;
 
@@ -24,12 +26,13 @@ use mio::event::Event as Ready;
 use mio::{Registry, Token};
 
 use super::socket::{Access, Address, Listener, Stream};
+use super::streams::Handover;
 use crate::agent::Agent;
 use crate::agent::time::{Instant, Now};
 use crate::limits::{
     HTTP_ACCEPTS_PER_TURN, HTTP_CONNECTIONS_MAX, HTTP_PROTECTED_MIN, HTTP_UNSENT_BYTES_MAX,
 };
-use crate::wire::http1::{Method, Response, Status};
+use crate::wire::http1::{Bad, Method, Request, Response, Status};
 use connection::{Connection, Next};
 
 /// The listeners of the API and their connections.
@@ -42,6 +45,11 @@ pub struct Server {
     /// The port's token. Connection `n` has the token `n + 1` after it, the unix socket the last.
     first: Token,
     connections: [Option<Connection>; HTTP_CONNECTIONS_MAX],
+    /// Of requests of people: see [`people`].
+    #[cfg(feature = "streams")]
+    is_open: bool,
+    #[cfg(feature = "streams")]
+    token: std::path::PathBuf,
 }
 
 impl Server {
@@ -54,7 +62,23 @@ impl Server {
             listeners.push(Listener::new(Address::Port(address), name, first));
             listeners.push(Listener::new(Address::Socket(socket.to_owned()), name, last));
         }
-        Self { address, listeners, first, connections: [const { None }; HTTP_CONNECTIONS_MAX] }
+        Self {
+            address,
+            listeners,
+            first,
+            connections: [const { None }; HTTP_CONNECTIONS_MAX],
+            #[cfg(feature = "streams")]
+            is_open: false,
+            #[cfg(feature = "streams")]
+            token: socket.with_file_name(people::TOKEN),
+        }
+    }
+
+    /// Whether requests of people may come through the port without a token.
+    #[cfg(feature = "streams")]
+    #[must_use]
+    pub fn open_to_all(self, is_open: bool) -> Self {
+        Self { is_open, ..self }
     }
 
     /// Whether the token belongs to a listener or a connection.
@@ -78,12 +102,14 @@ impl Server {
         }
     }
 
-    /// Listens, accepts connections, answers and closes, as far as each is due.
-    pub fn tick(&mut self, now: Now, registry: &Registry, agent: &Agent) {
+    /// Listens, accepts connections, answers and closes, as far as each is due. Returns the
+    /// connections that are for [`super::streams`].
+    pub fn tick(&mut self, now: Now, registry: &Registry, agent: &Agent) -> Vec<Handover> {
         for at in 0..self.listeners.len() {
             self.listeners[at].listen(now.boot, registry, remedy);
             self.accept(at, now.boot, registry);
         }
+        let mut handovers = Vec::new();
         for at in 0..HTTP_CONNECTIONS_MAX {
             let unsent = self.unsent_bytes();
             let Some(connection) = &mut self.connections[at] else { continue };
@@ -91,19 +117,61 @@ impl Server {
                 Next::Wait => false,
                 Next::End => true,
                 Next::Answer(request) => {
-                    let bytes = if unsent >= HTTP_UNSENT_BYTES_MAX {
-                        busy().bytes(request.method)
-                    } else {
-                        let answer = answer::to(&request, connection.access(), now, agent);
-                        answer.bytes(request.method)
+                    let bytes = match self.for_people(&request, at, registry) {
+                        Some(Ok(handover)) => {
+                            handovers.push(handover);
+                            continue;
+                        }
+                        Some(Err(refusal)) => refusal,
+                        None if request.method == Method::Post => only_read().bytes(Method::Post),
+                        None if unsent >= HTTP_UNSENT_BYTES_MAX => busy().bytes(request.method),
+                        None => {
+                            let access = self.connections[at].as_ref().map(Connection::access);
+                            let access = access.unwrap_or(Access::Public);
+                            answer::to(&request, access, now, agent).bytes(request.method)
+                        }
                     };
-                    connection.answer(now.boot, bytes)
+                    let connection = self.connections[at].as_mut();
+                    connection.is_none_or(|connection| connection.answer(now.boot, bytes))
                 }
             };
             if ended && let Some(mut connection) = self.connections[at].take() {
                 connection.leave(registry);
             }
         }
+        handovers
+    }
+
+    /// The connection of a request of a person, or the bytes of its refusal; `None`: it is another.
+    #[cfg(feature = "streams")]
+    fn for_people(
+        &mut self,
+        request: &Request,
+        at: usize,
+        registry: &Registry,
+    ) -> Option<Result<Handover, Vec<u8>>> {
+        let connection = self.connections[at].as_ref()?;
+        let door = people::Door { is_open: self.is_open, token: &self.token };
+        let rest = connection.rest(request.head_bytes);
+        match people::opening(request, rest, connection.access(), &door)? {
+            Ok(opening) => {
+                let mut connection = self.connections[at].take()?;
+                connection.leave(registry);
+                Some(Ok(Handover { stream: connection.into_stream(), opening }))
+            }
+            Err(refusal) => Some(Err(crate::wire::kubelet::answer::refusal(&refusal))),
+        }
+    }
+
+    #[cfg(not(feature = "streams"))]
+    #[expect(clippy::unused_self, reason = "as where they are built in")]
+    fn for_people(
+        &mut self,
+        _: &Request,
+        _: usize,
+        _: &Registry,
+    ) -> Option<Result<Handover, Vec<u8>>> {
+        None
     }
 
     /// When to call [`Server::tick`] if nothing gets ready before.
@@ -164,6 +232,13 @@ fn remedy(address: &Address, error: &io::Error) -> &'static str {
         }
         (Address::Port(_), _) => "choose another with --listen; the pods do not need it",
     }
+}
+
+fn only_read() -> Response {
+    Response::from(Bad {
+        status: Status::MethodNotAllowed,
+        why: "this API is read only: expected GET or HEAD".to_owned(),
+    })
 }
 
 fn busy() -> Response {

@@ -1,11 +1,12 @@
 //! Limits of the local HTTP API, of the commands that use it, and of every answer over HTTP.
 
-/// Bytes of a request's head: ten times what curl or Prometheus send.
-pub const HTTP_HEAD_BYTES_MAX: usize = 8 << 10;
+/// Bytes of a request's head: ten times what curl or Prometheus send, and a command of some length
+/// in its target.
+pub const HTTP_HEAD_BYTES_MAX: usize = 24 << 10;
 /// Header fields of a request; browsers send some twenty.
 pub const HTTP_HEADERS_MAX: usize = 64;
-/// Bytes of a request's target; the longest valid one has 20.
-pub const HTTP_TARGET_BYTES_MAX: usize = 1 << 10;
+/// Bytes of a request's target: a command for `exec`, percent-encoded.
+pub const HTTP_TARGET_BYTES_MAX: usize = 16 << 10;
 /// Connections at once: a scraper, a few users, and room. Each costs a descriptor.
 pub const HTTP_CONNECTIONS_MAX: usize = 16;
 /// Of these, how many are reserved for root's unix socket: whatever other users do to the port,

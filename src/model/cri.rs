@@ -6,6 +6,8 @@
 
 mod config;
 mod security;
+#[cfg(feature = "streams")]
+mod streaming;
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,6 +25,8 @@ pub use security::{
     ContainerSecurity, IpcNamespace, Namespaces, PidNamespace, Profile, SandboxSecurity, Selinux,
     User,
 };
+#[cfg(feature = "streams")]
+pub use streaming::{Pipes, StreamingCall};
 
 /// The runtime's id of a sandbox (64 hex digits with containerd).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -117,6 +121,9 @@ pub enum Request {
     },
     /// A housekeeping call, of no pod.
     HousekeepingCall(HousekeepingCall),
+    /// A call for a person.
+    #[cfg(feature = "streams")]
+    Streaming(StreamingCall),
 }
 
 impl Request {
@@ -145,6 +152,8 @@ impl Request {
             Self::ImageStatus(_) => "image_status",
             Self::PullImage { .. } => "pull_image",
             Self::HousekeepingCall(housekeeping) => housekeeping.operation(),
+            #[cfg(feature = "streams")]
+            Self::Streaming(call) => call.operation(),
         }
     }
 }
@@ -167,6 +176,9 @@ pub enum ExecPurpose {
     Probe,
     /// A hook: its duration is not limited.
     Hook,
+    /// A person asks for it.
+    #[cfg(feature = "streams")]
+    Person,
 }
 
 /// `AuthConfig`, as far as it is used. Its `Debug` shows no password.
@@ -213,6 +225,9 @@ pub enum Reply {
     Pulled(Box<str>),
     /// To a [`HousekeepingCall`] with a reply.
     HousekeepingCall(HousekeepingReply),
+    /// To a streaming call.
+    #[cfg(feature = "streams")]
+    Url(Box<str>),
     /// To calls without a reply.
     Done,
 }

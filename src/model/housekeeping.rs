@@ -68,12 +68,26 @@ pub struct StoredImage {
 /// `ContainerStats`, as far as it is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerUsage {
+    /// The container's id.
+    pub id: Box<str>,
     /// Label `io.kubernetes.pod.uid`.
     pub uid: Box<str>,
     /// Label `io.kubernetes.container.name`.
     pub name: Box<str>,
     /// `memory.working_set_bytes`
     pub memory: Option<u64>,
+    /// `memory.usage_bytes`
+    pub memory_usage: Option<u64>,
+    /// `memory.rss_bytes`
+    pub memory_rss: Option<u64>,
+    /// `memory.timestamp`, nanoseconds since 1970.
+    pub memory_at: i64,
+    /// `cpu.usage_core_nano_seconds`
+    pub cpu_ns: Option<u64>,
+    /// `cpu.usage_nano_cores`
+    pub cpu_nano_cores: Option<u64>,
+    /// `cpu.timestamp`, nanoseconds since 1970.
+    pub cpu_at: i64,
     /// `writable_layer.used_bytes`
     pub disk: Option<u64>,
     /// `writable_layer.inodes_used`, a count.

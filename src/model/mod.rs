@@ -40,6 +40,8 @@ pub mod settings;
 pub mod status;
 #[cfg(feature = "cloud")]
 pub mod status_patch;
+#[cfg(feature = "streams")]
+pub mod stream;
 #[cfg(feature = "controller")]
 pub mod sync;
 pub mod time;

@@ -39,11 +39,33 @@ impl Timestamp {
         holds.then(|| Self(((days() * 24 + hour) * 60 + minute) * 60 + second))
     }
 
+    /// The same with an offset: `2026-08-06T12:00:00+02:00`.
+    #[cfg(feature = "streams")]
+    pub fn parse_with_offset(text: &str) -> Option<Self> {
+        let offset_at = text.len().checked_sub(OFFSET_BYTES).filter(|_| !text.ends_with('Z'));
+        let Some((local, offset)) = offset_at.and_then(|at| text.split_at_checked(at)) else {
+            return Self::parse(text);
+        };
+        let sign = match offset.as_bytes()[0] {
+            b'+' => 1,
+            b'-' => -1,
+            _ => return None,
+        };
+        let (hours, minutes) = offset[1..].split_once(':')?;
+        let (hours, minutes): (i64, i64) = (hours.parse().ok()?, minutes.parse().ok()?);
+        let ahead = sign * (hours * 60 + minutes) * 60;
+        Some(Self(Self::parse(&format!("{local}Z"))?.0 - ahead))
+    }
+
     /// From the CRI's nanoseconds.
     pub fn from_nanos(nanos: i64) -> Self {
         Self(nanos.div_euclid(1_000_000_000))
     }
 }
+
+/// `+02:00`
+#[cfg(feature = "streams")]
+const OFFSET_BYTES: usize = 6;
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -27,6 +27,8 @@ pub mod runtime;
 pub mod sandbox;
 pub mod security;
 pub mod stats;
+#[cfg(feature = "streams")]
+pub mod streaming;
 pub mod task;
 
 pub use bounds::{DecodeError, decode};

@@ -2,7 +2,8 @@
 //!
 //! One request per connection, `GET` or `HEAD`, without a body, and every answer has `Connection:
 //! close`: clients of this API send few requests, and a server that keeps no idle connections need
-//! not limit them. Chunked bodies, upgrades and pipelining are therefore absent.
+//! not limit them. Chunked bodies and pipelining are therefore absent. `POST` is for commands in
+//! containers; after the request's head such a connection belongs to [`crate::io::streams`].
 //!
 //! A request from a web page must not get through: its `Host` must be a loopback name or the
 //! address of the listener, so that a name which an attacker points at 127.0.0.1 is refused; and so
@@ -10,6 +11,8 @@
 
 #[cfg(feature = "controller")]
 pub mod call;
+#[cfg(any(feature = "controller", feature = "streams"))]
+pub mod query;
 #[cfg(any(feature = "api", feature = "probes"))]
 pub mod response;
 
@@ -31,6 +34,12 @@ pub struct Request {
     pub query: String,
     /// The first requested byte (`Range: bytes=N-`).
     pub from: u64,
+    /// The headers that concern an upgrade, as they were sent.
+    pub upgrade: Vec<(String, String)>,
+    /// Of `Authorization: Bearer`.
+    pub bearer: Option<String>,
+    /// The length of the head.
+    pub head_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +48,18 @@ pub enum Method {
     Get,
     /// The head alone.
     Head,
+    /// A command in a container; nothing else has it.
+    Post,
+}
+
+impl Method {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Head => "HEAD",
+            Self::Post => "POST",
+        }
+    }
 }
 
 /// The status of an answer.
@@ -93,8 +114,8 @@ pub fn request(bytes: &[u8], bound: SocketAddr) -> Result<Option<Request>, Bad> 
     let mut headers = [EMPTY_HEADER; HTTP_HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
     let complete = match request.parse(bytes) {
-        Ok(Parsed::Complete(_)) => true,
-        Ok(Parsed::Partial) => false,
+        Ok(Parsed::Complete(length)) => Some(length),
+        Ok(Parsed::Partial) => None,
         Err(error) => return Err(refused(error)),
     };
     let target = request.path.unwrap_or_default();
@@ -103,16 +124,15 @@ pub fn request(bytes: &[u8], bound: SocketAddr) -> Result<Option<Request>, Bad> 
         let why = format!("expected a target of at most {HTTP_TARGET_BYTES_MAX} bytes");
         return Err(Bad { status: Status::UriTooLong, why });
     }
-    if bytes.len() > HTTP_HEAD_BYTES_MAX {
+    if complete.unwrap_or(bytes.len()) > HTTP_HEAD_BYTES_MAX {
         let why = format!("expected a head of at most {HTTP_HEAD_BYTES_MAX} bytes");
         return Err(Bad { status: Status::HeaderFieldsTooLarge, why });
     }
-    if !complete {
-        return Ok(None);
-    }
+    let Some(head_bytes) = complete else { return Ok(None) };
     let method = match request.method {
         Some("GET") => Method::Get,
         Some("HEAD") => Method::Head,
+        Some("POST") if cfg!(feature = "streams") => Method::Post,
         _ => {
             let why = "this API is read only: expected GET or HEAD".to_owned();
             return Err(Bad { status: Status::MethodNotAllowed, why });
@@ -127,7 +147,12 @@ pub fn request(bytes: &[u8], bound: SocketAddr) -> Result<Option<Request>, Bad> 
     let path = path.split('#').next().unwrap_or_default();
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let (path, query) = (path.to_owned(), query.to_owned());
-    Ok(Some(Request { method, path, query, from: range(&request) }))
+    let bearer = header(&request, "authorization")
+        .and_then(|value| value.strip_prefix("Bearer "))
+        .map(|token| token.trim().to_owned());
+    let from = range(&request);
+    let upgrade = upgrade(&request);
+    Ok(Some(Request { method, path, query, from, upgrade, bearer, head_bytes }))
 }
 
 /// A request line: the target and the words around it.
@@ -175,11 +200,36 @@ fn check_headers(request: &httparse::Request<'_, '_>, bound: SocketAddr) -> Resu
     }
 }
 
+fn header<'a>(request: &'a httparse::Request<'_, '_>, name: &str) -> Option<&'a str> {
+    let found = request.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
+    found.and_then(|header| core::str::from_utf8(header.value).ok())
+}
+
+/// Whether a header is passed on to the runtime's streaming server (edgestream.md, section 14.1).
+pub fn is_of_upgrade(name: &str) -> bool {
+    let begins = |prefix: &str| {
+        name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+    };
+    let is = |other: &str| name.eq_ignore_ascii_case(other);
+    is("connection")
+        || is("upgrade")
+        || is("content-length")
+        || is("x-stream-protocol-version")
+        || begins("sec-websocket-")
+}
+
+fn upgrade(request: &httparse::Request<'_, '_>) -> Vec<(String, String)> {
+    let ours = request.headers.iter().filter(|header| is_of_upgrade(header.name));
+    ours.filter_map(|header| {
+        let value = core::str::from_utf8(header.value).ok()?;
+        Some((header.name.to_owned(), value.to_owned()))
+    })
+    .collect()
+}
+
 /// Ranges other than a start offset are ignored, as RFC 9110 section 14.2 allows.
 fn range(request: &httparse::Request<'_, '_>) -> u64 {
-    let is_range = |name: &str| name.eq_ignore_ascii_case("range");
-    let range = request.headers.iter().find(|header| is_range(header.name));
-    let text = range.and_then(|header| core::str::from_utf8(header.value).ok());
+    let text = header(request, "range");
     let from = text.and_then(|text| text.trim().strip_prefix("bytes=")?.strip_suffix('-'));
     from.and_then(|from| from.parse().ok()).unwrap_or(0)
 }
@@ -233,7 +283,7 @@ impl Response {
         head.push_str("Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n");
         head.push_str("Connection: close\r\n\r\n");
         let mut bytes = head.into_bytes();
-        if method == Method::Get {
+        if method != Method::Head {
             bytes.extend_from_slice(&self.body);
         }
         bytes

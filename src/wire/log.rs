@@ -1,6 +1,9 @@
 //! The last lines of a container's log in the runtime's format: `time stream tag text` per line;
 //! the tag `P` means that the next line continues it.
 
+#[cfg(feature = "streams")]
+pub mod follow;
+
 /// The text of the last lines, at most `lines_max` lines and `bytes_max` bytes, without times and
 /// tags. `bytes` may begin in the middle of a line.
 pub fn tail(bytes: &[u8], lines_max: usize, bytes_max: usize) -> String {

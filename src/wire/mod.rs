@@ -15,6 +15,8 @@ pub mod http1;
 pub mod kubeconfig;
 #[cfg(feature = "cloud")]
 pub mod kubeedge;
+#[cfg(feature = "streams")]
+pub mod kubelet;
 pub mod log;
 pub mod manifest;
 #[cfg(feature = "api")]

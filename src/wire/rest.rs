@@ -3,7 +3,8 @@
 
 use serde_json::value::RawValue;
 
-use super::http1::call::{self, unescaped};
+use super::http1::call;
+use super::http1::query::unescaped;
 use crate::model::api::{Call, Kind, ListOptions, PatchType, Subresource, Verb};
 
 /// A request's line and the type of its body.

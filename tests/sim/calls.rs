@@ -423,6 +423,8 @@ pub fn brief(request: &Request) -> String {
         }
         Request::ImageStatus(image) => format!("{operation} {image}"),
         Request::HousekeepingCall(housekeeping) => format!("{operation} {housekeeping:?}"),
+        #[cfg(feature = "streams")]
+        Request::Streaming(call) => format!("{operation} {call:?}"),
         Request::PullImage { image, auth, sandbox_config } => {
             let user = auth.as_ref().map_or("", |auth| &auth.username);
             format!("{operation} {image} uid={} user={user}", sandbox_config.pod.uid)

@@ -145,7 +145,8 @@ pub fn containers(runtime: &Runtime) -> Vec<ContainerUsage> {
         let uid = it.listed.pod.as_ref()?.uid.clone();
         let memory = it.alive.then(|| memory_of(number));
         let name = it.listed.name.clone();
-        Some(ContainerUsage { uid, name, memory, disk: Some(1 << 20), inodes: Some(1) })
+        let (disk, inodes) = (Some(1 << 20), Some(1));
+        Some(ContainerUsage { uid, name, memory, disk, inodes, ..ContainerUsage::default() })
     });
     all.collect()
 }

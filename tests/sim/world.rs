@@ -316,6 +316,10 @@ impl World {
                     "  note {} {}: {}", note.involved_object.name, note.reason, note.message
                 );
             }
+            #[cfg(feature = "streams")]
+            Action::Stream(id, answer) => {
+                trace!(self.clocks.now(), "  {id:?}: {answer:?}");
+            }
             #[cfg(feature = "watchdog")]
             Action::Feed => {}
             Action::Log(severity, line) => {

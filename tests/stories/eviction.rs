@@ -68,6 +68,7 @@ pub fn takes(harness: &mut Harness, name: &str, memory: u64, disk: u64) {
         memory: Some(memory << 20),
         disk: Some(disk),
         inodes: Some(1),
+        ..ContainerUsage::default()
     });
 }
 
@@ -103,6 +104,7 @@ fn who_waits_for_its_restart_does_not_go_before_who_takes_it_all() {
         memory: None,
         disk: Some(0),
         inodes: Some(1),
+        ..ContainerUsage::default()
     });
     harness.machine.memory = Some(memory(90));
     harness.pass(CYCLE_MS);

@@ -42,6 +42,7 @@ fn takes(harness: &mut Harness, (m, n): (u64, u64), folders: &[(&'static str, u6
         memory: Some(1),
         disk: Some(bytes),
         inodes: Some(1),
+        ..ContainerUsage::default()
     };
     harness.taken.containers = vec![of("m", m), of("n", n)];
     harness.taken.folders = folders.to_vec();

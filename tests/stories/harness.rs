@@ -19,6 +19,8 @@ use edged::model::manifest::{File, Folder, Refusal};
 use edged::model::net::{Finding, Query};
 use edged::model::pod::Pod;
 use edged::model::probe::ProbeResults;
+#[cfg(feature = "streams")]
+use edged::model::stream::{StreamAnswer, StreamId};
 
 use crate::node::{Taken, is_of_the_node};
 
@@ -64,6 +66,9 @@ pub struct Harness {
     /// Requests to the link and the store.
     #[cfg(feature = "cloud")]
     pub cloud: Vec<Action>,
+    /// The answers to people.
+    #[cfg(feature = "streams")]
+    pub people: Vec<(StreamId, StreamAnswer)>,
     /// The log lines.
     pub log: Vec<String>,
     /// The runtime's cgroup driver; `None`: the call is not supported.
@@ -204,6 +209,8 @@ impl Harness {
             watchdog_feeds: 0,
             #[cfg(feature = "cloud")]
             cloud: Vec::new(),
+            #[cfg(feature = "streams")]
+            people: Vec::new(),
             log: Vec::new(),
             driver: Some(CgroupDriver::Cgroupfs),
             bad_cgroups: false,
@@ -282,6 +289,8 @@ impl Harness {
                 }
                 Action::Log(_, line) => self.log.push(line),
                 Action::Exit => self.exited = true,
+                #[cfg(feature = "streams")]
+                Action::Stream(id, answer) => self.people.push((id, answer)),
                 #[cfg(feature = "watchdog")]
                 Action::Feed => self.watchdog_feeds += 1,
                 #[cfg(feature = "cloud")]

@@ -126,6 +126,8 @@ mod rules;
 mod security;
 mod shown;
 mod statuses;
+#[cfg(feature = "streams")]
+mod streams;
 mod taken_over;
 mod tasks;
 mod told;

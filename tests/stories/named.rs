@@ -47,6 +47,8 @@ pub fn name(request: &Request) -> String {
         Request::HousekeepingCall(HousekeepingCall::RemoveImage(id)) => id.to_string(),
         Request::HousekeepingCall(HousekeepingCall::ReopenContainerLog(id)) => id.to_string(),
         Request::HousekeepingCall(_) => String::new(),
+        #[cfg(feature = "streams")]
+        Request::Streaming(call) => format!("{call:?}"),
     };
     format!("{} {what}", request.operation())
 }

@@ -9,12 +9,43 @@ fn bound() -> SocketAddr {
     "127.0.0.1:10350".parse().expect("an address")
 }
 
+/// Without the length of the head and the headers of an upgrade, which have tests of their own.
 fn read(text: &str) -> Result<Option<Request>, Bad> {
-    request(text.as_bytes(), bound())
+    let read = request(text.as_bytes(), bound())?;
+    Ok(read.map(|request| Request { head_bytes: 0, upgrade: Vec::new(), ..request }))
 }
 
 fn get(path: &str) -> Request {
-    Request { method: Method::Get, path: path.to_owned(), query: String::new(), from: 0 }
+    Request {
+        method: Method::Get,
+        path: path.to_owned(),
+        query: String::new(),
+        from: 0,
+        upgrade: Vec::new(),
+        bearer: None,
+        head_bytes: 0,
+    }
+}
+
+#[test]
+fn a_request_for_an_upgrade_keeps_its_headers_and_leaves_the_rest() {
+    let head = "POST /exec/d/p/c HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nupgrade: \
+                SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\nX-Stream-Protocol-\
+                Version: v3.channel.k8s.io\r\nContent-Length: 0\r\nAccept-Encoding: gzip\r\n\
+                Authorization: Bearer secret\r\n\r\n";
+    let bytes = [head.as_bytes(), b"\x80\x03"].concat();
+    let got = request(&bytes, bound()).expect("valid").expect("whole");
+    assert_eq!((got.method, got.head_bytes), (Method::Post, head.len()));
+    assert_eq!(got.bearer.as_deref(), Some("secret"));
+    let upgrade: Vec<_> = got.upgrade.iter().map(|(name, value)| (&**name, &**value)).collect();
+    let want = [
+        ("Connection", "Upgrade"),
+        ("upgrade", "SPDY/3.1"),
+        ("X-Stream-Protocol-Version", "v4.channel.k8s.io"),
+        ("X-Stream-Protocol-Version", "v3.channel.k8s.io"),
+        ("Content-Length", "0"),
+    ];
+    assert_eq!(upgrade, want);
 }
 
 fn status(text: &str) -> Status {

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use mio::event::Event as Ready;
 use mio::{Registry, Token};
 
+use super::streams::Handover;
 use crate::agent::Agent;
 use crate::agent::time::{Instant, Now};
 
@@ -28,7 +29,9 @@ impl Server {
 
     pub fn ready(&mut self, _ready: &Ready) {}
 
-    pub fn tick(&mut self, _now: Now, _registry: &Registry, _agent: &Agent) {}
+    pub fn tick(&mut self, _now: Now, _registry: &Registry, _agent: &Agent) -> Vec<Handover> {
+        Vec::new()
+    }
 
     pub fn wake_at(&self) -> Option<Instant> {
         None

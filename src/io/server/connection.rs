@@ -120,6 +120,20 @@ impl Connection {
         matches!(self.write_answer(now), Next::End)
     }
 
+    /// What came after the request's head.
+    #[cfg(feature = "streams")]
+    pub(super) fn rest(&self, head_bytes: usize) -> &[u8] {
+        match &self.state {
+            State::Reading(bytes) => bytes.get(head_bytes..).unwrap_or_default(),
+            State::Writing { .. } | State::Closing(_) => &[],
+        }
+    }
+
+    #[cfg(feature = "streams")]
+    pub(super) fn into_stream(self) -> Stream {
+        self.stream
+    }
+
     pub(super) fn leave(&mut self, registry: &Registry) {
         // Closing does the same; it fails only if there is nothing to undo.
         let _ = self.stream.deregister(registry);

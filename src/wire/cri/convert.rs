@@ -8,6 +8,8 @@
 mod config;
 mod housekeeping;
 mod security;
+#[cfg(feature = "streams")]
+mod streaming;
 
 use std::fmt;
 
@@ -95,6 +97,8 @@ pub fn encode(request: &Request) -> (Rpc, Vec<u8>) {
             sandbox_config: Some(config::sandbox(sandbox_config)),
         }),
         Request::HousekeepingCall(wanted) => housekeeping::encode(wanted),
+        #[cfg(feature = "streams")]
+        Request::Streaming(call) => streaming::encode(call),
     }
 }
 
@@ -153,6 +157,8 @@ fn decode_one(rpc: Rpc, bytes: &[u8], budget: &CriBudget) -> Result<Reply, Why> 
             container_status(reply.status.ok_or(Why::Lacks("status"))?)
         }
         Rpc::ExecSync => exec(decode_reply::<c::ExecSyncRequest>(bytes, budget)?),
+        #[cfg(feature = "streams")]
+        Rpc::Exec | Rpc::Attach | Rpc::PortForward => streaming::decode(bytes, budget)?,
         Rpc::ImageStatus => {
             let reply = decode_reply::<i::ImageStatusRequest>(bytes, budget)?;
             Reply::Image(reply.image.map(image).transpose()?)
@@ -169,25 +175,11 @@ fn decode_one(rpc: Rpc, bytes: &[u8], budget: &CriBudget) -> Result<Reply, Why> 
         | Rpc::StopContainer
         | Rpc::RemoveContainer
         | Rpc::Kill
-        | Rpc::Delete => Reply::Done,
-        Rpc::RemoveImage | Rpc::ReopenContainerLog => Reply::Done,
-        Rpc::ImageFsInfo => {
-            Reply::HousekeepingCall(housekeeping::image_fs(decode_reply::<i::ImageFsInfoRequest>(
-                bytes, budget,
-            )?))
-        }
-        Rpc::ListImages => Reply::HousekeepingCall(housekeeping::images(decode_reply::<
-            i::ListImagesRequest,
-        >(bytes, budget)?)?),
-        Rpc::ListContainerStats => {
-            Reply::HousekeepingCall(housekeeping::containers(decode_reply::<
-                super::stats::ListContainerStatsRequest,
-            >(bytes, budget)?))
-        }
-        Rpc::ListPodSandboxStats => {
-            Reply::HousekeepingCall(housekeeping::sandboxes(decode_reply::<
-                super::stats::ListPodSandboxStatsRequest,
-            >(bytes, budget)?))
+        | Rpc::Delete
+        | Rpc::RemoveImage
+        | Rpc::ReopenContainerLog => Reply::Done,
+        Rpc::ImageFsInfo | Rpc::ListImages | Rpc::ListContainerStats | Rpc::ListPodSandboxStats => {
+            Reply::HousekeepingCall(housekeeping::decode(rpc, bytes, budget)?)
         }
         Rpc::GetContainerEvents => return Err(Why::Lacks("one reply, because it is a stream")),
     })

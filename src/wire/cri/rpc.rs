@@ -26,6 +26,11 @@ use super::stats::{
     ListContainerStatsRequest, ListContainerStatsResponse, ListPodSandboxStatsRequest,
     ListPodSandboxStatsResponse,
 };
+#[cfg(feature = "streams")]
+use super::streaming::{
+    AttachRequest, AttachResponse, ExecRequest, ExecResponse, PortForwardRequest,
+    PortForwardResponse,
+};
 use super::task::{DeleteResponse, DeleteTaskRequest, KillRequest, KillResponse};
 
 /// A request message; its type defines the method and the reply.
@@ -39,36 +44,36 @@ pub trait Request: prost::Message {
 /// Declares [`Rpc`] and [`Request`] from one table, so that they cannot disagree.
 macro_rules! methods {
     ($($package:literal {
-        $($service:ident $method:ident: $request:ident => $reply:ident;)*
+        $($(#[$only:meta])* $service:ident $method:ident: $request:ident => $reply:ident;)*
     })*) => {
         /// A method of CRI v1, or of containerd's beside it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Rpc {
-            $($($method,)*)*
+            $($($(#[$only])* $method,)*)*
         }
 
         impl Rpc {
             /// All methods, runtime service first.
-            pub const ALL: &[Rpc] = &[$($(Rpc::$method,)*)*];
+            pub const ALL: &[Rpc] = &[$($($(#[$only])* Rpc::$method,)*)*];
 
             /// The method's name, as in the protobuf service.
             pub fn name(self) -> &'static str {
                 match self {
-                    $($(Rpc::$method => stringify!($method),)*)*
+                    $($($(#[$only])* Rpc::$method => stringify!($method),)*)*
                 }
             }
 
             /// The path of its HTTP/2 request.
             pub fn path(self) -> &'static str {
                 match self {
-                    $($(Rpc::$method => concat!(
+                    $($($(#[$only])* Rpc::$method => concat!(
                         "/", $package, ".", stringify!($service), "/", stringify!($method)
                     ),)*)*
                 }
             }
         }
 
-        $($(impl Request for $request {
+        $($($(#[$only])* impl Request for $request {
             const RPC: Rpc = Rpc::$method;
             type Reply = $reply;
         })*)*
@@ -93,6 +98,12 @@ methods! {
         RuntimeService ContainerStatus: ContainerStatusRequest => ContainerStatusResponse;
         RuntimeService ReopenContainerLog: ReopenContainerLogRequest => ReopenContainerLogResponse;
         RuntimeService ExecSync: ExecSyncRequest => ExecSyncResponse;
+        #[cfg(feature = "streams")]
+        RuntimeService Exec: ExecRequest => ExecResponse;
+        #[cfg(feature = "streams")]
+        RuntimeService Attach: AttachRequest => AttachResponse;
+        #[cfg(feature = "streams")]
+        RuntimeService PortForward: PortForwardRequest => PortForwardResponse;
         RuntimeService ListContainerStats: ListContainerStatsRequest => ListContainerStatsResponse;
         RuntimeService ListPodSandboxStats:
             ListPodSandboxStatsRequest => ListPodSandboxStatsResponse;

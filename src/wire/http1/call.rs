@@ -6,6 +6,7 @@
 
 use httparse::{EMPTY_HEADER, Error, Status as Parsed};
 
+use super::query::unescaped;
 use crate::limits::{HTTP_HEAD_BYTES_MAX, HTTP_HEADERS_MAX};
 
 /// A whole request.
@@ -39,30 +40,6 @@ impl Call {
         let pairs = self.query.split('&').filter_map(|pair| pair.split_once('='));
         pairs.into_iter().find(|(name, _)| *name == key).map(|(_, value)| unescaped(value))
     }
-}
-
-/// Decodes a text of a path or a query; invalid escapes stay.
-pub fn unescaped(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        let digit = |at: usize| after.get(at).and_then(|byte| char::from(*byte).to_digit(16));
-        match (first, digit(0), digit(1)) {
-            (b'%', Some(high), Some(low)) => {
-                bytes.push((high << 4 | low) as u8);
-                rest = &after[2..];
-            }
-            (b'+', ..) => {
-                bytes.push(b' ');
-                rest = after;
-            }
-            _ => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Why a request cannot be served: a status, and one line for the operator.

@@ -33,6 +33,8 @@ pub enum Class {
     Exec,
     Hook,
     HousekeepingCall,
+    #[cfg(feature = "streams")]
+    Stream,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,6 +190,10 @@ pub fn classify(request: &Request) -> (Class, Kind) {
         Request::ExecSync { purpose: ExecPurpose::Probe, .. } => (Class::Exec, Kind::Exec),
         Request::ExecSync { purpose: ExecPurpose::Hook, .. } => (Class::Hook, Kind::Exec),
         Request::HousekeepingCall(_) => (Class::HousekeepingCall, Kind::Other),
+        #[cfg(feature = "streams")]
+        Request::ExecSync { purpose: ExecPurpose::Person, .. } | Request::Streaming(_) => {
+            (Class::Stream, Kind::Other)
+        }
         Request::RunPodSandbox(_)
         | Request::RemovePodSandbox(_)
         | Request::CreateContainer { .. }

@@ -82,6 +82,8 @@ impl Check {
             | Event::Credentials(_)
             | Event::Addresses(_)
             | Event::Stop => {}
+            #[cfg(feature = "streams")]
+            Event::StreamOpened(..) | Event::StreamClosed(_) => {}
             #[cfg(feature = "cloud")]
             Event::Loaded(_)
             | Event::Saved(_)

@@ -5,6 +5,8 @@ use std::rc::Rc;
 use edged::agent::event::{CallId, JobId};
 use edged::agent::time::Instant;
 use edged::limits;
+#[cfg(feature = "streams")]
+use edged::model::cri::ExecPurpose;
 use edged::model::cri::{ContainerConfig, ContainerState, Request, SandboxConfig, SandboxId};
 use edged::model::job::{JobSpec, LogDir, LogLink};
 use edged::model::pod::{self as api, RestartPolicy};
@@ -104,6 +106,11 @@ impl Check {
     /// The pod of the request; only Kubernetes pods may be named.
     fn pod_of(&mut self, request: &Request) -> Option<usize> {
         let config = match request {
+            // Beside the pod's own calls.
+            #[cfg(feature = "streams")]
+            Request::Streaming(_) | Request::ExecSync { purpose: ExecPurpose::Person, .. } => {
+                return None;
+            }
             Request::RunPodSandbox(config) => config,
             Request::PullImage { sandbox_config, .. } => sandbox_config,
             Request::CreateContainer { sandbox_config, sandbox, .. } => {
@@ -154,6 +161,8 @@ impl Check {
             Class::HousekeepingCall => limits::HOUSEKEEPING_CALLS_MAX,
             Class::Exec => limits::EXEC_CALLS_MAX,
             Class::Hook => limits::HOOK_CALLS_MAX,
+            #[cfg(feature = "streams")]
+            Class::Stream => limits::STREAM_CALLS_MAX,
         };
         let open = self.calls.count(class);
         judge!(open < calls_max, "[room] {open} {class:?} calls under way, and one more");
@@ -217,6 +226,8 @@ impl Check {
             | Request::GetContainerEvents
             | Request::HousekeepingCall(_)
             | Request::ImageStatus(_) => panic!("{request:?} belongs to no pod"),
+            #[cfg(feature = "streams")]
+            Request::Streaming(_) => panic!("{request:?} belongs to no pod"),
         }
     }
 

@@ -10,6 +10,8 @@ mod image;
 mod outage;
 mod quirks;
 mod sandbox;
+#[cfg(feature = "streams")]
+mod streaming;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -276,6 +278,8 @@ impl Runtime {
             }
             Request::ImageStatus(image) => Ok(Reply::Image(self.registry.status(image))),
             Request::HousekeepingCall(housekeeping) => self.housekeeping(housekeeping),
+            #[cfg(feature = "streams")]
+            Request::Streaming(call) => self.streaming(call),
             Request::PullImage { image, .. } => {
                 self.operations.insert(serial, Operation::Pull { image: image.clone() });
                 return match self.registry.pull_ms(image, faults, chance) {

@@ -8,7 +8,8 @@ use tungstenite::handshake::derive_accept_key;
 use super::super::authority::{Authority, read_application};
 use crate::controller::event::{Credential, HttpRequest, Peer, Request};
 use crate::controller::time::Now;
-use crate::wire::http1::call::{self, Call, unescaped};
+use crate::wire::http1::call::{self, Call};
+use crate::wire::http1::query::unescaped;
 use crate::wire::x509;
 use crate::wire::x509::issue::Subject;
 

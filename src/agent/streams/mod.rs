@@ -1,0 +1,208 @@
+//! Requests of people: which pod and container is meant, whether it can be served, and where its
+//! answer is. The bytes themselves pass the core by: the event loop reads the log, and relays
+//! between the client and the runtime's streaming server.
+//!
+//! ```text
+//!  opened ─▶ Asking ──the runtime's answer──▶ answered, forgotten
+//!    │         └── closed by the client: the call is cancelled
+//!    └─ logs ─▶ answered; with `follow` ─▶ Following ──the container has ended──▶ LogsEnd
+//! ```
+//!
+//! Statuses and texts are those of the kubelet's server (edgestream.md, section 7), because
+//! `kubectl` shows them and scripts compare them.
+//!
+//! **If we crash here** the clients see the end of their connection; the processes that `exec` has
+//! started continue, as with every runtime.
+
+mod target;
+
+use std::collections::BTreeMap;
+
+use super::calls::{Calls, Class, Owner};
+use super::event::{Action, CallId, Out};
+use super::pod::Pod;
+use super::pod::observed::ObservedContainer;
+use super::pods::Pods;
+use super::time::Now;
+use crate::limits::PROBE_OUTPUT_BYTES_MAX;
+use crate::model::cri::{
+    CallError, Code, ContainerId, ContainerState, ExecPurpose, Pipes, Reply, Request, StreamingCall,
+};
+use crate::model::housekeeping::{ContainerUsage, HousekeepingReply};
+use crate::model::stream::{
+    Refusal, RefusalKind, StreamAnswer, StreamId, StreamRequest, StreamUsage,
+};
+
+/// All requests that the core has still to do with.
+#[derive(Debug, Default)]
+pub struct Streams {
+    /// In the order of their arrival.
+    opened: Vec<(StreamId, StreamRequest)>,
+    /// What waits for the runtime.
+    asking: BTreeMap<StreamId, CallId>,
+    /// The client has left before the runtime's answer.
+    left: Vec<CallId>,
+    /// Logs that are followed: the pod's uid, and the container.
+    following: BTreeMap<StreamId, (Box<str>, ContainerId)>,
+}
+
+impl Streams {
+    /// A client asks for this.
+    pub fn open(&mut self, id: StreamId, request: StreamRequest) {
+        self.opened.push((id, request));
+    }
+
+    /// The client is gone.
+    pub fn close(&mut self, id: StreamId) {
+        self.opened.retain(|(opened, _)| *opened != id);
+        self.following.remove(&id);
+        self.left.extend(self.asking.remove(&id));
+    }
+
+    /// Answers what can be answered, and asks the runtime for the rest.
+    pub fn step(&mut self, now: Now, pods: &Pods, calls: &mut Calls, out: &mut Out) {
+        for call in std::mem::take(&mut self.left) {
+            calls.cancel(now, call, out);
+        }
+        for (id, request) in std::mem::take(&mut self.opened) {
+            match self.begin(id, &request, pods) {
+                Ok(Begun::Answer(answer)) => out.push(Action::Stream(id, answer)),
+                Ok(Begun::Call(call)) if calls.has_room(Class::Stream) => {
+                    let call = calls.begin(now, Owner::Stream(id), call, out);
+                    self.asking.insert(id, call);
+                }
+                Ok(Begun::Call(_)) => {
+                    let text = "too many requests wait for the runtime: try again";
+                    out.push(refused(id, Refusal::new(RefusalKind::TooMany, text)));
+                }
+                Err(refusal) => out.push(refused(id, refusal)),
+            }
+        }
+        self.following.retain(|id, (uid, container)| {
+            let observed = pods.get(uid).map(Pod::observed);
+            let may_write = observed.is_some_and(|observed| {
+                observed.container(container).is_some_and(|it| it.state != ContainerState::Exited)
+            });
+            if !may_write {
+                out.push(Action::Stream(*id, StreamAnswer::LogsEnd));
+            }
+            may_write
+        });
+    }
+
+    fn begin(
+        &mut self,
+        id: StreamId,
+        request: &StreamRequest,
+        pods: &Pods,
+    ) -> Result<Begun, Refusal> {
+        let call = match request {
+            StreamRequest::Logs { pod, container, options } => {
+                let log = target::log(pods, pod, container, options.previous)?;
+                if let Some(container) = log.container.filter(|_| options.follow) {
+                    self.following.insert(id, (log.file.pod.uid.clone(), container));
+                }
+                let running = self.following.contains_key(&id);
+                return Ok(Begun::Answer(StreamAnswer::Logs { file: log.file, running }));
+            }
+            StreamRequest::Exec { pod, container, command, pipes } => {
+                let container = target::running(pods, pod, container)?;
+                // A terminal has one output; the CRI refuses both.
+                let stderr = pipes.stderr && !pipes.tty;
+                let pipes = Pipes { stderr, ..*pipes };
+                StreamingCall::Exec { container, command: command.clone(), pipes }
+            }
+            StreamRequest::Attach { pod, container, pipes } => {
+                let (container, tty) = target::attached(pods, pod, container)?;
+                let stderr = pipes.stderr && !tty;
+                let pipes = Pipes { stderr, tty, ..*pipes };
+                StreamingCall::Attach { container, pipes }
+            }
+            StreamRequest::PortForward { pod, ports } => {
+                let sandbox = target::sandbox(pods, pod)?;
+                StreamingCall::PortForward { sandbox, ports: ports.clone() }
+            }
+            StreamRequest::Run { pod, container, command } => {
+                return Ok(Begun::Call(Request::ExecSync {
+                    id: target::running(pods, pod, container)?,
+                    command: command.clone(),
+                    timeout_s: 0,
+                    purpose: ExecPurpose::Person,
+                }));
+            }
+            StreamRequest::Usage => StreamingCall::ListContainerStats,
+        };
+        Ok(Begun::Call(Request::Streaming(call)))
+    }
+
+    /// The runtime has answered.
+    pub fn answer(
+        &mut self,
+        id: StreamId,
+        result: Result<Reply, CallError>,
+        pods: &Pods,
+        out: &mut Out,
+    ) {
+        self.asking.remove(&id);
+        let answer = match result {
+            Ok(Reply::Url(url)) => StreamAnswer::Relay(url),
+            Ok(Reply::Exec(done)) if done.output.len() >= PROBE_OUTPUT_BYTES_MAX => {
+                let text = format!(
+                    "got {PROBE_OUTPUT_BYTES_MAX} bytes of output or more, expected less: use exec"
+                );
+                StreamAnswer::Refused(Refusal::new(RefusalKind::Internal, text))
+            }
+            Ok(Reply::Exec(done)) if done.exit_code != 0 => {
+                let (code, output) = (done.exit_code, &done.output);
+                let text = format!("command terminated with exit code {code}: {output}");
+                StreamAnswer::Refused(Refusal::new(RefusalKind::Internal, text))
+            }
+            Ok(Reply::Exec(done)) => StreamAnswer::Output(done.output),
+            Ok(Reply::HousekeepingCall(HousekeepingReply::Containers(all))) => {
+                StreamAnswer::Usage(all.into_iter().filter_map(|it| usage(pods, it)).collect())
+            }
+            Ok(other) => panic!("the wire has checked the reply's kind, got {other:?}"),
+            Err(error) => {
+                let kind = match &error {
+                    CallError::Refused { code: Code::NotFound, .. } => RefusalKind::NotFound,
+                    CallError::Refused { code: Code::ResourceExhausted, .. } => {
+                        RefusalKind::TooMany
+                    }
+                    CallError::Refused { .. } | CallError::Lost(_) => RefusalKind::Internal,
+                };
+                StreamAnswer::Refused(Refusal::new(kind, error.to_string()))
+            }
+        };
+        out.push(Action::Stream(id, answer));
+    }
+}
+
+/// What a request leads to.
+enum Begun {
+    Answer(StreamAnswer),
+    Call(Request),
+}
+
+fn refused(id: StreamId, refusal: Refusal) -> Action {
+    Action::Stream(id, StreamAnswer::Refused(refusal))
+}
+
+/// Only containers that run, of pods that are known.
+fn usage(pods: &Pods, usage: ContainerUsage) -> Option<StreamUsage> {
+    let pod = pods.get(&usage.uid)?;
+    let is = |it: &&ObservedContainer| *it.id.0 == *usage.id;
+    let observed = pod.observed().containers.iter().find(is)?;
+    if observed.state != ContainerState::Running {
+        return None;
+    }
+    let metadata = &pod.api().metadata;
+    let status = target::status(pod, &usage.name);
+    Some(StreamUsage {
+        namespace: metadata.namespace.as_str().into(),
+        pod: metadata.name.as_str().into(),
+        uid: usage.uid.clone(),
+        pod_started_at: pod.api().status.start_time,
+        started_at: status.and_then(target::started_at),
+        usage,
+    })
+}

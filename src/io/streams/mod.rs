@@ -1,0 +1,209 @@
+//! Requests of people: logs, exec, attach, port forwarding, usage. The core says what is meant and
+//! where it is; here are the bytes.
+//!
+//! ```text
+//!  client ──HTTP──▶ io/server ──▶ Session ──StreamOpened──▶ core ──Stream──▶ Session
+//!    ▲                              │  ▲                                        │
+//!    └──────────────────────────────┘  └── log files, or the runtime's server ──┘
+//! ```
+//!
+//! Pods must never wait for this: the number of sessions, the bytes that wait in each, and the work
+//! of each in one turn are bounded. A client that is slow stops its own session only.
+//!
+//! **If we crash here** the clients see the end of their connections. Commands that were started
+//! continue: the runtime does not end them either.
+
+mod logs;
+mod pipe;
+mod relay;
+mod session;
+mod usage;
+mod watch;
+
+use std::path::PathBuf;
+
+use mio::event::Event as Ready;
+use mio::{Registry, Token};
+
+use super::socket::Stream;
+use crate::agent::event::Event;
+use crate::agent::time::{Instant, Now};
+use crate::limits::{LOG_TURN_BYTES, STREAMS_MAX};
+use crate::model::stream::{LogFile, Refusal, RefusalKind, StreamAnswer, StreamId};
+use crate::wire::kubelet::{answer, usage as shown};
+use logs::LogReader;
+pub use session::Opening;
+use session::{Client, Http, Next, Session};
+use watch::Watch;
+
+/// A connection of the HTTP API whose request has come. It is not registered any more.
+#[derive(Debug)]
+pub struct Handover {
+    pub stream: Stream,
+    pub opening: Opening,
+}
+
+/// All sessions.
+#[derive(Debug)]
+pub struct Streams {
+    /// The token of the watch. Session `n` has the two tokens from `1 + 2n` after it: its client's,
+    /// and its connection's to the runtime.
+    first: Token,
+    /// `<pod logs>`
+    pod_logs: PathBuf,
+    node: String,
+    slots: Vec<Option<Box<Session>>>,
+    last_id: u64,
+    watch: Watch,
+    /// For the bytes that are read; allocated while there are sessions.
+    buffer: Box<[u8]>,
+    text: Vec<u8>,
+}
+
+impl Streams {
+    pub fn new(first: Token, pod_logs: PathBuf, node: String) -> Self {
+        let mut slots = Vec::new();
+        slots.resize_with(STREAMS_MAX, || None);
+        Self {
+            first,
+            pod_logs,
+            node,
+            slots,
+            last_id: 0,
+            watch: Watch::new(first),
+            buffer: Box::default(),
+            text: Vec::new(),
+        }
+    }
+
+    /// Whether the token belongs to the watch or a session.
+    pub fn owns(&self, token: Token) -> bool {
+        (self.first.0..=self.first.0 + 2 * STREAMS_MAX).contains(&token.0)
+    }
+
+    pub fn ready(&mut self, ready: &Ready) {
+        let Some(at) = (ready.token().0 - self.first.0).checked_sub(1) else {
+            self.watch.ready();
+            return;
+        };
+        let Some(session) = &mut self.slots[at / 2] else { return };
+        if at.is_multiple_of(2) {
+            session.client_ready(ready);
+        } else {
+            session.source_ready(ready);
+        }
+    }
+
+    /// Takes a connection over.
+    pub fn serve(
+        &mut self,
+        handover: Handover,
+        now: Instant,
+        registry: &Registry,
+        events: &mut Vec<Event>,
+    ) {
+        let Handover { mut stream, mut opening } = handover;
+        let Some(at) = self.slots.iter().position(Option::is_none) else {
+            let text = format!("{STREAMS_MAX} requests are under way: try again");
+            let refusal = Refusal::new(RefusalKind::TooMany, text);
+            // It fits into the socket's buffer.
+            let _ = std::io::Write::write(&mut stream, &answer::refusal(&refusal));
+            return;
+        };
+        if let Err(error) = stream.register(registry, self.client_token(at)) {
+            log::warn!("cannot register a connection: {error}");
+            return;
+        }
+        self.last_id += 1;
+        let id = StreamId(self.last_id);
+        let client = Client::Http(Http::new(stream));
+        self.slots[at] = Some(Box::new(Session::new(id, &mut opening, client, now)));
+        events.push(Event::StreamOpened(id, Box::new(opening.request)));
+    }
+
+    fn client_token(&self, at: usize) -> Token {
+        Token(self.first.0 + 1 + 2 * at)
+    }
+
+    /// Does what the core has answered; nothing if the session has ended.
+    pub fn answer(&mut self, id: StreamId, answer: StreamAnswer, now: Now, registry: &Registry) {
+        let is = |slot: &Option<Box<Session>>| slot.as_ref().is_some_and(|it| it.id == id);
+        let Some(at) = self.slots.iter().position(is) else { return };
+        let source = Token(self.client_token(at).0 + 1);
+        let Some(session) = &mut self.slots[at] else { return };
+        match answer {
+            StreamAnswer::Refused(refusal) => session.refuse(&refusal, now.boot),
+            StreamAnswer::Output(text) => {
+                session.answer(&answer::complete(answer::TEXT, text.as_bytes()), now.boot);
+            }
+            StreamAnswer::Usage(all) => {
+                let node = usage::of_node(&self.node, now);
+                let (kind, body) = shown::render(session.form, &node, &all);
+                session.answer(&answer::complete(kind, &body), now.boot);
+            }
+            StreamAnswer::Relay(url) => {
+                if let Err(why) = session.relay(&url, registry, source, now.boot) {
+                    session.refuse(&Refusal::new(RefusalKind::Internal, why), now.boot);
+                }
+            }
+            StreamAnswer::Logs { file, running } => {
+                self.show(at, &file, running, now, registry);
+            }
+            StreamAnswer::LogsEnd => session.log_ends(),
+        }
+    }
+
+    fn show(&mut self, at: usize, file: &LogFile, runs: bool, now: Now, registry: &Registry) {
+        let Some(session) = &mut self.slots[at] else { return };
+        let now_s = now.wall.map_or(0, |wall| wall.0.div_euclid(1_000));
+        match LogReader::open(&self.pod_logs, file, session.options(), runs, now_s) {
+            Ok(reader) => {
+                if session.options().follow && runs {
+                    self.watch.add(reader.dir(), now.boot, registry);
+                }
+                session.show(reader, now.boot);
+            }
+            Err(why) => session.refuse(&Refusal::new(RefusalKind::BadRequest, why), now.boot),
+        }
+    }
+
+    /// Moves bytes, as far as the sockets and the bounds of a turn allow.
+    pub fn tick(&mut self, now: Instant, registry: &Registry, events: &mut Vec<Event>) {
+        if self.slots.iter().all(Option::is_none) {
+            return;
+        }
+        let has_grown = self.watch.tick(now, registry);
+        if self.buffer.is_empty() {
+            self.buffer = vec![0; LOG_TURN_BYTES].into();
+        }
+        let mut follows = false;
+        for slot in &mut self.slots {
+            let Some(session) = slot else { continue };
+            if has_grown {
+                session.look();
+            }
+            if session.turn(now, &mut self.buffer, &mut self.text) == Next::End {
+                session.close(registry);
+                events.push(Event::StreamClosed(session.id));
+                *slot = None;
+            } else {
+                follows |= session.follows();
+            }
+        }
+        if !follows {
+            self.watch.stop();
+        }
+        if self.slots.iter().all(Option::is_none) {
+            (self.buffer, self.text) = (Box::default(), Vec::new());
+        }
+    }
+
+    /// When to call [`Streams::tick`] if nothing gets ready before.
+    pub fn wake_at(&self) -> Option<Instant> {
+        let sessions = self.slots.iter().flatten().map(|session| session.wake_at());
+        sessions.chain(self.watch.wake_at()).min().filter(|at| *at < Instant(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+//! The connection to the runtime's streaming server, at a URL that is valid once (edgestream.md,
+//! section 9.2).
+
+use std::io::{ErrorKind, Read};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};
+
+use mio::event::Event as Ready;
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+
+use super::pipe::Pipe;
+use crate::limits::{STREAM_TURN_BYTES, STREAM_UNSENT_BYTES_MAX};
+
+#[derive(Debug)]
+pub(super) struct Relay {
+    socket: TcpStream,
+    address: SocketAddr,
+    /// Something has come.
+    has_answered: bool,
+    /// There may be bytes that epoll will not report again.
+    readable: bool,
+    writable: bool,
+}
+
+impl Relay {
+    /// Connects, and puts the request's head before what the client has sent.
+    pub(super) fn open(
+        url: &str,
+        method: &str,
+        headers: &[(String, String)],
+        registry: &Registry,
+        token: Token,
+    ) -> Result<(Self, Vec<u8>), String> {
+        let Place { address, authority, target } = place(url)?;
+        let mut socket =
+            TcpStream::connect(address).map_err(|error| format!("dial tcp {address}: {error}"))?;
+        registry
+            .register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)
+            .map_err(|error| format!("dial tcp {address}: {error}"))?;
+        let mut head = format!("{method} {target} HTTP/1.1\r\nHost: {authority}\r\n");
+        for (name, value) in headers {
+            head.extend([name, ": ", value, "\r\n"]);
+        }
+        head.push_str("\r\n");
+        let relay = Self { socket, address, has_answered: false, readable: false, writable: false };
+        Ok((relay, head.into_bytes()))
+    }
+
+    pub(super) fn ready(&mut self, ready: &Ready) {
+        self.readable |= ready.is_readable() || ready.is_read_closed() || ready.is_error();
+        self.writable |= ready.is_writable() || ready.is_write_closed() || ready.is_error();
+    }
+
+    pub(super) fn is_readable(&self) -> bool {
+        self.readable
+    }
+
+    /// Writes what the client has sent, and reads a bounded amount for it. `true`: the runtime has
+    /// closed. An error: nothing has come from it at all.
+    pub(super) fn turn(
+        &mut self,
+        buffer: &mut [u8],
+        input: &mut Pipe,
+        out: &mut Pipe,
+    ) -> Result<bool, String> {
+        if self.writable && !input.is_empty() {
+            match input.write_to(&mut self.socket) {
+                Ok(all) => self.writable = all,
+                // Whatever the runtime has still sent is read, even if it takes nothing more.
+                Err(_) if self.has_answered => self.writable = false,
+                Err(error) => return Err(self.failed(&error)),
+            }
+        }
+        let mut read = 0;
+        while self.readable && out.len() < STREAM_UNSENT_BYTES_MAX && read < STREAM_TURN_BYTES {
+            match self.socket.read(buffer) {
+                Ok(0) if self.has_answered => return Ok(true),
+                Ok(0) => return Err(self.failed(&"closed without an answer")),
+                Ok(count) => {
+                    read += count;
+                    self.has_answered = true;
+                    out.push(&buffer[..count]);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.readable = false,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) if self.has_answered => return Ok(true),
+                Err(error) => return Err(self.failed(&error)),
+            }
+        }
+        Ok(false)
+    }
+
+    fn failed(&self, why: &dyn std::fmt::Display) -> String {
+        format!("dial tcp {}: {why}", self.address)
+    }
+
+    pub(super) fn close(&mut self, registry: &Registry) {
+        // Closing does the same; both fail only where there is nothing to undo.
+        let _ = self.socket.shutdown(Shutdown::Both);
+        let _ = registry.deregister(&mut self.socket);
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Place<'a> {
+    address: SocketAddr,
+    /// For the `Host`.
+    authority: &'a str,
+    target: &'a str,
+}
+
+/// The parts of a URL of the runtime. Without a host, or with that of all addresses, it is this
+/// machine.
+fn place(url: &str) -> Result<Place<'_>, String> {
+    let rest = match url.split_once("://") {
+        Some(("http", rest)) => rest,
+        Some((scheme, _)) => {
+            return Err(format!(
+                "got the streaming URL {url:?} of the runtime, expected http, not {scheme}: switch \
+                 TLS of its streaming server off"
+            ));
+        }
+        // Some versions of cri-dockerd leave the scheme out.
+        None => url.strip_prefix("//").unwrap_or(url),
+    };
+    let (authority, target) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let target = if target.is_empty() { "/" } else { target };
+    let wrong = || format!("got the streaming URL {url:?} of the runtime, expected an address");
+    if target.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
+        return Err(wrong());
+    }
+    let (host, port) = authority.rsplit_once(':').ok_or_else(wrong)?;
+    let port = port.parse().map_err(|_| wrong())?;
+    let ip = match host.trim_start_matches('[').trim_end_matches(']') {
+        "" | "localhost" => Ipv4Addr::LOCALHOST.into(),
+        host => host.parse::<IpAddr>().map_err(|_| wrong())?,
+    };
+    let ip = if ip.is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { ip };
+    Ok(Place { address: SocketAddr::new(ip, port), authority, target })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_of_runtimes_are_understood() {
+        for (url, address, target) in [
+            ("http://127.0.0.1:41513/exec/Pg5N5NtS", "127.0.0.1:41513", "/exec/Pg5N5NtS"),
+            ("http://[::1]:80/attach/x", "[::1]:80", "/attach/x"),
+            ("http://0.0.0.0:1/x", "127.0.0.1:1", "/x"),
+            ("//:8080/exec/x", "127.0.0.1:8080", "/exec/x"),
+            ("http://localhost:8080", "127.0.0.1:8080", "/"),
+        ] {
+            let got = place(url).expect(url);
+            assert_eq!((got.address.to_string().as_str(), got.target), (address, target), "{url}");
+        }
+        for url in [
+            "",
+            "http://host/exec/x",
+            "https://127.0.0.1:1/x",
+            "http://127.0.0.1:x/",
+            "http://h:1/",
+        ] {
+            assert!(place(url).is_err(), "{url}");
+        }
+        assert!(place("http://127.0.0.1:1/x y").is_err(), "no second word in a request line");
+    }
+}

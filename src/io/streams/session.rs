@@ -1,0 +1,369 @@
+//! One request of a person: what comes for it from the runtime or from a log, and the client that
+//! takes it.
+//!
+//! ```text
+//!  Asked ─┬─ refused, or a whole answer ─▶ Ended ──all has left──▶ Closing ─▶ gone
+//!         ├─ Logs ──the log is complete──────▲
+//!         └─ Relay ──the runtime closes──────┘
+//! ```
+//!
+//! `Closing` exists because closing a socket that has unread bytes resets the connection, and the
+//! reset may overtake the answer.
+
+use std::io::{self, ErrorKind, Read};
+
+use mio::event::Event as Ready;
+use mio::{Registry, Token};
+
+use super::logs::{LogReader, Step};
+use super::pipe::Pipe;
+use super::relay::Relay;
+use crate::agent::time::Instant;
+use crate::io::socket::Stream;
+use crate::limits::{
+    HTTP_CLOSE_BYTES_MAX, HTTP_CLOSE_MS, STREAM_ANSWER_MS, STREAM_INPUT_BYTES_MAX, STREAM_STALL_MS,
+    STREAM_TURN_BYTES, STREAM_UNSENT_BYTES_MAX,
+};
+use crate::model::stream::{LogOptions, Refusal, RefusalKind, StreamId, StreamRequest};
+use crate::wire::kubelet::{Form, answer};
+
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) id: StreamId,
+    pub(super) form: Form,
+    /// Of a request for a log.
+    options: LogOptions,
+    /// For the runtime: the method, and the headers that concern the upgrade.
+    method: String,
+    headers: Vec<(String, String)>,
+    client: Client,
+    source: Source,
+    /// To the client.
+    out: Pipe,
+    /// From the client.
+    input: Pipe,
+    /// The client must have taken something by then.
+    deadline: Instant,
+}
+
+/// Who has sent the request.
+#[derive(Debug)]
+pub(super) enum Client {
+    /// A connection to the HTTP API.
+    Http(Http),
+}
+
+#[derive(Debug)]
+pub(super) struct Http {
+    stream: Stream,
+    readable: bool,
+    writable: bool,
+    /// The answer is complete, and our side of the connection closed.
+    is_closing: bool,
+    /// Bytes that were read and are for nobody.
+    discarded: usize,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// The core has not answered.
+    Asked,
+    Logs {
+        reader: Box<LogReader>,
+        /// The end of the file was reached, and nothing has changed since.
+        waits: bool,
+    },
+    Relay(Relay),
+    /// Everything is on its way to the client.
+    Ended,
+}
+
+/// Whether a session continues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Wait,
+    End,
+}
+
+/// A request as it came over HTTP or through the tunnel.
+#[derive(Debug)]
+pub struct Opening {
+    pub request: StreamRequest,
+    pub form: Form,
+    pub method: String,
+    /// Those that concern the upgrade.
+    pub headers: Vec<(String, String)>,
+    /// What the client has sent after the request's head.
+    pub input: Vec<u8>,
+}
+
+impl Session {
+    pub(super) fn new(id: StreamId, opening: &mut Opening, client: Client, now: Instant) -> Self {
+        let mut input = Pipe::default();
+        input.push(&std::mem::take(&mut opening.input));
+        let options = match &opening.request {
+            StreamRequest::Logs { options, .. } => options.clone(),
+            _ => LogOptions::default(),
+        };
+        Self {
+            id,
+            form: opening.form,
+            options,
+            method: std::mem::take(&mut opening.method),
+            headers: std::mem::take(&mut opening.headers),
+            client,
+            source: Source::Asked,
+            out: Pipe::default(),
+            input,
+            deadline: now.plus_ms(STREAM_ANSWER_MS),
+        }
+    }
+
+    pub(super) fn options(&self) -> &LogOptions {
+        &self.options
+    }
+
+    // ---- the core's answers ----
+
+    /// Answers by this, and nothing follows.
+    pub(super) fn answer(&mut self, whole: &[u8], now: Instant) {
+        self.out.push(whole);
+        self.end_source(now);
+    }
+
+    pub(super) fn refuse(&mut self, refusal: &Refusal, now: Instant) {
+        self.answer(&answer::refusal(refusal), now);
+    }
+
+    fn end_source(&mut self, now: Instant) {
+        self.source = Source::Ended;
+        self.deadline = now.plus_ms(STREAM_STALL_MS);
+    }
+
+    pub(super) fn show(&mut self, reader: LogReader, now: Instant) {
+        self.out.push(&answer::chunked_head());
+        self.source = Source::Logs { reader: Box::new(reader), waits: false };
+        self.deadline = now.plus_ms(STREAM_STALL_MS);
+    }
+
+    pub(super) fn relay(
+        &mut self,
+        url: &str,
+        registry: &Registry,
+        token: Token,
+        now: Instant,
+    ) -> Result<(), String> {
+        let (relay, head) = Relay::open(url, &self.method, &self.headers, registry, token)?;
+        let mut input = Pipe::default();
+        input.push(&head);
+        input.push(self.input.peek(usize::MAX));
+        self.input = input;
+        self.source = Source::Relay(relay);
+        self.deadline = now.plus_ms(STREAM_STALL_MS);
+        Ok(())
+    }
+
+    /// The container whose log is followed has ended.
+    pub(super) fn log_ends(&mut self) {
+        if let Source::Logs { reader, waits } = &mut self.source {
+            reader.end();
+            *waits = false;
+        }
+    }
+
+    /// A log may have grown.
+    pub(super) fn look(&mut self) {
+        if let Source::Logs { waits, .. } = &mut self.source {
+            *waits = false;
+        }
+    }
+
+    pub(super) fn follows(&self) -> bool {
+        self.options.follow && matches!(self.source, Source::Logs { .. })
+    }
+
+    #[cfg(test)]
+    pub(super) fn unsent(&self) -> usize {
+        self.out.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn unread(&self) -> usize {
+        self.input.len()
+    }
+
+    // ---- the loop ----
+
+    pub(super) fn client_ready(&mut self, ready: &Ready) {
+        let Client::Http(http) = &mut self.client;
+        http.readable |= ready.is_readable() || ready.is_read_closed() || ready.is_error();
+        http.writable |= ready.is_writable() || ready.is_write_closed() || ready.is_error();
+    }
+
+    pub(super) fn source_ready(&mut self, ready: &Ready) {
+        if let Source::Relay(relay) = &mut self.source {
+            relay.ready(ready);
+        }
+    }
+
+    /// When to continue if no socket gets ready before.
+    pub(super) fn wake_at(&self) -> Instant {
+        let Client::Http(http) = &self.client;
+        let room = self.out.len() < STREAM_UNSENT_BYTES_MAX;
+        let can_send = http.writable && !self.out.is_empty();
+        let can_take = match &self.source {
+            Source::Logs { waits, .. } => room && !waits,
+            Source::Relay(relay) => room && relay.is_readable(),
+            Source::Ended => self.out.is_empty() && !http.is_closing,
+            Source::Asked => false,
+        };
+        let can_read = http.readable && (self.discards() || self.has_room());
+        if can_send || can_take || can_read {
+            return Instant(0);
+        }
+        // A client that has taken everything may wait as long as it likes.
+        match self.source {
+            Source::Logs { .. } | Source::Relay(_) if self.out.is_empty() => Instant(u64::MAX),
+            _ => self.deadline,
+        }
+    }
+
+    /// What the client sends is for nobody.
+    fn discards(&self) -> bool {
+        self.form != Form::Relayed || matches!(self.source, Source::Ended)
+    }
+
+    fn has_room(&self) -> bool {
+        self.input.len() < STREAM_INPUT_BYTES_MAX
+    }
+
+    /// Does what is possible now, within bounds.
+    pub(super) fn turn(&mut self, now: Instant, buffer: &mut [u8], text: &mut Vec<u8>) -> Next {
+        let is_late = now >= self.deadline;
+        match self.source {
+            Source::Logs { .. } | Source::Relay(_) if self.out.is_empty() => {}
+            _ if is_late => return Next::End,
+            _ => {}
+        }
+        self.read_client(buffer)
+            .and_then(|next| {
+                if next == Next::End {
+                    return Ok(next);
+                }
+                let unsent = self.out.len();
+                self.read_source(now, buffer, text);
+                if unsent == 0 && !self.out.is_empty() {
+                    self.deadline = now.plus_ms(STREAM_STALL_MS);
+                }
+                self.write_client(now)
+            })
+            .unwrap_or(Next::End)
+    }
+
+    fn read_client(&mut self, buffer: &mut [u8]) -> io::Result<Next> {
+        let (discards, mut came) = (self.discards(), 0);
+        while came < STREAM_TURN_BYTES && (discards || self.has_room()) {
+            let Client::Http(http) = &mut self.client;
+            if !http.readable {
+                break;
+            }
+            match http.stream.read(buffer) {
+                Ok(0) => return Ok(Next::End),
+                Ok(count) => {
+                    came += count;
+                    if discards {
+                        http.discarded += count;
+                        if http.discarded > HTTP_CLOSE_BYTES_MAX {
+                            return Ok(Next::End);
+                        }
+                    } else {
+                        self.input.push(&buffer[..count]);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => http.readable = false,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Next::Wait)
+    }
+
+    fn read_source(&mut self, now: Instant, buffer: &mut [u8], text: &mut Vec<u8>) {
+        match &mut self.source {
+            Source::Asked | Source::Ended => {}
+            Source::Relay(relay) => match relay.turn(buffer, &mut self.input, &mut self.out) {
+                Ok(false) => {}
+                Ok(true) => self.end_source(now),
+                Err(why) => self.refuse(&Refusal::new(RefusalKind::Internal, why), now),
+            },
+            Source::Logs { reader, waits } => {
+                if read_log(reader, waits, buffer, text, &mut self.out) {
+                    self.end_source(now);
+                }
+            }
+        }
+    }
+
+    fn write_client(&mut self, now: Instant) -> io::Result<Next> {
+        let Client::Http(http) = &mut self.client;
+        let before = self.out.len();
+        if http.writable {
+            http.writable = self.out.write_to(&mut http.stream)?;
+        }
+        if self.out.len() < before {
+            self.deadline = now.plus_ms(STREAM_STALL_MS);
+        }
+        if self.out.is_empty() && matches!(self.source, Source::Ended) && !http.is_closing {
+            http.stream.shutdown_write()?;
+            http.is_closing = true;
+            self.deadline = now.plus_ms(HTTP_CLOSE_MS);
+        }
+        Ok(Next::Wait)
+    }
+
+    pub(super) fn close(&mut self, registry: &Registry) {
+        if let Source::Relay(relay) = &mut self.source {
+            relay.close(registry);
+        }
+        let Client::Http(http) = &mut self.client;
+        let _ = http.stream.deregister(registry);
+    }
+}
+
+impl Http {
+    pub(super) fn new(stream: Stream) -> Self {
+        Self { stream, readable: true, writable: true, is_closing: false, discarded: 0 }
+    }
+}
+
+/// Reads a bounded amount of a log. `true`: it is complete.
+fn read_log(
+    reader: &mut LogReader,
+    waits: &mut bool,
+    buffer: &mut [u8],
+    text: &mut Vec<u8>,
+    out: &mut Pipe,
+) -> bool {
+    let mut read = 0;
+    while !*waits && read < STREAM_TURN_BYTES && out.len() < STREAM_UNSENT_BYTES_MAX {
+        text.clear();
+        let step = reader.read(buffer, text).unwrap_or_else(|why| {
+            // The status was sent: the error becomes text, as the kubelet does it.
+            text.extend_from_slice(why.as_bytes());
+            Step::Done
+        });
+        read += buffer.len();
+        if !text.is_empty() {
+            out.push_chunk(text);
+        }
+        match step {
+            Step::More => {}
+            Step::Wait => *waits = true,
+            Step::Done => {
+                out.push_chunk(b"");
+                return true;
+            }
+        }
+    }
+    false
+}

@@ -1,0 +1,35 @@
+//! Limits of logs, exec, attach, port forwarding and usage.
+
+/// Calls to the runtime for people at once. Most are answered in milliseconds by a URL; a command
+/// of `/run` may last, and then others are refused.
+pub const STREAM_CALLS_MAX: usize = 16;
+/// Milliseconds until the runtime must have answered such a call: the client waits for it.
+pub const STREAM_CALL_MS: u64 = 30_000;
+/// Bytes before the text of a line of a log: a time with a zone, the stream, and a few tags.
+pub const LOG_HEAD_BYTES_MAX: usize = 128;
+
+// Sessions.
+
+/// Requests of people at once: a followed log for each container of a gateway, and some commands.
+pub const STREAMS_MAX: usize = 64;
+/// Bytes that wait for one client. Nothing more is read for it meanwhile: a slow client costs this,
+/// and holds up nobody.
+pub const STREAM_UNSENT_BYTES_MAX: usize = 32 << 10;
+/// Bytes of one client that wait for the runtime; a client that sends more waits.
+pub const STREAM_INPUT_BYTES_MAX: usize = 32 << 10;
+/// Bytes that one request moves in one turn of the loop: some 50 µs of work.
+pub const STREAM_TURN_BYTES: usize = 128 << 10;
+/// Bytes of a log that one request reads at once.
+pub const LOG_TURN_BYTES: usize = 32 << 10;
+/// Milliseconds that a client may leave its bytes unread: a paused terminal is noticed and resumed
+/// sooner.
+pub const STREAM_STALL_MS: u64 = 600_000;
+/// Milliseconds until the core must have answered: its calls to the runtime end before.
+pub const STREAM_ANSWER_MS: u64 = 60_000;
+/// Milliseconds from the first change of a followed log to the look at it: 50 wakes a second,
+/// however much is written.
+pub const LOG_REST_MS: u64 = 20;
+/// Milliseconds between two looks at followed logs without inotify (the kubelet's).
+pub const LOG_LOOK_MS: u64 = 1_000;
+/// Bytes of the token's file.
+pub const STREAM_TOKEN_BYTES_MAX: u64 = 1_024;

@@ -1,0 +1,73 @@
+//! The heads and bodies of answers to people, as the kubelet's server writes them.
+
+use std::fmt::Write;
+
+use crate::model::stream::{Refusal, RefusalKind};
+
+/// An error: the whole answer.
+pub fn refusal(refusal: &Refusal) -> Vec<u8> {
+    let (line, more) = match refusal.kind {
+        RefusalKind::BadRequest => ("400 Bad Request", ""),
+        RefusalKind::Unauthorized => ("401 Unauthorized", "WWW-Authenticate: Bearer\r\n"),
+        RefusalKind::NotFound => ("404 Not Found", ""),
+        RefusalKind::MethodNotAllowed => ("405 Method Not Allowed", ""),
+        RefusalKind::Invalid => ("422 Unprocessable Entity", ""),
+        RefusalKind::TooMany => ("429 Too Many Requests", "Retry-After: 60\r\n"),
+        RefusalKind::Internal => ("500 Internal Server Error", ""),
+        RefusalKind::Unavailable => ("503 Service Unavailable", ""),
+    };
+    whole(line, more, TEXT, refusal.text.as_bytes())
+}
+
+/// An answer that is complete.
+pub fn complete(content_type: &str, body: &[u8]) -> Vec<u8> {
+    whole("200 OK", "", content_type, body)
+}
+
+/// Before text whose end is not known yet; [`chunk`] writes the text.
+pub fn chunked_head() -> Vec<u8> {
+    format!("HTTP/1.1 200 OK\r\nContent-Type: {TEXT}\r\nTransfer-Encoding: chunked\r\n{COMMON}\r\n")
+        .into_bytes()
+}
+
+/// Text of a chunked answer; without any, its end.
+pub fn chunk(text: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(format!("{:x}\r\n", text.len()).as_bytes());
+    out.extend_from_slice(text);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Of plain text.
+pub const TEXT: &str = "text/plain; charset=utf-8";
+const COMMON: &str =
+    "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n";
+
+fn whole(line: &str, more: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
+    let mut head = format!("HTTP/1.1 {line}\r\nContent-Type: {content_type}\r\n{more}");
+    write!(head, "Content-Length: {}\r\n{COMMON}\r\n", body.len()).expect("memory takes it");
+    let mut bytes = head.into_bytes();
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_a_whole_answer() {
+        let text = refusal(&Refusal::new(RefusalKind::TooMany, "later"));
+        let text = String::from_utf8(text).expect("text");
+        assert!(text.starts_with("HTTP/1.1 429 Too Many Requests\r\n"), "{text}");
+        assert!(text.contains("\r\nRetry-After: 60\r\nContent-Length: 5\r\n"), "{text}");
+        assert!(text.ends_with("\r\nConnection: close\r\n\r\nlater"), "{text}");
+    }
+
+    #[test]
+    fn chunks_have_their_lengths_in_hexadecimal() {
+        let mut out = Vec::new();
+        chunk(&[b'x'; 26], &mut out);
+        chunk(b"", &mut out);
+        assert_eq!(out, [b"1a\r\n", &[b'x'; 26][..], b"\r\n0\r\n\r\n"].concat());
+    }
+}

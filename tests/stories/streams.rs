@@ -1,0 +1,342 @@
+//! People ask for logs, commands, ports and usage; the texts are those of the kubelet.
+
+use edged::agent::event::{Action, CallId, Event};
+use edged::limits::{PROBE_OUTPUT_BYTES_MAX, STREAM_CALL_MS, STREAM_CALLS_MAX};
+use edged::model::cri::{
+    CallError, Code, ContainerState, Lost, Pipes, Reply, Request, StreamingCall,
+};
+use edged::model::housekeeping::{ContainerUsage, HousekeepingReply};
+use edged::model::stream::{
+    LogFile, LogOptions, PodName, RefusalKind, StreamAnswer, StreamId, StreamRequest,
+};
+
+use crate::harness::{Harness, MAIN, START, pod};
+
+const ID: StreamId = StreamId(1);
+
+fn named(name: &str) -> PodName {
+    PodName { namespace: "default".into(), name: name.into(), uid: None }
+}
+
+fn running() -> Harness {
+    let mut harness = Harness::new();
+    harness.manifests(&[&pod(MAIN)]);
+    harness.does_all(START);
+    harness
+}
+
+fn logs(pod: &str, container: &str, options: LogOptions) -> StreamRequest {
+    StreamRequest::Logs { pod: named(pod), container: container.into(), options }
+}
+
+fn exec(pod: &str, container: &str) -> StreamRequest {
+    let pipes = Pipes { stdout: true, stderr: true, ..Pipes::default() };
+    let command = vec!["ls".to_owned()];
+    StreamRequest::Exec { pod: named(pod), container: container.into(), command, pipes }
+}
+
+impl Harness {
+    fn opens(&mut self, request: StreamRequest) {
+        self.deliver(Event::StreamOpened(ID, Box::new(request)));
+    }
+
+    /// The only answer so far.
+    #[track_caller]
+    fn told(&mut self) -> StreamAnswer {
+        assert_eq!(self.people.len(), 1, "{:?}", self.people);
+        let (id, answer) = self.people.remove(0);
+        assert_eq!(id, ID);
+        answer
+    }
+
+    #[track_caller]
+    fn refused(&mut self, request: StreamRequest) -> (RefusalKind, String) {
+        self.opens(request);
+        match self.told() {
+            StreamAnswer::Refused(refusal) => (refusal.kind, refusal.text),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The open call for people.
+    #[track_caller]
+    fn asked(&mut self) -> (CallId, StreamingCall) {
+        let is = |(_, request): &(CallId, Request)| matches!(request, Request::Streaming(_));
+        let at = self.open.iter().position(is).expect("a call for people");
+        match self.open.remove(at) {
+            (call, Request::Streaming(streaming)) => (call, streaming),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_command_goes_to_the_runtimes_server() {
+    let mut harness = running();
+    harness.opens(exec("p-gw", "m"));
+    let (call, asked) = harness.asked();
+    let StreamingCall::Exec { container, command, pipes } = asked else { panic!("{asked:?}") };
+    assert_eq!((&*container.0, command), ("c2", vec!["ls".to_owned()]));
+    assert_eq!(pipes, Pipes { stdout: true, stderr: true, ..Pipes::default() });
+    let url: Box<str> = "http://127.0.0.1:1/exec/x".into();
+    harness.deliver(Event::Cri(call, Ok(Reply::Url(url.clone()))));
+    assert_eq!(harness.told(), StreamAnswer::Relay(url));
+    harness.deliver(Event::StreamClosed(ID));
+    assert_eq!(harness.cancelled, [], "nothing was under way");
+}
+
+#[test]
+fn with_a_terminal_there_is_no_second_output() {
+    let mut harness = running();
+    let pipes = Pipes { stdin: true, stdout: true, stderr: true, tty: true };
+    let (pod, container) = (named("p-gw"), "m".into());
+    harness.opens(StreamRequest::Exec { pod, container, command: Vec::new(), pipes });
+    let (_, asked) = harness.asked();
+    let StreamingCall::Exec { pipes, .. } = asked else { panic!("{asked:?}") };
+    assert_eq!(pipes, Pipes { stdin: true, stdout: true, stderr: false, tty: true });
+}
+
+#[test]
+fn attach_has_the_terminal_that_the_container_has() {
+    for (spec, tty) in [
+        (r#""containers":[{"name":"m","image":"i:1","tty":true}]"#, true),
+        (r#""containers":[{"name":"m","image":"i:1"}]"#, false),
+    ] {
+        let mut harness = Harness::new();
+        harness.manifests(&[&pod(spec)]);
+        harness.does_all(START);
+        let pipes = Pipes { stdout: true, stderr: true, tty: !tty, ..Pipes::default() };
+        let (pod, container) = (named("p-gw"), "m".into());
+        harness.opens(StreamRequest::Attach { pod, container, pipes });
+        let (_, asked) = harness.asked();
+        let StreamingCall::Attach { pipes, .. } = asked else { panic!("{asked:?}") };
+        assert_eq!((pipes.tty, pipes.stderr), (tty, !tty));
+    }
+}
+
+#[test]
+fn ports_are_those_of_the_sandbox() {
+    let mut harness = running();
+    harness.opens(StreamRequest::PortForward { pod: named("p-gw"), ports: vec![80, 443] });
+    let (_, asked) = harness.asked();
+    let StreamingCall::PortForward { sandbox, ports } = asked else { panic!("{asked:?}") };
+    assert_eq!((&*sandbox.0, ports), ("s1", vec![80, 443]));
+}
+
+#[test]
+fn what_does_not_exist_or_run_is_refused_in_the_kubelets_words() {
+    let mut harness = Harness::new();
+    harness.manifests(&[&pod(MAIN)]);
+    let uid = PodName { uid: Some("other".into()), ..named("p-gw") };
+    let forward = |pod| StreamRequest::PortForward { pod, ports: Vec::new() };
+    let pipes = Pipes { stdout: true, ..Pipes::default() };
+    let attach = StreamRequest::Attach { pod: named("p-gw"), container: "m".into(), pipes };
+    for (request, kind, text) in [
+        (exec("nope", "m"), RefusalKind::NotFound, "pod does not exist"),
+        (forward(uid), RefusalKind::NotFound, "pod does not exist"),
+        (exec("p-gw", "m"), RefusalKind::Internal, "container not found (\"m\")"),
+        (attach, RefusalKind::Internal, "container m not found in pod p-gw_default"),
+        (forward(named("p-gw")), RefusalKind::Internal, "pod not found (\"p-gw_default\")"),
+        (
+            logs("nope", "m", LogOptions::default()),
+            RefusalKind::NotFound,
+            "pod \"nope\" does not exist",
+        ),
+        (
+            logs("p-gw", "x", LogOptions::default()),
+            RefusalKind::NotFound,
+            "container \"x\" not found in pod \"p-gw\"",
+        ),
+        (
+            logs("p-gw", "m", LogOptions::default()),
+            RefusalKind::BadRequest,
+            "container \"m\" in pod \"p-gw\" is waiting to start: ContainerCreating",
+        ),
+        (
+            logs("p-gw", "m", LogOptions { previous: true, ..LogOptions::default() }),
+            RefusalKind::BadRequest,
+            "previous terminated container \"m\" in pod \"p-gw\" not found",
+        ),
+    ] {
+        assert_eq!(harness.refused(request), (kind, text.to_owned()));
+    }
+}
+
+#[test]
+fn a_log_is_that_of_the_running_instance_and_before_it_of_the_last() {
+    let mut harness = running();
+    let file = |attempt| LogFile {
+        pod: edged::model::job::LogDir {
+            namespace: "default".into(),
+            name: "p-gw".into(),
+            uid: "u1".into(),
+        },
+        container: "m".into(),
+        attempt,
+    };
+    let previous = LogOptions { previous: true, ..LogOptions::default() };
+    harness.opens(logs("p-gw", "m", LogOptions::default()));
+    assert_eq!(harness.told(), StreamAnswer::Logs { file: file(0), running: false });
+    harness.exits("m", 1);
+    harness.does("container_status c2");
+    // The next instance does not exist yet: the last one is shown.
+    harness.opens(logs("p-gw", "m", LogOptions::default()));
+    assert_eq!(harness.told(), StreamAnswer::Logs { file: file(0), running: false });
+    harness.does_all(&["image_status i:1", "create_container m#1", "start_container c3"]);
+    harness.does("container_status c3");
+    harness.opens(logs("p-gw", "m", LogOptions::default()));
+    assert_eq!(harness.told(), StreamAnswer::Logs { file: file(1), running: false });
+    harness.opens(logs("p-gw", "m", previous));
+    assert_eq!(harness.told(), StreamAnswer::Logs { file: file(0), running: false });
+}
+
+#[test]
+fn a_followed_log_ends_with_its_container_and_only_then() {
+    let mut harness = running();
+    let follow = LogOptions { follow: true, ..LogOptions::default() };
+    harness.opens(logs("p-gw", "m", follow.clone()));
+    let StreamAnswer::Logs { running: true, .. } = harness.told() else { panic!("it runs") };
+    harness.pass(60_000);
+    assert_eq!(harness.people, []);
+    harness.exits("m", 0);
+    assert_eq!(harness.told(), StreamAnswer::LogsEnd);
+    harness.pass(60_000);
+    assert_eq!(harness.people, [], "it ends once");
+}
+
+#[test]
+fn a_followed_log_whose_client_has_left_is_forgotten() {
+    let mut harness = running();
+    harness.opens(logs("p-gw", "m", LogOptions { follow: true, ..LogOptions::default() }));
+    harness.told();
+    harness.deliver(Event::StreamClosed(ID));
+    harness.exits("m", 0);
+    assert_eq!(harness.people, []);
+}
+
+#[test]
+fn a_client_that_leaves_takes_its_call_along() {
+    let mut harness = running();
+    harness.opens(exec("p-gw", "m"));
+    let (call, _) = harness.asked();
+    harness.deliver(Event::StreamClosed(ID));
+    assert_eq!(harness.cancelled, [call]);
+    // It was on its way.
+    harness.deliver(Event::Cri(call, Ok(Reply::Url("http://127.0.0.1:1/x".into()))));
+    assert_eq!(harness.people, []);
+}
+
+#[test]
+fn the_runtimes_refusals_keep_their_texts_and_have_statuses() {
+    let refusal = |code| CallError::Refused { code, message: "no".to_owned() };
+    for (error, kind, text) in [
+        (refusal(Code::NotFound), RefusalKind::NotFound, "rpc error: code = NotFound desc = no"),
+        (
+            refusal(Code::ResourceExhausted),
+            RefusalKind::TooMany,
+            "rpc error: code = ResourceExhausted desc = no",
+        ),
+        (refusal(Code::Unknown), RefusalKind::Internal, "rpc error: code = Unknown desc = no"),
+        (
+            CallError::Lost(Lost::Connection),
+            RefusalKind::Internal,
+            "the connection to the runtime was lost",
+        ),
+    ] {
+        let mut harness = running();
+        harness.opens(exec("p-gw", "m"));
+        let (call, _) = harness.asked();
+        harness.deliver(Event::Cri(call, Err(error)));
+        let StreamAnswer::Refused(refusal) = harness.told() else { panic!("{text}") };
+        assert_eq!((refusal.kind, &*refusal.text), (kind, text));
+    }
+}
+
+#[test]
+fn calls_for_people_have_a_bound_and_a_deadline() {
+    let mut harness = running();
+    let now = harness.now;
+    for id in 0..=STREAM_CALLS_MAX as u64 {
+        let request = Box::new(exec("p-gw", "m"));
+        harness.agent.handle(now, Event::StreamOpened(StreamId(10 + id), request));
+    }
+    let mut out = edged::agent::event::Out::default();
+    harness.agent.step(now, &mut out);
+    let (mut calls, mut refusals) = (0, Vec::new());
+    for action in out.actions {
+        match action {
+            Action::Cri { deadline, request: Request::Streaming(_), .. } => {
+                assert_eq!(deadline, now.boot.plus_ms(STREAM_CALL_MS));
+                calls += 1;
+            }
+            Action::Stream(id, StreamAnswer::Refused(refusal)) => refusals.push((id, refusal.kind)),
+            _ => {}
+        }
+    }
+    assert_eq!(calls, STREAM_CALLS_MAX);
+    assert_eq!(refusals, [(StreamId(10 + STREAM_CALLS_MAX as u64), RefusalKind::TooMany)]);
+}
+
+#[test]
+fn a_command_that_is_run_returns_its_output_or_why_not() {
+    let long = "x".repeat(PROBE_OUTPUT_BYTES_MAX);
+    let cut =
+        format!("got {PROBE_OUTPUT_BYTES_MAX} bytes of output or more, expected less: use exec");
+    for (code, output, want) in [
+        (0, "hello", Ok("hello")),
+        (3, "no", Err("command terminated with exit code 3: no")),
+        (0, &*long, Err(&*cut)),
+    ] {
+        let mut harness = running();
+        let command = vec!["echo".to_owned(), "hello".to_owned()];
+        harness.opens(StreamRequest::Run { pod: named("p-gw"), container: "m".into(), command });
+        harness.exec("c2 echo hello", code, output);
+        match (harness.told(), want) {
+            (StreamAnswer::Output(got), Ok(want)) => assert_eq!(&*got, want),
+            (StreamAnswer::Refused(got), Err(want)) => assert_eq!(got.text, want),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn usage_is_that_of_containers_that_run() {
+    let mut harness = running();
+    harness.opens(StreamRequest::Usage);
+    let (call, asked) = harness.asked();
+    assert_eq!(asked, StreamingCall::ListContainerStats);
+    let usage = |id: &str, uid: &str| ContainerUsage {
+        id: id.into(),
+        uid: uid.into(),
+        name: "m".into(),
+        memory: Some(1),
+        ..ContainerUsage::default()
+    };
+    let all = vec![usage("c2", "u1"), usage("c1", "u1"), usage("c9", "stranger")];
+    let reply = Reply::HousekeepingCall(HousekeepingReply::Containers(all));
+    harness.deliver(Event::Cri(call, Ok(reply)));
+    let StreamAnswer::Usage(shown) = harness.told() else { panic!("usage") };
+    let shown: Vec<_> = shown.iter().map(|it| (&*it.pod, &*it.namespace, &*it.usage.id)).collect();
+    assert_eq!(shown, [("p-gw", "default", "c2")]);
+}
+
+#[test]
+fn of_two_pods_with_one_name_the_one_that_runs_is_meant() {
+    let mut harness = running();
+    let other = pod(MAIN).replace("\"u1\"", "\"u2\"");
+    harness.manifests(&[&other]);
+    assert_eq!(harness.containers[0].state, ContainerState::Running);
+    harness.opens(exec("p-gw", "m"));
+    let (_, asked) = harness.asked();
+    let StreamingCall::Exec { container, .. } = asked else { panic!("{asked:?}") };
+    assert_eq!(&*container.0, "c2", "the first one is still being stopped");
+}
+
+#[test]
+fn nobody_is_answered_after_sigterm() {
+    let mut harness = running();
+    harness.deliver(Event::Stop);
+    harness.opens(exec("p-gw", "m"));
+    assert_eq!(harness.people, []);
+    assert!(harness.exited);
+}
