@@ -15,6 +15,8 @@ mod pod;
 mod probe;
 #[cfg(feature = "streams")]
 mod streams;
+#[cfg(feature = "streams")]
+mod tunnel;
 #[cfg(feature = "watchdog")]
 mod watchdog;
 
@@ -33,6 +35,8 @@ pub use pod::*;
 pub use probe::*;
 #[cfg(feature = "streams")]
 pub use streams::*;
+#[cfg(feature = "streams")]
+pub use tunnel::*;
 #[cfg(feature = "watchdog")]
 pub use watchdog::*;
 

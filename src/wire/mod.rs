@@ -29,6 +29,8 @@ pub mod resolv;
 #[cfg(feature = "controller")]
 pub mod rest;
 pub mod tree;
+#[cfg(feature = "streams")]
+pub mod tunnel;
 #[cfg(feature = "cloud")]
 pub mod ws;
 #[cfg(feature = "cloud")]

@@ -22,6 +22,8 @@ mod peer;
 #[cfg(feature = "probes")]
 mod probe;
 mod replay;
+#[cfg(feature = "streams")]
+mod tunnel;
 #[cfg(feature = "cloud")]
 mod ws;
 #[cfg(feature = "cloud")]
