@@ -89,6 +89,16 @@ pub enum Event {
     /// The client has left, or the request has ended otherwise.
     #[cfg(feature = "streams")]
     StreamClosed(StreamId),
+    /// The tunnel that was dialled is up: requests of people come through it.
+    #[cfg(all(feature = "cloud", feature = "streams"))]
+    TunnelUp(Session),
+    /// It is over, or was never opened. Sent once for each [`Action::DialTunnel`], unless we hung
+    /// up.
+    #[cfg(all(feature = "cloud", feature = "streams"))]
+    TunnelDown(Session, Cause),
+    /// Something came through it. At most once a turn.
+    #[cfg(all(feature = "cloud", feature = "streams"))]
+    TunnelActive(Session),
     /// SIGTERM: leave the pods running and exit, once the runtime has finished creating objects for
     /// us.
     Stop,
@@ -172,6 +182,21 @@ pub enum Action {
     /// when it ends; none after [`Event::StreamClosed`].
     #[cfg(feature = "streams")]
     Stream(StreamId, StreamAnswer),
+    /// Connect to the cloud's port for streams, as for [`Action::Dial`].
+    #[cfg(all(feature = "cloud", feature = "streams"))]
+    DialTunnel {
+        session: Session,
+        /// Up by then, or [`Event::TunnelDown`].
+        deadline: Instant,
+        /// The node's internal address; empty: not known yet.
+        ip: String,
+    },
+    /// Send a websocket ping through the tunnel.
+    #[cfg(all(feature = "cloud", feature = "streams"))]
+    PingTunnel(Session),
+    /// End the tunnel. No [`Event::TunnelDown`] follows.
+    #[cfg(all(feature = "cloud", feature = "streams"))]
+    HangupTunnel(Session),
     /// Feed the machine's watchdog: every deadline is met.
     #[cfg(feature = "watchdog")]
     Feed,

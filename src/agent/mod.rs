@@ -72,6 +72,8 @@ use crate::model::recorded_event::{EventType, Object};
 #[cfg(feature = "cloud")]
 use crate::model::settings::CloudSettings;
 use crate::model::settings::PodSettings;
+#[cfg(all(feature = "cloud", feature = "streams"))]
+use crate::model::settings::TunnelSettings;
 use crate::model::watchdog as watched;
 
 /// The static configuration of the core.
@@ -101,6 +103,9 @@ pub struct Config {
     /// Settings of the cloud connection; `None`: no cloud, only the manifest folder.
     #[cfg(feature = "cloud")]
     pub cloud: Option<CloudSettings>,
+    /// Settings of the stream tunnel; `None`: there is none.
+    #[cfg(all(feature = "cloud", feature = "streams"))]
+    pub tunnel: Option<TunnelSettings>,
 }
 
 /// The machine's resources and features.
@@ -182,6 +187,10 @@ impl Agent {
         let pulls = config.pulls;
         let cloud = Self::cloud(&config, now);
         let watchdog = Watchdog::new(&config.watchdog, now.boot);
+        #[cfg(all(feature = "cloud", feature = "streams"))]
+        let streams = streams::Streams::with_tunnel(config.tunnel, now);
+        #[cfg(all(feature = "streams", not(feature = "cloud")))]
+        let streams = streams::Streams::default();
         Self {
             watchdog,
             cloud,
@@ -202,7 +211,7 @@ impl Agent {
             queries: Queries::default(),
             recorder: Recorder::default(),
             #[cfg(feature = "streams")]
-            streams: streams::Streams::default(),
+            streams,
             housekeeping,
             node: Node::default(),
             addresses: Vec::new(),
@@ -278,6 +287,10 @@ impl Agent {
             Event::StreamOpened(id, request) => self.streams.open(id, *request),
             #[cfg(feature = "streams")]
             Event::StreamClosed(id) => self.streams.close(id),
+            #[cfg(all(feature = "cloud", feature = "streams"))]
+            Event::TunnelUp(_) | Event::TunnelDown(..) | Event::TunnelActive(_) => {
+                self.streams.tunnel_event(now, &event, &mut self.rng, &mut self.pending);
+            }
             Event::Stop => {
                 self.leave_by.get_or_insert(now.boot.plus_ms(SHUTDOWN_MS));
             }
@@ -397,6 +410,8 @@ impl Agent {
         self.step_parts(now, out);
         #[cfg(feature = "streams")]
         self.streams.step(now, &self.pods, &mut self.calls, out);
+        #[cfg(all(feature = "cloud", feature = "streams"))]
+        self.streams.step_tunnel(now, self.addresses.first(), &mut self.rng, out);
         // Last, because it checks the requests of all the others.
         self.watchdog.step(now.boot, self.runtime.is_ready(now), out);
     }
@@ -520,7 +535,12 @@ impl Agent {
         if self.leave_by.is_some() {
             return self.leave_by;
         }
-        let always = [self.runtime.wake_at(), self.cloud_wake_at(), self.watchdog.wake_at()];
+        #[cfg(all(feature = "cloud", feature = "streams"))]
+        let of_tunnel = self.streams.wake_at();
+        #[cfg(not(all(feature = "cloud", feature = "streams")))]
+        let of_tunnel = None;
+        let always =
+            [self.runtime.wake_at(), self.cloud_wake_at(), self.watchdog.wake_at(), of_tunnel];
         let mut wake_at = always.into_iter().flatten().min();
         if self.runtime.is_ready(self.now) {
             let own = self.housekeeping.wake_at();

@@ -148,6 +148,10 @@ impl Agent {
                 .collect(),
             evented: self.pleg.is_evented(now),
             cloud: self.cloud_overview(now),
+            #[cfg(all(feature = "cloud", feature = "streams"))]
+            tunnel: self.streams.tunnel_overview(now),
+            #[cfg(not(all(feature = "cloud", feature = "streams")))]
+            tunnel: None,
         }
     }
 }

@@ -12,6 +12,8 @@ mod values;
 mod tests;
 
 use super::Config;
+#[cfg(feature = "streams")]
+use crate::model::settings::TunnelSettings;
 use crate::model::settings::{CloudLink, CloudSettings};
 #[cfg(test)]
 pub(super) use keys::TABLES;
@@ -28,6 +30,8 @@ pub struct Cloud {
     /// `database.dataSource`: absolute path of the store.
     pub store: String,
     is_configured: bool,
+    #[cfg(feature = "streams")]
+    tunnel: Tunnel,
     draft: Draft,
 }
 
@@ -38,7 +42,35 @@ impl Default for Cloud {
             settings: CloudSettings::default(),
             store: "/var/lib/kubeedge/edgecore.db".to_owned(),
             is_configured: false,
+            #[cfg(feature = "streams")]
+            tunnel: Tunnel::default(),
             draft: Draft::default(),
+        }
+    }
+}
+
+/// `modules.edgeStream`; what is not set is as for `modules.edgeHub`.
+#[cfg(feature = "streams")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Tunnel {
+    is_on: bool,
+    handshake_timeout_ms: u64,
+    server: Option<String>,
+    ca_file: Option<String>,
+    cert_file: Option<String>,
+    key_file: Option<String>,
+}
+
+#[cfg(feature = "streams")]
+impl Default for Tunnel {
+    fn default() -> Self {
+        Self {
+            is_on: false,
+            handshake_timeout_ms: 30_000,
+            server: None,
+            ca_file: None,
+            cert_file: None,
+            key_file: None,
         }
     }
 }
@@ -69,6 +101,17 @@ impl Cloud {
     /// Checks several keys together, and derives values from them.
     pub(super) fn finish(&mut self) -> Result<(), String> {
         let draft = std::mem::take(&mut self.draft);
+        #[cfg(feature = "streams")]
+        let is_there =
+            draft.enable != Some(false) && (draft.server.is_some() || draft.http_server.is_some());
+        #[cfg(feature = "streams")]
+        if self.tunnel.is_on && !is_there {
+            return Err(
+                "modules.edgeStream.enable: got true, expected modules.edgeHub to be on as \
+                        well: it has the node's certificate"
+                    .to_owned(),
+            );
+        }
         if draft.enable == Some(false) {
             return Ok(());
         }
@@ -115,8 +158,38 @@ impl Config {
     }
 }
 
+#[cfg(feature = "streams")]
+impl Config {
+    /// The link of the stream tunnel; `None`: it is switched off.
+    pub fn tunnel_link(&self) -> Option<CloudLink> {
+        let Tunnel { is_on, ref server, ref ca_file, ref cert_file, ref key_file, .. } =
+            self.cloud.tunnel;
+        (self.cloud.is_configured && is_on).then(|| {
+            let link = self.link();
+            CloudLink {
+                server: server
+                    .clone()
+                    .unwrap_or_else(|| format!("{}:{TUNNEL_PORT}", host_of(&link.server))),
+                ca_file: ca_file.clone().unwrap_or(link.ca_file),
+                cert_file: cert_file.clone().unwrap_or(link.cert_file),
+                key_file: key_file.clone().unwrap_or(link.key_file),
+                ..link
+            }
+        })
+    }
+
+    /// What the core needs to know of it.
+    pub fn tunnel_settings(&self) -> Option<TunnelSettings> {
+        let handshake_timeout_ms = self.cloud.tunnel.handshake_timeout_ms;
+        self.tunnel_link().map(|_| TunnelSettings { handshake_timeout_ms })
+    }
+}
+
 /// The cloud ends a session after 30 s without one.
 const THRIFTY_HEARTBEAT_MS: u64 = 25_000;
 /// CloudHub's ports, used for the address that is not set.
 const HTTP_PORT: u16 = 10_002;
 const MESSAGES_PORT: u16 = 10_000;
+/// CloudStream's port for nodes.
+#[cfg(feature = "streams")]
+const TUNNEL_PORT: u16 = 10_004;

@@ -334,7 +334,7 @@ impl<'a> EventLoop<'a> {
             self.streams.serve(handover, now.boot, self.poll.registry(), &mut self.events);
         }
         turn.lap("the HTTP API");
-        self.streams.tick(now.boot, self.poll.registry(), &mut self.events);
+        self.streams.tick(now, self.poll.registry(), &self.agent, &mut self.events);
         turn.lap("requests of people");
         self.store.commit(now.boot, &mut self.events);
         turn.lap("the store");
@@ -404,6 +404,15 @@ impl<'a> EventLoop<'a> {
             Action::Stream(id, answer) => {
                 self.streams.answer(id, answer, clock::now(), self.poll.registry());
             }
+            #[cfg(all(feature = "cloud", feature = "streams"))]
+            Action::DialTunnel { session, deadline, ip } => {
+                let (now, registry) = (clock::now(), self.poll.registry());
+                self.streams.dial_tunnel(session, ip, deadline, now, registry, &mut self.events);
+            }
+            #[cfg(all(feature = "cloud", feature = "streams"))]
+            Action::PingTunnel(_) => self.streams.ping_tunnel(),
+            #[cfg(all(feature = "cloud", feature = "streams"))]
+            Action::HangupTunnel(_) => self.streams.hang_up_tunnel(),
             Action::CancelProbe(probe) => self.probes.cancel(probe),
             Action::SaveProbeResults(results) => self.probes.save_results(&results),
             Action::Read { job, message } => {
@@ -440,6 +449,7 @@ impl<'a> EventLoop<'a> {
                     self.jobs.reap(&mut self.events);
                     self.registry.reap(clock::boot());
                     self.cloud.reap();
+                    self.streams.reap();
                 }
                 SignalAction::Reload => self.reload(),
                 SignalAction::Stop => self.events.push(Event::Stop),
@@ -511,7 +521,10 @@ fn open_server(config: &Config) -> Server {
 
 #[cfg(feature = "streams")]
 fn open_streams(config: &Config) -> Streams {
-    Streams::new(STREAMS, PathBuf::from(&config.pod_logs), config.node_name.clone())
+    let streams = Streams::new(STREAMS, PathBuf::from(&config.pod_logs), config.node_name.clone());
+    #[cfg(feature = "cloud")]
+    let streams = streams.with_tunnel(config.tunnel_link(), PathBuf::from("/proc/self/exe"));
+    streams
 }
 
 #[cfg(not(feature = "streams"))]

@@ -128,7 +128,7 @@ impl Server {
                         None => {
                             let access = self.connections[at].as_ref().map(Connection::access);
                             let access = access.unwrap_or(Access::Public);
-                            answer::to(&request, access, now, agent).bytes(request.method)
+                            answer::to(&request.path, access, now, agent).bytes(request.method)
                         }
                     };
                     let connection = self.connections[at].as_mut();
@@ -232,6 +232,12 @@ fn remedy(address: &Address, error: &io::Error) -> &'static str {
         }
         (Address::Port(_), _) => "choose another with --listen; the pods do not need it",
     }
+}
+
+/// The answer to a request that came through the tunnel: the cloud may see everything.
+#[cfg(all(feature = "cloud", feature = "streams"))]
+pub(super) fn answer(path: &str, now: Now, agent: &Agent) -> Response {
+    answer::to(path, Access::Protected, now, agent)
 }
 
 fn only_read() -> Response {

@@ -32,6 +32,8 @@ pub(super) fn agent_config(config: &Config) -> agent::Config {
         },
         #[cfg(feature = "cloud")]
         cloud: config.cloud.is_configured().then(|| config.cloud.settings.clone()),
+        #[cfg(all(feature = "cloud", feature = "streams"))]
+        tunnel: config.tunnel_settings(),
     }
 }
 
@@ -51,6 +53,7 @@ pub(super) fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("crashLoopBackOff", old.crash_backoff_max_ms != new.crash_backoff_max_ms),
         ("garbage, log and eviction settings", old.housekeeping != new.housekeeping),
         ("serializeImagePulls and its like", old.pulls != new.pulls),
+        ("openStreams", old.open_streams != new.open_streams),
         ("imageFolders", old.image_folders != new.image_folders),
         ("watchdog", old.watchdog != new.watchdog),
         ("imageMirrorPort", old.image_mirror != new.image_mirror),

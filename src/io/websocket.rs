@@ -109,7 +109,7 @@ impl Websocket {
     }
 
     /// Bytes that are queued and not sent.
-    #[cfg(feature = "controller")]
+    #[cfg(any(feature = "controller", feature = "streams"))]
     pub(in crate::io) fn unsent_bytes(&self) -> usize {
         self.out.len() - self.given
     }

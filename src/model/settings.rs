@@ -5,6 +5,8 @@ mod cloud;
 #[cfg(feature = "cloud")]
 mod node;
 
+#[cfg(all(feature = "cloud", feature = "streams"))]
+pub use cloud::TunnelSettings;
 #[cfg(feature = "cloud")]
 pub use cloud::{CloudLink, Secret};
 #[cfg(feature = "cloud")]

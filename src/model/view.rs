@@ -33,6 +33,19 @@ pub struct Overview {
     /// The state of the link to the cloud; `None`: no cloud is configured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cloud: Option<CloudOverview>,
+    /// The state of the stream tunnel; `None`: it is switched off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tunnel: Option<TunnelOverview>,
+}
+
+/// The state of the tunnel for logs and commands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TunnelOverview {
+    /// Milliseconds since it came up; `None`: it is down.
+    pub up_ms: Option<u64>,
+    /// Why it is down.
+    pub trouble: Option<String>,
 }
 
 /// The state of the link to the cloud.

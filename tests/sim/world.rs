@@ -320,6 +320,10 @@ impl World {
             Action::Stream(id, answer) => {
                 trace!(self.clocks.now(), "  {id:?}: {answer:?}");
             }
+            #[cfg(all(feature = "cloud", feature = "streams"))]
+            Action::DialTunnel { .. } | Action::PingTunnel(_) | Action::HangupTunnel(_) => {
+                panic!("{action:?}: the tunnel is switched off")
+            }
             #[cfg(feature = "watchdog")]
             Action::Feed => {}
             Action::Log(severity, line) => {

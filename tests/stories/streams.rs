@@ -340,3 +340,143 @@ fn nobody_is_answered_after_sigterm() {
     assert_eq!(harness.people, []);
     assert!(harness.exited);
 }
+
+#[cfg(feature = "cloud")]
+mod tunnel {
+    use edged::agent::event::{Action, Event};
+    use edged::limits::{
+        TUNNEL_BACKOFF_MAX_MS, TUNNEL_BACKOFF_MIN_MS, TUNNEL_CALM_MS, TUNNEL_FIRST_PONG_MS,
+        TUNNEL_PING_MS, TUNNEL_PONG_MS,
+    };
+    use edged::model::link::{Cause, Session};
+    use edged::model::settings::TunnelSettings;
+
+    use crate::harness::Harness;
+
+    fn switched_on() -> Harness {
+        Harness::with(|config| {
+            config.tunnel = Some(TunnelSettings { handshake_timeout_ms: 7_000 });
+        })
+    }
+
+    fn refused() -> Cause {
+        Cause::Refused("cannot connect".to_owned())
+    }
+
+    impl Harness {
+        /// The requests about the tunnel since the last call.
+        fn tunnel(&mut self) -> Vec<Action> {
+            self.cloud.drain(..).collect()
+        }
+
+        /// Delivers an event, and lets no time pass.
+        fn happens(&mut self, event: Event) {
+            self.agent.handle(self.now, event);
+            self.step();
+        }
+
+        #[track_caller]
+        fn dials(&mut self) -> Session {
+            match &self.tunnel()[..] {
+                [Action::DialTunnel { session, .. }] => *session,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn without_it_nothing_is_dialled() {
+        let mut harness = Harness::new();
+        harness.pass(600_000);
+        assert!(harness.tunnel().is_empty());
+    }
+
+    #[test]
+    fn it_is_dialled_with_the_nodes_address_and_a_deadline() {
+        let mut harness = switched_on();
+        let first = harness.dials();
+        harness.happens(Event::TunnelDown(first, refused()));
+        harness.pass(2 * TUNNEL_BACKOFF_MIN_MS);
+        match &harness.tunnel()[..] {
+            [Action::DialTunnel { ip, deadline, .. }] => {
+                assert_eq!(ip, "192.0.2.1");
+                assert!(deadline.since_ms(harness.now.boot) <= 7_000);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_waits_between_dials_grow_to_their_bound_and_are_short_after_calm() {
+        let mut harness = switched_on();
+        let mut session = harness.dials();
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            let began = harness.now.boot;
+            harness.happens(Event::TunnelDown(session, refused()));
+            harness.pass(TUNNEL_BACKOFF_MAX_MS * 3 / 2);
+            let Some(Action::DialTunnel { session: next, deadline, .. }) = harness.tunnel().pop()
+            else {
+                panic!("it is dialled")
+            };
+            waits.push(deadline.since_ms(began) - 7_000);
+            session = next;
+        }
+        assert!((TUNNEL_BACKOFF_MIN_MS..=TUNNEL_BACKOFF_MIN_MS * 3 / 2).contains(&waits[0]));
+        assert!(waits.iter().all(|wait| *wait <= TUNNEL_BACKOFF_MAX_MS * 3 / 2), "{waits:?}");
+        assert!(*waits.last().expect("some") >= TUNNEL_BACKOFF_MAX_MS, "{waits:?}");
+        let lines = harness.log.iter().filter(|line| line.contains("no stream tunnel")).count();
+        assert_eq!(lines, 1, "the same trouble is logged once");
+        harness.happens(Event::TunnelUp(session));
+        harness.happens(Event::TunnelActive(session));
+        for _ in 0..10 {
+            harness.pass(TUNNEL_CALM_MS / 10);
+            harness.happens(Event::TunnelActive(session));
+        }
+        harness.tunnel();
+        harness.happens(Event::TunnelDown(session, refused()));
+        harness.pass(TUNNEL_BACKOFF_MIN_MS * 3 / 2);
+        harness.dials();
+    }
+
+    #[test]
+    fn a_silent_tunnel_is_pinged_and_then_given_up() {
+        let mut harness = switched_on();
+        let session = harness.dials();
+        harness.happens(Event::TunnelUp(session));
+        harness.pass(TUNNEL_PING_MS - 1);
+        assert!(harness.tunnel().is_empty(), "it may be silent so long");
+        harness.pass(1);
+        assert!(matches!(harness.tunnel()[..], [Action::PingTunnel(pinged)] if pinged == session));
+        // CloudCore does not read in its first two minutes.
+        harness.pass(TUNNEL_FIRST_PONG_MS - TUNNEL_PING_MS - 1);
+        assert!(harness.tunnel().is_empty());
+        harness.happens(Event::TunnelActive(session));
+        harness.pass(TUNNEL_PING_MS);
+        assert!(matches!(harness.tunnel()[..], [Action::PingTunnel(_)]));
+        harness.pass(TUNNEL_PONG_MS - 1);
+        assert!(harness.tunnel().is_empty());
+        harness.pass(1);
+        assert!(matches!(harness.tunnel()[..], [Action::HangupTunnel(hung)] if hung == session));
+        let trouble = harness.agent.overview(harness.now).tunnel.and_then(|it| it.trouble);
+        assert_eq!(trouble.as_deref(), Some("no sign of life for 30 s"));
+        harness.pass(2 * TUNNEL_BACKOFF_MIN_MS);
+        harness.dials();
+    }
+
+    #[test]
+    fn events_of_an_older_tunnel_change_nothing() {
+        let mut harness = switched_on();
+        let first = harness.dials();
+        harness.happens(Event::TunnelDown(first, refused()));
+        harness.pass(2 * TUNNEL_BACKOFF_MIN_MS);
+        let second = harness.dials();
+        harness.happens(Event::TunnelUp(first));
+        harness.happens(Event::TunnelDown(first, refused()));
+        harness.happens(Event::TunnelUp(second));
+        let overview = harness.agent.overview(harness.now).tunnel.expect("it is on");
+        assert_eq!((overview.up_ms, overview.trouble), (Some(0), None));
+        harness.happens(Event::TunnelDown(first, refused()));
+        assert!(harness.agent.overview(harness.now).tunnel.expect("it is on").up_ms.is_some());
+    }
+}

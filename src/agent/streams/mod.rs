@@ -15,23 +15,34 @@
 //! started continue, as with every runtime.
 
 mod target;
+#[cfg(feature = "cloud")]
+mod tunnel;
 
 use std::collections::BTreeMap;
 
 use super::calls::{Calls, Class, Owner};
+#[cfg(feature = "cloud")]
+use super::event::Event;
 use super::event::{Action, CallId, Out};
 use super::pod::Pod;
 use super::pod::observed::ObservedContainer;
 use super::pods::Pods;
 use super::time::Now;
+#[cfg(feature = "cloud")]
+use super::time::{Instant, Rng};
 use crate::limits::PROBE_OUTPUT_BYTES_MAX;
 use crate::model::cri::{
     CallError, Code, ContainerId, ContainerState, ExecPurpose, Pipes, Reply, Request, StreamingCall,
 };
 use crate::model::housekeeping::{ContainerUsage, HousekeepingReply};
+#[cfg(feature = "cloud")]
+use crate::model::settings::TunnelSettings;
 use crate::model::stream::{
     Refusal, RefusalKind, StreamAnswer, StreamId, StreamRequest, StreamUsage,
 };
+
+#[cfg(feature = "cloud")]
+use crate::model::view::TunnelOverview;
 
 /// All requests that the core has still to do with.
 #[derive(Debug, Default)]
@@ -44,9 +55,52 @@ pub struct Streams {
     left: Vec<CallId>,
     /// Logs that are followed: the pod's uid, and the container.
     following: BTreeMap<StreamId, (Box<str>, ContainerId)>,
+    /// `None`: switched off.
+    #[cfg(feature = "cloud")]
+    tunnel: Option<tunnel::Tunnel>,
 }
 
 impl Streams {
+    /// With a tunnel to the cloud.
+    #[cfg(feature = "cloud")]
+    pub fn with_tunnel(settings: Option<TunnelSettings>, now: Now) -> Self {
+        let tunnel = settings.map(|settings| tunnel::Tunnel::new(settings, now));
+        Self { tunnel, ..Self::default() }
+    }
+
+    /// Takes an event of the tunnel.
+    #[cfg(feature = "cloud")]
+    pub fn tunnel_event(&mut self, now: Now, event: &Event, rng: &mut Rng, out: &mut Out) {
+        let Some(tunnel) = &mut self.tunnel else { return };
+        match event {
+            Event::TunnelUp(session) => tunnel.up(now, *session, out),
+            Event::TunnelDown(session, cause) => tunnel.down(now, *session, cause, rng, out),
+            Event::TunnelActive(session) => tunnel.received(now, *session),
+            other => panic!("{other:?} is not of the tunnel"),
+        }
+    }
+
+    /// Dials, pings and hangs up.
+    #[cfg(feature = "cloud")]
+    pub fn step_tunnel(&mut self, now: Now, ip: Option<&String>, rng: &mut Rng, out: &mut Out) {
+        if let Some(tunnel) = &mut self.tunnel {
+            tunnel.step(now, ip, rng, out);
+        }
+    }
+
+    /// When to step again if nothing happens before.
+    #[cfg(feature = "cloud")]
+    pub fn wake_at(&self) -> Option<Instant> {
+        self.tunnel.as_ref()?.wake_at()
+    }
+
+    /// The tunnel's state; `None`: it is switched off.
+    #[cfg(feature = "cloud")]
+    pub fn tunnel_overview(&self, now: Now) -> Option<TunnelOverview> {
+        let (up_ms, trouble) = self.tunnel.as_ref()?.overview(now);
+        Some(TunnelOverview { up_ms, trouble })
+    }
+
     /// A client asks for this.
     pub fn open(&mut self, id: StreamId, request: StreamRequest) {
         self.opened.push((id, request));

@@ -5,6 +5,8 @@ use super::values::{
     take_taints, take_token,
 };
 use crate::config::edgecore::{Row, Rule, Table, duration, text, truth, whole};
+#[cfg(feature = "streams")]
+use crate::model::settings::CloudLink;
 use crate::wire::tree::Value;
 
 use Rule::{Map, Module, Take as Set};
@@ -35,8 +37,69 @@ const DATABASE: Table = Table {
 };
 
 /// Below `modules`.
-pub(in crate::config) const MODULES: &[Row] =
-    &[("edgeHub", Map(&EDGE_HUB)), ("metaManager", Map(&META))];
+pub(in crate::config) const MODULES: &[Row] = &[
+    ("edgeHub", Map(&EDGE_HUB)),
+    #[cfg(feature = "streams")]
+    ("edgeStream", Map(&EDGE_STREAM)),
+    ("metaManager", Map(&META)),
+];
+
+/// A file of the tunnel; `None`: KubeEdge's default, and so the file of the link.
+#[cfg(feature = "streams")]
+fn other(given: String, default: fn(CloudLink) -> String) -> Option<String> {
+    (given != default(CloudLink::default())).then_some(given)
+}
+
+#[cfg(feature = "streams")]
+const EDGE_STREAM: Table = Table {
+    rules: &[
+        (
+            "enable",
+            Set(|config, value| {
+                config.cloud.tunnel.is_on = truth(value)?;
+                Ok(())
+            }),
+        ),
+        (
+            "handshakeTimeout",
+            Set(|config, value| {
+                config.cloud.tunnel.handshake_timeout_ms = whole(value, 1, 3_600)? as u64 * 1_000;
+                Ok(())
+            }),
+        ),
+        (
+            "server",
+            Set(|config, value| {
+                config.cloud.tunnel.server = server(text(value)?)?;
+                Ok(())
+            }),
+        ),
+        (
+            "tlsTunnelCAFile",
+            Set(|config, value| {
+                config.cloud.tunnel.ca_file = other(file(value)?, |link| link.ca_file);
+                Ok(())
+            }),
+        ),
+        (
+            "tlsTunnelCertFile",
+            Set(|config, value| {
+                config.cloud.tunnel.cert_file = other(file(value)?, |link| link.cert_file);
+                Ok(())
+            }),
+        ),
+        (
+            "tlsTunnelPrivateKeyFile",
+            Set(|config, value| {
+                config.cloud.tunnel.key_file = other(file(value)?, |link| link.key_file);
+                Ok(())
+            }),
+        ),
+    ],
+    more: &[],
+    // KubeEdge reads neither of them.
+    unused: "readDeadline writeDeadline",
+};
 
 const EDGE_HUB: Table = Table {
     rules: &[
@@ -304,4 +367,11 @@ pub(in crate::config) const TAILORED: &[Row] = &[
 
 /// Every map in the shipped file.
 #[cfg(test)]
-pub(in crate::config) const TABLES: &[&Table] = &[&DATABASE, &EDGE_HUB, &WEBSOCKET, &META];
+pub(in crate::config) const TABLES: &[&Table] = &[
+    &DATABASE,
+    &EDGE_HUB,
+    #[cfg(feature = "streams")]
+    &EDGE_STREAM,
+    &WEBSOCKET,
+    &META,
+];

@@ -53,6 +53,10 @@ fn the_whole_file_that_keadm_writes_is_read() {
         [
             "deviceTwin",
             "edgeHub.websocket.readDeadline",
+            #[cfg(feature = "streams")]
+            "edgeStream.readDeadline",
+            #[cfg(feature = "streams")]
+            "edgeStream.writeDeadline",
             "eventBus",
             "metaManager.contextSendGroup",
             "metaManager.contextSendModule",
@@ -198,4 +202,34 @@ fn what_is_wrong_is_named_with_its_place() {
     }
     let why = read("database: {driverName: mysql}\n").expect_err("another driver");
     assert!(why.contains("database.driverName: got \"mysql\", expected sqlite3"), "{why}");
+}
+
+#[cfg(feature = "streams")]
+#[test]
+fn the_tunnel_has_the_links_host_and_files_unless_it_names_others() {
+    let hub = "websocket: {server: 'cloud.example:10000'}, tlsCaFile: /a/ca.crt";
+    let read = |stream: &str| {
+        let text = format!("modules: {{edgeHub: {{{hub}}}, edgeStream: {{{stream}}}}}\n");
+        let mut config = Config { node_name: "gw".to_owned(), ..Config::default() };
+        overlay(&mut config, text.as_bytes()).expect("valid");
+        config
+    };
+    assert_eq!(read("enable: false").tunnel_link(), None);
+    let config = read("enable: true, tlsTunnelCAFile: /etc/kubeedge/ca/rootCA.crt");
+    let link = config.tunnel_link().expect("it is on");
+    assert_eq!((&*link.server, &*link.ca_file), ("cloud.example:10004", "/a/ca.crt"));
+    assert_eq!((&*link.node_name, &*link.cert_file), ("gw", "/etc/kubeedge/certs/server.crt"));
+    assert_eq!(config.tunnel_settings().expect("it is on").handshake_timeout_ms, 30_000);
+    let config = read(
+        "enable: true, server: 'other:1', tlsTunnelCAFile: /b/ca.crt, tlsTunnelCertFile: /b/x, \
+         tlsTunnelPrivateKeyFile: /b/y, handshakeTimeout: 7",
+    );
+    let link = config.tunnel_link().expect("it is on");
+    let files = [&*link.server, &*link.ca_file, &*link.cert_file, &*link.key_file];
+    assert_eq!(files, ["other:1", "/b/ca.crt", "/b/x", "/b/y"]);
+    assert_eq!(config.tunnel_settings().expect("it is on").handshake_timeout_ms, 7_000);
+    let mut config = Config::default();
+    let alone = overlay(&mut config, b"modules: {edgeStream: {enable: true}}\n");
+    let refusal = alone.expect_err("there is no cloud").to_string();
+    assert!(refusal.contains("modules.edgeStream.enable: got true"), "{refusal}");
 }

@@ -10,6 +10,7 @@ pub(super) const ALL: &[Row] = &[
     ("deviceTwin", Module(&DEVICE_TWIN, true)),
     // Removed in 1.7.
     ("edgeMesh", Module(&EDGE_MESH, false)),
+    #[cfg(not(all(feature = "cloud", feature = "streams")))]
     ("edgeStream", Module(&EDGE_STREAM, false)),
     ("eventBus", Module(&EVENT_BUS, true)),
     ("serviceBus", Module(&SERVICE_BUS, false)),
@@ -22,6 +23,7 @@ const BARE: Table = Table { rules: ENABLE, more: &[], unused: "" };
 const DEVICE_TWIN: Table = Table { rules: ENABLE, more: &[], unused: "dmiSockPath" };
 const EDGE_MESH: Table =
     Table { rules: ENABLE, more: &[], unused: "lbStrategy listenInterface listenPort subNet" };
+#[cfg(not(all(feature = "cloud", feature = "streams")))]
 const EDGE_STREAM: Table = Table {
     rules: ENABLE,
     more: &[],

@@ -74,10 +74,50 @@ pub(super) enum Outcome {
     Up(Box<Tls>, Vec<u8>),
 }
 
+/// What is behind the port of the cloud.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::io) enum Endpoint {
+    /// CloudHub: KubeEdge's messages.
+    Hub,
+    /// CloudStream: the tunnel for logs and commands (edgestream.md, section 2.1).
+    #[cfg(feature = "streams")]
+    Tunnel {
+        /// The node's internal address; empty: the cloud takes that of the connection.
+        ip: String,
+    },
+}
+
+impl Endpoint {
+    /// The path and the headers of the upgrade.
+    fn request(&self, link: &CloudLink) -> (String, Vec<(&'static str, String)>) {
+        let CloudLink { project_id, node_name, .. } = link;
+        match self {
+            Self::Hub => {
+                let headers = vec![
+                    ("node_id", node_name.clone()),
+                    ("project_id", project_id.clone()),
+                    // Without this header the cloud accepts the connection and never reads from it.
+                    ("ConnectionUse", "msg".to_owned()),
+                ];
+                (format!("/{project_id}/{node_name}/events"), headers)
+            }
+            #[cfg(feature = "streams")]
+            Self::Tunnel { ip } => {
+                let headers = vec![
+                    ("SessionHostNameOverride", node_name.clone()),
+                    ("SessionInternalIP", ip.clone()),
+                ];
+                ("/v1/kubeedge/connect".to_owned(), headers)
+            }
+        }
+    }
+}
+
 /// The parts of the event loop that a connection attempt needs.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     pub(super) link: &'a CloudLink,
+    pub(super) endpoint: &'a Endpoint,
     pub(super) program: &'a Path,
     pub(super) socket: Token,
     pub(super) lookup: Token,
@@ -205,7 +245,7 @@ impl Dial {
                     tls.begin_turn();
                     let done = tls.handshake();
                     if done.map_err(|error| self.explain(&error, place.link))? {
-                        let upgrade = self.request(*tls, place.link)?;
+                        let upgrade = self.request(*tls, place)?;
                         self.stage = Stage::Upgrade(Box::new(upgrade));
                     } else {
                         let more = tls.more;
@@ -294,21 +334,20 @@ impl Dial {
         Ok(())
     }
 
-    fn request(&self, tls: Tls, link: &CloudLink) -> Result<Upgrade, Cause> {
+    fn request(&self, tls: Tls, place: Place<'_>) -> Result<Upgrade, Cause> {
+        let link = place.link;
         let key = generate_key();
         let peer = self.peer();
+        let (path, headers) = place.endpoint.request(link);
+        let request = Request::get(format!("wss://{peer}{path}"))
+            .header(header::HOST, &peer)
+            .header(header::CONNECTION, "Upgrade")
+            .header(header::UPGRADE, "websocket")
+            .header(header::SEC_WEBSOCKET_VERSION, "13")
+            .header(header::SEC_WEBSOCKET_KEY, &key);
         let request =
-            Request::get(format!("wss://{peer}/{}/{}/events", link.project_id, link.node_name))
-                .header(header::HOST, &peer)
-                .header(header::CONNECTION, "Upgrade")
-                .header(header::UPGRADE, "websocket")
-                .header(header::SEC_WEBSOCKET_VERSION, "13")
-                .header(header::SEC_WEBSOCKET_KEY, &key)
-                .header("node_id", &link.node_name)
-                .header("project_id", &link.project_id)
-                // Without this header the cloud accepts the connection and never reads from it.
-                .header("ConnectionUse", "msg")
-                .body(());
+            headers.into_iter().fold(request, |request, (name, value)| request.header(name, value));
+        let request = request.body(());
         let bad = |why: &dyn std::fmt::Display| {
             let (project, node) = (&link.project_id, &link.node_name);
             Cause::Link(format!(
@@ -436,7 +475,8 @@ mod tests {
         let link = CloudLink { server: deaf.0.to_string(), ..CloudLink::default() };
         let (poll, program) = (Poll::new().expect("a poll"), Path::new("/nowhere/edged"));
         let (socket, lookup) = (Token(1), Token(2));
-        let place = Place { link: &link, program, socket, lookup, registry: poll.registry() };
+        let (registry, endpoint) = (poll.registry(), &Endpoint::Hub);
+        let place = Place { link: &link, endpoint, program, socket, lookup, registry };
         let at = |ms: u64| Instant(1_000 + ms);
         for more in [vec![other.local_addr().expect("an address")], Vec::new()] {
             let validity = Validity { not_before_s: 0, not_after_s: 1 };

@@ -188,7 +188,7 @@ impl ServerCertVerifier for Trust {
 }
 
 /// The meaning of an error of this connection, for the user. `peer`: the other end.
-pub(super) fn explain(error: &io::Error, link: &CloudLink, peer: &str) -> Cause {
+pub(in crate::io) fn explain(error: &io::Error, link: &CloudLink, peer: &str) -> Cause {
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     let Some(tls) = tls else {
         let why = match error.kind() {

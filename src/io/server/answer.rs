@@ -10,11 +10,11 @@ use crate::io::socket::Access;
 use crate::model::pod::Pod;
 use crate::model::recorded_event::{EventMetadata, RecordedEvent};
 use crate::model::view::RunningPod;
-use crate::wire::http1::{Request, Response, Status};
+use crate::wire::http1::{Response, Status};
 
-/// The complete answer to a request.
-pub(super) fn to(request: &Request, access: Access, now: Now, agent: &Agent) -> Response {
-    match &*request.path {
+/// The complete answer to a request for this path.
+pub(super) fn to(path: &str, access: Access, now: Now, agent: &Agent) -> Response {
+    match path {
         // These paths ask whether the event loop runs, and the loop itself answers. /edged/status
         // shows the runtime's state: a restart of edged would not repair it.
         "/healthz" | "/healthz/ping" | "/healthz/log" | "/healthz/syncloop" => {

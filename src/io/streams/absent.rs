@@ -3,8 +3,9 @@
 use mio::event::Event as Ready;
 use mio::{Registry, Token};
 
+use crate::agent::Agent;
 use crate::agent::event::Event;
-use crate::agent::time::Instant;
+use crate::agent::time::{Instant, Now};
 
 /// Never created.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +25,9 @@ impl Streams {
         match it {}
     }
 
-    pub fn tick(&mut self, _: Instant, _: &Registry, _: &mut Vec<Event>) {}
+    pub fn tick(&mut self, _: Now, _: &Registry, _: &Agent, _: &mut Vec<Event>) {}
+
+    pub fn reap(&mut self) {}
 
     pub fn wake_at(&self) -> Option<Instant> {
         None

@@ -17,6 +17,10 @@ mod logs;
 mod pipe;
 mod relay;
 mod session;
+#[cfg(feature = "cloud")]
+mod through;
+#[cfg(feature = "cloud")]
+mod tunnel;
 mod usage;
 mod watch;
 
@@ -26,11 +30,16 @@ use mio::event::Event as Ready;
 use mio::{Registry, Token};
 
 use super::socket::Stream;
+use crate::agent::Agent;
 use crate::agent::event::Event;
+#[cfg(feature = "cloud")]
+use crate::agent::time::sooner;
 use crate::agent::time::{Instant, Now};
 use crate::limits::{LOG_TURN_BYTES, STREAMS_MAX};
 use crate::model::stream::{LogFile, Refusal, RefusalKind, StreamAnswer, StreamId};
 use crate::wire::kubelet::{answer, usage as shown};
+#[cfg(feature = "cloud")]
+use crate::wire::tunnel::Kind;
 use logs::LogReader;
 pub use session::Opening;
 use session::{Client, Http, Next, Session};
@@ -55,12 +64,18 @@ pub struct Streams {
     slots: Vec<Option<Box<Session>>>,
     last_id: u64,
     watch: Watch,
+    #[cfg(feature = "cloud")]
+    tunnel: tunnel::Tunnel,
+    /// The slot whose turn it is to send through the tunnel.
+    #[cfg(feature = "cloud")]
+    next_turn: usize,
     /// For the bytes that are read; allocated while there are sessions.
     buffer: Box<[u8]>,
     text: Vec<u8>,
 }
 
 impl Streams {
+    /// Without a tunnel to a cloud.
     pub fn new(first: Token, pod_logs: PathBuf, node: String) -> Self {
         let mut slots = Vec::new();
         slots.resize_with(STREAMS_MAX, || None);
@@ -71,22 +86,31 @@ impl Streams {
             slots,
             last_id: 0,
             watch: Watch::new(first),
+            #[cfg(feature = "cloud")]
+            tunnel: tunnel::Tunnel::new(None, PathBuf::new(), tunnel_token(first)),
+            #[cfg(feature = "cloud")]
+            next_turn: 0,
             buffer: Box::default(),
             text: Vec::new(),
         }
     }
 
-    /// Whether the token belongs to the watch or a session.
+    /// Whether the token belongs to the watch, a session or the tunnel.
     pub fn owns(&self, token: Token) -> bool {
-        (self.first.0..=self.first.0 + 2 * STREAMS_MAX).contains(&token.0)
+        (self.first.0..=tunnel_token(self.first).0 + 1).contains(&token.0)
     }
 
     pub fn ready(&mut self, ready: &Ready) {
+        #[cfg(feature = "cloud")]
+        if self.tunnel.owns(ready.token()) {
+            self.tunnel.ready(ready.token());
+            return;
+        }
         let Some(at) = (ready.token().0 - self.first.0).checked_sub(1) else {
             self.watch.ready();
             return;
         };
-        let Some(session) = &mut self.slots[at / 2] else { return };
+        let Some(Some(session)) = self.slots.get_mut(at / 2) else { return };
         if at.is_multiple_of(2) {
             session.client_ready(ready);
         } else {
@@ -102,7 +126,7 @@ impl Streams {
         registry: &Registry,
         events: &mut Vec<Event>,
     ) {
-        let Handover { mut stream, mut opening } = handover;
+        let Handover { mut stream, opening } = handover;
         let Some(at) = self.slots.iter().position(Option::is_none) else {
             let text = format!("{STREAMS_MAX} requests are under way: try again");
             let refusal = Refusal::new(RefusalKind::TooMany, text);
@@ -114,12 +138,26 @@ impl Streams {
             log::warn!("cannot register a connection: {error}");
             return;
         }
+        self.open(at, opening, Client::Http(Http::new(stream)), now, events);
+    }
+
+    fn open(
+        &mut self,
+        at: usize,
+        mut opening: Opening,
+        client: Client,
+        now: Instant,
+        events: &mut Vec<Event>,
+    ) {
         self.last_id += 1;
         let id = StreamId(self.last_id);
-        let client = Client::Http(Http::new(stream));
         self.slots[at] = Some(Box::new(Session::new(id, &mut opening, client, now)));
         events.push(Event::StreamOpened(id, Box::new(opening.request)));
     }
+
+    /// A child of the process has ended: none is ours.
+    #[cfg(not(feature = "cloud"))]
+    pub fn reap(&mut self) {}
 
     fn client_token(&self, at: usize) -> Token {
         Token(self.first.0 + 1 + 2 * at)
@@ -134,12 +172,12 @@ impl Streams {
         match answer {
             StreamAnswer::Refused(refusal) => session.refuse(&refusal, now.boot),
             StreamAnswer::Output(text) => {
-                session.answer(&answer::complete(answer::TEXT, text.as_bytes()), now.boot);
+                session.complete(answer::TEXT, text.as_bytes(), now.boot);
             }
             StreamAnswer::Usage(all) => {
                 let node = usage::of_node(&self.node, now);
                 let (kind, body) = shown::render(session.form, &node, &all);
-                session.answer(&answer::complete(kind, &body), now.boot);
+                session.complete(kind, &body, now.boot);
             }
             StreamAnswer::Relay(url) => {
                 if let Err(why) = session.relay(&url, registry, source, now.boot) {
@@ -168,7 +206,17 @@ impl Streams {
     }
 
     /// Moves bytes, as far as the sockets and the bounds of a turn allow.
-    pub fn tick(&mut self, now: Instant, registry: &Registry, events: &mut Vec<Event>) {
+    pub fn tick(&mut self, now: Now, registry: &Registry, agent: &Agent, events: &mut Vec<Event>) {
+        #[cfg(feature = "cloud")]
+        self.read_tunnel(now, registry, agent, events);
+        #[cfg(not(feature = "cloud"))]
+        let _ = agent;
+        self.move_bytes(now.boot, registry, events);
+        #[cfg(feature = "cloud")]
+        self.write_tunnel(now.boot, registry, events);
+    }
+
+    fn move_bytes(&mut self, now: Instant, registry: &Registry, events: &mut Vec<Event>) {
         if self.slots.iter().all(Option::is_none) {
             return;
         }
@@ -185,6 +233,10 @@ impl Streams {
             if session.turn(now, &mut self.buffer, &mut self.text) == Next::End {
                 session.close(registry);
                 events.push(Event::StreamClosed(session.id));
+                #[cfg(feature = "cloud")]
+                if let Some(id) = session.tunnel_id() {
+                    self.tunnel.send(id, Kind::Remove, b"", events);
+                }
                 *slot = None;
             } else {
                 follows |= session.follows();
@@ -201,8 +253,16 @@ impl Streams {
     /// When to call [`Streams::tick`] if nothing gets ready before.
     pub fn wake_at(&self) -> Option<Instant> {
         let sessions = self.slots.iter().flatten().map(|session| session.wake_at());
-        sessions.chain(self.watch.wake_at()).min().filter(|at| *at < Instant(u64::MAX))
+        let at = sessions.chain(self.watch.wake_at()).min().filter(|at| *at < Instant(u64::MAX));
+        #[cfg(feature = "cloud")]
+        let at = sooner(at, self.tunnel_wake_at());
+        at
     }
+}
+
+/// After those of the sessions.
+fn tunnel_token(first: Token) -> Token {
+    Token(first.0 + 1 + 2 * STREAMS_MAX)
 }
 
 #[cfg(test)]

@@ -20,6 +20,8 @@ use super::pipe::Pipe;
 use super::relay::Relay;
 use crate::agent::time::Instant;
 use crate::io::socket::Stream;
+#[cfg(feature = "cloud")]
+use crate::limits::TUNNEL_INPUT_BYTES_MAX;
 use crate::limits::{
     HTTP_CLOSE_BYTES_MAX, HTTP_CLOSE_MS, STREAM_ANSWER_MS, STREAM_INPUT_BYTES_MAX, STREAM_STALL_MS,
     STREAM_TURN_BYTES, STREAM_UNSENT_BYTES_MAX,
@@ -51,6 +53,14 @@ pub(super) struct Session {
 pub(super) enum Client {
     /// A connection to the HTTP API.
     Http(Http),
+    /// The tunnel: it takes what is to be sent by [`Session::take_piece`].
+    #[cfg(feature = "cloud")]
+    Tunnel {
+        /// The number that the cloud gave the request.
+        id: u64,
+        /// Status and headers can be told; otherwise there is only a body.
+        has_head: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -132,7 +142,29 @@ impl Session {
     }
 
     pub(super) fn refuse(&mut self, refusal: &Refusal, now: Instant) {
+        #[cfg(feature = "cloud")]
+        if !self.has_head() {
+            self.answer(&answer::line(refusal), now);
+            return;
+        }
         self.answer(&answer::refusal(refusal), now);
+    }
+
+    /// Answers by this text, and nothing follows.
+    pub(super) fn complete(&mut self, content_type: &str, body: &[u8], now: Instant) {
+        if self.has_head() {
+            self.answer(&answer::complete(content_type, body), now);
+        } else {
+            self.answer(body, now);
+        }
+    }
+
+    fn has_head(&self) -> bool {
+        match self.client {
+            Client::Http(_) => true,
+            #[cfg(feature = "cloud")]
+            Client::Tunnel { has_head, .. } => has_head,
+        }
     }
 
     fn end_source(&mut self, now: Instant) {
@@ -141,7 +173,9 @@ impl Session {
     }
 
     pub(super) fn show(&mut self, reader: LogReader, now: Instant) {
-        self.out.push(&answer::chunked_head());
+        if self.has_head() {
+            self.out.push(&answer::chunked_head());
+        }
         self.source = Source::Logs { reader: Box::new(reader), waits: false };
         self.deadline = now.plus_ms(STREAM_STALL_MS);
     }
@@ -195,7 +229,7 @@ impl Session {
     // ---- the loop ----
 
     pub(super) fn client_ready(&mut self, ready: &Ready) {
-        let Client::Http(http) = &mut self.client;
+        let Some(http) = self.client.http() else { return };
         http.readable |= ready.is_readable() || ready.is_read_closed() || ready.is_error();
         http.writable |= ready.is_writable() || ready.is_write_closed() || ready.is_error();
     }
@@ -208,23 +242,34 @@ impl Session {
 
     /// When to continue if no socket gets ready before.
     pub(super) fn wake_at(&self) -> Instant {
-        let Client::Http(http) = &self.client;
         let room = self.out.len() < STREAM_UNSENT_BYTES_MAX;
-        let can_send = http.writable && !self.out.is_empty();
         let can_take = match &self.source {
             Source::Logs { waits, .. } => room && !waits,
             Source::Relay(relay) => room && relay.is_readable(),
-            Source::Ended => self.out.is_empty() && !http.is_closing,
-            Source::Asked => false,
+            Source::Ended | Source::Asked => false,
         };
-        let can_read = http.readable && (self.discards() || self.has_room());
-        if can_send || can_take || can_read {
+        if can_take || self.is_client_busy() {
             return Instant(0);
         }
         // A client that has taken everything may wait as long as it likes.
         match self.source {
             Source::Logs { .. } | Source::Relay(_) if self.out.is_empty() => Instant(u64::MAX),
             _ => self.deadline,
+        }
+    }
+
+    /// Something can be read from the client or written to it.
+    fn is_client_busy(&self) -> bool {
+        match &self.client {
+            Client::Http(http) => {
+                let can_send = http.writable && !self.out.is_empty();
+                let ends =
+                    matches!(self.source, Source::Ended) && self.out.is_empty() && !http.is_closing;
+                can_send || ends || http.readable && (self.discards() || self.has_room())
+            }
+            // The tunnel has its own time.
+            #[cfg(feature = "cloud")]
+            Client::Tunnel { .. } => false,
         }
     }
 
@@ -263,10 +308,7 @@ impl Session {
     fn read_client(&mut self, buffer: &mut [u8]) -> io::Result<Next> {
         let (discards, mut came) = (self.discards(), 0);
         while came < STREAM_TURN_BYTES && (discards || self.has_room()) {
-            let Client::Http(http) = &mut self.client;
-            if !http.readable {
-                break;
-            }
+            let Some(http) = self.client.http().filter(|http| http.readable) else { break };
             match http.stream.read(buffer) {
                 Ok(0) => return Ok(Next::End),
                 Ok(count) => {
@@ -297,7 +339,12 @@ impl Session {
                 Err(why) => self.refuse(&Refusal::new(RefusalKind::Internal, why), now),
             },
             Source::Logs { reader, waits } => {
-                if read_log(reader, waits, buffer, text, &mut self.out) {
+                let is_chunked = match self.client {
+                    Client::Http(_) => true,
+                    #[cfg(feature = "cloud")]
+                    Client::Tunnel { has_head, .. } => has_head,
+                };
+                if read_log(reader, waits, buffer, text, (&mut self.out, is_chunked)) {
                     self.end_source(now);
                 }
             }
@@ -305,15 +352,16 @@ impl Session {
     }
 
     fn write_client(&mut self, now: Instant) -> io::Result<Next> {
-        let Client::Http(http) = &mut self.client;
-        let before = self.out.len();
+        let Self { client, out, .. } = self;
+        let Some(http) = client.http() else { return Ok(Next::Wait) };
+        let before = out.len();
         if http.writable {
-            http.writable = self.out.write_to(&mut http.stream)?;
+            http.writable = out.write_to(&mut http.stream)?;
         }
-        if self.out.len() < before {
+        if out.len() < before {
             self.deadline = now.plus_ms(STREAM_STALL_MS);
         }
-        if self.out.is_empty() && matches!(self.source, Source::Ended) && !http.is_closing {
+        if out.is_empty() && matches!(self.source, Source::Ended) && !http.is_closing {
             http.stream.shutdown_write()?;
             http.is_closing = true;
             self.deadline = now.plus_ms(HTTP_CLOSE_MS);
@@ -325,8 +373,66 @@ impl Session {
         if let Source::Relay(relay) = &mut self.source {
             relay.close(registry);
         }
-        let Client::Http(http) = &mut self.client;
-        let _ = http.stream.deregister(registry);
+        if let Some(http) = self.client.http() {
+            let _ = http.stream.deregister(registry);
+        }
+    }
+}
+
+#[cfg(feature = "cloud")]
+impl Session {
+    /// Its number in the tunnel; `None`: its client is another.
+    pub(super) fn tunnel_id(&self) -> Option<u64> {
+        match self.client {
+            Client::Http(_) => None,
+            Client::Tunnel { id, .. } => Some(id),
+        }
+    }
+
+    /// Takes what the cloud has sent for the runtime.
+    pub(super) fn take_input(&mut self, bytes: &[u8]) {
+        if !self.discards() {
+            self.input.push(bytes);
+        }
+    }
+
+    /// Whether more waits for the runtime than may wait.
+    pub(super) fn blocks_tunnel(&self) -> bool {
+        self.tunnel_id().is_some() && self.input.len() >= TUNNEL_INPUT_BYTES_MAX
+    }
+
+    pub(super) fn has_piece(&self) -> bool {
+        !self.out.is_empty() || self.is_over()
+    }
+
+    /// Gives the next bytes for the cloud away.
+    pub(super) fn take_piece(&mut self, max: usize, now: Instant, to: &mut dyn FnMut(&[u8])) {
+        let piece = self.out.peek(max);
+        let count = piece.len();
+        if count > 0 {
+            to(piece);
+            self.out.forget(count);
+            self.deadline = now.plus_ms(STREAM_STALL_MS);
+        }
+    }
+
+    /// Nothing will follow what was taken.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.source, Source::Ended) && self.out.is_empty()
+    }
+}
+
+impl Client {
+    #[cfg_attr(
+        not(feature = "cloud"),
+        expect(clippy::unnecessary_wraps, reason = "then there is no other client")
+    )]
+    fn http(&mut self) -> Option<&mut Http> {
+        match self {
+            Self::Http(http) => Some(http),
+            #[cfg(feature = "cloud")]
+            Self::Tunnel { .. } => None,
+        }
     }
 }
 
@@ -342,7 +448,7 @@ fn read_log(
     waits: &mut bool,
     buffer: &mut [u8],
     text: &mut Vec<u8>,
-    out: &mut Pipe,
+    (out, is_chunked): (&mut Pipe, bool),
 ) -> bool {
     let mut read = 0;
     while !*waits && read < STREAM_TURN_BYTES && out.len() < STREAM_UNSENT_BYTES_MAX {
@@ -353,14 +459,18 @@ fn read_log(
             Step::Done
         });
         read += buffer.len();
-        if !text.is_empty() {
+        if is_chunked && !text.is_empty() {
             out.push_chunk(text);
+        } else {
+            out.push(text);
         }
         match step {
             Step::More => {}
             Step::Wait => *waits = true,
             Step::Done => {
-                out.push_chunk(b"");
+                if is_chunked {
+                    out.push_chunk(b"");
+                }
                 return true;
             }
         }

@@ -23,6 +23,7 @@ use crate::wire::kubelet::Form;
 struct Place {
     poll: Poll,
     streams: Streams,
+    agent: Agent,
     events: Vec<Event>,
     now: Instant,
     dir: PathBuf,
@@ -54,6 +55,11 @@ impl Place {
         Self {
             poll: Poll::new().expect("epoll"),
             streams: Streams::new(Token(100), dir.clone(), "gw".to_owned()),
+            agent: Agent::boot(
+                crate::agent::Config { pods_max: 1, ..Default::default() },
+                Now { boot: Instant(1_000), wall: None },
+                1,
+            ),
             events: Vec::new(),
             now: Instant(1_000),
             dir,
@@ -98,12 +104,15 @@ impl Place {
 
     /// One turn of the loop.
     fn turn(&mut self) {
+        #[cfg(feature = "cloud")]
+        self.streams.tunnel.ready(tunnel_token(Token(100)));
         let mut ready = Events::with_capacity(64);
         self.poll.poll(&mut ready, Some(Duration::from_millis(5))).expect("epoll");
         for ready in &ready {
             self.streams.ready(ready);
         }
-        self.streams.tick(self.now, self.poll.registry(), &mut self.events);
+        let now = Now { boot: self.now, wall: None };
+        self.streams.tick(now, self.poll.registry(), &self.agent, &mut self.events);
     }
 
     fn turns(&mut self, count: usize) {
@@ -376,4 +385,243 @@ fn so_many_are_served_at_once_and_no_more() {
     place.events.clear();
     let _client = place.opens_exec(b"");
     assert!(matches!(place.events[..], [Event::StreamOpened(..)]));
+}
+
+#[cfg(feature = "cloud")]
+mod tunnel {
+    use super::*;
+    use crate::io::tls::loopback;
+    use crate::io::websocket::{Bounds, Received, Role, Websocket};
+    use crate::limits::{
+        TUNNEL_BLOCKED_MS, TUNNEL_INPUT_BYTES_MAX, TUNNEL_PIECE_BYTES, TUNNEL_UNSENT_BYTES_MAX,
+    };
+    use crate::wire::tunnel::{Connect, Kind, Message};
+
+    /// The cloud's end of the tunnel.
+    struct Far {
+        socket: Websocket,
+        /// Id, kind and data of what has come.
+        came: Vec<(u64, Kind, Vec<u8>)>,
+    }
+
+    impl Far {
+        fn send(&mut self, id: u64, kind: Kind, data: &[u8]) {
+            let mut bytes = Vec::new();
+            Message { id, kind, data }.encode(&mut bytes);
+            self.socket.send(&bytes).expect("there is room");
+            self.socket.write(Instant(0)).expect("it stands");
+        }
+
+        fn asks(&mut self, id: u64, kind: Kind, method: &str, path: &str, query: &str) {
+            let connect = Connect {
+                id,
+                method: method.to_owned(),
+                path: path.to_owned(),
+                raw_path: path.to_owned(),
+                query: query.to_owned(),
+                headers: vec![
+                    ("Upgrade".to_owned(), "SPDY/3.1".to_owned()),
+                    ("Accept-Encoding".to_owned(), "gzip".to_owned()),
+                ],
+            };
+            self.send(id, kind, &connect.encode(kind));
+        }
+
+        fn read(&mut self) {
+            self.socket.write(Instant(0)).expect("it stands");
+            let came = &mut self.came;
+            let read = self.socket.read(&mut |received| match received {
+                Received::Message(bytes) => {
+                    let message = Message::decode(&bytes).expect("a message");
+                    came.push((message.id, message.kind, message.data.to_vec()));
+                }
+                Received::TooLarge(size) => panic!("{size} bytes"),
+            });
+            read.expect("it stands");
+        }
+
+        /// The data of one request, and how often its end was told.
+        fn of(&self, id: u64) -> (String, usize) {
+            let mine = || self.came.iter().filter(move |(of, ..)| *of == id);
+            let data: Vec<u8> = mine()
+                .filter(|(_, kind, _)| *kind == Kind::Data)
+                .flat_map(|(_, _, data)| data.iter().copied())
+                .collect();
+            let ends = mine().filter(|(_, kind, _)| *kind == Kind::Remove).count();
+            (String::from_utf8(data).expect("text"), ends)
+        }
+    }
+
+    fn connected(name: &str) -> (Place, Far) {
+        let mut place = Place::new(name);
+        let (near, far) = loopback::pair();
+        place.streams.tunnel.stands(near);
+        let bounds = Bounds { message_bytes_max: 1 << 21, out_bytes_max: 8 << 20 };
+        let socket = Websocket::new(far, Vec::new(), Role::Server, bounds);
+        (place, Far { socket, came: Vec::new() })
+    }
+
+    fn turns(place: &mut Place, far: &mut Far, count: usize) {
+        for _ in 0..count {
+            place.turn();
+            far.read();
+        }
+    }
+
+    #[test]
+    fn a_log_goes_through_in_pieces_and_ends_once() {
+        let (mut place, mut far) = connected("tunnel-log");
+        fs::write(place.log(), LINE.repeat(5_000)).expect("written");
+        far.asks(300, Kind::Logs, "GET", "/containerLogs/default/p/c", "");
+        turns(&mut place, &mut far, 3);
+        assert!(matches!(place.events.as_slice(), [.., Event::StreamOpened(..)]));
+        place.answers(StreamAnswer::Logs { file: file(), running: false });
+        turns(&mut place, &mut far, 100);
+        let (text, ends) = far.of(300);
+        assert_eq!((text, ends), (TEXT.repeat(5_000), 1), "no head, no chunks");
+        let largest = far.came.iter().map(|(_, _, data)| data.len()).max();
+        assert_eq!(largest, Some(TUNNEL_PIECE_BYTES));
+        assert!(place.closed());
+    }
+
+    #[test]
+    fn a_refusal_of_a_log_is_a_line_and_of_a_command_an_http_answer() {
+        let (mut place, mut far) = connected("tunnel-refusal");
+        far.asks(1, Kind::Logs, "GET", "/containerLogs/default/p/c", "tailLines=x");
+        far.asks(2, Kind::Exec, "POST", "/exec/default/p/c", "command=ls");
+        far.asks(3, Kind::Logs, "GET", "/containerLogs/default/p/c", "");
+        turns(&mut place, &mut far, 3);
+        let text = "container \"c\" in pod \"p\" is not available";
+        place.answers(StreamAnswer::Refused(Refusal::new(RefusalKind::BadRequest, text)));
+        turns(&mut place, &mut far, 3);
+        let undecodable = "edged: {\"message\": \"Unable to decode query.\"}\n";
+        assert_eq!(far.of(1), (undecodable.to_owned(), 1));
+        let (answer, ends) = far.of(2);
+        assert!(answer.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{answer}");
+        assert!(answer.ends_with("you must specify at least 1 of stdin, stdout, stderr"));
+        assert_eq!(ends, 1);
+        assert_eq!(far.of(3), (format!("edged: {text}\n"), 1));
+    }
+
+    #[test]
+    fn other_paths_of_the_api_are_answered() {
+        let (mut place, mut far) = connected("tunnel-api");
+        far.asks(1, Kind::Metrics, "GET", "/healthz", "");
+        far.asks(2, Kind::Exec, "GET", "/healthz", "");
+        turns(&mut place, &mut far, 3);
+        assert_eq!(far.of(1), ("ok\n".to_owned(), 1));
+        let (answer, ends) = far.of(2);
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nok\n"));
+        assert_eq!(ends, 1);
+    }
+
+    #[test]
+    fn a_flood_of_removes_is_answered_once() {
+        let (mut place, mut far) = connected("tunnel-flood");
+        far.send(7, Kind::Remove, b"");
+        far.asks(1, Kind::Exec, "POST", "/exec/default/p/c", "command=ls&output=1");
+        for _ in 0..648 {
+            far.send(1, Kind::Remove, b"");
+        }
+        far.send(1, Kind::Data, b"late");
+        far.send(9, Kind::Unknown(17), b"of a later version");
+        turns(&mut place, &mut far, 50);
+        assert_eq!((far.of(1), far.of(7)), ((String::new(), 1), (String::new(), 0)));
+        assert!(place.closed() && place.streams.tunnel.is_up());
+    }
+
+    #[test]
+    fn a_request_with_a_number_in_use_ends_the_older_one() {
+        let (mut place, mut far) = connected("tunnel-twice");
+        for _ in 0..2 {
+            far.asks(1, Kind::Exec, "POST", "/exec/default/p/c", "command=ls&output=1");
+            turns(&mut place, &mut far, 2);
+        }
+        let opened = |event: &&Event| matches!(event, Event::StreamOpened(..));
+        assert_eq!(place.events.iter().filter(opened).count(), 2);
+        assert!(place.closed());
+        assert_eq!(place.streams.slots.iter().flatten().count(), 1);
+    }
+
+    #[test]
+    fn a_request_that_cannot_be_read_is_ended() {
+        let (mut place, mut far) = connected("tunnel-bad");
+        far.send(4, Kind::Exec, b"{not json");
+        far.send(5, Kind::Exec, b"{}");
+        turns(&mut place, &mut far, 3);
+        assert_eq!(far.of(4), (String::new(), 1));
+        let (answer, ends) = far.of(5);
+        assert!(answer.starts_with("HTTP/1.1 404 Not Found\r\n") && ends == 1, "{answer}");
+    }
+
+    #[test]
+    fn a_command_is_relayed_and_what_came_early_is_kept() {
+        let (mut place, mut far) = connected("tunnel-exec");
+        let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+        far.asks(1, Kind::Exec, "POST", "/exec/default/p/c", "command=cat&input=1");
+        far.send(1, Kind::Data, b"early ");
+        turns(&mut place, &mut far, 3);
+        let url = format!("http://{}/exec/token", server.local_addr().expect("bound"));
+        place.answers(StreamAnswer::Relay(url.into()));
+        far.send(1, Kind::Data, b"late");
+        turns(&mut place, &mut far, 3);
+        let (mut runtime, _) = server.accept().expect("it connects");
+        let mut came = vec![0; 4_096];
+        let count = runtime.read(&mut came).expect("the request");
+        let request = String::from_utf8_lossy(&came[..count]).into_owned();
+        assert!(request.ends_with("Upgrade: SPDY/3.1\r\n\r\nearly late"), "{request}");
+        assert!(!request.contains("gzip"), "{request}");
+        runtime.write_all(b"HTTP/1.1 101 Switching Protocols\r\n\r\nout").expect("written");
+        drop(runtime);
+        turns(&mut place, &mut far, 10);
+        let answer = "HTTP/1.1 101 Switching Protocols\r\n\r\nout".to_owned();
+        assert_eq!(far.of(1), (answer, 1));
+    }
+
+    #[test]
+    fn a_runtime_that_takes_nothing_ends_its_own_request_only() {
+        let (mut place, mut far) = connected("tunnel-stuck");
+        far.asks(1, Kind::Exec, "POST", "/exec/default/p/c", "command=cat&input=1");
+        far.asks(2, Kind::Exec, "POST", "/exec/default/p/c", "command=ls&output=1");
+        for _ in 0..TUNNEL_INPUT_BYTES_MAX / TUNNEL_PIECE_BYTES + 2 {
+            far.send(1, Kind::Data, &[b'x'; TUNNEL_PIECE_BYTES]);
+        }
+        turns(&mut place, &mut far, 50);
+        assert!(place.session().unread() < 2 * TUNNEL_INPUT_BYTES_MAX, "the rest waits");
+        assert_eq!(far.of(1).1, 0);
+        place.now = place.now.plus_ms(TUNNEL_BLOCKED_MS);
+        turns(&mut place, &mut far, 10);
+        assert_eq!((far.of(1).1, far.of(2).1), (1, 0));
+        far.asks(3, Kind::Metrics, "GET", "/healthz", "");
+        turns(&mut place, &mut far, 5);
+        assert_eq!(far.of(3).1, 1, "the tunnel is read again");
+    }
+
+    #[test]
+    fn a_cloud_that_reads_nothing_costs_a_bounded_amount() {
+        let (mut place, mut far) = connected("tunnel-slow");
+        fs::write(place.log(), LINE.repeat(200_000)).expect("written");
+        far.asks(1, Kind::Logs, "GET", "/containerLogs/default/p/c", "");
+        place.turns(3);
+        place.answers(StreamAnswer::Logs { file: file(), running: false });
+        place.turns(300);
+        let unsent = place.streams.tunnel.unsent();
+        assert!(unsent > 0 && unsent <= TUNNEL_UNSENT_BYTES_MAX + TUNNEL_PIECE_BYTES, "{unsent}");
+        assert!(place.session().unsent() < STREAM_UNSENT_BYTES_MAX + 2 * LOG_TURN_BYTES);
+    }
+
+    #[test]
+    fn with_the_tunnel_its_requests_end() {
+        let (mut place, mut far) = connected("tunnel-lost");
+        far.asks(1, Kind::Exec, "POST", "/exec/default/p/c", "command=ls&output=1");
+        turns(&mut place, &mut far, 2);
+        far.send(0, Kind::Close, b"failed to Update KubeletEndpoint Port");
+        place.turns(3);
+        assert!(place.closed());
+        let down = place.events.iter().find_map(|event| match event {
+            Event::TunnelDown(_, cause) => Some(cause.to_string()),
+            _ => None,
+        });
+        assert!(down.expect("it is down").contains("failed to Update KubeletEndpoint Port"));
+    }
 }

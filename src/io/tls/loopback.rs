@@ -47,6 +47,8 @@ pub(in crate::io) fn client(believed: CertificateDer<'static>) -> Arc<ClientConf
 pub(in crate::io) fn dial(to: SocketAddr, config: Arc<ClientConfig>) -> Tls {
     let socket = std::net::TcpStream::connect(to).expect("somebody listens");
     socket.set_nonblocking(true).expect("it can");
+    // What is written can be read at once.
+    socket.set_nodelay(true).expect("it can");
     let connection = ClientConnection::new(config, to.ip().into()).expect("a client");
     Tls::new(connection, TcpStream::from_std(socket))
 }
@@ -58,6 +60,8 @@ pub(in crate::io) fn pair() -> (Tls, Tls) {
     let mut near = dial(listener.local_addr().expect("an address"), client);
     let (socket, _) = listener.accept().expect("it has dialled");
     socket.set_nonblocking(true).expect("it can");
+    // What is written can be read at once.
+    socket.set_nodelay(true).expect("it can");
     let server = ServerConnection::new(server).expect("a server");
     let mut far = Tls::new(server, TcpStream::from_std(socket));
     let (mut near_stands, mut far_stands) = (false, false);

@@ -52,6 +52,14 @@ impl Default for CloudLink {
     }
 }
 
+/// The settings of the stream tunnel that concern the core.
+#[cfg(feature = "streams")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TunnelSettings {
+    /// `modules.edgeStream.handshakeTimeout`, milliseconds.
+    pub handshake_timeout_ms: u64,
+}
+
 /// A text that is never printed.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Secret(Box<str>);

@@ -19,6 +19,12 @@ pub fn refusal(refusal: &Refusal) -> Vec<u8> {
     whole(line, more, TEXT, refusal.text.as_bytes())
 }
 
+/// An error where there is no status, in place of a log: so it says what it is, and ends its line.
+#[cfg(feature = "cloud")]
+pub fn line(refusal: &Refusal) -> Vec<u8> {
+    format!("edged: {}\n", refusal.text).into_bytes()
+}
+
 /// An answer that is complete.
 pub fn complete(content_type: &str, body: &[u8]) -> Vec<u8> {
     whole("200 OK", "", content_type, body)

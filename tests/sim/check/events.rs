@@ -84,6 +84,8 @@ impl Check {
             | Event::Stop => {}
             #[cfg(feature = "streams")]
             Event::StreamOpened(..) | Event::StreamClosed(_) => {}
+            #[cfg(all(feature = "cloud", feature = "streams"))]
+            Event::TunnelUp(_) | Event::TunnelDown(..) | Event::TunnelActive(_) => {}
             #[cfg(feature = "cloud")]
             Event::Loaded(_)
             | Event::Saved(_)
