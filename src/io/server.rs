@@ -32,7 +32,7 @@ use crate::agent::time::{Instant, Now};
 use crate::limits::{
     HTTP_ACCEPTS_PER_TURN, HTTP_CONNECTIONS_MAX, HTTP_PROTECTED_MIN, HTTP_UNSENT_BYTES_MAX,
 };
-use crate::wire::http1::{Bad, Method, Request, Response, Status};
+use crate::wire::http1::{Method, Request, Response, Status};
 use connection::{Connection, Next};
 
 /// The listeners of the API and their connections.
@@ -123,7 +123,7 @@ impl Server {
                             continue;
                         }
                         Some(Err(refusal)) => refusal,
-                        None if request.method == Method::Post => only_read().bytes(Method::Post),
+                        None if request.method == Method::Post => unknown().bytes(Method::Post),
                         None if unsent >= HTTP_UNSENT_BYTES_MAX => busy().bytes(request.method),
                         None => {
                             let access = self.connections[at].as_ref().map(Connection::access);
@@ -240,11 +240,8 @@ pub(super) fn answer(path: &str, now: Now, agent: &Agent) -> Response {
     answer::to(path, Access::Protected, now, agent)
 }
 
-fn only_read() -> Response {
-    Response::from(Bad {
-        status: Status::MethodNotAllowed,
-        why: "this API is read only: expected GET or HEAD".to_owned(),
-    })
+fn unknown() -> Response {
+    Response::text(Status::NotFound, "got a path that is none of the kubelet's for commands")
 }
 
 fn busy() -> Response {

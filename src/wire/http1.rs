@@ -132,7 +132,7 @@ pub fn request(bytes: &[u8], bound: SocketAddr) -> Result<Option<Request>, Bad> 
     let method = match request.method {
         Some("GET") => Method::Get,
         Some("HEAD") => Method::Head,
-        Some("POST") if cfg!(feature = "streams") => Method::Post,
+        Some("POST") if cfg!(feature = "streams") && takes_post(target) => Method::Post,
         _ => {
             let why = "this API is read only: expected GET or HEAD".to_owned();
             return Err(Bad { status: Status::MethodNotAllowed, why });
@@ -153,6 +153,11 @@ pub fn request(bytes: &[u8], bound: SocketAddr) -> Result<Option<Request>, Bad> 
     let from = range(&request);
     let upgrade = upgrade(&request);
     Ok(Some(Request { method, path, query, from, upgrade, bearer, head_bytes }))
+}
+
+/// Commands in containers, and what is connected to them.
+fn takes_post(target: &str) -> bool {
+    ["/exec/", "/attach/", "/portForward/", "/run/"].iter().any(|path| target.starts_with(path))
 }
 
 /// A request line: the target and the words around it.
