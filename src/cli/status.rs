@@ -27,6 +27,15 @@ pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, E
     Ok(u8::from(overview.runtime_trouble.is_some()))
 }
 
+/// The state of a connection to the cloud.
+fn link(up_ms: Option<u64>, trouble: Option<&String>) -> String {
+    match (up_ms, trouble) {
+        (Some(ms), _) => format!("connected for {}", age::short((ms / 1000) as i64)),
+        (None, Some(why)) => format!("NOT CONNECTED: {why}"),
+        (None, None) => "not connected yet".to_owned(),
+    }
+}
+
 fn print(overview: &Overview, out: &mut dyn Write) -> std::io::Result<()> {
     let mut line = |name: &str, text: &str| writeln!(out, "{name:10} {text}");
     line("node", &overview.node)?;
@@ -47,12 +56,7 @@ fn print(overview: &Overview, out: &mut dyn Write) -> std::io::Result<()> {
     };
     line("network", &network)?;
     if let Some(cloud) = &overview.cloud {
-        let link = match (cloud.up_ms, &cloud.trouble) {
-            (Some(ms), _) => format!("connected for {}", age::short((ms / 1000) as i64)),
-            (None, Some(why)) => format!("NOT CONNECTED: {why}"),
-            (None, None) => "not connected yet".to_owned(),
-        };
-        line("cloud", &link)?;
+        line("cloud", &link(cloud.up_ms, cloud.trouble.as_ref()))?;
         let store = match (&cloud.store_trouble, &cloud.store_loss, cloud.store_is_new) {
             (Some(why), _, _) => format!("NOT STORING what the cloud sends: {why}"),
             (None, Some(why), _) => format!("LOST, {} objects since: {why}", cloud.objects),
@@ -60,6 +64,9 @@ fn print(overview: &Overview, out: &mut dyn Write) -> std::io::Result<()> {
             (None, None, false) => format!("{} objects", cloud.objects),
         };
         line("store", &store)?;
+    }
+    if let Some(tunnel) = &overview.tunnel {
+        line("streams", &link(tunnel.up_ms, tunnel.trouble.as_ref()))?;
     }
     let pressures = match overview.pressures.as_deref() {
         None => "not watched".to_owned(),
@@ -86,7 +93,7 @@ fn print(overview: &Overview, out: &mut dyn Write) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::view::CloudOverview;
+    use crate::model::view::{CloudOverview, TunnelOverview};
 
     fn printed(overview: &Overview) -> String {
         let mut out = Vec::new();
@@ -133,6 +140,7 @@ mod tests {
                 objects: 2,
                 ..CloudOverview::default()
             }),
+            tunnel: Some(TunnelOverview { up_ms: None, trouble: Some("refused".to_owned()) }),
             ..Overview::default()
         };
         let text = printed(&overview);
@@ -143,6 +151,7 @@ mod tests {
             "manifests  1 NOT USED:\n           /m/a.yaml:3:7: got 5\n",
             "pulling    localhost/i:1 for 90s\n",
             "store      LOST, 2 objects since: it was set aside\n",
+            "streams    NOT CONNECTED: refused\n",
         ] {
             assert!(text.contains(want), "{text}");
         }
