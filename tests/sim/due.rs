@@ -53,6 +53,9 @@ pub enum WorldEvent {
     Addresses(u32),
     /// The users may change the manifests.
     UserChange,
+    /// Somebody asks for a log or a command, or leaves.
+    #[cfg(feature = "streams")]
+    Person,
     /// A fault may happen.
     Tick,
     /// The clock is set by the network.

@@ -43,6 +43,8 @@ mod housekeeping;
 mod jobs;
 mod link;
 mod node;
+#[cfg(feature = "streams")]
+mod people;
 mod probed;
 mod program;
 mod queries;

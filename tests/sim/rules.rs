@@ -32,6 +32,11 @@ pub const NAMES: &[&str] = &[
     "acked is durable", "acted on is durable", "back-pressure", "dead session", "delete last",
     "lost store", "mirrors", "never back", "one save", "one session", "others' conditions",
     "others' deletion", "reported is durable",
+    // Requests of people.
+    #[cfg(feature = "streams")]
+    "log ends",
+    #[cfg(feature = "streams")]
+    "people",
     // The end of a run.
     "converges", "quiet", "stays so",
 ];

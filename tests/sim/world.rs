@@ -26,6 +26,8 @@ use crate::housekeeping::Machine;
 use crate::jobs::{Disk, Jobs};
 use crate::link::Link;
 use crate::node;
+#[cfg(feature = "streams")]
+use crate::people::People;
 use crate::queries::Asking;
 use crate::rule::judge;
 use crate::runtime::{Effect, Quirks, Registry, Runtime};
@@ -67,6 +69,8 @@ pub struct World {
     pub(crate) queries: BTreeMap<ProbeId, Asking>,
     /// The results of probes that the agent saved, until the machine reboots.
     pub(crate) probe_results: BTreeMap<ContainerId, ProbeResults>,
+    #[cfg(feature = "streams")]
+    pub(crate) people: People,
     /// The agent's event loop.
     pub(crate) turns: Turns,
     /// The folder is being read.
@@ -114,6 +118,8 @@ impl World {
             jobs: Jobs::default(),
             queries: BTreeMap::new(),
             probe_results: BTreeMap::new(),
+            #[cfg(feature = "streams")]
+            people: People::draw(seed),
             turns: Turns::default(),
             reading: false,
             clocks: Clocks::draw(&mut chance),
@@ -132,6 +138,8 @@ impl World {
         }
         world.at(0, WorldEvent::Tick);
         world.at(10, WorldEvent::UserChange);
+        #[cfg(feature = "streams")]
+        world.people_wait();
         if !world.clocks.is_set() {
             let ms = world.chance.spread(600_000);
             world.at(ms, WorldEvent::ClockSet);
@@ -156,6 +164,8 @@ impl World {
         self.calls.begin_life();
         self.jobs = Jobs::default();
         self.queries.clear();
+        #[cfg(feature = "streams")]
+        self.people.lose_the_agent();
         self.machine.forget();
         self.link.begin_life();
         self.leaving = None;
@@ -317,9 +327,7 @@ impl World {
                 );
             }
             #[cfg(feature = "streams")]
-            Action::Stream(id, answer) => {
-                trace!(self.clocks.now(), "  {id:?}: {answer:?}");
-            }
+            Action::Stream(id, answer) => self.person_answered(id, &answer),
             #[cfg(all(feature = "cloud", feature = "streams"))]
             Action::DialTunnel { .. } | Action::PingTunnel(_) | Action::HangupTunnel(_) => {
                 panic!("{action:?}: the tunnel is switched off")
@@ -375,8 +383,12 @@ impl World {
             WorldEvent::Read(life) => self.folder_read(life),
             WorldEvent::Addresses(life) => self.deliver_addresses(life),
             WorldEvent::UserChange => self.users_change(),
+            #[cfg(feature = "streams")]
+            WorldEvent::Person => self.person_acts(),
             WorldEvent::Tick => {
                 self.tick();
+                #[cfg(feature = "streams")]
+                self.check_people();
                 self.at(TICK_MS, WorldEvent::Tick);
             }
             WorldEvent::ClockSet => self.set_clock(),

@@ -39,6 +39,8 @@ mod hostile;
 mod images;
 mod lanes;
 mod memory;
+#[cfg(feature = "streams")]
+mod people;
 mod registry;
 mod runtime;
 mod starts;
@@ -165,6 +167,8 @@ fn all() -> Vec<Test> {
         cgroups::TESTS,
         changes::TESTS,
         broken::TESTS,
+        #[cfg(feature = "streams")]
+        people::TESTS,
         api::TESTS,
         #[cfg(feature = "cloud")]
         cloud::TESTS,

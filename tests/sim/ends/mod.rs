@@ -56,6 +56,8 @@ impl World {
         self.faults = Faults::calm();
         self.stop_faults();
         self.folder.heal();
+        #[cfg(feature = "streams")]
+        self.people.retire();
         self.become_ready();
         self.runtime.ready_at = self.runtime.ready_at.min(self.clocks.now());
         self.runtime.clear_leaks();
@@ -214,6 +216,13 @@ impl World {
             })
             .or_else(|| self.cloud_unsettled())
             .or_else(|| self.hanging())
+            .or_else(|| self.log_without_end())
+    }
+
+    #[cfg(not(feature = "streams"))]
+    #[expect(clippy::unused_self, reason = "as where there are logs to follow")]
+    fn log_without_end(&self) -> Option<String> {
+        None
     }
 
     /// Unwanted objects that still exist.
