@@ -351,7 +351,7 @@ impl Agent {
             Owner::Hook(uid) => self.pods.with_work(&uid).hook_exec_done(call, result),
             #[cfg(feature = "streams")]
             Owner::Stream(id) => {
-                self.streams.answer(id, result, &self.pods, &mut self.pending);
+                self.streams.answer((id, call), result, &self.pods, &mut self.pending);
             }
             Owner::Pod(uid) => {
                 let answer = Answer { call, took_ms, relists_begun: self.pleg.begun() };
@@ -409,7 +409,7 @@ impl Agent {
         }
         self.step_parts(now, out);
         #[cfg(feature = "streams")]
-        self.streams.step(now, &self.pods, &mut self.calls, out);
+        self.streams.step(now, &self.pods, self.runtime.trouble(now), &mut self.calls, out);
         #[cfg(all(feature = "cloud", feature = "streams"))]
         self.streams.step_tunnel(now, self.addresses.first(), &mut self.rng, out);
         // Last, because it checks the requests of all the others.

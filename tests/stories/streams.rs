@@ -227,6 +227,26 @@ fn a_client_that_leaves_takes_its_call_along() {
 }
 
 #[test]
+fn an_answer_that_comes_together_with_the_clients_end_is_dropped() {
+    let mut harness = running();
+    harness.opens(exec("p-gw", "m"));
+    let (call, _) = harness.asked();
+    harness.agent.handle(harness.now, Event::StreamClosed(ID));
+    harness.deliver(Event::Cri(call, Ok(Reply::Url("http://127.0.0.1:1/x".into()))));
+    assert_eq!((harness.people.len(), harness.cancelled.len()), (0, 0));
+}
+
+#[test]
+fn without_a_runtime_logs_are_shown_and_commands_refused() {
+    let mut harness = running();
+    harness.deliver(Event::RuntimeDown { cause: "connection reset".to_owned() });
+    harness.opens(logs("p-gw", "m", LogOptions::default()));
+    assert!(matches!(harness.told(), StreamAnswer::Logs { .. }));
+    let text = "the container runtime is not usable: connection reset".to_owned();
+    assert_eq!(harness.refused(exec("p-gw", "m")), (RefusalKind::Unavailable, text));
+}
+
+#[test]
 fn the_runtimes_refusals_keep_their_texts_and_have_statuses() {
     let refusal = |code| CallError::Refused { code, message: "no".to_owned() };
     for (error, kind, text) in [

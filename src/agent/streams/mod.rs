@@ -113,14 +113,27 @@ impl Streams {
         self.left.extend(self.asking.remove(&id));
     }
 
-    /// Answers what can be answered, and asks the runtime for the rest.
-    pub fn step(&mut self, now: Now, pods: &Pods, calls: &mut Calls, out: &mut Out) {
+    /// Answers what can be answered, and asks the runtime for the rest. `trouble`: why it cannot be
+    /// asked now.
+    pub fn step(
+        &mut self,
+        now: Now,
+        pods: &Pods,
+        trouble: Option<String>,
+        calls: &mut Calls,
+        out: &mut Out,
+    ) {
         for call in std::mem::take(&mut self.left) {
             calls.cancel(now, call, out);
         }
         for (id, request) in std::mem::take(&mut self.opened) {
             match self.begin(id, &request, pods) {
                 Ok(Begun::Answer(answer)) => out.push(Action::Stream(id, answer)),
+                Ok(Begun::Call(_)) if trouble.is_some() => {
+                    let why = trouble.as_deref().unwrap_or_default();
+                    let text = format!("the container runtime is not usable: {why}");
+                    out.push(refused(id, Refusal::new(RefusalKind::Unavailable, text)));
+                }
                 Ok(Begun::Call(call)) if calls.has_room(Class::Stream) => {
                     let call = calls.begin(now, Owner::Stream(id), call, out);
                     self.asking.insert(id, call);
@@ -192,12 +205,16 @@ impl Streams {
     /// The runtime has answered.
     pub fn answer(
         &mut self,
-        id: StreamId,
+        (id, call): (StreamId, CallId),
         result: Result<Reply, CallError>,
         pods: &Pods,
         out: &mut Out,
     ) {
-        self.asking.remove(&id);
+        if self.asking.remove(&id).is_none() {
+            // The client has left in the same turn: there is nothing to cancel any more.
+            self.left.retain(|left| *left != call);
+            return;
+        }
         let answer = match result {
             Ok(Reply::Url(url)) => StreamAnswer::Relay(url),
             Ok(Reply::Exec(done)) if done.output.len() >= PROBE_OUTPUT_BYTES_MAX => {
