@@ -7,6 +7,8 @@
 
 #[path = "tidy/dialect.rs"]
 mod dialect;
+#[path = "tidy/errors.rs"]
+mod errors;
 #[path = "tidy/limits.rs"]
 mod limits;
 #[path = "tidy/mutation.rs"]

@@ -16,7 +16,7 @@ use judge::Verdict;
 /// Checks and prints; returns 1 if something is missing that edged needs.
 pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
     let flags: Vec<_> = args.raw_args()?.collect();
-    let facts = diagnostics::gather(&flags).map_err(Error::Usage)?;
+    let facts = diagnostics::gather(&flags).map_err(|error| Error::Usage(error.to_string()))?;
     let rows = judge::all(&facts);
     print(&rows, out)?;
     Ok(u8::from(rows.iter().any(|row| row.verdict == Verdict::Fail)))

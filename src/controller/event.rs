@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 use super::identity::Identity;
 pub use crate::core::Severity;
 use crate::model::api::{Call, CallResult, Kind};
+use crate::model::error::{self, Error};
 use crate::model::link::Session;
 use crate::model::message::Message;
 use crate::model::meta::{DiskError, Revision};
@@ -39,7 +40,7 @@ pub enum Event {
     /// A request on the HTTPS port. Answered by exactly one [`Action::Answer`].
     HttpRequest(Exchange, Box<HttpRequest>),
     /// The answer to an [`Action::Sign`]: exactly one each. The certificate's DER, or the error.
-    Signed(Exchange, Result<Box<[u8]>, String>),
+    Signed(Exchange, Result<Box<[u8]>, Error>),
     /// The answer to an [`Action::Call`]: exactly one each.
     Called(CallId, CallResult),
     /// An event of a list or a watch; one that we ended has no further events.
@@ -81,7 +82,7 @@ pub enum HttpRequest {
         by: Credential,
         /// The certificate request, or why it cannot be parsed. The event loop has checked that it
         /// is signed by its own key.
-        request: Result<Request, String>,
+        request: Result<Request, error::Peer>,
         /// The peer's address, for the log.
         address: String,
     },

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::event::{Answer, Credential, HttpRequest, Request};
 use crate::limits::TOKEN_LIFE_S;
 use crate::model::base64;
+use crate::model::error::Input;
 
 /// Signs the nodes' certificates and their tokens.
 pub struct Authority {
@@ -82,9 +83,9 @@ impl Authority {
         node: &str,
         now_s: i64,
         until_s: i64,
-    ) -> Result<String, String> {
+    ) -> Result<String, Input> {
         if !is_node_name(node) {
-            return Err(format!("got the name {node:?}, expected {NAME}"));
+            return Err(Input::new(format_args!("the name {node:?}"), NAME));
         }
         let claims = format!(r#"{{"exp":{until_s},"iat":{now_s},"node":"{node}"}}"#);
         Ok(self.signed_token(certificate_hash, &claims))
@@ -135,7 +136,7 @@ impl Authority {
             HttpRequest::Node { name, .. } => Ok(Verdict::NodeExists(name)),
             HttpRequest::Certificate { node, by, request, .. } => {
                 let (by, only) = self.may_apply(&node, &by, now_s)?;
-                let request = request.map_err(|why| (400, why))?;
+                let request = request.map_err(|broken| (400, broken.to_string()))?;
                 let node = name_of(node, &request)?;
                 if let Some(only) = only.filter(|only| **only != *node) {
                     let why = format!("it is for {only:?}, and {node:?} applies");

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::time::Now;
+use crate::model::error::Peer;
 
 /// The status of a node.
 #[derive(Deserialize)]
@@ -27,13 +28,13 @@ pub(super) struct PodStatusRequest {
 }
 
 /// One status, or a list of them.
-pub(super) fn pod_statuses(text: &str) -> Result<Vec<PodStatusRequest>, String> {
+pub(super) fn pod_statuses(text: &str) -> Result<Vec<PodStatusRequest>, Peer> {
     let new = if text.trim_start().starts_with('[') {
         serde_json::from_str(text)
     } else {
         serde_json::from_str(text).map(|one| vec![one])
     };
-    new.map_err(|error| format!("content: {error}"))
+    new.map_err(|error| Peer::at("content", error))
 }
 
 /// The patch (RFC 7396) of a node's status. Attached volumes, and the port that a tunnel has set,

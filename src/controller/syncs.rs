@@ -18,6 +18,7 @@ use super::nullable::Nullable;
 use super::say;
 use super::time::Instant;
 use crate::model::api::{Call, CallError, CallResult, Kind, PatchType, Subresource, Verb};
+use crate::model::error::{Peer, System};
 use crate::model::sync;
 
 #[derive(Deserialize)]
@@ -53,10 +54,11 @@ struct Status {
 
 /// Parses an ObjectSync into a record, and its own `resourceVersion`; the record is `None` if its
 /// kind is not sent here.
-pub(super) fn read(raw: &RawValue) -> Result<(Option<sync::Record>, u64), String> {
+pub(super) fn read(raw: &RawValue) -> Result<(Option<sync::Record>, u64), Peer> {
     let object_sync: ObjectSync =
-        serde_json::from_str(raw.get()).map_err(|error| error.to_string())?;
-    let (node, uid) = object_sync.metadata.name.rsplit_once('.').ok_or("got no <node>.<uid>")?;
+        serde_json::from_str(raw.get()).map_err(|error| Peer::new(error.to_string()))?;
+    let name = object_sync.metadata.name.rsplit_once('.');
+    let (node, uid) = name.ok_or_else(|| Peer::new("got no <node>.<uid>"))?;
     let sent = [Kind::Node, Kind::ConfigMap, Kind::Secret, Kind::Pod];
     let kind = sent.into_iter().find(|kind| kind.name() == &**object_sync.spec.object_kind);
     let record = kind.map(|kind| sync::Record {
@@ -68,7 +70,7 @@ pub(super) fn read(raw: &RawValue) -> Result<(Option<sync::Record>, u64), String
         version: object_sync.status.object_resource_version.parse().unwrap_or(0),
     });
     let version = object_sync.metadata.resource_version.parse();
-    Ok((record, version.map_err(|_| "got no number for resourceVersion".to_owned())?))
+    Ok((record, version.map_err(|_| Peer::new("got no number for resourceVersion"))?))
 }
 
 impl Cache {
@@ -205,10 +207,10 @@ impl Cache {
             | (Verb::Delete, Err(CallError::Refused { code: 404, .. })) => Ok(()),
             (_, Err(CallError::Refused { code: 404, .. })) => {
                 self.unstored(line);
-                Err("the ObjectSync is gone".to_owned())
+                Err(System::new("the ObjectSync is gone"))
             }
-            (_, Err(CallError::Refused { code, status })) => Err(format!("{code}: {status}")),
-            (_, Err(CallError::Lost(why))) => Err(why),
+            (_, Err(CallError::Refused { code, status })) => Err(System::at(code, status)),
+            (_, Err(CallError::Lost(why))) => Err(System::new(why)),
         };
         let is_saved = result.is_ok();
         self.ack_log.settled(now, line, result, out);

@@ -271,7 +271,8 @@ impl Reader<'_> {
 
     fn pod_statuses(&self, resource: &Resource<'_>) -> Result<InboundOutcome, Problem> {
         let text = self.content(Form::OkOrNothing)?;
-        let updates = legacy::pod_statuses(&text).map_err(|why| bad(Form::OkOrNothing, why))?;
+        let updates =
+            legacy::pod_statuses(&text).map_err(|why| bad(Form::OkOrNothing, why.to_string()))?;
         let mut requests = Vec::new();
         for update in updates {
             let pod = self.pod(resource.namespace, &update.name);
@@ -317,7 +318,7 @@ impl Reader<'_> {
         let is_mirror = pod["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_string();
         let namespace = resource.namespace.unwrap_or_default();
         let facts = PodFacts::read(namespace, &say::json(&pod["spec"]));
-        let facts = facts.map_err(|why| bad(form, why))?;
+        let facts = facts.map_err(|why| bad(form, why.to_string()))?;
         let harmless = facts.needs.is_empty() && facts.claims.is_empty();
         if !is_mirror || *facts.node != *self.node || !harmless || !facts.account.is_empty() {
             return Err(self.foreign(form));

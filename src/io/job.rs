@@ -33,6 +33,7 @@ pub use super::jobs::{Cgroups, Roots};
 use crate::agent::event::{Event, JobId};
 use crate::agent::time::Instant;
 use crate::limits::{JOB_FRAME_BYTES_MAX, JOB_QUEUE_MAX, JOBS_MAX};
+use crate::model::error::{Error, Peer, System};
 use crate::model::housekeeping::{MeasureRequest, Measures};
 use crate::model::job::{JobError, JobReply, JobSpec, LastWords};
 #[cfg(feature = "cloud")]
@@ -281,7 +282,7 @@ pub fn child(kind: &str) -> ExitCode {
         #[cfg(feature = "cloud")]
         Ok(Order { spec: JobSpec::Enrol { renew }, link: Some(link), .. }) => {
             let enrolled = super::cloud::enrol(&link, renew, super::clock::now().wall);
-            enrolled.map(|_| JobReply::Done).map_err(JobError::Failed)
+            enrolled.map(|_| JobReply::Done).map_err(|error| JobError::Failed(error.to_string()))
         }
         Ok(order) => jobs::run_in_child(io::stdout().as_fd(), &order.spec),
     };
@@ -303,25 +304,24 @@ pub(super) fn send<T: Serialize>(to: &mut UnixStream, message: &T) -> io::Result
     to.write_all(&bytes)
 }
 
-pub(super) fn receive<T: for<'de> Deserialize<'de>>(from: &mut UnixStream) -> Result<T, String> {
+pub(super) fn receive<T: for<'de> Deserialize<'de>>(from: &mut UnixStream) -> Result<T, Error> {
     let failed = |error: io::Error| match error.kind() {
         // Reset: the child did not even read its request.
         ErrorKind::UnexpectedEof | ErrorKind::WouldBlock | ErrorKind::ConnectionReset => {
-            "it sent nothing".to_owned()
+            System::new("it sent nothing")
         }
-        _ => error.to_string(),
+        _ => error.into(),
     };
     let mut length = [0; 4];
     from.read_exact(&mut length).map_err(failed)?;
     let length = u32::from_le_bytes(length) as usize;
     if length > JOB_FRAME_BYTES_MAX {
-        return Err(format!(
-            "got {length} bytes announced, expected {JOB_FRAME_BYTES_MAX} at most"
-        ));
+        let why = format!("got {length} bytes announced, expected {JOB_FRAME_BYTES_MAX} at most");
+        return Err(Peer::new(why).into());
     }
     let mut bytes = vec![0; length];
     from.read_exact(&mut bytes).map_err(failed)?;
-    postcard::from_bytes(&bytes).map_err(|error| format!("not readable: {error}"))
+    postcard::from_bytes(&bytes).map_err(|error| Peer::at("not readable", error).into())
 }
 
 #[cfg(test)]
@@ -343,7 +343,7 @@ mod tests {
         assert!(refused.to_string().starts_with(&expected), "{refused}");
         // A message that is announced as too long is not awaited.
         ours.write_all(&(bytes as u32).to_le_bytes()).expect("there is room");
-        let refused = receive::<String>(&mut theirs).expect_err("one byte more");
+        let refused = receive::<String>(&mut theirs).expect_err("one byte more").to_string();
         assert!(refused.starts_with(&format!("got {bytes} bytes announced")), "{refused}");
     }
 

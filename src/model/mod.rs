@@ -9,6 +9,7 @@ pub mod cgroup;
 pub mod cri;
 #[cfg(feature = "cloud")]
 pub mod downstream;
+pub mod error;
 pub mod housekeeping;
 pub mod image;
 pub mod job;

@@ -6,6 +6,7 @@ use crate::config::EXPOSED;
 use crate::io::diagnostics::{CNI_CONFIG, CNI_PLUGINS, Diagnostics, Room};
 use crate::io::rivals::Rival;
 use crate::model::cri::{RuntimeStatus, Version};
+use crate::model::error::System;
 use crate::wire::manifest;
 
 /// One line of the report, and its remedy.
@@ -288,10 +289,12 @@ fn bridge(facts: &Diagnostics) -> Row {
     warn("bridge", "not loaded: br_netfilter", remedy)
 }
 
-fn place(name: &'static str, room: &Result<Room, String>, flag: &str) -> Row {
+fn place(name: &'static str, room: &Result<Room, System>, flag: &str) -> Row {
     let room = match room {
         Ok(room) => room,
-        Err(why) => return fail(name, why.as_str(), &format!("name another folder with {flag}")),
+        Err(why) => {
+            return fail(name, why.to_string(), &format!("name another folder with {flag}"));
+        }
     };
     let Room { path, writable, free_bytes, bytes, free_inodes, inodes } = room;
     let free_mb = free_bytes >> 20;
@@ -321,7 +324,7 @@ fn manifests(facts: &Diagnostics) -> Vec<Row> {
         None => return Vec::new(),
         Some(Err(why)) => {
             let remedy = format!("mkdir -p {folder}; without it no pod is wanted");
-            return vec![warn("manifests", why.as_str(), &remedy)];
+            return vec![warn("manifests", why.to_string(), &remedy)];
         }
         Some(Ok(files)) => files,
     };

@@ -143,7 +143,7 @@ impl Streams {
             }
             StreamAnswer::Relay(url) => {
                 if let Err(why) = session.relay(&url, registry, source, now.boot) {
-                    session.refuse(&Refusal::new(RefusalKind::Internal, why), now.boot);
+                    session.refuse(&Refusal::new(RefusalKind::Internal, why.to_string()), now.boot);
                 }
             }
             StreamAnswer::Logs { file, running } => {
@@ -163,7 +163,10 @@ impl Streams {
                 }
                 session.show(reader, now.boot);
             }
-            Err(why) => session.refuse(&Refusal::new(RefusalKind::BadRequest, why), now.boot),
+            Err(error) => {
+                let refusal = Refusal::new(RefusalKind::BadRequest, error.to_string());
+                session.refuse(&refusal, now.boot);
+            }
         }
     }
 

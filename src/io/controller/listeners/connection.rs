@@ -296,9 +296,9 @@ impl Connection {
         };
     }
 
-    pub(super) fn send(&mut self, message: &Message) -> Result<(), String> {
+    pub(super) fn send(&mut self, message: &Message) -> Result<(), End> {
         match &mut self.stage {
-            Stage::Up(_, socket) => socket.send(&edge::encode(message)).map_err(end_reason),
+            Stage::Up(_, socket) => socket.send(&edge::encode(message)),
             _ => Ok(()),
         }
     }
@@ -407,7 +407,7 @@ fn no_tls(error: &std::io::Error) -> Next {
     Next::Refused(RefusalReason::Tls, format!("TLS: {error}"))
 }
 
-fn end_reason(end: End) -> String {
+pub(super) fn end_reason(end: End) -> String {
     match end {
         End::Io(error) if error.kind() == ErrorKind::UnexpectedEof => "hung up".to_owned(),
         End::Io(error) => error.to_string(),

@@ -244,8 +244,8 @@ impl Ports {
     pub fn send(&mut self, session: Session, message: &Message, events: &mut Vec<Event>) {
         let Some(slot) = self.sessions.get(&session).copied() else { return };
         let Some(connection) = &mut self.slots[slot] else { return };
-        if let Err(why) = connection.send(message) {
-            self.follow(slot, Next::End(why), events);
+        if let Err(end) = connection.send(message) {
+            self.follow(slot, Next::End(connection::end_reason(end)), events);
         }
     }
 
