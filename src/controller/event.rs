@@ -6,9 +6,10 @@ use serde_json::value::RawValue;
 use super::identity::Identity;
 pub use crate::core::Severity;
 use crate::model::api::{Call, CallResult, Kind};
+use crate::model::cloud_message::CloudMessage;
+use crate::model::edge_message::EdgeMessage;
 use crate::model::error::{self, Error};
 use crate::model::link::Session;
-use crate::model::message::Message;
 use crate::model::meta::{DiskError, Revision};
 use crate::model::sync::{Change, Record};
 
@@ -29,7 +30,7 @@ pub enum Event {
     /// answered yet. Answered by [`Action::Accept`] or [`Action::Refuse`].
     EdgeUp(Session, Box<Peer>),
     /// A message of the node. A turn brings a bounded number of them.
-    EdgeMessage(Session, Box<Message>),
+    EdgeMessage(Session, Box<EdgeMessage>),
     /// Bytes of the node that are not a valid message: too large, or malformed. The event loop goes
     /// on reading.
     EdgeBadMessage(Session, String),
@@ -153,7 +154,7 @@ pub enum Action {
     /// Answer the upgrade with this and close.
     Refuse(Session, Refusal),
     /// Send this to the node, after the messages before it.
-    Send(Session, Box<Message>),
+    Send(Session, Box<CloudMessage>),
     /// End the session, for this reason. No [`Event::EdgeDown`] follows.
     Close(Session, String),
     /// Answer a request on the HTTPS port.

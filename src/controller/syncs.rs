@@ -15,10 +15,10 @@ use super::event::Out;
 use super::key::{Key, NodeId};
 use super::node::Record;
 use super::nullable::Nullable;
-use super::say;
 use super::time::Instant;
 use crate::model::api::{Call, CallError, CallResult, Kind, PatchType, Subresource, Verb};
 use crate::model::error::{Peer, System};
+use crate::model::raw;
 use crate::model::sync;
 
 #[derive(Deserialize)]
@@ -167,7 +167,7 @@ impl Cache {
             None => (Verb::Delete, None, None),
             Some(record) if record.is_stored => {
                 let status = json!({"objectResourceVersion": record.version.to_string()});
-                let body = say::json(&json!({"status": status}));
+                let body = raw::json(&json!({"status": status}));
                 (Verb::Patch(PatchType::Merge), Some(Subresource::Status), Some(body))
             }
             Some(_) => {
@@ -175,7 +175,7 @@ impl Cache {
                 if !cluster {
                     metadata["namespace"] = json!(&*key.namespace);
                 }
-                let body = say::json(&json!({
+                let body = raw::json(&json!({
                     "kind": kind.name(), "apiVersion": kind.api_version(), "metadata": metadata,
                     "spec": {"objectAPIVersion": key.kind.api_version(),
                         "objectKind": key.kind.name(), "objectName": &*key.name},
@@ -285,7 +285,7 @@ mod tests {
             let map = json!({"metadata": {"name": "m", "namespace": "n", "uid": live,
                 "resourceVersion": "9"}});
             cache.adopt(&row(first), 4, false);
-            let read = Object::read(Kind::ConfigMap, &say::json(&map)).expect("a map");
+            let read = Object::read(Kind::ConfigMap, &raw::json(&map)).expect("a map");
             cache.put(Instant(1), read, From::Watch);
             cache.adopt(&row(second), 5, false);
             // A record that is being deleted is written once more.
@@ -366,7 +366,7 @@ mod tests {
         let last = PREDECESSORS_MAX + 2;
         let map = json!({"metadata": {"name": "m", "namespace": "n", "uid": last.to_string(),
             "resourceVersion": "9"}});
-        let read = Object::read(Kind::ConfigMap, &say::json(&map)).expect("a map");
+        let read = Object::read(Kind::ConfigMap, &raw::json(&map)).expect("a map");
         cache.put(Instant(1), read, From::Watch);
         // So many are remembered, and the oldest was forgotten.
         let mut expected: Vec<Arc<str>> = (2..last).map(|at| at.to_string().into()).collect();
@@ -380,7 +380,7 @@ mod tests {
         let id = cache.node("e1");
         let key = Key::node("e1");
         let not_found = || {
-            let status = say::status(404, "NotFound", "no such record");
+            let status = raw::json(&json!({"reason": "NotFound", "code": 404}));
             Err(CallError::Refused { code: 404, status })
         };
         let patch = Verb::Patch(PatchType::Merge);
