@@ -1,8 +1,8 @@
 //! Decides which nodes get a session, and which get a certificate.
 
 use super::event::{Action, Answer, Exchange, HttpRequest, Peer, Refusal, Severity};
-use super::identity::{EnrolAgain, Identity};
-use super::join::{self, SignedBy, Verdict};
+use super::identity::{EnrolAgain, Identity, SignedBy};
+use super::join::{self, Verdict};
 use super::key::NodeId;
 use super::session::{Link, SessionOwner};
 use super::time::Now;

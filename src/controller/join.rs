@@ -8,6 +8,7 @@ use ring::hmac;
 use serde::Deserialize;
 
 use super::event::{Answer, Credential, HttpRequest, Request};
+use super::identity::SignedBy;
 use crate::limits::TOKEN_LIFE_S;
 use crate::model::base64;
 use crate::model::error::Input;
@@ -33,26 +34,6 @@ pub(super) enum Verdict {
 
 /// The node that a token is for; `None`: for any node.
 type OnlyNode = Option<Box<str>>;
-
-/// The credential of an application for a certificate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SignedBy {
-    /// The node's current certificate, made at this moment.
-    Certificate {
-        /// Seconds since 1970.
-        made_s: i64,
-    },
-    /// A token for any new node, as in KubeEdge.
-    Token {
-        /// Seconds since 1970: its own field, or its end minus a token's usual validity.
-        made_s: i64,
-    },
-    /// A token for this node alone.
-    NodeToken {
-        /// Seconds since 1970.
-        made_s: i64,
-    },
-}
 
 /// The prefix of the common name in a node's certificate.
 const NODE: &str = "system:node:";

@@ -41,6 +41,7 @@ pub mod disk;
 #[path = "disk/absent.rs"]
 pub mod disk;
 pub mod folder;
+mod frame;
 #[cfg(feature = "images")]
 pub mod image_import;
 #[cfg(not(feature = "images"))]

@@ -1,6 +1,6 @@
 //! Checks the node's connection to its cloud: the store, the certificate, the network.
 
-use super::judge::{Row, fail, ok, warn};
+use super::{Row, fail, ok, warn};
 use crate::io::cloud::Inspection;
 use crate::io::diagnostics::CloudFacts;
 use crate::io::disk::{self, Health};
@@ -110,7 +110,7 @@ const DAYS_LEFT_MIN: i64 = 14;
 mod tests {
     use std::path::PathBuf;
 
-    use super::super::judge::Verdict;
+    use super::super::Verdict;
     use super::*;
     use crate::model::error::System;
     use crate::model::link::Validity;

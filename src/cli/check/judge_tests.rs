@@ -1,5 +1,6 @@
 //! Machines as found in the field, and the report about each.
 
+use super::super::Verdict;
 use super::*;
 use crate::config::Config;
 
