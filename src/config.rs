@@ -29,6 +29,7 @@ use lexopt::{Arg, Parser, ValueExt};
 use log::LevelFilter;
 
 use crate::limits::{BACKOFF_MAX_MS, CONFIG_BYTES_MAX, PULL_CALLS_MAX};
+use crate::model::error::Input;
 use crate::model::housekeeping;
 
 use crate::model::settings::PodSettings;
@@ -138,11 +139,12 @@ impl Pulls {
     }
 
     /// Checks that the keys are consistent, as the kubelet does.
-    fn check(self) -> Result<(), String> {
+    fn check(self) -> Result<(), Input> {
         match self.parallel_max {
-            Some(max) if self.serialize && max > 1 => Err(format!(
-                "maxParallelImagePulls: got {max}, expected 1 unless serializeImagePulls is false"
-            )),
+            Some(max) if self.serialize && max > 1 => {
+                let wrong = Input::new(max, "1 unless serializeImagePulls is false");
+                Err(wrong.at("maxParallelImagePulls"))
+            }
             _ => Ok(()),
         }
     }
@@ -197,6 +199,13 @@ pub enum Error {
     File(String),
 }
 
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Self::Usage(why) | Self::File(why)) = self;
+        f.write_str(why)
+    }
+}
+
 /// Reads the file and the flags. `hostname` is the node's name unless one of them sets it.
 pub fn load(flags: &[OsString], hostname: Option<String>) -> Result<Loaded, Error> {
     let flags = Flags::parse(flags).map_err(|error| Error::Usage(error.to_string()))?;
@@ -213,7 +222,7 @@ pub fn load(flags: &[OsString], hostname: Option<String>) -> Result<Loaded, Erro
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && flags.config.is_none() => {}
         Err(error) => return Err(Error::File(format!("cannot read {path}: {error}"))),
     }
-    flags.overlay(&mut config).map_err(Error::Usage)?;
+    flags.overlay(&mut config).map_err(|wrong| Error::Usage(wrong.to_string()))?;
     if config.node_name.is_empty() {
         let name = hostname.ok_or_else(|| {
             Error::Usage("this machine has no host name: give one with --node-name".to_owned())
@@ -236,7 +245,7 @@ pub fn load(flags: &[OsString], hostname: Option<String>) -> Result<Loaded, Erro
 pub fn without_file(flags: &[OsString]) -> Result<Config, Error> {
     let mut config = Config::default();
     let flags = Flags::parse(flags).map_err(|error| Error::Usage(error.to_string()))?;
-    flags.overlay(&mut config).map_err(Error::Usage)?;
+    flags.overlay(&mut config).map_err(|wrong| Error::Usage(wrong.to_string()))?;
     Ok(config)
 }
 
@@ -288,7 +297,7 @@ impl Flags {
         Ok(parsed)
     }
 
-    fn overlay(self, config: &mut Config) -> Result<(), String> {
+    fn overlay(self, config: &mut Config) -> Result<(), Input> {
         set("--manifests", self.manifests, &mut config.manifests, folder)?;
         set("--runtime", self.runtime, &mut config.runtime, endpoint)?;
         set("--listen", self.listen, &mut config.listen, listen)?;
@@ -299,7 +308,7 @@ impl Flags {
         set("--node-ip", self.node_ip, &mut config.node_ip, |ip| edgecore::ip(ip).map(Some))?;
         set("--log", self.log, &mut config.log, |level| {
             let expected = "off, error, warn, info, debug or trace";
-            level.parse().map_err(|_| format!("got {level:?}, expected {expected}"))
+            level.parse().map_err(|_| Input::quoted(level, expected))
         })
     }
 }
@@ -308,21 +317,21 @@ fn set<T>(
     flag: &str,
     given: Option<String>,
     setting: &mut T,
-    parse: impl Fn(&str) -> Result<T, String>,
-) -> Result<(), String> {
+    parse: impl Fn(&str) -> Result<T, Input>,
+) -> Result<(), Input> {
     if let Some(given) = given {
-        *setting = parse(&given).map_err(|why| format!("{flag}: {why}"))?;
+        *setting = parse(&given).map_err(|wrong| wrong.at(flag))?;
     }
     Ok(())
 }
 
 /// A folder as typed in a shell: relative to the working directory.
-fn folder(given: &str) -> Result<String, String> {
+fn folder(given: &str) -> Result<String, Input> {
     edgecore::folder(&absolute(given)?)
 }
 
 /// A socket likewise, or in the form of edgecore.yaml.
-fn endpoint(given: &str) -> Result<String, String> {
+fn endpoint(given: &str) -> Result<String, Input> {
     if given.contains("://") {
         edgecore::endpoint(given)
     } else {
@@ -330,18 +339,19 @@ fn endpoint(given: &str) -> Result<String, String> {
     }
 }
 
-fn absolute(given: &str) -> Result<String, String> {
-    let path = std::path::absolute(given).map_err(|error| format!("got {given:?}: {error}"))?;
-    path.into_os_string().into_string().map_err(|_| format!("got {given:?}, expected UTF-8"))
+fn absolute(given: &str) -> Result<String, Input> {
+    let path = std::path::absolute(given)
+        .map_err(|error| Input::new(format_args!("{given:?}: {error}"), ""))?;
+    path.into_os_string().into_string().map_err(|_| Input::quoted(given, "UTF-8"))
 }
 
 /// `127.0.0.1:10350`, or `off`.
-fn listen(given: &str) -> Result<SocketAddr, String> {
+fn listen(given: &str) -> Result<SocketAddr, Input> {
     if given == "off" {
         return Ok(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0));
     }
     let listen: SocketAddr = given.parse().map_err(|_| {
-        format!("got {given:?}, expected an address and a port such as 127.0.0.1:10350, or off")
+        Input::quoted(given, "an address and a port such as 127.0.0.1:10350, or off")
     })?;
     edgecore::loopback(listen.ip()).map(|_| listen)
 }
@@ -349,6 +359,7 @@ fn listen(given: &str) -> Result<SocketAddr, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::manifest::Refusal;
 
     fn loaded(flags: &[&str]) -> Result<Loaded, Error> {
         let flags: Vec<OsString> = flags.iter().map(Into::into).collect();
@@ -356,11 +367,10 @@ mod tests {
     }
 
     /// A configuration with this in `modules.edged`, all of it with effect.
-    pub fn edged_section(section: &str) -> Result<Config, String> {
+    pub fn edged_section(section: &str) -> Result<Config, Refusal> {
         let text = format!("modules: {{edged: {{{section}}}}}\n");
         let mut config = Config::default();
-        let unused =
-            overlay(&mut config, text.as_bytes()).map_err(|refusal| refusal.to_string())?;
+        let unused = overlay(&mut config, text.as_bytes())?;
         assert_eq!(unused, [] as [&str; 0]);
         Ok(config)
     }

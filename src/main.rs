@@ -39,13 +39,12 @@ fn main() -> ExitCode {
 fn run(flags: &[OsString]) -> ExitCode {
     let loaded = match config::load(flags, io::sys::hostname()) {
         Ok(loaded) => loaded,
-        Err(Error::Usage(why) | Error::File(why)) => return usage(&why),
+        Err(error) => return usage(&error),
     };
     io::log::open(loaded.config.log);
     cli::warn_unprivileged();
-    io::run(log_warnings(loaded), &mut || match config::load(flags, io::sys::hostname()) {
-        Ok(loaded) => Ok(log_warnings(loaded)),
-        Err(Error::Usage(why) | Error::File(why)) => Err(why),
+    io::run(log_warnings(loaded), &mut || {
+        config::load(flags, io::sys::hostname()).map(log_warnings)
     })
 }
 
@@ -57,7 +56,7 @@ fn log_warnings(loaded: Loaded) -> Config {
     loaded.config
 }
 
-fn usage(why: &str) -> ExitCode {
+fn usage(why: &Error) -> ExitCode {
     let _ = writeln!(std::io::stderr(), "edged run: {why}; `edged run --help` says more");
     ExitCode::from(2)
 }

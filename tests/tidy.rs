@@ -7,6 +7,10 @@
 
 #[path = "tidy/dialect.rs"]
 mod dialect;
+#[path = "tidy/errors.rs"]
+mod errors;
+#[path = "tidy/json.rs"]
+mod json;
 #[path = "tidy/limits.rs"]
 mod limits;
 #[path = "tidy/mutation.rs"]
@@ -69,16 +73,6 @@ fn only_the_event_loop_touches_the_world() {
 fn the_core_keeps_no_unordered_and_no_shared_state() {
     let cores = ["src/agent/", "src/controller/", "src/core/"];
     hold(|f| cores.iter().any(|at| f.path.starts_with(at)), |f| unordered_state(&f.text));
-}
-
-#[test]
-fn the_agent_has_json_only_in_the_rows_of_its_store() {
-    let has_types = |path: &str| {
-        path.starts_with("src/agent/")
-            && path != "src/agent/cloud/rows.rs"
-            && !path.ends_with("/tests.rs")
-    };
-    hold(|f| is_rust(&f.path) && has_types(&f.path), |f| json(&f.text));
 }
 
 #[test]
@@ -218,14 +212,6 @@ fn unordered_state(text: &str) -> Complaints {
         .filter(|(_, word)| ["HashMap", "HashSet", "Rc", "RefCell"].contains(word))
         .map(|(at, word)| (line_at(&code, at), format!("{word} in the core")))
         .collect()
-}
-
-/// Outside of tests. Messages and objects come and go as types: `wire` and `model` read and write
-/// them.
-fn json(text: &str) -> Complaints {
-    let code = code(text.split("mod tests {").next().unwrap_or_default());
-    let found = words_of(&code).filter(|(_, word)| *word == "serde_json");
-    found.map(|(at, _)| (line_at(&code, at), "JSON in the core".to_owned())).collect()
 }
 
 /// The marker is put together here, or this file would break its own rule.
@@ -395,13 +381,6 @@ fn hashing_and_shared_cells_are_refused_in_the_core() {
     assert_eq!(unordered_state("use std::collections::BTreeMap; // not HashMap"), []);
     refused(&unordered_state("use std::collections::{BTreeMap, HashMap};"), 1);
     refused(&unordered_state("\nstruct A { b: Rc<u8> }"), 2);
-}
-
-#[test]
-fn json_is_refused_in_the_core() {
-    assert_eq!(json("use crate::model::upstream::Up; // not serde_json"), []);
-    assert_eq!(json("#[cfg(test)]\nmod tests {\n    use serde_json::json;\n}\n"), []);
-    refused(&json("\nuse serde_json::Value;"), 2);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! `wire::edge` and `wire::kubeedge`: whatever the other end sends is a message or an error, and a
-//! node makes something of any message.
+//! `wire::edge` and `wire::kubeedge`: whatever the other end sends is a message or an error, and
+//! both a node and the controller make something of any message.
 #![no_main]
 
 use edged::limits::Budget;
@@ -15,5 +15,6 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let _ = kubeedge::decode(&message, &Budget::FULL);
     let again = decode(&encode(&message)).expect("what is written can be read");
-    assert_eq!((again.header, again.route), (message.header, message.route));
+    assert_eq!((again.header, again.route), (message.header.clone(), message.route.clone()));
+    let _ = kubeedge::decode_edge(message);
 });

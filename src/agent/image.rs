@@ -82,11 +82,12 @@ impl Images {
         let named = pod.spec.image_pull_secrets.iter().map(|secret| &secret.name);
         for name in named.filter(|name| !name.is_empty()) {
             match objects.secret(&pod.metadata.namespace, name) {
-                Some(secret) => own.add_secret(secret)?,
+                Some(secret) => own.add_secret(secret).map_err(|wrong| wrong.to_string())?,
                 None => missing.push(name.clone()),
             }
         }
-        let repository = ImageName::parse(image)?.repository();
+        let repository =
+            ImageName::parse(image).map_err(|invalid| invalid.to_string())?.repository();
         let found = own.find(&repository).chain(self.node.find(&repository));
         let mut auths: Vec<Option<Auth>> = found.cloned().map(Some).collect();
         if auths.is_empty() {

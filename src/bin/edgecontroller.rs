@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use edged::cli::help::{self, Program};
 use edged::io::controller::settings::Settings;
+use edged::model::error::Input;
 use edged::{cli, io};
 
 const EDGECONTROLLER: Program = Program {
@@ -42,11 +43,11 @@ fn run(flags: &[OsString]) -> ExitCode {
             io::log::open(settings.log);
             io::controller::run(settings)
         }
-        Err(why) => usage(&why),
+        Err(wrong) => usage(&wrong),
     }
 }
 
-fn usage(why: &str) -> ExitCode {
+fn usage(why: &Input) -> ExitCode {
     let _ = writeln!(
         std::io::stderr(),
         "edgecontroller run: {why}; `edgecontroller run --help` says more"

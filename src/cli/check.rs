@@ -11,20 +11,19 @@ use std::io::Write;
 use super::Error;
 use super::table::Columns;
 use crate::io::diagnostics;
-use judge::Verdict;
 
 /// Checks and prints; returns 1 if something is missing that edged needs.
 pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
     let flags: Vec<_> = args.raw_args()?.collect();
-    let facts = diagnostics::gather(&flags).map_err(Error::Usage)?;
+    let facts = diagnostics::gather(&flags).map_err(|error| Error::Usage(error.to_string()))?;
     let rows = judge::all(&facts);
     print(&rows, out)?;
     Ok(u8::from(rows.iter().any(|row| row.verdict == Verdict::Fail)))
 }
 
-fn print(rows: &[judge::Row], out: &mut dyn Write) -> std::io::Result<()> {
+fn print(rows: &[Row], out: &mut dyn Write) -> std::io::Result<()> {
     let mut columns = Columns::default();
-    let name = |row: &judge::Row| format!("{}:", row.name);
+    let name = |row: &Row| format!("{}:", row.name);
     for row in rows {
         columns.fit(&[row.verdict.word(), &name(row), ""]);
     }
@@ -37,13 +36,54 @@ fn print(rows: &[judge::Row], out: &mut dyn Write) -> std::io::Result<()> {
     Ok(())
 }
 
+/// One line of the report, and its remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Row {
+    pub verdict: Verdict,
+    pub name: &'static str,
+    pub detail: String,
+    pub remedy: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Ok,
+    /// Some pods will fail.
+    Warn,
+    /// No pod runs without it.
+    Fail,
+}
+
+impl Verdict {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warn => "warn",
+            Self::Fail => "fail",
+        }
+    }
+}
+
+fn ok(name: &'static str, detail: impl Into<String>) -> Row {
+    Row { verdict: Verdict::Ok, name, detail: detail.into(), remedy: None }
+}
+
+fn warn(name: &'static str, detail: impl Into<String>, remedy: &str) -> Row {
+    let remedy = Some(remedy.to_owned()).filter(|remedy| !remedy.is_empty());
+    Row { verdict: Verdict::Warn, name, detail: detail.into(), remedy }
+}
+
+fn fail(name: &'static str, detail: impl Into<String>, remedy: &str) -> Row {
+    Row { verdict: Verdict::Fail, ..warn(name, detail, remedy) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn rows_stand_in_columns_with_their_remedies() {
-        let row = |verdict, name, detail: &str, remedy: Option<&str>| judge::Row {
+        let row = |verdict, name, detail: &str, remedy: Option<&str>| Row {
             verdict,
             name,
             detail: detail.to_owned(),

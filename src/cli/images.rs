@@ -103,7 +103,7 @@ fn import_archive(options: &Options, out: &mut dyn Write) -> Result<u8, Error> {
         return Err(Error::Usage("import: expected one archive".to_owned()));
     };
     let runtime = options.settings()?.runtime;
-    for name in import(file, &runtime).map_err(Error::Failed)? {
+    for name in import(file, &runtime)? {
         writeln!(out, "{name}")?;
     }
     Ok(0)

@@ -49,8 +49,8 @@ pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, E
             _ => return Err(arg.unexpected().into()),
         }
     }
-    options.check().map_err(Error::Usage)?;
-    let report = join(&options).map_err(Error::Failed)?;
+    options.check().map_err(|wrong| Error::Usage(wrong.to_string()))?;
+    let report = join(&options)?;
     out.write_all(report.as_bytes())?;
     if is_shown {
         let better = "--token-file FILE, or --token - and the token on standard input";

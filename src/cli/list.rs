@@ -27,7 +27,8 @@ pub(super) const EDGED: Api =
 pub(super) const CONTROLLER: Api = Api {
     home: "data",
     at: |server, data| {
-        client::controller(server, data.map(std::path::Path::new)).map_err(Error::Usage)
+        client::controller(server, data.map(std::path::Path::new))
+            .map_err(|wrong| Error::Usage(wrong.to_string()))
     },
 };
 
@@ -93,7 +94,7 @@ impl Options {
     /// The list at `path`, reduced to the selected objects. `about`: the field of an item that
     /// identifies its object.
     pub(super) fn fetch(&self, agent: &Agent, path: &str, about: &str) -> Result<Value, Error> {
-        let body = agent.get(path).map_err(Error::Failed)?;
+        let body = agent.get(path)?;
         let unusable =
             |why: &str| Error::Failed(format!("got an answer that is not a list: {why}"));
         let mut list: Value =

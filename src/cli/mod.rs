@@ -143,6 +143,13 @@ impl From<std::io::Error> for Error {
     }
 }
 
+#[cfg(any(feature = "api", feature = "images", feature = "cloud"))]
+impl From<crate::model::error::Error> for Error {
+    fn from(error: crate::model::error::Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
 impl From<lexopt::Error> for Error {
     fn from(error: lexopt::Error) -> Self {
         Self::Usage(error.to_string())

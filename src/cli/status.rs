@@ -19,7 +19,7 @@ pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, E
         }
     }
     let agent = client::agent(server.as_deref(), config.as_deref())?;
-    let body = agent.get("/edged/status").map_err(Error::Failed)?;
+    let body = agent.get("/edged/status")?;
     let overview: Overview = serde_json::from_slice(&body).map_err(|error| {
         Error::Failed(format!("got an answer that is not edged's status: {error}"))
     })?;

@@ -28,7 +28,7 @@ pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, E
         beside
     });
     let key = key.unwrap_or_else(|| KEY.into());
-    verify(Path::new(&program), Path::new(&signature), Path::new(&key)).map_err(Error::Failed)?;
+    verify(Path::new(&program), Path::new(&signature), Path::new(&key))?;
     writeln!(out, "{} is signed by the release key", program.display())?;
     Ok(0)
 }

@@ -12,6 +12,7 @@ mod values;
 mod tests;
 
 use super::Config;
+use crate::model::error::Input;
 #[cfg(feature = "streams")]
 use crate::model::settings::TunnelSettings;
 use crate::model::settings::{CloudLink, CloudSettings};
@@ -99,28 +100,24 @@ impl Cloud {
     }
 
     /// Checks several keys together, and derives values from them.
-    pub(super) fn finish(&mut self) -> Result<(), String> {
+    pub(super) fn finish(&mut self) -> Result<(), Input> {
         let draft = std::mem::take(&mut self.draft);
         #[cfg(feature = "streams")]
         let is_there =
             draft.enable != Some(false) && (draft.server.is_some() || draft.http_server.is_some());
         #[cfg(feature = "streams")]
         if self.tunnel.is_on && !is_there {
-            return Err(
-                "modules.edgeStream.enable: got true, expected modules.edgeHub to be on as \
-                        well: it has the node's certificate"
-                    .to_owned(),
-            );
+            let expected = "modules.edgeHub to be on as well: it has the node's certificate";
+            return Err(Input::new(true, expected).at("modules.edgeStream.enable"));
         }
         if draft.enable == Some(false) {
             return Ok(());
         }
         let (server, http_server) = match (draft.server, draft.http_server) {
             (None, None) if draft.named || draft.enable == Some(true) => {
-                return Err("modules.edgeHub: got no address of the cloud, expected \
-                            websocket.server (host:port) and httpServer (https://host:port), or \
-                            enable: false"
-                    .to_owned());
+                let expected = "websocket.server (host:port) and httpServer (https://host:port), \
+                                or enable: false";
+                return Err(Input::new("no address of the cloud", expected).at("modules.edgeHub"));
             }
             (None, None) => return Ok(()),
             (Some(server), Some(http_server)) => (server, http_server),
@@ -134,9 +131,8 @@ impl Cloud {
             }
         };
         if draft.meta == Some(false) {
-            return Err("modules.metaManager.enable: got false, expected true where there is a \
-                        cloud, to store its objects"
-                .to_owned());
+            let wrong = Input::new(false, "true where there is a cloud, to store its objects");
+            return Err(wrong.at("modules.metaManager.enable"));
         }
         self.is_configured = true;
         (self.link.server, self.link.http_server) = (server, http_server);

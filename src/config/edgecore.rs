@@ -12,6 +12,7 @@ use core::net::IpAddr;
 use super::{Config, cloud, keys, watchdog};
 use crate::agent::admit::is_subdomain;
 use crate::limits::{BACKOFF_MAX_MS, MANIFEST_PODS_MAX};
+use crate::model::error::Input;
 use crate::model::manifest::Refusal;
 use crate::model::tree::decimal;
 use crate::wire::tree::{self, Fault, Mark, Node, Step, Value};
@@ -37,7 +38,7 @@ pub fn overlay(config: &mut Config, bytes: &[u8]) -> Result<Vec<String>, Refusal
     keys::check(config).and_then(|()| config.cloud.finish()).map_err(|why| Refusal {
         line: at.line,
         column: at.column,
-        why,
+        why: why.to_string(),
     })?;
     Ok(unused)
 }
@@ -66,7 +67,7 @@ pub(super) enum Rule {
     Module(&'static Table, bool),
 }
 
-pub(super) type Take = fn(&mut Config, &Value) -> Result<(), String>;
+pub(super) type Take = fn(&mut Config, &Value) -> Result<(), Input>;
 
 use Rule::{Idle, Map, Module, Take as Set};
 
@@ -94,7 +95,7 @@ const EDGED: Table = Table {
             "enable",
             Set(|_, value| match value {
                 Value::Bool(true) => Ok(()),
-                other => Err(format!("got {other}, expected true: edged cannot be switched off")),
+                other => Err(Input::new(other, "true: edged cannot be switched off")),
             }),
         ),
         (
@@ -127,7 +128,7 @@ const EDGED: Table = Table {
                     config.open_streams = *is_open;
                     Ok(())
                 }
-                other => Err(format!("got {other}, expected true or false")),
+                other => Err(Input::new(other, "true or false")),
             }),
         ),
         // Its location up to KubeEdge 1.17.
@@ -238,7 +239,7 @@ const CRASH_LOOP: Table = Table {
             let given = text(value)?;
             let ms = duration(value)?;
             if !(1_000..=BACKOFF_MAX_MS).contains(&ms) {
-                return Err(format!("got {given}, expected 1s to {}s", BACKOFF_MAX_MS / 1_000));
+                return Err(Input::new(given, format!("1s to {}s", BACKOFF_MAX_MS / 1_000)));
             }
             config.crash_backoff_max_ms = ms;
             Ok(())
@@ -278,8 +279,9 @@ impl Walk<'_> {
                 }
                 _ if entry.node.value == Value::Null => {}
                 None | Some((_, Idle)) => {
-                    kinds::check(key, &entry.node.value)
-                        .map_err(|why| Fault::new(&entry.node, self.path.clone(), why))?;
+                    kinds::check(key, &entry.node.value).map_err(|why| {
+                        Fault::new(&entry.node, self.path.clone(), why.to_string())
+                    })?;
                     // An empty one requests nothing.
                     if !kinds::is_empty(&entry.node.value) {
                         self.unused.push(tree::Path(&self.path).to_string());
@@ -295,7 +297,7 @@ impl Walk<'_> {
                 }
                 Some((_, Map(table))) => self.table(table, &entry.node)?,
                 Some((_, Set(take))) => take(self.config, &entry.node.value)
-                    .map_err(|why| Fault::new(&entry.node, self.path.clone(), why))?,
+                    .map_err(|why| Fault::new(&entry.node, self.path.clone(), why.to_string()))?,
             }
             self.path.pop();
         }
@@ -303,50 +305,50 @@ impl Walk<'_> {
     }
 }
 
-fn take_endpoint(config: &mut Config, value: &Value) -> Result<(), String> {
+fn take_endpoint(config: &mut Config, value: &Value) -> Result<(), Input> {
     config.runtime = endpoint(text(value)?)?;
     Ok(())
 }
 
-pub(super) fn text(value: &Value) -> Result<&str, String> {
+pub(super) fn text(value: &Value) -> Result<&str, Input> {
     match value {
         Value::Text(text) => Ok(text),
-        other => Err(format!("got {other}, expected text")),
+        other => Err(Input::new(other, "text")),
     }
 }
 
-pub(super) fn truth(value: &Value) -> Result<bool, String> {
+pub(super) fn truth(value: &Value) -> Result<bool, Input> {
     match value {
         Value::Bool(truth) => Ok(*truth),
-        other => Err(format!("got {other}, expected true or false")),
+        other => Err(Input::new(other, "true or false")),
     }
 }
 
-pub(super) fn one_of(got: &str, expected: &[&str]) -> Result<(), String> {
+pub(super) fn one_of(got: &str, expected: &[&str]) -> Result<(), Input> {
     if expected.contains(&got) {
         return Ok(());
     }
-    Err(format!("got {got:?}, expected {}", expected.join(" or ")))
+    Err(Input::quoted(got, expected.join(" or ")))
 }
 
-pub(super) fn whole(value: &Value, min: i64, max: i64) -> Result<i64, String> {
+pub(super) fn whole(value: &Value, min: i64, max: i64) -> Result<i64, Input> {
     match value {
         Value::Int(number) if (min..=max).contains(number) => Ok(*number),
-        other => Err(format!("got {other}, expected a whole number from {min} to {max}")),
+        other => Err(Input::new(other, format!("a whole number from {min} to {max}"))),
     }
 }
 
 /// `unix:///path` or only the path → the path.
-pub(super) fn endpoint(given: &str) -> Result<String, String> {
+pub(super) fn endpoint(given: &str) -> Result<String, Input> {
     let path = given.strip_prefix("unix://").unwrap_or(given);
     let expected = "unix:/// and the path of the runtime's socket";
-    absolute(path).ok_or_else(|| format!("got {given:?}, expected {expected}"))
+    absolute(path).ok_or_else(|| Input::quoted(given, expected))
 }
 
 /// An absolute path, without a slash at its end.
-pub(super) fn folder(given: &str) -> Result<String, String> {
+pub(super) fn folder(given: &str) -> Result<String, Input> {
     let expected = "an absolute path of a folder below /, without `..`";
-    absolute(given).ok_or_else(|| format!("got {given:?}, expected {expected}"))
+    absolute(given).ok_or_else(|| Input::quoted(given, expected))
 }
 
 /// Files below these paths are made and removed: `/` itself and `..` are not allowed.
@@ -358,32 +360,31 @@ pub(super) fn absolute(path: &str) -> Option<String> {
 }
 
 /// A node's name, in lower case as the kubelet makes it.
-pub(super) fn node_name(given: &str) -> Result<String, String> {
+pub(super) fn node_name(given: &str) -> Result<String, Input> {
     let name = given.trim().to_lowercase();
     if is_subdomain(&name) {
         return Ok(name);
     }
     let expected = "a DNS subdomain: lower case letters, digits, '-' and '.', at most 253 of them";
-    Err(format!("got {given:?}, expected {expected}"))
+    Err(Input::quoted(given, expected))
 }
 
-pub(super) fn ip(given: &str) -> Result<IpAddr, String> {
-    given.parse().map_err(|_| format!("got {given:?}, expected an IP address"))
+pub(super) fn ip(given: &str) -> Result<IpAddr, Input> {
+    given.parse().map_err(|_| Input::quoted(given, "an IP address"))
 }
 
 /// The API has no authentication.
-pub(super) fn loopback(ip: IpAddr) -> Result<IpAddr, String> {
+pub(super) fn loopback(ip: IpAddr) -> Result<IpAddr, Input> {
     if ip.is_loopback() {
         return Ok(ip);
     }
-    Err(format!("got {ip}, expected a loopback address: the API has no authentication"))
+    Err(Input::new(ip, "a loopback address: the API has no authentication"))
 }
 
 /// A duration, milliseconds.
-pub(super) fn duration(value: &Value) -> Result<u64, String> {
+pub(super) fn duration(value: &Value) -> Result<u64, Input> {
     let given = text(value)?;
-    duration_ms(given)
-        .ok_or_else(|| format!("got {given:?}, expected a duration such as 10s or 1m30s"))
+    duration_ms(given).ok_or_else(|| Input::quoted(given, "a duration such as 10s or 1m30s"))
 }
 
 /// A Go duration of at least a millisecond's resolution: `10s`, `4h0m0s`, `1.5m`, `250ms`.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Config;
 use super::edgecore::{Row, Rule, duration, text, whole};
+use crate::model::error::Input;
 use crate::model::housekeeping::{Signal, Threshold};
 use crate::model::quantity::Quantity;
 use crate::wire::tree::Value;
@@ -150,27 +151,26 @@ pub(super) const TAILORED: &[Row] = &[
 const NO_GRACE: u64 = u64::MAX;
 
 /// Checks several keys together; the error is about the file as a whole.
-pub(super) fn check(config: &Config) -> Result<(), String> {
+pub(super) fn check(config: &Config) -> Result<(), Input> {
     let images = &config.housekeeping.images;
     if images.low_percent > images.high_percent {
-        return Err(format!(
-            "imageGCLowThresholdPercent: got {}, expected at most imageGCHighThresholdPercent, {}",
-            images.low_percent, images.high_percent
-        ));
+        let expected = format!("at most imageGCHighThresholdPercent, {}", images.high_percent);
+        let wrong = Input::new(images.low_percent, expected);
+        return Err(wrong.at("imageGCLowThresholdPercent"));
     }
     let soft = &config.housekeeping.eviction.soft;
     let lacking = soft.iter().find(|(_, (_, grace_ms))| *grace_ms == NO_GRACE);
     match lacking {
-        Some((signal, _)) => Err(format!(
-            "evictionSoft: got {} without a grace period, expected one in evictionSoftGracePeriod",
-            name_of(*signal)
-        )),
+        Some((signal, _)) => {
+            let got = format_args!("{} without a grace period", name_of(*signal));
+            Err(Input::new(got, "one in evictionSoftGracePeriod").at("evictionSoft"))
+        }
         None => Ok(()),
     }
 }
 
 /// The keys of a map may come in any order: this may be read before the thresholds.
-fn take_soft_grace(config: &mut Config, value: &Value) -> Result<(), String> {
+fn take_soft_grace(config: &mut Config, value: &Value) -> Result<(), Input> {
     for (signal, value) in signals(value)? {
         let grace_ms = duration(value)?;
         // An amount that no machine can lack, until the threshold is read.
@@ -180,19 +180,19 @@ fn take_soft_grace(config: &mut Config, value: &Value) -> Result<(), String> {
     Ok(())
 }
 
-fn thresholds(value: &Value) -> Result<BTreeMap<Signal, Threshold>, String> {
+fn thresholds(value: &Value) -> Result<BTreeMap<Signal, Threshold>, Input> {
     let mut taken = BTreeMap::new();
     for (signal, value) in signals(value)? {
         let threshold =
-            Threshold::parse(text(value)?).map_err(|why| format!("{}: {why}", name_of(signal)))?;
+            Threshold::parse(text(value)?).map_err(|wrong| wrong.at(name_of(signal)))?;
         taken.extend(threshold.map(|threshold| (signal, threshold)));
     }
     Ok(taken)
 }
 
 /// The entries of a map by signal. Signals that the kubelet derives itself are skipped.
-fn signals(value: &Value) -> Result<Vec<(Signal, &Value)>, String> {
-    let Value::Map(map) = value else { return Err(format!("got {value}, expected a map")) };
+fn signals(value: &Value) -> Result<Vec<(Signal, &Value)>, Input> {
+    let Value::Map(map) = value else { return Err(Input::new(value, "a map")) };
     let mut taken = Vec::new();
     for (key, entry) in map {
         let known = Signal::ALL.iter().find(|(_, name)| *name == &**key);
@@ -201,7 +201,7 @@ fn signals(value: &Value) -> Result<Vec<(Signal, &Value)>, String> {
             None if DERIVED.contains(&&**key) => {}
             None => {
                 let names: Vec<&str> = Signal::ALL.iter().map(|(_, name)| *name).collect();
-                return Err(format!("got {key:?}, expected one of {}", names.join(", ")));
+                return Err(Input::quoted(key, format!("one of {}", names.join(", "))));
             }
         }
     }
@@ -216,24 +216,27 @@ fn name_of(signal: Signal) -> &'static str {
 }
 
 /// Negative: no limit.
-fn count(value: &Value) -> Result<Option<usize>, String> {
+fn count(value: &Value) -> Result<Option<usize>, Input> {
     let count = whole(value, i64::from(i32::MIN), i64::from(i32::MAX))?;
     Ok(usize::try_from(count).ok())
 }
 
-fn percent(value: &Value) -> Result<u64, String> {
+fn percent(value: &Value) -> Result<u64, Input> {
     whole(value, 0, 100).map(i64::unsigned_abs)
 }
 
-fn period(value: &Value, least_ms: u64) -> Result<u64, String> {
+fn period(value: &Value, least_ms: u64) -> Result<u64, Input> {
     let ms = duration(value)?;
     if ms < least_ms {
-        return Err(format!("got {ms} ms, expected at least {} s", least_ms / 1_000));
+        return Err(Input::new(
+            format_args!("{ms} ms"),
+            format!("at least {} s", least_ms / 1_000),
+        ));
     }
     Ok(ms)
 }
 
-fn quantity(given: &str) -> Result<i64, String> {
+fn quantity(given: &str) -> Result<i64, Input> {
     given.parse::<Quantity>().map(|quantity| quantity.whole())
 }
 
@@ -244,8 +247,9 @@ mod tests {
     use crate::model::housekeeping::{
         ContainerPolicy, EvictionPolicy, ImagePolicy, LogPolicy, Settings,
     };
+    use crate::model::manifest::Refusal;
 
-    fn read(edged: &str, tailored: &str) -> Result<Config, String> {
+    fn read(edged: &str, tailored: &str) -> Result<Config, Refusal> {
         edged_section(&format!("{edged}, tailoredKubeletConfig: {{{tailored}}}"))
     }
 
@@ -314,7 +318,7 @@ mod tests {
             ("containerLogMaxSize: big", "containerLogMaxSize: got \"big\", expected a quantity"),
             ("imageMinimumGCAge: 10", "imageMinimumGCAge: got 10, expected text"),
         ] {
-            let why = read("enable: true", tailored).expect_err(tailored);
+            let why = read("enable: true", tailored).expect_err(tailored).to_string();
             assert!(why.contains(want), "{why}\n{want}");
         }
     }

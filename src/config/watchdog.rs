@@ -2,6 +2,7 @@
 
 use super::Config;
 use super::edgecore::{Row, Rule, Table, absolute, duration, text, whole};
+use crate::model::error::Input;
 use crate::wire::tree::Value;
 
 use Rule::{Map, Take as Set};
@@ -23,26 +24,26 @@ const WATCHDOG: Table = Table {
 #[cfg(test)]
 pub(super) const TABLES: &[&Table] = &[&WATCHDOG];
 
-fn device(config: &mut Config, value: &Value) -> Result<(), String> {
+fn device(config: &mut Config, value: &Value) -> Result<(), Input> {
     let given = text(value)?;
     let path = if given.is_empty() { Some(String::new()) } else { absolute(given) };
     config.watchdog.device =
-        path.ok_or_else(|| format!("got {given:?}, expected an absolute path, or nothing"))?;
+        path.ok_or_else(|| Input::quoted(given, "an absolute path, or nothing"))?;
     Ok(())
 }
 
 /// Devices differ in their longest timeout; most support five minutes. Below ten seconds a disk
 /// that stalls resets the machine.
-fn timeout(config: &mut Config, value: &Value) -> Result<(), String> {
+fn timeout(config: &mut Config, value: &Value) -> Result<(), Input> {
     config.watchdog.timeout_s = whole(value, 10, 3_600)? as u32;
     Ok(())
 }
 
-fn silence(config: &mut Config, value: &Value) -> Result<(), String> {
+fn silence(config: &mut Config, value: &Value) -> Result<(), Input> {
     let ms = duration(value)?;
     if ms > 0 && ms < SILENCE_MS_MIN {
         let given = text(value)?;
-        return Err(format!("got {given}, expected 0s, or {}s at least", SILENCE_MS_MIN / 1_000));
+        return Err(Input::new(given, format!("0s, or {}s at least", SILENCE_MS_MIN / 1_000)));
     }
     config.watchdog.runtime_silence_ms = ms;
     Ok(())
@@ -55,9 +56,10 @@ const SILENCE_MS_MIN: u64 = 300_000;
 #[cfg(test)]
 mod tests {
     use crate::config::tests::edged_section;
+    use crate::model::manifest::Refusal;
     use crate::model::watchdog::Settings;
 
-    fn read(line: &str) -> Result<Settings, String> {
+    fn read(line: &str) -> Result<Settings, Refusal> {
         edged_section(&format!("watchdog: {{{line}}}")).map(|config| config.watchdog)
     }
 
@@ -82,7 +84,10 @@ mod tests {
             ("devices: /dev/watchdog", "got an unknown key"),
         ] {
             let got = read(line);
-            assert!(got.as_ref().is_err_and(|why| why.contains(want)), "{line}: {got:?}");
+            assert!(
+                got.as_ref().is_err_and(|why| why.to_string().contains(want)),
+                "{line}: {got:?}"
+            );
         }
     }
 }

@@ -11,6 +11,7 @@ use super::event::{Action, Out, Severity};
 use super::key::{Key, NodeId};
 use super::time::{Backoff, Instant};
 use crate::limits::{SAVE_RETRY_MAX_MS, SAVE_RETRY_MIN_MS, SYNC_CALLS_MAX, SYNC_ROWS_MAX};
+use crate::model::error::System;
 use crate::model::meta::{DiskError, Revision};
 use crate::model::sync::Change;
 
@@ -142,7 +143,7 @@ impl AckLog {
         &mut self,
         now: Instant,
         line: &Line,
-        result: Result<(), String>,
+        result: Result<(), System>,
         out: &mut Out,
     ) {
         self.running.remove(line);
@@ -155,7 +156,7 @@ impl AckLog {
                 if !self.is_stopping {
                     self.pending.insert(line.clone());
                 }
-                self.trouble(now, &why, out);
+                self.trouble(now, &why.to_string(), out);
             }
         }
     }
@@ -280,7 +281,7 @@ mod tests {
         let lines: Vec<Line> = std::iter::from_fn(|| ack_log.next(Instant(1))).collect();
         ack_log.stop();
         let fails = |ack_log: &mut AckLog, line, ms| {
-            ack_log.settled(Instant(ms), line, Err("lost".to_owned()), &mut Out::default());
+            ack_log.settled(Instant(ms), line, Err(System::new("lost")), &mut Out::default());
         };
         fails(&mut ack_log, &lines[0], 2);
         let later = Instant(2 + SAVE_RETRY_MAX_MS);

@@ -1,13 +1,14 @@
 //! Decides which nodes get a session, and which get a certificate.
 
 use super::event::{Action, Answer, Exchange, HttpRequest, Peer, Refusal, Severity};
-use super::identity::{EnrolAgain, Identity};
-use super::join::{self, SignedBy, Verdict};
+use super::identity::{EnrolAgain, Identity, SignedBy};
+use super::join::{self, Verdict};
 use super::key::NodeId;
 use super::session::{Link, SessionOwner};
 use super::time::Now;
 use super::{Controller, Session};
 use crate::limits::{EDGE_REPLACED_MS, EDGE_REPLACED_WARN, SIGNATURES_MAX};
+use crate::model::error::Error;
 
 impl Controller {
     /// A node requests a session.
@@ -223,14 +224,14 @@ impl Controller {
         Action::Sign { exchange, request, node, days: self.config.certificate_days }
     }
 
-    pub(super) fn signed(&mut self, exchange: Exchange, result: Result<Box<[u8]>, String>) {
+    pub(super) fn signed(&mut self, exchange: Exchange, result: Result<Box<[u8]>, Error>) {
         assert!(self.signing.remove(&exchange), "a certificate that nobody applied for");
         let answer = match result {
             Ok(body) => {
                 self.counters.certificates += 1;
                 Answer { status: 200, body }
             }
-            Err(why) => text(500, &why),
+            Err(error) => text(500, &error.to_string()),
         };
         self.pending.push(Action::Answer(exchange, answer));
     }

@@ -19,7 +19,7 @@ use super::session::{Link, RequestedObject};
 use super::time::Instant;
 use crate::limits::UNUSED_MS;
 use crate::model::api::Kind;
-use crate::model::message::Message;
+use crate::model::cloud_message::CloudMessage;
 
 /// Nodes, objects, and which node has what.
 #[derive(Default)]
@@ -435,7 +435,7 @@ impl Cache {
 
     /// Answers a node, if that session is still open. If the node does not read its answers, the
     /// session ends.
-    pub(super) fn answer(&mut self, id: NodeId, session: Session, message: Box<Message>) {
+    pub(super) fn answer(&mut self, id: NodeId, session: Session, message: Box<CloudMessage>) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         if let Some(link) = node.link.as_mut().filter(|link| link.session == session) {
             link.reply(message);

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::Session;
@@ -12,8 +11,8 @@ use super::downstream::NodeContext;
 use super::event::{Action, CallId};
 use super::key::{Key, NodeId};
 use super::object::{Object, Sketch};
+use super::outbound::{self, Origin};
 use super::requests::{Form, NodeRequest, Then};
-use super::say::{self, Origin};
 use super::session::RequestedObject;
 use super::time::Instant;
 use super::unsupported;
@@ -21,6 +20,8 @@ use super::upstream::delete_options;
 use super::watches::Watches;
 use crate::limits::{CALLS_MAX, FETCH_RETRY_MS, FETCHES_MAX};
 use crate::model::api::{Call, CallError, CallResult, Kind, Verb};
+use crate::model::cloud_message::{Content, Failure};
+use crate::model::raw;
 
 /// All calls under way.
 #[derive(Default)]
@@ -230,7 +231,7 @@ impl Calls {
                     version = at;
                     Ok(object)
                 }
-                Outcome::Refuse(code, reason, why) => Err((code, say::status(code, reason, why))),
+                Outcome::Refuse(code, reason, why) => Err((code, Failure::new(code, reason, why))),
                 Outcome::AnsweredSeparately => return,
             },
             Err(CallError::Refused { code, status }) => {
@@ -242,20 +243,20 @@ impl Calls {
                 {
                     cache.request_deletion(id, key, uid);
                 }
-                Err((code, status))
+                Err((code, Failure::Remote(status)))
             }
             Err(CallError::Lost(why)) => {
                 let why = format!("the API server did not answer: {why}");
-                Err((503, say::status(503, "ServiceUnavailable", &why)))
+                Err((503, Failure::new(503, "ServiceUnavailable", why)))
             }
         };
         if let Then::List(application) = &request.then {
-            let answer = unsupported::listed(context, &request.origin, application, &result);
+            let answer = unsupported::listed(context, &request.origin, application, result);
             return cache.answer(id, session, answer);
         }
-        let Some(content) = content(request.form, &result) else { return };
+        let Some(content) = content(request.form, result) else { return };
         let message =
-            say::response(context.rng, context.now, &request.origin, version, Some(content));
+            outbound::response(context.rng, context.now, &request.origin, version, content);
         match request.then {
             Then::Registered => cache.answer_registration(id, session, message),
             _ => cache.answer(id, session, message),
@@ -281,7 +282,7 @@ impl Calls {
                 if let Then::Finish { uid } = &request.then {
                     let mut call = request.call.clone();
                     (call.verb, call.subresource) = (Verb::Delete, None);
-                    call.body = Some(say::json(&delete_options(uid)));
+                    call.body = Some(raw::json(&delete_options(uid)));
                     self.call(Purpose::NoAnswer, call, context);
                 }
                 if request.then == Then::Registered {
@@ -342,23 +343,21 @@ const FOREIGN: Outcome = Outcome::Refuse(403, "Forbidden", "it does not belong t
 /// The content of the answer to the node; `None`: no answer.
 pub(super) fn content(
     form: Form,
-    result: &Result<Box<RawValue>, (u16, Box<RawValue>)>,
-) -> Option<Box<RawValue>> {
-    let ok = || Some(say::json("OK"));
-    match (form, result) {
-        (Form::Silent, _) | (Form::OkOrNothing, Err(_)) => None,
-        (Form::ObjectResp | Form::Made, Ok(object)) => Some(say::object_resp(Some(object), None)),
-        (Form::ObjectResp, Err((_, status))) => Some(say::object_resp(None, Some(status))),
-        (Form::Made, Err((_, status))) => {
-            Some(say::object_resp(Some(&say::json(&json!({}))), Some(status)))
-        }
-        (Form::Object, Ok(object)) => Some(object.clone()),
-        (Form::Ok | Form::OkIfGone | Form::OkIfThere | Form::OkOrNothing, Ok(_)) => ok(),
+    result: Result<Box<RawValue>, (u16, Failure)>,
+) -> Option<Content> {
+    Some(match (form, result) {
+        (Form::Silent, _) | (Form::OkOrNothing, Err(_)) => return None,
+        (Form::ObjectResp | Form::Made, Ok(object)) => Content::ObjectResp(Ok(object)),
+        (Form::ObjectResp, Err((_, failure))) => Content::ObjectResp(Err(failure)),
+        (Form::Made, Err((_, failure))) => Content::NotMade(failure),
+        (Form::Object, Ok(object)) => Content::Object(object.into()),
+        (Form::Ok | Form::OkIfGone | Form::OkIfThere | Form::OkOrNothing, Ok(_))
         // Deleted, or deleted and created again: it is done.
-        (Form::OkIfGone, Err((404 | 409, _))) | (Form::OkIfThere, Err((409, _))) => ok(),
-        (Form::OkIfThere, Err((_, status))) => Some(say::json(status.get())),
-        (Form::Object | Form::Ok | Form::OkIfGone, Err((_, status))) => Some(say::failure(status)),
-    }
+        | (Form::OkIfGone, Err((404 | 409, _)))
+        | (Form::OkIfThere, Err((409, _))) => Content::Done,
+        (Form::OkIfThere, Err((_, failure))) => Content::FailureText(failure),
+        (Form::Object | Form::Ok | Form::OkIfGone, Err((_, failure))) => Content::Failure(failure),
+    })
 }
 
 /// The object from the cache, if it is there.
@@ -390,7 +389,7 @@ fn learn(
 
 fn without_managed_fields(kind: Kind, raw: Box<RawValue>) -> Box<RawValue> {
     match Object::read(kind, &raw) {
-        Ok(read) => say::copy(&read.object.json),
+        Ok(read) => (*read.object.json).to_owned(),
         Err(_) => raw,
     }
 }

@@ -10,19 +10,15 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use serde_json::json;
-
 use super::Counters;
 use super::cache::{Cache, Due};
-use super::calls;
 use super::event::Out;
 use super::key::{Key, NodeId};
-use super::requests::Form;
-use super::say::{self, Origin};
+use super::outbound::{self, Origin};
 use super::session::{AckEffect, InFlight, Link, RequestedObject};
 use super::time::{Now, Rng};
 use crate::model::api::Kind;
-use crate::model::message::Message;
+use crate::model::cloud_message::{CloudMessage, Content, Failure, Tombstone};
 
 /// What is needed while a node is served.
 pub(super) struct NodeContext<'a> {
@@ -133,9 +129,14 @@ impl Cache {
                     self.close_record(id, key, &uid);
                     return self.message_for(id, link, key, context);
                 }
-                let content = Arc::from(tombstone_object(key, &uid));
-                let mut in_flight =
-                    InFlight::new(say::new_id(context.rng), key.clone(), uid, content, context.now);
+                let content = Content::Tombstone(Box::new(tombstone(key, &uid)));
+                let mut in_flight = InFlight::new(
+                    outbound::new_id(context.rng),
+                    key.clone(),
+                    uid,
+                    content,
+                    context.now,
+                );
                 in_flight.effect = AckEffect::Deletion;
                 in_flight.operation = "delete";
                 Next::Now(Box::new(in_flight))
@@ -154,7 +155,8 @@ impl Cache {
         if link.is_postponed(key, object.version) {
             return Next::Unacknowledged;
         }
-        let (uid, content) = (Arc::clone(&object.uid), Arc::clone(&object.json));
+        let uid = Arc::clone(&object.uid);
+        let content = Content::Object(Arc::clone(&object.json));
         let (version, digest, is_ending) = (object.version, object.digest, object.is_ending);
         if !self.open_record(id, key, &uid) {
             return Next::Later;
@@ -163,7 +165,7 @@ impl Cache {
         let was_sent = std::mem::replace(&mut record.was_sent, true);
         let is_new = !was_sent && !is_ending && matches!(key.kind, Kind::Pod | Kind::ConfigMap);
         let mut in_flight =
-            InFlight::new(say::new_id(context.rng), key.clone(), uid, content, context.now);
+            InFlight::new(outbound::new_id(context.rng), key.clone(), uid, content, context.now);
         (in_flight.version, in_flight.digest) = (version, digest);
         in_flight.operation = if is_new { "insert" } else { "update" };
         Next::Now(Box::new(in_flight))
@@ -213,9 +215,8 @@ fn following(keys: &BTreeSet<Key>, key: Option<&Key>) -> Option<Key> {
 }
 
 fn answer(requested: RequestedObject, context: &mut NodeContext<'_>) -> InFlight {
-    let id = say::new_id(context.rng);
-    let mut in_flight =
-        InFlight::new(id, requested.key, requested.uid, requested.content, context.now);
+    let (id, content) = (outbound::new_id(context.rng), Content::Object(requested.content));
+    let mut in_flight = InFlight::new(id, requested.key, requested.uid, content, context.now);
     (in_flight.version, in_flight.digest) = (requested.version, requested.digest);
     in_flight.effect = AckEffect::Answer(requested.origin);
     in_flight.operation = "response";
@@ -223,20 +224,16 @@ fn answer(requested: RequestedObject, context: &mut NodeContext<'_>) -> InFlight
 }
 
 /// The answer to a request for an object that existed then and does not exist any more.
-fn not_found(origin: &Origin, context: &mut NodeContext<'_>) -> Box<Message> {
-    let status = say::status(404, "NotFound", "it does not exist any more");
-    let content = calls::content(Form::Object, &Err((404, status)));
-    say::response(context.rng, context.now, origin, 0, content)
+fn not_found(origin: &Origin, context: &mut NodeContext<'_>) -> Box<CloudMessage> {
+    let content = Content::Failure(Failure::new(404, "NotFound", "it does not exist any more"));
+    outbound::response(context.rng, context.now, origin, 0, content)
 }
 
-/// All that is known of a deleted object.
-fn tombstone_object(key: &Key, uid: &str) -> Box<serde_json::value::RawValue> {
-    let mut metadata = json!({"name": &*key.name, "uid": uid});
-    if !key.namespace.is_empty() {
-        metadata["namespace"] = json!(&*key.namespace);
+fn tombstone(key: &Key, uid: &Arc<str>) -> Tombstone {
+    Tombstone {
+        kind: key.kind,
+        namespace: key.namespace.as_ref().into(),
+        name: key.name.as_ref().into(),
+        uid: Arc::clone(uid),
     }
-    let kind = key.kind;
-    say::json(&json!({
-        "kind": kind.name(), "apiVersion": kind.api_version(), "metadata": metadata,
-    }))
 }

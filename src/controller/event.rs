@@ -6,8 +6,10 @@ use serde_json::value::RawValue;
 use super::identity::Identity;
 pub use crate::core::Severity;
 use crate::model::api::{Call, CallResult, Kind};
+use crate::model::cloud_message::CloudMessage;
+use crate::model::edge_message::EdgeMessage;
+use crate::model::error::{self, Error};
 use crate::model::link::Session;
-use crate::model::message::Message;
 use crate::model::meta::{DiskError, Revision};
 use crate::model::sync::{Change, Record};
 
@@ -28,7 +30,7 @@ pub enum Event {
     /// answered yet. Answered by [`Action::Accept`] or [`Action::Refuse`].
     EdgeUp(Session, Box<Peer>),
     /// A message of the node. A turn brings a bounded number of them.
-    EdgeMessage(Session, Box<Message>),
+    EdgeMessage(Session, Box<EdgeMessage>),
     /// Bytes of the node that are not a valid message: too large, or malformed. The event loop goes
     /// on reading.
     EdgeBadMessage(Session, String),
@@ -39,7 +41,7 @@ pub enum Event {
     /// A request on the HTTPS port. Answered by exactly one [`Action::Answer`].
     HttpRequest(Exchange, Box<HttpRequest>),
     /// The answer to an [`Action::Sign`]: exactly one each. The certificate's DER, or the error.
-    Signed(Exchange, Result<Box<[u8]>, String>),
+    Signed(Exchange, Result<Box<[u8]>, Error>),
     /// The answer to an [`Action::Call`]: exactly one each.
     Called(CallId, CallResult),
     /// An event of a list or a watch; one that we ended has no further events.
@@ -81,7 +83,7 @@ pub enum HttpRequest {
         by: Credential,
         /// The certificate request, or why it cannot be parsed. The event loop has checked that it
         /// is signed by its own key.
-        request: Result<Request, String>,
+        request: Result<Request, error::Peer>,
         /// The peer's address, for the log.
         address: String,
     },
@@ -152,7 +154,7 @@ pub enum Action {
     /// Answer the upgrade with this and close.
     Refuse(Session, Refusal),
     /// Send this to the node, after the messages before it.
-    Send(Session, Box<Message>),
+    Send(Session, Box<CloudMessage>),
     /// End the session, for this reason. No [`Event::EdgeDown`] follows.
     Close(Session, String),
     /// Answer a request on the HTTPS port.

@@ -20,7 +20,6 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::join::SignedBy;
 use super::time::Instant;
 use crate::core::rate::Limit;
 use crate::core::time::{Backoff, BackoffBounds};
@@ -48,6 +47,26 @@ pub enum EnrolAgain {
     Allow,
     /// Only a token for that node can.
     Refuse,
+}
+
+/// The credential of an application for a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SignedBy {
+    /// The node's current certificate, made at this moment.
+    Certificate {
+        /// Seconds since 1970.
+        made_s: i64,
+    },
+    /// A token for any new node, as in KubeEdge.
+    Token {
+        /// Seconds since 1970: its own field, or its end minus a token's usual validity.
+        made_s: i64,
+    },
+    /// A token for this node alone.
+    NodeToken {
+        /// Seconds since 1970.
+        made_s: i64,
+    },
 }
 
 /// What is known of the certificates of all nodes.

@@ -1,17 +1,15 @@
 //! Dispatches the messages of a node, in the order of KubeEdge's cloud (wire spec section 2.7).
 
-use serde_json::json;
-
 use super::calls;
 use super::event::{Action, Severity};
 use super::key::NodeId;
+use super::outbound::{self, Origin};
 use super::requests::NodeRequest;
-use super::say::{self, Origin};
-use super::session::size;
 use super::time::Now;
 use super::upstream::{InboundOutcome, Problem, Reader};
 use super::{Controller, Session};
-use crate::model::message::Message;
+use crate::model::cloud_message::{CloudMessage, Content, Failure};
+use crate::model::edge_message::{EdgeContent, EdgeMessage};
 
 /// Sources that only the cloud's own modules use.
 const CLOUD_SOURCES: [&str; 5] =
@@ -21,10 +19,10 @@ const UNSUPPORTED: [&str; 3] = ["metaserver", "eventbus", "servicebus"];
 
 impl Controller {
     /// A message of a node.
-    pub(super) fn edge_message(&mut self, now: Now, session: Session, message: &Message) {
+    pub(super) fn edge_message(&mut self, now: Now, session: Session, message: EdgeMessage) {
         let Some(id) = self.sessions.get(&session).copied() else { return };
         self.counters.messages_up += 1;
-        self.counters.bytes_up += size(message) as u64;
+        self.counters.bytes_up += message.bytes as u64;
         let route = &message.route;
         match &*route.operation {
             "keepalive" => {
@@ -37,9 +35,9 @@ impl Controller {
                 let parent = &message.header.parent_id;
                 self.cache.acknowledged(now, id, parent, &mut self.counters);
             }
-            "error" => self.node_error(id, message),
-            _ if &*route.resource == "k8s/ca.crt" => self.api_authority(now, id, message),
-            "get" if &*route.resource == "membership/detail" => self.membership(now, id, message),
+            "error" => self.node_error(id, &message),
+            _ if &*route.resource == "k8s/ca.crt" => self.api_authority(now, id, &message),
+            "get" if &*route.resource == "membership/detail" => self.membership(now, id, &message),
             _ if CLOUD_SOURCES.contains(&&*route.source) => {
                 self.count_offence(
                     id,
@@ -53,23 +51,25 @@ impl Controller {
         }
     }
 
-    fn handle_request(&mut self, now: Now, id: NodeId, session: Session, message: &Message) {
+    fn handle_request(&mut self, now: Now, id: NodeId, session: Session, message: EdgeMessage) {
+        let origin = &origin(&message);
         let node = self.cache.at(id).name.clone();
-        let reader = Reader { cache: &self.cache, id, node: &node, message, now };
-        let requests = match reader.read() {
+        let route = &message.route;
+        let reader = Reader { cache: &self.cache, id, node: &node, origin, route, now };
+        let requests = match reader.read(message.content) {
             Ok(InboundOutcome::Requests(requests)) => requests,
             Ok(InboundOutcome::Ignored) => {
                 self.counters.messages_unserved += 1;
                 return;
             }
-            Err(problem) => return self.refuse(now, id, session, message, &problem),
+            Err(problem) => return self.refuse(now, id, session, origin, &problem),
         };
         for request in requests {
             let form = request.form;
             if !self.queue_request(id, request) {
                 let why = "too many requests at once".to_owned();
                 let problem = Problem { code: 429, reason: "TooManyRequests", why, form };
-                return self.refuse(now, id, session, message, &problem);
+                return self.refuse(now, id, session, origin, &problem);
             }
         }
     }
@@ -87,15 +87,13 @@ impl Controller {
         now: Now,
         id: NodeId,
         session: Session,
-        message: &Message,
+        origin: &Origin,
         problem: &Problem,
     ) {
-        let (id_of, resource) = (message.header.id.clone(), message.route.resource.clone());
-        let origin = Origin { id: id_of, resource };
-        let status = say::status(problem.code, problem.reason, &problem.why);
-        let content = calls::content(problem.form, &Err((problem.code, status)));
+        let failure = Failure::new(problem.code, problem.reason, &*problem.why);
+        let content = calls::content(problem.form, Err((problem.code, failure)));
         if let Some(content) = content {
-            let answer = say::response(&mut self.rng, now, &origin, 0, Some(content));
+            let answer = outbound::response(&mut self.rng, now, origin, 0, content);
             self.cache.answer(id, session, answer);
         }
         self.count_offence(id, &problem.why);
@@ -116,45 +114,47 @@ impl Controller {
     }
 
     /// A node refuses what we sent: it is sent again, and then postponed.
-    fn node_error(&mut self, id: NodeId, message: &Message) {
+    fn node_error(&mut self, id: NodeId, message: &EdgeMessage) {
         let node = self.cache.at(id);
         let Some(link) = &mut node.link else { return };
         let Some(key) = link.awaits(&message.header.parent_id) else { return };
         let key = key.to_string();
         if !std::mem::replace(&mut link.is_error_logged, true) {
-            let why = message.content.as_ref().map_or("", |content| content.get());
+            let why = match &message.content {
+                EdgeContent::Refusal(why) => &**why,
+                _ => "",
+            };
             let why: String = why.chars().take(256).collect();
             let line = format!("node={}: refuses {key}: {why}", node.name);
             self.pending.push(Action::Log(Severity::Warn, line));
         }
     }
 
-    fn api_authority(&mut self, now: Now, id: NodeId, message: &Message) {
-        let (id_of, resource) = (message.header.id.clone(), message.route.resource.clone());
-        let origin = Origin { id: id_of, resource };
+    fn api_authority(&mut self, now: Now, id: NodeId, message: &EdgeMessage) {
+        let origin = origin(message);
         let authority = self.config.api_authority.as_deref().unwrap_or_default();
-        let content = Some(say::json(authority));
-        let mut answer = say::response(&mut self.rng, now, &origin, 0, content);
-        answer.route.source = "cloudhub".into();
+        let content = Content::Authority(authority.into());
+        let mut answer = outbound::response(&mut self.rng, now, &origin, 0, content);
+        answer.source = "cloudhub";
         self.answer(id, answer);
     }
 
     /// There are no devices here; an answer ends the repetition of the request.
-    fn membership(&mut self, now: Now, id: NodeId, message: &Message) {
-        let (id_of, resource) = (message.header.id.clone(), message.route.resource.clone());
-        let origin = Origin { id: id_of, resource };
-        let at = now.wall.map_or(0, |wall| wall.0);
-        let content = json!({"event_id": "", "timestamp": at, "devices": []});
-        let content = Some(say::json(&content));
-        let mut answer = say::response(&mut self.rng, now, &origin, 0, content);
-        answer.route.source = "devicecontroller".into();
-        answer.route.group = "twin".into();
+    fn membership(&mut self, now: Now, id: NodeId, message: &EdgeMessage) {
+        let origin = origin(message);
+        let mut answer = outbound::response(&mut self.rng, now, &origin, 0, Content::NoDevices);
+        answer.source = "devicecontroller";
+        answer.group = "twin";
         self.answer(id, answer);
     }
 
-    pub(super) fn answer(&mut self, id: NodeId, answer: Box<Message>) {
+    pub(super) fn answer(&mut self, id: NodeId, answer: Box<CloudMessage>) {
         if let Some(session) = self.cache.at(id).link.as_ref().map(|link| link.session) {
             self.cache.answer(id, session, answer);
         }
     }
+}
+
+fn origin(message: &EdgeMessage) -> Origin {
+    Origin { id: message.header.id.clone(), resource: message.route.resource.clone() }
 }

@@ -8,8 +8,10 @@ use ring::hmac;
 use serde::Deserialize;
 
 use super::event::{Answer, Credential, HttpRequest, Request};
+use super::identity::SignedBy;
 use crate::limits::TOKEN_LIFE_S;
 use crate::model::base64;
+use crate::model::error::Input;
 
 /// Signs the nodes' certificates and their tokens.
 pub struct Authority {
@@ -32,26 +34,6 @@ pub(super) enum Verdict {
 
 /// The node that a token is for; `None`: for any node.
 type OnlyNode = Option<Box<str>>;
-
-/// The credential of an application for a certificate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SignedBy {
-    /// The node's current certificate, made at this moment.
-    Certificate {
-        /// Seconds since 1970.
-        made_s: i64,
-    },
-    /// A token for any new node, as in KubeEdge.
-    Token {
-        /// Seconds since 1970: its own field, or its end minus a token's usual validity.
-        made_s: i64,
-    },
-    /// A token for this node alone.
-    NodeToken {
-        /// Seconds since 1970.
-        made_s: i64,
-    },
-}
 
 /// The prefix of the common name in a node's certificate.
 const NODE: &str = "system:node:";
@@ -82,9 +64,9 @@ impl Authority {
         node: &str,
         now_s: i64,
         until_s: i64,
-    ) -> Result<String, String> {
+    ) -> Result<String, Input> {
         if !is_node_name(node) {
-            return Err(format!("got the name {node:?}, expected {NAME}"));
+            return Err(Input::new(format_args!("the name {node:?}"), NAME));
         }
         let claims = format!(r#"{{"exp":{until_s},"iat":{now_s},"node":"{node}"}}"#);
         Ok(self.signed_token(certificate_hash, &claims))
@@ -135,7 +117,7 @@ impl Authority {
             HttpRequest::Node { name, .. } => Ok(Verdict::NodeExists(name)),
             HttpRequest::Certificate { node, by, request, .. } => {
                 let (by, only) = self.may_apply(&node, &by, now_s)?;
-                let request = request.map_err(|why| (400, why))?;
+                let request = request.map_err(|broken| (400, broken.to_string()))?;
                 let node = name_of(node, &request)?;
                 if let Some(only) = only.filter(|only| **only != *node) {
                     let why = format!("it is for {only:?}, and {node:?} applies");

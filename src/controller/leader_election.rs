@@ -17,10 +17,10 @@
 use serde_json::{Value, json};
 
 use super::event::{Action, Out, Severity};
-use super::say;
 use super::time::{Instant, Now, Rng};
 use crate::limits::{LEASE_MS, LEASE_RELEASE_MS, LEASE_RENEW_MS, LEASE_RETRY_MS};
 use crate::model::api::{Call, CallError, CallResult, Kind, Verb};
+use crate::model::raw;
 
 /// The identity of this replica, and where the Lease is.
 #[derive(Clone, Debug)]
@@ -211,7 +211,7 @@ impl ObservedLease {
 
 impl Candidate {
     fn call(&self, verb: Verb, body: Option<&Value>) -> Call {
-        let (namespace, body) = (self.namespace.as_str().into(), body.map(say::json));
+        let (namespace, body) = (self.namespace.as_str().into(), body.map(raw::json));
         let (kind, name) = (Kind::Lease, NAME.into());
         Call { verb, kind, namespace, name, subresource: None, body }
     }

@@ -3,38 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::time::Now;
-
-/// The status of a node.
-#[derive(Deserialize)]
-pub(super) struct NodeStatusRequest {
-    #[serde(rename = "Status", default)]
-    pub(super) status: Map<String, Value>,
-}
-
-/// The status of a pod.
-#[derive(Deserialize)]
-pub(super) struct PodStatusRequest {
-    #[serde(rename = "UID", default)]
-    pub(super) uid: Box<str>,
-    #[serde(rename = "Name", default)]
-    pub(super) name: Box<str>,
-    #[serde(rename = "Status", default)]
-    pub(super) status: Map<String, Value>,
-}
-
-/// One status, or a list of them.
-pub(super) fn pod_statuses(text: &str) -> Result<Vec<PodStatusRequest>, String> {
-    let new = if text.trim_start().starts_with('[') {
-        serde_json::from_str(text)
-    } else {
-        serde_json::from_str(text).map(|one| vec![one])
-    };
-    new.map_err(|error| format!("content: {error}"))
-}
 
 /// The patch (RFC 7396) of a node's status. Attached volumes, and the port that a tunnel has set,
 /// are not the node's to set.

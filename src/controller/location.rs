@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use super::key::Key;
 use super::nullable::Nullable;
 use crate::model::api::Kind;
+use crate::model::error::Peer;
 
 /// The parts of a pod's spec that matter here.
 #[derive(Debug, Default)]
@@ -102,9 +103,9 @@ struct Projection {
 
 impl PodFacts {
     /// Parses a pod's spec.
-    pub(super) fn read(namespace: &str, spec: &RawValue) -> Result<Self, String> {
+    pub(super) fn read(namespace: &str, spec: &RawValue) -> Result<Self, Peer> {
         let spec: Spec =
-            serde_json::from_str(spec.get()).map_err(|error| format!("spec: {error}"))?;
+            serde_json::from_str(spec.get()).map_err(|error| Peer::at("spec", error))?;
         let mut needs = Needs { namespace, keys: BTreeSet::new() };
         let containers = spec.containers.iter().chain(&*spec.init_containers);
         for container in containers.chain(&*spec.ephemeral_containers) {

@@ -12,13 +12,18 @@
 //!
 //! - `cache`: objects, nodes, and which node wants and holds which object; `object` and `location`
 //!   parse them.
-//! - `session`: the two queues of one node. `downstream`: fills them.
+//! - `session`: the two queues of one node. `downstream`: fills them. `outbound`: the answers.
 //! - `inbound`, `upstream`, `restrict`, `legacy`: messages from nodes, and whether they are
 //!   allowed.
 //! - `requests`, `calls`: requests to the API server, in order and bounded.
 //! - `ack_log`: what each node has acknowledged. `admission`: which node may connect and gets a
 //!   certificate, by its credentials (`join`) and by what is known of its name (`identity`).
 //! - `leader_election`: which of several replicas does `garbage`: the records of deleted nodes.
+//!
+//! Messages between nodes and the controller are types, which `wire/kubeedge` reads and writes.
+//! Objects of the API server are bytes or trees of JSON here, and nowhere types: what is passed on
+//! keeps the fields that this version does not know. `tests/tidy/json.rs` names the files that have
+//! them.
 //!
 //! # Invariants
 //!
@@ -53,10 +58,10 @@ mod location;
 mod node;
 mod nullable;
 mod object;
+mod outbound;
 mod records;
 mod requests;
 mod restrict;
-mod say;
 mod serve;
 mod session;
 mod syncs;
@@ -199,7 +204,7 @@ impl Controller {
                 self.cache.ack_log.failed(now.boot, revision, &error, out);
             }
             Event::EdgeUp(session, peer) => self.edge_up(now, session, &peer),
-            Event::EdgeMessage(session, message) => self.edge_message(now, session, &message),
+            Event::EdgeMessage(session, message) => self.edge_message(now, session, *message),
             Event::EdgeBadMessage(session, why) => {
                 if let Some(id) = self.sessions.get(&session).copied() {
                     self.count_offence(id, &why);

@@ -18,6 +18,7 @@ use super::key::Key;
 use super::location::PodFacts;
 use super::nullable::{Nullable, text};
 use crate::model::api::{EDGE_LABEL, Kind};
+use crate::model::error::Peer;
 
 pub(super) struct Object {
     pub(super) uid: Arc<str>,
@@ -107,22 +108,22 @@ pub(super) struct Read {
 
 impl Object {
     /// Parses an object; fails with the reason.
-    pub(super) fn read(kind: Kind, raw: &RawValue) -> Result<Read, String> {
+    pub(super) fn read(kind: Kind, raw: &RawValue) -> Result<Read, Peer> {
         let fields = fields(raw.get(), "the object")?;
-        let about = fields.get("metadata").ok_or("got no metadata")?;
+        let about = fields.get("metadata").ok_or_else(|| Peer::new("got no metadata"))?;
         let metadata: Metadata<'_> =
-            serde_json::from_str(about.get()).map_err(|error| format!("metadata: {error}"))?;
+            serde_json::from_str(about.get()).map_err(|error| Peer::at("metadata", error))?;
         let about = self::fields(about.get(), "metadata")?;
         let version = metadata.resource_version.parse().map_err(|_| {
             let got = &metadata.resource_version;
-            format!("got resourceVersion {got:?}, expected a number")
+            Peer::new(format!("got resourceVersion {got:?}, expected a number"))
         })?;
         if metadata.name.is_empty() || metadata.uid.is_empty() {
-            return Err("got no name or no uid".to_owned());
+            return Err(Peer::new("got no name or no uid"));
         }
         let pod = match (kind, fields.get("spec")) {
             (Kind::Pod, Some(spec)) => Some(Box::new(PodFacts::read(&metadata.namespace, spec)?)),
-            (Kind::Pod, None) => return Err("got a pod without spec".to_owned()),
+            (Kind::Pod, None) => return Err(Peer::new("got a pod without spec")),
             _ => None,
         };
         let key = Key::new(kind, &metadata.namespace, &metadata.name);
@@ -139,8 +140,8 @@ impl Object {
     }
 }
 
-fn fields<'a>(text: &'a str, what: &str) -> Result<Fields<'a>, String> {
-    serde_json::from_str(text).map_err(|error| format!("{what}: {error}"))
+fn fields<'a>(text: &'a str, what: &str) -> Result<Fields<'a>, Peer> {
+    serde_json::from_str(text).map_err(|error| Peer::at(what, error))
 }
 
 fn digest(kind: Kind, fields: &Fields<'_>, metadata: &Fields<'_>) -> u64 {
@@ -259,7 +260,7 @@ mod tests {
             (r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"1"}}"#, "got a pod without"),
         ] {
             let raw = RawValue::from_string(text.to_owned()).expect("JSON");
-            let parsed = Object::read(Kind::Pod, &raw).err().expect("no object");
+            let parsed = Object::read(Kind::Pod, &raw).err().expect("no object").to_string();
             assert!(parsed.starts_with(why), "{parsed}");
         }
     }

@@ -8,8 +8,8 @@ use super::cache::{Cache, Live};
 use super::key::{Key, NodeId};
 use super::node::Record;
 use crate::limits::NODE_ROWS_MAX;
+use crate::model::cloud_message::CloudMessage;
 use crate::model::link::Session;
-use crate::model::message::Message;
 use crate::model::sync::{self, Change};
 
 impl Cache {
@@ -166,7 +166,7 @@ impl Cache {
         &mut self,
         id: NodeId,
         session: Session,
-        message: Box<Message>,
+        message: Box<CloudMessage>,
     ) {
         let Some(node) = self.nodes.get(&id) else { return };
         let uncertain: BTreeSet<Key> = node

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::key::Key;
-use super::say::Origin;
+use super::outbound::Origin;
 use crate::limits::{EDGE_CALLS_MAX, EDGE_REQUESTS_BYTES_MAX, EDGE_REQUESTS_MAX};
 use crate::model::api::Call;
 

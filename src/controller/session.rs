@@ -15,15 +15,15 @@ use serde_json::value::RawValue;
 
 use super::event::{Action, Out, Peer};
 use super::key::Key;
+use super::outbound::{self, Origin};
 use super::requests::PendingRequests;
-use super::say::{self, MessageHead, Origin};
 use super::time::{Instant, Now};
 use super::{Counters, Session};
 use crate::limits::{
     ACK_MS, ACK_TRIES, EDGE_ANSWERS_BYTES_MAX, EDGE_ANSWERS_MAX, EDGE_CALLS_MAX, EDGE_REPLACED_MAX,
     EDGE_REPLACED_MS, EDGE_UNSENT_BYTES_MAX, REFUSED_RETRY_MAX_MS, REFUSED_RETRY_MIN_MS,
 };
-use crate::model::message::Message;
+use crate::model::cloud_message::{CloudMessage, Content};
 
 /// An open session.
 pub(super) struct Link {
@@ -33,7 +33,7 @@ pub(super) struct Link {
     /// Bytes that have not left.
     unsent: usize,
     /// Messages without an acknowledgement.
-    unacknowledged: VecDeque<Box<Message>>,
+    unacknowledged: VecDeque<Box<CloudMessage>>,
     unacknowledged_bytes: usize,
     /// Answers that the node acknowledges.
     pub(super) answers: VecDeque<RequestedObject>,
@@ -55,7 +55,7 @@ pub(super) struct Link {
 /// The answers to registrations.
 #[derive(Default)]
 pub(super) struct RegistrationAnswers {
-    pub(super) messages: VecDeque<Box<Message>>,
+    pub(super) messages: VecDeque<Box<CloudMessage>>,
     /// Objects that the node may have lost, and whose records are not stored yet.
     pub(super) uncertain: BTreeSet<Key>,
 }
@@ -120,7 +120,7 @@ pub(super) struct InFlight {
     pub(super) digest: u64,
     pub(super) effect: AckEffect,
     pub(super) operation: &'static str,
-    pub(super) content: Arc<RawValue>,
+    pub(super) content: Content,
     pub(super) first_at: Instant,
     tries: u32,
     resend_at: Instant,
@@ -138,13 +138,7 @@ pub(super) enum AckEffect {
 }
 
 impl InFlight {
-    pub(super) fn new(
-        id: Box<str>,
-        key: Key,
-        uid: Arc<str>,
-        content: Arc<RawValue>,
-        now: Now,
-    ) -> Self {
+    pub(super) fn new(id: Box<str>, key: Key, uid: Arc<str>, content: Content, now: Now) -> Self {
         Self {
             id,
             key,
@@ -160,15 +154,23 @@ impl InFlight {
         }
     }
 
-    fn message(&self, now: Now) -> Box<Message> {
+    fn message(&self, now: Now) -> Box<CloudMessage> {
         let name = self.key.to_string();
         let (parent, resource) = match &self.effect {
-            AckEffect::Answer(origin) => (&*origin.id, &*origin.resource),
-            AckEffect::Object | AckEffect::Deletion => ("", &*name),
+            AckEffect::Answer(origin) => (origin.id.clone(), origin.resource.clone()),
+            AckEffect::Object | AckEffect::Deletion => (Box::default(), name.into()),
         };
-        let (id, version) = (self.id.clone(), self.version);
-        let head = MessageHead { id, parent, version, operation: self.operation, resource };
-        say::message(now, head, Some(say::copy(&self.content)))
+        Box::new(CloudMessage {
+            id: self.id.clone(),
+            parent,
+            timestamp_ms: now.wall.map_or(0, |wall| wall.0),
+            version: self.version,
+            source: outbound::SOURCE,
+            group: outbound::GROUP,
+            operation: self.operation,
+            resource,
+            content: self.content.clone(),
+        })
     }
 }
 
@@ -219,7 +221,7 @@ impl Link {
     /// registers too often, the oldest answers are dropped.
     pub(super) fn answer_registration_later(
         &mut self,
-        message: Box<Message>,
+        message: Box<CloudMessage>,
         uncertain: BTreeSet<Key>,
     ) {
         if self.registration_answers.messages.len() >= EDGE_CALLS_MAX {
@@ -230,7 +232,7 @@ impl Link {
     }
 
     /// Answers the node. If it does not read its answers, the session ends.
-    pub(super) fn reply(&mut self, message: Box<Message>) {
+    pub(super) fn reply(&mut self, message: Box<CloudMessage>) {
         if !self.queue(message) {
             self.offences = u32::MAX;
         }
@@ -238,8 +240,8 @@ impl Link {
 
     /// Sends a message when there is room, without an acknowledgement. Returns `false` if the node
     /// does not read its answers.
-    fn queue(&mut self, message: Box<Message>) -> bool {
-        self.unacknowledged_bytes += size(&message);
+    fn queue(&mut self, message: Box<CloudMessage>) -> bool {
+        self.unacknowledged_bytes += message.bytes();
         self.unacknowledged.push_back(message);
         self.unacknowledged.len() <= EDGE_ANSWERS_MAX
             && self.unacknowledged_bytes <= EDGE_ANSWERS_BYTES_MAX
@@ -264,7 +266,7 @@ impl Link {
         while self.has_room()
             && let Some(message) = self.unacknowledged.pop_front()
         {
-            self.unacknowledged_bytes -= size(&message);
+            self.unacknowledged_bytes -= message.bytes();
             self.send(message, counters, out);
         }
     }
@@ -341,8 +343,8 @@ impl Link {
             .map(|in_flight| &in_flight.key)
     }
 
-    fn send(&mut self, message: Box<Message>, counters: &mut Counters, out: &mut Out) {
-        let bytes = size(&message);
+    fn send(&mut self, message: Box<CloudMessage>, counters: &mut Counters, out: &mut Out) {
+        let bytes = message.bytes();
         self.unsent += bytes;
         counters.messages_down += 1;
         counters.bytes_down += bytes as u64;
@@ -357,18 +359,11 @@ impl Link {
     }
 }
 
-/// Bytes of a message on the wire, approximately.
-pub(super) fn size(message: &Message) -> usize {
-    /// Header and route.
-    const REST: usize = 256;
-    message.content.as_ref().map_or(0, |content| content.get().len()) + REST
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::time::Rng;
     use crate::model::api::Kind;
-    use crate::model::message::{Header, Route};
 
     fn at(ms: u64) -> Now {
         Now { boot: Instant(ms), wall: None }
@@ -383,11 +378,14 @@ mod tests {
     }
 
     /// A message of this size.
-    fn message(bytes: usize) -> Box<Message> {
-        let (header, route) = (Header::default(), Route::default());
-        let rest = size(&Message::default());
-        let content = (bytes > rest).then(|| text(bytes - rest));
-        Box::new(Message { header, route, content })
+    fn message(bytes: usize) -> Box<CloudMessage> {
+        let (mut rng, now) = (Rng::new(1), at(1));
+        let origin = Origin { id: "q".into(), resource: "r".into() };
+        let mut message = outbound::response(&mut rng, now, &origin, 0, Content::Done);
+        if bytes > message.bytes() {
+            message.content = Content::Object(text(bytes - message.bytes()).into());
+        }
+        message
     }
 
     fn requested() -> RequestedObject {
@@ -430,7 +428,7 @@ mod tests {
     #[test]
     fn bytes_of_unread_answers_have_a_limit() {
         let mut link = link();
-        assert!(link.queue(message(EDGE_ANSWERS_BYTES_MAX - size(&message(0)))));
+        assert!(link.queue(message(EDGE_ANSWERS_BYTES_MAX - message(0).bytes())));
         assert!(link.queue(message(0)));
         assert!(!link.queue(message(0)));
     }
@@ -448,7 +446,7 @@ mod tests {
     /// Sends an object that is never acknowledged. Returns when it is postponed.
     fn send_without_ack(link: &mut Link, mut now: Now) -> Now {
         let RequestedObject { key, uid, content, .. } = requested();
-        let in_flight = InFlight::new("m".into(), key, uid, content, now);
+        let in_flight = InFlight::new("m".into(), key, uid, Content::Object(content), now);
         link.send_reliably(now, in_flight, &mut Counters::default(), &mut Out::default());
         for _ in 1..ACK_TRIES {
             now.boot = now.boot.plus_ms(ACK_MS);

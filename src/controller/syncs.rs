@@ -15,9 +15,10 @@ use super::event::Out;
 use super::key::{Key, NodeId};
 use super::node::Record;
 use super::nullable::Nullable;
-use super::say;
 use super::time::Instant;
 use crate::model::api::{Call, CallError, CallResult, Kind, PatchType, Subresource, Verb};
+use crate::model::error::{Peer, System};
+use crate::model::raw;
 use crate::model::sync;
 
 #[derive(Deserialize)]
@@ -53,10 +54,11 @@ struct Status {
 
 /// Parses an ObjectSync into a record, and its own `resourceVersion`; the record is `None` if its
 /// kind is not sent here.
-pub(super) fn read(raw: &RawValue) -> Result<(Option<sync::Record>, u64), String> {
+pub(super) fn read(raw: &RawValue) -> Result<(Option<sync::Record>, u64), Peer> {
     let object_sync: ObjectSync =
-        serde_json::from_str(raw.get()).map_err(|error| error.to_string())?;
-    let (node, uid) = object_sync.metadata.name.rsplit_once('.').ok_or("got no <node>.<uid>")?;
+        serde_json::from_str(raw.get()).map_err(|error| Peer::new(error.to_string()))?;
+    let name = object_sync.metadata.name.rsplit_once('.');
+    let (node, uid) = name.ok_or_else(|| Peer::new("got no <node>.<uid>"))?;
     let sent = [Kind::Node, Kind::ConfigMap, Kind::Secret, Kind::Pod];
     let kind = sent.into_iter().find(|kind| kind.name() == &**object_sync.spec.object_kind);
     let record = kind.map(|kind| sync::Record {
@@ -68,7 +70,7 @@ pub(super) fn read(raw: &RawValue) -> Result<(Option<sync::Record>, u64), String
         version: object_sync.status.object_resource_version.parse().unwrap_or(0),
     });
     let version = object_sync.metadata.resource_version.parse();
-    Ok((record, version.map_err(|_| "got no number for resourceVersion".to_owned())?))
+    Ok((record, version.map_err(|_| Peer::new("got no number for resourceVersion"))?))
 }
 
 impl Cache {
@@ -165,7 +167,7 @@ impl Cache {
             None => (Verb::Delete, None, None),
             Some(record) if record.is_stored => {
                 let status = json!({"objectResourceVersion": record.version.to_string()});
-                let body = say::json(&json!({"status": status}));
+                let body = raw::json(&json!({"status": status}));
                 (Verb::Patch(PatchType::Merge), Some(Subresource::Status), Some(body))
             }
             Some(_) => {
@@ -173,7 +175,7 @@ impl Cache {
                 if !cluster {
                     metadata["namespace"] = json!(&*key.namespace);
                 }
-                let body = say::json(&json!({
+                let body = raw::json(&json!({
                     "kind": kind.name(), "apiVersion": kind.api_version(), "metadata": metadata,
                     "spec": {"objectAPIVersion": key.kind.api_version(),
                         "objectKind": key.kind.name(), "objectName": &*key.name},
@@ -205,10 +207,10 @@ impl Cache {
             | (Verb::Delete, Err(CallError::Refused { code: 404, .. })) => Ok(()),
             (_, Err(CallError::Refused { code: 404, .. })) => {
                 self.unstored(line);
-                Err("the ObjectSync is gone".to_owned())
+                Err(System::new("the ObjectSync is gone"))
             }
-            (_, Err(CallError::Refused { code, status })) => Err(format!("{code}: {status}")),
-            (_, Err(CallError::Lost(why))) => Err(why),
+            (_, Err(CallError::Refused { code, status })) => Err(System::at(code, status)),
+            (_, Err(CallError::Lost(why))) => Err(System::new(why)),
         };
         let is_saved = result.is_ok();
         self.ack_log.settled(now, line, result, out);
@@ -283,7 +285,7 @@ mod tests {
             let map = json!({"metadata": {"name": "m", "namespace": "n", "uid": live,
                 "resourceVersion": "9"}});
             cache.adopt(&row(first), 4, false);
-            let read = Object::read(Kind::ConfigMap, &say::json(&map)).expect("a map");
+            let read = Object::read(Kind::ConfigMap, &raw::json(&map)).expect("a map");
             cache.put(Instant(1), read, From::Watch);
             cache.adopt(&row(second), 5, false);
             // A record that is being deleted is written once more.
@@ -364,7 +366,7 @@ mod tests {
         let last = PREDECESSORS_MAX + 2;
         let map = json!({"metadata": {"name": "m", "namespace": "n", "uid": last.to_string(),
             "resourceVersion": "9"}});
-        let read = Object::read(Kind::ConfigMap, &say::json(&map)).expect("a map");
+        let read = Object::read(Kind::ConfigMap, &raw::json(&map)).expect("a map");
         cache.put(Instant(1), read, From::Watch);
         // So many are remembered, and the oldest was forgotten.
         let mut expected: Vec<Arc<str>> = (2..last).map(|at| at.to_string().into()).collect();
@@ -378,7 +380,7 @@ mod tests {
         let id = cache.node("e1");
         let key = Key::node("e1");
         let not_found = || {
-            let status = say::status(404, "NotFound", "no such record");
+            let status = raw::json(&json!({"reason": "NotFound", "code": 404}));
             Err(CallError::Refused { code: 404, status })
         };
         let patch = Verb::Patch(PatchType::Merge);

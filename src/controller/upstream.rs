@@ -7,18 +7,19 @@
 
 use std::collections::BTreeSet;
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::cache::Cache;
 use super::key::{Key, NodeId};
 use super::location::PodFacts;
+use super::outbound::Origin;
 use super::requests::{Form, NodeRequest, Then};
-use super::say::{self, Origin};
 use super::{legacy, restrict};
 use crate::model::api::{Call, Kind, PatchType, Subresource, Verb};
-use crate::model::message::{Message, Resource, inner};
+use crate::model::edge_message::EdgeContent;
+use crate::model::message::{Resource, Route};
+use crate::model::raw;
 
 /// The result of parsing a message.
 #[derive(Debug)]
@@ -44,7 +45,9 @@ pub(super) struct Reader<'a> {
     pub(super) cache: &'a Cache,
     pub(super) id: NodeId,
     pub(super) node: &'a str,
-    pub(super) message: &'a Message,
+    /// Of the message.
+    pub(super) origin: &'a Origin,
+    pub(super) route: &'a Route,
     /// The time, which old clouds fill in.
     pub(super) now: super::time::Now,
 }
@@ -53,35 +56,34 @@ pub(super) struct Reader<'a> {
 const LEASES: &str = "kube-node-lease";
 
 impl Reader<'_> {
-    /// Parses and authorizes the message.
-    pub(super) fn read(&self) -> Result<InboundOutcome, Problem> {
-        let route = &self.message.route;
-        let Some(resource) = Resource::parse(&route.resource) else {
+    /// Authorizes and translates the message.
+    pub(super) fn read(&self, content: EdgeContent) -> Result<InboundOutcome, Problem> {
+        let Some(resource) = Resource::parse(&self.route.resource) else {
             return Ok(InboundOutcome::Ignored);
         };
-        let request = match (&*route.operation, resource.kind) {
-            ("insert", "node") => self.register(&resource, Form::ObjectResp),
-            ("insert", "nodestatus") => self.register(&resource, Form::OkIfThere),
-            ("update", "node") => self.node_labels(&resource),
+        let request = match (&*self.route.operation, resource.kind) {
+            ("insert", "node") => self.register(&resource, content, Form::ObjectResp),
+            ("insert", "nodestatus") => self.register(&resource, content, Form::OkIfThere),
+            ("update", "node") => self.node_labels(&resource, content),
             ("query", "node") => {
                 self.own(&resource, Form::Object)?;
                 self.request(Verb::Get, Kind::Node, &resource, None, Form::Object)
             }
-            ("patch", "nodepatch") => self.node_patch(&resource),
-            ("update", "nodestatus") => self.node_status(&resource),
+            ("patch", "nodepatch") => self.node_patch(&resource, content),
+            ("update", "nodestatus") => self.node_status(&resource, content),
             ("query", "lease") => {
                 self.own_lease(&resource)?;
                 self.request(Verb::Get, Kind::Lease, &resource, None, Form::ObjectResp)
             }
-            ("insert", "lease") => self.lease(&resource, Verb::Create),
-            ("update", "lease") => self.lease(&resource, Verb::Update),
-            ("patch", "podpatch") => self.pod_patch(&resource),
-            ("update", "podstatus") => return self.pod_statuses(&resource),
-            ("delete", "pod") => self.pod_delete(&resource),
-            ("insert", "pod") => self.mirror_pod(&resource),
+            ("insert", "lease") => self.lease(&resource, content, Verb::Create),
+            ("update", "lease") => self.lease(&resource, content, Verb::Update),
+            ("patch", "podpatch") => self.pod_patch(&resource, content),
+            ("update", "podstatus") => return self.pod_statuses(&resource, content),
+            ("delete", "pod") => self.pod_delete(&resource, content),
+            ("insert", "pod") => self.mirror_pod(&resource, content),
             ("query", "configmap") => self.needed(&resource, Kind::ConfigMap),
             ("query", "secret") => self.needed(&resource, Kind::Secret),
-            ("query", "serviceaccounttoken") => self.token(&resource),
+            ("query", "serviceaccounttoken") => self.token(&resource, content),
             ("query", "persistentvolumeclaim") => self.claim(&resource),
             ("query", "persistentvolume") => {
                 let request =
@@ -96,7 +98,7 @@ impl Reader<'_> {
                     ..request
                 })
             }
-            ("insert" | "update" | "patch", "event") => self.event(&resource),
+            ("insert" | "update" | "patch", "event") => self.event(&resource, content),
             _ => return Ok(InboundOutcome::Ignored),
         };
         request.map(|request| InboundOutcome::Requests(vec![request]))
@@ -111,11 +113,11 @@ impl Reader<'_> {
         form: Form,
     ) -> Result<NodeRequest, Problem> {
         if resource.name.is_empty() {
-            return Err(bad(form, format!("got {}, expected a name", self.message.route.resource)));
+            return Err(bad(form, format!("got {}, expected a name", self.route.resource)));
         }
         let namespace = resource.namespace.filter(|_| kind.is_namespaced()).unwrap_or_default();
         if kind.is_namespaced() && namespace.is_empty() {
-            let got = &self.message.route.resource;
+            let got = &self.route.resource;
             return Err(bad(form, format!("got {got}, expected a namespace")));
         }
         let (namespace, name) = (namespace.into(), resource.name.into());
@@ -124,22 +126,8 @@ impl Reader<'_> {
     }
 
     fn of(&self, call: Call, form: Form) -> NodeRequest {
-        NodeRequest { origin: self.origin(), call: Box::new(call), form, then: Then::Nothing }
-    }
-
-    fn origin(&self) -> Origin {
-        let resource = self.message.route.resource.clone();
-        Origin { id: self.message.header.id.clone(), resource }
-    }
-
-    fn content(&self, form: Form) -> Result<std::borrow::Cow<'_, str>, Problem> {
-        let content = self.message.content.as_ref();
-        content.map(|content| inner(content)).ok_or_else(|| bad(form, "got no content".to_owned()))
-    }
-
-    fn parsed<T: for<'de> Deserialize<'de>>(&self, form: Form) -> Result<T, Problem> {
-        let text = self.content(form)?;
-        serde_json::from_str(&text).map_err(|error| bad(form, format!("content: {error}")))
+        let (origin, call) = (self.origin.clone(), Box::new(call));
+        NodeRequest { origin, call, form, then: Then::Nothing }
     }
 
     /// Fails if the resource is not the node itself.
@@ -154,36 +142,49 @@ impl Reader<'_> {
     }
 
     fn foreign(&self, form: Form) -> Problem {
-        let why = format!("node {} may not touch {}", self.node, self.message.route.resource);
+        let why = format!("node {} may not touch {}", self.node, self.route.resource);
         Problem { code: 403, reason: "Forbidden", why, form }
     }
 
     // ---- the node ----
 
-    fn register(&self, resource: &Resource<'_>, form: Form) -> Result<NodeRequest, Problem> {
+    fn register(
+        &self,
+        resource: &Resource<'_>,
+        content: EdgeContent,
+        form: Form,
+    ) -> Result<NodeRequest, Problem> {
         self.own(resource, form)?;
-        let body = restrict::node(&self.parsed(form)?, self.node);
+        let body = restrict::node(&object(content, form)?, self.node);
         let mut request =
-            self.request(Verb::Create, Kind::Node, resource, Some(say::json(&body)), form)?;
+            self.request(Verb::Create, Kind::Node, resource, Some(raw::json(&body)), form)?;
         if form == Form::OkIfThere {
             request.origin.resource = format!("default/node/{}", self.node).into();
         }
         Ok(NodeRequest { then: Then::Registered, ..request })
     }
 
-    fn node_labels(&self, resource: &Resource<'_>) -> Result<NodeRequest, Problem> {
+    fn node_labels(
+        &self,
+        resource: &Resource<'_>,
+        content: EdgeContent,
+    ) -> Result<NodeRequest, Problem> {
         self.own(resource, Form::Ok)?;
-        let node: Value = self.parsed(Form::Ok)?;
+        let node = object(content, Form::Ok)?;
         let body = json!({"metadata": restrict::metadata(&node["metadata"])});
         let merge = Verb::Patch(PatchType::Merge);
         let request =
-            self.request(merge, Kind::Node, resource, Some(say::json(&body)), Form::Ok)?;
+            self.request(merge, Kind::Node, resource, Some(raw::json(&body)), Form::Ok)?;
         Ok(NodeRequest { then: Then::Learn, ..request })
     }
 
-    fn node_patch(&self, resource: &Resource<'_>) -> Result<NodeRequest, Problem> {
+    fn node_patch(
+        &self,
+        resource: &Resource<'_>,
+        content: EdgeContent,
+    ) -> Result<NodeRequest, Problem> {
         self.own(resource, Form::ObjectResp)?;
-        let patch: Value = self.parsed(Form::ObjectResp)?;
+        let patch = object(content, Form::ObjectResp)?;
         let mut body = json!({"status": patch.get("status").unwrap_or(&json!({}))});
         let metadata = restrict::metadata(&patch["metadata"]);
         if metadata.as_object().is_some_and(|metadata| !metadata.is_empty()) {
@@ -200,27 +201,38 @@ impl Reader<'_> {
         patch: PatchType,
         form: Form,
     ) -> Result<NodeRequest, Problem> {
-        let body = Some(say::json(body));
+        let body = Some(raw::json(body));
         let mut request = self.request(Verb::Patch(patch), kind, resource, body, form)?;
         request.call.subresource = Some(Subresource::Status);
         Ok(NodeRequest { then: Then::Learn, ..request })
     }
 
-    fn node_status(&self, resource: &Resource<'_>) -> Result<NodeRequest, Problem> {
+    fn node_status(
+        &self,
+        resource: &Resource<'_>,
+        content: EdgeContent,
+    ) -> Result<NodeRequest, Problem> {
         let form = Form::OkOrNothing;
         self.own(resource, form)?;
-        let update: legacy::NodeStatusRequest = self.parsed(form)?;
+        let EdgeContent::NodeStatus(status) = content else {
+            return Err(unreadable(content, form));
+        };
         let old = self.cache.object(&Key::node(self.node)).map(|object| object.json.get());
-        let body = json!({"status": legacy::node_status(update.status, old)});
+        let body = json!({"status": legacy::node_status(status, old)});
         let mut request = self.status_patch(Kind::Node, resource, &body, PatchType::Merge, form)?;
         request.origin.resource = format!("default/node/{}", self.node).into();
         Ok(request)
     }
 
-    fn lease(&self, resource: &Resource<'_>, verb: Verb) -> Result<NodeRequest, Problem> {
+    fn lease(
+        &self,
+        resource: &Resource<'_>,
+        content: EdgeContent,
+        verb: Verb,
+    ) -> Result<NodeRequest, Problem> {
         let form = Form::ObjectResp;
         self.own_lease(resource)?;
-        let mut lease: Value = self.parsed(form)?;
+        let mut lease = object(content, form)?;
         if !lease.is_object() || !lease["metadata"].is_object() {
             return Err(bad(form, "got no lease".to_owned()));
         }
@@ -228,7 +240,7 @@ impl Reader<'_> {
         lease["metadata"]["namespace"] = json!(LEASES);
         lease["kind"] = json!(Kind::Lease.name());
         lease["apiVersion"] = json!(Kind::Lease.api_version());
-        self.request(verb, Kind::Lease, resource, Some(say::json(&lease)), form)
+        self.request(verb, Kind::Lease, resource, Some(raw::json(&lease)), form)
     }
 
     // ---- pods ----
@@ -242,9 +254,13 @@ impl Reader<'_> {
         (*facts.node == *self.node).then_some(pod)
     }
 
-    fn pod_patch(&self, resource: &Resource<'_>) -> Result<NodeRequest, Problem> {
+    fn pod_patch(
+        &self,
+        resource: &Resource<'_>,
+        content: EdgeContent,
+    ) -> Result<NodeRequest, Problem> {
         let form = Form::ObjectResp;
-        let patch: Value = self.parsed(form)?;
+        let patch = object(content, form)?;
         let named_uid = patch["metadata"]["uid"].as_str();
         let pod = self.pod(resource.namespace, resource.name);
         let Some(pod) = pod.filter(|pod| named_uid.is_none_or(|uid| *pod.uid == *uid)) else {
@@ -269,9 +285,14 @@ impl Reader<'_> {
         Ok(NodeRequest { then: Then::Missing { key, uid: uid.into() }, ..request })
     }
 
-    fn pod_statuses(&self, resource: &Resource<'_>) -> Result<InboundOutcome, Problem> {
-        let text = self.content(Form::OkOrNothing)?;
-        let updates = legacy::pod_statuses(&text).map_err(|why| bad(Form::OkOrNothing, why))?;
+    fn pod_statuses(
+        &self,
+        resource: &Resource<'_>,
+        content: EdgeContent,
+    ) -> Result<InboundOutcome, Problem> {
+        let EdgeContent::PodStatuses(updates) = content else {
+            return Err(unreadable(content, Form::OkOrNothing));
+        };
         let mut requests = Vec::new();
         for update in updates {
             let pod = self.pod(resource.namespace, &update.name);
@@ -293,36 +314,36 @@ impl Reader<'_> {
         Ok(InboundOutcome::Requests(requests))
     }
 
-    fn pod_delete(&self, resource: &Resource<'_>) -> Result<NodeRequest, Problem> {
+    fn pod_delete(
+        &self,
+        resource: &Resource<'_>,
+        content: EdgeContent,
+    ) -> Result<NodeRequest, Problem> {
         let form = Form::OkIfGone;
-        let text = self.content(form)?;
-        // Old edges send the uid alone.
-        let options: DeleteOptions = serde_json::from_str(&text).unwrap_or_default();
-        let named = text.trim_matches('"');
-        let uid = match &options.preconditions {
-            Some(preconditions) => &*preconditions.uid,
-            None if !named.is_empty() && !named.contains(['{', ' ']) => named,
-            None => return Err(bad(form, "got no uid".to_owned())),
-        };
+        let EdgeContent::Deletion(uid) = content else { return Err(unreadable(content, form)) };
         if self.pod(resource.namespace, resource.name).is_none_or(|pod| *pod.uid != *uid) {
-            return self.missing(resource, uid, form);
+            return self.missing(resource, &uid, form);
         }
-        let body = say::json(&delete_options(uid));
+        let body = raw::json(&delete_options(&uid));
         self.request(Verb::Delete, Kind::Pod, resource, Some(body), form)
     }
 
-    fn mirror_pod(&self, resource: &Resource<'_>) -> Result<NodeRequest, Problem> {
+    fn mirror_pod(
+        &self,
+        resource: &Resource<'_>,
+        content: EdgeContent,
+    ) -> Result<NodeRequest, Problem> {
         let form = Form::Made;
-        let pod: Value = self.parsed(form)?;
+        let pod = object(content, form)?;
         let is_mirror = pod["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_string();
         let namespace = resource.namespace.unwrap_or_default();
-        let facts = PodFacts::read(namespace, &say::json(&pod["spec"]));
-        let facts = facts.map_err(|why| bad(form, why))?;
+        let facts = PodFacts::read(namespace, &raw::json(&pod["spec"]));
+        let facts = facts.map_err(|why| bad(form, why.to_string()))?;
         let harmless = facts.needs.is_empty() && facts.claims.is_empty();
         if !is_mirror || *facts.node != *self.node || !harmless || !facts.account.is_empty() {
             return Err(self.foreign(form));
         }
-        self.request(Verb::Create, Kind::Pod, resource, Some(say::json(&pod)), form)
+        self.request(Verb::Create, Kind::Pod, resource, Some(raw::json(&pod)), form)
     }
 
     // ---- what pods use ----
@@ -337,19 +358,17 @@ impl Reader<'_> {
         Ok(NodeRequest { then: Then::Give(key), ..request })
     }
 
-    fn token(&self, resource: &Resource<'_>) -> Result<NodeRequest, Problem> {
+    fn token(&self, resource: &Resource<'_>, content: EdgeContent) -> Result<NodeRequest, Problem> {
         let form = Form::Object;
-        let request: TokenRequest = self.parsed(form)?;
-        let bound = &request.spec.bound_object_ref;
+        let EdgeContent::Token(bound) = content else { return Err(unreadable(content, form)) };
         let pod = self.pod(resource.namespace, &bound.name).filter(|pod| *pod.uid == *bound.uid);
         let account = pod.and_then(|pod| pod.pod.as_ref()).map(|facts| &*facts.account);
         let account = account.map(|name| if name.is_empty() { "default" } else { name });
         if &*bound.kind != "Pod" || account != Some(resource.name) {
             return Err(self.foreign(form));
         }
-        let body = RawValue::from_string(self.content(form)?.into_owned()).expect("just parsed");
-        let mut request =
-            self.request(Verb::Create, Kind::ServiceAccount, resource, Some(body), form)?;
+        let body = Some(bound.request);
+        let mut request = self.request(Verb::Create, Kind::ServiceAccount, resource, body, form)?;
         request.call.subresource = Some(Subresource::Token);
         Ok(request)
     }
@@ -373,11 +392,11 @@ impl Reader<'_> {
         self.request(Verb::Get, Kind::PersistentVolumeClaim, resource, None, form)
     }
 
-    fn event(&self, resource: &Resource<'_>) -> Result<NodeRequest, Problem> {
+    fn event(&self, resource: &Resource<'_>, content: EdgeContent) -> Result<NodeRequest, Problem> {
         let form = Form::Silent;
-        let content: Value = self.parsed(form)?;
-        let is_patch = content.get("patchData").is_some();
-        let event = if is_patch { &content["event"] } else { &content };
+        let EdgeContent::Event(event, patch) = content else {
+            return Err(unreadable(content, form));
+        };
         let about = &event["involvedObject"];
         let (kind, name) = (about["kind"].as_str(), about["name"].as_str().unwrap_or_default());
         let own = match kind {
@@ -398,16 +417,13 @@ impl Reader<'_> {
         if !own || !at_home || !resource.name.starts_with(&prefix) {
             return Err(self.foreign(form));
         }
-        let (verb, body) = match (&*self.message.route.operation, is_patch) {
-            ("insert", false) => (Verb::Create, say::json(event)),
-            (_, true) => {
-                let patch = content["patchData"].as_str().map(ToOwned::to_owned);
-                let patch = patch.unwrap_or_else(|| content["patchData"].to_string());
-                let body = RawValue::from_string(patch);
-                let body = body.map_err(|error| bad(form, format!("patchData: {error}")))?;
+        let (verb, body) = match (&*self.route.operation, patch) {
+            ("insert", None) => (Verb::Create, raw::json(&event)),
+            (_, Some(patch)) => {
+                let body = patch.map_err(|why| bad(form, why.to_string()))?;
                 (Verb::Patch(PatchType::Strategic), body)
             }
-            (_, false) => (Verb::Update, say::json(event)),
+            (_, None) => (Verb::Update, raw::json(&event)),
         };
         self.request(verb, Kind::Event, resource, Some(body), form)
     }
@@ -420,36 +436,21 @@ pub(super) fn delete_options(uid: &str) -> Value {
     })
 }
 
+fn object(content: EdgeContent, form: Form) -> Result<Value, Problem> {
+    match content {
+        EdgeContent::Object(object) => Ok(object),
+        other => Err(unreadable(other, form)),
+    }
+}
+
+/// The content is not what the route says.
+fn unreadable(content: EdgeContent, form: Form) -> Problem {
+    match content {
+        EdgeContent::Invalid(why) => bad(form, why.to_string()),
+        _ => bad(form, "got no content".to_owned()),
+    }
+}
+
 fn bad(form: Form, why: String) -> Problem {
     Problem { code: 400, reason: "BadRequest", why, form }
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct DeleteOptions {
-    preconditions: Option<Preconditions>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Preconditions {
-    uid: Box<str>,
-}
-
-#[derive(Deserialize)]
-struct TokenRequest {
-    spec: TokenSpec,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct TokenSpec {
-    bound_object_ref: Bound,
-}
-
-#[derive(Deserialize)]
-struct Bound {
-    kind: Box<str>,
-    name: Box<str>,
-    uid: Box<str>,
 }

@@ -11,6 +11,7 @@ use super::time::Now;
 use super::{Controller, syncs};
 use crate::limits::UNREAD_LOGGED_MAX;
 use crate::model::api::Kind;
+use crate::model::error::Peer;
 
 impl Controller {
     pub(super) fn watched(&mut self, now: Now, watch: WatchId, fact: WatchFact) {
@@ -122,11 +123,11 @@ impl Controller {
     }
 
     /// Logged once for each object, while there are few of them.
-    fn not_read(&mut self, kind: Kind, raw: &RawValue, why: &str) -> Option<Sketch> {
+    fn not_read(&mut self, kind: Kind, raw: &RawValue, why: &Peer) -> Option<Sketch> {
         let sketch = Sketch::of(kind, raw);
         let key = sketch.as_ref().map_or_else(|| Key::new(kind, "", ""), |it| it.key.clone());
         if self.unread.len() < UNREAD_LOGGED_MAX && self.unread.insert(key.clone()) {
-            let why: String = why.chars().take(256).collect();
+            let why: String = why.to_string().chars().take(256).collect();
             let mut line = format!("api: {key} cannot be read and stays as it was: {why}");
             if self.unread.len() == UNREAD_LOGGED_MAX {
                 line += "; others are not logged";

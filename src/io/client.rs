@@ -13,6 +13,7 @@ use super::clock;
 use super::socket::Address;
 use crate::config;
 use crate::limits::{CLIENT_BYTES_MAX, CLIENT_CONNECT_MS, CLIENT_WAIT_MS};
+use crate::model::error::{Error, Input, Peer, System};
 use crate::wire::http1::response::{Piece, Reader};
 
 /// The address of a running program.
@@ -47,12 +48,14 @@ impl Answer {
 /// else at the default address.
 pub fn agent(server: Option<&str>, config: Option<&str>) -> Result<Agent, config::Error> {
     match server {
-        Some(server) => at(server, "edged").map_err(config::Error::Usage),
+        Some(server) => {
+            at(server, "edged").map_err(|wrong| config::Error::Usage(wrong.to_string()))
+        }
         None => configured(config),
     }
 }
 
-fn at(server: &str, program: &'static str) -> Result<Agent, String> {
+fn at(server: &str, program: &'static str) -> Result<Agent, Input> {
     let path = server.strip_prefix("unix://").unwrap_or(server);
     let address = if path.starts_with('/') {
         Address::Socket(path.into())
@@ -60,7 +63,7 @@ fn at(server: &str, program: &'static str) -> Result<Agent, String> {
         let place = server.strip_prefix("http://").unwrap_or(server).trim_end_matches('/');
         let expected = "127.0.0.1:10350 or the like, or unix:///PATH";
         let place = place.parse();
-        Address::Port(place.map_err(|_| format!("--server: got {server:?}, expected {expected}"))?)
+        Address::Port(place.map_err(|_| Input::quoted(server, expected).at("--server"))?)
     };
     Ok(Agent { program, address, fallback: None })
 }
@@ -86,7 +89,7 @@ fn configured(path: Option<&str>) -> Result<Agent, config::Error> {
 
 /// The controller at `server`, else the one with this data folder, or the default one.
 #[cfg(feature = "controller")]
-pub fn controller(server: Option<&str>, data: Option<&Path>) -> Result<Agent, String> {
+pub fn controller(server: Option<&str>, data: Option<&Path>) -> Result<Agent, Input> {
     use super::controller::settings::Settings;
     if let Some(server) = server {
         return at(server, "edgecontroller");
@@ -102,26 +105,25 @@ pub fn controller(server: Option<&str>, data: Option<&Path>) -> Result<Agent, St
 impl Agent {
     /// Sends a request with a body; returns the answer, or an error.
     #[cfg(feature = "controller")]
-    pub fn send(&self, method: &str, path: &str, body: &[u8]) -> Result<Answer, String> {
+    pub fn send(&self, method: &str, path: &str, body: &[u8]) -> Result<Answer, Error> {
         let head = format!("Content-Type: application/yaml\r\nContent-Length: {}\r\n", body.len());
         self.request(method, path, &head, body)
     }
 
     /// The body at `path`, or an error with a remedy.
-    pub fn get(&self, path: &str) -> Result<Vec<u8>, String> {
+    pub fn get(&self, path: &str) -> Result<Vec<u8>, Error> {
         let answer = self.request("GET", path, "", b"")?;
         match answer.status {
             200 => Ok(answer.body),
-            404 if answer.body.starts_with(b"{") => Err(answer.why()),
-            code => Err(format!(
-                "{}{path}: got status {code}, expected 200: {}",
-                self.address,
-                answer.why()
-            )),
+            404 if answer.body.starts_with(b"{") => Err(Input::other(answer.why()).into()),
+            code => {
+                let why = format_args!("got status {code}, expected 200: {}", answer.why());
+                Err(Peer::at(format_args!("{}{path}", self.address), why).into())
+            }
         }
     }
 
-    fn request(&self, method: &str, path: &str, head: &str, body: &[u8]) -> Result<Answer, String> {
+    fn request(&self, method: &str, path: &str, head: &str, body: &[u8]) -> Result<Answer, Error> {
         let line = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n{head}\r\n");
         let request = [line.as_bytes(), body].concat();
         let mut address = &self.address;
@@ -134,14 +136,15 @@ impl Agent {
         }
         let bytes = done.map_err(|error| self.cannot(address, &error))?;
         if bytes.len() as u64 >= CLIENT_BYTES_MAX {
-            return Err(format!("{address}{path}: got {CLIENT_BYTES_MAX} bytes, expected fewer"));
+            let why = format!("{address}{path}: got {CLIENT_BYTES_MAX} bytes, expected fewer");
+            return Err(Peer::new(why).into());
         }
-        answer(&bytes).map_err(|why| format!("{address}{path}: {why}"))
+        answer(&bytes).map_err(|broken| Error::from(broken).at(format_args!("{address}{path}")))
     }
 
-    fn cannot(&self, address: &Address, error: &std::io::Error) -> String {
+    fn cannot(&self, address: &Address, error: &std::io::Error) -> System {
         let program = self.program;
-        match error.kind() {
+        System::new(match error.kind() {
             ErrorKind::ConnectionRefused | ErrorKind::NotFound => {
                 let other = match (program, address) {
                     ("edged", _) => "--server ADDR:PORT",
@@ -158,7 +161,7 @@ impl Agent {
                  {program}"
             ),
             _ => format!("cannot connect to {program} on {address}: {error}"),
-        }
+        })
     }
 }
 
@@ -202,20 +205,20 @@ fn talk(mut stream: impl Read + Write, request: &[u8]) -> std::io::Result<Vec<u8
 }
 
 /// Parses a whole answer.
-fn answer(bytes: &[u8]) -> Result<Answer, String> {
+fn answer(bytes: &[u8]) -> Result<Answer, Peer> {
     let (mut reader, mut answer) = (Reader::default(), None);
     reader.receive(bytes);
-    while let Some(piece) = reader.piece().map_err(|fault| fault.to_string())? {
+    while let Some(piece) = reader.piece().map_err(|fault| Peer::new(fault.to_string()))? {
         match (piece, &mut answer) {
             (Piece::Head(head), None) => {
                 answer = Some(Answer { status: head.status, body: Vec::new() });
             }
             (Piece::Body(part), Some(answer)) => answer.body.extend_from_slice(part),
             (Piece::End, _) => {}
-            (piece, _) => return Err(format!("got {piece:?}, expected one answer")),
+            (piece, _) => return Err(Peer::new(format!("got {piece:?}, expected one answer"))),
         }
     }
-    answer.filter(|_| reader.closed()).ok_or_else(|| "the answer was cut off".to_owned())
+    answer.filter(|_| reader.closed()).ok_or_else(|| Peer::new("the answer was cut off"))
 }
 
 /// Wall-clock seconds since 1970; unknown while the clock is not set.
@@ -225,7 +228,7 @@ pub fn wall_s() -> Option<i64> {
 
 /// A file, or standard input (`-`), as a whole.
 #[cfg(feature = "controller")]
-pub fn read_whole(path: &Path) -> Result<Vec<u8>, String> {
+pub fn read_whole(path: &Path) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     let bytes_max = crate::limits::CONTROLLER_API_BODY_BYTES_MAX;
     let limit = bytes_max as u64 + 1;
@@ -234,20 +237,21 @@ pub fn read_whole(path: &Path) -> Result<Vec<u8>, String> {
     } else {
         std::fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes))
     };
-    read.map_err(|error| error.to_string())?;
+    read?;
     if bytes.len() > bytes_max {
-        return Err(format!("got more than {bytes_max} bytes, expected fewer"));
+        let got = format_args!("more than {bytes_max} bytes");
+        return Err(Input::new(got, "fewer").into());
     }
     Ok(bytes)
 }
 
 /// The file itself, or the files of the folder by name, as kubectl takes them.
 #[cfg(feature = "controller")]
-pub fn files_of(path: &Path) -> Result<Vec<PathBuf>, String> {
+pub fn files_of(path: &Path) -> Result<Vec<PathBuf>, Error> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
-    let at = |error: std::io::Error| format!("{}: {error}", path.display());
+    let at = |error: std::io::Error| System::at(path.display(), error);
     let entries =
         std::fs::read_dir(path).map_err(at)?.collect::<Result<Vec<_>, _>>().map_err(at)?;
     let is_manifest = |path: &PathBuf| {
@@ -258,7 +262,8 @@ pub fn files_of(path: &Path) -> Result<Vec<PathBuf>, String> {
         entries.iter().map(std::fs::DirEntry::path).filter(is_manifest).collect();
     files.sort();
     if files.is_empty() {
-        return Err(format!("{}: got no .yaml, .yml or .json file, expected one", path.display()));
+        let wrong = Input::new("no .yaml, .yml or .json file", "one");
+        return Err(wrong.at(path.display()).into());
     }
     Ok(files)
 }
@@ -277,7 +282,7 @@ mod tests {
         let ok = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
         assert_eq!(answer(ok), Ok(Answer { status: 200, body: b"{}".to_vec() }));
         for end in 0..ok.len() {
-            assert_eq!(answer(&ok[..end]), Err("the answer was cut off".to_owned()), "{end}");
+            assert_eq!(answer(&ok[..end]), Err(Peer::new("the answer was cut off")), "{end}");
         }
         let missing = b"HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\nnot here\n";
         let why = answer(missing).map(|answer| (answer.status, answer.why()));
@@ -298,7 +303,7 @@ mod tests {
         ] {
             assert_eq!(at(server, "edged").map(|agent| agent.address), Ok(expected), "{server}");
         }
-        let error = at("localhost", "edged").expect_err("no port");
+        let error = at("localhost", "edged").expect_err("no port").to_string();
         assert!(error.starts_with("--server: got \"localhost\", expected"), "{error}");
     }
 
@@ -330,11 +335,11 @@ mod tests {
         let fallback = Some(port.clone());
         let address = Address::Socket("/nowhere/edged.sock".into());
         let agent = Agent { program: "edged", address, fallback };
-        let error = agent.get("/pods").expect_err("nobody listens");
+        let error = agent.get("/pods").expect_err("nobody listens").to_string();
         assert!(error.contains("nothing listens on 127.0.0.1:1: is edged running"), "{error}");
         assert!(error.contains("`edged run`") && error.contains("--server"), "{error}");
         let agent = Agent { program: "edgecontroller", address: port, fallback: None };
-        let error = agent.get("/").expect_err("nobody listens");
+        let error = agent.get("/").expect_err("nobody listens").to_string();
         assert!(error.contains("`edgecontroller run`") && !error.contains("edged run"), "{error}");
     }
     #[test]
@@ -362,7 +367,10 @@ mod tests {
             assert_eq!(done.is_ok(), fits, "{done:?}");
             match done {
                 Ok(length) => assert_eq!(length, bytes - head.len() as u64),
-                Err(why) => assert!(why.ends_with(&format!("got {bytes} bytes, expected fewer"))),
+                Err(error) => {
+                    let why = format!("got {bytes} bytes, expected fewer");
+                    assert!(error.to_string().ends_with(&why), "{error}");
+                }
             }
         }
     }

@@ -6,6 +6,7 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use crate::limits::KEYRING_BYTES_MAX;
+use crate::model::error::{Error, Input};
 use crate::model::keyring::{Form, Keyring};
 
 /// The credentials that were read last.
@@ -62,21 +63,22 @@ fn places(root: &Path, here: Option<PathBuf>, home: Option<PathBuf>) -> Vec<(Pat
 }
 
 /// `None`: there is no such file.
-fn read(path: &Path, form: Form) -> Result<Option<Keyring>, String> {
+fn read(path: &Path, form: Form) -> Result<Option<Keyring>, Error> {
     let file = match fs::File::open(path) {
         Ok(file) => file,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Ok(None);
         }
-        Err(error) => return Err(error.to_string()),
+        Err(error) => return Err(error.into()),
     };
     let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
     if !is_file {
-        return Err("got something other than a file, expected Docker's configuration".to_owned());
+        let expected = "Docker's configuration";
+        return Err(Input::new("something other than a file", expected).into());
     }
     let mut bytes = Vec::new();
     let limit = KEYRING_BYTES_MAX as u64 + 1;
-    file.take(limit).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    file.take(limit).read_to_end(&mut bytes)?;
     let mut keyring = Keyring::default();
     keyring.add(&bytes, form)?;
     Ok(Some(keyring))

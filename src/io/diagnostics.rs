@@ -20,6 +20,7 @@ use super::rivals::{self, Rival};
 use crate::config::{Config, Error, load, without_file};
 use crate::limits::{MANIFEST_BYTES_MAX, MANIFEST_FILES_MAX};
 use crate::model::cri::{RuntimeStatus, Version};
+use crate::model::error::{self, System};
 #[cfg(feature = "cloud")]
 pub use cloud::CloudFacts;
 
@@ -59,24 +60,24 @@ pub struct Diagnostics {
     /// Whether `/etc/hosts` exists.
     pub hosts: bool,
     /// The file system of the pods' volumes.
-    pub root: Option<Result<Room, String>>,
+    pub root: Option<Result<Room, System>>,
     /// The file system of the logs.
-    pub logs: Option<Result<Room, String>>,
+    pub logs: Option<Result<Room, System>>,
     /// The runtime's answers, or an error.
-    pub runtime: Option<Result<(Version, RuntimeStatus), String>>,
+    pub runtime: Option<Result<(Version, RuntimeStatus), error::Error>>,
     /// Files in [`CNI_CONFIG`] and their texts.
     pub cni: Vec<(String, String)>,
     /// Names in [`CNI_PLUGINS`].
     pub cni_plugins: Vec<String>,
     /// The manifests, by path; an error for the folder as a whole.
-    pub manifests: Option<Result<Vec<Manifest>, String>>,
+    pub manifests: Option<Result<Vec<Manifest>, System>>,
     /// The store and the connection to the cloud, if one is configured.
     #[cfg(feature = "cloud")]
     pub cloud: Option<CloudFacts>,
 }
 
 /// A manifest file's path and bytes, or why it cannot be read.
-pub type Manifest = (String, Result<Vec<u8>, String>);
+pub type Manifest = (String, Result<Vec<u8>, System>);
 
 /// The room on a file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -101,7 +102,7 @@ pub const CNI_CONFIG: &str = "/etc/cni/net.d";
 pub const CNI_PLUGINS: [&str; 2] = ["/opt/cni/bin", "/usr/lib/cni"];
 
 /// Reads all facts. `flags` are those of `edged run`.
-pub fn gather(flags: &[OsString]) -> Result<Diagnostics, String> {
+pub fn gather(flags: &[OsString]) -> Result<Diagnostics, Error> {
     let loaded = match load(flags, super::sys::hostname()) {
         Err(Error::File(why)) => without_file(flags).map(|config| (config, Some(why), None, None)),
         loaded => loaded.map(|loaded| {
@@ -112,10 +113,7 @@ pub fn gather(flags: &[OsString]) -> Result<Diagnostics, String> {
             (loaded.config, None, unused, loaded.is_exposed.then_some(path))
         }),
     };
-    let (config, config_trouble, config_warning, config_exposed) =
-        loaded.map_err(|error| match error {
-            Error::Usage(why) | Error::File(why) => why,
-        })?;
+    let (config, config_trouble, config_warning, config_exposed) = loaded?;
     Ok(Diagnostics {
         config_trouble,
         config_warning,
@@ -163,9 +161,9 @@ fn capabilities(status: &str) -> Option<u64> {
 }
 
 #[allow(clippy::unnecessary_cast, reason = "these have 32 bits on some machines, 64 on others")]
-fn room(folder: &Path) -> Result<Room, String> {
+fn room(folder: &Path) -> Result<Room, System> {
     let there = folder.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
-    let has = statvfs(there).map_err(|error| format!("{}: {error}", there.display()))?;
+    let has = statvfs(there).map_err(|error| System::at(there.display(), error))?;
     let block_bytes = has.fragment_size() as u64;
     Ok(Room {
         path: there.display().to_string(),
@@ -186,8 +184,8 @@ fn cni() -> Vec<(String, String)> {
     names.map(|name| (name.clone(), text(&format!("{CNI_CONFIG}/{name}")))).collect()
 }
 
-fn manifests(folder: &Path) -> Result<Vec<Manifest>, String> {
-    let entries = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+fn manifests(folder: &Path) -> Result<Vec<Manifest>, System> {
+    let entries = fs::read_dir(folder).map_err(|error| System::at(folder.display(), error))?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.retain(|path| {
         let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
@@ -205,7 +203,7 @@ fn manifests(folder: &Path) -> Result<Vec<Manifest>, String> {
         let file = fs::File::open(&path);
         let limit = MANIFEST_BYTES_MAX as u64 + 1;
         let read = file.and_then(|file| file.take(limit).read_to_end(&mut bytes));
-        (path.display().to_string(), read.map(|_| bytes).map_err(|error| error.to_string()))
+        (path.display().to_string(), read.map(|_| bytes).map_err(System::from))
     };
     Ok(paths.into_iter().map(read).collect())
 }

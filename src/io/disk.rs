@@ -43,6 +43,7 @@ use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 use super::clock;
 use crate::agent::event::Event;
 use crate::limits::STORE_WAL_PAGES;
+use crate::model::error::System;
 use crate::model::meta::{Change, DiskError, Revision, Row, Saved, StoreOrigin};
 pub use inspect::{Inspection, State as Health, inspect};
 use rows::{Found, Totals};
@@ -185,12 +186,12 @@ impl Disk {
         let replaced = if vfs.is_machine() {
             quarantine::replace(path, rows)
         } else {
-            Err("files cannot be moved aside here".to_owned())
+            Err(System::new("files cannot be moved aside here"))
         };
         let begun = replaced.and_then(|aside| match Self::ready(vfs.clone(), path, false) {
             Ok((disk, saved)) if saved.rows == rows => Ok((disk, aside)),
-            Ok(_) => Err("the new one does not contain what was written to it".to_owned()),
-            Err(trouble) => Err(trouble.to_string()),
+            Ok(_) => Err(System::new("the new one does not contain what was written to it")),
+            Err(trouble) => Err(System::new(trouble.to_string())),
         });
         match begun {
             Ok((disk, aside)) => (disk, format!("it is now {}", aside.display())),
@@ -198,7 +199,7 @@ impl Disk {
                 let why = DiskError::Corrupt(format!("{why}; {error}"));
                 let state = State::Unavailable { why, content: None };
                 let totals = Totals::default();
-                (Self::unavailable(vfs, path, state, totals), error)
+                (Self::unavailable(vfs, path, state, totals), error.to_string())
             }
         }
     }

@@ -405,7 +405,7 @@ impl<C: FileContent> Manifests<C> {
                     }
                     continue;
                 }
-                Err(why) => (None, Err(refusal(why)), 0),
+                Err(why) => (None, Err(refusal(why.to_string())), 0),
             };
             budget = budget.saturating_sub(size.max(4_096));
             let Some(entry) = self.files.get_mut(&name) else { continue };

@@ -17,7 +17,7 @@
 //! next agent observes the state and starts the jobs again.
 
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -28,11 +28,12 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
+use super::frame::{receive, send};
 use super::jobs;
 pub use super::jobs::{Cgroups, Roots};
 use crate::agent::event::{Event, JobId};
 use crate::agent::time::Instant;
-use crate::limits::{JOB_FRAME_BYTES_MAX, JOB_QUEUE_MAX, JOBS_MAX};
+use crate::limits::{JOB_QUEUE_MAX, JOBS_MAX};
 use crate::model::housekeeping::{MeasureRequest, Measures};
 use crate::model::job::{JobError, JobReply, JobSpec, LastWords};
 #[cfg(feature = "cloud")]
@@ -281,7 +282,7 @@ pub fn child(kind: &str) -> ExitCode {
         #[cfg(feature = "cloud")]
         Ok(Order { spec: JobSpec::Enrol { renew }, link: Some(link), .. }) => {
             let enrolled = super::cloud::enrol(&link, renew, super::clock::now().wall);
-            enrolled.map(|_| JobReply::Done).map_err(JobError::Failed)
+            enrolled.map(|_| JobReply::Done).map_err(|error| JobError::Failed(error.to_string()))
         }
         Ok(order) => jobs::run_in_child(io::stdout().as_fd(), &order.spec),
     };
@@ -291,61 +292,11 @@ pub fn child(kind: &str) -> ExitCode {
     }
 }
 
-pub(super) fn send<T: Serialize>(to: &mut UnixStream, message: &T) -> io::Result<()> {
-    let bytes = postcard::to_stdvec(message).map_err(io::Error::other)?;
-    if bytes.len() > JOB_FRAME_BYTES_MAX {
-        return Err(io::Error::other(format!(
-            "got a message of {} bytes, expected {JOB_FRAME_BYTES_MAX} at most",
-            bytes.len()
-        )));
-    }
-    to.write_all(&(bytes.len() as u32).to_le_bytes())?;
-    to.write_all(&bytes)
-}
-
-pub(super) fn receive<T: for<'de> Deserialize<'de>>(from: &mut UnixStream) -> Result<T, String> {
-    let failed = |error: io::Error| match error.kind() {
-        // Reset: the child did not even read its request.
-        ErrorKind::UnexpectedEof | ErrorKind::WouldBlock | ErrorKind::ConnectionReset => {
-            "it sent nothing".to_owned()
-        }
-        _ => error.to_string(),
-    };
-    let mut length = [0; 4];
-    from.read_exact(&mut length).map_err(failed)?;
-    let length = u32::from_le_bytes(length) as usize;
-    if length > JOB_FRAME_BYTES_MAX {
-        return Err(format!(
-            "got {length} bytes announced, expected {JOB_FRAME_BYTES_MAX} at most"
-        ));
-    }
-    let mut bytes = vec![0; length];
-    from.read_exact(&mut bytes).map_err(failed)?;
-    postcard::from_bytes(&bytes).map_err(|error| format!("not readable: {error}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::limits::WALK_BYTES_MAX;
     use crate::model::job::{FolderKind, LogDir, Place, Used, Walk};
-
-    #[test]
-    fn a_message_has_a_bound_for_both_ends() {
-        // As many bytes as the text, plus two for its length.
-        let message = |bytes: usize| "x".repeat(bytes - 2);
-        let (mut ours, mut theirs) = UnixStream::pair().expect("a pair");
-        send(&mut ours, &message(JOB_FRAME_BYTES_MAX)).expect("as long as may be");
-        assert_eq!(receive(&mut theirs), Ok(message(JOB_FRAME_BYTES_MAX)));
-        let bytes = JOB_FRAME_BYTES_MAX + 1;
-        let refused = send(&mut ours, &message(bytes)).expect_err("one byte more");
-        let expected = format!("got a message of {bytes} bytes, expected {JOB_FRAME_BYTES_MAX} at");
-        assert!(refused.to_string().starts_with(&expected), "{refused}");
-        // A message that is announced as too long is not awaited.
-        ours.write_all(&(bytes as u32).to_le_bytes()).expect("there is room");
-        let refused = receive::<String>(&mut theirs).expect_err("one byte more");
-        assert!(refused.starts_with(&format!("got {bytes} bytes announced")), "{refused}");
-    }
 
     #[test]
     fn a_walk_has_as_many_folders_as_go_into_one_message_both_ways() {

@@ -16,6 +16,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 
 use super::sys;
+use crate::model::error::System;
 
 /// The lock file of the machine.
 const SHARED: &str = "/run/edged.lock";
@@ -34,7 +35,7 @@ pub struct Locks {
 impl Locks {
     /// Takes all locks: `runtime` is the socket's path, `cgroups` the parent of the pods' cgroups,
     /// if the agent makes those.
-    pub fn take(root: &Path, runtime: &Path, cgroups: Option<&str>) -> Result<Self, String> {
+    pub fn take(root: &Path, runtime: &Path, cgroups: Option<&str>) -> Result<Self, System> {
         let locks = Self {
             _root: folder(root)?,
             shared: open(Path::new(SHARED)),
@@ -50,20 +51,20 @@ impl Locks {
     }
 
     /// The socket exists, whatever path leads to it: each start of the runtime makes a new one.
-    pub fn runtime_is_up(&self) -> Result<(), String> {
+    pub fn runtime_is_up(&self) -> Result<(), System> {
         let Ok(meta) = fs::metadata(&self.runtime) else { return Ok(()) };
         let name = format!("socket {} {}", meta.dev(), meta.ino());
         self.hold(&name, "the runtime", &self.runtime)
     }
 
-    fn hold(&self, name: &str, what: &str, path: &Path) -> Result<(), String> {
+    fn hold(&self, name: &str, what: &str, path: &Path) -> Result<(), System> {
         let Some(file) = &self.shared else { return Ok(()) };
         lock(file, byte_of(name)).map_err(|holder| held(what, path, holder))
     }
 }
 
 /// Makes the folder and takes its lock. `None`: it cannot be locked, which is logged.
-pub fn folder(path: &Path) -> Result<Option<File>, String> {
+pub fn folder(path: &Path) -> Result<Option<File>, System> {
     sys::make_root(path)?;
     let Some(file) = open(&path.join(OWN)) else { return Ok(None) };
     match lock(&file, 0) {
@@ -111,17 +112,17 @@ fn lock(file: &File, byte: u32) -> Result<(), i32> {
     Err(0)
 }
 
-fn held(what: &str, path: &Path, holder: i32) -> String {
+fn held(what: &str, path: &Path, holder: i32) -> System {
     let name = fs::read_to_string(format!("/proc/{holder}/comm")).unwrap_or_default();
     let path = path.display();
-    match (holder, name.trim()) {
+    System::new(match (holder, name.trim()) {
         (..=0, _) => format!("{what} {path} is in use by an agent in another pid namespace"),
         (_, "") => format!("{what} {path} is in use by pid {holder}"),
         (_, name) => format!(
             "{what} {path} is in use by pid {holder} ({name}): two agents would end each other's \
              pods"
         ),
-    }
+    })
 }
 
 /// Resolves links, as far as the path exists.

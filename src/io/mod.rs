@@ -41,6 +41,7 @@ pub mod disk;
 #[path = "disk/absent.rs"]
 pub mod disk;
 pub mod folder;
+mod frame;
 #[cfg(feature = "images")]
 pub mod image_import;
 #[cfg(not(feature = "images"))]
@@ -100,9 +101,10 @@ use mio::{Events, Poll, Token};
 use crate::agent::event::{Action, Event, Out};
 use crate::agent::time::{Instant, Now};
 use crate::agent::{Agent, admit};
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::limits::{PROCESS_BYTES_FULL, TURN_ROUNDS_MAX};
 use crate::model::cgroup::Hierarchy;
+use crate::model::error::System;
 use crate::wire::manifest;
 use cloud::Cloud;
 use credentials::Credentials;
@@ -141,7 +143,7 @@ pub const STREAMS: Token = Token(32_768);
 pub const PROBES: Token = Token(65_536);
 
 /// Reads the configuration again; the error says why it cannot be used.
-pub type Reload<'a> = &'a mut dyn FnMut() -> Result<Config, String>;
+pub type Reload<'a> = &'a mut dyn FnMut() -> Result<Config, config::Error>;
 
 /// Runs the agent until a signal stops it, or the system refuses something it needs.
 pub fn run(config: Config, reload: Reload<'_>) -> ExitCode {
@@ -203,7 +205,7 @@ struct EventLoop<'a> {
     limit: Limit,
     locks: Locks,
     /// Another agent uses something that this agent must have alone.
-    refused: Option<String>,
+    refused: Option<System>,
 }
 
 impl<'a> EventLoop<'a> {
@@ -334,7 +336,15 @@ impl<'a> EventLoop<'a> {
             self.streams.serve(handover, now.boot, self.poll.registry(), &mut self.events);
         }
         turn.lap("the HTTP API");
-        self.streams.tick(now, self.poll.registry(), &self.agent, &mut self.events);
+        #[cfg(feature = "streams")]
+        self.streams.tick(
+            now,
+            self.poll.registry(),
+            &|path| server::answer(path, now, &self.agent),
+            &mut self.events,
+        );
+        #[cfg(not(feature = "streams"))]
+        self.streams.tick(now, self.poll.registry(), &mut self.events);
         turn.lap("requests of people");
         self.store.commit(now.boot, &mut self.events);
         turn.lap("the store");
@@ -488,13 +498,13 @@ impl<'a> EventLoop<'a> {
 }
 
 /// Checks that no other agent uses what this one is going to use.
-fn take_locks(config: &Config) -> Result<Locks, String> {
+fn take_locks(config: &Config) -> Result<Locks, System> {
     let runtime = Path::new(&config.runtime);
     let cgroups = sys::cgroup_root(&config.settings.cgroups);
     let locks = Locks::take(Path::new(&config.root), runtime, cgroups.as_deref())?;
     for rival in rivals::find(runtime) {
         if rival.same == Some(true) {
-            return Err(rival.to_string());
+            return Err(System::new(rival.to_string()));
         }
         ::log::warn!("{rival}");
     }

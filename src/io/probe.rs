@@ -26,6 +26,7 @@ mod tls;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
 
 use mio::event::Event as Ready;
 use mio::net::TcpStream;
@@ -35,7 +36,9 @@ use super::probe_results::ResultsFile;
 use crate::agent::event::{Event, ProbeId};
 use crate::agent::time::Instant;
 use crate::limits::{PROBE_CONNECTIONS_MAX, PROBE_TURN_BYTES};
+use crate::model::cri::ContainerId;
 use crate::model::net::{Finding, Query};
+use crate::model::probe::ProbeResults;
 use crate::wire::probe::{self as wire, Exchange, Outcome, Peer};
 use tls::Tls;
 
@@ -148,6 +151,23 @@ impl Probes {
             let request = connection.exchange.current_query();
             let finding = wire::timed_out(&connection.query, request, connection.stands);
             events.push(Event::Probe(probe, finding));
+        }
+    }
+
+    /// Saves results for the next agent with this root directory, and passes on those that the one
+    /// before has saved.
+    #[must_use]
+    pub fn saving_results(mut self, root: &Path, events: &mut Vec<Event>) -> Self {
+        let results = ResultsFile::of(root);
+        events.push(Event::SavedProbeResults(results.load()));
+        self.results = Some(results);
+        self
+    }
+
+    /// Saves these results.
+    pub fn save_results(&self, all: &BTreeMap<ContainerId, ProbeResults>) {
+        if let Some(results) = &self.results {
+            results.save(all);
         }
     }
 

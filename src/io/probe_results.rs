@@ -19,31 +19,10 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::probe::Probes;
 use super::sys;
-use crate::agent::event::Event;
 use crate::limits::PROBE_RESULTS_BYTES_MAX;
 use crate::model::cri::ContainerId;
 use crate::model::probe::ProbeResults;
-
-impl Probes {
-    /// Saves results for the next agent with this root directory, and passes on those that the one
-    /// before has saved.
-    #[must_use]
-    pub fn saving_results(mut self, root: &Path, events: &mut Vec<Event>) -> Self {
-        let results = ResultsFile::of(root);
-        events.push(Event::SavedProbeResults(results.load()));
-        self.results = Some(results);
-        self
-    }
-
-    /// Saves these results.
-    pub fn save_results(&self, all: &BTreeMap<ContainerId, ProbeResults>) {
-        if let Some(results) = &self.results {
-            results.save(all);
-        }
-    }
-}
 
 /// The folder of the file.
 const DIR: &str = "/run";
@@ -57,7 +36,7 @@ pub struct ResultsFile {
 }
 
 impl ResultsFile {
-    fn of(root: &Path) -> Self {
+    pub(super) fn of(root: &Path) -> Self {
         let boot = sys::kernel_text("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         Self::within(Path::new(DIR), root, boot.trim())
     }
@@ -68,7 +47,7 @@ impl ResultsFile {
     }
 
     /// The results that were saved since the machine's boot.
-    fn load(&self) -> BTreeMap<ContainerId, ProbeResults> {
+    pub(super) fn load(&self) -> BTreeMap<ContainerId, ProbeResults> {
         let mut text = String::new();
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
@@ -100,7 +79,7 @@ impl ResultsFile {
     }
 
     /// Replaces the saved results by these.
-    fn save(&self, all: &BTreeMap<ContainerId, ProbeResults>) {
+    pub(super) fn save(&self, all: &BTreeMap<ContainerId, ProbeResults>) {
         let Some(path) = &self.path else { return };
         let mut text = format!("{}\n", self.boot);
         for (id, proven) in all.iter().filter(|(_, proven)| proven.started) {

@@ -11,6 +11,7 @@ use std::path::Path;
 use ring::signature::{ED25519, UnparsedPublicKey};
 
 use crate::limits::{RELEASE_BYTES_MAX, RELEASE_KEYS_BYTES_MAX};
+use crate::model::error::{Error, Input, System};
 use crate::wire::x509::pem;
 
 /// The bytes before the 32 bytes of an Ed25519 key in a SubjectPublicKeyInfo (RFC 8410 section
@@ -20,26 +21,29 @@ const SIGNATURE_BYTES: usize = 64;
 
 /// Verifies the program with one of the keys; all are files. `keys`: PEM, as `openssl pkey
 /// -pubout` writes it; several keys one after the other while one replaces another.
-pub fn verify(program: &Path, signature: &Path, keys: &Path) -> Result<(), String> {
+pub fn verify(program: &Path, signature: &Path, keys: &Path) -> Result<(), Error> {
     let name = signature.display();
     let text = read(keys, RELEASE_KEYS_BYTES_MAX)?;
     let signed = read(signature, SIGNATURE_BYTES)?;
     if signed.len() != SIGNATURE_BYTES {
-        let got = signed.len();
-        return Err(format!("{name}: got {got} bytes, expected a signature of {SIGNATURE_BYTES}"));
+        let got = format_args!("{} bytes", signed.len());
+        let expected = format!("a signature of {SIGNATURE_BYTES}");
+        return Err(Input::new(got, expected).at(name).into());
     }
-    let keys = public_keys(&text).map_err(|why| format!("{}: {why}", keys.display()))?;
+    let keys = public_keys(&text).map_err(|wrong| wrong.at(keys.display()))?;
     let bytes = read(program, RELEASE_BYTES_MAX)?;
     let vouches =
         |key: &[u8]| UnparsedPublicKey::new(&ED25519, key).verify(&bytes, &signed).is_ok();
     if keys.iter().any(|key| vouches(key)) {
         return Ok(());
     }
-    Err(format!("{}: {name} is not a signature of it by this key", program.display()))
+    let why = format!("{name} is not a signature of it by this key");
+    Err(Input::other(why).at(program.display()).into())
 }
 
-fn public_keys(text: &[u8]) -> Result<Vec<Vec<u8>>, String> {
-    let blocks = pem::decode(&String::from_utf8_lossy(text)).map_err(|fault| fault.to_string())?;
+fn public_keys(text: &[u8]) -> Result<Vec<Vec<u8>>, Input> {
+    let blocks = pem::decode(&String::from_utf8_lossy(text))
+        .map_err(|fault| Input::other(fault.to_string()))?;
     let keys: Option<Vec<Vec<u8>>> = blocks
         .into_iter()
         .map(|block| {
@@ -47,16 +51,17 @@ fn public_keys(text: &[u8]) -> Result<Vec<Vec<u8>>, String> {
         })
         .collect();
     keys.filter(|keys| !keys.is_empty())
-        .ok_or_else(|| "expected public keys of the kind Ed25519, as PEM".to_owned())
+        .ok_or_else(|| Input::other("expected public keys of the kind Ed25519, as PEM"))
 }
 
-fn read(path: &Path, bytes_max: usize) -> Result<Vec<u8>, String> {
+fn read(path: &Path, bytes_max: usize) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     let read =
         File::open(path).and_then(|file| file.take(bytes_max as u64 + 1).read_to_end(&mut bytes));
-    read.map_err(|error| format!("{}: {error}", path.display()))?;
+    read.map_err(|error| System::at(path.display(), error))?;
     if bytes.len() > bytes_max {
-        return Err(format!("{}: got more than {bytes_max} bytes", path.display()));
+        let got = format_args!("more than {bytes_max} bytes");
+        return Err(Input::new(got, "").at(path.display()).into());
     }
     Ok(bytes)
 }
@@ -116,7 +121,7 @@ mod tests {
         let foreign = place.put("other.pub", public(&other).as_bytes());
         let spoilt = place.put("spoilt", b"a program!");
         for (program, key) in [(&program, &foreign), (&spoilt, &key)] {
-            let why = verify(program, &signature, key).expect_err("not signed by it");
+            let why = verify(program, &signature, key).expect_err("not signed by it").to_string();
             assert!(why.ends_with("edged.sig is not a signature of it by this key"), "{why}");
         }
     }
@@ -136,12 +141,12 @@ mod tests {
         assert_eq!(verify(&program, &signature, &key), Ok(()));
         pad(&mut text, RELEASE_KEYS_BYTES_MAX + 1);
         let long = place.put("long.pub", text.as_bytes());
-        let why = verify(&program, &signature, &long).expect_err("too long");
+        let why = verify(&program, &signature, &long).expect_err("too long").to_string();
         assert!(why.ends_with(&format!("got more than {RELEASE_KEYS_BYTES_MAX} bytes")), "{why}");
         let large = place.put("large", b"");
         let file = File::options().write(true).open(&large).expect("a file of ours");
         file.set_len(RELEASE_BYTES_MAX as u64 + 1).expect("a hole");
-        let why = verify(&large, &signature, &key).expect_err("too large");
+        let why = verify(&large, &signature, &key).expect_err("too large").to_string();
         assert!(why.ends_with(&format!("got more than {RELEASE_BYTES_MAX} bytes")), "{why}");
     }
 
@@ -168,7 +173,7 @@ mod tests {
             (&program, &signature, &absent, "No such file or directory (os error 2)"),
             (&absent, &signature, &key, "No such file or directory (os error 2)"),
         ] {
-            let why = verify(program, signature, key).expect_err(expected);
+            let why = verify(program, signature, key).expect_err(expected).to_string();
             assert!(why.ends_with(expected), "{why}");
         }
     }

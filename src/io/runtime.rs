@@ -33,6 +33,7 @@ use crate::limits::{
     RUNTIME_READ_BYTES, RUNTIME_TURN_READS,
 };
 use crate::model::cri::{CallError, Lost, Request};
+use crate::model::error::{Error, Peer, System};
 
 /// The connection to the runtime, or the wait for the next attempt.
 #[derive(Debug)]
@@ -136,7 +137,7 @@ impl Runtime {
             State::Up(link) => link.tick(now, &mut self.buffer, events),
         };
         if let Err(why) = ended {
-            self.hangup(&why, now, registry, events);
+            self.hangup(&why.to_string(), now, registry, events);
         }
     }
 
@@ -223,7 +224,7 @@ impl Link {
         now: Instant,
         buffer: &mut [u8],
         events: &mut Vec<Event>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Error> {
         if self.unread {
             self.read(now, buffer, events)?;
         }
@@ -231,7 +232,7 @@ impl Link {
         let Some(why) = self.calls.closing() else { return Ok(()) };
         let close_at = *self.close_at.get_or_insert(now.plus_ms(RUNTIME_GOODBYE_MS));
         if self.calls.unanswered() == 0 || close_at <= now {
-            return Err(why.to_owned());
+            return Err(Peer::new(why).into());
         }
         Ok(())
     }
@@ -241,7 +242,7 @@ impl Link {
         now: Instant,
         buffer: &mut [u8],
         events: &mut Vec<Event>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Error> {
         let Self { socket, calls, closed, .. } = self;
         let receive = |bytes: &[u8]| calls.receive(now, bytes, events);
         self.unread = !read_on(socket, buffer, *closed, receive)?;
@@ -281,11 +282,11 @@ fn read_on(
     from: &mut impl Read,
     buffer: &mut [u8],
     closed: bool,
-    mut receive: impl FnMut(&[u8]) -> Result<(), String>,
-) -> Result<bool, String> {
+    mut receive: impl FnMut(&[u8]) -> Result<(), Peer>,
+) -> Result<bool, Error> {
     for _ in 0..RUNTIME_TURN_READS {
         match from.read(buffer) {
-            Ok(0) => return Err("closed by the runtime".to_owned()),
+            Ok(0) => return Err(System::new("closed by the runtime").into()),
             Ok(count) => {
                 receive(&buffer[..count])?;
                 // A short read of a stream has emptied it: epoll reports the next bytes.
@@ -295,7 +296,7 @@ fn read_on(
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(format!("read: {error}")),
+            Err(error) => return Err(System::at("read", error).into()),
         }
     }
     Ok(false)

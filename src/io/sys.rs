@@ -24,6 +24,7 @@ use crate::agent::Machine;
 use crate::limits::RESOLV_CONF_BYTES_MAX;
 use crate::model::cgroup::{Cgroups, Hierarchy, Settings};
 use crate::model::cri::Dns;
+use crate::model::error::System;
 use crate::wire::resolv;
 
 /// Raises the limit of open descriptors of this process to its hard limit.
@@ -48,8 +49,8 @@ pub fn guard_memory() {
 }
 
 /// Makes the root directory if it is absent: for its owner and group alone, as the kubelet's.
-pub fn make_root(path: &Path) -> Result<(), String> {
-    let failed = |error: io::Error| format!("mkdir {}: {error}", path.display());
+pub fn make_root(path: &Path) -> Result<(), System> {
+    let failed = |error: io::Error| System::at(format_args!("mkdir {}", path.display()), error);
     if let Some(above) = path.parent() {
         fs::create_dir_all(above).map_err(failed)?;
     }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::cri::ContainerId;
+use super::error::Input;
 use super::job::{LogDir, LogLink};
 use super::quantity::Quantity;
 use super::tree::decimal;
@@ -349,13 +350,13 @@ pub enum Threshold {
 impl Threshold {
     /// From the configuration: `100Mi`, `15%`, `0.5%`. `None`: 0 % or 100 %, which switch the
     /// signal off.
-    pub fn parse(text: &str) -> Result<Option<Self>, String> {
-        let wrong = || format!("got {text:?}, expected a quantity such as 100Mi or a share as 15%");
+    pub fn parse(text: &str) -> Result<Option<Self>, Input> {
+        let wrong = || Input::quoted(text, "a quantity such as 100Mi or a share as 15%");
         if let Some(share) = text.strip_suffix('%') {
             let digits = share.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
             let percent = decimal(share).filter(|_| digits).ok_or_else(wrong)?;
             if percent > 100.0 {
-                return Err(format!("got {text}, expected at most 100%"));
+                return Err(Input::new(text, "at most 100%"));
             }
             let millionths = (percent * 10_000.0).round() as u64;
             let off = millionths == 0 || millionths == 1_000_000;
@@ -364,7 +365,7 @@ impl Threshold {
         let quantity: Quantity = text.parse().map_err(|_| wrong())?;
         match u64::try_from(quantity.whole()) {
             Ok(amount) if amount > 0 => Ok(Some(Self::Amount(amount))),
-            Ok(_) | Err(_) => Err(format!("got {text}, expected more than 0")),
+            Ok(_) | Err(_) => Err(Input::new(text, "more than 0")),
         }
     }
 
@@ -397,7 +398,7 @@ mod tests {
             assert_eq!(Threshold::parse(text), Ok(want), "{text}");
         }
         for text in ["", "%", "-5%", "101%", "1e1%", "0", "-1Mi", "many"] {
-            let why = Threshold::parse(text).expect_err(text);
+            let why = Threshold::parse(text).expect_err(text).to_string();
             assert!(why.contains("got") && why.contains("expected"), "{why}");
         }
         assert_eq!(Threshold::Millionths(150_000).of(200), 30);

@@ -1,6 +1,8 @@
 //! Names of images: `registry.example:5000/team/app:1.2@sha256:…`, by the grammar that registries
 //! and runtimes share (distribution/reference; spec sections 2.5 and 3.6).
 
+use std::fmt;
+
 /// A parsed name. Omitted parts have their defaults: `docker.io` and `library/`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ImageName {
@@ -14,20 +16,56 @@ pub struct ImageName {
     pub digest: Option<Box<str>>,
 }
 
-impl ImageName {
-    /// Parses a name; an error has the kubelet's words.
-    pub fn parse(name: &str) -> Result<Self, String> {
-        if name.len() == 64 && name.bytes().all(is_hex) {
-            return Err(format!(
+/// Why a text is no name; shown in the kubelet's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InvalidName {
+    /// 64 hexadecimal digits, which could be an image's id.
+    Hexadecimal(Box<str>),
+    /// This path has an upper case letter.
+    UpperCase(Box<str>),
+    /// It does not follow the grammar.
+    Format,
+    /// Registry and path are too long.
+    Length,
+    /// Neither SHA-256, SHA-384 nor SHA-512.
+    DigestAlgorithm,
+    /// Not as long as its algorithm's.
+    DigestLength,
+    /// Other characters than hexadecimal digits in lower case.
+    DigestFormat,
+}
+
+impl fmt::Display for InvalidName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hexadecimal(name) => write!(
+                f,
                 "invalid repository name ({name}), cannot specify 64-byte hexadecimal strings"
-            ));
+            ),
+            Self::UpperCase(path) => {
+                write!(f, "invalid reference format: repository name ({path}) must be lowercase")
+            }
+            Self::Format => f.write_str("invalid reference format"),
+            Self::Length => {
+                write!(f, "repository name must not be more than {NAME_MAX} characters")
+            }
+            Self::DigestAlgorithm => f.write_str("unsupported digest algorithm"),
+            Self::DigestLength => f.write_str("invalid checksum digest length"),
+            Self::DigestFormat => f.write_str("invalid checksum digest format"),
+        }
+    }
+}
+
+impl ImageName {
+    /// Parses a name.
+    pub fn parse(name: &str) -> Result<Self, InvalidName> {
+        if name.len() == 64 && name.bytes().all(is_hex) {
+            return Err(InvalidName::Hexadecimal(name.into()));
         }
         let (domain, rest) = split_domain(name);
         let written = rest.split(':').next().unwrap_or_default();
         if written.to_lowercase() != written {
-            return Err(format!(
-                "invalid reference format: repository name ({written}) must be lowercase"
-            ));
+            return Err(InvalidName::UpperCase(written.into()));
         }
         let (rest, digest) = match rest.split_once('@') {
             Some((rest, digest)) => (rest, Some(digest)),
@@ -47,10 +85,10 @@ impl ImageName {
             && tag.is_none_or(is_tag)
             && digest.is_none_or(looks_like_a_digest);
         if !sound {
-            return Err("invalid reference format".to_owned());
+            return Err(InvalidName::Format);
         }
         if domain.len() + 1 + path.len() > NAME_MAX {
-            return Err(format!("repository name must not be more than {NAME_MAX} characters"));
+            return Err(InvalidName::Length);
         }
         if let Some(digest) = digest {
             check_digest(digest)?;
@@ -152,19 +190,19 @@ fn looks_like_a_digest(digest: &str) -> bool {
     named && hex.len() >= 32 && hex.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-fn check_digest(digest: &str) -> Result<(), String> {
+fn check_digest(digest: &str) -> Result<(), InvalidName> {
     let (algorithm, hex) = digest.split_once(':').expect("it looks like a digest");
     let length = match algorithm {
         "sha256" => 64,
         "sha384" => 96,
         "sha512" => 128,
-        _ => return Err("unsupported digest algorithm".to_owned()),
+        _ => return Err(InvalidName::DigestAlgorithm),
     };
     if hex.len() != length {
-        return Err("invalid checksum digest length".to_owned());
+        return Err(InvalidName::DigestLength);
     }
     if !hex.bytes().all(is_hex) {
-        return Err("invalid checksum digest format".to_owned());
+        return Err(InvalidName::DigestFormat);
     }
     Ok(())
 }
@@ -227,7 +265,7 @@ mod tests {
             (&format!("a@sha256:{}", "A".repeat(64)), "invalid checksum digest format"),
             (&format!("a@md5:{}", "a".repeat(32)), "unsupported digest algorithm"),
         ] {
-            let got = ImageName::parse(name).expect_err(name);
+            let got = ImageName::parse(name).expect_err(name).to_string();
             assert!(got.contains(want), "{name}: {got}");
         }
     }

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use crate::limits::{KEYRING_BYTES_MAX, KEYRING_ENTRIES_MAX};
 use crate::model::base64;
 use crate::model::cri::Auth;
+use crate::model::error::Input;
 use crate::model::object::Secret;
 
 /// The entries of one or several configurations.
@@ -34,30 +35,31 @@ const HUB_KEY: &str = "index.docker.io";
 
 impl Keyring {
     /// Adds the content of a secret. A secret of another type adds nothing.
-    pub fn add_secret(&mut self, secret: &Secret) -> Result<(), String> {
+    pub fn add_secret(&mut self, secret: &Secret) -> Result<(), Input> {
         let (key, form) = match &*secret.r#type {
             "kubernetes.io/dockerconfigjson" => (".dockerconfigjson", Form::Json),
             "kubernetes.io/dockercfg" => (".dockercfg", Form::Cfg),
             _ => return Ok(()),
         };
         let Some(bytes) = secret.data.get(key).map(AsRef::as_ref) else { return Ok(()) };
-        self.add(bytes, form).map_err(|why| {
+        self.add(bytes, form).map_err(|wrong| {
             let metadata = &secret.metadata;
-            format!("secret {}/{}: {key}: {why}", metadata.namespace, metadata.name)
+            wrong.at(format_args!("secret {}/{}: {key}", metadata.namespace, metadata.name))
         })
     }
 
     /// Adds a whole configuration, or nothing of it.
-    pub fn add(&mut self, bytes: &[u8], form: Form) -> Result<(), String> {
+    pub fn add(&mut self, bytes: &[u8], form: Form) -> Result<(), Input> {
         if bytes.is_empty() {
             return Ok(());
         }
         if bytes.len() > KEYRING_BYTES_MAX {
-            let length = bytes.len();
-            return Err(format!("got {length} bytes, expected {KEYRING_BYTES_MAX} at most"));
+            let got = format_args!("{} bytes", bytes.len());
+            return Err(Input::new(got, format!("{KEYRING_BYTES_MAX} at most")));
         }
         let value: Value = serde_json::from_slice(bytes).map_err(|error| {
-            format!("got no JSON, line {} column {}", error.line(), error.column())
+            let (line, column) = (error.line(), error.column());
+            Input::new(format_args!("no JSON, line {line} column {column}"), "")
         })?;
         let mut whole = object(&value, "the whole")?;
         let empty = Map::new();
@@ -69,13 +71,14 @@ impl Keyring {
         }
         let mut new = Vec::new();
         for (registry, entry) in whole {
-            let auth = read(entry).map_err(|why| format!("{}: {why}", cut(registry)))?;
+            let auth = read(entry).map_err(|wrong| wrong.at(cut(registry)))?;
             new.push((key_of(registry), auth));
         }
         self.count += new.len();
         if self.count > KEYRING_ENTRIES_MAX {
             self.count -= new.len();
-            return Err(format!("got more than {KEYRING_ENTRIES_MAX} entries, expected fewer"));
+            let got = format_args!("more than {KEYRING_ENTRIES_MAX} entries");
+            return Err(Input::new(got, "fewer"));
         }
         for (key, auth) in new {
             self.entries.entry(key).or_default().push(auth);
@@ -94,8 +97,8 @@ impl Keyring {
     }
 }
 
-fn object<'a>(value: &'a Value, what: &str) -> Result<&'a Map<String, Value>, String> {
-    value.as_object().ok_or_else(|| format!("{what}: got {}, expected a map", kind(value)))
+fn object<'a>(value: &'a Value, what: &str) -> Result<&'a Map<String, Value>, Input> {
+    value.as_object().ok_or_else(|| Input::new(kind(value), "a map").at(what))
 }
 
 fn kind(value: &Value) -> &'static str {
@@ -115,21 +118,23 @@ fn cut(registry: &str) -> String {
 }
 
 /// Username and password, or both in `auth`, which takes precedence.
-fn read(entry: &Value) -> Result<Auth, String> {
+fn read(entry: &Value) -> Result<Auth, Input> {
     let entry = object(entry, "the entry")?;
     let text = |name: &str| match entry.get(name) {
         None | Some(Value::Null) => Ok(""),
         Some(Value::String(text)) => Ok(&**text),
-        Some(other) => Err(format!("{name}: got {}, expected text", kind(other))),
+        Some(other) => Err(Input::new(kind(other), "text").at(name)),
     };
     let (mut username, mut password) = (text("username")?.to_owned(), text("password")?.to_owned());
     let auth = text("auth")?;
     if !auth.is_empty() {
-        let bytes = base64::decode(auth).ok_or("auth: got text that is not base64")?;
+        let bytes = base64::decode(auth)
+            .ok_or_else(|| Input::new("text that is not base64", "").at("auth"))?;
         let both = String::from_utf8_lossy(&bytes).into_owned();
-        let (name, word) = both
-            .split_once(':')
-            .ok_or("unable to parse auth field, must be formatted as base64(username:password)")?;
+        let (name, word) = both.split_once(':').ok_or_else(|| {
+            let expected = "to be formatted as base64(username:password)";
+            Input::new("text without a colon", expected).at("auth")
+        })?;
         (username, password) = (name.to_owned(), word.to_owned());
     }
     Ok(Auth { username: username.into(), password: password.into() })

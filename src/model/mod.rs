@@ -6,9 +6,14 @@
 pub mod api;
 pub mod base64;
 pub mod cgroup;
+#[cfg(feature = "controller")]
+pub mod cloud_message;
 pub mod cri;
 #[cfg(feature = "cloud")]
 pub mod downstream;
+#[cfg(feature = "controller")]
+pub mod edge_message;
+pub mod error;
 pub mod housekeeping;
 pub mod image;
 pub mod job;

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
+use super::error::Input;
 use super::tree::{Fault, Node, Read, Value, by_tree};
 
 /// A number with a suffix, stored as it was written and in thousandths.
@@ -72,10 +73,10 @@ impl fmt::Display for Quantity {
 }
 
 impl FromStr for Quantity {
-    type Err = String;
+    type Err = Input;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("got {text:?}, expected a quantity such as 500m, 0.5, 64Mi or 1e3");
+    fn from_str(text: &str) -> Result<Self, Input> {
+        let bad = || Input::quoted(text, "a quantity such as 500m, 0.5, 64Mi or 1e3");
         let end = text.find(|c: char| !matches!(c, '0'..='9' | '.' | '+' | '-'));
         let (number, suffix) = text.split_at(end.unwrap_or(text.len()));
         let (mantissa, places) = parse_decimal(number).ok_or_else(bad)?;
@@ -90,9 +91,8 @@ impl FromStr for Quantity {
             let by = ten(exponent)?;
             product.div_euclid(by) + i128::from(product.rem_euclid(by) != 0)
         };
-        let milli = i64::try_from(milli).map_err(|_| {
-            format!("got {text:?}, expected a quantity below 9.2e15 in whole units")
-        })?;
+        let milli = i64::try_from(milli)
+            .map_err(|_| Input::quoted(text, "a quantity below 9.2e15 in whole units"))?;
         Ok(Self { written: text.into(), milli })
     }
 }
@@ -157,7 +157,7 @@ impl Default for Quantity {
 impl Read for Quantity {
     /// YAML writes `cpu: 1` as a number, `cpu: "1"` as a string.
     fn read(&mut self, node: &Node) -> Result<(), Fault> {
-        let written = match &node.value {
+        let written: Result<Self, Input> = match &node.value {
             Value::Null => return Ok(()),
             Value::Text(text) => text.parse(),
             Value::Int(number) => number.to_string().parse(),
@@ -167,7 +167,7 @@ impl Read for Quantity {
                 return Err(Fault::unlike(node, "a quantity such as 500m, 0.5, 64Mi or 1e3"));
             }
         };
-        *self = written.map_err(Fault::bare)?;
+        *self = written.map_err(|wrong| Fault::bare(wrong.to_string()))?;
         Ok(())
     }
 
@@ -230,7 +230,7 @@ mod tests {
     fn what_is_no_quantity_is_named() {
         for text in ["", "m", "1.2.3", "1Mb", "--1", "1e99", "é", "1 Mi", "٣"] {
             let error = text.parse::<Quantity>().expect_err(text);
-            assert!(error.contains(&format!("got {text:?}")), "{error}");
+            assert!(error.to_string().contains(&format!("got {text:?}")), "{error}");
         }
     }
 

@@ -3,9 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::api::Kind;
+
+/// An object, or a part of one, as JSON.
+pub fn json<T: Serialize + ?Sized>(value: &T) -> Box<RawValue> {
+    to_raw_value(value).expect("plain data")
+}
 
 /// An object of a manifest.
 #[derive(Clone, PartialEq)]

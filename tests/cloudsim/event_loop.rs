@@ -6,6 +6,7 @@ use edged::model::link::Session;
 use edged::model::message::Message;
 use edged::model::meta::{DiskError, Revision};
 use edged::model::sync::Change;
+use edged::wire::kubeedge;
 
 use crate::check::uid_in;
 use crate::cluster::raw;
@@ -42,10 +43,9 @@ impl World {
             Action::Send(session, message) => {
                 let Some(link) = self.links.get(&session) else { return };
                 judge!(link.is_on, "[one answer] r{at} sends on {session:?} before it is up");
-                trace!(
-                    self.now,
-                    "r{at} sends {} {}", message.route.operation, message.route.resource
-                );
+                let message = Box::new(kubeedge::encode_cloud(&message));
+                let (what, resource) = (&message.route.operation, &message.route.resource);
+                trace!(self.now, "r{at} sends {what} {resource}");
                 self.check_sent(at, session, &message);
                 let node = self.links[&session].node.clone();
                 self.check.sent(&node, &message);
@@ -238,7 +238,7 @@ impl World {
         }
         let ack = self.node_takes(&name, message);
         if let Some(ack) = ack {
-            self.send_event(at, Event::EdgeMessage(session, Box::new(ack)));
+            self.send_event(at, Event::EdgeMessage(session, Box::new(kubeedge::decode_edge(ack))));
         }
         self.deliver(at, Event::EdgeDrained(session, 0));
     }

@@ -7,6 +7,7 @@ use edged::limits;
 use edged::model::api::Kind;
 use edged::model::link::Session;
 use edged::model::message::{Header, Message, Route};
+use edged::wire::kubeedge;
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
@@ -316,7 +317,10 @@ impl World {
     fn send_message(&mut self, name: &str, message: Message) {
         let Some(session) = self.nodes[name].session else { return };
         let Some(replica) = self.links.get(&session).map(|link| link.replica) else { return };
-        self.send_event(replica, Event::EdgeMessage(session, Box::new(message)));
+        self.send_event(
+            replica,
+            Event::EdgeMessage(session, Box::new(kubeedge::decode_edge(message))),
+        );
     }
 
     /// Sends a request, and waits for the answer.

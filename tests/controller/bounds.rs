@@ -6,6 +6,7 @@ use edged::limits::{
     RECONCILE_SLICE_MS, UNREAD_LOGGED_MAX, UNUSED_MS,
 };
 use edged::model::api::{Kind, Verb};
+use edged::wire::kubeedge;
 use serde_json::{Value, json};
 
 use crate::world::World;
@@ -46,7 +47,7 @@ fn so_many_questions_of_all_nodes_are_asked_at_once_and_the_others_have_their_tu
                 "involvedObject": {"kind": "Pod", "name": format!("web{at}"), "namespace": "n"}});
             let resource = format!("n/event/web{at}.{n}");
             let message = world.edge(&name).request("insert", &resource, Some(&event));
-            world.deliver(Event::EdgeMessage(session, Box::new(message)));
+            world.deliver(Event::EdgeMessage(session, Box::new(kubeedge::decode_edge(message))));
         }
     }
     assert_eq!(world.controller.counters().calls, CALLS_MAX);

@@ -3,6 +3,7 @@
 use edged::controller::event::Event;
 use edged::limits::{EDGE_CALLS_MAX, EDGE_OFFENCES_MAX, EDGE_REQUESTS_MAX, EDGE_UNSENT_BYTES_MAX};
 use edged::model::api::Kind;
+use edged::wire::kubeedge;
 use serde_json::{Value, json};
 
 use crate::world::World;
@@ -130,13 +131,13 @@ fn a_node_that_asks_without_end_is_held_back() {
     for _ in 0..=EDGE_REQUESTS_MAX {
         let message = world.edge("e1").request("query", "null/node/e1", None);
         let session = world.session("e1").expect("on");
-        world.deliver(Event::EdgeMessage(session, Box::new(message)));
+        world.deliver(Event::EdgeMessage(session, Box::new(kubeedge::decode_edge(message))));
     }
     assert_eq!(world.controller.counters().messages_refused, 0);
     for _ in 0..80 {
         let message = world.edge("e1").request("query", "null/node/e1", None);
         let session = world.session("e1").expect("on");
-        world.deliver(Event::EdgeMessage(session, Box::new(message)));
+        world.deliver(Event::EdgeMessage(session, Box::new(kubeedge::decode_edge(message))));
     }
     let counters = world.controller.counters();
     assert!(counters.calls <= EDGE_CALLS_MAX, "{}", counters.calls);

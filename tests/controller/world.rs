@@ -13,6 +13,7 @@ use edged::model::link::Session;
 use edged::model::message::Message;
 use edged::model::meta::{DiskError, Revision};
 use edged::model::sync::{Change, Record};
+use edged::wire::kubeedge;
 
 use crate::cluster::{Cluster, raw};
 use crate::edge::Edge;
@@ -204,6 +205,7 @@ impl World {
             Action::Send(session, message) => {
                 assert!(!self.requested.contains(&session), "sent before it is on");
                 let Some(node) = self.sessions.get(&session).cloned() else { return };
+                let message = Box::new(kubeedge::encode_cloud(&message));
                 if self.edges[&node].stuck {
                     self.unsent_bytes += message.content.map_or(0, |it| it.get().len());
                 } else {
@@ -294,7 +296,7 @@ impl World {
         let Some(name) = self.sessions.get(&session) else { return };
         let edge = self.edges.get_mut(name).expect("it has a session");
         if let Some(ack) = edge.take(message) {
-            self.send_event(Event::EdgeMessage(session, Box::new(ack)));
+            self.send_event(Event::EdgeMessage(session, Box::new(kubeedge::decode_edge(ack))));
         }
         self.hand_in(Event::EdgeDrained(session, 0));
     }
@@ -446,7 +448,7 @@ impl World {
     pub fn send(&mut self, name: &str, message: Message) -> String {
         let session = self.session(name).expect("a session that is on");
         let id = message.header.id.to_string();
-        self.send_event(Event::EdgeMessage(session, Box::new(message)));
+        self.send_event(Event::EdgeMessage(session, Box::new(kubeedge::decode_edge(message))));
         id
     }
 

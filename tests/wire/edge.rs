@@ -10,7 +10,7 @@ use edged::wire::edge::{MessageError, content, decode, encode};
 use crate::mutation::Dice;
 
 /// One line for each websocket message of the captured conversations, without its direction.
-fn captured() -> Vec<String> {
+pub fn captured() -> Vec<String> {
     let folder = format!("{}/tests/golden/edge", env!("CARGO_MANIFEST_DIR"));
     let mut lines = Vec::new();
     for entry in fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder}: {error}")) {

@@ -26,7 +26,7 @@ use crate::model::status::{
 };
 use crate::model::time::Timestamp;
 use crate::model::token::Token;
-use crate::model::tree::{self, Read as _, fields};
+use crate::model::tree::{self, Fault, Read as _, fields};
 use crate::model::upstream::TokenRequest;
 
 /// An object of a message, parsed as far as necessary to decide whether it has changed.
@@ -350,7 +350,7 @@ fn stored_object(
     text: &str,
     node: &str,
     (status, gates): (PodStatus, Vec<ReadinessGate>),
-) -> Result<StoredObject, String> {
+) -> Result<StoredObject, Fault> {
     let object = |object| StoredObject::Object(Arc::new(object));
     Ok(match kind {
         "pod" => pod(tree::of_json(text)?, node, (status, gates)),
@@ -393,9 +393,9 @@ fn pod(mut pod: Pod, node: &str, (status, gates): (PodStatus, Vec<ReadinessGate>
     StoredObject::Pod(Arc::new(pod))
 }
 
-fn secret(text: &str) -> Result<Secret, String> {
-    let node = tree::parse_json(text.as_bytes()).map_err(|refusal| refusal.why)?;
-    tree::read(&node, &[]).map_err(|fault| Secret::hide(fault).message())
+fn secret(text: &str) -> Result<Secret, Fault> {
+    let node = tree::parse_json(text.as_bytes()).map_err(|refusal| Fault::bare(refusal.why))?;
+    tree::read(&node, &[]).map_err(Secret::hide)
 }
 
 #[derive(Default)]

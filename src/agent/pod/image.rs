@@ -64,7 +64,7 @@ pub(super) struct FailedPull {
 impl Pod {
     /// Why the image name of the container is invalid.
     pub(super) fn image_fault(container: &Container) -> Option<HoldReason> {
-        let why = ImageName::parse(&container.image).err()?;
+        let why = ImageName::parse(&container.image).err()?.to_string();
         Some(HoldReason::ImageName { why })
     }
 

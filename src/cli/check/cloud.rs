@@ -1,6 +1,6 @@
 //! Checks the node's connection to its cloud: the store, the certificate, the network.
 
-use super::judge::{Row, fail, ok, warn};
+use super::{Row, fail, ok, warn};
 use crate::io::cloud::Inspection;
 use crate::io::diagnostics::CloudFacts;
 use crate::io::disk::{self, Health};
@@ -75,7 +75,7 @@ fn certificate(link: &Inspection, now_s: Option<i64>) -> Row {
         (Err(why), _) | (Ok(_), Err(why)) if link.has_token => {
             return ok(name, format!("requested at the next start, with the token; now: {why}"));
         }
-        (Err(why), _) | (Ok(_), Err(why)) => return fail(name, why.as_str(), JOIN),
+        (Err(why), _) | (Ok(_), Err(why)) => return fail(name, why.to_string(), JOIN),
     };
     let (begins, ends) = (Timestamp(validity.not_before_s), Timestamp(validity.not_after_s));
     let Some(now_s) = now_s else {
@@ -110,8 +110,9 @@ const DAYS_LEFT_MIN: i64 = 14;
 mod tests {
     use std::path::PathBuf;
 
-    use super::super::judge::Verdict;
+    use super::super::Verdict;
     use super::*;
+    use crate::model::error::System;
     use crate::model::link::Validity;
 
     const NOW_S: i64 = 1_800_000_000;
@@ -161,7 +162,7 @@ mod tests {
             assert!(rows(&facts).iter().all(|row| row.verdict == Verdict::Ok));
         }
         let mut facts = facts();
-        (facts.link.certificate, facts.link.has_token) = (Err("none".to_owned()), true);
+        (facts.link.certificate, facts.link.has_token) = (Err(System::new("none").into()), true);
         let rows = rows(&facts);
         let applied = rows.iter().any(|row| row.detail.contains("requested at the next start"));
         assert!(applied && rows.iter().all(|row| row.verdict == Verdict::Ok), "{rows:#?}");
@@ -198,9 +199,14 @@ mod tests {
             let found = facts.link.certificate.as_mut().expect("there is one");
             found.1.not_after_s = at_s;
         };
-        let none = |facts: &mut CloudFacts| facts.link.certificate = Err("none".to_owned());
+        let none =
+            |facts: &mut CloudFacts| facts.link.certificate = Err(System::new("none").into());
         check(none, "fail certificate: none", "edged join");
-        check(|facts| facts.link.ca = Err("none".to_owned()), "fail certificate: none", "--token");
+        check(
+            |facts| facts.link.ca = Err(System::new("none").into()),
+            "fail certificate: none",
+            "--token",
+        );
         check(
             |facts| ends(facts, NOW_S - 1),
             "fail certificate: /c/server.crt expired",
@@ -230,7 +236,7 @@ mod tests {
             "chmod 600 /c/server.key",
         );
         check(
-            |facts| facts.link.reach = Err("refused".to_owned()),
+            |facts| facts.link.reach = Err(System::new("refused")),
             "warn cloud: c:10000 cannot be reached: refused",
             "DNS server",
         );

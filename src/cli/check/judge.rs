@@ -1,53 +1,13 @@
 //! Judges the facts of `edged check`: one row for each thing that pods need from a machine.
 
-use super::remedy;
+use super::{Row, fail, ok, remedy, warn};
 use crate::agent::admit;
 use crate::config::EXPOSED;
 use crate::io::diagnostics::{CNI_CONFIG, CNI_PLUGINS, Diagnostics, Room};
 use crate::io::rivals::Rival;
 use crate::model::cri::{RuntimeStatus, Version};
+use crate::model::error::System;
 use crate::wire::manifest;
-
-/// One line of the report, and its remedy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Row {
-    pub verdict: Verdict,
-    pub name: &'static str,
-    pub detail: String,
-    pub remedy: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    Ok,
-    /// Some pods will fail.
-    Warn,
-    /// No pod runs without it.
-    Fail,
-}
-
-impl Verdict {
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Warn => "warn",
-            Self::Fail => "fail",
-        }
-    }
-}
-
-pub(super) fn ok(name: &'static str, detail: impl Into<String>) -> Row {
-    Row { verdict: Verdict::Ok, name, detail: detail.into(), remedy: None }
-}
-
-pub(super) fn warn(name: &'static str, detail: impl Into<String>, remedy: &str) -> Row {
-    let remedy = Some(remedy.to_owned()).filter(|remedy| !remedy.is_empty());
-    Row { verdict: Verdict::Warn, name, detail: detail.into(), remedy }
-}
-
-pub(super) fn fail(name: &'static str, detail: impl Into<String>, remedy: &str) -> Row {
-    Row { verdict: Verdict::Fail, ..warn(name, detail, remedy) }
-}
 
 /// The whole report.
 pub(super) fn all(facts: &Diagnostics) -> Vec<Row> {
@@ -288,10 +248,12 @@ fn bridge(facts: &Diagnostics) -> Row {
     warn("bridge", "not loaded: br_netfilter", remedy)
 }
 
-fn place(name: &'static str, room: &Result<Room, String>, flag: &str) -> Row {
+fn place(name: &'static str, room: &Result<Room, System>, flag: &str) -> Row {
     let room = match room {
         Ok(room) => room,
-        Err(why) => return fail(name, why.as_str(), &format!("name another folder with {flag}")),
+        Err(why) => {
+            return fail(name, why.to_string(), &format!("name another folder with {flag}"));
+        }
     };
     let Room { path, writable, free_bytes, bytes, free_inodes, inodes } = room;
     let free_mb = free_bytes >> 20;
@@ -321,7 +283,7 @@ fn manifests(facts: &Diagnostics) -> Vec<Row> {
         None => return Vec::new(),
         Some(Err(why)) => {
             let remedy = format!("mkdir -p {folder}; without it no pod is wanted");
-            return vec![warn("manifests", why.as_str(), &remedy)];
+            return vec![warn("manifests", why.to_string(), &remedy)];
         }
         Some(Ok(files)) => files,
     };

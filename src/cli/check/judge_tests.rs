@@ -1,5 +1,6 @@
 //! Machines as found in the field, and the report about each.
 
+use super::super::Verdict;
 use super::*;
 use crate::config::Config;
 
@@ -169,7 +170,7 @@ fn where_no_runtime_answers_its_socket_tells_which_one_was_meant() {
     ] {
         let mut facts = machine();
         socket.clone_into(&mut facts.config.runtime);
-        facts.runtime = Some(Err("refused".to_owned()));
+        facts.runtime = Some(Err(System::new("refused").into()));
         facts.capabilities = None;
         for trouble in troubles(&facts) {
             let told = trouble.split_once(" → ").expect("a remedy").1;
@@ -181,7 +182,7 @@ fn where_no_runtime_answers_its_socket_tells_which_one_was_meant() {
 #[test]
 fn the_runtime_and_its_network_are_judged() {
     check(
-        |facts| facts.runtime = Some(Err("there is no such socket".to_owned())),
+        |facts| facts.runtime = Some(Err(System::new("there is no such socket").into())),
         "fail runtime: /run/containerd/containerd.sock: there is no such socket",
         "disabled_plugins",
     );
@@ -256,7 +257,11 @@ fn the_place_is_judged() {
         "warn logs: /var/log has 1 of 100000 inodes left",
         "inodes",
     );
-    check(|facts| facts.logs = Some(Err("/: gone".to_owned())), "fail logs: /: gone", "--pod-logs");
+    check(
+        |facts| facts.logs = Some(Err(System::new("/: gone"))),
+        "fail logs: /: gone",
+        "--pod-logs",
+    );
     let read_only = || Some(Ok(Room { writable: false, ..room("/var/lib") }));
     check(
         |facts| facts.root = read_only(),
@@ -290,14 +295,14 @@ fn the_configuration_and_the_manifests_are_judged() {
         );
     }
     check(
-        |facts| facts.manifests = Some(Err("/m: No such file or directory".to_owned())),
+        |facts| facts.manifests = Some(Err(System::new("/m: No such file or directory"))),
         "warn manifests: /m: No such file",
         "mkdir -p /etc/kubeedge/manifests",
     );
     let file = |text: &str| Some(Ok(vec![("/m/a.yaml".to_owned(), Ok(text.as_bytes().to_vec()))]));
     check(
         |facts| {
-            let spoilt = ("/m/a.yaml".to_owned(), Err("Input/output error".to_owned()));
+            let spoilt = ("/m/a.yaml".to_owned(), Err(System::new("Input/output error")));
             facts.manifests = Some(Ok(vec![spoilt]));
         },
         "fail manifests: /m/a.yaml: cannot be read: Input/output error",

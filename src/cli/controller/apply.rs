@@ -35,7 +35,7 @@ pub(super) fn run(
     }
     let mut files = Vec::new();
     for path in &named {
-        files.extend(client::files_of(path).map_err(Error::Failed)?);
+        files.extend(client::files_of(path)?);
     }
     let mut read = Vec::new();
     let mut wrong = 0;
@@ -63,7 +63,7 @@ pub(super) fn run(
     }
     let controller = (list::CONTROLLER.at)(server.as_deref(), data.as_deref())?;
     for (shown, bytes) in read {
-        let answer = controller.send("POST", "/apply", &bytes).map_err(Error::Failed)?;
+        let answer = controller.send("POST", "/apply", &bytes)?;
         if answer.status != 200 {
             wrong += 1;
             let why = answer.why();

@@ -143,7 +143,7 @@ fn token(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
     let now_s = client::wall_s();
     let now_s = now_s.ok_or_else(|| Error::Failed("this machine's clock is not set".to_owned()))?;
     let token = authority::token(&settings.pki(), node.as_deref(), now_s, now_s + TOKEN_LIFE_S);
-    let token = token.map_err(Error::Failed)?;
+    let token = token?;
     writeln!(out, "{token}")?;
     Ok(0)
 }
@@ -168,7 +168,7 @@ fn delete(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
         Error::Usage(format!("got the kind {kind:?}, expected pod, node, configmap or the like"))
     })?;
     let controller = (list::CONTROLLER.at)(server.as_deref(), data.as_deref())?;
-    let answer = controller.send("DELETE", &path, options.as_bytes()).map_err(Error::Failed)?;
+    let answer = controller.send("DELETE", &path, options.as_bytes())?;
     if answer.status != 200 {
         return Err(Error::Failed(answer.why()));
     }

@@ -4,6 +4,7 @@
 use super::edgecore::Table;
 use super::edgecore::{Row, Rule};
 
+use crate::model::error::Input;
 use Rule::{Idle, Take};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,7 +19,7 @@ impl Cloud {
 
     /// Without settings there is no error.
     #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "as where there may be one")]
-    pub(super) fn finish(&mut self) -> Result<(), String> {
+    pub(super) fn finish(&mut self) -> Result<(), Input> {
         Ok(())
     }
 }

@@ -5,6 +5,7 @@ use super::values::{
     take_taints, take_token,
 };
 use crate::config::edgecore::{Row, Rule, Table, duration, text, truth, whole};
+use crate::model::error::Input;
 #[cfg(feature = "streams")]
 use crate::model::settings::CloudLink;
 use crate::wire::tree::Value;
@@ -28,7 +29,7 @@ const DATABASE: Table = Table {
             "driverName",
             Set(|_, value| match text(value)? {
                 "sqlite3" => Ok(()),
-                other => Err(format!("got {other:?}, expected sqlite3")),
+                other => Err(Input::quoted(other, "sqlite3")),
             }),
         ),
     ],
@@ -196,7 +197,7 @@ const WEBSOCKET: Table = Table {
             "enable",
             Set(|_, value| match value {
                 Value::Bool(true) => Ok(()),
-                other => Err(format!("got {other}, expected true: it is the only transport")),
+                other => Err(Input::new(other, "true: it is the only transport")),
             }),
         ),
         (
@@ -232,7 +233,7 @@ const QUIC: Table = Table {
             "enable",
             Set(|_, value| match value {
                 Value::Bool(false) => Ok(()),
-                other => Err(format!("got {other}, expected false: edged has no QUIC")),
+                other => Err(Input::new(other, "false: edged has no QUIC")),
             }),
         ),
         // Settings of a part that is switched off.

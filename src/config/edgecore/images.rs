@@ -2,33 +2,35 @@
 
 use super::{Config, Value, folder, text, truth, whole};
 use crate::limits::PULL_CALLS_MAX;
+use crate::model::error::Input;
 
-pub(super) fn serialize(config: &mut Config, value: &Value) -> Result<(), String> {
+pub(super) fn serialize(config: &mut Config, value: &Value) -> Result<(), Input> {
     config.pulls.serialize = truth(value)?;
     Ok(())
 }
 
-pub(super) fn parallel_max(config: &mut Config, value: &Value) -> Result<(), String> {
+pub(super) fn parallel_max(config: &mut Config, value: &Value) -> Result<(), Input> {
     config.pulls.parallel_max = Some(whole(value, 1, PULL_CALLS_MAX as i64)? as usize);
     Ok(())
 }
 
-pub(super) fn per_second(config: &mut Config, value: &Value) -> Result<(), String> {
+pub(super) fn per_second(config: &mut Config, value: &Value) -> Result<(), Input> {
     config.pulls.per_second = whole(value, 0, 10_000)? as u32;
     Ok(())
 }
 
-pub(super) fn burst(config: &mut Config, value: &Value) -> Result<(), String> {
+pub(super) fn burst(config: &mut Config, value: &Value) -> Result<(), Input> {
     config.pulls.burst = whole(value, 1, 10_000)? as u32;
     Ok(())
 }
 
-pub(super) fn folders(config: &mut Config, value: &Value) -> Result<(), String> {
+pub(super) fn folders(config: &mut Config, value: &Value) -> Result<(), Input> {
     let Value::List(list) = value else {
-        return Err(format!("got {value}, expected a list of folders"));
+        return Err(Input::new(value, "a list of folders"));
     };
     if list.len() > FOLDERS_MAX {
-        return Err(format!("got {} folders, expected {FOLDERS_MAX} at most", list.len()));
+        let got = format_args!("{} folders", list.len());
+        return Err(Input::new(got, format!("{FOLDERS_MAX} at most")));
     }
     let folders = list.iter().map(|node| folder(text(&node.value)?));
     config.image_folders = folders.collect::<Result<_, _>>()?;
@@ -38,7 +40,7 @@ pub(super) fn folders(config: &mut Config, value: &Value) -> Result<(), String> 
 /// They are arguments of a process, and each is scanned every few seconds.
 const FOLDERS_MAX: usize = 16;
 
-pub(super) fn mirror_port(config: &mut Config, value: &Value) -> Result<(), String> {
+pub(super) fn mirror_port(config: &mut Config, value: &Value) -> Result<(), Input> {
     config.image_mirror.set_port(whole(value, 1, i64::from(u16::MAX))? as u16);
     Ok(())
 }

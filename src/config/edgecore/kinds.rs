@@ -2,6 +2,7 @@
 //! value was probably intended.
 
 use super::{Value, modules};
+use crate::model::error::Input;
 
 /// The required type of a key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +68,7 @@ const KINDS: &[(Kind, &str)] = &[
 
 /// Whether this may be a value of that key. A key in no table may have any value: durations
 /// that were numbers in some versions.
-pub(super) fn check(key: &str, value: &Value) -> Result<(), String> {
+pub(super) fn check(key: &str, value: &Value) -> Result<(), Input> {
     let found = KINDS.iter().find(|(_, keys)| keys.split_whitespace().any(|known| known == key));
     let Some((kind, _)) = found else { return Ok(()) };
     let (is_valid, expected) = match kind {
@@ -79,7 +80,7 @@ pub(super) fn check(key: &str, value: &Value) -> Result<(), String> {
         Kind::List => (matches!(value, Value::List(_)), "a list"),
         Kind::Map => (matches!(value, Value::Map(_)), "a map"),
     };
-    if is_valid { Ok(()) } else { Err(format!("got {value}, expected {expected}")) }
+    if is_valid { Ok(()) } else { Err(Input::new(value, expected)) }
 }
 
 /// Whether it requests nothing: it is empty, or switched off.

@@ -2,46 +2,47 @@
 
 use super::{Config, Value, folder, ip, text, truth};
 use crate::agent::admit::is_subdomain;
+use crate::model::error::Input;
 
-pub(super) fn allowed_sysctls(config: &mut Config, value: &Value) -> Result<(), String> {
+pub(super) fn allowed_sysctls(config: &mut Config, value: &Value) -> Result<(), Input> {
     config.settings.allowed_sysctls = texts(value)?;
     Ok(())
 }
 
-pub(super) fn seccomp_default(config: &mut Config, value: &Value) -> Result<(), String> {
+pub(super) fn seccomp_default(config: &mut Config, value: &Value) -> Result<(), Input> {
     config.settings.seccomp_default = truth(value)?;
     Ok(())
 }
 
-pub(super) fn cluster_dns(config: &mut Config, value: &Value) -> Result<(), String> {
+pub(super) fn cluster_dns(config: &mut Config, value: &Value) -> Result<(), Input> {
     let servers = texts(value)?;
     servers.iter().try_for_each(|server| ip(server).map(drop))?;
     config.settings.cluster_dns = servers;
     Ok(())
 }
 
-pub(super) fn cluster_domain(config: &mut Config, value: &Value) -> Result<(), String> {
+pub(super) fn cluster_domain(config: &mut Config, value: &Value) -> Result<(), Input> {
     let domain = text(value)?;
     if !domain.is_empty() && !is_subdomain(domain) {
-        return Err(format!("got {domain:?}, expected a DNS subdomain such as cluster.local"));
+        return Err(Input::quoted(domain, "a DNS subdomain such as cluster.local"));
     }
     domain.clone_into(&mut config.settings.cluster_domain);
     Ok(())
 }
 
-pub(super) fn resolv_conf(config: &mut Config, value: &Value) -> Result<(), String> {
+pub(super) fn resolv_conf(config: &mut Config, value: &Value) -> Result<(), Input> {
     let path = text(value)?;
     config.settings.resolv_conf = if path.is_empty() { String::new() } else { folder(path)? };
     Ok(())
 }
 
 /// Labels of the node in addition to those that every node has.
-pub(super) fn node_labels(config: &mut Config, value: &Value) -> Result<(), String> {
-    let Value::Map(map) = value else { return Err(format!("got {value}, expected a map")) };
+pub(super) fn node_labels(config: &mut Config, value: &Value) -> Result<(), Input> {
+    let Value::Map(map) = value else { return Err(Input::new(value, "a map")) };
     let labels = map.iter().map(|(key, entry)| {
-        let label = text(&entry.node.value).map_err(|why| format!("{key}: {why}"))?;
+        let label = text(&entry.node.value).map_err(|wrong| wrong.at(key))?;
         if !is_qualified(key) || !is_label_value(label) {
-            return Err(format!("got {key}: {label:?}, expected a label"));
+            return Err(Input::new(format_args!("{key}: {label:?}"), "a label"));
         }
         Ok((key.to_string(), label.to_owned()))
     });
@@ -62,9 +63,9 @@ pub(in crate::config) fn is_label_value(value: &str) -> bool {
     value.len() <= 63 && (value.is_empty() || is_valid)
 }
 
-fn texts(value: &Value) -> Result<Vec<String>, String> {
+fn texts(value: &Value) -> Result<Vec<String>, Input> {
     match value {
         Value::List(list) => list.iter().map(|node| text(&node.value).map(str::to_owned)).collect(),
-        other => Err(format!("got {other}, expected a list of texts")),
+        other => Err(Input::new(other, "a list of texts")),
     }
 }

@@ -1,6 +1,7 @@
 //! Keys for resources that are reserved from pods.
 
 use super::{Row, Set, Value, text};
+use crate::model::error::Input;
 use crate::model::housekeeping::Reserved;
 use crate::model::quantity::Quantity;
 
@@ -21,14 +22,15 @@ pub(super) const TAILORED: &[Row] = &[
     ),
 ];
 
-fn reserved(value: &Value) -> Result<Reserved, String> {
-    let Value::Map(map) = value else { return Err(format!("got {value}, expected a map")) };
+fn reserved(value: &Value) -> Result<Reserved, Input> {
+    let Value::Map(map) = value else { return Err(Input::new(value, "a map")) };
     let mut reserved = Reserved::default();
     for (key, entry) in map {
         let amount = |of: fn(&Quantity) -> i64| {
-            let given = text(&entry.node.value).map_err(|why| format!("{key}: {why}"))?;
-            let quantity: Quantity = given.parse().map_err(|why| format!("{key}: {why}"))?;
-            let negative = |_| format!("{key}: got {given}, expected 0 or more");
+            let given = text(&entry.node.value).map_err(|wrong| wrong.at(key))?;
+            let parsed: Result<Quantity, Input> = given.parse();
+            let quantity = parsed.map_err(|wrong| wrong.at(key))?;
+            let negative = |_| Input::new(given, "0 or more").at(key);
             u64::try_from(of(&quantity)).map_err(negative)
         };
         match &**key {
@@ -37,9 +39,8 @@ fn reserved(value: &Value) -> Result<Reserved, String> {
             "ephemeral-storage" => reserved.storage_bytes = amount(Quantity::whole)?,
             "pid" => reserved.pids = amount(Quantity::whole)?,
             _ => {
-                return Err(format!(
-                    "got {key:?}, expected one of cpu, memory, ephemeral-storage, pid"
-                ));
+                let expected = "one of cpu, memory, ephemeral-storage, pid";
+                return Err(Input::quoted(key, expected));
             }
         }
     }
@@ -51,8 +52,9 @@ mod tests {
     use super::super::Config;
     use super::*;
     use crate::config::tests::edged_section;
+    use crate::model::manifest::Refusal;
 
-    fn read(line: &str) -> Result<Config, String> {
+    fn read(line: &str) -> Result<Config, Refusal> {
         edged_section(&format!("tailoredKubeletConfig: {{{line}}}"))
     }
 
@@ -76,7 +78,7 @@ mod tests {
             ("kubeReserved: 5", "kubeReserved: got 5, expected a map"),
             ("kubeReserved: {cpu: 1}", "cpu: got 1, expected text"),
         ] {
-            let why = read(line).expect_err(line);
+            let why = read(line).expect_err(line).to_string();
             assert!(why.contains(want), "{why}\n{want}");
         }
     }

@@ -147,7 +147,7 @@ impl Objects {
         match kind {
             PatchType::Merge => patch::merge(&mut new, body),
             PatchType::Strategic => patch::strategic(&mut new, body)
-                .map_err(|why| refused(400, "BadRequest", &key, &why))?,
+                .map_err(|why| refused(400, "BadRequest", &key, &why.to_string()))?,
         }
         readable(&key, &new)?;
         if list_page == Some(Subresource::Status) {

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use crate::limits::{LOCAL_LIST_MAX, LOCAL_PATCH_STEPS_MAX};
+use crate::model::error::Peer;
 
 /// Applies a JSON merge patch.
 pub fn merge(target: &mut Value, patch: &Value) {
@@ -27,7 +28,7 @@ pub fn merge(target: &mut Value, patch: &Value) {
 }
 
 /// Applies a strategic merge patch. The error says what is invalid or too large.
-pub fn strategic(target: &mut Value, patch: &Value) -> Result<(), String> {
+pub fn strategic(target: &mut Value, patch: &Value) -> Result<(), Peer> {
     Strategic::default().merge(target, patch)
 }
 
@@ -40,7 +41,7 @@ struct Strategic {
 }
 
 impl Strategic {
-    fn merge(&mut self, target: &mut Value, patch: &Value) -> Result<(), String> {
+    fn merge(&mut self, target: &mut Value, patch: &Value) -> Result<(), Peer> {
         let Some(patch) = patch.as_object() else {
             *target = patch.clone();
             return Ok(());
@@ -60,7 +61,7 @@ impl Strategic {
         self.count(patch.len())?;
         for (key, value) in patch {
             if let Some(list) = key.strip_prefix(PRIMITIVES) {
-                let removed = value.as_array().ok_or_else(|| format!("{key}: expected a list"))?;
+                let removed = value.as_array().ok_or_else(|| Peer::at(key, "expected a list"))?;
                 if let Some(list) = map.get_mut(list).and_then(Value::as_array_mut) {
                     self.remove(list, removed)?;
                 }
@@ -86,19 +87,14 @@ impl Strategic {
             let list = key.strip_prefix(ORDER);
             let found = list.and_then(|name| Some((map.get_mut(name)?.as_array_mut()?, name)));
             if let Some((list, name)) = found {
-                let order = order.as_array().ok_or_else(|| format!("{key}: expected a list"))?;
+                let order = order.as_array().ok_or_else(|| Peer::at(key, "expected a list"))?;
                 self.sort(list, merge_key(name), order)?;
             }
         }
         Ok(())
     }
 
-    fn merge_list(
-        &mut self,
-        target: &mut Value,
-        name: &str,
-        patch: &[Value],
-    ) -> Result<(), String> {
+    fn merge_list(&mut self, target: &mut Value, name: &str, patch: &[Value]) -> Result<(), Peer> {
         let Some(key) = merge_key(name) else {
             if PRIMITIVE_LISTS.contains(&name) {
                 return self.add(as_list(target), patch);
@@ -126,7 +122,8 @@ impl Strategic {
         }
         for element in patch {
             let wanted = element.get(key);
-            let wanted = wanted.ok_or_else(|| format!("{name}: got an element without {key}"))?;
+            let wanted = wanted
+                .ok_or_else(|| Peer::at(name, format_args!("got an element without {key}")))?;
             let wanted = self.identity(wanted)?;
             if element_directive(element) == Some("delete") {
                 for at in index.remove(&wanted).into_iter().flatten() {
@@ -137,7 +134,10 @@ impl Strategic {
             let at = index.entry(wanted).or_insert_with(|| vec![elements.len()])[0];
             if at == elements.len() {
                 if at >= LOCAL_LIST_MAX {
-                    return Err(format!("{name}: got more than {LOCAL_LIST_MAX} elements"));
+                    return Err(Peer::at(
+                        name,
+                        format_args!("got more than {LOCAL_LIST_MAX} elements"),
+                    ));
                 }
                 elements.push(Some(Value::Null));
             }
@@ -149,7 +149,7 @@ impl Strategic {
     }
 
     /// Merges a set of strings.
-    fn add(&mut self, list: &mut Vec<Value>, patch: &[Value]) -> Result<(), String> {
+    fn add(&mut self, list: &mut Vec<Value>, patch: &[Value]) -> Result<(), Peer> {
         let mut known = self.identities(list)?;
         for element in patch.iter().filter(|element| !element.is_object()) {
             if known.insert(self.identity(element)?) {
@@ -159,7 +159,7 @@ impl Strategic {
         Ok(())
     }
 
-    fn remove(&mut self, list: &mut Vec<Value>, removed: &[Value]) -> Result<(), String> {
+    fn remove(&mut self, list: &mut Vec<Value>, removed: &[Value]) -> Result<(), Peer> {
         let removed = self.identities(removed)?;
         self.count(list.len())?;
         list.retain(|element| !removed.contains(&element.to_string()));
@@ -167,12 +167,7 @@ impl Strategic {
     }
 
     /// Elements that the order does not name stay behind those that it names.
-    fn sort(
-        &mut self,
-        list: &mut [Value],
-        key: Option<&str>,
-        order: &[Value],
-    ) -> Result<(), String> {
+    fn sort(&mut self, list: &mut [Value], key: Option<&str>, order: &[Value]) -> Result<(), Peer> {
         let of = |element: &Value| match key {
             Some(key) => element.get(key).map(Value::to_string),
             None => Some(element.to_string()),
@@ -186,23 +181,25 @@ impl Strategic {
         Ok(())
     }
 
-    fn identities(&mut self, list: &[Value]) -> Result<BTreeSet<String>, String> {
+    fn identities(&mut self, list: &[Value]) -> Result<BTreeSet<String>, Peer> {
         list.iter().map(|element| self.identity(element)).collect()
     }
 
     /// The identity of a value in a list.
-    fn identity(&mut self, value: &Value) -> Result<String, String> {
+    fn identity(&mut self, value: &Value) -> Result<String, Peer> {
         let text = value.to_string();
         self.count(1 + text.len() / STEP_BYTES)?;
         Ok(text)
     }
 
-    fn count(&mut self, steps: usize) -> Result<(), String> {
+    fn count(&mut self, steps: usize) -> Result<(), Peer> {
         self.steps += steps;
         if self.steps <= LOCAL_PATCH_STEPS_MAX {
             return Ok(());
         }
-        Err(format!("got a patch of more than {LOCAL_PATCH_STEPS_MAX} steps, expected fewer"))
+        Err(Peer::new(format!(
+            "got a patch of more than {LOCAL_PATCH_STEPS_MAX} steps, expected fewer"
+        )))
     }
 }
 
@@ -328,10 +325,10 @@ mod tests {
         assert_eq!(target, json!({"x": {"b": 1}}));
         let wrong = json!({"conditions": [{"status": "True"}]});
         let why = strategic(&mut status, &wrong).expect_err("which one?");
-        assert_eq!(why, "conditions: got an element without type");
+        assert_eq!(why.to_string(), "conditions: got an element without type");
     }
 
-    fn steps(target: &mut Value, patch: &Value) -> Result<usize, String> {
+    fn steps(target: &mut Value, patch: &Value) -> Result<usize, Peer> {
         let mut merge = Strategic::default();
         merge.merge(target, patch).map(|()| merge.steps)
     }
@@ -371,7 +368,8 @@ mod tests {
         let one = json!({"conditions": [{"type": 1, "status": "False"}]});
         strategic(&mut target, &one).expect("it does not grow");
         let why = strategic(&mut json!({}), &json!({"conditions": conditions}));
-        assert_eq!(why, Err(format!("conditions: got more than {LOCAL_LIST_MAX} elements")));
+        let many = format!("conditions: got more than {LOCAL_LIST_MAX} elements");
+        assert_eq!(why, Err(Peer::new(many)));
         // Each repetition of a container would index its variables again.
         let old = json!({"containers": [{"name": "a", "env": target["conditions"]}]});
         let again = json!({"name": "a", "env": [{"name": "v1"}]});
@@ -382,7 +380,7 @@ mod tests {
         {
             element["name"] = json!(format!("v{at}"));
         }
-        let why = strategic(&mut env, &patch).expect_err("millions of steps");
+        let why = strategic(&mut env, &patch).expect_err("millions of steps").to_string();
         assert!(why.contains("steps, expected fewer"), "{why}");
     }
 
@@ -392,7 +390,9 @@ mod tests {
         // Each of these keys, and that of the directive.
         let most = steps(&mut json!({}), &retain(LOCAL_PATCH_STEPS_MAX - 1));
         assert_eq!(most, Ok(LOCAL_PATCH_STEPS_MAX));
-        let why = steps(&mut json!({}), &retain(LOCAL_PATCH_STEPS_MAX)).expect_err("one more");
+        let why = steps(&mut json!({}), &retain(LOCAL_PATCH_STEPS_MAX))
+            .expect_err("one more")
+            .to_string();
         let expected = format!("got a patch of more than {LOCAL_PATCH_STEPS_MAX} steps, expected");
         assert!(why.starts_with(&expected), "{why}");
     }

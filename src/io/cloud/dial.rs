@@ -22,6 +22,7 @@ use super::tls::{Credentials, explain};
 use crate::agent::time::Instant;
 use crate::io::tls::Tls;
 use crate::limits::{CLOUD_ADDRESS_MS, REFUSAL_BYTES_MAX};
+use crate::model::error::{Input, Peer};
 use crate::model::link::{Cause, Session, Validity};
 use crate::model::settings::CloudLink;
 
@@ -133,7 +134,8 @@ impl Dial {
         place: Place<'_>,
         now: Instant,
     ) -> Result<Self, Cause> {
-        let (host, port) = host_and_port(&place.link.server).map_err(Cause::Link)?;
+        let (host, port) =
+            host_and_port(&place.link.server).map_err(|wrong| Cause::Link(wrong.to_string()))?;
         let Credentials { validity, config } = credentials;
         let mut dial = Self {
             name,
@@ -405,7 +407,7 @@ impl Dial {
 }
 
 /// `host:port`, `192.0.2.1:10000` or `[2001:db8::1]:10000`.
-pub(super) fn host_and_port(server: &str) -> Result<(String, u16), String> {
+pub(super) fn host_and_port(server: &str) -> Result<(String, u16), Input> {
     let parts = server.rsplit_once(':').and_then(|(host, port)| {
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         // Without brackets the end of an IPv6 address is ambiguous.
@@ -413,7 +415,7 @@ pub(super) fn host_and_port(server: &str) -> Result<(String, u16), String> {
         let host = bare.unwrap_or(host).to_owned();
         (sound && !host.is_empty()).then_some((host, port.parse().ok()?))
     });
-    parts.ok_or_else(|| format!("the cloud's address: got {server:?}, expected host:port"))
+    parts.ok_or_else(|| Input::quoted(server, "host:port").at("the cloud's address"))
 }
 
 /// Whether the connection is established.
@@ -437,16 +439,19 @@ fn first_line(body: &[u8]) -> String {
 }
 
 /// The checks of a client, RFC 6455, section 4.1.
-fn accepts(response: &Response, accept: &str) -> Result<(), String> {
+fn accepts(response: &Response, accept: &str) -> Result<(), Peer> {
     let status = response.status();
     if status != StatusCode::SWITCHING_PROTOCOLS {
-        return Err(format!("got the answer {status}, expected 101 Switching Protocols"));
+        return Err(Peer::new(format!(
+            "got the answer {status}, expected 101 Switching Protocols"
+        )));
     }
     let says = |name: header::HeaderName, expected: &str| {
         let got = response.headers().get(&name).and_then(|value| value.to_str().ok());
         let got = got.unwrap_or_default();
         let same = got.split(',').any(|part| part.trim().eq_ignore_ascii_case(expected));
-        if same { Ok(()) } else { Err(format!("{name}: got {got:?}, expected {expected:?}")) }
+        let why = || Peer::at(name, format_args!("got {got:?}, expected {expected:?}"));
+        if same { Ok(()) } else { Err(why()) }
     };
     says(header::UPGRADE, "websocket")?;
     says(header::CONNECTION, "Upgrade")?;

@@ -30,17 +30,18 @@ use super::tls::{Credentials, Trust, builder};
 use crate::agent::time::Wall;
 use crate::io::crypto;
 use crate::model::base64;
+use crate::model::error::{Error, Input, Peer, System};
 use crate::model::settings::{CloudLink, Secret};
 use crate::wire::x509::{self, About, NODE_PREFIX, pem};
 
 /// Requests a certificate and stores it. `wall`: `None` while the clock is not set.
-pub fn enrol(link: &CloudLink, renew: bool, wall: Option<Wall>) -> Result<About, String> {
+pub fn enrol(link: &CloudLink, renew: bool, wall: Option<Wall>) -> Result<About, Error> {
     let provider = Arc::new(crypto::provider());
     let key = Key::generate()?;
     let application = key.application(&link.node_name)?;
     let (answer, ca) = if renew {
         // Only the cloud decides whether the certificate has expired.
-        let credentials = Credentials::load(link, None).map_err(|cause| cause.to_string())?;
+        let credentials = Credentials::load(link, None)?;
         (apply(link, credentials.config, None, &application)?, None)
     } else {
         let token = Token::find(link)?;
@@ -55,14 +56,14 @@ pub fn enrol(link: &CloudLink, renew: bool, wall: Option<Wall>) -> Result<About,
     }
     let key = pem::encode("EC PRIVATE KEY", &key.sec1());
     let stored = files::store_pair(link, &pem::encode("CERTIFICATE", &certificate), &key);
-    stored.map_err(|error| format!("cannot store the certificate: {error}"))?;
+    stored.map_err(|error| System::at("cannot store the certificate", error))?;
     // Read in the same way as for the next connection.
     Pair::load(link, &provider)?;
     Ok(about)
 }
 
 /// Whether the cloud has a node with this name. Clouds before 1.20 do not answer this.
-pub(super) fn is_taken(link: &CloudLink, wall: Option<Wall>) -> Result<bool, String> {
+pub(super) fn is_taken(link: &CloudLink, wall: Option<Wall>) -> Result<bool, Error> {
     let provider = Arc::new(crypto::provider());
     let token = Token::new(link.token.reveal())?;
     let ca = fetch_ca(link, &token, &provider)?;
@@ -77,7 +78,7 @@ fn apply(
     tls: Arc<ClientConfig>,
     token: Option<&Token>,
     application: &[u8],
-) -> Result<Answer, String> {
+) -> Result<Answer, Error> {
     let bearer = token.map(|token| format!("Bearer {}", token.jwt()));
     let mut headers = vec![("NodeName", &*link.node_name)];
     headers.extend(bearer.iter().map(|bearer| ("Authorization", &**bearer)));
@@ -90,7 +91,7 @@ fn check(
     answer: Answer,
     key: &Key,
     provider: &CryptoProvider,
-) -> Result<(About, Vec<u8>), String> {
+) -> Result<(About, Vec<u8>), Error> {
     let place = format!("{}/edge.crt", link.http_server.trim_end_matches('/'));
     if answer.status != 200 {
         let hint = match answer.status {
@@ -100,18 +101,21 @@ fn check(
             _ => "",
         };
         let message = answer.text();
-        return Err(format!("{place}: the cloud refuses ({}): {message}{hint}", answer.status));
+        let why = format!("{place}: the cloud refuses ({}): {message}{hint}", answer.status);
+        return Err(Peer::new(why).into());
     }
-    let about = x509::read(&answer.body).map_err(|fault| format!("{place}: {fault}"))?;
+    let about = x509::read(&answer.body).map_err(|fault| Peer::at(&place, fault))?;
     let expected = format!("{NODE_PREFIX}{}", link.node_name);
     if about.common_name != expected {
         let got = about.common_name;
-        return Err(format!("{place}: got a certificate of {got:?}, expected {expected:?}"));
+        let why = format!("got a certificate of {got:?}, expected {expected:?}");
+        return Err(Peer::at(place, why).into());
     }
     let chain = vec![CertificateDer::from(answer.body.clone())];
     let private = PrivateSec1KeyDer::from(key.sec1()).into();
-    CertifiedKey::from_der(chain, private, provider)
-        .map_err(|error| format!("{place}: the certificate is not for our key: {error}"))?;
+    CertifiedKey::from_der(chain, private, provider).map_err(|error| {
+        Peer::at(place, format_args!("the certificate is not for our key: {error}"))
+    })?;
     Ok((about, answer.body))
 }
 
@@ -119,7 +123,7 @@ fn fetch_ca(
     link: &CloudLink,
     token: &Token,
     provider: &Arc<CryptoProvider>,
-) -> Result<CertificateDer<'static>, String> {
+) -> Result<CertificateDer<'static>, Error> {
     let anybody = ClientConfig::builder_with_provider(Arc::clone(provider))
         .with_safe_default_protocol_versions()
         .expect("the provider has suites for these versions")
@@ -130,15 +134,17 @@ fn fetch_ca(
     let place = format!("{}/ca.crt", link.http_server.trim_end_matches('/'));
     if answer.status != 200 {
         let message = answer.text();
-        return Err(format!("{place}: the cloud refuses ({}): {message}", answer.status));
+        let why = format_args!("the cloud refuses ({}): {message}", answer.status);
+        return Err(Peer::at(place, why).into());
     }
     let hash = hex(digest::digest(&digest::SHA256, &answer.body).as_ref());
     if hash != token.ca_hash() {
-        return Err(format!(
-            "{place}: got a CA with the hash {hash}, expected the token's {}: the token is of \
-             another cloud, or the connection is intercepted",
+        let why = format_args!(
+            "got a CA with the hash {hash}, expected the token's {}: the token is of another \
+             cloud, or the connection is intercepted",
             token.ca_hash()
-        ));
+        );
+        return Err(Peer::at(place, why).into());
     }
     Ok(CertificateDer::from(answer.body))
 }
@@ -147,10 +153,10 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-fn store_ca(link: &CloudLink, ca: &CertificateDer<'_>) -> Result<(), String> {
+fn store_ca(link: &CloudLink, ca: &CertificateDer<'_>) -> Result<(), System> {
     let text = pem::encode("CERTIFICATE", ca);
     files::store(Path::new(&link.ca_file), &text, files::PRIVATE)
-        .map_err(|error| format!("cannot store the cloud's CA: {error}"))
+        .map_err(|error| System::at("cannot store the cloud's CA", error))
 }
 
 const NODE_CLAIM: &[u8] = b"\"node\":";
@@ -161,26 +167,28 @@ pub(super) struct Token(Secret);
 
 impl Token {
     /// The token of the file, else that of the configuration.
-    pub(super) fn find(link: &CloudLink) -> Result<Self, String> {
+    pub(super) fn find(link: &CloudLink) -> Result<Self, Error> {
         let file = &link.token_file;
         match files::read(Path::new(file)) {
             Ok(text) if !text.trim().is_empty() => {
-                Self::new(text.trim()).map_err(|why| format!("{file}: {why}"))
+                Self::new(text.trim()).map_err(|wrong| wrong.at(file).into())
             }
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(format!("cannot read the token in {file}: {error}"))
+                let what = format_args!("cannot read the token in {file}");
+                Err(System::at(what, error).into())
             }
-            _ if link.token.is_empty() => Err(format!(
+            _ if link.token.is_empty() => Err(Input::other(format!(
                 "the node has no token for a certificate request: {file} does not exist, and \
                  modules.edgeHub.token is empty; `edged join` sets it"
-            )),
+            ))
+            .into()),
             _ => Self::new(link.token.reveal())
-                .map_err(|why| format!("modules.edgeHub.token: {why}")),
+                .map_err(|wrong| wrong.at("modules.edgeHub.token").into()),
         }
     }
 
     /// Checks the token's format only.
-    pub(super) fn new(text: &str) -> Result<Self, String> {
+    pub(super) fn new(text: &str) -> Result<Self, Input> {
         let parts: Vec<&str> = text.split('.').collect();
         let hash = parts[0];
         let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
@@ -191,11 +199,10 @@ impl Token {
         };
         if parts.len() != 4 || hash.len() != 64 || !hash.bytes().all(hex) || !parts.iter().all(word)
         {
-            return Err(format!(
-                "got a token of {} parts, expected the four that `keadm gettoken` prints: a hash \
-                 of 64 hex digits, and a JWT's three",
-                parts.len()
-            ));
+            let got = format_args!("a token of {} parts", parts.len());
+            let expected = "the four that `keadm gettoken` prints: a hash of 64 hex digits, and a \
+                            JWT's three";
+            return Err(Input::new(got, expected));
         }
         Ok(Self(Secret::new(text)))
     }
@@ -226,22 +233,22 @@ struct Key {
 }
 
 impl Key {
-    fn generate() -> Result<Self, String> {
+    fn generate() -> Result<Self, System> {
         let random = SystemRandom::new();
         let kind = &ECDSA_P256_SHA256_ASN1_SIGNING;
-        let failed = |_| "cannot make a key: the kernel gives no randomness".to_owned();
+        let failed = |_| System::new("cannot make a key: the kernel gives no randomness");
         let document = EcdsaKeyPair::generate_pkcs8(kind, &random).map_err(failed)?;
         let pair = EcdsaKeyPair::from_pkcs8(kind, document.as_ref(), &random);
-        let pair = pair.map_err(|error| format!("cannot make a key: {error}"))?;
+        let pair = pair.map_err(|error| System::at("cannot make a key", error))?;
         let private = x509::private_of_pkcs8(document.as_ref());
-        let private = private.map_err(|fault| format!("cannot make a key: {fault}"))?;
+        let private = private.map_err(|fault| System::at("cannot make a key", fault))?;
         Ok(Self { pair, private, random })
     }
 
-    fn application(&self, node_name: &str) -> Result<Vec<u8>, String> {
+    fn application(&self, node_name: &str) -> Result<Vec<u8>, System> {
         let request = x509::request(node_name, self.pair.public_key().as_ref());
         let signature = self.pair.sign(&self.random, request.to_sign());
-        let signature = signature.map_err(|_| "cannot sign with the new key".to_owned())?;
+        let signature = signature.map_err(|_| System::new("cannot sign with the new key"))?;
         Ok(request.signed(signature.as_ref()))
     }
 

@@ -24,6 +24,7 @@ use rustls::pki_types::{
 use rustls::sign::CertifiedKey;
 
 use crate::limits::CREDENTIALS_BYTES_MAX;
+use crate::model::error::{Error, Input, System};
 use crate::model::settings::CloudLink;
 use crate::wire::x509::{self, pem};
 
@@ -37,7 +38,7 @@ pub(super) struct Pair {
 
 impl Pair {
     /// Reads the current pair. An error says which file is invalid, and why.
-    pub(super) fn load(link: &CloudLink, provider: &CryptoProvider) -> Result<Self, String> {
+    pub(super) fn load(link: &CloudLink, provider: &CryptoProvider) -> Result<Self, Error> {
         let (cert, key) = (Path::new(&link.cert_file), Path::new(&link.key_file));
         let (new_cert, new_key) = (beside(cert), beside(key));
         let first = match Self::of(cert, key, provider) {
@@ -65,16 +66,16 @@ impl Pair {
     }
 
     /// Reads the pair as it is, and completes nothing.
-    pub(super) fn peek(link: &CloudLink, provider: &CryptoProvider) -> Result<Self, String> {
+    pub(super) fn peek(link: &CloudLink, provider: &CryptoProvider) -> Result<Self, Error> {
         Self::of(Path::new(&link.cert_file), Path::new(&link.key_file), provider)
     }
 
-    fn of(cert: &Path, key: &Path, provider: &CryptoProvider) -> Result<Self, String> {
+    fn of(cert: &Path, key: &Path, provider: &CryptoProvider) -> Result<Self, Error> {
         let chain = certificates(cert)?;
         let certified = CertifiedKey::from_der(chain.clone(), private_key(key)?, provider)
             .map_err(|error| {
                 let (cert, key) = (cert.display(), key.display());
-                format!("certificate {cert} and key {key} do not match: {error}")
+                Input::other(format!("certificate {cert} and key {key} do not match: {error}"))
             })?;
         Ok(Self { chain, certified })
     }
@@ -102,19 +103,19 @@ pub(in crate::io) fn store(path: &Path, text: &str, mode: u32) -> io::Result<()>
 }
 
 /// Every certificate of a PEM file.
-pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let found: Vec<_> = blocks(path)?
         .into_iter()
         .filter(|block| block.label == "CERTIFICATE")
         .map(|block| CertificateDer::from(block.der))
         .collect();
     if found.is_empty() {
-        return Err(format!("{}: expected a PEM block CERTIFICATE, got none", path.display()));
+        return Err(lacks("CERTIFICATE", path));
     }
     Ok(found)
 }
 
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
     for block in blocks(path)? {
         match &*block.label {
             "EC PRIVATE KEY" => return Ok(PrivateSec1KeyDer::from(block.der).into()),
@@ -126,12 +127,19 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
             _ => {}
         }
     }
-    Err(format!("{}: expected a PEM block EC PRIVATE KEY, got none", path.display()))
+    Err(lacks("EC PRIVATE KEY", path))
 }
 
-fn blocks(path: &Path) -> Result<Vec<pem::Block>, String> {
-    let text = read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    pem::decode(&text).map_err(|why| format!("{}: {why}", path.display()))
+fn lacks(label: &str, path: &Path) -> Error {
+    Input::other(format!("expected a PEM block {label}, got none")).at(path.display()).into()
+}
+
+fn blocks(path: &Path) -> Result<Vec<pem::Block>, Error> {
+    let place = path.display();
+    let text =
+        read(path).map_err(|error| System::at(format_args!("cannot read {place}"), error))?;
+    let wrong = |fault: pem::Fault| Input::other(fault.to_string()).at(place);
+    pem::decode(&text).map_err(|fault| wrong(fault).into())
 }
 
 /// Reads a small text file.

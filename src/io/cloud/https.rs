@@ -25,6 +25,7 @@ use super::tls::explain;
 use crate::agent::time::Instant;
 use crate::io::clock;
 use crate::limits::{CREDENTIALS_BYTES_MAX, ENROL_REQUEST_MS};
+use crate::model::error::{self, Input, System};
 use crate::model::settings::CloudLink;
 
 /// An answer.
@@ -50,7 +51,7 @@ pub(super) fn get(
     path: &str,
     headers: &[(&str, &str)],
     body: Option<&[u8]>,
-) -> Result<Answer, String> {
+) -> Result<Answer, error::Error> {
     get_until(deadline(clock::boot()), link, tls, path, headers, body)
 }
 
@@ -66,10 +67,10 @@ fn get_until(
     path: &str,
     headers: &[(&str, &str)],
     body: Option<&[u8]>,
-) -> Result<Answer, String> {
+) -> Result<Answer, error::Error> {
     let base = link.http_server.trim_end_matches('/');
     if !base.starts_with("https://") {
-        return Err(format!("httpServer: got {base:?}, expected https://host:port"));
+        return Err(Input::quoted(base, "https://host:port").at("httpServer").into());
     }
     let url = format!("{base}{path}");
     let config = ureq::Agent::config_builder()
@@ -94,7 +95,7 @@ fn get_until(
         None => request.call(),
     };
     // The error's own text contains no header.
-    let failed = |error: ureq::Error| format!("{url}: {}", words(&error));
+    let failed = |error: ureq::Error| System::at(&url, words(&error));
     let mut answer = answer.map_err(failed)?;
     // ureq accepts less than its limit.
     let limit = CREDENTIALS_BYTES_MAX + 1;
@@ -403,7 +404,7 @@ mod tests {
         for link in [record, head] {
             let deadline = clock::boot().plus_ms(300);
             let done = get_until(deadline, &link, Arc::clone(&tls), "/ca.crt", &[], None);
-            let why = done.expect_err("there is no whole answer");
+            let why = done.expect_err("there is no whole answer").to_string();
             assert!(why.ends_with(LATE), "{why}");
         }
         dripped.join().expect("it was hung up on");

@@ -12,6 +12,7 @@ use super::files::{self, Pair};
 use super::{names, tls};
 use crate::io::crypto;
 use crate::limits::CHECK_DIAL_MS;
+use crate::model::error::{Error, System};
 use crate::model::link::Validity;
 use crate::model::settings::CloudLink;
 
@@ -20,20 +21,20 @@ pub struct Inspection {
     /// The address of the websocket, `host:port`.
     pub server: String,
     /// The node's certificate and its file; or an error.
-    pub certificate: Result<(String, Validity), String>,
+    pub certificate: Result<(String, Validity), Error>,
     /// Whether the cloud's CA can be read; or an error.
-    pub ca: Result<(), String>,
+    pub ca: Result<(), Error>,
     /// The key's file, if users other than its owner may read it.
     pub open_key: Option<String>,
     /// There is a token for a certificate request.
     pub has_token: bool,
     /// Whether the cloud accepts a TCP connection; or an error.
-    pub reach: Result<(), String>,
+    pub reach: Result<(), System>,
 }
 
 pub fn inspect(link: &CloudLink) -> Inspection {
     let provider = crypto::provider();
-    let of_node = |pair: Pair| tls::judge(link, &pair, None);
+    let of_node = |pair: Pair| tls::judge(link, &pair, None).map_err(Error::from);
     let certificate = Pair::peek(link, &provider).and_then(of_node);
     let mode = fs::metadata(Path::new(&link.key_file)).map(|about| about.permissions().mode());
     Inspection {
@@ -47,15 +48,15 @@ pub fn inspect(link: &CloudLink) -> Inspection {
 }
 
 /// Connects to each address of the name until one succeeds.
-fn reach(server: &str) -> Result<(), String> {
-    let found = server.to_socket_addrs().map_err(|error| error.to_string())?;
-    let mut why = "the name has no address".to_owned();
+fn reach(server: &str) -> Result<(), System> {
+    let found = server.to_socket_addrs()?;
+    let mut refused = System::new("the name has no address");
     for address in names::first(found) {
         let patience = Duration::from_millis(CHECK_DIAL_MS);
         match TcpStream::connect_timeout(&address, patience) {
             Ok(_) => return Ok(()),
-            Err(error) => why = format!("{address}: {error}"),
+            Err(error) => refused = System::at(address, error),
         }
     }
-    Err(why)
+    Err(refused)
 }

@@ -14,6 +14,7 @@ use super::tls::Credentials;
 use crate::agent::admit::is_subdomain;
 use crate::config;
 use crate::io::{clock, sys};
+use crate::model::error::{Error, Input, System};
 use crate::model::settings::{CloudLink, Secret};
 use crate::model::time::Timestamp;
 
@@ -34,8 +35,8 @@ pub struct Options {
     pub root: Option<PathBuf>,
 }
 
-/// Joins. Returns the text for the user; an error likewise.
-pub fn join(options: &Options) -> Result<String, String> {
+/// Joins. Returns the text for the user.
+pub fn join(options: &Options) -> Result<String, Error> {
     let place = |path: &str| match &options.root {
         Some(root) => format!("{}{path}", root.display()),
         None => path.to_owned(),
@@ -44,28 +45,29 @@ pub fn join(options: &Options) -> Result<String, String> {
     let exists = Path::new(&file).exists();
     let link =
         if exists { from_file(options, &file, &place)? } else { from_options(options, &place)? };
-    let token = Token::new(options.token.reveal()).map_err(|why| format!("--token: {why}"))?;
+    let token = Token::new(options.token.reveal()).map_err(|wrong| wrong.at("--token"))?;
     let link = CloudLink { token: options.token.clone(), ..link };
     let wall = clock::now().wall;
     // A machine with a certificate for this name may join again.
     let has_certificate = Credentials::load(&link, wall).is_ok();
     if !has_certificate && !token.is_for_one_node() && enrol::is_taken(&link, wall)? {
         let name = &link.node_name;
-        return Err(format!(
+        return Err(Input::other(format!(
             "the cloud has a node {name:?} already, and this machine has no certificate of that \
              node: choose another name with --edgenode-name, remove that node in the cloud \
              (kubectl delete node {name}), or get a token for this node from edgecontroller \
              (edgecontroller token --node {name})"
-        ));
+        ))
+        .into());
     }
+    let cannot_write = |error: std::io::Error| System::new(format!("cannot write {error}"));
     if !exists {
         let text = configuration(&link, options, &place);
         let wrote = files::store(Path::new(&file), &text, CONFIGURATION);
-        wrote.map_err(|error| format!("cannot write {error}"))?;
+        wrote.map_err(cannot_write)?;
     }
     let line = format!("{}\n", options.token.reveal());
-    files::store(Path::new(&link.token_file), &line, BOOTSTRAP)
-        .map_err(|error| format!("cannot write {error}"))?;
+    files::store(Path::new(&link.token_file), &line, BOOTSTRAP).map_err(cannot_write)?;
     // With a valid certificate the cloud issues another; a token may be for new nodes only.
     let renewed = has_certificate.then(|| enrol::enrol(&link, true, wall));
     let about = match renewed {
@@ -88,44 +90,43 @@ fn from_file(
     options: &Options,
     file: &str,
     place: &impl Fn(&str) -> String,
-) -> Result<CloudLink, String> {
+) -> Result<CloudLink, Input> {
     let mut flags: Vec<OsString> = vec!["--config".into(), file.into()];
     if let Some(name) = &options.node_name {
         flags.extend(["--node-name".into(), name.into()]);
     }
-    let loaded = config::load(&flags, sys::hostname()).map_err(|error| match error {
-        config::Error::Usage(why) | config::Error::File(why) => why,
-    })?;
+    let loaded =
+        config::load(&flags, sys::hostname()).map_err(|error| Input::other(error.to_string()))?;
     let config = loaded.config;
     if !config.cloud.is_configured() {
-        return Err(format!(
+        return Err(Input::other(format!(
             "{file} exists but has no cloud: set modules.edgeHub.websocket.server to {:?} in it, \
              or move it away",
             options.cloudcore
-        ));
+        )));
     }
     let link = config.link();
     if link.server != options.cloudcore {
-        return Err(format!(
+        return Err(Input::other(format!(
             "{file} has the cloud {:?}, but --cloudcore-ipport is {:?}: change one of them",
             link.server, options.cloudcore
-        ));
+        )));
     }
     Ok(CloudLink { token_file: place(&link.token_file), ..link })
 }
 
-fn from_options(options: &Options, place: &impl Fn(&str) -> String) -> Result<CloudLink, String> {
-    let (host, _) = host_and_port(&options.cloudcore).map_err(|_| {
-        format!("--cloudcore-ipport: got {:?}, expected host:port", options.cloudcore)
-    })?;
+fn from_options(options: &Options, place: &impl Fn(&str) -> String) -> Result<CloudLink, Input> {
+    let (host, _) = host_and_port(&options.cloudcore)
+        .map_err(|_| Input::quoted(&options.cloudcore, "host:port").at("--cloudcore-ipport"))?;
     let host = if host.contains(':') { format!("[{host}]") } else { host };
     let name = match &options.node_name {
         Some(name) => name.clone(),
-        None => sys::hostname().ok_or("this machine has no host name: give --edgenode-name")?,
+        None => sys::hostname()
+            .ok_or_else(|| Input::other("this machine has no host name: give --edgenode-name"))?,
     };
     let name = name.to_lowercase();
     if !is_subdomain(&name) {
-        return Err(format!("the node's name: got {name:?}, expected a DNS subdomain"));
+        return Err(Input::quoted(&name, "a DNS subdomain").at("the node's name"));
     }
     let usual = CloudLink::default();
     Ok(CloudLink {
@@ -182,11 +183,12 @@ fn configuration(link: &CloudLink, options: &Options, place: &impl Fn(&str) -> S
 
 impl Options {
     /// Checks the arguments before any request to the cloud.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), Input> {
         if self.cloudcore.is_empty() || self.token.is_empty() {
-            return Err("expected --cloudcore-ipport HOST:PORT and --token-file FILE, --token - \
-                        (standard input) or --token TOKEN"
-                .to_owned());
+            return Err(Input::other(
+                "expected --cloudcore-ipport HOST:PORT and --token-file FILE, --token - \
+                 (standard input) or --token TOKEN",
+            ));
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use mio::{Interest, Registry, Token};
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
-use super::super::job::{receive, send};
+use super::super::frame::{receive, send};
 use crate::limits::{CLOUD_ADDRESSES_MAX, JOB_FRAME_BYTES_MAX};
 
 /// The child's name, as `edged job <kind>` shows it in `ps`.

@@ -29,6 +29,7 @@ use rustls::{
 use super::files::{self, Pair};
 use crate::agent::time::Wall;
 use crate::io::crypto;
+use crate::model::error::{self, Input};
 use crate::model::link::{Cause, Validity};
 use crate::model::settings::CloudLink;
 use crate::model::time::Timestamp;
@@ -50,16 +51,16 @@ impl Credentials {
         if ![&link.ca_file, &link.cert_file, &link.key_file].into_iter().any(is_there) {
             return Err(Cause::NotJoined("the node has no certificate yet".to_owned()));
         }
-        Self::load(link, wall)
+        Self::load(link, wall).map_err(|error| Cause::Credentials(error.to_string()))
     }
 
-    /// Reads them. An invalid one is a [`Cause::Credentials`]: the node must request a certificate.
-    pub(super) fn load(link: &CloudLink, wall: Option<Wall>) -> Result<Self, Cause> {
+    /// Reads them. If one is invalid, the node must request a certificate.
+    pub(super) fn load(link: &CloudLink, wall: Option<Wall>) -> Result<Self, error::Error> {
         let provider = Arc::new(crypto::provider());
-        let roots = files::certificates(Path::new(&link.ca_file)).map_err(Cause::Credentials)?;
-        let pair = Pair::load(link, &provider).map_err(Cause::Credentials)?;
-        let validity = judge(link, &pair, wall).map_err(Cause::Credentials)?;
-        let trust = Trust::new(link, roots, wall, &provider).map_err(Cause::Credentials)?;
+        let roots = files::certificates(Path::new(&link.ca_file))?;
+        let pair = Pair::load(link, &provider)?;
+        let validity = judge(link, &pair, wall)?;
+        let trust = Trust::new(link, roots, wall, &provider)?;
         let resolver = Arc::new(SingleCertAndKey::from(pair.certified));
         let mut config = builder(provider, trust).with_client_cert_resolver(resolver);
         // One session at a time, and each with its own credentials.
@@ -70,18 +71,21 @@ impl Credentials {
 
 /// Whether the certificate can be this node's. The cloud checks that it is valid already: with a
 /// clock that is behind, the node would request a new one again and again.
-pub(super) fn judge(link: &CloudLink, pair: &Pair, wall: Option<Wall>) -> Result<Validity, String> {
+pub(super) fn judge(link: &CloudLink, pair: &Pair, wall: Option<Wall>) -> Result<Validity, Input> {
     let file = &link.cert_file;
-    let about = x509::read(&pair.chain[0]).map_err(|fault| format!("{file}: {fault}"))?;
+    let about =
+        x509::read(&pair.chain[0]).map_err(|fault| Input::other(fault.to_string()).at(file))?;
     let expected = format!("{NODE_PREFIX}{}", link.node_name);
     if about.common_name != expected && about.common_name != LEGACY_NAME {
         let got = about.common_name;
-        return Err(format!("{file}: got the certificate of {got:?}, expected {expected:?}"));
+        let got = format_args!("the certificate of {got:?}");
+        return Err(Input::new(got, format!("{expected:?}")).at(file));
     }
     let ends_s = about.validity.not_after_s;
     match wall {
         Some(now) if now.0 / 1_000 > ends_s => {
-            Err(format!("{file}: the certificate expired at {}", Timestamp(ends_s)))
+            let why = format!("the certificate expired at {}", Timestamp(ends_s));
+            Err(Input::other(why).at(file))
         }
         _ => Ok(about.validity),
     }
@@ -114,10 +118,12 @@ impl Trust {
         certificates: Vec<CertificateDer<'static>>,
         wall: Option<Wall>,
         provider: &Arc<CryptoProvider>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Input> {
         let mut roots = RootCertStore::empty();
         for certificate in certificates {
-            roots.add(certificate).map_err(|error| format!("{}: {error}", link.ca_file))?;
+            roots
+                .add(certificate)
+                .map_err(|error| Input::other(error.to_string()).at(&link.ca_file))?;
         }
         Ok(Self { roots, wall, provider: Arc::clone(provider) })
     }

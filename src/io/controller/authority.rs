@@ -9,7 +9,7 @@
 //! Keys are PEM `EC PRIVATE KEY` of P-256 with mode 0600, as KubeEdge's are. **If we crash here** a
 //! key without its certificate is replaced at the next start; no node has seen it.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -32,6 +32,7 @@ use rustls::{
 
 use crate::controller as join;
 use crate::io::cloud::files;
+use crate::model::error::{Error, Input, Peer, System};
 use crate::model::link::Validity;
 use crate::wire::x509::issue::{Application, Certificate, Issuer, ServerName, Subject, Usage};
 use crate::wire::x509::{self, issue, pem};
@@ -65,7 +66,7 @@ pub struct Authority {
 impl Authority {
     /// Reads what is stored in the folder, and makes what is missing. `names`: DNS names and
     /// addresses under which nodes connect.
-    pub fn open(folder: &Path, names: &[String], now_s: i64) -> Result<Self, String> {
+    pub fn open(folder: &Path, names: &[String], now_s: i64) -> Result<Self, Error> {
         let random = SystemRandom::new();
         let ca = match stored(folder, "ca")? {
             Some(pair) => pair,
@@ -80,15 +81,16 @@ impl Authority {
     }
 
     /// From these two pairs, which are stored elsewhere.
-    pub fn of(ca: Pair, server: Pair) -> Result<Self, String> {
+    pub fn of(ca: Pair, server: Pair) -> Result<Self, Input> {
         let random = SystemRandom::new();
         let key = key_of(&ca.key, &random)?;
-        let issuer = Issuer::of(&ca.certificate).map_err(|fault| format!("the CA's {fault}"))?;
+        let issuer = Issuer::of(&ca.certificate)
+            .map_err(|fault| Input::other(format!("the CA's {fault}")))?;
         Ok(Self { ca, server, key, issuer, random })
     }
 
     /// A new CA.
-    pub fn make_ca(now_s: i64) -> Result<Pair, String> {
+    pub fn make_ca(now_s: i64) -> Result<Pair, System> {
         make_ca(&SystemRandom::new(), now_s)
     }
 
@@ -101,7 +103,7 @@ impl Authority {
     }
 
     /// Uses this pair from now on.
-    pub fn serve(&mut self, server: Pair) -> Result<(), String> {
+    pub fn serve(&mut self, server: Pair) -> Result<(), Input> {
         self.tls_with(&server, Clients::Optional)?;
         self.server = server;
         Ok(())
@@ -119,7 +121,7 @@ impl Authority {
     }
 
     /// A token that lets only this node get a certificate, until then.
-    pub fn node_token(&self, node: &str, now_s: i64, ends_s: i64) -> Result<String, String> {
+    pub fn node_token(&self, node: &str, now_s: i64, ends_s: i64) -> Result<String, Input> {
         self.core_authority().node_token(&self.hash(), node, now_s, ends_s)
     }
 
@@ -139,13 +141,13 @@ impl Authority {
         application: &[u8],
         node: &str,
         validity: Validity,
-    ) -> Result<Vec<u8>, String> {
+    ) -> Result<Vec<u8>, Error> {
         let csr = read_application(application)?;
         let subject = Subject {
             common_name: format!("{}{node}", x509::NODE_PREFIX),
             organisations: vec![NODES.to_owned()],
         };
-        self.issue(subject, csr.point, Usage::Ends(CLIENT.to_vec()), validity, &[])
+        Ok(self.issue(subject, csr.point, Usage::Ends(CLIENT.to_vec()), validity, &[])?)
     }
 
     fn issue(
@@ -155,13 +157,13 @@ impl Authority {
         usage: Usage,
         validity: Validity,
         names: &[ServerName],
-    ) -> Result<Vec<u8>, String> {
+    ) -> Result<Vec<u8>, System> {
         let about = (subject, point, usage);
         issue(&self.random, (&self.key, &self.issuer), about, (validity, names))
     }
 
     /// A certificate and key for a server with these names.
-    pub fn make_server(&self, names: &[String], now_s: i64) -> Result<Pair, String> {
+    pub fn make_server(&self, names: &[String], now_s: i64) -> Result<Pair, System> {
         let (key, point) = make_key(&self.random)?;
         let subject =
             Subject { common_name: KUBEEDGE.to_owned(), organisations: vec![KUBEEDGE.to_owned()] };
@@ -207,11 +209,11 @@ impl Authority {
     }
 
     /// The TLS configuration of a port for nodes.
-    pub fn tls(&self, clients: Clients) -> Result<Arc<ServerConfig>, String> {
+    pub fn tls(&self, clients: Clients) -> Result<Arc<ServerConfig>, Input> {
         self.tls_with(&self.server, clients)
     }
 
-    fn tls_with(&self, pair: &Pair, clients: Clients) -> Result<Arc<ServerConfig>, String> {
+    fn tls_with(&self, pair: &Pair, clients: Clients) -> Result<Arc<ServerConfig>, Input> {
         let provider = Arc::new(default_provider());
         let verifier: Arc<dyn ClientCertVerifier> = match clients {
             Clients::Required => self.verifier()?,
@@ -220,32 +222,34 @@ impl Authority {
         let key = PrivateKeyDer::from(PrivateSec1KeyDer::from(pair.key.clone()));
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
+            .expect("the provider has suites for these versions")
             .with_client_cert_verifier(verifier)
             .with_single_cert(vec![CertificateDer::from(pair.certificate.clone())], key)
-            .map_err(|error| format!("the server's certificate: {error}"))?;
+            .map_err(|error| Input::other(error.to_string()).at("the server's certificate"))?;
         // No node resumes a session: neither EdgeCore nor edged stores tickets.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Arc::new(config))
     }
 
-    fn verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    fn verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, Input> {
         let mut roots = RootCertStore::empty();
         let ca = CertificateDer::from(self.ca.certificate.clone());
-        roots.add(ca).map_err(|error| format!("the CA's certificate: {error}"))?;
+        let wrong = |place, error: &dyn Display| Input::other(error.to_string()).at(place);
+        roots.add(ca).map_err(|error| wrong("the CA's certificate", &error))?;
         let provider = Arc::new(default_provider());
         let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-        builder.build().map_err(|error| format!("the CA: {error}"))
+        builder.build().map_err(|error| wrong("the CA", &error))
     }
 
     /// Whether a client's certificate is signed by our CA for clients, and is valid at this
     /// time.
-    pub fn trusts_client(&self, der: &CertificateDer<'_>, now_s: i64) -> Result<(), String> {
+    pub fn trusts_client(&self, der: &CertificateDer<'_>, now_s: i64) -> Result<(), Error> {
         let moment = Duration::from_secs(now_s.max(0).unsigned_abs());
         let moment = UnixTime::since_unix_epoch(moment);
         let judged = self.verifier()?.verify_client_cert(der, &[], moment);
-        judged.map(drop).map_err(|error| format!("the client certificate: {error}"))
+        let distrust = |error| Peer::new(format!("the client certificate: {error}"));
+        judged.map(drop).map_err(|error| distrust(error).into())
     }
 }
 
@@ -296,24 +300,26 @@ impl ClientCertVerifier for Anyone {
 }
 
 /// A token of the CA in the folder, that lets nodes join until then, or only this node.
-pub fn token(folder: &Path, node: Option<&str>, now_s: i64, ends_s: i64) -> Result<String, String> {
+pub fn token(folder: &Path, node: Option<&str>, now_s: i64, ends_s: i64) -> Result<String, Error> {
     let ca = stored(folder, "ca")?.ok_or_else(|| {
         let folder = folder.display();
-        format!("no CA in {folder}: it is made by `edgecontroller run`; is --data right?")
+        Input::other(format!(
+            "no CA in {folder}: it is made by `edgecontroller run`; is --data right?"
+        ))
     })?;
     let authority = Authority::of(ca.clone(), ca)?;
     match node {
         None => Ok(authority.token(ends_s)),
-        Some(node) => authority.node_token(node, now_s, ends_s),
+        Some(node) => Ok(authority.node_token(node, now_s, ends_s)?),
     }
 }
 
 /// Reads a CSR, and verifies its signature with its own key.
-pub fn read_application(der: &[u8]) -> Result<Application<'_>, String> {
-    let csr = Application::read(der).map_err(|fault| format!("the CSR: {fault}"))?;
+pub fn read_application(der: &[u8]) -> Result<Application<'_>, Peer> {
+    let csr = Application::read(der).map_err(|fault| Peer::new(format!("the CSR: {fault}")))?;
     UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, csr.point)
         .verify(csr.signed, csr.signature)
-        .map_err(|_| "the CSR is not signed by the key that it names".to_owned())?;
+        .map_err(|_| Peer::new("the CSR is not signed by the key that it names"))?;
     Ok(csr)
 }
 
@@ -327,20 +333,20 @@ pub enum Clients {
 }
 
 /// The pair that is stored under this name; `None`: it is absent.
-fn stored(folder: &Path, name: &str) -> Result<Option<Pair>, String> {
+fn stored(folder: &Path, name: &str) -> Result<Option<Pair>, Error> {
     let path = |end: &str| folder.join(format!("{name}.{end}"));
     let (certificate, key) = (path("crt"), path("key"));
     if !certificate.exists() {
         return Ok(None);
     }
     let block = |path: &Path, labels: &[&str]| {
-        let text = files::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let blocks = pem::decode(&text).map_err(|why| format!("{}: {why}", path.display()))?;
+        let place = &path.display();
+        let text = files::read(path).map_err(|error| System::at(place, error))?;
+        let wrong = |why: String| Input::other(why).at(place);
+        let blocks = pem::decode(&text).map_err(|fault| wrong(fault.to_string()))?;
         let found = blocks.into_iter().find(|block| labels.contains(&&*block.label));
-        found.map(|block| block.der).ok_or_else(|| {
-            let labels = labels.join(" or ");
-            format!("{}: expected a PEM block {labels}, got none", path.display())
-        })
+        let none = || wrong(format!("expected a PEM block {}, got none", labels.join(" or ")));
+        found.map(|block| block.der).ok_or_else(|| Error::from(none()))
     };
     Ok(Some(Pair {
         certificate: block(&certificate, &["CERTIFICATE"])?,
@@ -349,11 +355,11 @@ fn stored(folder: &Path, name: &str) -> Result<Option<Pair>, String> {
     }))
 }
 
-fn store(folder: &Path, name: &str, pair: Pair) -> Result<Pair, String> {
+fn store(folder: &Path, name: &str, pair: Pair) -> Result<Pair, System> {
     let store = |end: &str, label: &str, der: &[u8]| {
         let path = folder.join(format!("{name}.{end}"));
         files::store(&path, &pem::encode(label, der), files::PRIVATE)
-            .map_err(|error| format!("cannot write {error}"))
+            .map_err(|error| System::new(format!("cannot write {error}")))
     };
     // The key first: a certificate without its key would be taken for a pair.
     store("key", "EC PRIVATE KEY", &pair.key)?;
@@ -361,9 +367,9 @@ fn store(folder: &Path, name: &str, pair: Pair) -> Result<Pair, String> {
     Ok(pair)
 }
 
-fn make_ca(random: &SystemRandom, now_s: i64) -> Result<Pair, String> {
+fn make_ca(random: &SystemRandom, now_s: i64) -> Result<Pair, System> {
     let (key, point) = make_key(random)?;
-    let pair = key_of(&key, random)?;
+    let pair = key_of(&key, random).expect("it was made so");
     let subject = Subject { common_name: KUBEEDGE.to_owned(), organisations: Vec::new() };
     let validity = Validity { not_before_s: now_s - 3_600, not_after_s: now_s + CA_S };
     let issuer = Issuer::new(&subject, &key_id(&point));
@@ -377,8 +383,8 @@ fn issue(
     (key, issuer): (&EcdsaKeyPair, &Issuer),
     (subject, point, usage): (Subject, &[u8], Usage),
     (validity, names): (Validity, &[ServerName]),
-) -> Result<Vec<u8>, String> {
-    let failed = |_| "no random numbers, or no signature".to_owned();
+) -> Result<Vec<u8>, System> {
+    let failed = |_| System::new("no random numbers, or no signature");
     let mut serial = [0; SERIAL_BYTES];
     random.fill(&mut serial).map_err(failed)?;
     // Positive, and of constant length.
@@ -399,22 +405,23 @@ fn issue(
 }
 
 /// A new key: SEC1's DER, and its public point.
-fn make_key(random: &SystemRandom) -> Result<(Vec<u8>, Vec<u8>), String> {
-    let failed = || "cannot make a key".to_owned();
+fn make_key(random: &SystemRandom) -> Result<(Vec<u8>, Vec<u8>), System> {
+    let failed = || System::new("cannot make a key");
     let kind = &ECDSA_P256_SHA256_ASN1_SIGNING;
     let document = EcdsaKeyPair::generate_pkcs8(kind, random).map_err(|_| failed())?;
-    let private = x509::private_of_pkcs8(document.as_ref()).map_err(|fault| fault.to_string())?;
+    let private = x509::private_of_pkcs8(document.as_ref()).map_err(|_| failed())?;
     let pair = EcdsaKeyPair::from_pkcs8(kind, document.as_ref(), random).map_err(|_| failed())?;
     let point = pair.public_key().as_ref().to_vec();
     Ok((x509::private_key(&private, &point), point))
 }
 
-fn key_of(sec1: &[u8], random: &SystemRandom) -> Result<EcdsaKeyPair, String> {
+fn key_of(sec1: &[u8], random: &SystemRandom) -> Result<EcdsaKeyPair, Input> {
+    let wrong = |wrong: Input| wrong.at("the CA's key");
     let (private, point) =
-        issue::halves_of_sec1(sec1).map_err(|fault| format!("the CA's key: {fault}"))?;
+        issue::halves_of_sec1(sec1).map_err(|fault| wrong(Input::other(fault.to_string())))?;
     let kind = &ECDSA_P256_SHA256_ASN1_SIGNING;
     EcdsaKeyPair::from_private_key_and_public_key(kind, private, point, random)
-        .map_err(|error| format!("the CA's key: got {error}, expected a key of P-256"))
+        .map_err(|error| wrong(Input::new(error, "a key of P-256")))
 }
 
 /// Identifies a key that we made.

@@ -42,6 +42,7 @@ use crate::io::turn_log;
 use crate::io::{clock, sys};
 use crate::limits::{MANIFEST_ALL_BYTES_MAX, MANIFEST_ALL_OBJECTS_MAX};
 use crate::model::api::Kind;
+use crate::model::error::{Error, Input, System};
 use crate::model::link::{Session, Validity};
 use crate::model::manifest::Folder;
 use crate::model::meta::DiskError;
@@ -149,14 +150,14 @@ fn loaded(rows: Vec<(Key, Row)>, version: u64, is_new: bool) -> Objects {
 }
 
 impl EventLoop {
-    fn open(settings: Settings) -> Result<Self, String> {
+    fn open(settings: Settings) -> Result<Self, Error> {
         sys::raise_descriptors();
-        let failed = |error: io::Error| error.to_string();
-        let poll = Poll::new().map_err(failed)?;
-        let signals = Signals::open(poll.registry(), SIGNALS).map_err(failed)?;
+        let poll = Poll::new()?;
+        let signals = Signals::open(poll.registry(), SIGNALS)?;
         let now = clock::now();
         let now_s = now.timestamp().map(|at| at.0);
-        let now_s = now_s.ok_or("this machine's clock is not set: certificates need the time")?;
+        let unset = "this machine's clock is not set: certificates need the time";
+        let now_s = now_s.ok_or_else(|| System::new(unset))?;
         let had_store = settings.store().exists();
         let (store, mut stored) = Store::open(&settings.store())?;
         if settings.source == Source::Folder {
@@ -333,8 +334,8 @@ impl EventLoop {
         Next::Turn
     }
 
-    fn sign(&self, request: &[u8], node: &str, days: u32, now: Now) -> Result<Vec<u8>, String> {
-        let now_s = now.timestamp().ok_or("the server's clock is not set")?.0;
+    fn sign(&self, request: &[u8], node: &str, days: u32, now: Now) -> Result<Vec<u8>, Error> {
+        let now_s = now.timestamp().ok_or_else(|| System::new("the server's clock is not set"))?.0;
         let validity =
             Validity { not_before_s: now_s, not_after_s: now_s + i64::from(days) * DAY_S };
         let signed = self.authority.sign(request, node, validity)?;
@@ -358,7 +359,7 @@ impl EventLoop {
         if let Some(revision) = revision {
             self.events.push(match stored {
                 Ok(()) => Event::Saved(revision),
-                Err(why) => Event::SaveFailed(revision, DiskError::Failed(why)),
+                Err(why) => Event::SaveFailed(revision, DiskError::Failed(why.to_string())),
             });
         }
     }
@@ -442,18 +443,18 @@ fn check_data_folder(
     stored: &mut Stored,
     had_store: bool,
     now_s: i64,
-) -> Result<(), String> {
+) -> Result<(), Input> {
     let (data, store, pki) = (&settings.data, settings.store(), settings.pki());
     let has_ca = pki.join("ca.crt").exists();
     let was_used = !stored.is_new || pki.join("server.crt").exists();
     if !has_ca && was_used {
-        return Err(format!(
+        return Err(Input::other(format!(
             "{}/ca.crt: it does not exist, though this controller has run before. Every node \
              trusts only the CA that was there. Restore ca.crt and ca.key, for example from a \
              backup; or move {} away for a new start: then every node must join again",
             pki.display(),
             data.display()
-        ));
+        )));
     }
     if has_ca && !had_store {
         ::log::warn!(
@@ -477,7 +478,7 @@ struct Backend {
 }
 
 impl Backend {
-    fn find(settings: &Settings, now_s: i64) -> Result<Self, String> {
+    fn find(settings: &Settings, now_s: i64) -> Result<Self, Error> {
         let mut reach = match &settings.source {
             Source::Folder => {
                 let authority = Authority::open(&settings.pki(), &settings.names, now_s)?;

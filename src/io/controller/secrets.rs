@@ -13,6 +13,7 @@ use crate::controller::time::Instant;
 use crate::limits::{TOKEN_LIFE_S, TOKEN_SECRET_MS};
 use crate::model::api::{Call, CallError, Kind, PatchType, Verb};
 use crate::model::base64;
+use crate::model::error::{Error, Input, Peer, System};
 
 /// Reads them, and makes the missing ones.
 pub(super) fn open(
@@ -20,7 +21,7 @@ pub(super) fn open(
     namespace: &str,
     names: &[String],
     now_s: i64,
-) -> Result<Authority, String> {
+) -> Result<Authority, Error> {
     let mut secrets = SecretStore { reach, namespace };
     let ca = secrets.pair(&CA, || Authority::make_ca(now_s))?;
     let mut authority = Authority::of(ca.clone(), ca)?;
@@ -45,7 +46,7 @@ pub(super) fn open(
                 secrets.call(&Call { verb: Verb::Create, name: TOKEN.0.into(), body, ..token });
             made.map_err(|error| failure(TOKEN.0, error))?;
         }
-        Err(error) => return Err(failure(TOKEN.0, error)),
+        Err(error) => return Err(failure(TOKEN.0, error).into()),
     }
     Ok(authority)
 }
@@ -97,8 +98,8 @@ impl SecretStore<'_> {
     fn pair(
         &mut self,
         (name, certificate, key): &(&str, &str, &str),
-        make: impl FnOnce() -> Result<Pair, String>,
-    ) -> Result<Pair, String> {
+        make: impl FnOnce() -> Result<Pair, System>,
+    ) -> Result<Pair, Error> {
         if let Some(pair) = self.stored(name, certificate, key)? {
             return Ok(pair);
         }
@@ -108,9 +109,11 @@ impl SecretStore<'_> {
             Ok(_) => Ok(pair),
             Err(CallError::Refused { code: 409, .. }) => {
                 let other = self.stored(name, certificate, key)?;
-                other.ok_or_else(|| format!("secret {name}: it exists, and then it does not"))
+                other.ok_or_else(|| {
+                    System::new(format!("secret {name}: it exists, and then it does not")).into()
+                })
             }
-            Err(error) => Err(failure(name, error)),
+            Err(error) => Err(failure(name, error).into()),
         }
     }
 
@@ -118,7 +121,7 @@ impl SecretStore<'_> {
         &mut self,
         (name, certificate, key): &(&str, &str, &str),
         pair: &Pair,
-    ) -> Result<(), String> {
+    ) -> Result<(), System> {
         let body = self.body((name, certificate, key), pair);
         let call = call(Verb::Patch(PatchType::Merge), self.namespace, name, Some(body));
         self.call(&call).map(drop).map_err(|error| failure(name, error))
@@ -130,7 +133,7 @@ impl SecretStore<'_> {
         secret(self.namespace, name, &data)
     }
 
-    fn stored(&mut self, name: &str, certificate: &str, key: &str) -> Result<Option<Pair>, String> {
+    fn stored(&mut self, name: &str, certificate: &str, key: &str) -> Result<Option<Pair>, Error> {
         #[derive(serde::Deserialize)]
         struct Secret {
             #[serde(default)]
@@ -139,13 +142,14 @@ impl SecretStore<'_> {
         let secret = match self.call(&call(Verb::Get, self.namespace, name, None)) {
             Ok(secret) => secret,
             Err(CallError::Refused { code: 404, .. }) => return Ok(None),
-            Err(error) => return Err(failure(name, error)),
+            Err(error) => return Err(failure(name, error).into()),
         };
         let secret: Secret = serde_json::from_str(secret.get())
-            .map_err(|error| format!("secret {name}: {error}"))?;
+            .map_err(|error| Peer::at(format_args!("secret {name}"), error))?;
         let take = |key: &str| {
             let bytes = secret.data.get(key).and_then(|text| base64::decode(text));
-            bytes.ok_or_else(|| format!("secret {name}: expected {key} in base64, got none"))
+            let why = || Input::other(format!("expected {key} in base64, got none"));
+            bytes.ok_or_else(|| why().at(format_args!("secret {name}")))
         };
         Ok(Some(Pair { certificate: take(certificate)?, key: take(key)? }))
     }
@@ -171,11 +175,11 @@ fn secret(namespace: &str, name: &str, data: &[(&str, String)]) -> Box<RawValue>
     RawValue::from_string(secret.to_string()).expect("it was written as JSON")
 }
 
-fn failure(name: &str, error: CallError) -> String {
-    match error {
+fn failure(name: &str, error: CallError) -> System {
+    System::new(match error {
         CallError::Lost(why) => format!("secret {name}: {why}"),
         CallError::Refused { code, status } => format!("secret {name}: {code}: {status}"),
-    }
+    })
 }
 
 /// KubeEdge's names of the Secrets and their keys.

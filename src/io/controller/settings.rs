@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use log::LevelFilter;
 
 use crate::controller::identity::EnrolAgain;
+use crate::model::error::Input;
 
 /// The command line.
 #[derive(Clone, Debug)]
@@ -79,13 +80,13 @@ impl Settings {
     pub fn parse(
         flags: impl IntoIterator<Item = OsString>,
         host: Option<String>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Input> {
         use lexopt::prelude::*;
         let mut settings = Self::default();
         let mut parser = lexopt::Parser::from_args(flags);
-        let bad = |error: lexopt::Error| error.to_string();
+        let bad = |error: lexopt::Error| Input::other(error.to_string());
         while let Some(flag) = parser.next().map_err(bad)? {
-            let Long(name) = flag else { return Err(flag.unexpected().to_string()) };
+            let Long(name) = flag else { return Err(bad(flag.unexpected())) };
             let name = name.to_owned();
             if name == "in-cluster" {
                 settings.source = Source::Cluster;
@@ -93,7 +94,8 @@ impl Settings {
             }
             let value = parser.value().map_err(bad)?;
             let text = value.to_string_lossy().into_owned();
-            let expected = |what: &str| format!("--{name}: got {text:?}, expected {what}");
+            let expected =
+                |what: &str| Input::quoted(&text, what.to_owned()).at(format_args!("--{name}"));
             let address = || text.parse().map_err(|_| expected("an address and a port"));
             let within = |limit: u64| match text.parse::<u64>() {
                 Ok(number) if (1..=limit).contains(&number) => Ok(number),
@@ -124,12 +126,10 @@ impl Settings {
                 "keepalive" => settings.keepalive_ms = within(86_400)? * 1_000,
                 "node-limit" => settings.nodes_max = within(16_000)? as usize,
                 "log" => {
-                    let expected = "off, error, warn, info, debug or trace";
-                    settings.log = text
-                        .parse()
-                        .map_err(|_| format!("--log: got {text:?}, expected {expected}"))?;
+                    let levels = "off, error, warn, info, debug or trace";
+                    settings.log = text.parse().map_err(|_| expected(levels))?;
                 }
-                _ => return Err(format!("got --{name}, expected a flag that `help` names")),
+                _ => return Err(Input::new(format_args!("--{name}"), "a flag that `help` names")),
             }
         }
         if settings.names.is_empty() {
@@ -148,7 +148,7 @@ impl Settings {
     }
 
     /// Otherwise the second listener would wait for ever for the address of the first.
-    fn ports_differ(&self) -> Result<(), String> {
+    fn ports_differ(&self) -> Result<(), Input> {
         // `[::]` includes all IPv4 addresses.
         let overlaps = |a: SocketAddr, b: SocketAddr| {
             a.ip() == b.ip() || a.ip().is_unspecified() && (a.is_ipv6() || b.is_ipv4())
@@ -158,7 +158,8 @@ impl Settings {
         for ((name, at), (other, theirs)) in [(https, hub), (api, hub), (api, https)] {
             let one_port = at.port() == theirs.port() && at.port() != 0;
             if one_port && (overlaps(at, theirs) || overlaps(theirs, at)) {
-                return Err(format!("{name}: got {at}, expected another port than {other}'s"));
+                let expected = format!("another port than {other}'s");
+                return Err(Input::new(at, expected).at(name));
             }
         }
         Ok(())
@@ -201,7 +202,7 @@ fn enrol_again(text: &str) -> Option<EnrolAgain> {
 mod tests {
     use super::*;
 
-    fn parse(flags: &[&str]) -> Result<Settings, String> {
+    fn parse(flags: &[&str]) -> Result<Settings, Input> {
         Settings::parse(flags.iter().map(Into::into), Some("host".to_owned()))
     }
 
@@ -232,7 +233,7 @@ mod tests {
             (&["--listen-hub", "[::]:9", "--api", "127.0.0.1:9"], "--api: got 127.0.0.1:9, expect"),
             (&["--api", "127.0.0.1:10002"], "--api: got 127.0.0.1:10002, expected another port"),
         ] {
-            let why = parse(flags).expect_err("a mistake");
+            let why = parse(flags).expect_err("a mistake").to_string();
             assert!(why.starts_with(expected), "{why}");
         }
     }

@@ -21,6 +21,7 @@ use crate::io::clock;
 use crate::io::disk::quarantine;
 use crate::limits::{STORE_BUSY_MS, STORE_CHECK_MS};
 use crate::model::api::Kind;
+use crate::model::error::System;
 use crate::model::sync::{self, Record};
 
 #[derive(Debug)]
@@ -46,8 +47,8 @@ pub struct Stored {
 impl Store {
     /// Opens the file, makes it if it is absent, and reads it. A damaged one is moved aside, and
     /// the readable rows go into a new one.
-    pub fn open(path: &Path) -> Result<(Self, Stored), String> {
-        let at = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    pub fn open(path: &Path) -> Result<(Self, Stored), System> {
+        let at = |error: &dyn std::fmt::Display| System::at(path.display(), error);
         quarantine::prepare(path).map_err(|error| at(&error))?;
         // It has Secrets.
         let mode = fs::set_permissions(path, fs::Permissions::from_mode(0o600));
@@ -72,17 +73,17 @@ impl Store {
 
     /// Moves the damaged file aside, and starts a new one with the readable rows. Nodes register
     /// again: so they compare their objects with ours.
-    fn replace(path: &Path, why: &str) -> Result<(Self, Stored), String> {
+    fn replace(path: &Path, why: &str) -> Result<(Self, Stored), System> {
         let mut stored = Stored::default();
         let read = Connection::open(path).map(|conn| Self { conn }.salvage(&mut stored));
         stored.is_new = read.is_err() || stored.objects.is_empty() && stored.records.is_empty();
         stored.objects.retain(|(key, _)| key.kind != Kind::Node);
         let failed = |why: &dyn std::fmt::Display| {
-            format!("{} is damaged, and a new one cannot be created: {why}", path.display())
+            let path = path.display();
+            System::new(format!("{path} is damaged, and a new one cannot be created: {why}"))
         };
         let aside = quarantine::replace_by(path, |new| {
-            let store = Self { conn: Connection::open(new).map_err(|error| error.to_string())? };
-            store.fill(&stored).map_err(|error| error.to_string())
+            Ok(Connection::open(new).and_then(|conn| Self { conn }.fill(&stored))?)
         });
         let aside = aside.map_err(|why| failed(&why))?;
         let (count, records) = (stored.objects.len(), stored.records.len());
@@ -220,8 +221,8 @@ impl Store {
     }
 
     /// Saves the records of nodes' certificates.
-    pub fn save_identities(&mut self, all: &[Identity]) -> Result<(), String> {
-        self.put_identities(all).map_err(|error| error.to_string())
+    pub fn save_identities(&mut self, all: &[Identity]) -> Result<(), System> {
+        Ok(self.put_identities(all)?)
     }
 
     fn put_identities(&mut self, all: &[Identity]) -> rusqlite::Result<()> {
@@ -233,11 +234,11 @@ impl Store {
     }
 
     /// Saves the changes of a turn, all or nothing.
-    pub fn save(&mut self, objects: &[Change], records: &[sync::Change]) -> Result<(), String> {
+    pub fn save(&mut self, objects: &[Change], records: &[sync::Change]) -> Result<(), System> {
         if objects.is_empty() && records.is_empty() {
             return Ok(());
         }
-        self.write(objects, records).map_err(|error| error.to_string())
+        Ok(self.write(objects, records)?)
     }
 
     /// Makes all writes fail, or ends that: for tests of failed saves.

@@ -10,24 +10,25 @@ use crate::agent::time::Instant;
 use crate::io::clock;
 use crate::io::runtime::calls::Calls;
 use crate::limits::CHECK_RUNTIME_MS;
-use crate::model::cri::{CallError, Reply, Request, RuntimeStatus, Version};
+use crate::model::cri::{Reply, Request, RuntimeStatus, Version};
+use crate::model::error::{Error, Peer, System};
 
-pub(super) fn query(socket: &Path) -> Result<(Version, RuntimeStatus), String> {
+pub(super) fn query(socket: &Path) -> Result<(Version, RuntimeStatus), Error> {
     let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => "there is no such socket".to_owned(),
-        ErrorKind::ConnectionRefused => "no process listens on the socket".to_owned(),
-        _ => error.to_string(),
+        ErrorKind::NotFound => System::new("there is no such socket"),
+        ErrorKind::ConnectionRefused => System::new("no process listens on the socket"),
+        _ => error.into(),
     })?;
     let wait = Some(Duration::from_millis(CHECK_RUNTIME_MS));
-    stream.set_read_timeout(wait).map_err(|error| error.to_string())?;
-    stream.set_write_timeout(wait).map_err(|error| error.to_string())?;
+    stream.set_read_timeout(wait)?;
+    stream.set_write_timeout(wait)?;
     let deadline = clock::boot().plus_ms(CHECK_RUNTIME_MS);
     let mut client = Client { stream, calls: Calls::new(), answers: Vec::new(), deadline };
     let Reply::Version(version) = client.call(CallId(1), &Request::Version)? else {
-        return Err("got another answer to Version".to_owned());
+        return Err(Peer::new("got another answer to Version").into());
     };
     let Reply::Status(status) = client.call(CallId(2), &Request::Status)? else {
-        return Err("got another answer to Status".to_owned());
+        return Err(Peer::new("got another answer to Status").into());
     };
     Ok((version, status))
 }
@@ -40,17 +41,17 @@ struct Client {
 }
 
 impl Client {
-    fn call(&mut self, call: CallId, request: &Request) -> Result<Reply, String> {
+    fn call(&mut self, call: CallId, request: &Request) -> Result<Reply, Error> {
         self.calls.start(call, request, self.deadline, &mut self.answers);
         let mut buffer = vec![0; 16 << 10];
         loop {
             for answer in self.answers.drain(..) {
                 if let Event::Cri(_, answer) = answer {
-                    return answer.map_err(|error| explain(&error));
+                    return answer.map_err(|error| System::new(error.to_string()).into());
                 }
             }
             let count = self.calls.output().len();
-            self.stream.write_all(self.calls.output()).map_err(|error| error.to_string())?;
+            self.stream.write_all(self.calls.output())?;
             self.calls.sent(count);
             let now = clock::boot();
             self.calls.tick(now, &mut self.answers);
@@ -58,19 +59,17 @@ impl Client {
                 continue;
             }
             match self.stream.read(&mut buffer) {
-                Ok(0) => return Err("it closed the connection without an answer".to_owned()),
+                Ok(0) => {
+                    return Err(Peer::new("it closed the connection without an answer").into());
+                }
                 Ok(count) => self.calls.receive(now, &buffer[..count], &mut self.answers)?,
                 Err(error)
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
                 {
-                    return Err("it does not answer".to_owned());
+                    return Err(System::new("it does not answer").into());
                 }
-                Err(error) => return Err(error.to_string()),
+                Err(error) => return Err(error.into()),
             }
         }
     }
-}
-
-fn explain(error: &CallError) -> String {
-    error.to_string()
 }

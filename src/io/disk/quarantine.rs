@@ -21,6 +21,7 @@ use rusqlite::params;
 
 use super::{Vfs, rows};
 use crate::limits::STORE_QUARANTINED_MAX;
+use crate::model::error::System;
 use crate::model::meta::Row;
 
 /// The files that SQLite keeps beside its database.
@@ -47,20 +48,26 @@ pub(in crate::io) fn prepare(path: &Path) -> io::Result<()> {
 }
 
 /// Replaces the damaged store by one with these rows; returns the new path of the damaged one.
-pub(super) fn replace(path: &Path, rows: &[Row]) -> Result<PathBuf, String> {
+pub(super) fn replace(path: &Path, rows: &[Row]) -> Result<PathBuf, System> {
     replace_by(path, |new| fill(new, rows))
 }
 
 /// The same with a store that the caller fills, in one file without a log beside it.
 pub(in crate::io) fn replace_by(
     path: &Path,
-    fill: impl FnOnce(&Path) -> Result<(), String>,
-) -> Result<PathBuf, String> {
-    let built = create(&beside(path, NEW)).map_err(|error| error.to_string());
+    fill: impl FnOnce(&Path) -> Result<(), System>,
+) -> Result<PathBuf, System> {
+    let built = create(&beside(path, NEW)).map_err(System::from);
     let built = built.and_then(|()| fill(&beside(path, NEW)));
-    built.map_err(|why| format!("a new one cannot be created: {why}"))?;
-    exchange(path).map_err(|error| format!("it cannot be moved aside: {error}"))?;
-    numbers(path).last().map(|number| aside(path, *number)).ok_or("it is gone".to_owned())
+    built.map_err(|why| System::at("a new one cannot be created", why))?;
+    exchange(path).map_err(|error| System::at("it cannot be moved aside", error))?;
+    numbers(path).last().map(|number| aside(path, *number)).ok_or_else(|| System::new("it is gone"))
+}
+
+impl From<rusqlite::Error> for System {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::new(error.to_string())
+    }
 }
 
 const NEW: &str = ".new";
@@ -73,7 +80,7 @@ fn create(new: &Path) -> io::Result<()> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(new).map(drop)
 }
 
-fn fill(new: &Path, rows: &[Row]) -> Result<(), String> {
+fn fill(new: &Path, rows: &[Row]) -> Result<(), System> {
     let fill = || -> rusqlite::Result<()> {
         let mut conn = Vfs::default().connect(new)?;
         let filling = conn.transaction()?;
@@ -85,7 +92,7 @@ fn fill(new: &Path, rows: &[Row]) -> Result<(), String> {
         filling.commit()?;
         conn.close().map_err(|(_, error)| error)
     };
-    fill().map_err(|error| error.to_string())
+    Ok(fill()?)
 }
 
 /// Steps 2 and 3, from where they were interrupted.

@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use crate::limits::MANIFEST_BYTES_MAX;
+use crate::model::error::{Error, Input, System};
 
 /// Changes whenever the file does: device, inode, size, mtime and ctime in nanoseconds.
 pub(super) type Key = (u64, u64, u64, i128, i128);
@@ -40,19 +41,22 @@ pub(super) fn is_absent(error: &io::Error) -> bool {
 
 /// The file's bytes, and its key before the read; `None` if it is absent or not regular. Never
 /// blocks: a pipe may have no other end.
-pub(super) fn read(path: &Path) -> Result<Option<(Key, Vec<u8>)>, String> {
+pub(super) fn read(path: &Path) -> Result<Option<(Key, Vec<u8>)>, Error> {
     let mut options = OpenOptions::new();
     let file = options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
     let file: File = match file.open(path) {
         Ok(file) => file,
         Err(error) if is_absent(&error) => return Ok(None),
-        Err(error) => return Err(format!("cannot be opened: {error}")),
+        Err(error) => return Err(System::at("cannot be opened", error).into()),
     };
-    let meta = file.metadata().map_err(|error| format!("cannot be read: {error}"))?;
+    let meta = file.metadata().map_err(|error| System::at("cannot be read", error))?;
     if !meta.is_file() {
         return Ok(None);
     }
-    let too_large = |got: u64| format!("got {got} bytes, expected {MANIFEST_BYTES_MAX} at most");
+    let too_large = |got: u64| {
+        let expected = format!("{MANIFEST_BYTES_MAX} at most");
+        Error::from(Input::new(format_args!("{got} bytes"), expected))
+    };
     if meta.len() > MANIFEST_BYTES_MAX as u64 {
         return Err(too_large(meta.len()));
     }
@@ -61,7 +65,7 @@ pub(super) fn read(path: &Path) -> Result<Option<(Key, Vec<u8>)>, String> {
     match read {
         Ok(size) if size > MANIFEST_BYTES_MAX => Err(too_large(size as u64)),
         Ok(_) => Ok(Some((key_of(&meta), text))),
-        Err(error) => Err(format!("cannot be read: {error}")),
+        Err(error) => Err(System::at("cannot be read", error).into()),
     }
 }
 

@@ -13,6 +13,7 @@ use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::Mode;
 
 use crate::limits::{IMAGE_JSON_BYTES_MAX, IMAGE_MEMBERS_MAX, IMAGE_PAX_BYTES_MAX};
+use crate::model::error::{Error, Input, System};
 use crate::model::image::{ImageName, has_tag};
 use crate::wire::oci::json::{self, Descriptor, Saved};
 use crate::wire::oci::tar::{self, Head, Kind};
@@ -85,19 +86,19 @@ impl Catalog {
     /// Reads the catalog of the file or folder. The error says what was found, what was expected,
     /// and
     /// where.
-    pub fn open(path: &Path) -> Result<Self, String> {
-        let file = file(path).map_err(|error| error.to_string())?;
-        let kind = file.metadata().map_err(|error| error.to_string())?;
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let file = file(path)?;
+        let kind = file.metadata()?;
         let stem = path.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
         if kind.is_dir() {
             let whole = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
             let index = member(&file, &["index.json"]).and_then(|file| whole_json(&file));
-            let index = index.map_err(|error| format!("index.json: {error}"))?;
-            let images = named(&index, &whole).map_err(|why| format!("index.json: {why}"))?;
+            let index = index.map_err(|error| System::at("index.json", error))?;
+            let images = named(&index, &whole).map_err(|wrong| wrong.at("index.json"))?;
             return Ok(Self { images, blobs: Blobs::Folder });
         }
         if !kind.is_file() {
-            return Err("expected a file or a folder".to_owned());
+            return Err(Input::other("expected a file or a folder").into());
         }
         archive(&file, kind.len(), &stem)
     }
@@ -167,8 +168,8 @@ fn read(file: &File, span: Span) -> io::Result<Vec<u8>> {
 }
 
 /// The images of an index. If it has only a tag, the file's name is the image's name.
-fn named(index: &[u8], stem: &str) -> Result<Vec<Image>, String> {
-    let descriptors = json::index(index).map_err(|fault| fault.to_string())?;
+fn named(index: &[u8], stem: &str) -> Result<Vec<Image>, Input> {
+    let descriptors = json::index(index).map_err(|fault| Input::other(fault.to_string()))?;
     let image = |descriptor: Descriptor| {
         let text = descriptor.name().unwrap_or("latest");
         let whole = text.contains(['/', ':', '@']);
@@ -178,10 +179,11 @@ fn named(index: &[u8], stem: &str) -> Result<Vec<Image>, String> {
     descriptors.into_iter().map(image).collect()
 }
 
-fn name(text: &str) -> Result<ImageName, String> {
+fn name(text: &str) -> Result<ImageName, Input> {
     let shown: String = text.chars().take(300).collect();
     let tagged = if has_tag(text) { shown.clone() } else { format!("{shown}:latest") };
-    let name = ImageName::parse(&tagged).map_err(|why| format!("got the name {shown:?}: {why}"))?;
+    let name = ImageName::parse(&tagged)
+        .map_err(|why| Input::new(format_args!("the name {shown:?}: {why}"), ""))?;
     let tag = name.tag.clone().or_else(|| Some("latest".into()));
     Ok(ImageName { tag, ..name })
 }
@@ -195,11 +197,11 @@ enum Member {
 
 type Members = BTreeMap<String, Member>;
 
-fn archive(file: &File, length: u64, stem: &str) -> Result<Catalog, String> {
+fn archive(file: &File, length: u64, stem: &str) -> Result<Catalog, Error> {
     let members = members(file, length)?;
-    let json = |name: &str| -> Result<Option<Vec<u8>>, String> {
+    let json = |name: &str| -> Result<Option<Vec<u8>>, System> {
         let Some(span) = find(&members, name) else { return Ok(None) };
-        read(file, span).map(Some).map_err(|error| format!("{name}: {error}"))
+        read(file, span).map(Some).map_err(|error| System::at(name, error))
     };
     let mut spans: BTreeMap<String, Span> = BTreeMap::new();
     for name in members.keys() {
@@ -209,26 +211,27 @@ fn archive(file: &File, length: u64, stem: &str) -> Result<Catalog, String> {
         }
     }
     if let Some(index) = json("index.json")? {
-        let images = named(&index, stem).map_err(|why| format!("index.json: {why}"))?;
+        let images = named(&index, stem).map_err(|wrong| wrong.at("index.json"))?;
         for image in &images {
             let digest = &image.descriptor.digest;
             if !spans.contains_key(digest) {
-                return Err(format!("index.json names {digest}, which is not in the archive"));
+                let why = format!("index.json names {digest}, which is not in the archive");
+                return Err(Input::other(why).into());
             }
         }
         return Ok(Catalog { images, blobs: Blobs::Archive { spans, made: BTreeMap::new() } });
     }
     let Some(saved) = json("manifest.json")? else {
-        return Err("got neither index.json nor manifest.json in it, expected an OCI archive or \
-                    what `docker save` writes"
-            .to_owned());
+        let expected = "an OCI archive or what `docker save` writes";
+        return Err(Input::new("neither index.json nor manifest.json in it", expected).into());
     };
-    let saved = json::saved(&saved).map_err(|why| format!("manifest.json: {why}"))?;
+    let saved =
+        json::saved(&saved).map_err(|fault| Input::other(fault.to_string()).at("manifest.json"))?;
     let (mut images, mut made) = (Vec::new(), BTreeMap::new());
     for image in saved {
         let (descriptor, manifest) = assemble(file, &members, &image, &mut spans)?;
         for text in image.repo_tags.iter().flatten() {
-            let name = name(text).map_err(|why| format!("manifest.json: {why}"))?;
+            let name = name(text).map_err(|wrong| wrong.at("manifest.json"))?;
             images.push(Image { name, descriptor: descriptor.clone() });
         }
         if image.repo_tags.iter().flatten().next().is_none() {
@@ -245,29 +248,29 @@ fn assemble(
     members: &Members,
     saved: &Saved,
     spans: &mut BTreeMap<String, Span>,
-) -> Result<(Descriptor, Vec<u8>), String> {
+) -> Result<(Descriptor, Vec<u8>), Error> {
     let span = |name: &str| {
         find(members, name).ok_or_else(|| {
             let shown: String = name.chars().take(120).collect();
-            format!("manifest.json names {shown:?}, which is not in the archive")
+            Input::other(format!("manifest.json names {shown:?}, which is not in the archive"))
         })
     };
     let at = span(&saved.config)?;
-    let config = read(file, at).map_err(|error| format!("{}: {error}", saved.config))?;
-    let digests = json::diff_ids(&config).map_err(|why| format!("{}: {why}", saved.config))?;
+    let config = read(file, at).map_err(|error| System::at(&saved.config, error))?;
+    let digests = json::diff_ids(&config)
+        .map_err(|fault| Input::other(fault.to_string()).at(&saved.config))?;
     if digests.len() != saved.layers.len() {
         let (got, expected) = (saved.layers.len(), digests.len());
-        return Err(format!(
-            "manifest.json: got {got} layers, expected {expected} as in the \
-                            configuration"
-        ));
+        let expected = format!("{expected} as in the configuration");
+        let wrong = Input::new(format_args!("{got} layers"), expected);
+        return Err(wrong.at("manifest.json").into());
     }
     let mut layers = Vec::new();
     for (digest, layer) in digests.into_iter().zip(&saved.layers) {
         let span = span(layer)?;
         let mut magic = [0; 2];
         if span.size >= 2 && file.read_exact_at(&mut magic, span.at).is_ok() && magic == GZIP {
-            return Err(format!("{layer}: got a compressed layer, expected a plain one"));
+            return Err(Input::new("a compressed layer", "a plain one").at(layer).into());
         }
         layers.push((digest.clone(), span.size));
         spans.insert(digest, span);
@@ -279,28 +282,31 @@ fn assemble(
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
+fn byte(at: u64, error: impl Into<Error>) -> Error {
+    error.into().at(format_args!("byte {at}"))
+}
+
 /// Reads the headers of an archive.
-fn members(file: &File, length: u64) -> Result<Members, String> {
+fn members(file: &File, length: u64) -> Result<Members, Error> {
     let mut members = Members::new();
     let mut at = 0;
-    let (mut name_next, mut size_next) = (None, None);
-    let mut heads = 0;
+    let (mut name_next, mut size_next, mut heads) = (None, None, 0);
     while at < length {
         let mut block = [0; tar::BLOCK];
         let failed = |error: io::Error| match error.kind() {
-            ErrorKind::UnexpectedEof => format!("byte {at}: the archive ends within a head"),
-            _ => format!("byte {at}: {error}"),
+            ErrorKind::UnexpectedEof => byte(at, Input::other("the archive ends within a head")),
+            _ => byte(at, System::from(error)),
         };
         file.read_exact_at(&mut block, at).map_err(failed)?;
         if at == 0 && (block[..2] == GZIP || block[..4] == [0x28, 0xb5, 0x2f, 0xfd]) {
-            return Err(
-                "got a compressed archive, expected a plain one: decompress it first".to_owned()
-            );
+            let wrong = Input::new("a compressed archive", "a plain one: decompress it first");
+            return Err(wrong.into());
         }
-        let head = tar::head(&block).map_err(|why| format!("byte {at}: {why}"))?;
+        let head = tar::head(&block).map_err(|fault| byte(at, Input::other(fault.to_string())))?;
         heads += 1;
         if heads > 2 * IMAGE_MEMBERS_MAX {
-            return Err(format!("got more than {IMAGE_MEMBERS_MAX} members, expected fewer"));
+            let got = format_args!("more than {IMAGE_MEMBERS_MAX} members");
+            return Err(Input::new(got, "fewer").into());
         }
         let begin = at + tar::BLOCK as u64;
         let size = match &head {
@@ -310,15 +316,15 @@ fn members(file: &File, length: u64) -> Result<Members, String> {
         };
         let end = tar::next(begin, size).filter(|_| begin + size <= length);
         let end = end.ok_or_else(|| {
-            format!("byte {at}: got a member of {size} bytes in an archive of {length}")
+            let got = format_args!("a member of {size} bytes in an archive of {length}");
+            byte(at, Input::new(got, ""))
         })?;
         let more = |what: &str, bytes_max: usize| {
             if size > bytes_max as u64 {
-                let got = format!("byte {at}: got {size} bytes of {what}");
-                return Err(format!("{got}, expected {bytes_max} at most"));
+                let got = format_args!("{size} bytes of {what}");
+                return Err(byte(at, Input::new(got, format!("{bytes_max} at most"))));
             }
-            let bytes = read(file, Span { at: begin, size });
-            bytes.map_err(|error| format!("byte {begin}: {error}"))
+            read(file, Span { at: begin, size }).map_err(|error| byte(begin, error))
         };
         match head {
             Head::LongName(_) => {
@@ -326,7 +332,7 @@ fn members(file: &File, length: u64) -> Result<Members, String> {
             }
             Head::More(_) => {
                 let text = tar::more(&more("pax records", IMAGE_PAX_BYTES_MAX)?)
-                    .map_err(|why| format!("byte {begin}: {why}"))?;
+                    .map_err(|fault| byte(begin, Input::other(fault.to_string())))?;
                 name_next = text.0.or(name_next);
                 size_next = text.1;
             }
@@ -341,7 +347,8 @@ fn members(file: &File, length: u64) -> Result<Members, String> {
                     members.insert(name, member);
                 }
                 if members.len() > IMAGE_MEMBERS_MAX {
-                    return Err(format!("got more than {IMAGE_MEMBERS_MAX} members"));
+                    let got = format_args!("more than {IMAGE_MEMBERS_MAX} members");
+                    return Err(Input::new(got, "").into());
                 }
             }
             Head::Skip(_) | Head::End => {}

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::archive::{Blob, Catalog, Image};
 use crate::limits::IMAGE_SOURCES_MAX;
+use crate::model::error::{Error, Input};
 use crate::wire::oci::reference::RequestedName;
 
 /// The sources at the last scan.
@@ -21,7 +22,7 @@ pub struct ImageStore {
 #[derive(Debug)]
 struct Source {
     stamp: Stamp,
-    catalog: Result<Catalog, String>,
+    catalog: Result<Catalog, Error>,
 }
 
 /// Identifies the version of a file that was read.
@@ -73,18 +74,18 @@ impl ImageStore {
     }
 
     /// Every image with its path, and every source that cannot be used with the reason.
-    pub fn images(&self) -> impl Iterator<Item = (&Path, Result<&Image, &str>)> {
+    pub fn images(&self) -> impl Iterator<Item = (&Path, Result<&Image, &Error>)> {
         self.sources.iter().flat_map(|(path, source)| {
             let (good, bad) = match &source.catalog {
                 Ok(catalog) => (Some(catalog.images.iter().map(Ok)), None),
-                Err(why) => (None, Some(Err(why.as_str()))),
+                Err(why) => (None, Some(Err(why))),
             };
             good.into_iter().flatten().chain(bad).map(move |one| (path.as_path(), one))
         })
     }
 
-    /// The image with a name. The error is for the user.
-    pub fn find(&self, name: &RequestedName, tag: &str) -> Result<&Image, String> {
+    /// The image with a name.
+    pub fn find(&self, name: &RequestedName, tag: &str) -> Result<&Image, Input> {
         let all = self.images().filter_map(|(_, image)| image.ok());
         let tagged = all.filter(|image| image.name.tag.as_deref() == Some(tag));
         let fitting: Vec<(u8, &Image)> = tagged
@@ -95,16 +96,16 @@ impl ImageStore {
         let mut best =
             fitting.iter().filter(|(fit, _)| Some(*fit) == best).map(|(_, image)| *image);
         let Some(first) = best.next() else {
-            return Err(format!("no image {}:{tag} in the folders", name.path));
+            return Err(Input::other(format!("no image {}:{tag} in the folders", name.path)));
         };
         match best.find(|other| other.descriptor.digest != first.descriptor.digest) {
             None => Ok(first),
-            Some(other) => Err(format!(
+            Some(other) => Err(Input::other(format!(
                 "{}:{tag} is ambiguous: {} or {}",
                 name.path,
                 full_name(first),
                 full_name(other)
-            )),
+            ))),
         }
     }
 

@@ -7,21 +7,22 @@ use std::process::Command;
 
 use super::archive::Catalog;
 use super::image_store::full_name;
+use crate::model::error::{Error, Input, System};
 
 /// Imports the archive's images into the containerd at the socket. Returns their names.
-pub fn import(file: &Path, socket: &str) -> Result<Vec<String>, String> {
+pub fn import(file: &Path, socket: &str) -> Result<Vec<String>, Error> {
     let shown = file.display();
     if file.is_dir() {
-        return Err(format!(
-            "got the folder {shown}, expected an archive: put folders into imageFolders, where the \
-             registry on loopback serves them"
-        ));
+        let expected = "an archive: put folders into imageFolders, where the registry on loopback \
+                        serves them";
+        return Err(Input::new(format_args!("the folder {shown}"), expected).into());
     }
-    let catalog = Catalog::open(file).map_err(|why| format!("{shown}: {why}"))?;
+    let catalog = Catalog::open(file).map_err(|error| error.at(&shown))?;
     let names: Vec<String> = catalog.images.iter().map(full_name).collect();
     let mut ctr = Command::new("ctr");
     ctr.args(["--address", socket, "--namespace", "k8s.io", "images", "import"]).arg(file);
-    let output = ctr.output().map_err(|error| match error.kind() {
+    let output = ctr.output().map_err(|error| {
+        System::new(match error.kind() {
         ErrorKind::NotFound => format!(
             "no `ctr` on this machine, which is a part of containerd: put {shown} into one of the \
              imageFolders of edgecore.yaml, then any runtime can pull {} from the registry on \
@@ -29,10 +30,11 @@ pub fn import(file: &Path, socket: &str) -> Result<Vec<String>, String> {
             names.join(", ")
         ),
         _ => format!("ctr: {error}"),
-    })?;
+    })})?;
     if output.status.success() {
         return Ok(names);
     }
     let message = String::from_utf8_lossy(&output.stderr);
-    Err(format!("ctr did not import {shown} ({}): {}", output.status, message.trim()))
+    let what = format_args!("ctr did not import {shown} ({})", output.status);
+    Err(System::at(what, message.trim()).into())
 }

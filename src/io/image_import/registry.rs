@@ -266,7 +266,7 @@ fn answer(store: &ImageStore, request: &Request) -> (Vec<u8>, Option<(File, Span
         Some(Target::Hello) => Ok(Found::Json("application/json".to_owned(), None, b"{}".to_vec())),
         Some(Target::Tag { name, tag }) => store
             .find(&name, &tag)
-            .map_err(|why| ("MANIFEST_UNKNOWN", why))
+            .map_err(|wrong| ("MANIFEST_UNKNOWN", wrong.to_string()))
             .and_then(|image| manifest(store, &image.descriptor.digest)),
         Some(Target::Manifest(digest)) => manifest(store, &digest),
         Some(Target::Blob(digest)) => match store.blob(&digest) {

@@ -138,7 +138,7 @@ fn what_an_archive_says_of_its_members_beside_their_names_is_passed_over() {
         record.resize(bytes - 1, b'x');
         record.push(b'\n');
         let path = dir.put("big.tar", &tar(&[("x", b'x', "", &record)]));
-        let why = Catalog::open(&path).expect_err("it has no image");
+        let why = Catalog::open(&path).expect_err("it has no image").to_string();
         assert!(why.contains(&told), "{why}");
     }
 }
@@ -236,7 +236,7 @@ fn what_is_wrong_with_an_archive_is_said_with_its_place() {
         ),
     ] {
         let path = dir.put("a.tar", &bytes);
-        let why = Catalog::open(&path).expect_err(want);
+        let why = Catalog::open(&path).expect_err(want).to_string();
         assert!(why.contains(want), "{why}\n{want}");
     }
     let link = dir.0.join("link.tar");
@@ -266,7 +266,7 @@ fn an_archive_has_a_bound_of_members_and_of_heads_that_are_none() {
     let end = tar(&[]);
     let why = |heads: &[u8]| {
         let path = dir.put("a.tar", &[heads, &end].concat());
-        Catalog::open(&path).expect_err("it has no image")
+        Catalog::open(&path).expect_err("it has no image").to_string()
     };
     // Empty files: each is only a header.
     let names: Vec<String> = (0..=IMAGE_MEMBERS_MAX).map(|number| number.to_string()).collect();
@@ -341,7 +341,7 @@ fn the_image_store_follows_its_folders_and_finds_by_name() {
     assert_eq!(found(asked("app", Some("x.io"))).as_deref(), Ok("x.io/app:1"));
     assert_eq!(found(asked("y.io/app", None)).as_deref(), Ok("y.io/app:1"));
     assert_eq!(found(asked("tool", None)).as_deref(), Ok("docker.io/library/tool:1"));
-    let two = found(asked("app", None)).expect_err("two");
+    let two = found(asked("app", None)).expect_err("two").to_string();
     assert_eq!(two, "app:1 is ambiguous: x.io/app:1 or y.io/app:1");
     assert!(found(asked("app", Some("z.io"))).is_err());
     fs::remove_file(dir.0.join("in/a.tar")).expect("a file of ours");

@@ -14,6 +14,7 @@ use crate::agent::event::{CallId, Event};
 use crate::agent::time::Instant;
 use crate::limits::CriBudget;
 use crate::model::cri::{CallError, Code, Lost, Request};
+use crate::model::error::Peer;
 use crate::wire::cri::{Rpc, convert};
 use crate::wire::grpc::{self, CallKey, Client, Status};
 use crate::wire::h2;
@@ -119,8 +120,9 @@ impl Calls {
         now: Instant,
         bytes: &[u8],
         answers: &mut Vec<Event>,
-    ) -> Result<(), String> {
-        let received = self.client.receive(bytes).map_err(|error| error.to_string());
+    ) -> Result<(), Peer> {
+        let received = self.client.receive(bytes);
+        let received = received.map_err(|error| Peer::new(error.to_string()));
         self.answer(now, answers);
         received
     }

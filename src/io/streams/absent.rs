@@ -3,7 +3,6 @@
 use mio::event::Event as Ready;
 use mio::{Registry, Token};
 
-use crate::agent::Agent;
 use crate::agent::event::Event;
 use crate::agent::time::{Instant, Now};
 
@@ -25,7 +24,7 @@ impl Streams {
         match it {}
     }
 
-    pub fn tick(&mut self, _: Now, _: &Registry, _: &Agent, _: &mut Vec<Event>) {}
+    pub fn tick(&mut self, _: Now, _: &Registry, _: &mut Vec<Event>) {}
 
     pub fn reap(&mut self) {}
 

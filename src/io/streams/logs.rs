@@ -14,6 +14,7 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::model::error::{Error, Input, Peer, System};
 use crate::model::stream::{LogFile, LogOptions, Since};
 use crate::wire::log::follow::{Formatter, More};
 
@@ -70,12 +71,13 @@ impl LogReader {
         options: &LogOptions,
         runs: bool,
         now_s: i64,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Error> {
         let dir = folder(pod_logs, log)?;
         let name = format!("{}.log", log.attempt);
         let path = dir.join(&name);
         let (file, inode) = open(&path).map_err(|error| {
-            format!("failed to try resolving symlinks in path {:?}: {error}", path.display())
+            let what = "failed to try resolving symlinks in path";
+            System::at(format_args!("{what} {:?}", path.display()), error)
         })?;
         let since = options.since.map(|since| match since {
             Since::Seconds(seconds) => {
@@ -88,7 +90,7 @@ impl LogReader {
         Ok(Self {
             dir,
             name,
-            seeking: seeking.map_err(|error| format!("{}: {error}", path.display()))?,
+            seeking: seeking.map_err(|error| System::at(path.display(), error))?,
             file,
             inode,
             next: Vec::new(),
@@ -110,16 +112,19 @@ impl LogReader {
     }
 
     /// Appends a bounded amount of output. `buffer` is for the file's bytes.
-    pub(super) fn read(&mut self, buffer: &mut [u8], out: &mut Vec<u8>) -> Result<Step, String> {
+    pub(super) fn read(&mut self, buffer: &mut [u8], out: &mut Vec<u8>) -> Result<Step, Error> {
         if self.seeking.is_some() {
-            self.seek(buffer).map_err(|error| error.to_string())?;
+            self.seek(buffer)?;
             return Ok(Step::More);
         }
         let count = loop {
             match self.file.read(&mut buffer[..]) {
                 Ok(count) => break count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(format!("{}/{}: {error}", self.dir.display(), self.name)),
+                Err(error) => {
+                    let file = self.dir.join(&self.name);
+                    return Err(System::at(file.display(), error).into());
+                }
             }
         };
         if count == 0 {
@@ -129,7 +134,7 @@ impl LogReader {
         match self.formatter.take(&buffer[..count], out) {
             Ok(More::Yes) => Ok(Step::More),
             Ok(More::No) => Ok(Step::Done),
-            Err(why) => Err(why.to_string()),
+            Err(why) => Err(Peer::new(why.to_string()).into()),
         }
     }
 
@@ -222,12 +227,13 @@ impl Seeking {
 }
 
 /// `<pod logs>/<namespace>_<name>_<uid>/<container>`
-fn folder(pod_logs: &Path, log: &LogFile) -> Result<PathBuf, String> {
+fn folder(pod_logs: &Path, log: &LogFile) -> Result<PathBuf, Error> {
     let pod = &log.pod;
     let pod_dir = format!("{}_{}_{}", pod.namespace, pod.name, pod.uid);
     for part in [&*pod_dir, &*log.container] {
         if part.is_empty() || part.contains('/') || part == "." || part == ".." {
-            return Err(format!("got the name {part:?}, expected the name of a folder"));
+            let got = format_args!("the name {part:?}");
+            return Err(Input::new(got, "the name of a folder").into());
         }
     }
     Ok(pod_logs.join(pod_dir).join(&*log.container))
@@ -352,7 +358,7 @@ mod tests {
             let pod = LogDir { namespace: "n".into(), name: name.into(), uid: "u".into() };
             let log = LogFile { pod, container: container.into(), attempt: 0 };
             let error = folder(Path::new("/var/log/pods"), &log).expect_err(container);
-            assert!(error.contains("expected the name of a folder"), "{error}");
+            assert!(error.to_string().contains("expected the name of a folder"), "{error}");
         }
     }
 }

@@ -30,13 +30,13 @@ use mio::event::Event as Ready;
 use mio::{Registry, Token};
 
 use super::socket::Stream;
-use crate::agent::Agent;
 use crate::agent::event::Event;
 #[cfg(feature = "cloud")]
 use crate::agent::time::sooner;
 use crate::agent::time::{Instant, Now};
 use crate::limits::{LOG_TURN_BYTES, STREAMS_MAX};
 use crate::model::stream::{LogFile, Refusal, RefusalKind, StreamAnswer, StreamId};
+use crate::wire::http1::Response;
 use crate::wire::kubelet::{answer, usage as shown};
 #[cfg(feature = "cloud")]
 use crate::wire::tunnel::Kind;
@@ -181,7 +181,7 @@ impl Streams {
             }
             StreamAnswer::Relay(url) => {
                 if let Err(why) = session.relay(&url, registry, source, now.boot) {
-                    session.refuse(&Refusal::new(RefusalKind::Internal, why), now.boot);
+                    session.refuse(&Refusal::new(RefusalKind::Internal, why.to_string()), now.boot);
                 }
             }
             StreamAnswer::Logs { file, running } => {
@@ -201,16 +201,26 @@ impl Streams {
                 }
                 session.show(reader, now.boot);
             }
-            Err(why) => session.refuse(&Refusal::new(RefusalKind::BadRequest, why), now.boot),
+            Err(error) => {
+                let refusal = Refusal::new(RefusalKind::BadRequest, error.to_string());
+                session.refuse(&refusal, now.boot);
+            }
         }
     }
 
-    /// Moves bytes, as far as the sockets and the bounds of a turn allow.
-    pub fn tick(&mut self, now: Now, registry: &Registry, agent: &Agent, events: &mut Vec<Event>) {
+    /// Moves bytes, as far as the sockets and the bounds of a turn allow. `api` answers a path of
+    /// the HTTP API that came through the tunnel.
+    pub fn tick(
+        &mut self,
+        now: Now,
+        registry: &Registry,
+        api: &dyn Fn(&str) -> Response,
+        events: &mut Vec<Event>,
+    ) {
         #[cfg(feature = "cloud")]
-        self.read_tunnel(now, registry, agent, events);
+        self.read_tunnel(now.boot, registry, api, events);
         #[cfg(not(feature = "cloud"))]
-        let _ = agent;
+        let _ = api;
         self.move_bytes(now.boot, registry, events);
         #[cfg(feature = "cloud")]
         self.write_tunnel(now.boot, registry, events);

@@ -10,6 +10,7 @@ use mio::{Interest, Registry, Token};
 
 use super::pipe::Pipe;
 use crate::limits::{STREAM_TURN_BYTES, STREAM_UNSENT_BYTES_MAX};
+use crate::model::error::{Error, Peer, System};
 
 #[derive(Debug)]
 pub(super) struct Relay {
@@ -30,13 +31,13 @@ impl Relay {
         headers: &[(String, String)],
         registry: &Registry,
         token: Token,
-    ) -> Result<(Self, Vec<u8>), String> {
+    ) -> Result<(Self, Vec<u8>), Error> {
         let Place { address, authority, target } = place(url)?;
-        let mut socket =
-            TcpStream::connect(address).map_err(|error| format!("dial tcp {address}: {error}"))?;
+        let failed = |error| System::at(format_args!("dial tcp {address}"), error);
+        let mut socket = TcpStream::connect(address).map_err(failed)?;
         registry
             .register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)
-            .map_err(|error| format!("dial tcp {address}: {error}"))?;
+            .map_err(failed)?;
         let mut head = format!("{method} {target} HTTP/1.1\r\nHost: {authority}\r\n");
         for (name, value) in headers {
             head.extend([name, ": ", value, "\r\n"]);
@@ -62,7 +63,7 @@ impl Relay {
         buffer: &mut [u8],
         input: &mut Pipe,
         out: &mut Pipe,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, System> {
         if self.writable && !input.is_empty() {
             match input.write_to(&mut self.socket) {
                 Ok(all) => self.writable = all,
@@ -90,8 +91,8 @@ impl Relay {
         Ok(false)
     }
 
-    fn failed(&self, why: &dyn std::fmt::Display) -> String {
-        format!("dial tcp {}: {why}", self.address)
+    fn failed(&self, why: &dyn std::fmt::Display) -> System {
+        System::at(format_args!("dial tcp {}", self.address), why)
     }
 
     pub(super) fn close(&mut self, registry: &Registry) {
@@ -111,21 +112,22 @@ struct Place<'a> {
 
 /// The parts of a URL of the runtime. Without a host, or with that of all addresses, it is this
 /// machine.
-fn place(url: &str) -> Result<Place<'_>, String> {
+fn place(url: &str) -> Result<Place<'_>, Peer> {
     let rest = match url.split_once("://") {
         Some(("http", rest)) => rest,
         Some((scheme, _)) => {
-            return Err(format!(
+            return Err(Peer::new(format!(
                 "got the streaming URL {url:?} of the runtime, expected http, not {scheme}: switch \
                  TLS of its streaming server off"
-            ));
+            )));
         }
         // Some versions of cri-dockerd leave the scheme out.
         None => url.strip_prefix("//").unwrap_or(url),
     };
     let (authority, target) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let target = if target.is_empty() { "/" } else { target };
-    let wrong = || format!("got the streaming URL {url:?} of the runtime, expected an address");
+    let wrong =
+        || Peer::new(format!("got the streaming URL {url:?} of the runtime, expected an address"));
     if target.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
         return Err(wrong());
     }

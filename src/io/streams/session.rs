@@ -26,6 +26,7 @@ use crate::limits::{
     HTTP_CLOSE_BYTES_MAX, HTTP_CLOSE_MS, STREAM_ANSWER_MS, STREAM_INPUT_BYTES_MAX, STREAM_STALL_MS,
     STREAM_TURN_BYTES, STREAM_UNSENT_BYTES_MAX,
 };
+use crate::model::error::Error;
 use crate::model::stream::{LogOptions, Refusal, RefusalKind, StreamId, StreamRequest};
 use crate::wire::kubelet::{Form, answer};
 
@@ -186,7 +187,7 @@ impl Session {
         registry: &Registry,
         token: Token,
         now: Instant,
-    ) -> Result<(), String> {
+    ) -> Result<(), Error> {
         let (relay, head) = Relay::open(url, &self.method, &self.headers, registry, token)?;
         let mut input = Pipe::default();
         input.push(&head);
@@ -336,7 +337,9 @@ impl Session {
             Source::Relay(relay) => match relay.turn(buffer, &mut self.input, &mut self.out) {
                 Ok(false) => {}
                 Ok(true) => self.end_source(now),
-                Err(why) => self.refuse(&Refusal::new(RefusalKind::Internal, why), now),
+                Err(why) => {
+                    self.refuse(&Refusal::new(RefusalKind::Internal, why.to_string()), now);
+                }
             },
             Source::Logs { reader, waits } => {
                 let is_chunked = match self.client {
@@ -455,7 +458,7 @@ fn read_log(
         text.clear();
         let step = reader.read(buffer, text).unwrap_or_else(|why| {
             // The status was sent: the error becomes text, as the kubelet does it.
-            text.extend_from_slice(why.as_bytes());
+            text.extend_from_slice(why.to_string().as_bytes());
             Step::Done
         });
         read += buffer.len();

@@ -8,15 +8,13 @@ use mio::Registry;
 use super::session::{Client, Opening};
 use super::tunnel::{Order, Tunnel};
 use super::{Streams, tunnel_token};
-use crate::agent::Agent;
 use crate::agent::event::Event;
 use crate::agent::time::{Instant, Now};
-use crate::io::server;
 use crate::limits::{STREAMS_MAX, TUNNEL_PIECE_BYTES};
 use crate::model::link::Session as Name;
 use crate::model::settings::CloudLink;
 use crate::model::stream::{Refusal, RefusalKind};
-use crate::wire::http1::is_of_upgrade;
+use crate::wire::http1::{Method, Response, is_of_upgrade};
 use crate::wire::kubelet::{self, answer};
 use crate::wire::tunnel::{Connect, Kind};
 
@@ -56,18 +54,18 @@ impl Streams {
 
     pub(super) fn read_tunnel(
         &mut self,
-        now: Now,
+        now: Instant,
         registry: &Registry,
-        agent: &Agent,
+        api: &dyn Fn(&str) -> Response,
         events: &mut Vec<Event>,
     ) {
         let is_blocked = self.slots.iter().flatten().any(|session| session.blocks_tunnel());
-        for order in self.tunnel.read(now.boot, registry, is_blocked, events) {
+        for order in self.tunnel.read(now, registry, is_blocked, events) {
             match order {
                 Order::Open { id, kind, connect } => {
                     // The cloud has forgotten an older request of this number.
                     self.end_request(id, registry, events);
-                    self.begin_request(id, kind, &connect, now, agent, events);
+                    self.begin_request(id, kind, &connect, now, api, events);
                 }
                 Order::Bad { id } => self.tunnel.send(id, Kind::Remove, b"", events),
                 Order::Data { id, bytes } => {
@@ -110,8 +108,8 @@ impl Streams {
         id: u64,
         kind: Kind,
         connect: &Connect,
-        now: Now,
-        agent: &Agent,
+        now: Instant,
+        api: &dyn Fn(&str) -> Response,
         events: &mut Vec<Event>,
     ) {
         let has_head = matches!(kind, Kind::Exec | Kind::Attach);
@@ -130,7 +128,7 @@ impl Streams {
                     input: Vec::new(),
                 };
                 let client = Client::Tunnel { id, has_head };
-                self.open(at, opening, client, now.boot, events);
+                self.open(at, opening, client, now, events);
                 return;
             }
             (Some(Ok(_)), None) => {
@@ -139,12 +137,8 @@ impl Streams {
             }
             (Some(Err(refusal)), _) => refused(&refusal),
             (None, _) => {
-                let response = server::answer(&connect.raw_path, now, agent);
-                if has_head {
-                    response.bytes(crate::wire::http1::Method::Get)
-                } else {
-                    response.body
-                }
+                let response = api(&connect.raw_path);
+                if has_head { response.bytes(Method::Get) } else { response.body }
             }
         };
         for piece in whole.chunks(TUNNEL_PIECE_BYTES) {

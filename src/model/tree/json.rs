@@ -10,7 +10,7 @@ use std::fmt;
 use serde::de::Visitor;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess};
 
-use super::{Entry, Mark, Node, Step, Value, shorten};
+use super::{Entry, Fault, Mark, Node, Step, Value, shorten};
 use crate::limits::{Budget, MANIFEST_DEPTH_MAX, MANIFEST_NODES_MAX, OBJECT_JSON_BYTES_MAX};
 use crate::model::manifest::Refusal;
 
@@ -65,26 +65,26 @@ fn skip_text(bytes: &mut std::str::Bytes<'_>) {
 
 /// Fails if an object's JSON is too long, or nested deeper than [`parse`] accepts: it would be
 /// stored or passed on here, and nobody could read it.
-pub fn within_object(json: &str) -> Result<(), String> {
+pub fn within_object(json: &str) -> Result<(), Fault> {
     if json.len() > OBJECT_JSON_BYTES_MAX {
         let (got, most) = (json.len(), OBJECT_JSON_BYTES_MAX);
-        return Err(format!("got an object of {got} bytes, expected at most {most}"));
+        return Err(Fault::bare(format!("got an object of {got} bytes, expected at most {most}")));
     }
     let got = Shape::of(json).depth;
     if got >= MANIFEST_DEPTH_MAX {
-        return Err(format!(
-            "got values nested {got} deep, expected less than {MANIFEST_DEPTH_MAX}"
-        ));
+        let why = format!("got values nested {got} deep, expected less than {MANIFEST_DEPTH_MAX}");
+        return Err(Fault::bare(why));
     }
     Ok(())
 }
 
 /// Fails if a text has too many values: three bytes of it may become a struct of a kilobyte, so
 /// they are counted before it is parsed. That costs a pass over its bytes and no memory.
-pub fn within_values(json: &str, most: usize, budget: &Budget) -> Result<(), String> {
+pub fn within_values(json: &str, most: usize, budget: &Budget) -> Result<(), Fault> {
     let got = Shape::of(json).values;
     if got > most {
-        return Err(format!("got {got} values, expected at most {most}{}", budget.why()));
+        let why = format!("got {got} values, expected at most {most}{}", budget.why());
+        return Err(Fault::bare(why));
     }
     Ok(())
 }
@@ -291,12 +291,13 @@ mod tests {
         within_object(&deepest).expect("as deep as may be");
         parse(deepest.as_bytes()).expect("the parser takes the same");
         let deeper = nested(MANIFEST_DEPTH_MAX);
-        let why = within_object(&deeper).expect_err("one deeper");
+        let why = within_object(&deeper).expect_err("one deeper").to_string();
         assert_eq!(why, "got values nested 64 deep, expected less than 64");
         parse(deeper.as_bytes()).expect_err("the parser refuses the same");
         let text = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
         within_object(&text(OBJECT_JSON_BYTES_MAX)).expect("as long as may be");
-        let why = within_object(&text(OBJECT_JSON_BYTES_MAX + 1)).expect_err("one byte more");
+        let why =
+            within_object(&text(OBJECT_JSON_BYTES_MAX + 1)).expect_err("one byte more").to_string();
         assert_eq!(why, "got an object of 1572865 bytes, expected at most 1572864");
     }
 
@@ -304,7 +305,9 @@ mod tests {
     fn too_many_values_are_refused_and_a_small_process_says_why() {
         let list = |length: usize| format!("[{}]", vec!["0"; length].join(","));
         let of_pod = |list: &str, budget: Budget| {
-            within_values(list, budget.pod_values_max, &budget).expect_err("one too many")
+            within_values(list, budget.pod_values_max, &budget)
+                .expect_err("one too many")
+                .to_string()
         };
         let full = Budget::FULL;
         let why = of_pod(&list(full.pod_values_max + 1), full);

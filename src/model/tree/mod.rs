@@ -119,6 +119,17 @@ pub struct Fault {
     pub why: String,
 }
 
+/// The path before the reason.
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.path.is_empty() {
+            f.write_str(&self.why)
+        } else {
+            write!(f, "{}: {}", Path(&self.path), self.why)
+        }
+    }
+}
+
 impl Fault {
     /// About `node`, which is at `path`.
     pub fn new(node: &Node, path: Vec<Step>, why: String) -> Self {
@@ -130,12 +141,7 @@ impl Fault {
     pub fn refusal(self, bytes: &[u8]) -> Refusal {
         let mark = self.at.unwrap_or_default();
         let mark = if mark.line == 0 { json::locate(bytes, &self.path) } else { mark };
-        Refusal { line: mark.line, column: mark.column, why: self.message() }
-    }
-
-    /// The path before the reason.
-    pub fn message(self) -> String {
-        if self.path.is_empty() { self.why } else { format!("{}: {}", Path(&self.path), self.why) }
+        Refusal { line: mark.line, column: mark.column, why: self.to_string() }
     }
 }
 
@@ -159,9 +165,9 @@ impl fmt::Display for Path<'_> {
 }
 
 /// Reads a `T` from a JSON text. For texts that no user wrote: an error has only the path.
-pub fn of_json<T: Read + Default>(text: &str) -> Result<T, String> {
-    let node = parse_json(text.as_bytes()).map_err(|refusal| refusal.why)?;
-    read(&node, &[]).map_err(Fault::message)
+pub fn of_json<T: Read + Default>(text: &str) -> Result<T, Fault> {
+    let node = parse_json(text.as_bytes()).map_err(|refusal| Fault::bare(refusal.why))?;
+    read(&node, &[])
 }
 
 /// The part of a text that an error shows.

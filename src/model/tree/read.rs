@@ -61,7 +61,7 @@ pub fn read<T: Read + Default>(node: &Node, path: &[Step]) -> Result<T, Fault> {
 
 /// For serde's sources: through a tree.
 pub fn deserialize<'de, T: Read + Default, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
-    read(&json::grow(from)?, &[]).map_err(|fault| D::Error::custom(fault.message()))
+    read(&json::grow(from)?, &[]).map_err(D::Error::custom)
 }
 
 /// Implements reading of a struct: `fields!(Type { "name" => field, … })`, and `… rest field` if

@@ -100,7 +100,7 @@ fn uid(text: &str) -> Box<str> {
 /// The content of a message as an object's JSON; fails if it has too many values.
 fn inner<'a>(content: &'a RawValue, budget: &Budget) -> Result<Cow<'a, str>, String> {
     let text = message::inner(content);
-    tree::within_values(&text, budget.message_values_max, budget)?;
+    tree::within_values(&text, budget.message_values_max, budget).map_err(|it| it.to_string())?;
     Ok(text)
 }
 
@@ -285,7 +285,7 @@ fn pods(message: &Message, budget: &Budget) -> Result<PodPage, String> {
     let body = application.resp_body.as_deref().and_then(base64::decode).ok_or("got no base64")?;
     drop(text);
     let body = String::from_utf8(body).map_err(|_| "got no UTF-8".to_owned())?;
-    tree::within_values(&body, budget.message_values_max, budget)?;
+    tree::within_values(&body, budget.message_values_max, budget).map_err(|it| it.to_string())?;
     let list: List<'_> =
         serde_json::from_str(&body).map_err(|error| format!("got no list: {error}"))?;
     if list.kind.as_deref().is_some_and(|kind| !matches!(kind, "PodList" | "List")) {

@@ -1,10 +1,19 @@
 //! The messages between a node and its cloud, typed, in the format of KubeEdge (wire spec sections
 //! 2 to 6): the content of the envelopes that [`super::edge`] reads and writes.
 //!
-//! Not here: when something is sent, and what is done with what comes. That is `agent/cloud`.
+//! Not here: when something is sent, and what is done with what comes. That is `agent/cloud` and
+//! `controller`.
 
+#[cfg(feature = "controller")]
+mod cloud;
 mod downstream;
+#[cfg(feature = "controller")]
+mod edge;
 mod upstream;
 
+#[cfg(feature = "controller")]
+pub use cloud::encode_cloud;
 pub use downstream::decode;
+#[cfg(feature = "controller")]
+pub use edge::decode_edge;
 pub use upstream::encode;

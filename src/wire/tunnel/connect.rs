@@ -94,7 +94,8 @@ impl Connect {
         if values > TUNNEL_CONNECT_VALUES_MAX {
             return Err(ConnectError::Values(values));
         }
-        let got: Received = tree::of_json(text).map_err(ConnectError::Json)?;
+        let got: Received =
+            tree::of_json(text).map_err(|fault| ConnectError::Json(fault.to_string()))?;
         let method = if got.method.is_empty() { "GET".to_owned() } else { got.method };
         if !is_token(&method) {
             return Err(ConnectError::Method(method));

@@ -171,7 +171,7 @@ fn a_clock_in_1970_locks_nobody_out() {
     fixture.wall = Some(Wall(2_900_000_000_000));
     let Err(Cause::Credentials(why)) = fixture.dial(3) else { panic!("it has ended") };
     assert!(why.ends_with("server.crt: the certificate expired at 2060-01-01T00:00:00Z"), "{why}");
-    let why = fixture.enrol(false).expect_err("the cloud's has ended as well");
+    let why = fixture.enrol(false).expect_err("the cloud's has ended as well").to_string();
     assert!(
         why.contains("the certificate of the cloud has expired, by this machine's clock"),
         "{why}"
@@ -246,7 +246,7 @@ fn a_power_cut_between_two_names_leaves_a_whole_pair() {
 fn what_stands_against_joining_is_told_in_a_sentence() {
     let mut fixture = Fixture::new("refused", &Setup::default());
     let reported = |fixture: &Fixture, expected: &str| {
-        let why = fixture.enrol(false).expect_err("it cannot");
+        let why = fixture.enrol(false).expect_err("it cannot").to_string();
         assert!(why.contains(expected), "{why}\n{expected}");
         assert!(!why.contains("eyJ"), "the token is told: {why}");
     };

@@ -13,6 +13,7 @@ use edged::agent::time::{Now, Wall};
 use edged::io::clock;
 use edged::io::cloud::{Cloud, enrol};
 use edged::model::downstream::Downstream;
+use edged::model::error::Error;
 use edged::model::link::{Cause, Session, Validity};
 use edged::model::settings::{CloudLink, Secret};
 use edged::model::upstream::{Origin, Reply, Up, Upstream};
@@ -92,7 +93,7 @@ impl Fixture {
         self.events.clear();
     }
 
-    fn enrol(&self, renew: bool) -> Result<(), String> {
+    fn enrol(&self, renew: bool) -> Result<(), Error> {
         enrol(&self.link, renew, self.wall).map(drop)
     }
 

@@ -15,6 +15,7 @@ use crate::core::time::sooner;
 use crate::io::log::Limit;
 use crate::limits::{LOCAL_LIST_PER_TURN, LOCAL_SAVE_RETRY_MS};
 use crate::model::api::{Call, CallError, CallResult, Kind, Verb};
+use crate::model::error::System;
 use crate::model::sync;
 
 use super::super::store::Store;
@@ -154,7 +155,7 @@ impl Local {
         records: &[sync::Change],
         now: Instant,
         events: &mut Vec<Event>,
-    ) -> Result<(), String> {
+    ) -> Result<(), System> {
         self.gather();
         if self.retry_at.is_some_and(|at| now < at) && records.is_empty() {
             return Ok(());

@@ -10,6 +10,7 @@ use super::store::Store;
 use crate::controller::event::{CallId, Event, WatchId};
 use crate::controller::time::{Instant, Now};
 use crate::model::api::{Call, Kind};
+use crate::model::error::System;
 use crate::model::sync;
 use local::Local;
 use remote::Remote;
@@ -85,7 +86,7 @@ impl Api {
         records: &[sync::Change],
         now: Instant,
         events: &mut Vec<Event>,
-    ) -> Result<(), String> {
+    ) -> Result<(), System> {
         match self {
             Self::Local(local) => local.commit(store, records, now, events),
             Self::Remote(_) => store.save(&[], records),

@@ -26,7 +26,7 @@ fn it_is_made_once_and_the_server_anew_where_its_names_change() {
         assert_eq!(about.permissions().mode() & 0o777, 0o600, "{file}");
     }
     std::fs::write(folder.join("ca.key"), "nothing").expect("a file of ours");
-    let why = open(&["::1"], NOW).expect_err("no key");
+    let why = open(&["::1"], NOW).expect_err("no key").to_string();
     assert!(why.contains("ca.key: expected a PEM block EC PRIVATE KEY"), "{why}");
     std::fs::remove_dir_all(&folder).expect("it was made");
 }

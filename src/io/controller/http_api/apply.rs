@@ -12,6 +12,7 @@ use crate::controller::local::Key;
 use crate::io::cloud::files;
 use crate::limits::{FILE_NAME_BYTES_MAX, MANIFEST_BYTES_MAX};
 use crate::model::api::Kind;
+use crate::model::error::Input;
 use crate::model::names::{is_label, is_subdomain};
 use crate::model::raw::Manifest;
 use crate::wire::http1::call::Call;
@@ -85,33 +86,28 @@ impl HttpContext<'_> {
     }
 
     /// The file of an applied object; the error says why it cannot be one.
-    pub(super) fn file(&self, key: &Key) -> Result<PathBuf, String> {
+    pub(super) fn file(&self, key: &Key) -> Result<PathBuf, Input> {
         file_name(key).map(|name| self.folder.join(name))
     }
 }
 
 /// A namespace has no dot, so that the parts are unambiguous.
-fn file_name(key: &Key) -> Result<String, String> {
+fn file_name(key: &Key) -> Result<String, Input> {
     let Key { kind, namespace, name } = key;
     if kind.is_namespaced() && !is_label(namespace) {
-        return Err(format!(
-            "metadata.namespace: got {namespace:?}, expected lower case letters, digits and '-', \
-             at most 63 of them"
-        ));
+        let expected = "lower case letters, digits and '-', at most 63 of them";
+        return Err(Input::quoted(namespace, expected).at("metadata.namespace"));
     }
     if !is_subdomain(name) {
-        return Err(format!(
-            "metadata.name: got {name:?}, expected lower case letters, digits, '-' and '.', at \
-             most 253 of them"
-        ));
+        let expected = "lower case letters, digits, '-' and '.', at most 253 of them";
+        return Err(Input::quoted(name, expected).at("metadata.name"));
     }
     let file = format!("{}.{namespace}.{name}.json", kind.name().to_ascii_lowercase());
     if file.len() > FILE_NAME_BYTES_MAX {
-        return Err(format!(
-            "metadata.name: got {} characters, expected {} at most, because of its file's name",
-            name.len(),
-            name.len() - (file.len() - FILE_NAME_BYTES_MAX)
-        ));
+        let most = name.len() - (file.len() - FILE_NAME_BYTES_MAX);
+        let got = format_args!("{} characters", name.len());
+        let expected = format!("{most} at most, because of its file's name");
+        return Err(Input::new(got, expected).at("metadata.name"));
     }
     Ok(file)
 }
@@ -144,7 +140,7 @@ mod tests {
             ("../a", "c", "metadata.namespace: got \"../a\", expected"),
             ("a", &"b".repeat(253), "metadata.name: got 253 characters, expected 240 at most"),
         ] {
-            let why = name(namespace, wrong).expect_err(wrong);
+            let why = name(namespace, wrong).expect_err(wrong).to_string();
             assert!(why.starts_with(expected), "{why}");
         }
     }
@@ -153,7 +149,7 @@ mod tests {
         let limit = FILE_NAME_BYTES_MAX - "pod.a..json".len();
         let file = |bytes: usize| file_name(&key(Kind::Pod, "a", &"b".repeat(bytes)));
         assert_eq!(file(limit).map(|name| name.len()), Ok(FILE_NAME_BYTES_MAX));
-        let why = file(limit + 1).expect_err("its file would have no room for .new");
+        let why = file(limit + 1).expect_err("its file would have no room for .new").to_string();
         assert!(why.contains(&format!("expected {limit} at most")), "{why}");
     }
 }

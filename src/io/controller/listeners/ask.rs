@@ -114,7 +114,7 @@ fn credential(
                 organization: subject.organisations.into_iter().next().unwrap_or_default(),
                 made_s: made_s(der),
             },
-            (Err(why), _) => Credential::BadCertificate(why),
+            (Err(why), _) => Credential::BadCertificate(why.to_string()),
             (Ok(()), Err(fault)) => Credential::BadCertificate(fault.to_string()),
         };
     }

@@ -21,10 +21,11 @@ use crate::limits::{
     EDGE_ANSWER_MS, EDGE_CLOSE_MS, EDGE_FIRST_BYTE_MS, EDGE_OUTPUT_BYTES_MAX,
     EDGE_REQUEST_BYTES_MAX, EDGE_REQUEST_MS, EDGE_STALL_MS, HTTP_HEAD_BYTES_MAX, MESSAGE_BYTES_MAX,
 };
+use crate::model::cloud_message::CloudMessage;
 use crate::model::link::Session;
-use crate::model::message::Message;
 use crate::wire::edge;
 use crate::wire::http1::call;
+use crate::wire::kubeedge;
 
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -296,9 +297,9 @@ impl Connection {
         };
     }
 
-    pub(super) fn send(&mut self, message: &Message) -> Result<(), String> {
+    pub(super) fn send(&mut self, message: &CloudMessage) -> Result<(), End> {
         match &mut self.stage {
-            Stage::Up(_, socket) => socket.send(&edge::encode(message)).map_err(end_reason),
+            Stage::Up(_, socket) => socket.send(&edge::encode(&kubeedge::encode_cloud(message))),
             _ => Ok(()),
         }
     }
@@ -324,7 +325,9 @@ impl Connection {
         let session = *session;
         let more = socket.read(&mut |came| match came {
             Received::Message(bytes) => events.push(match edge::decode(&bytes) {
-                Ok(message) => Event::EdgeMessage(session, Box::new(message)),
+                Ok(message) => {
+                    Event::EdgeMessage(session, Box::new(kubeedge::decode_edge(message)))
+                }
                 Err(why) => Event::EdgeBadMessage(session, why.to_string()),
             }),
             Received::TooLarge(size) => {
@@ -407,7 +410,7 @@ fn no_tls(error: &std::io::Error) -> Next {
     Next::Refused(RefusalReason::Tls, format!("TLS: {error}"))
 }
 
-fn end_reason(end: End) -> String {
+pub(super) fn end_reason(end: End) -> String {
     match end {
         End::Io(error) if error.kind() == ErrorKind::UnexpectedEof => "hung up".to_owned(),
         End::Io(error) => error.to_string(),

@@ -37,8 +37,8 @@ use crate::limits::{
     EDGE_ACCEPTS_PER_TURN, EDGE_CONNECTIONS_MAX, EDGE_CONNECTIONS_PER_TURN,
     EDGE_HTTPS_CONNECTIONS_MAX, EDGE_LISTEN_RETRY_MS,
 };
+use crate::model::cloud_message::CloudMessage;
 use crate::model::link::Session;
-use crate::model::message::Message;
 use connection::{Connection, Next};
 use strangers::{RefusalReason, Room, Strangers};
 use waiting::Waiting;
@@ -241,11 +241,11 @@ impl Ports {
     }
 
     /// Queues a message.
-    pub fn send(&mut self, session: Session, message: &Message, events: &mut Vec<Event>) {
+    pub fn send(&mut self, session: Session, message: &CloudMessage, events: &mut Vec<Event>) {
         let Some(slot) = self.sessions.get(&session).copied() else { return };
         let Some(connection) = &mut self.slots[slot] else { return };
-        if let Err(why) = connection.send(message) {
-            self.follow(slot, Next::End(why), events);
+        if let Err(end) = connection.send(message) {
+            self.follow(slot, Next::End(connection::end_reason(end)), events);
         }
     }
 

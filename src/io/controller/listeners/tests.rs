@@ -18,8 +18,8 @@ use crate::limits::{
     EDGE_ANSWER_MS, EDGE_CLOSE_MS, EDGE_FIRST_BYTE_MS, EDGE_OUTPUT_BYTES_MAX,
     EDGE_REQUEST_BYTES_MAX, EDGE_REQUEST_MS, EDGE_STALL_MS, EDGE_UNIDENTIFIED_MAX,
 };
-use crate::model::message::Message;
-use crate::wire::edge;
+use crate::model::cloud_message::{CloudMessage, Content};
+use crate::wire::{edge, kubeedge};
 
 struct Bed {
     poll: Poll,
@@ -214,11 +214,20 @@ impl Bed {
 }
 
 /// A message with this many bytes on the wire, without the frame's header.
-fn message(bytes: usize) -> Message {
-    let mut message = edge::decode(br#"{"header":{"msg_id":"m"},"content":""}"#).expect("one");
-    let text = "x".repeat(bytes - edge::encode(&message).len());
-    let content = serde_json::value::to_raw_value(&text).expect("JSON");
-    message.content = Some(content);
+fn message(bytes: usize) -> CloudMessage {
+    let mut message = CloudMessage {
+        id: "m".into(),
+        parent: "".into(),
+        timestamp_ms: 0,
+        version: 0,
+        source: "",
+        group: "",
+        operation: "",
+        resource: "".into(),
+        content: Content::Authority("".into()),
+    };
+    let rest = edge::encode(&kubeedge::encode_cloud(&message)).len();
+    message.content = Content::Authority("x".repeat(bytes - rest).into());
     message
 }
 

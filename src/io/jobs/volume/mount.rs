@@ -12,6 +12,7 @@ use nix::sys::stat::Mode;
 
 use super::super::{Component, Failure, tree};
 use crate::io::mounts;
+use crate::model::error::System;
 
 /// Mounts a file system in memory at `name` in `parent`, unless one is there already.
 pub(super) fn memory(
@@ -65,15 +66,17 @@ fn path_of(fd: BorrowedFd<'_>) -> String {
 /// Makes the kubelet's root a shared mount: containers with mount propagation see what is mounted
 /// below it later (spec section 4.1). On most systems all mounts are shared already; under
 /// busybox's init none is.
-pub(in crate::io) fn share(root: &Path) -> Result<(), String> {
-    let root = root.canonicalize().map_err(|error| format!("{}: {error}", root.display()))?;
-    let table = mounts::table().map_err(|error| error.to_string())?;
+pub(in crate::io) fn share(root: &Path) -> Result<(), System> {
+    let root = root.canonicalize().map_err(|error| System::at(root.display(), error))?;
+    let table = mounts::table()?;
     let Some(over) = mounts::over(&table, &root) else { return Ok(()) };
     if over.shared {
         return Ok(());
     }
     let none = None::<&str>;
-    let failure = |what: &str, errno: Errno| format!("{what} {}: {}", root.display(), errno.desc());
+    let failure = |what: &str, errno: Errno| {
+        System::at(format_args!("{what} {}", root.display()), errno.desc())
+    };
     if Path::new(&*over.point) != root {
         mount(Some(&root), &root, none, MsFlags::MS_BIND | MsFlags::MS_REC, none)
             .map_err(|errno| failure("bind", errno))?;

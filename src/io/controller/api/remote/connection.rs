@@ -15,6 +15,7 @@ use crate::controller::event::{Event, WatchId};
 use crate::controller::time::Instant;
 use crate::io::tls::Tls;
 use crate::limits::{API_CONNECT_MS, API_IDLE_MS};
+use crate::model::error::{Error, Peer, System};
 use crate::wire::http1::response::{Piece, Reader};
 
 #[derive(Debug)]
@@ -132,7 +133,7 @@ impl Connection {
         }
         match self.advance(now, events) {
             Ok(outcome) => outcome,
-            Err(why) => self.fail(&why, events),
+            Err(error) => self.fail(&error.to_string(), events),
         }
     }
 
@@ -148,16 +149,15 @@ impl Connection {
         Outcome::Over
     }
 
-    fn advance(&mut self, now: Instant, events: &mut Vec<Event>) -> Result<Outcome, String> {
+    fn advance(&mut self, now: Instant, events: &mut Vec<Event>) -> Result<Outcome, Error> {
         if let Stage::Connecting(..) = &self.stage
             && !self.connect()?
         {
             return Ok(Outcome::Wait);
         }
         let Stage::Open(tls) = &mut self.stage else { return Ok(Outcome::Wait) };
-        let text = |error: io::Error| error.to_string();
         tls.begin_turn();
-        if !tls.handshake().map_err(text)? {
+        if !tls.handshake()? {
             self.busy = tls.more;
             return Ok(Outcome::Wait);
         }
@@ -165,19 +165,19 @@ impl Connection {
             match tls.write(&self.out[self.sent..]) {
                 Ok(count) => self.sent += count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error.to_string()),
+                Err(error) => return Err(error.into()),
             }
         }
-        tls.push_all().map_err(text)?;
+        tls.push_all()?;
         self.read(now, events)
     }
 
     /// Whether the TCP connection is established.
-    fn connect(&mut self) -> Result<bool, String> {
+    fn connect(&mut self) -> Result<bool, Error> {
         let stage = std::mem::replace(&mut self.stage, Stage::Gone);
         let Stage::Connecting(socket, config, name) = stage else { return Ok(true) };
-        if let Some(error) = socket.take_error().map_err(|error| error.to_string())? {
-            return Err(error.to_string());
+        if let Some(error) = socket.take_error()? {
+            return Err(error.into());
         }
         match socket.peer_addr() {
             Ok(_) => {}
@@ -185,15 +185,16 @@ impl Connection {
                 self.stage = Stage::Connecting(socket, config, name);
                 return Ok(false);
             }
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(error.into()),
         }
         let _ = socket.set_nodelay(true);
-        let connection = ClientConnection::new(config, name).map_err(|error| error.to_string())?;
+        let connection =
+            ClientConnection::new(config, name).map_err(|error| System::new(error.to_string()))?;
         self.stage = Stage::Open(Box::new(Tls::new(connection, socket)));
         Ok(true)
     }
 
-    fn read(&mut self, now: Instant, events: &mut Vec<Event>) -> Result<Outcome, String> {
+    fn read(&mut self, now: Instant, events: &mut Vec<Event>) -> Result<Outcome, Error> {
         let Stage::Open(tls) = &mut self.stage else { return Ok(Outcome::Wait) };
         let mut buffer = [0; READ_BYTES];
         // Until the socket is empty, or TLS has reached its limit of reads per turn.
@@ -206,14 +207,17 @@ impl Connection {
                 }
                 // Go does not send close_notify; the length of an HTTP answer is known.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => 0,
-                Err(error) => return Err(error.to_string()),
+                Err(error) => return Err(error.into()),
             };
             if count == 0 {
                 return self.closed(events);
             }
             self.reader.receive(&buffer[..count]);
-            while let Some(piece) = self.reader.piece().map_err(|fault| fault.to_string())? {
-                let task = self.task.as_mut().ok_or("an answer without a request")?;
+            while let Some(piece) =
+                self.reader.piece().map_err(|fault| Peer::new(fault.to_string()))?
+            {
+                let task = self.task.as_mut();
+                let task = task.ok_or_else(|| Peer::new("an answer without a request"))?;
                 (self.answered, self.received) = (true, true);
                 match piece {
                     Piece::Head(head) => {
@@ -245,13 +249,13 @@ impl Connection {
         }
     }
 
-    fn closed(&mut self, events: &mut Vec<Event>) -> Result<Outcome, String> {
+    fn closed(&mut self, events: &mut Vec<Event>) -> Result<Outcome, Error> {
         if self.task.is_none() {
             self.stage = Stage::Gone;
             return Ok(Outcome::Over);
         }
         if !self.answered || !self.reader.closed() {
-            return Err("it closed the connection".to_owned());
+            return Err(Peer::new("it closed the connection").into());
         }
         let task = self.task.take().expect("just looked at");
         self.stage = Stage::Gone;

@@ -16,6 +16,7 @@ use rustls::{ClientConfig, RootCertStore};
 use crate::controller::time::Instant;
 use crate::io::cloud::files;
 use crate::limits::API_TOKEN_MS;
+use crate::model::error::{Error, Input, System};
 use crate::wire::kubeconfig::{self, Cluster, Material};
 use crate::wire::x509::{self, pem};
 
@@ -40,18 +41,18 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// From a kubeconfig.
-    pub fn of_file(path: &Path) -> Result<Self, String> {
-        let at = |why: &dyn std::fmt::Display| format!("{}{why}", path.display());
-        let text = files::read(path).map_err(|error| at(&format_args!(": {error}")))?;
-        let cluster = kubeconfig::parse(text.as_bytes()).map_err(|refusal| at(&refusal))?;
+    pub fn of_file(path: &Path) -> Result<Self, Error> {
+        let text = files::read(path).map_err(|error| System::at(path.display(), error))?;
+        let cluster = kubeconfig::parse(text.as_bytes())
+            .map_err(|refusal| Input::other(format!("{}{refusal}", path.display())))?;
         Self::of(cluster, path.parent().unwrap_or(Path::new("/")))
     }
 
     /// For the cluster in which this pod runs.
-    pub fn in_cluster() -> Result<Self, String> {
+    pub fn in_cluster() -> Result<Self, Error> {
         let of = |name: &str| {
-            let unset = |_| format!("{name} is not set: this process is not in a pod");
-            std::env::var(name).map_err(unset)
+            let unset = || format!("{name} is not set: this process is not in a pod");
+            std::env::var(name).map_err(|_| Input::other(unset()))
         };
         let (host, port) = (of("KUBERNETES_SERVICE_HOST")?, of("KUBERNETES_SERVICE_PORT")?);
         let host = if host.contains(':') { format!("[{host}]") } else { host };
@@ -65,9 +66,9 @@ impl Endpoint {
         Self::of(cluster, Path::new("/"))
     }
 
-    fn of(cluster: Cluster, folder: &Path) -> Result<Self, String> {
+    fn of(cluster: Cluster, folder: &Path) -> Result<Self, Error> {
         let server = cluster.server.trim_end_matches('/');
-        let expected = || format!("server: got {server:?}, expected https://host:port");
+        let expected = || Error::from(Input::quoted(server, "https://host:port").at("server"));
         let host = server.strip_prefix("https://").ok_or_else(expected)?;
         if host.contains('/') {
             return Err(expected());
@@ -82,11 +83,12 @@ impl Endpoint {
         let name = if cluster.tls_name.is_empty() { bare } else { &cluster.tls_name };
         let name = ServerName::try_from(name.to_owned()).map_err(|_| expected())?;
         let addresses = with_port.to_socket_addrs();
-        let addresses = addresses.map_err(|error| format!("{bare}: {error}"))?.collect();
+        let addresses = addresses.map_err(|error| System::at(bare, error))?.collect();
         let text = |material: &Material| text(material, folder);
         let authority = text(&cluster.authority)?;
-        let authority =
-            authority.ok_or("the cluster has no certificate-authority, expected one")?;
+        let authority = authority.ok_or_else(|| {
+            Input::other("the cluster has no certificate-authority, expected one")
+        })?;
         let tls = tls(&authority, text(&cluster.certificate)?, text(&cluster.key)?)?;
         let mut reach = Self {
             host: with_port,
@@ -124,14 +126,14 @@ impl Endpoint {
     }
 }
 
-fn text(material: &Material, folder: &Path) -> Result<Option<String>, String> {
+fn text(material: &Material, folder: &Path) -> Result<Option<String>, System> {
     match material {
         Material::None => Ok(None),
         Material::Inline(text) => Ok(Some(text.clone())),
         Material::File(path) => {
             let path: PathBuf = folder.join(path);
             let text = files::read(&path);
-            text.map(Some).map_err(|error| format!("{}: {error}", path.display()))
+            text.map(Some).map_err(|error| System::at(path.display(), error))
         }
     }
 }
@@ -140,35 +142,37 @@ fn tls(
     authority: &str,
     certificate: Option<String>,
     key: Option<String>,
-) -> Result<ClientConfig, String> {
+) -> Result<ClientConfig, Input> {
+    let wrong = |key: &str, why: &dyn std::fmt::Display| Input::other(why.to_string()).at(key);
     let mut roots = RootCertStore::empty();
-    for block in pem::decode(authority).map_err(|why| format!("certificate-authority: {why}"))? {
+    for block in pem::decode(authority).map_err(|why| wrong("certificate-authority", &why))? {
         let added = roots.add(CertificateDer::from(block.der));
-        added.map_err(|error| format!("certificate-authority: {error}"))?;
+        added.map_err(|error| wrong("certificate-authority", &error))?;
     }
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
+        .expect("the provider has suites for these versions")
         .with_root_certificates(roots);
     let mut config = match certificate.zip(key) {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => {
             let chain = pem::decode(&certificate)
-                .map_err(|why| format!("client-certificate: {why}"))?
+                .map_err(|why| wrong("client-certificate", &why))?
                 .into_iter()
                 .map(|block| CertificateDer::from(block.der));
             let key = private_key(&key)?;
             builder
                 .with_client_auth_cert(chain.collect(), key)
-                .map_err(|error| format!("client-certificate: {error}"))?
+                .map_err(|error| wrong("client-certificate", &error))?
         }
     };
     config.resumption = Resumption::in_memory_sessions(16);
     Ok(config)
 }
 
-fn private_key(text: &str) -> Result<PrivateKeyDer<'static>, String> {
-    let blocks = pem::decode(text).map_err(|why| format!("client-key: {why}"))?;
+fn private_key(text: &str) -> Result<PrivateKeyDer<'static>, Input> {
+    let wrong = |why: String| Input::other(why).at("client-key");
+    let blocks = pem::decode(text).map_err(|fault| wrong(fault.to_string()))?;
     blocks
         .into_iter()
         .find_map(|block| match &*block.label {
@@ -180,7 +184,7 @@ fn private_key(text: &str) -> Result<PrivateKeyDer<'static>, String> {
             "RSA PRIVATE KEY" => Some(PrivatePkcs1KeyDer::from(block.der).into()),
             _ => None,
         })
-        .ok_or_else(|| "client-key: expected a PEM block PRIVATE KEY, got none".to_owned())
+        .ok_or_else(|| wrong("expected a PEM block PRIVATE KEY, got none".to_owned()))
 }
 
 /// Where every pod finds its service account.

@@ -31,6 +31,7 @@ use crate::controller::time::Instant;
 use crate::io::clock;
 use crate::limits::{API_CALL_MS, API_CONNECT_MS, API_CONNECTIONS_MAX};
 use crate::model::api::{Call, CallError, CallResult, Kind};
+use crate::model::error::{Error, Peer, System};
 use crate::wire::http1::response::{Piece, Reader};
 use connection::{Connection, Outcome};
 use endpoints::Endpoint;
@@ -184,35 +185,35 @@ impl Remote {
 
 /// Makes one call and waits for the answer: before the event loop starts.
 pub fn once(reach: &mut Endpoint, call: &Call) -> CallResult {
-    let lost = |why: String| CallError::Lost(why);
+    let lost = |error: Error| CallError::Lost(error.to_string());
     let task = Task::new(Work::Call(CallId(0), Box::new(call.clone())));
     exchange(reach, task).map_err(lost).and_then(|(status, body)| request::result(status, body))
 }
 
 /// Whether the API server knows a kind.
-pub fn has(reach: &mut Endpoint, kind: Kind) -> Result<bool, String> {
+pub fn has(reach: &mut Endpoint, kind: Kind) -> Result<bool, Error> {
     let task = Task::new(Work::List(WatchId(0), kind, String::new()));
     exchange(reach, task).map(|(status, _)| status == 200)
 }
 
-fn exchange(reach: &mut Endpoint, mut task: Task) -> Result<(u16, Vec<u8>), String> {
+fn exchange(reach: &mut Endpoint, mut task: Task) -> Result<(u16, Vec<u8>), Error> {
     let authorization = reach.authorization(clock::boot());
     let request = task.request(&reach.host, &authorization);
     let connect = Duration::from_millis(API_CONNECT_MS);
-    let mut why = "no address".to_owned();
+    let mut refused = System::new("no address");
     let socket = reach.addresses.iter().find_map(|to| {
         let connected = TcpStream::connect_timeout(to, connect);
-        connected.map_err(|error| why = format!("{to}: {error}")).ok()
+        connected.map_err(|error| refused = System::at(to, error)).ok()
     });
-    let socket = socket.ok_or(why)?;
+    let socket = socket.ok_or(refused)?;
     let wait = Some(Duration::from_millis(API_CALL_MS));
-    let with_host = |error: std::io::Error| format!("{}: {error}", reach.host);
+    let with_host = |error: std::io::Error| System::at(&reach.host, error);
     socket
         .set_read_timeout(wait)
         .and_then(|()| socket.set_write_timeout(wait))
         .map_err(with_host)?;
     let connection = ClientConnection::new(Arc::clone(&reach.tls), reach.name.clone());
-    let connection = connection.map_err(|error| format!("{}: {error}", reach.host))?;
+    let connection = connection.map_err(|error| System::at(&reach.host, error))?;
     let mut stream = StreamOwned::new(connection, socket);
     stream.write_all(&request).map_err(with_host)?;
     let (mut reader, mut buffer, mut has_head) = (Reader::default(), [0; 8 << 10], false);
@@ -220,10 +221,11 @@ fn exchange(reach: &mut Endpoint, mut task: Task) -> Result<(u16, Vec<u8>), Stri
         let count = stream.read(&mut buffer).map_err(with_host)?;
         if count == 0 {
             let whole = has_head && reader.closed();
-            return if whole { Ok(task.whole()) } else { Err("the answer was cut off".into()) };
+            let cut_off = || Peer::new("the answer was cut off").into();
+            return if whole { Ok(task.whole()) } else { Err(cut_off()) };
         }
         reader.receive(&buffer[..count]);
-        while let Some(piece) = reader.piece().map_err(|fault| fault.to_string())? {
+        while let Some(piece) = reader.piece().map_err(|fault| Peer::new(fault.to_string()))? {
             match piece {
                 Piece::Head(head) => {
                     has_head = true;

@@ -9,6 +9,7 @@ use crate::limits::{
     WATCH_LINE_BYTES_MAX,
 };
 use crate::model::api::{Call, CallError, CallResult, Kind, Verb};
+use crate::model::error::Peer;
 use crate::wire::rest::{self, Target};
 
 /// The request.
@@ -90,7 +91,7 @@ impl Task {
     }
 
     /// Processes a part of the body. A watch reports each line at once; an error ends it.
-    pub(super) fn body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), String> {
+    pub(super) fn body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Peer> {
         self.body.extend_from_slice(bytes);
         let (Work::Watch(id, kind, _), 200) = (&self.work, self.status) else {
             return self.bounded();
@@ -106,7 +107,7 @@ impl Task {
                 Ok(fact) => events.push(Event::Watched(*id, fact)),
                 Err(code) => {
                     self.status = code;
-                    return Err("the API server ended the watch".to_owned());
+                    return Err(Peer::new("the API server ended the watch"));
                 }
             }
         }
@@ -118,14 +119,14 @@ impl Task {
     }
 
     /// Checks the length of the buffered part of the answer.
-    fn bounded(&self) -> Result<(), String> {
+    fn bounded(&self) -> Result<(), Peer> {
         let (what, limit) = match self.work {
             Work::Call(..) | Work::List(..) => ("", RESPONSE_BODY_BYTES_MAX),
             // A body that is not a line of the watch is an error.
             Work::Watch(..) => ("a line of ", WATCH_LINE_BYTES_MAX),
         };
         if self.body.len() > limit {
-            return Err(format!("got {what}more than {limit} bytes"));
+            return Err(Peer::new(format!("got {what}more than {limit} bytes")));
         }
         Ok(())
     }
@@ -237,22 +238,24 @@ struct Page {
 }
 
 /// Parses a line of a watch; the inner error is the code of an `ERROR`.
-fn fact(line: &[u8], kind: Kind) -> Result<Result<WatchFact, u16>, String> {
+fn fact(line: &[u8], kind: Kind) -> Result<Result<WatchFact, u16>, Peer> {
     let line: Connection =
-        serde_json::from_slice(line).map_err(|error| format!("a watch: {error}"))?;
+        serde_json::from_slice(line).map_err(|error| Peer::at("a watch", error))?;
     Ok(Ok(match &*line.r#type {
         "ADDED" | "MODIFIED" => WatchFact::Changed(with_kind(line.object, kind)),
         "DELETED" => WatchFact::Deleted(with_kind(line.object, kind)),
         "BOOKMARK" => {
             let about: About = serde_json::from_str(line.object.get())
-                .map_err(|error| format!("a bookmark: {error}"))?;
+                .map_err(|error| Peer::at("a bookmark", error))?;
             WatchFact::Bookmark(about.metadata.resource_version.into())
         }
         "ERROR" => {
             let about = serde_json::from_str::<About>(line.object.get());
             return Ok(Err(about.map_or(500, |about| about.code)));
         }
-        other => return Err(format!("a watch: got {other:?}, expected ADDED or the like")),
+        other => {
+            return Err(Peer::new(format!("a watch: got {other:?}, expected ADDED or the like")));
+        }
     }))
 }
 
@@ -341,7 +344,7 @@ mod tests {
         task.body = vec![0; RESPONSE_BODY_BYTES_MAX - 1];
         assert_eq!(task.body(b"x", &mut Vec::new()), Ok(()));
         let why = task.body(b"x", &mut Vec::new()).expect_err("it is too long");
-        assert_eq!(why, format!("got more than {RESPONSE_BODY_BYTES_MAX} bytes"));
+        assert_eq!(why, Peer::new(format!("got more than {RESPONSE_BODY_BYTES_MAX} bytes")));
     }
 
     #[test]
@@ -352,7 +355,7 @@ mod tests {
             task.body = vec![b' '; bytes];
             task
         };
-        let why = format!("got a line of more than {WATCH_LINE_BYTES_MAX} bytes");
+        let why = Peer::new(format!("got a line of more than {WATCH_LINE_BYTES_MAX} bytes"));
         for status in [200, 403] {
             let mut events = Vec::new();
             let mut task = watch(status, WATCH_LINE_BYTES_MAX - 1);

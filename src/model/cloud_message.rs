@@ -1,0 +1,132 @@
+//! What the controller sends to a node (wire spec sections 2.6, 3 and 5). `wire/kubeedge` writes
+//! it; a node reads the same as a [`super::downstream::Downstream`].
+//!
+//! Objects of the API server are carried as they came: no field of them may be lost on the way to a
+//! node, also those that this version does not know.
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::api::Kind;
+
+/// One message to a node.
+#[derive(Clone, Debug)]
+pub struct CloudMessage {
+    /// Its id, to which the node's acknowledgement refers.
+    pub id: Box<str>,
+    /// The id of the request that it answers; empty: it answers none.
+    pub parent: Box<str>,
+    /// Milliseconds since the epoch; 0: not known.
+    pub timestamp_ms: i64,
+    /// `resourceVersion` of the object; 0: none.
+    pub version: u64,
+    /// The module of KubeEdge in whose name it is sent.
+    pub source: &'static str,
+    pub group: &'static str,
+    pub operation: &'static str,
+    pub resource: Box<str>,
+    pub content: Content,
+}
+
+impl CloudMessage {
+    /// Its size on the wire, about.
+    pub fn bytes(&self) -> usize {
+        /// Header and route.
+        const REST: usize = 256;
+        REST + self.content.bytes()
+    }
+}
+
+/// The content of a message to a node.
+#[derive(Clone, Debug)]
+pub enum Content {
+    /// An object, or the answer to a query for one.
+    Object(Arc<RawValue>),
+    /// All that is known of a deleted object.
+    Tombstone(Box<Tombstone>),
+    /// «OK»
+    Done,
+    /// The answer to a create, a patch or a lease: `ObjectResp`.
+    ObjectResp(Result<Box<RawValue>, Failure>),
+    /// The same answer to EdgeCore's request for a mirror pod: beside an error it reads an object.
+    NotMade(Failure),
+    /// The failure of a query.
+    Failure(Failure),
+    /// The failure of a registration of edges up to 1.11: a text.
+    FailureText(Failure),
+    /// The API server's CA, PEM; empty: there is none.
+    Authority(Box<str>),
+    /// The node has no devices.
+    NoDevices,
+    /// The list of pods that MetaServer requested: its request, and the list or a failure.
+    Listed(Box<str>, Result<Box<str>, Failure>),
+    /// The rejection of a request of MetaServer, and the reason.
+    Rejected(Box<str>, &'static str),
+    /// The same of watches, by their ids.
+    WatchesRejected(Box<str>, &'static str),
+}
+
+/// A deleted object.
+#[derive(Clone, Debug)]
+pub struct Tombstone {
+    pub kind: Kind,
+    /// Empty: none.
+    pub namespace: Box<str>,
+    pub name: Box<str>,
+    pub uid: Arc<str>,
+}
+
+/// Why a request of a node failed: meta/v1 `Status`.
+#[derive(Clone, Debug)]
+pub enum Failure {
+    /// The API server's own, whole.
+    Remote(Box<RawValue>),
+    /// The controller's.
+    Own {
+        /// The HTTP status.
+        code: u16,
+        reason: &'static str,
+        /// For the user.
+        message: Box<str>,
+    },
+}
+
+impl Failure {
+    /// The controller's own.
+    pub fn new(code: u16, reason: &'static str, message: impl Into<Box<str>>) -> Self {
+        Self::Own { code, reason, message: message.into() }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Remote(status) => status.get().len(),
+            Self::Own { message, .. } => OWN_BYTES + message.len(),
+        }
+    }
+}
+
+/// A `Status` or an object with all its keys and no text of any length.
+const OWN_BYTES: usize = 128;
+
+impl Content {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Object(object) => object.get().len(),
+            // Base64.
+            Self::Listed(request, Ok(list)) => request.len() + list.len() / 3 * 4,
+            Self::Listed(request, Err(failure)) => request.len() + failure.bytes(),
+            Self::Rejected(request, reason) | Self::WatchesRejected(request, reason) => {
+                request.len() + reason.len()
+            }
+            Self::ObjectResp(Ok(object)) => object.get().len(),
+            Self::ObjectResp(Err(failure))
+            | Self::NotMade(failure)
+            | Self::Failure(failure)
+            | Self::FailureText(failure) => failure.bytes(),
+            Self::Tombstone(_) => OWN_BYTES,
+            Self::Authority(pem) => pem.len(),
+            Self::Done | Self::NoDevices => 0,
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Writes what the controller sends to a node: the envelope of each message, and its content.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value, json};
+
+use crate::model::base64;
+use crate::model::cloud_message::{CloudMessage, Content, Failure, Tombstone};
+use crate::model::message::{Header, Message, Route};
+
+/// The envelope of a message.
+pub fn encode_cloud(message: &CloudMessage) -> Message {
+    let version = if message.version == 0 { String::new() } else { message.version.to_string() };
+    Message {
+        header: Header {
+            id: message.id.clone(),
+            parent_id: message.parent.clone(),
+            timestamp_ms: message.timestamp_ms,
+            resource_version: version.into(),
+        },
+        route: Route {
+            source: message.source.into(),
+            group: message.group.into(),
+            operation: message.operation.into(),
+            resource: message.resource.clone(),
+        },
+        content: Some(content(message)),
+    }
+}
+
+fn content(message: &CloudMessage) -> Box<RawValue> {
+    match &message.content {
+        Content::Object(object) => (**object).to_owned(),
+        Content::Tombstone(deleted) => tombstone(deleted),
+        Content::Done => json("OK"),
+        Content::ObjectResp(Ok(object)) => json(&ObjectResp { object: Some(object), error: None }),
+        Content::ObjectResp(Err(failure)) => {
+            json(&ObjectResp { object: None, error: Some(&err(failure)) })
+        }
+        Content::NotMade(failure) => {
+            json(&ObjectResp { object: Some(&json(&json!({}))), error: Some(&err(failure)) })
+        }
+        Content::Failure(failure) => err(failure),
+        Content::FailureText(failure) => json(status(failure).get()),
+        Content::Authority(pem) => json(pem),
+        Content::NoDevices => {
+            json(&json!({"event_id": "", "timestamp": message.timestamp_ms, "devices": []}))
+        }
+        Content::Listed(request, list) => json(&listed(application(request), list)),
+        Content::Rejected(request, reason) => json(&rejected(application(request), reason)),
+        Content::WatchesRejected(requests, reason) => {
+            let all: BTreeMap<String, Application> = read_before(requests);
+            let all = all.into_iter().map(|(id, watch)| (id, rejected(watch, reason)));
+            json(&all.collect::<BTreeMap<_, _>>())
+        }
+    }
+}
+
+fn json<T: Serialize + ?Sized>(value: &T) -> Box<RawValue> {
+    to_raw_value(value).expect("plain data")
+}
+
+/// Both keys are always present.
+#[derive(Serialize)]
+struct ObjectResp<'a> {
+    #[serde(rename = "Object")]
+    object: Option<&'a RawValue>,
+    #[serde(rename = "Err")]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Serialize)]
+struct Err<'a> {
+    #[serde(rename = "ErrStatus")]
+    status: &'a RawValue,
+}
+
+fn err(failure: &Failure) -> Box<RawValue> {
+    json(&Err { status: &status(failure) })
+}
+
+/// meta/v1 `Status`
+fn status(failure: &Failure) -> Box<RawValue> {
+    match failure {
+        Failure::Remote(status) => status.clone(),
+        Failure::Own { code, reason, message } => json(&json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": message, "reason": reason, "code": code,
+        })),
+    }
+}
+
+fn tombstone(deleted: &Tombstone) -> Box<RawValue> {
+    let Tombstone { kind, namespace, name, uid } = deleted;
+    let mut metadata = json!({"name": name, "uid": **uid});
+    if !namespace.is_empty() {
+        metadata["namespace"] = json!(namespace);
+    }
+    json(&json!({
+        "kind": kind.name(), "apiVersion": kind.api_version(), "metadata": metadata,
+    }))
+}
+
+// ---- MetaServer ----
+
+/// A request of MetaServer, of which the answer is a copy: also fields that are not known here.
+type Application = Map<String, Value>;
+
+fn application(request: &str) -> Application {
+    read_before(request)
+}
+
+fn read_before<'a, T: Deserialize<'a>>(text: &'a str) -> T {
+    serde_json::from_str(text).expect("it was read when it came")
+}
+
+fn listed(mut application: Application, list: &Result<Box<str>, Failure>) -> Application {
+    application.remove("ReqBody");
+    match list {
+        Ok(list) => {
+            application.insert("Status".to_owned(), json!("Approved"));
+            application.insert("RespBody".to_owned(), base64::encode(list.as_bytes()).into());
+        }
+        Err(failure) => {
+            application.insert("Status".to_owned(), json!("Rejected"));
+            application.insert("Error".to_owned(), json!({"ErrStatus": status(failure)}));
+        }
+    }
+    application
+}
+
+fn rejected(mut application: Application, reason: &str) -> Application {
+    // It is not needed for the answer, and may be a whole object.
+    application.insert("ReqBody".to_owned(), json!(""));
+    application.insert("Status".to_owned(), json!("Rejected"));
+    application.insert("Reason".to_owned(), json!(reason));
+    let status = json!({"metadata": {}, "status": "Failure", "message": reason,
+        "reason": "NotImplemented", "code": 501});
+    application.insert("Error".to_owned(), json!({"ErrStatus": status}));
+    application
+}

@@ -1,0 +1,185 @@
+//! Reads what a node sends to the controller: the content of each message, by its route.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use crate::model::api::ListOptions;
+use crate::model::base64;
+use crate::model::edge_message::{
+    Application, BoundToken, EdgeContent, EdgeMessage, PodStatusReport,
+};
+use crate::model::error::Peer;
+use crate::model::message::{Message, Resource, Route, inner};
+
+/// The resource of all watch requests of MetaServer, which it repeats now and then.
+const WATCHES: &str = "watchapp/sync";
+
+/// The message of an envelope.
+pub fn decode_edge(message: Message) -> EdgeMessage {
+    /// Header and route.
+    const REST: usize = 256;
+    let Message { header, route, content } = message;
+    let bytes = REST + content.as_ref().map_or(0, |content| content.get().len());
+    let content = read(&route, content.as_deref()).unwrap_or_else(EdgeContent::Invalid);
+    EdgeMessage { header, route, bytes, content }
+}
+
+fn read(route: &Route, content: Option<&RawValue>) -> Result<EdgeContent, Peer> {
+    let operation = &*route.operation;
+    if operation == "error" {
+        return Ok(EdgeContent::Refusal(content.map_or("", RawValue::get).into()));
+    }
+    let text = content.map(inner);
+    if &*route.source == "metaserver" {
+        return application(&route.resource, &text.unwrap_or_default());
+    }
+    let kind = Resource::parse(&route.resource).map(|resource| resource.kind);
+    let is_write = matches!(operation, "insert" | "update" | "patch" | "delete");
+    let Some(kind) = kind.filter(|kind| is_write || *kind == "serviceaccounttoken") else {
+        return Ok(EdgeContent::Nothing);
+    };
+    let text = text.ok_or_else(|| Peer::new("got no content"))?;
+    match (operation, kind) {
+        ("update", "nodestatus") => {
+            let NodeStatus { status } = parsed(&text)?;
+            Ok(EdgeContent::NodeStatus(status))
+        }
+        ("update", "podstatus") => pod_statuses(&text),
+        ("delete", "pod") => deletion(&text),
+        (_, "serviceaccounttoken") => token(&text),
+        (_, "event") => event(&text),
+        _ => parsed(&text).map(EdgeContent::Object),
+    }
+}
+
+fn parsed<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Peer> {
+    serde_json::from_str(text).map_err(|error| Peer::at("content", error))
+}
+
+#[derive(Deserialize)]
+struct NodeStatus {
+    #[serde(rename = "Status", default)]
+    status: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct PodStatus {
+    #[serde(rename = "UID", default)]
+    uid: Box<str>,
+    #[serde(rename = "Name", default)]
+    name: Box<str>,
+    #[serde(rename = "Status", default)]
+    status: Map<String, Value>,
+}
+
+/// One status, or a list of them.
+fn pod_statuses(text: &str) -> Result<EdgeContent, Peer> {
+    let all: Vec<PodStatus> =
+        if text.trim_start().starts_with('[') { parsed(text)? } else { vec![parsed(text)?] };
+    let report = |PodStatus { uid, name, status }| PodStatusReport { uid, name, status };
+    Ok(EdgeContent::PodStatuses(all.into_iter().map(report).collect()))
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct DeleteOptions {
+    preconditions: Option<Preconditions>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Preconditions {
+    uid: Box<str>,
+}
+
+/// Old edges send the uid alone.
+fn deletion(text: &str) -> Result<EdgeContent, Peer> {
+    let options: DeleteOptions = serde_json::from_str(text).unwrap_or_default();
+    let named = text.trim_matches('"');
+    match options.preconditions {
+        Some(preconditions) => Ok(EdgeContent::Deletion(preconditions.uid)),
+        None if !named.is_empty() && !named.contains(['{', ' ']) => {
+            Ok(EdgeContent::Deletion(named.into()))
+        }
+        None => Err(Peer::new("got no uid")),
+    }
+}
+
+#[derive(Deserialize)]
+struct TokenRequest {
+    spec: TokenSpec,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct TokenSpec {
+    bound_object_ref: Bound,
+}
+
+#[derive(Deserialize)]
+struct Bound {
+    kind: Box<str>,
+    name: Box<str>,
+    uid: Box<str>,
+}
+
+fn token(text: &str) -> Result<EdgeContent, Peer> {
+    let TokenRequest { spec: TokenSpec { bound_object_ref: bound } } = parsed(text)?;
+    let Bound { kind, name, uid } = bound;
+    let request = parsed::<&RawValue>(text)?.to_owned();
+    Ok(EdgeContent::Token(Box::new(BoundToken { kind, name, uid, request })))
+}
+
+/// An event, or `{"event":…,"patchData":…}`, of which the patch is a text or JSON.
+fn event(text: &str) -> Result<EdgeContent, Peer> {
+    let mut content: Value = parsed(text)?;
+    let Some(patch) = content.get("patchData") else {
+        return Ok(EdgeContent::Event(content, None));
+    };
+    let patch = patch.as_str().map_or_else(|| patch.to_string(), ToOwned::to_owned);
+    let patch = RawValue::from_string(patch).map_err(|error| Peer::at("patchData", error));
+    Ok(EdgeContent::Event(content["event"].take(), Some(patch)))
+}
+
+#[derive(Deserialize)]
+struct Request {
+    #[serde(rename = "ID")]
+    id: Option<Value>,
+    #[serde(rename = "Verb")]
+    verb: Option<Value>,
+    #[serde(rename = "Key")]
+    key: Option<Value>,
+    #[serde(rename = "Option")]
+    option: Option<Value>,
+}
+
+fn application(resource: &str, text: &str) -> Result<EdgeContent, Peer> {
+    let wrong =
+        |expected| Peer::new(format!("got a malformed request of MetaServer, expected {expected}"));
+    if resource == WATCHES {
+        let wrong = || wrong("Applications by their ids");
+        let _: BTreeMap<String, Map<String, Value>> =
+            serde_json::from_str(text).map_err(|_| wrong())?;
+        return Ok(EdgeContent::Watches(text.into()));
+    }
+    let wrong = || wrong("an Application");
+    let request: Request = serde_json::from_str(text).map_err(|_| wrong())?;
+    if !request.id.is_some_and(|id| id.is_string()) {
+        return Err(wrong());
+    }
+    let words = |value: Option<Value>| match value {
+        Some(Value::String(text)) => text.into(),
+        Some(_) | None => Box::default(),
+    };
+    let options = base64::decode(&words(request.option));
+    let options = options.and_then(|json| serde_json::from_slice::<ListOptions>(&json).ok());
+    Ok(EdgeContent::Application(Box::new(Application {
+        verb: words(request.verb),
+        key: words(request.key),
+        options,
+        request: text.into(),
+    })))
+}
