@@ -45,7 +45,7 @@ use crate::model::upstream::{Origin, Reply, Up};
 
 use enrol::Enrol;
 use events::Events;
-use hub::Hub;
+use hub::{Hub, LinkEvent};
 use meta::{ChangeOutcome, DurableChanges, Meta};
 use metasync::Metasync;
 use mirror::{Mirrors, Owner};
@@ -181,7 +181,7 @@ impl Cloud {
         validity: Validity,
         out: &mut Out,
     ) {
-        if self.hub.up(now, session, out) {
+        if self.hub.up(now, session, out) == LinkEvent::Up {
             self.enrol.up(validity);
             self.node.up(now);
             self.object_fetches.up();
@@ -200,7 +200,7 @@ impl Cloud {
         rng: &mut Rng,
         out: &mut Out,
     ) {
-        if self.hub.down(now, session, cause, rng, out) {
+        if self.hub.down(now, session, cause, rng, out) == LinkEvent::Lost {
             self.enrol.down(now, cause, out);
             self.link_lost(now);
         }
@@ -230,8 +230,9 @@ impl Cloud {
         out: &mut Out,
     ) {
         if self.enrol.job_done(now, result, rng, out) {
-            self.hub.renew(now, out);
-            self.link_lost(now);
+            if self.hub.renew(now, out) == LinkEvent::Lost {
+                self.link_lost(now);
+            }
         }
     }
 
@@ -244,9 +245,10 @@ impl Cloud {
         rng: &mut Rng,
         out: &mut Out,
     ) {
-        if !self.hub.message_received(session) {
+        if !self.hub.is_up_in(session) {
             return;
         }
+        self.hub.message_received(session);
         if message.timestamp_ms > 0 {
             self.clock = Some((now.boot, Wall(message.timestamp_ms)));
         }
@@ -451,7 +453,7 @@ impl Cloud {
     }
 
     fn reply(&mut self, now: Now, to: Origin, reply: Reply, rng: &mut Rng) {
-        self.hub.answer(requests::message(rng, now, Up::Reply(to, reply)));
+        self.hub.answer(now, Up::Reply(to, reply), rng);
     }
 
     /// Sends what is due to the cloud.
@@ -462,7 +464,7 @@ impl Cloud {
         }
         self.meta.step(now, out);
         self.enrol.step(now, self.hub.is_dialing(), rng, jobs, out);
-        if self.hub.step(now, self.enrol.may_dial(now), rng, out) {
+        if self.hub.step(now, self.enrol.may_dial(now), rng, out) == LinkEvent::Lost {
             self.link_lost(now);
         }
         for kind in self.requests.overdue(now.boot) {

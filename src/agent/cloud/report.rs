@@ -428,7 +428,8 @@ pub(super) fn pod_name(pod: &Pod, uid: &Uid) -> PodName {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Cloud, hub::Hub};
+    use super::super::Cloud;
+    use super::super::hub::{Hub, LinkEvent};
     use super::{CloudContext, Pods, ReportInputs};
     use crate::agent::event::Out;
     use crate::agent::time::{Instant, Now, Rng};
@@ -446,8 +447,8 @@ mod tests {
         let settings = CloudSettings::default();
         let mut cloud = Cloud::new(&settings, "gw", Budget::FULL, now);
         cloud.hub = Hub::new(&settings, now);
-        cloud.hub.step(now, true, &mut rng, &mut out);
-        assert!(cloud.hub.up(now, Session(1), &mut out));
+        let _ = cloud.hub.step(now, true, &mut rng, &mut out);
+        assert_eq!(cloud.hub.up(now, Session(1), &mut out), LinkEvent::Up);
         let message = |id: String, resource: &str, text: String| {
             let view = RemotePod::read(&text).map_or(ObjectView::Other, ObjectView::Pod);
             let object = RemoteObject { text: text.into(), view };
