@@ -32,8 +32,7 @@ use crate::model::object::Object;
 use crate::model::token::Token;
 use crate::model::upstream::Origin;
 
-use super::mirror::Mirror;
-use super::rows::{self, Content, StoredObject};
+use super::rows::{self, Content, Mirror, StoredObject};
 use lost::{MARK, UnsavedPods};
 
 /// The stored objects, and the changes that are not durable yet.

@@ -18,8 +18,8 @@
 //! If we crash here: the rows and the folder are compared again.
 
 use super::meta::Meta;
-use super::requests::{CloudContext, RequestKind, pod_key};
-use super::rows::StoredObject;
+use super::requests::{CloudContext, RequestKind};
+use super::rows::{StoredObject, pod_key};
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::pod::{Origin, Pod, Wanted};
 use crate::agent::pods::Pods;
@@ -29,17 +29,6 @@ use crate::model::downstream::{Answer, Refusal};
 use crate::model::pod as api;
 use crate::model::pod::MIRROR;
 use crate::model::upstream::Up;
-
-/// A mirror that the API server has, as far as the store knows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mirror {
-    /// The uid of the mirror, given by the API server.
-    pub uid: Box<str>,
-    /// The incarnation that it mirrors: the uid of the static pod.
-    pub of: Box<str>,
-    /// It has a deletion timestamp.
-    pub deleting: bool,
-}
 
 /// The open requests, and those that wait for a retry.
 #[derive(Debug, Default)]

@@ -386,7 +386,7 @@ impl Cloud {
             let named = self.meta.uid(&resource.to_string()).filter(|_| uid.is_empty());
             let of_pod: Box<str> = named.unwrap_or(uid).into();
             self.meta.delete_tokens(&of_pod);
-            let ended = Resource { kind: terminal_status::KIND, ..resource }.to_string();
+            let ended = Resource { kind: rows::TERMINAL_STATUS, ..resource }.to_string();
             let _ = self.meta.delete(&ended, uid, None);
         }
         self.meta.delete(&resource.to_string(), uid, ack)

@@ -21,8 +21,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::meta::Meta;
-use super::mirror::Mirror;
-use super::requests::{CloudContext, RequestKind, pod_key};
+use super::requests::{CloudContext, RequestKind};
+use super::rows::{Mirror, pod_key};
 use super::terminal_status::TerminalStatuses;
 use crate::agent::calls::Uid;
 use crate::agent::event::{Action, Out, Severity};

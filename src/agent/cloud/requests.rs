@@ -6,10 +6,8 @@ use std::collections::BTreeMap;
 use super::hub::Hub;
 use crate::agent::calls::Uid;
 use crate::agent::event::Out;
-use crate::agent::pod::Pod;
 use crate::agent::time::{Instant, Now, Rng};
 use crate::limits::REQUESTS_MAX;
-use crate::model::message::Resource;
 use crate::model::upstream::Up;
 
 /// What a request is about.
@@ -88,12 +86,6 @@ impl CloudContext<'_> {
     pub(super) fn send(&mut self, content: Up) {
         let _ = self.hub.send(self.now, content, self.rng, self.out);
     }
-}
-
-/// The key of this kind for a pod: `default/podpatch/web`.
-pub(super) fn pod_key(pod: &Pod, kind: &str) -> String {
-    let metadata = &pod.api().metadata;
-    Resource { namespace: Some(&metadata.namespace), kind, name: &metadata.name }.to_string()
 }
 
 impl PendingRequests {

@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::mirror::Mirror;
-use super::terminal_status;
+use crate::agent;
 use crate::agent::pod::DISRUPTED;
 use crate::limits::Budget;
+use crate::model::message::Resource;
 use crate::model::object::{Object, Secret};
 use crate::model::pod::{MIRROR, Pod, ReadinessGate, SOURCE};
 use crate::model::status::{
@@ -68,6 +68,26 @@ pub(super) enum StoredObject {
     Other,
 }
 
+/// A mirror that the API server has, as far as the store knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mirror {
+    /// The uid of the mirror, given by the API server.
+    pub uid: Box<str>,
+    /// The incarnation that it mirrors: the uid of the static pod.
+    pub of: Box<str>,
+    /// It has a deletion timestamp.
+    pub deleting: bool,
+}
+
+/// The kind of the rows of terminal statuses.
+pub(super) const TERMINAL_STATUS: &str = "podpatch";
+
+/// The key of this kind for a pod: `default/podpatch/web`.
+pub(super) fn pod_key(pod: &agent::pod::Pod, kind: &str) -> String {
+    let metadata = &pod.api().metadata;
+    Resource { namespace: Some(&metadata.namespace), kind, name: &metadata.name }.to_string()
+}
+
 impl StoredObject {
     /// About how many bytes of memory the object takes, in all parts of the agent.
     pub(super) fn memory_bytes(&self) -> usize {
@@ -107,7 +127,7 @@ pub(super) fn read<'a>(kind: &'a str, value: &str, budget: &Budget) -> Result<Co
     let deleting = metadata.get("deletionTimestamp").is_some_and(|raw| raw.get() != "null");
     let stripped = serde_json::value::to_raw_value(&metadata).expect("it was JSON");
     object.insert("metadata".into(), &stripped);
-    let status = object.get("status").filter(|_| matches!(kind, "pod" | terminal_status::KIND));
+    let status = object.get("status").filter(|_| matches!(kind, "pod" | TERMINAL_STATUS));
     let status = status.map_or_else(PodStatus::default, |raw| seed(raw));
     let text = serde_json::to_string(&object).expect("it was JSON");
     tree::within_object(&text).map_err(|why| format!("content of a {kind}: {why}"))?;
@@ -359,7 +379,7 @@ fn stored_object(
         "persistentvolumeclaim" => object(Object::Claim(tree::of_json(text)?)),
         "persistentvolume" => object(Object::PersistentVolume(Box::new(tree::of_json(text)?))),
         "serviceaccounttoken" => StoredObject::Token(Arc::new(tree::of_json(text)?)),
-        terminal_status::KIND if status.phase.is_terminal() => {
+        TERMINAL_STATUS if status.phase.is_terminal() => {
             StoredObject::TerminalStatuses(uid.into(), Box::new(status))
         }
         "node" => {
