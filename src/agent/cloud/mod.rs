@@ -62,7 +62,7 @@ use relist::Relist;
 use report::{RemoteExistence, Report, ReportInputs};
 use requests::{CloudContext, PendingRequests, RequestKind};
 use rows::StoredObject;
-use terminal_status::TerminalStatuses;
+use terminal_status::{Found, TerminalStatuses};
 use tokens::Tokens;
 
 /// The cloud side.
@@ -502,8 +502,9 @@ impl Cloud {
     /// Sends what is due to the cloud.
     pub(super) fn step(&mut self, now: Now, inputs: CloudInputs<'_>) {
         let CloudInputs { pods, recorder, folder_is_whole, node, rng, jobs, out } = inputs;
-        if self.terminal_statuses.step(pods, &mut self.meta) {
-            self.report.mark_dirty();
+        match self.terminal_statuses.step(pods, &mut self.meta) {
+            Found::Nothing => {}
+            Found::Changes => self.report.mark_dirty(),
         }
         self.meta.step(now, out);
         self.enrol.step(now, self.hub.is_dialing(), rng, jobs, out);

@@ -319,7 +319,9 @@ impl Node {
             }
             return;
         }
-        if self.probe_at <= context.now.boot && self.lease.probe(&self.name, settings, context) {
+        let probes = self.probe_at <= context.now.boot && !self.lease.is_requested();
+        if probes && context.may_send() {
+            self.lease.query(&self.name, settings, context);
             self.probe_at = context.now.boot.plus_ms(LEGACY_PROBE_MS);
         }
         self.register(inputs, meta, settings, context);

@@ -26,11 +26,21 @@ pub(super) struct TerminalStatuses {
     refused: BTreeSet<Uid>,
 }
 
+/// What a step has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Found {
+    /// The pods are as they were when all was handled.
+    Nothing,
+    /// The pods have changed, or a status did not have room before: others may be reported now.
+    Changes,
+}
+
 impl TerminalStatuses {
-    /// Stores the terminal statuses, with a link or without. Returns whether the pods had changed.
-    pub(super) fn step(&mut self, pods: &Pods, meta: &mut Meta) -> bool {
+    /// Stores the terminal statuses, with a link or without.
+    pub(super) fn step(&mut self, pods: &Pods, meta: &mut Meta) -> Found {
         if self.handled_revision == Some(pods.revision()) {
-            return false;
+            return Found::Nothing;
         }
         self.handled_revision = Some(pods.revision());
         self.refused.retain(|uid| pods.get(uid).is_some());
@@ -63,7 +73,7 @@ impl TerminalStatuses {
                 }
             }
         }
-        true
+        Found::Changes
     }
 
     /// Whether the pod's current status may be reported to the cloud.
