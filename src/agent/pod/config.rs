@@ -7,21 +7,20 @@ use super::dns;
 use super::env::{Environment, Sources};
 use super::files;
 use super::hash::container_hash;
+use super::lifecycle::grace_s;
+use super::names::{hostname, pod_ref, subdomain};
 use super::resources::{container_resources, pod_resources};
 use super::security::{container_security, namespaces, sandbox_security};
 pub use super::volumes::MountContext;
 use super::volumes::mounts;
 use crate::agent::Config;
-use crate::limits;
 use crate::model::cri::{
     ContainerConfig, ContainerId, Dns, ImageUser, PidNamespace, PodRef, PortMapping, PreStop,
     Protocol, SandboxConfig, Terminal,
 };
-use crate::model::job::LogDir;
 use crate::model::names::dotted_sysctl;
 use crate::model::pod::{Container, Pod, PodSpec, PortProtocol, SEEN};
 
-const HOSTNAME_BYTES_MAX: usize = 63;
 const FQDN_BYTES_MAX: usize = 64;
 
 /// `PodSandboxConfig`; the same for the sandbox and for every container in it. `resolver` is the
@@ -147,29 +146,6 @@ fn annotations(pod: &Pod, container: &Container, attempt: u32) -> BTreeMap<Strin
     annotations
 }
 
-/// Seconds between the stop signal and SIGKILL, as the pod requests.
-pub fn grace_s(spec: &PodSpec) -> i64 {
-    spec.termination_grace_period_seconds.unwrap_or(limits::GRACE_DEFAULT_S)
-}
-
-/// The pod as the runtime's labels name it.
-pub fn pod_ref(pod: &Pod) -> PodRef {
-    PodRef {
-        uid: pod.metadata.uid.as_str().into(),
-        namespace: pod.metadata.namespace.as_str().into(),
-        name: pod.metadata.name.as_str().into(),
-    }
-}
-
-/// The pod as the log directories name it.
-pub fn log_dir(pod: &Pod) -> LogDir {
-    LogDir {
-        uid: pod.metadata.uid.as_str().into(),
-        namespace: pod.metadata.namespace.as_str().into(),
-        name: pod.metadata.name.as_str().into(),
-    }
-}
-
 fn log_directory(pod: &PodRef, pod_logs: &str) -> String {
     format!("{pod_logs}/{}_{}_{}", pod.namespace, pod.name, pod.uid)
 }
@@ -207,28 +183,6 @@ fn sandbox_hostname(pod: &Pod, config: &Config) -> Result<String, String> {
         }
         _ => Ok(hostname(pod)),
     }
-}
-
-/// The name from the spec or of the pod, cut to the kernel's limit.
-pub(super) fn hostname(pod: &Pod) -> String {
-    let written = pod.spec.hostname.clone().filter(|name| !name.is_empty());
-    let mut name = written.unwrap_or_else(|| pod.metadata.name.clone());
-    // Names are ASCII: admission has checked it.
-    name.truncate(HOSTNAME_BYTES_MAX);
-    name.truncate(name.trim_end_matches(['-', '.']).len());
-    name
-}
-
-/// What follows the host name in the pod's full name.
-pub(super) fn subdomain(pod: &Pod, config: &Config) -> Option<String> {
-    let subdomain = pod.spec.subdomain.as_deref().filter(|name| !name.is_empty())?;
-    let (namespace, domain) = (&pod.metadata.namespace, &config.settings.cluster_domain);
-    Some(format!("{subdomain}.{namespace}.svc.{domain}"))
-}
-
-/// Whether the container mounts a volume at this path.
-pub(super) fn mounts_at(container: &Container, path: &str) -> bool {
-    container.volume_mounts.iter().any(|mount| mount.mount_path == path)
 }
 
 /// Every port of every main container, including those without a host port.

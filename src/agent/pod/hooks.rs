@@ -19,12 +19,10 @@
 
 mod orphan;
 
-use super::next::Next;
 use super::observed::ObservedContainer;
+use super::plan::{Next, StopReason};
 use super::probe::hook_get;
-use super::step::PodContext;
-use super::stopping::StopReason;
-use super::{Phase, Pod};
+use super::{Phase, Pod, PodContext};
 use crate::agent::calls::{Class, Owner, Uid};
 use crate::agent::event::{CallId, ProbeId};
 use crate::agent::jobs::QueryOwner;
@@ -98,6 +96,11 @@ impl Pod {
                 state: State::Due,
             });
         }
+    }
+
+    /// Whether the instance's preStop hook runs or is over: its stop has begun.
+    pub(super) fn has_pre_stop_begun(&self, observed: &ObservedContainer) -> bool {
+        matches!(self.pre_stop(observed), PreStop::Running(..) | PreStop::Over(_))
     }
 
     /// Whether it has started and its postStart hook is not over.

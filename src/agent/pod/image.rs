@@ -10,11 +10,10 @@
 //! If we crash here: the runtime continues the pull or cancels it, and after the restart the image
 //! is requested again. Back-offs start again.
 
-use super::{Pod, Step};
+use super::plan::{HoldReason, Step};
+use super::{Pod, PodContext};
 use crate::agent::event::CallId;
 use crate::agent::image::{joined, pull_policy};
-use crate::agent::pod::next::HoldReason;
-use crate::agent::pod::step::PodContext;
 use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, Rng};
 use crate::limits;
 use crate::model::cri::{self, CallError, Code, ImageUser, Request};

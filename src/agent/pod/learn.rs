@@ -1,8 +1,9 @@
 //! Applies the answers to calls and jobs to the pod. The effect of a success is applied at once; a
 //! failure requires a new list (rule R2).
 
+use super::Pod;
 use super::next::is_sidecar;
-use super::{Pod, Step};
+use super::plan::Step;
 use crate::agent::event::{CallId, JobId};
 use crate::agent::time::{Instant, Now, Rng};
 use crate::limits;

@@ -20,8 +20,8 @@ use std::collections::BTreeMap;
 
 use super::{Origin, Pod, volumes};
 use crate::agent::time::{Instant, Now};
-use crate::limits::CLOCK_PLAUSIBLE_MS;
-use crate::model::pod as api;
+use crate::limits::{CLOCK_PLAUSIBLE_MS, GRACE_DEFAULT_S};
+use crate::model::pod::{self as api, PodSpec};
 use crate::model::status::PodStatus;
 
 /// What the sources want, what the pod as a whole has come to, and its phase.
@@ -263,6 +263,11 @@ impl Pod {
 /// its end is final, whoever reported it.
 pub fn overrules(ours: &PodStatus, remote: &PodStatus) -> bool {
     remote.phase.is_terminal() && !ours.phase.is_terminal()
+}
+
+/// Seconds between the stop signal and SIGKILL, as the pod requests.
+pub(super) fn grace_s(spec: &PodSpec) -> i64 {
+    spec.termination_grace_period_seconds.unwrap_or(GRACE_DEFAULT_S)
 }
 
 #[cfg(test)]

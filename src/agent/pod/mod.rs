@@ -17,13 +17,11 @@
 //! pod by its labels. Back-offs are lost, and so is what was known of removed containers.
 
 pub mod cgroup;
-mod class;
 pub mod config;
-mod config_error;
+mod context;
 mod cri_request;
 pub mod dns;
 pub mod env;
-mod ephemeral;
 mod events;
 mod files;
 pub mod hash;
@@ -35,11 +33,12 @@ mod hooks;
 mod image;
 mod learn;
 mod lifecycle;
-mod mounts;
+pub mod names;
 pub mod next;
 mod observation;
 pub mod observed;
 mod phase;
+mod plan;
 #[cfg(feature = "probes")]
 mod probe;
 #[cfg(not(feature = "probes"))]
@@ -52,31 +51,31 @@ mod runner;
 pub mod security;
 mod status;
 mod step;
-mod stopping;
 mod volumes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::calls::Uid;
+use super::objects::Key;
 pub use super::objects::Origin;
 use super::requests;
 use super::time::{Instant, Now, sooner};
 use crate::model::cri::{Container, PodRef, Sandbox};
 use crate::model::pod as api;
 use crate::model::status::{ContainerStatus, PodStatus};
-use image::{FailedPull, Image};
+use image::FailedPull;
 use observation::{ListOutcome, Observation};
 use observed::Observed;
 use volumes::Volumes;
 
+pub use context::PodContext;
 pub use learn::Answer;
+use lifecycle::Lifecycle;
 pub use lifecycle::{DISRUPTED, Eviction, Phase, Refused, Verdict, Wanted, overrules};
-use lifecycle::{Ending, Lifecycle};
+pub use plan::{NodeView, Step, StopReason};
 pub use resources::{burstable_milli, memory_limit, qos_class};
 pub use status::{HostAddresses, HostInfo};
-pub use step::{PodContext, Step};
-pub use stopping::StopReason;
 
 #[derive(Debug)]
 pub struct Pod {
@@ -96,8 +95,6 @@ pub struct Pod {
     files: files::Files,
     cgroup: cgroup::Cgroup,
     volumes: Volumes,
-    /// The pod's runtime handler supports recursive read-only mounts.
-    recursive: bool,
     retention: retention::Retention,
     records: record::Records,
     /// Failed pulls, by image name.
@@ -158,7 +155,6 @@ impl Pod {
             files: files::Files::default(),
             cgroup: cgroup::Cgroup::default(),
             volumes: Volumes::default(),
-            recursive: false,
             retention: retention::Retention::default(),
             records: record::Records::default(),
             pulls: BTreeMap::new(),
@@ -206,12 +202,24 @@ impl Pod {
         self.replan_cgroup();
     }
 
+    /// Whether the pod can use this object: it is in the pod's namespace, or has none.
+    pub fn may_use(&self, key: &Key) -> bool {
+        key.namespace.is_empty() || *key.namespace == *self.api.metadata.namespace
+    }
+
+    /// An object that it may use was added, removed or changed.
+    pub fn objects_changed(&mut self) {
+        self.records.retry_configuration();
+        self.volumes.mark_dirty();
+        self.mark_dirty();
+    }
+
     /// No source has the pod any more.
     pub fn mark_unwanted(&mut self, now: Now) {
         self.lifecycle.set_wanted(Wanted::No);
         self.observed.stop_at_once();
         self.mark_dirty();
-        let grace_s = config::grace_s(&self.api.spec);
+        let grace_s = lifecycle::grace_s(&self.api.spec);
         let metadata = &mut self.api.metadata;
         let at = || now.timestamp().unwrap_or_default().to_string();
         metadata.deletion_timestamp.get_or_insert_with(at);
@@ -268,7 +276,7 @@ impl Pod {
             Origin::Runtime => crate::limits::GRACE_ORPHAN_S,
             Origin::File | Origin::Cloud => {
                 let deletion = self.api.metadata.deletion_grace_period_seconds;
-                deletion.unwrap_or_else(|| config::grace_s(&self.api.spec))
+                deletion.unwrap_or_else(|| lifecycle::grace_s(&self.api.spec))
             }
         };
         self.lifecycle.enter(now, phase, grace_s);

@@ -26,9 +26,8 @@
 mod target;
 mod worker;
 
-use super::hooks::PreStop;
 use super::observed::ObservedContainer;
-use super::{Phase, Pod};
+use super::{Phase, Pod, PodContext};
 use crate::agent::calls::{Class, Owner};
 use crate::agent::event::{CallId, ProbeId};
 use crate::agent::jobs::QueryOwner;
@@ -44,8 +43,6 @@ use crate::model::recorded_event::EventType;
 pub(super) use target::hook_get;
 use target::{ProbeRequest, probe_request};
 use worker::{InFlight, Outcome, Worker};
-
-use super::step::PodContext;
 
 #[derive(Debug, Default)]
 pub(super) struct Probes {
@@ -177,9 +174,7 @@ impl Pod {
                 let newest = self.observed.newest(&worker.container);
                 // A container that is being stopped is not killed again.
                 let is_wanted = |observed: &ObservedContainer| {
-                    let hooked = self.pre_stop(observed);
-                    self.stopping(&observed.id).is_none()
-                        && matches!(hooked, PreStop::None | PreStop::Due)
+                    self.stopping(&observed.id).is_none() && !self.has_pre_stop_begun(observed)
                 };
                 !ends && newest.is_none_or(is_wanted)
             }

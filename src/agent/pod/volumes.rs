@@ -11,20 +11,19 @@
 //! set up once since the agent's start stays usable for starting containers even if a later update
 //! fails; a failed update is retried while the old content stays (spec sections 4.2 and 4.5).
 //!
+//! Objects of the cloud's pods are requested when the pod arrives, and come a moment later: missing
+//! ones are reported only after a delay.
+//!
 //! Only volumes that a container mounts count. If we crash here: every volume is set up again, and
 //! the job finds what exists.
-
-mod troubles;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::config;
 use super::env::{Environment, references};
-use super::mounts::is_recursive;
-use super::next::Next;
-use super::step::PodContext;
-use super::{Phase, Pod, Step, memory_limit};
+use super::names::log_dir;
+use super::plan::{Next, Step};
+use super::{Origin, Phase, Pod, PodContext, memory_limit};
 use crate::agent::objects::Objects;
 use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, sooner};
 use crate::agent::volume::Location;
@@ -32,8 +31,9 @@ use crate::agent::{Config, volume};
 use crate::limits;
 use crate::model::cri::{Mount, Propagation};
 use crate::model::job::{JobError, JobSpec, SubPath, VolumeSetUp};
-use crate::model::pod::{self as api, Container, MountPropagation, VolumeMount};
+use crate::model::pod::{self as api, Container, MountPropagation, RecursiveReadOnly, VolumeMount};
 use crate::model::recorded_event::EventType;
+use crate::model::status::VolumeMountStatus;
 
 /// The state of a pod's volumes.
 #[derive(Debug, Default)]
@@ -48,6 +48,8 @@ pub(super) struct Volumes {
     bound: BTreeMap<Box<str>, Bound>,
     removed: bool,
     failures: Failures,
+    /// The pod's runtime handler supports recursive read-only mounts.
+    recursive: bool,
 }
 
 /// The state of one volume.
@@ -97,6 +99,11 @@ impl Volumes {
     /// The spec or an object may have changed.
     pub(super) fn mark_dirty(&mut self) {
         self.planned = false;
+    }
+
+    /// Whether the pod's runtime handler supports recursive read-only mounts.
+    pub(super) fn may_be_recursive(&self) -> bool {
+        self.recursive
     }
 }
 
@@ -167,7 +174,7 @@ pub(super) fn tear_down(pod: &Pod, now: Instant) -> Option<Next> {
     if !pod.is_wanted() || are_down(pod) {
         return None;
     }
-    let job = JobSpec::TearDownVolumes(config::log_dir(&pod.api));
+    let job = JobSpec::TearDownVolumes(log_dir(&pod.api));
     // A volume whose set-up is still running would reappear.
     if pod.runner.has_jobs() {
         return Some(Next::Rest);
@@ -278,6 +285,16 @@ fn sub_path(mount: &VolumeMount, envs: &mut Environment) -> Result<Option<String
         return Err(format!("unable to provision SubPath `{path}`: must not contain '..'"));
     }
     Ok(Some(path))
+}
+
+/// Whether the mount and everything mounted below it are read-only. `able`: the runtime supports
+/// that. If it does not, a container that requires it is not created.
+fn is_recursive(mount: &VolumeMount, able: bool) -> bool {
+    match mount.recursive_read_only {
+        None | Some(RecursiveReadOnly::Disabled) => false,
+        Some(RecursiveReadOnly::IfPossible) => able,
+        Some(RecursiveReadOnly::Enabled) => true,
+    }
 }
 
 /// Names of the volumes that containers mount.
@@ -471,5 +488,66 @@ impl Pod {
         self.records.of(&part.container).misconfigured(until, message.clone());
         let container = part.container.clone();
         self.record_event(&container, EventType::Warning, "Failed", format!("Error: {message}"));
+    }
+
+    // ---- troubles ----
+
+    /// When there is something to report, if that is not now.
+    pub(super) fn troubles_at(&self) -> Option<Instant> {
+        let is_patient = self.origin == Origin::Cloud;
+        let since = self.volumes.waits_since.filter(|_| is_patient)?;
+        let unreported =
+            self.volumes.each.values().any(|state| state.trouble.is_some() && !state.reported);
+        unreported.then(|| since.plus_ms(limits::OBJECT_WAIT_MS))
+    }
+
+    /// Reports each trouble once.
+    pub(super) fn report_troubles(&mut self, now: Instant) {
+        if self.troubles_at().is_some_and(|at| at > now) {
+            return;
+        }
+        let mut troubles = Vec::new();
+        for (name, state) in &mut self.volumes.each {
+            if let Some(why) = state.trouble.as_ref().filter(|_| !state.reported) {
+                troubles.push((name.clone(), why.clone()));
+                state.reported = true;
+            }
+        }
+        for (name, why) in troubles {
+            self.cannot_mount(&name, &why);
+        }
+    }
+
+    pub(super) fn cannot_mount(&mut self, volume: &str, why: &str) {
+        let message = format!("MountVolume.SetUp failed for volume {volume:?} : {why}");
+        self.events.warn("FailedMount", message);
+    }
+
+    // ---- mounts in the status ----
+
+    /// Records whether the pod's runtime handler supports recursive read-only mounts.
+    pub(super) fn plan_mounts(&mut self, context: &PodContext<'_>) {
+        let handler = self.runtime_handler(context);
+        let recursive = handler.is_some_and(|handler| handler.recursive_read_only_mounts);
+        self.dirty |= recursive != self.volumes.recursive;
+        self.volumes.recursive = recursive;
+    }
+
+    /// The container's mounts as the runtime has them, in the order of its spec.
+    pub(super) fn mounts_of(&self, spec: &Container) -> Vec<VolumeMountStatus> {
+        let status = |mount: &VolumeMount| {
+            let mode = if is_recursive(mount, self.volumes.recursive) {
+                RecursiveReadOnly::Enabled
+            } else {
+                RecursiveReadOnly::Disabled
+            };
+            VolumeMountStatus {
+                name: mount.name.clone(),
+                mount_path: mount.mount_path.as_str().into(),
+                read_only: mount.read_only,
+                recursive_read_only: mount.read_only.then_some(mode),
+            }
+        };
+        spec.volume_mounts.iter().map(status).collect()
     }
 }
