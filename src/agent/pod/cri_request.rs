@@ -13,6 +13,7 @@ use super::config::{NewContainer, container_config, sandbox_config};
 use super::env::{Environment, Sources};
 use super::image::Image;
 use super::plan::Step;
+use super::record::ContainerRecord;
 use super::resources::overhead_resources;
 use super::volumes::MountContext;
 use super::{HostInfo, Pod, PodContext, cgroup, dns};
@@ -32,7 +33,7 @@ impl Pod {
             return false;
         }
         if self.bind_sub_paths(now, &step, context) || self.make_files(now, &step, context) {
-            self.needs_plan = false;
+            self.schedule.rest();
             return false;
         }
         let request = match &step {
@@ -82,7 +83,7 @@ impl Pod {
             Step::Pull { .. } => panic!("pulls are requested in pod/image.rs"),
             Step::Create { container, attempt, image_ref, .. } => {
                 let spec = self.spec_of(container).expect("next returns containers of the spec");
-                let image = self.records.get(container).map(|record| &record.image);
+                let image = self.records.get(container).map(ContainerRecord::image);
                 let Some(Image::Ready(_, image_user)) = image else {
                     panic!("next does not create a container of {image:?}")
                 };
@@ -206,7 +207,7 @@ impl Pod {
         let record = self.records.of(container);
         record.set_files(None);
         record.misconfigured(retry_at, why.to_owned());
-        self.dirty = true;
+        self.status_cache.mark_stale();
         self.record_event(container, EventType::Warning, "Failed", format!("Error: {why}"));
     }
 

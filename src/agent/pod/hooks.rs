@@ -98,7 +98,8 @@ impl Pod {
         }
     }
 
-    /// Whether the instance's preStop hook runs or is over: its stop has begun.
+    /// Whether the instance's preStop hook runs or is over: its stop has begun. A container that
+    /// does not run has none.
     pub(super) fn has_pre_stop_begun(&self, observed: &ObservedContainer) -> bool {
         matches!(self.pre_stop(observed), PreStop::Running(..) | PreStop::Over(_))
     }
@@ -165,11 +166,11 @@ impl Pod {
             return;
         }
         let phase = self.lifecycle.phase();
-        let Self { hooks, observed, uid, dirty, .. } = self;
+        let Self { hooks, observed, uid, status_cache, .. } = self;
         hooks.0.retain_mut(|hook| {
             if observed.container(&hook.id).is_none_or(|observed| observed.state != RUNNING) {
                 hook.cancel(now, context);
-                *dirty = true;
+                status_cache.mark_stale();
                 return false;
             }
             let abandoned = hook.kind == HookKind::PostStart && phase != Phase::Syncing;
@@ -177,12 +178,12 @@ impl Pod {
                 // Its container is stopped before it counts as running.
                 hook.cancel(now, context);
                 hook.state = State::Failed;
-                *dirty = true;
+                status_cache.mark_stale();
             }
             let slept = matches!(&hook.state,
                 State::Running(HookRun::Until(at)) if *at <= now.boot);
             if slept {
-                *dirty = true;
+                status_cache.mark_stale();
                 hook.state = State::Over;
             }
             hook.retry_plain(now, uid, context);
@@ -222,7 +223,7 @@ impl Pod {
         if !room {
             return false;
         }
-        self.dirty = true;
+        self.status_cache.mark_stale();
         if kind == HookKind::PreStop {
             self.record_stop(id, why);
         }

@@ -159,7 +159,7 @@ impl Pod {
                 self.observed.turn(now.boot, &id, ContainerState::Running);
                 self.expect_post_start(now.boot, &id, &container);
                 self.files.started(id);
-                self.timing.started = true;
+                self.lifecycle.container_started();
             }
             (Step::InspectContainer(id), Reply::ContainerStatus(status)) => {
                 let ended = status.state == ContainerState::Exited;

@@ -2,8 +2,9 @@
 //!
 //! A pod is made of parts, each with a state that only its own file writes: `lifecycle` (wanted,
 //! phase, verdict), `observation` (what the runtime showed, and how far it can be believed),
-//! `runner` (calls and jobs under way, retries), `events`, `files`, `volumes`, `cgroup`, `image`,
-//! `probe` and `hooks`. [`Pod`] routes between them.
+//! `runner` (calls and jobs under way, retries), `record` (what is remembered of its containers),
+//! `schedule` (when it is stepped), `status`, `events`, `files`, `volumes`, `cgroup`, `image`,
+//! `retention`, `probe` and `hooks`. [`Pod`] routes between them.
 //!
 //! There is no state per runtime call: the pure function [`next::next`] derives one step from
 //! desired × observed × now. After a crash, a lost answer or a restart of the runtime, the pod is
@@ -48,12 +49,12 @@ mod record;
 mod resources;
 mod retention;
 mod runner;
+mod schedule;
 pub mod security;
 mod status;
 mod step;
 mod volumes;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::calls::Uid;
@@ -64,7 +65,6 @@ use super::time::{Instant, Now, sooner};
 use crate::model::cri::{Container, PodRef, Sandbox};
 use crate::model::pod as api;
 use crate::model::status::{ContainerStatus, PodStatus};
-use image::FailedPull;
 use observation::{ListOutcome, Observation};
 use observed::Observed;
 use volumes::Volumes;
@@ -97,25 +97,10 @@ pub struct Pod {
     volumes: Volumes,
     retention: retention::Retention,
     records: record::Records,
-    /// Failed pulls, by image name.
-    pulls: BTreeMap<Box<str>, FailedPull>,
+    pulls: image::Pulls,
     events: events::PodEvents,
-    /// Something changed since `next` was called last.
-    needs_plan: bool,
-    /// Something changed since the status was computed.
-    dirty: bool,
-    /// Counts the changes of the status.
-    status_revision: u64,
-    wake_at: Option<Instant>,
-    timing: Timing,
-}
-
-/// For `kubelet_pod_start_sli_duration_seconds`.
-#[derive(Clone, Copy, Debug, Default)]
-struct Timing {
-    started: bool,
-    pulling_ms: u64,
-    reported: bool,
+    schedule: schedule::Schedule,
+    status_cache: status::StatusCache,
 }
 
 impl Pod {
@@ -157,13 +142,10 @@ impl Pod {
             volumes: Volumes::default(),
             retention: retention::Retention::default(),
             records: record::Records::default(),
-            pulls: BTreeMap::new(),
+            pulls: image::Pulls::default(),
             events: events::PodEvents::default(),
-            needs_plan: true,
-            dirty: true,
-            status_revision: 0,
-            wake_at: None,
-            timing: Timing::default(),
+            schedule: schedule::Schedule::default(),
+            status_cache: status::StatusCache::default(),
         };
         if let Some(verdict) = verdict {
             pod.refuse(verdict);
@@ -256,7 +238,7 @@ impl Pod {
         let changing = self.runner.is_changing();
         let outcome = self.observed.take_list(now.boot, serial, changing);
         if outcome == ListOutcome::Discarded {
-            self.needs_plan = true;
+            self.schedule.mark_dirty();
             return;
         }
         if outcome == ListOutcome::Changed {
@@ -340,7 +322,7 @@ impl Pod {
 
     /// Whether something changed since its last step, or its wake-up time has come.
     pub fn needs_step(&self, now: Now) -> bool {
-        self.needs_plan || self.wake_at.is_some_and(|at| at <= now.boot) || self.lacks_time(now)
+        self.schedule.is_due(now.boot) || self.lacks_time(now)
     }
 
     /// Whether the clock was set after the last change.
@@ -357,37 +339,26 @@ impl Pod {
 
     /// Something changed: the pod has to be stepped, and its status may differ.
     pub fn mark_dirty(&mut self) {
-        self.needs_plan = true;
-        self.dirty = true;
+        self.schedule.mark_dirty();
+        self.status_cache.mark_stale();
     }
 
     /// Once, when all containers of a pod that this agent started run: milliseconds from its
     /// arrival, and the same without pulls (not for pods with init containers).
     pub fn take_start(&mut self, now: Now) -> Option<(u64, Option<u64>)> {
         let mut statuses = self.api.status.container_statuses.iter();
-        if self.timing.reported || !statuses.all(ContainerStatus::has_started) {
+        if !statuses.all(ContainerStatus::has_started) {
             return None;
         }
-        self.timing.reported = true;
-        let took_ms = now.boot.since_ms(self.lifecycle.arrived_at());
+        let took =
+            self.lifecycle.take_start(now.boot).filter(|_| self.origin != Origin::Runtime)?;
         let plain = self.api.spec.init_containers.is_empty();
-        let ours = self.timing.started && self.origin != Origin::Runtime;
-        ours.then(|| (took_ms, plain.then(|| took_ms.saturating_sub(self.timing.pulling_ms))))
+        Some((took.all_ms, plain.then(|| took.all_ms.saturating_sub(took.pulls_ms))))
     }
 
     /// Whether nothing of it exists and nothing was started.
     pub fn is_untouched(&self) -> bool {
         self.observed.is_empty() && !self.runner.has_calls() && !self.runner.has_jobs()
-    }
-
-    /// Sets the first revision of its status.
-    pub fn status_revision_from(&mut self, revision: u64) {
-        self.status_revision = revision;
-    }
-
-    /// Grows with each change of the status.
-    pub fn status_revision(&self) -> u64 {
-        self.status_revision
     }
 
     /// Whether the status is based on a complete inspection of the pod.
@@ -408,7 +379,7 @@ impl Pod {
 
     /// When to step it again if nothing happens before.
     pub fn wake_at(&self) -> Option<Instant> {
-        sooner(self.wake_at, self.probes_wake_at())
+        sooner(self.schedule.wake_at(), self.probes_wake_at())
     }
 
     /// Returns the pod that replaces this finished one under its uid, if it came back.

@@ -52,8 +52,7 @@ impl Pod {
         context: &mut PodContext<'_>,
     ) -> bool {
         let mut gave_up = false;
-        self.needs_plan = true;
-        self.wake_at = None;
+        self.schedule.begin();
         let parts = self.api.spec.volumes.len() + self.observed.containers.len();
         for left in (0..STEPS_MAX + parts * STEPS_EACH).rev() {
             assert!(left > 0, "pod {} requests steps without end", self.uid);
@@ -91,7 +90,7 @@ impl Pod {
                 Next::FailByDeadline(verdict) => self.fail(EventType::Normal, verdict),
                 Next::Relist => {
                     context.pleg.request_relist();
-                    self.needs_plan = false;
+                    self.schedule.rest();
                     break;
                 }
                 Next::Blocked(why) => {
@@ -102,12 +101,11 @@ impl Pod {
                 }
                 Next::Until(at) => {
                     assert!(at > now.boot, "pod {} waits for a time in the past", self.uid);
-                    self.wake_at = Some(at);
-                    self.needs_plan = false;
+                    self.schedule.rest_until(at);
                     break;
                 }
                 Next::Rest => {
-                    self.needs_plan = false;
+                    self.schedule.rest();
                     break;
                 }
             }
@@ -188,7 +186,7 @@ impl Pod {
             }
         };
         if self.records.of(name).set_failure(Waiting { reason, message }) {
-            self.dirty = true;
+            self.status_cache.mark_stale();
             self.record_event(name, kind, event_reason, event);
             if is_error {
                 self.error(name, reason);

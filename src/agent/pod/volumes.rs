@@ -529,8 +529,10 @@ impl Pod {
     pub(super) fn plan_mounts(&mut self, context: &PodContext<'_>) {
         let handler = self.runtime_handler(context);
         let recursive = handler.is_some_and(|handler| handler.recursive_read_only_mounts);
-        self.dirty |= recursive != self.volumes.recursive;
-        self.volumes.recursive = recursive;
+        if recursive != self.volumes.recursive {
+            self.volumes.recursive = recursive;
+            self.status_cache.mark_stale();
+        }
     }
 
     /// The container's mounts as the runtime has them, in the order of its spec.

@@ -4,6 +4,7 @@ use super::{is_initialised, is_same_definition, is_sidecar, pod_grace, remove_co
 use crate::agent::pod::image::Image;
 use crate::agent::pod::observed::ObservedContainer;
 use crate::agent::pod::plan::{Hold, HoldReason, Next, Plan, Step, StopReason};
+use crate::agent::pod::record::ContainerRecord;
 use crate::agent::pod::volumes;
 use crate::agent::pod::{Phase, Pod};
 use crate::agent::time::{Instant, sooner};
@@ -233,7 +234,7 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Decision {
     }
     let newest = pod.observed.newest(&container.name);
     let restarts = newest.is_some_and(|newest| newest.state == ContainerState::Exited);
-    if restarts && pod.observed.containers.iter().any(|observed| is_ending(pod, observed)) {
+    if restarts && pod.observed.containers.iter().any(|observed| pod.has_pre_stop_begun(observed)) {
         // A restart also waits for another container's stop that has begun with preStop.
         return Decision::Runs;
     }
@@ -268,7 +269,7 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Decision {
     }
     let name = || container.name.clone();
     let image = || container.image.clone();
-    Decision::Now(Next::Call(match record.map_or(&Image::Unknown, |record| &record.image) {
+    Decision::Now(Next::Call(match record.map_or(&Image::Unknown, ContainerRecord::image) {
         Image::Unknown => match Pod::image_fault(container) {
             // Only another spec can repair this.
             Some(why) => return Decision::Held(now.plus_ms(limits::BACKOFF_MAX_MS), Some(why)),
@@ -295,11 +296,6 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Decision {
             Step::Create { container: name(), attempt, image, image_ref }
         }
     }))
-}
-
-/// It runs and its preStop hook has begun. A container that does not run has no preStop hook.
-fn is_ending(pod: &Pod, observed: &ObservedContainer) -> bool {
-    pod.has_pre_stop_begun(observed)
 }
 
 /// A container that was created and, as far as is known, never started: it may still start (rule
@@ -333,7 +329,7 @@ fn crash_hold(pod: &Pod, container: &Container, now: Instant) -> Option<Decision
 }
 
 fn pull_hold(pod: &Pod, container: &Container, now: Instant) -> Option<Decision> {
-    let failed = pod.pulls.get(&container.image)?;
+    let failed = pod.pulls.failed(&container.image)?;
     let until = failed.until;
     let why = failed.why.clone();
     // The image may arrive in another way: it is looked up again before the pull is retried.
