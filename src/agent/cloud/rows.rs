@@ -1,8 +1,15 @@
 //! The rows of the store as JSON: which object one has, in which state, and what of it is stored;
 //! and the rows that the node itself makes.
 //!
-//! All JSON of the cloud side is here. An object becomes a struct only when there is room for it,
-//! so it comes as a text and not from `wire`.
+//! All JSON of the cloud side is here, and none is elsewhere in the core. It is not decoded in
+//! `wire`, nor row by row when the store is read, because **whether** a text is decoded is decided
+//! here. An object that has not changed since it was stored, mostly the echo of a status that we
+//! wrote ourselves, is known by a digest of its text and never becomes a struct; one that is too
+//! large for the memory is refused before it becomes one, and the cloud gets the reason. Decoded
+//! at delivery, each echo would cost what only a change costs now. The store is read at once as
+//! texts, of which one after another is decoded and counted: 256 KiB of JSON may be 87 MB of
+//! values. And the rows are `EdgeCore`'s: texts as the cloud sent them, which both directions of
+//! this file have to keep.
 //!
 //! `metadata.managedFields` is left out: it is a third of all bytes, and only says who wrote which
 //! field at the API server. The rest is stored as it came.
