@@ -58,7 +58,7 @@ use metasync::Metasync;
 use mirror::{Mirrors, Owner};
 use node::{Node, NodeInputs};
 use object_fetch::ObjectFetches;
-use relist::Relist;
+use relist::{PageError, Relist};
 use report::{RemoteExistence, Report, ReportInputs};
 use requests::{CloudContext, PendingRequests, RequestKind};
 use rows::StoredObject;
@@ -271,7 +271,10 @@ impl Cloud {
                 None => self.late_response(now, answer, origin, rng),
             },
             Down::Pods(parent, page) => match self.requests.answered(&parent) {
-                Some(RequestKind::Pods) => self.relist.answered(now, page, &mut self.meta, out),
+                Some(RequestKind::Pods) => {
+                    let page = page.map_err(PageError::Unusable);
+                    self.relist.answered(now, page, &mut self.meta, out);
+                }
                 Some(other) => self.unanswered(now, &other),
                 None => {}
             },
@@ -313,10 +316,11 @@ impl Cloud {
     ) {
         match kind {
             RequestKind::Pods => {
-                let why = match answer {
-                    Answer::Refused(why) => format!("got no Application: {why}"),
-                    Answer::Object(_) | Answer::Done => "got no Application".to_owned(),
+                let refusal = match answer {
+                    Answer::Refused(why) => Some(why),
+                    Answer::Object(_) | Answer::Done => None,
                 };
+                let why = PageError::NoPage(refusal);
                 self.relist.answered(now, Err(why), &mut self.meta, out);
             }
             RequestKind::Token(need) => self.token_answered(now, need, answer, rng, out),

@@ -2,17 +2,18 @@
 //! sections 2.7, 3.1 and 3.4), so that any agent recognises the pod.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use super::dns;
-use super::env::{Environment, Sources};
+use super::env::{EnvError, Environment, Sources};
 use super::files;
 use super::hash::container_hash;
 use super::lifecycle::grace_s;
 use super::names::{hostname, pod_ref, subdomain};
 use super::resources::{container_resources, pod_resources};
-use super::security::{container_security, namespaces, sandbox_security};
-pub use super::volumes::MountContext;
+use super::security::{SecurityError, container_security, namespaces, sandbox_security};
 use super::volumes::mounts;
+pub use super::volumes::{MountContext, MountError};
 use crate::agent::Config;
 use crate::model::cri::{
     ContainerConfig, ContainerId, Dns, ImageUser, PidNamespace, PodRef, PortMapping, PreStop,
@@ -23,6 +24,42 @@ use crate::model::pod::{Container, Pod, PodSpec, PortProtocol, SEEN};
 
 const FQDN_BYTES_MAX: usize = 64;
 
+/// Why a sandbox or a container cannot be created as it is: the message of
+/// `CreateContainerConfigError`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfigError {
+    Env(EnvError),
+    Mount(MountError),
+    Security(SecurityError),
+    /// The pod's full name is longer than the kernel's limit.
+    LongName(String),
+    /// The RuntimeClass of this name.
+    NoRuntimeClass(String),
+    /// The container of this name, whose processes an ephemeral container sees.
+    NoTarget(String),
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Env(why) => why.fmt(f),
+            Self::Mount(why) => why.fmt(f),
+            Self::Security(why) => why.fmt(f),
+            Self::LongName(name) => write!(
+                f,
+                "failed to construct FQDN from pod hostname and cluster domain, FQDN {name} is \
+                 too long ({FQDN_BYTES_MAX} characters is the max, {} characters requested)",
+                name.len()
+            ),
+            Self::NoRuntimeClass(name) => write!(
+                f,
+                "failed to get RuntimeClass {name}: runtimeclass.node.k8s.io \"{name}\" not found"
+            ),
+            Self::NoTarget(name) => write!(f, "unable to find target container {name}"),
+        }
+    }
+}
+
 /// `PodSandboxConfig`; the same for the sandbox and for every container in it. `resolver` is the
 /// content of the host's `resolv.conf`.
 pub fn sandbox_config(
@@ -30,7 +67,7 @@ pub fn sandbox_config(
     attempt: u32,
     resolver: &Dns,
     config: &Config,
-) -> Result<SandboxConfig, String> {
+) -> Result<SandboxConfig, ConfigError> {
     let pod_ref = pod_ref(pod);
     let mut labels = pod.metadata.labels.clone();
     labels.extend(pod_labels(&pod_ref));
@@ -73,14 +110,14 @@ pub struct NewContainer<'a> {
     pub target: Option<ContainerId>,
 }
 
-/// `ContainerConfig`, or why there is none: the message of `CreateContainerConfigError`.
+/// `ContainerConfig`, or why there is none.
 pub fn container_config(
     new_container: &NewContainer<'_>,
     config: &Config,
-) -> Result<ContainerConfig, String> {
+) -> Result<ContainerConfig, ConfigError> {
     let NewContainer { pod, container, attempt, image_ref, image_user, sources, .. } =
         *new_container;
-    let mut envs = Environment::of(container, sources)?;
+    let mut envs = Environment::of(container, sources).map_err(ConfigError::Env)?;
     let mut namespaces = namespaces(&pod.spec);
     if let Some(target) = &new_container.target
         && namespaces.pid == PidNamespace::Container
@@ -94,11 +131,12 @@ pub fn container_config(
         attempt,
         image_ref: image_ref.into(),
         image: container.image.clone(),
-        command: envs.expand_all(&container.command, "command")?,
-        args: envs.expand_all(&container.args, "args")?,
+        command: envs.expand_all(&container.command, "command").map_err(ConfigError::Env)?,
+        args: envs.expand_all(&container.args, "args").map_err(ConfigError::Env)?,
         working_dir: container.working_dir.clone().unwrap_or_default(),
         mounts: {
-            let mut mounts = mounts(pod, container, &mut envs, new_container.mount_context)?;
+            let mut mounts = mounts(pod, container, &mut envs, new_container.mount_context)
+                .map_err(ConfigError::Mount)?;
             let pod_ips = sources.downward.pod_ips;
             mounts.extend(files::mounts(pod, container, attempt, pod_ips, config));
             mounts
@@ -113,7 +151,8 @@ pub fn container_config(
         },
         resources: container_resources(&pod.spec, container, config),
         namespaces,
-        security: container_security(pod, container, image_user, config)?,
+        security: container_security(pod, container, image_user, config)
+            .map_err(ConfigError::Security)?,
         envs: envs.into_list(),
     })
 }
@@ -165,7 +204,7 @@ fn sysctls(spec: &PodSpec) -> BTreeMap<String, String> {
 }
 
 /// Empty on the host's network.
-fn sandbox_hostname(pod: &Pod, config: &Config) -> Result<String, String> {
+fn sandbox_hostname(pod: &Pod, config: &Config) -> Result<String, ConfigError> {
     if pod.spec.host_network {
         return Ok(String::new());
     }
@@ -173,11 +212,7 @@ fn sandbox_hostname(pod: &Pod, config: &Config) -> Result<String, String> {
         Some(domain) if pod.spec.set_hostname_as_fqdn => {
             let name = format!("{}.{domain}", hostname(pod));
             if name.len() > FQDN_BYTES_MAX {
-                return Err(format!(
-                    "failed to construct FQDN from pod hostname and cluster domain, FQDN {name} is \
-                     too long ({FQDN_BYTES_MAX} characters is the max, {} characters requested)",
-                    name.len()
-                ));
+                return Err(ConfigError::LongName(name));
             }
             Ok(name)
         }

@@ -9,8 +9,8 @@
 
 use std::collections::BTreeMap;
 
-use super::config::{NewContainer, container_config, sandbox_config};
-use super::env::{Environment, Sources};
+use super::config::{ConfigError, NewContainer, container_config, sandbox_config};
+use super::env::{EnvError, Environment, Sources};
 use super::image::Image;
 use super::plan::Step;
 use super::record::ContainerRecord;
@@ -54,7 +54,7 @@ impl Pod {
         &self,
         container: &Container,
         context: &PodContext<'_>,
-    ) -> Result<Environment, String> {
+    ) -> Result<Environment, EnvError> {
         let pod_ips = self.ips(context.host_info);
         Environment::of(container, self.sources(&pod_ips, context))
     }
@@ -70,7 +70,7 @@ impl Pod {
     }
 
     /// `Err`: why the container cannot be created as it is.
-    fn request(&self, step: &Step, context: &PodContext<'_>) -> Result<Request, String> {
+    fn request(&self, step: &Step, context: &PodContext<'_>) -> Result<Request, ConfigError> {
         let sandbox_attempt = || self.observed.sandbox().map_or(0, |sandbox| sandbox.attempt);
         let config = context.config;
         let sandbox = |attempt| self.sandbox_config(attempt, context).map(Box::new);
@@ -124,15 +124,14 @@ impl Pod {
         &self,
         attempt: u32,
         context: &PodContext<'_>,
-    ) -> Result<SandboxConfig, String> {
+    ) -> Result<SandboxConfig, ConfigError> {
         let mut config = sandbox_config(&self.api, attempt, context.resolver, context.config)?;
         if let Some(name) = self.class_name() {
-            let class = context.objects.folder.runtime_class(name).ok_or_else(|| {
-                format!(
-                    "failed to get RuntimeClass {name}: runtimeclass.node.k8s.io \"{name}\" not \
-                     found"
-                )
-            })?;
+            let class = context
+                .objects
+                .folder
+                .runtime_class(name)
+                .ok_or_else(|| ConfigError::NoRuntimeClass(name.to_owned()))?;
             config.runtime_handler = class.handler.as_str().into();
         }
         let settings = &context.config.settings.cgroups;
@@ -169,12 +168,12 @@ impl Pod {
     }
 
     /// The container whose processes this one can see.
-    pub(super) fn target(&self, container: &Container) -> Result<Option<ContainerId>, String> {
+    fn target(&self, container: &Container) -> Result<Option<ContainerId>, ConfigError> {
         let name = container.target_container_name.as_deref().filter(|name| !name.is_empty());
         let Some(name) = name else { return Ok(None) };
         match self.observed.newest(name) {
             Some(observed) => Ok(Some(observed.id.clone())),
-            None => Err(format!("unable to find target container {name}")),
+            None => Err(ConfigError::NoTarget(name.to_owned())),
         }
     }
 
@@ -190,9 +189,9 @@ impl Pod {
     }
 
     /// The call cannot be built: it waits until something may have changed.
-    pub(super) fn misconfigured(&mut self, now: Now, step: &Step, why: &str) {
+    pub(super) fn misconfigured(&mut self, now: Now, step: &Step, why: &ConfigError) {
         match step {
-            Step::Create { container, .. } => self.unconfigured(now, container, why),
+            Step::Create { container, .. } => self.unconfigured(now, container, &why.to_string()),
             Step::RunSandbox { .. } => {
                 self.runner.hold(now.boot.plus_ms(limits::RETRY_MS));
                 self.warn("FailedCreatePodSandBox", format!("Failed to create pod sandbox: {why}"));

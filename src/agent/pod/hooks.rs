@@ -267,7 +267,8 @@ impl Pod {
         }
         if let Some(get) = &handler.http_get {
             let container = self.spec_of(name).expect("the handler is of the spec");
-            let query = hook_get(&self.api, container, get).map_err(Fault::plain)?;
+            let query =
+                hook_get(&self.api, container, get).map_err(|why| Fault::plain(why.to_string()))?;
             let retry = query.tls.then(|| Box::new(query.clone()));
             let query = Query::Http(Box::new(query));
             let owner = QueryOwner::Hook(self.uid.clone());

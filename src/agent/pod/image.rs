@@ -198,7 +198,7 @@ impl Pod {
         let sandbox_config = match self.sandbox_config(attempt, context) {
             Ok(config) => Box::new(config),
             Err(why) => {
-                self.unconfigured(now, container, &why);
+                self.unconfigured(now, container, &why.to_string());
                 return None;
             }
         };

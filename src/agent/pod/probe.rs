@@ -41,7 +41,7 @@ use crate::model::pod::Container;
 use crate::model::probe::{Probe, ProbeKind, ProbeResults};
 use crate::model::recorded_event::EventType;
 pub(super) use target::hook_get;
-use target::{ProbeRequest, probe_request};
+use target::{ProbeRequest, TargetError, probe_request};
 use worker::{InFlight, Outcome, Worker};
 
 #[derive(Debug, Default)]
@@ -193,7 +193,7 @@ impl Pod {
                 let bytes_max = budget.expanded_bytes_max;
                 probe_request(&self.api, container, &worker.handler, timeout_s, bytes_max)
             }
-            None => Err("its container is not in the pod any more".to_owned()),
+            None => Err(TargetError::NoContainer),
         };
         match request {
             Ok(ProbeRequest::Exec(command)) => {
@@ -222,7 +222,7 @@ impl Pod {
                 worker.begin(now.boot);
                 // An immediate retry would fail in the same way.
                 worker.tries = limits::PROBE_TRIES_MAX;
-                self.conclude(now, worker, &Outcome::Error(why));
+                self.conclude(now, worker, &Outcome::Error(why.to_string()));
             }
         }
         true

@@ -18,15 +18,16 @@
 //! the job finds what exists.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::env::{Environment, references};
+use super::env::{EnvError, Environment, references};
 use super::names::log_dir;
 use super::plan::{Next, Step};
 use super::{Origin, Phase, Pod, PodContext, memory_limit};
 use crate::agent::objects::Objects;
 use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, sooner};
-use crate::agent::volume::Location;
+use crate::agent::volume::{Location, VolumeError};
 use crate::agent::{Config, volume};
 use crate::limits;
 use crate::model::cri::{Mount, Propagation};
@@ -58,7 +59,7 @@ struct VolumeState {
     /// The set-up to carry out; `None`: it is done, or it cannot be planned.
     todo: Option<Box<VolumeSetUp>>,
     /// Why it cannot be planned.
-    trouble: Option<String>,
+    trouble: Option<VolumeError>,
     /// The trouble is reported.
     reported: bool,
     /// Where the volume is, as last planned.
@@ -190,13 +191,56 @@ pub(super) fn are_gone(pod: &Pod) -> bool {
     pod.volumes.removed || !uses_any(&pod.api.spec)
 }
 
+/// Why a container has no mounts, in the kubelet's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MountError {
+    NoVolume {
+        volume: Box<str>,
+        container: Box<str>,
+    },
+    /// The runtime cannot make everything below the mount read-only.
+    NotRecursive {
+        volume: Box<str>,
+    },
+    /// Variables that `subPathExpr` names, and that are empty or missing.
+    NoValue(String),
+    /// This sub-path is an absolute path.
+    Absolute(String),
+    /// This sub-path leads out of the volume.
+    Parent(String),
+    Env(EnvError),
+}
+
+impl fmt::Display for MountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoVolume { volume, container } => {
+                write!(f, "cannot find volume {volume:?} to mount into container {container:?}")
+            }
+            Self::NotRecursive { volume } => write!(
+                f,
+                "failed to resolve recursive read-only mode: volume {volume:?} requested \
+                 recursive read-only mode, but it is not supported by the runtime"
+            ),
+            Self::NoValue(names) => write!(f, "missing value for {names}"),
+            Self::Absolute(path) => {
+                write!(f, "error SubPath `{path}` must not be an absolute path")
+            }
+            Self::Parent(path) => {
+                write!(f, "unable to provision SubPath `{path}`: must not contain '..'")
+            }
+            Self::Env(why) => why.fmt(f),
+        }
+    }
+}
+
 /// `ContainerConfig.mounts` from the container's volume mounts, or why there are none.
 pub fn mounts(
     pod: &api::Pod,
     container: &Container,
     envs: &mut Environment,
     mount_context: MountContext<'_>,
-) -> Result<Vec<Mount>, String> {
+) -> Result<Vec<Mount>, MountError> {
     let each = container.volume_mounts.iter().enumerate();
     each.map(|(index, mount)| one_mount(pod, container, (index, mount), envs, mount_context))
         .collect()
@@ -227,10 +271,9 @@ fn one_mount(
     (index, mount): (usize, &VolumeMount),
     envs: &mut Environment,
     mount_context: MountContext<'_>,
-) -> Result<Mount, String> {
+) -> Result<Mount, MountError> {
     let location = mount_context.locations.get(&mount.name).ok_or_else(|| {
-        let (volume, container) = (&mount.name, &container.name);
-        format!("cannot find volume {volume:?} to mount into container {container:?}")
+        MountError::NoVolume { volume: mount.name.clone(), container: container.name.clone() }
     })?;
     let host_path = match sub_path(mount, envs)? {
         Some(_) => format!(
@@ -241,11 +284,7 @@ fn one_mount(
     };
     let recursive_read_only = is_recursive(mount, mount_context.recursive);
     if recursive_read_only && !mount_context.recursive {
-        return Err(format!(
-            "failed to resolve recursive read-only mode: volume {:?} requested recursive \
-             read-only mode, but it is not supported by the runtime",
-            mount.name
-        ));
+        return Err(MountError::NotRecursive { volume: mount.name.clone() });
     }
     let absolute = mount.mount_path.starts_with('/');
     Ok(Mount {
@@ -263,7 +302,7 @@ fn one_mount(
 }
 
 /// The sub-path of the volume that is mounted; `None`: its root.
-fn sub_path(mount: &VolumeMount, envs: &mut Environment) -> Result<Option<String>, String> {
+fn sub_path(mount: &VolumeMount, envs: &mut Environment) -> Result<Option<String>, MountError> {
     let path = if mount.sub_path_expr.is_empty() {
         mount.sub_path.clone()
     } else {
@@ -271,18 +310,19 @@ fn sub_path(mount: &VolumeMount, envs: &mut Environment) -> Result<Option<String
         let references = references(&mount.sub_path_expr).into_iter();
         let missing: Vec<&str> = references.filter(|name| !has_value(name)).collect();
         if !missing.is_empty() {
-            return Err(format!("missing value for {}", missing.join(", ")));
+            return Err(MountError::NoValue(missing.join(", ")));
         }
-        envs.expand(&mount.sub_path_expr, &|| "in subPathExpr".to_owned())?
+        envs.expand(&mount.sub_path_expr, &|| "in subPathExpr".to_owned())
+            .map_err(MountError::Env)?
     };
     if path.is_empty() {
         return Ok(None);
     }
     if path.starts_with('/') {
-        return Err(format!("error SubPath `{path}` must not be an absolute path"));
+        return Err(MountError::Absolute(path));
     }
     if path.split('/').any(|part| part == "..") {
-        return Err(format!("unable to provision SubPath `{path}`: must not contain '..'"));
+        return Err(MountError::Parent(path));
     }
     Ok(Some(path))
 }
@@ -509,7 +549,7 @@ impl Pod {
         let mut troubles = Vec::new();
         for (name, state) in &mut self.volumes.each {
             if let Some(why) = state.trouble.as_ref().filter(|_| !state.reported) {
-                troubles.push((name.clone(), why.clone()));
+                troubles.push((name.clone(), why.to_string()));
                 state.reported = true;
             }
         }
