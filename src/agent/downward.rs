@@ -1,5 +1,7 @@
 //! The downward API: fields and resources of a pod, as variables and in files (spec section 3.5).
 
+use std::fmt;
+
 use crate::agent::Config;
 use crate::agent::amounts::Amounts;
 use crate::model::pod::{Container, Pod, ResourceFieldRef};
@@ -50,15 +52,19 @@ impl Downward<'_> {
 
     /// A container's request or limit in units of the divisor, rounded up. `own` is used if no
     /// container is named.
-    pub fn resource(&self, from: &ResourceFieldRef, own: &Container) -> Result<String, String> {
+    pub fn resource(
+        &self,
+        from: &ResourceFieldRef,
+        own: &Container,
+    ) -> Result<String, ResourceError> {
         let container = if from.container_name.is_empty() {
             own
         } else {
             let named = |container: &&Container| *container.name == *from.container_name;
             let found = self.pod.spec.all_containers().find(named);
-            found.ok_or_else(|| format!("container {} not found", from.container_name))?
+            found.ok_or_else(|| ResourceError::NoContainer(from.container_name.clone()))?
         };
-        let unsupported = || format!("unsupported container resource : {}", from.resource);
+        let unsupported = || ResourceError::Unsupported(from.resource.clone());
         let (kind, name) = from.resource.split_once('.').ok_or_else(unsupported)?;
         let known = ["cpu", "memory", "ephemeral-storage"].contains(&name);
         if !known && !name.starts_with("hugepages-") {
@@ -85,6 +91,24 @@ impl Downward<'_> {
             "memory" => bytes(amounts.memory_bytes),
             "ephemeral-storage" => bytes(amounts.storage_bytes),
             _ => None,
+        }
+    }
+}
+
+/// Why a resource field has no value; in the kubelet's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ResourceError {
+    /// The pod has no container of this name.
+    NoContainer(String),
+    /// The field names no request or limit.
+    Unsupported(String),
+}
+
+impl fmt::Display for ResourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoContainer(name) => write!(f, "container {name} not found"),
+            Self::Unsupported(field) => write!(f, "unsupported container resource : {field}"),
         }
     }
 }
@@ -181,6 +205,7 @@ mod tests {
                 ..ResourceFieldRef::default()
             };
             let got = with(&pod, |it| it.resource(&from, &pod.spec.containers[0]));
+            let got = got.map_err(|why| why.to_string());
             let want = want.map(str::to_owned).map_err(str::to_owned);
             assert_eq!(got, want, "{container} {resource} {divisor}");
         }

@@ -405,7 +405,10 @@ mod tests {
         let at = |ms| Now { boot: Instant(BEGIN + ms), wall: None };
         assert_eq!(side.pleg.trouble(at(RELIST_HEALTHY_MS)), None);
         let why = side.pleg.trouble(at(RELIST_HEALTHY_MS + 1)).expect("it is too long ago");
-        assert!(why.starts_with("pleg was last seen active "), "{why}");
+        assert_eq!(why, "pleg was last seen active 180s ago; threshold is 180s");
+        let requests = side.after(RELIST_HEALTHY_MS + 1);
+        side.relist(requests, true);
+        assert_eq!(side.pleg.trouble(side.now), None);
     }
 
     #[test]

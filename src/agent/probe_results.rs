@@ -53,18 +53,20 @@ impl SavedResults {
         for id in pods.iter().flat_map(super::pod::Pod::probed_containers) {
             self.loaded.remove(id);
         }
-        let mut results = self.loaded.clone();
+        let loaded = self.loaded.iter().map(|(id, results)| (id, *results));
+        let mut results: BTreeMap<&ContainerId, ProbeResults> = loaded.collect();
         for pod in pods.iter() {
             if pod.is_fully_observed() {
                 for observed in &pod.observed().containers {
                     results.remove(&observed.id);
                 }
             }
-            results.extend(pod.probe_results().map(|(id, results)| (id.clone(), results)));
+            results.extend(pod.probe_results());
         }
-        if results != self.saved {
-            self.saved.clone_from(&results);
-            out.push(Action::SaveProbeResults(results));
+        let saved = self.saved.iter().map(|(id, results)| (id, *results));
+        if !saved.eq(results.iter().map(|(id, results)| (*id, *results))) {
+            self.saved = results.into_iter().map(|(id, results)| (id.clone(), results)).collect();
+            out.push(Action::SaveProbeResults(self.saved.clone()));
         }
     }
 }

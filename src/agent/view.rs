@@ -61,12 +61,6 @@ impl Agent {
         self.pods.get(uid)
     }
 
-    /// Whether the loop works: the last relist was completed not too long ago, as far as the
-    /// runtime can be listed at all.
-    pub fn health(&self, now: Now) -> Result<(), String> {
-        self.runtime.trouble(now).or_else(|| self.pleg.trouble(now)).map_or(Ok(()), Err)
-    }
-
     /// The current counters and gauges.
     pub fn metrics(&self) -> Metrics {
         let operations = self.calls.operations();

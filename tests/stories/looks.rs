@@ -2,8 +2,7 @@
 
 use edged::agent::event::{CallId, Event};
 use edged::limits::{
-    OLD_ANSWER_MS, RELIST_GAP_MAX_MS, RELIST_GAP_MIN_MS, RELIST_HEALTHY_MS, RELIST_IDLE_MS,
-    RELIST_MS, RELIST_RETRY_MS,
+    OLD_ANSWER_MS, RELIST_GAP_MAX_MS, RELIST_GAP_MIN_MS, RELIST_IDLE_MS, RELIST_MS, RELIST_RETRY_MS,
 };
 use edged::model::cri::{CallError, Code, ContainerState, Lost, Reply, Request};
 
@@ -169,21 +168,6 @@ fn an_event_stream_that_ends_is_made_up_for_by_a_look() {
     harness.open.retain(|(call, _)| *call != events);
     harness.deliver(Event::Cri(events, Err(CallError::Lost(Lost::Connection))));
     assert_eq!(count(&harness) - before, 1);
-}
-
-#[test]
-fn without_a_whole_look_for_minutes_the_agent_calls_itself_unhealthy() {
-    let mut harness = relisting();
-    assert_eq!(harness.agent.health(harness.now), Ok(()));
-    harness.pass(RELIST_HEALTHY_MS - 2 * RELIST_MS);
-    assert_eq!(harness.agent.health(harness.now), Ok(()));
-    harness.pass(3 * RELIST_MS);
-    let why = harness.agent.health(harness.now).expect_err("it sees nothing");
-    assert!(why.starts_with("pleg was last seen active 18"), "{why}");
-    assert!(why.ends_with("s ago; threshold is 180s"), "{why}");
-    tells(&mut harness, &Request::ListPodSandbox);
-    tells(&mut harness, &Request::ListContainers);
-    assert_eq!(harness.agent.health(harness.now), Ok(()));
 }
 
 #[test]

@@ -47,6 +47,15 @@ enum Kind {
     Renew,
 }
 
+/// What a request for a certificate came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum EnrolEvent {
+    Failed,
+    /// There is a new certificate: a new session is needed to use it.
+    Issued,
+}
+
 impl Enrol {
     pub(super) fn new(settings: &CloudSettings) -> Self {
         Self {
@@ -136,15 +145,14 @@ impl Enrol {
         self.renew_at_s = Some(not_before_s.saturating_add(life_s / 1000 * permille));
     }
 
-    /// Takes the result of the job. Returns whether a new session with another certificate is
-    /// needed.
+    /// Takes the result of the job.
     pub(super) fn job_done(
         &mut self,
         now: Now,
         result: &Result<(), JobError>,
         rng: &mut Rng,
         out: &mut Out,
-    ) -> bool {
+    ) -> EnrolEvent {
         let kind = self.job.take().expect("a certificate is being applied for");
         self.is_needed = false;
         // An issued certificate may still be refused, with a clock that is a year ahead: only a
@@ -180,7 +188,7 @@ impl Enrol {
                 }
             }
         }
-        result.is_ok()
+        if result.is_ok() { EnrolEvent::Issued } else { EnrolEvent::Failed }
     }
 
     pub(super) fn wake_at(&self, now: Now) -> Option<Instant> {
@@ -231,7 +239,8 @@ mod tests {
         enrol.down(at(ms), &refused, &mut Out::default());
         assert!(requested(enrol, ms), "it applies");
         let (mut rng, mut out) = (Rng::new(ms), Out::default());
-        enrol.job_done(at(ms), result, &mut rng, &mut out);
+        let event = enrol.job_done(at(ms), result, &mut rng, &mut out);
+        assert_eq!(event == EnrolEvent::Issued, result.is_ok(), "{result:?}");
         enrol.down(at(ms), &refused, &mut out);
     }
 
@@ -280,7 +289,7 @@ mod tests {
         assert!(requested(&mut enrol, 1), "it applies");
         assert!(!enrol.may_dial(at(2)), "it is being replaced");
         let failed = Err(JobError::Failed("401".to_owned()));
-        enrol.job_done(at(2), &failed, &mut Rng::new(1), &mut Out::default());
+        let _ = enrol.job_done(at(2), &failed, &mut Rng::new(1), &mut Out::default());
         assert!(enrol.may_dial(at(2)), "a clock may have been set");
         enrol.down(at(3), &Cause::Credentials("it has ended".to_owned()), &mut Out::default());
         assert!(enrol.may_dial(at(3)), "it is shown until the next is applied for");
@@ -288,7 +297,7 @@ mod tests {
         assert!(enrol.may_dial(at(next - 1)));
         assert!(!enrol.may_dial(at(next)), "now it applies first");
         assert!(requested(&mut enrol, next), "it applies");
-        enrol.job_done(at(next), &Ok(()), &mut Rng::new(1), &mut Out::default());
+        let _ = enrol.job_done(at(next), &Ok(()), &mut Rng::new(1), &mut Out::default());
         assert!(enrol.may_dial(at(next)), "with the new one");
         // A renewal uses the existing certificate; the link is kept until it is done.
         enrol.up(Validity { not_before_s: 0, not_after_s: 1_000 });
@@ -303,7 +312,7 @@ mod tests {
         let ended = |not_before_s| Validity { not_before_s, not_after_s: not_before_s + 1_000 };
         enrol.up(ended(0));
         assert!(requested(&mut enrol, 1), "it is renewed");
-        enrol.job_done(at(1), &Ok(()), &mut Rng::new(1), &mut Out::default());
+        let _ = enrol.job_done(at(1), &Ok(()), &mut Rng::new(1), &mut Out::default());
         enrol.up(ended(1_000));
         assert!(!requested(&mut enrol, RENEW_AGAIN_MS));
         assert_eq!(enrol.wake_at(at(2)), Some(Instant(1 + RENEW_AGAIN_MS)));

@@ -28,8 +28,6 @@ use crate::model::link::{Cause, Session};
 use crate::model::settings::CloudSettings;
 use crate::model::upstream::{self, Upstream};
 
-use super::requests;
-
 /// The session with the cloud, and the queue of answers.
 #[derive(Debug)]
 pub(super) struct Hub {
@@ -44,6 +42,18 @@ pub(super) struct Hub {
     answers: VecDeque<Upstream>,
     /// The last trouble with the link that was logged.
     logged_trouble: Option<String>,
+}
+
+/// What an event or a step has done to the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum LinkEvent {
+    /// Nothing; also if the event is about an earlier session.
+    Unchanged,
+    /// It is up.
+    Up,
+    /// It has ended: no request is answered any more.
+    Lost,
 }
 
 #[derive(Debug)]
@@ -96,10 +106,10 @@ impl Hub {
         }
     }
 
-    /// The session is up. Returns `false` if it is not the current one.
-    pub(super) fn up(&mut self, now: Now, session: Session, out: &mut Out) -> bool {
+    /// The link of this session is up.
+    pub(super) fn up(&mut self, now: Now, session: Session, out: &mut Out) -> LinkEvent {
         if !matches!(self.state, State::Dialing(dialled) if dialled == session) {
-            return false;
+            return LinkEvent::Unchanged;
         }
         out.push(Action::Log(Severity::Info, "cloud: connected".to_owned()));
         self.logged_trouble = None;
@@ -113,10 +123,10 @@ impl Hub {
             keepalive_at: now.boot,
             unsent: 0,
         });
-        true
+        LinkEvent::Up
     }
 
-    /// The session is over. Returns `false` if it is not the current one.
+    /// The link of this session is down.
     pub(super) fn down(
         &mut self,
         now: Now,
@@ -124,12 +134,12 @@ impl Hub {
         cause: &Cause,
         rng: &mut Rng,
         out: &mut Out,
-    ) -> bool {
+    ) -> LinkEvent {
         if self.session() != Some(session) {
-            return false;
+            return LinkEvent::Unchanged;
         }
         self.go_down(now, cause, rng, out);
-        true
+        LinkEvent::Lost
     }
 
     fn go_down(&mut self, now: Now, cause: &Cause, rng: &mut Rng, out: &mut Out) {
@@ -173,17 +183,21 @@ impl Hub {
         }
     }
 
-    /// The cloud has sent a message. Returns `false` if its session is not up.
-    pub(super) fn message_received(&mut self, session: Session) -> bool {
-        match &mut self.state {
-            State::Up(up) if up.session == session => up.has_received = true,
-            State::Up(_) | State::Down { .. } | State::Dialing(_) => return false,
+    /// The cloud has sent a message over the link of this session.
+    pub(super) fn message_received(&mut self, session: Session) {
+        if let State::Up(up) = &mut self.state
+            && up.session == session
+        {
+            up.has_received = true;
         }
-        true
     }
 
     pub(super) fn is_up(&self) -> bool {
         matches!(self.state, State::Up(_))
+    }
+
+    pub(super) fn is_up_in(&self, session: Session) -> bool {
+        matches!(&self.state, State::Up(up) if up.session == session)
     }
 
     pub(super) fn is_dialing(&self) -> bool {
@@ -229,7 +243,8 @@ impl Hub {
 
     /// Queues an answer to the cloud, which is sent before anything else. When the queue is full
     /// the answer is dropped: the cloud then sends again what it wants to have acknowledged.
-    pub(super) fn answer(&mut self, message: Upstream) {
+    pub(super) fn answer(&mut self, now: Now, content: upstream::Up, rng: &mut Rng) {
+        let message = message(rng, now, content);
         if self.is_up() && self.answers.len() < ANSWERS_MAX {
             self.answers.push_back(message);
         }
@@ -240,8 +255,22 @@ impl Hub {
         self.answers.is_empty() && self.may_send(now)
     }
 
-    /// Sends a message. The caller has checked [`Hub::has_room`].
-    pub(super) fn send(&mut self, now: Now, message: Upstream, out: &mut Out) {
+    /// Sends a message that is no answer; returns its id. The caller has checked
+    /// [`Hub::has_room`].
+    pub(super) fn send(
+        &mut self,
+        now: Now,
+        content: upstream::Up,
+        rng: &mut Rng,
+        out: &mut Out,
+    ) -> Box<str> {
+        let message = message(rng, now, content);
+        let id = message.id.clone();
+        self.hand_over(now, message, out);
+        id
+    }
+
+    fn hand_over(&mut self, now: Now, message: Upstream, out: &mut Out) {
         let State::Up(up) = &mut self.state else { panic!("nothing is sent without a link") };
         self.rate.take(now.boot);
         up.unsent += 1;
@@ -249,7 +278,7 @@ impl Hub {
     }
 
     /// Ends the session to begin another one with new credentials.
-    pub(super) fn renew(&mut self, now: Now, out: &mut Out) {
+    pub(super) fn renew(&mut self, now: Now, out: &mut Out) -> LinkEvent {
         if let Some(session) = self.session() {
             out.push(Action::Hangup(session));
         }
@@ -258,36 +287,43 @@ impl Hub {
         }
         self.answers.clear();
         self.state = State::Down { retry_at: now.boot };
+        LinkEvent::Lost
     }
 
-    /// Dials, sends pings and keep-alives, and sends the queued answers. `may_dial`: there are
-    /// credentials to try. Returns whether the session has ended for lack of answers.
-    pub(super) fn step(&mut self, now: Now, may_dial: bool, rng: &mut Rng, out: &mut Out) -> bool {
+    /// Dials, sends pings and keep-alives, sends the queued answers, and ends a session in which
+    /// the cloud does not answer. `may_dial`: there are credentials to try.
+    pub(super) fn step(
+        &mut self,
+        now: Now,
+        may_dial: bool,
+        rng: &mut Rng,
+        out: &mut Out,
+    ) -> LinkEvent {
         match &self.state {
             State::Down { retry_at } if *retry_at <= now.boot && may_dial => {
                 self.last = Session(self.last.0 + 1);
                 self.state = State::Dialing(self.last);
                 let deadline = now.boot.plus_ms(DIAL_MS);
                 out.push(Action::Dial { session: self.last, deadline });
-                return false;
+                return LinkEvent::Unchanged;
             }
-            State::Down { .. } | State::Dialing(_) => return false,
+            State::Down { .. } | State::Dialing(_) => return LinkEvent::Unchanged,
             State::Up(up) => {
                 let (end_at, ms, what) = up.end();
                 if end_at <= now.boot {
                     out.push(Action::Hangup(up.session));
                     let cause = Cause::Link(format!("{what} for {} s", ms / 1000));
                     self.go_down(now, &cause, rng, out);
-                    return true;
+                    return LinkEvent::Lost;
                 }
             }
         }
         self.keep_alive(now, rng, out);
         while !self.answers.is_empty() && self.may_send(now) {
             let message = self.answers.pop_front().expect("it is not empty");
-            self.send(now, message, out);
+            self.hand_over(now, message, out);
         }
-        false
+        LinkEvent::Unchanged
     }
 
     fn may_send(&mut self, now: Now) -> bool {
@@ -300,7 +336,7 @@ impl Hub {
             up.keepalive_at = now.boot.plus_ms(self.heartbeat_ms);
             up.unsent += 1;
             // Without regard to the rate: without it the cloud closes the connection.
-            let message = requests::message(rng, now, upstream::Up::KeepAlive);
+            let message = message(rng, now, upstream::Up::KeepAlive);
             out.push(Action::Send(up.session, Box::new(message)));
         }
         if up.ping_at() <= now.boot {
@@ -328,9 +364,17 @@ impl Hub {
     }
 }
 
+/// A message with a new id. Any text works that nobody else uses; 64 random bits are shorter than a
+/// UUID, and these bytes are the traffic of an idle link.
+fn message(rng: &mut Rng, now: Now, content: upstream::Up) -> Upstream {
+    let id = format!("{:016x}", rng.bits()).into();
+    Upstream { id, timestamp_ms: now.wall.map_or(0, |wall| wall.0), content }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::upstream::Origin;
 
     fn at(ms: u64) -> Now {
         Now { boot: Instant(ms), wall: None }
@@ -345,7 +389,7 @@ mod tests {
     /// The actions of one step.
     fn step(hub: &mut Hub, ms: u64) -> Vec<Action> {
         let mut out = Out::default();
-        hub.step(at(ms), true, &mut Rng::new(ms), &mut out);
+        let _ = hub.step(at(ms), true, &mut Rng::new(ms), &mut out);
         out.actions
     }
 
@@ -358,14 +402,15 @@ mod tests {
 
     fn connect(hub: &mut Hub, ms: u64) -> Session {
         let session = dial(hub, ms);
-        assert!(hub.up(at(ms), session, &mut Out::default()));
+        assert_eq!(hub.up(at(ms), session, &mut Out::default()), LinkEvent::Up);
         session
     }
 
     /// The session ends. Returns when the next dial is due.
     fn fail(hub: &mut Hub, ms: u64, session: Session, cause: &Cause) -> u64 {
         let mut rng = Rng::new(ms);
-        assert!(hub.down(at(ms), session, cause, &mut rng, &mut Out::default()));
+        let event = hub.down(at(ms), session, cause, &mut rng, &mut Out::default());
+        assert_eq!(event, LinkEvent::Lost);
         let next = hub.wake_at(true).expect("it is dialled again").0;
         let (wait_ms, delay_ms) = (next - ms, hub.backoff.delay_ms());
         assert!((delay_ms / 2..=delay_ms).contains(&wait_ms), "{wait_ms} of {delay_ms}");
@@ -393,7 +438,7 @@ mod tests {
     fn without_credentials_to_try_nothing_is_dialled() {
         let mut hub = hub();
         let mut out = Out::default();
-        hub.step(at(1), false, &mut Rng::new(1), &mut out);
+        let _ = hub.step(at(1), false, &mut Rng::new(1), &mut out);
         assert!(out.actions.is_empty() && hub.wake_at(false).is_none(), "{:?}", out.actions);
         dial(&mut hub, 2);
     }
@@ -491,9 +536,10 @@ mod tests {
         let session = connect(&mut hub, 0);
         step(&mut hub, 0);
         hub.sent(session, 1);
-        for at in 0..=ANSWERS_MAX {
-            let id = at.to_string().into();
-            hub.answer(Upstream { id, timestamp_ms: 0, content: upstream::Up::KeepAlive });
+        for n in 0..=ANSWERS_MAX {
+            let to = Origin { id: n.to_string().into(), ..Origin::default() };
+            let answer = upstream::Up::Reply(to, upstream::Reply::Stored);
+            hub.answer(at(0), answer, &mut Rng::new(1));
         }
         let mut answered = Vec::new();
         loop {
@@ -504,11 +550,29 @@ mod tests {
             }
             hub.sent(session, sent.len());
             answered.extend(sent.into_iter().filter_map(|action| match action {
-                Action::Send(_, message) => Some(message.id),
+                Action::Send(_, message) => match message.content {
+                    upstream::Up::Reply(to, _) => Some(to.id),
+                    _ => None,
+                },
                 _ => None,
             }));
         }
         let expected: Vec<Box<str>> = (0..ANSWERS_MAX).map(|at| at.to_string().into()).collect();
         assert_eq!(answered, expected, "the newest is dropped");
+    }
+
+    #[test]
+    fn what_an_earlier_session_reports_changes_nothing() {
+        let lost = Cause::Link("connection reset".to_owned());
+        let (mut hub, mut rng, mut out) = (hub(), Rng::new(1), Out::default());
+        let first = connect(&mut hub, 0);
+        let next = fail(&mut hub, 1, first, &lost);
+        let second = dial(&mut hub, next);
+        assert_eq!(hub.up(at(next), first, &mut out), LinkEvent::Unchanged);
+        assert_eq!(hub.up(at(next), second, &mut out), LinkEvent::Up);
+        assert_eq!(hub.down(at(next), first, &lost, &mut rng, &mut out), LinkEvent::Unchanged);
+        assert!(hub.is_up_in(second) && !hub.is_up_in(first));
+        assert_eq!(hub.renew(at(next), &mut out), LinkEvent::Lost);
+        assert!(!hub.is_up());
     }
 }

@@ -1,9 +1,7 @@
 //! MetaManager: stores what the cloud sent, and decides which of it applies (wire spec section 6).
 //!
 //! ```text
-//!  received ─▶ waiting ──Save──▶ saving ──Saved──▶ stored: it applies, and is acknowledged
-//!                 ▲                 └──SaveFailed──┐
-//!                 └────────────────────────────────┘ retried with back-off
+//!  received ─▶ queue ──Save, Saved──▶ stored: it applies, and is acknowledged
 //! ```
 //!
 //! Intended behaviour: nothing applies and nothing is acknowledged before it is durable. The store
@@ -11,94 +9,49 @@
 //! for its uid, and a deletion timestamp is never removed. An update that changes only the status,
 //! mostly the status that we wrote ourselves, costs no write.
 //!
+//! A row for which there is no memory, or that cannot be used, stays in the store as it is. Its
+//! object is not known, so pods of the cloud that already run here are left alone, as with a lost
+//! store. A deletion of the object is still stored, and so is what the cloud sends in its place.
+//!
 //! If we crash here: what was not saved was not acknowledged, and the cloud sends it again.
 
-mod load;
 mod lost;
+mod queue;
+mod stored;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::agent::event::{Action, Out, Severity};
-use crate::agent::time::{Backoff, Instant, Now};
+use crate::agent::time::{Instant, Now};
 use crate::limits::{
-    Budget, META_ROWS_MAX, META_WAITING_MAX, SAVE_RETRY_MAX_MS, SAVE_RETRY_MIN_MS,
-    STORE_KEY_BYTES_MAX, STORE_VALUE_BYTES_MAX, TOMBSTONES_MAX,
+    Budget, META_ROWS_MAX, STORE_KEY_BYTES_MAX, STORE_VALUE_BYTES_MAX, TOMBSTONES_MAX,
 };
-#[cfg(doc)]
-use crate::model::meta::Saved;
-use crate::model::meta::{Change, DiskError, Revision, Row, StoreOrigin};
+use crate::model::meta::{Change, DiskError, Revision, Row, Saved, StoreOrigin};
 use crate::model::object::Object;
 use crate::model::token::Token;
 use crate::model::upstream::Origin;
 
-use super::mirror::Mirror;
-use super::rows::{self, Content, StoredObject};
-use lost::{MARK, UnsavedPods};
+use super::rows::{self, Mirror, StoredObject};
+use lost::{Completeness, MARK, Tombstone};
+use queue::{PendingChange, SaveQueue};
+use stored::{Stored, StoredRow, Version, memory_bytes};
 
 /// The stored objects, and the changes that are not durable yet.
 #[derive(Debug, Default)]
 pub(super) struct Meta {
     node: Box<str>,
     budget: Budget,
-    /// The durable rows, by key.
-    stored: BTreeMap<Box<str>, StoredRow>,
-    /// Bytes that the stored objects take, in memory or as text, whichever is more.
-    bytes: usize,
-    /// Rows of the store for which there is no memory: uids by key. Their content is not known; the
-    /// rows stay in the store.
-    unread: BTreeMap<Box<str>, Box<str>>,
+    stored: Stored,
+    queue: SaveQueue,
+    completeness: Completeness,
+    /// Uids of deleted objects, the oldest first: they are never accepted again.
+    deleted_uids: VecDeque<Box<str>>,
+    /// See [`Saved::is_unsynced`].
+    is_unsynced: bool,
     /// Log line for the first object that was refused for lack of memory, until it is logged.
     refusal: Option<String>,
     is_refusal_logged: bool,
-    waiting: Vec<PendingChange>,
-    saving: Option<(Revision, Vec<PendingChange>)>,
-    last: Revision,
-    backoff: Backoff,
-    retry_at: Option<Instant>,
-    /// Uids of deleted objects, the oldest first: they are never accepted again.
-    deleted_uids: VecDeque<Box<str>>,
-    origin: Option<StoreOrigin>,
-    /// See [`Saved::is_unsynced`].
-    is_unsynced: bool,
-    unsaved_pods: UnsavedPods,
-    /// The error of the last save, while saves fail.
-    trouble: Option<String>,
-}
-
-/// A durable row: the part of it that is needed while running.
-#[derive(Debug)]
-struct StoredRow {
-    version: Version,
-    /// See [`Meta::bytes`].
-    bytes: usize,
-    object: StoredObject,
-}
-
-/// Distinguishes one state of an object from another.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Version {
-    uid: Box<str>,
-    /// `resourceVersion`; 0: not given.
-    number: u64,
-    /// Hash of all fields except versions and statuses.
-    digest: u64,
-    deleting: bool,
-}
-
-/// A change that was received and is not durable yet.
-#[derive(Debug)]
-struct PendingChange {
-    key: Box<str>,
-    /// `None`: the object is deleted.
-    version: Option<Version>,
-    object: StoredObject,
-    /// Bytes that the object will take; see [`Meta::bytes`].
-    bytes: usize,
-    /// `None`: nothing to write; it only waits for earlier changes of the key.
-    change: Option<Change>,
-    /// The message to acknowledge when the change is durable.
-    ack: Option<Origin>,
 }
 
 /// The result of receiving a change.
@@ -130,19 +83,106 @@ impl Meta {
         Self { node: node.into(), budget, ..Self::default() }
     }
 
+    /// Takes the content of the store at the start.
+    pub(super) fn load(&mut self, saved: Saved, out: &mut Out) {
+        self.is_unsynced = saved.is_unsynced;
+        for row in saved.rows {
+            self.completeness.load(&row.key, &row.value);
+            self.load_row(row, out);
+        }
+        self.stored.restore_terminal_statuses();
+        let origin = self.judge(saved.origin);
+        self.log_origin(&origin, out);
+        self.completeness.set_origin(origin);
+        if self.is_incomplete() && self.stored.get(MARK).is_none() {
+            self.queue.replace(self.completeness.mark());
+        }
+    }
+
+    fn load_row(&mut self, Row { key, kind, value }: Row, out: &mut Out) {
+        let read = rows::read(&kind, &value, &self.budget).and_then(|content| {
+            let version = Version::of(&content);
+            Ok((version, content.into_object(&self.node)?.0))
+        });
+        let (version, object) = match read {
+            Ok(read) => read,
+            Err(why) => {
+                let line = format!("store: row {key} cannot be read and is left as it is: {why}");
+                out.push(Action::Log(Severity::Error, line));
+                self.stored.add_unread(key, "".into());
+                return;
+            }
+        };
+        let bytes = memory_bytes(&key, &version, &object).max(value.len());
+        if self.stored.bytes() + bytes > self.budget.meta_bytes_max {
+            self.stored.add_unread(key, version.uid);
+        } else {
+            self.stored.insert(key, StoredRow { version, bytes, object });
+        }
+    }
+
+    /// Whether the store that was read is complete.
+    fn judge(&mut self, found: StoreOrigin) -> StoreOrigin {
+        let found = match found {
+            StoreOrigin::Part { unread } => {
+                for (key, uid) in unread {
+                    self.stored.add_unread(key, uid);
+                }
+                StoreOrigin::Kept
+            }
+            found => found,
+        };
+        match found {
+            StoreOrigin::Kept if self.stored.unread_count() > 0 => {
+                StoreOrigin::Lost(format!("{} rows of it stay unread", self.stored.unread_count()))
+            }
+            StoreOrigin::Kept if self.stored.get(MARK).is_some() => StoreOrigin::Lost(
+                "it was incomplete before, and not all objects have come back".to_owned(),
+            ),
+            // The process that created the store ended before it could record that it is new.
+            StoreOrigin::Kept if self.stored.len() == 0 => StoreOrigin::New,
+            other => other,
+        }
+    }
+
+    fn log_origin(&self, origin: &StoreOrigin, out: &mut Out) {
+        if self.stored.unread_count() > 0 {
+            let (count, max, why) =
+                (self.stored.unread_count(), self.budget.meta_bytes_max, self.budget.why());
+            let line = format!(
+                "store: {count} rows stay unread: stored objects may use {max} bytes \
+                 of memory{why}"
+            );
+            out.push(Action::Log(Severity::Error, line));
+        }
+        match origin {
+            StoreOrigin::Kept | StoreOrigin::Part { .. } => {}
+            StoreOrigin::New => {
+                let line = "store: new; cloud pods that already run here are left alone";
+                out.push(Action::Log(Severity::Info, line.to_owned()));
+            }
+            StoreOrigin::Lost(why) => {
+                let line = format!(
+                    "store: the stored objects are lost, running pods are left alone: {why}"
+                );
+                out.push(Action::Log(Severity::Error, line));
+            }
+        }
+    }
+
     /// Whether the store was new, lost or complete at the start; `None`: it is not read yet.
     pub(super) fn origin(&self) -> Option<&StoreOrigin> {
-        self.origin.as_ref()
+        self.completeness.origin()
     }
 
     /// The error of the last save, while saves fail.
     pub(super) fn trouble(&self) -> Option<&str> {
-        self.trouble.as_deref()
+        self.queue.trouble()
     }
 
     /// All durable objects, in the order of their keys.
     pub(super) fn stored_objects(&self) -> impl Iterator<Item = &StoredObject> {
-        self.stored.values().map(|row| &row.object)
+        self.stored.iter().map(|(_, object)| object)
     }
 
     /// The durable object of this key.
@@ -162,7 +202,7 @@ impl Meta {
 
     /// Whether a change of this key is not durable yet.
     pub(super) fn is_pending(&self, key: &str) -> bool {
-        self.pending(key).is_some()
+        self.queue.latest(key).is_some()
     }
 
     /// The objects that pods use.
@@ -175,8 +215,8 @@ impl Meta {
 
     /// The mirrors of static pods, by key.
     pub(super) fn mirrors(&self) -> impl Iterator<Item = (&str, &Mirror)> {
-        self.stored.iter().filter_map(|(key, row)| match &row.object {
-            StoredObject::Mirror(mirror) => Some((&**key, mirror)),
+        self.stored.iter().filter_map(|(key, object)| match object {
+            StoredObject::Mirror(mirror) => Some((key, mirror)),
             _ => None,
         })
     }
@@ -194,12 +234,8 @@ impl Meta {
             StoredObject::Token(token) => !uid.is_empty() && token.pod_uid() == uid,
             _ => false,
         };
-        let keys: Vec<Box<str>> = self
-            .stored
-            .iter()
-            .filter(|(_, row)| of_it(&row.object))
-            .map(|(key, _)| key.clone())
-            .collect();
+        let of_pod = self.stored.iter().filter(|(_, object)| of_it(object));
+        let keys: Vec<Box<str>> = of_pod.map(|(key, _)| key.into()).collect();
         for key in keys {
             let _ = self.delete(&key, "", None);
         }
@@ -245,8 +281,7 @@ impl Meta {
         }
         if same && !self.must_wait(key) {
             // Only in memory: the difference is not worth a write.
-            let row = self.stored.get_mut(key).expect("the latest is stored");
-            row.version = version;
+            self.stored.set_version(key, version);
             return ChangeOutcome::Unchanged;
         }
         let row = || Row { key: key.into(), kind: kind.into(), value: value.into() };
@@ -270,14 +305,17 @@ impl Meta {
             }
             self.deleted_uids.push_back(uid.clone());
         }
-        let is_unsaved_pod = self.add_tombstone(key, &uid);
+        let tombstone = self.completeness.deleted(key, &uid);
+        if tombstone == Tombstone::New {
+            self.queue.replace(self.completeness.mark());
+        }
         match self.latest(key) {
             Some(latest) if latest.uid == uid => {}
             // The deletion is about another object of the same name, or about one that is not
             // stored.
             Some(_) => return self.wait_for_earlier(key, ack),
-            None if self.has_unread(key, &uid) => {}
-            None if is_unsaved_pod => return self.wait_for_earlier(MARK, ack),
+            None if self.stored.has_unread(key, &uid) => {}
+            None if tombstone != Tombstone::NotNeeded => return self.wait_for_earlier(MARK, ack),
             None => return self.wait_for_earlier(key, ack),
         }
         self.enqueue(PendingChange::deletion(key, ack))
@@ -306,20 +344,7 @@ impl Meta {
     }
 
     fn enqueue(&mut self, pending: PendingChange) -> ChangeOutcome {
-        let saving = self.saving.iter().flat_map(|(_, pending)| pending);
-        let mut acks = saving.chain(&self.waiting).filter_map(|pending| pending.ack.as_ref());
-        // The cloud sent it again because it got no answer; it gets one when the change is durable.
-        if pending.ack.as_ref().is_some_and(|ack| acks.any(|other| other.is_same(ack))) {
-            return ChangeOutcome::Queued;
-        }
-        let waiting: usize = self.waiting.iter().map(PendingChange::text_bytes).sum();
-        let bytes = waiting + pending.text_bytes();
-        let max = self.budget.meta_waiting_bytes_max;
-        if self.waiting.len() >= META_WAITING_MAX || bytes > max {
-            return ChangeOutcome::Dropped;
-        }
-        self.waiting.push(pending);
-        ChangeOutcome::Queued
+        self.queue.push(pending, self.budget.meta_waiting_bytes_max)
     }
 
     /// The reason why the store would refuse it: one row that it refuses fails the whole
@@ -332,20 +357,17 @@ impl Meta {
                  {STORE_KEY_BYTES_MAX} and {max} at most"
             ));
         }
-        let old = self.stored.get(key);
+        let old = self.stored.get(key).map(|old| old.bytes);
         // The last change of a key wins.
-        let saving = self.saving.iter().flat_map(|(_, pending)| pending);
-        let others = || saving.clone().chain(&self.waiting).filter(|pending| *pending.key != *key);
-        let is_row =
-            |pending: &&PendingChange| pending.version.is_some() && pending.change.is_some();
-        let new = others().filter(is_row).filter(|it| !self.stored.contains_key(&it.key)).count();
-        if old.is_none() && self.stored.len() + new >= META_ROWS_MAX {
+        let others = || self.queue.iter().filter(|pending| *pending.key != *key);
+        let is_new = |it: &&PendingChange| it.is_row() && self.stored.get(&it.key).is_none();
+        if old.is_none() && self.stored.len() + others().filter(is_new).count() >= META_ROWS_MAX {
             return Some(format!(
                 "got one object more than the {META_ROWS_MAX} that can be stored"
             ));
         }
         let coming: usize = others().map(|pending| pending.bytes).sum();
-        let sum = self.bytes - old.map_or(0, |old| old.bytes) + coming + bytes;
+        let sum = self.stored.bytes() - old.unwrap_or(0) + coming + bytes;
         let max = self.budget.meta_bytes_max;
         if bytes == 0 || sum <= max {
             return None;
@@ -359,14 +381,9 @@ impl Meta {
         Some(why)
     }
 
-    fn pending(&self, key: &str) -> Option<&PendingChange> {
-        let saving = self.saving.iter().flat_map(|(_, pending)| pending);
-        saving.chain(&self.waiting).rfind(|pending| *pending.key == *key)
-    }
-
     /// The latest version that was received, durable or not; `None`: there is no such object.
     fn latest(&self, key: &str) -> Option<&Version> {
-        match self.pending(key) {
+        match self.queue.latest(key) {
             Some(pending) => pending.version.as_ref(),
             None => self.stored.get(key).map(|row| &row.version),
         }
@@ -379,46 +396,36 @@ impl Meta {
             self.is_refusal_logged = true;
             out.push(Action::Log(Severity::Error, line));
         }
-        let due = self.retry_at.is_none_or(|at| at <= now.boot);
-        if self.saving.is_some() || self.waiting.is_empty() || !due || self.origin.is_none() {
-            return;
+        if self.origin().is_some() {
+            self.queue.step(now, out);
         }
-        self.retry_at = None;
-        self.last = Revision(self.last.0 + 1);
-        let pending = std::mem::take(&mut self.waiting);
-        let changes = pending.iter().filter_map(|pending| pending.change.clone()).collect();
-        self.saving = Some((self.last, pending));
-        out.push(Action::Save { revision: self.last, changes });
     }
 
     /// Takes the result of a save that succeeded.
     pub(super) fn saved(&mut self, revision: Revision, out: &mut Out) -> DurableChanges {
-        let (expected, pending) = self.saving.take().expect("a save is under way");
-        assert_eq!(expected, revision, "saves are answered one by one");
-        if self.trouble.take().is_some() {
-            out.push(Action::Log(Severity::Info, "store: changes are saved again".to_owned()));
-        }
-        self.backoff = Backoff::default();
+        let pending = self.queue.saved(revision, out);
         self.is_unsynced = false;
         let mut durable = DurableChanges::default();
         for PendingChange { key, version, object, bytes, change, ack } in pending {
             durable.acks.extend(ack);
-            durable.pods |= self.unsaved_pods.saved(&key, change.as_ref());
-            if change.is_none() {
-                if let (Some(row), Some(version)) = (self.stored.get_mut(&key), version) {
-                    row.version = version;
+            let Some(change) = change else {
+                if let Some(version) = version {
+                    self.stored.set_version(&key, version);
                 }
                 continue;
+            };
+            if *key == *MARK {
+                self.completeness.saved(&change);
+                durable.pods = true;
             }
-            self.unread.remove(&key);
-            let before = self.remove_row(&key);
+            let before = self.stored.remove(&key);
             for object in before.iter().chain([&object]) {
                 durable.pods |= matches!(object, StoredObject::Pod(_));
                 durable.objects |=
                     matches!(object, StoredObject::Object(_) | StoredObject::Token(_));
             }
             if let Some(version) = version {
-                self.insert_row(key, version, bytes, object);
+                self.stored.insert(key, StoredRow { version, bytes, object });
             }
         }
         durable
@@ -432,94 +439,40 @@ impl Meta {
         why: &DiskError,
         out: &mut Out,
     ) {
-        let (expected, mut pending) = self.saving.take().expect("a save is under way");
-        assert_eq!(expected, revision, "saves are answered one by one");
-        pending.append(&mut self.waiting);
-        self.waiting = pending;
-        let retry_at = self.backoff.retry_at(now.boot, SAVE_RETRY_MIN_MS, SAVE_RETRY_MAX_MS);
-        self.retry_at = Some(retry_at);
-        let why = why.to_string();
-        if self.trouble.as_ref() != Some(&why) {
-            let line =
-                format!("store: changes from the cloud cannot be saved, pods keep running: {why}");
-            out.push(Action::Log(Severity::Error, line));
-            self.trouble = Some(why);
+        self.queue.save_failed(now, revision, why, out);
+    }
+
+    /// Whether pods of the cloud may run here that the store does not know.
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.completeness.is_incomplete()
+    }
+
+    /// The store is complete: it knows every pod of the cloud that runs here.
+    pub(super) fn set_complete(&mut self) {
+        if let Some(deletion) = self.completeness.complete() {
+            self.queue.replace(deletion);
         }
     }
 
-    fn insert_row(&mut self, key: Box<str>, version: Version, bytes: usize, object: StoredObject) {
-        self.bytes += bytes;
-        self.stored.insert(key, StoredRow { version, bytes, object });
-    }
-
-    fn remove_row(&mut self, key: &str) -> Option<StoredObject> {
-        let row = self.stored.remove(key)?;
-        self.bytes -= row.bytes;
-        Some(row.object)
+    /// Uids of pods that end although the store does not know them.
+    pub(super) fn tombstones(&self) -> &BTreeSet<Box<str>> {
+        self.completeness.tombstones()
     }
 
     /// Whether all received changes are durable.
     pub(super) fn is_settled(&self) -> bool {
-        self.saving.is_none() && self.waiting.is_empty()
+        self.queue.is_settled()
     }
 
     /// When the next save is due.
     pub(super) fn wake_at(&self) -> Option<Instant> {
-        self.retry_at.filter(|_| !self.waiting.is_empty())
-    }
-}
-
-/// Bytes that a row takes in memory.
-fn memory_bytes(key: &str, version: &Version, object: &StoredObject) -> usize {
-    let texts = 2 * size_of::<Box<str>>() + key.len() + version.uid.len();
-    size_of::<StoredRow>() + texts + object.memory_bytes()
-}
-
-impl PendingChange {
-    fn deletion(key: &str, ack: Option<Origin>) -> Self {
-        let change = Some(Change::Delete { key: key.into() });
-        Self { key: key.into(), version: None, object: StoredObject::Other, bytes: 0, change, ack }
-    }
-
-    /// Bytes of the text that is to be written.
-    fn text_bytes(&self) -> usize {
-        match &self.change {
-            Some(Change::Put(row)) => row.value.len(),
-            Some(Change::Delete { .. }) | None => 0,
-        }
-    }
-}
-
-impl Version {
-    fn of(content: &Content<'_>) -> Self {
-        Self {
-            uid: content.uid.clone(),
-            number: content.version,
-            digest: content.digest,
-            deleting: content.deleting,
-        }
-    }
-
-    /// Whether the other version is the same state of the same object.
-    fn is_same_as(&self, other: &Self) -> bool {
-        self.uid == other.uid && self.digest == other.digest
-    }
-
-    /// Whether the other version must not replace this one. A version without a number is accepted.
-    fn is_newer_than(&self, other: &Self) -> bool {
-        let older = other.number != 0 && other.number < self.number;
-        older || (self.uid == other.uid && self.deleting && !other.deleting)
+        self.queue.wake_at()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::meta::Saved;
-
-    fn at(ms: u64) -> Now {
-        Now { boot: Instant(ms), wall: None }
-    }
 
     fn map(uid: &str) -> String {
         format!(r#"{{"metadata":{{"name":"m","namespace":"n","uid":"{uid}"}}}}"#)
@@ -544,8 +497,12 @@ mod tests {
 
     /// Starts to save the waiting changes.
     fn save(meta: &mut Meta) -> Revision {
-        meta.step(at(0), &mut Out::default());
-        meta.saving.as_ref().expect("something waits").0
+        let mut out = Out::default();
+        meta.step(Now { boot: Instant(0), wall: None }, &mut out);
+        let Some(Action::Save { revision, .. }) = out.actions.pop() else {
+            panic!("something waits");
+        };
+        revision
     }
 
     #[test]
@@ -554,7 +511,9 @@ mod tests {
         for n in 1..META_ROWS_MAX - 1 {
             let (key, text) = keyed(n);
             let content = rows::read("configmap", &text, &meta.budget).expect("a map");
-            meta.insert_row(key.as_str().into(), Version::of(&content), 0, StoredObject::Other);
+            let version = Version::of(&content);
+            let row = StoredRow { version, bytes: 0, object: StoredObject::Other };
+            meta.stored.insert(key.as_str().into(), row);
         }
         assert!(matches!(put(&mut meta, 0), ChangeOutcome::Queued));
         assert!(matches!(put(&mut meta, META_ROWS_MAX), ChangeOutcome::Refused(_)), "one waits");
@@ -581,7 +540,8 @@ mod tests {
     #[test]
     fn what_is_being_written_takes_memory() {
         let budget = Budget { meta_bytes_max: 10_000, ..Budget::FULL };
-        let mut meta = Meta { budget, origin: Some(StoreOrigin::Kept), ..Meta::new("gw", budget) };
+        let mut meta = Meta::new("gw", budget);
+        meta.completeness.set_origin(StoreOrigin::Kept);
         let large = |n: usize, more: &str| {
             let data = format!(r#","data":{{"a":"{}{more}"}}}}"#, "x".repeat(4_000));
             (format!("n/configmap/m{n}"), map(&format!("u{n}")).replace("}}", &format!("}}{data}")))
@@ -602,7 +562,22 @@ mod tests {
         meta.saved(revision, &mut Out::default());
         let revision = save(&mut meta);
         meta.saved(revision, &mut Out::default());
-        assert!(meta.bytes <= budget.meta_bytes_max && meta.stored.len() == 2, "{}", meta.bytes);
+        let bytes = meta.stored.bytes();
+        assert!(bytes <= budget.meta_bytes_max && meta.stored.len() == 2, "{bytes}");
+    }
+
+    #[test]
+    fn a_deletion_that_a_lost_store_keeps_is_not_lost_by_other_changes() {
+        let mut meta = Meta::new("gw", Budget::FULL);
+        meta.load(Saved::new(Vec::new(), StoreOrigin::New), &mut Out::default());
+        let _ = meta.delete("n/pod/a", "u", None);
+        let revision = save(&mut meta);
+        assert!(meta.saved(revision, &mut Out::default()).pods, "it may end now");
+        assert!(meta.tombstones().contains("u"));
+        assert!(matches!(put(&mut meta, 1), ChangeOutcome::Queued));
+        let revision = save(&mut meta);
+        assert!(!meta.saved(revision, &mut Out::default()).pods);
+        assert!(meta.tombstones().contains("u"));
     }
 
     #[test]
@@ -615,29 +590,5 @@ mod tests {
         assert!(comes_back(0), "the oldest is forgotten");
         assert!(!comes_back(1));
         assert!(!comes_back(TOMBSTONES_MAX));
-    }
-
-    #[test]
-    fn failed_saves_back_off() {
-        let mut meta = loaded();
-        assert!(matches!(put(&mut meta, 1), ChangeOutcome::Queued));
-        let save_at = |meta: &mut Meta, ms: u64| {
-            let mut out = Out::default();
-            meta.step(at(ms), &mut out);
-            match out.actions.pop() {
-                Some(Action::Save { revision, .. }) => Some(revision),
-                _ => None,
-            }
-        };
-        let mut ms = 0;
-        for n in 0..10 {
-            let revision = save_at(&mut meta, ms).expect("it is tried");
-            let full = DiskError::Full("the disk is full".to_owned());
-            meta.save_failed(at(ms), revision, &full, &mut Out::default());
-            let wait_ms = (SAVE_RETRY_MIN_MS << n).min(SAVE_RETRY_MAX_MS);
-            assert_eq!(meta.wake_at(), Some(Instant(ms + wait_ms)));
-            assert_eq!(save_at(&mut meta, ms + wait_ms - 1), None, "not before");
-            ms += wait_ms;
-        }
     }
 }

@@ -18,8 +18,8 @@
 //! If we crash here: the rows and the folder are compared again.
 
 use super::meta::Meta;
-use super::requests::{CloudContext, RequestKind, pod_key};
-use super::rows::StoredObject;
+use super::requests::{CloudContext, RequestKind};
+use super::rows::{StoredObject, pod_key};
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::pod::{Origin, Pod, Wanted};
 use crate::agent::pods::Pods;
@@ -29,17 +29,6 @@ use crate::model::downstream::{Answer, Refusal};
 use crate::model::pod as api;
 use crate::model::pod::MIRROR;
 use crate::model::upstream::Up;
-
-/// A mirror that the API server has, as far as the store knows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mirror {
-    /// The uid of the mirror, given by the API server.
-    pub uid: Box<str>,
-    /// The incarnation that it mirrors: the uid of the static pod.
-    pub of: Box<str>,
-    /// It has a deletion timestamp.
-    pub deleting: bool,
-}
 
 /// The open requests, and those that wait for a retry.
 #[derive(Debug, Default)]
@@ -93,58 +82,59 @@ impl Mirrors {
         *self = Self::default();
     }
 
-    /// Takes the answer to an insertion or a deletion.
-    pub(super) fn answered(
+    /// Takes the answer to the insertion of this key.
+    pub(super) fn insertion_answered(
         &mut self,
         now: Now,
-        kind: &RequestKind,
+        key: &str,
         answer: Answer,
         meta: &mut Meta,
         out: &mut Out,
     ) {
         self.mark_dirty();
-        match kind {
-            RequestKind::MirrorMake(key) => {
-                let Some(request) = self.request_of(key) else { return };
-                // A created mirror is in the store before the retry.
-                request.retry_later(now);
-                match answer {
-                    Answer::Object(object) => {
-                        request.is_refusal_logged = false;
-                        // The cloud waits for no acknowledgement.
-                        let _ = meta.put(key, "pod", &object.text, None);
-                    }
-                    Answer::Done => {}
-                    Answer::Refused(why) => request.log_refusal(&why, out),
-                }
+        let Some(request) = self.request_of(key) else { return };
+        // A created mirror is in the store before the retry.
+        request.retry_later(now);
+        match answer {
+            Answer::Object(object) => {
+                request.is_refusal_logged = false;
+                // The cloud waits for no acknowledgement.
+                let _ = meta.put(key, "pod", &object.text, None);
             }
-            RequestKind::MirrorDelete(key, uid) => {
-                let Some(request) = self.request_of(key) else { return };
-                request.retry_later(now);
-                match answer {
-                    // The cloud sent the deletion long ago, or there was none to send.
-                    Answer::Done | Answer::Object(_) if request.deleted.as_ref() == Some(uid) => {
-                        let _ = meta.delete(key, uid, None);
-                    }
-                    Answer::Done | Answer::Object(_) => {
-                        request.deleted = Some(uid.clone());
-                        request.retry_at = Some(now.boot.plus_ms(DELETE_RETRY_MS));
-                    }
-                    Answer::Refused(why) if why.is_not_found() || why.is_conflict() => {
-                        let _ = meta.delete(key, uid, None);
-                    }
-                    Answer::Refused(_) => {}
-                }
+            Answer::Done => {}
+            Answer::Refused(why) => request.log_refusal(&why, out),
+        }
+    }
+
+    /// Takes the answer to the deletion of the mirror of this key and uid.
+    pub(super) fn deletion_answered(
+        &mut self,
+        now: Now,
+        (key, uid): (&str, &str),
+        answer: &Answer,
+        meta: &mut Meta,
+    ) {
+        self.mark_dirty();
+        let Some(request) = self.request_of(key) else { return };
+        request.retry_later(now);
+        match answer {
+            // The cloud sent the deletion long ago, or there was none to send.
+            Answer::Done | Answer::Object(_) if request.deleted.as_deref() == Some(uid) => {
+                let _ = meta.delete(key, uid, None);
             }
-            other => panic!("{other:?} is not about a mirror"),
+            Answer::Done | Answer::Object(_) => {
+                request.deleted = Some(uid.into());
+                request.retry_at = Some(now.boot.plus_ms(DELETE_RETRY_MS));
+            }
+            Answer::Refused(why) if why.is_not_found() || why.is_conflict() => {
+                let _ = meta.delete(key, uid, None);
+            }
+            Answer::Refused(_) => {}
         }
     }
 
     /// No answer came: clouds before 1.17 do not know mirrors and do not answer.
-    pub(super) fn unanswered(&mut self, now: Now, kind: &RequestKind) {
-        let (RequestKind::MirrorMake(key) | RequestKind::MirrorDelete(key, _)) = kind else {
-            panic!("{kind:?} is not about a mirror");
-        };
+    pub(super) fn unanswered(&mut self, now: Now, key: &str) {
         self.mark_dirty();
         if let Some(request) = self.request_of(key) {
             request.retry_later(now);

@@ -27,11 +27,14 @@ mod route;
 mod rows;
 mod terminal_status;
 mod tokens;
-mod view;
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::agent::calls::Uid;
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::jobs::Jobs;
-use crate::agent::pods::Pods;
+use crate::agent::pods::{Knowledge, Pods};
 use crate::agent::recorder::Recorder;
 use crate::agent::time::{Instant, Now, Rng, Wall};
 use crate::limits::Budget;
@@ -39,22 +42,27 @@ use crate::model::downstream::{Answer, Down, Downstream, RemoteObject};
 use crate::model::job::JobError;
 use crate::model::link::{Cause, Session, Validity};
 use crate::model::message::Resource;
-use crate::model::meta::{DiskError, Revision, Saved};
+use crate::model::meta::{DiskError, Revision, Saved, StoreOrigin};
+use crate::model::object::Object;
+use crate::model::pod::Pod;
 use crate::model::settings::CloudSettings;
+use crate::model::token::Token;
 use crate::model::upstream::{Origin, Reply, Up};
+use crate::model::view::CloudOverview;
 
-use enrol::Enrol;
+use enrol::{Enrol, EnrolEvent};
 use events::Events;
-use hub::Hub;
+use hub::{Hub, LinkEvent};
 use meta::{ChangeOutcome, DurableChanges, Meta};
 use metasync::Metasync;
 use mirror::{Mirrors, Owner};
 use node::{Node, NodeInputs};
 use object_fetch::ObjectFetches;
-use relist::Relist;
-use report::{Report, ReportInputs};
+use relist::{PageError, Relist};
+use report::{RemoteExistence, Report, ReportInputs};
 use requests::{CloudContext, PendingRequests, RequestKind};
-use terminal_status::TerminalStatuses;
+use rows::StoredObject;
+use terminal_status::{Found, TerminalStatuses};
 use tokens::Tokens;
 
 /// The cloud side.
@@ -181,7 +189,7 @@ impl Cloud {
         validity: Validity,
         out: &mut Out,
     ) {
-        if self.hub.up(now, session, out) {
+        if self.hub.up(now, session, out) == LinkEvent::Up {
             self.enrol.up(validity);
             self.node.up(now);
             self.object_fetches.up();
@@ -200,7 +208,7 @@ impl Cloud {
         rng: &mut Rng,
         out: &mut Out,
     ) {
-        if self.hub.down(now, session, cause, rng, out) {
+        if self.hub.down(now, session, cause, rng, out) == LinkEvent::Lost {
             self.enrol.down(now, cause, out);
             self.link_lost(now);
         }
@@ -229,9 +237,13 @@ impl Cloud {
         rng: &mut Rng,
         out: &mut Out,
     ) {
-        if self.enrol.job_done(now, result, rng, out) {
-            self.hub.renew(now, out);
-            self.link_lost(now);
+        match self.enrol.job_done(now, result, rng, out) {
+            EnrolEvent::Failed => {}
+            EnrolEvent::Issued => {
+                if self.hub.renew(now, out) == LinkEvent::Lost {
+                    self.link_lost(now);
+                }
+            }
         }
     }
 
@@ -244,9 +256,10 @@ impl Cloud {
         rng: &mut Rng,
         out: &mut Out,
     ) {
-        if !self.hub.message_received(session) {
+        if !self.hub.is_up_in(session) {
             return;
         }
+        self.hub.message_received(session);
         if message.timestamp_ms > 0 {
             self.clock = Some((now.boot, Wall(message.timestamp_ms)));
         }
@@ -258,7 +271,10 @@ impl Cloud {
                 None => self.late_response(now, answer, origin, rng),
             },
             Down::Pods(parent, page) => match self.requests.answered(&parent) {
-                Some(RequestKind::Pods) => self.relist.answered(now, page, &mut self.meta, out),
+                Some(RequestKind::Pods) => {
+                    let page = page.map_err(PageError::Unusable);
+                    self.relist.answered(now, page, &mut self.meta, out);
+                }
                 Some(other) => self.unanswered(now, &other),
                 None => {}
             },
@@ -300,61 +316,93 @@ impl Cloud {
     ) {
         match kind {
             RequestKind::Pods => {
-                let why = match answer {
-                    Answer::Refused(why) => format!("got no Application: {why}"),
-                    Answer::Object(_) | Answer::Done => "got no Application".to_owned(),
+                let refusal = match answer {
+                    Answer::Refused(why) => Some(why),
+                    Answer::Object(_) | Answer::Done => None,
                 };
+                let why = PageError::NoPage(refusal);
                 self.relist.answered(now, Err(why), &mut self.meta, out);
             }
-            RequestKind::Token(need) => match answer {
-                Answer::Object(object) => {
-                    // For a deleted pod there is none any more.
-                    if let Some(row) = self.tokens.answered(now, need, &object.text) {
-                        // The cloud waits for no acknowledgement.
-                        let _ = self.meta.put(need, "serviceaccounttoken", &row, None);
-                    }
-                }
-                Answer::Done => self.tokens.unanswered(now, need),
-                Answer::Refused(why) => {
-                    let line = self.tokens.refused(now, need, why.message, rng);
-                    out.actions.extend(line.map(|line| Action::Log(Severity::Warn, line)));
-                }
-            },
-            RequestKind::Object(key) => match answer {
-                Answer::Object(object) => {
-                    let kind = Resource::parse(key).map_or("", |resource| resource.kind);
-                    let ack = Some(origin.clone());
-                    let outcome = self.meta.put(key, kind, &object.text, ack);
-                    self.respond(now, outcome, origin, rng);
-                    self.object_fetches.answered(now, key, &self.settings, rng);
-                }
-                Answer::Done | Answer::Refused(_) => {
-                    self.object_fetches.refused(now, key, &self.settings, rng);
-                    self.reply(now, origin, Reply::Stored, rng);
-                }
-            },
-            RequestKind::Register | RequestKind::NodeStatus | RequestKind::Lease => {
-                self.node.answered(now, kind, answer, &mut self.meta, out);
+            RequestKind::Token(need) => self.token_answered(now, need, answer, rng, out),
+            RequestKind::Object(key) => self.fetch_answered(now, key, answer, origin, rng),
+            RequestKind::Register => {
+                self.node.registration_answered(now, answer, &mut self.meta, out);
             }
-            RequestKind::PodStatus(uid) | RequestKind::PodDelete(uid) => {
+            RequestKind::NodeStatus => self.node.status_answered(now, answer, out),
+            RequestKind::Lease => self.node.lease_answered(now, answer, out),
+            RequestKind::PodStatus(uid) => {
                 let resource = &*origin.resource;
-                if let Answer::Object(object) = &answer {
-                    self.reported(resource, object);
-                }
+                self.pod_answered(resource, &answer);
                 let name = Resource::parse(resource).map_or("", |resource| resource.name);
-                if self.report.answered(now, (kind, name), answer, out) {
-                    self.pod_missing(resource, uid, out);
+                match self.report.patch_answered(now, (uid, name), answer, out) {
+                    RemoteExistence::Assumed => {}
+                    RemoteExistence::Denied => self.pod_missing(resource, uid, out),
                 }
             }
-            RequestKind::MirrorMake(_) | RequestKind::MirrorDelete(..) => {
-                self.mirrors.answered(now, kind, answer, &mut self.meta, out);
+            RequestKind::PodDelete(uid) => {
+                self.pod_answered(&origin.resource, &answer);
+                self.report.deletion_answered(now, uid, &answer);
+            }
+            RequestKind::MirrorMake(key) => {
+                self.mirrors.insertion_answered(now, key, answer, &mut self.meta, out);
+            }
+            RequestKind::MirrorDelete(key, uid) => {
+                self.mirrors.deletion_answered(now, (key, uid), &answer, &mut self.meta);
             }
         }
     }
 
-    /// The cloud has accepted a status. That a pod has ended must survive a restart: a process that
-    /// finds no trace of it in the runtime would start it again.
-    fn reported(&mut self, resource: &str, object: &RemoteObject) {
+    fn token_answered(
+        &mut self,
+        now: Now,
+        need: &str,
+        answer: Answer,
+        rng: &mut Rng,
+        out: &mut Out,
+    ) {
+        match answer {
+            Answer::Object(object) => {
+                // For a deleted pod there is none any more.
+                if let Some(row) = self.tokens.answered(now, need, &object.text) {
+                    // The cloud waits for no acknowledgement.
+                    let _ = self.meta.put(need, "serviceaccounttoken", &row, None);
+                }
+            }
+            Answer::Done => self.tokens.unanswered(now, need),
+            Answer::Refused(why) => {
+                let line = self.tokens.refused(now, need, why.message, rng);
+                out.actions.extend(line.map(|line| Action::Log(Severity::Warn, line)));
+            }
+        }
+    }
+
+    fn fetch_answered(
+        &mut self,
+        now: Now,
+        key: &str,
+        answer: Answer,
+        origin: Origin,
+        rng: &mut Rng,
+    ) {
+        match answer {
+            Answer::Object(object) => {
+                let kind = Resource::parse(key).map_or("", |resource| resource.kind);
+                let outcome = self.meta.put(key, kind, &object.text, Some(origin.clone()));
+                self.respond(now, outcome, origin, rng);
+                self.object_fetches.answered(now, key, &self.settings, rng);
+            }
+            Answer::Done | Answer::Refused(_) => {
+                self.object_fetches.refused(now, key, &self.settings, rng);
+                self.reply(now, origin, Reply::Stored, rng);
+            }
+        }
+    }
+
+    /// An answer about a pod may hold the pod with the status that the cloud has accepted. That a
+    /// pod has ended must survive a restart: a process that finds no trace of it in the runtime
+    /// would start it again.
+    fn pod_answered(&mut self, resource: &str, answer: &Answer) {
+        let Answer::Object(object) = answer else { return };
         let Some(resource) = Resource::parse(resource) else { return };
         let key = Resource { kind: "pod", ..resource }.to_string();
         if self.meta.stored_object(&key).is_some() {
@@ -384,7 +432,7 @@ impl Cloud {
             let named = self.meta.uid(&resource.to_string()).filter(|_| uid.is_empty());
             let of_pod: Box<str> = named.unwrap_or(uid).into();
             self.meta.delete_tokens(&of_pod);
-            let ended = Resource { kind: terminal_status::KIND, ..resource }.to_string();
+            let ended = Resource { kind: rows::TERMINAL_STATUS, ..resource }.to_string();
             let _ = self.meta.delete(&ended, uid, None);
         }
         self.meta.delete(&resource.to_string(), uid, ack)
@@ -395,15 +443,16 @@ impl Cloud {
         match kind {
             RequestKind::Object(key) => self.object_fetches.unanswered(now, key),
             RequestKind::Token(need) => self.tokens.unanswered(now, need),
-            RequestKind::Register | RequestKind::NodeStatus | RequestKind::Lease => {
+            RequestKind::Register => self.node.registration_unanswered(now),
+            RequestKind::NodeStatus => self.node.status_unanswered(),
+            RequestKind::Lease => {
                 let timeout_ms = self.settings.remote_query_timeout_ms;
-                self.node.unanswered(now, kind, self.hub.is_up(), timeout_ms);
+                self.node.lease_unanswered(now, self.hub.is_up(), timeout_ms);
             }
-            RequestKind::PodStatus(_) | RequestKind::PodDelete(_) => {
-                self.report.unanswered(now, kind);
-            }
-            RequestKind::MirrorMake(_) | RequestKind::MirrorDelete(..) => {
-                self.mirrors.unanswered(now, kind);
+            RequestKind::PodStatus(uid) => self.report.patch_unanswered(now, uid),
+            RequestKind::PodDelete(uid) => self.report.deletion_unanswered(now, uid),
+            RequestKind::MirrorMake(key) | RequestKind::MirrorDelete(key, _) => {
+                self.mirrors.unanswered(now, key);
             }
             RequestKind::Pods => self.relist.unanswered(now),
         }
@@ -451,18 +500,19 @@ impl Cloud {
     }
 
     fn reply(&mut self, now: Now, to: Origin, reply: Reply, rng: &mut Rng) {
-        self.hub.answer(requests::message(rng, now, Up::Reply(to, reply)));
+        self.hub.answer(now, Up::Reply(to, reply), rng);
     }
 
     /// Sends what is due to the cloud.
     pub(super) fn step(&mut self, now: Now, inputs: CloudInputs<'_>) {
         let CloudInputs { pods, recorder, folder_is_whole, node, rng, jobs, out } = inputs;
-        if self.terminal_statuses.step(pods, &mut self.meta) {
-            self.report.mark_dirty();
+        match self.terminal_statuses.step(pods, &mut self.meta) {
+            Found::Nothing => {}
+            Found::Changes => self.report.mark_dirty(),
         }
         self.meta.step(now, out);
         self.enrol.step(now, self.hub.is_dialing(), rng, jobs, out);
-        if self.hub.step(now, self.enrol.may_dial(now), rng, out) {
+        if self.hub.step(now, self.enrol.may_dial(now), rng, out) == LinkEvent::Lost {
             self.link_lost(now);
         }
         for kind in self.requests.overdue(now.boot) {
@@ -530,5 +580,60 @@ impl Cloud {
             wake_at = wake_at.into_iter().chain(send_at).min();
         }
         wake_at.map(|at| at.max(now.boot.plus_ms(1)))
+    }
+
+    // ---- for the rest of the core ----
+
+    /// The state of the cloud side, for the status display.
+    pub(super) fn overview(&self, now: Now) -> CloudOverview {
+        CloudOverview {
+            up_ms: self.hub.up_ms(now),
+            trouble: self.hub.trouble().map(str::to_owned),
+            store_trouble: self.meta.trouble().map(str::to_owned),
+            store_is_new: self.knowledge() == Knowledge::Broken,
+            store_loss: match self.meta.origin() {
+                Some(StoreOrigin::Lost(why)) => Some(why.clone()),
+                _ => None,
+            },
+            objects: self.meta.stored_objects().count(),
+        }
+    }
+
+    /// A relist of the runtime found no unknown pods.
+    pub(super) fn all_pods_known(&mut self) {
+        self.meta.set_complete();
+    }
+
+    /// How much is known of the cloud's pods.
+    pub(super) fn knowledge(&self) -> Knowledge {
+        match self.meta.origin() {
+            None => Knowledge::Silent,
+            Some(StoreOrigin::New | StoreOrigin::Lost(_)) => Knowledge::Broken,
+            Some(StoreOrigin::Part { .. }) => Knowledge::Broken,
+            Some(StoreOrigin::Kept) => Knowledge::Whole,
+        }
+    }
+
+    /// Pods that the store does not know, and that the cloud has deleted.
+    pub(super) fn tombstones(&self) -> &BTreeSet<Uid> {
+        self.meta.tombstones()
+    }
+
+    /// The pods that the cloud wants here.
+    pub(super) fn pods(&self) -> impl Iterator<Item = &Pod> {
+        self.meta.stored_objects().filter_map(|object| match object {
+            StoredObject::Pod(pod) => Some(&**pod),
+            _ => None,
+        })
+    }
+
+    /// The tokens of these pods.
+    pub(super) fn service_account_tokens(&self) -> Vec<Arc<Token>> {
+        self.meta.tokens().cloned().collect()
+    }
+
+    /// The objects that these pods use.
+    pub(super) fn objects(&self) -> impl Iterator<Item = Arc<Object>> {
+        self.meta.objects()
     }
 }

@@ -173,25 +173,11 @@ impl Node {
         self.status.remote = Some(remote.status.clone());
     }
 
-    /// Takes the answer to a request about the node.
-    pub(super) fn answered(
-        &mut self,
-        now: Now,
-        kind: &RequestKind,
-        answer: Answer,
-        meta: &mut Meta,
-        out: &mut Out,
-    ) {
-        match kind {
-            RequestKind::Register => self.registered(now, answer, meta, out),
-            RequestKind::NodeStatus => self.status_answered(now, answer, out),
-            RequestKind::Lease => {
-                self.set_current_form(out);
-                let uid = self.lease.answered(now, answer, out);
-                self.uid = self.uid.take().or(uid);
-            }
-            other => panic!("{other:?} is not about the node"),
-        }
+    /// Takes the answer to a request about the lease.
+    pub(super) fn lease_answered(&mut self, now: Now, answer: Answer, out: &mut Out) {
+        self.set_current_form(out);
+        let uid = self.lease.answered(now, answer, out);
+        self.uid = self.uid.take().or(uid);
     }
 
     /// The cloud has answered a request that clouds up to 1.11 do not understand.
@@ -205,7 +191,14 @@ impl Node {
         self.form = Form::Current;
     }
 
-    fn registered(&mut self, now: Now, answer: Answer, meta: &mut Meta, out: &mut Out) {
+    /// Takes the answer to the registration.
+    pub(super) fn registration_answered(
+        &mut self,
+        now: Now,
+        answer: Answer,
+        meta: &mut Meta,
+        out: &mut Out,
+    ) {
         let done = match answer {
             Answer::Object(object) => {
                 match object.node() {
@@ -243,7 +236,8 @@ impl Node {
         }
     }
 
-    fn status_answered(&mut self, now: Now, answer: Answer, out: &mut Out) {
+    /// Takes the answer to a patch of the status.
+    pub(super) fn status_answered(&mut self, now: Now, answer: Answer, out: &mut Out) {
         let refusal = match answer {
             Answer::Object(object) => match object.node() {
                 Some(remote) if !remote.uid.is_empty() => {
@@ -277,28 +271,23 @@ impl Node {
         }
     }
 
-    /// No answer came in time, or the link was lost.
-    pub(super) fn unanswered(
-        &mut self,
-        now: Now,
-        kind: &RequestKind,
-        is_up: bool,
-        timeout_ms: u64,
-    ) {
-        match kind {
-            RequestKind::Register => self.registration.retry_later(now),
-            // The request may have arrived.
-            RequestKind::NodeStatus => self.status.discard_report(),
-            RequestKind::Lease => {
-                let silent_ms = self.lease.unanswered(now);
-                if is_up && self.form == Form::Assumed && silent_ms >= timeout_ms {
-                    self.form = Form::Legacy;
-                    self.registration = Registration::default();
-                    self.status = Status::default();
-                    self.probe_at = now.boot.plus_ms(LEGACY_PROBE_MS);
-                }
-            }
-            other => panic!("{other:?} is not about the node"),
+    pub(super) fn registration_unanswered(&mut self, now: Now) {
+        self.registration.retry_later(now);
+    }
+
+    /// No answer to a patch of the status: it may have arrived.
+    pub(super) fn status_unanswered(&mut self) {
+        self.status.discard_report();
+    }
+
+    /// No answer about the lease came in time, or the link was lost.
+    pub(super) fn lease_unanswered(&mut self, now: Now, is_up: bool, timeout_ms: u64) {
+        let silent_ms = self.lease.unanswered(now);
+        if is_up && self.form == Form::Assumed && silent_ms >= timeout_ms {
+            self.form = Form::Legacy;
+            self.registration = Registration::default();
+            self.status = Status::default();
+            self.probe_at = now.boot.plus_ms(LEGACY_PROBE_MS);
         }
     }
 
@@ -330,7 +319,9 @@ impl Node {
             }
             return;
         }
-        if self.probe_at <= context.now.boot && self.lease.probe(&self.name, settings, context) {
+        let probes = self.probe_at <= context.now.boot && !self.lease.is_requested();
+        if probes && context.may_send() {
+            self.lease.query(&self.name, settings, context);
             self.probe_at = context.now.boot.plus_ms(LEGACY_PROBE_MS);
         }
         self.register(inputs, meta, settings, context);

@@ -17,12 +17,14 @@
 //!
 //! If we crash here: the next process lists again.
 
+use std::fmt;
+
 use super::meta::{ChangeOutcome, Meta};
 use super::requests::{CloudContext, RequestKind};
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::time::{Backoff, Instant, Now};
 use crate::limits::{RELIST_PAGE, RELIST_RETRY_MAX_MS, RELIST_RETRY_MIN_MS};
-use crate::model::downstream::PodPage;
+use crate::model::downstream::{PodPage, Refusal};
 use crate::model::upstream::Up;
 
 /// The state of the list.
@@ -47,6 +49,31 @@ enum State {
     Storing(Option<Box<str>>),
 }
 
+/// Why a page of the list cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum PageError {
+    /// The answer is no page, and perhaps says why.
+    NoPage(Option<Refusal>),
+    /// It cannot be read, for this reason.
+    Unusable(String),
+    /// Too many changes wait: the pod of this key has no place.
+    NoRoom(Box<str>),
+    /// The pod of this key cannot be stored, for this reason.
+    Unstorable(Box<str>, String),
+}
+
+impl fmt::Display for PageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoPage(Some(refusal)) => write!(f, "got no Application: {refusal}"),
+            Self::NoPage(None) => f.write_str("got no Application"),
+            Self::Unusable(why) => f.write_str(why),
+            Self::NoRoom(key) => write!(f, "{key}: too many changes wait to be saved"),
+            Self::Unstorable(key, why) => write!(f, "{key}: {why}"),
+        }
+    }
+}
+
 impl Default for Relist {
     fn default() -> Self {
         let state = State::Waiting(Instant(0));
@@ -59,7 +86,7 @@ impl Relist {
     pub(super) fn answered(
         &mut self,
         now: Now,
-        page: Result<PodPage, String>,
+        page: Result<PodPage, PageError>,
         meta: &mut Meta,
         out: &mut Out,
     ) {
@@ -134,17 +161,17 @@ impl Relist {
 }
 
 /// Stores the pods of a page; returns the continue token of the next one.
-fn store_pods(page: PodPage, meta: &mut Meta) -> Result<Option<Box<str>>, String> {
+fn store_pods(page: PodPage, meta: &mut Meta) -> Result<Option<Box<str>>, PageError> {
     for (key, text) in page.pods {
         match meta.put(&key, "pod", &text, None) {
             ChangeOutcome::Queued | ChangeOutcome::Unchanged => {}
             ChangeOutcome::Dropped => {
-                return Err(format!("{key}: too many changes wait to be saved"));
+                return Err(PageError::NoRoom(key));
             }
-            ChangeOutcome::Refused(why) => return Err(format!("{key}: {why}")),
+            ChangeOutcome::Refused(why) => return Err(PageError::Unstorable(key, why)),
         }
     }
-    page.next
+    page.next.map_err(PageError::Unusable)
 }
 
 #[cfg(test)]

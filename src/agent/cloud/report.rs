@@ -21,8 +21,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::meta::Meta;
-use super::mirror::Mirror;
-use super::requests::{CloudContext, RequestKind, pod_key};
+use super::requests::{CloudContext, RequestKind};
+use super::rows::{Mirror, pod_key};
 use super::terminal_status::TerminalStatuses;
 use crate::agent::calls::Uid;
 use crate::agent::event::{Action, Out, Severity};
@@ -91,6 +91,16 @@ struct MissingPod {
     is_sure: bool,
 }
 
+/// What the answer to a patch says about the pod in the cloud.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum RemoteExistence {
+    /// The cloud has the pod, or will send its deletion.
+    Assumed,
+    /// The API server has answered twice that it has no such pod: its deletion will not be sent.
+    Denied,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Deletion {
     #[default]
@@ -119,80 +129,74 @@ impl Report {
         }
     }
 
-    /// Takes the answer to a patch or a deletion of the pod of this name. Returns whether there is
-    /// no such pod any more and the cloud will not send its deletion.
-    pub(super) fn answered(
+    /// Takes the answer to a patch of the pod of this uid and name.
+    pub(super) fn patch_answered(
         &mut self,
         now: Now,
-        (kind, name): (&RequestKind, &str),
+        (uid, name): (&Uid, &str),
         answer: Answer,
         out: &mut Out,
-    ) -> bool {
+    ) -> RemoteExistence {
         self.mark_dirty();
-        let retry_at = Some(now.boot.plus_ms(REPORT_RETRY_MS));
-        match kind {
-            RequestKind::PodStatus(uid) => {
-                let Some(report) = self.pods.get_mut(uid) else { return false };
-                let sent = report.in_flight.take();
-                report.since = None;
-                match answer {
-                    Answer::Object(object) => {
-                        (report.logged_error, report.missing) = (None, None);
-                        // The new remote status is compared once more: a patch against an unknown
-                        // status removes nothing.
-                        if let Some(pod) = object.pod() {
-                            self.pod_received(pod);
-                        }
-                    }
-                    // The answer of old clouds: the cloud has what we sent.
-                    Answer::Done => {
-                        report.logged_error = None;
-                        report.remote_revision = sent;
-                    }
-                    Answer::Refused(refusal) if refusal.is_not_found() || refusal.is_conflict() => {
-                        return report.is_missing(now, (uid, name), &refusal, out);
-                    }
-                    Answer::Refused(refusal) => {
-                        report.retry_at = retry_at;
-                        report.last_patch = None;
-                        let why = refusal.to_string();
-                        if report.logged_error.as_deref() != Some(&*why) {
-                            let line =
-                                format!("cloud: the status of pod uid={uid} is refused: {why}");
-                            out.push(Action::Log(Severity::Warn, line));
-                            report.logged_error = Some(why.into());
-                        }
-                    }
+        let Some(report) = self.pods.get_mut(uid) else { return RemoteExistence::Assumed };
+        let sent = report.in_flight.take();
+        report.since = None;
+        match answer {
+            Answer::Object(object) => {
+                (report.logged_error, report.missing) = (None, None);
+                // The new remote status is compared once more: a patch against an unknown status
+                // removes nothing.
+                if let Some(pod) = object.pod() {
+                    self.pod_received(pod);
                 }
             }
-            RequestKind::PodDelete(uid) => {
-                let Some(report) = self.pods.get_mut(uid) else { return false };
-                report.retry_at = retry_at;
-                report.deletion = match answer {
-                    Answer::Done | Answer::Object(_) => Deletion::Done(now.boot),
-                    Answer::Refused(refusal) if refusal.is_not_found() => Deletion::Done(now.boot),
-                    Answer::Refused(_) => Deletion::NotRequested,
-                };
+            // The answer of old clouds: the cloud has what we sent.
+            Answer::Done => {
+                report.logged_error = None;
+                report.remote_revision = sent;
             }
-            other => panic!("{other:?} is not about a pod"),
+            Answer::Refused(refusal) if refusal.is_not_found() || refusal.is_conflict() => {
+                return report.is_missing(now, (uid, name), &refusal, out);
+            }
+            Answer::Refused(refusal) => {
+                report.retry_later(now);
+                report.last_patch = None;
+                let why = refusal.to_string();
+                if report.logged_error.as_deref() != Some(&*why) {
+                    let line = format!("cloud: the status of pod uid={uid} is refused: {why}");
+                    out.push(Action::Log(Severity::Warn, line));
+                    report.logged_error = Some(why.into());
+                }
+            }
         }
-        false
+        RemoteExistence::Assumed
     }
 
-    pub(super) fn unanswered(&mut self, now: Now, kind: &RequestKind) {
-        let (RequestKind::PodStatus(uid) | RequestKind::PodDelete(uid)) = kind else {
-            panic!("{kind:?} is not about a pod");
-        };
+    /// Takes the answer to the deletion of a pod.
+    pub(super) fn deletion_answered(&mut self, now: Now, uid: &Uid, answer: &Answer) {
         self.mark_dirty();
         let Some(report) = self.pods.get_mut(uid) else { return };
-        report.retry_at = Some(now.boot.plus_ms(REPORT_RETRY_MS));
-        match kind {
-            // The request may have arrived.
-            RequestKind::PodStatus(_) => {
-                (report.in_flight, report.remote_status, report.last_patch) = (None, None, None);
-            }
-            _ => report.deletion = Deletion::NotRequested,
-        }
+        report.retry_later(now);
+        report.deletion = match answer {
+            Answer::Done | Answer::Object(_) => Deletion::Done(now.boot),
+            Answer::Refused(refusal) if refusal.is_not_found() => Deletion::Done(now.boot),
+            Answer::Refused(_) => Deletion::NotRequested,
+        };
+    }
+
+    /// No answer to a patch: it may have arrived.
+    pub(super) fn patch_unanswered(&mut self, now: Now, uid: &Uid) {
+        self.mark_dirty();
+        let Some(report) = self.pods.get_mut(uid) else { return };
+        report.retry_later(now);
+        (report.in_flight, report.remote_status, report.last_patch) = (None, None, None);
+    }
+
+    pub(super) fn deletion_unanswered(&mut self, now: Now, uid: &Uid) {
+        self.mark_dirty();
+        let Some(report) = self.pods.get_mut(uid) else { return };
+        report.retry_later(now);
+        report.deletion = Deletion::NotRequested;
     }
 
     /// A new session: retries do not wait, and no deletion is in flight.
@@ -296,15 +300,18 @@ impl PodReport {
         self.delete(pod, inputs.is_legacy, context)
     }
 
-    /// The cloud has no such pod. Returns whether this is the second answer and both are the API
-    /// server's own.
+    fn retry_later(&mut self, now: Now) {
+        self.retry_at = Some(now.boot.plus_ms(REPORT_RETRY_MS));
+    }
+
+    /// The cloud has no such pod. Only the API server's own answer counts, and only the second one.
     fn is_missing(
         &mut self,
         now: Now,
         (uid, name): (&Uid, &str),
         why: &Refusal,
         out: &mut Out,
-    ) -> bool {
+    ) -> RemoteExistence {
         let is_sure = why.has_no_pod(name);
         let before = self.missing.replace(MissingPod { at: now.boot, is_sure });
         // The patch was not accepted: if the pod exists again, it is reported again.
@@ -315,7 +322,11 @@ impl PodReport {
             );
             out.push(Action::Log(Severity::Warn, line));
         }
-        is_sure && before.is_some_and(|before| before.is_sure)
+        if is_sure && before.is_some_and(|before| before.is_sure) {
+            RemoteExistence::Denied
+        } else {
+            RemoteExistence::Assumed
+        }
     }
 
     /// Until when the report waits for more changes.
@@ -428,7 +439,8 @@ pub(super) fn pod_name(pod: &Pod, uid: &Uid) -> PodName {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Cloud, hub::Hub};
+    use super::super::Cloud;
+    use super::super::hub::{Hub, LinkEvent};
     use super::{CloudContext, Pods, ReportInputs};
     use crate::agent::event::Out;
     use crate::agent::time::{Instant, Now, Rng};
@@ -446,8 +458,8 @@ mod tests {
         let settings = CloudSettings::default();
         let mut cloud = Cloud::new(&settings, "gw", Budget::FULL, now);
         cloud.hub = Hub::new(&settings, now);
-        cloud.hub.step(now, true, &mut rng, &mut out);
-        assert!(cloud.hub.up(now, Session(1), &mut out));
+        let _ = cloud.hub.step(now, true, &mut rng, &mut out);
+        assert_eq!(cloud.hub.up(now, Session(1), &mut out), LinkEvent::Up);
         let message = |id: String, resource: &str, text: String| {
             let view = RemotePod::read(&text).map_or(ObjectView::Other, ObjectView::Pod);
             let object = RemoteObject { text: text.into(), view };

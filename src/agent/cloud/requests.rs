@@ -6,11 +6,9 @@ use std::collections::BTreeMap;
 use super::hub::Hub;
 use crate::agent::calls::Uid;
 use crate::agent::event::Out;
-use crate::agent::pod::Pod;
 use crate::agent::time::{Instant, Now, Rng};
 use crate::limits::REQUESTS_MAX;
-use crate::model::message::Resource;
-use crate::model::upstream::{Up, Upstream};
+use crate::model::upstream::Up;
 
 /// What a request is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,36 +78,24 @@ impl CloudContext<'_> {
 
     /// As [`CloudContext::request`], with another timeout.
     pub(super) fn request_within(&mut self, timeout_ms: u64, kind: RequestKind, content: Up) {
-        let message = message(self.rng, self.now, content);
-        let deadline = self.now.boot.plus_ms(timeout_ms);
-        self.requests.open.insert(message.id.clone(), PendingRequest { kind, deadline });
-        self.hub.send(self.now, message, self.out);
+        let id = self.hub.send(self.now, content, self.rng, self.out);
+        self.requests.begin(id, kind, self.now.boot.plus_ms(timeout_ms));
     }
 
     /// Sends a message that is not answered. The caller has checked the room.
     pub(super) fn send(&mut self, content: Up) {
-        let message = message(self.rng, self.now, content);
-        self.hub.send(self.now, message, self.out);
+        let _ = self.hub.send(self.now, content, self.rng, self.out);
     }
-}
-
-/// A message with a new id. Any text works that nobody else uses; 64 random bits are shorter than a
-/// UUID, and these bytes are the traffic of an idle link.
-pub(super) fn message(rng: &mut Rng, now: Now, content: Up) -> Upstream {
-    let id = format!("{:016x}", rng.bits()).into();
-    Upstream { id, timestamp_ms: now.wall.map_or(0, |wall| wall.0), content }
-}
-
-/// The key of this kind for a pod: `default/podpatch/web`.
-pub(super) fn pod_key(pod: &Pod, kind: &str) -> String {
-    let metadata = &pod.api().metadata;
-    Resource { namespace: Some(&metadata.namespace), kind, name: &metadata.name }.to_string()
 }
 
 impl PendingRequests {
     /// Whether one more request may be open.
     pub(super) fn has_room(&self) -> bool {
         self.open.len() < REQUESTS_MAX
+    }
+
+    fn begin(&mut self, message_id: Box<str>, kind: RequestKind, deadline: Instant) {
+        self.open.insert(message_id, PendingRequest { kind, deadline });
     }
 
     /// Removes the request that this answers. `None`: it is not open any more.

@@ -1,8 +1,15 @@
 //! The rows of the store as JSON: which object one has, in which state, and what of it is stored;
 //! and the rows that the node itself makes.
 //!
-//! All JSON of the cloud side is here. An object becomes a struct only when there is room for it,
-//! so it comes as a text and not from `wire`.
+//! All JSON of the cloud side is here, and none is elsewhere in the core. It is not decoded in
+//! `wire`, nor row by row when the store is read, because **whether** a text is decoded is decided
+//! here. An object that has not changed since it was stored, mostly the echo of a status that we
+//! wrote ourselves, is known by a digest of its text and never becomes a struct; one that is too
+//! large for the memory is refused before it becomes one, and the cloud gets the reason. Decoded
+//! at delivery, each echo would cost what only a change costs now. The store is read at once as
+//! texts, of which one after another is decoded and counted: 256 KiB of JSON may be 87 MB of
+//! values. And the rows are `EdgeCore`'s: texts as the cloud sent them, which both directions of
+//! this file have to keep.
 //!
 //! `metadata.managedFields` is left out: it is a third of all bytes, and only says who wrote which
 //! field at the API server. The rest is stored as it came.
@@ -15,10 +22,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::mirror::Mirror;
-use super::terminal_status;
+use crate::agent;
 use crate::agent::pod::DISRUPTED;
 use crate::limits::Budget;
+use crate::model::message::Resource;
 use crate::model::object::{Object, Secret};
 use crate::model::pod::{MIRROR, Pod, ReadinessGate, SOURCE};
 use crate::model::status::{
@@ -68,6 +75,26 @@ pub(super) enum StoredObject {
     Other,
 }
 
+/// A mirror that the API server has, as far as the store knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mirror {
+    /// The uid of the mirror, given by the API server.
+    pub uid: Box<str>,
+    /// The incarnation that it mirrors: the uid of the static pod.
+    pub of: Box<str>,
+    /// It has a deletion timestamp.
+    pub deleting: bool,
+}
+
+/// The kind of the rows of terminal statuses.
+pub(super) const TERMINAL_STATUS: &str = "podpatch";
+
+/// The key of this kind for a pod: `default/podpatch/web`.
+pub(super) fn pod_key(pod: &agent::pod::Pod, kind: &str) -> String {
+    let metadata = &pod.api().metadata;
+    Resource { namespace: Some(&metadata.namespace), kind, name: &metadata.name }.to_string()
+}
+
 impl StoredObject {
     /// About how many bytes of memory the object takes, in all parts of the agent.
     pub(super) fn memory_bytes(&self) -> usize {
@@ -107,7 +134,7 @@ pub(super) fn read<'a>(kind: &'a str, value: &str, budget: &Budget) -> Result<Co
     let deleting = metadata.get("deletionTimestamp").is_some_and(|raw| raw.get() != "null");
     let stripped = serde_json::value::to_raw_value(&metadata).expect("it was JSON");
     object.insert("metadata".into(), &stripped);
-    let status = object.get("status").filter(|_| matches!(kind, "pod" | terminal_status::KIND));
+    let status = object.get("status").filter(|_| matches!(kind, "pod" | TERMINAL_STATUS));
     let status = status.map_or_else(PodStatus::default, |raw| seed(raw));
     let text = serde_json::to_string(&object).expect("it was JSON");
     tree::within_object(&text).map_err(|why| format!("content of a {kind}: {why}"))?;
@@ -359,7 +386,7 @@ fn stored_object(
         "persistentvolumeclaim" => object(Object::Claim(tree::of_json(text)?)),
         "persistentvolume" => object(Object::PersistentVolume(Box::new(tree::of_json(text)?))),
         "serviceaccounttoken" => StoredObject::Token(Arc::new(tree::of_json(text)?)),
-        terminal_status::KIND if status.phase.is_terminal() => {
+        TERMINAL_STATUS if status.phase.is_terminal() => {
             StoredObject::TerminalStatuses(uid.into(), Box::new(status))
         }
         "node" => {

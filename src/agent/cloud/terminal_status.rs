@@ -10,9 +10,7 @@
 use std::collections::BTreeSet;
 
 use super::meta::{ChangeOutcome, Meta};
-use super::requests::pod_key;
-use super::rows;
-use super::rows::StoredObject;
+use super::rows::{self, StoredObject, TERMINAL_STATUS, pod_key};
 use crate::agent::calls::Uid;
 use crate::agent::pod::{Origin, Pod, Wanted};
 use crate::agent::pods::Pods;
@@ -28,11 +26,21 @@ pub(super) struct TerminalStatuses {
     refused: BTreeSet<Uid>,
 }
 
+/// What a step has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Found {
+    /// The pods are as they were when all was handled.
+    Nothing,
+    /// The pods have changed, or a status did not have room before: others may be reported now.
+    Changes,
+}
+
 impl TerminalStatuses {
-    /// Stores the terminal statuses, with a link or without. Returns whether the pods had changed.
-    pub(super) fn step(&mut self, pods: &Pods, meta: &mut Meta) -> bool {
+    /// Stores the terminal statuses, with a link or without.
+    pub(super) fn step(&mut self, pods: &Pods, meta: &mut Meta) -> Found {
         if self.handled_revision == Some(pods.revision()) {
-            return false;
+            return Found::Nothing;
         }
         self.handled_revision = Some(pods.revision());
         self.refused.retain(|uid| pods.get(uid).is_some());
@@ -45,10 +53,18 @@ impl TerminalStatuses {
             // A pod that is about to be removed, or was replaced by another one, needs no row any
             // more.
             let is_past = !meta.is_latest(&pod_key(pod, "pod"), pod.uid());
-            if is_past || self.is_stored(meta, pod) || meta.is_pending(&pod_key(pod, KIND)) {
+            if is_past
+                || self.is_stored(meta, pod)
+                || meta.is_pending(&pod_key(pod, TERMINAL_STATUS))
+            {
                 continue;
             }
-            match meta.put(&pod_key(pod, KIND), KIND, &rows::terminal_status(pod.api()), None) {
+            match meta.put(
+                &pod_key(pod, TERMINAL_STATUS),
+                TERMINAL_STATUS,
+                &rows::terminal_status(pod.api()),
+                None,
+            ) {
                 ChangeOutcome::Queued | ChangeOutcome::Unchanged => {}
                 // The queue is full: it is retried when there is room.
                 ChangeOutcome::Dropped => self.handled_revision = None,
@@ -57,7 +73,7 @@ impl TerminalStatuses {
                 }
             }
         }
-        true
+        Found::Changes
     }
 
     /// Whether the pod's current status may be reported to the cloud.
@@ -67,7 +83,7 @@ impl TerminalStatuses {
         if !phase.is_terminal() || self.refused.contains(pod.uid()) {
             return true;
         }
-        let in_own_row = || match meta.stored_object(&pod_key(pod, KIND)) {
+        let in_own_row = || match meta.stored_object(&pod_key(pod, TERMINAL_STATUS)) {
             Some(StoredObject::TerminalStatuses(uid, status)) => {
                 *uid == *pod.uid() && status.phase == phase
             }
@@ -85,13 +101,10 @@ impl TerminalStatuses {
 
 /// A pod was received: the row of another pod of its name is deleted.
 pub(super) fn delete_stale(meta: &mut Meta, resource: Resource<'_>) {
-    let key = Resource { kind: KIND, ..resource }.to_string();
+    let key = Resource { kind: TERMINAL_STATUS, ..resource }.to_string();
     let Some(StoredObject::TerminalStatuses(uid, _)) = meta.stored_object(&key) else { return };
     let uid = uid.clone();
     if !meta.is_latest(&resource.to_string(), &uid) {
         let _ = meta.delete(&key, &uid, None);
     }
 }
-
-/// The kind of the rows.
-pub(super) const KIND: &str = "podpatch";

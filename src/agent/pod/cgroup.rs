@@ -15,7 +15,7 @@
 //! If we crash here: the pod's cgroup is created again with its next sandbox, and removed by the
 //! pod's uid whatever class it had.
 
-use super::next::Next;
+use super::plan::Next;
 use super::resources::{has_own, pod_values, qos_class};
 use super::{Pod, PodContext, Refused, Verdict};
 use crate::agent::Config;

@@ -2,27 +2,63 @@
 //! sections 2.7, 3.1 and 3.4), so that any agent recognises the pod.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use super::dns;
-use super::env::{Environment, Sources};
+use super::env::{EnvError, Environment, Sources};
 use super::files;
 use super::hash::container_hash;
+use super::lifecycle::grace_s;
+use super::names::{hostname, pod_ref, subdomain};
 use super::resources::{container_resources, pod_resources};
-use super::security::{container_security, namespaces, sandbox_security};
-pub use super::volumes::MountContext;
+use super::security::{SecurityError, container_security, namespaces, sandbox_security};
 use super::volumes::mounts;
+pub use super::volumes::{MountContext, MountError};
 use crate::agent::Config;
-use crate::limits;
 use crate::model::cri::{
     ContainerConfig, ContainerId, Dns, ImageUser, PidNamespace, PodRef, PortMapping, PreStop,
     Protocol, SandboxConfig, Terminal,
 };
-use crate::model::job::LogDir;
 use crate::model::names::dotted_sysctl;
 use crate::model::pod::{Container, Pod, PodSpec, PortProtocol, SEEN};
 
-const HOSTNAME_BYTES_MAX: usize = 63;
 const FQDN_BYTES_MAX: usize = 64;
+
+/// Why a sandbox or a container cannot be created as it is: the message of
+/// `CreateContainerConfigError`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfigError {
+    Env(EnvError),
+    Mount(MountError),
+    Security(SecurityError),
+    /// The pod's full name is longer than the kernel's limit.
+    LongName(String),
+    /// The RuntimeClass of this name.
+    NoRuntimeClass(String),
+    /// The container of this name, whose processes an ephemeral container sees.
+    NoTarget(String),
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Env(why) => why.fmt(f),
+            Self::Mount(why) => why.fmt(f),
+            Self::Security(why) => why.fmt(f),
+            Self::LongName(name) => write!(
+                f,
+                "failed to construct FQDN from pod hostname and cluster domain, FQDN {name} is \
+                 too long ({FQDN_BYTES_MAX} characters is the max, {} characters requested)",
+                name.len()
+            ),
+            Self::NoRuntimeClass(name) => write!(
+                f,
+                "failed to get RuntimeClass {name}: runtimeclass.node.k8s.io \"{name}\" not found"
+            ),
+            Self::NoTarget(name) => write!(f, "unable to find target container {name}"),
+        }
+    }
+}
 
 /// `PodSandboxConfig`; the same for the sandbox and for every container in it. `resolver` is the
 /// content of the host's `resolv.conf`.
@@ -31,7 +67,7 @@ pub fn sandbox_config(
     attempt: u32,
     resolver: &Dns,
     config: &Config,
-) -> Result<SandboxConfig, String> {
+) -> Result<SandboxConfig, ConfigError> {
     let pod_ref = pod_ref(pod);
     let mut labels = pod.metadata.labels.clone();
     labels.extend(pod_labels(&pod_ref));
@@ -74,14 +110,14 @@ pub struct NewContainer<'a> {
     pub target: Option<ContainerId>,
 }
 
-/// `ContainerConfig`, or why there is none: the message of `CreateContainerConfigError`.
+/// `ContainerConfig`, or why there is none.
 pub fn container_config(
     new_container: &NewContainer<'_>,
     config: &Config,
-) -> Result<ContainerConfig, String> {
+) -> Result<ContainerConfig, ConfigError> {
     let NewContainer { pod, container, attempt, image_ref, image_user, sources, .. } =
         *new_container;
-    let mut envs = Environment::of(container, sources)?;
+    let mut envs = Environment::of(container, sources).map_err(ConfigError::Env)?;
     let mut namespaces = namespaces(&pod.spec);
     if let Some(target) = &new_container.target
         && namespaces.pid == PidNamespace::Container
@@ -95,11 +131,12 @@ pub fn container_config(
         attempt,
         image_ref: image_ref.into(),
         image: container.image.clone(),
-        command: envs.expand_all(&container.command, "command")?,
-        args: envs.expand_all(&container.args, "args")?,
+        command: envs.expand_all(&container.command, "command").map_err(ConfigError::Env)?,
+        args: envs.expand_all(&container.args, "args").map_err(ConfigError::Env)?,
         working_dir: container.working_dir.clone().unwrap_or_default(),
         mounts: {
-            let mut mounts = mounts(pod, container, &mut envs, new_container.mount_context)?;
+            let mut mounts = mounts(pod, container, &mut envs, new_container.mount_context)
+                .map_err(ConfigError::Mount)?;
             let pod_ips = sources.downward.pod_ips;
             mounts.extend(files::mounts(pod, container, attempt, pod_ips, config));
             mounts
@@ -114,7 +151,8 @@ pub fn container_config(
         },
         resources: container_resources(&pod.spec, container, config),
         namespaces,
-        security: container_security(pod, container, image_user, config)?,
+        security: container_security(pod, container, image_user, config)
+            .map_err(ConfigError::Security)?,
         envs: envs.into_list(),
     })
 }
@@ -147,29 +185,6 @@ fn annotations(pod: &Pod, container: &Container, attempt: u32) -> BTreeMap<Strin
     annotations
 }
 
-/// Seconds between the stop signal and SIGKILL, as the pod requests.
-pub fn grace_s(spec: &PodSpec) -> i64 {
-    spec.termination_grace_period_seconds.unwrap_or(limits::GRACE_DEFAULT_S)
-}
-
-/// The pod as the runtime's labels name it.
-pub fn pod_ref(pod: &Pod) -> PodRef {
-    PodRef {
-        uid: pod.metadata.uid.as_str().into(),
-        namespace: pod.metadata.namespace.as_str().into(),
-        name: pod.metadata.name.as_str().into(),
-    }
-}
-
-/// The pod as the log directories name it.
-pub fn log_dir(pod: &Pod) -> LogDir {
-    LogDir {
-        uid: pod.metadata.uid.as_str().into(),
-        namespace: pod.metadata.namespace.as_str().into(),
-        name: pod.metadata.name.as_str().into(),
-    }
-}
-
 fn log_directory(pod: &PodRef, pod_logs: &str) -> String {
     format!("{pod_logs}/{}_{}_{}", pod.namespace, pod.name, pod.uid)
 }
@@ -189,7 +204,7 @@ fn sysctls(spec: &PodSpec) -> BTreeMap<String, String> {
 }
 
 /// Empty on the host's network.
-fn sandbox_hostname(pod: &Pod, config: &Config) -> Result<String, String> {
+fn sandbox_hostname(pod: &Pod, config: &Config) -> Result<String, ConfigError> {
     if pod.spec.host_network {
         return Ok(String::new());
     }
@@ -197,38 +212,12 @@ fn sandbox_hostname(pod: &Pod, config: &Config) -> Result<String, String> {
         Some(domain) if pod.spec.set_hostname_as_fqdn => {
             let name = format!("{}.{domain}", hostname(pod));
             if name.len() > FQDN_BYTES_MAX {
-                return Err(format!(
-                    "failed to construct FQDN from pod hostname and cluster domain, FQDN {name} is \
-                     too long ({FQDN_BYTES_MAX} characters is the max, {} characters requested)",
-                    name.len()
-                ));
+                return Err(ConfigError::LongName(name));
             }
             Ok(name)
         }
         _ => Ok(hostname(pod)),
     }
-}
-
-/// The name from the spec or of the pod, cut to the kernel's limit.
-pub(super) fn hostname(pod: &Pod) -> String {
-    let written = pod.spec.hostname.clone().filter(|name| !name.is_empty());
-    let mut name = written.unwrap_or_else(|| pod.metadata.name.clone());
-    // Names are ASCII: admission has checked it.
-    name.truncate(HOSTNAME_BYTES_MAX);
-    name.truncate(name.trim_end_matches(['-', '.']).len());
-    name
-}
-
-/// What follows the host name in the pod's full name.
-pub(super) fn subdomain(pod: &Pod, config: &Config) -> Option<String> {
-    let subdomain = pod.spec.subdomain.as_deref().filter(|name| !name.is_empty())?;
-    let (namespace, domain) = (&pod.metadata.namespace, &config.settings.cluster_domain);
-    Some(format!("{subdomain}.{namespace}.svc.{domain}"))
-}
-
-/// Whether the container mounts a volume at this path.
-pub(super) fn mounts_at(container: &Container, path: &str) -> bool {
-    container.volume_mounts.iter().any(|mount| mount.mount_path == path)
 }
 
 /// Every port of every main container, including those without a host port.

@@ -1,14 +1,66 @@
 //! Environment variables and the expansion of `$(NAME)` (spec sections 3.4 and 3.5).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::fmt;
 
-use crate::agent::downward::Downward;
+use crate::agent::downward::{Downward, ResourceError};
 use crate::agent::objects::Objects;
 use crate::limits::EXPANDED_ITEM_BYTES;
 use crate::model::object::{ConfigMap, Secret};
 use crate::model::pod::{Container, EnvFrom, EnvVar, EnvVarSource, KeyRef};
 use crate::model::tree::shorten;
+
+/// Why a container has no environment: what is missing, in the kubelet's words, or is too large.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EnvError {
+    /// An object of this kind and name.
+    NoObject {
+        kind: &'static str,
+        name: Box<str>,
+    },
+    /// A key of an object, which is given as `namespace/name`.
+    NoKey {
+        kind: &'static str,
+        object: String,
+        key: String,
+    },
+    /// The value of a key of a Secret, which is given as `namespace/name`, is no text.
+    NotText {
+        secret: String,
+        key: String,
+    },
+    /// A path that names no field of the pod.
+    Field(String),
+    Resource(ResourceError),
+    TooLarge {
+        bytes: usize,
+        bytes_max: usize,
+        /// What was expanded: `in the variable A`.
+        place: String,
+    },
+}
+
+impl fmt::Display for EnvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoObject { kind, name } => write!(f, "{kind} \"{name}\" not found"),
+            Self::NoKey { kind, object, key } => {
+                write!(f, "couldn't find key {key} in {kind} {object}")
+            }
+            Self::NotText { secret, key } => {
+                write!(f, "got key {key} in Secret {secret} that is not UTF-8, expected text")
+            }
+            Self::Field(path) => write!(f, "unsupported fieldPath: {path}"),
+            Self::Resource(why) => why.fmt(f),
+            Self::TooLarge { bytes, bytes_max, place } => write!(
+                f,
+                "got variables, command, arguments and subPathExpr of {bytes} bytes or more after \
+                 $(NAME) was replaced {place}, expected at most {bytes_max}"
+            ),
+        }
+    }
+}
 
 /// Sources of values.
 #[derive(Clone, Copy, Debug)]
@@ -34,9 +86,7 @@ impl Environment {
     /// The variables of a container, each name once: first those of whole objects, then its own,
     /// both in the order of the spec. A later variable of the same name replaces the value of the
     /// earlier one and keeps its position. A value may refer to variables before it.
-    ///
-    /// `Err`: what is missing, in the kubelet's words, or what is too large.
-    pub fn of(container: &Container, sources: Sources<'_>) -> Result<Self, String> {
+    pub fn of(container: &Container, sources: Sources<'_>) -> Result<Self, EnvError> {
         let mut known = Self::within(sources.downward.config.machine.budget.expanded_bytes_max);
         for from in &container.env_from {
             sources.all(from, &mut known)?;
@@ -55,7 +105,7 @@ impl Environment {
     }
 
     /// Only variables whose values the spec itself contains: probe commands may use these.
-    pub fn written(env: &[EnvVar], bytes_max: usize) -> Result<Self, String> {
+    pub fn written(env: &[EnvVar], bytes_max: usize) -> Result<Self, EnvError> {
         let mut known = Self::within(bytes_max);
         for variable in env.iter().filter(|variable| variable.value_from.is_none()) {
             known.define(variable)?;
@@ -69,7 +119,7 @@ impl Environment {
     }
 
     /// Sets a variable to its value in the spec, which may refer to variables before it.
-    fn define(&mut self, variable: &EnvVar) -> Result<(), String> {
+    fn define(&mut self, variable: &EnvVar) -> Result<(), EnvError> {
         let place = || format!("in the variable {}", shorten(&variable.name));
         let value = self.expand(&variable.value, &place)?;
         self.charge(variable.name.len() + EXPANDED_ITEM_BYTES, &place)?;
@@ -78,7 +128,7 @@ impl Environment {
     }
 
     /// Sets a variable to this value without expansion.
-    pub fn set(&mut self, name: String, value: String) -> Result<(), String> {
+    pub fn set(&mut self, name: String, value: String) -> Result<(), EnvError> {
         let bytes = name.len() + value.len() + EXPANDED_ITEM_BYTES;
         self.charge(bytes, &|| format!("in the variable {}", shorten(&name)))?;
         self.insert(name, value);
@@ -98,7 +148,7 @@ impl Environment {
 
     /// Replaces each `$(NAME)` whose name is known; `$$` becomes `$`; the rest stays as it is.
     /// Inserted values are not expanded again. `place` names the position of the text in errors.
-    pub fn expand(&mut self, text: &str, place: &dyn Fn() -> String) -> Result<String, String> {
+    pub fn expand(&mut self, text: &str, place: &dyn Fn() -> String) -> Result<String, EnvError> {
         let mut expanded = String::new();
         each_piece(text, &mut |piece| {
             let value = match piece {
@@ -115,7 +165,7 @@ impl Environment {
     }
 
     /// The same for each word of a list.
-    pub fn expand_all(&mut self, words: &[String], field: &str) -> Result<Vec<String>, String> {
+    pub fn expand_all(&mut self, words: &[String], field: &str) -> Result<Vec<String>, EnvError> {
         let place = || format!("in {field}");
         let mut expanded = Vec::new();
         for word in words {
@@ -125,7 +175,7 @@ impl Environment {
         Ok(expanded)
     }
 
-    fn charge(&mut self, bytes: usize, place: &dyn Fn() -> String) -> Result<(), String> {
+    fn charge(&mut self, bytes: usize, place: &dyn Fn() -> String) -> Result<(), EnvError> {
         charge(&mut self.bytes, self.bytes_max, bytes, place)
     }
 
@@ -152,16 +202,12 @@ fn charge(
     max: usize,
     bytes: usize,
     place: &dyn Fn() -> String,
-) -> Result<(), String> {
+) -> Result<(), EnvError> {
     *sum += bytes;
     if *sum <= max {
         return Ok(());
     }
-    Err(format!(
-        "got variables, command, arguments and subPathExpr of {sum} bytes or more after $(NAME) \
-         was replaced {}, expected at most {max}",
-        place()
-    ))
+    Err(EnvError::TooLarge { bytes: *sum, bytes_max: max, place: place() })
 }
 
 /// A piece of a text in which `$(NAME)` stands for a value.
@@ -173,10 +219,10 @@ enum Piece<'a> {
 }
 
 /// Splits a text, in time linear in its length.
-fn each_piece<'a>(
+fn each_piece<'a, E>(
     text: &'a str,
-    take: &mut dyn FnMut(Piece<'a>) -> Result<(), String>,
-) -> Result<(), String> {
+    take: &mut dyn FnMut(Piece<'a>) -> Result<(), E>,
+) -> Result<(), E> {
     // No reference ends after this position, so the rest is not searched again for each `$(`.
     let last_end = text.rfind(')').unwrap_or(0);
     let mut rest = text;
@@ -203,13 +249,12 @@ fn each_piece<'a>(
 /// The names of a text's references, each once.
 pub fn references(text: &str) -> BTreeSet<&str> {
     let mut names = BTreeSet::new();
-    let each = each_piece(text, &mut |piece| {
+    let Ok(()) = each_piece::<Infallible>(text, &mut |piece| {
         if let Piece::Reference { name, .. } = piece {
             names.insert(name);
         }
         Ok(())
     });
-    each.expect("nothing here fails");
     names
 }
 
@@ -223,25 +268,25 @@ impl<'a> Sources<'a> {
         &self,
         name: &str,
         optional: Option<bool>,
-    ) -> Result<Option<&'a ConfigMap>, String> {
+    ) -> Result<Option<&'a ConfigMap>, EnvError> {
         let found = self.objects.config_map(self.namespace(), name);
         if found.is_none() && optional != Some(true) {
-            return Err(format!("configmap \"{name}\" not found"));
+            return Err(EnvError::NoObject { kind: "configmap", name: name.into() });
         }
         Ok(found)
     }
 
     /// `None`: it does not exist and is optional.
-    fn secret(&self, name: &str, optional: Option<bool>) -> Result<Option<&'a Secret>, String> {
+    fn secret(&self, name: &str, optional: Option<bool>) -> Result<Option<&'a Secret>, EnvError> {
         let found = self.objects.secret(self.namespace(), name);
         if found.is_none() && optional != Some(true) {
-            return Err(format!("secret \"{name}\" not found"));
+            return Err(EnvError::NoObject { kind: "secret", name: name.into() });
         }
         Ok(found)
     }
 
     /// Sets a variable for each key of an object.
-    fn all(&self, from: &EnvFrom, known: &mut Environment) -> Result<(), String> {
+    fn all(&self, from: &EnvFrom, known: &mut Environment) -> Result<(), EnvError> {
         let prefix = &from.prefix;
         if let Some(wanted) = &from.config_map_ref
             && let Some(map) = self.config_map(&wanted.name, wanted.optional)?
@@ -262,21 +307,20 @@ impl<'a> Sources<'a> {
     }
 
     /// `None`: its source does not exist and is optional.
-    fn value_from(&self, from: &EnvVarSource, own: &Container) -> Result<Option<String>, String> {
+    fn value_from(&self, from: &EnvVarSource, own: &Container) -> Result<Option<String>, EnvError> {
         if let Some(field) = &from.field_ref {
             let text = self.downward.field(&field.field_path);
-            return text
-                .map(Some)
-                .ok_or_else(|| format!("unsupported fieldPath: {}", field.field_path));
+            return text.map(Some).ok_or_else(|| EnvError::Field(field.field_path.clone()));
         }
         if let Some(resource) = &from.resource_field_ref {
-            return self.downward.resource(resource, own).map(Some);
+            return self.downward.resource(resource, own).map(Some).map_err(EnvError::Resource);
         }
-        let lacks = |kind: &str, wanted: &KeyRef| {
+        let lacks = |kind, wanted: &KeyRef| {
             let KeyRef { name, key, optional, .. } = wanted;
+            let object = format!("{}/{name}", self.namespace());
             match optional {
                 Some(true) => Ok(None),
-                _ => Err(format!("couldn't find key {key} in {kind} {}/{name}", self.namespace())),
+                _ => Err(EnvError::NoKey { kind, object, key: key.clone() }),
             }
         };
         if let Some(wanted) = &from.config_map_key_ref {
@@ -299,12 +343,10 @@ impl<'a> Sources<'a> {
     }
 
     /// The runtime only accepts UTF-8.
-    fn secret_text(&self, secret: &Secret, name: &str, key: &str) -> Result<String, String> {
-        String::from_utf8(secret.data[key].0.to_vec()).map_err(|_| {
-            format!(
-                "got key {key} in Secret {}/{name} that is not UTF-8, expected text",
-                self.namespace()
-            )
+    fn secret_text(&self, secret: &Secret, name: &str, key: &str) -> Result<String, EnvError> {
+        String::from_utf8(secret.data[key].0.to_vec()).map_err(|_| EnvError::NotText {
+            secret: format!("{}/{name}", self.namespace()),
+            key: key.to_owned(),
         })
     }
 }
@@ -351,6 +393,7 @@ mod tests {
             env.push(variable(&format!("V{level}"), &format!("$(V{})", level - 1).repeat(16)));
         }
         let why = Environment::written(&env, ROOM).expect_err("16 bytes to the eighth power");
+        let why = why.to_string();
         let start = "got variables, command, arguments and subPathExpr of 105";
         assert!(why.starts_with(start), "{why}");
         let end = " bytes or more after $(NAME) was replaced in the variable V4, expected at most \

@@ -10,13 +10,13 @@
 
 use std::collections::BTreeMap;
 
-use super::config::{hostname, log_dir, subdomain};
 use super::hash::file_name;
-use super::{Pod, Step};
+use super::names::{hostname, log_dir, subdomain};
+use super::plan::Step;
+use super::{Pod, PodContext};
 use crate::agent::Config;
 use crate::agent::event::JobId;
 use crate::agent::jobs::JobOwner;
-use crate::agent::pod::step::PodContext;
 use crate::agent::time::{Instant, Now};
 use crate::model::cri::{ContainerId, Mount};
 use crate::model::job::{ContainerFiles, Hosts, JobError, JobSpec, LastWords};
@@ -64,7 +64,7 @@ fn hosts(
     config: &Config,
 ) -> Option<Hosts> {
     let spec = &pod.spec;
-    if super::config::mounts_at(container, HOSTS) {
+    if mounts_at(container, HOSTS) {
         return None;
     }
     let mut aliases = String::new();
@@ -94,6 +94,11 @@ fn hosts(
         text.push_str(&line);
     }
     Some(Hosts::Own { text: text + &aliases })
+}
+
+/// Whether the container mounts a volume at this path.
+fn mounts_at(container: &Container, path: &str) -> bool {
+    container.volume_mounts.iter().any(|mount| mount.mount_path == path)
 }
 
 /// The files and directories of one pod, as far as the agent has made or removed them.

@@ -19,12 +19,10 @@
 
 mod orphan;
 
-use super::next::Next;
 use super::observed::ObservedContainer;
+use super::plan::{Next, StopReason};
 use super::probe::hook_get;
-use super::step::PodContext;
-use super::stopping::StopReason;
-use super::{Phase, Pod};
+use super::{Phase, Pod, PodContext};
 use crate::agent::calls::{Class, Owner, Uid};
 use crate::agent::event::{CallId, ProbeId};
 use crate::agent::jobs::QueryOwner;
@@ -100,6 +98,12 @@ impl Pod {
         }
     }
 
+    /// Whether the instance's preStop hook runs or is over: its stop has begun. A container that
+    /// does not run has none.
+    pub(super) fn has_pre_stop_begun(&self, observed: &ObservedContainer) -> bool {
+        matches!(self.pre_stop(observed), PreStop::Running(..) | PreStop::Over(_))
+    }
+
     /// Whether it has started and its postStart hook is not over.
     pub(super) fn is_starting(&self, observed: &ObservedContainer) -> bool {
         self.hooks.0.iter().any(|hook| hook.id == observed.id && hook.kind == HookKind::PostStart)
@@ -162,11 +166,11 @@ impl Pod {
             return;
         }
         let phase = self.lifecycle.phase();
-        let Self { hooks, observed, uid, dirty, .. } = self;
+        let Self { hooks, observed, uid, status_cache, .. } = self;
         hooks.0.retain_mut(|hook| {
             if observed.container(&hook.id).is_none_or(|observed| observed.state != RUNNING) {
                 hook.cancel(now, context);
-                *dirty = true;
+                status_cache.mark_stale();
                 return false;
             }
             let abandoned = hook.kind == HookKind::PostStart && phase != Phase::Syncing;
@@ -174,12 +178,12 @@ impl Pod {
                 // Its container is stopped before it counts as running.
                 hook.cancel(now, context);
                 hook.state = State::Failed;
-                *dirty = true;
+                status_cache.mark_stale();
             }
             let slept = matches!(&hook.state,
                 State::Running(HookRun::Until(at)) if *at <= now.boot);
             if slept {
-                *dirty = true;
+                status_cache.mark_stale();
                 hook.state = State::Over;
             }
             hook.retry_plain(now, uid, context);
@@ -219,7 +223,7 @@ impl Pod {
         if !room {
             return false;
         }
-        self.dirty = true;
+        self.status_cache.mark_stale();
         if kind == HookKind::PreStop {
             self.record_stop(id, why);
         }
@@ -263,7 +267,8 @@ impl Pod {
         }
         if let Some(get) = &handler.http_get {
             let container = self.spec_of(name).expect("the handler is of the spec");
-            let query = hook_get(&self.api, container, get).map_err(Fault::plain)?;
+            let query =
+                hook_get(&self.api, container, get).map_err(|why| Fault::plain(why.to_string()))?;
             let retry = query.tls.then(|| Box::new(query.clone()));
             let query = Query::Http(Box::new(query));
             let owner = QueryOwner::Hook(self.uid.clone());

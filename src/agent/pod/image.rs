@@ -10,11 +10,12 @@
 //! If we crash here: the runtime continues the pull or cancels it, and after the restart the image
 //! is requested again. Back-offs start again.
 
-use super::{Pod, Step};
+use std::collections::BTreeMap;
+
+use super::plan::{HoldReason, Step};
+use super::{Pod, PodContext};
 use crate::agent::event::CallId;
 use crate::agent::image::{joined, pull_policy};
-use crate::agent::pod::next::HoldReason;
-use crate::agent::pod::step::PodContext;
 use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, Rng};
 use crate::limits;
 use crate::model::cri::{self, CallError, Code, ImageUser, Request};
@@ -49,6 +50,54 @@ pub(super) struct Tries {
     errors: Vec<String>,
     /// There are candidates left after the pull under way.
     more: bool,
+}
+
+impl Tries {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { since: now, errors: Vec::new(), more: false }
+    }
+
+    pub(super) fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// The pull with another candidate has failed.
+    pub(super) fn refused(&mut self, text: String) {
+        self.errors.push(text);
+    }
+}
+
+/// The pulls of a pod that failed, by image name.
+#[derive(Debug, Default)]
+pub(super) struct Pulls(BTreeMap<Box<str>, FailedPull>);
+
+impl Pulls {
+    pub(super) fn failed(&self, image: &str) -> Option<&FailedPull> {
+        self.0.get(image)
+    }
+
+    fn succeeded(&mut self, image: &str) {
+        self.0.remove(image);
+    }
+
+    /// The pull failed, once more or for the first time.
+    fn fail(&mut self, now: Instant, image: Box<str>, why: String) {
+        let bounds = BackoffBounds {
+            min_ms: limits::BACKOFF_MIN_MS,
+            max_ms: limits::BACKOFF_MAX_MS,
+            calm_ms: limits::BACKOFF_CALM_MS,
+        };
+        let known = self.0.remove(&image);
+        let mut backoff = known.map_or_else(Backoff::default, |failed| failed.backoff);
+        backoff.grow(now, now, bounds);
+        let until = now.plus_ms(backoff.delay_ms());
+        self.0.insert(image, FailedPull { backoff, until, why });
+    }
+
+    /// The pull failed because of the budget.
+    fn spread(&mut self, image: &str, rng: &mut Rng) {
+        self.0.get_mut(image).expect("just entered").spread(rng);
+    }
 }
 
 /// A pull that failed with every candidate.
@@ -100,7 +149,7 @@ impl Pod {
         container: &str,
         context: &mut PodContext<'_>,
     ) -> Option<Request> {
-        let Image::ToPull(tries) = self.records.of(container).image.clone() else {
+        let Image::ToPull(tries) = self.records.of(container).image().clone() else {
             panic!("next returns pulls of images to pull");
         };
         let spec = self.spec_of(container).expect("next returns containers of the spec");
@@ -110,7 +159,7 @@ impl Pod {
         let long = now.boot.since_ms(tries.since) > limits::IMAGE_ABSENT_MS;
         if wanted && long && tries.errors.is_empty() {
             // It has waited for room: another pull may have brought the image meanwhile.
-            self.records.of(container).image = Image::Unknown;
+            self.records.of(container).set_image(Image::Unknown);
             return None;
         }
         if tries.errors.is_empty() {
@@ -133,8 +182,7 @@ impl Pod {
             self.warn_missing_secrets(&candidates.missing);
             if !context.images.may_pull(now) {
                 self.pull_failed(now.boot, container, "pull QPS exceeded");
-                let failed = self.pulls.get_mut(&spec_image).expect("just entered");
-                failed.spread(context.rng);
+                self.pulls.spread(&spec_image, context.rng);
                 return None;
             }
         }
@@ -145,12 +193,12 @@ impl Pod {
             return None;
         }
         let more = at + 1 < candidates.auths.len();
-        self.records.of(container).image = Image::ToPull(Tries { more, ..tries });
+        self.records.of(container).set_image(Image::ToPull(Tries { more, ..tries }));
         let attempt = self.observed.sandbox().map_or(0, |sandbox| sandbox.attempt);
         let sandbox_config = match self.sandbox_config(attempt, context) {
             Ok(config) => Box::new(config),
             Err(why) => {
-                self.unconfigured(now, container, &why);
+                self.unconfigured(now, container, &why.to_string());
                 return None;
             }
         };
@@ -178,16 +226,11 @@ impl Pod {
         image_ref: Box<str>,
         took_ms: u64,
     ) {
-        self.timing.pulling_ms += took_ms;
-        self.pulls.remove(image);
-        if !self.names(container, image) {
-            return;
+        self.lifecycle.pull_took(took_ms);
+        self.pulls.succeeded(image);
+        if self.names(container, image) {
+            self.records.of(container).pulled(now, image_ref, took_ms);
         }
-        let record = self.records.of(container);
-        // Ignored: the spec named another image meanwhile. This image is looked up again.
-        let Image::ToPull(tries) = &record.image else { return };
-        let waited_ms = now.since_ms(record.absent_since.take().unwrap_or(tries.since));
-        self.records.of(container).image = Image::Pulled { image_ref, took_ms, waited_ms };
     }
 
     /// Takes the answer of `ImageStatus`.
@@ -202,7 +245,7 @@ impl Pod {
             return;
         };
         let policy = pull_policy(spec.image_pull_policy, name);
-        let known = std::mem::take(&mut self.records.of(container).image);
+        let known = self.records.of(container).take_image();
         let next = match (here, known) {
             (
                 Some(cri::Image { size, user, .. }),
@@ -232,11 +275,11 @@ impl Pod {
                 Image::Unknown
             }
             (Some(_) | None, _) => {
-                self.records.of(container).absent_since.get_or_insert(now.boot);
-                Image::ToPull(Tries { since: now.boot, errors: Vec::new(), more: false })
+                self.records.of(container).image_absent(now.boot);
+                return;
             }
         };
-        self.records.of(container).image = next;
+        self.records.of(container).set_image(next);
     }
 
     /// A pull was refused or lost: the next candidate is tried, or this try ends.
@@ -257,9 +300,7 @@ impl Pod {
         };
         // After a lost answer no other candidate is tried now.
         let answered = matches!(error, CallError::Refused { .. });
-        // Ignored, as above.
-        let Image::ToPull(tries) = &mut self.records.of(container).image else { return };
-        tries.errors.push(text);
+        let Some(tries) = self.records.of(container).pull_refused(text) else { return };
         if answered && tries.more {
             return;
         }
@@ -271,25 +312,12 @@ impl Pod {
         let image = self.spec_of(container).map(|spec| spec.image.clone()).unwrap_or_default();
         let image_name = with_tag(&image);
         let (reason, message) = failure_of(&image_name, text);
-        let bounds = BackoffBounds {
-            min_ms: limits::BACKOFF_MIN_MS,
-            max_ms: limits::BACKOFF_MAX_MS,
-            calm_ms: limits::BACKOFF_CALM_MS,
-        };
-        let why = format!("{reason}: {message}");
-        let known = self.pulls.remove(&image);
-        let mut backoff = known.map_or_else(Backoff::default, |failed| failed.backoff);
-        backoff.grow(now, now, bounds);
-        let until = now.plus_ms(backoff.delay_ms());
-        self.pulls.insert(image, FailedPull { backoff, until, why });
-        let record = self.records.of(container);
-        record.image = Image::Unknown;
-        record.absent_since = None;
-        record.set_failure(Waiting { reason, message });
+        self.pulls.fail(now, image, format!("{reason}: {message}"));
+        self.records.of(container).pull_failed(Waiting { reason, message });
         let event = format!("Failed to pull image \"{image_name}\": {text}");
         self.record_event(container, EventType::Warning, "Failed", event);
         self.error(container, reason);
-        self.dirty = true;
+        self.status_cache.mark_stale();
     }
 }
 

@@ -1,8 +1,9 @@
 //! Applies the answers to calls and jobs to the pod. The effect of a success is applied at once; a
 //! failure requires a new list (rule R2).
 
+use super::Pod;
 use super::next::is_sidecar;
-use super::{Pod, Step};
+use super::plan::Step;
 use crate::agent::event::{CallId, JobId};
 use crate::agent::time::{Instant, Now, Rng};
 use crate::limits;
@@ -158,7 +159,7 @@ impl Pod {
                 self.observed.turn(now.boot, &id, ContainerState::Running);
                 self.expect_post_start(now.boot, &id, &container);
                 self.files.started(id);
-                self.timing.started = true;
+                self.lifecycle.container_started();
             }
             (Step::InspectContainer(id), Reply::ContainerStatus(status)) => {
                 let ended = status.state == ContainerState::Exited;

@@ -20,8 +20,8 @@ use std::collections::BTreeMap;
 
 use super::{Origin, Pod, volumes};
 use crate::agent::time::{Instant, Now};
-use crate::limits::CLOCK_PLAUSIBLE_MS;
-use crate::model::pod as api;
+use crate::limits::{CLOCK_PLAUSIBLE_MS, GRACE_DEFAULT_S};
+use crate::model::pod::{self as api, PodSpec};
 use crate::model::status::PodStatus;
 
 /// What the sources want, what the pod as a whole has come to, and its phase.
@@ -38,6 +38,25 @@ pub(super) struct Lifecycle {
     arrived_at: Instant,
     /// Milliseconds from the pod's start time to its arrival, as soon as both are known.
     active_before_ms: Option<u64>,
+    start: Start,
+}
+
+/// How the pod has started, for `kubelet_pod_start_sli_duration_seconds`.
+#[derive(Clone, Copy, Debug, Default)]
+struct Start {
+    /// This agent has started a container.
+    is_ours: bool,
+    pulls_ms: u64,
+    is_reported: bool,
+}
+
+/// How long a pod took to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StartTook {
+    /// Milliseconds since its arrival.
+    pub all_ms: u64,
+    /// Milliseconds of its pulls.
+    pub pulls_ms: u64,
 }
 
 /// Whether the sources want a pod.
@@ -141,6 +160,7 @@ impl Lifecycle {
             ending: None,
             arrived_at: now,
             active_before_ms: None,
+            start: Start::default(),
         }
     }
 
@@ -173,8 +193,21 @@ impl Lifecycle {
         self.ending
     }
 
-    pub(super) fn arrived_at(&self) -> Instant {
-        self.arrived_at
+    /// A container of the pod was started.
+    pub(super) fn container_started(&mut self) {
+        self.start.is_ours = true;
+    }
+
+    pub(super) fn pull_took(&mut self, ms: u64) {
+        self.start.pulls_ms += ms;
+    }
+
+    /// All containers run. Returns how long that took; `None`: it was returned before, or an
+    /// earlier start of the agent has started them.
+    pub(super) fn take_start(&mut self, now: Instant) -> Option<StartTook> {
+        let is_new = !std::mem::replace(&mut self.start.is_reported, true);
+        let Start { is_ours, pulls_ms, .. } = self.start;
+        (is_new && is_ours).then(|| StartTook { all_ms: now.since_ms(self.arrived_at), pulls_ms })
     }
 
     /// The pod as a whole has failed.
@@ -265,10 +298,27 @@ pub fn overrules(ours: &PodStatus, remote: &PodStatus) -> bool {
     remote.phase.is_terminal() && !ours.phase.is_terminal()
 }
 
+/// Seconds between the stop signal and SIGKILL, as the pod requests.
+pub(super) fn grace_s(spec: &PodSpec) -> i64 {
+    spec.termination_grace_period_seconds.unwrap_or(GRACE_DEFAULT_S)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::status::Phase;
+
+    #[test]
+    fn a_start_is_reported_once_and_only_if_it_was_ours() {
+        let mut lifecycle = Lifecycle::new(Wanted::Yes, Instant(1_000));
+        lifecycle.pull_took(30);
+        lifecycle.container_started();
+        let took = StartTook { all_ms: 500, pulls_ms: 30 };
+        assert_eq!(lifecycle.take_start(Instant(1_500)), Some(took));
+        assert_eq!(lifecycle.take_start(Instant(1_600)), None);
+        let mut earlier = Lifecycle::new(Wanted::Yes, Instant(1_000));
+        assert_eq!(earlier.take_start(Instant(1_500)), None);
+    }
 
     #[test]
     fn the_cloud_can_only_end_a_pod_that_has_not_ended() {

@@ -2,8 +2,9 @@
 //!
 //! A pod is made of parts, each with a state that only its own file writes: `lifecycle` (wanted,
 //! phase, verdict), `observation` (what the runtime showed, and how far it can be believed),
-//! `runner` (calls and jobs under way, retries), `events`, `files`, `volumes`, `cgroup`, `image`,
-//! `probe` and `hooks`. [`Pod`] routes between them.
+//! `runner` (calls and jobs under way, retries), `record` (what is remembered of its containers),
+//! `schedule` (when it is stepped), `status`, `events`, `files`, `volumes`, `cgroup`, `image`,
+//! `retention`, `probe` and `hooks`. [`Pod`] routes between them.
 //!
 //! There is no state per runtime call: the pure function [`next::next`] derives one step from
 //! desired × observed × now. After a crash, a lost answer or a restart of the runtime, the pod is
@@ -17,13 +18,11 @@
 //! pod by its labels. Back-offs are lost, and so is what was known of removed containers.
 
 pub mod cgroup;
-mod class;
 pub mod config;
-mod config_error;
+mod context;
 mod cri_request;
 pub mod dns;
 pub mod env;
-mod ephemeral;
 mod events;
 mod files;
 pub mod hash;
@@ -35,11 +34,12 @@ mod hooks;
 mod image;
 mod learn;
 mod lifecycle;
-mod mounts;
+pub mod names;
 pub mod next;
 mod observation;
 pub mod observed;
 mod phase;
+mod plan;
 #[cfg(feature = "probes")]
 mod probe;
 #[cfg(not(feature = "probes"))]
@@ -49,34 +49,33 @@ mod record;
 mod resources;
 mod retention;
 mod runner;
+mod schedule;
 pub mod security;
 mod status;
 mod step;
-mod stopping;
 mod volumes;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::calls::Uid;
+use super::objects::Key;
 pub use super::objects::Origin;
 use super::requests;
 use super::time::{Instant, Now, sooner};
 use crate::model::cri::{Container, PodRef, Sandbox};
 use crate::model::pod as api;
 use crate::model::status::{ContainerStatus, PodStatus};
-use image::{FailedPull, Image};
 use observation::{ListOutcome, Observation};
 use observed::Observed;
 use volumes::Volumes;
 
+pub use context::PodContext;
 pub use learn::Answer;
+use lifecycle::Lifecycle;
 pub use lifecycle::{DISRUPTED, Eviction, Phase, Refused, Verdict, Wanted, overrules};
-use lifecycle::{Ending, Lifecycle};
+pub use plan::{NodeView, Step, StopReason};
 pub use resources::{burstable_milli, memory_limit, qos_class};
 pub use status::{HostAddresses, HostInfo};
-pub use step::{PodContext, Step};
-pub use stopping::StopReason;
 
 #[derive(Debug)]
 pub struct Pod {
@@ -96,29 +95,12 @@ pub struct Pod {
     files: files::Files,
     cgroup: cgroup::Cgroup,
     volumes: Volumes,
-    /// The pod's runtime handler supports recursive read-only mounts.
-    recursive: bool,
     retention: retention::Retention,
     records: record::Records,
-    /// Failed pulls, by image name.
-    pulls: BTreeMap<Box<str>, FailedPull>,
+    pulls: image::Pulls,
     events: events::PodEvents,
-    /// Something changed since `next` was called last.
-    needs_plan: bool,
-    /// Something changed since the status was computed.
-    dirty: bool,
-    /// Counts the changes of the status.
-    status_revision: u64,
-    wake_at: Option<Instant>,
-    timing: Timing,
-}
-
-/// For `kubelet_pod_start_sli_duration_seconds`.
-#[derive(Clone, Copy, Debug, Default)]
-struct Timing {
-    started: bool,
-    pulling_ms: u64,
-    reported: bool,
+    schedule: schedule::Schedule,
+    status_cache: status::StatusCache,
 }
 
 impl Pod {
@@ -158,16 +140,12 @@ impl Pod {
             files: files::Files::default(),
             cgroup: cgroup::Cgroup::default(),
             volumes: Volumes::default(),
-            recursive: false,
             retention: retention::Retention::default(),
             records: record::Records::default(),
-            pulls: BTreeMap::new(),
+            pulls: image::Pulls::default(),
             events: events::PodEvents::default(),
-            needs_plan: true,
-            dirty: true,
-            status_revision: 0,
-            wake_at: None,
-            timing: Timing::default(),
+            schedule: schedule::Schedule::default(),
+            status_cache: status::StatusCache::default(),
         };
         if let Some(verdict) = verdict {
             pod.refuse(verdict);
@@ -206,12 +184,24 @@ impl Pod {
         self.replan_cgroup();
     }
 
+    /// Whether the pod can use this object: it is in the pod's namespace, or has none.
+    pub fn may_use(&self, key: &Key) -> bool {
+        key.namespace.is_empty() || *key.namespace == *self.api.metadata.namespace
+    }
+
+    /// An object that it may use was added, removed or changed.
+    pub fn objects_changed(&mut self) {
+        self.records.retry_configuration();
+        self.volumes.mark_dirty();
+        self.mark_dirty();
+    }
+
     /// No source has the pod any more.
     pub fn mark_unwanted(&mut self, now: Now) {
         self.lifecycle.set_wanted(Wanted::No);
         self.observed.stop_at_once();
         self.mark_dirty();
-        let grace_s = config::grace_s(&self.api.spec);
+        let grace_s = lifecycle::grace_s(&self.api.spec);
         let metadata = &mut self.api.metadata;
         let at = || now.timestamp().unwrap_or_default().to_string();
         metadata.deletion_timestamp.get_or_insert_with(at);
@@ -248,7 +238,7 @@ impl Pod {
         let changing = self.runner.is_changing();
         let outcome = self.observed.take_list(now.boot, serial, changing);
         if outcome == ListOutcome::Discarded {
-            self.needs_plan = true;
+            self.schedule.mark_dirty();
             return;
         }
         if outcome == ListOutcome::Changed {
@@ -268,7 +258,7 @@ impl Pod {
             Origin::Runtime => crate::limits::GRACE_ORPHAN_S,
             Origin::File | Origin::Cloud => {
                 let deletion = self.api.metadata.deletion_grace_period_seconds;
-                deletion.unwrap_or_else(|| config::grace_s(&self.api.spec))
+                deletion.unwrap_or_else(|| lifecycle::grace_s(&self.api.spec))
             }
         };
         self.lifecycle.enter(now, phase, grace_s);
@@ -332,7 +322,7 @@ impl Pod {
 
     /// Whether something changed since its last step, or its wake-up time has come.
     pub fn needs_step(&self, now: Now) -> bool {
-        self.needs_plan || self.wake_at.is_some_and(|at| at <= now.boot) || self.lacks_time(now)
+        self.schedule.is_due(now.boot) || self.lacks_time(now)
     }
 
     /// Whether the clock was set after the last change.
@@ -349,37 +339,26 @@ impl Pod {
 
     /// Something changed: the pod has to be stepped, and its status may differ.
     pub fn mark_dirty(&mut self) {
-        self.needs_plan = true;
-        self.dirty = true;
+        self.schedule.mark_dirty();
+        self.status_cache.mark_stale();
     }
 
     /// Once, when all containers of a pod that this agent started run: milliseconds from its
     /// arrival, and the same without pulls (not for pods with init containers).
     pub fn take_start(&mut self, now: Now) -> Option<(u64, Option<u64>)> {
         let mut statuses = self.api.status.container_statuses.iter();
-        if self.timing.reported || !statuses.all(ContainerStatus::has_started) {
+        if !statuses.all(ContainerStatus::has_started) {
             return None;
         }
-        self.timing.reported = true;
-        let took_ms = now.boot.since_ms(self.lifecycle.arrived_at());
+        let took =
+            self.lifecycle.take_start(now.boot).filter(|_| self.origin != Origin::Runtime)?;
         let plain = self.api.spec.init_containers.is_empty();
-        let ours = self.timing.started && self.origin != Origin::Runtime;
-        ours.then(|| (took_ms, plain.then(|| took_ms.saturating_sub(self.timing.pulling_ms))))
+        Some((took.all_ms, plain.then(|| took.all_ms.saturating_sub(took.pulls_ms))))
     }
 
     /// Whether nothing of it exists and nothing was started.
     pub fn is_untouched(&self) -> bool {
         self.observed.is_empty() && !self.runner.has_calls() && !self.runner.has_jobs()
-    }
-
-    /// Sets the first revision of its status.
-    pub fn status_revision_from(&mut self, revision: u64) {
-        self.status_revision = revision;
-    }
-
-    /// Grows with each change of the status.
-    pub fn status_revision(&self) -> u64 {
-        self.status_revision
     }
 
     /// Whether the status is based on a complete inspection of the pod.
@@ -400,7 +379,7 @@ impl Pod {
 
     /// When to step it again if nothing happens before.
     pub fn wake_at(&self) -> Option<Instant> {
-        sooner(self.wake_at, self.probes_wake_at())
+        sooner(self.schedule.wake_at(), self.probes_wake_at())
     }
 
     /// Returns the pod that replaces this finished one under its uid, if it came back.

@@ -4,112 +4,21 @@
 use std::collections::BTreeMap;
 
 use super::hooks::PreStop;
+use super::lifecycle::{Ending, grace_s};
+use super::names::log_dir;
 use super::observed::{Observed, ObservedContainer};
-use super::{Ending, Phase, Pod, Step, StopReason, Verdict};
-use super::{cgroup, volumes};
-use super::{config, security};
-use crate::agent::event::{CallId, JobId};
+use super::plan::{Next, NodeView, Plan, Step, StopReason};
+use super::{Phase, Pod, Verdict};
+use super::{cgroup, security, volumes};
+use crate::agent::event::CallId;
 use crate::agent::time::{Instant, sooner};
 use crate::limits;
-use crate::model::cri::{ContainerId, ContainerState, RuntimeStatus};
+use crate::model::cri::{ContainerId, ContainerState};
 use crate::model::job::{JobSpec, LogLink};
 use crate::model::pod::Container;
 use crate::model::probe::HookKind;
 
 mod start;
-
-/// What `next` decided.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Make this call; wait if its class has no room.
-    Call(Step),
-    /// Cancel this call: the stop under way has a longer grace period than is left, or the image
-    /// being pulled is no longer wanted.
-    GiveUp(CallId),
-    /// Start this hook of an instance; wait if there is no room.
-    Hook(ContainerId, HookKind, StopReason),
-    /// Cancel this instance's preStop hook: its time is over.
-    GiveUpHook(ContainerId),
-    /// Start this job on the file system.
-    Job(JobSpec),
-    /// Cancel this job.
-    GiveUpJob(JobId),
-    /// Enter this phase.
-    Enter(Phase),
-    /// The pod as a whole has failed.
-    Fail(Verdict),
-    /// The pod has been active for as long as it may: this is no warning.
-    FailByDeadline(Verdict),
-    /// List the runtime first.
-    Relist,
-    /// Something outside of the pod blocks it; try again at the next step.
-    Blocked(&'static str),
-    /// Nothing before this time.
-    Until(Instant),
-    /// Nothing.
-    Rest,
-}
-
-/// The next step, and the containers that are put off.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
-    pub next: Next,
-    /// Containers that are not started yet, and why.
-    pub holds: Vec<Hold>,
-}
-
-/// A container that is not started before a time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hold {
-    /// Name in the spec.
-    pub container: Box<str>,
-    /// For its status.
-    pub why: HoldReason,
-    /// No start before this time.
-    pub until: Instant,
-}
-
-/// Why a container is put off.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HoldReason {
-    /// It ended too soon after its last start.
-    CrashLoop {
-        /// Milliseconds of the back-off in force.
-        delay_ms: u64,
-    },
-    /// Its image could not be pulled.
-    ImagePull {
-        /// The last error.
-        why: String,
-    },
-    /// Its image is not a valid image name.
-    ImageName {
-        /// What is wrong with it.
-        why: String,
-    },
-}
-
-/// The state of the node that a pod's next step depends on.
-#[derive(Clone, Copy, Debug)]
-pub struct NodeView<'a> {
-    /// The runtime's last reported status.
-    pub runtime: Option<&'a RuntimeStatus>,
-    /// An earlier pod of the same name has to end first.
-    pub predecessor: bool,
-}
-
-impl NodeView<'_> {
-    /// Why pods on the pod network cannot start.
-    pub fn network_trouble(&self) -> Option<&str> {
-        self.runtime?.network.as_ref().err().map(String::as_str)
-    }
-}
-
-impl Plan {
-    fn only(next: Next) -> Self {
-        Self { next, holds: Vec::new() }
-    }
-}
 
 /// Returns the next step.
 pub fn next(pod: &Pod, world: &NodeView<'_>, now: Instant) -> Plan {
@@ -268,7 +177,7 @@ fn make_log_dirs(pod: &Pod, now: Instant) -> Option<Next> {
     let spec = &pod.api.spec;
     let containers = spec.all_containers();
     let job = JobSpec::MakePodDirs {
-        pod: config::log_dir(&pod.api),
+        pod: log_dir(&pod.api),
         containers: containers.map(|container| container.name.clone()).collect(),
     };
     Some(if pod.runner.has_job(&job) { Next::Rest } else { Next::Job(job) })
@@ -276,7 +185,7 @@ fn make_log_dirs(pod: &Pod, now: Instant) -> Option<Next> {
 
 /// A grace period that begins now: for stops that are not the end of the pod.
 fn pod_grace(pod: &Pod, now: Instant) -> Ending {
-    Ending { since: now, grace_s: config::grace_s(&pod.api.spec).max(1) }
+    Ending { since: now, grace_s: grace_s(&pod.api.spec).max(1) }
 }
 
 /// The next container to stop. All are stopped in parallel, except that sidecars follow the main
@@ -373,7 +282,7 @@ pub(super) fn remove_container(pod: &Pod, container: &ObservedContainer, now: In
 /// The names of a container's log files.
 pub fn log_link(pod: &Pod, container: &ObservedContainer) -> LogLink {
     LogLink {
-        pod: config::log_dir(&pod.api),
+        pod: log_dir(&pod.api),
         container: container.name.clone(),
         attempt: container.attempt,
         id: container.id.0.clone(),
@@ -459,7 +368,7 @@ fn clean(pod: &Pod, now: Instant) -> Next {
     if let Some(at) = pod.runner.cleanup_held_until(now) {
         return Next::Until(at);
     }
-    let dir = config::log_dir(&pod.api);
+    let dir = log_dir(&pod.api);
     let folders = [
         (pod.files.is_log_dir_removed(), JobSpec::RemoveLogDir(dir.clone())),
         (pod.files.is_dir_removed(), JobSpec::RemovePodDir(dir)),

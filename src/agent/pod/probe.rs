@@ -26,9 +26,8 @@
 mod target;
 mod worker;
 
-use super::hooks::PreStop;
 use super::observed::ObservedContainer;
-use super::{Phase, Pod};
+use super::{Phase, Pod, PodContext};
 use crate::agent::calls::{Class, Owner};
 use crate::agent::event::{CallId, ProbeId};
 use crate::agent::jobs::QueryOwner;
@@ -42,10 +41,8 @@ use crate::model::pod::Container;
 use crate::model::probe::{Probe, ProbeKind, ProbeResults};
 use crate::model::recorded_event::EventType;
 pub(super) use target::hook_get;
-use target::{ProbeRequest, probe_request};
+use target::{ProbeRequest, TargetError, probe_request};
 use worker::{InFlight, Outcome, Worker};
-
-use super::step::PodContext;
 
 #[derive(Debug, Default)]
 pub(super) struct Probes {
@@ -177,9 +174,7 @@ impl Pod {
                 let newest = self.observed.newest(&worker.container);
                 // A container that is being stopped is not killed again.
                 let is_wanted = |observed: &ObservedContainer| {
-                    let hooked = self.pre_stop(observed);
-                    self.stopping(&observed.id).is_none()
-                        && matches!(hooked, PreStop::None | PreStop::Due)
+                    self.stopping(&observed.id).is_none() && !self.has_pre_stop_begun(observed)
                 };
                 !ends && newest.is_none_or(is_wanted)
             }
@@ -198,7 +193,7 @@ impl Pod {
                 let bytes_max = budget.expanded_bytes_max;
                 probe_request(&self.api, container, &worker.handler, timeout_s, bytes_max)
             }
-            None => Err("its container is not in the pod any more".to_owned()),
+            None => Err(TargetError::NoContainer),
         };
         match request {
             Ok(ProbeRequest::Exec(command)) => {
@@ -227,7 +222,7 @@ impl Pod {
                 worker.begin(now.boot);
                 // An immediate retry would fail in the same way.
                 worker.tries = limits::PROBE_TRIES_MAX;
-                self.conclude(now, worker, &Outcome::Error(why));
+                self.conclude(now, worker, &Outcome::Error(why.to_string()));
             }
         }
         true

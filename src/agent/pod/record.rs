@@ -25,7 +25,7 @@
 use std::collections::BTreeMap;
 
 use super::Pod;
-use super::image::Image;
+use super::image::{Image, Tries};
 use super::observed::ObservedContainer;
 use crate::agent::time::{Backoff, BackoffBounds, Instant};
 use crate::limits;
@@ -38,10 +38,9 @@ pub(super) struct Records(BTreeMap<Box<str>, ContainerRecord>);
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct ContainerRecord {
-    /// Written by pod/image.rs alone.
-    pub(super) image: Image,
-    /// When the image to pull was first found absent, in this try. Likewise.
-    pub(super) absent_since: Option<Instant>,
+    image: Image,
+    /// When the image to pull was first found absent, in this try.
+    absent_since: Option<Instant>,
     /// Why it does not run: `state.waiting`. Cleared by the next start.
     failure: Option<Waiting>,
     /// The failure may be over when an object changes.
@@ -167,6 +166,50 @@ impl Records {
 }
 
 impl ContainerRecord {
+    // ---- image ----
+
+    pub(super) fn image(&self) -> &Image {
+        &self.image
+    }
+
+    pub(super) fn set_image(&mut self, image: Image) {
+        self.image = image;
+    }
+
+    /// The state of the image, which is looked up again unless it is set.
+    pub(super) fn take_image(&mut self) -> Image {
+        std::mem::take(&mut self.image)
+    }
+
+    /// The image has to be pulled.
+    pub(super) fn image_absent(&mut self, now: Instant) {
+        self.absent_since.get_or_insert(now);
+        self.image = Image::ToPull(Tries::new(now));
+    }
+
+    /// The image was pulled. Ignored if another image was named meanwhile: that is looked up.
+    pub(super) fn pulled(&mut self, now: Instant, image_ref: Box<str>, took_ms: u64) {
+        let Image::ToPull(tries) = &self.image else { return };
+        let waited_ms = now.since_ms(self.absent_since.take().unwrap_or(tries.since()));
+        self.image = Image::Pulled { image_ref, took_ms, waited_ms };
+    }
+
+    /// A pull has failed with this text. Returns the tries so far; `None`: ignored, as above.
+    pub(super) fn pull_refused(&mut self, text: String) -> Option<&Tries> {
+        let Image::ToPull(tries) = &mut self.image else { return None };
+        tries.refused(text);
+        Some(tries)
+    }
+
+    /// The pull has failed with every candidate.
+    pub(super) fn pull_failed(&mut self, failure: Waiting) {
+        self.image = Image::Unknown;
+        self.absent_since = None;
+        self.set_failure(failure);
+    }
+
+    // ---- starts ----
+
     pub(super) fn failure(&self) -> Option<&Waiting> {
         self.failure.as_ref()
     }

@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::next::{Next, remove_container};
+use super::next::remove_container;
 use super::observed::{ObservedContainer, ObservedSandbox};
-use super::{Pod, Step, Wanted};
+use super::plan::{Next, Step};
+use super::{Pod, Wanted};
 use crate::agent::time::Instant;
 use crate::model::cri::{ContainerId, ContainerState, SandboxId};
 use crate::model::housekeeping::ContainerPolicy;

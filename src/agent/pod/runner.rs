@@ -18,7 +18,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Step;
+use super::plan::Step;
 use crate::agent::event::{CallId, JobId};
 use crate::agent::time::Instant;
 use crate::limits;

@@ -1,6 +1,8 @@
 //! Security contexts: a container's context overrides its pod's, and both override the image's
 //! (spec section 3.8).
 
+use std::fmt;
+
 use super::{Refused, Verdict};
 use crate::agent::Config;
 use crate::model::cri::{
@@ -84,13 +86,47 @@ pub fn unsupported(spec: &PodSpec, runtime: Option<&RuntimeStatus>) -> Option<Ve
     })
 }
 
+/// Why a container must not run, in the kubelet's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecurityError {
+    /// `runAsNonRoot`, and the spec names root. `who`: the pod and the container.
+    RootUser { who: String },
+    /// `runAsNonRoot`, and the image runs as root.
+    RootImage { who: String },
+    /// `runAsNonRoot`, and the image names a user whose number is not known.
+    NamedUser { name: Box<str>, who: String },
+    /// A seccomp profile of the node without its name.
+    NoProfile,
+}
+
+impl fmt::Display for SecurityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RootUser { who } => {
+                write!(f, "container's runAsUser breaks non-root policy {who}")
+            }
+            Self::RootImage { who } => {
+                write!(f, "container has runAsNonRoot and image will run as root {who}")
+            }
+            Self::NamedUser { name, who } => write!(
+                f,
+                "container has runAsNonRoot and image has non-numeric user ({name}), cannot \
+                 verify user is non-root {who}"
+            ),
+            Self::NoProfile => {
+                f.write_str("localhostProfile must be set if seccompProfile type is Localhost.")
+            }
+        }
+    }
+}
+
 /// The security context of a container, or why it must not run.
 pub fn container_security(
     pod: &Pod,
     container: &Container,
     image_user: &ImageUser,
     config: &Config,
-) -> Result<ContainerSecurity, String> {
+) -> Result<ContainerSecurity, SecurityError> {
     let (whole, own) = (&pod.spec.security_context, &container.security_context);
     non_root(pod, container, image_user)?;
     let unmasked = own.proc_mount == Some(ProcMount::Unmasked);
@@ -168,7 +204,7 @@ fn user(pod: &Pod, container: &Container, image_user: &ImageUser) -> User {
 }
 
 /// `runAsNonRoot`, in the kubelet's words.
-fn non_root(pod: &Pod, container: &Container, image_user: &ImageUser) -> Result<(), String> {
+fn non_root(pod: &Pod, container: &Container, image_user: &ImageUser) -> Result<(), SecurityError> {
     let (whole, own) = (&pod.spec.security_context, &container.security_context);
     if own.run_as_non_root.or(whole.run_as_non_root) != Some(true) {
         return Ok(());
@@ -179,27 +215,19 @@ fn non_root(pod: &Pod, container: &Container, image_user: &ImageUser) -> Result<
         metadata.name, metadata.namespace, metadata.uid, container.name
     );
     match (own.run_as_user.or(whole.run_as_user), image_user) {
-        (Some(0), _) => Err(format!("container's runAsUser breaks non-root policy {who}")),
+        (Some(0), _) => Err(SecurityError::RootUser { who }),
         (Some(_), _) => Ok(()),
-        (None, ImageUser::Uid(0) | ImageUser::Unset) => {
-            Err(format!("container has runAsNonRoot and image will run as root {who}"))
-        }
+        (None, ImageUser::Uid(0) | ImageUser::Unset) => Err(SecurityError::RootImage { who }),
         (None, ImageUser::Uid(_)) => Ok(()),
-        (None, ImageUser::Name(name)) => Err(format!(
-            "container has runAsNonRoot and image has non-numeric user ({name}), cannot verify \
-             user is non-root {who}"
-        )),
+        (None, ImageUser::Name(name)) => Err(SecurityError::NamedUser { name: name.clone(), who }),
     }
 }
 
-fn seccomp_profile(profile: &api::Profile, root: &str) -> Result<Profile, String> {
+fn seccomp_profile(profile: &api::Profile, root: &str) -> Result<Profile, SecurityError> {
     Ok(match (profile.r#type, profile.localhost_profile.as_deref().unwrap_or_default()) {
         (ProfileType::Unconfined, _) => Profile::Unconfined,
         (ProfileType::RuntimeDefault, _) => Profile::RuntimeDefault,
-        (ProfileType::Localhost, "") => {
-            let why = "localhostProfile must be set if seccompProfile type is Localhost.";
-            return Err(why.to_owned());
-        }
+        (ProfileType::Localhost, "") => return Err(SecurityError::NoProfile),
         (ProfileType::Localhost, name) => Profile::Localhost(format!("{root}/seccomp/{name}")),
     })
 }

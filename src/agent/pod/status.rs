@@ -33,10 +33,42 @@ pub struct HostInfo<'a> {
     pub runtime_name: &'a str,
 }
 
+/// Whether the status in the pod is up to date, and how often it has changed.
+#[derive(Debug)]
+pub(super) struct StatusCache {
+    is_stale: bool,
+    revision: u64,
+}
+
+/// The status of a new pod was never computed.
+impl Default for StatusCache {
+    fn default() -> Self {
+        Self { is_stale: true, revision: 0 }
+    }
+}
+
+impl StatusCache {
+    /// The status may differ.
+    pub(super) fn mark_stale(&mut self) {
+        self.is_stale = true;
+    }
+}
+
 impl Pod {
+    /// Sets the first revision of its status.
+    pub fn status_revision_from(&mut self, revision: u64) {
+        self.status_cache.revision = revision;
+    }
+
+    /// Grows with each change of the status.
+    pub fn status_revision(&self) -> u64 {
+        self.status_cache.revision
+    }
+
     /// Recomputes the status if anything changed. Returns whether it did.
     pub fn refresh(&mut self, now: Now, host_info: HostInfo<'_>) -> bool {
-        let learnt = std::mem::take(&mut self.dirty) || self.lacks_time(now);
+        let is_stale = std::mem::take(&mut self.status_cache.is_stale);
+        let learnt = is_stale || self.lacks_time(now);
         if learnt {
             if self.is_inspected() {
                 self.observed.set_complete();
@@ -44,7 +76,7 @@ impl Pod {
             let status = self.status(now, host_info);
             if status != self.api.status {
                 self.api.status = status;
-                self.status_revision += 1;
+                self.status_cache.revision += 1;
             }
         }
         learnt

@@ -1,167 +1,20 @@
 //! Carries out the steps that [`super::next`] returns, as far as there is room.
 
-#[cfg(feature = "probes")]
-use std::collections::BTreeMap;
-
 use super::hooks::PreStop;
-use super::next::{Hold, HoldReason, Next, NodeView, log_link, needs_sandbox, next};
-use super::stopping::StopReason;
-use super::{HostInfo, Phase, Pod, Verdict, Wanted};
+use super::next::{log_link, needs_sandbox, next};
+use super::plan::{Hold, HoldReason, Next, NodeView, Step};
+use super::{Phase, Pod, PodContext, Verdict, Wanted};
 use crate::agent::Config;
-use crate::agent::calls::{Calls, Class, Owner};
-use crate::agent::event::{Action, Out, Severity};
-use crate::agent::image::Images;
-use crate::agent::jobs::{JobOwner, Jobs, Queries};
-use crate::agent::objects::ObjectsOf;
+use crate::agent::calls::Owner;
+use crate::agent::event::{Action, Severity};
+use crate::agent::jobs::JobOwner;
 use crate::agent::pleg::Pleg;
-use crate::agent::recorder::Recorder;
-use crate::agent::time::{BackoffBounds, Instant, Now, Rng};
+use crate::agent::time::{BackoffBounds, Now};
 use crate::limits;
-use crate::model::cri::{
-    CgroupDriver, ContainerId, Dns, Request, RuntimeStatus, SandboxId, TaskEnd,
-};
+use crate::model::cri::Request;
 use crate::model::job::JobSpec;
-#[cfg(feature = "probes")]
-use crate::model::probe::ProbeResults;
 use crate::model::recorded_event::EventType;
 use crate::model::status::Waiting;
-
-/// One runtime call and its purpose.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
-    RunSandbox {
-        /// Attempt number.
-        attempt: u32,
-    },
-    /// Read its network.
-    InspectSandbox(SandboxId),
-    /// Kill its processes, and tear down its network.
-    StopSandbox(SandboxId),
-    RemoveSandbox(SandboxId),
-    /// Look up the image of the container.
-    ImageStatus {
-        /// Name in the spec.
-        container: Box<str>,
-        /// The image as the spec names it at that time.
-        image: Box<str>,
-    },
-    Pull {
-        /// Name in the spec.
-        container: Box<str>,
-        /// The image as the spec names it at that time.
-        image: Box<str>,
-    },
-    Create {
-        /// Name in the spec.
-        container: Box<str>,
-        /// The attempt number: the restart count.
-        attempt: u32,
-        /// The image as the spec names it now: when the answer comes, the spec may name another.
-        image: Box<str>,
-        /// What the image's name resolves to.
-        image_ref: Box<str>,
-    },
-    Start {
-        id: ContainerId,
-        /// Name in the spec.
-        container: Box<str>,
-    },
-    /// Read its exit code and times.
-    InspectContainer(ContainerId),
-    Stop {
-        id: ContainerId,
-        /// Seconds from the signal to SIGKILL.
-        grace_s: i64,
-        /// When SIGKILL is sent at the latest.
-        kill_at: Instant,
-        /// For the event.
-        why: StopReason,
-    },
-    RemoveContainer(ContainerId),
-    /// End a task that the runtime holds below it and CRI does not show.
-    EndTask {
-        id: ContainerId,
-        end: TaskEnd,
-    },
-}
-
-impl Step {
-    /// Whether it changes what the runtime lists, so that a list begun before its end may be wrong.
-    pub(super) fn is_change(&self) -> bool {
-        match self {
-            Self::RunSandbox { .. }
-            | Self::StopSandbox(_)
-            | Self::RemoveSandbox(_)
-            | Self::Create { .. }
-            | Self::Start { .. }
-            | Self::RemoveContainer(_) => true,
-            Self::InspectSandbox(_)
-            | Self::InspectContainer(_)
-            | Self::ImageStatus { .. }
-            | Self::Pull { .. }
-            | Self::Stop { .. }
-            | Self::EndTask { .. } => false,
-        }
-    }
-
-    /// The class of calls that it counts as: [`Class::of`] its request.
-    pub(super) fn class(&self) -> Class {
-        match self {
-            Self::Stop { .. } | Self::StopSandbox(_) => Class::Stop,
-            Self::Pull { .. } => Class::Pull,
-            Self::RunSandbox { .. }
-            | Self::InspectSandbox(_)
-            | Self::RemoveSandbox(_)
-            | Self::ImageStatus { .. }
-            | Self::Create { .. }
-            | Self::Start { .. }
-            | Self::InspectContainer(_)
-            | Self::RemoveContainer(_)
-            | Self::EndTask { .. } => Class::Work,
-        }
-    }
-
-    /// Whether several may run in parallel: stops of different containers.
-    pub(super) fn is_stop(&self) -> bool {
-        matches!(self, Self::Stop { .. })
-    }
-}
-
-/// Everything that a pod needs for a step.
-pub struct PodContext<'a> {
-    /// The static configuration.
-    pub config: &'a Config,
-    /// ConfigMaps and Secrets.
-    pub objects: ObjectsOf<'a>,
-    /// The node's addresses and the runtime's name.
-    pub host_info: HostInfo<'a>,
-    /// The runtime's last reported status.
-    pub runtime: Option<&'a RuntimeStatus>,
-    /// How cgroups are named.
-    pub driver: CgroupDriver,
-    /// What the host's `resolv.conf` says.
-    pub resolver: &'a Dns,
-    /// The pending runtime calls.
-    pub calls: &'a mut Calls,
-    /// The pending queries of probes and hooks.
-    pub queries: &'a mut Queries,
-    /// Results of probes from before the agent's restart.
-    #[cfg(feature = "probes")]
-    pub saved_results: &'a BTreeMap<ContainerId, ProbeResults>,
-    /// For random delays.
-    pub rng: &'a mut Rng,
-    /// When this process of the agent began.
-    pub booted_at: Instant,
-    /// The pending jobs.
-    pub jobs: &'a mut Jobs,
-    /// The event recorder.
-    pub recorder: &'a mut Recorder,
-    /// The state that pulls of all pods share.
-    pub images: &'a mut Images,
-    pub pleg: &'a mut Pleg,
-    /// Where requests go.
-    pub out: &'a mut Out,
-}
 
 /// Steps of one pod in one turn, besides those for each of its volumes and containers; more is a
 /// loop.
@@ -199,8 +52,7 @@ impl Pod {
         context: &mut PodContext<'_>,
     ) -> bool {
         let mut gave_up = false;
-        self.needs_plan = true;
-        self.wake_at = None;
+        self.schedule.begin();
         let parts = self.api.spec.volumes.len() + self.observed.containers.len();
         for left in (0..STEPS_MAX + parts * STEPS_EACH).rev() {
             assert!(left > 0, "pod {} requests steps without end", self.uid);
@@ -238,7 +90,7 @@ impl Pod {
                 Next::FailByDeadline(verdict) => self.fail(EventType::Normal, verdict),
                 Next::Relist => {
                     context.pleg.request_relist();
-                    self.needs_plan = false;
+                    self.schedule.rest();
                     break;
                 }
                 Next::Blocked(why) => {
@@ -249,12 +101,11 @@ impl Pod {
                 }
                 Next::Until(at) => {
                     assert!(at > now.boot, "pod {} waits for a time in the past", self.uid);
-                    self.wake_at = Some(at);
-                    self.needs_plan = false;
+                    self.schedule.rest_until(at);
                     break;
                 }
                 Next::Rest => {
-                    self.needs_plan = false;
+                    self.schedule.rest();
                     break;
                 }
             }
@@ -335,7 +186,7 @@ impl Pod {
             }
         };
         if self.records.of(name).set_failure(Waiting { reason, message }) {
-            self.dirty = true;
+            self.status_cache.mark_stale();
             self.record_event(name, kind, event_reason, event);
             if is_error {
                 self.error(name, reason);

@@ -11,29 +11,30 @@
 //! set up once since the agent's start stays usable for starting containers even if a later update
 //! fails; a failed update is retried while the old content stays (spec sections 4.2 and 4.5).
 //!
+//! Objects of the cloud's pods are requested when the pod arrives, and come a moment later: missing
+//! ones are reported only after a delay.
+//!
 //! Only volumes that a container mounts count. If we crash here: every volume is set up again, and
 //! the job finds what exists.
 
-mod troubles;
-
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::config;
-use super::env::{Environment, references};
-use super::mounts::is_recursive;
-use super::next::Next;
-use super::step::PodContext;
-use super::{Phase, Pod, Step, memory_limit};
+use super::env::{EnvError, Environment, references};
+use super::names::log_dir;
+use super::plan::{Next, Step};
+use super::{Origin, Phase, Pod, PodContext, memory_limit};
 use crate::agent::objects::Objects;
 use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, sooner};
-use crate::agent::volume::Location;
+use crate::agent::volume::{Location, VolumeError};
 use crate::agent::{Config, volume};
 use crate::limits;
 use crate::model::cri::{Mount, Propagation};
 use crate::model::job::{JobError, JobSpec, SubPath, VolumeSetUp};
-use crate::model::pod::{self as api, Container, MountPropagation, VolumeMount};
+use crate::model::pod::{self as api, Container, MountPropagation, RecursiveReadOnly, VolumeMount};
 use crate::model::recorded_event::EventType;
+use crate::model::status::VolumeMountStatus;
 
 /// The state of a pod's volumes.
 #[derive(Debug, Default)]
@@ -48,6 +49,8 @@ pub(super) struct Volumes {
     bound: BTreeMap<Box<str>, Bound>,
     removed: bool,
     failures: Failures,
+    /// The pod's runtime handler supports recursive read-only mounts.
+    recursive: bool,
 }
 
 /// The state of one volume.
@@ -56,7 +59,7 @@ struct VolumeState {
     /// The set-up to carry out; `None`: it is done, or it cannot be planned.
     todo: Option<Box<VolumeSetUp>>,
     /// Why it cannot be planned.
-    trouble: Option<String>,
+    trouble: Option<VolumeError>,
     /// The trouble is reported.
     reported: bool,
     /// Where the volume is, as last planned.
@@ -97,6 +100,11 @@ impl Volumes {
     /// The spec or an object may have changed.
     pub(super) fn mark_dirty(&mut self) {
         self.planned = false;
+    }
+
+    /// Whether the pod's runtime handler supports recursive read-only mounts.
+    pub(super) fn may_be_recursive(&self) -> bool {
+        self.recursive
     }
 }
 
@@ -167,7 +175,7 @@ pub(super) fn tear_down(pod: &Pod, now: Instant) -> Option<Next> {
     if !pod.is_wanted() || are_down(pod) {
         return None;
     }
-    let job = JobSpec::TearDownVolumes(config::log_dir(&pod.api));
+    let job = JobSpec::TearDownVolumes(log_dir(&pod.api));
     // A volume whose set-up is still running would reappear.
     if pod.runner.has_jobs() {
         return Some(Next::Rest);
@@ -183,13 +191,56 @@ pub(super) fn are_gone(pod: &Pod) -> bool {
     pod.volumes.removed || !uses_any(&pod.api.spec)
 }
 
+/// Why a container has no mounts, in the kubelet's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MountError {
+    NoVolume {
+        volume: Box<str>,
+        container: Box<str>,
+    },
+    /// The runtime cannot make everything below the mount read-only.
+    NotRecursive {
+        volume: Box<str>,
+    },
+    /// Variables that `subPathExpr` names, and that are empty or missing.
+    NoValue(String),
+    /// This sub-path is an absolute path.
+    Absolute(String),
+    /// This sub-path leads out of the volume.
+    Parent(String),
+    Env(EnvError),
+}
+
+impl fmt::Display for MountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoVolume { volume, container } => {
+                write!(f, "cannot find volume {volume:?} to mount into container {container:?}")
+            }
+            Self::NotRecursive { volume } => write!(
+                f,
+                "failed to resolve recursive read-only mode: volume {volume:?} requested \
+                 recursive read-only mode, but it is not supported by the runtime"
+            ),
+            Self::NoValue(names) => write!(f, "missing value for {names}"),
+            Self::Absolute(path) => {
+                write!(f, "error SubPath `{path}` must not be an absolute path")
+            }
+            Self::Parent(path) => {
+                write!(f, "unable to provision SubPath `{path}`: must not contain '..'")
+            }
+            Self::Env(why) => why.fmt(f),
+        }
+    }
+}
+
 /// `ContainerConfig.mounts` from the container's volume mounts, or why there are none.
 pub fn mounts(
     pod: &api::Pod,
     container: &Container,
     envs: &mut Environment,
     mount_context: MountContext<'_>,
-) -> Result<Vec<Mount>, String> {
+) -> Result<Vec<Mount>, MountError> {
     let each = container.volume_mounts.iter().enumerate();
     each.map(|(index, mount)| one_mount(pod, container, (index, mount), envs, mount_context))
         .collect()
@@ -220,10 +271,9 @@ fn one_mount(
     (index, mount): (usize, &VolumeMount),
     envs: &mut Environment,
     mount_context: MountContext<'_>,
-) -> Result<Mount, String> {
+) -> Result<Mount, MountError> {
     let location = mount_context.locations.get(&mount.name).ok_or_else(|| {
-        let (volume, container) = (&mount.name, &container.name);
-        format!("cannot find volume {volume:?} to mount into container {container:?}")
+        MountError::NoVolume { volume: mount.name.clone(), container: container.name.clone() }
     })?;
     let host_path = match sub_path(mount, envs)? {
         Some(_) => format!(
@@ -234,11 +284,7 @@ fn one_mount(
     };
     let recursive_read_only = is_recursive(mount, mount_context.recursive);
     if recursive_read_only && !mount_context.recursive {
-        return Err(format!(
-            "failed to resolve recursive read-only mode: volume {:?} requested recursive \
-             read-only mode, but it is not supported by the runtime",
-            mount.name
-        ));
+        return Err(MountError::NotRecursive { volume: mount.name.clone() });
     }
     let absolute = mount.mount_path.starts_with('/');
     Ok(Mount {
@@ -256,7 +302,7 @@ fn one_mount(
 }
 
 /// The sub-path of the volume that is mounted; `None`: its root.
-fn sub_path(mount: &VolumeMount, envs: &mut Environment) -> Result<Option<String>, String> {
+fn sub_path(mount: &VolumeMount, envs: &mut Environment) -> Result<Option<String>, MountError> {
     let path = if mount.sub_path_expr.is_empty() {
         mount.sub_path.clone()
     } else {
@@ -264,20 +310,31 @@ fn sub_path(mount: &VolumeMount, envs: &mut Environment) -> Result<Option<String
         let references = references(&mount.sub_path_expr).into_iter();
         let missing: Vec<&str> = references.filter(|name| !has_value(name)).collect();
         if !missing.is_empty() {
-            return Err(format!("missing value for {}", missing.join(", ")));
+            return Err(MountError::NoValue(missing.join(", ")));
         }
-        envs.expand(&mount.sub_path_expr, &|| "in subPathExpr".to_owned())?
+        envs.expand(&mount.sub_path_expr, &|| "in subPathExpr".to_owned())
+            .map_err(MountError::Env)?
     };
     if path.is_empty() {
         return Ok(None);
     }
     if path.starts_with('/') {
-        return Err(format!("error SubPath `{path}` must not be an absolute path"));
+        return Err(MountError::Absolute(path));
     }
     if path.split('/').any(|part| part == "..") {
-        return Err(format!("unable to provision SubPath `{path}`: must not contain '..'"));
+        return Err(MountError::Parent(path));
     }
     Ok(Some(path))
+}
+
+/// Whether the mount and everything mounted below it are read-only. `able`: the runtime supports
+/// that. If it does not, a container that requires it is not created.
+fn is_recursive(mount: &VolumeMount, able: bool) -> bool {
+    match mount.recursive_read_only {
+        None | Some(RecursiveReadOnly::Disabled) => false,
+        Some(RecursiveReadOnly::IfPossible) => able,
+        Some(RecursiveReadOnly::Enabled) => true,
+    }
 }
 
 /// Names of the volumes that containers mount.
@@ -471,5 +528,68 @@ impl Pod {
         self.records.of(&part.container).misconfigured(until, message.clone());
         let container = part.container.clone();
         self.record_event(&container, EventType::Warning, "Failed", format!("Error: {message}"));
+    }
+
+    // ---- troubles ----
+
+    /// When there is something to report, if that is not now.
+    pub(super) fn troubles_at(&self) -> Option<Instant> {
+        let is_patient = self.origin == Origin::Cloud;
+        let since = self.volumes.waits_since.filter(|_| is_patient)?;
+        let unreported =
+            self.volumes.each.values().any(|state| state.trouble.is_some() && !state.reported);
+        unreported.then(|| since.plus_ms(limits::OBJECT_WAIT_MS))
+    }
+
+    /// Reports each trouble once.
+    pub(super) fn report_troubles(&mut self, now: Instant) {
+        if self.troubles_at().is_some_and(|at| at > now) {
+            return;
+        }
+        let mut troubles = Vec::new();
+        for (name, state) in &mut self.volumes.each {
+            if let Some(why) = state.trouble.as_ref().filter(|_| !state.reported) {
+                troubles.push((name.clone(), why.to_string()));
+                state.reported = true;
+            }
+        }
+        for (name, why) in troubles {
+            self.cannot_mount(&name, &why);
+        }
+    }
+
+    pub(super) fn cannot_mount(&mut self, volume: &str, why: &str) {
+        let message = format!("MountVolume.SetUp failed for volume {volume:?} : {why}");
+        self.events.warn("FailedMount", message);
+    }
+
+    // ---- mounts in the status ----
+
+    /// Records whether the pod's runtime handler supports recursive read-only mounts.
+    pub(super) fn plan_mounts(&mut self, context: &PodContext<'_>) {
+        let handler = self.runtime_handler(context);
+        let recursive = handler.is_some_and(|handler| handler.recursive_read_only_mounts);
+        if recursive != self.volumes.recursive {
+            self.volumes.recursive = recursive;
+            self.status_cache.mark_stale();
+        }
+    }
+
+    /// The container's mounts as the runtime has them, in the order of its spec.
+    pub(super) fn mounts_of(&self, spec: &Container) -> Vec<VolumeMountStatus> {
+        let status = |mount: &VolumeMount| {
+            let mode = if is_recursive(mount, self.volumes.recursive) {
+                RecursiveReadOnly::Enabled
+            } else {
+                RecursiveReadOnly::Disabled
+            };
+            VolumeMountStatus {
+                name: mount.name.clone(),
+                mount_path: mount.mount_path.as_str().into(),
+                read_only: mount.read_only,
+                recursive_read_only: mount.read_only.then_some(mode),
+            }
+        };
+        spec.volume_mounts.iter().map(status).collect()
     }
 }

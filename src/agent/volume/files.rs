@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::Context;
-use crate::agent::downward::Downward;
+use super::{Context, VolumeError};
+use crate::agent::downward::{Downward, ResourceError};
 use crate::limits::FILES_VOLUME_BYTES_MAX;
 use crate::model::job::{FileContent, FileEntry, Files, FilesPlugin, Source};
 use crate::model::pod::{
@@ -19,7 +19,7 @@ use crate::model::pod::{
 const MODE: i32 = 0o644;
 
 /// The files, or why they are not known.
-type Result<T = Vec<FileEntry>> = std::result::Result<T, String>;
+type Result<T = Vec<FileEntry>> = std::result::Result<T, VolumeError>;
 
 pub(super) fn config_map(volume: &Volume, context: Context<'_>) -> Result<Source> {
     let of = volume.config_map.clone().unwrap_or_default();
@@ -53,7 +53,7 @@ pub(super) fn projected(volume: &Volume, context: Context<'_>) -> Result<Source>
         }
     }
     if !problems.is_empty() {
-        return Err(problems.join("; "));
+        return Err(VolumeError::Sources(problems));
     }
     Ok(in_memory(FilesPlugin::Projected, files))
 }
@@ -99,13 +99,13 @@ fn of_keys(
     of: &ObjectFiles,
     mode: i32,
     data: Option<BTreeMap<&str, &[u8]>>,
-    kind: &str,
-    missing_key: &str,
+    kind: &'static str,
+    missing_key: &'static str,
 ) -> Result {
     let optional = of.optional.unwrap_or(false);
     let Some(data) = data else {
-        let missing = format!("{kind} {:?} not found", of.name);
-        return if optional { Ok(Vec::new()) } else { Err(missing) };
+        let missing = || VolumeError::NoObject { kind, name: of.name.clone() };
+        return if optional { Ok(Vec::new()) } else { Err(missing()) };
     };
     if of.items.is_empty() {
         return Ok(data.iter().map(|(key, bytes)| entry(key, mode, bytes)).collect());
@@ -115,7 +115,7 @@ fn of_keys(
         match data.get(&**key) {
             Some(bytes) => files.push(entry(path, own.unwrap_or(mode), bytes)),
             None if optional => {}
-            None => return Err(format!("{missing_key}: {key}")),
+            None => return Err(VolumeError::NoKey { what: missing_key, key: key.clone() }),
         }
     }
     Ok(files)
@@ -132,10 +132,7 @@ fn of_token(of: &ServiceAccountToken, mode: i32, context: Context<'_>) -> Result
     let token = objects.token(&pod.metadata.uid, &of.audience, of.seconds());
     let token = token.ok_or_else(|| {
         let namespace = &pod.metadata.namespace;
-        format!(
-            "failed to fetch token: the cloud has not issued one for service account \
-             \"{namespace}/{account}\" yet"
-        )
+        VolumeError::NoToken(format!("{namespace}/{account}"))
     })?;
     // Readable only by the pod's own users, if they are known.
     let owned = pod.spec.security_context.fs_group.is_some();
@@ -158,8 +155,9 @@ fn text(file: &DownwardFile, context: Context<'_>) -> Result<String> {
     if let Some(from) = &file.resource_field_ref {
         // A resource has to name its container, so it does not matter which one is passed.
         let own = context.pod.spec.containers.first();
-        let own = own.ok_or_else(|| format!("container {} not found", from.container_name))?;
-        return downward.resource(from, own);
+        let none = || ResourceError::NoContainer(from.container_name.clone());
+        let text = own.ok_or_else(none).and_then(|own| downward.resource(from, own));
+        return text.map_err(VolumeError::Resource);
     }
     let path = file.field_ref.as_ref().map_or("", |from| &from.field_path);
     let metadata = &context.pod.metadata;
@@ -170,7 +168,7 @@ fn text(file: &DownwardFile, context: Context<'_>) -> Result<String> {
         _ => Some(path)
             .filter(|path| path.starts_with("metadata."))
             .and_then(|path| downward.field(path))
-            .ok_or_else(|| format!("unsupported fieldPath: {path}")),
+            .ok_or_else(|| VolumeError::Field(path.to_owned())),
     }
 }
 

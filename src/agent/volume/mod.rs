@@ -15,14 +15,18 @@ mod files;
 mod pvc;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::ops::Bound;
 
 use crate::agent::Config;
+use crate::agent::downward::ResourceError;
 use crate::agent::objects::Objects;
 use crate::limits::NESTED_MOUNTS_MAX;
 use crate::model::job::{HostPathKind, Medium, Source};
 use crate::model::pod::{HostPath, Pod, PodSpec, Volume, VolumeMount};
 use crate::model::quantity::Quantity;
+#[cfg(feature = "volumes")]
+pub use pvc::ClaimError;
 
 /// What a volume's content depends on.
 #[derive(Clone, Copy)]
@@ -144,8 +148,64 @@ pub struct Location {
     pub read_only: bool,
 }
 
+/// Why it is not known what has to be set up; mostly in the kubelet's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "volumes"), expect(dead_code, reason = "only others have the kinds"))]
+pub enum VolumeError {
+    /// A kind of volume, by its field.
+    #[cfg(not(feature = "volumes"))]
+    NotBuiltIn(&'static str),
+    HostPathType(String),
+    /// An object of this kind and name.
+    NoObject {
+        kind: &'static str,
+        name: String,
+    },
+    /// A key of an object; `what`: the words before its name.
+    NoKey {
+        what: &'static str,
+        key: String,
+    },
+    /// The token of this service account, which is given as `namespace/name`.
+    NoToken(String),
+    /// A path that names no field of the pod.
+    Field(String),
+    Resource(ResourceError),
+    /// The sources of a projected volume.
+    Sources(Vec<VolumeError>),
+    #[cfg(feature = "volumes")]
+    Claim(ClaimError),
+}
+
+impl fmt::Display for VolumeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            #[cfg(not(feature = "volumes"))]
+            Self::NotBuiltIn(field) => write!(f, "{field} is not built into this edged"),
+            Self::HostPathType(name) => {
+                write!(f, "hostPath type check failed: {name:?} is an invalid volume type")
+            }
+            Self::NoObject { kind, name } => write!(f, "{kind} {name:?} not found"),
+            Self::NoKey { what, key } => write!(f, "{what}: {key}"),
+            Self::NoToken(account) => write!(
+                f,
+                "failed to fetch token: the cloud has not issued one for service account \
+                 \"{account}\" yet"
+            ),
+            Self::Field(path) => write!(f, "unsupported fieldPath: {path}"),
+            Self::Resource(why) => why.fmt(f),
+            Self::Sources(all) => {
+                let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+                f.write_str(&all.join("; "))
+            }
+            #[cfg(feature = "volumes")]
+            Self::Claim(why) => why.fmt(f),
+        }
+    }
+}
+
 /// What has to be set up and where it is then, or why that is not known.
-pub fn plan(volume: &Volume, context: Context<'_>) -> Result<(Source, Location), String> {
+pub fn plan(volume: &Volume, context: Context<'_>) -> Result<(Source, Location), VolumeError> {
     let kind = Kind::of(volume);
     let here = |source: Source| {
         let host_path = host_path(volume, context.pod, &context.config.root);
@@ -168,7 +228,7 @@ pub fn plan(volume: &Volume, context: Context<'_>) -> Result<(Source, Location),
         #[cfg(feature = "volumes")]
         Kind::Nfs => Ok(pvc::nfs(volume, context)),
         #[cfg(not(feature = "volumes"))]
-        _ => Err(format!("{} is not built into this edged", kind.field())),
+        _ => Err(VolumeError::NotBuiltIn(kind.field())),
     }
 }
 
@@ -188,7 +248,7 @@ fn empty_dir(volume: &Volume, context: Context<'_>) -> Source {
 }
 
 /// A path of the node, checked by its type; also for a persistent volume.
-fn host_path_source(of: &HostPath) -> Result<Source, String> {
+fn host_path_source(of: &HostPath) -> Result<Source, VolumeError> {
     let kind = match &*of.r#type {
         "" => HostPathKind::Unset,
         "DirectoryOrCreate" => HostPathKind::DirectoryOrCreate,
@@ -198,9 +258,7 @@ fn host_path_source(of: &HostPath) -> Result<Source, String> {
         "Socket" => HostPathKind::Socket,
         "CharDevice" => HostPathKind::CharDevice,
         "BlockDevice" => HostPathKind::BlockDevice,
-        other => {
-            return Err(format!("hostPath type check failed: {other:?} is an invalid volume type"));
-        }
+        other => return Err(VolumeError::HostPathType(other.into())),
     };
     Ok(Source::HostPath { path: of.path.as_str().into(), kind })
 }

@@ -8,7 +8,9 @@
 //! And `nfs`: a directory of another machine, mounted in a child process by mount(8) (spec section
 //! 14.4).
 
-use super::{Context, Location, host_path, host_path_source};
+use std::fmt;
+
+use super::{Context, Location, VolumeError, host_path, host_path_source};
 use crate::agent::Config;
 use crate::agent::node::selects_node;
 use crate::model::job::Source;
@@ -18,35 +20,143 @@ use crate::model::pod::{FsGroupChangePolicy, Nfs, Volume};
 
 const BLOCK: &str = "Block";
 
-pub(super) fn plan(volume: &Volume, context: Context<'_>) -> Result<(Source, Location), String> {
+/// Why a claim cannot be mounted; mostly in the kubelet's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClaimError {
+    /// The claim, which is given as `namespace/name`, does not exist or is not bound.
+    Unbound { claim: String, why: Unbound },
+    /// The claim of this volume is a block device.
+    Block { volume: Box<str> },
+    /// This PersistentVolume is on other nodes.
+    Elsewhere(String),
+    /// This PersistentVolume has a path that may lead anywhere.
+    Path { volume: String, field: &'static str, path: String },
+    /// This PersistentVolume has a server without a usable name.
+    Server { volume: String, server: String },
+    /// This PersistentVolume is of a kind that is not supported.
+    Kind { volume: String, got: String },
+}
+
+/// Why a claim is not bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unbound {
+    /// There is no claim of this name.
+    NoClaim(String),
+    /// Neither names the other.
+    NoVolume,
+    /// The PersistentVolume that it names.
+    VolumeNotFound(String),
+    /// The PersistentVolume does not fit.
+    Unfit { volume: String, why: Unfit },
+}
+
+/// Why a PersistentVolume does not fit a claim. Other claims are given as `namespace/name`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    Reserved { claim: String },
+    NamedTwice { claim: String },
+    AccessMode { has: String, requested: String },
+    Capacity { has: String, requested: String },
+    VolumeMode,
+}
+
+impl fmt::Display for ClaimError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unbound { claim, why } => write!(f, "error processing PVC {claim}: {why}"),
+            Self::Block { volume } => {
+                write!(f, "volume {volume} has volumeMode Block, but is specified in volumeMounts")
+            }
+            Self::Elsewhere(volume) => write!(
+                f,
+                "MountVolume.NodeAffinity check failed for volume {volume:?} : no matching \
+                 NodeSelectorTerms"
+            ),
+            Self::Path { volume, field, path } => write!(
+                f,
+                "PersistentVolume {volume:?}: {field}: got {path:?}, expected an absolute path \
+                 without `..`"
+            ),
+            Self::Server { volume, server } => write!(
+                f,
+                "PersistentVolume {volume:?}: nfs.server: got {server:?}, expected a name or an \
+                 address"
+            ),
+            Self::Kind { volume, got } => {
+                write!(f, "PersistentVolume {volume:?}: got {got}, expected local, hostPath or nfs")
+            }
+        }
+    }
+}
+
+impl From<ClaimError> for VolumeError {
+    fn from(why: ClaimError) -> Self {
+        Self::Claim(why)
+    }
+}
+
+impl fmt::Display for Unbound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoClaim(name) => write!(
+                f,
+                "failed to fetch PVC from API server: persistentvolumeclaims {name:?} not found"
+            ),
+            Self::NoVolume => {
+                f.write_str("PVC is not bound: it has no volumeName, and no claimRef refers to it")
+            }
+            Self::VolumeNotFound(name) => {
+                write!(f, "PVC is not bound: PersistentVolume {name:?} not found")
+            }
+            Self::Unfit { volume, why } => {
+                write!(f, "PVC is not bound: PersistentVolume {volume:?} {why}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reserved { claim } => write!(f, "is reserved for {claim}"),
+            Self::NamedTwice { claim } => {
+                write!(f, "is named by {claim} too, and has no claimRef")
+            }
+            Self::AccessMode { has, requested } => {
+                write!(f, "has the access modes [{has}], and {requested} is requested")
+            }
+            Self::Capacity { has, requested } => {
+                write!(f, "has a capacity of {has}, and {requested} is requested")
+            }
+            Self::VolumeMode => f.write_str("has another volumeMode"),
+        }
+    }
+}
+
+pub(super) fn plan(
+    volume: &Volume,
+    context: Context<'_>,
+) -> Result<(Source, Location), VolumeError> {
     let of = volume.persistent_volume_claim.clone().unwrap_or_default();
     let namespace = &context.pod.metadata.namespace;
-    let wrong = |why: String| format!("error processing PVC {namespace}/{}: {why}", of.claim_name);
-    let claim = context.objects.claim(namespace, &of.claim_name).ok_or_else(|| {
-        wrong(format!(
-            "failed to fetch PVC from API server: persistentvolumeclaims {:?} not found",
-            of.claim_name
-        ))
-    })?;
-    let bound = bound(claim, context).map_err(wrong)?;
+    let unbound =
+        |why| ClaimError::Unbound { claim: format!("{namespace}/{}", of.claim_name), why };
+    let claim = context
+        .objects
+        .claim(namespace, &of.claim_name)
+        .ok_or_else(|| unbound(Unbound::NoClaim(of.claim_name.clone())))?;
+    let bound = bound(claim, context).map_err(unbound)?;
     if claim.spec.volume_mode.as_deref() == Some(BLOCK) {
-        let name = &volume.name;
-        return Err(format!(
-            "volume {name} has volumeMode Block, but is specified in volumeMounts"
-        ));
+        return Err(ClaimError::Block { volume: volume.name.clone() }.into());
     }
-    let name = &bound.metadata.name;
     if !is_here(bound, context.config) {
-        return Err(format!(
-            "MountVolume.NodeAffinity check failed for volume {name:?} : no matching \
-             NodeSelectorTerms"
-        ));
+        return Err(ClaimError::Elsewhere(bound.metadata.name.clone()).into());
     }
     source(bound, of.read_only, context)
 }
 
 /// The volume that the claim is bound to, or why it is not bound.
-fn bound<'a>(claim: &Claim, context: Context<'a>) -> Result<&'a PersistentVolume, String> {
+fn bound<'a>(claim: &Claim, context: Context<'a>) -> Result<&'a PersistentVolume, Unbound> {
     let names_it =
         |of: &ClaimRef| of.name == claim.metadata.name && of.namespace == claim.metadata.namespace;
     let kept_for_it =
@@ -55,16 +165,18 @@ fn bound<'a>(claim: &Claim, context: Context<'a>) -> Result<&'a PersistentVolume
     let objects = context.objects;
     let volume = if wanted.is_empty() {
         let found = objects.persistent_volumes().find(kept_for_it);
-        found.ok_or("PVC is not bound: it has no volumeName, and no claimRef refers to it")?
+        found.ok_or(Unbound::NoVolume)?
     } else {
         let found = objects.persistent_volume(wanted);
-        found.ok_or_else(|| format!("PVC is not bound: PersistentVolume {wanted:?} not found"))?
+        found.ok_or_else(|| Unbound::VolumeNotFound(wanted.clone()))?
     };
     let name = &volume.metadata.name;
-    let not_bound = |why: String| format!("PVC is not bound: PersistentVolume {name:?} {why}");
+    let unfit = |why| Unbound::Unfit { volume: name.clone(), why };
+    let full_name = |namespace: &str, name: &str| format!("{namespace}/{name}");
     match &volume.spec.claim_ref {
         Some(other) if !names_it(other) => {
-            return Err(not_bound(format!("is reserved for {}/{}", other.namespace, other.name)));
+            let claim = full_name(&other.namespace, &other.name);
+            return Err(unfit(Unfit::Reserved { claim }));
         }
         Some(_) => {}
         None => {
@@ -72,29 +184,27 @@ fn bound<'a>(claim: &Claim, context: Context<'a>) -> Result<&'a PersistentVolume
                 other.spec.volume_name == *name && other.metadata != claim.metadata
             };
             if let Some(other) = objects.claims().find(same) {
-                let other = &other.metadata;
-                return Err(not_bound(format!(
-                    "is named by {}/{} too, and has no claimRef",
-                    other.namespace, other.name
-                )));
+                let claim = full_name(&other.metadata.namespace, &other.metadata.name);
+                return Err(unfit(Unfit::NamedTwice { claim }));
             }
         }
     }
     let lacks = |mode: &&String| !volume.spec.access_modes.contains(mode);
     if let Some(mode) = claim.spec.access_modes.iter().find(lacks) {
         let has = volume.spec.access_modes.join(", ");
-        return Err(not_bound(format!("has the access modes [{has}], and {mode} is requested")));
+        return Err(unfit(Unfit::AccessMode { has, requested: mode.clone() }));
     }
     let (requested, has) =
         (claim.spec.resources.requests.get("storage"), volume.spec.capacity.get("storage"));
     if let (Some(requested), Some(has)) = (requested, has)
         && has.milli() < requested.milli()
     {
-        return Err(not_bound(format!("has a capacity of {has}, and {requested} is requested")));
+        let (has, requested) = (has.to_string(), requested.to_string());
+        return Err(unfit(Unfit::Capacity { has, requested }));
     }
     let mode = |mode: &Option<String>| mode.as_deref() == Some(BLOCK);
     if mode(&claim.spec.volume_mode) != mode(&volume.spec.volume_mode) {
-        return Err(not_bound("has another volumeMode".to_owned()));
+        return Err(unfit(Unfit::VolumeMode));
     }
     Ok(volume)
 }
@@ -108,7 +218,7 @@ fn source(
     bound: &PersistentVolume,
     read_only: bool,
     context: Context<'_>,
-) -> Result<(Source, Location), String> {
+) -> Result<(Source, Location), VolumeError> {
     let (spec, name) = (&bound.spec, &bound.metadata.name);
     let below_pod = |plugin: &str| {
         let root = &context.config.root;
@@ -131,10 +241,8 @@ fn source(
     if let Some(of) = &spec.nfs {
         absolute(name, "nfs.path", &of.path)?;
         if !is_machine(&of.server) {
-            return Err(format!(
-                "PersistentVolume {name:?}: nfs.server: got {:?}, expected a name or an address",
-                of.server
-            ));
+            let (volume, server) = (name.clone(), of.server.clone());
+            return Err(ClaimError::Server { volume, server }.into());
         }
         let read_only = read_only || of.read_only;
         let source = nfs_source(of, read_only, &spec.mount_options);
@@ -143,17 +251,15 @@ fn source(
     }
     let other = spec.rest.iter().find(|(_, of)| of.is_object());
     let got = other.map_or("no kind of volume", |(kind, _)| cut(kind));
-    Err(format!("PersistentVolume {name:?}: got {got}, expected local, hostPath or nfs"))
+    Err(ClaimError::Kind { volume: name.clone(), got: got.to_owned() }.into())
 }
 
 /// Checks that a path is absolute and has no `..`.
-fn absolute(name: &str, field: &str, path: &str) -> Result<(), String> {
+fn absolute(name: &str, field: &'static str, path: &str) -> Result<(), ClaimError> {
     if path.starts_with('/') && path.split('/').all(|part| part != "..") {
         return Ok(());
     }
-    Err(format!(
-        "PersistentVolume {name:?}: {field}: got {path:?}, expected an absolute path without `..`"
-    ))
+    Err(ClaimError::Path { volume: name.to_owned(), field, path: path.to_owned() })
 }
 
 /// A volume of the kind `nfs`.

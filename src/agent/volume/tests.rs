@@ -34,7 +34,7 @@ fn objects() -> Objects {
     objects
 }
 
-fn of(volume: &str, limit: &str) -> Result<Source, String> {
+fn of(volume: &str, limit: &str) -> Result<Source, VolumeError> {
     let pod: Pod = serde_json::from_str(&format!(
         r#"{{"metadata": {{"namespace": "ns", "name": "p", "uid": "u",
                            "labels": {{"a": "1", "b": "x\"y"}}}},
@@ -66,7 +66,7 @@ fn files_that_may_be_secret_lie_in_memory_within_a_bound() {
 
 /// `path mode content`, by file.
 #[cfg(feature = "volumes")]
-fn files(volume: &str) -> Result<Vec<String>, String> {
+fn files(volume: &str) -> Result<Vec<String>, VolumeError> {
     let Source::Files(Files { files, .. }) = of(volume, "")? else { panic!("{volume}") };
     let line =
         |it: &crate::model::job::FileEntry| format!("{} {:o} {:?}", it.path, it.mode, it.content.0);
@@ -128,7 +128,7 @@ fn keys_become_files() {
             Err("references non-existent secret key: c"),
         ),
     ] {
-        let got = files(volume);
+        let got = files(volume).map_err(|why| why.to_string());
         let got = got.as_deref().map(|all| all.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(got.map_err(String::as_str), wanted, "{volume}");
     }
@@ -164,12 +164,13 @@ fn downward_api_fields_become_files() {
             assert_eq!(files.len(), 2, "the writer lets the later win");
             String::from_utf8_lossy(&files[1].content.0).into_owned()
         });
+        let got = got.map_err(|why| why.to_string());
         assert_eq!(got.as_deref().map_err(String::as_str), wanted, "{volume}");
     }
     let two = r#"{"name": "v", "projected": {"sources": [
         {"configMap": {"name": "no"}}, {"secret": {"name": "no"}}]}}"#;
     let why = "configmap \"no\" not found; secret \"no\" not found";
-    assert_eq!(of(two, "").expect_err("both are missing"), why);
+    assert_eq!(of(two, "").expect_err("both are missing").to_string(), why);
 }
 
 #[test]

@@ -9,8 +9,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{Meta, PendingChange, StoredObject, Version};
-use crate::agent::cloud::rows;
+use super::queue::PendingChange;
+use super::stored::Version;
+use crate::agent::cloud::rows::{self, StoredObject};
 use crate::limits::UNSAVED_TOMBSTONES_MAX;
 use crate::model::message::Resource;
 use crate::model::meta::{Change, Row, StoreOrigin};
@@ -19,16 +20,49 @@ use crate::model::meta::{Change, Row, StoreOrigin};
 /// them the cloud has deleted.
 pub(super) const MARK: &str = "edged/store/incomplete";
 
-/// Deletions of pods that are not in the store.
+/// Whether the store is complete, and deletions of pods that are not in it.
 #[derive(Debug, Default)]
-pub(super) struct UnsavedPods {
+pub(super) struct Completeness {
+    /// `None`: the store is not read yet.
+    origin: Option<StoreOrigin>,
     /// Uids of pods that the cloud has deleted; durable.
     tombstones: BTreeSet<Box<str>>,
     /// The same, with those that are not durable yet.
     received: BTreeSet<Box<str>>,
 }
 
-impl UnsavedPods {
+/// What a deletion means for the row [`MARK`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tombstone {
+    /// No pod is deleted that may run here and is not in the store.
+    NotNeeded,
+    /// The row has it, or will have it with the next save, or has no room for it.
+    Known,
+    /// The row has to be written.
+    New,
+}
+
+impl Completeness {
+    /// Whether the store was new, lost or complete at the start; `None`: it is not read yet.
+    pub(super) fn origin(&self) -> Option<&StoreOrigin> {
+        self.origin.as_ref()
+    }
+
+    /// The store is read.
+    pub(super) fn set_origin(&mut self, origin: StoreOrigin) {
+        self.origin = Some(origin);
+    }
+
+    /// Whether pods of the cloud may run here that the store does not know.
+    pub(super) fn is_incomplete(&self) -> bool {
+        matches!(self.origin, Some(StoreOrigin::New | StoreOrigin::Lost(_)))
+    }
+
+    /// Uids of pods that end although the store does not know them.
+    pub(super) fn tombstones(&self) -> &BTreeSet<Box<str>> {
+        &self.tombstones
+    }
+
     /// Takes a row of the store at the start.
     pub(super) fn load(&mut self, key: &str, value: &str) {
         if key == MARK {
@@ -37,68 +71,91 @@ impl UnsavedPods {
         }
     }
 
-    /// A change is durable. Returns whether the pods have to be planned again.
-    pub(super) fn saved(&mut self, key: &str, change: Option<&Change>) -> bool {
-        if key != MARK {
-            return false;
+    /// The store knows every pod of the cloud that runs here. Returns the deletion of the row.
+    pub(super) fn complete(&mut self) -> Option<PendingChange> {
+        if !self.is_incomplete() {
+            return None;
         }
+        self.origin = Some(StoreOrigin::Kept);
+        Some(PendingChange::deletion(MARK, None))
+    }
+
+    /// The cloud has deleted an object.
+    pub(super) fn deleted(&mut self, key: &str, uid: &str) -> Tombstone {
+        let is_pod = Resource::parse(key).is_some_and(|resource| resource.kind == "pod");
+        if !self.is_incomplete() || !is_pod || uid.is_empty() {
+            return Tombstone::NotNeeded;
+        }
+        let known = self.received.contains(uid);
+        if !known && self.received.len() < UNSAVED_TOMBSTONES_MAX {
+            self.received.insert(uid.into());
+            return Tombstone::New;
+        }
+        Tombstone::Known
+    }
+
+    /// The row with its new content; it is not acknowledged to anybody.
+    pub(super) fn mark(&self) -> PendingChange {
+        let value = rows::lost_mark(self.received.clone()).into();
+        let row = Row { key: MARK.into(), kind: "edged".into(), value };
+        PendingChange {
+            key: MARK.into(),
+            version: Some(Version::default()),
+            object: StoredObject::Other,
+            bytes: 0,
+            change: Some(Change::Put(row)),
+            ack: None,
+        }
+    }
+
+    /// A change of the row is durable.
+    pub(super) fn saved(&mut self, change: &Change) {
         match change {
-            Some(Change::Put(row)) => self.tombstones = rows::uids_of_lost_mark(&row.value),
-            Some(Change::Delete { .. }) => *self = Self::default(),
-            None => return false,
+            Change::Put(row) => self.tombstones = rows::uids_of_lost_mark(&row.value),
+            Change::Delete { .. } => {
+                (self.tombstones, self.received) = (BTreeSet::new(), BTreeSet::new());
+            }
         }
-        true
     }
 }
 
-impl Meta {
-    /// Whether pods of the cloud may run here that the store does not know.
-    pub(in crate::agent::cloud) fn is_incomplete(&self) -> bool {
-        matches!(self.origin, Some(StoreOrigin::New | StoreOrigin::Lost(_)))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lost() -> Completeness {
+        let mut completeness = Completeness::default();
+        completeness.set_origin(StoreOrigin::New);
+        completeness
     }
 
-    /// The store is complete: it knows every pod of the cloud that runs here.
-    pub(in crate::agent::cloud) fn set_complete(&mut self) {
-        if self.is_incomplete() {
-            self.origin = Some(StoreOrigin::Kept);
-            self.waiting.retain(|pending| *pending.key != *MARK || pending.ack.is_some());
-            let change = Some(Change::Delete { key: MARK.into() });
-            self.queue_mark(None, change);
+    #[test]
+    fn a_deletion_counts_once_it_is_durable_and_until_the_store_is_complete() {
+        let mut it = lost();
+        for (key, uid, expected) in [
+            ("n/configmap/a", "u", Tombstone::NotNeeded),
+            ("n/pod/a", "", Tombstone::NotNeeded),
+            ("n/pod/a", "u", Tombstone::New),
+            ("n/pod/a", "u", Tombstone::Known),
+        ] {
+            assert_eq!(it.deleted(key, uid), expected, "{key} {uid}");
         }
+        assert!(it.tombstones().is_empty(), "it is not durable");
+        it.saved(&it.mark().change.expect("it is written"));
+        assert!(it.tombstones().contains("u"));
+        let deletion = it.complete().expect("the row is deleted");
+        assert!(it.complete().is_none() && !it.is_incomplete());
+        it.saved(&deletion.change.expect("it is written"));
+        assert!(it.tombstones().is_empty());
+        assert_eq!(it.deleted("n/pod/a", "u"), Tombstone::NotNeeded);
     }
 
-    /// Uids of pods that end although the store does not know them.
-    pub(in crate::agent::cloud) fn tombstones(&self) -> &BTreeSet<Box<str>> {
-        &self.unsaved_pods.tombstones
-    }
-
-    /// The cloud has deleted an object. Returns whether it is a pod that may run here; then the
-    /// next save stores the deletion.
-    pub(super) fn add_tombstone(&mut self, key: &str, uid: &str) -> bool {
-        let is_pod = Resource::parse(key).is_some_and(|resource| resource.kind == "pod");
-        if !self.is_incomplete() || !is_pod || uid.is_empty() {
-            return false;
+    #[test]
+    fn the_row_has_a_limit() {
+        let mut it = lost();
+        for n in 0..UNSAVED_TOMBSTONES_MAX {
+            assert_eq!(it.deleted("n/pod/a", &n.to_string()), Tombstone::New);
         }
-        let known = self.unsaved_pods.received.contains(uid);
-        if !known && self.unsaved_pods.received.len() < UNSAVED_TOMBSTONES_MAX {
-            self.unsaved_pods.received.insert(uid.into());
-            self.mark();
-        }
-        true
-    }
-
-    /// Queues the row with its new content, in place of one that is not written yet.
-    pub(super) fn mark(&mut self) {
-        let gone = self.unsaved_pods.received.clone();
-        let value = rows::lost_mark(gone).into();
-        let row = Row { key: MARK.into(), kind: "edged".into(), value };
-        self.waiting.retain(|pending| *pending.key != *MARK || pending.ack.is_some());
-        self.queue_mark(Some(Version::default()), Some(Change::Put(row)));
-    }
-
-    /// Queues a change of the row, which is not acknowledged to anybody.
-    fn queue_mark(&mut self, version: Option<Version>, change: Option<Change>) {
-        let (key, object) = (MARK.into(), StoredObject::Other);
-        self.waiting.push(PendingChange { key, version, object, bytes: 0, change, ack: None });
+        assert_eq!(it.deleted("n/pod/a", "more"), Tombstone::Known);
     }
 }

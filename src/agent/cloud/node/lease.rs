@@ -144,22 +144,14 @@ impl Lease {
         self.request.is_some()
     }
 
-    /// Asks whether the cloud knows leases. Returns `false` if a request is open already, or if
-    /// there is no room.
-    pub(super) fn probe(
+    /// Reads the lease: a cloud that answers knows leases. The caller has checked the room, and
+    /// that no request is open.
+    pub(super) fn query(
         &mut self,
         node: &str,
         settings: &CloudSettings,
         context: &mut CloudContext<'_>,
-    ) -> bool {
-        let may = self.request.is_none() && context.may_send();
-        if may {
-            self.query(node, settings, context);
-        }
-        may
-    }
-
-    fn query(&mut self, node: &str, settings: &CloudSettings, context: &mut CloudContext<'_>) {
+    ) {
         let query = Up::QueryLease { node: node.into() };
         self.request(Operation::Query, query, settings, context);
     }

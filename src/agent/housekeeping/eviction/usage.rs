@@ -6,7 +6,8 @@ use super::shortage::{Observed, Threshold};
 use crate::agent::calls::{CallTask, Uid};
 use crate::agent::housekeeping::HousekeepingContext;
 use crate::agent::jobs::JobTask;
-use crate::agent::pod::{Pod, config};
+use crate::agent::pod::Pod;
+use crate::agent::pod::names::log_dir;
 use crate::agent::requests::{has_storage_limit, on_disk, size_limit};
 use crate::agent::time::Now;
 use crate::model::cri::{CallError, ContainerState, Reply};
@@ -111,7 +112,7 @@ impl UsageCollector {
             }
             for kind in [FolderKind::Volume, FolderKind::Logs] {
                 for name in places(kind) {
-                    let place = Place { pod: config::log_dir(pod.api()), name };
+                    let place = Place { pod: log_dir(pod.api()), name };
                     add(&mut walks, kind, place);
                 }
             }

@@ -1,11 +1,9 @@
 //! Hooks are not built in: admission refuses a pod that has any.
 #![expect(clippy::unused_self, reason = "same interface as the full version")]
 
-use super::Pod;
-use super::next::Next;
 use super::observed::ObservedContainer;
-use super::step::{PodContext, Step};
-use super::stopping::StopReason;
+use super::plan::{Next, Step, StopReason};
+use super::{Pod, PodContext};
 use crate::agent::event::{CallId, ProbeId};
 use crate::agent::time::{Instant, Now};
 use crate::model::cri::{CallError, ContainerId, Reply, SandboxId};
@@ -38,6 +36,10 @@ impl Pod {
 
     pub(super) fn pre_stop(&self, _: &ObservedContainer) -> PreStop {
         PreStop::None
+    }
+
+    pub(super) fn has_pre_stop_begun(&self, _: &ObservedContainer) -> bool {
+        false
     }
 
     pub(super) fn restore_hooks(&mut self) {}

@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use super::super::{Origin, Pod, Step};
+use crate::agent::pod::plan::Step;
+use crate::agent::pod::{Origin, Pod};
 use crate::agent::time::Instant;
 use crate::model::cri::{ContainerState, PreStop, SandboxId};
 use crate::model::pod::Container;

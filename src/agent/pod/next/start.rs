@@ -1,14 +1,12 @@
 //! Which container to start next, and which to put off (spec sections 2.2–2.5).
 
-use super::{
-    Hold, HoldReason, Next, Plan, is_initialised, is_same_definition, is_sidecar, pod_grace,
-    remove_container, stop,
-};
-use crate::agent::pod::hooks::PreStop;
+use super::{is_initialised, is_same_definition, is_sidecar, pod_grace, remove_container, stop};
 use crate::agent::pod::image::Image;
 use crate::agent::pod::observed::ObservedContainer;
+use crate::agent::pod::plan::{Hold, HoldReason, Next, Plan, Step, StopReason};
+use crate::agent::pod::record::ContainerRecord;
 use crate::agent::pod::volumes;
-use crate::agent::pod::{Phase, Pod, Step, StopReason};
+use crate::agent::pod::{Phase, Pod};
 use crate::agent::time::{Instant, sooner};
 use crate::limits;
 use crate::model::cri::ContainerState;
@@ -42,7 +40,7 @@ struct Walk {
 impl Walk {
     fn containers(&mut self, pod: &Pod, now: Instant) -> Next {
         let initialised = is_initialised(pod, &pod.observed);
-        for ephemeral in pod.unstarted_ephemerals() {
+        for ephemeral in unstarted_ephemerals(pod) {
             if let Ok(Some(next)) = self.apply(ephemeral, start(pod, ephemeral, now)) {
                 return next;
             }
@@ -211,7 +209,7 @@ fn keep_running(
     } else if let Some(failed) = pod.failed_probe(observed) {
         ending.grace_s = failed.grace_s.unwrap_or(ending.grace_s).max(1);
         StopReason::Probe(failed.kind)
-    } else if matches!(pod.pre_stop(observed), PreStop::Running(..) | PreStop::Over(_)) {
+    } else if pod.has_pre_stop_begun(observed) {
         // A stop that has begun with its hook is not taken back.
         StopReason::Changed
     } else {
@@ -236,7 +234,7 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Decision {
     }
     let newest = pod.observed.newest(&container.name);
     let restarts = newest.is_some_and(|newest| newest.state == ContainerState::Exited);
-    if restarts && pod.observed.containers.iter().any(|observed| is_ending(pod, observed)) {
+    if restarts && pod.observed.containers.iter().any(|observed| pod.has_pre_stop_begun(observed)) {
         // A restart also waits for another container's stop that has begun with preStop.
         return Decision::Runs;
     }
@@ -271,7 +269,7 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Decision {
     }
     let name = || container.name.clone();
     let image = || container.image.clone();
-    Decision::Now(Next::Call(match record.map_or(&Image::Unknown, |record| &record.image) {
+    Decision::Now(Next::Call(match record.map_or(&Image::Unknown, ContainerRecord::image) {
         Image::Unknown => match Pod::image_fault(container) {
             // Only another spec can repair this.
             Some(why) => return Decision::Held(now.plus_ms(limits::BACKOFF_MAX_MS), Some(why)),
@@ -298,11 +296,6 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Decision {
             Step::Create { container: name(), attempt, image, image_ref }
         }
     }))
-}
-
-/// It runs and its preStop hook has begun. A container that does not run has no preStop hook.
-fn is_ending(pod: &Pod, observed: &ObservedContainer) -> bool {
-    matches!(pod.pre_stop(observed), PreStop::Running(..) | PreStop::Over(_))
 }
 
 /// A container that was created and, as far as is known, never started: it may still start (rule
@@ -336,10 +329,19 @@ fn crash_hold(pod: &Pod, container: &Container, now: Instant) -> Option<Decision
 }
 
 fn pull_hold(pod: &Pod, container: &Container, now: Instant) -> Option<Decision> {
-    let failed = pod.pulls.get(&container.image)?;
+    let failed = pod.pulls.failed(&container.image)?;
     let until = failed.until;
     let why = failed.why.clone();
     // The image may arrive in another way: it is looked up again before the pull is retried.
     let look_at = until.min(now.plus_ms(limits::IMAGE_RECHECK_MS));
     (until > now).then_some(Decision::Held(look_at, Some(HoldReason::ImagePull { why })))
+}
+
+/// Ephemeral containers that have never been started. They are started once, whatever the restart
+/// policy; nothing depends on them (spec section 2.10).
+fn unstarted_ephemerals(pod: &Pod) -> impl Iterator<Item = &Container> {
+    pod.api.spec.ephemeral_containers.iter().filter(|container| {
+        let newest = pod.observed.newest(&container.name);
+        newest.is_none_or(|observed| observed.state == ContainerState::Created)
+    })
 }

@@ -2,9 +2,8 @@
 //! and ready.
 #![expect(clippy::unused_self, reason = "same interface as the full version")]
 
-use super::Pod;
 use super::observed::ObservedContainer;
-use super::step::PodContext;
+use super::{Pod, PodContext};
 use crate::agent::event::{CallId, ProbeId};
 use crate::agent::time::{Instant, Now};
 use crate::model::cri::{CallError, ContainerState, Reply};

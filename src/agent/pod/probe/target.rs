@@ -1,6 +1,8 @@
 //! A probe's or hook's handler → the request: addresses, ports and headers are filled in.
 
-use crate::agent::pod::env::Environment;
+use std::fmt;
+
+use crate::agent::pod::env::{EnvError, Environment};
 use crate::model::net::{Expects, HttpQuery, KUBERNETES_VERSION, Query};
 use crate::model::pod::{Container, Pod};
 use crate::model::probe::{Handler, HttpGet, Port};
@@ -13,17 +15,46 @@ pub(super) enum ProbeRequest {
     Query(Query),
 }
 
-/// The request for a probe's handler. An error is the manifest's fault.
+/// Why a handler names nothing that can be asked: the manifest's fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::agent::pod) enum TargetError {
+    /// The container is not in the pod any more.
+    NoContainer,
+    /// This container's probe has no handler.
+    NoHandler(Box<str>),
+    NoAddress,
+    /// The container has no port of this name.
+    NoPort(String),
+    PortNumber(i64),
+    Env(EnvError),
+}
+
+impl fmt::Display for TargetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoContainer => f.write_str("its container is not in the pod any more"),
+            Self::NoHandler(container) => write!(f, "missing probe handler for {container}"),
+            Self::NoAddress => f.write_str("the pod has no address yet"),
+            Self::NoPort(name) => write!(f, "couldn't find port: {name:?} in its container"),
+            Self::PortNumber(number) => write!(f, "invalid port number: {number}"),
+            Self::Env(why) => why.fmt(f),
+        }
+    }
+}
+
+/// The request for a probe's handler.
 pub(super) fn probe_request(
     pod: &Pod,
     container: &Container,
     handler: &Handler,
     timeout_s: u32,
     expanded_bytes_max: usize,
-) -> Result<ProbeRequest, String> {
+) -> Result<ProbeRequest, TargetError> {
     if let Some(exec) = &handler.exec {
-        let mut env = Environment::written(&container.env, expanded_bytes_max)?;
-        return Ok(ProbeRequest::Exec(env.expand_all(&exec.command, "the probe's command")?));
+        let mut env =
+            Environment::written(&container.env, expanded_bytes_max).map_err(TargetError::Env)?;
+        let command = env.expand_all(&exec.command, "the probe's command");
+        return command.map(ProbeRequest::Exec).map_err(TargetError::Env);
     }
     Ok(ProbeRequest::Query(if let Some(get) = &handler.http_get {
         let query = http(pod, container, get, Expects::Success, "kube-probe")?;
@@ -38,7 +69,7 @@ pub(super) fn probe_request(
             timeout_s: u64::from(timeout_s),
         }
     } else {
-        return Err(format!("missing probe handler for {}", container.name));
+        return Err(TargetError::NoHandler(container.name.clone()));
     }))
 }
 
@@ -47,7 +78,7 @@ pub(in crate::agent::pod) fn hook_get(
     pod: &Pod,
     container: &Container,
     get: &HttpGet,
-) -> Result<HttpQuery, String> {
+) -> Result<HttpQuery, TargetError> {
     // The kubelet's default, for hooks only.
     let unnamed = matches!(&get.port, Port::Name(name) if name.is_empty());
     let get = if unnamed { &HttpGet { port: Port::Number(80), ..get.clone() } } else { get };
@@ -60,7 +91,7 @@ fn http(
     get: &HttpGet,
     expects: Expects,
     agent: &str,
-) -> Result<HttpQuery, String> {
+) -> Result<HttpQuery, TargetError> {
     let target =
         if get.path.starts_with('/') { get.path.clone() } else { format!("/{}", get.path) };
     let target = target.split('#').next().unwrap_or_default().to_owned();
@@ -93,16 +124,16 @@ fn headers(get: &HttpGet, agent: &str) -> Vec<(String, String)> {
 }
 
 /// The configured host, or the pod's address.
-fn host_of(pod: &Pod, written: &str) -> Result<Box<str>, String> {
+fn host_of(pod: &Pod, written: &str) -> Result<Box<str>, TargetError> {
     match (written, pod.status.pod_ip.as_str()) {
-        ("", "") => Err("the pod has no address yet".to_owned()),
+        ("", "") => Err(TargetError::NoAddress),
         ("", ip) => Ok(ip.into()),
         (host, _) => Ok(host.into()),
     }
 }
 
 /// The number of a port (the kubelet's `ResolveContainerPort`).
-fn port(container: &Container, port: &Port) -> Result<u16, String> {
+fn port(container: &Container, port: &Port) -> Result<u16, TargetError> {
     let number = match port {
         Port::Number(number) => Some(*number),
         Port::Name(name) => {
@@ -112,8 +143,8 @@ fn port(container: &Container, port: &Port) -> Result<u16, String> {
     };
     let valid = number.and_then(|number| u16::try_from(number).ok()).filter(|&number| number > 0);
     valid.ok_or_else(|| match (port, number) {
-        (Port::Name(name), None) => format!("couldn't find port: {name:?} in its container"),
-        (_, number) => format!("invalid port number: {}", number.unwrap_or_default()),
+        (Port::Name(name), None) => TargetError::NoPort(name.clone()),
+        (_, number) => TargetError::PortNumber(number.unwrap_or_default()),
     })
 }
 
@@ -133,7 +164,7 @@ mod tests {
         pod
     }
 
-    fn request(handler: &str) -> Result<ProbeRequest, String> {
+    fn request(handler: &str) -> Result<ProbeRequest, TargetError> {
         let pod = pod();
         let handler: Handler = serde_json::from_str(handler).expect(handler);
         probe_request(&pod, &pod.spec.containers[0], &handler, 2, 1 << 20)
@@ -151,6 +182,7 @@ mod tests {
             (r#""-1""#, Err("invalid port number: -1")),
         ] {
             let got = request(&format!(r#"{{"tcpSocket":{{"port":{port}}}}}"#));
+            let got = got.map_err(|why| why.to_string());
             let expected = expected
                 .map_err(str::to_owned)
                 .map(|port| ProbeRequest::Query(Query::Tcp { host: "10.0.0.5".into(), port }));
@@ -184,7 +216,7 @@ mod tests {
         let got = request(r#"{"exec":{"command":["cat","$(F)/y","$$(F)"]}}"#);
         assert_eq!(got, Ok(ProbeRequest::Exec(["cat", "/x/y", "$(F)"].map(str::to_owned).into())));
         let nothing = request("{}").expect_err("nothing to ask");
-        assert_eq!(nothing, "missing probe handler for c");
+        assert_eq!(nothing.to_string(), "missing probe handler for c");
     }
 
     #[test]
