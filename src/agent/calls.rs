@@ -143,7 +143,7 @@ impl Calls {
     /// Requests a call. The class must have room: see [`Calls::has_room`].
     pub fn begin(&mut self, now: Now, owner: Owner, request: Request, out: &mut Out) -> CallId {
         let (class, deadline_ms) = class_and_deadline(&request);
-        assert!(self.has_room(class), "a {class:?} call beyond its bound: {request:?}");
+        assert!(self.has_room(class), "a {class:?} call beyond its bound: {}", request.operation());
         self.counts[class as usize] += 1;
         let operation = request.operation();
         let pull = match &request {

@@ -128,7 +128,7 @@ impl Pleg {
         match result {
             Ok(Reply::Sandboxes(sandboxes)) => relist.sandboxes = Listing::Received(sandboxes),
             Ok(Reply::Containers(containers)) => relist.containers = Listing::Received(containers),
-            Ok(other) => panic!("a list cannot answer {other:?}"),
+            Ok(other) => panic!("a list cannot answer {}", other.kind()),
             Err(_) => relist.fail(call),
         }
         if relist.is_open() {

@@ -96,7 +96,7 @@ impl Runtime {
                     (false, _) => limits::STATUS_WAITING_MS,
                 }
             }
-            Ok(other) => panic!("Version, RuntimeConfig and Status cannot answer {other:?}"),
+            Ok(other) => panic!("Version, RuntimeConfig and Status cannot answer {}", other.kind()),
             // Older runtimes do not support this request.
             Err(CallError::Refused { code: Code::Unimplemented, .. }) if self.needs_driver() => {
                 self.cgroup_driver = Reported::Unsupported;

@@ -232,6 +232,30 @@ pub enum Reply {
     Done,
 }
 
+impl Reply {
+    /// The variant's name. A message about a bug says only that: the content may be a list of all
+    /// containers, and what prints it would be in the program for nothing else.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Version(_) => "Version",
+            Self::Status(_) => "Status",
+            Self::CgroupDriver(_) => "CgroupDriver",
+            Self::Sandboxes(_) => "Sandboxes",
+            Self::Containers(_) => "Containers",
+            Self::Sandbox(_) => "Sandbox",
+            Self::SandboxStatus(_) => "SandboxStatus",
+            Self::Container(_) => "Container",
+            Self::ContainerStatus(_) => "ContainerStatus",
+            Self::Exec(_) => "Exec",
+            Self::Image(_) => "Image",
+            Self::Pulled(_) => "Pulled",
+            Self::HousekeepingCall(_) => "HousekeepingCall",
+            Self::Url(_) => "Url",
+            Self::Done => "Done",
+        }
+    }
+}
+
 /// Why a call brought no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallError {

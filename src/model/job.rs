@@ -73,6 +73,33 @@ pub enum JobSpec {
     Measure(Walk),
 }
 
+impl JobSpec {
+    /// The variant's name, for a message about a bug.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::MakePodDirs { .. } => "MakePodDirs",
+            Self::LinkLog(_) => "LinkLog",
+            Self::MakeContainerFiles(_) => "MakeContainerFiles",
+            Self::RemoveLog(_) => "RemoveLog",
+            Self::RotateLog { .. } => "RotateLog",
+            Self::RestoreLog(_) => "RestoreLog",
+            Self::CompressLogs(_) => "CompressLogs",
+            Self::SweepLinks { .. } => "SweepLinks",
+            Self::RemoveLogDir(_) => "RemoveLogDir",
+            Self::MakePodCgroup(_) => "MakePodCgroup",
+            Self::RemovePodCgroup(_) => "RemovePodCgroup",
+            Self::SetQosCgroups(_) => "SetQosCgroups",
+            Self::SetUpVolume(_) => "SetUpVolume",
+            Self::BindSubPath(_) => "BindSubPath",
+            Self::TearDownVolumes(_) => "TearDownVolumes",
+            Self::RemovePodDir(_) => "RemovePodDir",
+            #[cfg(feature = "cloud")]
+            Self::Enrol { .. } => "Enrol",
+            Self::Measure(_) => "Measure",
+        }
+    }
+}
+
 /// The reply of a job that succeeded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobReply {

@@ -55,7 +55,7 @@ impl Agent {
                 cloud.message(now, session, *message, rng, pending);
                 Changed::default()
             }
-            other => panic!("{other:?} is not about the cloud"),
+            other => panic!("{:?} is not about the cloud", std::mem::discriminant(&other)),
         };
         if changed.objects {
             let all = cloud.objects();

@@ -53,7 +53,7 @@ impl Inventory {
             Ok(Reply::HousekeepingCall(HousekeepingReply::Images(images))) => {
                 self.images = Some(largest(images, self.images_max));
             }
-            Ok(other) => panic!("ListImages cannot answer {other:?}"),
+            Ok(other) => panic!("ListImages cannot answer {}", other.kind()),
             // The last list stays; it is requested again after its period.
             Err(_) => {}
         }

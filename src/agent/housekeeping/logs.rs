@@ -104,6 +104,7 @@ impl Logs {
     /// Takes the answer to the call that reopens the log.
     pub fn answer(&mut self, result: &Result<Reply, CallError>) {
         let Some(Rotation::Reopen { log, renamed, .. }) = self.current.take() else {
+            let result = result.as_ref().map(Reply::kind);
             panic!("no log is being reopened, answered by {result:?}")
         };
         self.current = match result {

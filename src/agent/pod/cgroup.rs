@@ -158,7 +158,7 @@ impl Pod {
             (JobSpec::RemovePodCgroup(_), Err(error)) => {
                 self.warn("FailedKillPod", format!("error removing the pod's cgroup: {error}"));
             }
-            (other, _) => panic!("{other:?} is not about cgroups"),
+            (other, _) => panic!("{} is not about cgroups", other.kind()),
         }
     }
 }

@@ -322,7 +322,7 @@ impl Pod {
                 ),
                 output: Some(exec.output),
             }),
-            Ok(other) => panic!("ExecSync cannot answer {other:?}"),
+            Ok(other) => panic!("ExecSync cannot answer {}", other.kind()),
             Err(error) => Err(Fault { why: error.to_string(), output: Some("".into()) }),
         };
         self.hook_over(at, result);

@@ -173,7 +173,7 @@ impl Pod {
             }
             (Step::RemoveContainer(id), Reply::Done) => self.container_removed(&id),
             (Step::EndTask { id, end }, Reply::Done) => self.runner.task_ended(now.boot, id, end),
-            (step, reply) => panic!("{step:?} cannot answer {reply:?}"),
+            (step, reply) => panic!("{step:?} cannot answer {}", reply.kind()),
         }
     }
 

@@ -243,7 +243,7 @@ impl Pod {
         let outcome = match result {
             Ok(Reply::Exec(exec)) if exec.exit_code == 0 => Outcome::Good,
             Ok(Reply::Exec(exec)) => Outcome::Bad(exec.output.into()),
-            Ok(other) => panic!("ExecSync cannot answer {other:?}"),
+            Ok(other) => panic!("ExecSync cannot answer {}", other.kind()),
             // The runtime killed it at its timeout, or did not answer for much longer.
             Err(CallError::Lost(
                 Lost::Deadline | Lost::Runtime { code: Code::DeadlineExceeded, .. },

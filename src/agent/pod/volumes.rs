@@ -514,7 +514,7 @@ impl Pod {
                 self.volumes.failures.record(now);
                 self.warn("FailedUnMount", format!("UnmountVolume.TearDown failed: {error}"));
             }
-            (other, _) => panic!("{other:?} is not about volumes"),
+            (other, _) => panic!("{} is not about volumes", other.kind()),
         }
     }
 

@@ -76,7 +76,7 @@ impl Streams {
             Event::TunnelUp(session) => tunnel.up(now, *session, out),
             Event::TunnelDown(session, cause) => tunnel.down(now, *session, cause, rng, out),
             Event::TunnelActive(session) => tunnel.received(now, *session),
-            other => panic!("{other:?} is not of the tunnel"),
+            other => panic!("{:?} is not of the tunnel", std::mem::discriminant(other)),
         }
     }
 
@@ -232,7 +232,7 @@ impl Streams {
             Ok(Reply::HousekeepingCall(HousekeepingReply::Containers(all))) => {
                 StreamAnswer::Usage(all.into_iter().filter_map(|it| usage(pods, it)).collect())
             }
-            Ok(other) => panic!("the wire has checked the reply's kind, got {other:?}"),
+            Ok(other) => panic!("the wire has checked the reply's kind, got {}", other.kind()),
             Err(error) => {
                 let kind = match &error {
                     CallError::Refused { code: Code::NotFound, .. } => RefusalKind::NotFound,

@@ -304,7 +304,7 @@ impl Roots {
         match place_of_work(spec).0 {
             Below::Pods => &mut self.pods,
             Below::Logs => &mut self.pod_logs,
-            Below::Cgroups => panic!("{spec:?} is for no child"),
+            Below::Cgroups => panic!("{} is for no child", spec.kind()),
         }
     }
 

@@ -189,7 +189,7 @@ impl UsageCollector {
                     self.usages.entry(uid.clone()).or_default().processes = *processes;
                 }
             }
-            Ok(other) => panic!("usage cannot be {other:?}"),
+            Ok(other) => panic!("usage cannot be {}", other.kind()),
             // Not every runtime reports processes; then priorities decide.
             Err(_) if self.usages_known() => {}
             Err(error) => self.failed = Some(error.to_string()),

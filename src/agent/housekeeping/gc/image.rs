@@ -216,7 +216,7 @@ impl Images {
             Ok(Reply::HousekeepingCall(HousekeepingReply::ImageFs(path))) => {
                 ImagePath::Known(path.clone())
             }
-            Ok(other) => panic!("ImageFsInfo cannot answer {other:?}"),
+            Ok(other) => panic!("ImageFsInfo cannot answer {}", other.kind()),
             Err(_) => {
                 self.room_check.put_off(now.plus_ms(limits::IMAGES_RETRY_MIN_MS));
                 ImagePath::Unknown
@@ -231,7 +231,7 @@ impl Images {
                 Pass::Listing(why),
                 Ok(Reply::HousekeepingCall(HousekeepingReply::Images(images))),
             ) => self.listed(now, images, why),
-            (Pass::Listing(_), Ok(other)) => panic!("ListImages cannot answer {other:?}"),
+            (Pass::Listing(_), Ok(other)) => panic!("ListImages cannot answer {}", other.kind()),
             // If the images cannot be listed, they cannot be removed: the pass failed.
             (Pass::Listing(why), Err(error)) => {
                 self.fail(now, why, format!("cannot list images: {error}"));
@@ -241,7 +241,10 @@ impl Images {
                 self.removed(&mut removal, &image, result);
                 self.pass = Pass::Removing(removal);
             }
-            (pass, result) => panic!("{pass:?} awaits no answer, got {result:?}"),
+            (pass, result) => {
+                let result = result.as_ref().map(Reply::kind);
+                panic!("{pass:?} awaits no answer, got {result:?}")
+            }
         }
     }
 
