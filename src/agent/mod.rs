@@ -409,9 +409,7 @@ impl Agent {
         }
         self.step_parts(now, out);
         #[cfg(feature = "streams")]
-        self.streams.step(now, &self.pods, self.runtime.trouble(now), &mut self.calls, out);
-        #[cfg(all(feature = "cloud", feature = "streams"))]
-        self.streams.step_tunnel(now, self.addresses.first(), &mut self.rng, out);
+        self.step_streams(now, out);
         // Last, because it checks the requests of all the others.
         self.watchdog.step(now.boot, self.runtime.is_ready(now), out);
     }
@@ -471,6 +469,14 @@ impl Agent {
             let message = format!("Node {name} status is now: {reason}");
             self.recorder.add(now, Object::node(name), EventType::Normal, reason, message, out);
         }
+    }
+
+    #[cfg(feature = "streams")]
+    fn step_streams(&mut self, now: Now, out: &mut Out) {
+        let trouble = self.runtime.trouble(now);
+        self.streams.step(now, &self.pods, trouble.as_deref(), &mut self.calls, out);
+        #[cfg(feature = "cloud")]
+        self.streams.step_tunnel(now, self.addresses.first(), &mut self.rng, out);
     }
 
     /// Returns whether a pod entered another phase.

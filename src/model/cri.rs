@@ -250,6 +250,7 @@ impl Reply {
             Self::Image(_) => "Image",
             Self::Pulled(_) => "Pulled",
             Self::HousekeepingCall(_) => "HousekeepingCall",
+            #[cfg(feature = "streams")]
             Self::Url(_) => "Url",
             Self::Done => "Done",
         }

@@ -27,7 +27,7 @@ pub struct People {
 
 struct Asked {
     request: StreamRequest,
-    asked_at: u64,
+    since: u64,
     state: State,
 }
 
@@ -125,8 +125,8 @@ impl World {
         let id = StreamId(self.people.last);
         trace!(self.clocks.now(), "{id:?} {request:?}");
         self.tally.add("requests of people");
-        let asked_at = self.clocks.now();
-        let asked = Asked { request: request.clone(), asked_at, state: State::Waits };
+        let since = self.clocks.now();
+        let asked = Asked { request: request.clone(), since, state: State::Waits };
         self.people.open.insert(id, asked);
         self.deliver(vec![Event::StreamOpened(id, Box::new(request))]);
     }
@@ -159,18 +159,18 @@ impl World {
                 judge!(false, "[log ends] {id:?} has no log yet");
             }
             (State::Waits, _) => {
-                let fits = match (&asked.request, answer) {
-                    (_, StreamAnswer::Refused(_)) => true,
-                    (StreamRequest::Logs { .. }, StreamAnswer::Logs { .. })
-                    | (StreamRequest::Usage, StreamAnswer::Usage(_)) => true,
-                    (
-                        StreamRequest::Exec { .. }
-                        | StreamRequest::Attach { .. }
-                        | StreamRequest::PortForward { .. },
-                        StreamAnswer::Relay(_),
-                    ) => true,
-                    _ => false,
-                };
+                let fits = matches!(
+                    (&asked.request, answer),
+                    (_, StreamAnswer::Refused(_))
+                        | (StreamRequest::Logs { .. }, StreamAnswer::Logs { .. })
+                        | (StreamRequest::Usage, StreamAnswer::Usage(_))
+                        | (
+                            StreamRequest::Exec { .. }
+                                | StreamRequest::Attach { .. }
+                                | StreamRequest::PortForward { .. },
+                            StreamAnswer::Relay(_),
+                        )
+                );
                 judge!(fits, "[people] {id:?} {:?} is answered by {answer:?}", asked.request);
                 self.tally.add("people answered");
                 self.people.open.remove(&id);
@@ -187,7 +187,7 @@ impl World {
             return;
         }
         for (id, asked) in &self.people.open {
-            let waits_ms = self.clocks.now() - asked.asked_at;
+            let waits_ms = self.clocks.now() - asked.since;
             let late = asked.state == State::Waits && waits_ms > PATIENCE_MS;
             judge!(!late, "[people] {id:?} {:?} waits for {waits_ms} ms", asked.request);
         }

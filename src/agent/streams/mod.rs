@@ -119,7 +119,7 @@ impl Streams {
         &mut self,
         now: Now,
         pods: &Pods,
-        trouble: Option<String>,
+        trouble: Option<&str>,
         calls: &mut Calls,
         out: &mut Out,
     ) {
@@ -130,7 +130,7 @@ impl Streams {
             match self.begin(id, &request, pods) {
                 Ok(Begun::Answer(answer)) => out.push(Action::Stream(id, answer)),
                 Ok(Begun::Call(_)) if trouble.is_some() => {
-                    let why = trouble.as_deref().unwrap_or_default();
+                    let why = trouble.unwrap_or_default();
                     let text = format!("the container runtime is not usable: {why}");
                     out.push(refused(id, Refusal::new(RefusalKind::Unavailable, text)));
                 }
