@@ -69,13 +69,12 @@ const fn feature(area: &'static str, name: &'static str, why: &'static str) -> E
 const API: &str = "no node has a part in it";
 const GENERATION: &str = "the API server counts a pod's generations";
 const SIGNED: &str = "its pod is deleted through the API server while it is kept there";
-const STREAMS: &str = "waits for feature streams";
 const RESIZE: &str = "resources of a running pod do not change";
 const RULES: &str = "restartPolicyRules and RestartAllContainers are not honoured";
 const OVERRIDE: &str = "hostnameOverride is not honoured";
 const ENV_FILES: &str = "fileKeyRef is not honoured";
 const IMAGE_VOLUME: &str = "volumes of images are not honoured";
-const STATS: &str = "usage of pods is not served";
+const STATS: &str = "of usage only CPU and memory are served";
 const CPUS: &str = "no CPU manager: containers share all cores";
 const MEMORY: &str = "no memory manager: memory is not bound to NUMA nodes";
 const TOPOLOGY: &str = "no topology manager";
@@ -109,8 +108,6 @@ pub(crate) const EXCLUSIONS: &[Exclusion] = &[
     cluster("Pods", "should run through the lifecycle of Pods and PodStatus", API),
     cluster("Pods", "should patch a pod status", API),
     cluster("Pods", "should support pod readiness gates", "the API server sets the condition"),
-    feature("Pods", "should support remote command execution over websockets", STREAMS),
-    feature("Pods", "should support retrieving logs from the container over websockets", STREAMS),
     validation("ConfigMap", "should fail to create ConfigMap with empty key"),
     cluster("ConfigMap", "should update ConfigMap successfully", API),
     cluster("ConfigMap", "should run through a ConfigMap lifecycle", API),

@@ -17,6 +17,8 @@ pub mod controller;
 pub mod cri;
 #[cfg(feature = "controller")]
 pub mod dial;
+#[cfg(feature = "streams")]
+pub mod exec;
 pub mod guard;
 #[cfg(feature = "cloud")]
 pub mod harass;

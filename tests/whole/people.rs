@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::World;
 use crate::support::agent::{Agent, Site, manifest, sleeper};
+use crate::support::exec::Exec;
 use crate::support::http::{self, Answer};
 use crate::support::wait::until;
 
@@ -42,74 +43,6 @@ fn serving(site: &Site) -> Agent<'_> {
 fn shell(name: &str, script: &str) -> String {
     let command = format!("    command: [sh, -c, {script:?}]\n");
     manifest(name, "  hostNetwork: true\n  terminationGracePeriodSeconds: 1\n", &command)
-}
-
-/// Text frames of a websocket, as `channel` and its bytes.
-struct Exec {
-    stream: UnixStream,
-    came: Vec<u8>,
-}
-
-impl Exec {
-    fn open(site: &Site, path: &str) -> Self {
-        let mut stream = UnixStream::connect(socket(site)).expect("it listens");
-        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
-        let request = format!(
-            "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: \
-             websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: \
-             Rn99mgcZpb7CS/0BjOAd4A==\r\nSec-WebSocket-Protocol: v4.channel.k8s.io\r\n\r\n"
-        );
-        stream.write_all(request.as_bytes()).expect("written");
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            assert_eq!(stream.read(&mut byte).expect("an answer"), 1, "{head:?}");
-            head.push(byte[0]);
-        }
-        let head = String::from_utf8(head).expect("text");
-        assert!(head.starts_with("HTTP/1.1 101 Switching Protocols\r\n"), "{head}");
-        Self { stream, came: Vec::new() }
-    }
-
-    fn send(&mut self, channel: u8, bytes: &[u8]) {
-        assert!(bytes.len() < 125, "a short frame");
-        let mut frame = vec![0x82, 0x80 | (bytes.len() + 1) as u8, 0, 0, 0, 0, channel];
-        frame.extend_from_slice(bytes);
-        self.stream.write_all(&frame).expect("written");
-    }
-
-    /// The next message; `None`: the other end closes.
-    fn next(&mut self) -> Option<(u8, Vec<u8>)> {
-        loop {
-            if let [opcode, length, rest @ ..] = &self.came[..] {
-                let (start, length) = match length {
-                    126 if rest.len() >= 2 => (2, usize::from(rest[0]) << 8 | usize::from(rest[1])),
-                    126 => (usize::MAX, 0),
-                    short => (0, usize::from(*short)),
-                };
-                if start != usize::MAX && rest.len() >= start + length {
-                    let message = rest[start..start + length].to_vec();
-                    let closes = opcode & 0x0f == 8;
-                    self.came.drain(..2 + start + length);
-                    return (!closes).then(|| (message[0], message[1..].to_vec()));
-                }
-            }
-            let mut buffer = [0; 4_096];
-            match self.stream.read(&mut buffer).expect("it answers") {
-                0 => return None,
-                count => self.came.extend_from_slice(&buffer[..count]),
-            }
-        }
-    }
-
-    /// What came on this channel up to the end.
-    fn rest(mut self) -> [String; 4] {
-        let mut channels: [Vec<u8>; 4] = Default::default();
-        while let Some((channel, bytes)) = self.next() {
-            channels[usize::from(channel)].extend_from_slice(&bytes);
-        }
-        channels.map(|bytes| String::from_utf8(bytes).expect("text"))
-    }
 }
 
 fn the_log_of_a_container_is_shown_with_its_options(world: &World) {
@@ -208,17 +141,18 @@ fn a_command_runs_in_a_container_and_its_exit_code_comes_back(world: &World) {
     site.wait_running("hosts");
     let path = "/exec/default/hosts-gw/main?command=sh&command=-c&command=";
     let script = "echo+out;echo+err+%3E%262;exit+3";
-    let exec = Exec::open(&site, &format!("{path}{script}&output=1&error=1"));
+    let exec = Exec::open(&socket(&site), &format!("{path}{script}&output=1&error=1"));
     let [_, out, err, status] = exec.rest();
     assert_eq!((&*out, &*err), ("out\n", "err\n"));
     let status: Value = serde_json::from_str(&status).expect("a status");
     assert_eq!(status["details"]["causes"][0]["message"], "3", "{status}");
-    let mut exec = Exec::open(&site, &format!("{path}read+line;echo+got+$line&output=1&input=1"));
+    let mut exec =
+        Exec::open(&socket(&site), &format!("{path}read+line;echo+got+$line&output=1&input=1"));
     exec.send(0, b"hello\n");
     let [_, out, _, status] = exec.rest();
     assert_eq!(out, "got hello\n");
     assert!(status.contains("Success"), "{status}");
-    let mut exec = Exec::open(&site, &format!("{path}stty+size&output=1&input=1&tty=1"));
+    let mut exec = Exec::open(&socket(&site), &format!("{path}stty+size&output=1&input=1&tty=1"));
     exec.send(4, b"{\"Width\":111,\"Height\":33}");
     let [_, out, _, status] = exec.rest();
     assert!(status.contains("Success"), "{out} {status}");
@@ -228,7 +162,7 @@ fn a_command_runs_in_a_container_and_its_exit_code_comes_back(world: &World) {
                Content-Length: 0\r\n\r\n";
     let answer = http::send_to(&socket(&site), run.as_bytes()).expect("an answer");
     assert_eq!((answer.code, &*answer.body), (200, "hello\n"));
-    let mut attached = Exec::open(&site, "/attach/default/hosts-gw/main?output=1");
+    let mut attached = Exec::open(&socket(&site), "/attach/default/hosts-gw/main?output=1");
     assert_eq!(attached.next(), Some((1, Vec::new())), "it says that it is connected");
 }
 
@@ -241,7 +175,7 @@ fn a_port_of_a_pod_is_reached(world: &World) {
     site.wait_running("serves");
     let path = "/portForward/default/serves-gw?port=8099";
     until("its server listens", || {
-        let mut forward = Exec::open(&site, path);
+        let mut forward = Exec::open(&socket(&site), path);
         forward.send(0, b"GET / HTTP/1.0\r\n\r\n");
         let mut text = String::new();
         while let Some((channel, bytes)) = forward.next() {
