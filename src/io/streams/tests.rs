@@ -453,7 +453,7 @@ mod tunnel {
 
     fn connected(name: &str) -> (Place, Far) {
         let mut place = Place::new(name);
-        let (near, far) = loopback::pair();
+        let (near, far) = loopback::narrow_pair();
         place.streams.tunnel.stands(near);
         let bounds = Bounds { message_bytes_max: 1 << 21, out_bytes_max: 8 << 20 };
         let socket = Websocket::new(far, Vec::new(), Role::Server, bounds);
@@ -594,6 +594,44 @@ mod tunnel {
         far.asks(3, Kind::Metrics, "GET", "/healthz", "");
         turns(&mut place, &mut far, 5);
         assert_eq!(far.of(3).1, 1, "the tunnel is read again");
+    }
+
+    #[test]
+    fn what_a_request_sends_is_taken_as_fast_as_its_runtime_takes_it() {
+        let (mut place, mut far) = connected("tunnel-upload");
+        let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+        far.asks(1, Kind::Exec, "POST", "/exec/default/p/c", "command=cat&input=1");
+        turns(&mut place, &mut far, 3);
+        let url = format!("http://{}/token", server.local_addr().expect("bound"));
+        place.answers(StreamAnswer::Relay(url.into()));
+        turns(&mut place, &mut far, 3);
+        let (mut runtime, _) = server.accept().expect("it connects");
+        runtime.set_nonblocking(true).expect("set");
+        let pieces = 64 * TUNNEL_INPUT_BYTES_MAX / TUNNEL_PIECE_BYTES;
+        let (mut sent, mut came, mut buffer) = (0, 0, vec![0; 64 << 10]);
+        let (mut blocked, mut free, mut was_blocked) = (0, 0, false);
+        while came < pieces * TUNNEL_PIECE_BYTES {
+            while sent < pieces && far.socket.unsent_bytes() < 1 << 20 {
+                far.send(1, Kind::Data, &[b'x'; TUNNEL_PIECE_BYTES]);
+                sent += 1;
+            }
+            turns(&mut place, &mut far, 1);
+            let is_blocked = place.session().blocks_tunnel();
+            if is_blocked || sent == pieces {
+                // Only now the runtime takes something.
+                while let Ok(count) = runtime.read(&mut buffer) {
+                    came += buffer[..count].iter().filter(|byte| **byte == b'x').count();
+                }
+            } else if was_blocked {
+                free += 1;
+                assert_eq!(place.streams.wake_at(), Some(Instant(0)), "the rest is read at once");
+            }
+            blocked += usize::from(is_blocked);
+            was_blocked = is_blocked;
+        }
+        assert!(blocked > 1 && free > 1, "{blocked} {free}");
+        assert_eq!(came, pieces * TUNNEL_PIECE_BYTES);
+        assert_eq!(far.of(1).1, 0, "it goes on");
     }
 
     #[test]

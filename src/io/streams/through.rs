@@ -59,8 +59,7 @@ impl Streams {
         api: &dyn Fn(&str) -> Response,
         events: &mut Vec<Event>,
     ) {
-        let is_blocked = self.slots.iter().flatten().any(|session| session.blocks_tunnel());
-        for order in self.tunnel.read(now, registry, is_blocked, events) {
+        for order in self.tunnel.read(now, registry, self.is_blocked(), events) {
             match order {
                 Order::Open { id, kind, connect } => {
                     // The cloud has forgotten an older request of this number.
@@ -83,6 +82,11 @@ impl Streams {
                 }
             }
         }
+    }
+
+    /// Too much of a request waits for its runtime.
+    fn is_blocked(&self) -> bool {
+        self.slots.iter().flatten().any(|session| session.blocks_tunnel())
     }
 
     fn slot_of(&self, id: u64) -> Option<usize> {
@@ -194,6 +198,6 @@ impl Streams {
         if has_piece && self.tunnel.room() > 0 {
             return Some(Instant(0));
         }
-        self.tunnel.wake_at()
+        self.tunnel.wake_at(self.is_blocked())
     }
 }

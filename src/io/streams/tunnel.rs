@@ -206,11 +206,12 @@ impl Tunnel {
         }
     }
 
-    pub(super) fn wake_at(&self) -> Option<Instant> {
+    /// When to read. `is_blocked`: as for [`Tunnel::read`].
+    pub(super) fn wake_at(&self, is_blocked: bool) -> Option<Instant> {
         let Some(up) = &self.up else { return self.connector.wake_at() };
         match up.blocked_since {
-            Some(since) => Some(since.plus_ms(TUNNEL_BLOCKED_MS)),
-            None => up.unread.then_some(Instant(0)),
+            Some(since) if is_blocked => Some(since.plus_ms(TUNNEL_BLOCKED_MS)),
+            _ => up.unread.then_some(Instant(0)),
         }
     }
 

@@ -55,6 +55,23 @@ pub(in crate::io) fn dial(to: SocketAddr, config: Arc<ClientConfig>) -> Tls {
 
 /// A client and a server after their handshake.
 pub(in crate::io) fn pair() -> (Tls, Tls) {
+    pair_with(|_| ())
+}
+
+/// The same, where the kernel holds little for each of them.
+#[cfg(feature = "streams")]
+pub(in crate::io) fn narrow_pair() -> (Tls, Tls) {
+    use nix::sys::socket::{setsockopt, sockopt};
+    pair_with(|socket| {
+        setsockopt(socket, sockopt::RcvBuf, &NARROW_BYTES).expect("it can");
+        setsockopt(socket, sockopt::SndBuf, &NARROW_BYTES).expect("it can");
+    })
+}
+
+#[cfg(feature = "streams")]
+const NARROW_BYTES: usize = 32 << 10;
+
+fn pair_with(set: fn(&TcpStream)) -> (Tls, Tls) {
     let (client, server) = configs();
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let mut near = dial(listener.local_addr().expect("an address"), client);
@@ -64,6 +81,8 @@ pub(in crate::io) fn pair() -> (Tls, Tls) {
     socket.set_nodelay(true).expect("it can");
     let server = ServerConnection::new(server).expect("a server");
     let mut far = Tls::new(server, TcpStream::from_std(socket));
+    set(&near.socket);
+    set(&far.socket);
     let (mut near_stands, mut far_stands) = (false, false);
     while !near_stands || !far_stands {
         near.begin_turn();
