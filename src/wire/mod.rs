@@ -28,6 +28,8 @@ pub mod probe;
 pub mod resolv;
 #[cfg(feature = "controller")]
 pub mod rest;
+#[cfg(feature = "streams")]
+pub mod spdy;
 pub mod tree;
 #[cfg(feature = "streams")]
 pub mod tunnel;
