@@ -30,6 +30,8 @@ pub mod resolv;
 pub mod rest;
 #[cfg(feature = "streams")]
 pub mod spdy;
+#[cfg(any(feature = "images", feature = "streams"))]
+pub mod tar;
 pub mod tree;
 #[cfg(feature = "streams")]
 pub mod tunnel;
