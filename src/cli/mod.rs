@@ -69,6 +69,7 @@ pub const PAGES: &[Page] = &[
             "  -n, --namespace NAME   only those of this namespace\n",
             "  -A, --all-namespaces   with a column of namespaces\n",
             "  -o, --output FORM      json or yaml\n",
+            "  -w, --watch            and what happens, until it is ended\n",
             ask!(),
         ),
     ),
