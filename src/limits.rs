@@ -16,6 +16,8 @@ mod probe;
 #[cfg(feature = "streams")]
 mod spdy;
 #[cfg(feature = "streams")]
+mod stream_client;
+#[cfg(feature = "streams")]
 mod streams;
 #[cfg(feature = "streams")]
 mod tunnel;
@@ -37,6 +39,8 @@ pub use pod::*;
 pub use probe::*;
 #[cfg(feature = "streams")]
 pub use spdy::*;
+#[cfg(feature = "streams")]
+pub use stream_client::*;
 #[cfg(feature = "streams")]
 pub use streams::*;
 #[cfg(feature = "streams")]
