@@ -37,6 +37,41 @@ pub(super) fn show(
     }
 }
 
+/// The events of one pod, under a heading, as a part of another page.
+#[cfg(feature = "streams")]
+pub(super) fn table_of(
+    pod: &super::remote::Pod,
+    list: &Value,
+    now: Option<i64>,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
+    let about = |event: &&Value| {
+        let about = &event["involvedObject"];
+        text(&about["name"]) == pod.name() && text(&about["namespace"]) == pod.namespace()
+    };
+    let mut events: Vec<&Value> =
+        list["items"].as_array().into_iter().flatten().filter(about).collect();
+    if events.is_empty() {
+        return Ok(writeln!(out, "Events:             <none>")?);
+    }
+    events.sort_by_key(|event| at(event));
+    let mut rows = vec![["Age", "Type", "Reason", "Message"].map(str::to_owned)];
+    rows.extend(events.iter().map(|event| {
+        let [seen, kind, reason, _, message] = cells(event, now);
+        [seen, kind, reason, message]
+    }));
+    let mut columns = Columns::default();
+    for row in &rows {
+        columns.fit(row);
+    }
+    writeln!(out, "Events:")?;
+    for row in &rows {
+        write!(out, "  ")?;
+        columns.print(row, out)?;
+    }
+    Ok(())
+}
+
 /// How often an event was seen, and when last, by what it says about which object.
 type Shown = BTreeMap<[String; 6], (u64, Option<i64>)>;
 
