@@ -12,6 +12,7 @@ use crate::io::client::Agent;
 use crate::io::client::copy::{Archive, Extract, Notes};
 use crate::io::client::session::{End, Input, Session};
 use crate::io::log::printable;
+use crate::model;
 use crate::wire::spdy::exec::{Exec, Outcome, Wanted};
 
 /// One end of a copy.
@@ -144,7 +145,7 @@ impl Copy {
         let end = self.exec(&command, Input::None, &mut extract, trouble)?;
         note(&extract.notes, trouble);
         match remote::exit_code(end, trouble)? {
-            0 => extract.finish().map(|()| 0).map_err(Error::Failed),
+            0 => Ok(extract.finish().map(|()| 0).map_err(model::error::Error::from)?),
             code => Ok(code),
         }
     }

@@ -37,7 +37,7 @@ pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write, api: Api) -> Re
     }
     let agent = target.agent(api)?;
     let pod = target.find(&agent)?;
-    let body = agent.get("/events").map_err(Error::Failed)?;
+    let body = agent.get("/events")?;
     let events: Value = serde_json::from_slice(&body).map_err(|error| {
         Error::Failed(format!("got an answer that is not a list of events: {error}"))
     })?;

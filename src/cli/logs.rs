@@ -107,12 +107,12 @@ pub(super) fn run(
         if options.follow {
             sources.push(source);
         } else if let Err(why) = print(vec![source], out)? {
-            return Ok(broken(&why, trouble));
+            return Ok(broken(&why.to_string(), trouble));
         }
     }
     match print(sources, out)? {
         Ok(()) => Ok(0),
-        Err(why) => Ok(broken(&why, trouble)),
+        Err(why) => Ok(broken(&why.to_string(), trouble)),
     }
 }
 
@@ -150,7 +150,7 @@ fn open(options: &Options, agent: &Agent, pod: &Pod, name: &str) -> Result<Sourc
     } else {
         String::new()
     };
-    match agent.open("GET", &path, "", 200).map_err(Error::Failed)? {
+    match agent.open("GET", &path, "", 200)? {
         Opened::Open(connection) => Ok(Source::new(connection, prefix)),
         Opened::Refused(answer) => Err(Error::Failed(remote::refusal(&answer))),
     }

@@ -69,7 +69,7 @@ impl Target {
 
     /// The named pod. Without a namespace it is the one of this name, or that in `default`.
     pub(super) fn find(&self, agent: &Agent) -> Result<Pod, Error> {
-        let body = agent.get("/pods").map_err(Error::Failed)?;
+        let body = agent.get("/pods")?;
         let list: Value = serde_json::from_slice(&body).map_err(|error| {
             Error::Failed(format!("got an answer that is not a list of pods: {error}"))
         })?;
@@ -216,7 +216,7 @@ pub(super) fn upgrade(agent: &Agent, path: &str, protocol: &str) -> Result<Conne
         "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: {protocol}\r\n\
          Content-Length: 0\r\n"
     );
-    match agent.open("POST", path, &head, 101).map_err(Error::Failed)? {
+    match agent.open("POST", path, &head, 101)? {
         Opened::Open(connection) => Ok(connection),
         Opened::Refused(answer) => {
             Err(Error::Failed(format!("unable to upgrade connection: {}", refusal(&answer))))

@@ -9,6 +9,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use super::{Agent, Answer, connect, may_use_fallback};
 use crate::limits::{CLIENT_BYTES_MAX, CLIENT_READ_BYTES};
+use crate::model::error::{Error, Peer};
 use crate::wire::http1::response::{Piece, Reader};
 
 /// A connection that does not block.
@@ -37,7 +38,7 @@ impl Agent {
         path: &str,
         head: &str,
         expected: u16,
-    ) -> Result<Opened, String> {
+    ) -> Result<Opened, Error> {
         let mut address = &self.address;
         let mut done = connect(address);
         if let (Err(error), Some(fallback)) = (&done, &self.fallback)
@@ -50,8 +51,8 @@ impl Agent {
         let request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n{head}\r\n");
         begin(socket, request.as_bytes(), expected).map_err(|error| match error.kind() {
             // Not HTTP, or cut off.
-            ErrorKind::InvalidData => format!("{address}: {error}"),
-            _ => self.cannot(address, &error),
+            ErrorKind::InvalidData => Peer::at(address, error).into(),
+            _ => self.cannot(address, &error).into(),
         })
     }
 }

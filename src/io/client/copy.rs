@@ -16,6 +16,7 @@ use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::{Mode, mkdirat};
 
 use crate::limits::{COPY_NOTES_MAX, COPY_RECORDS_BYTES_MAX};
+use crate::model::error::Peer;
 use crate::wire::tar::{self, Entry, Head, Kind, Written};
 
 fn invalid(why: String) -> io::Error {
@@ -214,12 +215,12 @@ impl Extract {
     }
 
     /// The archive must have ended, and not without a member.
-    pub fn finish(&self) -> Result<(), String> {
+    pub fn finish(&self) -> Result<(), Peer> {
         match (&self.part, self.members) {
             (Part::End, 1..) => Ok(()),
-            (Part::End, 0) => Err("got an empty archive".to_owned()),
+            (Part::End, 0) => Err(Peer::new("got an empty archive")),
             (Part::Head | Part::Contents { .. }, _) => {
-                Err("the archive was cut off: the last file may be incomplete".to_owned())
+                Err(Peer::new("the archive was cut off: the last file may be incomplete"))
             }
         }
     }

@@ -8,6 +8,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::connection::Connection;
 use crate::limits::{CLIENT_LINE_BYTES_MAX, CLIENT_READ_BYTES};
+use crate::model::error::Peer;
 use crate::wire::http1::response::Piece;
 
 /// The log of one container.
@@ -92,13 +93,13 @@ impl Source {
 /// Prints logs until all have ended; returns why one of them is not whole. Lines of several do not
 /// mix, and only they and those with a prefix are taken apart. An error: `out` could not be
 /// written.
-pub fn print(mut sources: Vec<Source>, out: &mut dyn Write) -> io::Result<Result<(), String>> {
+pub fn print(mut sources: Vec<Source>, out: &mut dyn Write) -> io::Result<Result<(), Peer>> {
     let by_lines = sources.len() > 1 || sources.iter().any(|source| !source.prefix.is_empty());
     let mut buffer = vec![0; CLIENT_READ_BYTES];
     for source in &mut sources {
         // The beginning came with the head.
         if let Some(why) = source.print(by_lines, out)? {
-            return Ok(Err(why));
+            return Ok(Err(Peer::new(why)));
         }
     }
     loop {
@@ -110,12 +111,12 @@ pub fn print(mut sources: Vec<Source>, out: &mut dyn Write) -> io::Result<Result
         let mut fds: Vec<PollFd<'_>> = sources.iter().map(fd).collect();
         match poll(&mut fds, PollTimeout::NONE) {
             Ok(_) | Err(Errno::EINTR) => {}
-            Err(errno) => return Ok(Err(format!("poll: {}", errno.desc()))),
+            Err(errno) => return Ok(Err(Peer::at("poll", errno.desc()))),
         }
         let ready: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or_default()).collect();
         for (source, _) in sources.iter_mut().zip(ready).filter(|(_, ready)| *ready) {
             if let Some(why) = source.read(&mut buffer, by_lines, out)? {
-                return Ok(Err(why));
+                return Ok(Err(Peer::new(why)));
             }
         }
     }
