@@ -14,6 +14,10 @@ mod node;
 mod pod;
 mod probe;
 #[cfg(feature = "streams")]
+mod spdy;
+#[cfg(feature = "streams")]
+mod stream_client;
+#[cfg(feature = "streams")]
 mod streams;
 #[cfg(feature = "streams")]
 mod tunnel;
@@ -33,6 +37,10 @@ pub use memory::*;
 pub use node::*;
 pub use pod::*;
 pub use probe::*;
+#[cfg(feature = "streams")]
+pub use spdy::*;
+#[cfg(feature = "streams")]
+pub use stream_client::*;
 #[cfg(feature = "streams")]
 pub use streams::*;
 #[cfg(feature = "streams")]

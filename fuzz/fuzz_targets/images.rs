@@ -5,8 +5,9 @@
 
 use edged::model::keyring::{Form, Keyring};
 use edged::model::image::ImageName;
+use edged::wire::oci::json;
 use edged::wire::oci::reference::Target;
-use edged::wire::oci::{json, tar};
+use edged::wire::tar;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

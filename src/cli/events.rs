@@ -1,5 +1,6 @@
 //! `edged events`: prints the events as `kubectl get events` does.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use serde_json::Value;
@@ -8,6 +9,7 @@ use super::list::{self, Api, Options};
 use super::table::Columns;
 use super::{Error, age};
 use crate::io::client;
+use crate::limits::WATCH_MS;
 
 /// Parses the flags, requests the events and prints them.
 pub(super) fn run(args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
@@ -22,51 +24,119 @@ pub(super) fn show(
     api: Api,
 ) -> Result<u8, Error> {
     let options = Options::parse(args, api)?;
-    if options.watch {
-        return Err(Error::Usage("events: there is no --watch of them".to_owned()));
+    let agent = options.agent(api)?;
+    let mut print = Print { options: &options, columns: Columns::default(), shown: None };
+    loop {
+        let list = options.fetch(&agent, path, "involvedObject")?;
+        print.turn(&list, client::wall_s(), out)?;
+        if !options.watch {
+            return Ok(0);
+        }
+        out.flush()?;
+        client::pause(WATCH_MS);
     }
-    let list = options.fetch(&options.agent(api)?, path, "involvedObject")?;
-    if !options.print_whole(&list, out)? {
-        print(&options, &list, client::wall_s(), out)?;
-    }
-    Ok(0)
 }
 
-fn print(
-    options: &Options,
+/// The events of one pod, under a heading, as a part of another page.
+#[cfg(feature = "streams")]
+pub(super) fn table_of(
+    pod: &super::remote::Pod,
     list: &Value,
     now: Option<i64>,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
-    let mut events: Vec<&Value> = list["items"].as_array().into_iter().flatten().collect();
+    let about = |event: &&Value| {
+        let about = &event["involvedObject"];
+        text(&about["name"]) == pod.name() && text(&about["namespace"]) == pod.namespace()
+    };
+    let mut events: Vec<&Value> =
+        list["items"].as_array().into_iter().flatten().filter(about).collect();
     if events.is_empty() {
-        return Ok(writeln!(out, "No events.")?);
+        return Ok(writeln!(out, "Events:             <none>")?);
     }
-    // Events from before the clock was set come first; the others keep their order.
     events.sort_by_key(|event| at(event));
-    let namespace = |event: &&Value| text(&event["involvedObject"]["namespace"]).to_owned();
-    let namespaces: Vec<String> = events.iter().map(namespace).collect();
-    let wide = options.namespace.is_none()
-        && (options.all_namespaces || list::several(namespaces.iter().map(String::as_str)));
-    let mut rows = vec![
-        ["NAMESPACE", "LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
-    rows.extend(events.iter().zip(namespaces).map(|(event, namespace)| {
-        let mut row = vec![namespace];
-        row.extend(cells(event, now));
-        row
+    let mut rows = vec![["Age", "Type", "Reason", "Message"].map(str::to_owned)];
+    rows.extend(events.iter().map(|event| {
+        let [seen, kind, reason, _, message] = cells(event, now);
+        [seen, kind, reason, message]
     }));
     let mut columns = Columns::default();
-    let from = usize::from(!wide);
     for row in &rows {
-        columns.fit(&row[from..]);
+        columns.fit(row);
     }
+    writeln!(out, "Events:")?;
     for row in &rows {
-        columns.print(&row[from..], out)?;
+        write!(out, "  ")?;
+        columns.print(row, out)?;
     }
     Ok(())
+}
+
+/// How often an event was seen, and when last, by what it says about which object.
+type Shown = BTreeMap<[String; 6], (u64, Option<i64>)>;
+
+struct Print<'a> {
+    options: &'a Options,
+    columns: Columns,
+    /// `None`: nothing yet.
+    shown: Option<Shown>,
+}
+
+impl Print<'_> {
+    /// Prints all events at first, then those that are new or were seen again.
+    fn turn(&mut self, list: &Value, now: Option<i64>, out: &mut dyn Write) -> Result<(), Error> {
+        if self.options.print_whole(list, out)? {
+            return Ok(());
+        }
+        let mut events: Vec<&Value> = list["items"].as_array().into_iter().flatten().collect();
+        let first = self.shown.is_none();
+        if first && events.is_empty() && !self.options.watch {
+            return Ok(writeln!(out, "No events.")?);
+        }
+        let all = events.iter().map(|event| (key(event), (count(event), at(event)))).collect();
+        let shown = self.shown.replace(all).unwrap_or_default();
+        let wide = self.with_namespace(&events);
+        events.retain(|event| shown.get(&key(event)) != Some(&(count(event), at(event))));
+        // Events from before the clock was set come first; the others keep their order.
+        events.sort_by_key(|event| at(event));
+        let mut rows = Vec::new();
+        if first {
+            let head = ["NAMESPACE", "LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"];
+            rows.push(head.map(str::to_owned).to_vec());
+        }
+        rows.extend(events.iter().map(|event| {
+            let mut row = vec![text(&event["involvedObject"]["namespace"]).to_owned()];
+            row.extend(cells(event, now));
+            row
+        }));
+        let from = usize::from(!wide);
+        for row in &rows {
+            self.columns.fit(&row[from..]);
+        }
+        for row in &rows {
+            self.columns.print(&row[from..], out)?;
+        }
+        Ok(())
+    }
+
+    /// The columns must not change while a watched list grows.
+    fn with_namespace(&self, events: &[&Value]) -> bool {
+        let Options { namespace, all_namespaces, watch, .. } = self.options;
+        let namespaces = events.iter().map(|event| text(&event["involvedObject"]["namespace"]));
+        namespace.is_none() && (*all_namespaces || *watch || list::several(namespaces))
+    }
+}
+
+fn key(event: &Value) -> [String; 6] {
+    let about = &event["involvedObject"];
+    let of_object = ["kind", "namespace", "name"].map(|key| text(&about[key]).to_owned());
+    let [kind, namespace, name] = of_object;
+    let [reason, message] = ["reason", "message"].map(|key| text(&event[key]).to_owned());
+    [kind, namespace, name, text(&about["uid"]).to_owned(), reason, message]
+}
+
+fn count(event: &Value) -> u64 {
+    event["count"].as_u64().unwrap_or(1)
 }
 
 fn cells(event: &Value, now: Option<i64>) -> [String; 5] {
@@ -74,7 +144,7 @@ fn cells(event: &Value, now: Option<i64>) -> [String; 5] {
         (Some(at), Some(now)) => age::short(now - at),
         _ => "<unknown>".to_owned(),
     };
-    let count = event["count"].as_u64().unwrap_or(1);
+    let count = count(event);
     let seen = if count > 1 { format!("{seen} (x{count})") } else { seen };
     let about = &event["involvedObject"];
     let object = format!("{}/{}", text(&about["kind"]).to_ascii_lowercase(), text(&about["name"]));
@@ -109,14 +179,53 @@ mod tests {
         };
         let events = [event("new", "2025-11-20T19:29:11Z", 3), event("old", "", 1)];
         let list = json!({"kind": "EventList", "items": events});
-        let mut out = Vec::new();
-        let now = Some(1_763_666_956);
-        print(&Options::default(), &list, now, &mut out).expect("writes to memory");
         assert_eq!(
-            String::from_utf8_lossy(&out),
-            "LAST SEEN   TYPE      REASON    OBJECT    MESSAGE\n\
+            printed(&[], &[list]),
+            ["LAST SEEN   TYPE      REASON    OBJECT    MESSAGE\n\
              <unknown>   Warning   BackOff   pod/old   it fails\n\
-             5s (x3)     Warning   BackOff   pod/new   it fails\n"
+             5s (x3)     Warning   BackOff   pod/new   it fails\n"]
         );
+        assert_eq!(printed(&[], &[json!({"items": []})]), ["No events.\n"]);
+    }
+
+    #[test]
+    fn a_watch_prints_what_happened_since() {
+        let event = |reason: &str, count: u64| {
+            json!({
+                "involvedObject": {"kind": "Pod", "namespace": "d", "name": "a"},
+                "type": "Normal", "reason": reason, "message": "m", "count": count,
+                "lastTimestamp": "2025-11-20T19:29:11Z",
+            })
+        };
+        let turns = [
+            json!({"items": [event("Pulled", 1)]}),
+            json!({"items": [event("Pulled", 1)]}),
+            json!({"items": [event("Pulled", 2), event("Started", 1)]}),
+            json!({"items": [event("Started", 1)]}),
+        ];
+        assert_eq!(
+            printed(&["-w"], &turns),
+            [
+                "NAMESPACE   LAST SEEN   TYPE     REASON   OBJECT   MESSAGE\n\
+                 d           5s          Normal   Pulled   pod/a    m\n",
+                "",
+                "d           5s (x2)     Normal   Pulled    pod/a    m\n\
+                 d           5s          Normal   Started   pod/a    m\n",
+                "",
+            ]
+        );
+    }
+
+    /// What the turns print one after the other, five seconds after the events.
+    fn printed(args: &[&str], turns: &[Value]) -> Vec<String> {
+        let args = lexopt::Parser::from_args(args);
+        let options = Options::parse(args, list::EDGED).expect("options");
+        let mut print = Print { options: &options, columns: Columns::default(), shown: None };
+        let texts = turns.iter().map(|list| {
+            let mut out = Vec::new();
+            print.turn(list, Some(1_763_666_956), &mut out).expect("writes to memory");
+            String::from_utf8(out).expect("text")
+        });
+        texts.collect()
     }
 }

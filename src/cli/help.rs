@@ -48,6 +48,8 @@ pub const VERSION: Page = page("version", "", "print the version", "");
 pub fn common(program: &Program, args: &[OsString]) -> Option<u8> {
     let word = |at: usize| args.get(at).and_then(|word| word.to_str());
     let page = |name: Option<&str>| program.pages.iter().find(|page| Some(page.command) == name);
+    // What follows `--` belongs to the command that `exec` runs.
+    let own = args.split(|word| word == "--").next().unwrap_or_default();
     let is_help = |word: &OsString| word == "--help" || word == "-h";
     let text = match word(0) {
         None if args.is_empty() => overview(program),
@@ -60,7 +62,7 @@ pub fn common(program: &Program, args: &[OsString]) -> Option<u8> {
             format!("{} {}\n", program.name, env!("CARGO_PKG_VERSION"))
         }
         name => match page(name) {
-            Some(page) if args[1..].iter().any(is_help) => one(program, page),
+            Some(page) if own.iter().any(is_help) => one(program, page),
             Some(page) if page.command == COMPLETION.command => {
                 if args.len() != 2 || word(1) != Some("bash") {
                     let got = args.get(1).map(|word| word.to_string_lossy()).unwrap_or_default();

@@ -10,8 +10,14 @@ mod age;
 mod check;
 #[cfg(feature = "controller")]
 pub mod controller;
+#[cfg(feature = "streams")]
+mod cp;
+#[cfg(feature = "streams")]
+mod describe;
 #[cfg(feature = "api")]
 mod events;
+#[cfg(feature = "streams")]
+mod exec;
 pub mod help;
 #[cfg(feature = "images")]
 mod images;
@@ -19,12 +25,20 @@ mod images;
 mod join;
 #[cfg(feature = "api")]
 mod list;
+#[cfg(feature = "streams")]
+mod logs;
 #[cfg(feature = "api")]
 mod pods;
+#[cfg(feature = "streams")]
+mod port_forward;
+#[cfg(feature = "streams")]
+mod remote;
 #[cfg(feature = "api")]
 mod status;
 #[cfg(any(feature = "api", feature = "images"))]
 mod table;
+#[cfg(feature = "streams")]
+mod top;
 #[cfg(feature = "cloud")]
 mod verify;
 #[cfg(feature = "api")]
@@ -42,6 +56,29 @@ macro_rules! ask {
     () => {
         "  --config FILE          ask the agent with this edgecore.yaml\n  \
          --server PLACE         ask the one at ADDR:PORT or unix:///PATH\n"
+    };
+}
+
+/// Options of all commands about one container.
+macro_rules! pod {
+    () => {
+        "  -n, --namespace NAME   also as NAME/POD; without it the pod of this name\n  \
+         -c, --container NAME   else the pod's default container, or its first\n"
+    };
+}
+
+/// Options of `exec` and `attach`.
+macro_rules! terminal {
+    () => {
+        "  -i, --stdin            connect standard input\n  \
+         -t, --tty              with a terminal, together with -i\n"
+    };
+}
+
+/// Exit codes of the same.
+macro_rules! codes {
+    () => {
+        "Exit code 1: it was refused; 255: the connection broke before the code came.\n"
     };
 }
 
@@ -69,6 +106,66 @@ pub const PAGES: &[Page] = &[
             "  -n, --namespace NAME   only those of this namespace\n",
             "  -A, --all-namespaces   with a column of namespaces\n",
             "  -o, --output FORM      json or yaml\n",
+            "  -w, --watch            and what happens, until it is ended\n",
+            ask!(),
+        ),
+    ),
+    page(
+        "describe",
+        "pod NAME [OPTIONS]",
+        "print one pod in full, with its events",
+        concat!("  -n, --namespace NAME\n", ask!()),
+    ),
+    page(
+        "logs",
+        "POD [OPTIONS]",
+        "print the log of a container of a pod",
+        concat!(
+            pod!(),
+            "      --all-containers   of all containers\n",
+            "  -f, --follow           and what is added, until the container ends\n",
+            "  -p, --previous         of the container before the last restart\n",
+            "      --tail N           the last N lines\n",
+            "      --since DURATION   what is not older than 5s, 2m, 3h\n",
+            "      --since-time TIME  what is not older than this time, RFC 3339\n",
+            "      --timestamps       with the time of each line\n",
+            "      --limit-bytes N    N bytes at most\n",
+            "      --prefix           with the names of pod and container before each line\n",
+            ask!(),
+        ),
+    ),
+    page(
+        "exec",
+        "POD [OPTIONS] -- COMMAND [ARGUMENT...]",
+        "run a command in a container of a pod; its exit code is that of the command",
+        concat!(pod!(), terminal!(), ask!(), codes!()),
+    ),
+    page(
+        "attach",
+        "POD [OPTIONS]",
+        "connect with the process of a container of a pod",
+        concat!(pod!(), terminal!(), ask!(), codes!()),
+    ),
+    page(
+        "port-forward",
+        "POD [LOCAL:]REMOTE... [OPTIONS]",
+        "let ports of 127.0.0.1 lead to ports of a pod, until it is ended",
+        concat!("  -n, --namespace NAME\n", ask!(), "LOCAL: nothing before the colon: any port\n"),
+    ),
+    page(
+        "cp",
+        "FILE POD:PATH | POD:PATH FILE [OPTIONS]",
+        "copy files and folders to or from a container, which must have a tar",
+        concat!(pod!(), ask!(), "Links are copied into a container, and left out from one.\n"),
+    ),
+    page(
+        "top",
+        "node|pods [NAME] [OPTIONS]",
+        "print what the node or its pods use of CPU and memory",
+        concat!(
+            "  -n, --namespace NAME   only those of this namespace\n",
+            "  -A, --all-namespaces   with a column of namespaces\n",
+            "      --containers       a line for each container\n",
             ask!(),
         ),
     ),
@@ -168,8 +265,22 @@ impl From<config::Error> for Error {
 
 /// Whether [`main`] has the command.
 pub fn has(command: &str) -> bool {
-    const COMMANDS: [&str; 7] =
-        ["pods", "events", "status", "check", "images", "join", "verify-release"];
+    const COMMANDS: [&str; 14] = [
+        "pods",
+        "events",
+        "describe",
+        "logs",
+        "exec",
+        "attach",
+        "port-forward",
+        "cp",
+        "top",
+        "status",
+        "check",
+        "images",
+        "join",
+        "verify-release",
+    ];
     COMMANDS.contains(&command)
 }
 
@@ -185,6 +296,20 @@ pub fn main(
         "pods" => pods::run(args, out),
         #[cfg(feature = "api")]
         "events" => events::run(args, out),
+        #[cfg(feature = "streams")]
+        "describe" => describe::run(args, out, list::EDGED),
+        #[cfg(feature = "streams")]
+        "logs" => logs::run(args, out, trouble, list::EDGED),
+        #[cfg(feature = "streams")]
+        "exec" => exec::run(args, out, trouble, list::EDGED),
+        #[cfg(feature = "streams")]
+        "attach" => exec::attach(args, out, trouble, list::EDGED),
+        #[cfg(feature = "streams")]
+        "port-forward" => port_forward::run(args, out, trouble, list::EDGED),
+        #[cfg(feature = "streams")]
+        "cp" => cp::run(args, trouble, list::EDGED),
+        #[cfg(feature = "streams")]
+        "top" => top::run(args, out, list::EDGED),
         #[cfg(feature = "api")]
         "status" => status::run(args, out),
         #[cfg(feature = "api")]
@@ -201,6 +326,9 @@ pub fn main(
                 "check" => "api",
                 "images" => "images",
                 "join" | "verify-release" => "cloud",
+                "describe" | "logs" | "exec" | "attach" | "port-forward" | "cp" | "top" => {
+                    "streams"
+                }
                 _ => "api",
             };
             // `edged-run` matches these words.

@@ -1,13 +1,31 @@
 //! HTTP client of the commands: sends a request to a running edged or edgecontroller, and waits for
 //! the answer. The event loop does not use it.
 
+#[cfg(feature = "streams")]
+mod connection;
+#[cfg(feature = "streams")]
+pub mod copy;
+#[cfg(feature = "streams")]
+pub mod forward;
+#[cfg(feature = "streams")]
+pub mod logs;
+#[cfg(feature = "streams")]
+pub mod session;
+#[cfg(feature = "streams")]
+pub mod terminal;
+
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 #[cfg(feature = "controller")]
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+#[cfg(feature = "streams")]
+pub use connection::{Connection, Opened};
 
 use super::clock;
 use super::socket::Address;
@@ -174,22 +192,27 @@ fn may_use_fallback(error: &std::io::Error) -> bool {
 }
 
 fn exchange(address: &Address, request: &[u8]) -> std::io::Result<Vec<u8>> {
+    talk(connect(address)?, request)
+}
+
+/// Its reads and writes fail if nothing moves for [`CLIENT_WAIT_MS`].
+fn connect(address: &Address) -> std::io::Result<File> {
     let wait = Some(Duration::from_millis(CLIENT_WAIT_MS));
-    match address {
+    Ok(File::from(match address {
         Address::Port(address) => {
             let connect = Duration::from_millis(CLIENT_CONNECT_MS);
             let stream = TcpStream::connect_timeout(address, connect)?;
             stream.set_read_timeout(wait)?;
             stream.set_write_timeout(wait)?;
-            talk(stream, request)
+            OwnedFd::from(stream)
         }
         Address::Socket(path) => {
             let stream = UnixStream::connect(path)?;
             stream.set_read_timeout(wait)?;
             stream.set_write_timeout(wait)?;
-            talk(stream, request)
+            OwnedFd::from(stream)
         }
-    }
+    }))
 }
 
 fn talk(mut stream: impl Read + Write, request: &[u8]) -> std::io::Result<Vec<u8>> {
@@ -235,7 +258,7 @@ pub fn read_whole(path: &Path) -> Result<Vec<u8>, Error> {
     let read = if path == Path::new("-") {
         std::io::stdin().lock().take(limit).read_to_end(&mut bytes)
     } else {
-        std::fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes))
+        File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes))
     };
     read?;
     if bytes.len() > bytes_max {

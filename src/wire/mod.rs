@@ -28,6 +28,10 @@ pub mod probe;
 pub mod resolv;
 #[cfg(feature = "controller")]
 pub mod rest;
+#[cfg(feature = "streams")]
+pub mod spdy;
+#[cfg(any(feature = "images", feature = "streams"))]
+pub mod tar;
 pub mod tree;
 #[cfg(feature = "streams")]
 pub mod tunnel;

@@ -165,7 +165,11 @@ fn words_that_are_no_text_are_told_with_exit_code_2() {
 
 /// The programs of this build.
 fn programs() -> Vec<(&'static str, Vec<&'static str>)> {
-    let edged = vec!["run", "pods", "events", "status", "check", "join", "images", "completion"];
+    let edged = [
+        &["run", "pods", "events", "describe", "logs", "exec", "attach", "port-forward"][..],
+        &["cp", "top", "status", "check", "join", "images", "completion"],
+    ]
+    .concat();
     #[allow(unused_mut, reason = "the other has a feature of its own")]
     let mut programs = vec![(env!("CARGO_BIN_EXE_edged"), edged)];
     #[cfg(feature = "controller")]

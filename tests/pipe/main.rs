@@ -26,6 +26,8 @@ mod peer;
 mod people;
 mod server;
 mod socket;
+#[cfg(feature = "streams")]
+mod streams;
 #[cfg(feature = "cloud")]
 #[path = "../support/cloud/mod.rs"]
 mod stub;

@@ -25,6 +25,8 @@ mod peer;
 mod probe;
 mod replay;
 #[cfg(feature = "streams")]
+mod spdy;
+#[cfg(feature = "streams")]
 mod tunnel;
 #[cfg(feature = "cloud")]
 mod ws;

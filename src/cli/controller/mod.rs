@@ -38,7 +38,7 @@ pub const PAGES: &[Page] = &[
             "  -n, --namespace NAME   only those of this namespace\n",
             "  -A, --all-namespaces   with a column of namespaces\n",
             "  -o, --output FORM      wide (with messages), json or yaml\n",
-            "  -w, --watch            nodes and pods, and whatever changes, until it is ended\n",
+            "  -w, --watch            nodes, pods, events, and what changes, until it is ended\n",
             ask!(),
         ),
     ),

@@ -16,7 +16,7 @@ use crate::limits::{IMAGE_JSON_BYTES_MAX, IMAGE_MEMBERS_MAX, IMAGE_PAX_BYTES_MAX
 use crate::model::error::{Error, Input, System};
 use crate::model::image::{ImageName, has_tag};
 use crate::wire::oci::json::{self, Descriptor, Saved};
-use crate::wire::oci::tar::{self, Head, Kind};
+use crate::wire::tar::{self, Head, Kind};
 
 /// The content of a source.
 #[derive(Debug)]
@@ -341,7 +341,7 @@ fn members(file: &File, length: u64) -> Result<Members, Error> {
                 let member = match entry.kind {
                     Kind::File => Some(Member::Here(Span { at: begin, size })),
                     Kind::Link(target) => Some(Member::Link(target)),
-                    Kind::Other => None,
+                    Kind::Folder | Kind::Other => None,
                 };
                 if let (Some(member), Some(name)) = (member, plain(&name, "")) {
                     members.insert(name, member);

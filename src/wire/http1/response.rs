@@ -119,6 +119,12 @@ impl Reader {
         self.next != Part::Head || self.at < self.received.len()
     }
 
+    /// The received bytes after the answer: after a switch of protocols, those of the other one.
+    #[cfg(feature = "streams")]
+    pub fn rest(&self) -> &[u8] {
+        &self.received[self.at..]
+    }
+
     /// The next piece; `None`: more bytes are needed.
     pub fn piece(&mut self) -> Result<Option<Piece<'_>>, Fault> {
         loop {

@@ -6,7 +6,6 @@
 
 pub mod json;
 pub mod reference;
-pub mod tar;
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,5 @@
-//! The heads of a tar archive: POSIX ustar, with the long names of pax and GNU. Contents are not
-//! read; the reader of the archive skips them.
+//! The heads of a tar archive: POSIX ustar, with the long names of pax and GNU. Contents are the
+//! caller's, and so is what a name may be.
 
 use std::fmt;
 
@@ -30,6 +30,8 @@ pub struct Entry {
     pub name: String,
     /// Bytes of its contents.
     pub size: u64,
+    /// Permissions; 0 where they are no number.
+    pub mode: u32,
     pub kind: Kind,
 }
 
@@ -38,9 +40,11 @@ pub struct Entry {
 pub enum Kind {
     /// A file.
     File,
+    /// A folder.
+    Folder,
     /// A link to this other member, as written.
     Link(String),
-    /// A folder, a device: nothing to read.
+    /// A device, a pipe: nothing to read.
     Other,
 }
 
@@ -104,14 +108,16 @@ pub fn head(block: &[u8; BLOCK]) -> Result<Head, Fault> {
     if &block[257..262] == b"ustar" && block[262] == 0 && !prefix.is_empty() {
         name = format!("{prefix}/{name}");
     }
+    let mode = octal(&block[100..108]).unwrap_or(0) as u32 & 0o7777;
     Ok(match block[156] {
-        0 | b'0' | b'7' => Head::Entry(Entry { name, size, kind: Kind::File }),
+        0 | b'0' | b'7' => Head::Entry(Entry { name, size, mode, kind: Kind::File }),
         b'1' | b'2' => {
             // Some write the size of the link's target; no contents follow.
             let kind = Kind::Link(text(&block[157..257]));
-            Head::Entry(Entry { name, size: 0, kind })
+            Head::Entry(Entry { name, size: 0, mode, kind })
         }
-        b'3'..=b'6' => Head::Entry(Entry { name, size: 0, kind: Kind::Other }),
+        b'5' => Head::Entry(Entry { name, size: 0, mode, kind: Kind::Folder }),
+        b'3' | b'4' | b'6' => Head::Entry(Entry { name, size: 0, mode, kind: Kind::Other }),
         b'L' => Head::LongName(size),
         b'x' => Head::More(size),
         // A long target of a link, and records for the whole archive.
@@ -169,6 +175,85 @@ fn size(field: &[u8]) -> Option<u64> {
     small.then(|| tail.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
 }
 
+/// A member that is written. Its owner is root.
+#[cfg(feature = "streams")]
+#[derive(Clone, Copy, Debug)]
+pub struct Written<'a> {
+    pub name: &'a [u8],
+    /// Bytes of its contents.
+    pub size: u64,
+    pub mode: u32,
+    /// Seconds since 1970.
+    pub modified_s: u64,
+    /// The target of a symbolic link.
+    pub link: Option<&'a [u8]>,
+    pub is_folder: bool,
+}
+
+/// Appends the head of a member; names longer than its field are written as GNU tar does, which
+/// busybox reads as well.
+#[cfg(feature = "streams")]
+pub fn write_head(member: &Written<'_>, to: &mut Vec<u8>) {
+    let link = member.link.unwrap_or_default();
+    for (kind, text) in [(b'K', link), (b'L', member.name)] {
+        if text.len() > NAME_FIELD {
+            let size = text.len() as u64 + 1;
+            to.extend_from_slice(&block_of(b"././@LongLink", size, 0o644, 0, kind, b""));
+            to.extend_from_slice(text);
+            let padded = to.len() + 1;
+            to.resize(padded + padding(size), 0);
+        }
+    }
+    let kind = match (member.link, member.is_folder) {
+        (Some(_), _) => b'2',
+        (None, true) => b'5',
+        (None, false) => b'0',
+    };
+    let Written { name, size, mode, modified_s, .. } = *member;
+    to.extend_from_slice(&block_of(name, size, mode, modified_s, kind, link));
+}
+
+/// Bytes that follow contents of this size.
+#[cfg(feature = "streams")]
+pub fn padding(size: u64) -> usize {
+    (size.next_multiple_of(BLOCK as u64) - size) as usize
+}
+
+#[cfg(feature = "streams")]
+fn block_of(
+    name: &[u8],
+    size: u64,
+    mode: u32,
+    modified_s: u64,
+    kind: u8,
+    link: &[u8],
+) -> [u8; BLOCK] {
+    let mut block = [0; BLOCK];
+    let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
+    let short = |text: &[u8]| text[..text.len().min(NAME_FIELD)].to_vec();
+    put(0, &short(name));
+    put(100, format!("{:07o}\0", mode & 0o7777).as_bytes());
+    put(108, b"0000000\0");
+    put(116, b"0000000\0");
+    if size < 1 << 33 {
+        put(124, format!("{size:011o}\0").as_bytes());
+    } else {
+        put(124, &[&[0x80, 0, 0, 0][..], &size.to_be_bytes()].concat());
+    }
+    put(136, format!("{:011o}\0", modified_s.min((1 << 33) - 1)).as_bytes());
+    put(148, b"        ");
+    put(156, &[kind]);
+    put(157, &short(link));
+    put(257, b"ustar\x0000");
+    let sum: u64 = block.iter().map(|byte| u64::from(*byte)).sum();
+    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    block
+}
+
+/// Bytes of a name in a head.
+#[cfg(feature = "streams")]
+const NAME_FIELD: usize = 100;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,7 +276,7 @@ mod tests {
     }
 
     fn file(name: &str, size: u64) -> Head {
-        Head::Entry(Entry { name: name.to_owned(), size, kind: Kind::File })
+        Head::Entry(Entry { name: name.to_owned(), size, mode: 0, kind: Kind::File })
     }
 
     #[test]
@@ -199,7 +284,7 @@ mod tests {
         assert_eq!(head(&block("a/b", "00000000017\0", b'0', "")), Ok(file("a/b", 15)));
         assert_eq!(head(&block("a", "0", 0, "")), Ok(file("a", 0)));
         let link = Kind::Link("../b".to_owned());
-        let want = Head::Entry(Entry { name: "a".to_owned(), size: 0, kind: link });
+        let want = Head::Entry(Entry { name: "a".to_owned(), size: 0, mode: 0, kind: link });
         assert_eq!(head(&block("a", "17", b'2', "../b")), Ok(want));
         assert_eq!(head(&block("././@LongLink", "24", b'L', "")), Ok(Head::LongName(20)));
         assert_eq!(head(&block("p", "24", b'x', "")), Ok(Head::More(20)));
@@ -254,5 +339,49 @@ mod tests {
         assert_eq!(next(512, 0), Some(512));
         assert_eq!(next(512, u64::MAX), None);
         assert_eq!(next(u64::MAX - 3, 512), None);
+    }
+
+    #[cfg(feature = "streams")]
+    #[test]
+    fn what_is_written_is_read() {
+        let long = "d/".repeat(100) + "name";
+        let of = |name: &'static str| Written {
+            name: name.as_bytes(),
+            size: 0,
+            mode: 0o100_644,
+            modified_s: 1,
+            link: None,
+            is_folder: false,
+        };
+        let written = |member: &Written<'_>| {
+            let mut bytes = Vec::new();
+            write_head(member, &mut bytes);
+            bytes
+        };
+        let read = |bytes: &[u8]| head(bytes.first_chunk().expect("a block"));
+        for size in [0, 1, (1 << 33) - 1, 1 << 33, 1 << 40] {
+            let bytes = written(&Written { size, ..of("a") });
+            let entry = Entry { name: "a".to_owned(), size, mode: 0o644, kind: Kind::File };
+            assert_eq!((bytes.len(), read(&bytes)), (BLOCK, Ok(Head::Entry(entry))));
+        }
+        let bytes = written(&Written { is_folder: true, mode: 0o755, ..of("d") });
+        let entry = Entry { name: "d".to_owned(), size: 0, mode: 0o755, kind: Kind::Folder };
+        assert_eq!(read(&bytes), Ok(Head::Entry(entry)));
+        let bytes = written(&Written { link: Some(b"../b"), ..of("l") });
+        let kind = Kind::Link("../b".to_owned());
+        let entry = Entry { name: "l".to_owned(), size: 0, mode: 0o644, kind };
+        assert_eq!(read(&bytes), Ok(Head::Entry(entry)));
+        let bytes = written(&Written { name: long.as_bytes(), ..of("") });
+        assert_eq!(read(&bytes), Ok(Head::LongName(long.len() as u64 + 1)));
+        assert_eq!(text(&bytes[BLOCK..2 * BLOCK]), long);
+        assert_eq!(bytes.len(), 3 * BLOCK);
+        let Ok(Head::Entry(entry)) = read(&bytes[2 * BLOCK..]) else { panic!("no entry") };
+        assert_eq!(entry.name, long[..NAME_FIELD]);
+    }
+
+    #[cfg(feature = "streams")]
+    #[test]
+    fn contents_are_padded_to_whole_blocks() {
+        assert_eq!([0, 1, 511, 512, 513].map(padding), [0, 511, 1, 0, 511]);
     }
 }
