@@ -135,8 +135,9 @@ impl Cloud {
 
     /// Continues the connection attempt, or reads a bounded amount, and ends what is late.
     pub fn tick(&mut self, now: Instant, registry: &Registry, events: &mut Vec<Event>) {
-        self.advance(now, registry, events);
-        let Some(Up { session, unread, .. }) = &mut self.up else { return };
+        let Some(Up { session, unread, .. }) = &mut self.up else {
+            return self.advance(now, registry, events);
+        };
         if *unread {
             match session.read(now, events) {
                 Ok(more) => *unread = more,
