@@ -131,7 +131,7 @@ impl Streams {
             let text = format!("{STREAMS_MAX} requests are under way: try again");
             let refusal = Refusal::new(RefusalKind::TooMany, text);
             // It fits into the socket's buffer.
-            let _ = std::io::Write::write(&mut stream, &answer::refusal(&refusal));
+            let _ = std::io::Write::write(&mut stream, &answer::refusal_of_upgrade(&refusal));
             return;
         };
         if let Err(error) = stream.register(registry, self.client_token(at)) {

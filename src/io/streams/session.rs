@@ -148,7 +148,11 @@ impl Session {
             self.answer(&answer::line(refusal), now);
             return;
         }
-        self.answer(&answer::refusal(refusal), now);
+        let whole = match self.form {
+            Form::Relayed => answer::refusal_of_upgrade(refusal),
+            _ => answer::refusal(refusal),
+        };
+        self.answer(&whole, now);
     }
 
     /// Answers by this text, and nothing follows.

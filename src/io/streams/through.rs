@@ -118,7 +118,7 @@ impl Streams {
     ) {
         let has_head = matches!(kind, Kind::Exec | Kind::Attach);
         let refused = |refusal: &Refusal| {
-            if has_head { answer::refusal(refusal) } else { answer::line(refusal) }
+            if has_head { answer::refusal_of_upgrade(refusal) } else { answer::line(refusal) }
         };
         let asked = kubelet::parse(&connect.method, &connect.raw_path, &connect.query);
         let whole = match (asked, self.slots.iter().position(Option::is_none)) {

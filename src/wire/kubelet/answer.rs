@@ -19,6 +19,17 @@ pub fn refusal(refusal: &Refusal) -> Vec<u8> {
     whole(line, more, TEXT, refusal.text.as_bytes())
 }
 
+/// The same, to a request for an upgrade. kubectl reads its text as YAML before it shows it, and one
+/// with a single colon would be an object without a message: so it gets another.
+pub fn refusal_of_upgrade(refused: &Refusal) -> Vec<u8> {
+    if refused.text.matches(": ").count() == 1 {
+        let text = format!("edged: {}", refused.text);
+        refusal(&Refusal { kind: refused.kind, text })
+    } else {
+        refusal(refused)
+    }
+}
+
 /// An error where there is no status, in place of a log: so it says what it is, and ends its line.
 #[cfg(feature = "cloud")]
 pub fn line(refusal: &Refusal) -> Vec<u8> {
@@ -67,6 +78,20 @@ mod tests {
         assert!(text.starts_with("HTTP/1.1 429 Too Many Requests\r\n"), "{text}");
         assert!(text.contains("\r\nRetry-After: 60\r\nContent-Length: 5\r\n"), "{text}");
         assert!(text.ends_with("\r\nConnection: close\r\n\r\nlater"), "{text}");
+    }
+
+    #[test]
+    fn a_refusal_of_an_upgrade_is_no_yaml_object() {
+        for (text, shown) in [
+            ("container not found (\"c\")", "container not found (\"c\")"),
+            ("not usable: closed", "edged: not usable: closed"),
+            ("rpc error: code = Unknown desc = a: b", "rpc error: code = Unknown desc = a: b"),
+        ] {
+            let answer = refusal_of_upgrade(&Refusal::new(RefusalKind::Internal, text));
+            let answer = String::from_utf8(answer).expect("text");
+            assert_eq!(answer.split("\r\n\r\n").nth(1), Some(shown));
+            assert_ne!(shown.matches(": ").count(), 1, "a key and its value: {shown}");
+        }
     }
 
     #[test]
