@@ -84,7 +84,7 @@ pub(super) fn run(
 impl Copy {
     fn new(target: &Target, trouble: &mut dyn Write, api: Api) -> Result<Self, Error> {
         let agent = target.agent(api)?;
-        let pod = target.find(&agent)?;
+        let pod = target.find(&agent, api)?;
         let container = pod.choose(target.container.as_deref(), trouble)?;
         let container = remote::text(&container["name"]).to_owned();
         Ok(Self { agent, pod, container })

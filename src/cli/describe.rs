@@ -36,7 +36,7 @@ pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write, api: Api) -> Re
         _ => return Err(Error::Usage("expected describe pod NAME".to_owned())),
     }
     let agent = target.agent(api)?;
-    let pod = target.find(&agent)?;
+    let pod = target.find(&agent, api)?;
     let body = agent.get("/events")?;
     let events: Value = serde_json::from_slice(&body).map_err(|error| {
         Error::Failed(format!("got an answer that is not a list of events: {error}"))

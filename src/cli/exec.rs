@@ -65,7 +65,7 @@ pub(super) fn run(
 ) -> Result<u8, Error> {
     let options = Options::parse(args, api, true)?;
     let agent = options.target.agent(api)?;
-    let pod = options.target.find(&agent)?;
+    let pod = options.target.find(&agent, api)?;
     let container = pod.choose(options.target.container.as_deref(), trouble)?;
     expect_running(&pod, "exec into a container in")?;
     // As kubectl: without -i there is nothing to type into.
@@ -86,7 +86,7 @@ pub(super) fn attach(
 ) -> Result<u8, Error> {
     let options = Options::parse(args, api, false)?;
     let agent = options.target.agent(api)?;
-    let pod = options.target.find(&agent)?;
+    let pod = options.target.find(&agent, api)?;
     let container = pod.choose(options.target.container.as_deref(), trouble)?;
     expect_running(&pod, "attach to a container in")?;
     let name = remote::text(&container["name"]);

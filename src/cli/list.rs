@@ -14,18 +14,21 @@ use crate::io::client::{self, Agent};
 pub(super) struct Api {
     /// The flag for its configuration.
     pub home: &'static str,
+    /// The path of all its pods.
+    pub pods: &'static str,
     /// Finds it by `--server` and that flag.
     pub at: fn(Option<&str>, Option<&str>) -> Result<Agent, Error>,
 }
 
 /// The agent.
 pub(super) const EDGED: Api =
-    Api { home: "config", at: |server, config| Ok(client::agent(server, config)?) };
+    Api { home: "config", pods: "/pods", at: |server, config| Ok(client::agent(server, config)?) };
 
 /// The controller.
 #[cfg(feature = "controller")]
 pub(super) const CONTROLLER: Api = Api {
     home: "data",
+    pods: "/api/v1/pods",
     at: |server, data| {
         client::controller(server, data.map(std::path::Path::new))
             .map_err(|wrong| Error::Usage(wrong.to_string()))

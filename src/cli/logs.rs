@@ -99,7 +99,7 @@ pub(super) fn run(
 ) -> Result<u8, Error> {
     let options = Options::parse(args, api)?;
     let agent = options.target.agent(api)?;
-    let pod = options.target.find(&agent)?;
+    let pod = options.target.find(&agent, api)?;
     let names = containers(&options, &pod, trouble)?;
     let mut sources = Vec::new();
     for name in &names {

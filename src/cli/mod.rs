@@ -82,6 +82,26 @@ macro_rules! codes {
     };
 }
 
+/// Options of `logs`.
+macro_rules! log_options {
+    () => {
+        concat!(
+            "      --all-containers   of all containers\n",
+            "  -f, --follow           and what is added, until the container ends\n",
+            "  -p, --previous         of the container before the last restart\n",
+            "      --tail N           the last N lines\n",
+            "      --since DURATION   what is not older than 5s, 2m, 3h\n",
+            "      --since-time TIME  what is not older than this time, RFC 3339\n",
+            "      --timestamps       with the time of each line\n",
+            "      --limit-bytes N    N bytes at most\n",
+            "      --prefix           with the names of pod and container before each line\n",
+        )
+    };
+}
+
+#[cfg(feature = "controller")]
+use {codes, log_options, pod, terminal};
+
 /// The pages of `edged`.
 pub const PAGES: &[Page] = &[
     page("run", "[OPTIONS]", "run the agent in the foreground", RUN),
@@ -120,19 +140,7 @@ pub const PAGES: &[Page] = &[
         "logs",
         "POD [OPTIONS]",
         "print the log of a container of a pod",
-        concat!(
-            pod!(),
-            "      --all-containers   of all containers\n",
-            "  -f, --follow           and what is added, until the container ends\n",
-            "  -p, --previous         of the container before the last restart\n",
-            "      --tail N           the last N lines\n",
-            "      --since DURATION   what is not older than 5s, 2m, 3h\n",
-            "      --since-time TIME  what is not older than this time, RFC 3339\n",
-            "      --timestamps       with the time of each line\n",
-            "      --limit-bytes N    N bytes at most\n",
-            "      --prefix           with the names of pod and container before each line\n",
-            ask!(),
-        ),
+        concat!(pod!(), log_options!(), ask!(),),
     ),
     page(
         "exec",

@@ -67,7 +67,7 @@ pub(super) fn run(
 ) -> Result<u8, Error> {
     let options = Options::parse(args, api)?;
     let agent = options.target.agent(api)?;
-    let pod = options.target.find(&agent)?;
+    let pod = options.target.find(&agent, api)?;
     let phase = pod.phase();
     if phase != "Running" {
         let why =

@@ -68,8 +68,8 @@ impl Target {
     }
 
     /// The named pod. Without a namespace it is the one of this name, or that in `default`.
-    pub(super) fn find(&self, agent: &Agent) -> Result<Pod, Error> {
-        let body = agent.get("/pods")?;
+    pub(super) fn find(&self, agent: &Agent, api: Api) -> Result<Pod, Error> {
+        let body = agent.get(api.pods)?;
         let list: Value = serde_json::from_slice(&body).map_err(|error| {
             Error::Failed(format!("got an answer that is not a list of pods: {error}"))
         })?;

@@ -139,6 +139,7 @@ impl Controller {
         for (session, id, why) in revoked.collect::<Vec<_>>() {
             self.close(id, session, &why);
         }
+        self.end_revoked_tunnels(self.now);
     }
 
     pub(super) fn http_request(&mut self, now: Now, exchange: Exchange, request: HttpRequest) {

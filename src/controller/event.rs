@@ -38,6 +38,11 @@ pub enum Event {
     EdgeDrained(Session, usize),
     /// The session is over, and not by our [`Action::Close`]. It has no further events.
     EdgeDown(Session, String),
+    /// A node requests a stream tunnel: TLS is done, the head of the upgrade is read, and nothing
+    /// is answered yet. Answered by [`Action::AcceptTunnel`] or [`Action::RefuseTunnel`].
+    TunnelUp(Tunnel, Box<Peer>),
+    /// The tunnel is over, and not by our [`Action::CloseTunnel`]. It has no further events.
+    TunnelDown(Tunnel, String),
     /// A request on the HTTPS port. Answered by exactly one [`Action::Answer`].
     HttpRequest(Exchange, Box<HttpRequest>),
     /// The answer to an [`Action::Sign`]: exactly one each. The certificate's DER, or the error.
@@ -57,7 +62,7 @@ pub struct Peer {
     pub common_name: String,
     /// The first `O` of it: `system:nodes`.
     pub organization: String,
-    /// Header `node_id`.
+    /// Header `node_id`; of a stream tunnel `SessionHostNameOverride`, which may be empty.
     pub node_id: String,
     /// Header `project_id`.
     pub project_id: String,
@@ -157,6 +162,12 @@ pub enum Action {
     Send(Session, Box<CloudMessage>),
     /// End the session, for this reason. No [`Event::EdgeDown`] follows.
     Close(Session, String),
+    /// Finish the upgrade: the tunnel of this node is open.
+    AcceptTunnel(Tunnel, Box<str>),
+    /// Answer the upgrade with this and close.
+    RefuseTunnel(Tunnel, Refusal),
+    /// End the tunnel, for this reason, and all its requests. No [`Event::TunnelDown`] follows.
+    CloseTunnel(Tunnel, String),
     /// Answer a request on the HTTPS port.
     Answer(Exchange, Answer),
     /// Make a client certificate for the key of this request: subject `O=system:nodes,
@@ -215,6 +226,10 @@ pub struct Answer {
 /// Identifies a request on the HTTPS port. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Exchange(pub u64);
+
+/// Identifies a stream tunnel from its request on. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tunnel(pub u64);
 
 /// Identifies a call from its [`Action::Call`] to its [`Event::Called`]. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -80,6 +80,7 @@ pub(super) struct Identities {
     penalties: BTreeMap<Box<str>, Backoff>,
     /// Rate limits of the log.
     pub(super) refused_sessions: Limit,
+    pub(super) refused_tunnels: Limit,
     pub(super) refused_certificates: Limit,
 }
 

@@ -18,6 +18,7 @@
 //! - `requests`, `calls`: requests to the API server, in order and bounded.
 //! - `ack_log`: what each node has acknowledged. `admission`: which node may connect and gets a
 //!   certificate, by its credentials (`join`) and by what is known of its name (`identity`).
+//! - `streams`: the tunnels of nodes for logs and commands, and which of them a request takes.
 //! - `leader_election`: which of several replicas does `garbage`: the records of deleted nodes.
 //!
 //! Messages between nodes and the controller are types, which `wire/kubeedge` reads and writes.
@@ -64,6 +65,7 @@ mod requests;
 mod restrict;
 mod serve;
 mod session;
+mod streams;
 mod syncs;
 mod unsupported;
 mod upstream;
@@ -85,6 +87,7 @@ pub use join::Authority;
 use key::{Key, NodeId};
 pub use leader_election::Candidate;
 use leader_election::LeaderElection;
+use streams::Streams;
 use time::{Instant, Now, Rng};
 use watches::Watches;
 
@@ -135,6 +138,7 @@ pub struct Controller {
     /// When each node is served next, if nothing happens before.
     timers: BTreeSet<(Instant, NodeId)>,
     signing: BTreeSet<Exchange>,
+    streams: Streams,
     identities: Identities,
     /// The session reconciled last, and when the next are.
     reconciled: Option<Session>,
@@ -167,6 +171,7 @@ impl Controller {
             sessions: BTreeMap::new(),
             timers: BTreeSet::new(),
             signing: BTreeSet::new(),
+            streams: Streams::default(),
             identities: Identities::default(),
             reconciled: None,
             reconcile_at: now.boot,
@@ -221,11 +226,14 @@ impl Controller {
             Event::EdgeDown(session, why) => {
                 if let Some(id) = self.sessions.remove(&session) {
                     let name = &self.cache.at(id).name;
+                    self.streams.node_seen(name, now);
                     let line = format!("node={name}: disconnected: {why}");
                     self.pending.push(Action::Log(Severity::Info, line));
                     self.unlink(id);
                 }
             }
+            Event::TunnelUp(tunnel, peer) => self.tunnel_up(now, tunnel, &peer),
+            Event::TunnelDown(tunnel, why) => self.tunnel_down(now, tunnel, &why),
             Event::HttpRequest(exchange, request) => self.http_request(now, exchange, *request),
             Event::Signed(exchange, result) => self.signed(exchange, result),
             Event::Called(call, result) => {

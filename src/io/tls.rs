@@ -69,6 +69,23 @@ impl Tls {
         self.connection.peer_certificates()?.first()
     }
 
+    /// Ends the registration of the socket.
+    #[cfg(feature = "controller")]
+    pub(in crate::io) fn deregister(&mut self, registry: &mio::Registry) -> io::Result<()> {
+        registry.deregister(&mut self.socket)
+    }
+
+    /// Registers the socket again.
+    #[cfg(feature = "controller")]
+    pub(in crate::io) fn register(
+        &mut self,
+        registry: &mio::Registry,
+        token: mio::Token,
+    ) -> io::Result<()> {
+        let both = mio::Interest::READABLE | mio::Interest::WRITABLE;
+        registry.register(&mut self.socket, token, both)
+    }
+
     /// Closes the sending direction; the other end receives all that was sent, and the end.
     #[cfg(feature = "controller")]
     pub(in crate::io) fn shut_write(&mut self) {

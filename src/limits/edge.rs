@@ -5,6 +5,9 @@
 pub const EDGE_UNIDENTIFIED_MAX: usize = 1_024;
 /// The same for the HTTPS port for certificates, which nodes need once a year.
 pub const EDGE_UNIDENTIFIED_HTTPS_MAX: usize = 512;
+/// The same for the port for stream tunnels: as many, since all nodes dial there when they come
+/// back.
+pub const EDGE_UNIDENTIFIED_TUNNELS_MAX: usize = 512;
 /// Milliseconds after which one of them makes room for the next of its kind, if there are so many:
 /// a handshake over a slow link takes a few round trips.
 pub const EDGE_UNIDENTIFIED_MS: u64 = 5_000;
@@ -169,3 +172,29 @@ pub const API_IDLE_MS: u64 = 30_000;
 pub const API_TOKEN_MS: u64 = 60_000;
 /// Milliseconds between two tokens for nodes in the Secret (KubeEdge's).
 pub const TOKEN_SECRET_MS: u64 = 43_200_000;
+
+// Stream tunnels.
+
+/// Nodes of which the end of the last tunnel or session is remembered, as many as can be connected
+/// (`--node-limit`); the oldest is forgotten.
+pub const STREAM_NODES_SEEN_MAX: usize = 16_384;
+/// Milliseconds of silence after which a tunnel ends: KubeEdge's edge pings every 5 s, ours every
+/// 15 s, and a few of them may be lost.
+pub const CLOUD_TUNNEL_SILENT_MS: u64 = 150_000;
+/// Bytes that wait to be sent to a node. Nothing more is read from its clients meanwhile.
+pub const CLOUD_TUNNEL_UNSENT_BYTES_MAX: usize = 64 << 10;
+/// Requests of people at once: some followed logs for each of some dozens of people.
+pub const CLOUD_STREAMS_MAX: usize = 256;
+/// Bytes that wait for one client, and what one turn brings. Its node's tunnel is not read
+/// meanwhile.
+pub const CLOUD_STREAM_UNSENT_BYTES_MAX: usize = 64 << 10;
+/// Milliseconds in which a client must take as many bytes as may wait for it. Otherwise its request
+/// ends, because the others of its node wait.
+pub const CLOUD_STREAM_SLOW_MS: u64 = 10_000;
+/// Milliseconds until the first byte of an answer, except of a followed log, which has none until
+/// its container writes: the agent answers within half of it.
+pub const CLOUD_STREAM_ANSWER_MS: u64 = 60_000;
+/// Milliseconds that a node has to confirm the end of a request.
+pub const CLOUD_STREAM_REMOVE_MS: u64 = 5_000;
+/// Bytes of one message to a node: small enough that requests take turns.
+pub const CLOUD_STREAM_PIECE_BYTES: usize = 16 << 10;

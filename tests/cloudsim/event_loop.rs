@@ -97,6 +97,7 @@ impl World {
                 self.at(ms, Due::Begin(at));
             }
             Action::Answer(..) | Action::Sign { .. } => panic!("no node requests certificates"),
+            Action::AcceptTunnel(..) | Action::RefuseTunnel(..) | Action::CloseTunnel(..) => (),
         }
     }
 

@@ -13,6 +13,7 @@ mod records;
 mod refusals;
 mod scale;
 mod sessions;
+mod tunnels;
 mod world;
 
 use edged::model::api::Kind;

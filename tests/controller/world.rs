@@ -52,6 +52,8 @@ pub struct World {
     pub refused: Vec<Refusal>,
     pub closed: Vec<(Session, String)>,
     pub answers: Vec<(Exchange, Answer)>,
+    /// What was decided about stream tunnels.
+    pub tunnels: Vec<Action>,
     pub signs: Vec<(Exchange, String)>,
     pub logs: Vec<String>,
     /// Stored data of nodes' certificates.
@@ -111,6 +113,7 @@ impl World {
             refused: Vec::new(),
             closed: Vec::new(),
             answers: Vec::new(),
+            tunnels: Vec::new(),
             signs: Vec::new(),
             logs: Vec::new(),
             identities: Vec::new(),
@@ -215,6 +218,9 @@ impl World {
             Action::Close(session, why) => {
                 self.sessions.remove(&session);
                 self.closed.push((session, why));
+            }
+            Action::AcceptTunnel(..) | Action::RefuseTunnel(..) | Action::CloseTunnel(..) => {
+                self.tunnels.push(action);
             }
             Action::Answer(exchange, answer) => self.answers.push((exchange, answer)),
             Action::Sign { exchange, node, .. } => {

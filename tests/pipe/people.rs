@@ -37,7 +37,7 @@ impl Controller {
         let any = "127.0.0.1:0";
         let mut child = Command::new("sh")
             .args(["-c", shell, "sh", PROGRAM, "run", "--listen-hub", any, "--listen-https", any])
-            .args(["--api", &api.to_string(), "--data"])
+            .args(["--listen-tunnel", "off", "--api", &api.to_string(), "--data"])
             .arg(dir.join("data"))
             .arg("--manifests")
             .arg(dir.join("manifests"))

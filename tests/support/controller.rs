@@ -21,6 +21,8 @@ pub struct Cloud {
     pub hub: SocketAddr,
     /// The port where nodes join.
     pub https: SocketAddr,
+    /// The port for stream tunnels of nodes.
+    pub tunnel: SocketAddr,
     /// The port of its health and its metrics.
     pub api: SocketAddr,
     /// Further flags.
@@ -33,7 +35,8 @@ impl Cloud {
         let manifests = dir.join("manifests");
         fs::create_dir_all(&manifests).expect("a folder below one of ours");
         let at = || SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
-        Self { dir, manifests, hub: at(), https: at(), api: at(), flags: Vec::new() }
+        let (hub, https, tunnel, api) = (at(), at(), at(), at());
+        Self { dir, manifests, hub, https, tunnel, api, flags: Vec::new() }
     }
 
     /// Starts the controller.
@@ -47,6 +50,7 @@ impl Cloud {
             .arg(self.dir.join("data"))
             .args(["--listen-hub", &self.hub.to_string()])
             .args(["--listen-https", &self.https.to_string()])
+            .args(["--listen-tunnel", &self.tunnel.to_string()])
             .args(["--api", &self.api.to_string()])
             .args(&self.flags)
             .stdin(Stdio::null())
@@ -84,6 +88,15 @@ impl Cloud {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
+    /// Runs another command of `edgecontroller`; returns its exit code and its output.
+    pub fn run(&self, command: &str, arguments: &[&str]) -> (Option<i32>, String) {
+        let data = self.dir.join("data");
+        let mut child = Command::new(binary());
+        child.arg(command).arg("--data").arg(data).args(arguments).stdin(Stdio::null());
+        let output = child.output().expect("it runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
     /// Configures the site's agents for this cloud, at this address.
     pub fn welcome(&self, site: &mut Site, hub: SocketAddr) {
         self.welcome_with(site, hub, &self.token());
@@ -105,6 +118,16 @@ impl Cloud {
         let path = site.dir.join("joined.yaml");
         fs::write(&path, text).expect("a file of ours");
         site.config = Some(path);
+    }
+
+    /// Configures the site's agents for the stream tunnel, after [`Cloud::welcome`].
+    pub fn welcome_tunnel(&self, site: &Site) {
+        let path = site.config.as_ref().expect("it was welcomed");
+        let mut text = fs::read_to_string(path).expect("a file of ours");
+        let server = self.tunnel;
+        let lines = format!("  edgeStream:\n    enable: true\n    server: {server}\n");
+        text.push_str(&lines);
+        fs::write(path, text).expect("a file of ours");
     }
 
     /// Writes an object into the folder atomically.

@@ -11,6 +11,7 @@ use super::World;
 use super::support::agent::{NODE, Site, sleeper};
 use super::support::apiserver::ApiServer;
 use super::support::controller::{Cloud, map, pod};
+use super::support::exec::Exec;
 use super::support::http;
 use super::support::line::Line;
 use super::support::wait::{always, until};
@@ -24,6 +25,7 @@ crate::tests!(
     a_broken_manifest_is_named_and_the_others_go_on,
     a_folder_that_vanishes_ends_no_pods_of_nodes,
     an_agent_without_its_store_is_served_again,
+    people_reach_pods_through_the_stream_tunnel,
     static_pods_are_shown_in_the_cloud_and_stay_the_nodes,
     a_cluster_is_served_through_cuts_and_forgotten_histories,
     of_two_replicas_one_leads_and_the_other_follows_it,
@@ -91,6 +93,73 @@ fn a_node_joins_and_runs_what_the_folder_wants(world: &World) {
     until("nothing is left of it", || {
         let state = site.runtime_state().of(uid);
         if state.is_empty() { Ok(()) } else { Err(state.short()) }
+    });
+}
+
+fn people_reach_pods_through_the_stream_tunnel(world: &World) {
+    let cloud = cloud(world, "streams");
+    let _controller = cloud.start();
+    let site = site(world, "streams", &cloud);
+    cloud.welcome_tunnel(&site);
+    let socket = cloud.socket();
+    let get =
+        |path: &str| http::get_of(&socket, path).unwrap_or_else(|why| panic!("{path}: {why}"));
+    let mut talks = pod("talks", NODE, ONE);
+    let script = "echo line 1; echo line 2; exec sleep 100000";
+    talks["spec"]["containers"][0]["command"] = json!(["sh", "-c", script]);
+    cloud.put("talks.json", &talks);
+    let path = "/containerLogs/default/talks/main";
+    until("the pod is known", || {
+        let answer = get(path);
+        let why = format!("node {NODE} has no stream tunnel (not seen since this controller");
+        let told = answer.code == 503 && answer.body.starts_with(&why);
+        told.then_some(()).ok_or(format!("{answer:?}"))
+    });
+    let agent = site.start();
+    cloud.wait_phase("talks", "Running");
+    until("its log is there", || {
+        let answer = get(path);
+        let told = answer.code == 200 && answer.body == "line 1\nline 2\n";
+        told.then_some(()).ok_or(format!("{answer:?}\n{}", site.log_tail()))
+    });
+    assert_eq!(get(&format!("{path}?tailLines=1")).body, "line 2\n");
+    for (path, code, text) in [
+        ("/containerLogs/default/nobody/main", 404, "pod \"nobody\" does not exist"),
+        ("/containerLogs/default/talks/x", 404, "container \"x\" not found in pod \"talks\""),
+        ("/exec/default/talks/x?command=ls&output=1", 500, "container not found (\"x\")"),
+        ("/nodes/nowhere/stats/summary", 404, "node \"nowhere\" does not exist"),
+    ] {
+        let answer = get(path);
+        assert_eq!((answer.code, &*answer.body), (code, text), "{path}");
+    }
+    let path_of = |script: &str| {
+        format!("/exec/default/talks/main?command=sh&command=-c&command={script}&output=1")
+    };
+    let path = path_of("echo+out;echo+err+%3E%262;exit+3");
+    let [_, out, err, status] = Exec::open(&socket, &format!("{path}&error=1")).rest();
+    assert_eq!((&*out, &*err), ("out\n", "err\n"));
+    let status: Value = serde_json::from_str(&status).expect("a status");
+    assert_eq!(status["details"]["causes"][0]["message"], "3", "{status}");
+    let path = path_of("read+line;echo+got+$line");
+    let mut exec = Exec::open(&socket, &format!("{path}&input=1"));
+    exec.send(0, b"hello\n");
+    assert_eq!(exec.rest()[1], "got hello\n");
+    let page = get(&format!("/nodes/{NODE}/metrics/resource"));
+    assert_eq!(page.code, 200, "{page:?}");
+    assert!(page.body.contains("node_cpu_usage_seconds_total"), "{page:?}");
+    let run = |command: &str, arguments: &[&str]| cloud.run(command, arguments);
+    assert_eq!(run("logs", &["talks", "--tail=1"]), (Some(0), "line 2\n".to_owned()));
+    let exec = run("exec", &["talks", "--", "sh", "-c", "echo out; exit 3"]);
+    assert_eq!(exec, (Some(3), "out\n".to_owned()));
+    // The port of any local user has none of this.
+    let answer = http::get(cloud.api, "/containerLogs/default/talks/main").expect("an answer");
+    assert_eq!(answer.code, 403, "{answer:?}");
+    agent.kill();
+    until("the node is offline", || {
+        let answer = get("/containerLogs/default/talks/main");
+        let why = format!("node {NODE} has no stream tunnel (last seen 20");
+        let told = answer.code == 503 && answer.body.starts_with(&why);
+        told.then_some(()).ok_or(format!("{answer:?}"))
     });
 }
 

@@ -13,6 +13,7 @@ use lexopt::prelude::*;
 
 use super::help::{self, Page, page};
 use super::{Error, events, list, pods};
+use super::{codes, cp, exec, log_options, logs, pod, port_forward, terminal};
 use crate::io::client;
 use crate::io::controller::authority;
 use crate::io::controller::settings::Settings;
@@ -64,6 +65,36 @@ pub const PAGES: &[Page] = &[
         ),
     ),
     page(
+        "logs",
+        "POD [OPTIONS]",
+        "print the log of a container of a pod, through its node's stream tunnel",
+        concat!(pod!(), log_options!(), ask!()),
+    ),
+    page(
+        "exec",
+        "POD [OPTIONS] -- COMMAND [ARGUMENT...]",
+        "run a command in a container of a pod; its exit code is that of the command",
+        concat!(pod!(), terminal!(), ask!(), codes!()),
+    ),
+    page(
+        "attach",
+        "POD [OPTIONS]",
+        "connect with the process of a container of a pod",
+        concat!(pod!(), terminal!(), ask!(), codes!()),
+    ),
+    page(
+        "port-forward",
+        "POD [LOCAL:]REMOTE... [OPTIONS]",
+        "let ports of 127.0.0.1 lead to ports of a pod, until it is ended",
+        concat!("  -n, --namespace NAME\n", ask!(), "LOCAL: nothing before the colon: any port\n"),
+    ),
+    page(
+        "cp",
+        "FILE POD:PATH | POD:PATH FILE [OPTIONS]",
+        "copy files and folders to or from a container, which must have a tar",
+        concat!(pod!(), ask!(), "Links are copied into a container, and left out from one.\n"),
+    ),
+    page(
         "token",
         "[OPTIONS]",
         "print a token with which nodes join for a day",
@@ -82,6 +113,8 @@ const RUN: &str = "  --manifests DIR        folder of manifests    [/etc/edgecon
                          [/var/lib/edgecontroller]
   --listen-hub ADDR:PORT     where nodes dial          [0.0.0.0:10000]
   --listen-https ADDR:PORT   where nodes join          [0.0.0.0:10002]
+  --listen-tunnel ADDR:PORT  where nodes open the tunnel for logs and commands, or off
+                             [0.0.0.0:10004]
   --advertise NAME,…     names and addresses under which nodes dial        [the host name]
   --api ADDR:PORT        /healthz and /metrics on loopback, or off         [127.0.0.1:10020]
   --certificate-days N   of the life of a node's certificate               [365]
@@ -94,7 +127,8 @@ const RUN: &str = "  --manifests DIR        folder of manifests    [/etc/edgecon
 
 /// Whether [`main`] has the command.
 pub fn has(command: &str) -> bool {
-    matches!(command, "get" | "token" | "apply" | "delete")
+    let streams = matches!(command, "logs" | "exec" | "attach" | "port-forward" | "cp");
+    streams || matches!(command, "get" | "token" | "apply" | "delete")
 }
 
 /// Runs a command that [`has`] knows; returns the exit code.
@@ -108,6 +142,11 @@ pub fn main(
         "get" => get(args, out),
         "token" => token(args, out),
         "apply" => apply::run(args, out, trouble),
+        "logs" => logs::run(args, out, trouble, list::CONTROLLER),
+        "exec" => exec::run(args, out, trouble, list::CONTROLLER),
+        "attach" => exec::attach(args, out, trouble, list::CONTROLLER),
+        "port-forward" => port_forward::run(args, out, trouble, list::CONTROLLER),
+        "cp" => cp::run(args, trouble, list::CONTROLLER),
         _ => delete(args, out),
     };
     super::end("edgecontroller", command, done, out, trouble)

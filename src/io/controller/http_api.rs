@@ -26,6 +26,9 @@ pub(super) struct HttpContext<'a> {
     pub(super) trouble: Option<String>,
     pub(super) folder: &'a Path,
     pub(super) connections: usize,
+    /// Stream tunnels of nodes, and requests through them.
+    pub(super) tunnels: usize,
+    pub(super) streams: usize,
     /// The reasons of refused connections, and their numbers.
     pub(super) refused: Vec<(&'static str, u64)>,
     pub(super) now: Now,
@@ -125,6 +128,8 @@ impl HttpContext<'_> {
         for (name, kind, help, value) in [
             ("nodes_connected", GAUGE, "Nodes with a session", it.nodes_connected as u64),
             ("connections", GAUGE, "Open connections of nodes", self.connections as u64),
+            ("stream_tunnels", GAUGE, "Nodes with a stream tunnel", self.tunnels as u64),
+            ("streams", GAUGE, "Requests through stream tunnels", self.streams as u64),
             ("messages_down_total", COUNTER, "Messages sent to nodes", it.messages_down),
             ("bytes_down_total", COUNTER, "Bytes of messages sent to nodes", it.bytes_down),
             ("messages_up_total", COUNTER, "Messages of nodes", it.messages_up),

@@ -52,9 +52,19 @@ enum State {
     Closing(usize),
 }
 
+/// A connection whose request is answered elsewhere. It is not registered any more.
+#[derive(Debug)]
+pub struct Handover {
+    pub stream: Stream,
+    pub call: Call,
+    /// What the client has sent after the request.
+    pub rest: Vec<u8>,
+}
+
 enum Next {
     Wait,
-    Answer(Box<Call>),
+    /// The request, and what follows it.
+    Answer(Box<Call>, Vec<u8>),
     End,
 }
 
@@ -88,13 +98,15 @@ impl HttpServer {
         }
     }
 
-    /// Accepts connections and continues them; `answer` makes the bytes of an answer.
+    /// Accepts connections and continues them; `answer` makes the bytes of an answer. Without one
+    /// the connection is handed over.
     pub fn tick(
         &mut self,
         now: Instant,
         registry: &Registry,
-        mut answer: impl FnMut(&Call, Access) -> Vec<u8>,
-    ) {
+        mut answer: impl FnMut(&Call, Access) -> Option<Vec<u8>>,
+    ) -> Vec<Handover> {
+        let mut handovers = Vec::new();
         for at in 0..self.listeners.len() {
             self.listeners[at].listen(now, registry, remedy);
             self.accept(at, now, registry);
@@ -102,12 +114,20 @@ impl HttpServer {
         for slot in &mut self.connections {
             let Some(connection) = slot else { continue };
             let mut next = connection.turn(now);
-            if let Next::Answer(call) = next {
+            if let Next::Answer(call, rest) = next {
                 let bytes = if call::is_local(&call, self.address) {
                     answer(&call, connection.access)
                 } else {
                     let why = b"expected the Host of this machine, and no other's Origin\n";
-                    call::answer(403, "text/plain", why)
+                    Some(call::answer(403, "text/plain", why))
+                };
+                let Some(bytes) = bytes else {
+                    let Some(Connection { mut stream, .. }) = slot.take() else { continue };
+                    match stream.deregister(registry) {
+                        Ok(()) => handovers.push(Handover { stream, call: *call, rest }),
+                        Err(error) => log::warn!("cannot hand a connection over: {error}"),
+                    }
+                    continue;
                 };
                 connection.write_answer(bytes, now);
                 next = connection.turn(now);
@@ -116,6 +136,7 @@ impl HttpServer {
                 *slot = None;
             }
         }
+        handovers
     }
 
     /// When to call [`HttpServer::tick`] if nothing gets ready before.
@@ -184,7 +205,9 @@ impl Connection {
                     Ok(count) => {
                         request.extend_from_slice(&buffer[..count]);
                         match call::call(request, CONTROLLER_API_BODY_BYTES_MAX) {
-                            Ok(Some((call, _))) => return Next::Answer(Box::new(call)),
+                            Ok(Some((call, length))) => {
+                                return Next::Answer(Box::new(call), request.split_off(length));
+                            }
                             Ok(None) if request.len() > REQUEST_BYTES_MAX => return Next::End,
                             Ok(None) => {}
                             Err(refused) => {
@@ -271,7 +294,7 @@ mod tests {
                 assert!(self.front.owns(ready.token()));
                 self.front.ready(ready);
             }
-            let answer = |_: &Call, _| call::answer(200, "text/plain", b"ok\n");
+            let answer = |_: &Call, _| Some(call::answer(200, "text/plain", b"ok\n"));
             self.front.tick(self.now, self.poll.registry(), answer);
         }
 
@@ -344,6 +367,31 @@ mod tests {
             assert!(text.starts_with("HTTP/1.1 503 "), "{access:?}: {text}");
             assert_eq!(bed.served(), limit, "{access:?}");
         }
+    }
+
+    #[test]
+    fn a_request_without_an_answer_is_handed_over_with_what_follows_it() {
+        let mut bed = Bed::new("handover");
+        let mut client = bed.client(Protected);
+        let text = b"POST /exec HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nokrest";
+        client.write_all(text).expect("it is taken");
+        let mut handovers = Vec::new();
+        for _ in 0..1_000 {
+            bed.poll.poll(&mut bed.ready, Some(Duration::from_millis(1))).expect("it polls");
+            for ready in &bed.ready {
+                bed.front.ready(ready);
+            }
+            handovers.extend(bed.front.tick(bed.now, bed.poll.registry(), |_, _| None));
+            if !handovers.is_empty() {
+                break;
+            }
+        }
+        let mut handover = handovers.pop().expect("it came");
+        assert_eq!((&*handover.call.path, &*handover.call.body), ("/exec", &b"ok"[..]));
+        assert_eq!((handover.rest, bed.served()), (b"rest".to_vec(), 0));
+        handover.stream.write_all(b"from elsewhere").expect("there is room");
+        drop(handover.stream);
+        assert_eq!(bed.read(&mut client), "from elsewhere");
     }
 
     #[test]

@@ -20,16 +20,18 @@ pub mod listeners;
 mod secrets;
 pub mod settings;
 pub mod store;
+pub mod streams;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use mio::{Events, Poll, Token};
 
 use crate::agent::admit;
-use crate::controller::event::{Action, CallId, Event, Out};
+use crate::controller::event::{Action, CallId, Event, Out, Tunnel};
 use crate::controller::identity::Identity;
 use crate::controller::local::{Duplicate, Key, Objects, Row};
 use crate::controller::time::{Instant, Now};
@@ -37,6 +39,7 @@ use crate::controller::{self, Candidate, Controller, SyncStore};
 use crate::io::cloud::names;
 use crate::io::folder::{self, FileContent, Manifests, Room};
 use crate::io::signal::{self, SignalAction, Signals};
+use crate::io::socket::Access;
 use crate::io::turn::{self, Turn};
 use crate::io::turn_log;
 use crate::io::{clock, sys};
@@ -57,6 +60,7 @@ use http_server::HttpServer;
 use listeners::Ports;
 use settings::{Settings, Source};
 use store::{Store, Stored};
+use streams::Streams;
 
 const SIGNALS: Token = Token(0);
 const FOLDER: Token = Token(1);
@@ -64,7 +68,9 @@ const FOLDER: Token = Token(1);
 const FRONT: Token = Token(16);
 /// The first connection to the API server; the others have the next tokens.
 const API: Token = Token(1_024);
-/// The listeners of both ports; their connections have all tokens after them.
+/// The first request for a stream, and the first tunnel; the others have the next tokens.
+const STREAMS: Token = Token(1 << 18);
+/// The listeners of the ports; their connections have all tokens after them.
 const PORTS: Token = Token(1 << 20);
 
 /// Runs the controller until a signal stops it, or the system refuses something it needs.
@@ -84,6 +90,7 @@ pub fn run(settings: Settings) -> ExitCode {
         }
         if event_loop.turn(&ready) == Next::Exit {
             event_loop.ports.shut();
+            event_loop.streams.shut();
             ::log::info!("stopped; the nodes keep running their pods");
             return ExitCode::SUCCESS;
         }
@@ -113,6 +120,7 @@ struct EventLoop {
     signals: Signals,
     authority: Authority,
     ports: Ports,
+    streams: Streams,
     api: Api,
     /// Renews the token in the Secret; `None`: there is no Secret.
     renewal: Option<secrets::Renewal>,
@@ -165,11 +173,10 @@ impl EventLoop {
         }
         let backend = Backend::find(&settings, now_s)?;
         let authority = backend.authority;
-        let ports = Ports::new(
-            (settings.hub, authority.tls(Clients::Required)?),
-            (settings.https, authority.tls(Clients::Optional)?),
-            PORTS,
-        );
+        let tls = authority.tls(Clients::Required)?;
+        let tunnel = (settings.tunnel.port() != 0).then(|| (settings.tunnel, Arc::clone(&tls)));
+        let https = (settings.https, authority.tls(Clients::Optional)?);
+        let ports = Ports::new((settings.hub, tls), https, tunnel, PORTS);
         let parse = |bytes: &[u8]| raw::parse_valid(bytes, admit::invalid);
         let folder = settings.manifests.clone();
         let manifests = Manifests::open(folder, parse, poll.registry(), FOLDER)
@@ -197,6 +204,7 @@ impl EventLoop {
             signals,
             authority,
             ports,
+            streams: Streams::new(STREAMS),
             api,
             renewal: is_remote.then(|| secrets::Renewal::new(now.boot)),
             store,
@@ -218,6 +226,7 @@ impl EventLoop {
         let due = [
             self.controller.wake_at(),
             self.ports.wake_at(),
+            self.streams.wake_at(),
             self.api.wake_at(),
             self.front.wake_at(),
             self.renewal.as_ref().map(secrets::Renewal::wake_at),
@@ -239,6 +248,7 @@ impl EventLoop {
                 SIGNALS => self.signalled(),
                 FOLDER => self.manifests.ready(now.boot),
                 token if token.0 >= PORTS.0 => self.ports.ready(ready),
+                token if token.0 >= STREAMS.0 => self.streams.ready(ready),
                 token if self.front.owns(token) => self.front.ready(ready),
                 token if (API.0..API.0 + TOKENS).contains(&token.0) => self.api.ready(ready),
                 token => ::log::debug!("token={} has no owner", token.0),
@@ -254,6 +264,8 @@ impl EventLoop {
         self.renew_token(now);
         self.ports.tick(now, self.poll.registry(), &self.authority, &mut self.events);
         turn.lap("the ports");
+        self.streams.tick(now.boot, &mut self.events);
+        turn.lap("streams");
         self.api.tick(now, self.poll.registry(), &mut self.events);
         turn.lap("the objects");
         let next = self.think(now, &mut turn);
@@ -308,6 +320,9 @@ impl EventLoop {
                 self.dirty.push(session);
             }
             Action::Close(session, why) => self.ports.close(session, &why),
+            Action::AcceptTunnel(tunnel, node) => self.open_tunnel(tunnel, node, now.boot),
+            Action::RefuseTunnel(tunnel, refusal) => self.ports.refuse_tunnel(tunnel, &refusal),
+            Action::CloseTunnel(tunnel, why) => self.streams.close_tunnel(tunnel, &why, now.boot),
             Action::Answer(exchange, answer) => self.ports.answer(exchange, &answer),
             Action::Sign { exchange, request, node, days } => {
                 let result = self.sign(&request, &node, days, now);
@@ -332,6 +347,18 @@ impl EventLoop {
             Action::Exit => return Next::Exit,
         }
         Next::Turn
+    }
+
+    fn open_tunnel(&mut self, tunnel: Tunnel, node: Box<str>, now: Instant) {
+        let registry = self.poll.registry();
+        let opened = match self.ports.hand_over(tunnel, registry) {
+            Some(upgraded) => self.streams.open_tunnel(tunnel, node, upgraded, now, registry),
+            // It has ended; if that is an event, it is the second one, and is ignored.
+            None => Err(io::ErrorKind::NotConnected.into()),
+        };
+        if let Err(error) = opened {
+            self.events.push(Event::TunnelDown(tunnel, error.to_string()));
+        }
     }
 
     fn sign(&self, request: &[u8], node: &str, days: u32, now: Now) -> Result<Vec<u8>, Error> {
@@ -404,10 +431,19 @@ impl EventLoop {
             folder: &self.settings.manifests,
             connections: self.ports.connections(),
             refused: self.ports.refused().collect(),
+            tunnels: self.streams.tunnels(),
+            streams: self.streams.requests(),
             now,
         };
-        self.front
-            .tick(now.boot, self.poll.registry(), |call, access| context.answer(call, access));
+        let registry = self.poll.registry();
+        let handovers = self.front.tick(now.boot, registry, |call, access| {
+            let is_stream = access == Access::Protected && streams::is_stream(&call.path);
+            (!is_stream).then(|| context.answer(call, access))
+        });
+        for handover in handovers {
+            let find = |target: &streams::Target| target.find(&self.controller);
+            self.streams.serve(handover, &find, now.boot, registry);
+        }
     }
 
     /// Keeps the Secret with the token for joining nodes up to date.

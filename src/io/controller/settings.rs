@@ -16,6 +16,8 @@ pub struct Settings {
     pub hub: SocketAddr,
     /// `--listen-https`: the address for certificate requests.
     pub https: SocketAddr,
+    /// `--listen-tunnel`: the address for nodes' stream tunnels; port 0: off.
+    pub tunnel: SocketAddr,
     /// `--api`: the address for health and metrics, on loopback.
     pub api: SocketAddr,
     /// `--kubeconfig` or `--in-cluster`; otherwise the folder.
@@ -45,6 +47,7 @@ impl Default for Settings {
         Self {
             hub: ([0, 0, 0, 0], 10_000).into(),
             https: ([0, 0, 0, 0], 10_002).into(),
+            tunnel: ([0, 0, 0, 0], 10_004).into(),
             api: API,
             source: Source::Folder,
             namespace: "kubeedge".to_owned(),
@@ -104,6 +107,8 @@ impl Settings {
             match &*name {
                 "listen-hub" => settings.hub = address()?,
                 "listen-https" => settings.https = address()?,
+                "listen-tunnel" if text == "off" => settings.tunnel.set_port(0),
+                "listen-tunnel" => settings.tunnel = address()?,
                 "api" if text == "off" => settings.api.set_port(0),
                 "api" => {
                     settings.api = address()?;
@@ -132,19 +137,23 @@ impl Settings {
                 _ => return Err(Input::new(format_args!("--{name}"), "a flag that `help` names")),
             }
         }
-        if settings.names.is_empty() {
-            settings.names = host.into_iter().collect();
-            if !settings.hub.ip().is_unspecified() {
-                settings.names.push(settings.hub.ip().to_string());
+        settings.complete_names(host);
+        settings.ports_differ()?;
+        Ok(settings)
+    }
+
+    fn complete_names(&mut self, host: Option<String>) {
+        if self.names.is_empty() {
+            self.names = host.into_iter().collect();
+            if !self.hub.ip().is_unspecified() {
+                self.names.push(self.hub.ip().to_string());
             }
         }
         for name in ["127.0.0.1", "localhost"] {
-            if !settings.names.iter().any(|known| known == name) {
-                settings.names.push(name.to_owned());
+            if !self.names.iter().any(|known| known == name) {
+                self.names.push(name.to_owned());
             }
         }
-        settings.ports_differ()?;
-        Ok(settings)
     }
 
     /// Otherwise the second listener would wait for ever for the address of the first.
@@ -155,7 +164,10 @@ impl Settings {
         };
         let hub = ("--listen-hub", self.hub);
         let (https, api) = (("--listen-https", self.https), ("--api", self.api));
-        for ((name, at), (other, theirs)) in [(https, hub), (api, hub), (api, https)] {
+        let tunnel = ("--listen-tunnel", self.tunnel);
+        let pairs =
+            [(https, hub), (tunnel, hub), (tunnel, https), (api, hub), (api, https), (api, tunnel)];
+        for ((name, at), (other, theirs)) in pairs {
             let one_port = at.port() == theirs.port() && at.port() != 0;
             if one_port && (overlaps(at, theirs) || overlaps(theirs, at)) {
                 let expected = format!("another port than {other}'s");
@@ -222,6 +234,10 @@ mod tests {
         assert_eq!(enrol_again_of(&["--in-cluster", "--enrol-again=refuse"]), EnrolAgain::Refuse);
         let settings = parse(&["--advertise", "a.example, 192.0.2.7"]).expect("fine");
         assert_eq!(settings.names, ["a.example", "192.0.2.7", "127.0.0.1", "localhost"]);
+        assert_eq!(parse(&[]).expect("fine").tunnel.port(), 10_004);
+        for off in ["off", "0.0.0.0:0"] {
+            assert_eq!(parse(&["--listen-tunnel", off]).expect("fine").tunnel.port(), 0);
+        }
         for (flags, expected) in [
             (&["--api", "192.0.2.1:1"][..], "--api: got \"192.0.2.1:1\", expected an address of"),
             (&["--keepalive", "x"], "--keepalive: got \"x\", expected a whole number"),
@@ -231,6 +247,9 @@ mod tests {
             (&["x"], "unexpected argument \"x\""),
             (&["--listen-https", "192.0.2.1:10000"], "--listen-https: got 192.0.2.1:10000, expec"),
             (&["--listen-hub", "[::]:9", "--api", "127.0.0.1:9"], "--api: got 127.0.0.1:9, expect"),
+            (&["--listen-tunnel", "on"], "--listen-tunnel: got \"on\", expected an address and a"),
+            (&["--listen-tunnel", "[::]:10002"], "--listen-tunnel: got [::]:10002, expected anoth"),
+            (&["--api", "127.0.0.1:10004"], "--api: got 127.0.0.1:10004, expected another port"),
             (&["--api", "127.0.0.1:10002"], "--api: got 127.0.0.1:10002, expected another port"),
         ] {
             let why = parse(flags).expect_err("a mistake").to_string();

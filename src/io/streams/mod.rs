@@ -14,7 +14,7 @@
 //! continue: the runtime does not end them either.
 
 mod logs;
-mod pipe;
+pub(in crate::io) mod pipe;
 mod relay;
 mod session;
 #[cfg(feature = "cloud")]

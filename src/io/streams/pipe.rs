@@ -6,28 +6,28 @@ use crate::wire::kubelet::answer;
 
 /// What one side has sent and the other has not taken. Empty, it has no memory.
 #[derive(Debug, Default)]
-pub(super) struct Pipe {
+pub(in crate::io) struct Pipe {
     bytes: Vec<u8>,
     /// So many of them have left.
     gone: usize,
 }
 
 impl Pipe {
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::io) fn len(&self) -> usize {
         self.bytes.len() - self.gone
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::io) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub(in crate::io) fn push(&mut self, bytes: &[u8]) {
         self.make_room(bytes.len());
         self.bytes.extend_from_slice(bytes);
     }
 
     /// Adds a chunk of an HTTP answer.
-    pub(super) fn push_chunk(&mut self, text: &[u8]) {
+    pub(in crate::io) fn push_chunk(&mut self, text: &[u8]) {
         self.make_room(text.len() + CHUNK_BYTES);
         answer::chunk(text, &mut self.bytes);
     }
@@ -41,12 +41,12 @@ impl Pipe {
     }
 
     /// The next bytes, at most so many.
-    pub(super) fn peek(&self, max: usize) -> &[u8] {
+    pub(in crate::io) fn peek(&self, max: usize) -> &[u8] {
         &self.bytes[self.gone..][..self.len().min(max)]
     }
 
     /// These have left.
-    pub(super) fn forget(&mut self, count: usize) {
+    pub(in crate::io) fn forget(&mut self, count: usize) {
         self.gone += count;
         if self.is_empty() {
             *self = Self::default();
@@ -54,7 +54,7 @@ impl Pipe {
     }
 
     /// Writes as much as the socket takes; `true`: everything has left.
-    pub(super) fn write_to(&mut self, socket: &mut impl Write) -> io::Result<bool> {
+    pub(in crate::io) fn write_to(&mut self, socket: &mut impl Write) -> io::Result<bool> {
         while !self.is_empty() {
             match socket.write(&self.bytes[self.gone..]) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),

@@ -1,4 +1,4 @@
-//! Requests on the two ports for nodes, and their HTTP answers (wire spec 1.4 to 1.6, 2.1).
+//! Requests on the ports for nodes, and their HTTP answers (wire spec 1.4 to 1.6, 2.1).
 
 use std::net::SocketAddr;
 
@@ -17,6 +17,8 @@ use crate::wire::x509::issue::Subject;
 pub(super) enum Outcome {
     /// A request to the core for a session; the bytes are the answer if it is granted.
     Session(Box<Peer>, Vec<u8>),
+    /// A request to the core for a stream tunnel; the bytes are the answer if it is granted.
+    Tunnel(Box<Peer>, Vec<u8>),
     /// A request to the core.
     Exchange(Box<HttpRequest>),
     /// The answer, without the core.
@@ -39,22 +41,62 @@ pub(super) fn websocket(
     if call.header("sec-websocket-version") != "13" || key.is_empty() {
         return Outcome::Refused(400, "expected Sec-WebSocket-Version 13 and a key");
     }
-    let subject = certificate.and_then(|der| Subject::of(der).ok()).unwrap_or_default();
     let peer = Peer {
-        common_name: subject.common_name,
-        organization: subject.organisations.into_iter().next().unwrap_or_default(),
         node_id: call.header("node_id").to_owned(),
         project_id: call.header("project_id").to_owned(),
         usage: call.header("connectionuse").to_owned(),
+        ..peer(certificate, address)
+    };
+    Outcome::Session(Box::new(peer), grant(key))
+}
+
+/// A request on the port for stream tunnels. KubeEdge up to 1.6 misspells the header with the name
+/// of the node, and 1.7 sends both.
+pub(super) fn tunnel(
+    call: &Call,
+    certificate: Option<&CertificateDer<'_>>,
+    address: SocketAddr,
+) -> Outcome {
+    if !matches!(&*call.path, "/v1/kubeedge/connect" | "/v1/kubeedge/connect/") {
+        return Outcome::Refused(404, "not here: there is /v1/kubeedge/connect");
+    }
+    let upgrade = call.has_word("upgrade", "websocket") && call.has_word("connection", "upgrade");
+    let key = call.header("sec-websocket-key");
+    if call.method != "GET" || !upgrade {
+        return Outcome::Refused(400, "expected an upgrade to a websocket");
+    }
+    if call.header("sec-websocket-version") != "13" || key.is_empty() {
+        return Outcome::Refused(400, "expected Sec-WebSocket-Version 13 and a key");
+    }
+    let names = ["sessionhostnameoverride", "sessionhostnameoveride"].map(|name| call.header(name));
+    let node_id = match names {
+        [name, other] if name == other || other.is_empty() => name,
+        ["", name] => name,
+        _ => return Outcome::Refused(403, "got two names of one node"),
+    };
+    let peer = Peer { node_id: node_id.to_owned(), ..peer(certificate, address) };
+    Outcome::Tunnel(Box::new(peer), grant(key))
+}
+
+/// What the certificate says of a peer.
+fn peer(certificate: Option<&CertificateDer<'_>>, address: SocketAddr) -> Peer {
+    let subject = certificate.and_then(|der| Subject::of(der).ok()).unwrap_or_default();
+    Peer {
+        common_name: subject.common_name,
+        organization: subject.organisations.into_iter().next().unwrap_or_default(),
         made_s: certificate.map_or(0, made_s),
         address: address.to_string(),
-    };
+        ..Peer::default()
+    }
+}
+
+fn grant(key: &str) -> Vec<u8> {
     let accept = derive_accept_key(key.as_bytes());
-    let grant = format!(
+    format!(
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Accept: {accept}\r\n\r\n"
-    );
-    Outcome::Session(Box::new(peer), grant.into_bytes())
+    )
+    .into_bytes()
 }
 
 /// A request on the certificate port.

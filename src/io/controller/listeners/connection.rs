@@ -10,10 +10,10 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 
 use super::super::authority::Authority;
-use super::Door;
 use super::ask::{self, Outcome};
 use super::strangers::RefusalReason;
-use crate::controller::event::{Event, Exchange};
+use super::{Door, Upgraded};
+use crate::controller::event::{Event, Exchange, Tunnel};
 use crate::controller::time::{Instant, Now};
 use crate::io::tls::Tls;
 use crate::io::websocket::{Bounds, End, Received, Role, Websocket};
@@ -63,6 +63,8 @@ enum Grant {
     /// The header that grants the websocket, and the bytes after the request.
     Session(Session, Vec<u8>, Vec<u8>),
     Exchange(Exchange),
+    /// As a session's.
+    Tunnel(Tunnel, Vec<u8>, Vec<u8>),
 }
 
 /// The result of a turn.
@@ -74,6 +76,8 @@ pub(super) enum Next {
     Session(Session),
     /// The core got a request for an answer.
     Exchange(Exchange),
+    /// The core got a request for a tunnel.
+    Tunnel(Tunnel),
     /// It has ended.
     End(String),
     /// The peer sent something invalid.
@@ -120,6 +124,23 @@ impl Connection {
     pub(super) fn exchange(&self) -> Option<Exchange> {
         match &self.stage {
             Stage::Waiting(_, Grant::Exchange(exchange)) => Some(*exchange),
+            _ => None,
+        }
+    }
+
+    pub(super) fn tunnel(&self) -> Option<Tunnel> {
+        match &self.stage {
+            Stage::Waiting(_, Grant::Tunnel(tunnel, ..)) => Some(*tunnel),
+            _ => None,
+        }
+    }
+
+    /// What is handed over of one that waits for a tunnel.
+    pub(super) fn into_upgraded(self) -> Option<Upgraded> {
+        match self.stage {
+            Stage::Waiting(tls, Grant::Tunnel(_, grant, tail)) => {
+                Some(Upgraded { tls: *tls, grant, tail })
+            }
             _ => None,
         }
     }
@@ -202,7 +223,7 @@ impl Connection {
         tls.begin_turn();
         let mut buffer = [0; READ_BYTES];
         let body_max = match self.door {
-            Door::Hub => 0,
+            Door::Hub | Door::Tunnel => 0,
             Door::Https => EDGE_REQUEST_BYTES_MAX,
         };
         loop {
@@ -229,36 +250,53 @@ impl Connection {
                 }
             };
             let certificate = tls.peer_certificate();
-            let name = *next_name;
             let outcome = match self.door {
                 Door::Hub => ask::websocket(&request, certificate, self.peer),
                 Door::Https => ask::https(&request, certificate, self.peer, (authority, now)),
+                Door::Tunnel => ask::tunnel(&request, certificate, self.peer),
             };
-            match outcome {
-                Outcome::Nothing(answer) => {
-                    self.begin_writing(tls, answer, now.boot);
-                    return None;
-                }
-                Outcome::Refused(status, why) => {
-                    return self.refuse(tls, status, why.to_owned(), now.boot);
-                }
-                Outcome::Session(peer, grant) => {
-                    *next_name += 1;
-                    let session = Session(name);
-                    let wanted = Grant::Session(session, grant, head.split_off(length));
-                    self.begin_waiting(tls, wanted, now.boot);
-                    events.push(Event::EdgeUp(session, peer));
-                    return Some(Next::Session(session));
-                }
-                Outcome::Exchange(ask) => {
-                    *next_name += 1;
-                    let exchange = Exchange(name);
-                    self.begin_waiting(tls, Grant::Exchange(exchange), now.boot);
-                    events.push(Event::HttpRequest(exchange, ask));
-                    return Some(Next::Exchange(exchange));
-                }
-            }
+            let tail = head.split_off(length);
+            return self.take_outcome(outcome, tls, tail, now.boot, next_name, events);
         }
+    }
+
+    /// `tail`: the bytes after the request.
+    fn take_outcome(
+        &mut self,
+        outcome: Outcome,
+        tls: Box<Tls>,
+        tail: Vec<u8>,
+        now: Instant,
+        next_name: &mut u64,
+        events: &mut Vec<Event>,
+    ) -> Option<Next> {
+        let name = *next_name;
+        let (wanted, event, next) = match outcome {
+            Outcome::Nothing(answer) => {
+                self.begin_writing(tls, answer, now);
+                return None;
+            }
+            Outcome::Refused(status, why) => return self.refuse(tls, status, why.to_owned(), now),
+            Outcome::Session(peer, grant) => {
+                let session = Session(name);
+                let wanted = Grant::Session(session, grant, tail);
+                (wanted, Event::EdgeUp(session, peer), Next::Session(session))
+            }
+            Outcome::Tunnel(peer, grant) => {
+                let tunnel = Tunnel(name);
+                let wanted = Grant::Tunnel(tunnel, grant, tail);
+                (wanted, Event::TunnelUp(tunnel, peer), Next::Tunnel(tunnel))
+            }
+            Outcome::Exchange(ask) => {
+                let exchange = Exchange(name);
+                let event = Event::HttpRequest(exchange, ask);
+                (Grant::Exchange(exchange), event, Next::Exchange(exchange))
+            }
+        };
+        *next_name += 1;
+        self.begin_waiting(tls, wanted, now);
+        events.push(event);
+        Some(next)
     }
 
     fn refuse(&mut self, tls: Box<Tls>, status: u16, why: String, now: Instant) -> Option<Next> {

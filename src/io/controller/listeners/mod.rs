@@ -1,9 +1,11 @@
-//! The two ports for nodes: one for websockets, one for certificates.
+//! The ports for nodes: for websockets, for certificates, for stream tunnels.
 //!
 //! ```text
 //!  10000  TLS, certificate required ─▶ head ─▶ EdgeUp ─▶ Accept ─▶ EdgeMessage*, EdgeDrained*
 //!                                                   └──▶ Refuse ─▶ the answer, and gone
 //!  10002  TLS, certificate optional ─▶ request ─▶ Asked ─▶ Answer ─▶ gone
+//!  10004  TLS, certificate required ─▶ head ─▶ TunnelUp ─▶ AcceptTunnel ─▶ handed over
+//!                                                   └──▶ RefuseTunnel ─▶ the answer, and gone
 //! ```
 //!
 //! Thousands of connections share one turn, so a turn serves a bounded number of them, each for a
@@ -29,7 +31,7 @@ use mio::{Interest, Registry, Token};
 use rustls::{ServerConfig, ServerConnection};
 
 use super::authority::Authority;
-use crate::controller::event::{Answer, Event, Exchange, Refusal};
+use crate::controller::event::{Answer, Event, Exchange, Refusal, Tunnel};
 use crate::controller::time::{Instant, Now};
 use crate::io::log::Limit;
 use crate::io::tls::Tls;
@@ -50,19 +52,35 @@ pub enum Door {
     Hub,
     /// Certificates.
     Https,
+    /// Stream tunnels.
+    Tunnel,
+}
+
+/// A connection whose upgrade to a stream tunnel was granted. It is not registered any more.
+#[derive(Debug)]
+pub(in crate::io) struct Upgraded {
+    pub(in crate::io) tls: Tls,
+    /// The answer to the upgrade, which was not sent.
+    pub(in crate::io) grant: Vec<u8>,
+    /// What was received after the request.
+    pub(in crate::io) tail: Vec<u8>,
 }
 
 #[derive(Debug)]
 pub struct Ports {
     hub: Listener,
     https: Listener,
+    /// `None`: it is off.
+    tunnel: Option<Listener>,
     first: Token,
     slots: Vec<Option<Connection>>,
     free: Vec<usize>,
     /// The slot of each session and each exchange.
     sessions: BTreeMap<Session, usize>,
     exchanges: BTreeMap<Exchange, usize>,
-    /// The next name of a session or exchange: never used twice.
+    /// The slot of each connection that waits for a tunnel.
+    tunnels: BTreeMap<Tunnel, usize>,
+    /// The next name of a session, an exchange or a tunnel: never used twice.
     next_name: u64,
     /// Connections with something to do, in order of their events; each is in it once.
     busy: VecDeque<usize>,
@@ -143,16 +161,19 @@ impl Ports {
     pub fn new(
         hub: (SocketAddr, Arc<ServerConfig>),
         https: (SocketAddr, Arc<ServerConfig>),
+        tunnel: Option<(SocketAddr, Arc<ServerConfig>)>,
         first: Token,
     ) -> Self {
         Self {
             hub: Listener::new(hub.0, hub.1),
             https: Listener::new(https.0, https.1),
+            tunnel: tunnel.map(|(address, tls)| Listener::new(address, tls)),
             first,
             slots: Vec::new(),
             free: Vec::new(),
             sessions: BTreeMap::new(),
             exchanges: BTreeMap::new(),
+            tunnels: BTreeMap::new(),
             next_name: 1,
             busy: VecDeque::new(),
             due: BTreeSet::new(),
@@ -165,6 +186,11 @@ impl Ports {
         match ready.token().0 - self.first.0 {
             0 => self.hub.waiting = true,
             1 => self.https.waiting = true,
+            2 => {
+                if let Some(listener) = &mut self.tunnel {
+                    listener.waiting = true;
+                }
+            }
             slot => self.rouse(slot - LISTENERS),
         }
     }
@@ -180,7 +206,10 @@ impl Ports {
         self.strangers.begin_turn(now.boot);
         self.hub.listen(self.first, now.boot, registry);
         self.https.listen(Token(self.first.0 + 1), now.boot, registry);
-        for door in [Door::Hub, Door::Https] {
+        if let Some(listener) = &mut self.tunnel {
+            listener.listen(Token(self.first.0 + 2), now.boot, registry);
+        }
+        for door in self.doors() {
             self.accept(door, now.boot, registry, events);
         }
         while let Some((_, slot)) = self.due.first().filter(|(at, _)| *at <= now.boot).copied() {
@@ -214,15 +243,17 @@ impl Ports {
     /// When to call [`Ports::tick`].
     pub fn wake_at(&self) -> Option<Instant> {
         let waits = |listener: &Listener| listener.waiting && listener.socket.is_some();
-        if !self.busy.is_empty() || waits(&self.hub) || waits(&self.https) {
+        let listeners = || {
+            let both = [(Door::Hub, &self.hub), (Door::Https, &self.https)];
+            both.into_iter().chain(self.tunnel.as_ref().map(|it| (Door::Tunnel, it)))
+        };
+        if !self.busy.is_empty() || listeners().any(|(_, listener)| waits(listener)) {
             return Some(Instant(0));
         }
-        let retry = [&self.hub, &self.https]
-            .into_iter()
-            .filter(|listener| listener.socket.is_none())
-            .map(|listener| listener.retry_at);
-        let queued = [(Door::Hub, &self.hub), (Door::Https, &self.https)];
-        let room_at = queued.into_iter().filter_map(|(door, listener)| {
+        let retry = listeners()
+            .filter(|(_, listener)| listener.socket.is_none())
+            .map(|(_, listener)| listener.retry_at);
+        let room_at = listeners().filter_map(|(door, listener)| {
             let (_, end_at) = listener.queue.first()?;
             Some(end_at.min(self.strangers.room_at(door)))
         });
@@ -266,16 +297,36 @@ impl Ports {
         self.rouse(slot);
     }
 
+    /// Answers the upgrade to a tunnel with this refusal and closes.
+    pub fn refuse_tunnel(&mut self, tunnel: Tunnel, refusal: &Refusal) {
+        let Some(slot) = self.tunnels.remove(&tunnel) else { return };
+        let Some(connection) = &mut self.slots[slot] else { return };
+        connection.answer(ask::refusal(refusal.status, &refusal.body));
+        self.rouse(slot);
+    }
+
+    /// Hands a connection over that waits for a tunnel; `None`: it has ended.
+    pub(in crate::io) fn hand_over(
+        &mut self,
+        tunnel: Tunnel,
+        registry: &Registry,
+    ) -> Option<Upgraded> {
+        let slot = self.tunnels.remove(&tunnel)?;
+        let mut upgraded = self.release(slot)?.into_upgraded()?;
+        upgraded.tls.deregister(registry).ok()?;
+        Some(upgraded)
+    }
+
     /// Ends all sessions, and accepts no more connections.
     pub fn shut(&mut self) {
         for slot in std::mem::take(&mut self.slots).into_iter().flatten() {
             let mut connection = slot;
             connection.send_close();
         }
-        (self.hub.socket, self.https.socket) = (None, None);
+        (self.hub.socket, self.https.socket, self.tunnel) = (None, None, None);
     }
 
-    /// The current number of connections of both ports.
+    /// The current number of connections of all ports, without tunnels.
     pub fn connections(&self) -> usize {
         self.slots.len() - self.free.len()
     }
@@ -327,16 +378,25 @@ impl Ports {
                 self.exchanges.insert(exchange, slot);
                 self.settle(slot, due);
             }
+            Next::Tunnel(tunnel) => {
+                self.tunnels.insert(tunnel, slot);
+                self.settle(slot, due);
+            }
             Next::End(why) => {
                 let Some(mut connection) = self.release(slot) else { return };
                 log::debug!("peer={} is gone: {why}", connection.peer);
                 if let Some(session) = connection.session()
                     && self.sessions.remove(&session).is_some()
                 {
-                    events.push(Event::EdgeDown(session, why));
+                    events.push(Event::EdgeDown(session, why.clone()));
                 }
                 if let Some(exchange) = connection.exchange() {
                     self.exchanges.remove(&exchange);
+                }
+                if let Some(tunnel) = connection.tunnel()
+                    && self.tunnels.remove(&tunnel).is_some()
+                {
+                    events.push(Event::TunnelDown(tunnel, why));
                 }
                 connection.send_close();
             }
@@ -418,7 +478,7 @@ impl Ports {
         registry: &Registry,
     ) {
         let limit = match door {
-            Door::Hub => EDGE_CONNECTIONS_MAX,
+            Door::Hub | Door::Tunnel => EDGE_CONNECTIONS_MAX,
             Door::Https => EDGE_HTTPS_CONNECTIONS_MAX,
         };
         let is_full = self.connections() >= EDGE_CONNECTIONS_MAX;
@@ -454,7 +514,12 @@ impl Ports {
         match door {
             Door::Hub => &mut self.hub,
             Door::Https => &mut self.https,
+            Door::Tunnel => self.tunnel.as_mut().expect("a port that is off has no connections"),
         }
+    }
+
+    fn doors(&self) -> impl Iterator<Item = Door> + use<> {
+        [Door::Hub, Door::Https].into_iter().chain(self.tunnel.is_some().then_some(Door::Tunnel))
     }
 }
 
@@ -472,7 +537,7 @@ fn open(
 }
 
 /// The number of tokens before those of the slots.
-const LISTENERS: usize = 2;
+const LISTENERS: usize = 3;
 
 #[cfg(test)]
 mod tests;

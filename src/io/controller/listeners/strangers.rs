@@ -16,13 +16,15 @@ use crate::controller::time::Instant;
 use crate::io::log::Limit;
 use crate::limits::{
     EDGE_SILENT_MS, EDGE_UNIDENTIFIED_HTTPS_MAX, EDGE_UNIDENTIFIED_MAX, EDGE_UNIDENTIFIED_MS,
+    EDGE_UNIDENTIFIED_TUNNELS_MAX,
 };
 
-/// The connections of both ports.
+/// The connections of all ports.
 #[derive(Debug)]
 pub(super) struct Strangers {
     hub: Crowd,
     https: Crowd,
+    tunnel: Crowd,
     counts: [u64; RefusalReason::ALL.len()],
     limit: Limit,
     now: Instant,
@@ -103,6 +105,7 @@ impl Default for Strangers {
         Self {
             hub: Crowd::new(EDGE_UNIDENTIFIED_MAX),
             https: Crowd::new(EDGE_UNIDENTIFIED_HTTPS_MAX),
+            tunnel: Crowd::new(EDGE_UNIDENTIFIED_TUNNELS_MAX),
             counts: Default::default(),
             limit: Limit::default(),
             now: Instant::default(),
@@ -137,6 +140,7 @@ impl Strangers {
         match door {
             Door::Hub => self.hub.room(Origin::of(peer), self.now),
             Door::Https => self.https.room(Origin::of(peer), self.now),
+            Door::Tunnel => self.tunnel.room(Origin::of(peer), self.now),
         }
     }
 
@@ -145,6 +149,7 @@ impl Strangers {
         match door {
             Door::Hub => self.hub.room_at(),
             Door::Https => self.https.room_at(),
+            Door::Tunnel => self.tunnel.room_at(),
         }
     }
 
@@ -152,6 +157,7 @@ impl Strangers {
         match door {
             Door::Hub => &mut self.hub,
             Door::Https => &mut self.https,
+            Door::Tunnel => &mut self.tunnel,
         }
     }
 
@@ -301,6 +307,7 @@ mod tests {
         for (door, other, most) in [
             (Door::Hub, Door::Https, EDGE_UNIDENTIFIED_MAX),
             (Door::Https, Door::Hub, EDGE_UNIDENTIFIED_HTTPS_MAX),
+            (Door::Tunnel, Door::Hub, EDGE_UNIDENTIFIED_TUNNELS_MAX),
         ] {
             let mut all = Strangers::default();
             for slot in 0..most {

@@ -51,7 +51,12 @@ impl Bed {
         let mut bed = Self {
             poll: Poll::new().expect("a poll"),
             ready: Events::with_capacity(512),
-            ports: Ports::new((hub, Arc::clone(&tls)), (any, tls), Token(10)),
+            ports: Ports::new(
+                (hub, Arc::clone(&tls)),
+                (any, Arc::clone(&tls)),
+                Some((any, tls)),
+                Token(10),
+            ),
             authority,
             client: loopback::client(CertificateDer::from(ca.certificate)),
             now,
@@ -106,6 +111,7 @@ impl Bed {
         let listener = match door {
             Door::Hub => &self.ports.hub,
             Door::Https => &self.ports.https,
+            Door::Tunnel => self.ports.tunnel.as_ref().expect("it is on"),
         };
         let socket = listener.socket.as_ref().expect("it listens");
         socket.local_addr().expect("it is bound")
@@ -436,4 +442,77 @@ fn a_node_that_takes_nothing_is_left() {
     bed.pass_ms(1);
     let why = format!("did not read for {} s", EDGE_STALL_MS / 1_000);
     assert_eq!(bed.down(), Some(&*why));
+}
+
+/// A request for a tunnel.
+fn tunnel_request(path: &str, headers: &str) -> String {
+    format!(
+        "GET {path} HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: x\r\n{headers}\r\n"
+    )
+}
+
+#[test]
+fn the_port_of_tunnels_has_one_path_and_wants_an_upgrade() {
+    let path = "/v1/kubeedge/connect";
+    let two = "SessionHostNameOverride: a\r\nSessionHostNameOveride: b\r\n";
+    for (request, status) in [
+        (tunnel_request("/v1/kubeedge", ""), 404),
+        (tunnel_request("/", ""), 404),
+        (tunnel_request(path, two), 403),
+        (tunnel_request(path, "").replace("Upgrade: websocket\r\n", ""), 400),
+        (tunnel_request(path, "").replace("Version: 13", "Version: 8"), 400),
+        (tunnel_request(path, "").replace("GET", "POST"), 400),
+    ] {
+        let mut bed = Bed::new();
+        let mut far = bed.secure(Door::Tunnel);
+        bed.say(&mut far, request.as_bytes());
+        let answer = bed.read(&mut far);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {answer}");
+        assert!(bed.told.is_empty(), "the core is not asked: {:?}", bed.told);
+    }
+}
+
+#[test]
+fn a_tunnel_is_refused_or_handed_over_as_the_core_says() {
+    for (path, header, name) in [
+        ("/v1/kubeedge/connect", "SessionHostNameOverride: gw1\r\n", "gw1"),
+        ("/v1/kubeedge/connect/", "SessionHostNameOveride: gw1\r\n", "gw1"),
+        ("/v1/kubeedge/connect", "", ""),
+    ] {
+        for is_granted in [true, false] {
+            let mut bed = Bed::new();
+            let mut far = bed.secure(Door::Tunnel);
+            let request = [tunnel_request(path, header).as_bytes(), b"tail"].concat();
+            bed.say(&mut far, &request);
+            bed.until(|bed| !bed.told.is_empty());
+            let (tunnel, peer) = match bed.told.pop() {
+                Some(Event::TunnelUp(tunnel, peer)) => (tunnel, peer),
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(peer.node_id, name);
+            if is_granted {
+                let registry = bed.poll.registry();
+                let upgraded = bed.ports.hand_over(tunnel, registry).expect("it waits");
+                assert!(upgraded.grant.starts_with(b"HTTP/1.1 101 "), "{upgraded:?}");
+                assert_eq!(upgraded.tail, b"tail");
+                assert!(bed.ports.hand_over(tunnel, registry).is_none(), "once");
+                assert_eq!(bed.ports.connections(), 0, "its place is free");
+            } else {
+                let refusal = Refusal { status: 403, body: "no".to_owned() };
+                bed.ports.refuse_tunnel(tunnel, &refusal);
+                assert!(bed.read(&mut far).starts_with("HTTP/1.1 403 Forbidden\r\n"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_tunnel_whose_node_hangs_up_before_the_answer_is_reported() {
+    let mut bed = Bed::new();
+    let mut far = bed.secure(Door::Tunnel);
+    bed.say(&mut far, tunnel_request("/v1/kubeedge/connect", "").as_bytes());
+    bed.until(|bed| !bed.told.is_empty());
+    bed.pass_ms(EDGE_ANSWER_MS);
+    assert!(matches!(bed.told[..], [Event::TunnelUp(..), Event::TunnelDown(..)]), "{:?}", bed.told);
 }
