@@ -19,8 +19,8 @@ pub fn refusal(refusal: &Refusal) -> Vec<u8> {
     whole(line, more, TEXT, refusal.text.as_bytes())
 }
 
-/// The same, to a request for an upgrade. kubectl reads its text as YAML before it shows it, and one
-/// with a single colon would be an object without a message: so it gets another.
+/// The same, to a request for an upgrade. kubectl reads its text as YAML before it shows it: with a
+/// single colon it would be an object without a message, so it gets another one.
 pub fn refusal_of_upgrade(refused: &Refusal) -> Vec<u8> {
     if refused.text.matches(": ").count() == 1 {
         let text = format!("edged: {}", refused.text);
