@@ -74,7 +74,9 @@ impl World {
         if self.people.every_ms == 0 {
             return;
         }
-        let leaves = self.people.chance.percent(40);
+        // The event loop serves so many at once.
+        let is_full = self.people.open.len() >= limits::STREAMS_MAX;
+        let leaves = self.people.chance.percent(40) || is_full;
         if leaves && !self.people.open.is_empty() {
             let at = self.people.chance.index(self.people.open.len());
             let id = *self.people.open.keys().nth(at).expect("within");
