@@ -151,7 +151,8 @@ impl Streams {
     ) {
         self.last_id += 1;
         let id = StreamId(self.last_id);
-        self.slots[at] = Some(Box::new(Session::new(id, &mut opening, client, now)));
+        let session = Session::new(id, client, now).of(&mut opening);
+        self.slots[at] = Some(Box::new(session));
         events.push(Event::StreamOpened(id, Box::new(opening.request)));
     }
 

@@ -109,7 +109,24 @@ pub struct Opening {
 }
 
 impl Session {
-    pub(super) fn new(id: StreamId, opening: &mut Opening, client: Client, now: Instant) -> Self {
+    /// A request that the core does not know.
+    pub(super) fn new(id: StreamId, client: Client, now: Instant) -> Self {
+        Self {
+            id,
+            form: Form::Relayed,
+            options: LogOptions::default(),
+            method: String::new(),
+            headers: Vec::new(),
+            client,
+            source: Source::Asked,
+            out: Pipe::default(),
+            input: Pipe::default(),
+            deadline: now.plus_ms(STREAM_ANSWER_MS),
+        }
+    }
+
+    /// The same, of a request that the core is about to answer.
+    pub(super) fn of(self, opening: &mut Opening) -> Self {
         let mut input = Pipe::default();
         input.push(&std::mem::take(&mut opening.input));
         let options = match &opening.request {
@@ -117,16 +134,12 @@ impl Session {
             _ => LogOptions::default(),
         };
         Self {
-            id,
             form: opening.form,
             options,
             method: std::mem::take(&mut opening.method),
             headers: std::mem::take(&mut opening.headers),
-            client,
-            source: Source::Asked,
-            out: Pipe::default(),
             input,
-            deadline: now.plus_ms(STREAM_ANSWER_MS),
+            ..self
         }
     }
 
@@ -336,6 +349,7 @@ impl Session {
     }
 
     fn read_source(&mut self, now: Instant, buffer: &mut [u8], text: &mut Vec<u8>) {
+        let is_chunked = self.has_head();
         match &mut self.source {
             Source::Asked | Source::Ended => {}
             Source::Relay(relay) => match relay.turn(buffer, &mut self.input, &mut self.out) {
@@ -346,11 +360,6 @@ impl Session {
                 }
             },
             Source::Logs { reader, waits } => {
-                let is_chunked = match self.client {
-                    Client::Http(_) => true,
-                    #[cfg(feature = "cloud")]
-                    Client::Tunnel { has_head, .. } => has_head,
-                };
                 if read_log(reader, waits, buffer, text, (&mut self.out, is_chunked)) {
                     self.end_source(now);
                 }

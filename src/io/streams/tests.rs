@@ -109,6 +109,7 @@ impl Place {
         let now = Now { boot: self.now, wall: None };
         let api = |path: &str| match path {
             "/healthz" => Response::text(Status::Ok, "ok"),
+            "/pods" => Response::text(Status::Ok, &"p".repeat(1 << 20)),
             other => Response::text(Status::NotFound, other),
         };
         self.streams.tick(now, self.poll.registry(), &api, &mut self.events);
@@ -512,6 +513,19 @@ mod tunnel {
         let (answer, ends) = far.of(2);
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nok\n"));
         assert_eq!(ends, 1);
+    }
+
+    #[test]
+    fn a_large_answer_of_the_api_waits_for_room_in_the_tunnel() {
+        let (mut place, mut far) = connected("tunnel-large");
+        far.asks(1, Kind::Metrics, "GET", "/pods", "");
+        turns(&mut place, &mut far, 3);
+        let unsent = place.streams.tunnel.unsent();
+        assert!(unsent <= TUNNEL_UNSENT_BYTES_MAX + TUNNEL_PIECE_BYTES, "{unsent}");
+        turns(&mut place, &mut far, 100);
+        let (text, ends) = far.of(1);
+        assert_eq!((text.len(), ends), ((1 << 20) + 1, 1));
+        assert!(place.streams.tunnel.is_up());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use mio::Registry;
 
-use super::session::{Client, Opening};
+use super::session::{Client, Opening, Session};
 use super::tunnel::{Order, Tunnel};
 use super::{Streams, tunnel_token};
 use crate::agent::event::Event;
@@ -13,7 +13,7 @@ use crate::agent::time::{Instant, Now};
 use crate::limits::{STREAMS_MAX, TUNNEL_PIECE_BYTES};
 use crate::model::link::Session as Name;
 use crate::model::settings::CloudLink;
-use crate::model::stream::{Refusal, RefusalKind};
+use crate::model::stream::{Refusal, RefusalKind, StreamId};
 use crate::wire::http1::{Method, Response, is_of_upgrade};
 use crate::wire::kubelet::{self, answer};
 use crate::wire::tunnel::{Connect, Kind};
@@ -117,12 +117,21 @@ impl Streams {
         events: &mut Vec<Event>,
     ) {
         let has_head = matches!(kind, Kind::Exec | Kind::Attach);
-        let refused = |refusal: &Refusal| {
-            if has_head { answer::refusal_of_upgrade(refusal) } else { answer::line(refusal) }
+        let Some(at) = self.slots.iter().position(Option::is_none) else {
+            let text = format!("{STREAMS_MAX} requests are under way: try again");
+            let refusal = Refusal::new(RefusalKind::TooMany, text);
+            let answer = if has_head {
+                answer::refusal_of_upgrade(&refusal)
+            } else {
+                answer::line(&refusal)
+            };
+            self.tunnel.send(id, Kind::Data, &answer, events);
+            self.tunnel.send(id, Kind::Remove, b"", events);
+            return;
         };
-        let asked = kubelet::parse(&connect.method, &connect.raw_path, &connect.query);
-        let whole = match (asked, self.slots.iter().position(Option::is_none)) {
-            (Some(Ok(asked)), Some(at)) => {
+        let client = Client::Tunnel { id, has_head };
+        match kubelet::parse(&connect.method, &connect.raw_path, &connect.query) {
+            Some(Ok(asked)) => {
                 let headers = connect.headers.iter().filter(|(name, _)| is_of_upgrade(name));
                 let opening = Opening {
                     request: asked.request,
@@ -131,24 +140,23 @@ impl Streams {
                     headers: headers.cloned().collect(),
                     input: Vec::new(),
                 };
-                let client = Client::Tunnel { id, has_head };
                 self.open(at, opening, client, now, events);
-                return;
             }
-            (Some(Ok(_)), None) => {
-                let text = format!("{STREAMS_MAX} requests are under way: try again");
-                refused(&Refusal::new(RefusalKind::TooMany, text))
-            }
-            (Some(Err(refusal)), _) => refused(&refusal),
-            (None, _) => {
+            // The core has no part in these; but they wait for room in the tunnel as all others.
+            Some(Err(refusal)) => self.add(at, client, now).refuse(&refusal, now),
+            None => {
                 let response = api(&connect.raw_path);
-                if has_head { response.bytes(Method::Get) } else { response.body }
+                let whole = if has_head { response.bytes(Method::Get) } else { response.body };
+                self.add(at, client, now).answer(&whole, now);
             }
-        };
-        for piece in whole.chunks(TUNNEL_PIECE_BYTES) {
-            self.tunnel.send(id, Kind::Data, piece, events);
         }
-        self.tunnel.send(id, Kind::Remove, b"", events);
+    }
+
+    /// Adds a request that is answered here.
+    fn add(&mut self, at: usize, client: Client, now: Instant) -> &mut Session {
+        self.last_id += 1;
+        let session = Session::new(StreamId(self.last_id), client, now);
+        self.slots[at].insert(Box::new(session))
     }
 
     /// Lets the requests take turns, as long as the tunnel has room.

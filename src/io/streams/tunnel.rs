@@ -158,6 +158,10 @@ impl Tunnel {
             Received::Message(bytes) => match order(&bytes) {
                 Ok(Some(order)) => orders.push(order),
                 Ok(None) => {}
+                Err(Fault::Refused(id, why)) => {
+                    ignored(limit, now, &why);
+                    orders.push(Order::Bad { id });
+                }
                 Err(Fault::Closed(why)) => closed = Some(why),
                 Err(Fault::Bad(why)) => ignored(limit, now, &why),
             },
@@ -244,7 +248,11 @@ impl Tunnel {
 const NUMBERS_BYTES_MAX: usize = 20;
 
 enum Fault {
+    /// The cloud gives the tunnel up.
     Closed(String),
+    /// A request that cannot be read, and its number.
+    Refused(u64, String),
+    /// Not a message.
     Bad(String),
 }
 
@@ -254,15 +262,9 @@ fn order(bytes: &[u8]) -> Result<Option<Order>, Fault> {
     let id = message.id;
     Ok(match message.kind {
         Kind::Logs | Kind::Exec | Kind::Attach | Kind::Metrics => {
-            match Connect::decode(message.data) {
-                Ok(connect) => {
-                    Some(Order::Open { id, kind: message.kind, connect: Box::new(connect) })
-                }
-                Err(why) => {
-                    log::warn!("a request through the stream tunnel is refused: {why}");
-                    Some(Order::Bad { id })
-                }
-            }
+            let connect =
+                Connect::decode(message.data).map_err(|why| Fault::Refused(id, why.to_string()))?;
+            Some(Order::Open { id, kind: message.kind, connect: Box::new(connect) })
         }
         Kind::Data => Some(Order::Data { id, bytes: message.data.to_vec() }),
         Kind::Remove => Some(Order::Remove { id }),
