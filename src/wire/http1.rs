@@ -274,26 +274,39 @@ impl Response {
 
     /// Head and body as sent; for `HEAD` the head alone.
     pub fn bytes(self, method: Method) -> Vec<u8> {
-        let mut head = String::with_capacity(256);
-        let (status, length) = (self.status.line(), self.body.len());
-        write!(
-            head,
-            "HTTP/1.1 {status}\r\nContent-Type: {}\r\nContent-Length: {length}\r\n",
-            self.content_type
-        )
-        .expect("memory takes what is written");
-        if self.status == Status::MethodNotAllowed {
-            head.push_str("Allow: GET, HEAD\r\n");
-        }
-        head.push_str("Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n");
-        head.push_str("Connection: close\r\n\r\n");
-        let mut bytes = head.into_bytes();
+        let not_allowed = self.status == Status::MethodNotAllowed;
+        let more = if not_allowed { "Allow: GET, HEAD\r\n" } else { "" };
+        let mut bytes = head(self.status.line(), more, self.content_type, self.body.len());
         if method != Method::Head {
             bytes.extend_from_slice(&self.body);
         }
         bytes
     }
 }
+
+/// The head of an answer after which the connection ends. `more`: further lines with their ends.
+fn head(status: &str, more: &str, content_type: &str, length: usize) -> Vec<u8> {
+    let mut head = String::with_capacity(256);
+    write!(
+        head,
+        "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n{more}Content-Length: \
+         {length}\r\n{LAST_HEADERS}\r\n"
+    )
+    .expect("memory takes what is written");
+    head.into_bytes()
+}
+
+/// An answer after which the connection ends. `more`: further lines of its head with their ends.
+#[cfg(any(feature = "controller", feature = "streams"))]
+pub fn answer(status: &str, more: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
+    let mut bytes = head(status, more, content_type, body.len());
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+/// Of every answer.
+pub const LAST_HEADERS: &str =
+    "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n";
 
 impl From<Bad> for Response {
     fn from(bad: Bad) -> Self {

@@ -119,15 +119,7 @@ pub fn is_local(call: &Call, bound: core::net::SocketAddr) -> bool {
 
 /// An answer after which the connection ends.
 pub fn answer(status: u16, content_type: &str, body: &[u8]) -> Vec<u8> {
-    let (reason, length) = (reason(status), body.len());
-    let mut bytes = format!(
-        "HTTP/1.1 {status} {reason}\r\nContent-Type: {content_type}\r\nContent-Length: \
-         {length}\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: \
-         close\r\n\r\n"
-    )
-    .into_bytes();
-    bytes.extend_from_slice(body);
-    bytes
+    super::answer(&format!("{status} {}", reason(status)), "", content_type, body)
 }
 
 /// RFC 9110's reason phrase of a status.

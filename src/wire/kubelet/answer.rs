@@ -1,8 +1,7 @@
 //! The heads and bodies of answers to people, as the kubelet's server writes them.
 
-use std::fmt::Write;
-
 use crate::model::stream::{Refusal, RefusalKind};
+use crate::wire::http1::{self, LAST_HEADERS};
 
 /// An error: the whole answer.
 pub fn refusal(refusal: &Refusal) -> Vec<u8> {
@@ -16,7 +15,7 @@ pub fn refusal(refusal: &Refusal) -> Vec<u8> {
         RefusalKind::Internal => ("500 Internal Server Error", ""),
         RefusalKind::Unavailable => ("503 Service Unavailable", ""),
     };
-    whole(line, more, TEXT, refusal.text.as_bytes())
+    http1::answer(line, more, TEXT, refusal.text.as_bytes())
 }
 
 /// The same, to a request for an upgrade. kubectl reads its text as YAML before it shows it: with a
@@ -38,13 +37,16 @@ pub fn line(refusal: &Refusal) -> Vec<u8> {
 
 /// An answer that is complete.
 pub fn complete(content_type: &str, body: &[u8]) -> Vec<u8> {
-    whole("200 OK", "", content_type, body)
+    http1::answer("200 OK", "", content_type, body)
 }
 
 /// Before text whose end is not known yet; [`chunk`] writes the text.
 pub fn chunked_head() -> Vec<u8> {
-    format!("HTTP/1.1 200 OK\r\nContent-Type: {TEXT}\r\nTransfer-Encoding: chunked\r\n{COMMON}\r\n")
-        .into_bytes()
+    format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: {TEXT}\r\nTransfer-Encoding: \
+         chunked\r\n{LAST_HEADERS}\r\n"
+    )
+    .into_bytes()
 }
 
 /// Text of a chunked answer; without any, its end.
@@ -56,16 +58,6 @@ pub fn chunk(text: &[u8], out: &mut Vec<u8>) {
 
 /// Of plain text.
 pub const TEXT: &str = "text/plain; charset=utf-8";
-const COMMON: &str =
-    "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n";
-
-fn whole(line: &str, more: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
-    let mut head = format!("HTTP/1.1 {line}\r\nContent-Type: {content_type}\r\n{more}");
-    write!(head, "Content-Length: {}\r\n{COMMON}\r\n", body.len()).expect("memory takes it");
-    let mut bytes = head.into_bytes();
-    bytes.extend_from_slice(body);
-    bytes
-}
 
 #[cfg(test)]
 mod tests {
