@@ -15,14 +15,19 @@ pub(super) struct Api {
     /// The flag for its configuration.
     pub home: &'static str,
     /// The path of all its pods.
+    #[cfg(feature = "streams")]
     pub pods: &'static str,
     /// Finds it by `--server` and that flag.
     pub at: fn(Option<&str>, Option<&str>) -> Result<Agent, Error>,
 }
 
 /// The agent.
-pub(super) const EDGED: Api =
-    Api { home: "config", pods: "/pods", at: |server, config| Ok(client::agent(server, config)?) };
+pub(super) const EDGED: Api = Api {
+    home: "config",
+    #[cfg(feature = "streams")]
+    pods: "/pods",
+    at: |server, config| Ok(client::agent(server, config)?),
+};
 
 /// The controller.
 #[cfg(feature = "controller")]
