@@ -97,6 +97,8 @@ const V2: &str = "needs cgroup v2";
 const APPARMOR: &str = "needs a kernel with AppArmor";
 const RECURSIVE: &str = "needs a runtime with recursive read-only mounts: containerd 2.0";
 const UNPRIVILEGED: &str = "needs CAP_SYS_RESOURCE: no process may lower its oom_score_adj";
+#[cfg(not(feature = "streams"))]
+const STREAMS: &str = "needs feature streams, which only larger sets have";
 #[cfg(not(feature = "probe-https"))]
 const HTTPS: &str = "needs feature probe-https, which only the full set has";
 
@@ -108,6 +110,10 @@ pub(crate) const EXCLUSIONS: &[Exclusion] = &[
     cluster("Pods", "should run through the lifecycle of Pods and PodStatus", API),
     cluster("Pods", "should patch a pod status", API),
     cluster("Pods", "should support pod readiness gates", "the API server sets the condition"),
+    #[cfg(not(feature = "streams"))]
+    feature("Pods", "should support remote command execution over websockets", STREAMS),
+    #[cfg(not(feature = "streams"))]
+    feature("Pods", "should support retrieving logs from the container over websockets", STREAMS),
     validation("ConfigMap", "should fail to create ConfigMap with empty key"),
     cluster("ConfigMap", "should update ConfigMap successfully", API),
     cluster("ConfigMap", "should run through a ConfigMap lifecycle", API),

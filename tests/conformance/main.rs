@@ -36,6 +36,8 @@ mod probes;
 mod restarts;
 mod security;
 mod special;
+#[cfg(feature = "streams")]
+mod streams;
 #[path = "../support/mod.rs"]
 mod support;
 mod table;
@@ -122,6 +124,8 @@ const DEADLINE: Duration = Duration::from_secs(900);
 fn rows() -> Vec<Row> {
     let lists = [
         pods::ROWS,
+        #[cfg(feature = "streams")]
+        streams::ROWS,
         pod_status::ROWS,
         classes::ROWS,
         containers::ROWS,
