@@ -2,7 +2,7 @@
 //! argument: what takes ten seconds here takes none.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,6 +21,8 @@ use edged::model::manifest::{File, Folder};
 use edged::wire::manifest;
 use mio::{Events, Poll, Token};
 use nix::sys::socket::{setsockopt, sockopt};
+
+use crate::port::free_port;
 
 struct Bed {
     poll: Poll,
@@ -42,10 +44,9 @@ impl Drop for Bed {
 /// The number of sockets of this process so far.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// A port that was free a moment ago.
+/// A port of this test only.
 fn address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("an address")
+    (Ipv4Addr::LOCALHOST, free_port()).into()
 }
 
 impl Bed {
@@ -438,8 +439,9 @@ fn a_client_that_does_not_hang_up_is_left() {
 
 #[test]
 fn a_port_that_is_taken_is_tried_again() {
-    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let mut bed = Bed::on(taken.local_addr().expect("an address"));
+    let address = address();
+    let taken = TcpListener::bind(address).expect("a port of this test only");
+    let mut bed = Bed::on(address);
     assert_eq!(bed.server.bound(), None);
     assert_eq!(bed.server.wake_at(), Some(bed.now.boot.plus_ms(HTTP_LISTEN_RETRY_MS)));
     drop(taken);

@@ -24,6 +24,9 @@ mod patience;
 mod peer;
 #[cfg(feature = "controller")]
 mod people;
+#[cfg(any(feature = "api", feature = "controller"))]
+#[path = "../support/port.rs"]
+mod port;
 mod server;
 mod socket;
 #[cfg(feature = "streams")]

@@ -3,12 +3,14 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::MutexGuard;
+
+use crate::port::free_port;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_edgecontroller");
 
@@ -31,9 +33,7 @@ impl Controller {
         let alone = crate::jobs::alone();
         let dir = std::env::temp_dir().join(format!("edged-people-{}-{name}", std::process::id()));
         fs::create_dir_all(dir.join("manifests")).expect("a folder for the test");
-        let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let api = free.local_addr().expect("an address");
-        drop(free);
+        let api = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let any = "127.0.0.1:0";
         let mut child = Command::new("sh")
             .args(["-c", shell, "sh", PROGRAM, "run", "--listen-hub", any, "--listen-https", any])

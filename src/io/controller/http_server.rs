@@ -274,7 +274,8 @@ mod tests {
         fn new(name: &str) -> Self {
             let socket = format!("edged-front-{name}-{}.sock", std::process::id());
             let socket = std::env::temp_dir().join(socket);
-            let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+            // The kernel gives no port of this address to a connection of another test.
+            let free = std::net::TcpListener::bind("127.0.2.1:0").expect("a free port");
             let address = free.local_addr().expect("an address");
             drop(free);
             let mut bed = Self {

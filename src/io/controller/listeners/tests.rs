@@ -321,7 +321,8 @@ fn a_turn_works_at_some_connections_and_the_next_one_at_more() {
 
 #[test]
 fn a_port_that_is_taken_is_tried_again() {
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    // The kernel gives no port of this address to a connection of another test.
+    let taken = std::net::TcpListener::bind("127.0.2.2:0").expect("a free port");
     let address = taken.local_addr().expect("it is bound");
     let mut bed = Bed::on(address);
     assert_eq!(bed.ports.wake_at(), Some(bed.now.boot.plus_ms(EDGE_LISTEN_RETRY_MS)));
