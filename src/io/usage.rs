@@ -112,7 +112,7 @@ fn room(path: &Path) -> Option<Room> {
 
 /// The memory that the kernel can give: all but the working set, which is the memory in use
 /// without the inactive pages of files (spec section 9.4).
-fn memory(meminfo: &str) -> Option<Amount> {
+pub(super) fn memory(meminfo: &str) -> Option<Amount> {
     let kib = |name: &str| {
         let line = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
         line.trim().strip_suffix(" kB")?.parse::<u64>().ok()

@@ -4,6 +4,7 @@
 use std::fs;
 
 use crate::agent::time::Now;
+use crate::io::usage;
 use crate::model::time::Timestamp;
 use crate::wire::kubelet::usage::NodeUsage;
 
@@ -22,22 +23,17 @@ fn parse(name: &str, wall_ms: i64, stat: &str, meminfo: &str) -> NodeUsage {
         .filter(|(at, _)| !matches!(at, 3 | 4 | 8..))
         .map(|(_, text)| text.parse().unwrap_or(0))
         .sum();
-    let kib = |key: &str| {
-        let line = meminfo.lines().find_map(|line| line.strip_prefix(key));
-        let number = line.and_then(|line| line.split_ascii_whitespace().next()?.parse().ok());
-        number.unwrap_or(0_u64) * 1_024
-    };
-    let (total, available) = (kib("MemTotal:"), kib("MemAvailable:"));
+    let memory = usage::memory(meminfo).unwrap_or_default();
     let btime = stat.lines().find_map(|line| line.strip_prefix("btime ")?.parse().ok());
     NodeUsage {
         name: name.to_owned(),
         at_ns: wall_ms.saturating_mul(1_000_000),
         started_at: Timestamp(btime.unwrap_or(0)),
         cpu_ns: ticks * NANOS_PER_TICK,
-        memory_working_set: total.saturating_sub(available),
-        memory_available: available,
+        memory_working_set: memory.capacity - memory.available,
+        memory_available: memory.available,
         cores: stat.lines().filter(|line| line.starts_with("cpu")).count().saturating_sub(1),
-        memory_total: total,
+        memory_total: memory.capacity,
     }
 }
 
@@ -51,7 +47,8 @@ mod tests {
     #[test]
     fn the_kernels_files_are_read() {
         let stat = "cpu  100 10 50 1000 500 5 5 0 70 7\ncpu0 1\ncpu1 1\nbtime 1700000000\n";
-        let meminfo = "MemTotal:   1024 kB\nMemFree: 1 kB\nMemAvailable:    256 kB\n";
+        let meminfo = "MemTotal:   1024 kB\nMemFree: 56 kB\n\
+                       Inactive(file):    200 kB\n";
         let got = parse("gw", 1_800_000_000_123, stat, meminfo);
         let want = NodeUsage {
             name: "gw".to_owned(),
