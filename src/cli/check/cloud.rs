@@ -1,6 +1,6 @@
 //! Checks the node's connection to its cloud: the store, the certificate, the network.
 
-use super::{Row, fail, ok, warn};
+use super::{Row, Verdict, fail, ok, warn};
 use crate::io::cloud::Inspection;
 use crate::io::diagnostics::CloudFacts;
 use crate::io::disk::{self, Health};
@@ -12,10 +12,7 @@ pub(super) fn rows(facts: &CloudFacts) -> Vec<Row> {
     rows.extend(mode(&facts.store));
     rows.extend(aside(&facts.store));
     rows.push(certificate(&facts.link, facts.now_s));
-    rows.extend(facts.link.open_key.as_ref().map(|key| {
-        let detail = format!("{key}: users other than its owner may read it");
-        warn("certificate", detail, &format!("chmod 600 {key}"))
-    }));
+    rows.extend(key("certificate", &facts.link));
     rows.push(match &facts.link.reach {
         Ok(()) => ok("cloud", format!("{} takes connections", facts.link.server)),
         Err(why) => {
@@ -25,7 +22,48 @@ pub(super) fn rows(facts: &CloudFacts) -> Vec<Row> {
             warn("cloud", detail, remedy)
         }
     });
+    rows.extend(facts.tunnel.iter().flat_map(|tunnel| streams(tunnel, facts)));
     rows
+}
+
+/// The stream tunnel: the network, and its certificate where that is not the link's.
+fn streams(tunnel: &Inspection, facts: &CloudFacts) -> Vec<Row> {
+    let name = "streams";
+    let mut rows = Vec::new();
+    if (&tunnel.certificate, &tunnel.ca) != (&facts.link.certificate, &facts.link.ca) {
+        // A token is for the link's certificate, and pods run without the tunnel.
+        let own = Inspection { has_token: false, ..tunnel.clone() };
+        let row = certificate(&own, facts.now_s);
+        rows.push(match row.verdict {
+            Verdict::Fail => warn(name, row.detail, TUNNEL_FILES),
+            _ => Row { name, ..row },
+        });
+    }
+    if tunnel.open_key != facts.link.open_key {
+        rows.extend(key(name, tunnel));
+    }
+    rows.push(match &tunnel.reach {
+        Ok(()) => ok(name, format!("{} takes connections", tunnel.server)),
+        Err(why) => {
+            let detail = format!("{} cannot be reached: {why}", tunnel.server);
+            let remedy = "pods run without it, but `kubectl logs` and `exec` do not; is \
+                          CloudStream on, and its port open (modules.edgeStream.server)? \
+                          modules.edgeStream.enable false switches it off";
+            warn(name, detail, remedy)
+        }
+    });
+    rows
+}
+
+const TUNNEL_FILES: &str = "kubectl logs and exec do not work without it; name files of the \
+    cluster's CA in modules.edgeStream: tlsTunnelCAFile, tlsTunnelCertFile, \
+    tlsTunnelPrivateKeyFile, or remove these keys to use the node's certificate";
+
+/// A key that others may read.
+fn key(name: &'static str, link: &Inspection) -> Option<Row> {
+    let key = link.open_key.as_ref()?;
+    let detail = format!("{key}: users other than its owner may read it");
+    Some(warn(name, detail, &format!("chmod 600 {key}")))
 }
 
 fn store(store: &disk::Inspection) -> Row {
@@ -110,7 +148,6 @@ const DAYS_LEFT_MIN: i64 = 14;
 mod tests {
     use std::path::PathBuf;
 
-    use super::super::Verdict;
     use super::*;
     use crate::model::error::System;
     use crate::model::link::Validity;
@@ -136,6 +173,7 @@ mod tests {
                 has_token: false,
                 reach: Ok(()),
             },
+            tunnel: None,
             now_s: Some(NOW_S),
         }
     }
@@ -240,5 +278,42 @@ mod tests {
             "warn cloud: c:10000 cannot be reached: refused",
             "DNS server",
         );
+    }
+
+    #[test]
+    fn the_tunnel_is_judged() {
+        let with = |facts: &mut CloudFacts, change: &dyn Fn(&mut Inspection)| {
+            let mut tunnel = Inspection { server: "c:10004".to_owned(), ..facts.link.clone() };
+            change(&mut tunnel);
+            facts.tunnel = Some(tunnel);
+        };
+        let mut well = facts();
+        with(&mut well, &|_| {});
+        let lines: Vec<_> = rows(&well).iter().map(|row| row.detail.clone()).collect();
+        assert_eq!(lines.last().map(String::as_str), Some("c:10004 takes connections"));
+        check(
+            |facts| with(facts, &|tunnel| tunnel.reach = Err(System::new("refused"))),
+            "warn streams: c:10004 cannot be reached: refused",
+            "modules.edgeStream.enable",
+        );
+        check(
+            |facts| {
+                with(facts, &|tunnel| tunnel.certificate = Err(System::new("none").into()));
+                // Nothing applies for a certificate of the tunnel's own.
+                facts.link.has_token = true;
+            },
+            "warn streams: none",
+            "tlsTunnelCertFile",
+        );
+        check(
+            |facts| with(facts, &|tunnel| tunnel.open_key = Some("/t/server.key".to_owned())),
+            "warn streams: /t/server.key: users other",
+            "chmod 600 /t/server.key",
+        );
+        let mut both = facts();
+        both.link.certificate = Err(System::new("none").into());
+        with(&mut both, &|_| {});
+        let bad = rows(&both).iter().filter(|row| row.verdict != Verdict::Ok).count();
+        assert_eq!(bad, 1, "one certificate is reported once");
     }
 }
