@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use crate::named::name;
 use crate::named::{is_list, shared};
-use edged::agent::event::{Action, CallId, Event, Out, ProbeId};
+use edged::agent::event::{Action, CallId, Event, Out, ProbeId, Severity};
 use edged::agent::time::{Instant, Now, Wall};
 use edged::agent::{Agent, Config, Machine};
 use edged::limits;
@@ -71,6 +71,8 @@ pub struct Harness {
     pub people: Vec<(StreamId, StreamAnswer)>,
     /// The log lines.
     pub log: Vec<String>,
+    /// Those of them that are warnings or errors.
+    pub warnings: Vec<String>,
     /// The runtime's cgroup driver; `None`: the call is not supported.
     driver: Option<CgroupDriver>,
     /// No cgroup can be created or removed.
@@ -212,6 +214,7 @@ impl Harness {
             #[cfg(feature = "streams")]
             people: Vec::new(),
             log: Vec::new(),
+            warnings: Vec::new(),
             driver: Some(CgroupDriver::Cgroupfs),
             bad_cgroups: false,
             evented: false,
@@ -237,6 +240,13 @@ impl Harness {
         if self.open_calls().is_empty() {
             self.pass(limits::RELIST_GAP_MAX_MS);
         }
+    }
+
+    fn logged(&mut self, severity: Severity, line: String) {
+        if matches!(severity, Severity::Warn | Severity::Error) {
+            self.warnings.push(line.clone());
+        }
+        self.log.push(line);
     }
 
     pub fn step(&mut self) {
@@ -287,7 +297,7 @@ impl Harness {
                     self.kinds.insert(note.involved_object.kind);
                     self.events.push(format!("{} {}", note.reason, note.message));
                 }
-                Action::Log(_, line) => self.log.push(line),
+                Action::Log(severity, line) => self.logged(severity, line),
                 Action::Exit => self.exited = true,
                 #[cfg(feature = "streams")]
                 Action::Stream(id, answer) => self.people.push((id, answer)),

@@ -368,8 +368,8 @@ mod tunnel {
         TUNNEL_BACKOFF_MAX_MS, TUNNEL_BACKOFF_MIN_MS, TUNNEL_CALM_MS, TUNNEL_FIRST_PONG_MS,
         TUNNEL_PING_MS, TUNNEL_PONG_MS,
     };
-    use edged::model::link::{Cause, Session};
-    use edged::model::settings::TunnelSettings;
+    use edged::model::link::{Cause, Session, Validity};
+    use edged::model::settings::{CloudSettings, TunnelSettings};
 
     use crate::harness::Harness;
 
@@ -386,7 +386,13 @@ mod tunnel {
     impl Harness {
         /// The requests about the tunnel since the last call.
         fn tunnel(&mut self) -> Vec<Action> {
-            self.cloud.drain(..).collect()
+            let is_of_it = |action: &Action| {
+                matches!(
+                    action,
+                    Action::DialTunnel { .. } | Action::PingTunnel(_) | Action::HangupTunnel(_)
+                )
+            };
+            self.cloud.drain(..).filter(is_of_it).collect()
         }
 
         /// Delivers an event, and lets no time pass.
@@ -445,7 +451,8 @@ mod tunnel {
         assert!((TUNNEL_BACKOFF_MIN_MS..=TUNNEL_BACKOFF_MIN_MS * 3 / 2).contains(&waits[0]));
         assert!(waits.iter().all(|wait| *wait <= TUNNEL_BACKOFF_MAX_MS * 3 / 2), "{waits:?}");
         assert!(*waits.last().expect("some") >= TUNNEL_BACKOFF_MAX_MS, "{waits:?}");
-        let lines = harness.log.iter().filter(|line| line.contains("no stream tunnel")).count();
+        let lines =
+            harness.warnings.iter().filter(|line| line.contains("no stream tunnel")).count();
         assert_eq!(lines, 1, "the same trouble is logged once");
         harness.happens(Event::TunnelUp(session));
         harness.happens(Event::TunnelActive(session));
@@ -457,6 +464,34 @@ mod tunnel {
         harness.happens(Event::TunnelDown(session, refused()));
         harness.pass(TUNNEL_BACKOFF_MIN_MS * 3 / 2);
         harness.dials();
+    }
+
+    #[test]
+    fn a_node_without_a_certificate_dials_when_it_has_joined() {
+        let mut harness = Harness::with(|config| {
+            config.tunnel = Some(TunnelSettings { handshake_timeout_ms: 7_000 });
+            config.cloud = Some(CloudSettings::default());
+        });
+        let mut tunnel = harness.dials();
+        for _ in 0..8 {
+            let cause = Cause::NotJoined("no certificate yet".to_owned());
+            harness.happens(Event::TunnelDown(tunnel, cause));
+            harness.pass(TUNNEL_BACKOFF_MAX_MS * 3 / 2);
+            tunnel = harness.dials();
+        }
+        let of_tunnel = |lines: &[String]| {
+            lines.iter().filter(|line| line.contains("no stream tunnel")).count()
+        };
+        let logged = (of_tunnel(&harness.log), of_tunnel(&harness.warnings));
+        assert_eq!(logged, (1, 0), "{:?}", harness.log);
+        harness.happens(Event::TunnelDown(tunnel, Cause::NotJoined(String::new())));
+        let validity = Validity { not_before_s: 0, not_after_s: i64::MAX };
+        harness.happens(Event::LinkUp(Session(1), validity));
+        let tunnel = harness.dials();
+        // From then on the two are independent.
+        harness.happens(Event::TunnelDown(tunnel, refused()));
+        harness.happens(Event::LinkUp(Session(2), validity));
+        assert!(harness.tunnel().is_empty(), "not before its time");
     }
 
     #[test]

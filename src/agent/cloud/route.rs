@@ -37,6 +37,8 @@ impl Agent {
             }
             Event::LinkUp(session, validity) => {
                 cloud.link_up(now, session, validity, pending);
+                #[cfg(feature = "streams")]
+                self.streams.link_up(now);
                 Changed::default()
             }
             Event::LinkDown(session, cause) => {

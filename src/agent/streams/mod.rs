@@ -68,6 +68,14 @@ impl Streams {
         Self { tunnel, ..Self::default() }
     }
 
+    /// The session with EdgeHub is up.
+    #[cfg(feature = "cloud")]
+    pub fn link_up(&mut self, now: Now) {
+        if let Some(tunnel) = &mut self.tunnel {
+            tunnel.link_up(now);
+        }
+    }
+
     /// Takes an event of the tunnel.
     #[cfg(feature = "cloud")]
     pub fn tunnel_event(&mut self, now: Now, event: &Event, rng: &mut Rng, out: &mut Out) {

@@ -8,7 +8,8 @@
 //!
 //! It is independent of the session with EdgeHub: one may be up without the other. A half-open
 //! connection is noticed because our pings are not answered. The wait before the next dial doubles,
-//! and is short again after the tunnel has held for a while.
+//! and is short again after the tunnel has held for a while. A node without a certificate dials as
+//! soon as that session is up: it has one by then.
 
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, Rng};
@@ -27,6 +28,8 @@ pub(super) struct Tunnel {
     backoff: Backoff,
     /// Why it is down; it was logged.
     trouble: Option<String>,
+    /// The node had no certificate when it was dialled last.
+    needs_certificate: bool,
 }
 
 #[derive(Debug)]
@@ -64,6 +67,16 @@ impl Tunnel {
             last: Session(0),
             backoff: Backoff::default(),
             trouble: None,
+            needs_certificate: false,
+        }
+    }
+
+    /// The session with EdgeHub is up, so the node has a certificate.
+    pub(super) fn link_up(&mut self, now: Now) {
+        if self.needs_certificate
+            && let State::Down { retry_at } = &mut self.state
+        {
+            *retry_at = now.boot;
         }
     }
 
@@ -89,15 +102,17 @@ impl Tunnel {
             State::Up(up) if up.session == session => Some(up.since),
             State::Down { .. } | State::Dialling(_) | State::Up(_) => return,
         };
-        self.go_down(now, since, &cause.to_string(), rng, out);
+        self.needs_certificate = matches!(cause, Cause::NotJoined(_));
+        let severity = if self.needs_certificate { Severity::Info } else { Severity::Warn };
+        self.go_down(now, since, (severity, &cause.to_string()), rng, out);
     }
 
-    /// `since`: it was up.
+    /// `since`: it was up. `why`: how serious that is, and the reason.
     fn go_down(
         &mut self,
         now: Now,
         since: Option<Instant>,
-        why: &str,
+        (severity, why): (Severity, &str),
         rng: &mut Rng,
         out: &mut Out,
     ) {
@@ -111,7 +126,7 @@ impl Tunnel {
         self.state = State::Down { retry_at };
         if self.trouble.as_deref() != Some(why) {
             let line = format!("no stream tunnel, so no kubectl logs and exec: {why}");
-            out.push(Action::Log(Severity::Warn, line));
+            out.push(Action::Log(severity, line));
             self.trouble = Some(why.to_owned());
         }
     }
@@ -148,7 +163,7 @@ impl Tunnel {
                 out.push(Action::HangupTunnel(session));
                 let silent_s = now.boot.since_ms(up.received_at) / 1_000;
                 let why = format!("no sign of life for {silent_s} s");
-                self.go_down(now, Some(since), &why, rng, out);
+                self.go_down(now, Some(since), (Severity::Warn, &why), rng, out);
             }
             State::Down { .. } | State::Dialling(_) | State::Up(_) => {}
         }
