@@ -60,8 +60,8 @@ fn script(dir: &Path, agent: SocketAddr, mode: &str) -> Command {
     let mut command = Command::new("env");
     command.arg("--default-signal").arg(top().join("scripts/run"));
     command.env("EDGED", binary()).env("EDGED_RUN_DIR", dir).env("MODE", mode);
-    // The controller's three ports, as the script derives them from the first.
-    let hub = free_ports(&[0, 2, 20]);
+    // The controller's four ports, as the script derives them from the first.
+    let hub = free_ports(&[0, 2, 4, 20]);
     command.env("EDGED_LISTEN", agent.to_string()).env("CLOUD_PORT", hub.to_string());
     command.stdin(Stdio::null());
     command
@@ -207,7 +207,9 @@ fn the_demo_shows_its_pods_and_leaves_nothing(world: &World) {
     let dir = world.folder("demo");
     let agent = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let mut demo = Demo::start(dir.clone(), script(&dir, agent, "cloud"), agent);
-    demo.wait_output("all run: the manifest of web changes now");
+    // Out of the container, by a command through the stream tunnel.
+    demo.wait_output("The gateway says hello from web");
+    demo.wait_output("the manifest of web changes now");
     until("the changed web server answers", || {
         let answer = http::get(WEB.into(), "/").map_err(|error| error.to_string())?;
         if answer.body.contains("The cloud says hello") { Ok(()) } else { Err(answer.body) }
