@@ -24,11 +24,9 @@
 //! **If we crash here** the socket closes and the server cancels every stream; no state is stored.
 
 mod connection;
-mod control;
 mod error;
 mod frame;
 mod output;
-mod receive;
 mod stream;
 
 pub use connection::{Config, Connection, Refused};

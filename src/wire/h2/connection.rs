@@ -1,5 +1,8 @@
 //! The connection's state and its sending half.
 
+mod control;
+mod receive;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use super::frame::{
@@ -7,11 +10,11 @@ use super::frame::{
     WINDOW_BYTES_MAX, setting,
 };
 use super::output::Output;
-use super::receive::{Block, Reading};
 use super::stream::{Credit, Stream, Window, put_window_update};
 use super::{Error, ErrorCode, Event, StreamId};
 use crate::limits;
 use crate::wire::hpack;
+use receive::{Block, Reading};
 
 /// Our settings, and how many streams we open.
 #[derive(Clone, Copy, Debug)]
@@ -52,40 +55,40 @@ pub enum Refused {
 /// A client's HTTP/2 connection. See the module for its contract.
 #[derive(Debug)]
 pub struct Connection {
-    pub(super) config: Config,
-    pub(super) output: Output,
-    pub(super) streams: BTreeMap<StreamId, Stream>,
+    config: Config,
+    output: Output,
+    streams: BTreeMap<StreamId, Stream>,
     /// The next stream to open; above 2^31-1 there is none.
-    pub(super) next_stream: u32,
-    pub(super) peer: Peer,
-    pub(super) send_window: Window,
-    pub(super) receive_window: Credit,
-    pub(super) encoder: Encoder,
-    pub(super) decoder: hpack::Decoder,
-    pub(super) reading: Reading,
+    next_stream: u32,
+    peer: Peer,
+    send_window: Window,
+    receive_window: Credit,
+    encoder: Encoder,
+    decoder: hpack::Decoder,
+    reading: Reading,
     /// The part of a frame head or payload that has arrived.
-    pub(super) partial: Vec<u8>,
+    partial: Vec<u8>,
     /// The header block that CONTINUATION must complete.
-    pub(super) block: Option<Block>,
+    block: Option<Block>,
     /// Further events of a frame that caused several.
-    pub(super) due: VecDeque<Event<'static>>,
-    pub(super) going_away: bool,
-    pub(super) failed: Option<Error>,
+    due: VecDeque<Event<'static>>,
+    going_away: bool,
+    failed: Option<Error>,
 }
 
 /// The server's SETTINGS.
 #[derive(Debug)]
-pub(super) struct Peer {
-    pub(super) settings_seen: bool,
-    pub(super) frame_bytes_max: u32,
-    pub(super) window_bytes_initial: u32,
-    pub(super) streams_max: u32,
+struct Peer {
+    settings_seen: bool,
+    frame_bytes_max: u32,
+    window_bytes_initial: u32,
+    streams_max: u32,
 }
 
 /// Our encoder never uses the dynamic table, which a server's decoder need not know. Only if it
 /// announces another size than the initial one does RFC 7541 section 4.2 require an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Encoder {
+enum Encoder {
     /// The initial table size is in effect.
     Initial,
     /// The next header block begins with a size update to zero.
@@ -219,7 +222,7 @@ impl Connection {
 
     /// The peer has finished a stream; a request that it did not read to the end is cut off,
     /// because the stream would stay half open otherwise (RFC 9113 section 8.1).
-    pub(super) fn close(&mut self, stream: StreamId) {
+    fn close(&mut self, stream: StreamId) {
         if self.streams.remove(&stream).is_some_and(|closed| !closed.ended) {
             self.put_reset(stream);
         }
@@ -231,7 +234,7 @@ impl Connection {
     }
 
     /// Writes requests as far as windows and output allow, the oldest stream first.
-    pub(super) fn pump(&mut self) {
+    fn pump(&mut self) {
         if self.failed.is_some() {
             return;
         }
@@ -255,7 +258,7 @@ impl Connection {
     }
 
     /// Ends the connection: the GOAWAY is the last frame it sends.
-    pub(super) fn fail(&mut self, error: &Error) {
+    fn fail(&mut self, error: &Error) {
         let mut payload = Vec::with_capacity(8);
         // The last stream of the server that we processed: it opens none.
         payload.extend_from_slice(&0u32.to_be_bytes());

@@ -1,10 +1,10 @@
 //! Frames that change the connection's state: RST_STREAM, SETTINGS, GOAWAY, WINDOW_UPDATE. Their
 //! lengths have been checked.
 
-use super::connection::{Connection, Encoder};
-use super::frame::{self, ACK, FRAME_BYTES_MAX, Head, Kind, WINDOW_BYTES_MAX, setting};
 use super::receive::{SETTING_BYTES, Violation};
-use super::{ErrorCode, Event, Problem, StreamId};
+use super::{Connection, Encoder};
+use crate::wire::h2::frame::{self, ACK, FRAME_BYTES_MAX, Head, Kind, WINDOW_BYTES_MAX, setting};
+use crate::wire::h2::{ErrorCode, Event, Problem, StreamId};
 
 impl Connection {
     pub(super) fn reset_by_peer(&mut self, head: Head, payload: &[u8]) -> Option<Event<'static>> {

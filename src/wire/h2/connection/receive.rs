@@ -3,14 +3,14 @@
 
 use std::mem;
 
-use super::connection::Connection;
-use super::frame::{
+use super::Connection;
+use crate::limits;
+use crate::wire::h2::frame::{
     self, ACK, END_HEADERS, END_STREAM, FRAME_BYTES_MAX, HEAD_BYTES, Head, Kind, PADDED,
     PRIORITIZED,
 };
-use super::stream::{Phase, put_window_update};
-use super::{Error, ErrorCode, Event, Problem, StreamId};
-use crate::limits;
+use crate::wire::h2::stream::{Phase, put_window_update};
+use crate::wire::h2::{Error, ErrorCode, Event, Problem, StreamId};
 
 /// What the next bytes are.
 #[derive(Clone, Copy, Debug)]
