@@ -22,9 +22,11 @@ pub mod events;
 mod fields;
 pub mod image;
 mod lists;
+mod resources;
 mod rpc;
 pub mod runtime;
 pub mod sandbox;
+mod sandbox_config;
 pub mod security;
 pub mod stats;
 #[cfg(feature = "streams")]

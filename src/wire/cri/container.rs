@@ -1,12 +1,13 @@
 //! Containers: their lifecycle, and commands inside them.
 
 use std::collections::BTreeMap;
-
 use std::fmt;
 
 use super::image::ImageSpec;
-use super::sandbox::PodSandboxConfig;
+pub use super::resources::{HugepageLimit, LinuxContainerResources};
+use super::sandbox_config::PodSandboxConfig;
 use super::security::{IdMapping, LinuxContainerSecurityContext};
+
 /// `CreateContainerRequest`. The sandbox's config must be the one it was run with.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct CreateContainerRequest {
@@ -161,38 +162,6 @@ pub struct LinuxContainerConfig {
     pub resources: Option<LinuxContainerResources>,
     #[prost(message, optional, tag = "2")]
     pub security_context: Option<LinuxContainerSecurityContext>,
-}
-
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct LinuxContainerResources {
-    #[prost(int64, tag = "1")]
-    pub cpu_period: i64,
-    #[prost(int64, tag = "2")]
-    pub cpu_quota: i64,
-    #[prost(int64, tag = "3")]
-    pub cpu_shares: i64,
-    #[prost(int64, tag = "4")]
-    pub memory_limit_in_bytes: i64,
-    #[prost(int64, tag = "5")]
-    pub oom_score_adj: i64,
-    #[prost(string, tag = "6")]
-    pub cpuset_cpus: String,
-    #[prost(string, tag = "7")]
-    pub cpuset_mems: String,
-    #[prost(message, repeated, tag = "8")]
-    pub hugepage_limits: Vec<HugepageLimit>,
-    #[prost(btree_map = "string, string", tag = "9")]
-    pub unified: BTreeMap<String, String>,
-    #[prost(int64, tag = "10")]
-    pub memory_swap_limit_in_bytes: i64,
-}
-
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct HugepageLimit {
-    #[prost(string, tag = "1")]
-    pub page_size: String,
-    #[prost(uint64, tag = "2")]
-    pub limit: u64,
 }
 
 /// `ListContainersRequest`. Without a filter all states are listed.

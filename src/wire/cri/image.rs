@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use std::fmt;
 
-use super::sandbox::PodSandboxConfig;
+use super::sandbox_config::PodSandboxConfig;
 use super::{Int64Value, UInt64Value};
 /// `ImageSpec`. CRI-O needs `user_specified_image`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]

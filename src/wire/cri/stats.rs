@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::UInt64Value;
 use super::container::ContainerMetadata;
 use super::image::FilesystemUsage;
-use super::sandbox::PodSandboxMetadata;
+use super::sandbox_config::PodSandboxMetadata;
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ListContainerStatsRequest {
     #[prost(message, optional, tag = "1")]
