@@ -25,10 +25,15 @@ mod status;
 use super::meta::Meta;
 use super::requests::{CloudContext, RequestKind};
 use super::rows::StoredObject;
+use crate::agent::Config;
 use crate::agent::event::{Action, Out, Severity};
+use crate::agent::node::Node as OwnNode;
+use crate::agent::pleg::Pleg;
+use crate::agent::runtime::Runtime;
 use crate::agent::time::{Backoff, Instant, Now};
 use crate::limits::{LEGACY_PROBE_MS, REGISTER_RETRY_MAX_MS, REGISTER_RETRY_MIN_MS};
 use crate::model::downstream::{Answer, Refusal};
+use crate::model::housekeeping::StoredImage;
 use crate::model::message::Resource;
 use crate::model::node_status::{Beat, NodeStatus, OwnStatus, RemoteNode};
 use crate::model::settings::CloudSettings;
@@ -38,7 +43,18 @@ use images::Images;
 use labels::Labels;
 use lease::Lease;
 use status::Health;
-pub(in crate::agent) use status::NodeInputs;
+
+/// What the core knows of its node.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::agent) struct NodeInputs<'a> {
+    pub config: &'a Config,
+    pub addresses: &'a [String],
+    pub runtime: &'a Runtime,
+    pub pleg: &'a Pleg,
+    pub node: &'a OwnNode,
+    /// Images to report; `None`: not known yet.
+    pub images: Option<&'a [StoredImage]>,
+}
 
 /// What the cloud has of the node.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! The images in the node's status (core/v1 `ContainerImage`), reported only if the cloud has
 //! another list.
 
-use super::status::NodeInputs;
+use super::NodeInputs;
 use crate::model::node_status::{NodeImage, RemoteNode, images_digest};
 
 /// What the cloud has of the images.

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::status::NodeInputs;
+use super::NodeInputs;
 use crate::model::node_status::RemoteNode;
 
 /// What the cloud has of the labels.

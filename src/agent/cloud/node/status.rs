@@ -5,12 +5,8 @@ mod health;
 
 use std::collections::BTreeMap;
 
-use crate::agent::Config;
+use super::NodeInputs;
 use crate::agent::amounts::Amounts;
-use crate::agent::node::Node;
-use crate::agent::pleg::Pleg;
-use crate::agent::runtime::Runtime;
-use crate::model::housekeeping::StoredImage;
 use crate::model::node_status::{Condition, NodeAddress, NodeInfo, NodeStatus, OwnStatus};
 use crate::model::settings::{Registration, Taint};
 use crate::model::upstream::NodeObject;
@@ -23,18 +19,6 @@ pub(super) const PORT: u16 = 10_350;
 /// The version of Kubernetes and of KubeEdge that clouds and users read; our own version is the
 /// build metadata.
 const VERSION: &str = concat!("v1.32.10-kubeedge-v1.23.1+edged.", env!("CARGO_PKG_VERSION"));
-
-/// What the core knows of its node.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::agent) struct NodeInputs<'a> {
-    pub config: &'a Config,
-    pub addresses: &'a [String],
-    pub runtime: &'a Runtime,
-    pub pleg: &'a Pleg,
-    pub node: &'a Node,
-    /// Images to report; `None`: not known yet.
-    pub images: Option<&'a [StoredImage]>,
-}
 
 /// The node object for the registration.
 pub(super) fn object(

@@ -1,6 +1,6 @@
 //! The conditions of the node (spec section 9.2).
 
-use super::NodeInputs;
+use crate::agent::cloud::node::NodeInputs;
 use crate::agent::time::{Instant, Now};
 use crate::limits::RUNTIME_DOWN_MS;
 use crate::model::node_status::{Condition, NodeStatus};
