@@ -11,6 +11,7 @@ pub mod cloud;
 pub mod cloud;
 mod edgecore;
 mod keys;
+mod table;
 #[cfg(feature = "watchdog")]
 mod watchdog;
 #[cfg(not(feature = "watchdog"))]
@@ -227,7 +228,7 @@ pub fn load(flags: &[OsString], hostname: Option<String>) -> Result<Loaded, Erro
         let name = hostname.ok_or_else(|| {
             Error::Usage("this machine has no host name: give one with --node-name".to_owned())
         })?;
-        config.node_name = edgecore::node_name(&name).map_err(|why| {
+        config.node_name = table::node_name(&name).map_err(|why| {
             Error::Usage(format!("host name: {why}; give another with --node-name"))
         })?;
     }
@@ -304,8 +305,8 @@ impl Flags {
         set("--root-dir", self.root_dir, &mut config.root, folder)?;
         set("--pod-logs", self.pod_logs, &mut config.pod_logs, folder)?;
         set("--container-logs", self.container_logs, &mut config.container_logs, folder)?;
-        set("--node-name", self.node_name, &mut config.node_name, edgecore::node_name)?;
-        set("--node-ip", self.node_ip, &mut config.node_ip, |ip| edgecore::ip(ip).map(Some))?;
+        set("--node-name", self.node_name, &mut config.node_name, table::node_name)?;
+        set("--node-ip", self.node_ip, &mut config.node_ip, |ip| table::ip(ip).map(Some))?;
         set("--log", self.log, &mut config.log, |level| {
             let expected = "off, error, warn, info, debug or trace";
             level.parse().map_err(|_| Input::quoted(level, expected))
@@ -327,16 +328,12 @@ fn set<T>(
 
 /// A folder as typed in a shell: relative to the working directory.
 fn folder(given: &str) -> Result<String, Input> {
-    edgecore::folder(&absolute(given)?)
+    table::folder(&absolute(given)?)
 }
 
 /// A socket likewise, or in the form of edgecore.yaml.
 fn endpoint(given: &str) -> Result<String, Input> {
-    if given.contains("://") {
-        edgecore::endpoint(given)
-    } else {
-        edgecore::endpoint(&absolute(given)?)
-    }
+    if given.contains("://") { table::endpoint(given) } else { table::endpoint(&absolute(given)?) }
 }
 
 fn absolute(given: &str) -> Result<String, Input> {
@@ -353,13 +350,13 @@ fn listen(given: &str) -> Result<SocketAddr, Input> {
     let listen: SocketAddr = given.parse().map_err(|_| {
         Input::quoted(given, "an address and a port such as 127.0.0.1:10350, or off")
     })?;
-    edgecore::loopback(listen.ip()).map(|_| listen)
+    table::loopback(listen.ip()).map(|_| listen)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::manifest::Refusal;
+    use crate::model::error::Refusal;
 
     fn loaded(flags: &[&str]) -> Result<Loaded, Error> {
         let flags: Vec<OsString> = flags.iter().map(Into::into).collect();

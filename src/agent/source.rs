@@ -268,7 +268,8 @@ fn name(pod: &mut api::Pod, uid: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::manifest::{File as Read, Refusal};
+    use crate::model::error::Refusal;
+    use crate::model::manifest::File as Read;
 
     fn pod(name: &str, image: &str) -> api::Pod {
         let json = format!(

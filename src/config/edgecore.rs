@@ -4,17 +4,17 @@ mod cgroups;
 mod images;
 mod kinds;
 mod modules;
-pub(super) mod pods;
+mod pods;
 mod reserved;
 
-use core::net::IpAddr;
-
+use super::table::Rule::{Idle, Map, Module, Take as Set};
+use super::table::{
+    Table, duration, endpoint, folder, ip, loopback, node_name, one_of, text, whole,
+};
 use super::{Config, cloud, keys, watchdog};
-use crate::agent::admit::is_subdomain;
 use crate::limits::{BACKOFF_MAX_MS, MANIFEST_PODS_MAX};
 use crate::model::error::Input;
-use crate::model::manifest::Refusal;
-use crate::model::tree::decimal;
+use crate::model::error::Refusal;
 use crate::wire::tree::{self, Fault, Mark, Node, Step, Value};
 
 /// Applies the file to the settings; returns the paths of the keys that have no effect.
@@ -42,34 +42,6 @@ pub fn overlay(config: &mut Config, bytes: &[u8]) -> Result<Vec<String>, Refusal
     })?;
     Ok(unused)
 }
-
-/// The keys of one map.
-pub(super) struct Table {
-    pub(super) rules: &'static [Row],
-    /// Rows that are defined elsewhere.
-    pub(super) more: &'static [&'static [Row]],
-    /// Keys without effect, including their content; separated by spaces.
-    pub(super) unused: &'static str,
-}
-
-/// A key and its rule.
-pub(super) type Row = (&'static str, Rule);
-
-/// The meaning of a key for edged.
-pub(super) enum Rule {
-    /// A map of keys.
-    Map(&'static Table),
-    /// A setting.
-    Take(Take),
-    /// Without effect, including its content.
-    Idle,
-    /// A part of KubeEdge that edged lacks: reported if it is on; the flag is its default.
-    Module(&'static Table, bool),
-}
-
-pub(super) type Take = fn(&mut Config, &Value) -> Result<(), Input>;
-
-use Rule::{Idle, Map, Module, Take as Set};
 
 const ROOT: Table = Table {
     rules: &[
@@ -249,12 +221,6 @@ const CRASH_LOOP: Table = Table {
     unused: "",
 };
 
-impl Table {
-    fn all(&self) -> impl Iterator<Item = &'static Row> {
-        self.rules.iter().chain(self.more.iter().copied().flatten())
-    }
-}
-
 struct Walk<'a> {
     config: &'a mut Config,
     path: Vec<Step>,
@@ -308,108 +274,6 @@ impl Walk<'_> {
 fn take_endpoint(config: &mut Config, value: &Value) -> Result<(), Input> {
     config.runtime = endpoint(text(value)?)?;
     Ok(())
-}
-
-pub(super) fn text(value: &Value) -> Result<&str, Input> {
-    match value {
-        Value::Text(text) => Ok(text),
-        other => Err(Input::new(other, "text")),
-    }
-}
-
-pub(super) fn truth(value: &Value) -> Result<bool, Input> {
-    match value {
-        Value::Bool(truth) => Ok(*truth),
-        other => Err(Input::new(other, "true or false")),
-    }
-}
-
-pub(super) fn one_of(got: &str, expected: &[&str]) -> Result<(), Input> {
-    if expected.contains(&got) {
-        return Ok(());
-    }
-    Err(Input::quoted(got, expected.join(" or ")))
-}
-
-pub(super) fn whole(value: &Value, min: i64, max: i64) -> Result<i64, Input> {
-    match value {
-        Value::Int(number) if (min..=max).contains(number) => Ok(*number),
-        other => Err(Input::new(other, format!("a whole number from {min} to {max}"))),
-    }
-}
-
-/// `unix:///path` or only the path → the path.
-pub(super) fn endpoint(given: &str) -> Result<String, Input> {
-    let path = given.strip_prefix("unix://").unwrap_or(given);
-    let expected = "unix:/// and the path of the runtime's socket";
-    absolute(path).ok_or_else(|| Input::quoted(given, expected))
-}
-
-/// An absolute path, without a slash at its end.
-pub(super) fn folder(given: &str) -> Result<String, Input> {
-    let expected = "an absolute path of a folder below /, without `..`";
-    absolute(given).ok_or_else(|| Input::quoted(given, expected))
-}
-
-/// Files below these paths are made and removed: `/` itself and `..` are not allowed.
-pub(super) fn absolute(path: &str) -> Option<String> {
-    let trimmed = path.trim_end_matches('/');
-    let parts = trimmed.strip_prefix('/')?;
-    let is_valid = parts.split('/').all(|part| !matches!(part, "" | "." | ".."));
-    (is_valid && !path.contains('\0')).then(|| trimmed.to_owned())
-}
-
-/// A node's name, in lower case as the kubelet makes it.
-pub(super) fn node_name(given: &str) -> Result<String, Input> {
-    let name = given.trim().to_lowercase();
-    if is_subdomain(&name) {
-        return Ok(name);
-    }
-    let expected = "a DNS subdomain: lower case letters, digits, '-' and '.', at most 253 of them";
-    Err(Input::quoted(given, expected))
-}
-
-pub(super) fn ip(given: &str) -> Result<IpAddr, Input> {
-    given.parse().map_err(|_| Input::quoted(given, "an IP address"))
-}
-
-/// The API has no authentication.
-pub(super) fn loopback(ip: IpAddr) -> Result<IpAddr, Input> {
-    if ip.is_loopback() {
-        return Ok(ip);
-    }
-    Err(Input::new(ip, "a loopback address: the API has no authentication"))
-}
-
-/// A duration, milliseconds.
-pub(super) fn duration(value: &Value) -> Result<u64, Input> {
-    let given = text(value)?;
-    duration_ms(given).ok_or_else(|| Input::quoted(given, "a duration such as 10s or 1m30s"))
-}
-
-/// A Go duration of at least a millisecond's resolution: `10s`, `4h0m0s`, `1.5m`, `250ms`.
-fn duration_ms(given: &str) -> Option<u64> {
-    let mut rest = given.strip_prefix('+').unwrap_or(given);
-    let mut sum_ms = 0.0;
-    if rest.is_empty() {
-        return None;
-    }
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number = decimal(&rest[..end])?;
-        rest = &rest[end..];
-        let end = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        sum_ms += number
-            * match &rest[..end] {
-                "ms" => 1.0,
-                "s" => 1e3,
-                "m" => 60e3,
-                "h" => 3_600e3,
-                _ => return None,
-            };
-        rest = &rest[end..];
-    }
-    (sum_ms < 1e15).then_some(sum_ms as u64)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Config;
-use super::edgecore::{Row, Rule, duration, text, whole};
+use super::table::{Row, Rule, duration, text, whole};
 use crate::model::error::Input;
 use crate::model::housekeeping::{Signal, Threshold};
 use crate::model::quantity::Quantity;
@@ -244,10 +244,10 @@ fn quantity(given: &str) -> Result<i64, Input> {
 mod tests {
     use super::*;
     use crate::config::tests::edged_section;
+    use crate::model::error::Refusal;
     use crate::model::housekeeping::{
         ContainerPolicy, EvictionPolicy, ImagePolicy, LogPolicy, Settings,
     };
-    use crate::model::manifest::Refusal;
 
     fn read(edged: &str, tailored: &str) -> Result<Config, Refusal> {
         edged_section(&format!("{edged}, tailoredKubeletConfig: {{{tailored}}}"))

@@ -1,7 +1,7 @@
 //! Keys for the hardware watchdog; edged's own: KubeEdge has no such settings.
 
 use super::Config;
-use super::edgecore::{Row, Rule, Table, absolute, duration, text, whole};
+use super::table::{Row, Rule, Table, absolute, duration, text, whole};
 use crate::model::error::Input;
 use crate::wire::tree::Value;
 
@@ -56,7 +56,7 @@ const SILENCE_MS_MIN: u64 = 300_000;
 #[cfg(test)]
 mod tests {
     use crate::config::tests::edged_section;
-    use crate::model::manifest::Refusal;
+    use crate::model::error::Refusal;
     use crate::model::watchdog::Settings;
 
     fn read(line: &str) -> Result<Settings, Refusal> {

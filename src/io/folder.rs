@@ -45,7 +45,8 @@ use crate::limits::{
     MANIFEST_FILES_MAX, MANIFEST_HOLD_MS, MANIFEST_OBJECTS_BYTES_MAX, MANIFEST_OBJECTS_MAX,
     MANIFEST_PODS_MAX, MANIFEST_RESCAN_MS, MANIFEST_SETTLE_MS, MANIFEST_TURN_BYTES,
 };
-use crate::model::manifest::{self, Content, Folder, Refusal};
+use crate::model::error::Refusal;
+use crate::model::manifest::{self, Content, Folder};
 
 /// The file in the root directory that stores from which folder the manifests were read.
 pub const RECORD: &str = "manifest-folder";

@@ -2,8 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::cri::CgroupDriver;
 use super::status::QosClass;
+
+/// The cgroup driver, which also decides the names of cgroups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgroupDriver {
+    /// Slices.
+    Systemd,
+    /// Plain folders.
+    Cgroupfs,
+}
 
 /// The kernel's cgroup interface, for code that makes cgroups itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,7 +12,9 @@ mod streaming;
 use std::fmt;
 use std::sync::Arc;
 
+pub use super::cgroup::CgroupDriver;
 use super::housekeeping::{HousekeepingCall, HousekeepingReply};
+pub use super::ids::{ContainerId, SandboxId};
 use super::pod::ContainerPort;
 use super::probe::Handler;
 use super::time::Timestamp;
@@ -27,26 +29,6 @@ pub use security::{
 };
 #[cfg(feature = "streams")]
 pub use streaming::{Pipes, StreamingCall};
-
-/// The runtime's id of a sandbox (64 hex digits with containerd).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SandboxId(pub Box<str>);
-
-/// The runtime's id of a container.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ContainerId(pub Box<str>);
-
-impl fmt::Display for SandboxId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Display for ContainerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// One call. Each variant is the CRI RPC of the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -328,15 +310,6 @@ pub struct Version {
     pub runtime_name: String,
     /// As the runtime writes it: `1.6.20~ds1`.
     pub runtime_version: String,
-}
-
-/// The cgroup driver, which also decides the names of cgroups.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CgroupDriver {
-    /// Slices.
-    Systemd,
-    /// Plain folders.
-    Cgroupfs,
 }
 
 /// A runtime handler (`RuntimeHandler`), and its features.

@@ -190,3 +190,24 @@ impl std::error::Error for Input {}
 impl std::error::Error for Peer {}
 impl std::error::Error for System {}
 impl std::error::Error for Error {}
+
+/// Why a file cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// From 1; 0 if the error has no position in the text.
+    pub line: u32,
+    /// From 1.
+    pub column: u32,
+    /// What was got, what was expected.
+    pub why: String,
+}
+
+impl fmt::Display for Refusal {
+    /// Continues a path: `/etc/…/web.yaml` + `:3:7: got …`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, ": {}", self.why),
+            line => write!(f, ":{line}:{}: {}", self.column, self.why),
+        }
+    }
+}

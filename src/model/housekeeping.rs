@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::cri::ContainerId;
 use super::error::Input;
+use super::ids::ContainerId;
 use super::job::{LogDir, LogLink};
 use super::quantity::Quantity;
 use super::tree::decimal;

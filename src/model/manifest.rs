@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::error::Refusal;
 use super::object::Object;
 use super::pod::Pod;
 
@@ -54,24 +55,3 @@ pub struct Invalid {
 
 /// Checks a pod of a manifest.
 pub type Validate = fn(&Pod) -> Option<Invalid>;
-
-/// Why a file cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// From 1; 0 if the error has no position in the text.
-    pub line: u32,
-    /// From 1.
-    pub column: u32,
-    /// What was got, what was expected.
-    pub why: String,
-}
-
-impl std::fmt::Display for Refusal {
-    /// Continues a path: `/etc/…/web.yaml` + `:3:7: got …`.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.line {
-            0 => write!(f, ": {}", self.why),
-            line => write!(f, ":{line}:{}: {}", self.column, self.why),
-        }
-    }
-}

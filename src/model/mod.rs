@@ -15,6 +15,7 @@ pub mod downstream;
 pub mod edge_message;
 pub mod error;
 pub mod housekeeping;
+pub mod ids;
 pub mod image;
 pub mod job;
 pub mod keyring;
@@ -52,6 +53,7 @@ pub mod sync;
 pub mod time;
 pub mod token;
 pub mod tree;
+mod untyped;
 #[cfg(feature = "cloud")]
 pub mod upstream;
 pub mod view;

@@ -7,7 +7,6 @@ mod env;
 mod network;
 mod scheduling;
 mod security;
-mod untyped;
 mod volume;
 
 use std::collections::BTreeMap;
@@ -18,8 +17,11 @@ use serde::Serialize;
 use super::probe::{Lifecycle, Probe};
 use super::quantity::Quantity;
 use super::status::PodStatus;
+pub use super::status::RecursiveReadOnly;
 use super::tree::{fields, words};
+use super::untyped::is_default;
 
+pub use super::untyped::{Rest, Untyped, is_nothing, plain, shown};
 pub use env::{EnvFrom, EnvVar, EnvVarSource, FieldRef, KeyRef, ObjectRef, ResourceFieldRef};
 pub use network::{DnsConfig, DnsOption, DnsPolicy, HostAlias};
 pub(super) use scheduling::required_nodes;
@@ -28,11 +30,10 @@ pub use security::{
     Capabilities, FsGroupChangePolicy, PodSecurityContext, ProcMount, Profile, ProfileType,
     SeLinuxOptions, SecurityContext, SupplementalGroupsPolicy, Sysctl,
 };
-pub use untyped::{Rest, Untyped, is_nothing, plain, shown};
 pub use volume::{
     ClaimVolume, DownwardFile, DownwardVolume, EmptyDir, HostPath, KeyToPath, MountPropagation,
-    Nfs, ObjectFiles, Projected, ProjectedSource, RecursiveReadOnly, SecretVolume,
-    ServiceAccountToken, Volume, VolumeMount,
+    Nfs, ObjectFiles, Projected, ProjectedSource, SecretVolume, ServiceAccountToken, Volume,
+    VolumeMount,
 };
 
 /// core/v1 `Pod`
@@ -469,7 +470,3 @@ words!(PullPolicy {
     "IfNotPresent" => IfNotPresent,
     "Never" => Never,
 });
-
-pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}

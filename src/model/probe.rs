@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::pod::{Rest, is_default};
 use super::tree::{self, Fault, Node, Read, Value, by_tree, fields};
+use super::untyped::{Rest, is_default};
 
 /// core/v1 `Probe`. Zero stands for the default, as in the API.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::pod::{RecursiveReadOnly, is_default};
 use super::time::Timestamp;
+use super::tree::words;
+use super::untyped::is_default;
 
 /// core/v1 `PodStatus`
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -243,6 +244,21 @@ pub struct Terminated {
     #[serde(rename = "containerID", skip_serializing_if = "String::is_empty")]
     pub container_id: String,
 }
+
+/// `VolumeMount.recursiveReadOnly`, and `VolumeMountStatus.recursiveReadOnly`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum RecursiveReadOnly {
+    #[default]
+    Disabled,
+    IfPossible,
+    Enabled,
+}
+
+words!(RecursiveReadOnly {
+    "Disabled" => Disabled,
+    "IfPossible" => IfPossible,
+    "Enabled" => Enabled,
+});
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json};
 
 use super::tree;
 use crate::model::base64;
-use crate::model::manifest::Refusal;
+use crate::model::error::Refusal;
 use crate::model::tree::fields;
 
 /// The current context.

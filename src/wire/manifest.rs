@@ -19,7 +19,8 @@ use super::tree::{self, Entry, Fault, Node, Step, Value};
 use crate::limits::{
     MANIFEST_OBJECTS_MAX, MANIFEST_PODS_MAX, OBJECT_JSON_BYTES_MAX, POD_VALUES_MAX,
 };
-use crate::model::manifest::{Content, Refusal, Validate};
+use crate::model::error::Refusal;
+use crate::model::manifest::{Content, Validate};
 use crate::model::object::ObjectKind;
 
 /// Pods and objects in order. Empty documents are skipped, but a file without a single character is

@@ -13,9 +13,10 @@ use edged::model::cri::{
     Image, ImageUser, Network, Reply, Request, RuntimeStatus, Sandbox, SandboxId, SandboxStatus,
     Version,
 };
+use edged::model::error::Refusal;
 use edged::model::housekeeping::{HousekeepingCall, Measures, StoredImage};
 use edged::model::job::{JobError, JobSpec, LastWords};
-use edged::model::manifest::{File, Folder, Refusal};
+use edged::model::manifest::{File, Folder};
 use edged::model::net::{Finding, Query};
 use edged::model::pod::Pod;
 use edged::model::probe::ProbeResults;

@@ -4,7 +4,8 @@ use crate::harness::{Harness, MAIN, START, UID, container, pod, sandbox};
 use edged::agent::event::{CallId, Event};
 use edged::limits::{self, STREAM_FAILURES_MAX, STREAM_RETRY_MS, STREAM_TRUSTED_MS};
 use edged::model::cri::{CallError, Code, ContainerState, Lost, Request};
-use edged::model::manifest::{File, Folder, Refusal};
+use edged::model::error::Refusal;
+use edged::model::manifest::{File, Folder};
 use edged::model::pod::Pod;
 
 #[test]
@@ -417,7 +418,8 @@ fn of_a_crashing_init_container_one_dead_instance_is_kept() {
 
 #[test]
 fn a_replaced_pod_ends_even_while_another_manifest_is_broken() {
-    use edged::model::manifest::{File, Folder, Refusal};
+    use edged::model::error::Refusal;
+    use edged::model::manifest::{File, Folder};
     use edged::model::pod::Pod;
     let mut harness = Harness::new();
     harness.sandboxes.push(sandbox("s1", 0, true));

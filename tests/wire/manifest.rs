@@ -6,7 +6,7 @@ use edged::limits::{
     MANIFEST_BYTES_MAX, MANIFEST_COPIED_BYTES_MAX, MANIFEST_DEPTH_MAX, MANIFEST_NODES_MAX,
     MANIFEST_OBJECTS_MAX, MANIFEST_PODS_MAX, OBJECT_JSON_BYTES_MAX, POD_VALUES_MAX,
 };
-use edged::model::manifest::Refusal;
+use edged::model::error::Refusal;
 use edged::model::pod::{Pod, PortProtocol, RestartPolicy};
 use edged::model::status::PodStatus;
 use edged::wire::manifest::parse;

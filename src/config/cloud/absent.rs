@@ -1,8 +1,8 @@
 //! The keys of the cloud, which is not built in (feature `cloud`): they have no effect.
 
 #[cfg(test)]
-use super::edgecore::Table;
-use super::edgecore::{Row, Rule};
+use super::table::Table;
+use super::table::{Row, Rule};
 
 use crate::model::error::Input;
 use Rule::{Idle, Take};

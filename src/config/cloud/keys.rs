@@ -4,7 +4,7 @@ use super::values::{
     at_least, count, file, http_server, namespace, project, seconds, server, take_register,
     take_taints, take_token,
 };
-use crate::config::edgecore::{Row, Rule, Table, duration, text, truth, whole};
+use crate::config::table::{Row, Rule, Table, duration, text, truth, whole};
 use crate::model::error::Input;
 #[cfg(feature = "streams")]
 use crate::model::settings::CloudLink;

@@ -2,8 +2,7 @@
 
 use crate::agent::admit::is_subdomain;
 use crate::config::Config;
-use crate::config::edgecore::pods::{is_label_value, is_qualified};
-use crate::config::edgecore::{folder, text, truth, whole};
+use crate::config::table::{folder, is_label_value, is_qualified, text, truth, whole};
 use crate::model::error::Input;
 use crate::model::settings::{Secret, Taint};
 use crate::wire::tree::Value;

@@ -1,9 +1,10 @@
 //! Keys about the pods' cgroups.
 
-use super::truth;
-use super::{Config, Value, duration, one_of, text, whole};
+use super::Config;
+use crate::config::table::{duration, one_of, text, truth, whole};
 use crate::model::cri::CgroupDriver;
 use crate::model::error::Input;
+use crate::wire::tree::Value;
 
 pub(super) fn per_qos(config: &mut Config, value: &Value) -> Result<(), Input> {
     config.settings.cgroups.per_qos = truth(value)?;

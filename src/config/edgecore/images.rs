@@ -1,8 +1,10 @@
 //! Keys for pulling images, and for folders with images.
 
-use super::{Config, Value, folder, text, truth, whole};
+use super::Config;
+use crate::config::table::{folder, text, truth, whole};
 use crate::limits::PULL_CALLS_MAX;
 use crate::model::error::Input;
+use crate::wire::tree::Value;
 
 pub(super) fn serialize(config: &mut Config, value: &Value) -> Result<(), Input> {
     config.pulls.serialize = truth(value)?;

@@ -1,8 +1,9 @@
 //! The types of keys without effect: a wrong type is an error nevertheless, since another key or
 //! value was probably intended.
 
-use super::{Value, modules};
+use super::modules;
 use crate::model::error::Input;
+use crate::wire::tree::Value;
 
 /// The required type of a key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

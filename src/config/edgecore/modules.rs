@@ -1,7 +1,8 @@
 //! Parts of KubeEdge that edged lacks: their keys are known, and reported if a part is on.
 
-use super::{Row, Rule, Table, Value, truth};
+use crate::config::table::{Row, Rule, Table, truth};
 
+use crate::wire::tree::Value;
 use Rule::{Map, Module, Take as Set};
 
 /// Below `modules`, each with KubeEdge's default for `enable`.

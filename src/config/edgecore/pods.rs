@@ -1,8 +1,10 @@
 //! Keys for running pods.
 
-use super::{Config, Value, folder, ip, text, truth};
+use super::Config;
 use crate::agent::admit::is_subdomain;
+use crate::config::table::{folder, ip, is_label_value, is_qualified, text, truth};
 use crate::model::error::Input;
+use crate::wire::tree::Value;
 
 pub(super) fn allowed_sysctls(config: &mut Config, value: &Value) -> Result<(), Input> {
     config.settings.allowed_sysctls = texts(value)?;
@@ -48,19 +50,6 @@ pub(super) fn node_labels(config: &mut Config, value: &Value) -> Result<(), Inpu
     });
     config.node_labels = labels.collect::<Result<_, _>>()?;
     Ok(())
-}
-
-/// `[a DNS subdomain/]name`, the form of keys of labels and taints.
-pub(in crate::config) fn is_qualified(key: &str) -> bool {
-    let (prefix, name) = key.split_once('/').unwrap_or(("a", key));
-    is_subdomain(prefix) && !name.is_empty() && is_label_value(name)
-}
-
-pub(in crate::config) fn is_label_value(value: &str) -> bool {
-    let end = |c: char| c.is_ascii_alphanumeric();
-    let inner = |c: char| end(c) || matches!(c, '-' | '_' | '.');
-    let is_valid = value.starts_with(end) && value.ends_with(end) && value.chars().all(inner);
-    value.len() <= 63 && (value.is_empty() || is_valid)
 }
 
 fn texts(value: &Value) -> Result<Vec<String>, Input> {

@@ -1,21 +1,22 @@
 //! Keys for resources that are reserved from pods.
 
-use super::{Row, Set, Value, text};
+use crate::config::table::{Row, Rule, text};
 use crate::model::error::Input;
 use crate::model::housekeeping::Reserved;
 use crate::model::quantity::Quantity;
+use crate::wire::tree::Value;
 
 pub(super) const TAILORED: &[Row] = &[
     (
         "kubeReserved",
-        Set(|config, value| {
+        Rule::Take(|config, value| {
             config.housekeeping.kube_reserved = reserved(value)?;
             Ok(())
         }),
     ),
     (
         "systemReserved",
-        Set(|config, value| {
+        Rule::Take(|config, value| {
             config.housekeeping.system_reserved = reserved(value)?;
             Ok(())
         }),
@@ -52,7 +53,7 @@ mod tests {
     use super::super::Config;
     use super::*;
     use crate::config::tests::edged_section;
-    use crate::model::manifest::Refusal;
+    use crate::model::error::Refusal;
 
     fn read(line: &str) -> Result<Config, Refusal> {
         edged_section(&format!("tailoredKubeletConfig: {{{line}}}"))

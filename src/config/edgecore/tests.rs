@@ -190,23 +190,3 @@ fn the_pods_cgroups_are_as_the_keys_say() {
     let none = tailored("cgroupRoot: '/', podPidsLimit: -1");
     assert_eq!(read(&none), Ok((Config::default(), Vec::new())));
 }
-
-#[test]
-fn durations_are_read_as_go_writes_them() {
-    for (text, ms) in [
-        ("10s", Some(10_000)),
-        ("4h0m0s", Some(14_400_000)),
-        ("1.5m", Some(90_000)),
-        ("1m0.25s", Some(60_250)),
-        ("250ms", Some(250)),
-        ("", None),
-        ("10", None),
-        ("s", None),
-        ("10 s", None),
-        ("-1s", None),
-        ("1d", None),
-        ("1..5s", None),
-    ] {
-        assert_eq!(duration_ms(text), ms, "{text:?}");
-    }
-}

@@ -1,8 +1,8 @@
 //! The keys of the watchdog, which is not built in (feature `watchdog`): no effect.
 
 #[cfg(test)]
-use super::edgecore::Table;
-use super::edgecore::{Row, Rule};
+use super::table::Table;
+use super::table::{Row, Rule};
 
 /// Below `modules.edged`.
 pub(super) const EDGED: &[Row] = &[("watchdog", Rule::Idle)];

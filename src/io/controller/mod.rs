@@ -564,7 +564,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::model::manifest::Refusal;
+    use crate::model::error::Refusal;
 
     /// A file of these tests has the number of its objects, and the bytes of the first one.
     fn parse(text: &[u8]) -> Result<Vec<Manifest>, Refusal> {

@@ -4,9 +4,10 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Rest, is_default};
+use super::Rest;
 use crate::model::quantity::Quantity;
 use crate::model::tree::fields;
+use crate::model::untyped::is_default;
 
 /// core/v1 `EnvVar`. Its `Debug` does not show the value: it may be secret.
 #[derive(Clone, Default, PartialEq, Serialize)]

@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
-use super::{Rest, is_default};
+use super::Rest;
 use crate::model::tree::{self, Fault, Node, Read, Rest as _, Value, by_tree, fields, words};
+use crate::model::untyped::is_default;
 
 /// core/v1 `PodSecurityContext`: defaults for every container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

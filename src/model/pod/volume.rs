@@ -2,9 +2,11 @@
 
 use serde::Serialize;
 
-use super::{FieldRef, ResourceFieldRef, Rest, is_default};
+use super::{FieldRef, ResourceFieldRef, Rest};
 use crate::model::quantity::Quantity;
+use crate::model::status::RecursiveReadOnly;
 use crate::model::tree::{fields, words};
+use crate::model::untyped::is_default;
 
 /// core/v1 `Volume`: a name and one source; without one it is an `emptyDir`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -260,21 +262,6 @@ words!(MountPropagation {
     "None" => None,
     "HostToContainer" => HostToContainer,
     "Bidirectional" => Bidirectional,
-});
-
-/// `VolumeMount.recursiveReadOnly`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub enum RecursiveReadOnly {
-    #[default]
-    Disabled,
-    IfPossible,
-    Enabled,
-}
-
-words!(RecursiveReadOnly {
-    "Disabled" => Disabled,
-    "IfPossible" => IfPossible,
-    "Enabled" => Enabled,
 });
 
 /// core/v1 `DownwardAPIVolumeSource`, and `DownwardAPIProjection` without a mode.

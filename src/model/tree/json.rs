@@ -12,7 +12,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 
 use super::{Entry, Fault, Mark, Node, Step, Value, shorten};
 use crate::limits::{Budget, MANIFEST_DEPTH_MAX, MANIFEST_NODES_MAX, OBJECT_JSON_BYTES_MAX};
-use crate::model::manifest::Refusal;
+use crate::model::error::Refusal;
 
 /// The one value of the text. Its marks are unknown.
 pub fn parse(bytes: &[u8]) -> Result<Node, Refusal> {

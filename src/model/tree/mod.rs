@@ -15,7 +15,7 @@ pub use json::{Shape, decimal, parse as parse_json, within_object, within_values
 pub use read::{Read, Rest, deserialize, each, piece_bytes, read, to_json, word};
 pub(crate) use read::{by_tree, fields, words};
 
-use super::manifest::Refusal;
+use super::error::Refusal;
 
 /// A position in the text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

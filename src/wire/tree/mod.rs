@@ -11,7 +11,7 @@ mod yaml;
 pub use crate::model::tree::{Entry, Fault, Mark, Node, Path, Step, Value, read, shorten};
 
 use crate::limits::MANIFEST_BYTES_MAX;
-use crate::model::manifest::Refusal;
+use crate::model::error::Refusal;
 use crate::model::tree::parse_json;
 
 /// The documents of a text in order; empty ones are [`Value::Null`].

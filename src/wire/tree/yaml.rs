@@ -11,7 +11,7 @@ use yaml_rust2::scanner::{Marker, TScalarStyle};
 
 use super::{Entry, Mark, Node, Value, scalar, shorten};
 use crate::limits::{MANIFEST_COPIED_BYTES_MAX, MANIFEST_DEPTH_MAX, MANIFEST_NODES_MAX};
-use crate::model::manifest::Refusal;
+use crate::model::error::Refusal;
 
 /// The documents in order.
 pub(super) fn parse(text: &str) -> Result<Vec<Node>, Refusal> {

@@ -35,3 +35,8 @@ pub fn shown(value: &Untyped) -> String {
         scalar => scalar.to_string(),
     }
 }
+
+/// Whether serialisation leaves a value out.
+pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
