@@ -229,6 +229,8 @@ impl Streams {
 
     fn move_bytes(&mut self, now: Instant, registry: &Registry, events: &mut Vec<Event>) {
         if self.slots.iter().all(Option::is_none) {
+            // Requests of the tunnel also end outside of this function.
+            self.idle();
             return;
         }
         let has_grown = self.watch.tick(now, registry);
@@ -257,8 +259,14 @@ impl Streams {
             self.watch.stop();
         }
         if self.slots.iter().all(Option::is_none) {
-            (self.buffer, self.text) = (Box::default(), Vec::new());
+            self.idle();
         }
+    }
+
+    /// There is no session: nothing is watched, and no memory kept.
+    fn idle(&mut self) {
+        self.watch.stop();
+        (self.buffer, self.text) = (Box::default(), Vec::new());
     }
 
     /// When to call [`Streams::tick`] if nothing gets ready before.

@@ -69,6 +69,8 @@ pub(super) struct Http {
     stream: Stream,
     readable: bool,
     writable: bool,
+    /// The client sends nothing after what it has sent.
+    has_left: bool,
     /// The answer is complete, and our side of the connection closed.
     is_closing: bool,
     /// Bytes that were read and are for nobody.
@@ -248,7 +250,8 @@ impl Session {
 
     pub(super) fn client_ready(&mut self, ready: &Ready) {
         let Some(http) = self.client.http() else { return };
-        http.readable |= ready.is_readable() || ready.is_read_closed() || ready.is_error();
+        http.has_left |= ready.is_read_closed() || ready.is_error();
+        http.readable |= ready.is_readable() || http.has_left;
         http.writable |= ready.is_writable() || ready.is_write_closed() || ready.is_error();
     }
 
@@ -345,7 +348,10 @@ impl Session {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Next::Wait)
+        // What it has sent is more than the runtime takes, so its end would never be read.
+        let has_left = self.client.http().is_some_and(|http| http.has_left);
+        let is_full = !discards && !self.has_room();
+        Ok(if has_left && is_full { Next::End } else { Next::Wait })
     }
 
     fn read_source(&mut self, now: Instant, buffer: &mut [u8], text: &mut Vec<u8>) {
@@ -454,7 +460,14 @@ impl Client {
 
 impl Http {
     pub(super) fn new(stream: Stream) -> Self {
-        Self { stream, readable: true, writable: true, is_closing: false, discarded: 0 }
+        Self {
+            stream,
+            readable: true,
+            writable: true,
+            has_left: false,
+            is_closing: false,
+            discarded: 0,
+        }
     }
 }
 

@@ -341,10 +341,8 @@ fn what_a_client_sends_early_has_a_bound_and_arrives_whole() {
 fn a_runtime_that_does_not_listen_is_an_answer() {
     let mut place = Place::new("deaf");
     let mut client = place.opens_exec(b"");
-    let server = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let url = format!("http://{}/x", server.local_addr().expect("bound"));
-    drop(server);
-    place.answers(StreamAnswer::Relay(url.into()));
+    // The port of tcpmux, which is closed.
+    place.answers(StreamAnswer::Relay("http://127.0.0.1:1/x".into()));
     let answer = place.all(&mut client);
     assert!(answer.starts_with("HTTP/1.1 500 Internal Server Error\r\n"), "{answer}");
     assert!(answer.contains("dial tcp 127.0.0.1:"), "{answer}");
@@ -367,6 +365,28 @@ fn a_client_that_leaves_is_reported() {
     let mut place = Place::new("leaves");
     drop(place.opens_exec(b""));
     place.turns(2);
+    assert!(place.closed());
+}
+
+#[test]
+fn a_client_that_leaves_while_its_input_waits_is_noticed() {
+    let mut place = Place::new("full");
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mut client = place.opens_exec(b"");
+    let url = format!("http://{}/exec/token", server.local_addr().expect("bound"));
+    place.answers(StreamAnswer::Relay(url.into()));
+    let (_runtime, _) = server.accept().expect("it connects");
+    // The runtime takes nothing: what its socket does not hold waits here.
+    for _ in 0..2_000 {
+        let sent = client.write(&[b'x'; 64 << 10]);
+        place.turn();
+        if sent.is_err() && place.session().unread() >= STREAM_INPUT_BYTES_MAX {
+            break;
+        }
+    }
+    assert!(place.session().unread() >= STREAM_INPUT_BYTES_MAX);
+    drop(client);
+    place.turns(3);
     assert!(place.closed());
 }
 
@@ -482,6 +502,24 @@ mod tunnel {
         let largest = far.came.iter().map(|(_, _, data)| data.len()).max();
         assert_eq!(largest, Some(TUNNEL_PIECE_BYTES));
         assert!(place.closed());
+    }
+
+    #[test]
+    fn a_followed_log_that_the_cloud_ends_wakes_nobody_any_more() {
+        let (mut place, mut far) = connected("tunnel-follow");
+        fs::write(place.log(), LINE).expect("written");
+        far.asks(1, Kind::Logs, "GET", "/containerLogs/default/p/c", "follow=true");
+        turns(&mut place, &mut far, 3);
+        place.answers(StreamAnswer::Logs { file: file(), running: true });
+        turns(&mut place, &mut far, 3);
+        fs::write(place.log(), LINE.repeat(2)).expect("written");
+        turns(&mut place, &mut far, 3);
+        assert_eq!(place.streams.wake_at(), Some(place.now.plus_ms(LOG_REST_MS)));
+        far.send(1, Kind::Remove, b"");
+        turns(&mut place, &mut far, 3);
+        assert!(place.closed());
+        assert_eq!(place.streams.wake_at(), None);
+        assert_eq!(place.streams.buffer.len(), 0, "nothing is kept for nobody");
     }
 
     #[test]
