@@ -142,7 +142,9 @@ fn pods(options: &Options, summary: &Value) -> Result<Vec<Vec<String>>, Error> {
 fn used(of: &Value, kind: &str, key: &str) -> Option<u64> {
     number(&of[kind][key]).or_else(|| {
         let containers = of["containers"].as_array()?;
-        containers.iter().map(|container| number(&container[kind][key])).sum()
+        containers.iter().try_fold(0_u64, |sum, container| {
+            Some(sum.saturating_add(number(&container[kind][key])?))
+        })
     })
 }
 

@@ -22,14 +22,14 @@ fn parse(name: &str, wall_ms: i64, stat: &str, meminfo: &str) -> NodeUsage {
         // Of proc_stat(5): idle is 3 and iowait 4; guest times, from 8 on, are in user and nice.
         .filter(|(at, _)| !matches!(at, 3 | 4 | 8..))
         .map(|(_, text)| text.parse().unwrap_or(0))
-        .sum();
+        .fold(0, u64::saturating_add);
     let memory = usage::memory(meminfo).unwrap_or_default();
     let btime = stat.lines().find_map(|line| line.strip_prefix("btime ")?.parse().ok());
     NodeUsage {
         name: name.to_owned(),
         at_ns: wall_ms.saturating_mul(1_000_000),
         started_at: Timestamp(btime.unwrap_or(0)),
-        cpu_ns: ticks * NANOS_PER_TICK,
+        cpu_ns: ticks.saturating_mul(NANOS_PER_TICK),
         memory_working_set: memory.capacity - memory.available,
         memory_available: memory.available,
         cores: stat.lines().filter(|line| line.starts_with("cpu")).count().saturating_sub(1),
@@ -62,5 +62,8 @@ mod tests {
         };
         assert_eq!(got, want);
         assert_eq!(parse("", 0, "", ""), NodeUsage::default());
+        // A kernel's counter of stolen time has been seen below zero.
+        let odd = format!("cpu  1 {} 1 1\n", u64::MAX);
+        assert_eq!(parse("", 0, &odd, "").cpu_ns, u64::MAX);
     }
 }

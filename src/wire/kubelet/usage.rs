@@ -119,9 +119,10 @@ fn pod(containers: &[&StreamUsage]) -> Value {
     })
 }
 
-/// The sum of containers; `None` where one of them is not known.
+/// The sum of containers; `None` where one of them is not known. A runtime may send any numbers,
+/// such as 2^64 - 1 for a container that was just removed.
 fn sum(of: &[&StreamUsage], part: impl Fn(&StreamUsage) -> Option<u64>) -> Option<u64> {
-    of.iter().map(|one| part(one)).sum()
+    of.iter().try_fold(0_u64, |sum, one| Some(sum.saturating_add(part(one)?)))
 }
 
 fn cpu(of: &[&StreamUsage]) -> Option<Cpu> {
@@ -310,6 +311,16 @@ mod tests {
             },
             started_at: Some(Timestamp(1_794_600_000)),
         }
+    }
+
+    #[test]
+    fn any_numbers_of_the_runtime_have_a_sum() {
+        let all = [used("a", "one", Some(u64::MAX)), used("a", "two", Some(1))];
+        for form in [Form::Summary { brief: false }, Form::Resource, Form::Cadvisor] {
+            assert!(!render(form, &node(), &all).1.is_empty());
+        }
+        let summary = summary(&node(), &all);
+        assert_eq!(summary["pods"][0]["cpu"]["usageCoreNanoSeconds"], u64::MAX);
     }
 
     #[test]
