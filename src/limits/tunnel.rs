@@ -32,6 +32,17 @@ pub const TUNNEL_PIECE_BYTES: usize = 16 << 10;
 /// Bytes from the cloud that wait for one request's runtime. When there are so many, the tunnel is
 /// not read.
 pub const TUNNEL_INPUT_BYTES_MAX: usize = 256 << 10;
-/// Milliseconds that one request may keep the tunnel from being read; then it ends, because the
-/// others wait.
-pub const TUNNEL_BLOCKED_MS: u64 = 5_000;
+/// Milliseconds in which the runtime of a request that keeps the tunnel from being read must take
+/// [`TUNNEL_BLOCKED_BYTES`]; else the request ends, because the others wait. So slow is no flash.
+pub const TUNNEL_BLOCKED_MS: u64 = 10_000;
+/// See [`TUNNEL_BLOCKED_MS`].
+pub const TUNNEL_BLOCKED_BYTES: usize = 64 << 10;
+/// Requests through the tunnel at once, of [`STREAMS_MAX`](super::STREAMS_MAX): the others are for
+/// people at the gateway.
+pub const TUNNEL_STREAMS_MAX: usize = super::STREAMS_MAX - 8;
+/// Milliseconds after which a request for which the cloud has sent nothing may be ended for a new
+/// one, if there is no place: CloudCore does not say when its client's connection was reset.
+pub const TUNNEL_SILENT_MS: u64 = 600_000;
+/// Bytes of the API's answers that wait for room in the tunnel. One answer may be larger; while so
+/// much waits, the next answer is not made.
+pub const TUNNEL_ANSWERS_BYTES_MAX: usize = 1 << 20;

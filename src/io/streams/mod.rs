@@ -170,6 +170,10 @@ impl Streams {
         let Some(at) = self.slots.iter().position(is) else { return };
         let source = Token(self.client_token(at).0 + 1);
         let Some(session) = &mut self.slots[at] else { return };
+        // It may have been refused meanwhile.
+        if !session.is_asked() && answer != StreamAnswer::LogsEnd {
+            return;
+        }
         match answer {
             StreamAnswer::Refused(refusal) => session.refuse(&refusal, now.boot),
             StreamAnswer::Output(text) => {
@@ -219,7 +223,9 @@ impl Streams {
         events: &mut Vec<Event>,
     ) {
         #[cfg(feature = "cloud")]
-        self.read_tunnel(now.boot, registry, api, events);
+        self.read_tunnel(now.boot, registry, events);
+        #[cfg(feature = "cloud")]
+        self.answer_path(now.boot, api);
         #[cfg(not(feature = "cloud"))]
         let _ = api;
         self.move_bytes(now.boot, registry, events);

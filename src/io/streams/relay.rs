@@ -7,9 +7,10 @@ use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};
 use mio::event::Event as Ready;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
+use nix::sys::socket::{setsockopt, sockopt};
 
 use super::pipe::Pipe;
-use crate::limits::{STREAM_TURN_BYTES, STREAM_UNSENT_BYTES_MAX};
+use crate::limits::{STREAM_SOCKET_BYTES, STREAM_TURN_BYTES, STREAM_UNSENT_BYTES_MAX};
 use crate::model::error::{Error, Peer, System};
 
 #[derive(Debug)]
@@ -35,6 +36,9 @@ impl Relay {
         let Place { address, authority, target } = place(url)?;
         let failed = |error| System::at(format_args!("dial tcp {address}"), error);
         let mut socket = TcpStream::connect(address).map_err(failed)?;
+        if let Err(error) = setsockopt(&socket, sockopt::SndBuf, &STREAM_SOCKET_BYTES) {
+            log::warn!("cannot bound the buffer of a connection to the runtime: {error}");
+        }
         registry
             .register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)
             .map_err(failed)?;

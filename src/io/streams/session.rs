@@ -20,14 +20,16 @@ use super::pipe::Pipe;
 use super::relay::Relay;
 use crate::agent::time::Instant;
 use crate::io::socket::Stream;
-#[cfg(feature = "cloud")]
-use crate::limits::TUNNEL_INPUT_BYTES_MAX;
 use crate::limits::{
     HTTP_CLOSE_BYTES_MAX, HTTP_CLOSE_MS, STREAM_ANSWER_MS, STREAM_INPUT_BYTES_MAX, STREAM_STALL_MS,
     STREAM_TURN_BYTES, STREAM_UNSENT_BYTES_MAX,
 };
+#[cfg(feature = "cloud")]
+use crate::limits::{TUNNEL_BLOCKED_BYTES, TUNNEL_BLOCKED_MS, TUNNEL_INPUT_BYTES_MAX};
 use crate::model::error::Error;
 use crate::model::stream::{LogOptions, Refusal, RefusalKind, StreamId, StreamRequest};
+#[cfg(feature = "cloud")]
+use crate::wire::http1::{Method, Response};
 use crate::wire::kubelet::{Form, answer};
 
 #[derive(Debug)]
@@ -47,6 +49,13 @@ pub(super) struct Session {
     input: Pipe,
     /// The client must have taken something by then.
     deadline: Instant,
+    /// When the client has sent something through the tunnel, or the request began.
+    #[cfg(feature = "cloud")]
+    heard_at: Instant,
+    /// Since when the request keeps the tunnel from being read, and how many bytes its runtime has
+    /// to take to go on.
+    #[cfg(feature = "cloud")]
+    blocked: Option<(Instant, usize)>,
 }
 
 /// Who has sent the request.
@@ -81,6 +90,9 @@ pub(super) struct Http {
 enum Source {
     /// The core has not answered.
     Asked,
+    /// A path of the HTTP API that came through the tunnel waits for its answer.
+    #[cfg(feature = "cloud")]
+    Api(Box<str>),
     Logs {
         reader: Box<LogReader>,
         /// The end of the file was reached, and nothing has changed since.
@@ -124,6 +136,10 @@ impl Session {
             out: Pipe::default(),
             input: Pipe::default(),
             deadline: now.plus_ms(STREAM_ANSWER_MS),
+            #[cfg(feature = "cloud")]
+            heard_at: now,
+            #[cfg(feature = "cloud")]
+            blocked: None,
         }
     }
 
@@ -135,14 +151,25 @@ impl Session {
             StreamRequest::Logs { options, .. } => options.clone(),
             _ => LogOptions::default(),
         };
+        let deadline = match &opening.request {
+            // The command lasts as long as it lasts, or its client waits.
+            StreamRequest::Run { .. } => Instant(u64::MAX),
+            _ => self.deadline,
+        };
         Self {
             form: opening.form,
             options,
             method: std::mem::take(&mut opening.method),
             headers: std::mem::take(&mut opening.headers),
             input,
+            deadline,
             ..self
         }
+    }
+
+    /// The core has not answered.
+    pub(super) fn is_asked(&self) -> bool {
+        matches!(self.source, Source::Asked)
     }
 
     pub(super) fn options(&self) -> &LogOptions {
@@ -267,6 +294,8 @@ impl Session {
         let can_take = match &self.source {
             Source::Logs { waits, .. } => room && !waits,
             Source::Relay(relay) => room && relay.is_readable(),
+            #[cfg(feature = "cloud")]
+            Source::Api(_) => false,
             Source::Ended | Source::Asked => false,
         };
         if can_take || self.is_client_busy() {
@@ -308,7 +337,12 @@ impl Session {
         let is_late = now >= self.deadline;
         match self.source {
             Source::Logs { .. } | Source::Relay(_) if self.out.is_empty() => {}
-            _ if is_late => return Next::End,
+            Source::Logs { .. } | Source::Relay(_) | Source::Ended if is_late => return Next::End,
+            Source::Logs { .. } | Source::Relay(_) | Source::Ended => {}
+            _ if is_late => {
+                let text = format!("no answer within {} s: try again", STREAM_ANSWER_MS / 1_000);
+                self.refuse(&Refusal::new(RefusalKind::Unavailable, text), now);
+            }
             _ => {}
         }
         self.read_client(buffer)
@@ -358,13 +392,21 @@ impl Session {
         let is_chunked = self.has_head();
         match &mut self.source {
             Source::Asked | Source::Ended => {}
-            Source::Relay(relay) => match relay.turn(buffer, &mut self.input, &mut self.out) {
-                Ok(false) => {}
-                Ok(true) => self.end_source(now),
-                Err(why) => {
-                    self.refuse(&Refusal::new(RefusalKind::Internal, why.to_string()), now);
+            #[cfg(feature = "cloud")]
+            Source::Api(_) => {}
+            Source::Relay(relay) => {
+                #[cfg(feature = "cloud")]
+                let before = self.input.len();
+                match relay.turn(buffer, &mut self.input, &mut self.out) {
+                    Ok(false) => {}
+                    Ok(true) => self.end_source(now),
+                    Err(why) => {
+                        self.refuse(&Refusal::new(RefusalKind::Internal, why.to_string()), now);
+                    }
                 }
-            },
+                #[cfg(feature = "cloud")]
+                self.runtime_took(before - self.input.len(), now);
+            }
             Source::Logs { reader, waits } => {
                 if read_log(reader, waits, buffer, text, (&mut self.out, is_chunked)) {
                     self.end_source(now);
@@ -411,11 +453,64 @@ impl Session {
         }
     }
 
-    /// Takes what the cloud has sent for the runtime.
-    pub(super) fn take_input(&mut self, bytes: &[u8]) {
-        if !self.discards() {
-            self.input.push(bytes);
+    /// A path of the HTTP API, which is answered by [`Session::answer`].
+    pub(super) fn of_path(self, path: &str) -> Self {
+        Self { source: Source::Api(path.into()), ..self }
+    }
+
+    /// The path of the HTTP API that waits for its answer.
+    pub(super) fn path(&self) -> Option<&str> {
+        match &self.source {
+            Source::Api(path) => Some(path),
+            _ => None,
         }
+    }
+
+    /// Bytes that wait for room in the tunnel.
+    pub(super) fn unsent_bytes(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Answers a path of the HTTP API.
+    pub(super) fn answer_path(&mut self, response: Response, now: Instant) {
+        let whole = if self.has_head() { response.bytes(Method::Get) } else { response.body };
+        self.answer(&whole, now);
+    }
+
+    pub(super) fn heard_at(&self) -> Instant {
+        self.heard_at
+    }
+
+    /// Takes what the cloud has sent for the runtime.
+    pub(super) fn take_input(&mut self, bytes: &[u8], now: Instant) {
+        self.heard_at = now;
+        if self.discards() {
+            return;
+        }
+        let was_blocking = self.blocks_tunnel();
+        self.input.push(bytes);
+        let begins = self.blocks_tunnel() && !was_blocking;
+        if begins && self.blocked_until().is_none_or(|until| until <= now) {
+            self.blocked = Some((now, TUNNEL_BLOCKED_BYTES));
+        }
+    }
+
+    fn runtime_took(&mut self, count: usize, now: Instant) {
+        if let Some((_, left)) = &mut self.blocked {
+            *left = left.saturating_sub(count);
+            if *left == 0 || self.input.is_empty() {
+                self.blocked = None;
+            }
+        }
+        // It goes on to take as much, or ends.
+        if self.blocked.is_none() && self.blocks_tunnel() {
+            self.blocked = Some((now, TUNNEL_BLOCKED_BYTES));
+        }
+    }
+
+    /// Until when its runtime may take bytes before it ends, while it blocks the tunnel.
+    pub(super) fn blocked_until(&self) -> Option<Instant> {
+        self.blocked.map(|(since, _)| since.plus_ms(TUNNEL_BLOCKED_MS))
     }
 
     /// Whether more waits for the runtime than may wait.

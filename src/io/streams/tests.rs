@@ -349,15 +349,38 @@ fn a_runtime_that_does_not_listen_is_an_answer() {
 }
 
 #[test]
-fn the_core_answers_in_time_or_the_client_is_left() {
+fn the_core_answers_in_time_or_the_client_is_told() {
     let mut place = Place::new("mute");
-    let _client = place.opens_exec(b"");
+    let mut client = place.opens_exec(b"");
     place.now = place.now.plus_ms(STREAM_ANSWER_MS - 1);
     place.turn();
-    assert!(!place.closed());
+    let mut came = Vec::new();
+    assert!(!take(&mut client, &mut came) && came.is_empty());
     place.now = place.now.plus_ms(1);
     place.turn();
+    // Too late for an answer of the core.
+    place.answers(StreamAnswer::Output("late".into()));
+    let answer = place.all(&mut client);
+    assert!(answer.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{answer}");
+    assert!(answer.ends_with("no answer within 60 s: try again"), "{answer}");
+    drop(client);
+    place.turns(2);
     assert!(place.closed());
+}
+
+#[test]
+fn a_command_without_a_terminal_may_last() {
+    let mut place = Place::new("run");
+    let (container, command) = ("c".into(), Vec::new());
+    let request = StreamRequest::Run { pod: pod_name(), container, command };
+    let mut client = place.opens(request, Form::Text, b"");
+    place.turn();
+    assert_eq!(place.streams.wake_at(), None);
+    place.now = place.now.plus_ms(20 * STREAM_ANSWER_MS);
+    place.turn();
+    place.answers(StreamAnswer::Output("done".into()));
+    let answer = place.all(&mut client);
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("done"), "{answer}");
 }
 
 #[test]
@@ -409,11 +432,15 @@ fn so_many_are_served_at_once_and_no_more() {
 
 #[cfg(feature = "cloud")]
 mod tunnel {
+    use nix::sys::socket::{setsockopt, sockopt};
+
     use super::*;
     use crate::io::tls::loopback;
     use crate::io::websocket::{Bounds, Received, Role, Websocket};
     use crate::limits::{
-        TUNNEL_BLOCKED_MS, TUNNEL_INPUT_BYTES_MAX, TUNNEL_PIECE_BYTES, TUNNEL_UNSENT_BYTES_MAX,
+        TUNNEL_ANSWERS_BYTES_MAX, TUNNEL_BLOCKED_BYTES, TUNNEL_BLOCKED_MS, TUNNEL_DATA_BYTES_MAX,
+        TUNNEL_INPUT_BYTES_MAX, TUNNEL_PIECE_BYTES, TUNNEL_SILENT_MS, TUNNEL_STREAMS_MAX,
+        TUNNEL_UNSENT_BYTES_MAX,
     };
     use crate::wire::tunnel::{Connect, Kind, Message};
 
@@ -640,6 +667,7 @@ mod tunnel {
         turns(&mut place, &mut far, 50);
         assert!(place.session().unread() < 2 * TUNNEL_INPUT_BYTES_MAX, "the rest waits");
         assert_eq!(far.of(1).1, 0);
+        assert_eq!(place.streams.wake_at(), Some(place.now.plus_ms(TUNNEL_BLOCKED_MS)));
         place.now = place.now.plus_ms(TUNNEL_BLOCKED_MS);
         turns(&mut place, &mut far, 10);
         assert_eq!((far.of(1).1, far.of(2).1), (1, 0));
@@ -685,6 +713,127 @@ mod tunnel {
         let head = came - pieces * TUNNEL_PIECE_BYTES;
         assert!(head < 200, "no byte twice: {head}");
         assert_eq!(far.of(1).1, 0, "it goes on");
+    }
+
+    /// How many seconds a request lasts whose runtime takes so many bytes each second.
+    fn lasts_s(name: &str, bytes_per_s: usize) -> usize {
+        let (mut place, mut far) = connected(name);
+        let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+        setsockopt(&server, sockopt::RcvBuf, &(8 << 10)).expect("set");
+        far.asks(1, Kind::Exec, "POST", "/exec/default/p/c", "command=cat&input=1");
+        turns(&mut place, &mut far, 3);
+        let url = format!("http://{}/token", server.local_addr().expect("bound"));
+        place.answers(StreamAnswer::Relay(url.into()));
+        turns(&mut place, &mut far, 3);
+        let (mut runtime, _) = server.accept().expect("it connects");
+        runtime.set_nonblocking(true).expect("set");
+        let mut buffer = vec![0; 64 << 10];
+        for second in 0..30 {
+            while far.socket.unsent_bytes() < 1 << 20 {
+                far.send(1, Kind::Data, &[b'x'; TUNNEL_PIECE_BYTES]);
+            }
+            let mut left = bytes_per_s;
+            for _ in 0..8 {
+                if let Ok(count) = runtime.read(&mut buffer[..left.min(64 << 10)]) {
+                    left -= count;
+                }
+                turns(&mut place, &mut far, 1);
+                if far.of(1).1 > 0 {
+                    return second;
+                }
+            }
+            place.now = place.now.plus_ms(1_000);
+        }
+        30
+    }
+
+    #[test]
+    fn a_runtime_that_takes_little_is_waited_for_and_one_that_takes_next_to_nothing_is_not() {
+        assert_eq!(lasts_s("tunnel-little", TUNNEL_BLOCKED_BYTES), 30);
+        let lasts_s = lasts_s("tunnel-next-to-nothing", 1_024);
+        assert!(lasts_s <= 11, "{lasts_s} s");
+    }
+
+    #[test]
+    fn some_places_are_kept_from_the_cloud() {
+        let (mut place, mut far) = connected("tunnel-places");
+        let ask = |far: &mut Far, id: usize| {
+            far.asks(id as u64, Kind::Exec, "POST", "/exec/default/p/c", "command=ls&output=1");
+        };
+        // It accepts connections and says nothing.
+        let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}/token", server.local_addr().expect("bound"));
+        for id in 1..=TUNNEL_STREAMS_MAX {
+            place.now = place.now.plus_ms(1);
+            ask(&mut far, id);
+            while place.streams.slots.iter().flatten().count() < id {
+                turns(&mut place, &mut far, 1);
+            }
+            place.answers(StreamAnswer::Relay(url.as_str().into()));
+        }
+        ask(&mut far, TUNNEL_STREAMS_MAX + 1);
+        turns(&mut place, &mut far, 3);
+        let (answer, ends) = far.of(TUNNEL_STREAMS_MAX as u64 + 1);
+        assert!(answer.starts_with("HTTP/1.1 429 Too Many Requests\r\n"), "{answer}");
+        assert_eq!(ends, 1);
+        let opened = |place: &Place| {
+            let is = |event: &&Event| matches!(event, Event::StreamOpened(..));
+            place.events.iter().filter(is).count()
+        };
+        let _client = place.opens_log(LogOptions::default());
+        assert_eq!(opened(&place), TUNNEL_STREAMS_MAX + 1, "people at the gateway have a place");
+        // The first goes on to send, the second is silent for longest.
+        place.now = place.now.plus_ms(1);
+        far.send(1, Kind::Data, b"more");
+        turns(&mut place, &mut far, 2);
+        // The second was asked for at 1,002 ms.
+        place.now = Instant(1_002 + TUNNEL_SILENT_MS - 1);
+        ask(&mut far, 900);
+        turns(&mut place, &mut far, 3);
+        assert_eq!((far.of(900).1, far.of(2).1), (1, 0), "not before its time");
+        place.now = place.now.plus_ms(1);
+        ask(&mut far, 901);
+        turns(&mut place, &mut far, 3);
+        assert_eq!((far.of(1).1, far.of(2).1, far.of(3).1, far.of(901).1), (0, 1, 0, 0));
+    }
+
+    #[test]
+    fn answers_of_the_api_wait_for_each_other() {
+        let (mut place, mut far) = connected("tunnel-answers");
+        for id in 1..=20 {
+            far.asks(id, Kind::Metrics, "GET", "/pods", "");
+        }
+        place.turns(100);
+        let sessions = || place.streams.slots.iter().flatten();
+        let unsent: usize = sessions().map(|session| session.unsent()).sum();
+        assert!(unsent < TUNNEL_ANSWERS_BYTES_MAX + (1 << 20) + 1_024, "{unsent}");
+        while !place.streams.slots.iter().all(Option::is_none) {
+            turns(&mut place, &mut far, 1);
+        }
+        turns(&mut place, &mut far, 5);
+        for id in 1..=20 {
+            let (text, ends) = far.of(id);
+            assert_eq!((text.len(), ends), ((1 << 20) + 1, 1), "{id}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_lost_end_the_tunnel() {
+        let (mut place, mut far) = connected("tunnel-huge");
+        far.asks(1, Kind::Exec, "POST", "/exec/default/p/c", "command=cat&input=1");
+        turns(&mut place, &mut far, 3);
+        far.send(1, Kind::Data, &vec![0; TUNNEL_DATA_BYTES_MAX + 100]);
+        for _ in 0..200 {
+            let _ = far.socket.write(Instant(0));
+            place.turn();
+        }
+        assert!(place.closed() && !place.streams.tunnel.is_up());
+        let why = place.events.iter().find_map(|event| match event {
+            Event::TunnelDown(_, cause) => Some(cause.to_string()),
+            _ => None,
+        });
+        let why = why.expect("it is down");
+        assert!(why.contains("expected 1048576 at most"), "{why}");
     }
 
     #[test]

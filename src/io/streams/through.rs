@@ -9,12 +9,14 @@ use super::session::{Client, Opening, Session};
 use super::tunnel::{Order, Tunnel};
 use super::{Streams, tunnel_token};
 use crate::agent::event::Event;
-use crate::agent::time::{Instant, Now};
-use crate::limits::{STREAMS_MAX, TUNNEL_PIECE_BYTES};
+use crate::agent::time::{Instant, Now, sooner};
+use crate::limits::{
+    STREAMS_MAX, TUNNEL_ANSWERS_BYTES_MAX, TUNNEL_PIECE_BYTES, TUNNEL_SILENT_MS, TUNNEL_STREAMS_MAX,
+};
 use crate::model::link::Session as Name;
 use crate::model::settings::CloudLink;
 use crate::model::stream::{Refusal, RefusalKind, StreamId};
-use crate::wire::http1::{Method, Response, is_of_upgrade};
+use crate::wire::http1::{Response, is_of_upgrade};
 use crate::wire::kubelet::{self, answer};
 use crate::wire::tunnel::{Connect, Kind};
 
@@ -56,7 +58,6 @@ impl Streams {
         &mut self,
         now: Instant,
         registry: &Registry,
-        api: &dyn Fn(&str) -> Response,
         events: &mut Vec<Event>,
     ) {
         for order in self.tunnel.read(now, registry, self.is_blocked(), events) {
@@ -64,14 +65,14 @@ impl Streams {
                 Order::Open { id, kind, connect } => {
                     // The cloud has forgotten an older request of this number.
                     self.end_request(id, registry, events);
-                    self.begin_request(id, kind, &connect, now, api, events);
+                    self.begin_request(id, kind, &connect, now, registry, events);
                 }
                 Order::Bad { id } => self.tunnel.send(id, Kind::Remove, b"", events),
                 Order::Data { id, bytes } => {
                     if let Some(at) = self.slot_of(id)
                         && let Some(session) = &mut self.slots[at]
                     {
-                        session.take_input(&bytes);
+                        session.take_input(&bytes, now);
                     }
                 }
                 // CloudCore repeats it until it is answered; of an unknown one it was.
@@ -113,12 +114,12 @@ impl Streams {
         kind: Kind,
         connect: &Connect,
         now: Instant,
-        api: &dyn Fn(&str) -> Response,
+        registry: &Registry,
         events: &mut Vec<Event>,
     ) {
         let has_head = matches!(kind, Kind::Exec | Kind::Attach);
-        let Some(at) = self.slots.iter().position(Option::is_none) else {
-            let text = format!("{STREAMS_MAX} requests are under way: try again");
+        let Some(at) = self.free_slot(now, registry, events) else {
+            let text = format!("{TUNNEL_STREAMS_MAX} requests are under way: try again");
             let refusal = Refusal::new(RefusalKind::TooMany, text);
             let answer = if has_head {
                 answer::refusal_of_upgrade(&refusal)
@@ -143,20 +144,70 @@ impl Streams {
                 self.open(at, opening, client, now, events);
             }
             // The core has no part in these; but they wait for room in the tunnel as all others.
-            Some(Err(refusal)) => self.add(at, client, now).refuse(&refusal, now),
+            Some(Err(refusal)) => {
+                let mut session = self.made(client, now);
+                session.refuse(&refusal, now);
+                self.slots[at] = Some(Box::new(session));
+            }
             None => {
-                let response = api(&connect.raw_path);
-                let whole = if has_head { response.bytes(Method::Get) } else { response.body };
-                self.add(at, client, now).answer(&whole, now);
+                let session = self.made(client, now).of_path(&connect.raw_path);
+                self.slots[at] = Some(Box::new(session));
             }
         }
     }
 
-    /// Adds a request that is answered here.
-    fn add(&mut self, at: usize, client: Client, now: Instant) -> &mut Session {
+    /// A request that is answered here.
+    fn made(&mut self, client: Client, now: Instant) -> Session {
         self.last_id += 1;
-        let session = Session::new(StreamId(self.last_id), client, now);
-        self.slots[at].insert(Box::new(session))
+        Session::new(StreamId(self.last_id), client, now)
+    }
+
+    /// A place for a request of the tunnel; if all are taken, that of the one for which the cloud
+    /// has sent nothing for longest.
+    fn free_slot(
+        &mut self,
+        now: Instant,
+        registry: &Registry,
+        events: &mut Vec<Event>,
+    ) -> Option<usize> {
+        let is_of_tunnel = |session: &Session| session.tunnel_id().is_some();
+        let count = self.slots.iter().flatten().filter(|it| is_of_tunnel(it)).count();
+        if count < TUNNEL_STREAMS_MAX {
+            return self.slots.iter().position(Option::is_none);
+        }
+        let slots = self.slots.iter().enumerate();
+        let of_tunnel = slots.filter_map(|(at, slot)| Some((at, slot.as_ref()?)));
+        let (at, oldest) = of_tunnel
+            .filter(|(_, session)| is_of_tunnel(session))
+            .min_by_key(|(_, session)| session.heard_at())?;
+        if oldest.heard_at().plus_ms(TUNNEL_SILENT_MS) > now {
+            return None;
+        }
+        if let Some(id) = oldest.tunnel_id() {
+            log::info!(
+                "a request of the cloud ends after a long silence: another one needs its place"
+            );
+            self.tunnel.send(id, Kind::Remove, b"", events);
+        }
+        self.end_slot(at, registry, events);
+        Some(at)
+    }
+
+    /// Answers one path of the HTTP API, the oldest, if there is room for it.
+    pub(super) fn answer_path(&mut self, now: Instant, api: &dyn Fn(&str) -> Response) {
+        if !self.has_room_for_answers() {
+            return;
+        }
+        let waiting = self.slots.iter_mut().flatten().filter(|session| session.path().is_some());
+        let Some(session) = waiting.min_by_key(|session| session.id) else { return };
+        if let Some(response) = session.path().map(api) {
+            session.answer_path(response, now);
+        }
+    }
+
+    fn has_room_for_answers(&self) -> bool {
+        let of_tunnel = self.slots.iter().flatten().filter(|it| it.tunnel_id().is_some());
+        of_tunnel.map(|session| session.unsent_bytes()).sum::<usize>() < TUNNEL_ANSWERS_BYTES_MAX
     }
 
     /// Lets the requests take turns, as long as the tunnel has room.
@@ -186,11 +237,11 @@ impl Streams {
         }
         self.tunnel.write(now, events);
         let is_up = self.tunnel.is_up();
-        let is_blocked_long = self.tunnel.is_blocked_long(now);
         for at in 0..STREAMS_MAX {
             let Some(session) = &self.slots[at] else { continue };
             let Some(id) = session.tunnel_id() else { continue };
-            if is_blocked_long && session.blocks_tunnel() {
+            let is_slow = session.blocked_until().is_some_and(|until| until <= now);
+            if is_slow && session.blocks_tunnel() {
                 log::warn!("a request of the cloud sends more than its runtime takes: it ends");
                 self.tunnel.send(id, Kind::Remove, b"", events);
                 self.end_slot(at, registry, events);
@@ -206,6 +257,12 @@ impl Streams {
         if has_piece && self.tunnel.room() > 0 {
             return Some(Instant(0));
         }
-        self.tunnel.wake_at(self.is_blocked())
+        let mut sessions = self.slots.iter().flatten();
+        if sessions.any(|it| it.path().is_some()) && self.has_room_for_answers() {
+            return Some(Instant(0));
+        }
+        let blocking = self.slots.iter().flatten().filter(|session| session.blocks_tunnel());
+        let slow_at = blocking.filter_map(|session| session.blocked_until()).min();
+        sooner(slow_at, self.tunnel.wake_at(self.is_blocked()))
     }
 }

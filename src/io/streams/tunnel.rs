@@ -17,7 +17,7 @@ use crate::io::cloud::tls::explain;
 use crate::io::log::Limit;
 use crate::io::tls::Tls;
 use crate::io::websocket::{Bounds, End, Received, Role, Websocket};
-use crate::limits::{TUNNEL_BLOCKED_MS, TUNNEL_DATA_BYTES_MAX, TUNNEL_UNSENT_BYTES_MAX};
+use crate::limits::{TUNNEL_DATA_BYTES_MAX, TUNNEL_UNSENT_BYTES_MAX};
 use crate::model::link::{Cause, Session as Name};
 use crate::model::settings::CloudLink;
 use crate::wire::tunnel::{Connect, Kind, Message};
@@ -38,8 +38,6 @@ struct Up {
     /// There may be bytes to read that epoll will not report again.
     unread: bool,
     to: String,
-    /// Since when the bytes of a request wait for its runtime, and nothing is read.
-    blocked_since: Option<Instant>,
 }
 
 impl Up {
@@ -49,7 +47,7 @@ impl Up {
             out_bytes_max: 2 * TUNNEL_UNSENT_BYTES_MAX,
         };
         let socket = Websocket::new(tls, tail, Role::Client, bounds);
-        Self { name, socket, unread: true, to, blocked_since: None }
+        Self { name, socket, unread: true, to }
     }
 }
 
@@ -144,12 +142,7 @@ impl Tunnel {
     ) -> Vec<Order> {
         self.advance(now, registry, events);
         let Some(up) = &mut self.up else { return Vec::new() };
-        if is_blocked {
-            up.blocked_since.get_or_insert(now);
-            return Vec::new();
-        }
-        up.blocked_since = None;
-        if !up.unread {
+        if is_blocked || !up.unread {
             return Vec::new();
         }
         let (mut orders, mut closed) = (Vec::new(), None);
@@ -162,29 +155,24 @@ impl Tunnel {
                     ignored(limit, now, &why);
                     orders.push(Order::Bad { id });
                 }
-                Err(Fault::Closed(why)) => closed = Some(why),
+                Err(Fault::Closed(why)) => closed = Some(format!("closes it: {why}")),
                 Err(Fault::Bad(why)) => ignored(limit, now, &why),
             },
             Received::TooLarge(size) => {
-                let why = format!("got {size} bytes, expected {TUNNEL_DATA_BYTES_MAX} at most");
-                ignored(limit, now, &why);
+                // Bytes of some request are lost.
+                closed =
+                    Some(format!("got {size} bytes, expected {TUNNEL_DATA_BYTES_MAX} at most"));
             }
         });
         if up.socket.take_received() {
             events.push(Event::TunnelActive(up.name));
         }
         match (read, closed) {
-            (_, Some(why)) => self.end(&End::Peer(format!("closes it: {why}")), events),
+            (_, Some(why)) => self.end(&End::Peer(why), events),
             (Ok(more), None) => up.unread = more,
             (Err(end), None) => self.end(&end, events),
         }
         orders
-    }
-
-    /// Whether a request has kept the tunnel from being read for too long.
-    pub(super) fn is_blocked_long(&self, now: Instant) -> bool {
-        let since = self.up.as_ref().and_then(|up| up.blocked_since);
-        since.is_some_and(|since| since.plus_ms(TUNNEL_BLOCKED_MS) <= now)
     }
 
     /// How many bytes may still be sent now.
@@ -213,10 +201,7 @@ impl Tunnel {
     /// When to read. `is_blocked`: as for [`Tunnel::read`].
     pub(super) fn wake_at(&self, is_blocked: bool) -> Option<Instant> {
         let Some(up) = &self.up else { return self.connector.wake_at() };
-        match up.blocked_since {
-            Some(since) if is_blocked => Some(since.plus_ms(TUNNEL_BLOCKED_MS)),
-            _ => up.unread.then_some(Instant(0)),
-        }
+        (up.unread && !is_blocked).then_some(Instant(0))
     }
 
     fn advance(&mut self, now: Instant, registry: &Registry, events: &mut Vec<Event>) {
