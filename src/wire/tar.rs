@@ -26,8 +26,8 @@ pub enum Head {
 /// A member of the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// As written; not a path to open.
-    pub name: String,
+    /// As written, in any encoding; not a path to open.
+    pub name: Vec<u8>,
     /// Bytes of its contents.
     pub size: u64,
     /// Permissions; 0 where they are no number.
@@ -103,17 +103,18 @@ pub fn head(block: &[u8; BLOCK]) -> Result<Head, Fault> {
         return Err(Fault::Checksum { got, expected });
     }
     let size = size(&block[124..136]).ok_or(Fault::Size)?;
-    let mut name = text(&block[..100]);
-    let prefix = text(&block[345..500]);
+    let mut name = until_zero(&block[..100]).to_vec();
+    let prefix = until_zero(&block[345..500]);
     if &block[257..262] == b"ustar" && block[262] == 0 && !prefix.is_empty() {
-        name = format!("{prefix}/{name}");
+        name = [prefix, b"/", &name].concat();
     }
     let mode = octal(&block[100..108]).unwrap_or(0) as u32 & 0o7777;
     Ok(match block[156] {
         0 | b'0' | b'7' => Head::Entry(Entry { name, size, mode, kind: Kind::File }),
         b'1' | b'2' => {
             // Some write the size of the link's target; no contents follow.
-            let kind = Kind::Link(text(&block[157..257]));
+            let target = String::from_utf8_lossy(until_zero(&block[157..257])).into_owned();
+            let kind = Kind::Link(target);
             Head::Entry(Entry { name, size: 0, mode, kind })
         }
         b'5' => Head::Entry(Entry { name, size: 0, mode, kind: Kind::Folder }),
@@ -127,7 +128,7 @@ pub fn head(block: &[u8; BLOCK]) -> Result<Head, Fault> {
 }
 
 /// The pax records of the next member: its name and its size.
-pub fn more(records: &[u8]) -> Result<(Option<String>, Option<u64>), Fault> {
+pub fn more(records: &[u8]) -> Result<(Option<Vec<u8>>, Option<u64>), Fault> {
     let (mut name, mut size) = (None, None);
     let mut rest = records;
     while !rest.is_empty() {
@@ -137,14 +138,14 @@ pub fn more(records: &[u8]) -> Result<(Option<String>, Option<u64>), Fault> {
         let record = rest.get(space + 1..length).ok_or(Fault::Records)?;
         let record = record.strip_suffix(b"\n").ok_or(Fault::Records)?;
         let equals = record.iter().position(|byte| *byte == b'=').ok_or(Fault::Records)?;
-        // Values are text only for known keys: extended attributes may be anything.
-        let text = || core::str::from_utf8(&record[equals + 1..]).map_err(|_| Fault::Records);
+        let value = &record[equals + 1..];
         match &record[..equals] {
-            b"path" => match text()? {
-                value if value.len() <= NAME_MAX => name = Some(value.to_owned()),
-                value => return Err(Fault::Name(value.len())),
-            },
-            b"size" => size = Some(text()?.parse().map_err(|_| Fault::Records)?),
+            b"path" if value.len() <= NAME_MAX => name = Some(value.to_vec()),
+            b"path" => return Err(Fault::Name(value.len())),
+            b"size" => {
+                let number = core::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+                size = Some(number.ok_or(Fault::Records)?);
+            }
             _ => {}
         }
         rest = &rest[length..];
@@ -153,9 +154,9 @@ pub fn more(records: &[u8]) -> Result<(Option<String>, Option<u64>), Fault> {
 }
 
 /// Up to the first zero.
-pub fn text(field: &[u8]) -> String {
+pub fn until_zero(field: &[u8]) -> &[u8] {
     let end = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());
-    String::from_utf8_lossy(&field[..end]).into_owned()
+    &field[..end]
 }
 
 fn octal(field: &[u8]) -> Option<u64> {
@@ -276,7 +277,7 @@ mod tests {
     }
 
     fn file(name: &str, size: u64) -> Head {
-        Head::Entry(Entry { name: name.to_owned(), size, mode: 0, kind: Kind::File })
+        Head::Entry(Entry { name: name.into(), size, mode: 0, kind: Kind::File })
     }
 
     #[test]
@@ -284,7 +285,7 @@ mod tests {
         assert_eq!(head(&block("a/b", "00000000017\0", b'0', "")), Ok(file("a/b", 15)));
         assert_eq!(head(&block("a", "0", 0, "")), Ok(file("a", 0)));
         let link = Kind::Link("../b".to_owned());
-        let want = Head::Entry(Entry { name: "a".to_owned(), size: 0, mode: 0, kind: link });
+        let want = Head::Entry(Entry { name: "a".into(), size: 0, mode: 0, kind: link });
         assert_eq!(head(&block("a", "17", b'2', "../b")), Ok(want));
         assert_eq!(head(&block("././@LongLink", "24", b'L', "")), Ok(Head::LongName(20)));
         assert_eq!(head(&block("p", "24", b'x', "")), Ok(Head::More(20)));
@@ -318,7 +319,7 @@ mod tests {
     fn pax_names_and_sizes_are_read() {
         let records = b"12 path=a/b\n14 mtime=1.25\n11 size=9\n";
         // Lengths count themselves and the end of the line.
-        assert_eq!(more(&records[..12]), Ok((Some("a/b".to_owned()), None)));
+        assert_eq!(more(&records[..12]), Ok((Some(b"a/b".to_vec()), None)));
         assert_eq!(more(b"10 size=9\n"), Ok((None, Some(9))));
         for wrong in [&b"x"[..], b"99 path=a\n", b"0 path=a\n", b"9 path=a\n x", b"8 path a\n"] {
             assert!(more(wrong).is_err(), "{wrong:?}");
@@ -330,7 +331,8 @@ mod tests {
         let acl = b"29 SCHILY.xattr.user.a=\x02\0\xff\xfe\n\n";
         let records = [&acl[..], b"10 size=9\n"].concat();
         assert_eq!(more(&records), Ok((None, Some(9))));
-        assert!(more(b"10 path=\xff\n").is_err(), "a name is text");
+        assert_eq!(more(b"10 path=\xff\n"), Ok((Some(b"\xff".to_vec()), None)));
+        assert!(more(b"10 size=\xff\n").is_err());
     }
 
     #[test]
@@ -361,22 +363,22 @@ mod tests {
         let read = |bytes: &[u8]| head(bytes.first_chunk().expect("a block"));
         for size in [0, 1, (1 << 33) - 1, 1 << 33, 1 << 40] {
             let bytes = written(&Written { size, ..of("a") });
-            let entry = Entry { name: "a".to_owned(), size, mode: 0o644, kind: Kind::File };
+            let entry = Entry { name: "a".into(), size, mode: 0o644, kind: Kind::File };
             assert_eq!((bytes.len(), read(&bytes)), (BLOCK, Ok(Head::Entry(entry))));
         }
         let bytes = written(&Written { is_folder: true, mode: 0o755, ..of("d") });
-        let entry = Entry { name: "d".to_owned(), size: 0, mode: 0o755, kind: Kind::Folder };
+        let entry = Entry { name: "d".into(), size: 0, mode: 0o755, kind: Kind::Folder };
         assert_eq!(read(&bytes), Ok(Head::Entry(entry)));
         let bytes = written(&Written { link: Some(b"../b"), ..of("l") });
         let kind = Kind::Link("../b".to_owned());
-        let entry = Entry { name: "l".to_owned(), size: 0, mode: 0o644, kind };
+        let entry = Entry { name: "l".into(), size: 0, mode: 0o644, kind };
         assert_eq!(read(&bytes), Ok(Head::Entry(entry)));
         let bytes = written(&Written { name: long.as_bytes(), ..of("") });
         assert_eq!(read(&bytes), Ok(Head::LongName(long.len() as u64 + 1)));
-        assert_eq!(text(&bytes[BLOCK..2 * BLOCK]), long);
+        assert_eq!(until_zero(&bytes[BLOCK..2 * BLOCK]), long.as_bytes());
         assert_eq!(bytes.len(), 3 * BLOCK);
         let Ok(Head::Entry(entry)) = read(&bytes[2 * BLOCK..]) else { panic!("no entry") };
-        assert_eq!(entry.name, long[..NAME_FIELD]);
+        assert_eq!(entry.name, &long.as_bytes()[..NAME_FIELD]);
     }
 
     #[cfg(feature = "streams")]

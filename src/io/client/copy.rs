@@ -4,6 +4,7 @@
 //! copy fails, folders are opened one component at a time without following links, and links and
 //! devices are left out, with a word about each.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -170,7 +171,7 @@ pub struct Extract {
     block: Vec<u8>,
     part: Part,
     /// The name of the next member, if it is too long for its head, and its size.
-    long_name: Option<String>,
+    long_name: Option<Vec<u8>>,
     long_size: Option<u64>,
     members: usize,
     pub notes: Notes,
@@ -269,7 +270,7 @@ impl Extract {
         };
         match to {
             To::Nothing | To::File(_) => {}
-            To::Name(bytes) => self.long_name = Some(tar::text(&bytes)),
+            To::Name(bytes) => self.long_name = Some(tar::until_zero(&bytes).to_vec()),
             To::Records(bytes) => {
                 let more = tar::more(&bytes).map_err(|fault| invalid(fault.to_string()))?;
                 self.long_name = more.0.or(self.long_name.take());
@@ -281,33 +282,36 @@ impl Extract {
 
     fn member(&mut self, entry: &Entry) -> io::Result<To> {
         let below = self.below(&entry.name)?;
+        let shown = String::from_utf8_lossy(&entry.name);
         match &entry.kind {
-            Kind::File => self.file(&entry.name, &below, entry.mode).map(To::File),
+            Kind::File => self.file(&shown, &below, entry.mode).map(To::File),
             Kind::Folder => self.folder(&below).map(|()| To::Nothing),
             Kind::Link(target) => {
-                self.notes.add(format!("{}: skipped, a link to {target}", entry.name));
+                self.notes.add(format!("{shown}: skipped, a link to {target}"));
                 Ok(To::Nothing)
             }
             Kind::Other => {
-                self.notes.add(format!("{}: skipped, as it is no file or folder", entry.name));
+                self.notes.add(format!("{shown}: skipped, as it is no file or folder"));
                 Ok(To::Nothing)
             }
         }
     }
 
     /// The components of a name below that of the archive.
-    fn below<'n>(&self, name: &'n str) -> io::Result<Vec<&'n str>> {
-        let mut parts = name.split('/').filter(|part| !matches!(*part, "" | ".")).peekable();
-        let is_ours = self.name.is_empty() || parts.next_if_eq(&&*self.name).is_some();
-        let parts: Vec<&str> = parts.collect();
-        if !is_ours || parts.contains(&"..") {
+    fn below<'n>(&self, name: &'n [u8]) -> io::Result<Vec<&'n OsStr>> {
+        let parts = name.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b"."));
+        let mut parts = parts.peekable();
+        let is_ours = self.name.is_empty() || parts.next_if_eq(&self.name.as_bytes()).is_some();
+        let parts: Vec<&OsStr> = parts.map(OsStr::from_bytes).collect();
+        if !is_ours || parts.contains(&OsStr::new("..")) {
             let expected = if self.name.is_empty() { "." } else { &self.name };
+            let name = String::from_utf8_lossy(name);
             return Err(invalid(format!("got the name {name:?}, expected one below {expected:?}")));
         }
         Ok(parts)
     }
 
-    fn file(&mut self, name: &str, below: &[&str], mode: u32) -> io::Result<File> {
+    fn file(&mut self, name: &str, below: &[&OsStr], mode: u32) -> io::Result<File> {
         let at = |error: io::Error| io::Error::new(error.kind(), format!("{name}: {error}"));
         // O_NONBLOCK: what is there may be a pipe, whose open would wait.
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC | OFlag::O_CLOEXEC;
@@ -336,12 +340,12 @@ impl Extract {
         Ok(file)
     }
 
-    fn folder(&mut self, below: &[&str]) -> io::Result<()> {
+    fn folder(&mut self, below: &[&OsStr]) -> io::Result<()> {
         self.open_folder(below).map(drop)
     }
 
     /// Opens a folder below the target, and makes those that are absent.
-    fn open_folder(&mut self, below: &[&str]) -> io::Result<OwnedFd> {
+    fn open_folder(&mut self, below: &[&OsStr]) -> io::Result<OwnedFd> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         if self.root.is_none() {
             let target = &self.target;
@@ -354,8 +358,8 @@ impl Extract {
         let mut folder = self.root.as_ref().expect("just opened").try_clone()?;
         for (depth, part) in below.iter().enumerate() {
             let at = |errno: Errno| {
-                let error = no_link(errno);
-                io::Error::new(error.kind(), format!("{}: {error}", below[..=depth].join("/")))
+                let (error, shown) = (no_link(errno), below[..=depth].iter().collect::<PathBuf>());
+                io::Error::new(error.kind(), format!("{}: {error}", shown.display()))
             };
             match mkdirat(folder.as_fd(), *part, Mode::from_bits_truncate(0o755)) {
                 Ok(()) | Err(Errno::EEXIST) => {}
@@ -492,6 +496,35 @@ mod tests {
             assert_eq!(extract.notes.lines, ["top/link: skipped, a link to a"]);
             assert!(!to.join("link").exists());
         }
+    }
+
+    #[test]
+    fn names_may_be_of_any_encoding() {
+        let folder = Folder::new("latin");
+        let from = folder.0.join("from");
+        fs::create_dir(&from).expect("a folder of ours");
+        let names: [&[u8]; 2] = [b"Men\xfc.txt", b"Men\xf6.txt"];
+        for name in names {
+            fs::write(from.join(OsStr::from_bytes(name)), name).expect("a file of ours");
+        }
+        let mut bytes = Vec::new();
+        Archive::new(&from, "top").expect("it is there").read_to_end(&mut bytes).expect("read");
+        // The same name by a pax record.
+        bytes.truncate(bytes.len() - 2 * tar::BLOCK);
+        let record = b"19 path=top/P\xfc.txt\n";
+        bytes.extend(head("more", record.len() as u64, b'x'));
+        bytes.extend_from_slice(record);
+        bytes.resize(bytes.len().next_multiple_of(tar::BLOCK), 0);
+        bytes.extend(head("short", 0, b'0'));
+        bytes.extend([0; 2 * tar::BLOCK]);
+        let to = folder.0.join("to");
+        let mut extract = Extract::new("top", &to);
+        extract.write_all(&bytes).expect("written");
+        extract.finish().expect("whole");
+        for name in names {
+            assert_eq!(fs::read(to.join(OsStr::from_bytes(name))).expect("a file"), name);
+        }
+        assert!(to.join(OsStr::from_bytes(b"P\xfc.txt")).exists());
     }
 
     #[test]

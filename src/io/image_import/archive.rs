@@ -328,7 +328,7 @@ fn members(file: &File, length: u64) -> Result<Members, Error> {
         };
         match head {
             Head::LongName(_) => {
-                name_next = Some(tar::text(&more("a name", 2 * tar::NAME_MAX)?));
+                name_next = Some(tar::until_zero(&more("a name", 2 * tar::NAME_MAX)?).to_vec());
             }
             Head::More(_) => {
                 let text = tar::more(&more("pax records", IMAGE_PAX_BYTES_MAX)?)
@@ -338,6 +338,7 @@ fn members(file: &File, length: u64) -> Result<Members, Error> {
             }
             Head::Entry(entry) => {
                 let name = name_next.take().unwrap_or(entry.name);
+                let name = String::from_utf8_lossy(&name);
                 let member = match entry.kind {
                     Kind::File => Some(Member::Here(Span { at: begin, size })),
                     Kind::Link(target) => Some(Member::Link(target)),
