@@ -1,7 +1,7 @@
 //! `edged exec` and `edged attach`: a command in a container, or its own process, connected with
 //! this terminal or with pipes.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 
 use lexopt::prelude::*;
 use serde_json::Value;
@@ -132,8 +132,15 @@ fn connect(
     let end = session.run();
     // Before anything is printed.
     drop(terminal);
-    remote::exit_code(end?, trouble)
+    match end {
+        // The command may still run, and its code is not known.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(PIPE),
+        end => remote::exit_code(end?, trouble),
+    }
 }
+
+/// As of a program that SIGPIPE has ended, which kubectl is.
+const PIPE: u8 = 128 + 13;
 
 fn is_terminal(trouble: &mut dyn Write) -> bool {
     let is_one = terminal::has_terminal();

@@ -65,7 +65,7 @@ fn usage<T>(why: &str) -> Result<T, Error> {
 pub(super) fn run(args: lexopt::Parser, out: &mut dyn Write, api: Api) -> Result<u8, Error> {
     let options = Options::parse(args, api)?;
     let agent = options.target.agent(api)?;
-    let body = agent.get("/stats/summary?only_cpu_and_memory=true")?;
+    let body = agent.get_usage("/stats/summary?only_cpu_and_memory=true")?;
     let summary: Value = serde_json::from_slice(&body).map_err(|error| {
         Error::Failed(format!("got an answer that is not a summary of statistics: {error}"))
     })?;

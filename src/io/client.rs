@@ -30,6 +30,8 @@ pub use connection::{Connection, Opened};
 use super::clock;
 use super::socket::Address;
 use crate::config;
+#[cfg(feature = "streams")]
+use crate::limits::CLIENT_STREAM_WAIT_MS;
 use crate::limits::{CLIENT_BYTES_MAX, CLIENT_CONNECT_MS, CLIENT_WAIT_MS};
 use crate::model::error::{Error, Input, Peer, System};
 use crate::wire::http1::response::{Piece, Reader};
@@ -125,12 +127,22 @@ impl Agent {
     #[cfg(feature = "controller")]
     pub fn send(&self, method: &str, path: &str, body: &[u8]) -> Result<Answer, Error> {
         let head = format!("Content-Type: application/yaml\r\nContent-Length: {}\r\n", body.len());
-        self.request(method, path, &head, body)
+        self.request(method, path, (&head, body), CLIENT_WAIT_MS)
     }
 
     /// The body at `path`, or an error with a remedy.
     pub fn get(&self, path: &str) -> Result<Vec<u8>, Error> {
-        let answer = self.request("GET", path, "", b"")?;
+        self.body(path, CLIENT_WAIT_MS)
+    }
+
+    /// The same, of what the runtime must answer first.
+    #[cfg(feature = "streams")]
+    pub fn get_usage(&self, path: &str) -> Result<Vec<u8>, Error> {
+        self.body(path, CLIENT_STREAM_WAIT_MS)
+    }
+
+    fn body(&self, path: &str, wait_ms: u64) -> Result<Vec<u8>, Error> {
+        let answer = self.request("GET", path, ("", b""), wait_ms)?;
         match answer.status {
             200 => Ok(answer.body),
             404 if answer.body.starts_with(b"{") => Err(Input::other(answer.why()).into()),
@@ -141,16 +153,23 @@ impl Agent {
         }
     }
 
-    fn request(&self, method: &str, path: &str, head: &str, body: &[u8]) -> Result<Answer, Error> {
+    /// `head` has further lines.
+    fn request(
+        &self,
+        method: &str,
+        path: &str,
+        (head, body): (&str, &[u8]),
+        wait_ms: u64,
+    ) -> Result<Answer, Error> {
         let line = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n{head}\r\n");
         let request = [line.as_bytes(), body].concat();
         let mut address = &self.address;
-        let mut done = exchange(address, &request);
+        let mut done = exchange(address, &request, wait_ms);
         if let (Err(error), Some(fallback)) = (&done, &self.fallback)
             && may_use_fallback(error)
         {
             address = fallback;
-            done = exchange(address, &request);
+            done = exchange(address, &request, wait_ms);
         }
         let bytes = done.map_err(|error| self.cannot(address, &error))?;
         if bytes.len() as u64 >= CLIENT_BYTES_MAX {
@@ -191,13 +210,13 @@ fn may_use_fallback(error: &std::io::Error) -> bool {
         || error.kind() == ErrorKind::InvalidInput
 }
 
-fn exchange(address: &Address, request: &[u8]) -> std::io::Result<Vec<u8>> {
-    talk(connect(address)?, request)
+fn exchange(address: &Address, request: &[u8], wait_ms: u64) -> std::io::Result<Vec<u8>> {
+    talk(connect(address, wait_ms)?, request)
 }
 
-/// Its reads and writes fail if nothing moves for [`CLIENT_WAIT_MS`].
-fn connect(address: &Address) -> std::io::Result<File> {
-    let wait = Some(Duration::from_millis(CLIENT_WAIT_MS));
+/// Its reads and writes fail if nothing moves for so long.
+fn connect(address: &Address, wait_ms: u64) -> std::io::Result<File> {
+    let wait = Some(Duration::from_millis(wait_ms));
     Ok(File::from(match address {
         Address::Port(address) => {
             let connect = Duration::from_millis(CLIENT_CONNECT_MS);

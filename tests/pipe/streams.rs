@@ -144,6 +144,22 @@ fn a_command_has_its_input_its_output_and_its_code() {
 }
 
 #[test]
+fn output_that_nobody_reads_is_no_success() {
+    let _alone = crate::jobs::alone();
+    let agent = Agent::new();
+    let mut command = agent.command(&["exec", "-i", "web", "--", "sh", "-c", "cat; exit 3"]);
+    let mut child = command.spawn().expect("it starts");
+    drop(child.stdout.take());
+    agent.answer_pods();
+    let (mut connection, _) = agent.accept();
+    let back = captured("containerd-spdy-exec.txt", "<<");
+    connection.write_all(&[SWITCH.as_bytes(), &back].concat()).expect("it reads");
+    // As of a program that SIGPIPE has ended: the code of the command is not known.
+    let (code, _, trouble) = ended(child);
+    assert_eq!((code, &*trouble), (Some(141), ""));
+}
+
+#[test]
 fn a_broken_connection_is_no_success() {
     let _alone = crate::jobs::alone();
     let back = captured("containerd-spdy-exec.txt", "<<");

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use super::{Agent, Answer, connect, may_use_fallback};
-use crate::limits::{CLIENT_BYTES_MAX, CLIENT_READ_BYTES};
+use crate::limits::{CLIENT_BYTES_MAX, CLIENT_READ_BYTES, CLIENT_STREAM_WAIT_MS};
 use crate::model::error::{Error, Peer};
 use crate::wire::http1::response::{Piece, Reader};
 
@@ -40,12 +40,12 @@ impl Agent {
         expected: u16,
     ) -> Result<Opened, Error> {
         let mut address = &self.address;
-        let mut done = connect(address);
+        let mut done = connect(address, CLIENT_STREAM_WAIT_MS);
         if let (Err(error), Some(fallback)) = (&done, &self.fallback)
             && may_use_fallback(error)
         {
             address = fallback;
-            done = connect(address);
+            done = connect(address, CLIENT_STREAM_WAIT_MS);
         }
         let socket = done.map_err(|error| self.cannot(address, &error))?;
         let request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n{head}\r\n");
