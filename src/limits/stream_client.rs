@@ -2,9 +2,8 @@
 
 /// Bytes read from a connection, from standard input or from a file at once.
 pub const CLIENT_READ_BYTES: usize = 16 << 10;
-/// Milliseconds that a command waits for an answer that the runtime or a node must give first: longer
-/// than the agent and the controller wait themselves (60 s), so that theirs is the error that is
-/// shown.
+/// Milliseconds that a command waits for what the runtime or a node must answer first: longer than
+/// the agent and the controller wait themselves (60 s), so that theirs is the error that is shown.
 pub const CLIENT_STREAM_WAIT_MS: u64 = 65_000;
 /// Bytes that wait to be sent while more is read: a few frames.
 pub const CLIENT_UNSENT_BYTES_MAX: usize = 64 << 10;

@@ -17,9 +17,9 @@ pub const STREAMS_MAX: usize = 64;
 pub const STREAM_UNSENT_BYTES_MAX: usize = 32 << 10;
 /// Bytes of one client that wait for the runtime; a client that sends more waits.
 pub const STREAM_INPUT_BYTES_MAX: usize = 32 << 10;
-/// Bytes that the kernel keeps for the runtime (twice as many, with its own overhead): by default it
-/// keeps megabytes, and reports room only when a third of them has left, which a slow flash may take
-/// longer for than a request may block the tunnel.
+/// Bytes that the kernel keeps for the runtime, twice as many with its own overhead. By default it
+/// keeps megabytes, and reports room only when a third of them has left: on a slow flash that takes
+/// longer than a request may block the tunnel.
 pub const STREAM_SOCKET_BYTES: usize = 128 << 10;
 /// Bytes that one request moves in one turn of the loop: some 50 µs of work.
 pub const STREAM_TURN_BYTES: usize = 128 << 10;

@@ -68,6 +68,34 @@ fn checked() {
     assert!((CHECK_RUNTIME_MS + CHECK_DIAL_MS..KERNEL_MS).contains(&ms), "{ms} ms");
 }
 
+/// What the runtime or a node must answer first takes longer, and then says why.
+#[cfg(feature = "streams")]
+#[expect(clippy::disallowed_methods, reason = "the agent is slow")]
+fn slow() {
+    use std::io::Write;
+
+    use edged::limits::{CLIENT_STREAM_WAIT_MS, STREAM_ANSWER_MS};
+
+    let agent = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let server = agent.local_addr().expect("an address").to_string();
+    let command = std::thread::spawn(move || waited(&["top", "pods", "--server", &server]));
+    let (mut connection, _) = agent.accept().expect("it connects");
+    // A connection that is closed with unread bytes is reset.
+    assert!(connection.read(&mut [0; 4_096]).expect("it sends a request") > 0);
+    std::thread::sleep(Duration::from_millis(CLIENT_WAIT_MS + 1_000));
+    let why = "the runtime hangs";
+    let head = format!("HTTP/1.1 503 Service Unavailable\r\nContent-Length: {}\r\n", why.len());
+    connection.write_all(format!("{head}\r\n{why}").as_bytes()).expect("it waits");
+    drop(connection);
+    let (_, done) = command.join().expect("it ends");
+    let told = String::from_utf8_lossy(&done.stderr);
+    assert!(told.contains("the runtime hangs"), "{told}");
+    const { assert!(CLIENT_STREAM_WAIT_MS > STREAM_ANSWER_MS) };
+}
+
+#[cfg(not(feature = "streams"))]
+fn slow() {}
+
 #[test]
 #[expect(clippy::disallowed_methods, reason = "commands that wait do so side by side")]
 fn commands_wait_a_while_for_who_does_not_answer() {
@@ -85,7 +113,8 @@ fn commands_wait_a_while_for_who_does_not_answer() {
         assert!(ms >= CLIENT_WAIT_MS, "{ms} ms");
     });
     let check = std::thread::spawn(checked);
-    for waits in [deaf, dumb, check] {
+    let slow = std::thread::spawn(slow);
+    for waits in [deaf, dumb, check, slow] {
         waits.join().expect("it reports why");
     }
 }

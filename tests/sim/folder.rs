@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use edged::model::manifest::{Content, File, Folder as Read, Refusal};
+use edged::model::error::Refusal;
+use edged::model::manifest::{Content, File, Folder as Read};
 use edged::model::pod::Pod;
 
 use crate::chance::Chance;

@@ -338,15 +338,13 @@ fn members(file: &File, length: u64) -> Result<Members, Error> {
             }
             Head::Entry(entry) => {
                 let name = name_next.take().unwrap_or(entry.name);
-                let name = String::from_utf8_lossy(&name);
                 let member = match entry.kind {
                     Kind::File => Some(Member::Here(Span { at: begin, size })),
                     Kind::Link(target) => Some(Member::Link(target)),
                     Kind::Folder | Kind::Other => None,
                 };
-                if let (Some(member), Some(name)) = (member, plain(&name, "")) {
-                    members.insert(name, member);
-                }
+                let name = plain(&String::from_utf8_lossy(&name), "");
+                members.extend(name.zip(member));
                 if members.len() > IMAGE_MEMBERS_MAX {
                     let got = format_args!("more than {IMAGE_MEMBERS_MAX} members");
                     return Err(Input::new(got, "").into());
