@@ -34,7 +34,7 @@ pub(super) fn to(path: &str, access: Access, now: Now, agent: &Agent) -> Respons
             use crate::wire::metrics;
             let page = metrics::render(&agent.metrics(), super::process::read());
             let body = page.into_bytes();
-            Response { status: Status::Ok, content_type: metrics::CONTENT_TYPE, body }
+            Response { status: Status::Ok, content_type: metrics::CONTENT_TYPE, more: "", body }
         }
         _ => Response::text(Status::NotFound, THERE_IS),
     }
@@ -100,7 +100,7 @@ fn event(note: &RecordedEvent) -> Event<'_> {
 fn json(value: &impl Serialize) -> Response {
     let mut body = serde_json::to_vec(value).expect("views are plain data");
     body.push(b'\n');
-    Response { status: Status::Ok, content_type: "application/json", body }
+    Response { status: Status::Ok, content_type: "application/json", more: "", body }
 }
 
 #[cfg(test)]
