@@ -81,6 +81,8 @@ mod surroundings;
 pub mod sys;
 #[cfg(feature = "cloud")]
 mod tls;
+#[cfg(feature = "streams")]
+mod token;
 mod turn;
 mod turn_log;
 mod usage;
