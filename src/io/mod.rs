@@ -52,6 +52,8 @@ mod jobs;
 pub mod lock;
 pub mod log;
 mod mounts;
+#[cfg(feature = "page")]
+mod page;
 #[cfg(feature = "probes")]
 pub mod probe;
 #[cfg(not(feature = "probes"))]

@@ -36,8 +36,18 @@ pub(super) fn to(path: &str, access: Access, now: Now, agent: &Agent) -> Respons
             let body = page.into_bytes();
             Response { status: Status::Ok, content_type: metrics::CONTENT_TYPE, more: "", body }
         }
-        _ => Response::text(Status::NotFound, THERE_IS),
+        _ => page(path).unwrap_or_else(|| Response::text(Status::NotFound, THERE_IS)),
     }
+}
+
+#[cfg(feature = "page")]
+fn page(path: &str) -> Option<Response> {
+    crate::io::page::file(path, crate::io::page::Shown::Agent)
+}
+
+#[cfg(not(feature = "page"))]
+fn page(_: &str) -> Option<Response> {
+    None
 }
 
 /// The available paths, in one line.
