@@ -15,6 +15,9 @@ use crate::wire::http1::{Response, Status};
 pub(super) enum Shown {
     /// Its own node.
     Agent,
+    /// All nodes.
+    #[cfg(feature = "controller")]
+    Controller,
 }
 
 /// The file at a path; `None`: it is no part of the page.
@@ -25,6 +28,8 @@ pub(super) fn file(path: &str, shown: Shown) -> Option<Response> {
         "/page.js" => (SCRIPT, include_str!("page/page.js")),
         "/load.js" => match shown {
             Shown::Agent => (SCRIPT, include_str!("page/edged.js")),
+            #[cfg(feature = "controller")]
+            Shown::Controller => (SCRIPT, include_str!("page/edgecontroller.js")),
         },
         _ => return None,
     };
@@ -54,6 +59,8 @@ mod tests {
     fn all() -> Vec<Shown> {
         vec![
             Shown::Agent,
+            #[cfg(feature = "controller")]
+            Shown::Controller,
         ]
     }
 

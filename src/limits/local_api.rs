@@ -37,6 +37,9 @@ pub const HTTP_LISTEN_RETRY_MS: u64 = 20_000;
 /// link, and a hundredth of the flash that the program takes.
 #[cfg(feature = "page")]
 pub const PAGE_BYTES_MAX: usize = 20_000;
+/// Nodes in one answer for the controller's page: as many as a person reads. Each is parsed anew.
+#[cfg(feature = "controller")]
+pub const PAGE_NODES_MAX: usize = 200;
 
 // The commands.
 
