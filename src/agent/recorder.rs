@@ -192,6 +192,11 @@ impl Recorder {
         self.ring.iter().any(|entry| entry.digest == digest)
     }
 
+    /// The number of events since the start, repeats included.
+    pub fn count(&self) -> u64 {
+        self.serial
+    }
+
     /// The events to report after this serial number, the oldest first: the serial number, a digest
     /// for the event and its repeats, and the event.
     pub fn since(&self, serial: u64) -> Vec<(u64, u64, &RecordedEvent)> {
@@ -245,6 +250,14 @@ mod tests {
             uid: name.into(),
             field_path: String::new(),
         }
+    }
+
+    #[test]
+    fn each_event_counts_repeats_as_well() {
+        let mut fixture = Fixture::default();
+        fixture.add("p", "BackOff", "again");
+        fixture.add("p", "BackOff", "again");
+        assert_eq!((fixture.recorder.count(), fixture.recorder.iter().count()), (2, 1));
     }
 
     /// Records warnings about one object, and counts the reported ones.

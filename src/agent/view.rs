@@ -128,6 +128,8 @@ impl Agent {
             node: self.config.node_name.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_ms: now.boot.since_ms(self.booted_at),
+            time: now.timestamp(),
+            revision: self.pods.revision() + self.recorder.count(),
             runtime: version
                 .map(|version| format!("{} {}", version.runtime_name, version.runtime_version))
                 .unwrap_or_default(),

@@ -164,6 +164,17 @@ impl Controller {
         self.cache.nodes.values().find(|node| node.pods.contains_key(&key)).map(|node| &*node.name)
     }
 
+    /// The namespaces and names of the pods that are bound to this node.
+    pub fn pods_of(&self, node: &str) -> impl Iterator<Item = (&str, &str)> {
+        let pods = self.cache.find(node).into_iter().flat_map(|node| node.pods.keys());
+        pods.map(|key| (&*key.namespace, &*key.name))
+    }
+
+    /// Whether this node has a session.
+    pub fn is_connected(&self, node: &str) -> bool {
+        self.cache.find(node).is_some_and(|node| node.link.is_some())
+    }
+
     /// The tunnel of this node.
     pub fn tunnel_of(&self, node: &str) -> Result<Tunnel, stream::Refusal> {
         if let Some((tunnel, _)) = self.streams.of(node) {

@@ -52,6 +52,8 @@ mod jobs;
 pub mod lock;
 pub mod log;
 mod mounts;
+#[cfg(feature = "page")]
+mod page;
 #[cfg(feature = "probes")]
 pub mod probe;
 #[cfg(not(feature = "probes"))]
@@ -81,6 +83,8 @@ mod surroundings;
 pub mod sys;
 #[cfg(feature = "cloud")]
 mod tls;
+#[cfg(feature = "streams")]
+mod token;
 mod turn;
 mod turn_log;
 mod usage;

@@ -33,6 +33,14 @@ pub const HTTP_CLOSE_BYTES_MAX: usize = 64 << 10;
 /// Milliseconds from a port that could not be opened to the next try.
 pub const HTTP_LISTEN_RETRY_MS: u64 = 20_000;
 
+/// Bytes of the page's files, as they are in the program: what one look at it costs over a thin
+/// link, and a hundredth of the flash that the program takes.
+#[cfg(feature = "page")]
+pub const PAGE_BYTES_MAX: usize = 20_000;
+/// Nodes in one answer for the controller's page: as many as a person reads. Each is parsed anew.
+#[cfg(feature = "controller")]
+pub const PAGE_NODES_MAX: usize = 200;
+
 // The commands.
 
 /// Milliseconds for a connection to the agent on this machine.

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::time::Timestamp;
+
 /// A summary of the agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -12,6 +14,11 @@ pub struct Overview {
     pub version: String,
     /// Milliseconds since the agent's start.
     pub uptime_ms: u64,
+    /// The wall clock; `None`: it is not set.
+    #[serde(skip_deserializing)]
+    pub time: Option<Timestamp>,
+    /// As long as it is unchanged, so are `/pods` and `/events`, until a restart of the agent.
+    pub revision: u64,
     /// `containerd 1.6.20`; empty until it answered.
     pub runtime: String,
     /// Why no pod can be served now; `None`: no trouble.

@@ -263,20 +263,23 @@ fn is_our_origin(origin: &[u8], bound: SocketAddr) -> bool {
 pub struct Response {
     pub status: Status,
     pub content_type: &'static str,
+    /// Further lines of the head with their ends.
+    pub more: &'static str,
     pub body: Vec<u8>,
 }
 
 impl Response {
     /// A line of text.
     pub fn text(status: Status, line: &str) -> Self {
-        Self { status, content_type: "text/plain; charset=utf-8", body: format!("{line}\n").into() }
+        let not_allowed = status == Status::MethodNotAllowed;
+        let more = if not_allowed { "Allow: GET, HEAD\r\n" } else { "" };
+        let content_type = "text/plain; charset=utf-8";
+        Self { status, content_type, more, body: format!("{line}\n").into() }
     }
 
     /// Head and body as sent; for `HEAD` the head alone.
     pub fn bytes(self, method: Method) -> Vec<u8> {
-        let not_allowed = self.status == Status::MethodNotAllowed;
-        let more = if not_allowed { "Allow: GET, HEAD\r\n" } else { "" };
-        let mut bytes = head(self.status.line(), more, self.content_type, self.body.len());
+        let mut bytes = head(self.status.line(), self.more, self.content_type, self.body.len());
         if method != Method::Head {
             bytes.extend_from_slice(&self.body);
         }

@@ -222,6 +222,58 @@ fn each_path_shows_what_it_should() {
     assert!(page.contains("\nprocess_resident_memory_bytes "), "{page}");
 }
 
+#[cfg(feature = "page")]
+#[test]
+fn a_browser_gets_the_page_and_what_it_may_do() {
+    let mut bed = Bed::new();
+    for (path, kind) in [
+        ("/", "text/html"),
+        ("/?x=y", "text/html"),
+        ("/page.css", "text/css"),
+        ("/page.js", "text/javascript"),
+        ("/load.js", "text/javascript"),
+    ] {
+        let text = bed.request(&format!("GET {path} HTTP/1.1\r\nHost: localhost:1\r\n\r\n"));
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && !body.is_empty(), "{path}: {head}");
+        for line in [
+            &format!("Content-Type: {kind}; charset=utf-8"),
+            "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; \
+             connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+            "X-Content-Type-Options: nosniff",
+            "Referrer-Policy: no-referrer",
+            "Cache-Control: no-store",
+        ] {
+            assert!(head.lines().any(|it| it == line), "{path}: {line} in {head}");
+        }
+        for headers in
+            ["Host: rebound.example", "Host: localhost\r\nOrigin: http://rebound.example"]
+        {
+            let text = bed.request(&format!("GET {path} HTTP/1.1\r\n{headers}\r\n\r\n"));
+            assert!(text.starts_with("HTTP/1.1 403 "), "{path} {headers}: {text}");
+        }
+        let head = bed.request(&format!("HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+    }
+}
+
+/// The page asks for the lists only when it has changed.
+#[cfg(feature = "page")]
+#[test]
+fn a_change_of_the_pods_changes_the_revision_of_the_status() {
+    let mut bed = Bed::new();
+    let revision = |bed: &mut Bed| {
+        let (_, body) = bed.get("/edged/status");
+        let status: serde_json::Value = serde_json::from_str(&body).expect("JSON");
+        assert_eq!(status["time"], "2025-11-20T19:29:11Z");
+        status["revision"].as_u64().expect("a number")
+    };
+    let before = revision(&mut bed);
+    assert_eq!(revision(&mut bed), before, "nothing has changed");
+    bed.want_pods(1, 10);
+    assert!(revision(&mut bed) > before);
+}
+
 #[test]
 fn a_request_may_come_in_any_pieces() {
     let mut bed = Bed::new();

@@ -166,6 +166,88 @@ fn web_pages_are_refused() {
     assert!(controller.on_port(request).starts_with("HTTP/1.1 200 "));
 }
 
+const TOKEN: &str = "0123456789abcdef0123";
+
+#[test]
+fn a_browser_gets_the_page_of_the_controller() {
+    let controller = Controller::start("browser");
+    for (path, text) in [("/", "<h1"), ("/page.css", "dark"), ("/load.js", "/edgecontroller/")] {
+        let with = |headers: &str| {
+            controller.on_port(&format!("GET {path} HTTP/1.1\r\n{headers}\r\n\r\n"))
+        };
+        let answer = with("Host: localhost");
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains(text), "{path}: {answer}");
+        assert!(answer.contains("\r\nContent-Security-Policy: default-src 'none'; "), "{answer}");
+        for headers in
+            ["Host: rebound.example", "Host: localhost\r\nOrigin: http://rebound.example"]
+        {
+            assert!(with(headers).starts_with("HTTP/1.1 403 "), "{path}: {headers}");
+        }
+    }
+}
+
+#[test]
+fn the_port_shows_nodes_and_logs_to_who_has_the_token_and_nothing_else() {
+    let controller = Controller::start("token");
+    let gw = controller.file("gw.yaml", "apiVersion: v1\nkind: Node\nmetadata: {name: gw}\n");
+    let secret = controller.file("s.yaml", SECRET);
+    assert_eq!(controller.run(&["apply", "-f", &gw, "-f", &secret]).0, Some(0));
+    let ask = |method: &str, path: &str, token: &str| {
+        let bearer = format!("Authorization: Bearer {token}");
+        format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n{bearer}\r\n\r\n")
+    };
+    let nodes = "/edgecontroller/nodes";
+    let none = controller.on_port(&ask("GET", nodes, TOKEN));
+    assert!(none.starts_with("HTTP/1.1 401 ") && none.contains("/data/api.token"), "{none}");
+    fs::write(controller.dir.join("data/api.token"), TOKEN).expect("written");
+    // A file in the folder becomes an object in the next turn.
+    while !controller.on_port(&ask("GET", nodes, TOKEN)).contains("\"gw\"") {}
+    let log = "/containerLogs/default/nobody/c";
+    for (method, path, token, status) in [
+        ("GET", nodes, TOKEN, 200),
+        ("GET", nodes, "0123456789abcdefXXXX", 401),
+        ("GET", nodes, "", 401),
+        ("GET", "/edgecontroller/nodes/gw", TOKEN, 200),
+        ("GET", "/edgecontroller/nodes/gw", "", 401),
+        ("GET", "/edgecontroller/nodes/nobody", TOKEN, 404),
+        ("GET", log, TOKEN, 404),
+        ("GET", log, "", 401),
+        ("POST", nodes, TOKEN, 403),
+        ("DELETE", "/api/v1/nodes/gw", TOKEN, 403),
+        ("GET", "/api/v1/nodes", TOKEN, 403),
+        ("GET", "/api/v1/secrets", TOKEN, 403),
+        ("GET", "/exec/default/nobody/c?command=ls&output=1", TOKEN, 403),
+        ("POST", "/portForward/default/nobody", TOKEN, 403),
+        ("GET", "/nodes/gw/stats/summary", TOKEN, 403),
+    ] {
+        let text = controller.on_port(&ask(method, path, token));
+        assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{method} {path}: {text}");
+    }
+    assert!(controller.on_socket(&ask("GET", nodes, "")).starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
+fn of_many_nodes_those_are_shown_whose_name_is_typed() {
+    let controller = Controller::start("nodes");
+    let count = edged::limits::PAGE_NODES_MAX + 1;
+    let node = |n: usize| format!("apiVersion: v1\nkind: Node\nmetadata: {{name: gw-{n}}}\n---\n");
+    let all = controller.file("all.yaml", &(1..=count).map(node).collect::<String>());
+    fs::rename(all, controller.dir.join("manifests/all.yaml")).expect("a file of ours");
+    let shown = |query: &str| {
+        let path = format!("/edgecontroller/nodes?match={query}");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let text = controller.on_socket(&request);
+        let (_, body) = text.split_once("\r\n\r\n").expect("a head");
+        let body: serde_json::Value = serde_json::from_str(body).expect(body);
+        (body["total"].clone(), body["nodes"].as_array().map(Vec::len))
+    };
+    while shown("").0 != count {}
+    assert_eq!(shown("").1, Some(count - 1));
+    assert_eq!(shown("w-20"), (3.into(), Some(3)), "20, 200 and 201");
+    assert_eq!(shown("%67w-201"), (1.into(), Some(1)));
+    assert_eq!(shown("nobody"), (0.into(), Some(0)));
+}
+
 #[test]
 fn a_full_port_says_so_at_once_and_keeps_nobody_from_the_socket() {
     let controller = Controller::start("full");

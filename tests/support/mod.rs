@@ -8,6 +8,8 @@
 pub mod agent;
 #[cfg(feature = "controller")]
 pub mod apiserver;
+#[cfg(feature = "controller")]
+pub mod browser;
 pub mod cgroup;
 #[cfg(feature = "cloud")]
 pub mod cloud;

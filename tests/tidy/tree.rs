@@ -62,7 +62,8 @@ pub(crate) fn is_script(path: &str) -> bool {
 }
 
 pub(crate) fn is_code(path: &str) -> bool {
-    is_rust(path) || is_script(path) || extension(path) == "c" || path == "Makefile"
+    let is_page = path.starts_with("src/") && matches!(extension(path), "css" | "html" | "js");
+    is_rust(path) || is_script(path) || extension(path) == "c" || path == "Makefile" || is_page
 }
 
 pub(crate) fn extension(path: &str) -> &str {

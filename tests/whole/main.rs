@@ -39,6 +39,8 @@ mod hostile;
 mod images;
 mod lanes;
 mod memory;
+#[cfg(feature = "controller")]
+mod page;
 #[cfg(feature = "streams")]
 mod people;
 mod registry;
@@ -156,6 +158,8 @@ fn all() -> Vec<Test> {
         controller::TESTS,
         #[cfg(feature = "controller")]
         demo::TESTS,
+        #[cfg(feature = "controller")]
+        page::TESTS,
         garbage::TESTS,
         registry::TESTS,
         crashes::TESTS,

@@ -116,7 +116,7 @@ const RUN: &str = "  --manifests DIR        folder of manifests    [/etc/edgecon
   --listen-tunnel ADDR:PORT  where nodes open the tunnel for logs and commands, or off
                              [0.0.0.0:10004]
   --advertise NAME,…     names and addresses under which nodes dial        [the host name]
-  --api ADDR:PORT        /healthz and /metrics on loopback, or off         [127.0.0.1:10020]
+  --api ADDR:PORT        /healthz, /metrics and a page on loopback, or off [127.0.0.1:10020]
   --certificate-days N   of the life of a node's certificate               [365]
   --enrol-again allow|refuse   a node that exists, by a token for no node
                              [refuse; with a cluster: allow, as CloudCore]

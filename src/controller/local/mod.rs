@@ -236,6 +236,18 @@ impl Objects {
             .map(|(_, object)| &*object.row.text)
     }
 
+    /// All objects of a kind with their keys, in order.
+    pub fn keyed(&self, kind: Kind) -> impl Iterator<Item = (&Key, &str)> {
+        let first = Key { kind, namespace: "".into(), name: "".into() };
+        let rows = self.rows.range(first..).take_while(move |(key, _)| key.kind == kind);
+        rows.map(|(key, object)| (key, &*object.row.text))
+    }
+
+    /// One object.
+    pub fn text(&self, key: &Key) -> Option<&str> {
+        self.rows.get(key).map(|object| &*object.row.text)
+    }
+
     /// The events that a watch from this version has missed; `None`: that is too long ago.
     pub fn since(&self, kind: Kind, version: u64) -> Option<Vec<WatchEvent>> {
         if version < self.forgotten {

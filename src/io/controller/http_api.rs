@@ -1,6 +1,7 @@
 //! The controller's HTTP API: objects, changes to the manifest folder, health, metrics.
 
 mod apply;
+mod page;
 
 use std::path::{Path, PathBuf};
 
@@ -25,6 +26,8 @@ pub(super) struct HttpContext<'a> {
     /// Why the API server cannot be reached, if that is so.
     pub(super) trouble: Option<String>,
     pub(super) folder: &'a Path,
+    /// Of the token for who looks at the page.
+    pub(super) token: &'a Path,
     pub(super) connections: usize,
     /// Stream tunnels of nodes, and requests through them.
     pub(super) tunnels: usize,
@@ -39,6 +42,9 @@ type Answer = (u16, &'static str, Vec<u8>);
 impl HttpContext<'_> {
     /// The complete answer.
     pub(super) fn answer(&mut self, call: &Call, access: Access) -> Vec<u8> {
+        if let Some(bytes) = self.page(call, access) {
+            return bytes;
+        }
         let (status, kind, body) = match (&*call.method, &*call.path) {
             ("GET", "/healthz") => match &self.trouble {
                 Some(why) => text(503, why),
@@ -46,10 +52,11 @@ impl HttpContext<'_> {
                 None => text(503, "not all objects are known yet"),
             },
             ("GET", "/metrics") => (200, METRICS, self.metrics().into_bytes()),
-            _ if access == Access::Public => text(403, PUBLIC),
+            _ if !self.admits(call, access) => text(403, PUBLIC),
             _ if self.local.is_none() => text(404, "the objects are in the cluster: use kubectl"),
             ("POST", "/apply") => self.apply(call),
-            ("GET" | "DELETE", _) => self.object(call),
+            ("GET", _) => self.nodes(call).unwrap_or_else(|| self.object(call)),
+            ("DELETE", _) => self.object(call),
             _ => text(405, "expected GET, DELETE, or POST /apply"),
         };
         call::answer(status, kind, &body)
@@ -216,8 +223,8 @@ fn text(status: u16, line: &str) -> Answer {
     (status, TEXT, format!("{line}\n").into_bytes())
 }
 
-const PUBLIC: &str = "any user can connect to this port, so it has only /healthz and /metrics: \
-    objects are available through the unix socket in the data folder";
+const PUBLIC: &str = "any user can connect to this port, so it has only /healthz, /metrics and a \
+    page: objects are available through the unix socket in the data folder";
 const PREFIX: &str = "edgecontroller_";
 const GAUGE: &str = "gauge";
 const COUNTER: &str = "counter";

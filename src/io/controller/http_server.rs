@@ -2,8 +2,8 @@
 //! per connection.
 //!
 //! Any user of this machine can connect to the port on loopback, which therefore has only health
-//! and metrics. Objects, including Secrets, are read and changed through a unix socket in the data
-//! folder, which only its owner and root can open.
+//! and metrics, and for who has a token what the page shows. Objects, including Secrets, are read
+//! and changed through a unix socket in the data folder, which only its owner and root can open.
 //!
 //! Reads one request and passes it on, writes the answer, closes. Everything has a bound, as in
 //! [`crate::io::server`]; unlike the agent's read-only API, this one accepts a body.
@@ -182,7 +182,7 @@ fn remedy(address: &Address, _error: &io::Error) -> &'static str {
             "commands cannot reach the controller: is --data right, and its disk writable?"
         }
         Address::Port(_) => {
-            "/healthz and /metrics are not available: choose another address with --api"
+            "/healthz, /metrics and the page are not available: choose another address with --api"
         }
     }
 }

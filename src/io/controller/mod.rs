@@ -39,7 +39,6 @@ use crate::controller::{self, Candidate, Controller, SyncStore};
 use crate::io::cloud::names;
 use crate::io::folder::{self, FileContent, Manifests, Room};
 use crate::io::signal::{self, SignalAction, Signals};
-use crate::io::socket::Access;
 use crate::io::turn::{self, Turn};
 use crate::io::turn_log;
 use crate::io::{clock, sys};
@@ -424,11 +423,13 @@ impl EventLoop {
     }
 
     fn answer_people(&mut self, now: Now) {
+        let token = self.settings.token();
         let mut context = http_api::HttpContext {
             controller: &self.controller,
             trouble: self.api.trouble(now.boot),
             local: self.api.local(),
             folder: &self.settings.manifests,
+            token: &token,
             connections: self.ports.connections(),
             refused: self.ports.refused().collect(),
             tunnels: self.streams.tunnels(),
@@ -437,7 +438,7 @@ impl EventLoop {
         };
         let registry = self.poll.registry();
         let handovers = self.front.tick(now.boot, registry, |call, access| {
-            let is_stream = access == Access::Protected && streams::is_stream(&call.path);
+            let is_stream = streams::is_stream(&call.path) && context.admits(call, access);
             (!is_stream).then(|| context.answer(call, access))
         });
         for handover in handovers {

@@ -18,7 +18,7 @@ pub struct Settings {
     pub https: SocketAddr,
     /// `--listen-tunnel`: the address for nodes' stream tunnels; port 0: off.
     pub tunnel: SocketAddr,
-    /// `--api`: the address for health and metrics, on loopback.
+    /// `--api`: the address for health, metrics and the page, on loopback.
     pub api: SocketAddr,
     /// `--kubeconfig` or `--in-cluster`; otherwise the folder.
     pub source: Source,
@@ -194,6 +194,11 @@ impl Settings {
     /// The unix socket of our own API: full access, for this folder's owner and root.
     pub fn socket(&self) -> PathBuf {
         self.data.join("api.sock")
+    }
+
+    /// The file with the token for who looks at the page on our port.
+    pub fn token(&self) -> PathBuf {
+        self.data.join("api.token")
     }
 
     /// The store's file.

@@ -34,10 +34,20 @@ pub(super) fn to(path: &str, access: Access, now: Now, agent: &Agent) -> Respons
             use crate::wire::metrics;
             let page = metrics::render(&agent.metrics(), super::process::read());
             let body = page.into_bytes();
-            Response { status: Status::Ok, content_type: metrics::CONTENT_TYPE, body }
+            Response { status: Status::Ok, content_type: metrics::CONTENT_TYPE, more: "", body }
         }
-        _ => Response::text(Status::NotFound, THERE_IS),
+        _ => page(path).unwrap_or_else(|| Response::text(Status::NotFound, THERE_IS)),
     }
+}
+
+#[cfg(feature = "page")]
+fn page(path: &str) -> Option<Response> {
+    crate::io::page::file(path, crate::io::page::Shown::Agent)
+}
+
+#[cfg(not(feature = "page"))]
+fn page(_: &str) -> Option<Response> {
+    None
 }
 
 /// The available paths, in one line.
@@ -100,7 +110,7 @@ fn event(note: &RecordedEvent) -> Event<'_> {
 fn json(value: &impl Serialize) -> Response {
     let mut body = serde_json::to_vec(value).expect("views are plain data");
     body.push(b'\n');
-    Response { status: Status::Ok, content_type: "application/json", body }
+    Response { status: Status::Ok, content_type: "application/json", more: "", body }
 }
 
 #[cfg(test)]

@@ -1,0 +1,59 @@
+'use strict';
+// The page of edgecontroller: all nodes, and one of them as edged shows its own.
+
+const NODE = ['Node', 'Ready', 'Pressure', 'Link', 'Last seen', 'Pods'];
+function links(it) {
+  return [mark(it.connected, it.connected ? 'connected' : 'not connected'),
+    el('small', {}, it.tunnel ? 'with a stream tunnel' : 'no stream tunnel')];
+}
+
+function ready(conditions) {
+  const { status, message } = conditions.find((it) => it.type === 'Ready') || {};
+  if (status === 'True') return [mark(true, 'ready')];
+  return [mark(false, status === 'False' ? 'not ready' : 'unknown'), el('small', {}, message)];
+}
+
+function pressed(conditions) {
+  const is = (it) => it.type !== 'Ready' && it.status !== 'False';
+  const all = conditions.filter(is).map((it) => it.type).join(', ');
+  return mark(!all, all || 'none');
+}
+
+const seen = (it) => ago(it.seen) || 'never';
+
+function nodeRow(it, chosen) {
+  const name = el('button', { class: 'name', id: 'node-of ' + it.name, 'data-node': it.name,
+    'aria-pressed': it.name === chosen }, it.name);
+  const { conditions, pods } = it;
+  return row(NODE, [name, ready(conditions), pressed(conditions), links(it), seen(it), pods]);
+}
+
+async function load() {
+  now = Date.now();
+  const match = $('match').value.trim();
+  const { nodes, total } = await json('/edgecontroller/nodes?match=' + encodeURIComponent(match));
+  const chosen = decodeURIComponent(location.hash.slice(1)) || nodes.length === 1 && nodes[0].name;
+  say('title', 'edgecontroller');
+  document.title = 'edgecontroller';
+  $('nodes').hidden = false;
+  say('count', `${nodes.length} of ${total} shown`);
+  fill('node-rows', nodes.map((it) => nodeRow(it, chosen)));
+  $('node').hidden = !chosen;
+  if (!chosen) return;
+  const one = await json('/edgecontroller/nodes/' + encodeURIComponent(chosen));
+  const { row, node, pods, events } = one;
+  const { nodeInfo = {}, addresses = [] } = node.status || {};
+  const { kubeletVersion, containerRuntimeVersion, osImage, kernelVersion } = nodeInfo;
+  showNode('Node ' + chosen, [fact('Ready', ...ready(row.conditions)),
+    fact('Pressure', pressed(row.conditions)), fact('Link', ...links(row)),
+    fact('Last seen', seen(row)), fact('Agent', kubeletVersion),
+    fact('Runtime', containerRuntimeVersion), fact('System', osImage, ' ', kernelVersion),
+    fact('Address', addresses.map((it) => it.address).join(' '))], pods, [], events);
+}
+
+addEventListener('hashchange', poll);
+$('match').addEventListener('input', poll);
+document.addEventListener('click', ({ target }) => {
+  const { node } = target.dataset || {};
+  if (node) location.hash = encodeURIComponent(node);
+});
