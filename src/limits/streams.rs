@@ -13,18 +13,19 @@ pub const LOG_HEAD_BYTES_MAX: usize = 128;
 /// Requests of people at once: a followed log for each container of a gateway, and some commands.
 pub const STREAMS_MAX: usize = 64;
 /// Bytes that wait for one client. Nothing more is read for it meanwhile: a slow client costs this,
-/// and holds up nobody.
+/// and holds up nobody. With what waits for the runtime and the rest of a stream: 64 KiB.
 pub const STREAM_UNSENT_BYTES_MAX: usize = 32 << 10;
 /// Bytes of one client that wait for the runtime; a client that sends more waits.
-pub const STREAM_INPUT_BYTES_MAX: usize = 32 << 10;
+pub const STREAM_INPUT_BYTES_MAX: usize = 16 << 10;
 /// Bytes that the kernel keeps for the runtime, twice as many with its own overhead. By default it
 /// keeps megabytes, and reports room only when a third of them has left: on a slow flash that takes
 /// longer than a request may block the tunnel.
 pub const STREAM_SOCKET_BYTES: usize = 128 << 10;
 /// Bytes that one request moves in one turn of the loop: some 50 µs of work.
 pub const STREAM_TURN_BYTES: usize = 128 << 10;
-/// Bytes of a log that one request reads at once.
-pub const LOG_TURN_BYTES: usize = 32 << 10;
+/// Bytes of a log that one request reads at once. They wait for its client, who sends nothing: with
+/// the rest of a stream 64 KiB. Larger pieces wake the client less often.
+pub const LOG_TURN_BYTES: usize = 56 << 10;
 /// Milliseconds that a client may leave its bytes unread: a paused terminal is noticed and resumed
 /// sooner.
 pub const STREAM_STALL_MS: u64 = 600_000;

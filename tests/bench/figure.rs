@@ -9,6 +9,8 @@ use serde_json::{Map, Value, json};
 pub enum Limit {
     /// At most this many times the reference.
     Ratio(f64),
+    /// At least this many times the reference.
+    Share(f64),
     /// At most this much more than the reference.
     Above(f64),
     /// At most this much.
@@ -58,6 +60,7 @@ impl Figure {
     pub fn pass(&self) -> Option<bool> {
         Some(match self.limit? {
             Limit::Ratio(most) => self.ratio().is_some_and(|ratio| ratio <= most),
+            Limit::Share(least) => self.ratio().is_some_and(|ratio| ratio >= least),
             Limit::Above(most) => self.reference.is_some_and(|it| self.value - it <= most),
             Limit::Most(most) => self.value <= most,
             Limit::Least(least) => self.value >= least,
@@ -68,6 +71,7 @@ impl Figure {
         let (limit, limit_of) = match self.limit {
             None => (None, None),
             Some(Limit::Ratio(most)) => (Some(most), Some("ratio, at most")),
+            Some(Limit::Share(least)) => (Some(least), Some("ratio, at least")),
             Some(Limit::Above(most)) => (Some(most), Some("value above the reference, at most")),
             Some(Limit::Most(most)) => (Some(most), Some("value, at most")),
             Some(Limit::Least(least)) => (Some(least), Some("value, at least")),
@@ -88,6 +92,7 @@ impl Figure {
         let limit = match self.limit {
             None => "-".to_owned(),
             Some(Limit::Ratio(most)) => format!("≤ {most:.2}×"),
+            Some(Limit::Share(least)) => format!("≥ {least:.2}×"),
             Some(Limit::Above(most)) => format!("≤ +{most}"),
             Some(Limit::Most(most)) => format!("≤ {most}"),
             Some(Limit::Least(least)) => format!("≥ {least}"),

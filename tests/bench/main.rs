@@ -44,6 +44,8 @@ mod shim;
 mod simulator;
 #[cfg(feature = "cloud")]
 mod start;
+#[cfg(feature = "streams")]
+mod streams;
 #[path = "../support/mod.rs"]
 mod support;
 mod watched;
@@ -86,6 +88,14 @@ const GROUPS: &[Group] = &[
     Group { names: cloud_link::BACK, run: cloud_link::back },
     #[cfg(feature = "cloud")]
     Group { names: cloud_link::IDLE, run: cloud_link::idle },
+    #[cfg(feature = "streams")]
+    Group { names: streams::LOG, run: streams::throughput },
+    #[cfg(feature = "streams")]
+    Group { names: streams::BESIDE, run: streams::beside },
+    #[cfg(feature = "streams")]
+    Group { names: streams::EXEC, run: streams::latency },
+    #[cfg(feature = "streams")]
+    Group { names: streams::MEMORY, run: streams::growth },
     #[cfg(feature = "controller")]
     Group { names: controller::NAMES, run: controller::load },
     Group { names: simulator::NAMES, run: simulator::speed },

@@ -6,6 +6,7 @@ use edged::model::cri::{
     CallError, Code, ContainerState, Lost, Pipes, Reply, Request, StreamingCall,
 };
 use edged::model::housekeeping::{ContainerUsage, HousekeepingReply};
+use edged::model::job::LogDir;
 use edged::model::stream::{
     LogFile, LogOptions, PodName, RefusalKind, StreamAnswer, StreamId, StreamRequest,
 };
@@ -165,15 +166,6 @@ fn what_does_not_exist_or_run_is_refused_in_the_kubelets_words() {
 #[test]
 fn a_log_is_that_of_the_running_instance_and_before_it_of_the_last() {
     let mut harness = running();
-    let file = |attempt| LogFile {
-        pod: edged::model::job::LogDir {
-            namespace: "default".into(),
-            name: "p-gw".into(),
-            uid: "u1".into(),
-        },
-        container: "m".into(),
-        attempt,
-    };
     let previous = LogOptions { previous: true, ..LogOptions::default() };
     harness.opens(logs("p-gw", "m", LogOptions::default()));
     assert_eq!(harness.told(), StreamAnswer::Logs { file: file(0), running: false });
@@ -188,6 +180,84 @@ fn a_log_is_that_of_the_running_instance_and_before_it_of_the_last() {
     assert_eq!(harness.told(), StreamAnswer::Logs { file: file(1), running: false });
     harness.opens(logs("p-gw", "m", previous));
     assert_eq!(harness.told(), StreamAnswer::Logs { file: file(0), running: false });
+}
+
+/// A file of the pod's container.
+fn file(attempt: u32) -> LogFile {
+    let pod = LogDir { namespace: "default".into(), name: "p-gw".into(), uid: "u1".into() };
+    LogFile { pod, container: "m".into(), attempt }
+}
+
+#[test]
+fn the_log_of_an_instance_that_the_runtime_has_forgotten_is_found_by_the_restarts() {
+    let mut harness = running();
+    let previous = LogOptions { previous: true, ..LogOptions::default() };
+    harness.exits("m", 1);
+    harness.does("container_status c2");
+    harness.does_all(&["image_status i:1", "create_container m#1", "start_container c3"]);
+    harness.does("container_status c3");
+    harness.containers.retain(|it| &*it.id.0 != "c2");
+    harness.pass(1_000);
+    harness.opens(logs("p-gw", "m", LogOptions::default()));
+    assert_eq!(harness.told(), StreamAnswer::Logs { file: file(1), running: false });
+    harness.opens(logs("p-gw", "m", previous));
+    assert_eq!(harness.told(), StreamAnswer::Logs { file: file(0), running: false });
+}
+
+#[test]
+fn why_there_is_no_log_yet_is_said_in_the_kubelets_words() {
+    let mut harness = Harness::new();
+    harness.images.clear();
+    harness.manifests(&[&pod(MAIN)]);
+    harness.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
+    harness.refuses("pull_image i:1", Code::NotFound, "not found");
+    let refused = |harness: &mut Harness, why: &str| {
+        let text = format!("container \"m\" in pod \"p-gw\" is waiting to start: {why}");
+        let got = harness.refused(logs("p-gw", "m", LogOptions::default()));
+        assert_eq!(got, (RefusalKind::BadRequest, text));
+    };
+    refused(&mut harness, "image can't be pulled");
+    harness.does("image_status i:1");
+    refused(&mut harness, "trying and failing to pull image");
+}
+
+#[test]
+fn of_a_container_that_has_ended_there_is_a_log_and_no_command() {
+    let never = r#""restartPolicy":"Never","containers":[{"name":"m","image":"i:1"}]"#;
+    let mut harness = Harness::new();
+    harness.manifests(&[&pod(never)]);
+    harness.does_all(START);
+    harness.exits("m", 0);
+    harness.does("container_status c2");
+    let follow = LogOptions { follow: true, ..LogOptions::default() };
+    harness.opens(logs("p-gw", "m", follow));
+    let answer = StreamAnswer::Logs { file: file(0), running: false };
+    assert_eq!(harness.told(), answer, "nothing more will come");
+    let refusal = harness.refused(exec("p-gw", "m"));
+    assert_eq!(refusal, (RefusalKind::Internal, "container not found (\"m\")".to_owned()));
+}
+
+#[test]
+fn a_pod_is_known_by_its_namespace_and_its_uid_too() {
+    let mut harness = running();
+    let elsewhere = PodName { namespace: "kube-system".into(), ..named("p-gw") };
+    let other = PodName { uid: Some("u2".into()), ..named("p-gw") };
+    for pod in [elsewhere, other] {
+        let forward = StreamRequest::PortForward { pod, ports: vec![80] };
+        assert_eq!(harness.refused(forward).0, RefusalKind::NotFound);
+    }
+    let its = PodName { uid: Some("u1".into()), ..named("p-gw") };
+    harness.opens(StreamRequest::PortForward { pod: its, ports: vec![80] });
+    assert!(matches!(harness.asked().1, StreamingCall::PortForward { .. }));
+}
+
+#[test]
+fn a_log_that_is_not_followed_is_not_ended() {
+    let mut harness = running();
+    harness.opens(logs("p-gw", "m", LogOptions::default()));
+    harness.told();
+    harness.exits("m", 0);
+    assert_eq!(harness.people, []);
 }
 
 #[test]
@@ -336,6 +406,7 @@ fn usage_is_that_of_containers_that_run() {
     let reply = Reply::HousekeepingCall(HousekeepingReply::Containers(all));
     harness.deliver(Event::Cri(call, Ok(reply)));
     let StreamAnswer::Usage(shown) = harness.told() else { panic!("usage") };
+    assert!(shown.iter().all(|it| it.started_at.is_some() && it.pod_started_at.is_some()));
     let shown: Vec<_> = shown.iter().map(|it| (&*it.pod, &*it.namespace, &*it.usage.id)).collect();
     assert_eq!(shown, [("p-gw", "default", "c2")]);
 }
@@ -533,5 +604,10 @@ mod tunnel {
         assert_eq!((overview.up_ms, overview.trouble), (Some(0), None));
         harness.happens(Event::TunnelDown(first, refused()));
         assert!(harness.agent.overview(harness.now).tunnel.expect("it is on").up_ms.is_some());
+        // Nor is what comes from it a sign of life of the newer one.
+        harness.pass(TUNNEL_PING_MS - 1);
+        harness.happens(Event::TunnelActive(first));
+        harness.pass(1);
+        assert!(matches!(harness.tunnel()[..], [Action::PingTunnel(pinged)] if pinged == second));
     }
 }

@@ -6,16 +6,23 @@ use std::path::Path;
 use std::time::Duration;
 
 /// A connection to a container: messages of a channel and its bytes.
-pub struct Exec {
-    stream: UnixStream,
+pub struct Exec<S = UnixStream> {
+    pub stream: S,
     came: Vec<u8>,
 }
 
 impl Exec {
     /// Opens it through the agent's unix socket.
     pub fn open(socket: &Path, path: &str) -> Self {
-        let mut stream = UnixStream::connect(socket).expect("it listens");
+        let stream = UnixStream::connect(socket).expect("it listens");
         stream.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
+        Self::over(stream, path)
+    }
+}
+
+impl<S: Read + Write> Exec<S> {
+    /// Opens it over a connection.
+    pub fn over(mut stream: S, path: &str) -> Self {
         let request = format!(
             "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: \
              websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: \

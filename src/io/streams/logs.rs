@@ -131,6 +131,8 @@ impl LogReader {
             return Ok(self.at_end());
         }
         self.is_last_look = false;
+        // The output is hardly ever longer than the file: what doubles would take twice as much.
+        out.reserve_exact(count + FRAME_BYTES);
         match self.formatter.take(&buffer[..count], out) {
             Ok(More::Yes) => Ok(Step::More),
             Ok(More::No) => Ok(Step::Done),
@@ -225,6 +227,9 @@ impl Seeking {
         self.wanted.saturating_sub(self.found + u64::from(self.is_open))
     }
 }
+
+/// More than what stands around the text of a chunk.
+const FRAME_BYTES: usize = 32;
 
 /// `<pod logs>/<namespace>_<name>_<uid>/<container>`
 fn folder(pod_logs: &Path, log: &LogFile) -> Result<PathBuf, Error> {

@@ -71,7 +71,6 @@ pub struct Streams {
     next_turn: usize,
     /// For the bytes that are read; allocated while there are sessions.
     buffer: Box<[u8]>,
-    text: Vec<u8>,
 }
 
 impl Streams {
@@ -91,7 +90,6 @@ impl Streams {
             #[cfg(feature = "cloud")]
             next_turn: 0,
             buffer: Box::default(),
-            text: Vec::new(),
         }
     }
 
@@ -249,7 +247,7 @@ impl Streams {
             if has_grown {
                 session.look();
             }
-            if session.turn(now, &mut self.buffer, &mut self.text) == Next::End {
+            if session.turn(now, &mut self.buffer) == Next::End {
                 session.close(registry);
                 events.push(Event::StreamClosed(session.id));
                 #[cfg(feature = "cloud")]
@@ -272,7 +270,7 @@ impl Streams {
     /// There is no session: nothing is watched, and no memory kept.
     fn idle(&mut self) {
         self.watch.stop();
-        (self.buffer, self.text) = (Box::default(), Vec::new());
+        self.buffer = Box::default();
     }
 
     /// When to call [`Streams::tick`] if nothing gets ready before.

@@ -2,8 +2,6 @@
 
 use std::io::{self, ErrorKind, Write};
 
-use crate::wire::kubelet::answer;
-
 /// What one side has sent and the other has not taken. Empty, it has no memory.
 #[derive(Debug, Default)]
 pub(in crate::io) struct Pipe {
@@ -26,17 +24,24 @@ impl Pipe {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Adds a chunk of an HTTP answer.
-    pub(in crate::io) fn push_chunk(&mut self, text: &[u8]) {
-        self.make_room(text.len() + CHUNK_BYTES);
-        answer::chunk(text, &mut self.bytes);
+    /// Adds what `write` appends, which makes room for it.
+    pub(in crate::io) fn push_by<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        self.bytes.drain(..self.gone);
+        self.gone = 0;
+        write(&mut self.bytes)
     }
 
-    /// Does not let the memory grow for bytes that have left.
+    /// Does not let the memory grow for bytes that have left, and grows it by little more than is
+    /// needed: what doubles in steps may take twice the bound of a stream.
     fn make_room(&mut self, count: usize) {
         if self.gone > 0 && self.bytes.len() + count > self.bytes.capacity() {
             self.bytes.drain(..self.gone);
             self.gone = 0;
+        }
+        let needed = self.bytes.len() + count;
+        if needed > self.bytes.capacity() {
+            let missing = needed.next_multiple_of(STEP_BYTES) - self.bytes.len();
+            self.bytes.reserve_exact(missing);
         }
     }
 
@@ -68,8 +73,8 @@ impl Pipe {
     }
 }
 
-/// The length of a chunk and two ends of lines.
-const CHUNK_BYTES: usize = 16;
+/// Memory grows by it.
+const STEP_BYTES: usize = 4 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -107,5 +112,16 @@ mod tests {
         while !pipe.write_to(&mut slow).expect("it takes some") {}
         assert_eq!(slow.0, all);
         assert_eq!((pipe.len(), pipe.bytes.capacity()), (0, 0));
+    }
+
+    #[test]
+    fn it_has_little_more_memory_than_it_needs() {
+        let mut pipe = Pipe::default();
+        for round in 1..200 {
+            pipe.push(&[b'x'; 777]);
+            pipe.forget(round % 3 * 111);
+            let most = pipe.len() + pipe.gone + STEP_BYTES;
+            assert!(pipe.bytes.capacity() < most, "{} for {most}", pipe.bytes.capacity());
+        }
     }
 }

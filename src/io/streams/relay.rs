@@ -10,7 +10,7 @@ use mio::{Interest, Registry, Token};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::pipe::Pipe;
-use crate::limits::{STREAM_SOCKET_BYTES, STREAM_TURN_BYTES, STREAM_UNSENT_BYTES_MAX};
+use crate::limits::STREAM_SOCKET_BYTES;
 use crate::model::error::{Error, Peer, System};
 
 #[derive(Debug)]
@@ -22,6 +22,15 @@ pub(super) struct Relay {
     /// There may be bytes that epoll will not report again.
     readable: bool,
     writable: bool,
+}
+
+/// What a turn has led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moved {
+    /// So many bytes were read.
+    Bytes(usize),
+    /// The runtime has closed.
+    Closed,
 }
 
 impl Relay {
@@ -60,14 +69,14 @@ impl Relay {
         self.readable
     }
 
-    /// Writes what the client has sent, and reads a bounded amount for it. `true`: the runtime has
-    /// closed. An error: nothing has come from it at all.
+    /// Writes what the client has sent, and reads for it what the buffer holds. An error: nothing
+    /// has come from the runtime at all.
     pub(super) fn turn(
         &mut self,
         buffer: &mut [u8],
         input: &mut Pipe,
         out: &mut Pipe,
-    ) -> Result<bool, System> {
+    ) -> Result<Moved, System> {
         if self.writable && !input.is_empty() {
             match input.write_to(&mut self.socket) {
                 Ok(all) => self.writable = all,
@@ -76,23 +85,22 @@ impl Relay {
                 Err(error) => return Err(self.failed(&error)),
             }
         }
-        let mut read = 0;
-        while self.readable && out.len() < STREAM_UNSENT_BYTES_MAX && read < STREAM_TURN_BYTES {
+        while self.readable && !buffer.is_empty() {
             match self.socket.read(buffer) {
-                Ok(0) if self.has_answered => return Ok(true),
+                Ok(0) if self.has_answered => return Ok(Moved::Closed),
                 Ok(0) => return Err(self.failed(&"closed without an answer")),
                 Ok(count) => {
-                    read += count;
                     self.has_answered = true;
                     out.push(&buffer[..count]);
+                    return Ok(Moved::Bytes(count));
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.readable = false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) if self.has_answered => return Ok(true),
+                Err(_) if self.has_answered => return Ok(Moved::Closed),
                 Err(error) => return Err(self.failed(&error)),
             }
         }
-        Ok(false)
+        Ok(Moved::Bytes(0))
     }
 
     fn failed(&self, why: &dyn std::fmt::Display) -> System {

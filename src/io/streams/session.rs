@@ -17,12 +17,12 @@ use mio::{Registry, Token};
 
 use super::logs::{LogReader, Step};
 use super::pipe::Pipe;
-use super::relay::Relay;
+use super::relay::{Moved, Relay};
 use crate::agent::time::Instant;
 use crate::io::socket::Stream;
 use crate::limits::{
-    HTTP_CLOSE_BYTES_MAX, HTTP_CLOSE_MS, STREAM_ANSWER_MS, STREAM_INPUT_BYTES_MAX, STREAM_STALL_MS,
-    STREAM_TURN_BYTES, STREAM_UNSENT_BYTES_MAX,
+    HTTP_CLOSE_BYTES_MAX, HTTP_CLOSE_MS, LOG_TURN_BYTES, STREAM_ANSWER_MS, STREAM_INPUT_BYTES_MAX,
+    STREAM_STALL_MS, STREAM_TURN_BYTES, STREAM_UNSENT_BYTES_MAX,
 };
 #[cfg(feature = "cloud")]
 use crate::limits::{TUNNEL_BLOCKED_BYTES, TUNNEL_BLOCKED_MS, TUNNEL_INPUT_BYTES_MAX};
@@ -290,7 +290,7 @@ impl Session {
 
     /// When to continue if no socket gets ready before.
     pub(super) fn wake_at(&self) -> Instant {
-        let room = self.out.len() < STREAM_UNSENT_BYTES_MAX;
+        let room = self.out_room() > 0;
         let can_take = match &self.source {
             Source::Logs { waits, .. } => room && !waits,
             Source::Relay(relay) => room && relay.is_readable(),
@@ -315,7 +315,7 @@ impl Session {
                 let can_send = http.writable && !self.out.is_empty();
                 let ends =
                     matches!(self.source, Source::Ended) && self.out.is_empty() && !http.is_closing;
-                can_send || ends || http.readable && (self.discards() || self.has_room())
+                can_send || ends || http.readable && (self.discards() || self.input_room() > 0)
             }
             // The tunnel has its own time.
             #[cfg(feature = "cloud")]
@@ -328,12 +328,24 @@ impl Session {
         self.form != Form::Relayed || matches!(self.source, Source::Ended)
     }
 
-    fn has_room(&self) -> bool {
-        self.input.len() < STREAM_INPUT_BYTES_MAX
+    fn input_room(&self) -> usize {
+        STREAM_INPUT_BYTES_MAX.saturating_sub(self.input.len())
+    }
+
+    /// Half of it at least: smaller pieces cost more than they are worth.
+    fn out_room(&self) -> usize {
+        let most = match self.source {
+            Source::Logs { .. } => LOG_TURN_BYTES,
+            #[cfg(feature = "cloud")]
+            Source::Api(_) => STREAM_UNSENT_BYTES_MAX,
+            Source::Asked | Source::Relay(_) | Source::Ended => STREAM_UNSENT_BYTES_MAX,
+        };
+        let room = most.saturating_sub(self.out.len());
+        if room >= most / 2 { room } else { 0 }
     }
 
     /// Does what is possible now, within bounds.
-    pub(super) fn turn(&mut self, now: Instant, buffer: &mut [u8], text: &mut Vec<u8>) -> Next {
+    pub(super) fn turn(&mut self, now: Instant, buffer: &mut [u8]) -> Next {
         let is_late = now >= self.deadline;
         match self.source {
             Source::Logs { .. } | Source::Relay(_) if self.out.is_empty() => {}
@@ -345,79 +357,100 @@ impl Session {
             }
             _ => {}
         }
-        self.read_client(buffer)
-            .and_then(|next| {
-                if next == Next::End {
-                    return Ok(next);
-                }
-                let unsent = self.out.len();
-                self.read_source(now, buffer, text);
-                if unsent == 0 && !self.out.is_empty() {
-                    self.deadline = now.plus_ms(STREAM_STALL_MS);
-                }
-                self.write_client(now)
-            })
-            .unwrap_or(Next::End)
+        self.move_bytes(now, buffer).unwrap_or(Next::End)
     }
 
-    fn read_client(&mut self, buffer: &mut [u8]) -> io::Result<Next> {
-        let (discards, mut came) = (self.discards(), 0);
-        while came < STREAM_TURN_BYTES && (discards || self.has_room()) {
-            let Some(http) = self.client.http().filter(|http| http.readable) else { break };
-            match http.stream.read(buffer) {
-                Ok(0) => return Ok(Next::End),
+    fn move_bytes(&mut self, now: Instant, buffer: &mut [u8]) -> io::Result<Next> {
+        let mut moved = 0;
+        loop {
+            let Some(came) = self.read_client(buffer)? else { return Ok(Next::End) };
+            let unsent = self.out.len();
+            let read = self.read_source(now, buffer);
+            if unsent == 0 && !self.out.is_empty() {
+                self.deadline = now.plus_ms(STREAM_STALL_MS);
+            }
+            self.write_client(now)?;
+            moved += came + read;
+            if came + read == 0 || moved >= STREAM_TURN_BYTES {
+                return Ok(Next::Wait);
+            }
+        }
+    }
+
+    /// Returns how many bytes have come; `None`: the client has closed.
+    fn read_client(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        let discards = self.discards();
+        let room = if discards { buffer.len() } else { self.input_room().min(buffer.len()) };
+        if room == 0 {
+            // What it has sent is more than the runtime takes, so its end would never be read.
+            let has_left = self.client.http().is_some_and(|http| http.has_left);
+            return Ok((!has_left).then_some(0));
+        }
+        loop {
+            let Some(http) = self.client.http().filter(|http| http.readable) else {
+                return Ok(Some(0));
+            };
+            match http.stream.read(&mut buffer[..room]) {
+                Ok(0) => return Ok(None),
+                Ok(count) if discards => {
+                    http.discarded += count;
+                    return Ok((http.discarded <= HTTP_CLOSE_BYTES_MAX).then_some(count));
+                }
                 Ok(count) => {
-                    came += count;
-                    if discards {
-                        http.discarded += count;
-                        if http.discarded > HTTP_CLOSE_BYTES_MAX {
-                            return Ok(Next::End);
-                        }
-                    } else {
-                        self.input.push(&buffer[..count]);
-                    }
+                    self.input.push(&buffer[..count]);
+                    return Ok(Some(count));
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => http.readable = false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        // What it has sent is more than the runtime takes, so its end would never be read.
-        let has_left = self.client.http().is_some_and(|http| http.has_left);
-        let is_full = !discards && !self.has_room();
-        Ok(if has_left && is_full { Next::End } else { Next::Wait })
     }
 
-    fn read_source(&mut self, now: Instant, buffer: &mut [u8], text: &mut Vec<u8>) {
+    /// Returns how many bytes were read, or looked at.
+    fn read_source(&mut self, now: Instant, buffer: &mut [u8]) -> usize {
         let is_chunked = self.has_head();
+        let room = self.out_room().min(buffer.len());
+        let buffer = &mut buffer[..room];
         match &mut self.source {
-            Source::Asked | Source::Ended => {}
+            Source::Asked | Source::Ended => 0,
             #[cfg(feature = "cloud")]
-            Source::Api(_) => {}
+            Source::Api(_) => 0,
             Source::Relay(relay) => {
                 #[cfg(feature = "cloud")]
                 let before = self.input.len();
-                match relay.turn(buffer, &mut self.input, &mut self.out) {
-                    Ok(false) => {}
-                    Ok(true) => self.end_source(now),
+                let read = match relay.turn(buffer, &mut self.input, &mut self.out) {
+                    Ok(Moved::Bytes(count)) => count,
+                    Ok(Moved::Closed) => {
+                        self.end_source(now);
+                        0
+                    }
                     Err(why) => {
                         self.refuse(&Refusal::new(RefusalKind::Internal, why.to_string()), now);
+                        0
                     }
-                }
+                };
                 #[cfg(feature = "cloud")]
                 self.runtime_took(before - self.input.len(), now);
+                read
             }
             Source::Logs { reader, waits } => {
-                if read_log(reader, waits, buffer, text, (&mut self.out, is_chunked)) {
+                if *waits || room == 0 {
+                    return 0;
+                }
+                let step = read_log(reader, buffer, &mut self.out, is_chunked);
+                *waits = step == Step::Wait;
+                if step == Step::Done {
                     self.end_source(now);
                 }
+                if step == Step::More { room } else { 0 }
             }
         }
     }
 
-    fn write_client(&mut self, now: Instant) -> io::Result<Next> {
+    fn write_client(&mut self, now: Instant) -> io::Result<()> {
         let Self { client, out, .. } = self;
-        let Some(http) = client.http() else { return Ok(Next::Wait) };
+        let Some(http) = client.http() else { return Ok(()) };
         let before = out.len();
         if http.writable {
             http.writable = out.write_to(&mut http.stream)?;
@@ -430,7 +463,7 @@ impl Session {
             http.is_closing = true;
             self.deadline = now.plus_ms(HTTP_CLOSE_MS);
         }
-        Ok(Next::Wait)
+        Ok(())
     }
 
     pub(super) fn close(&mut self, registry: &Registry) {
@@ -566,38 +599,21 @@ impl Http {
     }
 }
 
-/// Reads a bounded amount of a log. `true`: it is complete.
-fn read_log(
-    reader: &mut LogReader,
-    waits: &mut bool,
-    buffer: &mut [u8],
-    text: &mut Vec<u8>,
-    (out, is_chunked): (&mut Pipe, bool),
-) -> bool {
-    let mut read = 0;
-    while !*waits && read < STREAM_TURN_BYTES && out.len() < STREAM_UNSENT_BYTES_MAX {
-        text.clear();
-        let step = reader.read(buffer, text).unwrap_or_else(|why| {
+/// Reads as much of a log as the buffer holds.
+fn read_log(reader: &mut LogReader, buffer: &mut [u8], out: &mut Pipe, is_chunked: bool) -> Step {
+    out.push_by(|out| {
+        let start = if is_chunked { answer::begin_chunk(out) } else { 0 };
+        let step = reader.read(buffer, out).unwrap_or_else(|why| {
             // The status was sent: the error becomes text, as the kubelet does it.
-            text.extend_from_slice(why.to_string().as_bytes());
+            out.extend_from_slice(why.to_string().as_bytes());
             Step::Done
         });
-        read += buffer.len();
-        if is_chunked && !text.is_empty() {
-            out.push_chunk(text);
-        } else {
-            out.push(text);
-        }
-        match step {
-            Step::More => {}
-            Step::Wait => *waits = true,
-            Step::Done => {
-                if is_chunked {
-                    out.push_chunk(b"");
-                }
-                return true;
+        if is_chunked {
+            answer::end_chunk(start, out);
+            if step == Step::Done {
+                out.extend_from_slice(answer::LAST_CHUNK);
             }
         }
-    }
-    false
+        step
+    })
 }

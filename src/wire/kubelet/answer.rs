@@ -40,7 +40,8 @@ pub fn complete(content_type: &str, body: &[u8]) -> Vec<u8> {
     http1::answer("200 OK", "", content_type, body)
 }
 
-/// Before text whose end is not known yet; [`chunk`] writes the text.
+/// Before text whose end is not known yet; [`begin_chunk`] and [`end_chunk`] stand around its
+/// parts, [`LAST_CHUNK`] is its end.
 pub fn chunked_head() -> Vec<u8> {
     format!(
         "HTTP/1.1 200 OK\r\nContent-Type: {TEXT}\r\nTransfer-Encoding: \
@@ -49,12 +50,30 @@ pub fn chunked_head() -> Vec<u8> {
     .into_bytes()
 }
 
-/// Text of a chunked answer; without any, its end.
-pub fn chunk(text: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(format!("{:x}\r\n", text.len()).as_bytes());
-    out.extend_from_slice(text);
+/// The end of a chunked answer.
+pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+/// Leaves room for the length of a chunk whose text follows; returns its place for [`end_chunk`].
+pub fn begin_chunk(out: &mut Vec<u8>) -> usize {
+    out.extend_from_slice(&[b'0'; LENGTH_DIGITS]);
+    out.extend_from_slice(b"\r\n");
+    out.len()
+}
+
+/// Ends the chunk whose text is what was appended since. Without text there is no chunk.
+pub fn end_chunk(start: usize, out: &mut Vec<u8>) {
+    let length_at = start - LENGTH_DIGITS - 2;
+    if out.len() == start {
+        out.truncate(length_at);
+        return;
+    }
+    let length = format!("{:0width$x}", out.len() - start, width = LENGTH_DIGITS);
+    out[length_at..start - 2].copy_from_slice(length.as_bytes());
     out.extend_from_slice(b"\r\n");
 }
+
+/// Hexadecimal, with zeros before it: a chunk is some KiB long, and this is enough for a MiB.
+const LENGTH_DIGITS: usize = 5;
 
 /// Of plain text.
 pub const TEXT: &str = "text/plain; charset=utf-8";
@@ -88,9 +107,13 @@ mod tests {
 
     #[test]
     fn chunks_have_their_lengths_in_hexadecimal() {
-        let mut out = Vec::new();
-        chunk(&[b'x'; 26], &mut out);
-        chunk(b"", &mut out);
-        assert_eq!(out, [b"1a\r\n", &[b'x'; 26][..], b"\r\n0\r\n\r\n"].concat());
+        let mut out = b"head".to_vec();
+        for text in [&[b'x'; 26][..], b"", b"y"] {
+            let start = begin_chunk(&mut out);
+            out.extend_from_slice(text);
+            end_chunk(start, &mut out);
+        }
+        let first = [b"head0001a\r\n", &[b'x'; 26][..], b"\r\n"].concat();
+        assert_eq!(out, [&first, &b"00001\r\ny\r\n"[..]].concat());
     }
 }
