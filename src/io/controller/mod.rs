@@ -190,6 +190,7 @@ impl EventLoop {
             api_authority: backend.reach.as_ref().map(|reach| reach.authority.clone()),
             sync: backend.sync,
             candidate: backend.candidate,
+            replica: None,
         };
         let api = if let Some(reach) = backend.reach {
             Api::Remote(Box::new(Remote::new(reach, PathBuf::from(PROGRAM), API)))
