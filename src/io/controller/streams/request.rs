@@ -14,9 +14,9 @@ use std::io::{self, ErrorKind, Read};
 
 use mio::event::Event as Ready;
 
+use super::super::client::Client;
 use crate::controller::event::Tunnel;
 use crate::controller::time::Instant;
-use crate::io::socket::Stream;
 use crate::io::streams::pipe::Pipe;
 use crate::limits::{
     CLOUD_STREAM_ANSWER_MS, CLOUD_STREAM_PIECE_BYTES, CLOUD_STREAM_REMOVE_MS, CLOUD_STREAM_SLOW_MS,
@@ -33,7 +33,7 @@ pub(super) struct Request {
     /// `None`: it was refused before it got one.
     pub(super) tunnel: Option<Tunnel>,
     /// `None`: it has left.
-    client: Option<Client>,
+    client: Option<Connected>,
     /// What the client sends is for the node.
     is_relayed: bool,
     state: State,
@@ -46,8 +46,8 @@ pub(super) struct Request {
 }
 
 #[derive(Debug)]
-struct Client {
-    stream: Stream,
+struct Connected {
+    stream: Client,
     readable: bool,
     writable: bool,
     /// Bytes that were read and are for nobody.
@@ -87,7 +87,7 @@ impl Request {
     /// A request that was sent to its node.
     pub(super) fn new(
         (tunnel, id): (Tunnel, u64),
-        stream: Stream,
+        stream: Client,
         is_relayed: bool,
         is_patient: bool,
         now: Instant,
@@ -96,7 +96,7 @@ impl Request {
         Self {
             id,
             tunnel: Some(tunnel),
-            client: Some(Client { stream, readable: true, writable: true, discarded: 0 }),
+            client: Some(Connected { stream, readable: true, writable: true, discarded: 0 }),
             is_relayed,
             state: State::Asked,
             out: Pipe::default(),
@@ -107,7 +107,7 @@ impl Request {
     }
 
     /// A request that no node gets.
-    pub(super) fn refused(refusal: &Refusal, stream: Stream, now: Instant) -> Self {
+    pub(super) fn refused(refusal: &Refusal, stream: Client, now: Instant) -> Self {
         let mut request = Self::new((Tunnel(0), 0), stream, false, false, now);
         request.tunnel = None;
         request.refuse(refusal, now);
@@ -255,6 +255,7 @@ impl Request {
     ) -> io::Result<bool> {
         let (discards, mut came) = (self.discards(), 0);
         let Some(client) = &mut self.client else { return Ok(true) };
+        client.stream.begin_turn();
         while client.readable && came < STREAM_TURN_BYTES {
             let max = if discards { buffer.len() } else { room.min(CLOUD_STREAM_PIECE_BYTES) };
             let max = max.min(buffer.len());
@@ -275,7 +276,10 @@ impl Request {
                     room -= count;
                     send(&buffer[..count]);
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => client.readable = false,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    client.readable = client.stream.has_more();
+                    break;
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -290,13 +294,15 @@ impl Request {
         if client.writable || self.full.is_some() {
             client.writable = self.out.write_to(&mut client.stream)?;
         }
+        let has_left = client.stream.push()?;
+        client.writable &= has_left;
         let count = before - self.out.len();
         self.taken += count as u64;
         if self.state == State::Ended {
             if count > 0 {
                 self.deadline = Some(now.plus_ms(STREAM_STALL_MS));
             }
-            if self.out.is_empty() {
+            if self.out.is_empty() && has_left {
                 client.stream.shutdown_write()?;
                 self.state = State::Closing;
                 self.deadline = Some(now.plus_ms(HTTP_CLOSE_MS));

@@ -8,6 +8,7 @@ use mio::net::UnixStream;
 use mio::{Events, Poll};
 
 use super::*;
+use crate::io::socket::Stream;
 use crate::io::tls::loopback;
 use crate::io::websocket::{Bounds, Received, Role, Websocket};
 use crate::limits::{
@@ -145,9 +146,10 @@ impl Place {
     /// A client that sends this; `node`: that of its pod.
     fn asks(&mut self, node: u64, call: Call, rest: &[u8]) -> UnixStream {
         let (near, far) = UnixStream::pair().expect("a pair");
-        let handover = Handover { stream: Stream::Socket(near), call, rest: rest.to_vec() };
+        let client = Client::Local(Stream::Socket(near));
+        let asked = Asked { client, call, rest: rest.to_vec() };
         let find = |_: &Target| Ok((node.to_string().into_boxed_str(), Name(node)));
-        self.streams.serve(handover, &find, self.now, self.poll.registry());
+        self.streams.serve(asked, &find, self.now, self.poll.registry());
         far
     }
 
