@@ -25,6 +25,7 @@ use crate::model::link::Session;
 use crate::wire::edge;
 use crate::wire::http1::call::{self, Call};
 use crate::wire::kubeedge;
+use crate::wire::kubelet::answer::TEXT;
 
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -307,7 +308,12 @@ impl Connection {
     }
 
     fn refuse(&mut self, tls: Box<Tls>, status: u16, why: String, now: Instant) -> Option<Next> {
-        self.begin_writing(tls, ask::refusal(status, &why), now);
+        let answer = match self.door {
+            Door::Hub | Door::Https | Door::Tunnel => ask::refusal(status, &why),
+            // kube-apiserver shows it in a sentence.
+            Door::ApiServer => call::answer(status, TEXT, why.as_bytes()),
+        };
+        self.begin_writing(tls, answer, now);
         self.refused = Some(why);
         None
     }

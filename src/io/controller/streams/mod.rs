@@ -32,9 +32,8 @@ use crate::controller::time::Instant;
 use crate::limits::{CLOUD_STREAM_PIECE_BYTES, CLOUD_STREAMS_MAX, EDGE_CONNECTIONS_PER_TURN};
 use crate::model::stream::{Refusal, RefusalKind};
 use crate::wire::http1::call::Call;
-use crate::wire::kubelet::answer;
 use crate::wire::tunnel::Kind;
-use request::{Next, Request};
+use request::{Next, Refusals, Request};
 use route::Route;
 pub(super) use route::{Target, is_stream};
 use tunnel::{Tunnel, Word};
@@ -189,8 +188,8 @@ impl Streams {
 
     // ---- requests ----
 
-    /// Takes a connection over, of the controller's own API if its request [`is_stream`]. `find`: the node that is meant, and its
-    /// tunnel.
+    /// Takes a connection over, one of the controller's own API if its request [`is_stream`].
+    /// `find`: the node that is meant, and its tunnel.
     pub(in crate::io) fn serve(
         &mut self,
         asked: Asked,
@@ -203,21 +202,22 @@ impl Streams {
             let text = format!("{CLOUD_STREAMS_MAX} requests are under way: try again");
             let refusal = Refusal::new(RefusalKind::TooMany, text);
             // It fits into the socket's buffer.
-            let _ = client.write(&answer::refusal(&refusal));
+            let _ = client.write(&Refusals::of(&client, &call.path).answer(&refusal));
             return;
         };
         if let Err(error) = client.register(registry, Token(self.first.0 + at)) {
             log::warn!("cannot register a connection: {error}");
             return;
         }
+        let refusals = Refusals::of(&client, &call.path);
         let route = match &client {
             Client::Local(_) => route::of_own_api(&call),
             Client::ApiServer(_) => route::of_api_server(&call),
         };
         let begun = route.and_then(|route| self.begin(route, &call, &rest, find));
         let request = match begun {
-            Ok(begun) => begun.request(client, now),
-            Err(refusal) => Request::refused(&refusal, client, now),
+            Ok(begun) => begun.request(client, refusals, now),
+            Err(refusal) => Request::refused(&refusal, client, refusals, now),
         };
         if request.tunnel.is_some() {
             self.by_id.insert(request.id, at);
@@ -422,8 +422,9 @@ struct Begun {
 }
 
 impl Begun {
-    fn request(self, stream: Client, now: Instant) -> Request {
-        Request::new((self.name, self.id), stream, self.is_relayed, self.is_patient, now)
+    fn request(self, stream: Client, refusals: Refusals, now: Instant) -> Request {
+        let kind = (self.is_relayed, self.is_patient);
+        Request::new((self.name, self.id), stream, kind, refusals, now)
     }
 }
 

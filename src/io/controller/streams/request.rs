@@ -36,6 +36,7 @@ pub(super) struct Request {
     client: Option<Connected>,
     /// What the client sends is for the node.
     is_relayed: bool,
+    refusals: Refusals,
     state: State,
     /// To the client.
     out: Pipe,
@@ -66,6 +67,38 @@ enum State {
     Leaving,
 }
 
+/// How a client is told that its request is refused, if not by the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusals {
+    /// By a text, as a kubelet does.
+    Text,
+    /// kube-apiserver replaces the text of each status but these: 400, 403 and 500. So a node that
+    /// is away is an internal error in place of 503.
+    OfLog,
+    /// kube-apiserver passes it on unchanged, and its client shows the message of a `Status`.
+    Passed,
+}
+
+impl Refusals {
+    pub(super) fn of(client: &Client, path: &str) -> Self {
+        match client {
+            Client::Local(_) => Self::Text,
+            Client::ApiServer(_) if path.starts_with("/containerLogs/") => Self::OfLog,
+            Client::ApiServer(_) => Self::Passed,
+        }
+    }
+
+    pub(super) fn answer(self, refusal: &Refusal) -> Vec<u8> {
+        match (self, refusal.kind) {
+            (Self::Passed, _) => answer::refusal_as_status(refusal),
+            (Self::OfLog, RefusalKind::Unavailable) => {
+                answer::refusal(&Refusal::new(RefusalKind::Internal, &*refusal.text))
+            }
+            (Self::Text | Self::OfLog, _) => answer::refusal(refusal),
+        }
+    }
+}
+
 /// As many bytes wait for the client as may.
 #[derive(Clone, Copy, Debug)]
 struct Full {
@@ -88,8 +121,8 @@ impl Request {
     pub(super) fn new(
         (tunnel, id): (Tunnel, u64),
         stream: Client,
-        is_relayed: bool,
-        is_patient: bool,
+        (is_relayed, is_patient): (bool, bool),
+        refusals: Refusals,
         now: Instant,
     ) -> Self {
         let deadline = (!is_patient).then(|| now.plus_ms(CLOUD_STREAM_ANSWER_MS));
@@ -98,6 +131,7 @@ impl Request {
             tunnel: Some(tunnel),
             client: Some(Connected { stream, readable: true, writable: true, discarded: 0 }),
             is_relayed,
+            refusals,
             state: State::Asked,
             out: Pipe::default(),
             taken: 0,
@@ -107,8 +141,13 @@ impl Request {
     }
 
     /// A request that no node gets.
-    pub(super) fn refused(refusal: &Refusal, stream: Client, now: Instant) -> Self {
-        let mut request = Self::new((Tunnel(0), 0), stream, false, false, now);
+    pub(super) fn refused(
+        refusal: &Refusal,
+        stream: Client,
+        refusals: Refusals,
+        now: Instant,
+    ) -> Self {
+        let mut request = Self::new((Tunnel(0), 0), stream, (false, false), refusals, now);
         request.tunnel = None;
         request.refuse(refusal, now);
         request
@@ -144,7 +183,7 @@ impl Request {
     }
 
     fn refuse(&mut self, refusal: &Refusal, now: Instant) {
-        self.out.push(&answer::refusal(refusal));
+        self.out.push(&self.refusals.answer(refusal));
         self.end(now);
     }
 

@@ -158,10 +158,7 @@ fn forwarded_node(uri: &str) -> Option<String> {
     }
     let node = unescaped_path(node);
     let parts: Vec<&str> = node.split(':').collect();
-    let name = match parts[..] {
-        [name] | [name, _] | [_, name, _] => name,
-        _ => return None,
-    };
+    let ([name] | [name, _] | [_, name, _]) = parts[..] else { return None };
     (!name.is_empty()).then(|| name.to_owned())
 }
 
