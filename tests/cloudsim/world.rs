@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use edged::controller::event::{CallId, Event, WatchId};
 use edged::controller::identity::{EnrolAgain, Identity};
 use edged::controller::time::{Instant, Now, Wall};
-use edged::controller::{Authority, Candidate, Config, Controller, Replica, SyncStore};
+use edged::controller::{Authority, Candidate, Config, Controller, SyncStore};
 use edged::model::api::{Call, Kind};
 use edged::model::link::Session;
 use edged::model::message::Message;
@@ -308,7 +308,10 @@ impl World {
             api_authority: None,
             sync: self.size.sync,
             candidate: Some(candidate).filter(|_| self.size.sync == SyncStore::Objects),
-            replica: Some(Replica { address: format!("192.0.2.{at}"), namespace: "k".to_owned() }),
+            replica: Some(edged::controller::Replica {
+                address: format!("192.0.2.{at}"),
+                namespace: "k".to_owned(),
+            }),
         };
         let now = self.now;
         let replica = &mut self.replicas[at];
