@@ -17,6 +17,9 @@ pub(super) struct Api {
     /// The path of all its pods.
     #[cfg(feature = "streams")]
     pub pods: &'static str,
+    /// The path of its nodes, where there are several.
+    #[cfg(feature = "streams")]
+    pub nodes: Option<&'static str>,
     /// Finds it by `--server` and that flag.
     pub at: fn(Option<&str>, Option<&str>) -> Result<Agent, Error>,
 }
@@ -26,6 +29,8 @@ pub(super) const EDGED: Api = Api {
     home: "config",
     #[cfg(feature = "streams")]
     pods: "/pods",
+    #[cfg(feature = "streams")]
+    nodes: None,
     at: |server, config| Ok(client::agent(server, config)?),
 };
 
@@ -34,6 +39,7 @@ pub(super) const EDGED: Api = Api {
 pub(super) const CONTROLLER: Api = Api {
     home: "data",
     pods: "/api/v1/pods",
+    nodes: Some("/api/v1/nodes"),
     at: |server, data| {
         client::controller(server, data.map(std::path::Path::new))
             .map_err(|wrong| Error::Usage(wrong.to_string()))

@@ -317,7 +317,7 @@ pub fn main(
         #[cfg(feature = "streams")]
         "cp" => cp::run(args, trouble, list::EDGED),
         #[cfg(feature = "streams")]
-        "top" => top::run(args, out, list::EDGED),
+        "top" => top::run(args, out, trouble, list::EDGED),
         #[cfg(feature = "api")]
         "status" => status::run(args, out),
         #[cfg(feature = "api")]

@@ -1,14 +1,16 @@
-//! `edged top`: what the node and its pods use of CPU and memory, as `kubectl top` prints it.
+//! `edged top` and `edgecontroller top`: what the node, or all nodes, and their pods use of CPU and
+//! memory, as `kubectl top` prints it.
 
 use std::io::Write;
 
 use lexopt::prelude::*;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Error;
 use super::list::{self, Api};
 use super::remote::{Common, Target, text};
 use super::table::Columns;
+use crate::io::client::Agent;
 
 /// What is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +23,7 @@ enum Kind {
 #[derive(Debug)]
 struct Options {
     kind: Kind,
-    /// Its pod is the name of one pod.
+    /// Its pod is the name of one pod, or of one of several nodes.
     target: Target,
     all_namespaces: bool,
     containers: bool,
@@ -46,7 +48,7 @@ impl Options {
                         other => return usage(&format!("got {other:?}, expected node or pods")),
                     });
                 }
-                Value(name) if target.pod.is_none() && kind == Some(Kind::Pods) => {
+                Value(name) if target.pod.is_none() && takes_name(kind, api) => {
                     target.pod = Some(name.string()?);
                 }
                 _ => return Err(arg.unexpected().into()),
@@ -57,22 +59,30 @@ impl Options {
     }
 }
 
+/// Whether a name may follow. edged has one node.
+fn takes_name(kind: Option<Kind>, api: Api) -> bool {
+    kind == Some(Kind::Pods) || kind == Some(Kind::Node) && api.nodes.is_some()
+}
+
 fn usage<T>(why: &str) -> Result<T, Error> {
     Err(Error::Usage(why.to_owned()))
 }
 
-/// Parses the flags, requests the statistics and prints them.
-pub(super) fn run(args: lexopt::Parser, out: &mut dyn Write, api: Api) -> Result<u8, Error> {
+/// Parses the flags, requests the statistics and prints them. `trouble`: for what cannot be had of
+/// some nodes.
+pub(super) fn run(
+    args: lexopt::Parser,
+    out: &mut dyn Write,
+    trouble: &mut dyn Write,
+    api: Api,
+) -> Result<u8, Error> {
     let options = Options::parse(args, api)?;
     let agent = options.target.agent(api)?;
-    let body = agent.get_usage("/stats/summary?only_cpu_and_memory=true")?;
-    let summary: Value = serde_json::from_slice(&body).map_err(|error| {
-        Error::Failed(format!("got an answer that is not a summary of statistics: {error}"))
-    })?;
-    let rows = match options.kind {
-        Kind::Node => node(&summary["node"]),
-        Kind::Pods => pods(&options, &summary)?,
+    let summaries = match api.nodes {
+        None => vec![summary(&agent, "")?],
+        Some(path) => of_all_nodes(&options, &agent, path, trouble)?,
     };
+    let rows = rows(&options, &summaries)?;
     let mut columns = Columns::default();
     for row in &rows {
         columns.fit(row);
@@ -83,25 +93,81 @@ pub(super) fn run(args: lexopt::Parser, out: &mut dyn Write, api: Api) -> Result
     Ok(0)
 }
 
+/// The statistics of one node; `prefix`: of the path.
+fn summary(agent: &Agent, prefix: &str) -> Result<Value, Error> {
+    let body = agent.get_usage(&format!("{prefix}/stats/summary?only_cpu_and_memory=true"))?;
+    serde_json::from_slice(&body).map_err(|error| {
+        Error::Failed(format!("got an answer that is not a summary of statistics: {error}"))
+    })
+}
+
+/// The statistics of the nodes in the list at this path, or of the one that is named. Of a node
+/// that does not answer there is the name alone.
+fn of_all_nodes(
+    options: &Options,
+    agent: &Agent,
+    path: &str,
+    trouble: &mut dyn Write,
+) -> Result<Vec<Value>, Error> {
+    let body = agent.get(path)?;
+    let list: Value = serde_json::from_slice(&body).map_err(|error| {
+        Error::Failed(format!("got an answer that is not a list of nodes: {error}"))
+    })?;
+    let names = list["items"].as_array().into_iter().flatten();
+    let mut names: Vec<&str> = names.map(|node| text(&node["metadata"]["name"])).collect();
+    if options.kind == Kind::Node
+        && let Some(name) = &options.target.pod
+    {
+        names.retain(|known| known == name);
+        if names.is_empty() {
+            return Err(Error::Failed(format!("nodes {name:?} not found")));
+        }
+    }
+    names.sort_unstable();
+    let mut summaries = Vec::new();
+    for name in names {
+        match summary(agent, &format!("/nodes/{name}")) {
+            Ok(summary) => summaries.push(summary),
+            Err(Error::Failed(why)) => {
+                writeln!(trouble, "{name}: {why}")?;
+                summaries.push(json!({"node": {"nodeName": name}}));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(summaries)
+}
+
+fn rows(options: &Options, summaries: &[Value]) -> Result<Vec<Vec<String>>, Error> {
+    match options.kind {
+        Kind::Node => {
+            let titles = head(&["NAME", "CPU(cores)", "MEMORY(bytes)", "MEMORY(%)"]);
+            let nodes = summaries.iter().map(|summary| node(&summary["node"]));
+            Ok(std::iter::once(titles).chain(nodes).collect())
+        }
+        Kind::Pods => pods(options, summaries),
+    }
+}
+
 fn head(cells: &[&str]) -> Vec<String> {
     cells.iter().map(|cell| (*cell).to_owned()).collect()
 }
 
 /// Of memory, 100 % are what is used and what is available. How many cores there are is not in the
 /// statistics.
-fn node(node: &Value) -> Vec<Vec<String>> {
+fn node(node: &Value) -> Vec<String> {
     let memory = &node["memory"];
     let share = match (number(&memory["workingSetBytes"]), number(&memory["availableBytes"])) {
         (Some(used), Some(left)) if used + left > 0 => format!("{}%", used * 100 / (used + left)),
         _ => UNKNOWN.to_owned(),
     };
-    let row = vec![text(&node["nodeName"]).to_owned(), cpu(node), memory_of(node), share];
-    vec![head(&["NAME", "CPU(cores)", "MEMORY(bytes)", "MEMORY(%)"]), row]
+    vec![text(&node["nodeName"]).to_owned(), cpu(node), memory_of(node), share]
 }
 
-fn pods(options: &Options, summary: &Value) -> Result<Vec<Vec<String>>, Error> {
+fn pods(options: &Options, summaries: &[Value]) -> Result<Vec<Vec<String>>, Error> {
     let Target { namespace, pod: name, .. } = &options.target;
-    let mut pods: Vec<&Value> = summary["pods"].as_array().into_iter().flatten().collect();
+    let all = summaries.iter().filter_map(|summary| summary["pods"].as_array());
+    let mut pods: Vec<&Value> = all.flatten().collect();
     let of = |pod: &Value, key: &str| text(&pod["podRef"][key]).to_owned();
     pods.retain(|pod| {
         namespace.as_ref().is_none_or(|it| of(pod, "namespace") == *it)
@@ -168,8 +234,6 @@ const UNKNOWN: &str = "<unknown>";
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::cli::list::EDGED;
 
@@ -199,10 +263,7 @@ mod tests {
 
     fn rows(args: &[&str]) -> Result<Vec<String>, Error> {
         let options = Options::parse(lexopt::Parser::from_args(args), EDGED)?;
-        let rows = match options.kind {
-            Kind::Node => node(&summary()["node"]),
-            Kind::Pods => pods(&options, &summary())?,
-        };
+        let rows = super::rows(&options, &[summary()])?;
         Ok(rows.iter().map(|row| row.join(" ")).collect())
     }
 
@@ -229,11 +290,28 @@ mod tests {
             (&["pods", "-n", "none"], "no statistics"),
             (&[], "expected node or pods"),
             (&["cluster"], "got \"cluster\", expected node or pods"),
+            (&["node", "gw"], "unexpected argument \"gw\""),
         ] {
             match rows(args) {
                 Err(Error::Usage(why) | Error::Failed(why)) => assert!(why.contains(want), "{why}"),
                 other => panic!("{args:?}: {other:?}"),
             }
         }
+    }
+
+    #[cfg(feature = "controller")]
+    #[test]
+    fn of_several_nodes_all_pods_are_shown_and_a_node_without_an_answer_by_its_name() {
+        let away = json!({"node": {"nodeName": "away"}});
+        let rows = |args: &[&str]| {
+            let args = lexopt::Parser::from_args(args);
+            let options = Options::parse(args, list::CONTROLLER).expect("options");
+            let rows = super::rows(&options, &[away.clone(), summary()]).expect("rows");
+            rows.iter().map(|row| row.join(" ")).collect::<Vec<_>>()
+        };
+        let nodes = rows(&["nodes"]);
+        assert_eq!(nodes[1..], ["away <unknown> <unknown> <unknown>", "gw 2001m 300Mi 30%"]);
+        assert_eq!(rows(&["pods", "-A"]).len(), 4);
+        assert_eq!(rows(&["pods", "-n", "tools"])[1..], ["one 1m 1Mi"]);
     }
 }

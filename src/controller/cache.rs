@@ -37,6 +37,10 @@ pub(super) struct Cache {
     pub(super) orphans: BTreeSet<NodeId>,
     /// Nodes that may be deleted, and have records.
     pub(super) suspects: BTreeSet<NodeId>,
+    /// Nodes whose objects have changed.
+    pub(super) changed_nodes: BTreeSet<NodeId>,
+    /// The nodes with each address.
+    addresses: BTreeMap<Box<str>, BTreeSet<NodeId>>,
 }
 
 /// One object.
@@ -102,6 +106,17 @@ impl Cache {
     /// The node of this name, if it is known.
     pub(super) fn find(&self, name: &str) -> Option<&Node> {
         self.names.get(name).and_then(|id| self.nodes.get(id))
+    }
+
+    /// The number of a node, if it is known.
+    pub(super) fn id_of(&self, name: &str) -> Option<NodeId> {
+        self.names.get(name).copied()
+    }
+
+    /// The names of the nodes with this address, two at the most.
+    pub(super) fn nodes_at(&self, address: &str) -> Vec<&str> {
+        let ids = self.addresses.get(address).into_iter().flatten();
+        ids.filter_map(|id| self.nodes.get(id)).map(|node| &*node.name).take(2).collect()
     }
 
     pub(super) fn at(&mut self, id: NodeId) -> &mut Node {
@@ -199,8 +214,12 @@ impl Cache {
             Live::Absent if matches!(from, From::Call(known) if object.version <= known) => return,
             Live::Present(_) | Live::Absent | Live::Unknown => {}
         }
-        entry.live = Live::Present(Box::new(object));
+        let old = std::mem::replace(&mut entry.live, Live::Present(Box::new(object)));
         self.fetch.remove(key);
+        if key.kind == Kind::Node {
+            self.node_changed(key, &old);
+        }
+        let Some(entry) = self.objects.get(key) else { return };
         if is_new {
             for id in entry.held.iter().copied().collect::<Vec<NodeId>>() {
                 self.settle_records(id, key);
@@ -209,11 +228,36 @@ impl Cache {
         self.mark_dirty(key);
     }
 
+    /// A Node has replaced this one.
+    fn node_changed(&mut self, key: &Key, old: &Live) {
+        let Some(id) = self.id_of(&key.name) else { return };
+        self.changed_nodes.insert(id);
+        if let Live::Present(old) = old {
+            self.forget_addresses(id, old.addresses());
+        }
+        let addresses = self.object(key).map(Object::addresses).unwrap_or_default();
+        for address in addresses {
+            self.addresses.entry(address).or_default().insert(id);
+        }
+    }
+
+    fn forget_addresses(&mut self, id: NodeId, addresses: Vec<Box<str>>) {
+        for address in addresses {
+            let Some(nodes) = self.addresses.get_mut(&address) else { continue };
+            nodes.remove(&id);
+            if nodes.is_empty() {
+                self.addresses.remove(&address);
+            }
+        }
+    }
+
     /// The object does not exist any more. `node`: for a pod, the node that it was bound to.
     pub(super) fn deleted(&mut self, now: Instant, key: &Key, node: Option<&str>) {
         match key.kind {
             Kind::Node => {
                 if let Some(id) = self.names.get(&*key.name).copied() {
+                    let addresses = self.object(key).map(Object::addresses).unwrap_or_default();
+                    self.forget_addresses(id, addresses);
                     self.at(id).is_known = false;
                     self.orphans.insert(id);
                     self.mark_dirty(key);

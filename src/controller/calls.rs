@@ -55,6 +55,9 @@ enum Purpose {
 pub(super) enum OwnPart {
     LeaderElection,
     Garbage,
+    TunnelPort,
+    /// The port of this Node.
+    KubeletPort(NodeId),
 }
 
 impl Calls {

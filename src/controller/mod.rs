@@ -19,6 +19,8 @@
 //! - `ack_log`: what each node has acknowledged. `admission`: which node may connect and gets a
 //!   certificate, by its credentials (`join`) and by what is known of its name (`identity`).
 //! - `streams`: the tunnels of nodes for logs and commands, and which of them a request takes.
+//!   `tunnel_port` and `kubelet_port`: how kube-apiserver finds this replica; `stream_client`: who
+//!   may use the port for it.
 //! - `leader_election`: which of several replicas does `garbage`: the records of deleted nodes.
 //!
 //! Messages between nodes and the controller are types, which `wire/kubeedge` reads and writes.
@@ -52,6 +54,7 @@ pub mod identity;
 mod inbound;
 mod join;
 mod key;
+mod kubelet_port;
 mod leader_election;
 mod legacy;
 pub mod local;
@@ -65,8 +68,10 @@ mod requests;
 mod restrict;
 mod serve;
 mod session;
+mod stream_client;
 mod streams;
 mod syncs;
+mod tunnel_port;
 mod unsupported;
 mod upstream;
 mod watch_resume;
@@ -85,10 +90,14 @@ use garbage::Garbage;
 use identity::{EnrolAgain, Identities};
 pub use join::Authority;
 use key::{Key, NodeId};
+use kubelet_port::KubeletPorts;
 pub use leader_election::Candidate;
 use leader_election::LeaderElection;
+pub use stream_client::may_request;
 use streams::Streams;
 use time::{Instant, Now, Rng};
+pub use tunnel_port::Replica;
+use tunnel_port::TunnelPort;
 use watches::Watches;
 
 use crate::model::link::Session;
@@ -114,6 +123,8 @@ pub struct Config {
     pub sync: SyncStore,
     /// Leader election, if several replicas share the records; `None`: there are no others.
     pub candidate: Option<Candidate>,
+    /// Whom kube-apiserver reaches here; `None`: it does not.
+    pub replica: Option<Replica>,
 }
 
 /// Where the acknowledgement records are stored.
@@ -139,6 +150,8 @@ pub struct Controller {
     timers: BTreeSet<(Instant, NodeId)>,
     signing: BTreeSet<Exchange>,
     streams: Streams,
+    tunnel_port: TunnelPort,
+    kubelet_ports: KubeletPorts,
     identities: Identities,
     /// The session reconciled last, and when the next are.
     reconciled: Option<Session>,
@@ -164,6 +177,8 @@ impl Controller {
             watches: Watches::new(config.sync),
             leader_election: LeaderElection::new(config.candidate.clone()),
             garbage: Garbage::default(),
+            tunnel_port: TunnelPort::new(config.replica.clone()),
+            kubelet_ports: KubeletPorts::default(),
             config,
             rng: Rng::new(seed),
             cache: Cache::default(),
@@ -267,6 +282,7 @@ impl Controller {
             self.serve(now);
         }
         self.run_leader_election(now);
+        self.announce_port(now);
         if self.is_loaded && self.config.sync == SyncStore::Objects {
             self.record(now);
         }

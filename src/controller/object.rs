@@ -6,7 +6,7 @@
 //! are added, which lists leave out.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use serde_json::value::RawValue;
 use super::key::Key;
 use super::location::PodFacts;
 use super::nullable::{Nullable, text};
+use crate::limits::NODE_ADDRESSES_MAX;
 use crate::model::api::{EDGE_LABEL, Kind};
 use crate::model::error::Peer;
 
@@ -32,6 +33,8 @@ pub(super) struct Object {
     pub(super) is_ending: bool,
     /// Only for pods.
     pub(super) pod: Option<Box<PodFacts>>,
+    /// Only for nodes.
+    pub(super) node: Option<Box<NodeFacts>>,
     /// The list in which it was seen last.
     pub(super) round: u32,
 }
@@ -51,6 +54,52 @@ struct Metadata<'a> {
     resource_version: Cow<'a, str>,
     labels: Nullable<BTreeMap<Box<str>, Nullable<Box<str>>>>,
     deletion_timestamp: Option<Box<str>>,
+}
+
+/// What is known of a Node beside its identity.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct NodeFacts {
+    /// `status.addresses`, each once.
+    pub(super) addresses: BTreeSet<Box<str>>,
+    /// `status.daemonEndpoints.kubeletEndpoint.Port`; 0: none.
+    pub(super) kubelet_port: u16,
+}
+
+impl NodeFacts {
+    /// A status that is not valid has no facts.
+    fn read(status: &RawValue) -> Self {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Status {
+            #[serde(default)]
+            addresses: Nullable<Vec<Address>>,
+            #[serde(default)]
+            daemon_endpoints: Nullable<Endpoints>,
+        }
+        #[derive(Deserialize)]
+        struct Address {
+            address: Box<str>,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Endpoints {
+            #[serde(default)]
+            kubelet_endpoint: Nullable<Endpoint>,
+        }
+        #[derive(Default, Deserialize)]
+        struct Endpoint {
+            #[serde(default, rename = "Port")]
+            port: u16,
+        }
+        let Ok(status) = serde_json::from_str::<Status>(status.get()) else {
+            return Self::default();
+        };
+        let addresses = status.addresses.0.into_iter().take(NODE_ADDRESSES_MAX);
+        Self {
+            addresses: addresses.map(|it| it.address).collect(),
+            kubelet_port: status.daemon_endpoints.0.kubelet_endpoint.0.port,
+        }
+    }
 }
 
 /// The part of a node's status that is written by others than the node.
@@ -126,6 +175,8 @@ impl Object {
             (Kind::Pod, None) => return Err(Peer::new("got a pod without spec")),
             _ => None,
         };
+        let status = fields.get("status").filter(|_| kind == Kind::Node);
+        let node = status.map(|status| Box::new(NodeFacts::read(status)));
         let key = Key::new(kind, &metadata.namespace, &metadata.name);
         let object = Self {
             uid: metadata.uid.as_ref().into(),
@@ -134,9 +185,16 @@ impl Object {
             json: whole(kind, raw, &fields, &about),
             is_ending: metadata.deletion_timestamp.is_some(),
             pod,
+            node,
             round: 0,
         };
         Ok(Read { key, object, is_edge: metadata.labels.contains_key(EDGE_LABEL) })
+    }
+
+    /// Of a node.
+    pub(super) fn addresses(&self) -> Vec<Box<str>> {
+        let facts = self.node.iter().flat_map(|facts| &facts.addresses);
+        facts.cloned().collect()
     }
 }
 

@@ -77,7 +77,7 @@ impl Controller {
         self.call_own(now, OwnPart::Garbage, garbage);
     }
 
-    fn call_own(&mut self, now: Now, own: OwnPart, call: Option<Call>) {
+    pub(super) fn call_own(&mut self, now: Now, own: OwnPart, call: Option<Call>) {
         let mut context = NodeContext {
             now,
             rng: &mut self.rng,
@@ -102,6 +102,11 @@ impl Controller {
                 let (cache, counters) = (&mut self.cache, &mut self.counters);
                 self.garbage.answered(now.boot, &result, leads, cache, counters);
             }
+            OwnPart::TunnelPort => {
+                let next = self.tunnel_port.answered(now.boot, result, &mut self.pending);
+                self.call_own(now, OwnPart::TunnelPort, next);
+            }
+            OwnPart::KubeletPort(id) => self.kubelet_port_answered(now, id, &result),
         }
     }
 
@@ -173,6 +178,8 @@ impl Controller {
             self.cache.ack_log.wake_at(),
             self.leader_election.wake_at().filter(|_| is_ready),
             self.garbage.wake_at().filter(|_| is_ready),
+            self.tunnel_port.wake_at().filter(|_| is_ready),
+            self.kubelet_ports.wake_at().filter(|_| is_ready),
         ];
         all.into_iter().flatten().min().map(|at| at.max(now.plus_ms(1)))
     }

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use super::event::{Action, Peer, Refusal, Severity, Tunnel};
 use super::key::Key;
+use super::node::Node;
 use super::session::SessionOwner;
 use super::time::Now;
 use super::{Controller, join};
@@ -51,6 +52,16 @@ impl Streams {
             self.by_node.remove(&open.node);
         }
         Some(open)
+    }
+
+    /// Whether this node has a tunnel.
+    pub(super) fn has(&self, node: &str) -> bool {
+        self.by_node.contains_key(node)
+    }
+
+    /// The nodes that have one.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = &str> {
+        self.by_node.keys().map(|node| &**node)
     }
 
     fn of(&self, node: &str) -> Option<(Tunnel, &SessionOwner)> {
@@ -97,6 +108,7 @@ impl Controller {
         let line = format!("node={node}: stream tunnel from {}", peer.address);
         self.pending.push(Action::Log(Severity::Info, line));
         self.pending.push(Action::AcceptTunnel(tunnel, node.clone()));
+        self.check_kubelet_port(&node);
         self.streams.by_node.insert(node.clone(), tunnel);
         self.streams.open.insert(tunnel, Open { node, owner });
     }
@@ -173,6 +185,28 @@ impl Controller {
     /// Whether this node has a session.
     pub fn is_connected(&self, node: &str) -> bool {
         self.cache.find(node).is_some_and(|node| node.link.is_some())
+    }
+
+    /// The node of this name, or with this address.
+    pub fn node_at<'a>(&'a self, host: &'a str) -> Result<&'a str, stream::Refusal> {
+        if self.cache.find(host).is_some_and(Node::is_edge) {
+            return Ok(host);
+        }
+        let nodes = self.cache.nodes_at(host);
+        match nodes[..] {
+            [node] => Ok(node),
+            [] => {
+                let text = format!("no node has the name or the address {host:?}");
+                Err(stream::Refusal::new(RefusalKind::NotFound, text))
+            }
+            [first, second, ..] => {
+                let text = format!(
+                    "nodes {first} and {second} have the address {host}: name one of them, as in \
+                     /api/v1/nodes/{first}/proxy/ of the API server"
+                );
+                Err(stream::Refusal::new(RefusalKind::Unavailable, text))
+            }
+        }
     }
 
     /// The tunnel of this node.

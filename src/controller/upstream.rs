@@ -185,7 +185,15 @@ impl Reader<'_> {
     ) -> Result<NodeRequest, Problem> {
         self.own(resource, Form::ObjectResp)?;
         let patch = object(content, Form::ObjectResp)?;
-        let mut body = json!({"status": patch.get("status").unwrap_or(&json!({}))});
+        let mut status = patch.get("status").cloned().unwrap_or_else(|| json!({}));
+        let old = self.cache.object(&Key::node(self.node)).and_then(|object| object.node.as_ref());
+        if old.is_some_and(|facts| facts.kubelet_port != 0)
+            && let Some(status) = status.as_object_mut()
+        {
+            // As in full statuses: a tunnel's port is not the node's to set.
+            status.remove("daemonEndpoints");
+        }
+        let mut body = json!({"status": status});
         let metadata = restrict::metadata(&patch["metadata"]);
         if metadata.as_object().is_some_and(|metadata| !metadata.is_empty()) {
             body["metadata"] = metadata;

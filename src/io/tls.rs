@@ -69,6 +69,12 @@ impl Tls {
         self.connection.peer_certificates()?.first()
     }
 
+    /// The other end's certificates; its own is the first.
+    #[cfg(feature = "controller")]
+    pub(in crate::io) fn peer_chain(&self) -> Option<&[rustls::pki_types::CertificateDer<'_>]> {
+        self.connection.peer_certificates()
+    }
+
     /// Ends the registration of the socket.
     #[cfg(feature = "controller")]
     pub(in crate::io) fn deregister(&mut self, registry: &mio::Registry) -> io::Result<()> {

@@ -91,3 +91,13 @@ pub const GONE_NODE_MS: u64 = 30_000;
 /// Records of earlier objects of one name that are remembered for a node, until they are known to
 /// be deleted: a name is rarely reused while no controller runs.
 pub const PREDECESSORS_MAX: usize = 8;
+/// Milliseconds before the ConfigMap `tunnelport` is read again after a failure.
+pub const TUNNEL_PORT_RETRY_MS: u64 = 5_000;
+/// Milliseconds between two reads of it: a person may have deleted it.
+pub const TUNNEL_PORT_CHECK_MS: u64 = 300_000;
+/// Nodes whose port is written at once: as many calls as there are connections to the API server.
+pub const KUBELET_PORT_CALLS_MAX: usize = 16;
+/// Milliseconds before the port of a node is written again after a failure.
+pub const KUBELET_PORT_RETRY_MS: u64 = 5_000;
+/// Addresses of a node by which requests for its usage may name it: a kubelet reports two to four.
+pub const NODE_ADDRESSES_MAX: usize = 16;

@@ -8,6 +8,9 @@ pub const EDGE_UNIDENTIFIED_HTTPS_MAX: usize = 512;
 /// The same for the port for stream tunnels: as many, since all nodes dial there when they come
 /// back.
 pub const EDGE_UNIDENTIFIED_TUNNELS_MAX: usize = 512;
+/// The same for the port for kube-apiserver, of which a cluster has a few: twice as many as there
+/// are requests at once.
+pub const UNIDENTIFIED_API_SERVERS_MAX: usize = 512;
 /// Milliseconds after which one of them makes room for the next of its kind, if there are so many:
 /// a handshake over a slow link takes a few round trips.
 pub const EDGE_UNIDENTIFIED_MS: u64 = 5_000;
@@ -198,3 +201,10 @@ pub const CLOUD_STREAM_ANSWER_MS: u64 = 60_000;
 pub const CLOUD_STREAM_REMOVE_MS: u64 = 5_000;
 /// Bytes of one message to a node: small enough that requests take turns.
 pub const CLOUD_STREAM_PIECE_BYTES: usize = 16 << 10;
+/// Milliseconds between two reads of the cluster's CA for clients: an API server that has a new one
+/// has both for a while.
+pub const CLIENT_CA_CHECK_MS: u64 = 600_000;
+/// Milliseconds before it is read again after a failure. Nobody is let in meanwhile.
+pub const CLIENT_CA_RETRY_MS: u64 = 10_000;
+/// Certificates between a client's own and its CA: clusters have one or none.
+pub const CLIENT_CHAIN_MAX: usize = 4;

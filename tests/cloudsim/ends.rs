@@ -77,6 +77,20 @@ impl World {
         self.check_answered();
         let left = self.records(MORTAL);
         judge!(left.is_empty(), "[records gone] of a deleted node: {left:?}");
+        self.check_ports();
+    }
+
+    /// Each replica has a port of its own in the record for kube-apiserver, and keeps it for life.
+    fn check_ports(&self) {
+        let name = (Kind::ConfigMap, "k".to_owned(), "tunnelport".to_owned());
+        let annotations = &self.cluster.objects[&name]["metadata"]["annotations"];
+        let record = annotations["tunnelportrecord.kubeedge.io"].as_str().unwrap_or_default();
+        let record: Value = serde_json::from_str(record).unwrap_or_default();
+        let ports = record["ipTunnelPort"].as_object().cloned().unwrap_or_default();
+        let mut taken: Vec<u64> = ports.values().filter_map(Value::as_u64).collect();
+        taken.sort_unstable();
+        let expected: Vec<u64> = (10_351..).take(self.replicas.len()).collect();
+        judge!(taken == expected, "[own port] of {} replicas: {record}", self.replicas.len());
     }
 
     /// Every request on a session that lasts was answered.

@@ -12,5 +12,5 @@ pub const NAMES: &[&str] = &[
     // The controller's steps.
     "bounded step", "exit", "one leader", "one save", "wake later",
     // The end of a run.
-    "answered", "converges", "quiet", "records gone",
+    "answered", "converges", "own port", "quiet", "records gone",
 ];

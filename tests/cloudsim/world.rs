@@ -308,6 +308,10 @@ impl World {
             api_authority: None,
             sync: self.size.sync,
             candidate: Some(candidate).filter(|_| self.size.sync == SyncStore::Objects),
+            replica: Some(edged::controller::Replica {
+                address: format!("192.0.2.{at}"),
+                namespace: "k".to_owned(),
+            }),
         };
         let now = self.now;
         let replica = &mut self.replicas[at];

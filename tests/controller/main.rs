@@ -7,6 +7,7 @@ mod edge;
 mod golden;
 mod join;
 mod leaders;
+mod ports;
 mod pushes;
 mod questions;
 mod records;

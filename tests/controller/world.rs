@@ -15,7 +15,7 @@ use edged::model::meta::{DiskError, Revision};
 use edged::model::sync::{Change, Record};
 use edged::wire::kubeedge;
 
-use crate::cluster::{Cluster, raw};
+use crate::cluster::{Cluster, raw, refused};
 use crate::edge::Edge;
 
 /// Probabilities of faults, in thousandths.
@@ -66,6 +66,10 @@ pub struct World {
     pub sends_at_once: usize,
     /// All calls.
     pub calls: Vec<Call>,
+    /// Calls about this object are refused.
+    pub forbidden: Option<(Kind, String)>,
+    /// Of each life.
+    config: fn() -> Config,
     /// The version up to which each watch has reported.
     watches: BTreeMap<WatchId, (Kind, u64)>,
     on_the_way: BTreeMap<(u64, u64), (u64, Fact)>,
@@ -89,6 +93,7 @@ pub fn config() -> Config {
         api_authority: None,
         sync: SyncStore::Table,
         candidate: None,
+        replica: None,
     }
 }
 
@@ -99,6 +104,17 @@ impl World {
 
     /// As [`World::new`], with records stored there.
     pub fn keeping(sync: SyncStore, seed: u64, cluster: Cluster, faults: Faults) -> Self {
+        Self::with(config, sync, seed, cluster, faults)
+    }
+
+    /// As [`World::keeping`], with this configuration.
+    pub fn with(
+        config: fn() -> Config,
+        sync: SyncStore,
+        seed: u64,
+        cluster: Cluster,
+        faults: Faults,
+    ) -> Self {
         let now = Now { boot: Instant(1_000), wall: Some(Wall(1_800_000_000_000)) };
         let mut world = Self {
             now,
@@ -122,6 +138,8 @@ impl World {
             unsent_bytes: 0,
             sends_at_once: 0,
             calls: Vec::new(),
+            forbidden: None,
+            config,
             watches: BTreeMap::new(),
             on_the_way: BTreeMap::new(),
             requested: BTreeSet::new(),
@@ -138,7 +156,7 @@ impl World {
         let seed = self.rng.bits();
         let candidate = Candidate { identity: format!("life-{seed}"), namespace: "k".to_owned() };
         let candidate = Some(candidate).filter(|_| self.sync == SyncStore::Objects);
-        let config = Config { sync: self.sync, candidate, ..config() };
+        let config = Config { sync: self.sync, candidate, ..(self.config)() };
         self.controller = Controller::boot(config, self.now, seed);
         let rows = self.rows.values().cloned().collect();
         self.send_event(Event::Loaded(rows));
@@ -251,6 +269,14 @@ impl World {
             Fact::ToController(event) => self.hand_in(event),
             Fact::Call(id, call) => {
                 self.before_removal(&call);
+                if self
+                    .forbidden
+                    .as_ref()
+                    .is_some_and(|it| (it.0, &*it.1) == (call.kind, &*call.name))
+                {
+                    let result = Err(refused(403, "Forbidden"));
+                    return self.send_event(Event::Called(id, result));
+                }
                 let rate = self.faults.call_lost;
                 let done = self.chance(500);
                 let result = if self.chance(rate) {

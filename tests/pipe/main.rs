@@ -1,11 +1,16 @@
 //! The real codecs and the real `io::runtime` over pipes and local sockets that split, join, stall
 //! and die; and `io::job` with real children. Time is an argument: no test sleeps, and waiting is
 //! only for the end of a child. Only commands, which wait by themselves, take real time
-//! ([`patience`]).
+//! ([`patience`]), and so does the whole controller (`kubelet_port`).
 
 mod alone;
 #[cfg(feature = "api")]
 mod api;
+#[cfg(feature = "controller")]
+#[expect(dead_code, reason = "the whole tests use more of it")]
+#[expect(clippy::disallowed_methods, reason = "the API server runs beside the test")]
+#[path = "../support/apiserver.rs"]
+mod apiserver;
 mod bench;
 mod binary;
 mod calls;
@@ -17,6 +22,9 @@ mod commands;
 #[cfg(feature = "cloud")]
 mod crashes;
 mod jobs;
+#[cfg(feature = "controller")]
+#[expect(clippy::disallowed_methods, reason = "the controller is a process, in real time")]
+mod kubelet_port;
 #[cfg(all(feature = "api", feature = "cloud"))]
 mod patience;
 #[path = "../wire/peer.rs"]

@@ -52,6 +52,7 @@ impl Cloud {
             .args(["--listen-https", &self.https.to_string()])
             .args(["--listen-tunnel", &self.tunnel.to_string()])
             .args(["--api", &self.api.to_string()])
+            .args(self.stream_flags())
             .args(&self.flags)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -68,6 +69,13 @@ impl Cloud {
             }
         });
         controller
+    }
+
+    /// In a cluster the port for kube-apiserver is on, and there are several controllers here.
+    fn stream_flags(&self) -> Vec<String> {
+        let in_cluster = self.flags.iter().any(|flag| flag == "--kubeconfig");
+        let at = || format!("--listen-stream=127.0.0.1:{}", free_port());
+        in_cluster.then(at).into_iter().collect()
     }
 
     /// The output of `edgecontroller token`.

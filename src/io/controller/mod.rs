@@ -14,6 +14,8 @@
 
 pub mod api;
 pub mod authority;
+pub mod callers;
+mod client;
 mod http_api;
 pub mod http_server;
 pub mod listeners;
@@ -24,19 +26,21 @@ pub mod streams;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use mio::{Events, Poll, Token};
+use rustls::ServerConfig;
 
 use crate::agent::admit;
 use crate::controller::event::{Action, CallId, Event, Out, Tunnel};
 use crate::controller::identity::Identity;
 use crate::controller::local::{Duplicate, Key, Objects, Row};
 use crate::controller::time::{Instant, Now};
-use crate::controller::{self, Candidate, Controller, SyncStore};
-use crate::io::cloud::names;
+use crate::controller::{self, Candidate, Controller, Replica, SyncStore};
+use crate::io::cloud::{files, names};
 use crate::io::folder::{self, FileContent, Manifests, Room};
 use crate::io::signal::{self, SignalAction, Signals};
 use crate::io::turn::{self, Turn};
@@ -55,8 +59,10 @@ use api::local::Local;
 use api::remote::endpoints::Endpoint;
 use api::remote::{self, Remote, TOKENS};
 use authority::{Authority, Clients};
-use http_server::HttpServer;
-use listeners::Ports;
+use callers::{Callers, Identity as ServerIdentity};
+use client::{Asked, Client};
+use http_server::{Handover, HttpServer};
+use listeners::{Ports, Trust};
 use settings::{Settings, Source};
 use store::{Store, Stored};
 use streams::Streams;
@@ -118,6 +124,8 @@ struct EventLoop {
     controller: Controller,
     signals: Signals,
     authority: Authority,
+    /// Whom the port for kube-apiserver lets in.
+    callers: Callers,
     ports: Ports,
     streams: Streams,
     api: Api,
@@ -170,12 +178,14 @@ impl EventLoop {
         if settings.source == Source::Folder {
             check_data_folder(&settings, &mut stored, had_store, now_s)?;
         }
-        let backend = Backend::find(&settings, now_s)?;
+        let mut backend = Backend::find(&settings, now_s)?;
+        let callers = callers(&settings)?;
         let authority = backend.authority;
         let tls = authority.tls(Clients::Required)?;
         let tunnel = (settings.tunnel.port() != 0).then(|| (settings.tunnel, Arc::clone(&tls)));
         let https = (settings.https, authority.tls(Clients::Optional)?);
-        let ports = Ports::new((settings.hub, tls), https, tunnel, PORTS);
+        let stream = backend.stream.take();
+        let ports = Ports::new((settings.hub, tls), https, tunnel, stream, PORTS);
         let parse = |bytes: &[u8]| raw::parse_valid(bytes, admit::invalid);
         let folder = settings.manifests.clone();
         let manifests = Manifests::open(folder, parse, poll.registry(), FOLDER)
@@ -190,6 +200,7 @@ impl EventLoop {
             api_authority: backend.reach.as_ref().map(|reach| reach.authority.clone()),
             sync: backend.sync,
             candidate: backend.candidate,
+            replica: backend.replica,
         };
         let api = if let Some(reach) = backend.reach {
             Api::Remote(Box::new(Remote::new(reach, PathBuf::from(PROGRAM), API)))
@@ -202,6 +213,7 @@ impl EventLoop {
             controller: Controller::boot(config, now, clock::seed()),
             signals,
             authority,
+            callers,
             ports,
             streams: Streams::new(STREAMS),
             api,
@@ -229,6 +241,7 @@ impl EventLoop {
             self.api.wake_at(),
             self.front.wake_at(),
             self.renewal.as_ref().map(secrets::Renewal::wake_at),
+            self.callers.wake_at(),
             matches!(self.api, Api::Local(_)).then(|| self.manifests.wake_at()),
         ];
         let due_at = due.into_iter().flatten().min().unwrap_or_default();
@@ -261,7 +274,9 @@ impl EventLoop {
             turn.lap("the manifest folder");
         }
         self.renew_token(now);
-        self.ports.tick(now, self.poll.registry(), &self.authority, &mut self.events);
+        self.read_client_ca(now);
+        let trust = Trust { authority: &self.authority, callers: &self.callers };
+        self.ports.tick(now, self.poll.registry(), trust, &mut self.events);
         turn.lap("the ports");
         self.streams.tick(now.boot, &mut self.events);
         turn.lap("streams");
@@ -294,6 +309,7 @@ impl EventLoop {
                 Event::Called(OWN_CALL, Err(error)) => {
                     ::log::warn!("cannot renew the token in the Secret: {error:?}");
                 }
+                Event::Called(CLIENT_CA_CALL, result) => self.callers.answered(result, now.boot),
                 event => self.controller.handle(now, event),
             }
         }
@@ -441,9 +457,19 @@ impl EventLoop {
             let is_stream = streams::is_stream(&call.path) && context.admits(call, access);
             (!is_stream).then(|| context.answer(call, access))
         });
-        for handover in handovers {
+        let local = handovers.into_iter().map(|Handover { stream, call, rest }| {
+            let client = Client::Local(stream);
+            Asked { client, call, rest }
+        });
+        for asked in local.chain(self.ports.asked()) {
             let find = |target: &streams::Target| target.find(&self.controller);
-            self.streams.serve(handover, &find, now.boot, registry);
+            self.streams.serve(asked, &find, now.boot, registry);
+        }
+    }
+
+    fn read_client_ca(&mut self, now: Now) {
+        if let Some(call) = self.callers.due(now.boot) {
+            self.api.call(CLIENT_CA_CALL, &call, now);
         }
     }
 
@@ -512,6 +538,9 @@ struct Backend {
     reach: Option<Endpoint>,
     sync: SyncStore,
     candidate: Option<Candidate>,
+    /// The port for kube-apiserver.
+    stream: Option<(SocketAddr, Arc<ServerConfig>)>,
+    replica: Option<Replica>,
 }
 
 impl Backend {
@@ -519,8 +548,9 @@ impl Backend {
         let mut reach = match &settings.source {
             Source::Folder => {
                 let authority = Authority::open(&settings.pki(), &settings.names, now_s)?;
-                let (sync, candidate) = (SyncStore::Table, None);
-                return Ok(Self { authority, reach: None, sync, candidate });
+                let stream = stream_port(settings, &authority, None, now_s)?;
+                let (sync, candidate, replica) = (SyncStore::Table, None, None);
+                return Ok(Self { authority, reach: None, sync, candidate, stream, replica });
             }
             Source::Kubeconfig(path) => Endpoint::of_file(path)?,
             Source::Cluster => Endpoint::in_cluster()?,
@@ -532,8 +562,68 @@ impl Backend {
         // With a table there is only this replica.
         let candidate =
             crds.then(|| Candidate { identity: identity(), namespace: settings.namespace.clone() });
-        Ok(Self { authority, reach: Some(reach), sync, candidate })
+        let stream = stream_port(settings, &authority, Some(&mut reach), now_s)?;
+        let replica = stream.as_ref().and_then(|(at, _)| replica(*at, &reach, settings));
+        Ok(Self { authority, reach: Some(reach), sync, candidate, stream, replica })
     }
+}
+
+/// Whom the port for kube-apiserver lets in.
+fn callers(settings: &Settings) -> Result<Callers, Error> {
+    if settings.any_stream_client && settings.stream().is_some() {
+        ::log::warn!(
+            "--stream-clients any: whoever reaches the port for kube-apiserver reads logs and runs \
+             commands in the pods of all nodes"
+        );
+    }
+    match (&settings.stream_client_ca, &settings.source) {
+        _ if settings.any_stream_client || settings.stream().is_none() => Ok(Callers::anybody()),
+        (Some(path), _) => Callers::of_file(path),
+        (None, Source::Folder | Source::Kubeconfig(_) | Source::Cluster) => {
+            Ok(Callers::of_cluster())
+        }
+    }
+}
+
+/// The port for kube-apiserver. Its certificate is that of the files, or of CloudCore's Secret if
+/// it can be used, or one of our CA.
+fn stream_port(
+    settings: &Settings,
+    authority: &Authority,
+    reach: Option<&mut Endpoint>,
+    now_s: i64,
+) -> Result<Option<(SocketAddr, Arc<ServerConfig>)>, Error> {
+    let Some(at) = settings.stream() else { return Ok(None) };
+    if let (Some(certificate), Some(key)) = &settings.stream_identity {
+        let read =
+            |path: &Path| files::read(path).map_err(|error| System::at(path.display(), error));
+        let identity = ServerIdentity::of(&read(certificate)?, &read(key)?)
+            .map_err(|why| Input::other(why.to_string()).at(certificate.display()))?;
+        return Ok(Some((at, identity.tls()?)));
+    }
+    match reach.map(|reach| secrets::stream_identity(reach, &settings.namespace, now_s)) {
+        None | Some(Ok(None)) => {}
+        Some(Ok(Some(tls))) => return Ok(Some((at, tls))),
+        Some(Err(why)) => ::log::warn!("{why}; our own CA's certificate is used in its place"),
+    }
+    let identity = ServerIdentity::of_pair(authority.make_server(&settings.names, now_s)?);
+    Ok(Some((at, identity.tls()?)))
+}
+
+/// How kube-apiserver reaches this replica: at the address of the port, or at the one from which we
+/// reach it, or, on its own machine, at the first address for nodes.
+fn replica(at: SocketAddr, reach: &Endpoint, settings: &Settings) -> Option<Replica> {
+    let own = Some(at.ip()).filter(|ip| !ip.is_unspecified()).or_else(|| reach.own_address());
+    let names = settings.names.iter().filter_map(|name| name.parse().ok());
+    let address = own.into_iter().chain(names).find(|ip: &IpAddr| !ip.is_loopback()).or(own);
+    let Some(address) = address else {
+        ::log::warn!(
+            "this machine's address is not known: kube-apiserver does not find the nodes; \
+             --listen-stream ADDRESS:PORT says it"
+        );
+        return None;
+    };
+    Some(Replica { address: address.to_string(), namespace: settings.namespace.clone() })
 }
 
 /// The name of the pod or the machine, plus a random part for this run.
@@ -541,8 +631,9 @@ fn identity() -> String {
     format!("{}_{:016x}", sys::hostname().unwrap_or_default(), clock::seed())
 }
 
-/// Our own call; those of the core count up from 0.
+/// Our own calls; those of the core count up from 0.
 const OWN_CALL: CallId = CallId(u64::MAX);
+const CLIENT_CA_CALL: CallId = CallId(u64::MAX - 1);
 
 impl FileContent for Vec<Manifest> {
     const LIMITS: Room = Room {

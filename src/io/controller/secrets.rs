@@ -3,12 +3,15 @@
 //! are made; if two replicas make one at once, the first one counts.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use rustls::ServerConfig;
 use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::api::remote::{self, endpoints::Endpoint};
 use super::authority::{Authority, Pair};
+use super::callers::Identity;
 use crate::controller::time::Instant;
 use crate::limits::{TOKEN_LIFE_S, TOKEN_SECRET_MS};
 use crate::model::api::{Call, CallError, Kind, PatchType, Verb};
@@ -49,6 +52,29 @@ pub(super) fn open(
         Err(error) => return Err(failure(TOKEN.0, error).into()),
     }
     Ok(authority)
+}
+
+/// The certificate of CloudCore's port for kube-apiserver, where its Secret has one. `Err`: it
+/// cannot be used.
+pub(super) fn stream_identity(
+    reach: &mut Endpoint,
+    namespace: &str,
+    now_s: i64,
+) -> Result<Option<Arc<ServerConfig>>, Error> {
+    let [certificate, key] = STREAM.1;
+    let mut secrets = SecretStore { reach, namespace };
+    let Some(data) = secrets.data(STREAM.0)? else { return Ok(None) };
+    let take = |key: &str| {
+        let bytes = data.get(key).and_then(|text| base64::decode(text));
+        bytes.and_then(|bytes| String::from_utf8(bytes).ok())
+    };
+    let Some((certificate, key)) = take(certificate).zip(take(key)) else { return Ok(None) };
+    let place = || format!("secret {}", STREAM.0);
+    let identity = Identity::of(&certificate, &key).map_err(|why| Peer::at(place(), why))?;
+    if identity.not_after_s().is_none_or(|at| at <= now_s) {
+        return Err(Peer::at(place(), "the certificate has expired").into());
+    }
+    Ok(Some(identity.tls().map_err(|why| why.at(place()))?))
 }
 
 /// When the Secret needs a new token.
@@ -133,7 +159,8 @@ impl SecretStore<'_> {
         secret(self.namespace, name, &data)
     }
 
-    fn stored(&mut self, name: &str, certificate: &str, key: &str) -> Result<Option<Pair>, Error> {
+    /// The values of a Secret, in base64; `None`: it does not exist.
+    fn data(&mut self, name: &str) -> Result<Option<BTreeMap<String, String>>, Error> {
         #[derive(serde::Deserialize)]
         struct Secret {
             #[serde(default)]
@@ -146,8 +173,13 @@ impl SecretStore<'_> {
         };
         let secret: Secret = serde_json::from_str(secret.get())
             .map_err(|error| Peer::at(format_args!("secret {name}"), error))?;
+        Ok(Some(secret.data))
+    }
+
+    fn stored(&mut self, name: &str, certificate: &str, key: &str) -> Result<Option<Pair>, Error> {
+        let Some(data) = self.data(name)? else { return Ok(None) };
         let take = |key: &str| {
-            let bytes = secret.data.get(key).and_then(|text| base64::decode(text));
+            let bytes = data.get(key).and_then(|text| base64::decode(text));
             let why = || Input::other(format!("expected {key} in base64, got none"));
             bytes.ok_or_else(|| why().at(format_args!("secret {name}")))
         };
@@ -186,6 +218,8 @@ fn failure(name: &str, error: CallError) -> System {
 const CA: (&str, &str, &str) = ("casecret", "cadata", "cakeydata");
 const SERVER: (&str, &str, &str) = ("cloudcoresecret", "cloudcoredata", "cloudcorekeydata");
 const TOKEN: (&str, &str) = ("tokensecret", "tokendata");
+/// Made by KubeEdge's helm chart.
+const STREAM: (&str, [&str; 2]) = ("cloudcore", ["stream.crt", "stream.key"]);
 
 #[cfg(test)]
 mod tests {

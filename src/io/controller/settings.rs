@@ -18,6 +18,16 @@ pub struct Settings {
     pub https: SocketAddr,
     /// `--listen-tunnel`: the address for nodes' stream tunnels; port 0: off.
     pub tunnel: SocketAddr,
+    /// `--listen-stream`: the address for kube-apiserver's requests; port 0: off. `None`: the
+    /// default for the source.
+    pub stream: Option<SocketAddr>,
+    /// `--stream-cert` and `--stream-key`: files with the server's certificate there; `None`: that
+    /// of `CloudCore`'s Secret, or one of our own CA.
+    pub stream_identity: (Option<PathBuf>, Option<PathBuf>),
+    /// `--stream-client-ca`: a file with the CA of clients there; `None`: the cluster says it.
+    pub stream_client_ca: Option<PathBuf>,
+    /// `--stream-clients any`: nobody's certificate is verified there.
+    pub any_stream_client: bool,
     /// `--api`: the address for health, metrics and the page, on loopback.
     pub api: SocketAddr,
     /// `--kubeconfig` or `--in-cluster`; otherwise the folder.
@@ -48,6 +58,10 @@ impl Default for Settings {
             hub: ([0, 0, 0, 0], 10_000).into(),
             https: ([0, 0, 0, 0], 10_002).into(),
             tunnel: ([0, 0, 0, 0], 10_004).into(),
+            stream: None,
+            stream_identity: (None, None),
+            stream_client_ca: None,
+            any_stream_client: false,
             api: API,
             source: Source::Folder,
             namespace: "kubeedge".to_owned(),
@@ -77,6 +91,12 @@ pub enum Source {
 /// The default address of our own API.
 pub const API: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 10_020);
+
+/// `CloudCore`'s port for kube-apiserver.
+const STREAM: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 10_003);
+/// Of a port.
+const OFF: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
 
 impl Settings {
     /// Parses the flags. `host`: this machine's name, under which nodes may connect as well.
@@ -109,6 +129,13 @@ impl Settings {
                 "listen-https" => settings.https = address()?,
                 "listen-tunnel" if text == "off" => settings.tunnel.set_port(0),
                 "listen-tunnel" => settings.tunnel = address()?,
+                "listen-stream" if text == "off" => settings.stream = Some(OFF),
+                "listen-stream" => settings.stream = Some(address()?),
+                "stream-clients" => {
+                    let value = any_client(&text).ok_or_else(|| expected("verified or any"))?;
+                    settings.any_stream_client = value;
+                }
+                _ if settings.set_stream_file(&name, &text) => {}
                 "api" if text == "off" => settings.api.set_port(0),
                 "api" => {
                     settings.api = address()?;
@@ -139,7 +166,20 @@ impl Settings {
         }
         settings.complete_names(host);
         settings.ports_differ()?;
+        settings.stream_is_complete()?;
         Ok(settings)
+    }
+
+    /// Whether it is one of the flags with a file of the port for kube-apiserver.
+    fn set_stream_file(&mut self, flag: &str, path: &str) -> bool {
+        let file = match flag {
+            "stream-cert" => &mut self.stream_identity.0,
+            "stream-key" => &mut self.stream_identity.1,
+            "stream-client-ca" => &mut self.stream_client_ca,
+            _ => return false,
+        };
+        *file = Some(path.into());
+        true
     }
 
     fn complete_names(&mut self, host: Option<String>) {
@@ -165,14 +205,40 @@ impl Settings {
         let hub = ("--listen-hub", self.hub);
         let (https, api) = (("--listen-https", self.https), ("--api", self.api));
         let tunnel = ("--listen-tunnel", self.tunnel);
-        let pairs =
-            [(https, hub), (tunnel, hub), (tunnel, https), (api, hub), (api, https), (api, tunnel)];
+        let stream = ("--listen-stream", self.stream().unwrap_or(OFF));
+        let all = [hub, https, tunnel, stream, api];
+        let pairs = (1..all.len()).flat_map(|at| all[..at].iter().map(move |one| (all[at], *one)));
         for ((name, at), (other, theirs)) in pairs {
             let one_port = at.port() == theirs.port() && at.port() != 0;
             if one_port && (overlaps(at, theirs) || overlaps(theirs, at)) {
                 let expected = format!("another port than {other}'s");
                 return Err(Input::new(at, expected).at(name));
             }
+        }
+        Ok(())
+    }
+
+    /// Where kube-apiserver's requests are accepted. In a cluster by default where `CloudCore` has
+    /// it, if nodes can open tunnels.
+    pub fn stream(&self) -> Option<SocketAddr> {
+        let by_default = match self.source {
+            Source::Folder => OFF,
+            Source::Kubeconfig(_) | Source::Cluster if self.tunnel.port() == 0 => OFF,
+            Source::Kubeconfig(_) | Source::Cluster => STREAM,
+        };
+        Some(self.stream.unwrap_or(by_default)).filter(|at| at.port() != 0)
+    }
+
+    fn stream_is_complete(&self) -> Result<(), Input> {
+        if self.stream_identity.0.is_some() != self.stream_identity.1.is_some() {
+            return Err(Input::other("--stream-cert and --stream-key: got one, expected both"));
+        }
+        let has_clients = self.stream_client_ca.is_some() || self.any_stream_client;
+        if self.stream().is_some() && self.source == Source::Folder && !has_clients {
+            return Err(Input::other(
+                "--listen-stream: expected --stream-client-ca as well: no cluster says whose \
+                 requests are accepted",
+            ));
         }
         Ok(())
     }
@@ -204,6 +270,14 @@ impl Settings {
     /// The store's file.
     pub fn store(&self) -> PathBuf {
         self.data.join("controller.db")
+    }
+}
+
+fn any_client(text: &str) -> Option<bool> {
+    match text {
+        "any" => Some(true),
+        "verified" => Some(false),
+        _ => None,
     }
 }
 
@@ -242,6 +316,24 @@ mod tests {
         assert_eq!(parse(&[]).expect("fine").tunnel.port(), 10_004);
         for off in ["off", "0.0.0.0:0"] {
             assert_eq!(parse(&["--listen-tunnel", off]).expect("fine").tunnel.port(), 0);
+        }
+        let stream_of = |flags: &[&str]| parse(flags).expect("fine").stream();
+        assert_eq!(stream_of(&[]), None, "there is no kube-apiserver");
+        assert_eq!(stream_of(&["--in-cluster"]), Some(STREAM), "as CloudCore");
+        assert_eq!(stream_of(&["--in-cluster", "--listen-tunnel", "off"]), None);
+        assert_eq!(stream_of(&["--in-cluster", "--listen-stream", "off"]), None);
+        let own = ["--listen-stream", "127.0.0.1:7", "--stream-client-ca", "ca.crt"];
+        assert_eq!(stream_of(&own), Some(([127, 0, 0, 1], 7).into()));
+        assert!(!parse(&["--in-cluster"]).expect("fine").any_stream_client);
+        for (flags, expected) in [
+            (&["--listen-stream", "127.0.0.1:7"][..], "--listen-stream: expected --stream-client"),
+            (&["--in-cluster", "--stream-key", "k"], "--stream-cert and --stream-key: got one, ex"),
+            (&["--stream-clients", "x"], "--stream-clients: got \"x\", expected verified or any"),
+            (&["--in-cluster", "--api", "127.0.0.1:10003"], "--api: got 127.0.0.1:10003, expecte"),
+            (&["--in-cluster", "--listen-hub", "[::]:10003"], "--listen-stream: got 0.0.0.0:1000"),
+        ] {
+            let why = parse(flags).expect_err("a mistake").to_string();
+            assert!(why.starts_with(expected), "{why}");
         }
         for (flags, expected) in [
             (&["--api", "192.0.2.1:1"][..], "--api: got \"192.0.2.1:1\", expected an address of"),

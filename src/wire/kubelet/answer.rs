@@ -29,6 +29,26 @@ pub fn refusal_of_upgrade(refused: &Refusal) -> Vec<u8> {
     }
 }
 
+/// The same as a meta/v1 `Status`, of which kubectl shows the message.
+#[cfg(feature = "controller")]
+pub fn refusal_as_status(refused: &Refusal) -> Vec<u8> {
+    let (line, reason, code) = match refused.kind {
+        RefusalKind::BadRequest => ("400 Bad Request", "BadRequest", 400),
+        RefusalKind::Unauthorized => ("401 Unauthorized", "Unauthorized", 401),
+        RefusalKind::NotFound => ("404 Not Found", "NotFound", 404),
+        RefusalKind::MethodNotAllowed => ("405 Method Not Allowed", "MethodNotAllowed", 405),
+        RefusalKind::Invalid => ("422 Unprocessable Entity", "Invalid", 422),
+        RefusalKind::TooMany => ("429 Too Many Requests", "TooManyRequests", 429),
+        RefusalKind::Internal => ("500 Internal Server Error", "InternalError", 500),
+        RefusalKind::Unavailable => ("503 Service Unavailable", "ServiceUnavailable", 503),
+    };
+    let status = serde_json::json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": refused.text, "reason": reason, "code": code,
+    });
+    http1::answer(line, "", "application/json", status.to_string().as_bytes())
+}
+
 /// An error where there is no status, in place of a log: so it says what it is, and ends its line.
 #[cfg(feature = "cloud")]
 pub fn line(refusal: &Refusal) -> Vec<u8> {
@@ -89,6 +109,25 @@ mod tests {
         assert!(text.starts_with("HTTP/1.1 429 Too Many Requests\r\n"), "{text}");
         assert!(text.contains("\r\nRetry-After: 60\r\nContent-Length: 5\r\n"), "{text}");
         assert!(text.ends_with("\r\nConnection: close\r\n\r\nlater"), "{text}");
+    }
+
+    #[cfg(feature = "controller")]
+    #[test]
+    fn a_status_has_the_code_and_the_text() {
+        let refused = Refusal::new(RefusalKind::Unavailable, "node e1: away");
+        let text = String::from_utf8(refusal_as_status(&refused)).expect("text");
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+        assert!(head.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{head}");
+        assert!(head.contains("\r\nContent-Type: application/json\r\n"), "{head}");
+        let status: serde_json::Value = serde_json::from_str(body).expect("JSON");
+        assert_eq!(
+            (&status["kind"], &status["message"]),
+            (&"Status".into(), &"node e1: away".into())
+        );
+        assert_eq!(
+            (&status["code"], &status["reason"]),
+            (&503.into(), &"ServiceUnavailable".into())
+        );
     }
 
     #[test]

@@ -9,10 +9,9 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 
-use super::super::authority::Authority;
 use super::ask::{self, Outcome};
 use super::strangers::RefusalReason;
-use super::{Door, Upgraded};
+use super::{Door, Trust, Upgraded};
 use crate::controller::event::{Event, Exchange, Tunnel};
 use crate::controller::time::{Instant, Now};
 use crate::io::tls::Tls;
@@ -24,8 +23,9 @@ use crate::limits::{
 use crate::model::cloud_message::CloudMessage;
 use crate::model::link::Session;
 use crate::wire::edge;
-use crate::wire::http1::call;
+use crate::wire::http1::call::{self, Call};
 use crate::wire::kubeedge;
+use crate::wire::kubelet::answer::TEXT;
 
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -78,6 +78,8 @@ pub(super) enum Next {
     Exchange(Exchange),
     /// The core got a request for a tunnel.
     Tunnel(Tunnel),
+    /// kube-apiserver has sent a request, and these bytes after it.
+    Asked(Box<Tls>, Box<Call>, Vec<u8>),
     /// It has ended.
     End(String),
     /// The peer sent something invalid.
@@ -149,7 +151,7 @@ impl Connection {
     pub(super) fn turn(
         &mut self,
         now: Now,
-        authority: &Authority,
+        trust: Trust<'_>,
         next_name: &mut u64,
         events: &mut Vec<Event>,
     ) -> Next {
@@ -175,7 +177,7 @@ impl Connection {
                     }
                 }
                 Stage::Reading(tls, head) => {
-                    let next = self.read_request(tls, head, now, authority, next_name, events);
+                    let next = self.read_request(tls, head, now, trust, next_name, events);
                     if let Some(next) = next {
                         return next;
                     }
@@ -216,14 +218,14 @@ impl Connection {
         mut tls: Box<Tls>,
         mut head: Vec<u8>,
         now: Now,
-        authority: &Authority,
+        trust: Trust<'_>,
         next_name: &mut u64,
         events: &mut Vec<Event>,
     ) -> Option<Next> {
         tls.begin_turn();
         let mut buffer = [0; READ_BYTES];
         let body_max = match self.door {
-            Door::Hub | Door::Tunnel => 0,
+            Door::Hub | Door::Tunnel | Door::ApiServer => 0,
             Door::Https => EDGE_REQUEST_BYTES_MAX,
         };
         loop {
@@ -249,13 +251,19 @@ impl Connection {
                     return self.refuse(tls, refused.status, refused.why, now.boot);
                 }
             };
+            let tail = head.split_off(length);
+            if self.door == Door::ApiServer {
+                return match trust.callers.admit(tls.peer_chain(), now) {
+                    Ok(()) => Some(Next::Asked(tls, Box::new(request), tail)),
+                    Err((status, why)) => self.refuse(tls, status, why, now.boot),
+                };
+            }
             let certificate = tls.peer_certificate();
             let outcome = match self.door {
                 Door::Hub => ask::websocket(&request, certificate, self.peer),
-                Door::Https => ask::https(&request, certificate, self.peer, (authority, now)),
-                Door::Tunnel => ask::tunnel(&request, certificate, self.peer),
+                Door::Https => ask::https(&request, certificate, self.peer, (trust.authority, now)),
+                Door::Tunnel | Door::ApiServer => ask::tunnel(&request, certificate, self.peer),
             };
-            let tail = head.split_off(length);
             return self.take_outcome(outcome, tls, tail, now.boot, next_name, events);
         }
     }
@@ -300,7 +308,12 @@ impl Connection {
     }
 
     fn refuse(&mut self, tls: Box<Tls>, status: u16, why: String, now: Instant) -> Option<Next> {
-        self.begin_writing(tls, ask::refusal(status, &why), now);
+        let answer = match self.door {
+            Door::Hub | Door::Https | Door::Tunnel => ask::refusal(status, &why),
+            // kube-apiserver shows it in a sentence.
+            Door::ApiServer => call::answer(status, TEXT, why.as_bytes()),
+        };
+        self.begin_writing(tls, answer, now);
         self.refused = Some(why);
         None
     }

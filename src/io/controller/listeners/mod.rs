@@ -1,4 +1,5 @@
-//! The ports for nodes: for websockets, for certificates, for stream tunnels.
+//! The ports for nodes: for websockets, for certificates, for stream tunnels; and the one for
+//! kube-apiserver, which takes it for those of kubelets.
 //!
 //! ```text
 //!  10000  TLS, certificate required ─▶ head ─▶ EdgeUp ─▶ Accept ─▶ EdgeMessage*, EdgeDrained*
@@ -6,6 +7,7 @@
 //!  10002  TLS, certificate optional ─▶ request ─▶ Asked ─▶ Answer ─▶ gone
 //!  10004  TLS, certificate required ─▶ head ─▶ TunnelUp ─▶ AcceptTunnel ─▶ handed over
 //!                                                   └──▶ RefuseTunnel ─▶ the answer, and gone
+//!  10003  TLS, certificate optional ─▶ request ─▶ handed over, or an answer, and gone
 //! ```
 //!
 //! Thousands of connections share one turn, so a turn serves a bounded number of them, each for a
@@ -31,6 +33,8 @@ use mio::{Interest, Registry, Token};
 use rustls::{ServerConfig, ServerConnection};
 
 use super::authority::Authority;
+use super::callers::Callers;
+use super::client::{Asked, Client};
 use crate::controller::event::{Answer, Event, Exchange, Refusal, Tunnel};
 use crate::controller::time::{Instant, Now};
 use crate::io::log::Limit;
@@ -41,6 +45,7 @@ use crate::limits::{
 };
 use crate::model::cloud_message::CloudMessage;
 use crate::model::link::Session;
+use crate::wire::http1::call::Call;
 use connection::{Connection, Next};
 use strangers::{RefusalReason, Room, Strangers};
 use waiting::Waiting;
@@ -54,6 +59,8 @@ pub enum Door {
     Https,
     /// Stream tunnels.
     Tunnel,
+    /// Requests of kube-apiserver to kubelets.
+    ApiServer,
 }
 
 /// A connection whose upgrade to a stream tunnel was granted. It is not registered any more.
@@ -66,12 +73,25 @@ pub(in crate::io) struct Upgraded {
     pub(in crate::io) tail: Vec<u8>,
 }
 
+/// Whom the ports trust.
+#[derive(Clone, Copy, Debug)]
+pub struct Trust<'a> {
+    /// Of nodes.
+    pub authority: &'a Authority,
+    /// In the place of kube-apiserver.
+    pub callers: &'a Callers,
+}
+
 #[derive(Debug)]
 pub struct Ports {
     hub: Listener,
     https: Listener,
     /// `None`: it is off.
     tunnel: Option<Listener>,
+    /// `None`: it is off.
+    api_server: Option<Listener>,
+    /// kube-apiserver's requests, until they are taken.
+    asked: Vec<Asked>,
     first: Token,
     slots: Vec<Option<Connection>>,
     free: Vec<usize>,
@@ -162,12 +182,16 @@ impl Ports {
         hub: (SocketAddr, Arc<ServerConfig>),
         https: (SocketAddr, Arc<ServerConfig>),
         tunnel: Option<(SocketAddr, Arc<ServerConfig>)>,
+        api_server: Option<(SocketAddr, Arc<ServerConfig>)>,
         first: Token,
     ) -> Self {
+        let listener = |(address, tls)| Listener::new(address, tls);
         Self {
             hub: Listener::new(hub.0, hub.1),
             https: Listener::new(https.0, https.1),
-            tunnel: tunnel.map(|(address, tls)| Listener::new(address, tls)),
+            tunnel: tunnel.map(listener),
+            api_server: api_server.map(listener),
+            asked: Vec::new(),
             first,
             slots: Vec::new(),
             free: Vec::new(),
@@ -191,6 +215,11 @@ impl Ports {
                     listener.waiting = true;
                 }
             }
+            3 => {
+                if let Some(listener) = &mut self.api_server {
+                    listener.waiting = true;
+                }
+            }
             slot => self.rouse(slot - LISTENERS),
         }
     }
@@ -200,7 +229,7 @@ impl Ports {
         &mut self,
         now: Now,
         registry: &Registry,
-        authority: &Authority,
+        trust: Trust<'_>,
         events: &mut Vec<Event>,
     ) {
         self.strangers.begin_turn(now.boot);
@@ -208,6 +237,9 @@ impl Ports {
         self.https.listen(Token(self.first.0 + 1), now.boot, registry);
         if let Some(listener) = &mut self.tunnel {
             listener.listen(Token(self.first.0 + 2), now.boot, registry);
+        }
+        if let Some(listener) = &mut self.api_server {
+            listener.listen(Token(self.first.0 + 3), now.boot, registry);
         }
         for door in self.doors() {
             self.accept(door, now.boot, registry, events);
@@ -222,8 +254,12 @@ impl Ports {
                 continue;
             };
             connection.queued = false;
-            let next = connection.turn(now, authority, &mut self.next_name, events);
-            self.follow(slot, next, events);
+            let next = connection.turn(now, trust, &mut self.next_name, events);
+            if let Next::Asked(tls, call, rest) = next {
+                self.take_asked(slot, (*tls, *call, rest), registry);
+            } else {
+                self.follow(slot, next, events);
+            }
         }
     }
 
@@ -245,7 +281,9 @@ impl Ports {
         let waits = |listener: &Listener| listener.waiting && listener.socket.is_some();
         let listeners = || {
             let both = [(Door::Hub, &self.hub), (Door::Https, &self.https)];
-            both.into_iter().chain(self.tunnel.as_ref().map(|it| (Door::Tunnel, it)))
+            let tunnel = self.tunnel.as_ref().map(|it| (Door::Tunnel, it));
+            let api_server = self.api_server.as_ref().map(|it| (Door::ApiServer, it));
+            both.into_iter().chain(tunnel).chain(api_server)
         };
         if !self.busy.is_empty() || listeners().any(|(_, listener)| waits(listener)) {
             return Some(Instant(0));
@@ -317,13 +355,31 @@ impl Ports {
         Some(upgraded)
     }
 
+    /// The requests of kube-apiserver since the last call.
+    pub(in crate::io) fn asked(&mut self) -> Vec<Asked> {
+        std::mem::take(&mut self.asked)
+    }
+
+    fn take_asked(&mut self, slot: usize, asked: (Tls, Call, Vec<u8>), registry: &Registry) {
+        let (mut tls, call, rest) = asked;
+        drop(self.release(slot));
+        match tls.deregister(registry) {
+            Ok(()) => {
+                let client = Client::ApiServer(Box::new(tls));
+                self.asked.push(Asked { client, call, rest });
+            }
+            Err(error) => log::warn!("cannot hand a connection over: {error}"),
+        }
+    }
+
     /// Ends all sessions, and accepts no more connections.
     pub fn shut(&mut self) {
         for slot in std::mem::take(&mut self.slots).into_iter().flatten() {
             let mut connection = slot;
             connection.send_close();
         }
-        (self.hub.socket, self.https.socket, self.tunnel) = (None, None, None);
+        (self.hub.socket, self.https.socket) = (None, None);
+        (self.tunnel, self.api_server) = (None, None);
     }
 
     /// The current number of connections of all ports, without tunnels.
@@ -382,6 +438,7 @@ impl Ports {
                 self.tunnels.insert(tunnel, slot);
                 self.settle(slot, due);
             }
+            Next::Asked(..) => unreachable!("only a turn brings one, and it was handed over"),
             Next::End(why) => {
                 let Some(mut connection) = self.release(slot) else { return };
                 log::debug!("peer={} is gone: {why}", connection.peer);
@@ -478,7 +535,7 @@ impl Ports {
         registry: &Registry,
     ) {
         let limit = match door {
-            Door::Hub | Door::Tunnel => EDGE_CONNECTIONS_MAX,
+            Door::Hub | Door::Tunnel | Door::ApiServer => EDGE_CONNECTIONS_MAX,
             Door::Https => EDGE_HTTPS_CONNECTIONS_MAX,
         };
         let is_full = self.connections() >= EDGE_CONNECTIONS_MAX;
@@ -514,12 +571,15 @@ impl Ports {
         match door {
             Door::Hub => &mut self.hub,
             Door::Https => &mut self.https,
-            Door::Tunnel => self.tunnel.as_mut().expect("a port that is off has no connections"),
+            Door::Tunnel => self.tunnel.as_mut().expect(OFF),
+            Door::ApiServer => self.api_server.as_mut().expect(OFF),
         }
     }
 
     fn doors(&self) -> impl Iterator<Item = Door> + use<> {
-        [Door::Hub, Door::Https].into_iter().chain(self.tunnel.is_some().then_some(Door::Tunnel))
+        let tunnel = self.tunnel.is_some().then_some(Door::Tunnel);
+        let api_server = self.api_server.is_some().then_some(Door::ApiServer);
+        [Door::Hub, Door::Https].into_iter().chain(tunnel).chain(api_server)
     }
 }
 
@@ -537,7 +597,8 @@ fn open(
 }
 
 /// The number of tokens before those of the slots.
-const LISTENERS: usize = 3;
+const LISTENERS: usize = 4;
+const OFF: &str = "a port that is off has no connections";
 
 #[cfg(test)]
 mod tests;

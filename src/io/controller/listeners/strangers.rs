@@ -16,7 +16,7 @@ use crate::controller::time::Instant;
 use crate::io::log::Limit;
 use crate::limits::{
     EDGE_SILENT_MS, EDGE_UNIDENTIFIED_HTTPS_MAX, EDGE_UNIDENTIFIED_MAX, EDGE_UNIDENTIFIED_MS,
-    EDGE_UNIDENTIFIED_TUNNELS_MAX,
+    EDGE_UNIDENTIFIED_TUNNELS_MAX, UNIDENTIFIED_API_SERVERS_MAX,
 };
 
 /// The connections of all ports.
@@ -25,6 +25,7 @@ pub(super) struct Strangers {
     hub: Crowd,
     https: Crowd,
     tunnel: Crowd,
+    api_server: Crowd,
     counts: [u64; RefusalReason::ALL.len()],
     limit: Limit,
     now: Instant,
@@ -106,6 +107,7 @@ impl Default for Strangers {
             hub: Crowd::new(EDGE_UNIDENTIFIED_MAX),
             https: Crowd::new(EDGE_UNIDENTIFIED_HTTPS_MAX),
             tunnel: Crowd::new(EDGE_UNIDENTIFIED_TUNNELS_MAX),
+            api_server: Crowd::new(UNIDENTIFIED_API_SERVERS_MAX),
             counts: Default::default(),
             limit: Limit::default(),
             now: Instant::default(),
@@ -141,6 +143,7 @@ impl Strangers {
             Door::Hub => self.hub.room(Origin::of(peer), self.now),
             Door::Https => self.https.room(Origin::of(peer), self.now),
             Door::Tunnel => self.tunnel.room(Origin::of(peer), self.now),
+            Door::ApiServer => self.api_server.room(Origin::of(peer), self.now),
         }
     }
 
@@ -150,6 +153,7 @@ impl Strangers {
             Door::Hub => self.hub.room_at(),
             Door::Https => self.https.room_at(),
             Door::Tunnel => self.tunnel.room_at(),
+            Door::ApiServer => self.api_server.room_at(),
         }
     }
 
@@ -158,6 +162,7 @@ impl Strangers {
             Door::Hub => &mut self.hub,
             Door::Https => &mut self.https,
             Door::Tunnel => &mut self.tunnel,
+            Door::ApiServer => &mut self.api_server,
         }
     }
 
@@ -308,6 +313,7 @@ mod tests {
             (Door::Hub, Door::Https, EDGE_UNIDENTIFIED_MAX),
             (Door::Https, Door::Hub, EDGE_UNIDENTIFIED_HTTPS_MAX),
             (Door::Tunnel, Door::Hub, EDGE_UNIDENTIFIED_TUNNELS_MAX),
+            (Door::ApiServer, Door::Tunnel, UNIDENTIFIED_API_SERVERS_MAX),
         ] {
             let mut all = Strangers::default();
             for slot in 0..most {

@@ -26,6 +26,7 @@ struct Bed {
     ready: Events,
     ports: Ports,
     authority: Authority,
+    callers: Callers,
     client: Arc<ClientConfig>,
     now: Now,
     /// The events for the core.
@@ -54,10 +55,12 @@ impl Bed {
             ports: Ports::new(
                 (hub, Arc::clone(&tls)),
                 (any, Arc::clone(&tls)),
+                Some((any, Arc::clone(&tls))),
                 Some((any, tls)),
                 Token(10),
             ),
             authority,
+            callers: Callers::anybody(),
             client: loopback::client(CertificateDer::from(ca.certificate)),
             now,
             told: Vec::new(),
@@ -75,7 +78,8 @@ impl Bed {
     }
 
     fn tick(&mut self) {
-        self.ports.tick(self.now, self.poll.registry(), &self.authority, &mut self.told);
+        let trust = Trust { authority: &self.authority, callers: &self.callers };
+        self.ports.tick(self.now, self.poll.registry(), trust, &mut self.told);
     }
 
     fn turn(&mut self) {
@@ -112,6 +116,7 @@ impl Bed {
             Door::Hub => &self.ports.hub,
             Door::Https => &self.ports.https,
             Door::Tunnel => self.ports.tunnel.as_ref().expect("it is on"),
+            Door::ApiServer => self.ports.api_server.as_ref().expect("it is on"),
         };
         let socket = listener.socket.as_ref().expect("it listens");
         socket.local_addr().expect("it is bound")
@@ -516,4 +521,60 @@ fn a_tunnel_whose_node_hangs_up_before_the_answer_is_reported() {
     bed.until(|bed| !bed.told.is_empty());
     bed.pass_ms(EDGE_ANSWER_MS);
     assert!(matches!(bed.told[..], [Event::TunnelUp(..), Event::TunnelDown(..)]), "{:?}", bed.told);
+}
+
+#[test]
+fn a_request_to_a_kubelet_is_handed_over_if_its_client_is_let_in() {
+    let request = b"POST /exec/n/p/c HTTP/1.1\r\nHost: 192.0.2.1:10351\r\n\r\nrest";
+    let mut bed = Bed::new();
+    let mut far = bed.secure(Door::ApiServer);
+    bed.say(&mut far, request);
+    bed.until(|bed| !bed.ports.asked.is_empty());
+    assert_eq!(bed.ports.connections(), 0, "its place is free");
+    let mut asked = bed.ports.asked().pop().expect("it was just seen");
+    assert_eq!((&*asked.call.path, &*asked.rest), ("/exec/n/p/c", &b"rest"[..]));
+    assert!(matches!(asked.client, Client::ApiServer(_)));
+    asked.client.write_all(b"an answer").expect("there is room");
+    drop(asked);
+    assert_eq!(bed.read(&mut far), "an answer");
+    for (callers, status) in [(Callers::of_cluster(), 503), (signed(), 401)] {
+        bed.callers = callers;
+        let mut far = bed.secure(Door::ApiServer);
+        bed.say(&mut far, request);
+        let answer = bed.read(&mut far);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        assert!(bed.ports.asked.is_empty() && bed.told.is_empty());
+    }
+    assert_eq!(bed.refused("request"), 2);
+}
+
+/// The clients of a CA that nobody here has a certificate of.
+fn signed() -> Callers {
+    let now_s = clock::now().timestamp().expect("the clock is set").0;
+    let ca = Authority::make_ca(now_s).expect("a CA");
+    let text = crate::wire::x509::pem::encode("CERTIFICATE", &ca.certificate);
+    let path = std::env::temp_dir().join(format!("edged-callers-{}.crt", std::process::id()));
+    std::fs::write(&path, text).expect("a file of ours");
+    let callers = Callers::of_file(&path).expect("a CA");
+    std::fs::remove_file(&path).expect("it was just written");
+    callers
+}
+
+#[test]
+fn a_request_to_a_kubelet_has_no_body_and_a_bound_in_time() {
+    let mut bed = Bed::new();
+    let mut far = bed.secure(Door::ApiServer);
+    bed.say(&mut far, b"POST /run/n/p/c HTTP/1.1\r\nContent-Length: 1\r\n\r\nx");
+    let answer = bed.read(&mut far);
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    let mut bed = Bed::new();
+    let late = bed.refused("late");
+    let mut silent = bed.stranger(Door::ApiServer);
+    bed.pass_ms(EDGE_FIRST_BYTE_MS);
+    bed.is_cut(&mut silent);
+    let mut slow = bed.secure(Door::ApiServer);
+    bed.say(&mut slow, b"GET /pods HTTP/1.1\r\n");
+    bed.pass_ms(EDGE_REQUEST_MS);
+    bed.read(&mut slow);
+    assert_eq!((bed.ports.connections(), bed.refused("late")), (0, late + 2));
 }

@@ -25,17 +25,16 @@ use std::io::Write;
 use mio::event::Event as Ready;
 use mio::{Registry, Token};
 
-use super::http_server::Handover;
+use super::client::{Asked, Client};
 use super::listeners::Upgraded;
 use crate::controller::event::{Event, Tunnel as Name};
 use crate::controller::time::Instant;
-use crate::io::socket::Stream;
 use crate::limits::{CLOUD_STREAM_PIECE_BYTES, CLOUD_STREAMS_MAX, EDGE_CONNECTIONS_PER_TURN};
 use crate::model::stream::{Refusal, RefusalKind};
 use crate::wire::http1::call::Call;
-use crate::wire::kubelet::answer;
 use crate::wire::tunnel::Kind;
-use request::{Next, Request};
+use request::{Next, Refusals, Request};
+use route::Route;
 pub(super) use route::{Target, is_stream};
 use tunnel::{Tunnel, Word};
 
@@ -189,30 +188,36 @@ impl Streams {
 
     // ---- requests ----
 
-    /// Takes a connection over whose request [`is_stream`]. `find`: the node that is meant, and its
-    /// tunnel.
+    /// Takes a connection over, one of the controller's own API if its request [`is_stream`].
+    /// `find`: the node that is meant, and its tunnel.
     pub(in crate::io) fn serve(
         &mut self,
-        handover: Handover,
+        asked: Asked,
         find: &Find<'_>,
         now: Instant,
         registry: &Registry,
     ) {
-        let Handover { mut stream, call, rest } = handover;
+        let Asked { mut client, call, rest } = asked;
         let Some(at) = self.requests.iter().position(Option::is_none) else {
             let text = format!("{CLOUD_STREAMS_MAX} requests are under way: try again");
             let refusal = Refusal::new(RefusalKind::TooMany, text);
             // It fits into the socket's buffer.
-            let _ = stream.write(&answer::refusal(&refusal));
+            let _ = client.write(&Refusals::of(&client, &call.path).answer(&refusal));
             return;
         };
-        if let Err(error) = stream.register(registry, Token(self.first.0 + at)) {
+        if let Err(error) = client.register(registry, Token(self.first.0 + at)) {
             log::warn!("cannot register a connection: {error}");
             return;
         }
-        let request = match self.begin(&call, &rest, find) {
-            Ok(begun) => begun.request(stream, now),
-            Err(refusal) => Request::refused(&refusal, stream, now),
+        let refusals = Refusals::of(&client, &call.path);
+        let route = match &client {
+            Client::Local(_) => route::of_own_api(&call),
+            Client::ApiServer(_) => route::of_api_server(&call),
+        };
+        let begun = route.and_then(|route| self.begin(route, &call, &rest, find));
+        let request = match begun {
+            Ok(begun) => begun.request(client, refusals, now),
+            Err(refusal) => Request::refused(&refusal, client, refusals, now),
         };
         if request.tunnel.is_some() {
             self.by_id.insert(request.id, at);
@@ -221,8 +226,13 @@ impl Streams {
     }
 
     /// Sends a request to its node.
-    fn begin(&mut self, call: &Call, rest: &[u8], find: &Find<'_>) -> Result<Begun, Refusal> {
-        let mut route = route::route(call)?;
+    fn begin(
+        &mut self,
+        mut route: Route,
+        call: &Call,
+        rest: &[u8],
+        find: &Find<'_>,
+    ) -> Result<Begun, Refusal> {
         let (node, name) = find(&route.target)?;
         let unavailable = |why: &str| {
             let text = format!("node {node} {why}");
@@ -412,8 +422,9 @@ struct Begun {
 }
 
 impl Begun {
-    fn request(self, stream: Stream, now: Instant) -> Request {
-        Request::new((self.name, self.id), stream, self.is_relayed, self.is_patient, now)
+    fn request(self, stream: Client, refusals: Refusals, now: Instant) -> Request {
+        let kind = (self.is_relayed, self.is_patient);
+        Request::new((self.name, self.id), stream, kind, refusals, now)
     }
 }
 

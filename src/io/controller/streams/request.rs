@@ -14,9 +14,9 @@ use std::io::{self, ErrorKind, Read};
 
 use mio::event::Event as Ready;
 
+use super::super::client::Client;
 use crate::controller::event::Tunnel;
 use crate::controller::time::Instant;
-use crate::io::socket::Stream;
 use crate::io::streams::pipe::Pipe;
 use crate::limits::{
     CLOUD_STREAM_ANSWER_MS, CLOUD_STREAM_PIECE_BYTES, CLOUD_STREAM_REMOVE_MS, CLOUD_STREAM_SLOW_MS,
@@ -33,9 +33,10 @@ pub(super) struct Request {
     /// `None`: it was refused before it got one.
     pub(super) tunnel: Option<Tunnel>,
     /// `None`: it has left.
-    client: Option<Client>,
+    client: Option<Connected>,
     /// What the client sends is for the node.
     is_relayed: bool,
+    refusals: Refusals,
     state: State,
     /// To the client.
     out: Pipe,
@@ -46,8 +47,8 @@ pub(super) struct Request {
 }
 
 #[derive(Debug)]
-struct Client {
-    stream: Stream,
+struct Connected {
+    stream: Client,
     readable: bool,
     writable: bool,
     /// Bytes that were read and are for nobody.
@@ -64,6 +65,38 @@ enum State {
     Closing,
     /// The node is told, and has to confirm it.
     Leaving,
+}
+
+/// How a client is told that its request is refused, if not by the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusals {
+    /// By a text, as a kubelet does.
+    Text,
+    /// kube-apiserver replaces the text of each status but these: 400, 403 and 500. So a node that
+    /// is away is an internal error in place of 503.
+    OfLog,
+    /// kube-apiserver passes it on unchanged, and its client shows the message of a `Status`.
+    Passed,
+}
+
+impl Refusals {
+    pub(super) fn of(client: &Client, path: &str) -> Self {
+        match client {
+            Client::Local(_) => Self::Text,
+            Client::ApiServer(_) if path.starts_with("/containerLogs/") => Self::OfLog,
+            Client::ApiServer(_) => Self::Passed,
+        }
+    }
+
+    pub(super) fn answer(self, refusal: &Refusal) -> Vec<u8> {
+        match (self, refusal.kind) {
+            (Self::Passed, _) => answer::refusal_as_status(refusal),
+            (Self::OfLog, RefusalKind::Unavailable) => {
+                answer::refusal(&Refusal::new(RefusalKind::Internal, &*refusal.text))
+            }
+            (Self::Text | Self::OfLog, _) => answer::refusal(refusal),
+        }
+    }
 }
 
 /// As many bytes wait for the client as may.
@@ -87,17 +120,18 @@ impl Request {
     /// A request that was sent to its node.
     pub(super) fn new(
         (tunnel, id): (Tunnel, u64),
-        stream: Stream,
-        is_relayed: bool,
-        is_patient: bool,
+        stream: Client,
+        (is_relayed, is_patient): (bool, bool),
+        refusals: Refusals,
         now: Instant,
     ) -> Self {
         let deadline = (!is_patient).then(|| now.plus_ms(CLOUD_STREAM_ANSWER_MS));
         Self {
             id,
             tunnel: Some(tunnel),
-            client: Some(Client { stream, readable: true, writable: true, discarded: 0 }),
+            client: Some(Connected { stream, readable: true, writable: true, discarded: 0 }),
             is_relayed,
+            refusals,
             state: State::Asked,
             out: Pipe::default(),
             taken: 0,
@@ -107,8 +141,13 @@ impl Request {
     }
 
     /// A request that no node gets.
-    pub(super) fn refused(refusal: &Refusal, stream: Stream, now: Instant) -> Self {
-        let mut request = Self::new((Tunnel(0), 0), stream, false, false, now);
+    pub(super) fn refused(
+        refusal: &Refusal,
+        stream: Client,
+        refusals: Refusals,
+        now: Instant,
+    ) -> Self {
+        let mut request = Self::new((Tunnel(0), 0), stream, (false, false), refusals, now);
         request.tunnel = None;
         request.refuse(refusal, now);
         request
@@ -144,7 +183,7 @@ impl Request {
     }
 
     fn refuse(&mut self, refusal: &Refusal, now: Instant) {
-        self.out.push(&answer::refusal(refusal));
+        self.out.push(&self.refusals.answer(refusal));
         self.end(now);
     }
 
@@ -255,6 +294,7 @@ impl Request {
     ) -> io::Result<bool> {
         let (discards, mut came) = (self.discards(), 0);
         let Some(client) = &mut self.client else { return Ok(true) };
+        client.stream.begin_turn();
         while client.readable && came < STREAM_TURN_BYTES {
             let max = if discards { buffer.len() } else { room.min(CLOUD_STREAM_PIECE_BYTES) };
             let max = max.min(buffer.len());
@@ -275,7 +315,10 @@ impl Request {
                     room -= count;
                     send(&buffer[..count]);
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => client.readable = false,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    client.readable = client.stream.has_more();
+                    break;
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -290,13 +333,15 @@ impl Request {
         if client.writable || self.full.is_some() {
             client.writable = self.out.write_to(&mut client.stream)?;
         }
+        let has_left = client.stream.push()?;
+        client.writable &= has_left;
         let count = before - self.out.len();
         self.taken += count as u64;
         if self.state == State::Ended {
             if count > 0 {
                 self.deadline = Some(now.plus_ms(STREAM_STALL_MS));
             }
-            if self.out.is_empty() {
+            if self.out.is_empty() && has_left {
                 client.stream.shutdown_write()?;
                 self.state = State::Closing;
                 self.deadline = Some(now.plus_ms(HTTP_CLOSE_MS));

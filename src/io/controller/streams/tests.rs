@@ -8,7 +8,8 @@ use mio::net::UnixStream;
 use mio::{Events, Poll};
 
 use super::*;
-use crate::io::tls::loopback;
+use crate::io::socket::Stream;
+use crate::io::tls::{Tls, loopback};
 use crate::io::websocket::{Bounds, Received, Role, Websocket};
 use crate::limits::{
     CLOUD_STREAM_ANSWER_MS, CLOUD_STREAM_REMOVE_MS, CLOUD_STREAM_SLOW_MS,
@@ -145,9 +146,10 @@ impl Place {
     /// A client that sends this; `node`: that of its pod.
     fn asks(&mut self, node: u64, call: Call, rest: &[u8]) -> UnixStream {
         let (near, far) = UnixStream::pair().expect("a pair");
-        let handover = Handover { stream: Stream::Socket(near), call, rest: rest.to_vec() };
+        let client = Client::Local(Stream::Socket(near));
+        let asked = Asked { client, call, rest: rest.to_vec() };
         let find = |_: &Target| Ok((node.to_string().into_boxed_str(), Name(node)));
-        self.streams.serve(handover, &find, self.now, self.poll.registry());
+        self.streams.serve(asked, &find, self.now, self.poll.registry());
         far
     }
 
@@ -611,4 +613,95 @@ fn a_refusal_is_a_whole_answer_and_costs_the_node_nothing() {
     let mut client = place.asks_log(7);
     let all = text(&place.all(&mut client));
     assert!(all.ends_with("node 7 has a stream tunnel that has just ended: try again"), "{all}");
+}
+
+/// kube-apiserver, over TLS, which sends this request.
+fn api_server(place: &mut Place, node: Option<u64>, call: Call, rest: &[u8]) -> Tls {
+    let (near, far) = loopback::pair();
+    let client = Client::ApiServer(Box::new(far));
+    let asked = Asked { client, call, rest: rest.to_vec() };
+    let find = |_: &Target| match node {
+        Some(node) => Ok((node.to_string().into_boxed_str(), Name(node))),
+        None => Err(Refusal::new(RefusalKind::Unavailable, "node 1 is away")),
+    };
+    place.streams.serve(asked, &find, place.now, place.poll.registry());
+    near
+}
+
+/// Everything that it gets up to the end, and whether the end was said.
+fn all_of(place: &mut Place, client: &mut Tls) -> Vec<u8> {
+    let mut all = Vec::new();
+    place.until("the connection ends", |_| {
+        client.begin_turn();
+        let mut buffer = [0; 8 << 10];
+        loop {
+            match client.read(&mut buffer) {
+                Ok(0) => return true,
+                Ok(count) => all.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
+                Err(error) => panic!("after {} bytes: {error}", all.len()),
+            }
+        }
+    });
+    all
+}
+
+#[test]
+fn kube_apiserver_is_served_over_tls_both_ways() {
+    let mut place = Place::new(1);
+    let headers = [("connection", "Upgrade"), ("upgrade", "SPDY/3.1")];
+    let exec = call("POST", "/exec/default/p/c", "command=sh&output=1", &headers);
+    let mut client = api_server(&mut place, Some(1), exec, b"first");
+    let id = place.opened(1);
+    let sent = vec![b'x'; 3 * CLOUD_TUNNEL_UNSENT_BYTES_MAX];
+    let mut count = 0;
+    place.until("the node has all bytes of the client", |place| {
+        count += client.write(&sent[count..]).unwrap_or(0);
+        let _ = client.push_all();
+        let data = |(_, kind, data): &Got| if *kind == Kind::Data { data.len() } else { 0 };
+        place.edges[0].got.iter().map(data).sum::<usize>() == sent.len() + 5
+    });
+    let answer = vec![b'y'; 5 * CLOUD_STREAM_UNSENT_BYTES_MAX];
+    for piece in answer.chunks(8 << 10) {
+        place.edges[0].send(id, Kind::Data, piece);
+    }
+    place.edges[0].send(id, Kind::Remove, b"");
+    assert_eq!(all_of(&mut place, &mut client), answer, "all of it, and its end");
+    drop(client);
+    place.until("it is over", |place| place.streams.requests() == 0);
+}
+
+#[test]
+fn kube_apiserver_is_told_in_its_own_form_why_there_is_nothing() {
+    for (path, status, text) in [
+        ("/containerLogs/default/p/c", "500 Internal Server Error", "node 1 is away"),
+        ("/pods", "503 Service Unavailable", "\"message\":\"node 1 is away\""),
+        ("/nothing", "404 Not Found", "\"message\":\"got /nothing, expected "),
+    ] {
+        let mut place = Place::new(0);
+        let call = call("GET", path, "", &[("host", "192.0.2.1:10351")]);
+        let mut client = api_server(&mut place, None, call, b"");
+        let answer = String::from_utf8(all_of(&mut place, &mut client)).expect("text");
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{path}: {answer}");
+        assert!(answer.contains(text), "{path}: {answer}");
+    }
+}
+
+#[test]
+fn a_kube_apiserver_that_takes_nothing_is_left_and_the_node_is_told() {
+    let mut place = Place::new(1);
+    let log = call("GET", "/containerLogs/default/p/c", "", &[]);
+    let _client = api_server(&mut place, Some(1), log, b"");
+    let id = place.opened(1);
+    let piece = vec![b'y'; 16 << 10];
+    for _ in 0..1_000 {
+        if place.streams.requests[0].as_ref().is_some_and(|request| request.is_full()) {
+            break;
+        }
+        place.edges[0].send(id, Kind::Data, &piece);
+        place.turns(2);
+    }
+    place.pass_ms(CLOUD_STREAM_SLOW_MS);
+    place.pass_ms(1);
+    place.until("the node is told", |place| place.edges[0].removes() == 1);
 }

@@ -1,7 +1,7 @@
 //! How to reach the API server: its addresses, its CA, and our credentials. From a
 //! kubeconfig, or from the service account of a pod.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -40,6 +40,19 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// The address of this machine from which the server is reached.
+    pub fn own_address(&self) -> Option<IpAddr> {
+        let to = self.addresses.first()?;
+        let any: IpAddr = match to {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        // No packet is sent: the kernel chooses the route.
+        let socket = UdpSocket::bind((any, 0)).ok()?;
+        socket.connect(to).ok()?;
+        Some(socket.local_addr().ok()?.ip())
+    }
+
     /// From a kubeconfig.
     pub fn of_file(path: &Path) -> Result<Self, Error> {
         let text = files::read(path).map_err(|error| System::at(path.display(), error))?;
