@@ -1,6 +1,7 @@
 //! `edged top` and `edgecontroller top`: what the node, or all nodes, and their pods use of CPU and
 //! memory, as `kubectl top` prints it.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use lexopt::prelude::*;
@@ -10,7 +11,10 @@ use super::Error;
 use super::list::{self, Api};
 use super::remote::{Common, Target, text};
 use super::table::Columns;
-use crate::io::client::Agent;
+use crate::agent::time::Instant;
+use crate::io::client::{self, Agent};
+use crate::io::clock;
+use crate::limits::TOP_WINDOW_MS;
 
 /// What is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,10 +82,21 @@ pub(super) fn run(
 ) -> Result<u8, Error> {
     let options = Options::parse(args, api)?;
     let agent = options.target.agent(api)?;
-    let summaries = match api.nodes {
-        None => vec![summary(&agent, "")?],
-        Some(path) => of_all_nodes(&options, &agent, path, trouble)?,
+    let sample = |trouble: &mut dyn Write| match api.nodes {
+        None => Ok(vec![summary(&agent, "")?]),
+        Some(path) => of_all_nodes(&options, &agent, path, trouble),
     };
+    // What cannot be had is told of the second one.
+    let before = sample(&mut std::io::sink())?;
+    client::pause(TOP_WINDOW_MS);
+    let now = sample(trouble)?;
+    let before: BTreeMap<&str, &Sample> =
+        before.iter().map(|sample| (sample.node(), sample)).collect();
+    let since = |now: Sample| {
+        let before = before.get(now.node()).copied();
+        now.since(before)
+    };
+    let summaries: Vec<Value> = now.into_iter().map(since).collect();
     let rows = rows(&options, &summaries)?;
     let mut columns = Columns::default();
     for row in &rows {
@@ -93,12 +108,82 @@ pub(super) fn run(
     Ok(0)
 }
 
+/// The statistics of one node, and when they came.
+struct Sample {
+    at: Instant,
+    summary: Value,
+}
+
+impl Sample {
+    fn of(summary: Value) -> Self {
+        Self { at: clock::boot(), summary }
+    }
+
+    fn node(&self) -> &str {
+        text(&self.summary["node"]["nodeName"])
+    }
+
+    /// With the CPU time since the sample of the same node before. The runtime's own figure is of
+    /// the time since anybody has asked it last, which may be milliseconds.
+    fn since(self, before: Option<&Self>) -> Value {
+        let Self { at, mut summary } = self;
+        let elapsed_ms = before.map_or(0, |before| at.since_ms(before.at));
+        let nothing = Value::Null;
+        let before = before.map_or(&nothing, |before| &before.summary);
+        if let Some(node) = summary.get_mut("node") {
+            set_rate(node, &before["node"], elapsed_ms);
+        }
+        let pods = by(uid, &before["pods"]);
+        for pod in each(&mut summary, "pods") {
+            let before = *pods.get(uid(pod)).unwrap_or(&&nothing);
+            set_rate(pod, before, elapsed_ms);
+            let containers = by(name, &before["containers"]);
+            for container in each(pod, "containers") {
+                let before = *containers.get(name(container)).unwrap_or(&&nothing);
+                set_rate(container, before, elapsed_ms);
+            }
+        }
+        summary
+    }
+}
+
+fn uid(pod: &Value) -> &str {
+    text(&pod["podRef"]["uid"])
+}
+
+fn name(container: &Value) -> &str {
+    text(&container["name"])
+}
+
+/// The values of a list by a key.
+fn by(key: fn(&Value) -> &str, list: &Value) -> BTreeMap<&str, &Value> {
+    list.as_array().into_iter().flatten().map(|value| (key(value), value)).collect()
+}
+
+/// The values of the list in this field.
+fn each<'v>(of: &'v mut Value, field: &str) -> impl Iterator<Item = &'v mut Value> {
+    of.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+/// `usageNanoCores` of a node, a pod or a container; none if it was not measured before, or has
+/// begun anew since.
+fn set_rate(now: &mut Value, before: &Value, elapsed_ms: u64) {
+    let used = |of: &Value| number(&of["cpu"]["usageCoreNanoSeconds"]);
+    let more = used(now).zip(used(before)).and_then(|(now, before)| now.checked_sub(before));
+    let nanos = more.and_then(|more| (u128::from(more) * 1_000).checked_div(elapsed_ms.into()));
+    if let Some(cpu) = now.get_mut("cpu").and_then(Value::as_object_mut) {
+        let nanos = nanos.and_then(|nanos| u64::try_from(nanos).ok());
+        cpu.insert("usageNanoCores".to_owned(), json!(nanos));
+    }
+}
+
 /// The statistics of one node; `prefix`: of the path.
-fn summary(agent: &Agent, prefix: &str) -> Result<Value, Error> {
+fn summary(agent: &Agent, prefix: &str) -> Result<Sample, Error> {
     let body = agent.get_usage(&format!("{prefix}/stats/summary?only_cpu_and_memory=true"))?;
-    serde_json::from_slice(&body).map_err(|error| {
+    let summary = serde_json::from_slice(&body).map_err(|error| {
         Error::Failed(format!("got an answer that is not a summary of statistics: {error}"))
-    })
+    })?;
+    Ok(Sample::of(summary))
 }
 
 /// The statistics of the nodes in the list at this path, or of the one that is named. Of a node
@@ -108,7 +193,7 @@ fn of_all_nodes(
     agent: &Agent,
     path: &str,
     trouble: &mut dyn Write,
-) -> Result<Vec<Value>, Error> {
+) -> Result<Vec<Sample>, Error> {
     let body = agent.get(path)?;
     let list: Value = serde_json::from_slice(&body).map_err(|error| {
         Error::Failed(format!("got an answer that is not a list of nodes: {error}"))
@@ -130,7 +215,7 @@ fn of_all_nodes(
             Ok(summary) => summaries.push(summary),
             Err(Error::Failed(why)) => {
                 writeln!(trouble, "{name}: {why}")?;
-                summaries.push(json!({"node": {"nodeName": name}}));
+                summaries.push(Sample::of(json!({"node": {"nodeName": name}})));
             }
             Err(error) => return Err(error),
         }
@@ -158,9 +243,13 @@ fn head(cells: &[&str]) -> Vec<String> {
 fn node(node: &Value) -> Vec<String> {
     let memory = &node["memory"];
     let share = match (number(&memory["workingSetBytes"]), number(&memory["availableBytes"])) {
-        (Some(used), Some(left)) if used + left > 0 => format!("{}%", used * 100 / (used + left)),
-        _ => UNKNOWN.to_owned(),
+        (Some(used), Some(left)) => {
+            let (used, left) = (u128::from(used), u128::from(left));
+            (used * 100).checked_div(used + left).map(|share| format!("{share}%"))
+        }
+        _ => None,
     };
+    let share = share.unwrap_or_else(|| UNKNOWN.to_owned());
     vec![text(&node["nodeName"]).to_owned(), cpu(node), memory_of(node), share]
 }
 
@@ -236,6 +325,33 @@ const UNKNOWN: &str = "<unknown>";
 mod tests {
     use super::*;
     use crate::cli::list::EDGED;
+
+    #[test]
+    fn the_cpu_is_that_of_the_time_between_two_samples() {
+        let cpu = |nanos: u64| json!({"usageCoreNanoSeconds": nanos, "usageNanoCores": 77});
+        let summary = |node: u64, web: u64, more: Value| {
+            let containers = json!([{"name": "a", "cpu": cpu(web)}, more]);
+            let about = json!({"name": "web", "namespace": "shop", "uid": "u"});
+            json!({
+                "node": {"nodeName": "gw", "cpu": cpu(node)},
+                "pods": [{"podRef": about, "cpu": cpu(web), "containers": containers}],
+            })
+        };
+        let before = Sample { at: Instant(10_000), summary: summary(5_000_000, 40, Value::Null) };
+        let new = json!({"name": "new", "cpu": cpu(9)});
+        let at = Instant(10_000 + 2 * TOP_WINDOW_MS);
+        let now = Sample { at, summary: summary(7_000_000, 30, new) };
+        let got = now.since(Some(&before));
+        assert_eq!(got["node"]["cpu"]["usageNanoCores"], 1_000_000);
+        let pod = &got["pods"][0];
+        assert_eq!(pod["cpu"]["usageNanoCores"], Value::Null, "it has begun anew");
+        for container in [0, 1] {
+            let cpu = &pod["containers"][container]["cpu"];
+            assert_eq!(cpu["usageNanoCores"], Value::Null, "{container}");
+        }
+        let alone = Sample { at: Instant(1), summary: summary(1, 1, Value::Null) };
+        assert_eq!(alone.since(None)["node"]["cpu"]["usageNanoCores"], Value::Null);
+    }
 
     fn summary() -> Value {
         let used = |nanos: u64, bytes: u64| {

@@ -5,6 +5,8 @@ pub const CLIENT_READ_BYTES: usize = 16 << 10;
 /// Milliseconds that a command waits for what the runtime or a node must answer first: longer than
 /// the agent and the controller wait themselves (60 s), so that theirs is the error that is shown.
 pub const CLIENT_STREAM_WAIT_MS: u64 = 65_000;
+/// Milliseconds between the two measurements of `top`: the CPU time between them is what is shown.
+pub const TOP_WINDOW_MS: u64 = 1_000;
 /// Bytes that wait to be sent while more is read: a few frames.
 pub const CLIENT_UNSENT_BYTES_MAX: usize = 64 << 10;
 /// Bytes of a line that is kept until its end comes, where lines of several containers must not
