@@ -16,7 +16,7 @@ mod connection;
 #[cfg(feature = "streams")]
 mod people;
 mod process;
-mod redact;
+pub(super) mod redact;
 
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;

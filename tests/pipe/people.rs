@@ -189,7 +189,8 @@ fn a_browser_gets_the_page_of_the_controller() {
 #[test]
 fn the_port_shows_nodes_and_logs_to_who_has_the_token_and_nothing_else() {
     let controller = Controller::start("token");
-    let gw = controller.file("gw.yaml", "apiVersion: v1\nkind: Node\nmetadata: {name: gw}\n");
+    let gw = "apiVersion: v1\nkind: Node\nmetadata: {name: gw, annotations: {a: passw0rd}}\n";
+    let gw = controller.file("gw.yaml", gw);
     let secret = controller.file("s.yaml", SECRET);
     assert_eq!(controller.run(&["apply", "-f", &gw, "-f", &secret]).0, Some(0));
     let ask = |method: &str, path: &str, token: &str| {
@@ -224,6 +225,11 @@ fn the_port_shows_nodes_and_logs_to_who_has_the_token_and_nothing_else() {
         assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{method} {path}: {text}");
     }
     assert!(controller.on_socket(&ask("GET", nodes, "")).starts_with("HTTP/1.1 200 "));
+    // What may be a secret is for who may open the socket.
+    let one = ask("GET", "/edgecontroller/nodes/gw", TOKEN);
+    let (port, socket) = (controller.on_port(&one), controller.on_socket(&one));
+    assert!(port.contains("<redacted>") && !port.contains("passw0rd"), "{port}");
+    assert!(socket.contains("passw0rd"), "{socket}");
 }
 
 #[test]

@@ -110,6 +110,7 @@ impl Callers {
             && text == known
         {
             self.read_at = Some(now.plus_ms(CLIENT_CA_CHECK_MS));
+            self.is_trouble_logged = false;
             return;
         }
         match text.and_then(|text| Trust::of(&text)) {

@@ -55,7 +55,7 @@ impl HttpContext<'_> {
             _ if !self.admits(call, access) => text(403, PUBLIC),
             _ if self.local.is_none() => text(404, "the objects are in the cluster: use kubectl"),
             ("POST", "/apply") => self.apply(call),
-            ("GET", _) => self.nodes(call).unwrap_or_else(|| self.object(call)),
+            ("GET", _) => self.nodes(call, access).unwrap_or_else(|| self.object(call)),
             ("DELETE", _) => self.object(call),
             _ => text(405, "expected GET, DELETE, or POST /apply"),
         };

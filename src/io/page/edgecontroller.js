@@ -1,5 +1,5 @@
 'use strict';
-// The page of edgecontroller: all nodes, and one of them as edged shows its own.
+// All nodes; one of them as edged shows it.
 
 const NODE = ['Node', 'Ready', 'Pressure', 'Link', 'Last seen', 'Pods'];
 function links(it) {
@@ -38,9 +38,10 @@ async function load() {
   $('nodes').hidden = false;
   say('count', `${nodes.length} of ${total} shown`);
   fill('node-rows', nodes.map((it) => nodeRow(it, chosen)));
-  $('node').hidden = !chosen;
-  if (!chosen) return;
-  const one = await json('/edgecontroller/nodes/' + encodeURIComponent(chosen));
+  const one = chosen && await json('/edgecontroller/nodes/' + encodeURIComponent(chosen))
+    .catch((it) => { if (it.code !== 404) throw it; });
+  $('node').hidden = !one;
+  if (!one) return;
   const { row, node, pods, events } = one;
   const { nodeInfo = {}, addresses = [] } = node.status || {};
   const { kubeletVersion, containerRuntimeVersion, osImage, kernelVersion } = nodeInfo;

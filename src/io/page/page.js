@@ -181,7 +181,7 @@ function imageRows(pods, pulls) {
   };
   for (const { spec, status = {} } of pods) {
     const statuses = [...status.containerStatuses || [], ...status.initContainerStatuses || []];
-    for (const { name, image } of [...spec.initContainers || [], ...spec.containers]) {
+    for (const { name, image } of [...spec.initContainers || [], ...spec.containers || []]) {
       const its = statuses.find((it) => it.name === name);
       count(image, 1, its && its.imageID && 'here');
     }
@@ -240,7 +240,7 @@ async function poll() {
     say('state', '▲ ' + (error.code ? error.message : 'No answer')
       + (since ? `, since ${since}: what is shown is from then` : ''));
     document.body.classList.add('old');
-    // Without a token there is nothing to look at until the page is loaded again.
+    // Without a token there is nothing to look at until the page is reloaded.
     if (error.code !== 401) waitMs = Math.min(BACKOFF_MAX_MS, POLL_MS * 2 ** (failures - 1));
   }
   isBusy = false;

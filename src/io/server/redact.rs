@@ -27,7 +27,7 @@ impl Serialize for Redacted<'_> {
 const HIDDEN: &str = "<redacted>";
 
 /// Anywhere in a pod: the three kinds of containers have them, and their probes and hooks.
-fn redact(value: &mut Value) {
+pub(in crate::io) fn redact(value: &mut Value) {
     match value {
         Value::Array(list) => list.iter_mut().for_each(redact),
         Value::Object(map) => {

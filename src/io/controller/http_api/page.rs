@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Answer, HttpContext, JSON, text};
 use crate::controller::local::{Key, Objects};
 use crate::io::page::{self, Shown};
+use crate::io::server::redact::redact;
 use crate::io::socket::Access;
 use crate::io::token;
 use crate::limits::PAGE_NODES_MAX;
@@ -94,13 +95,13 @@ impl HttpContext<'_> {
     }
 
     /// `None`: the path is another's.
-    pub(super) fn nodes(&self, call: &Call) -> Option<Answer> {
+    pub(super) fn nodes(&self, call: &Call, access: Access) -> Option<Answer> {
         let rest = call.path.strip_prefix(NODES)?;
         if rest.is_empty() {
             let wanted = call.query_value("match").unwrap_or_default();
             return Some(self.some_nodes(&wanted));
         }
-        rest.strip_prefix('/').map(|name| self.one_node(&unescaped_path(name)))
+        rest.strip_prefix('/').map(|name| self.one_node(&unescaped_path(name), access))
     }
 
     fn stored(&self) -> &Objects {
@@ -136,7 +137,7 @@ impl HttpContext<'_> {
         }
     }
 
-    fn one_node(&self, name: &str) -> Answer {
+    fn one_node(&self, name: &str, access: Access) -> Answer {
         let Some(node) = self.stored().text(&key(Kind::Node, "", name)) else {
             return text(404, &format!("node {name:?} does not exist"));
         };
@@ -149,14 +150,26 @@ impl HttpContext<'_> {
             let about = key.name.rsplit_once('.').map_or("", |(about, _)| about);
             about == name || names.contains(&(&*key.namespace, about))
         });
-        let (pods, events): (Vec<&str>, Vec<&str>) =
-            (pods.collect(), events.map(|(_, text)| text).collect());
+        // As the agent's own port does it.
+        let shown = |text: &str| match access {
+            Access::Protected => text.to_owned(),
+            Access::Public => redacted(text),
+        };
+        let (node, pods) = (shown(node), pods.map(shown).collect::<Vec<_>>());
+        let events: Vec<&str> = events.map(|(_, text)| text).collect();
         let row = serde_json::to_string(&self.row(name)).expect("plain data");
         let (pods, events) = (pods.join(","), events.join(","));
         let body =
             format!("{{\"row\":{row},\"node\":{node},\"pods\":[{pods}],\"events\":[{events}]}}\n");
         (200, JSON, body.into_bytes())
     }
+}
+
+/// The object without values that may be secret.
+fn redacted(text: &str) -> String {
+    let mut object: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
+    redact(&mut object);
+    object.to_string()
 }
 
 fn key(kind: Kind, namespace: &str, name: &str) -> Key {

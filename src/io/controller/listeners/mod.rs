@@ -30,6 +30,7 @@ use std::sync::Arc;
 use mio::event::Event as Ready;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
+use nix::sys::socket::{setsockopt, sockopt};
 use rustls::{ServerConfig, ServerConnection};
 
 use super::authority::Authority;
@@ -40,8 +41,9 @@ use crate::controller::time::{Instant, Now};
 use crate::io::log::Limit;
 use crate::io::tls::Tls;
 use crate::limits::{
-    EDGE_ACCEPTS_PER_TURN, EDGE_CONNECTIONS_MAX, EDGE_CONNECTIONS_PER_TURN,
-    EDGE_HTTPS_CONNECTIONS_MAX, EDGE_LISTEN_RETRY_MS,
+    API_KEEPALIVE_IDLE_S, API_KEEPALIVE_PROBE_S, API_KEEPALIVE_PROBES, EDGE_ACCEPTS_PER_TURN,
+    EDGE_CONNECTIONS_MAX, EDGE_CONNECTIONS_PER_TURN, EDGE_HTTPS_CONNECTIONS_MAX,
+    EDGE_LISTEN_RETRY_MS,
 };
 use crate::model::cloud_message::CloudMessage;
 use crate::model::link::Session;
@@ -553,7 +555,7 @@ impl Ports {
             self.slots.len() - 1
         });
         let token = Token(self.first.0 + LISTENERS + slot);
-        match open(stream, token, tls, registry) {
+        match open(stream, token, (door, tls), registry) {
             Ok(tls) => {
                 self.slots[slot] = Some(Connection::new(door, peer, tls, now));
                 self.https_connections += usize::from(door == Door::Https);
@@ -586,11 +588,18 @@ impl Ports {
 fn open(
     mut stream: TcpStream,
     token: Token,
-    tls: Arc<ServerConfig>,
+    (door, tls): (Door, Arc<ServerConfig>),
     registry: &Registry,
 ) -> io::Result<Tls> {
     // Messages are small, and each is answered separately.
     let _ = stream.set_nodelay(true);
+    // A followed log may be silent for days, and its reader gone. Nodes send pings of their own.
+    if door == Door::ApiServer {
+        setsockopt(&stream, sockopt::KeepAlive, &true)?;
+        setsockopt(&stream, sockopt::TcpKeepIdle, &API_KEEPALIVE_IDLE_S)?;
+        setsockopt(&stream, sockopt::TcpKeepInterval, &API_KEEPALIVE_PROBE_S)?;
+        setsockopt(&stream, sockopt::TcpKeepCount, &API_KEEPALIVE_PROBES)?;
+    }
     registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
     let connection = ServerConnection::new(tls).map_err(io::Error::other)?;
     Ok(Tls::new(connection, stream))

@@ -216,7 +216,8 @@ impl Request {
         if let Some(client) = &self.client {
             let reads = client.readable && (self.discards() || room > 0);
             let writes = client.writable && !self.out.is_empty();
-            let closes = self.state == State::Ended && self.out.is_empty();
+            // TLS may still hold bytes that the socket does not take.
+            let closes = self.state == State::Ended && self.out.is_empty() && client.writable;
             if reads || writes || closes {
                 return Some(Instant(0));
             }

@@ -107,7 +107,14 @@ pub(super) fn of_own_api(call: &Call) -> Result<Route, Refusal> {
 /// Reads a request of kube-apiserver: to a kubelet at the address of its node, or at its name. Its
 /// proxy for nodes says in a header which node is meant, and so do others' requests.
 pub(super) fn of_api_server(call: &Call) -> Result<Route, Refusal> {
-    let node = forwarded_node(call.header("x-forwarded-uri"));
+    let uri = call.header("x-forwarded-uri");
+    let node = forwarded_node(uri);
+    // kube-apiserver checks what a user may do by the path as it was sent, but asks for it without
+    // its `..`: such a request is for no node that was checked. Only upgrades lack the header.
+    if node.is_none() && !uri.is_empty() && !is_upgrade(call) {
+        let text = format!("got the X-Forwarded-Uri {uri:?}, expected /api/v1/nodes/NODE/proxy/…");
+        return Err(Refusal::new(RefusalKind::BadRequest, text));
+    }
     let asked = kubelet::parse(&call.method, &call.path, &call.query).transpose()?;
     let request = asked.as_ref().map(|asked| &asked.request);
     let target = match (request.and_then(pod_of), node) {
@@ -170,14 +177,27 @@ fn host_of(host: &str) -> &str {
     host.rsplit_once(':').filter(|(name, _)| !name.contains(':')).map_or(host, |(name, _)| name)
 }
 
+fn is_upgrade(call: &Call) -> bool {
+    call.has_word("connection", "upgrade") && !call.header("upgrade").is_empty()
+}
+
 impl Route {
     /// `request`: as far as it is known.
     fn new(call: &Call, raw_path: String, target: Target, request: Option<&StreamRequest>) -> Self {
         let is_attach = matches!(request, Some(StreamRequest::Attach { .. }));
         let is_patient =
             matches!(request, Some(StreamRequest::Logs { options, .. }) if options.follow);
-        let is_relayed =
-            call.has_word("connection", "upgrade") && !call.header("upgrade").is_empty();
+        // Of others nothing but the answer may pass: what follows them would reach the node's
+        // kubelet as a second request, which nobody has checked.
+        let may_relay = matches!(
+            request,
+            Some(
+                StreamRequest::Exec { .. }
+                    | StreamRequest::Attach { .. }
+                    | StreamRequest::PortForward { .. }
+            )
+        );
+        let is_relayed = may_relay && is_upgrade(call);
         let headers = if is_relayed {
             let of_upgrade =
                 |(name, _): &&(String, String)| is_of_upgrade(name) && name != "content-length";
@@ -276,8 +296,6 @@ mod tests {
             ("/pods", host, &forwarded("gw1:10351"), Target::Node("gw1".into())),
             ("/pods", host, &forwarded("https:gw1:10351"), Target::Node("gw1".into())),
             ("/pods", host, "/api/v1/nodes/gw1/proxy", Target::Node("gw1".into())),
-            ("/pods", host, "/api/v1/nodes/gw1/status", Target::Host("192.0.2.1".into())),
-            ("/pods", host, &forwarded(""), Target::Host("192.0.2.1".into())),
         ] {
             let route = ask("GET", target, host, uri).expect(target);
             assert_eq!((route.target, route.kind), (expected, Kind::Exec), "{target} {uri}");
@@ -310,6 +328,35 @@ mod tests {
             let refusal = ask(method, target, host, &forwarded("gw1")).expect_err(target);
             assert_eq!(refusal.kind, kind, "{target}");
         }
+    }
+
+    #[test]
+    fn a_path_that_leaves_the_node_that_was_checked_is_refused() {
+        // kube-apiserver asks for `/api/v1/nodes/gw1/proxy/../../run/…` so.
+        for (method, target, uri) in [
+            ("POST", "/run/default/p/c?cmd=id", "/api/v1/nodes/run/default/p/c"),
+            ("GET", "/containerLogs/default/p/c", "/api/v1/nodes/containerLogs/default/p/c"),
+            ("GET", "/pods", "/api/v1/nodes/pods"),
+            ("GET", "/pods", "/api/v1/nodes/gw1/status"),
+            ("GET", "/pods", "/api/v1/nodes//proxy/pods"),
+        ] {
+            let headers = [("host", "gw2"), ("x-forwarded-uri", uri)];
+            let refusal = of_api_server(&call(method, target, &headers)).expect_err(uri);
+            assert_eq!(refusal.kind, RefusalKind::BadRequest, "{uri}");
+        }
+    }
+
+    #[test]
+    fn nothing_follows_a_request_for_anything_but_a_stream() {
+        for target in ["/containerLogs/default/p/c", "/nodes/gw1/stats/summary"] {
+            let route = of_own_api(&call("GET", target, &SPDY)).expect(target);
+            assert!(!route.is_relayed, "{target}");
+            assert_eq!(route.connect.headers, [("connection".to_owned(), "close".to_owned())]);
+        }
+        let mut headers = SPDY.to_vec();
+        headers.push(("host", "gw1"));
+        let route = of_api_server(&call("GET", "/pods", &headers)).expect("the node's address");
+        assert!(!route.is_relayed);
     }
 
     #[test]
