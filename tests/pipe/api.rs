@@ -98,6 +98,18 @@ impl Bed {
         }
     }
 
+    /// Turns until the server waits for nobody: the kernel may take a while to tell it that a
+    /// client has hung up.
+    fn settle(&mut self) {
+        for _ in 0..5_000 {
+            if self.server.wake_at().is_none() {
+                return;
+            }
+            self.turn();
+        }
+        panic!("something is left: {:?}", self.server.wake_at());
+    }
+
     fn pass_ms(&mut self, ms: u64) {
         self.now.boot = self.now.boot.plus_ms(ms);
         self.turns(3);
@@ -317,8 +329,7 @@ fn a_client_that_does_not_ask_is_cut() {
         assert!(text.starts_with("HTTP/1.1 408 "), "{text}");
     }
     drop((silent, slow));
-    bed.turns(3);
-    assert_eq!(bed.server.wake_at(), None, "nothing is left of them");
+    bed.settle();
 }
 
 #[test]
@@ -357,7 +368,7 @@ fn answers_that_wait_are_bounded_in_all() {
         let text = bed.request(&request);
         assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{}", &text[..40]);
     }
-    bed.turns(3);
+    bed.settle();
     let text = bed.request(&request);
     assert!(text.starts_with("HTTP/1.1 200 "), "{}", &text[..40]);
 }
@@ -391,7 +402,7 @@ fn more_connections_than_there_is_room_for_are_turned_away() {
     let text = bed.read(&mut more);
     assert!(text.starts_with("HTTP/1.1 503 "), "{text}");
     drop(held);
-    bed.turns(3);
+    bed.settle();
     assert_eq!(bed.get("/healthz/ping").1, "ok\n");
 }
 
@@ -408,9 +419,9 @@ fn root_is_answered_while_others_hold_the_port() {
     for _ in 0..HTTP_PROTECTED_MIN {
         assert!(bed.ask_as_root(request).ends_with("ok\n"));
         // The server has closed it.
-        bed.turns(3);
+        bed.turns(30);
         others.push(UnixStream::connect(&bed.socket).expect("connects"));
-        bed.turns(3);
+        bed.turns(30);
     }
     let text = bed.ask_as_root("");
     assert!(text.starts_with("HTTP/1.1 503 "), "{text}");
@@ -455,11 +466,10 @@ fn a_client_that_goes_on_to_send_after_its_answer_is_cut() {
     client.write_all(b"GET /healthz/ping HTTP/1.0\r\n\r\n").expect("writes");
     assert!(bed.read(&mut client).ends_with("ok\n"));
     client.write_all(&vec![b'x'; HTTP_CLOSE_BYTES_MAX]).expect("writes");
-    bed.turns(5);
+    bed.turns(30);
     assert_eq!(bed.server.wake_at(), Some(bed.now.boot.plus_ms(HTTP_CLOSE_MS)));
     client.write_all(b"x").expect("writes");
-    bed.turns(5);
-    assert_eq!(bed.server.wake_at(), None, "it was cut");
+    bed.settle();
 }
 
 #[test]
