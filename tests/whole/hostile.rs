@@ -159,7 +159,8 @@ fn who_dials_and_says_nothing_takes_no_nodes_place(world: &World) {
     late.wait_for("null/node/bad");
     place.wait_metric("connections_refused_total{reason=\"crowded\"}", (CROWD - 1_024) as u64);
     assert!(place.metric("connections") <= 1_024 + 2);
-    assert_eq!(place.logged("is refused: others wait"), 1, "{}", cloud.log());
+    // One line for all, whichever was refused first: on a busy machine one that waited too long.
+    assert_eq!(place.logged(" is refused: "), 1, "{}", cloud.log());
 }
 
 fn what_is_no_request_is_refused(world: &World) {
