@@ -21,15 +21,13 @@ use ring::signature::{
     ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair,
     UnparsedPublicKey,
 };
-use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivateSec1KeyDer, UnixTime};
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{
-    DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
-};
+use rustls::{RootCertStore, ServerConfig};
 
+use super::any_client::AnyClient;
 use crate::controller as join;
 use crate::io::cloud::files;
 use crate::model::error::{Error, Input, Peer, System};
@@ -217,7 +215,10 @@ impl Authority {
         let provider = Arc::new(default_provider());
         let verifier: Arc<dyn ClientCertVerifier> = match clients {
             Clients::Required => self.verifier()?,
-            Clients::Optional => Arc::new(Anyone(self.verifier()?)),
+            Clients::Optional => Arc::new(AnyClient {
+                provider: Arc::clone(&provider),
+                cas: self.verifier()?.root_hint_subjects().to_vec(),
+            }),
         };
         let key = PrivateKeyDer::from(PrivateSec1KeyDer::from(pair.key.clone()));
         let mut config = ServerConfig::builder_with_provider(provider)
@@ -250,52 +251,6 @@ impl Authority {
         let judged = self.verifier()?.verify_client_cert(der, &[], moment);
         let distrust = |error| Peer::new(format!("the client certificate: {error}"));
         judged.map(drop).map_err(|error| distrust(error).into())
-    }
-}
-
-/// Accepts any certificate whose key the client has: the answer to the request decides whether it
-/// is valid, because a client with an invalid one must be told the reason.
-#[derive(Debug)]
-struct Anyone(Arc<dyn ClientCertVerifier>);
-
-impl ClientCertVerifier for Anyone {
-    fn client_auth_mandatory(&self) -> bool {
-        false
-    }
-
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.0.root_hint_subjects()
-    }
-
-    fn verify_client_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls12_signature(message, certificate, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls13_signature(message, certificate, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
     }
 }
 

@@ -12,20 +12,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::ring::default_provider;
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{
     CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer,
     UnixTime,
 };
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{
-    DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
-};
+use rustls::{RootCertStore, ServerConfig};
 use serde::Deserialize;
 
+use super::any_client::AnyClient;
 use super::authority::Pair;
 use crate::controller::may_request;
 use crate::controller::time::{Instant, Now};
@@ -224,11 +221,12 @@ impl Identity {
         let mut why = "expected a certificate and its key in PEM, got none".to_owned();
         for key in &self.keys {
             let provider = Arc::new(default_provider());
-            let verifier = Arc::new(Anyone(Arc::clone(&provider)));
+            // Named CAs would make a client keep a certificate of another to itself.
+            let verifier = AnyClient { provider: Arc::clone(&provider), cas: Vec::new() };
             let built = ServerConfig::builder_with_provider(provider)
                 .with_safe_default_protocol_versions()
                 .expect("the provider has suites for these versions")
-                .with_client_cert_verifier(verifier)
+                .with_client_cert_verifier(Arc::new(verifier))
                 .with_single_cert(self.chain.clone(), key.clone_key());
             match built {
                 Ok(mut config) => {
@@ -246,54 +244,6 @@ impl Identity {
     /// When its own certificate ends, seconds since 1970.
     pub(super) fn not_after_s(&self) -> Option<i64> {
         crate::wire::x509::read(self.chain.first()?).ok().map(|about| about.validity.not_after_s)
-    }
-}
-
-/// Accepts any certificate whose key the client has; [`Callers::admit`] decides. No CAs are named,
-/// because a client would keep a certificate of another CA to itself.
-#[derive(Debug)]
-struct Anyone(Arc<CryptoProvider>);
-
-impl ClientCertVerifier for Anyone {
-    fn client_auth_mandatory(&self) -> bool {
-        false
-    }
-
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
-    }
-
-    fn verify_client_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signed, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }
 

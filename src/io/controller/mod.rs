@@ -12,6 +12,7 @@
 //! **If we crash here** the nodes connect again; what they acknowledged is in the store, and their
 //! pods keep running.
 
+mod any_client;
 pub mod api;
 pub mod authority;
 pub mod callers;
