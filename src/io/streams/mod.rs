@@ -14,6 +14,8 @@
 //! continue: the runtime does not end them either.
 
 mod logs;
+#[cfg(feature = "cloud")]
+pub(in crate::io) mod pace;
 pub(in crate::io) mod pipe;
 mod relay;
 mod session;

@@ -16,6 +16,8 @@ use mio::event::Event as Ready;
 use mio::{Registry, Token};
 
 use super::logs::{LogReader, Step};
+#[cfg(feature = "cloud")]
+use super::pace::{Least, Pace};
 use super::pipe::Pipe;
 use super::relay::{Moved, Relay};
 use crate::agent::time::Instant;
@@ -52,10 +54,9 @@ pub(super) struct Session {
     /// When the client has sent something through the tunnel, or the request began.
     #[cfg(feature = "cloud")]
     heard_at: Instant,
-    /// Since when the request keeps the tunnel from being read, and how many bytes its runtime has
-    /// to take to go on.
+    /// How fast its runtime takes what keeps the tunnel from being read.
     #[cfg(feature = "cloud")]
-    blocked: Option<(Instant, usize)>,
+    pace: Pace,
 }
 
 /// Who has sent the request.
@@ -139,7 +140,7 @@ impl Session {
             #[cfg(feature = "cloud")]
             heard_at: now,
             #[cfg(feature = "cloud")]
-            blocked: None,
+            pace: Pace::new(Least { bytes: TUNNEL_BLOCKED_BYTES, ms: TUNNEL_BLOCKED_MS }),
         }
     }
 
@@ -431,7 +432,7 @@ impl Session {
                     }
                 };
                 #[cfg(feature = "cloud")]
-                self.runtime_took(before - self.input.len(), now);
+                self.pace.took(before - self.input.len());
                 read
             }
             Source::Logs { reader, waits } => {
@@ -517,33 +518,20 @@ impl Session {
     /// Takes what the cloud has sent for the runtime.
     pub(super) fn take_input(&mut self, bytes: &[u8], now: Instant) {
         self.heard_at = now;
-        if self.discards() {
-            return;
-        }
-        let was_blocking = self.blocks_tunnel();
-        self.input.push(bytes);
-        let begins = self.blocks_tunnel() && !was_blocking;
-        if begins && self.blocked_until().is_none_or(|until| until <= now) {
-            self.blocked = Some((now, TUNNEL_BLOCKED_BYTES));
+        if !self.discards() {
+            self.input.push(bytes);
         }
     }
 
-    fn runtime_took(&mut self, count: usize, now: Instant) {
-        if let Some((_, left)) = &mut self.blocked {
-            *left = left.saturating_sub(count);
-            if *left == 0 || self.input.is_empty() {
-                self.blocked = None;
-            }
-        }
-        // It goes on to take as much, or ends.
-        if self.blocked.is_none() && self.blocks_tunnel() {
-            self.blocked = Some((now, TUNNEL_BLOCKED_BYTES));
-        }
+    /// Whether its runtime takes too little while it blocks the tunnel.
+    pub(super) fn is_slow(&mut self, now: Instant) -> bool {
+        let blocks = self.blocks_tunnel();
+        self.pace.is_slow(blocks, now)
     }
 
-    /// Until when its runtime may take bytes before it ends, while it blocks the tunnel.
-    pub(super) fn blocked_until(&self) -> Option<Instant> {
-        self.blocked.map(|(since, _)| since.plus_ms(TUNNEL_BLOCKED_MS))
+    /// When to ask [`Session::is_slow`] at the latest.
+    pub(super) fn slow_at(&self) -> Option<Instant> {
+        self.pace.due_at()
     }
 
     /// Whether more waits for the runtime than may wait.

@@ -238,10 +238,9 @@ impl Streams {
         self.tunnel.write(now, events);
         let is_up = self.tunnel.is_up();
         for at in 0..STREAMS_MAX {
-            let Some(session) = &self.slots[at] else { continue };
+            let Some(session) = &mut self.slots[at] else { continue };
             let Some(id) = session.tunnel_id() else { continue };
-            let is_slow = session.blocked_until().is_some_and(|until| until <= now);
-            if is_slow && session.blocks_tunnel() {
+            if session.is_slow(now) {
                 log::warn!("a request of the cloud sends more than its runtime takes: it ends");
                 self.tunnel.send(id, Kind::Remove, b"", events);
                 self.end_slot(at, registry, events);
@@ -261,8 +260,7 @@ impl Streams {
         if sessions.any(|it| it.path().is_some()) && self.has_room_for_answers() {
             return Some(Instant(0));
         }
-        let blocking = self.slots.iter().flatten().filter(|session| session.blocks_tunnel());
-        let slow_at = blocking.filter_map(|session| session.blocked_until()).min();
+        let slow_at = self.slots.iter().flatten().filter_map(|session| session.slow_at()).min();
         sooner(slow_at, self.tunnel.wake_at(self.is_blocked()))
     }
 }

@@ -17,6 +17,7 @@ use mio::event::Event as Ready;
 use super::super::client::Client;
 use crate::controller::event::Tunnel;
 use crate::controller::time::Instant;
+use crate::io::streams::pace::{Least, Pace};
 use crate::io::streams::pipe::Pipe;
 use crate::limits::{
     CLOUD_STREAM_ANSWER_MS, CLOUD_STREAM_PIECE_BYTES, CLOUD_STREAM_REMOVE_MS, CLOUD_STREAM_SLOW_MS,
@@ -40,9 +41,8 @@ pub(super) struct Request {
     state: State,
     /// To the client.
     out: Pipe,
-    /// Bytes that the client has taken.
-    taken: u64,
-    full: Option<Full>,
+    /// How fast the client takes what keeps its node's tunnel from being read.
+    pace: Pace,
     deadline: Option<Instant>,
 }
 
@@ -99,13 +99,6 @@ impl Refusals {
     }
 }
 
-/// As many bytes wait for the client as may.
-#[derive(Clone, Copy, Debug)]
-struct Full {
-    since: Instant,
-    taken: u64,
-}
-
 /// What the request needs after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -134,8 +127,10 @@ impl Request {
             refusals,
             state: State::Asked,
             out: Pipe::default(),
-            taken: 0,
-            full: None,
+            pace: Pace::new(Least {
+                bytes: CLOUD_STREAM_UNSENT_BYTES_MAX,
+                ms: CLOUD_STREAM_SLOW_MS,
+            }),
             deadline,
         }
     }
@@ -189,7 +184,7 @@ impl Request {
 
     fn end(&mut self, now: Instant) {
         (self.state, self.deadline) = (State::Ended, Some(now.plus_ms(STREAM_STALL_MS)));
-        self.full = None;
+        self.pace.stop();
     }
 
     /// Whether more waits for the client than may wait: its tunnel is not read.
@@ -222,8 +217,7 @@ impl Request {
                 return Some(Instant(0));
             }
         }
-        let slow_at = self.full.map(|full| full.since.plus_ms(CLOUD_STREAM_SLOW_MS));
-        self.deadline.into_iter().chain(slow_at).min()
+        self.deadline.into_iter().chain(self.pace.due_at()).min()
     }
 
     /// Moves bytes, as far as the client and the bounds of a turn allow. `send` takes bytes for the
@@ -275,7 +269,8 @@ impl Request {
     }
 
     fn leave(&mut self, now: Instant) -> Next {
-        (self.client, self.out, self.full) = (None, Pipe::default(), None);
+        (self.client, self.out) = (None, Pipe::default());
+        self.pace.stop();
         self.state = State::Leaving;
         self.deadline = Some(now.plus_ms(CLOUD_STREAM_REMOVE_MS));
         Next::Remove
@@ -331,13 +326,13 @@ impl Request {
         let Some(client) = &mut self.client else { return Ok(()) };
         let before = self.out.len();
         // A unix socket is reported as writable only when most of it is empty.
-        if client.writable || self.full.is_some() {
+        if client.writable || self.pace.is_watched() {
             client.writable = self.out.write_to(&mut client.stream)?;
         }
         let has_left = client.stream.push()?;
         client.writable &= has_left;
         let count = before - self.out.len();
-        self.taken += count as u64;
+        self.pace.took(count);
         if self.state == State::Ended {
             if count > 0 {
                 self.deadline = Some(now.plus_ms(STREAM_STALL_MS));
@@ -354,17 +349,6 @@ impl Request {
     /// Whether the client has taken too little while as much waited for it as may.
     fn is_slow(&mut self, now: Instant) -> bool {
         let is_full = self.is_full();
-        let begin = is_full.then_some(Full { since: now, taken: self.taken });
-        let Some(full) = self.full else {
-            self.full = begin;
-            return false;
-        };
-        if self.taken - full.taken >= CLOUD_STREAM_UNSENT_BYTES_MAX as u64 {
-            self.full = begin;
-        } else if full.since.plus_ms(CLOUD_STREAM_SLOW_MS) <= now {
-            self.full = None;
-            return is_full;
-        }
-        false
+        self.pace.is_slow(is_full, now)
     }
 }
