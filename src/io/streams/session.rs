@@ -345,18 +345,21 @@ impl Session {
         if room >= most / 2 { room } else { 0 }
     }
 
+    fn refuse_late(&mut self, now: Instant) {
+        let text = format!("no answer within {} s: try again", STREAM_ANSWER_MS / 1_000);
+        self.refuse(&Refusal::new(RefusalKind::Unavailable, text), now);
+    }
+
     /// Does what is possible now, within bounds.
     pub(super) fn turn(&mut self, now: Instant, buffer: &mut [u8]) -> Next {
-        let is_late = now >= self.deadline;
-        match self.source {
-            Source::Logs { .. } | Source::Relay(_) if self.out.is_empty() => {}
-            Source::Logs { .. } | Source::Relay(_) | Source::Ended if is_late => return Next::End,
-            Source::Logs { .. } | Source::Relay(_) | Source::Ended => {}
-            _ if is_late => {
-                let text = format!("no answer within {} s: try again", STREAM_ANSWER_MS / 1_000);
-                self.refuse(&Refusal::new(RefusalKind::Unavailable, text), now);
+        if now >= self.deadline {
+            match self.source {
+                Source::Logs { .. } | Source::Relay(_) if self.out.is_empty() => {}
+                Source::Logs { .. } | Source::Relay(_) | Source::Ended => return Next::End,
+                #[cfg(feature = "cloud")]
+                Source::Api(_) => self.refuse_late(now),
+                Source::Asked => self.refuse_late(now),
             }
-            _ => {}
         }
         self.move_bytes(now, buffer).unwrap_or(Next::End)
     }
