@@ -19,6 +19,7 @@ pub mod callers;
 mod client;
 mod http_api;
 pub mod http_server;
+mod keepalive;
 pub mod listeners;
 mod secrets;
 pub mod settings;

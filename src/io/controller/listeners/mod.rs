@@ -30,7 +30,6 @@ use std::sync::Arc;
 use mio::event::Event as Ready;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
-use nix::sys::socket::{setsockopt, sockopt};
 use rustls::{ServerConfig, ServerConnection};
 
 use super::authority::Authority;
@@ -38,12 +37,12 @@ use super::callers::Callers;
 use super::client::{Asked, Client};
 use crate::controller::event::{Answer, Event, Exchange, Refusal, Tunnel};
 use crate::controller::time::{Instant, Now};
+use crate::io::controller::keepalive;
 use crate::io::log::Limit;
 use crate::io::tls::Tls;
 use crate::limits::{
-    API_KEEPALIVE_IDLE_S, API_KEEPALIVE_PROBE_S, API_KEEPALIVE_PROBES, EDGE_ACCEPTS_PER_TURN,
-    EDGE_CONNECTIONS_MAX, EDGE_CONNECTIONS_PER_TURN, EDGE_HTTPS_CONNECTIONS_MAX,
-    EDGE_LISTEN_RETRY_MS,
+    EDGE_ACCEPTS_PER_TURN, EDGE_CONNECTIONS_MAX, EDGE_CONNECTIONS_PER_TURN,
+    EDGE_HTTPS_CONNECTIONS_MAX, EDGE_LISTEN_RETRY_MS,
 };
 use crate::model::cloud_message::CloudMessage;
 use crate::model::link::Session;
@@ -595,10 +594,7 @@ fn open(
     let _ = stream.set_nodelay(true);
     // A followed log may be silent for days, and its reader gone. Nodes send pings of their own.
     if door == Door::ApiServer {
-        setsockopt(&stream, sockopt::KeepAlive, &true)?;
-        setsockopt(&stream, sockopt::TcpKeepIdle, &API_KEEPALIVE_IDLE_S)?;
-        setsockopt(&stream, sockopt::TcpKeepInterval, &API_KEEPALIVE_PROBE_S)?;
-        setsockopt(&stream, sockopt::TcpKeepCount, &API_KEEPALIVE_PROBES)?;
+        keepalive::probe(&stream)?;
     }
     registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
     let connection = ServerConnection::new(tls).map_err(io::Error::other)?;

@@ -524,6 +524,22 @@ fn a_tunnel_whose_node_hangs_up_before_the_answer_is_reported() {
 }
 
 #[test]
+fn a_kube_apiserver_that_has_vanished_is_noticed() {
+    for (door, is_probed) in [(Door::ApiServer, true), (Door::Hub, false)] {
+        let mut bed = Bed::new();
+        let client = bed.stranger(door);
+        bed.turns(3);
+        let ports = (bed.address(door), client.local_addr().expect("it is connected"));
+        let row = format!("{:04X} 0100007F:{:04X} 01 ", ports.0.port(), ports.1.port());
+        let table = std::fs::read_to_string("/proc/net/tcp").expect("the kernel has it");
+        let row = table.lines().find(|line| line.contains(&row)).expect(&table);
+        // Of proc_net_tcp(5): 2 is the timer of keepalive, 0 is none.
+        let timer = row.split_ascii_whitespace().nth(5).expect("it has a timer");
+        assert_eq!(timer.starts_with("02:"), is_probed, "{door:?}: {row}");
+    }
+}
+
+#[test]
 fn a_request_to_a_kubelet_is_handed_over_if_its_client_is_let_in() {
     let request = b"POST /exec/n/p/c HTTP/1.1\r\nHost: 192.0.2.1:10351\r\n\r\nrest";
     let mut bed = Bed::new();

@@ -9,10 +9,10 @@ use mio::{Interest, Registry, Token};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
-use super::keepalive;
 use super::request::{Task, Work};
 use crate::controller::event::{Event, WatchId};
 use crate::controller::time::Instant;
+use crate::io::controller::keepalive;
 use crate::io::tls::Tls;
 use crate::limits::{API_CONNECT_MS, API_IDLE_MS};
 use crate::model::error::{Error, Peer, System};

@@ -12,7 +12,6 @@
 mod connection;
 pub mod endpoints;
 mod health;
-mod keepalive;
 mod request;
 
 use std::collections::VecDeque;
