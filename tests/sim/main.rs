@@ -71,10 +71,12 @@ static HEAP: heap::Heap = heap::Heap;
 /// The name of the cargo target.
 const TARGET: &str = "sim";
 /// Seeds that once failed: they always run beside those that `make test` draws from the commit.
-const ONCE_FAILED: [u64; 14] = [
+const ONCE_FAILED: [u64; 17] = [
     114,
     135,
     14_513,
+    521_225_607,
+    732_700_208,
     818_010_251,
     917_868_628,
     946_630_095,
@@ -85,6 +87,7 @@ const ONCE_FAILED: [u64; 14] = [
     1_335_737_227,
     1_465_084_842,
     1_465_085_405,
+    1_885_804_565,
     1_961_552_321,
 ];
 /// Only with all features can a rule that is never judged be an error.

@@ -9,8 +9,8 @@ use crate::chance::Chance;
 use crate::faults::Class;
 use crate::world::{NODE, POD_LOGS};
 
-/// The kubelet's `maxPods`, and more than the users create here.
-pub const ROOM_FOR_ALL: usize = 110;
+/// The kubelet's default of `maxPods`, and more than most users need here.
+const ROOM_FOR_MOST: usize = 110;
 
 /// The settings of this seed's node.
 pub fn draw(class: Class, seed: u64, chance: &mut Chance) -> Config {
@@ -58,7 +58,7 @@ fn room(class: Class, seed: u64) -> usize {
     // A separate random sequence, so that other worlds do not change.
     let mut chance = Chance::new(seed ^ 0x6d61_7850_6f64_7321);
     match class {
-        _ if !chance.percent(10) => ROOM_FOR_ALL,
+        _ if !chance.percent(10) => ROOM_FOR_MOST,
         Class::Crowd => chance.between(20, 80) as usize,
         Class::Usual | Class::Calm | Class::Storm | Class::Site => chance.between(1, 8) as usize,
     }

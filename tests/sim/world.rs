@@ -261,7 +261,7 @@ impl World {
             self.check.leaving(delivered_at, now.boot, requests - notes.count(), ends);
         }
         judge!(requests <= REQUESTS_A_STEP_MAX, "[bounded step] a step makes {requests} requests");
-        if self.config.pods_max < node::ROOM_FOR_ALL {
+        if self.check.may_be_full() {
             self.check.refusals(self.clocks.now(), &self.runtime, &self.agent);
         }
         self.check.evictions(self.clocks.now(), &self.agent, &self.disk.volumes);

@@ -11,8 +11,13 @@ use crate::rule::judge;
 use crate::runtime::Runtime;
 
 impl Check {
-    /// The agent has decided which pods may run, and is about to act on it. Call this only where
-    /// room is short: elsewhere no pod is refused for that.
+    /// Whether there have been so many pods that the node may have refused one for lack of room.
+    pub fn may_be_full(&self) -> bool {
+        self.pods.len() + self.cloud.ending > self.pods_max
+    }
+
+    /// The agent has decided which pods may run, and is about to act on it. Needed only on a node
+    /// that may be full.
     pub fn refusals(&mut self, now: u64, runtime: &Runtime, agent: &Agent) {
         let out = |status: &PodStatus| status.reason == "OutOfpods";
         let mut refused = Vec::new();

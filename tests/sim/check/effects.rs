@@ -147,6 +147,7 @@ impl Check {
         let Some((at, slot)) = container.place else { return };
         let pod = &mut self.pods[at];
         pod.changed_at = now;
+        pod.slots[slot].has_ended = true;
         if !was_alive {
             return;
         }

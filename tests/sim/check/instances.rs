@@ -14,6 +14,8 @@ pub struct Instances {
     containers: BTreeMap<ContainerNo, Container>,
     /// The pod of each container that ever existed; `None`: of no pod.
     owners: BTreeMap<ContainerNo, Option<usize>>,
+    /// The same of each sandbox: the agent may request something of one that is gone.
+    sandbox_owners: BTreeMap<SandboxNo, Option<usize>>,
 }
 
 /// The true state of one sandbox.
@@ -85,6 +87,16 @@ impl Instances {
         self.owners.get(&number).copied().flatten()
     }
 
+    /// Whether there ever was this sandbox.
+    pub fn has_sandbox_existed(&self, number: SandboxNo) -> bool {
+        self.sandbox_owners.contains_key(&number)
+    }
+
+    /// The pod of a sandbox that ever existed; `None`: of no pod.
+    pub fn sandbox_owner(&self, number: SandboxNo) -> Option<usize> {
+        self.sandbox_owners.get(&number).copied().flatten()
+    }
+
     /// Whether no newer instance of its container exists.
     pub fn is_last(&self, number: ContainerNo) -> bool {
         let Some((at, slot)) = self.place_of(number) else { return false };
@@ -94,6 +106,7 @@ impl Instances {
     }
 
     pub fn sandbox_made(&mut self, number: SandboxNo, sandbox: Sandbox) {
+        self.sandbox_owners.insert(number, sandbox.pod);
         self.sandboxes.insert(number, sandbox);
     }
 

@@ -144,6 +144,8 @@ pub struct Slot {
     /// The sandbox in which it last ran.
     ran_in: Option<SandboxNo>,
     last_end: Option<End>,
+    /// An instance of it ended in this run, or could not be started.
+    has_ended: bool,
     backoff: Option<Backoff>,
     /// The highest attempt number in this run.
     attempt_max: u32,
@@ -319,6 +321,11 @@ impl Pod {
     /// The role of a container by the manifest; `None`: the manifest does not have it.
     pub fn role(&self, name: &str) -> Option<Role> {
         role(&self.desired.as_ref()?.spec, name)
+    }
+
+    /// Whether an instance of the container ended in this run, or could not be started.
+    pub fn has_ended(&self, name: &str) -> bool {
+        self.slots.iter().any(|slot| &*slot.name == name && slot.has_ended)
     }
 
     /// The highest attempt number of a container in this run.

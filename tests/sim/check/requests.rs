@@ -147,9 +147,13 @@ impl Check {
     }
 
     fn pod_of_sandbox(&self, id: &SandboxId, request: &Request) -> Option<usize> {
-        let sandbox = self.instances.sandbox(number_of(&id.0))?;
-        judge!(sandbox.pod.is_some(), "[strangers] {request:?} names a sandbox of no pod");
-        sandbox.pod
+        let number = number_of(&id.0);
+        if !self.instances.has_sandbox_existed(number) {
+            return None;
+        }
+        let owner = self.instances.sandbox_owner(number);
+        judge!(owner.is_some(), "[strangers] {request:?} names a sandbox of no pod");
+        owner
     }
 
     fn check_room(&self, class: Class, pod: Option<usize>, kind: Kind, request: &Request) {

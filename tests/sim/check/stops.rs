@@ -246,6 +246,7 @@ impl Pod {
         for slot in &mut self.slots {
             slot.backoff = None;
             slot.last_end = None;
+            slot.has_ended = false;
             if self.sandboxes == 0 {
                 slot.attempt_max = 0;
             }

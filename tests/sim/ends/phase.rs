@@ -19,11 +19,13 @@ pub enum Begun {
 }
 
 /// The phase of a pod that has not ended; `None`: the table has no clear row, because its init
-/// containers start again while main ones ran before, or because nothing of it runs.
+/// containers start again while main ones ran before, because nothing of it runs, or because the
+/// only instance of a container has ended and is gone: the node may remember it or not.
 pub fn of<'a>(
     spec: &PodSpec,
     newest: impl Fn(&str) -> Option<&'a Container>,
     begun: impl Fn(&str) -> Begun,
+    has_ended: impl Fn(&str) -> bool,
 ) -> Option<Phase> {
     let ended = |name: &str| newest(name).is_some_and(Container::is_exited);
     let hooked = |name: &str| begun(name) == Begun::Hooked;
@@ -35,6 +37,10 @@ pub fn of<'a>(
     let (sidecars, plain): (Vec<_>, Vec<_>) =
         inits.partition(|init| role(spec, &init.name) == Some(Role::Sidecar));
     let mains = &spec.containers;
+    let is_gone = |name: &str| newest(name).is_none() && has_ended(name);
+    if mains.iter().chain(sidecars.iter().copied()).any(|it| is_gone(&it.name)) {
+        return None;
+    }
     let any_main = mains.iter().any(|main| seen(&main.name));
     let init_open = plain.iter().any(|init| !newest(&init.name).is_some_and(Container::succeeded));
     let sidecar_waits = sidecars.iter().any(|sidecar| !seen(&sidecar.name));

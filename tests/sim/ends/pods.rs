@@ -287,7 +287,8 @@ impl World {
                 Begun::No
             }
         };
-        let expected = phase::of(&pod.spec, |name| newest(containers, name), begun)?;
+        let newest = |name: &str| newest(containers, name);
+        let expected = phase::of(&pod.spec, newest, begun, |name| truth.has_ended(name))?;
         (status.phase != expected).then(|| format!("it is {expected:?}, not {:?}", status.phase))
     }
 
