@@ -536,6 +536,12 @@ impl Agent {
         self.logged_trouble = trouble;
     }
 
+    /// Whether objects of pods are being made, started or removed.
+    #[cfg(feature = "streams")]
+    pub fn is_changing_pods(&self) -> bool {
+        self.calls.has_work()
+    }
+
     /// When to call [`Agent::step`] again if nothing happens before; strictly after the last step.
     pub fn wake_at(&self) -> Option<Instant> {
         if self.leave_by.is_some() {

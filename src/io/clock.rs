@@ -25,6 +25,13 @@ pub fn boot() -> Instant {
     Instant(read_ms(ClockId::CLOCK_BOOTTIME))
 }
 
+/// A time for measuring how long something takes.
+#[cfg(feature = "streams")]
+pub(super) fn precise() -> Duration {
+    let time = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every kernel has this clock");
+    Duration::from(time)
+}
+
 /// Milliseconds of a clock that is cheap and coarse by some milliseconds: for measuring the parts
 /// of a long turn, not for decisions.
 pub(super) fn coarse_ms() -> u64 {

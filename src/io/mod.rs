@@ -341,6 +341,8 @@ impl<'a> EventLoop<'a> {
         }
         turn.lap("the HTTP API");
         #[cfg(feature = "streams")]
+        self.streams.give_way(self.agent.is_changing_pods());
+        #[cfg(feature = "streams")]
         self.streams.tick(
             now,
             self.poll.registry(),

@@ -23,6 +23,9 @@ pub const STREAM_INPUT_BYTES_MAX: usize = 16 << 10;
 pub const STREAM_SOCKET_BYTES: usize = 128 << 10;
 /// Bytes that one request moves in one turn of the loop: some 50 µs of work.
 pub const STREAM_TURN_BYTES: usize = 128 << 10;
+/// While objects of pods are being made or removed, requests of people get one part in so many of
+/// a processor: still megabytes a second, and the runtime has the rest.
+pub const STREAM_SHARE_BESIDE_PODS: u64 = 8;
 /// Bytes of a log that one request reads at once. They wait for its client, who sends nothing: with
 /// the rest of a stream 64 KiB. Larger pieces wake the client less often.
 pub const LOG_TURN_BYTES: usize = 56 << 10;

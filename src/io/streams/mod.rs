@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Pods must never wait for this: the number of sessions, the bytes that wait in each, and the work
-//! of each in one turn are bounded. A client that is slow stops its own session only.
+//! of each in one turn are bounded, and while pods start or end all of it gets a small share of the
+//! time. A client that is slow stops its own session only.
 //!
 //! **If we crash here** the clients see the end of their connections. Commands that were started
 //! continue: the runtime does not end them either.
@@ -19,6 +20,7 @@ pub(in crate::io) mod pace;
 pub(in crate::io) mod pipe;
 mod relay;
 mod session;
+mod share;
 #[cfg(feature = "cloud")]
 mod through;
 #[cfg(feature = "cloud")]
@@ -31,6 +33,7 @@ use std::path::PathBuf;
 use mio::event::Event as Ready;
 use mio::{Registry, Token};
 
+use super::clock;
 use super::socket::Stream;
 use crate::agent::event::Event;
 #[cfg(feature = "cloud")]
@@ -45,6 +48,7 @@ use crate::wire::tunnel::Kind;
 use logs::LogReader;
 pub use session::Opening;
 use session::{Client, Http, Next, Session};
+use share::Share;
 use watch::Watch;
 
 /// A connection of the HTTP API whose request has come. It is not registered any more.
@@ -71,6 +75,9 @@ pub struct Streams {
     /// The slot whose turn it is to send through the tunnel.
     #[cfg(feature = "cloud")]
     next_turn: usize,
+    /// Objects of pods are being made or removed.
+    gives_way: bool,
+    share: Share,
     /// For the bytes that are read; allocated while there are sessions.
     buffer: Box<[u8]>,
 }
@@ -91,6 +98,8 @@ impl Streams {
             tunnel: tunnel::Tunnel::new(None, PathBuf::new(), tunnel_token(first)),
             #[cfg(feature = "cloud")]
             next_turn: 0,
+            gives_way: false,
+            share: Share::default(),
             buffer: Box::default(),
         }
     }
@@ -213,6 +222,14 @@ impl Streams {
         }
     }
 
+    /// Whether objects of pods are being made or removed: requests of people slow down meanwhile.
+    pub fn give_way(&mut self, gives_way: bool) {
+        self.gives_way = gives_way;
+        if !gives_way {
+            self.share.release();
+        }
+    }
+
     /// Moves bytes, as far as the sockets and the bounds of a turn allow. `api` answers a path of
     /// the HTTP API that came through the tunnel.
     pub fn tick(
@@ -228,7 +245,14 @@ impl Streams {
         self.answer_path(now.boot, api);
         #[cfg(not(feature = "cloud"))]
         let _ = api;
-        self.move_bytes(now.boot, registry, events);
+        if self.share.is_ours(now.boot) {
+            let began = self.gives_way.then(clock::precise);
+            self.move_bytes(now.boot, registry, events);
+            if let Some(began) = began {
+                let took = clock::precise().saturating_sub(began);
+                self.share.took(now.boot, took.as_micros() as u64);
+            }
+        }
         #[cfg(feature = "cloud")]
         self.write_tunnel(now.boot, registry, events);
     }
@@ -279,6 +303,7 @@ impl Streams {
     pub fn wake_at(&self) -> Option<Instant> {
         let sessions = self.slots.iter().flatten().map(|session| session.wake_at());
         let at = sessions.chain(self.watch.wake_at()).min().filter(|at| *at < Instant(u64::MAX));
+        let at = at.map(|at| self.share.delay(at));
         #[cfg(feature = "cloud")]
         let at = sooner(at, self.tunnel_wake_at());
         at

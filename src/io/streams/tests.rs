@@ -225,6 +225,36 @@ fn one_turn_moves_a_bounded_amount() {
 }
 
 #[test]
+fn a_log_gives_way_to_pods_that_start() {
+    let mut place = Place::new("share");
+    fs::write(place.log(), LINE.repeat(200_000)).expect("written");
+    let mut client = place.opens_log(LogOptions::default());
+    place.answers(StreamAnswer::Logs { file: file(), running: true });
+    let mut all = Vec::new();
+    // How much comes in one turn.
+    let mut comes = |place: &mut Place| {
+        let before = all.len();
+        place.turn();
+        assert!(!take(&mut client, &mut all), "it ends before it has given way");
+        all.len() - before
+    };
+    assert!(comes(&mut place) > 0, "no pod starts");
+    place.streams.give_way(true);
+    // No time passes, so its share is soon used up.
+    while comes(&mut place) > 0 {}
+    assert_eq!(comes(&mut place), 0);
+    let wake_at = place.streams.wake_at().expect("there is more of it");
+    assert!(wake_at > place.now, "it rests");
+    place.now = wake_at;
+    assert!(comes(&mut place) > 0, "its time has come");
+    while comes(&mut place) > 0 {}
+    place.streams.give_way(false);
+    assert!(comes(&mut place) > 0, "no pod starts any more");
+    let rest = place.all(&mut client);
+    assert!(all.len() + rest.len() > TEXT.len() * 200_000, "whole");
+}
+
+#[test]
 fn a_followed_log_grows_through_rotations_until_its_container_ends() {
     let mut place = Place::new("follow");
     fs::write(place.log(), LINE).expect("written");
