@@ -139,6 +139,7 @@ impl Check {
         let made_of = runtime.containers.get(&number).map(|it| &it.listed.image);
         let outdated =
             pod.spec_of(name).zip(made_of).is_some_and(|(spec, made_of)| spec.image != *made_of);
+        let due = outdated || self.is_sick(at, number);
         self.review.again();
         let instance = self.probed.instances.entry(number).or_default();
         match kind {
@@ -148,8 +149,9 @@ impl Check {
                 (hook.begun, hook.under_way) = (1, true);
                 if kind == CheckKind::Pre {
                     self.pods[at].stop_requested_at = now;
-                    if outdated {
-                        // Even if the pod has its old image again before the hook ends.
+                    if due {
+                        // Even if the pod has its old image again before the hook ends, or the
+                        // container has ended by itself.
                         self.pods[at].slots[slot].to_restart.push(number);
                     }
                 }

@@ -50,15 +50,18 @@ impl Check {
                     || self.may_end(now, at, name),
                 "[no stop without reason] c{number} ({name}) of pod {uid} is stopped"
             );
-            let policy = pod.desired.as_ref().map(|desired| desired.spec.restart_policy);
-            let sick =
-                self.must_stop_since(number).is_some() && policy != Some(RestartPolicy::Never);
-            if outdated || sick {
+            if outdated || self.is_sick(at, number) {
                 self.pods[at].slots[slot].to_restart.push(number);
             }
         }
         self.check_grace(now, at, number, grace_ms);
         self.pods[at].stop_requested_at = now;
+    }
+
+    /// Whether a probe has decided that the container is to be restarted.
+    pub(super) fn is_sick(&self, at: usize, number: ContainerNo) -> bool {
+        let policy = self.pods[at].desired.as_ref().map(|desired| desired.spec.restart_policy);
+        self.must_stop_since(number).is_some() && policy != Some(RestartPolicy::Never)
     }
 
     /// Whether the inputs allow a stop of a container of the pod.
