@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
+#[cfg(feature = "streams")]
+use nix::sys::socket::MsgFlags;
 use nix::sys::socket::{self, AddressFamily, Backlog, SockFlag, SockType, UnixAddr};
 use nix::sys::stat::{Mode, fchmod};
 
@@ -278,6 +280,28 @@ impl Write for Stream {
     }
 }
 
+/// Writes what more follows at once: a port then sends full packets only, which wake the reader
+/// less often. What is not followed by more is sent by the kernel after 200 ms.
+#[cfg(feature = "streams")]
+pub struct BeforeMore<'a>(pub &'a mut Stream);
+
+#[cfg(feature = "streams")]
+impl Write for BeforeMore<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.0 {
+            Stream::Port(stream) => {
+                let flags = MsgFlags::from_bits_retain(libc::MSG_MORE) | MsgFlags::MSG_NOSIGNAL;
+                Ok(socket::send(stream.as_raw_fd(), bytes, flags)?)
+            }
+            Stream::Socket(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
@@ -310,6 +334,22 @@ mod tests {
         assert_eq!(taken.err(), Some(ErrorKind::AddrInUse), "somebody listens there");
         drop(first);
         bind_private(&path).expect("the file of one that has ended is replaced");
+    }
+
+    #[cfg(feature = "streams")]
+    #[test]
+    fn what_more_follows_arrives_whole_and_also_if_nothing_follows() {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let near = std::net::TcpStream::connect(listener.local_addr().expect("bound"));
+        let near = near.expect("it listens");
+        let (mut far, _) = listener.accept().expect("it was dialled");
+        let mut stream = Stream::Port(TcpStream::from_std(near));
+        assert_eq!(BeforeMore(&mut stream).write(b"one ").expect("there is room"), 4);
+        assert_eq!(stream.write(b"two ").expect("there is room"), 4);
+        assert_eq!(BeforeMore(&mut stream).write(b"three").expect("there is room"), 5);
+        let mut came = [0; 13];
+        far.read_exact(&mut came).expect("the kernel sends it in the end");
+        assert_eq!(&came, b"one two three");
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub(super) struct LogReader {
     runs: bool,
     /// The container has ended, and the file was read to its end since.
     is_last_look: bool,
+    /// The last read filled the buffer.
+    is_behind: bool,
 }
 
 /// Looks for the beginning of the last lines, from the end of a file backwards.
@@ -98,12 +100,18 @@ impl LogReader {
             follow: options.follow,
             runs,
             is_last_look: false,
+            is_behind: false,
         })
     }
 
     /// The folder whose changes matter to a log that is followed.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// Whether there is probably more in the file.
+    pub(super) fn is_behind(&self) -> bool {
+        self.is_behind
     }
 
     /// The container writes no more.
@@ -127,6 +135,7 @@ impl LogReader {
                 }
             }
         };
+        self.is_behind = count == buffer.len();
         if count == 0 {
             return Ok(self.at_end());
         }

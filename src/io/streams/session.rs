@@ -21,7 +21,7 @@ use super::pace::{Least, Pace};
 use super::pipe::Pipe;
 use super::relay::{Moved, Relay};
 use crate::agent::time::Instant;
-use crate::io::socket::Stream;
+use crate::io::socket::{BeforeMore, Stream};
 use crate::limits::{
     HTTP_CLOSE_BYTES_MAX, HTTP_CLOSE_MS, LOG_TURN_BYTES, STREAM_ANSWER_MS, STREAM_INPUT_BYTES_MAX,
     STREAM_STALL_MS, STREAM_TURN_BYTES, STREAM_UNSENT_BYTES_MAX,
@@ -453,11 +453,16 @@ impl Session {
     }
 
     fn write_client(&mut self, now: Instant) -> io::Result<()> {
-        let Self { client, out, .. } = self;
+        let Self { client, out, source, .. } = self;
         let Some(http) = client.http() else { return Ok(()) };
         let before = out.len();
         if http.writable {
-            http.writable = out.write_to(&mut http.stream)?;
+            http.writable = match source {
+                Source::Logs { reader, .. } if reader.is_behind() => {
+                    out.write_to(&mut BeforeMore(&mut http.stream))?
+                }
+                _ => out.write_to(&mut http.stream)?,
+            };
         }
         if out.len() < before {
             self.deadline = now.plus_ms(STREAM_STALL_MS);
