@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use edged::wire::cri::streaming::ExecRequest;
 
@@ -17,7 +17,11 @@ use crate::watched::{RUNS, Watched};
 /// Names of [`latency`].
 pub const NAMES: &[&str] = &["streams.exec", "streams.exec.cli"];
 
-const ROUNDS: usize = 61;
+const ROUNDS: usize = 60;
+const REST: Duration = Duration::from_millis(37);
+/// Each follows each: what is measured after another must not always follow the same.
+const ORDERS: [[usize; 4]; 6] =
+    [[0, 1, 2, 3], [0, 1, 3, 2], [2, 0, 1, 3], [2, 3, 0, 1], [3, 0, 1, 2], [3, 2, 0, 1]];
 
 /// Milliseconds of `true` in a container: through the agent's endpoint, and by `edged exec`. The
 /// reference is what any client of the runtime does: the call `Exec`, a connection to the URL in
@@ -48,8 +52,16 @@ pub fn latency(rig: &Rig) -> Vec<Figure> {
     let mut times = [const { Vec::new() }; 4];
     // The first warms the caches of all.
     for round in 0..=ROUNDS {
-        let of_bare = timed(&mut bare);
-        let round_times = [of_bare, of_bare + timed(start), timed(through), timed(by_command)];
+        let mut round_times = [0.0; 4];
+        for way in ORDERS[round % ORDERS.len()] {
+            round_times[way] = match way {
+                0 => timed(&mut bare),
+                1 => timed(start),
+                2 => timed(through),
+                _ => timed(by_command),
+            };
+        }
+        round_times[1] += round_times[0];
         if round > 0 {
             times.iter_mut().zip(round_times).for_each(|(times, time)| times.push(time));
         }
@@ -74,8 +86,10 @@ fn request(id: &str) -> ExecRequest {
     }
 }
 
-/// Milliseconds.
+/// Milliseconds, from rest: what a command leaves to the runtime takes it milliseconds, and would
+/// fall upon the next one.
 fn timed(mut run: impl FnMut()) -> f64 {
+    std::thread::sleep(REST);
     let begun = Instant::now();
     run();
     begun.elapsed().as_secs_f64() * 1_000.0
