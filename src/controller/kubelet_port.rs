@@ -9,6 +9,7 @@
 //! If we crash here: the nodes dial again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use serde_json::json;
 
@@ -29,6 +30,9 @@ use crate::model::raw;
 pub(super) struct KubeletPorts {
     check: BTreeMap<NodeId, Cause>,
     in_flight: BTreeSet<NodeId>,
+    /// The Node that was checked last. Those after it are next: some that are refused again and
+    /// again do not keep the others waiting.
+    last: Option<NodeId>,
     /// Nothing is written before this time.
     retry_at: Instant,
     /// The port that all tunnels were checked for.
@@ -57,7 +61,10 @@ impl KubeletPorts {
         if now < self.retry_at || self.in_flight.len() >= KUBELET_PORT_CALLS_MAX {
             return None;
         }
-        let id = self.check.keys().find(|id| !self.in_flight.contains(id)).copied()?;
+        let after = self.last.map_or(Bound::Unbounded, Bound::Excluded);
+        let in_turn = self.check.range((after, Bound::Unbounded)).chain(&self.check);
+        let id = in_turn.map(|(id, _)| *id).find(|id| !self.in_flight.contains(id))?;
+        self.last = Some(id);
         self.check.remove_entry(&id)
     }
 
@@ -131,7 +138,7 @@ impl Controller {
     pub(super) fn kubelet_port_answered(&mut self, now: Now, id: NodeId, result: &CallResult) {
         self.kubelet_ports.in_flight.remove(&id);
         let ports = &mut self.kubelet_ports;
-        let (why, is_final) = match result {
+        let why = match result {
             Ok(raw) => {
                 ports.is_trouble_logged = false;
                 if let Ok(read) = Object::read(Kind::Node, raw) {
@@ -142,15 +149,12 @@ impl Controller {
             }
             // The watch brings its deletion.
             Err(CallError::Refused { code: 404, .. }) => return,
-            Err(CallError::Refused { code, status }) => {
-                (format!("{code}: {status}"), !matches!(code, 401 | 403 | 429 | 500..))
-            }
-            Err(CallError::Lost(why)) => (why.clone(), false),
+            Err(CallError::Refused { code, status }) => format!("{code}: {status}"),
+            Err(CallError::Lost(why)) => why.clone(),
         };
-        if !is_final {
-            ports.add(id, Cause::Opened);
-            ports.retry_at = now.boot.plus_ms(KUBELET_PORT_RETRY_MS);
-        }
+        // The Node may have the port of another replica, so its next change does not bring it here.
+        ports.add(id, Cause::Opened);
+        ports.retry_at = now.boot.plus_ms(KUBELET_PORT_RETRY_MS);
         if !std::mem::replace(&mut ports.is_trouble_logged, true) {
             let node = self.cache.nodes.get(&id).map_or("", |node| &*node.name);
             let line = format!("node={node}: its port for kube-apiserver cannot be set: {why}");

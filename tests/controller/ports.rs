@@ -158,18 +158,18 @@ fn a_record_that_is_gone_is_made_again_and_all_tunnels_get_its_port() {
 fn trouble_is_logged_once_and_tried_again() {
     let mut world = world_of(&[]);
     world.cluster.remove(&name(Kind::ConfigMap, "kubeedge", "tunnelport"));
-    world.forbidden = Some((Kind::ConfigMap, "tunnelport".to_owned()));
+    world.forbidden = vec![(Kind::ConfigMap, "tunnelport".to_owned(), 403)];
     world.pass(TUNNEL_PORT_CHECK_MS + 3 * TUNNEL_PORT_RETRY_MS);
     let logged =
         |world: &World, what: &str| world.logs.iter().filter(|line| line.contains(what)).count();
     assert_eq!(logged(&world, "tunnelport: kubectl logs and exec may not reach nodes: 403"), 1);
     world.cluster.apply(Kind::Node, with_port("e1", 10_350));
-    world.forbidden = Some((Kind::Node, "e1".to_owned()));
+    world.forbidden = vec![(Kind::Node, "e1".to_owned(), 403)];
     dial(&mut world, 1, "e1");
     world.pass(3 * KUBELET_PORT_RETRY_MS);
     assert_eq!(logged(&world, "node=e1: its port for kube-apiserver cannot be set: 403"), 1);
     assert!(written(&mut world).len() >= 3);
-    world.forbidden = None;
+    world.forbidden.clear();
     world.pass(KUBELET_PORT_RETRY_MS + TUNNEL_PORT_RETRY_MS);
     assert_eq!(port_of(&world, "e1"), 10_351);
     assert!(record(&world).contains("10351"));
@@ -182,7 +182,34 @@ fn so_many_nodes_are_written_at_once_and_the_others_after_them() {
     let objects: Vec<_> = nodes.iter().map(|name| (Kind::Node, with_port(name, 10_350))).collect();
     let mut world = world_of(&objects);
     world.faults.delay_ms = 1_000;
-    for (at, node) in (1..).zip(&nodes) {
+    dial_all(&mut world, &nodes);
+    assert_eq!(written(&mut world).len(), KUBELET_PORT_CALLS_MAX);
+    world.pass(10_000);
+    assert!(nodes.iter().all(|node| port_of(&world, node) == 10_351));
+}
+
+#[test]
+fn nodes_that_are_refused_again_and_again_keep_no_others_waiting() {
+    let count = 2 * KUBELET_PORT_CALLS_MAX + 3;
+    let nodes: Vec<String> = (0..count).map(|at| format!("n{at:02}")).collect();
+    let objects: Vec<_> = nodes.iter().map(|name| (Kind::Node, with_port(name, 10_352))).collect();
+    // For want of a right, or by a webhook.
+    for code in [403, 422] {
+        let mut world = world_of(&objects);
+        let (last, refused) = nodes.split_last().expect("there are some");
+        world.forbidden = refused.iter().map(|name| (Kind::Node, name.clone(), code)).collect();
+        dial_all(&mut world, &nodes);
+        world.pass(3 * KUBELET_PORT_RETRY_MS);
+        assert_eq!(port_of(&world, last), 10_351, "{code}");
+        world.forbidden.clear();
+        world.pass(KUBELET_PORT_RETRY_MS);
+        let late = nodes.iter().find(|node| port_of(&world, node) != 10_351);
+        assert_eq!(late, None, "{code}: it keeps the port of another replica");
+    }
+}
+
+fn dial_all(world: &mut World, nodes: &[String]) {
+    for (at, node) in (1..).zip(nodes) {
         let peer = Peer {
             common_name: format!("system:node:{node}"),
             organization: "system:nodes".to_owned(),
@@ -192,9 +219,6 @@ fn so_many_nodes_are_written_at_once_and_the_others_after_them() {
         world.deliver(Event::TunnelUp(Tunnel(at), Box::new(peer)));
     }
     world.pass(0);
-    assert_eq!(written(&mut world).len(), KUBELET_PORT_CALLS_MAX);
-    world.pass(10_000);
-    assert!(nodes.iter().all(|node| port_of(&world, node) == 10_351));
 }
 
 #[test]

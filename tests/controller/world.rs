@@ -66,8 +66,8 @@ pub struct World {
     pub sends_at_once: usize,
     /// All calls.
     pub calls: Vec<Call>,
-    /// Calls about this object are refused.
-    pub forbidden: Option<(Kind, String)>,
+    /// Calls about these objects are refused by these statuses.
+    pub forbidden: Vec<(Kind, String, u16)>,
     /// Of each life.
     config: fn() -> Config,
     /// The version up to which each watch has reported.
@@ -138,7 +138,7 @@ impl World {
             unsent_bytes: 0,
             sends_at_once: 0,
             calls: Vec::new(),
-            forbidden: None,
+            forbidden: Vec::new(),
             config,
             watches: BTreeMap::new(),
             on_the_way: BTreeMap::new(),
@@ -269,12 +269,9 @@ impl World {
             Fact::ToController(event) => self.hand_in(event),
             Fact::Call(id, call) => {
                 self.before_removal(&call);
-                if self
-                    .forbidden
-                    .as_ref()
-                    .is_some_and(|it| (it.0, &*it.1) == (call.kind, &*call.name))
-                {
-                    let result = Err(refused(403, "Forbidden"));
+                let of_it = |it: &&(Kind, String, u16)| (it.0, &*it.1) == (call.kind, &*call.name);
+                if let Some((_, _, code)) = self.forbidden.iter().find(of_it) {
+                    let result = Err(refused(*code, "Forbidden"));
                     return self.send_event(Event::Called(id, result));
                 }
                 let rate = self.faults.call_lost;
