@@ -415,7 +415,10 @@ impl Harness {
     }
 
     /// Answers an open command with this exit code and output.
-    #[cfg_attr(not(feature = "probes"), expect(dead_code, reason = "nothing asks"))]
+    #[cfg_attr(
+        not(any(feature = "probes", feature = "streams")),
+        expect(dead_code, reason = "nothing asks")
+    )]
     #[track_caller]
     pub fn exec(&mut self, expected: &str, exit_code: i32, output: &str) {
         let (call, _) = self.take(&format!("exec_sync {expected}"));
