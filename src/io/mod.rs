@@ -409,6 +409,8 @@ impl<'a> EventLoop<'a> {
             Action::Measure(request) => {
                 let mut measures = self.meter.read(clock::boot(), &request);
                 self.jobs.measure(&request, &mut measures);
+                #[cfg(feature = "streams")]
+                self.streams.measured(&measures);
                 self.events.push(Event::Measured(Box::new(measures)));
                 turn.lap("measuring the machine");
             }

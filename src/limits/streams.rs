@@ -39,5 +39,7 @@ pub const STREAM_ANSWER_MS: u64 = 60_000;
 pub const LOG_REST_MS: u64 = 20;
 /// Milliseconds between two looks at followed logs without inotify (the kubelet's).
 pub const LOG_LOOK_MS: u64 = 1_000;
+/// Network interfaces of the node in its usage: those of VLANs and tunnels too.
+pub const USAGE_INTERFACES_MAX: usize = 32;
 /// Bytes of the token's file.
 pub const STREAM_TOKEN_BYTES_MAX: u64 = 1_024;

@@ -208,7 +208,12 @@ fn usage_is_shown_for_metrics_server(world: &World) {
     });
     let page = get(&site, "/metrics/resource").body;
     assert!(page.contains("\nnode_cpu_usage_seconds_total "), "{page}");
-    let summary: Value = serde_json::from_str(&get(&site, "/stats/summary").body).expect("JSON");
+    let summary = until("the file system is measured", || {
+        let body = get(&site, "/stats/summary").body;
+        let summary: Value = serde_json::from_str(&body).expect("JSON");
+        let is_measured = summary["node"]["fs"]["capacityBytes"].as_u64() > Some(0);
+        if is_measured { Ok(summary) } else { Err(body) }
+    });
     assert_eq!(summary["node"]["nodeName"], "gw");
     assert_eq!(summary["pods"][0]["podRef"]["name"], "used-gw", "{summary}");
     assert!(summary["pods"][0]["memory"]["workingSetBytes"].as_u64() > Some(0), "{summary}");

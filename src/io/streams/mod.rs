@@ -40,6 +40,7 @@ use crate::agent::event::Event;
 use crate::agent::time::sooner;
 use crate::agent::time::{Instant, Now};
 use crate::limits::{LOG_TURN_BYTES, STREAMS_MAX};
+use crate::model::housekeeping::Measures;
 use crate::model::stream::{LogFile, Refusal, RefusalKind, StreamAnswer, StreamId};
 use crate::wire::http1::Response;
 use crate::wire::kubelet::{answer, usage as shown};
@@ -78,6 +79,7 @@ pub struct Streams {
     /// Objects of pods are being made or removed.
     gives_way: bool,
     share: Share,
+    rooms: usage::Rooms,
     /// For the bytes that are read; allocated while there are sessions.
     buffer: Box<[u8]>,
 }
@@ -100,6 +102,7 @@ impl Streams {
             next_turn: 0,
             gives_way: false,
             share: Share::default(),
+            rooms: usage::Rooms::default(),
             buffer: Box::default(),
         }
     }
@@ -189,7 +192,7 @@ impl Streams {
                 session.complete(answer::TEXT, text.as_bytes(), now.boot);
             }
             StreamAnswer::Usage(all) => {
-                let node = usage::of_node(&self.node, now);
+                let node = usage::of_node(&self.node, now, &self.rooms);
                 let (kind, body) = shown::render(session.form, &node, &all);
                 session.complete(kind, &body, now.boot);
             }
@@ -220,6 +223,14 @@ impl Streams {
                 session.refuse(&refusal, now.boot);
             }
         }
+    }
+
+    /// The room on file systems was measured.
+    pub fn measured(&mut self, measures: &Measures) {
+        let Measures { node_fs, image_fs, .. } = *measures;
+        // The file system of images is not measured each time.
+        let image_fs = image_fs.or(self.rooms.image_fs);
+        self.rooms = usage::Rooms { node_fs, image_fs };
     }
 
     /// Whether objects of pods are being made or removed: requests of people slow down meanwhile.

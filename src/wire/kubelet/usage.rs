@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Form;
-use crate::model::housekeeping::ContainerUsage;
+use crate::model::housekeeping::{Amount, ContainerUsage, Room};
 use crate::model::stream::StreamUsage;
 use crate::model::time::Timestamp;
 
@@ -25,13 +25,29 @@ pub struct NodeUsage {
     pub memory_available: u64,
     pub cores: usize,
     pub memory_total: u64,
+    /// The file systems of the pods' volumes and logs, and of images; `None`: not measured.
+    pub node_fs: Option<Room>,
+    pub image_fs: Option<Room>,
+    /// Those that reach other machines.
+    pub interfaces: Vec<Interface>,
+}
+
+/// What a network interface has moved since it exists.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Interface {
+    pub name: String,
+    pub rx_bytes: u64,
+    pub rx_errors: u64,
+    pub tx_bytes: u64,
+    pub tx_errors: u64,
 }
 
 /// Content type and body.
 pub fn render(form: Form, node: &NodeUsage, all: &[StreamUsage]) -> (&'static str, Vec<u8>) {
     match form {
-        Form::Summary { .. } => {
-            let mut body = serde_json::to_vec(&summary(node, all)).expect("plain data");
+        Form::Summary { brief } => {
+            let mut body = serde_json::to_vec(&summary(node, all, brief)).expect("plain data");
             body.push(b'\n');
             ("application/json", body)
         }
@@ -68,52 +84,120 @@ struct Memory {
     rss_bytes: Option<u64>,
 }
 
-/// `Summary` of `stats/v1alpha1`.
-fn summary(node: &NodeUsage, all: &[StreamUsage]) -> Value {
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Disk {
+    time: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    available_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    capacity_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    used_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inodes_free: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inodes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inodes_used: Option<u64>,
+}
+
+impl Disk {
+    fn of_room(time: &str, room: &Room) -> Self {
+        let used = |amount: &Amount| Some(amount.capacity.saturating_sub(amount.available));
+        // A file system without a limit of inodes has none to report.
+        let inodes = Some(&room.inodes).filter(|inodes| inodes.capacity > 0);
+        Self {
+            time: time.to_owned(),
+            available_bytes: Some(room.bytes.available),
+            capacity_bytes: Some(room.bytes.capacity),
+            used_bytes: used(&room.bytes),
+            inodes_free: inodes.map(|inodes| inodes.available),
+            inodes: inodes.map(|inodes| inodes.capacity),
+            inodes_used: inodes.and_then(used),
+        }
+    }
+
+    /// Of a container's writable layer.
+    fn of_container(one: &StreamUsage) -> Option<Self> {
+        let usage = &one.usage;
+        usage.disk.or(usage.inodes).map(|_| Self {
+            time: time_of(usage.memory_at),
+            available_bytes: None,
+            capacity_bytes: None,
+            used_bytes: usage.disk,
+            inodes_free: None,
+            inodes: None,
+            inodes_used: usage.inodes,
+        })
+    }
+}
+
+/// `Summary` of `stats/v1alpha1`. `brief`: processor and memory only.
+fn summary(node: &NodeUsage, all: &[StreamUsage], brief: bool) -> Value {
     let time = time_of(node.at_ns);
     let mut pods: BTreeMap<&str, Vec<&StreamUsage>> = BTreeMap::new();
     for one in all {
         pods.entry(&one.uid).or_default().push(one);
     }
-    let pods: Vec<Value> = pods.values().map(|containers| pod(containers)).collect();
-    json!({
-        "node": {
-            "nodeName": node.name,
-            "startTime": node.started_at.to_string(),
-            "cpu": Cpu {
-                time: time.clone(),
-                usage_nano_cores: None,
-                usage_core_nano_seconds: node.cpu_ns,
-            },
-            "memory": Memory {
-                time,
-                available_bytes: Some(node.memory_available),
-                usage_bytes: None,
-                working_set_bytes: node.memory_working_set,
-                rss_bytes: None,
-            },
+    let pods: Vec<Value> = pods.values().map(|containers| pod(containers, brief)).collect();
+    let mut shown = json!({
+        "nodeName": node.name,
+        "startTime": node.started_at.to_string(),
+        "cpu": Cpu {
+            time: time.clone(),
+            usage_nano_cores: None,
+            usage_core_nano_seconds: node.cpu_ns,
         },
-        "pods": pods,
-    })
+        "memory": Memory {
+            time: time.clone(),
+            available_bytes: Some(node.memory_available),
+            usage_bytes: None,
+            working_set_bytes: node.memory_working_set,
+            rss_bytes: None,
+        },
+    });
+    if !brief {
+        if !node.interfaces.is_empty() {
+            shown["network"] = network(&time, &node.interfaces);
+        }
+        if let Some(room) = &node.node_fs {
+            shown["fs"] = json!(Disk::of_room(&time, room));
+        }
+        if let Some(room) = &node.image_fs {
+            shown["runtime"] = json!({"imageFs": Disk::of_room(&time, room)});
+        }
+    }
+    json!({"node": shown, "pods": pods})
 }
 
-fn pod(containers: &[&StreamUsage]) -> Value {
+/// The kubelet counts `eth0` as the node's network, and lists all interfaces.
+fn network(time: &str, interfaces: &[Interface]) -> Value {
+    let first = interfaces.iter().find(|it| it.name == "eth0");
+    let mut network = first.map_or_else(|| json!({"name": ""}), |first| json!(first));
+    network["time"] = time.into();
+    network["interfaces"] = json!(interfaces);
+    network
+}
+
+fn pod(containers: &[&StreamUsage], brief: bool) -> Value {
     let first = containers[0];
-    let shown: Vec<Value> = containers
-        .iter()
-        .map(|one| {
-            json!({
-                "name": one.usage.name,
-                "startTime": one.started_at.map(|at| at.to_string()),
-                "cpu": cpu(&[one]),
-                "memory": memory(&[one]),
-            })
-        })
-        .collect();
+    let shown = containers.iter().map(|one| {
+        let mut shown = json!({
+            "name": one.usage.name,
+            "startTime": one.started_at.map(|at| at.to_string()),
+            "cpu": cpu(&[one]),
+            "memory": memory(&[one]),
+        });
+        if let Some(disk) = Disk::of_container(one).filter(|_| !brief) {
+            shown["rootfs"] = json!(disk);
+        }
+        shown
+    });
     json!({
         "podRef": {"name": first.pod, "namespace": first.namespace, "uid": first.uid},
         "startTime": first.pod_started_at.map(|at| at.to_string()),
-        "containers": shown,
+        "containers": shown.collect::<Vec<_>>(),
         "cpu": cpu(containers),
         "memory": memory(containers),
     })
@@ -290,7 +374,23 @@ mod tests {
             memory_available: 24,
             cores: 2,
             memory_total: 1_024,
+            node_fs: Some(room(1_000, 400, 50)),
+            image_fs: Some(room(2_000, 1_500, 0)),
+            interfaces: ["wlan0", "eth0"].map(interface).into(),
         }
+    }
+
+    fn room(capacity: u64, available: u64, inodes: u64) -> Room {
+        Room {
+            bytes: Amount { capacity, available },
+            inodes: Amount { capacity: inodes, available: inodes / 5 },
+            device: 1,
+        }
+    }
+
+    fn interface(name: &str) -> Interface {
+        let bytes = name.len() as u64;
+        Interface { name: name.to_owned(), rx_bytes: bytes, tx_bytes: 2, ..Interface::default() }
     }
 
     fn used(pod: &str, container: &str, cpu_ns: Option<u64>) -> StreamUsage {
@@ -319,7 +419,7 @@ mod tests {
         for form in [Form::Summary { brief: false }, Form::Resource, Form::Cadvisor] {
             assert!(!render(form, &node(), &all).1.is_empty());
         }
-        let summary = summary(&node(), &all);
+        let summary = summary(&node(), &all, false);
         assert_eq!(summary["pods"][0]["cpu"]["usageCoreNanoSeconds"], u64::MAX);
     }
 
@@ -366,6 +466,30 @@ mod tests {
         assert_eq!(first["memory"]["workingSetBytes"], 200);
         assert_eq!(first["containers"][1]["name"], "two");
         assert_eq!(summary["pods"][1]["cpu"], Value::Null);
+    }
+
+    #[test]
+    fn the_summary_has_file_systems_and_the_network_unless_they_are_not_wanted() {
+        let mut one = used("a", "one", Some(3));
+        (one.usage.disk, one.usage.inodes) = (Some(70), Some(8));
+        let all = [one, used("a", "two", Some(4))];
+        let whole = summary(&node(), &all, false);
+        let fs = &whole["node"]["fs"];
+        let shown = ["capacityBytes", "availableBytes", "usedBytes", "inodesUsed"];
+        assert_eq!(shown.map(|name| fs[name].as_u64()), [1_000, 400, 600, 40].map(Some));
+        let image_fs = &whole["node"]["runtime"]["imageFs"];
+        assert_eq!((&image_fs["usedBytes"], &image_fs["inodes"]), (&json!(500), &Value::Null));
+        let network = &whole["node"]["network"];
+        assert_eq!((&network["name"], &network["rxBytes"]), (&json!("eth0"), &json!(4)));
+        assert_eq!(network["interfaces"][0]["name"], "wlan0");
+        let containers = &whole["pods"][0]["containers"];
+        assert_eq!(containers[0]["rootfs"]["usedBytes"], 70);
+        assert_eq!(containers[0]["rootfs"]["inodesUsed"], 8);
+        assert_eq!(containers[1]["rootfs"], Value::Null);
+        let brief = summary(&node(), &all, true).to_string();
+        for left_out in ["fs", "runtime", "network", "rootfs"] {
+            assert!(!brief.contains(&format!("\"{left_out}\"")), "{left_out} in {brief}");
+        }
     }
 
     #[test]
