@@ -11,24 +11,20 @@ use std::time::{Duration, Instant};
 use edged::io::controller::authority::{Authority, Pair};
 use edged::model::api::Kind;
 use edged::model::base64;
-use edged::model::link::Validity;
 use edged::wire::tunnel::{self, Connect, Message};
 use edged::wire::ws::{Incoming, Kind as Frame, Receiver, write};
-use edged::wire::x509::{self, pem};
+use edged::wire::x509::pem;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
 };
-use ring::rand::SystemRandom;
-use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{
-    CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer, ServerName, UnixTime,
-};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
 use serde_json::{Value, json};
 
 use crate::apiserver::ApiServer;
+use crate::node_key::NodeKey;
 use crate::port::free_port;
 
 type Stream = StreamOwned<ClientConnection, TcpStream>;
@@ -205,7 +201,8 @@ impl Controller {
             key: self.secret("casecret", "cakeydata"),
         };
         let authority = Authority::of(ca.clone(), ca).expect("a CA");
-        let mut stream = connect(self.tunnel, &of_node(&authority, node));
+        let identity = NodeKey::new().certificate(&authority, node);
+        let mut stream = connect(self.tunnel, &config(Some(identity)));
         let head = "GET /v1/kubeedge/connect HTTP/1.1\r\nHost: c\r\nConnection: Upgrade\r\n\
                     Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
                     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
@@ -231,23 +228,6 @@ fn connect(to: SocketAddr, config: &Arc<ClientConfig>) -> Stream {
     socket.set_read_timeout(Some(Duration::from_secs(20))).expect("ours");
     let name = ServerName::try_from("127.0.0.1").expect("a name");
     StreamOwned::new(ClientConnection::new(Arc::clone(config), name).expect("TLS"), socket)
-}
-
-fn of_node(authority: &Authority, node: &str) -> Arc<ClientConfig> {
-    let random = SystemRandom::new();
-    let kind = &ECDSA_P256_SHA256_ASN1_SIGNING;
-    let document = EcdsaKeyPair::generate_pkcs8(kind, &random).expect("a key");
-    let key = EcdsaKeyPair::from_pkcs8(kind, document.as_ref(), &random).expect("a key");
-    let private = x509::private_of_pkcs8(document.as_ref()).expect("a key");
-    let sec1 = x509::private_key(&private, key.public_key().as_ref());
-    let request = x509::request("any", key.public_key().as_ref());
-    let signature = key.sign(&random, request.to_sign()).expect("a signature");
-    let request = request.signed(signature.as_ref());
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let now_s = now.expect("after 1970").as_secs() as i64;
-    let validity = Validity { not_before_s: now_s - 60, not_after_s: now_s + 86_400 };
-    let der = authority.sign(&request, node, validity).expect("a certificate");
-    config(Some((CertificateDer::from(der), PrivateKeyDer::from(PrivateSec1KeyDer::from(sec1)))))
 }
 
 /// The end of a tunnel at its node.

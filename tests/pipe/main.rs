@@ -25,6 +25,10 @@ mod jobs;
 #[cfg(feature = "controller")]
 #[expect(clippy::disallowed_methods, reason = "the controller is a process, in real time")]
 mod kubelet_port;
+#[cfg(feature = "controller")]
+#[expect(clippy::disallowed_methods, reason = "certificates are valid in real time")]
+#[path = "../support/node_key.rs"]
+mod node_key;
 #[cfg(all(feature = "api", feature = "cloud"))]
 mod patience;
 #[path = "../wire/peer.rs"]

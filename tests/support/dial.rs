@@ -8,45 +8,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use edged::io::controller::authority::Authority;
-use edged::model::link::Validity;
 use edged::wire::ws::{Incoming, Kind, Receiver, write};
 use edged::wire::x509;
-use ring::rand::SystemRandom;
-use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
 use rustls::client::Resumption;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivateSec1KeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::{Value, json};
 
+use super::node_key::{NodeKey, now_s};
+
 /// The TLS configurations of nodes of these names, for the controller whose CA is in this folder.
 pub fn configs(pki: &Path, names: impl Iterator<Item = String>) -> Vec<Arc<ClientConfig>> {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let now_s = now.expect("after 1970").as_secs() as i64;
-    let authority = Authority::open(pki, &["127.0.0.1".to_owned()], now_s).expect("its CA");
+    let authority = Authority::open(pki, &["127.0.0.1".to_owned()], now_s()).expect("its CA");
     let ca = std::fs::read_to_string(pki.join("ca.crt")).expect("its CA");
     let ca = x509::pem::decode(&ca).expect("PEM").remove(0).der;
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from(ca)).expect("a CA");
     let roots = Arc::new(roots);
-    let random = SystemRandom::new();
-    let kind = &ECDSA_P256_SHA256_ASN1_SIGNING;
-    let document = EcdsaKeyPair::generate_pkcs8(kind, &random).expect("a key");
-    let key = EcdsaKeyPair::from_pkcs8(kind, document.as_ref(), &random).expect("a key");
-    let private = x509::private_of_pkcs8(document.as_ref()).expect("a key");
-    let sec1 = x509::private_key(&private, key.public_key().as_ref());
-    let request = x509::request("any", key.public_key().as_ref());
-    let signature = key.sign(&random, request.to_sign()).expect("a signature");
-    let request = request.signed(signature.as_ref());
-    let validity = Validity { not_before_s: now_s - 60, not_after_s: now_s + 86_400 };
+    let key = NodeKey::new();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = |name: String| {
-        let der = authority.sign(&request, &name, validity).expect("a certificate");
-        let key = PrivateKeyDer::from(PrivateSec1KeyDer::from(sec1.clone()));
+        let (certificate, key) = key.certificate(&authority, &name);
         let mut config = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .expect("ring has these")
             .with_root_certificates(Arc::clone(&roots))
-            .with_client_auth_cert(vec![CertificateDer::from(der)], key)
+            .with_client_auth_cert(vec![certificate], key)
             .expect("they belong together");
         config.resumption = Resumption::disabled();
         Arc::new(config)
