@@ -61,14 +61,14 @@ fn steady(
     agent: &Watched,
     names: &'static [&'static str],
     memory_mb: f64,
-    cpu: Option<f64>,
+    cpu: f64,
 ) -> Vec<Figure> {
     std::thread::sleep(SETTLE);
     let memory = pss_mb(agent.pid());
     let seconds = cpu_per_minute(agent.pid());
     vec![
         Figure::alone(names[0], memory, "MB", Some(Limit::Most(memory_mb))),
-        Figure::alone(names[1], seconds, "s/min", cpu.map(Limit::Most)),
+        Figure::alone(names[1], seconds, "s/min", Some(Limit::Most(cpu))),
     ]
 }
 
@@ -78,7 +78,7 @@ pub fn steady_none(rig: &Rig) -> Vec<Figure> {
     let site = rig.site();
     let mut agent = start(&site);
     agent.wait_ready();
-    steady(&agent, STEADY_NONE, 4.0, Some(0.01))
+    steady(&agent, STEADY_NONE, 4.0, 0.01)
 }
 
 /// Thirty real pods.
@@ -88,7 +88,7 @@ pub fn steady_thirty(rig: &Rig) -> Vec<Figure> {
     let mut agent = start(&site);
     put(&site, 0..30);
     agent.wait(30, RUNS);
-    let figures = steady(&agent, STEADY_THIRTY, 5.0, Some(0.05));
+    let figures = steady(&agent, STEADY_THIRTY, 5.0, 0.05);
     drop(agent);
     rig.wipe();
     figures
@@ -101,7 +101,7 @@ pub fn simulated(rig: &Rig) -> Vec<Figure> {
     let mut agent = start(&site);
     put(&site, 0..110);
     agent.wait(110, RUNS);
-    steady(&agent, SIMULATED, 9.0, None)
+    steady(&agent, SIMULATED, 9.0, 0.2)
 }
 
 /// A thousand pods are created and removed, ten at a time, each with its own name.

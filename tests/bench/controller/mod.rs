@@ -27,6 +27,12 @@ pub const NAMES: &[&str] = &[
 const PODS_PER_EDGE: usize = 10;
 /// Objects of one file of the folder.
 const FILE: usize = 1_000;
+/// Ten thousand edges within a minute.
+const EDGES_LEAST: Option<Limit> = Some(Limit::Least(170.0));
+/// A hundred thousand pods within a minute.
+const PODS_LEAST: Option<Limit> = Some(Limit::Least(1_700.0));
+/// The same on a single core.
+const UPDATE_US_MOST: Option<Limit> = Some(Limit::Most(600.0));
 const BOUND: Duration = Duration::from_secs(300);
 
 /// Memory of an idle connection beyond that of TLS alone, rates, and the duration of a storm of
@@ -70,10 +76,10 @@ pub fn load(rig: &Rig) -> Vec<Figure> {
     let idle = Figure::alone(NAMES[0], idle_kib, "KiB", Some(Limit::Most(24.0)));
     vec![
         Figure { reference: Some(tls_kib), ..idle },
-        Figure::alone(NAMES[1], count as f64 / connected.as_secs_f64(), "1/s", None),
-        Figure::alone(NAMES[2], pods as f64 / made.as_secs_f64(), "1/s", None),
-        Figure::alone(NAMES[3], pods as f64 / changed.as_secs_f64(), "1/s", None),
-        Figure::alone(NAMES[4], cpu_us, "µs", None),
+        Figure::alone(NAMES[1], count as f64 / connected.as_secs_f64(), "1/s", EDGES_LEAST),
+        Figure::alone(NAMES[2], pods as f64 / made.as_secs_f64(), "1/s", PODS_LEAST),
+        Figure::alone(NAMES[3], pods as f64 / changed.as_secs_f64(), "1/s", PODS_LEAST),
+        Figure::alone(NAMES[4], cpu_us, "µs", UPDATE_US_MOST),
         Figure::alone(NAMES[5], storm.as_secs_f64(), "s", Some(Limit::Most(60.0))),
     ]
 }
