@@ -60,6 +60,8 @@ fn compare(
     for round in 0..=rounds {
         let bare_site = rig.site();
         let mut bare = Bare::connect(&bare_site.runtime, &bare_site.pod_logs, &texts);
+        // As before the agent's pods: a runtime that has rested for a moment is slower.
+        settle();
         let bare_start = bare.run(START);
         // As for the agent's pods: one that has only just started does not listen yet.
         settle();
