@@ -76,8 +76,6 @@ pub struct Streams {
     /// The slot whose turn it is to send through the tunnel.
     #[cfg(feature = "cloud")]
     next_turn: usize,
-    /// Objects of pods are being made or removed.
-    gives_way: bool,
     share: Share,
     rooms: usage::Rooms,
     /// For the bytes that are read; allocated while there are sessions.
@@ -100,7 +98,6 @@ impl Streams {
             tunnel: tunnel::Tunnel::new(None, PathBuf::new(), tunnel_token(first)),
             #[cfg(feature = "cloud")]
             next_turn: 0,
-            gives_way: false,
             share: Share::default(),
             rooms: usage::Rooms::default(),
             buffer: Box::default(),
@@ -235,10 +232,7 @@ impl Streams {
 
     /// Whether objects of pods are being made or removed: requests of people slow down meanwhile.
     pub fn give_way(&mut self, gives_way: bool) {
-        self.gives_way = gives_way;
-        if !gives_way {
-            self.share.release();
-        }
+        self.share.limit(gives_way);
     }
 
     /// Moves bytes, as far as the sockets and the bounds of a turn allow. `api` answers a path of
@@ -257,7 +251,7 @@ impl Streams {
         #[cfg(not(feature = "cloud"))]
         let _ = api;
         if self.share.is_ours(now.boot) {
-            let began = self.gives_way.then(clock::precise);
+            let began = self.share.is_limited().then(clock::precise);
             self.move_bytes(now.boot, registry, events);
             if let Some(began) = began {
                 let took = clock::precise().saturating_sub(began);

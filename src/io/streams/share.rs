@@ -7,6 +7,8 @@ use crate::limits::STREAM_SHARE_BESIDE_PODS;
 /// Rests after each piece of work, so that the work is one part in so many of the time.
 #[derive(Debug, Default)]
 pub(super) struct Share {
+    /// Objects of pods are being made or removed.
+    limited: bool,
     /// No bytes are moved until then.
     rests_until: Option<Instant>,
     /// Microseconds of rest that are owed beyond that.
@@ -26,9 +28,18 @@ impl Share {
         self.owed_us %= 1_000;
     }
 
-    /// No pod is being worked on.
-    pub(super) fn release(&mut self) {
-        *self = Self::default();
+    /// Whether there is a limit from now on. Without one nothing is owed.
+    pub(super) fn limit(&mut self, limited: bool) {
+        if limited {
+            self.limited = true;
+        } else {
+            *self = Self::default();
+        }
+    }
+
+    /// Whether work is to be measured and told by [`Share::took`].
+    pub(super) fn is_limited(&self) -> bool {
+        self.limited
     }
 
     /// When bytes may be moved that could be moved at this time otherwise.
@@ -55,8 +66,10 @@ mod tests {
         let all_us = (now.0 - 1_000) * 1_000 + worked_us;
         let parts = all_us as f64 / worked_us as f64;
         assert!((parts - STREAM_SHARE_BESIDE_PODS as f64).abs() < 0.01, "one part in {parts}");
-        share.release();
-        assert!(share.is_ours(Instant(0)));
+        share.limit(true);
+        assert!(share.is_limited() && !share.is_ours(Instant(0)), "what is owed stays");
+        share.limit(false);
+        assert!(!share.is_limited() && share.is_ours(Instant(0)));
         assert_eq!(share.delay(Instant(7)), Instant(7));
     }
 }
