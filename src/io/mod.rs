@@ -20,6 +20,8 @@
 //! **If we crash here** nothing is lost: the next start reads everything again from the runtime,
 //! the manifest folder and the store. Pods keep running.
 
+#[cfg(feature = "runtime")]
+pub mod builtin;
 #[cfg(feature = "api")]
 pub mod client;
 pub mod clock;

@@ -42,6 +42,8 @@ pub mod raw;
 pub mod recorded_event;
 #[cfg(feature = "cloud")]
 pub mod remote_pod;
+#[cfg(feature = "runtime")]
+pub mod runtime;
 pub mod settings;
 pub mod status;
 #[cfg(feature = "cloud")]

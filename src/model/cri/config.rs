@@ -8,6 +8,7 @@ use super::{ContainerSecurity, Namespaces, PodRef, SandboxSecurity};
 
 /// `PodSandboxConfig`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub struct SandboxConfig {
     /// `metadata` name, namespace, uid.
     pub pod: PodRef,
@@ -43,6 +44,7 @@ pub struct SandboxConfig {
 
 /// `DNSConfig`: the contents of `/etc/resolv.conf`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub struct Dns {
     /// `nameserver` lines.
     pub servers: Vec<String>,
@@ -53,6 +55,7 @@ pub struct Dns {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub struct PortMapping {
     /// `TCP`, `UDP` or `SCTP`.
     pub protocol: Protocol,
@@ -66,6 +69,7 @@ pub struct PortMapping {
 
 /// `Protocol` of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub enum Protocol {
     #[default]
     Tcp,
@@ -75,6 +79,7 @@ pub enum Protocol {
 
 /// `ContainerConfig`. Its `Debug` shows no variable's value: they may be secret.
 #[derive(Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub struct ContainerConfig {
     /// `metadata.name`
     pub name: Box<str>,
@@ -136,6 +141,7 @@ impl fmt::Debug for ContainerConfig {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub struct Mount {
     /// Absolute, inside the container.
     pub container_path: String,
@@ -153,6 +159,7 @@ pub struct Mount {
 
 /// `MountPropagation`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub enum Propagation {
     /// Neither side sees the other's.
     #[default]
@@ -165,6 +172,7 @@ pub enum Propagation {
 
 /// The three terminal flags of a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub struct Terminal {
     /// Keep standard input open.
     pub stdin: bool,
@@ -176,6 +184,7 @@ pub struct Terminal {
 
 /// `LinuxContainerResources`, as far as it is set. Zero means unset, as in the CRI.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub struct Resources {
     /// Microseconds.
     pub cpu_period: i64,

@@ -1,0 +1,96 @@
+//! Where the built-in runtime keeps its things.
+//!
+//! ```text
+//!  RUN (tmpfs: gone after a reboot)          DATA (flash)
+//!    sock        the server listens            sb/ID.rec  c/ID.rec  images/HEX.rec   records
+//!    sb/ID/      net ipc uts shm               c/ID/      upper work volumes
+//!                resolv.conf hosts hostname    layers/HEX/fs  layers/HEX/size
+//!    c/ID/       start config.json rootfs      cni/ID     result of ADD, for DEL after a reboot
+//!                out err in ctl pid exit       tmp/       what is unfinished; emptied at start
+//!    oci/        state of the OCI runtime
+//! ```
+//!
+//! Every part of a path is an id that was checked when it was made or read: 64 hex digits.
+
+use std::path::{Path, PathBuf};
+
+use crate::model::runtime::{ContainerId, DiffId, ImageId, RecordKey, SandboxId};
+
+/// The two folders.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    run: PathBuf,
+    data: PathBuf,
+}
+
+impl Layout {
+    /// Both absolute.
+    pub fn new(run: PathBuf, data: PathBuf) -> Self {
+        Self { run, data }
+    }
+
+    pub fn run(&self) -> &Path {
+        &self.run
+    }
+
+    pub fn data(&self) -> &Path {
+        &self.data
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.run.join("sock")
+    }
+
+    /// `--root` of the OCI runtime.
+    pub fn oci(&self) -> PathBuf {
+        self.run.join("oci")
+    }
+
+    /// A sandbox's folder in RUN.
+    pub fn sandbox(&self, id: &SandboxId) -> PathBuf {
+        self.run.join("sb").join(&*id.0)
+    }
+
+    /// A container's folder in RUN: its bundle as well.
+    pub fn container(&self, id: &ContainerId) -> PathBuf {
+        self.run.join("c").join(&*id.0)
+    }
+
+    /// A container's folder in DATA.
+    pub fn own_layer(&self, id: &ContainerId) -> PathBuf {
+        self.data.join("c").join(&*id.0)
+    }
+
+    pub fn layers(&self) -> PathBuf {
+        self.data.join("layers")
+    }
+
+    /// An unpacked layer's folder: `fs` and `size` are in it.
+    pub fn layer(&self, id: &DiffId) -> PathBuf {
+        self.layers().join(hex(&id.0))
+    }
+
+    /// The result of CNI's ADD.
+    pub fn cni(&self, id: &SandboxId) -> PathBuf {
+        self.data.join("cni").join(&*id.0)
+    }
+
+    pub fn tmp(&self) -> PathBuf {
+        self.data.join("tmp")
+    }
+
+    pub fn record(&self, key: &RecordKey) -> PathBuf {
+        match key {
+            RecordKey::Sandbox(SandboxId(id)) => self.data.join("sb").join(format!("{id}.rec")),
+            RecordKey::Container(ContainerId(id)) => self.data.join("c").join(format!("{id}.rec")),
+            RecordKey::Image(ImageId(id)) => {
+                self.data.join("images").join(format!("{}.rec", hex(id)))
+            }
+        }
+    }
+}
+
+/// Of `sha256:HEX`.
+fn hex(digest: &str) -> &str {
+    digest.strip_prefix("sha256:").unwrap_or(digest)
+}
