@@ -88,4 +88,6 @@ pub mod core;
 pub mod io;
 pub mod limits;
 pub mod model;
+#[cfg(feature = "runtime")]
+pub mod runtime;
 pub mod wire;

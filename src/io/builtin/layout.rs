@@ -14,10 +14,24 @@
 
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::runtime::{ContainerId, DiffId, ImageId, RecordKey, SandboxId};
 
+/// What the server passes to its jobs and monitors.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    pub layout: Layout,
+    /// The OCI runtime's program: crun or runc, absolute.
+    pub oci: PathBuf,
+    /// Of `*.conflist`, `*.conf` and `*.json`.
+    pub cni_conf_dir: PathBuf,
+    /// Of the plugins.
+    pub cni_bin_dir: PathBuf,
+}
+
 /// The two folders.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
     run: PathBuf,
     data: PathBuf,
