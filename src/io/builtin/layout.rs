@@ -108,3 +108,8 @@ impl Layout {
 fn hex(digest: &str) -> &str {
     digest.strip_prefix("sha256:").unwrap_or(digest)
 }
+
+/// Whether this is the id of a sandbox or a container: 64 hex digits in lower case.
+pub fn is_id(id: &str) -> bool {
+    id.len() == 64 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
