@@ -13,6 +13,8 @@ mod memory;
 mod node;
 mod pod;
 mod probe;
+#[cfg(feature = "runtime")]
+mod runtime;
 #[cfg(feature = "streams")]
 mod spdy;
 #[cfg(feature = "streams")]
@@ -37,6 +39,8 @@ pub use memory::*;
 pub use node::*;
 pub use pod::*;
 pub use probe::*;
+#[cfg(feature = "runtime")]
+pub use runtime::*;
 #[cfg(feature = "streams")]
 pub use spdy::*;
 #[cfg(feature = "streams")]

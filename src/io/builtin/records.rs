@@ -1,0 +1,299 @@
+//! The records of sandboxes, containers and images: one file each in DATA.
+//!
+//! ```text
+//!  {"Sandbox":{"id":"0f…","config":{…},"phase":"Ready",…}}⏎     one line of JSON
+//!  9a1c…⏎                                                       SHA-256 of that line in hex
+//! ```
+//!
+//! A record is written to `tmp/`, synced, renamed, and its folder is synced: after a crash or a
+//! power cut the file is the old or the new one, whole. Those of one turn share the sync of their
+//! folder. Fields that a newer version has added are skipped.
+//!
+//! A file that does not check is renamed to `*.bad` and does not come back; what it was about is
+//! found in RUN and cleaned, as anything without a record. **If we crash here** between two records
+//! of one turn, the first is durable and nobody was told so.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use ring::digest::{SHA256, digest};
+
+use super::layout::Layout;
+use crate::core::time::Instant;
+use crate::limits::{RECORD_BYTES_MAX, RECORD_LAZY_MS, RECORDS_BAD_MAX, RECORDS_MAX};
+use crate::model::error::{Error, Peer, System};
+use crate::model::image::is_sha256;
+use crate::model::runtime::{BootId, Record, RecordKey};
+use crate::runtime::event::{Durability, Stored};
+
+/// What is to be saved.
+#[derive(Debug)]
+pub struct Records {
+    layout: Layout,
+    /// In the order of requests; the next [`Records::commit`] writes them.
+    now: Vec<Change>,
+    /// Saved lazily, and by when.
+    lazy: Vec<(Instant, Change)>,
+}
+
+#[derive(Debug)]
+struct Change {
+    key: RecordKey,
+    /// `None`: it is erased.
+    record: Option<Box<Record>>,
+}
+
+/// A file that did not check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetAside {
+    /// As it was called.
+    pub path: PathBuf,
+    pub why: String,
+}
+
+impl Records {
+    /// Makes the folders in DATA.
+    pub fn open(layout: &Layout) -> Result<Self, System> {
+        for folder in FOLDERS.into_iter().map(|it| layout.data().join(it)).chain([layout.tmp()]) {
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+            made.map_err(|error| at("mkdir", &folder, &error))?;
+        }
+        Ok(Self { layout: layout.clone(), now: Vec::new(), lazy: Vec::new() })
+    }
+
+    /// To be written by the next [`Records::commit`], or within [`RECORD_LAZY_MS`]. Of one object
+    /// the last one counts.
+    pub fn save(&mut self, now: Instant, record: Box<Record>, durability: Durability) {
+        let change = Change { key: record.key(), record: Some(record) };
+        let due = self.take_lazy(&change.key).unwrap_or(now.plus_ms(RECORD_LAZY_MS));
+        self.now.retain(|earlier| durability == Durability::Lazily || earlier.key != change.key);
+        match durability {
+            Durability::Now => self.now.push(change),
+            Durability::Lazily => self.lazy.push((due, change)),
+        }
+    }
+
+    /// To be removed by the next [`Records::commit`].
+    pub fn erase(&mut self, key: RecordKey) {
+        self.take_lazy(&key);
+        self.now.retain(|earlier| earlier.key != key);
+        self.now.push(Change { key, record: None });
+    }
+
+    /// When [`Records::commit`] has something to do, if nothing is saved until then.
+    pub fn wake_at(&self) -> Option<Instant> {
+        self.lazy.iter().map(|(due, _)| *due).min()
+    }
+
+    /// Makes durable what was to be saved or erased since the last time, and what has waited long
+    /// enough. `None`: nothing was to be saved but lazily. After a failure some of it may be
+    /// durable; none of it is tried again but what is saved lazily.
+    pub fn commit(&mut self, now: Instant) -> Option<Result<(), System>> {
+        let changes = std::mem::take(&mut self.now);
+        let saved = (!changes.is_empty()).then(|| write(&self.layout, &changes));
+        // What is saved lazily is newer than what was to be saved of the same object.
+        let is_due = |(due, _): &mut (Instant, Change)| *due <= now;
+        let due: Vec<Change> = self.lazy.extract_if(.., is_due).map(|(_, late)| late).collect();
+        if let Err(why) = write(&self.layout, &due) {
+            log::warn!("records of {} objects are saved later: {why}", due.len());
+            let again = now.plus_ms(RECORD_LAZY_MS);
+            self.lazy.extend(due.into_iter().map(|late| (again, late)));
+        }
+        saved
+    }
+
+    fn take_lazy(&mut self, key: &RecordKey) -> Option<Instant> {
+        let at = self.lazy.iter().position(|(_, late)| late.key == *key)?;
+        Some(self.lazy.remove(at).0)
+    }
+}
+
+/// The folders of records, in the order of [`RecordKey`].
+const FOLDERS: [&str; 3] = ["sb", "c", "images"];
+
+/// All records, and the files that were put aside. The other fields of [`Stored`] are left empty.
+pub fn load(layout: &Layout) -> Result<(Stored, Vec<SetAside>), System> {
+    let (mut stored, mut aside) = (Stored { boot: boot_id(), ..Stored::default() }, Vec::new());
+    for folder in FOLDERS {
+        let folder = layout.data().join(folder);
+        let mut left = RECORDS_MAX;
+        for path in with_end(&folder, "rec")? {
+            let record = match read(layout, &path) {
+                Ok(record) if left > 0 => record,
+                Ok(_) => {
+                    let why = format!("got more than {RECORDS_MAX} records in one folder");
+                    aside.push(SetAside { path, why });
+                    continue;
+                }
+                // The disk may be able to read it the next time.
+                Err(Error::System(why)) => return Err(why),
+                Err(why) => {
+                    aside.push(SetAside { why: why.to_string(), path: path.clone() });
+                    set_aside(&folder, &path)?;
+                    continue;
+                }
+            };
+            left -= 1;
+            match record {
+                Record::Sandbox(record) => stored.sandboxes.push(record),
+                Record::Container(record) => stored.containers.push(record),
+                Record::Image(record) => stored.images.push(record),
+            }
+        }
+    }
+    Ok((stored, aside))
+}
+
+/// Which boot this is.
+pub fn boot_id() -> BootId {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    BootId(text.trim().into())
+}
+
+fn write(layout: &Layout, changes: &[Change]) -> Result<(), System> {
+    let mut files = Vec::new();
+    for Change { key, record } in changes {
+        let Some(record) = record else { continue };
+        let path = layout.record(key);
+        let tmp = layout.tmp().join(path.file_name().expect("a record's path has a name"));
+        let bytes = encode(record)?;
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let file = options.open(&tmp).map_err(|error| at("open", &tmp, &error))?;
+        (&file).write_all(&bytes).map_err(|error| at("write", &tmp, &error))?;
+        files.push((file, tmp));
+    }
+    // The first sync often writes what the others wait for.
+    for (file, tmp) in &files {
+        file.sync_all().map_err(|error| at("sync", tmp, &error))?;
+    }
+    let mut files = files.iter();
+    let mut folders: Vec<PathBuf> = Vec::new();
+    for Change { key, record } in changes {
+        let path = layout.record(key);
+        let done = match record {
+            Some(_) => fs::rename(&files.next().expect("one for each record").1, &path),
+            None => match fs::remove_file(&path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+                done => done,
+            },
+        };
+        done.map_err(|error| at("write", &path, &error))?;
+        let folder = path.parent().expect("a record lies in a folder");
+        if !folders.iter().any(|known| known == folder) {
+            folders.push(folder.to_owned());
+        }
+    }
+    folders.iter().try_for_each(|folder| {
+        let synced = File::open(folder).and_then(|folder| folder.sync_all());
+        synced.map_err(|error| at("sync", folder, &error))
+    })
+}
+
+fn encode(record: &Record) -> Result<Vec<u8>, System> {
+    let mut bytes = serde_json::to_vec(record).map_err(|error| System::new(error.to_string()))?;
+    let sum = hex(digest(&SHA256, &bytes).as_ref());
+    bytes.push(b'\n');
+    bytes.extend_from_slice(sum.as_bytes());
+    bytes.push(b'\n');
+    if bytes.len() > RECORD_BYTES_MAX {
+        return Err(System::new(format!(
+            "got a record of {} bytes, expected {RECORD_BYTES_MAX} at most: its configuration is \
+             too large",
+            bytes.len()
+        )));
+    }
+    Ok(bytes)
+}
+
+fn read(layout: &Layout, path: &Path) -> Result<Record, Error> {
+    let failed = |error: io::Error| at("read", path, &error);
+    let mut bytes = Vec::new();
+    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path);
+    let mut file = opened.map_err(failed)?.take(RECORD_BYTES_MAX as u64 + 1);
+    file.read_to_end(&mut bytes).map_err(failed)?;
+    let record = decode(&bytes)?;
+    let named = layout.record(&record.key());
+    if named != path {
+        return Err(Peer::new(format!("got the record of {}", named.display())).into());
+    }
+    Ok(record)
+}
+
+fn decode(bytes: &[u8]) -> Result<Record, Peer> {
+    if bytes.len() > RECORD_BYTES_MAX {
+        return Err(Peer::new(format!("got more than {RECORD_BYTES_MAX} bytes")));
+    }
+    let torn = || Peer::new("it is not whole: its checksum differs");
+    let (line, sum) = bytes.split_last_chunk::<66>().ok_or_else(torn)?;
+    let [b'\n', sum @ .., b'\n'] = sum else { return Err(torn()) };
+    if hex(digest(&SHA256, line).as_ref()).as_bytes() != sum {
+        return Err(torn());
+    }
+    let record = serde_json::from_slice(line).map_err(|error| Peer::at("not readable", error))?;
+    sound(&record)?;
+    Ok(record)
+}
+
+/// Every id becomes a part of a path.
+fn sound(record: &Record) -> Result<(), Peer> {
+    let (ids, digests): (Vec<&str>, Vec<&str>) = match record {
+        Record::Sandbox(record) => (vec![&record.id.0], Vec::new()),
+        Record::Container(record) => {
+            let layers = record.layers.iter().map(|id| &*id.0);
+            let digests = layers.chain([&*record.image.0]).collect();
+            (vec![&record.id.0, &record.sandbox.0], digests)
+        }
+        Record::Image(record) => {
+            let layers = record.layers.iter().map(|id| &*id.0);
+            (Vec::new(), layers.chain([&*record.id.0]).collect())
+        }
+    };
+    if let Some(id) = ids.into_iter().find(|id| !super::layout::is_id(id)) {
+        return Err(Peer::new(format!("got the id {id:?}, expected 64 hex digits")));
+    }
+    match digests.into_iter().find(|digest| !is_sha256(digest)) {
+        Some(digest) => Err(Peer::new(format!("got the digest {digest:?}, expected sha256:…"))),
+        None => Ok(()),
+    }
+}
+
+/// The files of a folder with this extension, by name.
+fn with_end(folder: &Path, extension: &str) -> Result<Vec<PathBuf>, System> {
+    let failed = |error: io::Error| at("readdir", folder, &error);
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension() == Some(OsStr::new(extension)) {
+            paths.push(path);
+        }
+    }
+    paths.sort_unstable();
+    Ok(paths)
+}
+
+fn set_aside(folder: &Path, path: &Path) -> Result<(), System> {
+    let kept = with_end(folder, "bad")?.len() < RECORDS_BAD_MAX;
+    let done =
+        if kept { fs::rename(path, path.with_extension("bad")) } else { fs::remove_file(path) };
+    done.map_err(|error| at("rename", path, &error))
+}
+
+fn at(what: &str, path: &Path, error: &io::Error) -> System {
+    System::at(format_args!("{what} {}", path.display()), error)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        write!(text, "{byte:02x}").expect("a text takes everything");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

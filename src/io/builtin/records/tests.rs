@@ -1,0 +1,246 @@
+//! Records on a real disk: whole or put aside, and together.
+
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+use crate::io::builtin::layout::Layout;
+use crate::model::cri::{SandboxConfig, SandboxId};
+use crate::model::runtime::{ContainerId, ImageId, ImageRecord, SandboxPhase, SandboxRecord};
+
+/// Folders of a runtime, removed at the end.
+struct Disk {
+    layout: Layout,
+    records: Records,
+}
+
+impl Disk {
+    fn new(name: &str) -> Self {
+        let top = std::env::temp_dir().join(format!("edged-records-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&top);
+        let layout = Layout::new(top.join("run"), top.join("data"));
+        let records = Records::open(&layout).expect("folders of ours");
+        Self { layout, records }
+    }
+
+    fn sandboxes(&self) -> (Vec<SandboxRecord>, Vec<SetAside>) {
+        let (stored, aside) = load(&self.layout).expect("it is readable");
+        (stored.sandboxes, aside)
+    }
+
+    fn path(&self, record: &SandboxRecord) -> PathBuf {
+        self.layout.record(&RecordKey::Sandbox(record.id.clone()))
+    }
+
+    /// Files with this extension.
+    fn count(&self, extension: &str) -> usize {
+        with_end(&self.layout.data().join("sb"), extension).expect("it is there").len()
+    }
+
+    fn save(&mut self, record: &SandboxRecord) {
+        let record = Box::new(Record::Sandbox(record.clone()));
+        self.records.save(Instant(0), record, Durability::Now);
+        assert_eq!(self.records.commit(Instant(0)), Some(Ok(())));
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(self.layout.data().parent().expect("it has one"));
+    }
+}
+
+fn sandbox(number: u64, hostname: &str) -> SandboxRecord {
+    SandboxRecord {
+        id: SandboxId(format!("{number:064x}").into()),
+        config: SandboxConfig { hostname: hostname.to_owned(), ..SandboxConfig::default() },
+        phase: SandboxPhase::Making,
+        created_at: 1,
+        ips: vec!["10.88.0.2".into()],
+        boot: boot_id(),
+    }
+}
+
+#[test]
+fn what_is_saved_comes_back_until_it_is_erased() {
+    let mut disk = Disk::new("back");
+    let (first, second) = (sandbox(1, "a\n\"é"), sandbox(2, "b"));
+    disk.save(&first);
+    disk.save(&second);
+    let mode = fs::metadata(disk.path(&first)).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let ready = SandboxRecord { phase: SandboxPhase::Ready, ..first.clone() };
+    disk.save(&ready);
+    assert_eq!(disk.sandboxes(), (vec![ready, second.clone()], vec![]));
+    disk.records.erase(RecordKey::Sandbox(first.id.clone()));
+    disk.records.erase(RecordKey::Sandbox(sandbox(3, "").id));
+    assert_eq!(disk.records.commit(Instant(0)), Some(Ok(())), "absent is erased");
+    assert_eq!(disk.sandboxes(), (vec![second], vec![]));
+    assert_eq!(disk.records.commit(Instant(0)), None, "nothing is left to do");
+    assert_eq!(fs::read_dir(disk.layout.tmp()).expect("it is there").count(), 0);
+}
+
+#[test]
+fn all_three_kinds_have_their_folders() {
+    let mut disk = Disk::new("kinds");
+    let digest = |of: char| format!("sha256:{}", of.to_string().repeat(64));
+    let image = ImageRecord {
+        id: ImageId(digest('a').into()),
+        tags: vec!["docker.io/library/busybox:1".into()],
+        digests: vec![],
+        layers: vec![crate::model::runtime::DiffId(digest('b').into())],
+        size: 1,
+        pinned: false,
+        config: crate::model::runtime::ImageConfig::default(),
+    };
+    let container = crate::model::runtime::ContainerRecord {
+        id: ContainerId("c".repeat(64).into()),
+        sandbox: sandbox(1, "").id,
+        config: crate::model::runtime::ContainerConfig::default(),
+        log: "".into(),
+        image: image.id.clone(),
+        layers: image.layers.clone(),
+        stop_signal: 15,
+        created_at: 2,
+        phase: crate::model::runtime::ContainerPhase::Created,
+    };
+    for record in [Record::Image(image.clone()), Record::Container(container.clone())] {
+        disk.records.save(Instant(0), Box::new(record), Durability::Now);
+    }
+    disk.records.commit(Instant(0)).expect("two records").expect("durable");
+    fs::create_dir(disk.layout.own_layer(&container.id)).expect("its folder lies beside it");
+    let (stored, aside) = load(&disk.layout).expect("it is readable");
+    assert_eq!((stored.images, stored.containers), (vec![image], vec![container]));
+    assert_eq!(aside, []);
+    assert_eq!(stored.boot.0.len(), 36);
+}
+
+#[test]
+fn a_file_torn_or_spoilt_at_any_byte_is_put_aside() {
+    let mut disk = Disk::new("torn");
+    let (whole, other) = (sandbox(1, "whole"), sandbox(2, "other"));
+    disk.save(&other);
+    disk.save(&whole);
+    let path = disk.path(&whole);
+    let bytes = fs::read(&path).expect("it is there");
+    for at in 0..bytes.len() {
+        assert!(decode(&bytes[..at]).is_err(), "torn after {at} bytes");
+        let mut spoilt = bytes.clone();
+        spoilt[at] ^= 1;
+        assert!(decode(&spoilt).is_err(), "spoilt at byte {at}");
+    }
+    fs::write(&path, &bytes[..bytes.len() / 2]).expect("a file of ours");
+    let (kept, aside) = disk.sandboxes();
+    assert_eq!(kept, [other]);
+    let why = "it is not whole: its checksum differs".to_owned();
+    assert_eq!(aside, [SetAside { path: path.clone(), why }]);
+    assert_eq!(disk.sandboxes().1, [], "it is reported once");
+    assert_eq!(fs::read(path.with_extension("bad")).expect("it is kept").len(), bytes.len() / 2);
+}
+
+/// The bytes of a file with this line.
+fn with_sum(line: &str) -> Vec<u8> {
+    format!("{line}\n{}\n", hex(digest(&SHA256, line.as_bytes()).as_ref())).into_bytes()
+}
+
+#[test]
+fn fields_of_a_newer_version_are_skipped_and_foreign_ids_refused() {
+    let disk = Disk::new("newer");
+    let record = sandbox(1, "x");
+    let line = serde_json::to_string(&Record::Sandbox(record.clone())).expect("JSON");
+    let newer = line.replace("\"hostname\":", "\"color\":[{}],\"hostname\":");
+    assert_ne!(line, newer);
+    fs::write(disk.path(&record), with_sum(&newer)).expect("a file of ours");
+    assert_eq!(disk.sandboxes(), (vec![record.clone()], vec![]));
+
+    let way_out = line.replace(&*record.id.0, "../../../etc/passwd");
+    let refused = decode(&with_sum(&way_out)).expect_err("it leaves the folder").to_string();
+    assert!(refused.starts_with("got the id \"../../../etc/passwd\", expected"), "{refused}");
+    let renamed = disk.path(&sandbox(2, ""));
+    fs::rename(disk.path(&record), &renamed).expect("ours");
+    let (kept, aside) = disk.sandboxes();
+    assert_eq!((kept, aside.len()), (vec![], 1), "{aside:?}");
+    assert!(aside[0].why.starts_with("got the record of /"), "{aside:?}");
+}
+
+#[test]
+fn a_record_has_a_bound_and_so_have_those_that_are_put_aside() {
+    let mut disk = Disk::new("bounds");
+    let bytes_of = |hostname: usize| {
+        encode(&Record::Sandbox(sandbox(1, &"x".repeat(hostname)))).map(|bytes| bytes.len())
+    };
+    let beside = bytes_of(0).expect("it is small");
+    assert_eq!(bytes_of(RECORD_BYTES_MAX - beside), Ok(RECORD_BYTES_MAX));
+    let large = sandbox(1, &"x".repeat(RECORD_BYTES_MAX - beside + 1));
+    disk.records.save(Instant(0), Box::new(Record::Sandbox(large)), Durability::Now);
+    let refused = disk.records.commit(Instant(0)).expect("one").expect_err("one byte more");
+    let expected = format!("got a record of {} bytes, expected", RECORD_BYTES_MAX + 1);
+    assert!(refused.to_string().starts_with(&expected), "{refused}");
+    let long = " ".repeat(RECORD_BYTES_MAX);
+    let refused = decode(&with_sum(&long)).expect_err("too long").to_string();
+    assert_eq!(refused, format!("got more than {RECORD_BYTES_MAX} bytes"));
+
+    for number in 0..RECORDS_BAD_MAX as u64 + 3 {
+        fs::write(disk.path(&sandbox(number, "")), "?").expect("a file of ours");
+    }
+    assert_eq!(disk.sandboxes().1.len(), RECORDS_BAD_MAX + 3);
+    assert_eq!((disk.count("rec"), disk.count("bad")), (0, RECORDS_BAD_MAX));
+}
+
+#[test]
+fn as_many_records_as_there_may_be_are_read_and_no_more() {
+    let disk = Disk::new("many");
+    for number in 0..=RECORDS_MAX as u64 {
+        let record = sandbox(number, "x");
+        let bytes = encode(&Record::Sandbox(record.clone())).expect("it is small");
+        fs::write(disk.path(&record), bytes).expect("a file of ours");
+    }
+    let (kept, aside) = disk.sandboxes();
+    assert_eq!((kept.len(), aside.len()), (RECORDS_MAX, 1));
+    assert_eq!(disk.count("rec"), RECORDS_MAX + 1, "nothing is wrong with it");
+}
+
+#[test]
+fn what_is_saved_lazily_waits_for_the_last_of_its_kind() {
+    let mut disk = Disk::new("lazy");
+    let names = |disk: &Disk| -> Vec<String> {
+        disk.sandboxes().0.into_iter().map(|record| record.config.hostname).collect()
+    };
+    let save = |disk: &mut Disk, at: u64, name: &str, durability| {
+        disk.records.save(Instant(at), Box::new(Record::Sandbox(sandbox(1, name))), durability);
+        disk.records.commit(Instant(at))
+    };
+    assert_eq!(save(&mut disk, 0, "a", Durability::Lazily), None);
+    assert_eq!(save(&mut disk, 10, "b", Durability::Lazily), None);
+    assert_eq!(disk.records.wake_at(), Some(Instant(RECORD_LAZY_MS)), "it waits no longer");
+    assert_eq!(disk.records.commit(Instant(RECORD_LAZY_MS - 1)), None);
+    assert_eq!(names(&disk), [""; 0]);
+    assert_eq!(disk.records.commit(Instant(RECORD_LAZY_MS)), None);
+    assert_eq!((names(&disk), disk.records.wake_at()), (vec!["b".to_owned()], None));
+
+    // What must be durable at once takes the place of what was to come later.
+    assert_eq!(save(&mut disk, 2_000, "c", Durability::Lazily), None);
+    assert_eq!(save(&mut disk, 2_001, "d", Durability::Now), Some(Ok(())));
+    assert_eq!((names(&disk), disk.records.wake_at()), (vec!["d".to_owned()], None));
+    assert_eq!(save(&mut disk, 2_002, "e", Durability::Lazily), None);
+    disk.records.erase(RecordKey::Sandbox(sandbox(1, "").id));
+    assert_eq!(disk.records.commit(Instant(2_002)), Some(Ok(())));
+    assert_eq!(disk.records.commit(Instant(9_000)), None);
+    assert_eq!(names(&disk), [""; 0], "an erased record does not come back");
+}
+
+#[test]
+fn a_failure_is_told_and_what_is_lazy_is_tried_again() {
+    let mut disk = Disk::new("failure");
+    let record = || Box::new(Record::Sandbox(sandbox(1, "x")));
+    fs::remove_dir(disk.layout.tmp()).expect("ours");
+    disk.records.save(Instant(0), record(), Durability::Now);
+    let refused = disk.records.commit(Instant(0)).expect("one").expect_err("no folder");
+    assert!(refused.to_string().contains("No such file"), "{refused}");
+    disk.records.save(Instant(1), record(), Durability::Lazily);
+    assert_eq!(disk.records.commit(Instant(1 + RECORD_LAZY_MS)), None);
+    let again = disk.records.wake_at().expect("it is not given up");
+    assert_eq!(again, Instant(1 + 2 * RECORD_LAZY_MS));
+    fs::create_dir(disk.layout.tmp()).expect("ours");
+    assert_eq!(disk.records.commit(again), None);
+    assert_eq!(disk.sandboxes().0.len(), 1);
+}

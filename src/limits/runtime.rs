@@ -1,0 +1,14 @@
+//! Limits of the built-in runtime.
+
+// Records.
+
+/// Bytes of one record with its checksum. A pod with 64 containers, each with forty variables and
+/// ten mounts, has records of some 4 KiB; a variable may be large.
+pub const RECORD_BYTES_MAX: usize = 64 << 10;
+/// Records of one kind that are read at the start: as many as the core makes at most.
+pub const RECORDS_MAX: usize = 1_024;
+/// Records of one kind that did not check and are kept for a person to look at; further ones are
+/// removed. Flash that wears out spoils more than one, and each is no more than a record's bytes.
+pub const RECORDS_BAD_MAX: usize = 16;
+/// Milliseconds for which a record that is saved lazily waits for others.
+pub const RECORD_LAZY_MS: u64 = 1_000;
