@@ -12,3 +12,10 @@ pub const RECORDS_MAX: usize = 1_024;
 pub const RECORDS_BAD_MAX: usize = 16;
 /// Milliseconds for which a record that is saved lazily waits for others.
 pub const RECORD_LAZY_MS: u64 = 1_000;
+
+// Networks.
+
+/// Bytes of one network configuration; a long one has 2 KiB.
+pub const CNI_CONFIG_BYTES_MAX: usize = 64 << 10;
+/// Plugins of one network: each is a program that is run for each sandbox. Four are many.
+pub const CNI_PLUGINS_MAX: usize = 16;

@@ -4,6 +4,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "runtime")]
+pub mod cni;
 pub mod cri;
 pub mod edge;
 pub mod grpc;
