@@ -19,3 +19,12 @@ pub const RECORD_LAZY_MS: u64 = 1_000;
 pub const CNI_CONFIG_BYTES_MAX: usize = 64 << 10;
 /// Plugins of one network: each is a program that is run for each sandbox. Four are many.
 pub const CNI_PLUGINS_MAX: usize = 16;
+/// Milliseconds for one run of a plugin (containerd and CRI-O have no less): DHCP may wait long.
+pub const CNI_PLUGIN_MS: u64 = 60_000;
+
+// Programs that are run to their end.
+
+/// Bytes that are kept of each stream of a program: a CNI result has 2 KiB.
+pub const PROGRAM_OUTPUT_BYTES_MAX: usize = 64 << 10;
+/// Milliseconds after which the end of a program is noticed whose streams others hold open.
+pub const PROGRAM_POLL_MS: u64 = 50;

@@ -1,4 +1,7 @@
 //! The built-in runtime's shell: `edged runtime`, its jobs and its monitors.
 
+pub mod cni;
+mod files;
 pub mod layout;
+mod program;
 pub mod records;

@@ -14,13 +14,14 @@
 //! of one turn, the first is durable and nobody was told so.
 
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use ring::digest::{SHA256, digest};
 
+use super::files::{self, at};
 use super::layout::Layout;
 use crate::core::time::Instant;
 use crate::limits::{RECORD_BYTES_MAX, RECORD_LAZY_MS, RECORDS_BAD_MAX, RECORDS_MAX};
@@ -58,8 +59,7 @@ impl Records {
     /// Makes the folders in DATA.
     pub fn open(layout: &Layout) -> Result<Self, System> {
         for folder in FOLDERS.into_iter().map(|it| layout.data().join(it)).chain([layout.tmp()]) {
-            let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
-            made.map_err(|error| at("mkdir", &folder, &error))?;
+            files::make_dir(&folder)?;
         }
         Ok(Self { layout: layout.clone(), now: Vec::new(), lazy: Vec::new() })
     }
@@ -210,11 +210,7 @@ fn encode(record: &Record) -> Result<Vec<u8>, System> {
 }
 
 fn read(layout: &Layout, path: &Path) -> Result<Record, Error> {
-    let failed = |error: io::Error| at("read", path, &error);
-    let mut bytes = Vec::new();
-    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path);
-    let mut file = opened.map_err(failed)?.take(RECORD_BYTES_MAX as u64 + 1);
-    file.read_to_end(&mut bytes).map_err(failed)?;
+    let bytes = files::read(path, RECORD_BYTES_MAX).map_err(|error| at("read", path, &error))?;
     let record = decode(&bytes)?;
     let named = layout.record(&record.key());
     if named != path {
@@ -280,10 +276,6 @@ fn set_aside(folder: &Path, path: &Path) -> Result<(), System> {
     let done =
         if kept { fs::rename(path, path.with_extension("bad")) } else { fs::remove_file(path) };
     done.map_err(|error| at("rename", path, &error))
-}
-
-fn at(what: &str, path: &Path, error: &io::Error) -> System {
-    System::at(format_args!("{what} {}", path.display()), error)
 }
 
 fn hex(bytes: &[u8]) -> String {
