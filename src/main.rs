@@ -27,6 +27,8 @@ fn main() -> ExitCode {
             let kind = rest.first().cloned().unwrap_or_default();
             io::job::child(&kind.to_string_lossy())
         }
+        #[cfg(feature = "runtime")]
+        Some("pause") => io::builtin::pause::run(rest.first().unwrap_or(&OsString::new()).as_ref()),
         Some(command) if cli::has(command) => {
             let args = lexopt::Parser::from_args(rest);
             let (mut out, mut trouble) = (std::io::stdout().lock(), std::io::stderr().lock());

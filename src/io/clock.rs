@@ -32,6 +32,13 @@ pub(super) fn precise() -> Duration {
     Duration::from(time)
 }
 
+/// The wall clock as the CRI has times: nanoseconds since 1970.
+#[cfg(feature = "runtime")]
+pub(super) fn wall_ns() -> i64 {
+    let time = clock_gettime(ClockId::CLOCK_REALTIME).expect("every kernel has this clock");
+    if time.tv_sec() < 0 { 0 } else { Duration::from(time).as_nanos() as i64 }
+}
+
 /// Milliseconds of a clock that is cheap and coarse by some milliseconds: for measuring the parts
 /// of a long turn, not for decisions.
 pub(super) fn coarse_ms() -> u64 {

@@ -28,3 +28,13 @@ pub const CNI_PLUGIN_MS: u64 = 60_000;
 pub const PROGRAM_OUTPUT_BYTES_MAX: usize = 64 << 10;
 /// Milliseconds after which the end of a program is noticed whose streams others hold open.
 pub const PROGRAM_POLL_MS: u64 = 50;
+
+// Sandboxes.
+
+/// Bytes of `/dev/shm` of a pod, as other runtimes have it.
+pub const SANDBOX_SHM_BYTES: u64 = 64 << 20;
+/// Milliseconds until the holder of a process namespace is ready, or has left its cgroup.
+pub const HOLDER_READY_MS: u16 = 10_000;
+/// Bytes of the host's `/etc/hosts` and `/etc/resolv.conf` that a pod gets. They are copied into
+/// memory for each pod; nobody needs more but for lists of blocked names.
+pub const HOST_FILE_BYTES_MAX: usize = 256 << 10;

@@ -3,5 +3,9 @@
 pub mod cni;
 mod files;
 pub mod layout;
+mod namespace;
+pub mod pause;
 mod program;
 pub mod records;
+pub mod sandbox;
+pub mod stats;

@@ -27,6 +27,8 @@ use crate::limits::{CGROUP_DEPTH_MAX, CGROUP_PROCS_BYTES_MAX, LOG_DIRS_MAX};
 use crate::model::cgroup::{
     ALL_PODS, Hierarchy, PodCgroup, QosCgroups, SHARES_MIN, Values, class_folder, weight,
 };
+#[cfg(feature = "runtime")]
+use crate::model::error::System;
 use crate::model::status::QosClass;
 
 const CLASSES: [QosClass; 3] = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
@@ -51,22 +53,47 @@ impl Cgroups {
         Self { top, hierarchy, root }
     }
 
+    /// Makes a cgroup that the built-in runtime was given as the parent of others, and those above
+    /// it, unless they are there. `path`: absolute in each hierarchy.
+    #[cfg(feature = "runtime")]
+    pub(in crate::io) fn make_parent(&self, path: &str) -> Result<(), System> {
+        if !path.starts_with('/') {
+            let why = format!("got the cgroup {path:?}, expected an absolute path (cgroupfs)");
+            return Err(System::new(why));
+        }
+        let way: CgroupPath<'_> = path.split('/').filter(|part| !part.is_empty()).collect();
+        self.make(&way, None)
+            .map_err(|failure| System::at(format_args!("cgroup {path}"), failure.0))
+    }
+
+    /// The folders that [`Self::make_parent`] makes.
+    #[cfg(feature = "runtime")]
+    pub(in crate::io) fn folders(&self, path: &str) -> Vec<PathBuf> {
+        let below = path.trim_start_matches('/');
+        let tops = match self.hierarchy {
+            Hierarchy::None => Vec::new(),
+            Hierarchy::V1 => CONTROLLERS.map(|controller| self.top.join(controller)).into(),
+            Hierarchy::V2 => vec![self.top.clone()],
+        };
+        tops.into_iter().map(|top| top.join(below)).filter(|folder| folder.is_dir()).collect()
+    }
+
     /// Makes a pod's cgroup and sets its values.
     pub(super) fn make_pod(&self, wanted: &PodCgroup) -> Result<(), Failure> {
         let pod = pod_folder(&wanted.uid)?;
         let way = self.way(class_folder(wanted.class).into_iter().chain([&*pod]));
-        self.make(&way, &wanted.values)
+        self.make(&way, Some(&wanted.values))
     }
 
     /// Makes the cgroups of the QoS classes and sets their values.
     pub(super) fn set_qos(&self, wanted: &QosCgroups) -> Result<(), Failure> {
-        self.make(&self.way(None), &wanted.all)?;
+        self.make(&self.way(None), Some(&wanted.all))?;
         for (class, shares) in
             [(QosClass::Burstable, wanted.burstable_shares), (QosClass::BestEffort, SHARES_MIN)]
         {
             let period = wanted.all.cpu_period;
             let values = Values { cpu_shares: shares, cpu_period: period, ..Values::default() };
-            self.make(&self.way(class_folder(class)), &values)?;
+            self.make(&self.way(class_folder(class)), Some(&values))?;
         }
         Ok(())
     }
@@ -119,14 +146,15 @@ impl Cgroups {
         root.chain([ALL_PODS]).chain(below).collect()
     }
 
-    fn make(&self, way: &CgroupPath<'_>, values: &Values) -> Result<(), Failure> {
+    /// `values`: `None`: it keeps those that it has.
+    fn make(&self, way: &CgroupPath<'_>, values: Option<&Values>) -> Result<(), Failure> {
         match self.hierarchy {
             Hierarchy::None => Err(Failure("this machine has no cgroups to write to".to_owned())),
             Hierarchy::V1 => {
                 for controller in CONTROLLERS {
                     if let Some(top) = open_top(&self.top.join(controller))? {
                         let dir = make_path(top, way, |_| Ok(()))?;
-                        set_v1(dir.as_fd(), controller, values)?;
+                        values.map_or(Ok(()), |it| set_v1(dir.as_fd(), controller, it))?;
                     }
                 }
                 Ok(())
@@ -135,7 +163,7 @@ impl Cgroups {
                 let top = open_top(&self.top)?
                     .ok_or_else(|| Failure(format!("{} is gone", self.top.display())))?;
                 let dir = make_path(top, way, enable_controllers)?;
-                set_v2(dir.as_fd(), values)
+                values.map_or(Ok(()), |values| set_v2(dir.as_fd(), values))
             }
         }
     }

@@ -34,6 +34,8 @@ use crate::model::job::{
 use crate::model::settings::CloudLink;
 
 pub use cgroup::Cgroups;
+#[cfg(feature = "runtime")]
+pub(in crate::io) use usage::folder_usage;
 pub(in crate::io) use volume::{share, unshare};
 
 /// Runs a quick job.

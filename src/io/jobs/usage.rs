@@ -24,6 +24,17 @@ pub(super) fn measure(root: BorrowedFd<'_>, walk: &Walk) -> Vec<Option<Used>> {
     walk.places.iter().map(one).collect()
 }
 
+/// Of one folder that the built-in runtime made; `None`: it is absent, or cannot be read.
+#[cfg(feature = "runtime")]
+pub(in crate::io) fn folder_usage(path: &std::path::Path) -> Option<Used> {
+    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+    let dir = nix::fcntl::open(path, flags, Mode::empty()).ok()?;
+    let mut count = Count::default();
+    count.add(&fstat(dir.as_fd()).ok()?);
+    count.walk(dir.as_fd(), path.as_os_str(), 0).ok()?;
+    Some(count.used)
+}
+
 fn of_place(
     root: BorrowedFd<'_>,
     kind: FolderKind,

@@ -1,0 +1,233 @@
+//! `edged pause FOLDER`: holds the process namespace of a pod whose containers share one
+//! (`shareProcessNamespace`). Such a namespace lives as long as its first process: this one.
+//!
+//! ```text
+//!  job    unshare(pid) ─▶ starts it ─▶ its cgroup ─▶ mounts its namespace on `pid` ─▶ ready
+//!  holder opens `holder` ─▶ an empty root, no user's privileges ─▶ ready ─▶ reaps, and waits
+//! ```
+//!
+//! It is process 1 of the pod, so it reaps what containers leave. It has an empty read-only root,
+//! no capabilities and a user of its own, and ends by SIGTERM, or when something is written to the
+//! FIFO `holder`: the job that ends the sandbox needs no process id for that. **If we crash here**
+//! the kernel kills every process of the pod.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+
+use nix::errno::Errno;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::stat::Mode;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Gid, Uid, chdir, mkfifo, pivot_root, setgroups, setresgid, setresuid, setsid};
+
+use super::files::{self, at};
+use crate::limits::HOLDER_READY_MS;
+use crate::model::error::System;
+
+/// What it has in a sandbox's folder: a FIFO, its root, and the namespace.
+pub(super) const FILES: [&str; 3] = [HOLDER, ROOT, NAMESPACE];
+const HOLDER: &str = "holder";
+const ROOT: &str = "root";
+const NAMESPACE: &str = "pid";
+
+/// Starts it as the first process of a new process namespace: the caller has made one for its
+/// children, and is in the other namespaces of the pod. `cgroups`: its folders, one for each
+/// hierarchy.
+pub(super) fn hold(
+    program: &Path,
+    folder: &Path,
+    cgroups: &[impl AsRef<Path>],
+) -> Result<(), System> {
+    let fifo = folder.join(HOLDER);
+    mkfifo(&fifo, Mode::from_bits_truncate(0o600))
+        .map_err(|errno| at("mkfifo", &fifo, &errno.into()))?;
+    files::make_dir(&folder.join(ROOT))?;
+    let spawned = Command::new(program)
+        .arg("pause")
+        .arg(folder)
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn();
+    let mut child = spawned.map_err(|error| at("cannot start", program, &error))?;
+    let held = settle(&mut child, folder, cgroups);
+    if held.is_err() {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    held
+}
+
+fn settle(child: &mut Child, folder: &Path, cgroups: &[impl AsRef<Path>]) -> Result<(), System> {
+    let pid = child.id();
+    for cgroup in cgroups {
+        let procs = cgroup.as_ref().join("cgroup.procs");
+        fs::write(&procs, pid.to_string()).map_err(|error| at("write", &procs, &error))?;
+    }
+    let stdout = OwnedFd::from(child.stdout.take().expect("it is piped"));
+    let mut waits = [PollFd::new(stdout.as_fd(), PollFlags::POLLIN)];
+    let _ = poll(&mut waits, PollTimeout::from(HOLDER_READY_MS));
+    if waits[0].any() != Some(true) {
+        let why = format!("it is not ready after {HOLDER_READY_MS} ms");
+        return Err(System::at("edged pause", why));
+    }
+    // It writes one line, and closes its end.
+    let mut word = String::new();
+    let read = File::from(stdout).take(1 << 10).read_to_string(&mut word);
+    read.map_err(|error| System::at("edged pause", error))?;
+    if word != READY {
+        let why = if word.is_empty() { "it ended" } else { &word };
+        return Err(System::at("edged pause", why));
+    }
+    let (from, to) = (format!("/proc/{pid}/ns/pid"), folder.join(NAMESPACE));
+    File::create(&to).map_err(|error| at("create", &to, &error))?;
+    let none = None::<&str>;
+    mount(Some(from.as_str()), &to, none, MsFlags::MS_BIND, none)
+        .map_err(|errno| at("mount on", &to, &errno.into()))
+}
+
+const READY: &str = "ready";
+
+/// Tells it to end, if it lives.
+pub(super) fn release(folder: &Path) -> Result<(), System> {
+    let fifo = folder.join(HOLDER);
+    let mut options = OpenOptions::new();
+    options.write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW);
+    let told = options.open(&fifo).and_then(|mut fifo| fifo.write_all(b"x"));
+    match told {
+        Ok(()) => Ok(()),
+        // Nobody reads.
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(()),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::BrokenPipe) => Ok(()),
+        Err(error) => Err(at("write", &fifo, &error)),
+    }
+}
+
+/// Removes its cgroup, once it has left it; otherwise whoever removes the pod's does.
+pub(super) fn remove_cgroups(cgroups: &[impl AsRef<Path>]) {
+    for cgroup in cgroups {
+        for _ in 0..HOLDER_READY_MS / 10 {
+            match fs::remove_dir(cgroup) {
+                Err(error) if error.kind() == ErrorKind::ResourceBusy => {
+                    let _ = poll(&mut [], PollTimeout::from(10_u8));
+                }
+                _ => break,
+            }
+        }
+    }
+}
+
+/// The program.
+pub fn run(folder: &Path) -> ExitCode {
+    let mut stdout = io::stdout();
+    match confine(folder) {
+        Ok((fifo, signals, null)) => {
+            let told = stdout.write_all(READY.as_bytes()).and_then(|()| stdout.flush());
+            // The one who has started it is gone, or has it by now.
+            if told.is_err() || nix::unistd::dup2_stdout(&null).is_err() {
+                return ExitCode::FAILURE;
+            }
+            drop(null);
+            wait(&fifo, &signals);
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            let _ = stdout.write_all(why.to_string().as_bytes());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// → the FIFO, the signals, and `/dev/null`.
+fn confine(folder: &Path) -> Result<(File, SignalFd, File), System> {
+    if nix::unistd::getpid().as_raw() != 1 {
+        let why = "edged pause: got another process than the first of a namespace, expected to be \
+                   started by edged runtime";
+        return Err(System::new(why));
+    }
+    close_others();
+    let step = |what: &'static str| move |errno: Errno| System::at(what, errno.desc());
+    let mut signals = SigSet::empty();
+    signals.extend([Signal::SIGTERM, Signal::SIGINT, Signal::SIGCHLD]);
+    SigSet::all().thread_block().map_err(step("sigprocmask"))?;
+    let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+        .map_err(step("signalfd"))?;
+    let (fifo, null) = (folder.join(HOLDER), Path::new("/dev/null"));
+    let mut options = OpenOptions::new();
+    let opened = options.read(true).custom_flags(libc::O_NONBLOCK).open(&fifo);
+    let fifo = opened.map_err(|error| at("open", &fifo, &error))?;
+    let null =
+        OpenOptions::new().write(true).open(null).map_err(|error| at("open", null, &error))?;
+    // A job that is killed takes its group with it.
+    setsid().map_err(step("setsid"))?;
+    // As other runtimes have it; without the privilege it stays as it is.
+    let _ = fs::write("/proc/self/oom_score_adj", "-998");
+    let none = None::<&str>;
+    unshare(CloneFlags::CLONE_NEWNS).map_err(step("unshare"))?;
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    mount(none, "/", none, private, none).map_err(step("mount /"))?;
+    let root = folder.join(ROOT);
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | MsFlags::MS_RDONLY;
+    mount(Some("none"), &root, Some("tmpfs"), flags, Some("size=4k,mode=0555"))
+        .map_err(step("mount tmpfs"))?;
+    chdir(&root).map_err(step("chdir"))?;
+    pivot_root(".", ".").map_err(step("pivot_root"))?;
+    umount2(".", MntFlags::MNT_DETACH).map_err(step("umount"))?;
+    chdir("/").map_err(step("chdir"))?;
+    setgroups(&[]).map_err(step("setgroups"))?;
+    let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
+    setresgid(group, group, group).map_err(step("setresgid"))?;
+    setresuid(user, user, user).map_err(step("setresuid"))?;
+    prctl::set_no_new_privs().map_err(step("prctl"))?;
+    prctl::set_dumpable(false).map_err(step("prctl"))?;
+    prctl::set_name(c"pause").map_err(step("prctl"))?;
+    Ok((fifo, signals, null))
+}
+
+/// A descriptor that this process was started with by mistake could lead out of its root.
+fn close_others() {
+    let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let all: Vec<i32> =
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    for fd in all.into_iter().filter(|fd| *fd > libc::STDERR_FILENO) {
+        let _ = nix::unistd::close(fd);
+    }
+}
+
+/// The user that pause programs have elsewhere.
+const NOBODY: u32 = 65_535;
+
+fn wait(fifo: &File, signals: &SignalFd) {
+    loop {
+        let mut waits = [
+            PollFd::new(fifo.as_fd(), PollFlags::POLLIN),
+            PollFd::new(signals.as_fd(), PollFlags::POLLIN),
+        ];
+        let _ = poll(&mut waits, PollTimeout::NONE);
+        if waits[0].any() == Some(true) {
+            return;
+        }
+        while let Ok(Some(signal)) = signals.read_signal() {
+            if signal.ssi_signo != Signal::SIGCHLD as u32 {
+                return;
+            }
+        }
+        // One signal may stand for several children.
+        while let Ok(ended) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            if ended == WaitStatus::StillAlive {
+                break;
+            }
+        }
+    }
+}
