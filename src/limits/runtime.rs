@@ -38,3 +38,10 @@ pub const HOLDER_READY_MS: u16 = 10_000;
 /// Bytes of the host's `/etc/hosts` and `/etc/resolv.conf` that a pod gets. They are copied into
 /// memory for each pod; nobody needs more but for lists of blocked names.
 pub const HOST_FILE_BYTES_MAX: usize = 256 << 10;
+
+// The server's start.
+
+/// Milliseconds for one run of nft or iptables, which wait for each other.
+pub const MASQUERADE_MS: u64 = 10_000;
+/// Milliseconds for `crun --version`.
+pub const OCI_VERSION_MS: u64 = 10_000;

@@ -1,0 +1,248 @@
+//! What the built-in runtime needs of this machine: the OCI runtime's program, cgroups, namespaces.
+//! For the condition `RuntimeReady` and for `edged check`. Changes nothing.
+//!
+//! crun is taken, else runc. crun refuses machines where the hierarchies of cgroup v1 are mounted
+//! and v2 beside them has controllers: there runc is taken.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::unistd::{AccessFlags, access};
+
+use super::program;
+use crate::io::sys;
+use crate::limits::OCI_VERSION_MS;
+use crate::model::cgroup::Hierarchy;
+
+/// What it runs with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Environment {
+    /// Absolute: for `Settings::oci`.
+    pub oci: PathBuf,
+    /// The first line of `--version`: `crun version 1.8.1`.
+    pub version: String,
+    /// What some containers will miss, a sentence each.
+    pub remarks: Vec<String>,
+}
+
+/// The reason and the message of a condition that is false.
+type NotReady = (Box<str>, Box<str>);
+
+/// Looks, and runs `--version`. `Err`: the reason and the message of the condition.
+pub fn examine() -> Result<Environment, NotReady> {
+    let machine = Machine::read();
+    let mut remarks = machine.remarks();
+    let mut failures = Vec::new();
+    for (oci, remark) in machine.candidates()? {
+        let mut command = Command::new(&oci);
+        command.arg("--version").current_dir("/");
+        match program::run(&mut command, b"", OCI_VERSION_MS) {
+            Ok(ended) if ended.status.success() => {
+                let text = String::from_utf8_lossy(&ended.stdout);
+                let version = text.lines().next().unwrap_or_default().to_owned();
+                remarks.extend(remark);
+                remarks.extend(failures);
+                return Ok(Environment { oci, version, remarks });
+            }
+            Ok(ended) => failures.push(format!("{}: {}", oci.display(), ended.status)),
+            Err(why) => failures.push(why.to_string()),
+        }
+    }
+    Err(("OCIRuntimeFailed".into(), failures.join("; ").into()))
+}
+
+/// What is there.
+#[derive(Clone, Debug, Default)]
+struct Machine {
+    crun: Option<PathBuf>,
+    runc: Option<PathBuf>,
+    hierarchy: Hierarchy,
+    /// Controllers of v2 beside v1.
+    beside: String,
+    /// Of this hierarchy.
+    controllers: Vec<String>,
+    /// Kinds in `/proc/self/ns`.
+    namespaces: Vec<String>,
+    /// `/proc/filesystems`
+    filesystems: String,
+}
+
+/// Kinds that every pod has.
+const NAMESPACES: [&str; 5] = ["ipc", "mnt", "net", "pid", "uts"];
+
+impl Machine {
+    fn read() -> Self {
+        let top = Path::new(sys::CGROUPS);
+        let text = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
+        let hierarchy = sys::cgroups().hierarchy;
+        let beside = match hierarchy {
+            Hierarchy::V1 => text(top.join("unified/cgroup.controllers")),
+            Hierarchy::V2 | Hierarchy::None => String::new(),
+        };
+        let controllers = match hierarchy {
+            Hierarchy::V1 => names(top),
+            Hierarchy::V2 => {
+                let all = text(top.join("cgroup.controllers"));
+                all.split_whitespace().map(str::to_owned).collect()
+            }
+            Hierarchy::None => Vec::new(),
+        };
+        Self {
+            crun: find("crun"),
+            runc: find("runc"),
+            hierarchy,
+            beside,
+            controllers,
+            namespaces: names(Path::new("/proc/self/ns")),
+            filesystems: text("/proc/filesystems".into()),
+        }
+    }
+
+    /// The programs to try, the best first, each with what is to be said about the choice.
+    fn candidates(&self) -> Result<Vec<(PathBuf, Option<String>)>, NotReady> {
+        let missing: Vec<&str> = NAMESPACES
+            .into_iter()
+            .filter(|kind| !self.namespaces.iter().any(|there| there == kind))
+            .collect();
+        if !missing.is_empty() {
+            let why = format!("the kernel has no namespaces of kind {}", missing.join(", "));
+            return Err(("NamespacesMissing".into(), why.into()));
+        }
+        if self.hierarchy == Hierarchy::None {
+            let why = format!("no cgroups that can be written to are mounted on {}", sys::CGROUPS);
+            return Err(("CgroupsMissing".into(), why.into()));
+        }
+        let beside = self.beside.trim();
+        let hybrid = (!beside.is_empty()).then(|| {
+            format!(
+                "crun does not work here: cgroup v1 is mounted, and v2 beside it has controllers \
+                 ({beside}); boot with systemd.unified_cgroup_hierarchy=1 or 0"
+            )
+        });
+        let crun = self.crun.iter().filter(|_| hybrid.is_none());
+        let found: Vec<(PathBuf, Option<String>)> = crun
+            .map(|crun| (crun.clone(), None))
+            .chain(self.runc.iter().map(|runc| (runc.clone(), hybrid.clone())))
+            .collect();
+        if found.is_empty() {
+            let why = match (hybrid, &self.crun) {
+                (Some(why), Some(_)) => format!("{why}, or install runc"),
+                _ => "neither crun nor runc is installed".to_owned(),
+            };
+            return Err(("OCIRuntimeMissing".into(), why.into()));
+        }
+        Ok(found)
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let mut remarks = Vec::new();
+        let wanted: &[&str] = match self.hierarchy {
+            Hierarchy::V1 => &["cpu", "cpuacct", "cpuset", "devices", "freezer", "memory", "pids"],
+            Hierarchy::V2 => &["cpu", "cpuset", "memory", "pids"],
+            Hierarchy::None => &[],
+        };
+        let has = |name: &&&str| !self.controllers.iter().any(|there| there == *name);
+        let missing: Vec<&str> = wanted.iter().filter(has).copied().collect();
+        if !missing.is_empty() {
+            let missing = missing.join(", ");
+            remarks.push(format!("containers that need these cgroup controllers fail: {missing}"));
+        }
+        let overlay = |line: &str| line.split_whitespace().next_back() == Some("overlay");
+        if !self.filesystems.lines().any(overlay) {
+            let why = "the kernel has no overlay file system, unless it is a module that is loaded \
+                       at its first mount: otherwise each container has a copy of its image";
+            remarks.push(why.to_owned());
+        }
+        remarks
+    }
+}
+
+/// A program in the folders of PATH, and in the usual ones.
+fn find(name: &str) -> Option<PathBuf> {
+    let own = env::var_os("PATH").unwrap_or_default();
+    let usual = OsString::from(program::PATH);
+    let mut paths = env::split_paths(&own).chain(env::split_paths(&usual)).map(|it| it.join(name));
+    paths.find(|path| {
+        path.is_absolute() && path.is_file() && access(path, AccessFlags::X_OK).is_ok()
+    })
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine() -> Machine {
+        let all = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        Machine {
+            crun: Some("/usr/bin/crun".into()),
+            runc: Some("/usr/sbin/runc".into()),
+            hierarchy: Hierarchy::V2,
+            beside: String::new(),
+            controllers: all(&["cpu", "cpuset", "memory", "pids", "io"]),
+            namespaces: all(&["ipc", "mnt", "net", "pid", "uts", "user"]),
+            filesystems: "nodev\ttmpfs\nnodev\toverlay\n\text4\n".to_owned(),
+        }
+    }
+
+    /// The programs by their names, or the reason.
+    fn chosen(machine: &Machine) -> String {
+        match machine.candidates() {
+            Ok(all) => {
+                let name = |path: &Path| path.file_name().map(|it| it.to_string_lossy().into());
+                all.iter().filter_map(|(path, _)| name(path)).collect::<Vec<String>>().join(" ")
+            }
+            Err((reason, _)) => reason.into(),
+        }
+    }
+
+    #[test]
+    fn crun_is_taken_and_runc_where_crun_does_not_work() {
+        let whole = machine();
+        assert_eq!((&*chosen(&whole), whole.remarks()), ("crun runc", vec![]));
+        let hybrid =
+            Machine { hierarchy: Hierarchy::V1, beside: "hugetlb\n".to_owned(), ..whole.clone() };
+        assert_eq!(chosen(&hybrid), "runc");
+        let (_, remark) = hybrid.candidates().expect("runc").remove(0);
+        assert!(remark.is_some_and(|it| it.contains("v2 beside it has controllers (hugetlb)")));
+        let without = Machine { runc: None, ..hybrid };
+        assert_eq!(chosen(&without), "OCIRuntimeMissing");
+        let why = without.candidates().expect_err("none").1;
+        assert!(why.ends_with("=1 or 0, or install runc"), "{why}");
+        for (lacks, expected) in [
+            (Machine { crun: None, ..whole.clone() }, "runc"),
+            (Machine { crun: None, runc: None, ..whole.clone() }, "OCIRuntimeMissing"),
+            (Machine { hierarchy: Hierarchy::None, ..whole.clone() }, "CgroupsMissing"),
+            (Machine { namespaces: vec!["mnt".to_owned()], ..whole }, "NamespacesMissing"),
+        ] {
+            assert_eq!(chosen(&lacks), expected);
+        }
+    }
+
+    #[test]
+    fn what_only_some_containers_miss_is_a_remark() {
+        let lacks = Machine {
+            controllers: vec!["cpu".to_owned()],
+            filesystems: "nodev\toverlay2\n".to_owned(),
+            ..machine()
+        };
+        let [controllers, overlay] = &lacks.remarks()[..] else { panic!("two of two") };
+        assert!(controllers.ends_with("fail: cpuset, memory, pids"), "{controllers}");
+        assert!(overlay.starts_with("the kernel has no overlay"), "{overlay}");
+    }
+
+    #[test]
+    fn this_machine_can_run_containers() {
+        let found = examine().expect("the tests' machine has runc or crun");
+        assert!(found.oci.is_absolute() && found.version.contains("version"), "{found:?}");
+        const { assert!(OCI_VERSION_MS >= 1_000, "it may have to be read from slow flash") };
+        assert_eq!(find("no such program"), None);
+    }
+}
