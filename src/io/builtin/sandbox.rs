@@ -9,9 +9,9 @@
 //!
 //! No process holds a namespace: a mount does, so nothing of a sandbox can die; but a process
 //! namespace needs a process (see [`super::pause`]). Namespaces that are the host's are left out,
-//! and so is `shm` with the host's IPC. Runs in a job child, which leaves
-//! its namespaces for a moment. **If we crash here** the folder tells that something is left:
-//! [`make`] and [`end`] take it down first, and both may be killed and repeated at any moment.
+//! and so is `shm` with the host's IPC. Runs in a job child, which leaves its own namespaces for a
+//! moment. **If we crash here** the folder tells that something is left: [`make`] takes it down
+//! first, and both [`make`] and [`end`] may be killed and repeated at any moment.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
