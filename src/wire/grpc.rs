@@ -26,56 +26,6 @@ mod client;
 mod message;
 mod status;
 
-pub use client::{Client, Names, Refused};
+pub use super::rpc::{Begun, CallKey, Code, Event, Lost, Refused, Status};
+pub use client::{Client, Names};
 pub use message::{Assembler, PREFIX_BYTES, Unreadable, frame};
-pub use status::{Code, Status};
-
-/// The caller's identifier of a call; must not be used by two calls at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct CallKey(pub u64);
-
-/// The result of a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A unary call succeeded; this is its message.
-    Reply(CallKey, Vec<u8>),
-    /// A message of a server stream. More may follow.
-    Message(CallKey, Vec<u8>),
-    /// A server stream ended well.
-    Done(CallKey),
-    /// The server returned an error, or an invalid response.
-    Failed(CallKey, Status),
-    /// There will be no answer, for a reason outside of the call.
-    Lost(CallKey, Lost),
-}
-
-impl Event {
-    /// The call's key.
-    pub fn key(&self) -> CallKey {
-        match self {
-            Event::Reply(key, _)
-            | Event::Message(key, _)
-            | Event::Done(key)
-            | Event::Failed(key, _)
-            | Event::Lost(key, _) => *key,
-        }
-    }
-}
-
-/// Why there is no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lost {
-    /// Whether the server may have acted on it.
-    pub begun: Begun,
-    /// The reason, for the log.
-    pub why: String,
-}
-
-/// Whether a lost call may have had an effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Begun {
-    /// Certainly not: it was never sent, or the server reports that it did not process it.
-    Never,
-    /// It may have: check before acting.
-    Perhaps,
-}

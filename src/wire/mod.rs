@@ -30,6 +30,7 @@ pub mod probe;
 pub mod resolv;
 #[cfg(feature = "controller")]
 pub mod rest;
+pub mod rpc;
 #[cfg(feature = "streams")]
 pub mod spdy;
 #[cfg(any(feature = "images", feature = "streams"))]

@@ -1,13 +1,12 @@
 //! The client: maps calls to streams.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
 
 use super::message::{self, Assembler, Unreadable};
-use super::{Begun, CallKey, Code, Event, Lost, Status};
 use crate::limits;
 use crate::wire::h2::{self, ErrorCode, StreamId};
 use crate::wire::hpack::FieldList;
+use crate::wire::rpc::{Begun, CallKey, Code, Event, Lost, Refused, Status};
 
 /// Calls on one connection. Feed it with [`Client::receive`], write the bytes of
 /// [`Client::output`], and after either take events until there are none.
@@ -32,38 +31,6 @@ pub struct Names {
     /// `user-agent`
     pub user_agent: Box<str>,
 }
-
-/// Why a call was not accepted; nothing of it was sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// The queue of waiting calls is full.
-    Full,
-    /// The connection is ending, see [`Client::closing`]: dial again.
-    Closing,
-    /// The request is larger than servers accept.
-    TooLarge {
-        /// Its size.
-        got_bytes: usize,
-    },
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Refused::Full => {
-                let max = limits::CRI_CALLS_WAITING_MAX;
-                write!(f, "{max} calls wait for the runtime, expected fewer")
-            }
-            Refused::Closing => write!(f, "the connection to the runtime is ending"),
-            Refused::TooLarge { got_bytes } => {
-                let max = limits::CRI_MESSAGE_BYTES_MAX;
-                write!(f, "request has {got_bytes} bytes, expected at most {max}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for Refused {}
 
 /// A header field of a call: a name in lower case, and a value.
 pub type Metadata = (&'static str, &'static str);

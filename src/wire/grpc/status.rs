@@ -1,60 +1,10 @@
 //! The status of a call, from its trailers.
 
-use std::fmt;
-
-use crate::limits::CRI_STATUS_TEXT_BYTES_MAX;
 use crate::wire::h2::ErrorCode;
 use crate::wire::hpack::FieldList;
-
-/// The codes of gRPC, with their numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Code {
-    Ok = 0,
-    Cancelled = 1,
-    Unknown = 2,
-    InvalidArgument = 3,
-    DeadlineExceeded = 4,
-    NotFound = 5,
-    AlreadyExists = 6,
-    PermissionDenied = 7,
-    ResourceExhausted = 8,
-    FailedPrecondition = 9,
-    Aborted = 10,
-    OutOfRange = 11,
-    Unimplemented = 12,
-    Internal = 13,
-    Unavailable = 14,
-    DataLoss = 15,
-    Unauthenticated = 16,
-}
+use crate::wire::rpc::{Code, Status, cut};
 
 impl Code {
-    /// All codes, each at its number.
-    pub const ALL: [Code; 17] = [
-        Code::Ok,
-        Code::Cancelled,
-        Code::Unknown,
-        Code::InvalidArgument,
-        Code::DeadlineExceeded,
-        Code::NotFound,
-        Code::AlreadyExists,
-        Code::PermissionDenied,
-        Code::ResourceExhausted,
-        Code::FailedPrecondition,
-        Code::Aborted,
-        Code::OutOfRange,
-        Code::Unimplemented,
-        Code::Internal,
-        Code::Unavailable,
-        Code::DataLoss,
-        Code::Unauthenticated,
-    ];
-
-    /// The code of that number; `None` for numbers that gRPC has not assigned.
-    pub fn from_u32(number: u32) -> Option<Code> {
-        Code::ALL.get(number as usize).copied()
-    }
-
     /// From the HTTP status of a response without a gRPC status.
     fn from_http(status: u32) -> Code {
         match status {
@@ -68,50 +18,7 @@ impl Code {
     }
 }
 
-impl fmt::Display for Code {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Code::Ok => "OK",
-            Code::Cancelled => "CANCELLED",
-            Code::Unknown => "UNKNOWN",
-            Code::InvalidArgument => "INVALID_ARGUMENT",
-            Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-            Code::NotFound => "NOT_FOUND",
-            Code::AlreadyExists => "ALREADY_EXISTS",
-            Code::PermissionDenied => "PERMISSION_DENIED",
-            Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-            Code::FailedPrecondition => "FAILED_PRECONDITION",
-            Code::Aborted => "ABORTED",
-            Code::OutOfRange => "OUT_OF_RANGE",
-            Code::Unimplemented => "UNIMPLEMENTED",
-            Code::Internal => "INTERNAL",
-            Code::Unavailable => "UNAVAILABLE",
-            Code::DataLoss => "DATA_LOSS",
-            Code::Unauthenticated => "UNAUTHENTICATED",
-        })
-    }
-}
-
-/// A code and the server's message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status {
-    pub code: Code,
-    /// `grpc-message`, percent-decoded, cut at its bound; or our own message about a response that
-    /// is not gRPC.
-    pub message: String,
-}
-
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.code, self.message)
-    }
-}
-
 impl Status {
-    pub(super) fn new(code: Code, message: impl Into<String>) -> Status {
-        Status { code, message: message.into() }
-    }
-
     /// From the fields of trailers, or of a response without a body. `None`: no `grpc-status`.
     pub(super) fn from_fields(fields: &FieldList) -> Option<Status> {
         let number = fields.first("grpc-status")?;
@@ -202,16 +109,4 @@ fn percent_decode(value: &[u8]) -> String {
 
 fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).map(|value| value as u8)
-}
-
-/// Cuts a text at its bound, with a mark.
-fn cut(mut text: String) -> String {
-    let bytes = text.len();
-    if bytes <= CRI_STATUS_TEXT_BYTES_MAX {
-        return text;
-    }
-    let fits = |kept: &usize| text.is_char_boundary(*kept);
-    let kept = (0..=CRI_STATUS_TEXT_BYTES_MAX).rev().find(fits).unwrap_or(0);
-    text.truncate(kept);
-    format!("{text}… ({} bytes cut)", bytes - kept)
 }
