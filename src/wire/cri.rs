@@ -19,7 +19,6 @@ mod bounds;
 pub mod container;
 pub mod convert;
 pub mod events;
-mod fields;
 pub mod image;
 mod lists;
 mod resources;

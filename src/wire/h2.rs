@@ -26,7 +26,6 @@
 mod connection;
 mod error;
 mod frame;
-mod output;
 mod stream;
 
 pub use connection::{Config, Connection, Refused};

@@ -25,8 +25,10 @@ pub mod manifest;
 pub mod metrics;
 #[cfg(feature = "images")]
 pub mod oci;
+mod output;
 #[cfg(feature = "probes")]
 pub mod probe;
+mod protobuf;
 pub mod resolv;
 #[cfg(feature = "controller")]
 pub mod rest;

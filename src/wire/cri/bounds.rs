@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::Request;
-use super::fields::{Value, next};
 use crate::limits::{CRI_DEPTH_MAX, CriBudget};
+use crate::wire::protobuf::{Malformed, Value, next};
 
 /// Decodes the reply to a request of type `R`, if it is within the bounds of `limits`.
 pub fn decode<R: Request>(bytes: &[u8]) -> Result<R::Reply, DecodeError> {
@@ -70,6 +70,12 @@ impl fmt::Display for DecodeError {
 }
 
 impl std::error::Error for DecodeError {}
+
+impl From<Malformed> for DecodeError {
+    fn from(Malformed(why): Malformed) -> DecodeError {
+        DecodeError::Malformed(why)
+    }
+}
 
 /// Counts the fields with a length in `bytes`, nested ones included: every one may become a string
 /// or a struct. It is not known here which of them are messages, so each is read as one, and

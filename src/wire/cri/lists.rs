@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use super::DecodeError;
-use super::fields::{Value, each, text};
 use crate::limits::ATTEMPT_MAX;
 use crate::model::cri::{
     Container, ContainerId, ContainerState, PodRef, PreStop, Sandbox, SandboxId,
 };
 use crate::model::pod::SEEN;
 use crate::model::time::Timestamp;
+use crate::wire::protobuf::{Value, fields, text};
 
 /// `ListPodSandboxResponse`
 pub(super) fn sandboxes(
@@ -38,15 +38,14 @@ fn list<T>(
     item: fn(&[u8]) -> Result<T, DecodeError>,
 ) -> Result<Vec<Arc<T>>, DecodeError> {
     let mut items = Vec::new();
-    each(message, |number, field| {
-        if let (1, Value::Bytes(bytes)) = (number, field) {
+    for field in fields(message) {
+        if let (1, Value::Bytes(bytes)) = field? {
             if items.len() == items_max {
                 return Err(DecodeError::TooManyFields { max: items_max });
             }
             items.push(Arc::new(item(bytes)?));
         }
-        Ok(())
-    })?;
+    }
     Ok(items)
 }
 
@@ -55,8 +54,8 @@ fn sandbox(message: &[u8]) -> Result<Sandbox, DecodeError> {
     let (mut id, mut attempt, mut state, mut created_at) = ("", 0, 0, 0);
     let mut labels = Labels::default();
     let (mut source, mut seen_at) = (None, None);
-    each(message, |number, field| {
-        match (number, field) {
+    for field in fields(message) {
+        match field? {
             (1, Value::Bytes(bytes)) => id = text(bytes)?,
             (2, Value::Bytes(bytes)) => attempt = number_in(bytes, 4)?,
             (3, Value::Number(value)) => state = value,
@@ -72,8 +71,7 @@ fn sandbox(message: &[u8]) -> Result<Sandbox, DecodeError> {
             }
             _ => {}
         }
-        Ok(())
-    })?;
+    }
     Ok(Sandbox {
         id: SandboxId(named("PodSandbox.id", id)?),
         pod: labels.pod()?,
@@ -94,8 +92,8 @@ fn container(message: &[u8]) -> Result<Container, DecodeError> {
     let mut labels = Labels::default();
     let (mut hash, mut grace_s) = (None, None);
     let (mut handler, mut ports) = ("", "");
-    each(message, |number, field| {
-        match (number, field) {
+    for field in fields(message) {
+        match field? {
             (1, Value::Bytes(bytes)) => id = text(bytes)?,
             (2, Value::Bytes(bytes)) => sandbox = text(bytes)?,
             (3, Value::Bytes(bytes)) => attempt = number_in(bytes, 2)?,
@@ -116,8 +114,7 @@ fn container(message: &[u8]) -> Result<Container, DecodeError> {
             (10, Value::Bytes(bytes)) => image_id = text(bytes)?,
             _ => {}
         }
-        Ok(())
-    })?;
+    }
     let name = text(labels.container)?;
     Ok(Container {
         id: ContainerId(named("Container.id", id)?),
@@ -145,14 +142,13 @@ fn container(message: &[u8]) -> Result<Container, DecodeError> {
 /// `ImageSpec`: 18 user_specified_image, where the runtime keeps it, else 1 image.
 fn image_name(message: &[u8]) -> Result<&str, DecodeError> {
     let (mut image, mut written) = ("", "");
-    each(message, |number, field| {
-        match (number, field) {
+    for field in fields(message) {
+        match field? {
             (1, Value::Bytes(bytes)) => image = text(bytes)?,
             (18, Value::Bytes(bytes)) => written = text(bytes)?,
             _ => {}
         }
-        Ok(())
-    })?;
+    }
     Ok(if written.is_empty() { image } else { written })
 }
 
@@ -194,26 +190,25 @@ impl<'a> Labels<'a> {
 /// Key and value of one entry of a `map<string, string>`.
 fn map_entry(message: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
     let (mut key, mut value) = (&b""[..], &b""[..]);
-    each(message, |number, field| {
-        match (number, field) {
+    for field in fields(message) {
+        match field? {
             (1, Value::Bytes(bytes)) => key = bytes,
             (2, Value::Bytes(bytes)) => value = bytes,
             _ => {}
         }
-        Ok(())
-    })?;
+    }
     Ok((key, value))
 }
 
 /// A number field of a message; 0 if it is absent.
 fn number_in(message: &[u8], wanted: u64) -> Result<u64, DecodeError> {
     let mut found = 0;
-    each(message, |number, field| {
-        if let (true, Value::Number(value)) = (number == wanted, field) {
+    for field in fields(message) {
+        let (number, value) = field?;
+        if let (true, Value::Number(value)) = (number == wanted, value) {
             found = value;
         }
-        Ok(())
-    })?;
+    }
     Ok(found)
 }
 

@@ -9,11 +9,11 @@ use super::frame::{
     self, END_HEADERS, END_STREAM, FRAME_BYTES_MAX, Head, Kind, PREFACE, WINDOW_BYTES_INITIAL,
     WINDOW_BYTES_MAX, setting,
 };
-use super::output::Output;
 use super::stream::{Credit, Stream, Window, put_window_update};
 use super::{Error, ErrorCode, Event, StreamId};
 use crate::limits;
 use crate::wire::hpack;
+use crate::wire::output::Output;
 use receive::{Block, Reading};
 
 /// Our settings, and how many streams we open.

@@ -1,7 +1,18 @@
-//! Protobuf's fields one by one, without a type: for the checks before decoding, and for lists of
-//! which only a few fields are read.
+//! Protobuf's encoding (proto3), field by field and without a type: for the checks before decoding,
+//! for lists of which only a few fields are read, and for messages that are written as they are
+//! made.
 
-use super::DecodeError;
+use std::fmt;
+
+/// Why bytes are not the message that was expected; the other side's fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Malformed(pub(super) String);
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 /// One field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,27 +52,37 @@ pub(super) fn next<'a>(rest: &mut &'a [u8]) -> Option<(u64, Value<'a>)> {
     Some((tag >> 3, value))
 }
 
-/// Calls a function for all fields of a message; an error if it is invalid.
-pub(super) fn each<'a>(
-    message: &'a [u8],
-    mut take: impl FnMut(u64, Value<'a>) -> Result<(), DecodeError>,
-) -> Result<(), DecodeError> {
-    let mut rest = message;
-    while !rest.is_empty() {
-        let at = message.len() - rest.len();
-        let Some((number, value)) = next(&mut rest) else {
-            let why = format!("got no field at byte {at} of {}, expected one", message.len());
-            return Err(DecodeError::Malformed(why));
-        };
-        take(number, value)?;
+/// All fields of a message, up to the first that is invalid: that one is the last item.
+pub(super) fn fields(message: &[u8]) -> Fields<'_> {
+    Fields { bytes: message.len(), rest: message }
+}
+
+/// See [`fields`].
+#[derive(Debug)]
+pub(super) struct Fields<'a> {
+    bytes: usize,
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Result<(u64, Value<'a>), Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let at = self.bytes - self.rest.len();
+        Some(next(&mut self.rest).ok_or_else(|| {
+            self.rest = &[];
+            Malformed(format!("got no field at byte {at} of {}, expected one", self.bytes))
+        }))
     }
-    Ok(())
 }
 
 /// A string field's text.
-pub(super) fn text(bytes: &[u8]) -> Result<&str, DecodeError> {
+pub(super) fn text(bytes: &[u8]) -> Result<&str, Malformed> {
     str::from_utf8(bytes)
-        .map_err(|error| DecodeError::Malformed(format!("got a string that is no UTF-8: {error}")))
+        .map_err(|error| Malformed(format!("got a string that is no UTF-8: {error}")))
 }
 
 fn varint(rest: &mut &[u8]) -> Option<u64> {
