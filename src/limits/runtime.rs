@@ -45,3 +45,17 @@ pub const HOST_FILE_BYTES_MAX: usize = 256 << 10;
 pub const MASQUERADE_MS: u64 = 10_000;
 /// Milliseconds for `crun --version`.
 pub const OCI_VERSION_MS: u64 = 10_000;
+// Its socket, by ttrpc.
+
+/// Bytes of one frame's data: the protocol's own limit.
+pub const TTRPC_MESSAGE_BYTES_MAX: usize = 4 << 20;
+/// Calls open on one connection: more than the agent makes at once ([`super::CRI_STREAMS_MAX`]). A
+/// call that waits costs some hundred bytes here; how much work is done at once is bounded by the
+/// jobs.
+pub const TTRPC_CALLS_MAX: usize = 512;
+/// Bytes that wait to be written to one client before its requests are no longer read: three lists
+/// of a full node.
+pub const TTRPC_OUTPUT_BYTES_MAX: usize = 1 << 20;
+/// Items of one list or map in a request (environment variables, mounts, labels): an empty item has
+/// two bytes on the wire and up to a hundred in memory.
+pub const RUNTIME_ITEMS_MAX: usize = 4_096;

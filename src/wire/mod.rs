@@ -38,6 +38,8 @@ pub mod spdy;
 #[cfg(any(feature = "images", feature = "streams"))]
 pub mod tar;
 pub mod tree;
+#[cfg(feature = "runtime")]
+pub mod ttrpc;
 #[cfg(feature = "streams")]
 pub mod tunnel;
 #[cfg(feature = "cloud")]

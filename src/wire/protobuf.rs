@@ -2,7 +2,13 @@
 //! for lists of which only a few fields are read, and for messages that are written as they are
 //! made.
 
+#[cfg(feature = "runtime")]
+mod typed;
+
 use std::fmt;
+
+#[cfg(feature = "runtime")]
+pub(super) use typed::Writer;
 
 /// Why bytes are not the message that was expected; the other side's fault.
 #[derive(Clone, Debug, PartialEq, Eq)]

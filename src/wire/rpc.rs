@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::limits::{self, CRI_STATUS_TEXT_BYTES_MAX};
+use crate::limits::CRI_STATUS_TEXT_BYTES_MAX;
 
 /// The caller's identifier of a call; must not be used by two calls at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,28 +57,28 @@ pub enum Begun {
 /// Why a call was not accepted; nothing of it was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The queue of waiting calls is full.
-    Full,
+    /// As many calls wait as may.
+    Full { max: usize },
     /// The connection is ending: dial again.
     Closing,
     /// The request is larger than servers accept.
     TooLarge {
         /// Its size.
         got_bytes: usize,
+        /// The bound.
+        max_bytes: usize,
     },
 }
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refused::Full => {
-                let max = limits::CRI_CALLS_WAITING_MAX;
+            Refused::Full { max } => {
                 write!(f, "{max} calls wait for the runtime, expected fewer")
             }
             Refused::Closing => write!(f, "the connection to the runtime is ending"),
-            Refused::TooLarge { got_bytes } => {
-                let max = limits::CRI_MESSAGE_BYTES_MAX;
-                write!(f, "request has {got_bytes} bytes, expected at most {max}")
+            Refused::TooLarge { got_bytes, max_bytes } => {
+                write!(f, "request has {got_bytes} bytes, expected at most {max_bytes}")
             }
         }
     }

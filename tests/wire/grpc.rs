@@ -245,7 +245,8 @@ fn a_request_beyond_the_bound_is_not_sent() {
     let mut client = client(&[]);
     let request = vec![0; limits::CRI_MESSAGE_BYTES_MAX + 1];
     let refused = client.unary(CallKey(1), "/a/b", &request).unwrap_err();
-    assert_eq!(refused, Refused::TooLarge { got_bytes: request.len() });
+    let max_bytes = limits::CRI_MESSAGE_BYTES_MAX;
+    assert_eq!(refused, Refused::TooLarge { got_bytes: request.len(), max_bytes });
     assert_eq!(refused.to_string(), "request has 16777217 bytes, expected at most 16777216");
     assert_eq!(client.calls(), 0);
 }

@@ -308,7 +308,7 @@ fn the_queue_of_waiting_calls_has_a_bound() {
         client.unary(CallKey(key), PATH, b"").unwrap();
     }
     let refused = client.unary(CallKey(1_000), PATH, b"").unwrap_err();
-    assert_eq!(refused, Refused::Full);
+    assert_eq!(refused, Refused::Full { max: limits::CRI_CALLS_WAITING_MAX });
     assert_eq!(refused.to_string(), "300 calls wait for the runtime, expected fewer");
     client.cancel(CallKey(0));
     client.unary(CallKey(1_000), PATH, b"").unwrap();

@@ -26,6 +26,8 @@ mod probe;
 mod replay;
 #[cfg(feature = "streams")]
 mod spdy;
+#[cfg(feature = "runtime")]
+mod ttrpc;
 #[cfg(feature = "streams")]
 mod tunnel;
 #[cfg(feature = "cloud")]

@@ -83,7 +83,7 @@ impl Calls {
             }
             Err(grpc::Refused::Closing) => answers.push(lost(call, Lost::Connection)),
             // The error that the gRPC libraries of the runtimes return for the same.
-            Err(refused @ (grpc::Refused::Full | grpc::Refused::TooLarge { .. })) => {
+            Err(refused @ (grpc::Refused::Full { .. } | grpc::Refused::TooLarge { .. })) => {
                 let code = Code::ResourceExhausted;
                 let refused = CallError::Refused { code, message: refused.to_string() };
                 answers.push(Event::Cri(call, Err(refused)));

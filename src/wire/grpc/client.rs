@@ -138,10 +138,11 @@ impl Client {
             return Err(Refused::Closing);
         }
         if message.len() > limits::CRI_MESSAGE_BYTES_MAX {
-            return Err(Refused::TooLarge { got_bytes: message.len() });
+            let max_bytes = limits::CRI_MESSAGE_BYTES_MAX;
+            return Err(Refused::TooLarge { got_bytes: message.len(), max_bytes });
         }
         if self.waiting.len() >= limits::CRI_CALLS_WAITING_MAX {
-            return Err(Refused::Full);
+            return Err(Refused::Full { max: limits::CRI_CALLS_WAITING_MAX });
         }
         let body = message::frame(message);
         self.waiting.push_back(Waiting { key, shape, path, metadata, body });
