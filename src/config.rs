@@ -30,6 +30,7 @@ use lexopt::{Arg, Parser, ValueExt};
 use log::LevelFilter;
 
 use crate::limits::{BACKOFF_MAX_MS, CONFIG_BYTES_MAX, PULL_CALLS_MAX};
+use crate::model::endpoint::RuntimeEndpoint;
 use crate::model::error::Input;
 use crate::model::housekeeping;
 
@@ -52,8 +53,8 @@ pub struct Config {
     pub node_ip: Option<IpAddr>,
     /// `…tailoredKubeletConfig.staticPodPath`: absolute folder.
     pub manifests: String,
-    /// `…containerRuntimeEndpoint`: absolute path of the socket.
-    pub runtime: String,
+    /// `…containerRuntimeEndpoint`, `modules.edged.containerRuntime`
+    pub runtime: RuntimeEndpoint,
     /// `modules.edged.rootDirectory`: absolute folder of the pods' volumes and files.
     pub root: String,
     /// `…podLogsDir`: absolute folder.
@@ -93,7 +94,7 @@ impl Default for Config {
             node_labels: BTreeMap::new(),
             node_ip: None,
             manifests: "/etc/kubeedge/manifests".to_owned(),
-            runtime: "/run/containerd/containerd.sock".to_owned(),
+            runtime: RuntimeEndpoint::grpc("/run/containerd/containerd.sock"),
             root: "/var/lib/kubelet".to_owned(),
             pod_logs: "/var/log/pods".to_owned(),
             container_logs: "/var/log/containers".to_owned(),
@@ -332,8 +333,9 @@ fn folder(given: &str) -> Result<String, Input> {
 }
 
 /// A socket likewise, or in the form of edgecore.yaml.
-fn endpoint(given: &str) -> Result<String, Input> {
-    if given.contains("://") { table::endpoint(given) } else { table::endpoint(&absolute(given)?) }
+fn endpoint(given: &str) -> Result<RuntimeEndpoint, Input> {
+    let is_path = !given.contains("://") && given != "builtin";
+    if is_path { table::endpoint(&absolute(given)?) } else { table::endpoint(given) }
 }
 
 fn absolute(given: &str) -> Result<String, Input> {
@@ -436,7 +438,7 @@ mod tests {
             node_name: "edge-1".to_owned(),
             node_ip: Some([10, 0, 0, 7].into()),
             manifests: "/m".to_owned(),
-            runtime: "/run/crio.sock".to_owned(),
+            runtime: RuntimeEndpoint::grpc("/run/crio.sock"),
             pod_logs: "/p".to_owned(),
             container_logs: "/c".to_owned(),
             listen: "[::1]:80".parse().expect("an address"),
@@ -505,7 +507,7 @@ mod tests {
         let flags = ["--config", SHIPPED, "--manifests=./m/", "--runtime=c.sock"];
         let config = loaded(&flags).expect("flags").config;
         assert_eq!(config.manifests, here.join("m").to_string_lossy());
-        assert_eq!(config.runtime, here.join("c.sock").to_string_lossy());
+        assert_eq!(config.runtime.path(), here.join("c.sock"));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::table::{
 };
 use super::{Config, cloud, keys, watchdog};
 use crate::limits::{BACKOFF_MAX_MS, MANIFEST_PODS_MAX};
+use crate::model::endpoint::Framing;
 use crate::model::error::Input;
 use crate::model::error::Refusal;
 use crate::wire::tree::{self, Fault, Mark, Node, Step, Value};
@@ -63,6 +64,8 @@ const MODULES: Table =
 
 const EDGED: Table = Table {
     rules: &[
+        // `remote` is KubeEdge's default, and means the endpoint's; `builtin` is edged's own.
+        ("containerRuntime", Set(take_runtime)),
         (
             "enable",
             Set(|_, value| match value {
@@ -115,7 +118,7 @@ const EDGED: Table = Table {
         ("tailoredKubeletConfig", Map(&TAILORED)),
     ],
     more: &[keys::EDGED, cloud::EDGED, watchdog::EDGED],
-    unused: "certDirectory cniBinDir cniCacheDir cniConfDir containerRuntime customInterfaceName \
+    unused: "certDirectory cniBinDir cniCacheDir cniConfDir customInterfaceName \
         dockerEndpoint dockershimRootDirectory exitOnLockContention experimentalMounterPath \
         experimentalNodeAllocatableIgnoreEvictionThreshold imageCredentialProviderBinDir \
         imageCredentialProviderConfigFile imagePullProgressDeadline keepTerminatedPodVolumes \
@@ -271,8 +274,24 @@ impl Walk<'_> {
     }
 }
 
+/// Where both this and `containerRuntime: builtin` stand, in whatever order, only the endpoint of
+/// the built-in runtime counts.
 fn take_endpoint(config: &mut Config, value: &Value) -> Result<(), Input> {
-    config.runtime = endpoint(text(value)?)?;
+    let given = endpoint(text(value)?)?;
+    if given.framing != Framing::Grpc || config.runtime.framing == Framing::Grpc {
+        config.runtime = given;
+    }
+    Ok(())
+}
+
+fn take_runtime(config: &mut Config, value: &Value) -> Result<(), Input> {
+    const BUILTIN: &str = "builtin";
+    if text(value)? == BUILTIN {
+        let given = endpoint(BUILTIN)?;
+        if config.runtime.framing == Framing::Grpc {
+            config.runtime = given;
+        }
+    }
     Ok(())
 }
 

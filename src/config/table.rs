@@ -4,6 +4,7 @@ use core::net::IpAddr;
 
 use super::Config;
 use crate::agent::admit::is_subdomain;
+use crate::model::endpoint::{BUILTIN, RuntimeEndpoint};
 use crate::model::error::Input;
 use crate::model::tree::decimal;
 use crate::wire::tree::Value;
@@ -68,11 +69,22 @@ pub(super) fn whole(value: &Value, min: i64, max: i64) -> Result<i64, Input> {
     }
 }
 
-/// `unix:///path` or only the path → the path.
-pub(super) fn endpoint(given: &str) -> Result<String, Input> {
+/// `unix:///path`, only the path, `ttrpc:///path`, or `builtin`.
+pub(super) fn endpoint(given: &str) -> Result<RuntimeEndpoint, Input> {
+    if given == "builtin" {
+        return builtin(BUILTIN.to_owned());
+    }
+    let expected = "unix:/// and the path of the runtime's socket, or builtin";
+    let wrong = || Input::quoted(given, expected);
+    if let Some(path) = given.strip_prefix("ttrpc://") {
+        return builtin(absolute(path).ok_or_else(wrong)?);
+    }
     let path = given.strip_prefix("unix://").unwrap_or(given);
-    let expected = "unix:/// and the path of the runtime's socket";
-    absolute(path).ok_or_else(|| Input::quoted(given, expected))
+    absolute(path).map(RuntimeEndpoint::grpc).ok_or_else(wrong)
+}
+
+fn builtin(socket: String) -> Result<RuntimeEndpoint, Input> {
+    RuntimeEndpoint::ttrpc(socket).ok_or_else(|| Input::other("not built in: runtime"))
 }
 
 /// An absolute path, without a slash at its end.

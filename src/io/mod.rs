@@ -241,7 +241,7 @@ impl<'a> EventLoop<'a> {
         Ok(Self {
             agent: Agent::boot(agent_config, clock::now(), clock::seed()),
             signals,
-            runtime: Runtime::new(PathBuf::from(&config.runtime), RUNTIME).within(budget.cri),
+            runtime: Runtime::new(config.runtime.clone(), RUNTIME).within(budget.cri),
             server: open_server(&config),
             streams: open_streams(&config),
             manifests: Manifests::open(
@@ -388,7 +388,7 @@ impl<'a> EventLoop<'a> {
         turn.lap("the agent");
         let mut actions = std::mem::take(&mut self.out.actions);
         for action in actions.drain(..) {
-            if self.perform(action, turn) == Next::Exit {
+            if self.perform(now, action, turn) == Next::Exit {
                 return Some(Next::Exit);
             }
         }
@@ -397,10 +397,10 @@ impl<'a> EventLoop<'a> {
         self.events.is_empty().then_some(Next::Turn)
     }
 
-    fn perform(&mut self, action: Action, turn: &mut Turn) -> Next {
+    fn perform(&mut self, now: Now, action: Action, turn: &mut Turn) -> Next {
         match action {
             Action::Cri { call, request, deadline } => {
-                self.runtime.call(call, &request, deadline, &mut self.events);
+                self.runtime.call(now.boot, call, &request, deadline, &mut self.events);
             }
             Action::CancelCri(call) => self.runtime.cancel(call),
             Action::Job { job, spec, deadline } => {
@@ -509,7 +509,7 @@ impl<'a> EventLoop<'a> {
 
 /// Checks that no other agent uses what this one is going to use.
 fn take_locks(config: &Config) -> Result<Locks, System> {
-    let runtime = Path::new(&config.runtime);
+    let runtime = config.runtime.path();
     let cgroups = sys::cgroup_root(&config.settings.cgroups);
     let locks = Locks::take(Path::new(&config.root), runtime, cgroups.as_deref())?;
     for rival in rivals::find(runtime) {

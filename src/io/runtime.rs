@@ -18,7 +18,6 @@
 pub mod calls;
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::path::PathBuf;
 
 use calls::Calls;
 use mio::event::Event as Ready;
@@ -33,12 +32,13 @@ use crate::limits::{
     RUNTIME_READ_BYTES, RUNTIME_TURN_READS,
 };
 use crate::model::cri::{CallError, Lost, Request};
+use crate::model::endpoint::RuntimeEndpoint;
 use crate::model::error::{Error, Peer, System};
 
 /// The connection to the runtime, or the wait for the next attempt.
 #[derive(Debug)]
 pub struct Runtime {
-    path: PathBuf,
+    endpoint: RuntimeEndpoint,
     token: Token,
     state: State,
     /// For the next failed connect; grows until a call is answered.
@@ -75,10 +75,10 @@ struct Link {
 }
 
 impl Runtime {
-    /// `path` is that of the socket; the first [`Runtime::tick`] connects.
-    pub fn new(path: PathBuf, token: Token) -> Self {
+    /// The first [`Runtime::tick`] connects.
+    pub fn new(endpoint: RuntimeEndpoint, token: Token) -> Self {
         Self {
-            path,
+            endpoint,
             token,
             state: State::Down { retry_at: Instant(0) },
             backoff_ms: CONNECT_BACKOFF_MIN_MS,
@@ -98,13 +98,14 @@ impl Runtime {
     /// Makes a call, or answers at once that there is no connection.
     pub fn call(
         &mut self,
+        now: Instant,
         call: CallId,
         request: &Request,
         deadline: Instant,
         answers: &mut Vec<Event>,
     ) {
         match &mut self.state {
-            State::Up(link) => link.calls.start(call, request, deadline, answers),
+            State::Up(link) => link.calls.start(now, call, request, deadline, answers),
             State::Down { .. } => {
                 answers.push(Event::Cri(call, Err(CallError::Lost(Lost::Connection))));
             }
@@ -162,15 +163,15 @@ impl Runtime {
     }
 
     fn connect(&mut self, now: Instant, registry: &Registry, events: &mut Vec<Event>) {
-        let connected = UnixStream::connect(&self.path).and_then(|mut socket| {
+        let connected = UnixStream::connect(self.endpoint.path()).and_then(|mut socket| {
             registry.register(&mut socket, self.token, Interest::READABLE)?;
             Ok(socket)
         });
-        let path = self.path.display();
+        let path = &self.endpoint.socket;
         match connected {
             Ok(socket) => {
                 log::info!("runtime={path} connected");
-                let calls = Calls::new().within(self.budget);
+                let calls = Calls::new(self.endpoint.framing).within(self.budget);
                 self.state = State::Up(Box::new(Link {
                     socket,
                     calls,

@@ -13,6 +13,7 @@ pub mod cri;
 pub mod downstream;
 #[cfg(feature = "controller")]
 pub mod edge_message;
+pub mod endpoint;
 pub mod error;
 pub mod housekeeping;
 pub mod ids;

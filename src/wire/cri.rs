@@ -18,6 +18,8 @@
 mod bounds;
 pub mod container;
 pub mod convert;
+#[cfg(feature = "runtime")]
+pub mod edged;
 pub mod events;
 pub mod image;
 mod lists;

@@ -19,6 +19,7 @@ pub mod kubeconfig;
 pub mod kubeedge;
 #[cfg(feature = "streams")]
 pub mod kubelet;
+pub mod line;
 pub mod log;
 pub mod manifest;
 #[cfg(feature = "api")]

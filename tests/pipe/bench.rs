@@ -12,6 +12,7 @@ use edged::agent::time::Instant;
 use edged::io::RUNTIME;
 use edged::io::runtime::Runtime;
 use edged::model::cri::Request;
+use edged::model::endpoint::RuntimeEndpoint;
 use mio::{Events, Poll};
 
 use crate::server::{Server, greeting};
@@ -37,7 +38,8 @@ impl Bench {
         let name = format!("edged-pipe-{}-{number}", std::process::id());
         let dir = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&dir).expect("a folder for the test");
-        let runtime = Runtime::new(dir.join("c.sock"), RUNTIME);
+        let endpoint = RuntimeEndpoint::grpc(dir.join("c.sock").to_string_lossy());
+        let runtime = Runtime::new(endpoint, RUNTIME);
         Self { dir, runtime, poll: Poll::new().expect("a poll"), now: Instant(1_000) }
     }
 
@@ -76,7 +78,7 @@ impl Bench {
         self.runtime.tick(self.now, registry, &mut events);
         for (call, request) in calls {
             let deadline = self.now.plus_ms(10_000);
-            self.runtime.call(CallId(*call), request, deadline, &mut events);
+            self.runtime.call(self.now, CallId(*call), request, deadline, &mut events);
         }
         self.runtime.flush(self.now, registry, &mut events);
         events

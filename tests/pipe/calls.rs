@@ -7,6 +7,7 @@ use edged::agent::event::{CallId, Event};
 use edged::agent::time::{Instant, Rng};
 use edged::io::runtime::calls::Calls;
 use edged::model::cri::{CallError, Code, ContainerId, Lost, Reply, Request};
+use edged::model::endpoint::Framing;
 
 use crate::peer;
 use crate::server::{Server, containers, greeting, refusal, sandboxes};
@@ -84,7 +85,7 @@ fn is(wanted: &Wanted, got: &Result<Reply, CallError>) -> bool {
 fn every_call_gets_its_own_answer_once_however_the_bytes_are_split() {
     for seed in 0..200 {
         let mut rng = Rng::new(seed);
-        let (mut calls, mut server) = (Calls::new(), Server::default());
+        let (mut calls, mut server) = (Calls::new(Framing::Grpc), Server::default());
         let mut wanted = BTreeMap::new();
         let mut events = Vec::new();
         for number in 0..=rng.below(20) {
@@ -96,7 +97,7 @@ fn every_call_gets_its_own_answer_once_however_the_bytes_are_split() {
                 _ => Wanted::Done,
             };
             let id = CallId(100 + number);
-            calls.start(id, &request(&kind), LATER, &mut events);
+            calls.start(NOW, id, &request(&kind), LATER, &mut events);
             wanted.insert(id, kind);
         }
         assert!(events.is_empty(), "seed {seed}: {events:?}");
@@ -131,12 +132,12 @@ fn a_connection_that_dies_anywhere_loses_what_was_not_answered_and_nothing_twice
     ]
     .concat();
     for cut in 0..=whole.len() {
-        let (mut calls, mut server) = (Calls::new(), Server::default());
+        let (mut calls, mut server) = (Calls::new(Framing::Grpc), Server::default());
         let mut events = Vec::new();
         for (id, request) in
             [(1, Request::ListPodSandbox), (2, Request::Status), (3, Request::ListContainers)]
         {
-            calls.start(CallId(id), &request, LATER, &mut events);
+            calls.start(NOW, CallId(id), &request, LATER, &mut events);
         }
         write(&mut calls, &mut server, rng);
         events.extend(read(&mut calls, &whole[..cut], rng));
@@ -163,9 +164,9 @@ fn a_connection_that_dies_anywhere_loses_what_was_not_answered_and_nothing_twice
 #[test]
 fn the_stream_of_events_gives_one_hint_per_burst_and_its_end_is_an_answer() {
     let rng = &mut Rng::new(3);
-    let (mut calls, mut server) = (Calls::new(), Server::default());
+    let (mut calls, mut server) = (Calls::new(Framing::Grpc), Server::default());
     let mut events = Vec::new();
-    calls.start(CallId(9), &Request::GetContainerEvents, LATER, &mut events);
+    calls.start(NOW, CallId(9), &Request::GetContainerEvents, LATER, &mut events);
     write(&mut calls, &mut server, rng);
     assert_eq!(calls.unanswered(), 0, "a stream is not waited for");
     let items: Vec<u8> =
@@ -184,9 +185,9 @@ fn the_stream_of_events_gives_one_hint_per_burst_and_its_end_is_an_answer() {
 #[test]
 fn a_runtime_without_events_says_so() {
     let rng = &mut Rng::new(3);
-    let (mut calls, mut server) = (Calls::new(), Server::default());
+    let (mut calls, mut server) = (Calls::new(Framing::Grpc), Server::default());
     let mut events = Vec::new();
-    calls.start(CallId(9), &Request::GetContainerEvents, LATER, &mut events);
+    calls.start(NOW, CallId(9), &Request::GetContainerEvents, LATER, &mut events);
     write(&mut calls, &mut server, rng);
     let bytes = [greeting(), refusal(1, 12, "unknown method")].concat();
     calls.receive(NOW, &bytes, &mut events).expect("good bytes");
@@ -207,9 +208,9 @@ fn codes_that_do_not_tell_the_outcome_are_lost() {
         (2, CallError::Refused { code: Code::Unknown, message: "why".to_owned() }),
         (9, CallError::Refused { code: Code::FailedPrecondition, message: "why".to_owned() }),
     ] {
-        let (mut calls, mut server) = (Calls::new(), Server::default());
+        let (mut calls, mut server) = (Calls::new(Framing::Grpc), Server::default());
         let mut events = Vec::new();
-        calls.start(CallId(1), &Request::Status, LATER, &mut events);
+        calls.start(NOW, CallId(1), &Request::Status, LATER, &mut events);
         write(&mut calls, &mut server, rng);
         let bytes = [greeting(), refusal(1, status, "why")].concat();
         calls.receive(NOW, &bytes, &mut events).expect("good bytes");
@@ -222,10 +223,10 @@ fn codes_that_do_not_tell_the_outcome_are_lost() {
 #[test]
 fn a_reply_that_makes_no_sense_loses_its_call_and_no_other() {
     let rng = &mut Rng::new(3);
-    let (mut calls, mut server) = (Calls::new(), Server::default());
+    let (mut calls, mut server) = (Calls::new(Framing::Grpc), Server::default());
     let mut events = Vec::new();
-    calls.start(CallId(1), &Request::ListPodSandbox, LATER, &mut events);
-    calls.start(CallId(2), &Request::ListContainers, LATER, &mut events);
+    calls.start(NOW, CallId(1), &Request::ListPodSandbox, LATER, &mut events);
+    calls.start(NOW, CallId(2), &Request::ListContainers, LATER, &mut events);
     write(&mut calls, &mut server, rng);
     let bytes =
         [greeting(), peer::reply(1, b"\xff\xff\xff"), peer::reply(3, &containers(1))].concat();

@@ -6,14 +6,15 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use edged::model::endpoint::Framing;
 use edged::wire::cri::{Request, Rpc, decode};
-use edged::wire::grpc::{CallKey, Client, Code, Event};
-use edged::wire::h2;
+use edged::wire::line::Line;
+use edged::wire::rpc::{CallKey, Code, Event};
 
 /// One connection.
 pub struct Cri {
     socket: UnixStream,
-    client: Client,
+    line: Line,
     last: u64,
     buffer: Vec<u8>,
     answers: VecDeque<(CallKey, Result<Vec<u8>, Refusal>)>,
@@ -28,14 +29,24 @@ pub struct Refusal {
     pub why: String,
 }
 
+/// The built-in runtime is the one whose socket is the `sock` of a folder `rt`.
+fn framing(path: &Path) -> Framing {
+    #[cfg(feature = "runtime")]
+    if path.ends_with("rt/sock") {
+        return Framing::Ttrpc;
+    }
+    let _ = path;
+    Framing::Grpc
+}
+
 impl Cri {
     /// Connects.
     pub fn connect(path: &Path) -> io::Result<Cri> {
         let socket = UnixStream::connect(path)?;
         socket.set_read_timeout(Some(Duration::from_secs(150)))?;
-        let client = Client::new(h2::Config::default());
+        let line = Line::new(framing(path));
         let buffer = vec![0; 64 << 10];
-        Ok(Cri { socket, client, last: 0, buffer, answers: VecDeque::new() })
+        Ok(Cri { socket, line, last: 0, buffer, answers: VecDeque::new() })
     }
 
     /// Makes a call and waits for its answer.
@@ -52,7 +63,7 @@ impl Cri {
     pub fn begin(&mut self, rpc: Rpc, message: &[u8]) -> CallKey {
         self.last += 1;
         let key = CallKey(self.last);
-        self.client.unary(key, rpc.path(), message).expect("the connection takes calls");
+        self.line.call(key, rpc, 0, message).expect("the connection takes calls");
         let _ = self.flush();
         key
     }
@@ -64,9 +75,9 @@ impl Cri {
                 return answer;
             }
             if let Err(error) = self.receive() {
-                self.client.hangup(&error.to_string());
+                self.line.hangup(&error.to_string());
             }
-            while let Some(event) = self.client.poll_event() {
+            while let Some(event) = self.line.poll_event() {
                 let key = event.key();
                 let answer = match event {
                     Event::Reply(_, bytes) => Ok(bytes),
@@ -89,13 +100,13 @@ impl Cri {
         if count == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        self.client.receive(&self.buffer[..count]).map_err(io::Error::other)
+        self.line.receive(&self.buffer[..count]).map_err(io::Error::other)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        while !self.client.output().is_empty() {
-            let count = self.socket.write(self.client.output())?;
-            self.client.sent(count);
+        while !self.line.output().is_empty() {
+            let count = self.socket.write(self.line.output())?;
+            self.line.sent(count);
         }
         Ok(())
     }

@@ -170,7 +170,7 @@ fn oom_score_adj(facts: &Diagnostics) -> Row {
 }
 
 fn runtime(facts: &Diagnostics) -> Vec<Row> {
-    let socket = &facts.config.runtime;
+    let socket = &facts.config.runtime.socket;
     match &facts.runtime {
         None => Vec::new(),
         Some(Err(why)) => {

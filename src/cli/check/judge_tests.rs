@@ -169,7 +169,7 @@ fn where_no_runtime_answers_its_socket_tells_which_one_was_meant() {
         ("/run/crio.d/containerd.sock", true),
     ] {
         let mut facts = machine();
-        socket.clone_into(&mut facts.config.runtime);
+        socket.clone_into(&mut facts.config.runtime.socket);
         facts.runtime = Some(Err(System::new("refused").into()));
         facts.capabilities = None;
         for trouble in troubles(&facts) {

@@ -16,7 +16,7 @@ enum Runtime {
 /// If the runtime does not answer, the name of its socket tells which one it is.
 fn runtime(facts: &Diagnostics) -> Runtime {
     let Some(Ok((version, _))) = &facts.runtime else {
-        let name = facts.config.runtime.rsplit('/').next().unwrap_or_default();
+        let name = facts.config.runtime.socket.rsplit('/').next().unwrap_or_default();
         return if name.starts_with("crio") { Runtime::CriO } else { Runtime::Containerd };
     };
     match version.runtime_name.as_str() {

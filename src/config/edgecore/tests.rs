@@ -5,6 +5,7 @@ use super::*;
 use crate::limits::PULL_CALLS_MAX;
 use crate::model::cgroup;
 use crate::model::cri::CgroupDriver;
+use crate::model::endpoint::{self, RuntimeEndpoint};
 
 fn read(text: &str) -> Result<(Config, Vec<String>), Refusal> {
     let mut config = Config::default();
@@ -64,7 +65,7 @@ modules:
         node_name: "edge-1".to_owned(),
         node_ip: Some([10, 0, 0, 7].into()),
         listen: "127.0.0.2:0".parse().expect("an address"),
-        runtime: "/run/crio/crio.sock".to_owned(),
+        runtime: RuntimeEndpoint::grpc("/run/crio/crio.sock"),
         crash_backoff_max_ms: 90_000,
         pods_max: 12,
         root: "/data/kubelet".to_owned(),
@@ -76,8 +77,32 @@ modules:
     assert_eq!(read(text), Ok((want, Vec::new())));
     let old =
         edged("remoteRuntimeEndpoint: unix:///run/old.sock, hostnameOverride: '', nodeIP: ''");
-    let want = Config { runtime: "/run/old.sock".to_owned(), ..Config::default() };
+    let want = Config { runtime: RuntimeEndpoint::grpc("/run/old.sock"), ..Config::default() };
     assert_eq!(read(&old), Ok((want, Vec::new())));
+}
+
+#[test]
+fn the_built_in_runtime_is_named_by_its_kind_or_its_socket_in_any_order() {
+    let runtime = |text: &str| read(text).map(|(config, unused)| (config.runtime, unused));
+    let other = "tailoredKubeletConfig: {containerRuntimeEndpoint: unix:///run/c.sock}";
+    let own = "tailoredKubeletConfig: {containerRuntimeEndpoint: ttrpc:///a/sock}";
+    let builtin = RuntimeEndpoint::ttrpc(endpoint::BUILTIN.to_owned());
+    for (keys, expected) in [
+        ("containerRuntime: builtin".to_owned(), builtin.clone()),
+        (format!("containerRuntime: builtin, {other}"), builtin.clone()),
+        (format!("{other}, containerRuntime: builtin"), builtin.clone()),
+        ("remoteRuntimeEndpoint: builtin".to_owned(), builtin),
+        (own.to_owned(), RuntimeEndpoint::ttrpc("/a/sock".to_owned())),
+        (format!("containerRuntime: builtin, {own}"), RuntimeEndpoint::ttrpc("/a/sock".to_owned())),
+        (format!("{own}, containerRuntime: builtin"), RuntimeEndpoint::ttrpc("/a/sock".to_owned())),
+        (format!("containerRuntime: remote, {other}"), Some(RuntimeEndpoint::grpc("/run/c.sock"))),
+    ] {
+        match (runtime(&edged(&keys)), expected) {
+            (got, Some(expected)) => assert_eq!(got, Ok((expected, Vec::new())), "{keys}"),
+            (Err(why), None) => assert!(why.why.ends_with("not built in: runtime"), "{why:?}"),
+            (got, None) => panic!("{keys}: {got:?}"),
+        }
+    }
 }
 
 #[test]

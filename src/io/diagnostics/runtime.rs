@@ -2,7 +2,6 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::Duration;
 
 use crate::agent::event::{CallId, Event};
@@ -11,10 +10,11 @@ use crate::io::clock;
 use crate::io::runtime::calls::Calls;
 use crate::limits::CHECK_RUNTIME_MS;
 use crate::model::cri::{Reply, Request, RuntimeStatus, Version};
+use crate::model::endpoint::RuntimeEndpoint;
 use crate::model::error::{Error, Peer, System};
 
-pub(super) fn query(socket: &Path) -> Result<(Version, RuntimeStatus), Error> {
-    let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
+pub(super) fn query(endpoint: &RuntimeEndpoint) -> Result<(Version, RuntimeStatus), Error> {
+    let stream = UnixStream::connect(endpoint.path()).map_err(|error| match error.kind() {
         ErrorKind::NotFound => System::new("there is no such socket"),
         ErrorKind::ConnectionRefused => System::new("no process listens on the socket"),
         _ => error.into(),
@@ -23,7 +23,8 @@ pub(super) fn query(socket: &Path) -> Result<(Version, RuntimeStatus), Error> {
     stream.set_read_timeout(wait)?;
     stream.set_write_timeout(wait)?;
     let deadline = clock::boot().plus_ms(CHECK_RUNTIME_MS);
-    let mut client = Client { stream, calls: Calls::new(), answers: Vec::new(), deadline };
+    let calls = Calls::new(endpoint.framing);
+    let mut client = Client { stream, calls, answers: Vec::new(), deadline };
     let Reply::Version(version) = client.call(CallId(1), &Request::Version)? else {
         return Err(Peer::new("got another answer to Version").into());
     };
@@ -42,7 +43,7 @@ struct Client {
 
 impl Client {
     fn call(&mut self, call: CallId, request: &Request) -> Result<Reply, Error> {
-        self.calls.start(call, request, self.deadline, &mut self.answers);
+        self.calls.start(clock::boot(), call, request, self.deadline, &mut self.answers);
         let mut buffer = vec![0; 16 << 10];
         loop {
             for answer in self.answers.drain(..) {

@@ -7,10 +7,11 @@ use std::process::Command;
 
 use super::archive::Catalog;
 use super::image_store::full_name;
+use crate::model::endpoint::RuntimeEndpoint;
 use crate::model::error::{Error, Input, System};
 
 /// Imports the archive's images into the containerd at the socket. Returns their names.
-pub fn import(file: &Path, socket: &str) -> Result<Vec<String>, Error> {
+pub fn import(file: &Path, runtime: &RuntimeEndpoint) -> Result<Vec<String>, Error> {
     let shown = file.display();
     if file.is_dir() {
         let expected = "an archive: put folders into imageFolders, where the registry on loopback \
@@ -19,6 +20,7 @@ pub fn import(file: &Path, socket: &str) -> Result<Vec<String>, Error> {
     }
     let catalog = Catalog::open(file).map_err(|error| error.at(&shown))?;
     let names: Vec<String> = catalog.images.iter().map(full_name).collect();
+    let socket = &*runtime.socket;
     let mut ctr = Command::new("ctr");
     ctr.args(["--address", socket, "--namespace", "k8s.io", "images", "import"]).arg(file);
     let output = ctr.output().map_err(|error| {

@@ -14,15 +14,16 @@ use crate::agent::event::{CallId, Event};
 use crate::agent::time::Instant;
 use crate::limits::CriBudget;
 use crate::model::cri::{CallError, Code, Lost, Request};
+use crate::model::endpoint::Framing;
 use crate::model::error::Peer;
 use crate::wire::cri::{Rpc, convert};
-use crate::wire::grpc::{self, CallKey, Client, Status};
-use crate::wire::h2;
+use crate::wire::line::Line;
+use crate::wire::rpc::{self, CallKey, Status};
 
 /// The calls of one connection.
 #[derive(Debug)]
 pub struct Calls {
-    client: Client,
+    line: Line,
     open: BTreeMap<CallId, Call>,
     deadlines: BTreeSet<(Instant, CallId)>,
     has_answered: bool,
@@ -36,17 +37,11 @@ struct Call {
     deadline: Instant,
 }
 
-impl Default for Calls {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Calls {
-    /// For a new connection; the HTTP/2 preface is in the output.
-    pub fn new() -> Self {
+    /// For a new connection. What the framing begins with is in the output.
+    pub fn new(framing: Framing) -> Self {
         Self {
-            client: Client::new(h2::Config::default()),
+            line: Line::new(framing),
             open: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             has_answered: false,
@@ -58,11 +53,12 @@ impl Calls {
     /// The same with other memory limits.
     #[must_use]
     pub fn within(self, budget: CriBudget) -> Self {
-        Self { client: self.client.within(&budget), budget, ..self }
+        Self { line: self.line.within(&budget), budget, ..self }
     }
 
     pub fn start(
         &mut self,
+        now: Instant,
         call: CallId,
         request: &Request,
         deadline: Instant,
@@ -71,19 +67,14 @@ impl Calls {
         let (rpc, message) = convert::encode(request);
         log::debug!("call={} rpc={} bytes={}", call.0, rpc.name(), message.len());
         let key = CallKey(call.0);
-        let started = if rpc.is_stream() {
-            self.client.stream(key, rpc.path(), &message)
-        } else {
-            self.client.unary_with(key, rpc.path(), rpc.metadata(), &message)
-        };
-        match started {
+        match self.line.call(key, rpc, deadline.since_ms(now), &message) {
             Ok(()) => {
                 self.open.insert(call, Call { rpc, deadline });
                 self.deadlines.insert((deadline, call));
             }
-            Err(grpc::Refused::Closing) => answers.push(lost(call, Lost::Connection)),
+            Err(rpc::Refused::Closing) => answers.push(lost(call, Lost::Connection)),
             // The error that the gRPC libraries of the runtimes return for the same.
-            Err(refused @ (grpc::Refused::Full { .. } | grpc::Refused::TooLarge { .. })) => {
+            Err(refused @ (rpc::Refused::Full { .. } | rpc::Refused::TooLarge { .. })) => {
                 let code = Code::ResourceExhausted;
                 let refused = CallError::Refused { code, message: refused.to_string() };
                 answers.push(Event::Cri(call, Err(refused)));
@@ -94,7 +85,7 @@ impl Calls {
     /// Cancels the call.
     pub fn cancel(&mut self, call: CallId) {
         if self.forget(call).is_some() {
-            self.client.cancel(CallKey(call.0));
+            self.line.cancel(CallKey(call.0));
         }
     }
 
@@ -121,44 +112,36 @@ impl Calls {
         bytes: &[u8],
         answers: &mut Vec<Event>,
     ) -> Result<(), Peer> {
-        let received = self.client.receive(bytes);
-        let received = received.map_err(|error| Peer::new(error.to_string()));
+        let received = self.line.receive(bytes);
         self.answer(now, answers);
         received
     }
 
     /// The connection has ended: answers all calls.
     pub fn hangup(&mut self, why: &str, answers: &mut Vec<Event>) {
-        self.client.hangup(why);
+        self.line.hangup(why);
         self.answer(Instant(0), answers);
         debug_assert!(self.open.is_empty(), "every call has been answered");
     }
 
     /// The bytes to write to the socket.
     pub fn output(&self) -> &[u8] {
-        self.client.output()
+        self.line.output()
     }
 
-    /// Whether the output has only answers to the runtime's PINGs. It sends one after each
-    /// reply to measure the latency; the answer can be sent with the next request.
+    /// Whether the output can wait for the next request, see [`Line::only_pongs`].
     pub fn only_pongs(&self) -> bool {
-        const PONG_BYTES: usize = 17;
-        const PING: u8 = 6;
-        const ACK: u8 = 1;
-        let output = self.output();
-        let is_pong =
-            |frame: &[u8]| frame.len() == PONG_BYTES && frame[..5] == [0, 0, 8, PING, ACK];
-        !output.is_empty() && output.chunks(PONG_BYTES).all(is_pong)
+        self.line.only_pongs()
     }
 
     /// This many bytes of it were written.
     pub fn sent(&mut self, count: usize) {
-        self.client.sent(count);
+        self.line.sent(count);
     }
 
     /// Why the runtime wants this connection to end, if it does.
     pub fn closing(&self) -> Option<&str> {
-        self.client.closing()
+        self.line.closing()
     }
 
     /// Calls that will be answered without a cancel: all but streams.
@@ -173,9 +156,9 @@ impl Calls {
 
     /// Turns the client's events into answers.
     fn answer(&mut self, now: Instant, answers: &mut Vec<Event>) {
-        while let Some(event) = self.client.poll_event() {
+        while let Some(event) = self.line.poll_event() {
             let call = CallId(event.key().0);
-            if let grpc::Event::Message(..) = event {
+            if let rpc::Event::Message(..) = event {
                 self.has_answered = true;
                 // A burst of items is one hint: the core relists anyway.
                 if !matches!(answers.last(), Some(Event::Changed(last)) if *last == call) {
@@ -185,7 +168,7 @@ impl Calls {
             }
             let Some(Call { rpc, .. }) = self.forget(call) else { continue };
             let answer = match event {
-                grpc::Event::Reply(_, message) => {
+                rpc::Event::Reply(_, message) => {
                     self.has_answered = true;
                     convert::decode_within(rpc, &message, &self.budget).map_err(|unusable| {
                         if let Some(repeats) = self.limit.pass(now) {
@@ -196,14 +179,14 @@ impl Calls {
                         CallError::Lost(Lost::Connection)
                     })
                 }
-                grpc::Event::Failed(_, status) => {
+                rpc::Event::Failed(_, status) => {
                     self.has_answered = true;
                     Err(failed(status))
                 }
-                grpc::Event::Done(_) | grpc::Event::Lost(..) => {
+                rpc::Event::Done(_) | rpc::Event::Lost(..) => {
                     Err(CallError::Lost(Lost::Connection))
                 }
-                grpc::Event::Message(..) => unreachable!("it was handled above"),
+                rpc::Event::Message(..) => unreachable!("it was handled above"),
             };
             answers.push(Event::Cri(call, answer));
         }
@@ -226,23 +209,23 @@ fn failed(status: Status) -> CallError {
     let message = status.message;
     let lost = |code, message| CallError::Lost(Lost::Runtime { code, message });
     let code = match status.code {
-        grpc::Code::DeadlineExceeded => return lost(Code::DeadlineExceeded, message),
-        grpc::Code::Cancelled => return lost(Code::Cancelled, message),
-        grpc::Code::Unavailable => return lost(Code::Unavailable, message),
+        rpc::Code::DeadlineExceeded => return lost(Code::DeadlineExceeded, message),
+        rpc::Code::Cancelled => return lost(Code::Cancelled, message),
+        rpc::Code::Unavailable => return lost(Code::Unavailable, message),
         // OK without a message: the client reports Internal for that.
-        grpc::Code::Ok | grpc::Code::Unknown => Code::Unknown,
-        grpc::Code::InvalidArgument => Code::InvalidArgument,
-        grpc::Code::NotFound => Code::NotFound,
-        grpc::Code::AlreadyExists => Code::AlreadyExists,
-        grpc::Code::PermissionDenied => Code::PermissionDenied,
-        grpc::Code::ResourceExhausted => Code::ResourceExhausted,
-        grpc::Code::FailedPrecondition => Code::FailedPrecondition,
-        grpc::Code::Aborted => Code::Aborted,
-        grpc::Code::OutOfRange => Code::OutOfRange,
-        grpc::Code::Unimplemented => Code::Unimplemented,
-        grpc::Code::Internal => Code::Internal,
-        grpc::Code::DataLoss => Code::DataLoss,
-        grpc::Code::Unauthenticated => Code::Unauthenticated,
+        rpc::Code::Ok | rpc::Code::Unknown => Code::Unknown,
+        rpc::Code::InvalidArgument => Code::InvalidArgument,
+        rpc::Code::NotFound => Code::NotFound,
+        rpc::Code::AlreadyExists => Code::AlreadyExists,
+        rpc::Code::PermissionDenied => Code::PermissionDenied,
+        rpc::Code::ResourceExhausted => Code::ResourceExhausted,
+        rpc::Code::FailedPrecondition => Code::FailedPrecondition,
+        rpc::Code::Aborted => Code::Aborted,
+        rpc::Code::OutOfRange => Code::OutOfRange,
+        rpc::Code::Unimplemented => Code::Unimplemented,
+        rpc::Code::Internal => Code::Internal,
+        rpc::Code::DataLoss => Code::DataLoss,
+        rpc::Code::Unauthenticated => Code::Unauthenticated,
     };
     CallError::Refused { code, message }
 }

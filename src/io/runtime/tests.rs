@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::net::{UnixListener, UnixStream as Peer};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use mio::{Events, Poll};
@@ -27,7 +28,7 @@ impl Place {
         let name = format!("edged-runtime-{name}-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
         let _ = fs::remove_file(&path);
-        let runtime = Runtime::new(path.clone(), Token(1));
+        let runtime = Runtime::new(RuntimeEndpoint::grpc(path.to_string_lossy()), Token(1));
         let poll = Poll::new().expect("a poll");
         Self { path, runtime, poll, now: Instant(1_000), events: Vec::new() }
     }
@@ -134,7 +135,7 @@ fn the_answer_to_a_ping_waits_for_a_request_to_go_with() {
 fn a_runtime_that_sends_goaway_has_time_to_answer_pending_calls() {
     let (mut place, mut peer) = Place::connected("goodbye");
     let (far, mut answers) = (place.now.plus_ms(u64::from(u32::MAX)), Vec::new());
-    place.runtime.call(CallId(1), &Request::Version, far, &mut answers);
+    place.runtime.call(place.now, CallId(1), &Request::Version, far, &mut answers);
     place.turn(0);
     peer.write_all(GOAWAY).expect("there is room");
     place.turn(0);

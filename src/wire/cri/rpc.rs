@@ -7,6 +7,8 @@ use super::container::{
     ReopenContainerLogRequest, ReopenContainerLogResponse, StartContainerRequest,
     StartContainerResponse, StopContainerRequest, StopContainerResponse,
 };
+#[cfg(feature = "runtime")]
+use super::edged::{ImportRequest, ImportResponse};
 use super::events::{ContainerEventResponse, GetEventsRequest};
 use super::image::{
     ImageFsInfoRequest, ImageFsInfoResponse, ImageStatusRequest, ImageStatusResponse,
@@ -46,7 +48,7 @@ macro_rules! methods {
     ($($package:literal {
         $($(#[$only:meta])* $service:ident $method:ident: $request:ident => $reply:ident;)*
     })*) => {
-        /// A method of CRI v1, or of containerd's beside it.
+        /// A method of CRI v1, or one that a runtime has beside it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Rpc {
             $($($(#[$only])* $method,)*)*
@@ -60,6 +62,15 @@ macro_rules! methods {
             pub fn name(self) -> &'static str {
                 match self {
                     $($($(#[$only])* Rpc::$method => stringify!($method),)*)*
+                }
+            }
+
+            /// The protobuf service with its package.
+            pub fn service(self) -> &'static str {
+                match self {
+                    $($($(#[$only])* Rpc::$method => concat!(
+                        $package, ".", stringify!($service)
+                    ),)*)*
                 }
             }
 
@@ -117,6 +128,10 @@ methods! {
     "containerd.services.tasks.v1" {
         Tasks Kill: KillRequest => KillResponse;
         Tasks Delete: DeleteTaskRequest => DeleteResponse;
+    }
+    "edged.runtime.v1" {
+        #[cfg(feature = "runtime")]
+        Images Import: ImportRequest => ImportResponse;
     }
 }
 
