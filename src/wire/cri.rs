@@ -29,6 +29,8 @@ pub mod runtime;
 pub mod sandbox;
 mod sandbox_config;
 pub mod security;
+#[cfg(feature = "runtime")]
+pub mod serve;
 pub mod stats;
 #[cfg(feature = "streams")]
 pub mod streaming;

@@ -344,4 +344,4 @@ fn image(from: i::Image) -> Result<Box<Image>, Why> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -14,11 +14,11 @@ use crate::model::cri::{
 use crate::model::cri::{PodRef, Sandbox};
 use crate::model::time::Timestamp;
 
-fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+pub(in crate::wire::cri) fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-fn sandbox_config() -> SandboxConfig {
+pub(in crate::wire::cri) fn sandbox_config() -> SandboxConfig {
     SandboxConfig {
         pod: PodRef { uid: "u".into(), namespace: "ns".into(), name: "web".into() },
         attempt: 2,
@@ -51,7 +51,7 @@ fn sandbox_config() -> SandboxConfig {
     }
 }
 
-fn container_config() -> ContainerConfig {
+pub(in crate::wire::cri) fn container_config() -> ContainerConfig {
     ContainerConfig {
         name: "app".into(),
         attempt: 3,
