@@ -14,7 +14,7 @@ use crate::wire::ttrpc;
 /// Calls on one connection.
 #[derive(Debug)]
 pub enum Line {
-    Grpc(grpc::Client),
+    Grpc(Box<grpc::Client>),
     #[cfg(feature = "runtime")]
     Ttrpc(ttrpc::Client),
 }
@@ -23,7 +23,7 @@ impl Line {
     /// For a new connection. What the framing begins with is in the output.
     pub fn new(framing: Framing) -> Self {
         match framing {
-            Framing::Grpc => Self::Grpc(grpc::Client::new(h2::Config::default())),
+            Framing::Grpc => Self::Grpc(grpc::Client::new(h2::Config::default()).into()),
             #[cfg(feature = "runtime")]
             Framing::Ttrpc => Self::Ttrpc(ttrpc::Client::new()),
         }
@@ -33,7 +33,7 @@ impl Line {
     #[must_use]
     pub fn within(self, budget: &CriBudget) -> Self {
         match self {
-            Self::Grpc(client) => Self::Grpc(client.within(budget)),
+            Self::Grpc(client) => Self::Grpc(client.within(budget).into()),
             #[cfg(feature = "runtime")]
             Self::Ttrpc(client) => Self::Ttrpc(client.within(budget)),
         }
@@ -49,8 +49,14 @@ impl Line {
         message: &[u8],
     ) -> Result<(), Refused> {
         match self {
-            Self::Grpc(client) if rpc.is_stream() => client.stream(key, rpc.path(), message),
-            Self::Grpc(client) => client.unary_with(key, rpc.path(), rpc.metadata(), message),
+            Self::Grpc(client) => {
+                let _ = wait_ms;
+                if rpc.is_stream() {
+                    client.stream(key, rpc.path(), message)
+                } else {
+                    client.unary_with(key, rpc.path(), rpc.metadata(), message)
+                }
+            }
             #[cfg(feature = "runtime")]
             Self::Ttrpc(client) => {
                 let method = (rpc.service(), rpc.name());

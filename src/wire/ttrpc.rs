@@ -5,7 +5,7 @@
 //!         4  stream, 4 bytes, big-endian: odd, ascending, never used again on a connection
 //!         8  type: 1 request, 2 response, 3 data
 //!         9  flags: 1 remote closed, 2 remote open, 4 no data
-//!        10  data: of types 1 and 2 the protobuf messages Request and Response, of 3 the bare message
+//!        10  data: of types 1 and 2 the messages Request and Response, of 3 the bare message
 //! ```
 //!
 //! **Intended behaviour.** [`Client`] is to its caller what [`crate::wire::grpc::Client`] is: each
@@ -14,10 +14,10 @@
 //! [`Server`] reports each call once, and takes one answer to it; an answer to a call that was
 //! cancelled is dropped. A frame that is longer than the protocol allows costs only its own call.
 //!
-//! **Cancellation** is not in the protocol: a client can only forget a call. Between our two ends it
-//! is a unary call of a service of our own, `edged.runtime.v1.Calls/Cancel { stream = 1 uint32 }`.
-//! It is answered at once, and the cancelled call with CANCELLED, which the client, having forgotten
-//! it, drops.
+//! **Cancellation** is not in the protocol: a client can only forget a call. Between our two ends
+//! it is a unary call of a service of our own, `edged.runtime.v1.Calls/Cancel { stream = 1 uint32
+//! }`. It is answered at once, and the cancelled call with CANCELLED, which the client, having
+//! forgotten it, drops.
 //!
 //! **Deadlines**: `timeout_nano` is sent, so that the server can end the work soon after its caller
 //! has given up; the caller's own clock decides.

@@ -47,3 +47,5 @@ mod streams;
 #[path = "../support/cloud/mod.rs"]
 mod stub;
 mod trouble;
+#[cfg(feature = "runtime")]
+mod ttrpc;

@@ -288,8 +288,12 @@ fn methods_have_their_paths() {
     assert_eq!(ImageStatusRequest::RPC.path(), "/runtime.v1.ImageService/ImageStatus");
     let streams: Vec<_> = Rpc::ALL.iter().filter(|rpc| rpc.is_stream()).collect();
     assert_eq!(streams, [&Rpc::GetContainerEvents]);
+    for rpc in Rpc::ALL {
+        assert_eq!(rpc.path(), format!("/{}/{}", rpc.service(), rpc.name()));
+    }
     let paths: BTreeSet<_> = Rpc::ALL.iter().map(|rpc| rpc.path()).collect();
     let count = if cfg!(feature = "streams") { 29 } else { 26 };
+    let count = count + usize::from(cfg!(feature = "runtime"));
     assert_eq!((paths.len(), Rpc::ALL.len()), (count, count));
 }
 

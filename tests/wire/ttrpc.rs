@@ -367,7 +367,7 @@ fn calls_at_once_have_a_bound_at_either_end() {
     server.answer(StreamId(1), b"");
     server.receive(&request(2 * count + 3, 0, b"")).unwrap();
     assert_eq!(server_events(&mut server).len(), 1);
-    assert!(CRI_STREAMS_MAX < TTRPC_CALLS_MAX, "the agent is never refused");
+    const { assert!(CRI_STREAMS_MAX < TTRPC_CALLS_MAX, "the agent is never refused") };
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `edged images import`: for runtimes that cannot be configured to use the registry. The CRI has
-//! no call for it, so the runtime's own tool imports; only containerd's is supported.
+//! no call for it, so the runtime's own tool imports; only containerd's is supported, and the
+//! built-in runtime.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -7,11 +8,19 @@ use std::process::Command;
 
 use super::archive::Catalog;
 use super::image_store::full_name;
-use crate::model::endpoint::RuntimeEndpoint;
+use crate::model::endpoint::{Framing, RuntimeEndpoint};
 use crate::model::error::{Error, Input, System};
 
-/// Imports the archive's images into the containerd at the socket. Returns their names.
+/// Imports the archive's images into the runtime at the socket. Returns their names.
 pub fn import(file: &Path, runtime: &RuntimeEndpoint) -> Result<Vec<String>, Error> {
+    match runtime.framing {
+        Framing::Grpc => import_by_ctr(file, &runtime.socket),
+        #[cfg(feature = "runtime")]
+        Framing::Ttrpc => super::builtin::import(file, runtime),
+    }
+}
+
+fn import_by_ctr(file: &Path, socket: &str) -> Result<Vec<String>, Error> {
     let shown = file.display();
     if file.is_dir() {
         let expected = "an archive: put folders into imageFolders, where the registry on loopback \
@@ -20,7 +29,6 @@ pub fn import(file: &Path, runtime: &RuntimeEndpoint) -> Result<Vec<String>, Err
     }
     let catalog = Catalog::open(file).map_err(|error| error.at(&shown))?;
     let names: Vec<String> = catalog.images.iter().map(full_name).collect();
-    let socket = &*runtime.socket;
     let mut ctr = Command::new("ctr");
     ctr.args(["--address", socket, "--namespace", "k8s.io", "images", "import"]).arg(file);
     let output = ctr.output().map_err(|error| {

@@ -11,6 +11,8 @@
 //! the agent. If it crashes, a pull in progress fails and is retried with its pod's back-off.
 
 pub mod archive;
+#[cfg(feature = "runtime")]
+mod builtin;
 pub mod image_store;
 mod import;
 mod registry;

@@ -4,8 +4,8 @@
 //!
 //! **Nothing of a configuration is ignored.** A field that this runtime does not support is refused
 //! by its name (InvalidArgument), and one of a newer CRI by its number: a container without the
-//! restriction or the device that was asked for is worse than none. In other messages unknown fields
-//! are skipped, as protobuf has it.
+//! restriction or the device that was asked for is worse than none. In other messages unknown
+//! fields are skipped, as protobuf has it.
 //!
 //! **Bounds.** The framing bounds a message, and [`RUNTIME_ITEMS_MAX`] each list in it.
 
@@ -286,6 +286,36 @@ fn last(message: &[u8], number: u64) -> Result<Option<Value<'_>>, Malformed> {
         }
     }
     Ok(found)
+}
+
+fn owned(value: Value<'_>) -> Result<String, Malformed> {
+    value.text().map(str::to_owned)
+}
+
+/// An enum's value: a place in this list.
+fn choice<T: Copy>(name: &str, value: Value<'_>, all: &[T]) -> Result<T, Malformed> {
+    let number = value.number()?;
+    let found = usize::try_from(number).ok().and_then(|at| all.get(at)).copied();
+    found.ok_or_else(|| {
+        let last = all.len() - 1;
+        Malformed(format!("{name}: got {}, expected 0 to {last}", number as i64))
+    })
+}
+
+/// A field that is not supported, unless it has its default.
+fn absent(name: &str, value: Value<'_>) -> Result<(), Malformed> {
+    match value {
+        Value::Number(0) | Value::Bytes([]) => Ok(()),
+        Value::Number(_) | Value::Bytes(_) | Value::Fixed | Value::Group => Err(unsupported(name)),
+    }
+}
+
+fn unsupported(name: &str) -> Malformed {
+    Malformed(format!("{name} is not supported by this runtime"))
+}
+
+fn unknown(name: &str, number: u64) -> Malformed {
+    Malformed(format!("{name} has field {number}, which this runtime does not know"))
 }
 
 fn push<T>(list: &mut Vec<T>, item: T) -> Result<(), Malformed> {

@@ -186,9 +186,9 @@ mod tests {
 
     #[test]
     fn a_long_message_inside_a_message_has_its_length_before_it() {
-        let mut ours = Writer::default();
+        let (mut ours, long) = (Writer::default(), vec![7; 20_000]);
         ours.message(1, &mut |outer| {
-            outer.message(2, &mut |inner| inner.bytes(3, &[7; 20_000]));
+            outer.message(2, &mut |inner| inner.bytes(3, &long));
             outer.signed(4, -1);
         });
         let bytes = ours.into_bytes();
@@ -200,7 +200,7 @@ mod tests {
         else {
             panic!("one field")
         };
-        assert_eq!(seven.bytes(), Ok(&[7; 20_000][..]));
+        assert_eq!(seven.bytes(), Ok(&*long));
     }
 
     #[test]

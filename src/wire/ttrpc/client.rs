@@ -222,7 +222,7 @@ impl Client {
         if kind != RESPONSE && kind != DATA {
             return Err(Error::Kind { got: kind, expected: "2 (response) or 3 (data)" });
         }
-        if stream % 2 == 0 || u64::from(stream) >= self.next_stream {
+        if stream.is_multiple_of(2) || u64::from(stream) >= self.next_stream {
             return Err(Error::Stream { got: stream, expected: "one that a request was sent on" });
         }
         Ok(())

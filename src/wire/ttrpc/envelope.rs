@@ -27,8 +27,8 @@ pub(super) fn read_request(bytes: &[u8]) -> Result<Request, Malformed> {
     let mut request = Request::default();
     for field in fields(bytes) {
         match field? {
-            (1, value) => request.service = value.text()?.to_owned(),
-            (2, value) => request.method = value.text()?.to_owned(),
+            (1, value) => value.text()?.clone_into(&mut request.service),
+            (2, value) => value.text()?.clone_into(&mut request.method),
             (3, value) => request.payload = value.bytes()?.to_vec(),
             (4, value) => request.timeout_ns = value.signed()?,
             _ => {}

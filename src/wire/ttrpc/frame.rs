@@ -74,9 +74,11 @@ impl Assembler {
                 return None;
             }
         }
-        let [a, b, c, d, e, f, g, h, kind, flags] = self.head;
-        let expected = u32::from_be_bytes([a, b, c, d]) as usize;
-        let stream = u32::from_be_bytes([e, f, g, h]);
+        let number = |at: usize| {
+            u32::from_be_bytes(self.head[at..at + 4].try_into().expect("four bytes of a head"))
+        };
+        let (expected, stream) = (number(0) as usize, number(4));
+        let [.., kind, flags] = self.head;
         if expected > max {
             self.head_filled = 0;
             self.skip_bytes = expected;

@@ -137,9 +137,11 @@ impl Server {
             }
         };
         let method = (&*request.service, &*request.method);
-        let refused = if method == CANCEL {
-            return self.cancel(stream, &request.payload);
-        } else if flags & REMOTE_OPEN != 0 {
+        if method == CANCEL {
+            self.cancel(stream, &request.payload);
+            return Ok(());
+        }
+        let refused = if flags & REMOTE_OPEN != 0 {
             Some((Code::Unimplemented, "client streams are not served".to_owned()))
         } else if self.open.len() >= TTRPC_CALLS_MAX {
             let text = format!("{TTRPC_CALLS_MAX} calls are open, expected fewer");
@@ -181,7 +183,7 @@ impl Server {
         Ok(())
     }
 
-    fn cancel(&mut self, stream: u32, request: &[u8]) -> Result<(), Error> {
+    fn cancel(&mut self, stream: u32, request: &[u8]) {
         match envelope::read_cancel(request) {
             Err(why) => {
                 let text = format!("{}: {why}", CANCEL.1);
@@ -198,7 +200,6 @@ impl Server {
                 self.respond(stream, Ok(&[]));
             }
         }
-        Ok(())
     }
 
     fn respond(&mut self, stream: u32, result: Result<&[u8], &Status>) {

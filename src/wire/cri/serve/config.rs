@@ -1,7 +1,7 @@
 //! Configurations of sandboxes and containers: the inverse of `convert`'s.
 
 use super::security::{self, apparmor_of_text};
-use super::{insert, number_in, push, text_in};
+use super::{absent, choice, insert, number_in, owned, push, text_in, unknown, unsupported};
 use crate::model::cri::{Dns, Mount, PidNamespace, PortMapping, Propagation, Protocol, Resources};
 use crate::model::runtime::{ContainerConfig, SandboxConfig};
 use crate::wire::protobuf::{Malformed, Value, fields};
@@ -214,36 +214,6 @@ fn resources(message: &[u8]) -> Result<Resources, Malformed> {
 fn attempt(number: u64) -> Result<u32, Malformed> {
     u32::try_from(number)
         .map_err(|_| Malformed(format!("metadata.attempt: got {number}, expected 32 bits")))
-}
-
-pub(super) fn owned(value: Value<'_>) -> Result<String, Malformed> {
-    value.text().map(str::to_owned)
-}
-
-/// An enum's value: a place in this list.
-pub(super) fn choice<T: Copy>(name: &str, value: Value<'_>, all: &[T]) -> Result<T, Malformed> {
-    let number = value.number()?;
-    let found = usize::try_from(number).ok().and_then(|at| all.get(at)).copied();
-    found.ok_or_else(|| {
-        let last = all.len() - 1;
-        Malformed(format!("{name}: got {}, expected 0 to {last}", number as i64))
-    })
-}
-
-/// A field that is not supported, unless it has its default.
-pub(super) fn absent(name: &str, value: Value<'_>) -> Result<(), Malformed> {
-    match value {
-        Value::Number(0) | Value::Bytes([]) => Ok(()),
-        Value::Number(_) | Value::Bytes(_) | Value::Fixed | Value::Group => Err(unsupported(name)),
-    }
-}
-
-pub(super) fn unsupported(name: &str) -> Malformed {
-    Malformed(format!("{name} is not supported by this runtime"))
-}
-
-pub(super) fn unknown(name: &str, number: u64) -> Malformed {
-    Malformed(format!("{name} has field {number}, which this runtime does not know"))
 }
 
 fn missing(name: &str) -> Malformed {

@@ -459,3 +459,6 @@ fn counted(w: &mut Writer, field: u32, value: Option<u64>) {
         w.message(field, &mut |w| w.number(1, value));
     }
 }
+
+#[cfg(test)]
+mod tests;

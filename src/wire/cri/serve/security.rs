@@ -1,7 +1,6 @@
 //! Security contexts of sandboxes and containers: the inverse of `convert`'s.
 
-use super::config::{absent, choice, owned, unknown, unsupported};
-use super::{last, number_in, push, text_in};
+use super::{absent, choice, last, number_in, owned, push, text_in, unknown, unsupported};
 use crate::model::cri::{IpcNamespace, Namespaces, Network, PidNamespace, Profile, Selinux, User};
 use crate::model::runtime::{ContainerConfig, ContainerId, SandboxConfig};
 use crate::wire::protobuf::{Malformed, Value, fields};
