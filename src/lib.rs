@@ -12,7 +12,7 @@
 //!  curl, CLI ←── io/server ←── wire/http1 ←── agent/view        agent/pleg       agent/calls
 //!                                                                   ▲                  │
 //!                                                                   │                  ▼
-//!  runtime ──socket─→ io/runtime ──→ wire/grpc ──→ wire/cri ────────┘   io/runtime ─socket─→ it
+//!  runtime ──socket─→ io/runtime ──→ wire/line ──→ wire/cri ────────┘   io/runtime ─socket─→ it
 //!
 //!  cloud ──websocket─→ io/cloud ──→ wire/kubeedge ──→ agent/cloud ──saved──→ agent/pods
 //!    ▲                                   ▲               │    ▲

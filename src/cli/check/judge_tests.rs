@@ -3,6 +3,8 @@
 use super::super::Verdict;
 use super::*;
 use crate::config::Config;
+#[cfg(feature = "runtime")]
+use crate::model::endpoint::RuntimeEndpoint;
 
 const V2: &str = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n";
 const V1: &str = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n\
@@ -159,6 +161,17 @@ fn the_remedy_names_the_keys_of_the_runtime_that_answers() {
             assert!(!trouble.contains(word), "{version:?}: {trouble}\nexpected no {word}");
         }
     }
+}
+
+#[cfg(feature = "runtime")]
+#[test]
+fn where_the_built_in_runtime_does_not_answer_it_is_to_be_started() {
+    let change = |facts: &mut Diagnostics| {
+        let endpoint = RuntimeEndpoint::ttrpc("/rt/sock".to_owned());
+        facts.config.runtime = endpoint.expect("it is built in");
+        facts.runtime = Some(Err(System::new("refused").into()));
+    };
+    check(change, "fail runtime: /rt/sock: refused", "start it with edged runtime");
 }
 
 #[test]

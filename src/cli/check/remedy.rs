@@ -1,6 +1,7 @@
 //! Remedies in the runtime's configuration: its keys depend on the runtime and its version.
 
 use crate::io::diagnostics::Diagnostics;
+use crate::model::endpoint::Framing;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Runtime {
@@ -9,12 +10,17 @@ enum Runtime {
     /// containerd 2.x, or one that does not answer.
     Containerd,
     CriO,
+    /// The built-in one.
+    Edged,
     /// Another one.
     Other,
 }
 
 /// If the runtime does not answer, the name of its socket tells which one it is.
 fn runtime(facts: &Diagnostics) -> Runtime {
+    if facts.config.runtime.framing != Framing::Grpc {
+        return Runtime::Edged;
+    }
     let Some(Ok((version, _))) = &facts.runtime else {
         let name = facts.config.runtime.socket.rsplit('/').next().unwrap_or_default();
         return if name.starts_with("crio") { Runtime::CriO } else { Runtime::Containerd };
@@ -42,7 +48,7 @@ pub(super) fn oom_score_adj(facts: &Diagnostics) -> &'static str {
              restrict_oom_score_adj = true; or run both with CAP_SYS_RESOURCE"
         }
         Runtime::CriO => "CRI-O has no setting for it: run it and edged with CAP_SYS_RESOURCE",
-        Runtime::Other => "run the runtime and edged with CAP_SYS_RESOURCE",
+        Runtime::Edged | Runtime::Other => "run the runtime and edged with CAP_SYS_RESOURCE",
     }
 }
 
@@ -53,6 +59,7 @@ pub(super) fn no_answer(facts: &Diagnostics) -> &'static str {
             "start the runtime, or say where it is with --runtime or containerRuntimeEndpoint; \
              containerd must not have \"cri\" among its disabled_plugins"
         }
+        Runtime::Edged => "start it with edged runtime",
         Runtime::CriO | Runtime::Other => {
             "start the runtime, or say where it is with --runtime or containerRuntimeEndpoint"
         }
