@@ -1,11 +1,18 @@
-//! Images as files: OCI layouts, tar archives of them, and the output of `docker save`; and a
-//! runtime's requests to a registry (the pull half of the OCI distribution API).
+//! Images as files: OCI layouts, tar archives of them, and the output of `docker save`; a runtime's
+//! requests to a registry (the pull half of the OCI distribution API); and the configuration of a
+//! container (OCI runtime-spec).
 //!
 //! Archives come from users, on USB sticks: every length is checked before it is used, paths are
 //! compared and never opened, and errors have the form «got, expected, where».
 
+#[cfg(feature = "runtime")]
+pub mod capabilities;
 pub mod json;
 pub mod reference;
+#[cfg(feature = "runtime")]
+pub mod seccomp;
+#[cfg(feature = "runtime")]
+pub mod spec;
 
 use std::fmt::Write as _;
 

@@ -1,0 +1,514 @@
+//! The `config.json` of a container (OCI runtime-spec 1.0.2), made of what CRI asked for, of the
+//! image and of what the machine has.
+//!
+//! It says what containerd 1.6 says for the same request, so that a workload sees no difference.
+//! The fields that an OCI runtime would ignore, such as annotations, are left out. Nothing that CRI
+//! asks for is ignored here: what cannot be written is refused with the name of CRI's field.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::capabilities::Capabilities;
+use super::seccomp::Seccomp;
+use crate::model::cri::{
+    ContainerConfig, ContainerSecurity, IpcNamespace, Network, PidNamespace, Profile, Propagation,
+    Resources, Selinux,
+};
+use crate::model::error::Input;
+use crate::model::runtime::{ContainerRecord, ImageConfig, SandboxRecord};
+
+/// What the records do not say.
+#[derive(Debug)]
+pub struct Host {
+    /// The sandbox's folder: `net`, `ipc`, `uts`, `shm`, `hostname`, `hosts`, `resolv.conf`.
+    pub sandbox: String,
+    /// For `HOSTNAME`: the sandbox's, or the machine's on its network.
+    pub hostname: String,
+    /// Of the process, looked up in the image.
+    pub user: User,
+    /// A process namespace that is joined: the holder's, or another container's.
+    pub pid_namespace: Option<String>,
+    /// The existing host paths of `config.mounts`, in their order, without links.
+    pub sources: Vec<String>,
+    /// The image's volumes: the destination, and the folder with its content.
+    pub volumes: Vec<(String, String)>,
+    /// All of the machine's, for a privileged container.
+    pub devices: Vec<Device>,
+    /// The content of the file that `Profile::Localhost` names.
+    pub seccomp: Option<Box<RawValue>>,
+    /// Those that the runtime has itself.
+    pub capabilities: Capabilities,
+    /// The lowest `oom_score_adj` that the runtime may give.
+    pub oom_score_adj_min: i64,
+    /// cgroup v2 alone.
+    pub cgroup2: bool,
+    /// Memory with swap can be limited.
+    pub swap: bool,
+    /// Huge pages can be limited.
+    pub hugetlb: bool,
+    pub selinux: bool,
+}
+
+/// `process.user`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct User {
+    pub uid: u32,
+    pub gid: u32,
+    /// Ascending, each once; the gid among them.
+    pub additional_gids: Vec<u32>,
+}
+
+/// One of `linux.devices`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Device {
+    pub path: String,
+    /// `b` or `c`.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    pub major: u64,
+    pub minor: u64,
+    /// Permission bits.
+    pub file_mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// The file's content. An [`Input`] names the field of CRI's `ContainerConfig`.
+pub fn bundle(
+    sandbox: &SandboxRecord,
+    container: &ContainerRecord,
+    image: &ImageConfig,
+    host: &Host,
+) -> Result<Vec<u8>, Input> {
+    let config = &container.config;
+    let security = &config.security;
+    let capabilities = capabilities(security, host)?;
+    let (masked, readonly): (&[String], &[String]) = if security.privileged {
+        (&[], &[])
+    } else {
+        (&security.masked_paths, &security.readonly_paths)
+    };
+    let label = security.selinux.as_ref().filter(|_| host.selinux).map(label);
+    let spec = Spec {
+        oci_version: "1.0.2",
+        process: Process {
+            terminal: config.terminal.tty,
+            user: &host.user,
+            args: args(config, image)?,
+            env: env(config, image, &host.hostname),
+            cwd: cwd(config, image),
+            capabilities: Sets::of(capabilities),
+            no_new_privileges: security.no_new_privs,
+            oom_score_adj: config.resources.oom_score_adj.max(host.oom_score_adj_min),
+            apparmor_profile: match &security.apparmor {
+                Some(Profile::Localhost(name)) if !security.privileged => {
+                    Some(name.strip_prefix("localhost/").unwrap_or(name))
+                }
+                // The runtime has no profile of its own.
+                Some(Profile::Localhost(_) | Profile::RuntimeDefault | Profile::Unconfined)
+                | None => None,
+            },
+            selinux_label: label.as_deref(),
+        },
+        root: Root { path: "rootfs", readonly: security.readonly_rootfs },
+        mounts: mounts(sandbox, config, host)?,
+        linux: Linux {
+            cgroups_path: sandbox.cgroup(&container.id),
+            namespaces: namespaces(sandbox, config, host)?,
+            resources: resources(&config.resources, security.privileged, host)?,
+            devices: &host.devices,
+            seccomp: seccomp(security, capabilities, host)?,
+            rootfs_propagation: rootfs_propagation(config),
+            masked_paths: masked,
+            readonly_paths: readonly,
+            mount_label: label.as_deref(),
+        },
+    };
+    Ok(serde_json::to_vec(&spec).expect("plain data"))
+}
+
+/// The process of a command in a container, out of its `config.json`: the container's own with
+/// other arguments and without a terminal. `None`: this is no such file.
+pub fn exec_process(config: &[u8], args: &[String]) -> Option<Vec<u8>> {
+    let mut config: Value = serde_json::from_slice(config).ok()?;
+    let process = config.get_mut("process")?.as_object_mut()?;
+    process.insert("args".to_owned(), args.into());
+    process.insert("terminal".to_owned(), false.into());
+    Some(serde_json::to_vec(process).expect("it was JSON"))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec<'a> {
+    oci_version: &'static str,
+    process: Process<'a>,
+    root: Root,
+    mounts: Vec<Mount<'a>>,
+    linux: Linux<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Process<'a> {
+    terminal: bool,
+    user: &'a User,
+    args: Vec<&'a str>,
+    env: Vec<Cow<'a, str>>,
+    cwd: &'a str,
+    capabilities: Sets,
+    no_new_privileges: bool,
+    oom_score_adj: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    apparmor_profile: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    selinux_label: Option<&'a str>,
+}
+
+/// Without `inheritable`: a program could hand those on to one that it must not.
+#[derive(Serialize)]
+struct Sets {
+    bounding: Vec<String>,
+    effective: Vec<String>,
+    permitted: Vec<String>,
+}
+
+impl Sets {
+    fn of(set: Capabilities) -> Self {
+        let names = set.names();
+        Self { bounding: names.clone(), effective: names.clone(), permitted: names }
+    }
+}
+
+#[derive(Serialize)]
+struct Root {
+    path: &'static str,
+    readonly: bool,
+}
+
+#[derive(Serialize)]
+struct Mount<'a> {
+    destination: Cow<'a, str>,
+    #[serde(rename = "type")]
+    kind: &'a str,
+    source: Cow<'a, str>,
+    options: Vec<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Linux<'a> {
+    cgroups_path: String,
+    namespaces: Vec<Namespace>,
+    resources: LinuxResources<'a>,
+    devices: &'a [Device],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seccomp: Option<Filter<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rootfs_propagation: Option<&'static str>,
+    masked_paths: &'a [String],
+    readonly_paths: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mount_label: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Filter<'a> {
+    Own(Seccomp),
+    File(&'a RawValue),
+}
+
+#[derive(Serialize)]
+struct Namespace {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct LinuxResources<'a> {
+    devices: [DeviceRule; 1],
+    memory: Memory,
+    cpu: Cpu,
+    hugepage_limits: Vec<HugePages<'a>>,
+    unified: &'a std::collections::BTreeMap<String, String>,
+}
+
+#[derive(Serialize)]
+struct DeviceRule {
+    allow: bool,
+    access: &'static str,
+}
+
+#[derive(Serialize)]
+struct Memory {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    swap: Option<i64>,
+}
+
+#[derive(Serialize)]
+struct Cpu {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shares: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quota: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    period: Option<i64>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct HugePages<'a> {
+    page_size: &'a str,
+    limit: u64,
+}
+
+/// The image's entry point goes with arguments of CRI's, and its arguments only with its own entry
+/// point.
+fn args<'a>(config: &'a ContainerConfig, image: &'a ImageConfig) -> Result<Vec<&'a str>, Input> {
+    let own = |list: &'a [String]| list.iter().map(String::as_str).collect::<Vec<_>>();
+    let theirs = |list: &'a [Box<str>]| list.iter().map(|text| &**text).collect::<Vec<_>>();
+    let args = match (&*config.command, &*config.args) {
+        ([], []) => [theirs(&image.entrypoint), theirs(&image.cmd)].concat(),
+        ([], args) => [theirs(&image.entrypoint), own(args)].concat(),
+        (command, args) => [own(command), own(args)].concat(),
+    };
+    if args.is_empty() { Err(Input::other("no command specified").at("command")) } else { Ok(args) }
+}
+
+/// A later variable replaces an earlier one of its name, at its place.
+fn env<'a>(
+    config: &'a ContainerConfig,
+    image: &'a ImageConfig,
+    hostname: &str,
+) -> Vec<Cow<'a, str>> {
+    let mut all: Vec<Cow<'a, str>> = vec![PATH.into()];
+    if config.terminal.tty {
+        all.push("TERM=xterm".into());
+    }
+    all.push(format!("HOSTNAME={hostname}").into());
+    let name = |variable: &str| variable.split('=').next().unwrap_or_default().to_owned();
+    let images = image.env.iter().map(|variable| Cow::from(&**variable));
+    let own = config.envs.iter().map(|(name, value)| Cow::from(format!("{name}={value}")));
+    for variable in images.chain(own) {
+        let wanted = name(&variable);
+        match all.iter_mut().find(|other| name(other) == wanted) {
+            Some(other) => *other = variable,
+            None => all.push(variable),
+        }
+    }
+    all
+}
+
+const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// CRI's working folder, else the image's, else the root.
+pub fn cwd<'a>(config: &'a ContainerConfig, image: &'a ImageConfig) -> &'a str {
+    let given = [&*config.working_dir, &*image.working_dir];
+    given.into_iter().find(|dir| !dir.is_empty()).unwrap_or("/")
+}
+
+fn capabilities(security: &ContainerSecurity, host: &Host) -> Result<Capabilities, Input> {
+    if security.privileged {
+        return Ok(host.capabilities);
+    }
+    let (add, drop) = (&security.add_capabilities, &security.drop_capabilities);
+    Capabilities::of(add, drop, host.capabilities)
+}
+
+fn label(selinux: &Selinux) -> String {
+    let Selinux { user, role, kind, level } = selinux;
+    format!("{user}:{role}:{kind}:{level}")
+}
+
+fn mounts<'a>(
+    sandbox: &'a SandboxRecord,
+    config: &'a ContainerConfig,
+    host: &'a Host,
+) -> Result<Vec<Mount<'a>>, Input> {
+    let access = if config.security.privileged { "rw" } else { "ro" };
+    let mut binds = Vec::new();
+    for (mount, source) in config.mounts.iter().zip(&host.sources) {
+        if mount.image.is_some() {
+            let why = "volumes of images are not supported by this runtime";
+            return Err(Input::other(why).at("mounts").at(&mount.container_path));
+        }
+        let propagation = match mount.propagation {
+            Propagation::Private => "rprivate",
+            Propagation::HostToContainer => "rslave",
+            Propagation::Bidirectional => "rshared",
+        };
+        let access = match (mount.readonly, mount.recursive_read_only) {
+            (_, true) => "rro",
+            (true, false) => "ro",
+            (false, false) => "rw",
+        };
+        let options = vec!["rbind", propagation, access];
+        binds.push(bind(clean(&mount.container_path)?, source.into(), options));
+    }
+    let is_free = |binds: &[Mount<'_>], at: &str| !binds.iter().any(|one| one.destination == at);
+    for (destination, source) in &host.volumes {
+        let destination = clean(destination)?;
+        if is_free(&binds, &destination) {
+            binds.push(bind(destination, source.into(), vec!["rbind", "rprivate", "rw"]));
+        }
+    }
+    let of_etc = if config.security.readonly_rootfs { "ro" } else { "rw" };
+    let shm = match sandbox.config.namespaces.ipc {
+        IpcNamespace::Pod => format!("{}/shm", host.sandbox),
+        IpcNamespace::Node => "/dev/shm".to_owned(),
+    };
+    let own = |name: &str| format!("{}/{name}", host.sandbox);
+    for (destination, source, access) in [
+        ("/etc/hostname", own("hostname"), of_etc),
+        ("/etc/hosts", own("hosts"), of_etc),
+        ("/etc/resolv.conf", own("resolv.conf"), of_etc),
+        ("/dev/shm", shm, "rw"),
+    ] {
+        if is_free(&binds, destination) {
+            let options = vec!["rbind", "rprivate", access];
+            binds.push(bind(destination.into(), source.into(), options));
+        }
+    }
+    // What lies below another mount comes after it.
+    binds.sort_by_key(|bind| bind.destination.matches('/').count());
+    let mut mounts = defaults(access);
+    mounts.retain(|one| is_free(&binds, &one.destination));
+    mounts.append(&mut binds);
+    Ok(mounts)
+}
+
+fn bind<'a>(destination: Cow<'a, str>, source: Cow<'a, str>, options: Vec<&'a str>) -> Mount<'a> {
+    Mount { destination, kind: "bind", source, options }
+}
+
+fn defaults<'a>(access: &'a str) -> Vec<Mount<'a>> {
+    let plain = ["nosuid", "noexec", "nodev"];
+    let of = |destination: &'a str, kind: &'a str, options: Vec<&'a str>| Mount {
+        destination: destination.into(),
+        kind,
+        source: kind.into(),
+        options,
+    };
+    let terminals = ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"];
+    vec![
+        of("/proc", "proc", plain.to_vec()),
+        of("/dev", "tmpfs", vec!["nosuid", "strictatime", "mode=755", "size=65536k"]),
+        of("/dev/pts", "devpts", terminals.to_vec()),
+        of("/dev/mqueue", "mqueue", plain.to_vec()),
+        of("/sys", "sysfs", [&plain[..], &[access]].concat()),
+        of("/sys/fs/cgroup", "cgroup", [&plain[..], &["relatime", access]].concat()),
+    ]
+}
+
+/// Absolute, without empty parts and dots: two names of one place must not both be mounted.
+fn clean(path: &str) -> Result<Cow<'_, str>, Input> {
+    let parts = || path.split('/').filter(|part| !matches!(*part, "" | "."));
+    if !path.starts_with('/') || parts().any(|part| part == "..") {
+        return Err(Input::quoted(path, "an absolute path without `..`").at("container_path"));
+    }
+    let plain = parts().fold(String::new(), |path, part| path + "/" + part);
+    if plain.is_empty() {
+        return Err(Input::quoted(path, "a path below the root").at("container_path"));
+    }
+    Ok(if plain == path { path.into() } else { plain.into() })
+}
+
+fn rootfs_propagation(config: &ContainerConfig) -> Option<&'static str> {
+    let any = |kind| config.mounts.iter().any(|mount| mount.propagation == kind);
+    if any(Propagation::Bidirectional) {
+        Some("rshared")
+    } else {
+        any(Propagation::HostToContainer).then_some("rslave")
+    }
+}
+
+fn namespaces(
+    sandbox: &SandboxRecord,
+    config: &ContainerConfig,
+    host: &Host,
+) -> Result<Vec<Namespace>, Input> {
+    let new = |kind| Namespace { kind, path: None };
+    let of_sandbox = |kind, file: &str| {
+        let path = Some(format!("{}/{file}", host.sandbox));
+        Namespace { kind, path }
+    };
+    let mut all = vec![new("mount")];
+    match &config.namespaces.pid {
+        PidNamespace::Container => all.push(new("pid")),
+        PidNamespace::Node => {}
+        PidNamespace::Pod | PidNamespace::Target(_) => {
+            let missing = || Input::other("there is no such process namespace").at("pid");
+            let path = host.pid_namespace.clone().ok_or_else(missing)?;
+            all.push(Namespace { kind: "pid", path: Some(path) });
+        }
+    }
+    if sandbox.config.namespaces.ipc == IpcNamespace::Pod {
+        all.push(of_sandbox("ipc", "ipc"));
+    }
+    if sandbox.config.namespaces.network == Network::Pod {
+        all.extend([of_sandbox("network", "net"), of_sandbox("uts", "uts")]);
+    }
+    if host.cgroup2 && !config.security.privileged {
+        all.push(new("cgroup"));
+    }
+    Ok(all)
+}
+
+fn resources<'a>(
+    wanted: &'a Resources,
+    privileged: bool,
+    host: &Host,
+) -> Result<LinuxResources<'a>, Input> {
+    let some = |value: i64| Some(value).filter(|value| *value != 0);
+    let huge = wanted.hugepages.iter().filter(|_| host.hugetlb);
+    if !host.cgroup2 && !wanted.unified.is_empty() {
+        return Err(Input::other("got files of cgroup v2, expected none on v1").at("unified"));
+    }
+    // Without a limit of its own, no swap; it counts memory as well.
+    let swap = some(wanted.memory_swap_limit).or(some(wanted.memory_limit));
+    Ok(LinuxResources {
+        devices: [DeviceRule { allow: privileged, access: "rwm" }],
+        memory: Memory { limit: some(wanted.memory_limit), swap: swap.filter(|_| host.swap) },
+        cpu: Cpu {
+            shares: some(wanted.cpu_shares),
+            quota: some(wanted.cpu_quota),
+            period: some(wanted.cpu_period),
+        },
+        hugepage_limits: huge
+            .map(|(page_size, limit)| HugePages { page_size, limit: *limit })
+            .collect(),
+        unified: &wanted.unified,
+    })
+}
+
+fn seccomp<'a>(
+    security: &ContainerSecurity,
+    capabilities: Capabilities,
+    host: &'a Host,
+) -> Result<Option<Filter<'a>>, Input> {
+    if security.privileged {
+        return Ok(None);
+    }
+    match &security.seccomp {
+        Profile::Unconfined => Ok(None),
+        Profile::RuntimeDefault => Ok(Some(Filter::Own(Seccomp::runtime_default(capabilities)))),
+        Profile::Localhost(path) => {
+            let missing = || Input::quoted(path, "a seccomp profile that was read").at("seccomp");
+            host.seccomp.as_deref().map(|file| Some(Filter::File(file))).ok_or_else(missing)
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "spec/tests.rs"]
+mod tests;
