@@ -59,3 +59,58 @@ pub const TTRPC_OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// Items of one list or map in a request (environment variables, mounts, labels): an empty item has
 /// two bytes on the wire and up to a hundred in memory.
 pub const RUNTIME_ITEMS_MAX: usize = 4_096;
+
+// Containers.
+
+/// How often the processes of a cgroup are killed: a process may fork while the list is read.
+pub const RUNTIME_KILL_PASSES_MAX: usize = 100;
+/// Milliseconds between two of these.
+pub const RUNTIME_KILL_PAUSE_MS: u16 = 10;
+/// Milliseconds for one call of the OCI runtime. It takes some 30; on a machine that is short of
+/// memory and reads its program again and again, a second.
+pub const RUNTIME_OCI_CALL_MS_MAX: u64 = 30_000;
+/// Bytes that are read of the end of an OCI runtime's log.
+pub const RUNTIME_OCI_LOG_BYTES_MAX: u64 = 64 << 10;
+
+// Monitors.
+
+/// Bytes of a monitor's file `start`: an image with as many layers as there may be has 40 KiB.
+pub const MONITOR_START_BYTES_MAX: u64 = 256 << 10;
+/// Connections to one monitor: the server's, that of the server before it, and some of tools.
+pub const MONITOR_CONNECTIONS_MAX: usize = 8;
+/// Bytes of one read of a stream: what a FIFO holds.
+pub const MONITOR_READ_BYTES: usize = 64 << 10;
+/// Milliseconds without output after which a stream is closed whose container has ended while
+/// others may still write: a container in the machine's process namespace.
+pub const MONITOR_DRAIN_QUIET_MS: u16 = 100;
+/// Milliseconds that this lasts at most.
+pub const MONITOR_DRAIN_MS_MAX: u64 = 500;
+/// Milliseconds that an adopted process's exit code is waited for, which its parent or the kernel
+/// tells: the server reaps it at once.
+pub const MONITOR_EXIT_WAIT_MS: u64 = 1_000;
+/// Bytes of the text of one line of a log: longer ones are cut (containerd's).
+pub const LOG_LINE_BYTES_MAX: usize = 16 << 10;
+/// Bytes of lines that are written at once.
+pub const LOG_OUTPUT_BYTES_MAX: usize = 64 << 10;
+/// Bytes of one message of a monitor: an error text, in JSON, where each byte may become six.
+pub const MONITOR_FACT_BYTES_MAX: usize = 64 << 10;
+/// Folders of containers that are looked at when the server starts: twice what there may be.
+pub const MONITORS_MAX: usize = 2_048;
+/// Bytes of an image's `/etc/passwd` or `/etc/group`: some ten thousand entries.
+pub const IMAGE_USERS_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of a seccomp profile of the operator's: the default one has 8 KiB.
+pub const SECCOMP_BYTES_MAX: u64 = 64 << 10;
+/// Device nodes that a privileged container gets. A large server has some hundred.
+pub const DEVICES_MAX: usize = 4_096;
+/// How deep a tree is copied, because each level costs stack. Images are some thirty folders deep.
+pub const COPY_DEPTH_MAX: usize = 256;
+/// Files with several names that are remembered while a tree is copied, so that they stay one file;
+/// of further ones each name gets a copy.
+pub const COPY_LINKED_MAX: usize = 1 << 16;
+/// Bytes of the extended attributes of one file, names or one value: the kernel's own limit.
+pub const XATTR_BYTES_MAX: usize = 64 << 10;
+/// Bytes that are kept of each stream of a command; what follows is read and dropped. The agent
+/// keeps less.
+pub const EXEC_OUTPUT_BYTES_MAX: usize = 64 << 10;
+/// Milliseconds in which output is read that a command's children still write after its end.
+pub const EXEC_DRAIN_MS: u64 = 100;

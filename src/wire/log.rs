@@ -3,6 +3,8 @@
 
 #[cfg(feature = "streams")]
 pub mod follow;
+#[cfg(feature = "runtime")]
+pub mod write;
 
 /// The text of the last lines, at most `lines_max` lines and `bytes_max` bytes, without times and
 /// tags. `bytes` may begin in the middle of a line.
