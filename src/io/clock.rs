@@ -26,7 +26,7 @@ pub fn boot() -> Instant {
 }
 
 /// A time for measuring how long something takes.
-#[cfg(feature = "streams")]
+#[cfg(any(feature = "runtime", feature = "streams"))]
 pub(super) fn precise() -> Duration {
     let time = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every kernel has this clock");
     Duration::from(time)

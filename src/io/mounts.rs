@@ -46,6 +46,8 @@ pub(super) struct Mount<'a> {
     pub kind: &'a str,
     /// Whether mounts below it propagate to other namespaces.
     pub shared: bool,
+    /// Whether those of another namespace propagate to it.
+    pub slave: bool,
 }
 
 impl Mount<'_> {
@@ -79,8 +81,12 @@ fn mounts(table: &str) -> impl Iterator<Item = Mount<'_>> {
         let (left, right) = line.split_once(" - ")?;
         let mut left = left.split(' ');
         let point = unescape(left.nth(4)?);
-        let shared = left.any(|field| field.starts_with("shared:"));
-        Some(Mount { point, kind: right.split(' ').next()?, shared })
+        let (mut shared, mut slave) = (false, false);
+        for field in left {
+            shared |= field.starts_with("shared:");
+            slave |= field.starts_with("master:");
+        }
+        Some(Mount { point, kind: right.split(' ').next()?, shared, slave })
     })
 }
 
@@ -158,7 +164,7 @@ mod tests {
 31 27 0:30 / /mnt/share rw,relatime shared:7 - nfs4 host:/x rw
 32 27 254:0 /var/lib/kubelet /var/lib/kubelet rw shared:9 - ext4 /dev/root rw
 33 31 0:31 / /mnt/share/fuse rw - fuse.sshfs x rw
-34 27 0:32 / /mnt/NAS\\040share rw - cifs //host/x rw
+34 27 0:32 / /mnt/NAS\\040share rw master:2 - cifs //host/x rw
 35 27 0:33 / /auto rw - autofs systemd-1 rw
 36 35 8:1 / /auto rw - ext4 /dev/sda1 rw
 ";
@@ -176,7 +182,8 @@ mod tests {
             ("/auto/a", "/auto", false, "ext4"),
         ] {
             let over = over(TABLE, Path::new(path)).expect(path);
-            assert_eq!(over, Mount { point: point.into(), shared, kind }, "{path}");
+            let slave = kind == "cifs";
+            assert_eq!(over, Mount { point: point.into(), shared, slave, kind }, "{path}");
             let remote = ["nfs4", "cifs", "fuse.sshfs"].contains(&kind);
             assert_eq!(over.may_hang(), remote, "{path}");
         }

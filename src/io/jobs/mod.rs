@@ -26,6 +26,8 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, fstat};
 
+#[cfg(feature = "runtime")]
+use crate::model::error::System;
 use crate::model::housekeeping::{MeasureRequest, Measures};
 use crate::model::job::{
     FolderKind, JobError, JobReply, JobSpec, LastWords, LogDir, Source, VolumeSetUp,
@@ -37,6 +39,13 @@ pub use cgroup::Cgroups;
 #[cfg(feature = "runtime")]
 pub(in crate::io) use usage::folder_usage;
 pub(in crate::io) use volume::{share, unshare};
+
+/// Removes `name` in `parent` with all below it, as jobs do. Absent counts as removed.
+#[cfg(feature = "runtime")]
+pub(in crate::io) fn remove_tree(parent: BorrowedFd<'_>, name: &OsStr) -> Result<(), System> {
+    let removed = Component::new(name).and_then(|name| tree::remove(parent, name));
+    removed.map_err(|Failure(why)| System::new(why))
+}
 
 /// Runs a quick job.
 pub(super) fn run(roots: &mut Roots, spec: &JobSpec) -> Result<JobReply, JobError> {
