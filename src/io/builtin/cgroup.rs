@@ -1,0 +1,215 @@
+//! The cgroup of one container: what lives in it, the kernel's count of OOM kills, its removal.
+//! The OCI runtime makes it.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, statfs};
+use nix::unistd::Pid;
+
+use super::process::pause;
+use crate::io::sys::CGROUPS;
+use crate::limits::{CGROUP_DEPTH_MAX, RUNTIME_KILL_PASSES_MAX, RUNTIME_KILL_PAUSE_MS};
+
+/// A container's cgroup in each hierarchy in which it exists.
+#[derive(Debug)]
+pub struct Cgroup {
+    folders: Vec<PathBuf>,
+}
+
+impl Cgroup {
+    /// `path` is absolute in each hierarchy, and not a root: of a root everything would be killed.
+    pub fn find(path: &str) -> io::Result<Self> {
+        let inside = path.trim_matches('/');
+        if !path.starts_with('/') || inside.split('/').any(|part| matches!(part, "" | "." | "..")) {
+            let why = format!("got the cgroup {path:?}, expected an absolute path below the root");
+            return Err(io::Error::new(ErrorKind::InvalidInput, why));
+        }
+        // v2 is mounted on the top folder, v1 on a folder for each hierarchy there; of those some
+        // are links to others.
+        let top = Path::new(CGROUPS);
+        let entries = fs::read_dir(top).into_iter().flatten().flatten();
+        let below = entries
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+            .map(|entry| entry.path());
+        let tops = if is_cgroup(top) { vec![top.to_owned()] } else { below.collect() };
+        // What only looks like one has files that say what somebody wrote, and not what is.
+        Ok(Self::below(tops.into_iter().filter(|top| is_cgroup(top)), inside))
+    }
+
+    fn below(tops: impl Iterator<Item = PathBuf>, inside: &str) -> Self {
+        let folders = tops.map(|top| top.join(inside));
+        Self { folders: folders.filter(|folder| folder.is_dir()).collect() }
+    }
+
+    /// Whether no process is in it.
+    pub fn is_empty(&self) -> bool {
+        self.folders.iter().all(|folder| pids(folder, 0).is_empty())
+    }
+
+    /// How many processes of it the kernel has killed for memory. `None`: it does not say, or the
+    /// cgroup is gone.
+    pub fn oom_kills(&self) -> Option<u64> {
+        let files = ["memory.events", "memory.oom_control"];
+        let texts = self.folders.iter().flat_map(|folder| {
+            files.iter().filter_map(|file| fs::read_to_string(folder.join(file)).ok())
+        });
+        texts.filter_map(|text| count_of(&text)).max()
+    }
+
+    /// Kills everything in it, again and again until nothing is left.
+    pub fn kill(&self) -> io::Result<()> {
+        for folder in &self.folders {
+            // Since Linux 5.14, v2 alone: nothing escapes by forking.
+            let _ = fs::write(folder.join("cgroup.kill"), "1");
+        }
+        let mut left = Vec::new();
+        for _ in 0..RUNTIME_KILL_PASSES_MAX {
+            left = self.folders.iter().flat_map(|folder| pids(folder, 0)).collect();
+            if left.is_empty() {
+                return Ok(());
+            }
+            for pid in &left {
+                let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
+            }
+            pause(RUNTIME_KILL_PAUSE_MS);
+        }
+        Err(io::Error::other(format!("process {} does not end after SIGKILL", left[0])))
+    }
+
+    /// Removes its folders, with those that the container made in them.
+    pub fn remove(&self) -> io::Result<()> {
+        self.folders.iter().try_for_each(|folder| remove(folder, 0))
+    }
+}
+
+fn is_cgroup(path: &Path) -> bool {
+    statfs(path).is_ok_and(|stat| {
+        matches!(stat.filesystem_type(), CGROUP_SUPER_MAGIC | CGROUP2_SUPER_MAGIC)
+    })
+}
+
+/// Line `oom_kill N`.
+fn count_of(text: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+}
+
+/// Of a cgroup and of those in it.
+fn pids(folder: &Path, depth: usize) -> Vec<i32> {
+    let text = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+    // A process of another namespace is 0, and process 1 is init.
+    let own = std::process::id() as i32;
+    let named = text.lines().filter_map(|line| line.parse::<i32>().ok());
+    let mut pids: Vec<i32> = named.filter(|pid| *pid > 1 && *pid != own).collect();
+    if depth < CGROUP_DEPTH_MAX {
+        for child in children(folder) {
+            pids.extend(self::pids(&child, depth + 1));
+        }
+    }
+    pids
+}
+
+fn children(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders.map(|entry| entry.path()).collect()
+}
+
+fn remove(folder: &Path, depth: usize) -> io::Result<()> {
+    if depth < CGROUP_DEPTH_MAX {
+        for child in children(folder) {
+            remove(&child, depth + 1)?;
+        }
+    }
+    match fs::remove_dir(folder) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(io::Error::other(format!("rmdir {}: {error}", folder.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Top(PathBuf);
+
+    impl Top {
+        fn new(name: &str) -> Self {
+            Self(std::env::temp_dir().join(format!("edged-cg-{name}-{}", std::process::id())))
+        }
+
+        fn with(self, file: &str, says: &str) -> Self {
+            let path = self.0.join(file);
+            fs::create_dir_all(path.parent().expect("below the top")).expect("a folder of ours");
+            fs::write(path, says).expect("a file of ours");
+            self
+        }
+
+        /// A cgroup in hierarchies that are folders of ours.
+        fn cgroup(&self, tops: &[&str], inside: &str) -> Cgroup {
+            Cgroup::below(tops.iter().map(|top| self.0.join(top)), inside)
+        }
+    }
+
+    impl Drop for Top {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_path_that_is_a_root_or_leads_out_is_refused() {
+        for path in ["", "/", "//", "a", "/a/../b", "/a//b", "/a/."] {
+            let why = Cgroup::find(path).expect_err(path).to_string();
+            assert!(why.starts_with("got the cgroup"), "{why}");
+        }
+        let none = Cgroup::find("/edged-test/none").expect("it is absent");
+        assert!(none.is_empty() && none.oom_kills().is_none());
+        none.kill().expect("nothing to kill");
+        none.remove().expect("nothing to remove");
+    }
+
+    #[test]
+    fn kills_for_memory_are_read_from_either_version() {
+        let v2 = Top::new("v2")
+            .with("p/c/memory.events", "low 0\noom 3\noom_kill 2\noom_group_kill 0\n");
+        assert_eq!(v2.cgroup(&[""], "p/c").oom_kills(), Some(2));
+        let v1 = Top::new("v1")
+            .with("memory/p/c/memory.oom_control", "oom_kill_disable 0\noom_kill 1\n")
+            .with("pids/p/c/cgroup.procs", "");
+        let cgroup = v1.cgroup(&["memory", "pids", "cpu"], "p/c");
+        assert_eq!((cgroup.oom_kills(), cgroup.folders.len()), (Some(1), 2));
+        assert_eq!(count_of("oom 3\noom_group_kill 9\n"), None);
+    }
+
+    #[test]
+    fn processes_of_inner_cgroups_count_and_those_that_are_not_ours_do_not() {
+        let own = std::process::id();
+        let top = Top::new("deep").with("a/c/cgroup.procs", &format!("0\n1\n{own}\nx\n"));
+        let cgroup = top.cgroup(&["a"], "c");
+        assert!(cgroup.is_empty());
+        let deep = |depth: usize| "x/".repeat(depth);
+        let top = top.with(&format!("a/c/{}cgroup.procs", deep(CGROUP_DEPTH_MAX)), "7\n");
+        assert!(!cgroup.is_empty());
+        let folder = top.0.join("a/c").join(deep(CGROUP_DEPTH_MAX));
+        fs::remove_file(folder.join("cgroup.procs")).expect("ours");
+        let _top = top.with(&format!("a/c/{}cgroup.procs", deep(CGROUP_DEPTH_MAX + 1)), "7\n");
+        assert!(cgroup.is_empty(), "too deep");
+    }
+
+    #[test]
+    fn what_does_not_end_is_said_after_a_bounded_time() {
+        // A number that is not in use: a file of ours stands for the kernel's.
+        let top = Top::new("stuck").with("a/c/cgroup.procs", &format!("{}\n", i32::MAX));
+        let began = crate::io::clock::precise();
+        let why = top.cgroup(&["a"], "c").kill().expect_err("it stays");
+        assert!(why.to_string().contains("does not end after SIGKILL"), "{why}");
+        let waited = RUNTIME_KILL_PASSES_MAX as u128 * u128::from(RUNTIME_KILL_PAUSE_MS);
+        let took = crate::io::clock::precise().saturating_sub(began);
+        assert!(took.as_millis() >= waited && waited <= 2_000);
+    }
+}

@@ -1,0 +1,350 @@
+//! `edged monitor FOLDER`: the parent of one container. It holds the container's streams, writes
+//! its log, and keeps its exit code; it goes on if the server ends.
+//!
+//! ```text
+//!  server ── standard input, ctl ──▶ monitor ── crun create, crun start ──▶ container
+//!    ▲                                │  ▲                                     │
+//!    └── facts: JSON, one a message ──┘  └──────────── FIFOs out, err ─────────┘
+//! ```
+//!
+//! The streams are FIFOs, and the container's ends are open for reading as well: if the monitor
+//! dies, a write blocks once 64 KiB are unread, and does not fail; the next monitor reads on
+//! ([`MonitorStart::adopt`]). So the end of a stream is not seen: the container's first process has
+//! ended, and nothing more can be read.
+//!
+//! What a client of `ctl` (SOCK_SEQPACKET) may say, a word a message: `reopen`, `status`, `attach`
+//! (from then on it gets output, a byte 1 or 2 for the stream in front, and what it sends is
+//! input), `closestdin`, `resize HEIGHT WIDTH`, and `exited STATUS`: how an adopted process has
+//! ended, from its parent. It is told the last fact when it connects.
+//!
+//! **If it crashes** the container goes on, and at most what was read and not yet written is lost:
+//! 64 KiB. The memory is taken at the start and does not grow.
+
+mod control;
+mod log;
+mod streams;
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use super::cgroup::Cgroup;
+use super::channel::Channel;
+use super::layout::Settings;
+use super::oci;
+use super::process::{self, PidFd};
+use crate::io::clock;
+use crate::limits::{
+    MONITOR_DRAIN_QUIET_MS, MONITOR_EXIT_WAIT_MS, MONITOR_START_BYTES_MAX, RUNTIME_OCI_CALL_MS_MAX,
+};
+use crate::model::runtime::{MonitorFact, MonitorStart, Process};
+use control::Control;
+use log::{Log, LogFault};
+use streams::Streams;
+
+/// The file `start`.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Order {
+    pub settings: Settings,
+    pub start: MonitorStart,
+}
+
+/// The names in a container's folder.
+pub const START: &str = "start";
+pub const CTL: &str = "ctl";
+pub const PID: &str = "pid";
+pub const EXIT: &str = "exit";
+
+/// The main function of a monitor. `folder`: the container's.
+pub fn main(folder: &[OsString]) -> ExitCode {
+    let [folder] = folder else { return ExitCode::from(2) };
+    let Ok(server) = detach() else { return ExitCode::FAILURE };
+    let mut control = Control::new(server);
+    if let Err(error) = std::env::set_current_dir(folder) {
+        control.tell(&MonitorFact::Failed(at("chdir", Path::new(folder), &error)));
+        return ExitCode::FAILURE;
+    }
+    let fact = match Monitor::open(&mut control) {
+        Ok(monitor) => monitor.run(&mut control),
+        Err(why) => MonitorFact::Failed(why),
+    };
+    farewell(&mut control, &fact);
+    ExitCode::SUCCESS
+}
+
+/// Becomes a process that nothing of the server's ends; gives back the connection to it.
+#[expect(unsafe_code, reason = "handlers of signals are set")]
+fn detach() -> io::Result<Channel> {
+    use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+    extern "C" fn nothing(_: i32) {}
+    // Ignored signals would stay ignored in the container: a handler does not outlive exec.
+    let ignore = SigAction::new(SigHandler::Handler(nothing), SaFlags::empty(), SigSet::empty());
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGCHLD] {
+        // SAFETY: the handler does nothing, which is safe at any moment.
+        unsafe { sigaction(signal, &ignore) }?;
+    }
+    crate::io::signal::let_through();
+    // It is the leader of a session already if a person starts it.
+    let _ = nix::unistd::setsid();
+    nix::sys::prctl::set_child_subreaper(true)?;
+    let _ = nix::sys::prctl::set_name(c"edged-monitor");
+    // Refused without CAP_SYS_RESOURCE: then it is as likely to be killed as its server.
+    let _ = fs::write("/proc/self/oom_score_adj", "-999");
+    let server = io::stdin().as_fd().try_clone_to_owned()?;
+    nix::unistd::dup2_stdin(File::open("/dev/null")?)?;
+    Ok(Channel::from_fd(server))
+}
+
+struct Monitor {
+    order: Order,
+    streams: Streams,
+    log: Log,
+    /// `None`: an adopted process that is gone.
+    container: Option<PidFd>,
+    process: Process,
+    /// The status, once it is known.
+    status: Option<i32>,
+}
+
+impl Monitor {
+    fn open(control: &mut Control) -> Result<Self, String> {
+        let order = order().map_err(|error| at("read", Path::new(START), &error))?;
+        control.listen(CTL).map_err(|error| at("listen on", Path::new(CTL), &error))?;
+        let log = Log::open(&order.start.log).map_err(|LogFault(why)| why)?;
+        let failed = |error: io::Error| format!("streams: {error}");
+        let mut streams = Streams::open(&order.start).map_err(failed)?;
+        let (container, process) = if let Some(process) = &order.start.adopt {
+            let handle = process::open(process).map_err(|error| error.to_string())?;
+            (handle, process.clone())
+        } else {
+            let process = create(&order.settings, &order.start, &mut streams)?;
+            (PidFd::open(process.pid).ok(), process)
+        };
+        let mut monitor = Self { order, streams, log, container, process, status: None };
+        if monitor.order.start.adopt.is_none() {
+            monitor.start()?;
+        }
+        control.tell(&MonitorFact::Started { process: monitor.process.clone(), at: nanos() });
+        Ok(monitor)
+    }
+
+    fn start(&mut self) -> Result<(), String> {
+        let Order { settings, start } = &self.order;
+        let log = Path::new(OCI_LOG);
+        let mut call = oci::command(settings, log);
+        call.arg("start").arg(&*start.id.0);
+        oci::run(call, log, OCI_CALL).map_err(|error| {
+            delete(settings, start);
+            error.to_string()
+        })
+    }
+
+    /// Until the container has ended.
+    fn run(mut self, control: &mut Control) -> MonitorFact {
+        loop {
+            self.turn(control, TURN_MS);
+            if self.container.as_ref().is_none_or(|handle| handle.has_ended(0)) {
+                break;
+            }
+        }
+        let at = nanos();
+        self.drain(at, control);
+        let cgroup = Cgroup::find(&self.order.start.cgroup).ok();
+        // Before anybody removes the cgroup.
+        let oom_kills = cgroup.and_then(|cgroup| cgroup.oom_kills());
+        let code = self.exit_code(control);
+        MonitorFact::Exited { code, oom_killed: oom_kills.is_some_and(|count| count > 0), at }
+    }
+
+    /// Waits for something, and does it.
+    fn turn(&mut self, control: &mut Control, wait_ms: u16) {
+        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(FDS_MAX);
+        let watched = |fd| PollFd::new(fd, PollFlags::POLLIN);
+        fds.extend(self.streams.fds().map(watched));
+        let output = fds.len();
+        let handle = self.container.as_ref().and_then(PidFd::readable);
+        // An old kernel tells of the end by a signal, which may come just before the wait.
+        let wait_ms = if handle.is_some() { PollTimeout::NONE } else { wait_ms.into() };
+        fds.extend(handle.map(watched));
+        fds.extend(control.fds().map(watched));
+        let _ = poll(&mut fds, wait_ms);
+        let readable = fds[..output].iter().any(|fd| fd.any() == Some(true));
+        drop(fds);
+        if readable {
+            self.streams.pump(nanos(), &mut self.log, |output| control.relay(output));
+        }
+        self.reap();
+        control.turn(&mut self.streams, &mut self.log, &mut self.status);
+    }
+
+    /// The container's first process, and what is left to this process as a subreaper.
+    fn reap(&mut self) {
+        let pid = self.process.pid;
+        loop {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::Exited(of, code)) if of.as_raw() == pid => {
+                    self.status = Some(code << 8);
+                }
+                Ok(WaitStatus::Signaled(of, signal, _)) if of.as_raw() == pid => {
+                    self.status = Some(signal as i32);
+                }
+                Ok(WaitStatus::StillAlive) | Err(_) => return,
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// Reads what is left. Others than the first process may still write: in the machine's process
+    /// namespace, for a moment.
+    fn drain(&mut self, at: i64, control: &mut Control) {
+        let shared = Cgroup::find(&self.order.start.cgroup).is_ok_and(|cgroup| !cgroup.is_empty());
+        let quiet_ms = if shared { MONITOR_DRAIN_QUIET_MS } else { 0 };
+        self.streams.drain(quiet_ms, at, &mut self.log, |output| control.relay(output));
+    }
+
+    /// Of the child; of an adopted process from its parent, or from the kernel.
+    fn exit_code(&mut self, control: &mut Control) -> i32 {
+        let until = clock::precise() + Duration::from_millis(MONITOR_EXIT_WAIT_MS);
+        loop {
+            self.reap();
+            let kernels = || self.container.as_ref().and_then(PidFd::exit_status);
+            if let Some(status) = self.status.or_else(kernels) {
+                return process::code_of(status);
+            }
+            if clock::precise() >= until {
+                return EXIT_UNKNOWN;
+            }
+            process::pause(5);
+            control.turn(&mut self.streams, &mut self.log, &mut self.status);
+        }
+    }
+}
+
+/// The exit code of a process whose end nobody saw.
+const EXIT_UNKNOWN: i32 = 255;
+const OCI_LOG: &str = "oci.log";
+const OCI_CALL: Duration = Duration::from_millis(RUNTIME_OCI_CALL_MS_MAX);
+/// Without a handle on the container.
+const TURN_MS: u16 = 200;
+const FDS_MAX: usize = 16;
+
+fn order() -> io::Result<Order> {
+    let file = File::open(START)?;
+    let length = file.metadata()?.len();
+    if length > MONITOR_START_BYTES_MAX {
+        let why = format!("got {length} bytes, expected {MONITOR_START_BYTES_MAX} at most");
+        return Err(io::Error::other(why));
+    }
+    Ok(serde_json::from_reader(io::BufReader::new(file))?)
+}
+
+/// Makes the container, which then waits to be started, and notes its process in `pid`.
+fn create(
+    settings: &Settings,
+    start: &MonitorStart,
+    streams: &mut Streams,
+) -> Result<Process, String> {
+    let log = Path::new(OCI_LOG);
+    let mut call = oci::command(settings, log);
+    call.args(["create", "--bundle", ".", "--pid-file", "oci.pid"]);
+    streams.hand_to(&mut call);
+    call.arg(&*start.id.0);
+    let created = oci::run(call, log, OCI_CALL).map_err(|error| error.to_string());
+    let noted = created.and_then(|()| {
+        streams.take_console().map_err(|error| error.to_string())?;
+        let text = fs::read_to_string("oci.pid").map_err(|error| format!("oci.pid: {error}"))?;
+        let pid = text.trim().parse().map_err(|_| format!("oci.pid: got {text:?}"))?;
+        let process = process::name(pid).map_err(|error| format!("process {pid}: {error}"))?;
+        let json = serde_json::to_vec(&process).expect("plain data");
+        replace(PID, &json).map_err(|error| at("write", Path::new(PID), &error))?;
+        Ok(process)
+    });
+    noted.map_err(|why| {
+        delete(settings, start);
+        let words = streams.last_words();
+        if words.is_empty() || oci::last_error(log).is_some() { why } else { words }
+    })
+}
+
+/// What is left of a container that did not start.
+fn delete(settings: &Settings, start: &MonitorStart) {
+    let log = Path::new("delete.log");
+    let mut call = oci::command(settings, log);
+    call.args(["delete", "--force"]).arg(&*start.id.0);
+    // The server's job does it again, with more force.
+    let _ = oci::run(call, log, OCI_CALL);
+}
+
+fn replace(name: &str, content: &[u8]) -> io::Result<()> {
+    replace_in(Path::new(""), name, content)
+}
+
+/// Writes a file so that a reader finds the old or the new content.
+pub(super) fn replace_in(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
+    let new = folder.join(format!("{name}.tmp"));
+    fs::write(&new, content)?;
+    fs::rename(&new, folder.join(name))
+}
+
+/// Keeps the last fact in `exit` and tells it. Without room for the file, it waits for somebody to
+/// tell it to; without the folder, nobody can want it.
+fn farewell(control: &mut Control, fact: &MonitorFact) {
+    let json = serde_json::to_vec(fact).expect("plain data");
+    loop {
+        let kept = replace(EXIT, &json);
+        let told = control.tell(fact);
+        let gone = kept.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        if kept.is_ok() || told || gone {
+            return;
+        }
+        control.wait(Duration::from_secs(1));
+    }
+}
+
+/// Nanoseconds since 1970.
+pub(super) fn nanos() -> i64 {
+    let time = clock_gettime(ClockId::CLOCK_REALTIME).expect("every kernel has this clock");
+    Duration::from(time).as_nanos() as i64
+}
+
+fn at(what: &str, place: &Path, error: &io::Error) -> String {
+    format!("{what} {}: {error}", place.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::builtin::layout::Layout;
+    use crate::limits::IMAGE_LAYERS_MAX;
+    use crate::model::runtime::{ContainerId, DiffId};
+
+    #[test]
+    fn the_order_of_an_image_with_the_most_layers_is_read() {
+        let start = MonitorStart {
+            id: ContainerId("a".repeat(64).into()),
+            log: "x".repeat(4_096).into(),
+            stdin: true,
+            tty: false,
+            cgroup: "x".repeat(4_096).into(),
+            layers: vec![DiffId(format!("sha256:{}", "b".repeat(64)).into()); IMAGE_LAYERS_MAX],
+            adopt: None,
+        };
+        let settings = Settings {
+            layout: Layout::new("/run".into(), "/data".into()),
+            oci: "/oci".into(),
+            cni_conf_dir: "/c".into(),
+            cni_bin_dir: "/b".into(),
+        };
+        let order = serde_json::to_vec(&Order { settings, start }).expect("plain data");
+        assert!((order.len() as u64) < MONITOR_START_BYTES_MAX, "{}", order.len());
+    }
+}
