@@ -1,4 +1,5 @@
-//! The commands of the one binary: `edged run`, its children `edged job`, and those of `cli`.
+//! The commands of the one binary: `edged run`, its children `edged job`, the monitors of the
+//! built-in runtime, and those of `cli`.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -29,6 +30,8 @@ fn main() -> ExitCode {
         }
         #[cfg(feature = "runtime")]
         Some("pause") => io::builtin::pause::run(rest.first().unwrap_or(&OsString::new()).as_ref()),
+        #[cfg(feature = "runtime")]
+        Some("monitor") => io::builtin::monitor::main(rest),
         Some(command) if cli::has(command) => {
             let args = lexopt::Parser::from_args(rest);
             let (mut out, mut trouble) = (std::io::stdout().lock(), std::io::stderr().lock());

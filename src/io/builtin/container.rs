@@ -1,0 +1,471 @@
+//! The jobs that make and end containers. Each can be done again after a crash at any moment.
+//!
+//! ```text
+//!  make    DATA c/ID/{upper,work,volumes}, RUN c/ID/rootfs mounted, RUN c/ID/config.json
+//!  (the monitor starts it)
+//!  end     killed, deleted from the OCI runtime, unmounted, RUN c/ID removed
+//!  remove  DATA c/ID removed
+//! ```
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::path::Path;
+use std::time::Duration;
+
+use nix::fcntl::OFlag;
+use serde_json::value::RawValue;
+
+use super::cgroup::Cgroup;
+use super::layout::{Layout, Settings};
+use super::monitor::{self, PID};
+use super::root::Root;
+use super::rootfs::{self, ROOTFS};
+use super::{copy, oci, process, users};
+use crate::io::{jobs, mounts, sys};
+use crate::limits::{DEVICES_MAX, RUNTIME_OCI_CALL_MS_MAX, SECCOMP_BYTES_MAX};
+use crate::model::cgroup::Hierarchy;
+use crate::model::cri::{ContainerConfig, Mount, PidNamespace, Profile, Propagation};
+use crate::model::error::{Error, Input};
+use crate::model::runtime::{
+    ContainerFolder, ContainerId, ContainerRecord, ImageRecord, JobFault, JobReply, Process,
+    SandboxRecord,
+};
+use crate::wire::oci::capabilities::Capabilities;
+use crate::wire::oci::spec::{self, Device, Host};
+
+/// The name of OCI's configuration in a bundle.
+pub const CONFIG: &str = "config.json";
+
+/// Makes a container's folders, root file system and `config.json`. A failure leaves nothing.
+pub fn make(
+    settings: &Settings,
+    sandbox: &SandboxRecord,
+    container: &ContainerRecord,
+    image: &ImageRecord,
+) -> Result<JobReply, JobFault> {
+    made(&settings.layout, sandbox, container, image).map(|()| JobReply::Done).map_err(|error| {
+        let folder = settings.layout.container(&container.id);
+        let _ = take_down(&folder).and_then(|()| remove_layer(&settings.layout, &container.id));
+        match error {
+            Error::Input(wrong) => JobFault::Invalid(wrong.to_string()),
+            Error::Peer(_) | Error::System(_) => JobFault::Failed(error.to_string()),
+        }
+    })
+}
+
+fn made(
+    layout: &Layout,
+    sandbox: &SandboxRecord,
+    container: &ContainerRecord,
+    image: &ImageRecord,
+) -> Result<(), Error> {
+    let id = &container.id;
+    make_layer(layout, id)?;
+    let folder = layout.container(id);
+    DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+    rootfs::mount_all(layout, id, &container.layers)?;
+    let root = Root::open(&folder.join(ROOTFS))?;
+    let config = &container.config;
+    root.make_folders(spec::cwd(config, &image.config))?;
+    let host = host(layout, sandbox, container, image, &root)?;
+    let bytes = spec::bundle(sandbox, container, &image.config, &host)?;
+    monitor::replace_in(&folder, CONFIG, &bytes)?;
+    Ok(())
+}
+
+/// `upper` and `work` appear together.
+fn make_layer(layout: &Layout, id: &ContainerId) -> io::Result<()> {
+    let own = layout.own_layer(id);
+    if own.is_dir() {
+        return Ok(());
+    }
+    let unfinished = layout.tmp().join(format!("{id}.new"));
+    for name in ["upper", "work", "volumes"] {
+        fs::create_dir_all(unfinished.join(name))?;
+    }
+    fs::create_dir_all(own.parent().expect("below DATA"))?;
+    fs::rename(&unfinished, &own)
+}
+
+/// What the records do not say.
+fn host(
+    layout: &Layout,
+    sandbox: &SandboxRecord,
+    container: &ContainerRecord,
+    image: &ImageRecord,
+    root: &Root,
+) -> Result<Host, Error> {
+    let config = &container.config;
+    let security = &config.security;
+    let of_sandbox = layout.sandbox(&sandbox.id);
+    let table = mounts::table()?;
+    let sources = config.mounts.iter().map(|mount| source(mount, &table));
+    let machine = sys::cgroups();
+    let status = sys::kernel_text("/proc/self/status")?;
+    let capabilities = Capabilities(field(&status, "CapEff:"));
+    let may_lower = capabilities.has("SYS_RESOURCE");
+    let hostname = &sandbox.config.hostname;
+    Ok(Host {
+        sandbox: text(&of_sandbox)?.to_owned(),
+        hostname: match &**hostname {
+            "" => sys::hostname().unwrap_or_default(),
+            name => name.to_owned(),
+        },
+        user: users::look_up(root, &security.user, &image.config.user)?,
+        pid_namespace: pid_namespace(layout, &of_sandbox, config)?,
+        sources: sources.collect::<Result<_, Error>>()?,
+        volumes: volumes(layout, container, &image.config.volumes, root)?,
+        devices: if security.privileged { devices(Path::new("/dev"))? } else { Vec::new() },
+        seccomp: match &security.seccomp {
+            Profile::Localhost(path) if !security.privileged => Some(seccomp(path)?),
+            Profile::Localhost(_) | Profile::RuntimeDefault | Profile::Unconfined => None,
+        },
+        capabilities,
+        oom_score_adj_min: if may_lower { -1_000 } else { own_score() },
+        cgroup2: machine.hierarchy == Hierarchy::V2,
+        swap: machine.swap,
+        hugetlb: has_hugetlb(),
+        selinux: Path::new("/sys/fs/selinux/enforce").exists(),
+    })
+    .and_then(|host| apparmor(security.apparmor.as_ref()).map(|()| host))
+}
+
+fn text(path: &Path) -> Result<&str, Error> {
+    path.to_str().ok_or_else(|| Input::new(path.display(), "a path in UTF-8").into())
+}
+
+/// The number of a line `NAME HEX` of `/proc/self/status`; 0: there is none.
+fn field(status: &str, name: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
+}
+
+fn own_score() -> i64 {
+    let text = fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
+    text.trim().parse().unwrap_or(0)
+}
+
+fn has_hugetlb() -> bool {
+    let v2 = fs::read_to_string(Path::new(sys::CGROUPS).join("cgroup.controllers"));
+    match v2 {
+        Ok(controllers) => controllers.split_whitespace().any(|name| name == "hugetlb"),
+        Err(_) => Path::new(sys::CGROUPS).join("hugetlb").is_dir(),
+    }
+}
+
+/// A namespace that is joined.
+fn pid_namespace(
+    layout: &Layout,
+    sandbox: &Path,
+    config: &ContainerConfig,
+) -> Result<Option<String>, Error> {
+    match &config.namespaces.pid {
+        PidNamespace::Container | PidNamespace::Node => Ok(None),
+        PidNamespace::Pod => {
+            let held = sandbox.join("pid");
+            let path = text(&held)?.to_owned();
+            let missing = || Input::other("a process namespace of the pod is not supported");
+            if held.exists() { Ok(Some(path)) } else { Err(missing().at("pid").into()) }
+        }
+        PidNamespace::Target(id) => {
+            let noted = File::open(layout.container(id).join(PID));
+            let process = noted.ok().and_then(|file| serde_json::from_reader(file).ok());
+            let alive = |process: &Process| matches!(process::open(process), Ok(Some(_)));
+            let process = process.filter(alive).ok_or_else(|| {
+                Input::quoted(&id.0, "the id of a running container").at("target_id")
+            })?;
+            Ok(Some(format!("/proc/{}/ns/pid", process.pid)))
+        }
+    }
+}
+
+/// The host's path without links; what is absent becomes a folder.
+fn source(mount: &Mount, table: &str) -> Result<String, Error> {
+    if mount.image.is_some() {
+        return Ok(String::new());
+    }
+    let path = Path::new(&mount.host_path);
+    if !path.is_absolute() {
+        return Err(Input::quoted(&mount.host_path, "an absolute path").at("host_path").into());
+    }
+    let failed =
+        |error: io::Error| Error::System(crate::model::error::System::at(&mount.host_path, error));
+    let real = match path.canonicalize() {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            fs::create_dir_all(path).and_then(|()| path.canonicalize())
+        }
+        real => real,
+    };
+    let real = real.map_err(failed)?;
+    let over = mounts::over(table, &real);
+    let (shared, slave) = over.as_ref().map_or((false, false), |over| (over.shared, over.slave));
+    let expected = match mount.propagation {
+        Propagation::Bidirectional if !shared => "a shared mount",
+        Propagation::HostToContainer if !shared && !slave => "a shared or slave mount",
+        Propagation::Private | Propagation::HostToContainer | Propagation::Bidirectional => {
+            return Ok(text(&real)?.to_owned());
+        }
+    };
+    let point = over.map_or_else(String::new, |over| over.point.into_owned());
+    let why = format!("path {:?} is mounted on {point:?} but it is not {expected}", real.display());
+    Err(Input::other(why).at("propagation").into())
+}
+
+/// The image's volumes that CRI does not mount: folders with what the image has there.
+fn volumes(
+    layout: &Layout,
+    container: &ContainerRecord,
+    volumes: &[Box<str>],
+    root: &Root,
+) -> Result<Vec<(String, String)>, Error> {
+    let mounts = &container.config.mounts;
+    let plain = |path: &str| path.trim_matches('/').to_owned();
+    let mut all = Vec::new();
+    for (at, volume) in volumes.iter().enumerate() {
+        if mounts.iter().any(|mount| plain(&mount.container_path) == plain(volume)) {
+            continue;
+        }
+        let folder = layout.own_layer(&container.id).join("volumes").join(at.to_string());
+        fill(layout, &container.id, volume, &folder, root)?;
+        all.push((volume.to_string(), text(&folder)?.to_owned()));
+    }
+    Ok(all)
+}
+
+fn fill(
+    layout: &Layout,
+    id: &ContainerId,
+    volume: &str,
+    folder: &Path,
+    root: &Root,
+) -> io::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let unfinished = layout.tmp().join(format!("{id}.volume"));
+    remove_tree(&unfinished)?;
+    DirBuilder::new().recursive(true).mode(0o755).create(&unfinished)?;
+    if let Some(from) = root.get(volume, OFlag::O_RDONLY | OFlag::O_DIRECTORY)? {
+        let from = format!("/proc/self/fd/{}", from.as_raw_fd());
+        copy::layer(&Path::new(&from).join("."), &unfinished)?;
+    }
+    fs::create_dir_all(folder.parent().expect("below DATA"))?;
+    fs::rename(&unfinished, folder)
+}
+
+/// All device nodes of the machine but terminals.
+fn devices(top: &Path) -> io::Result<Vec<Device>> {
+    let mut devices = Vec::new();
+    let mut folders = vec![top.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder)? {
+            let path = entry?.path();
+            let Ok(meta) = fs::symlink_metadata(&path) else { continue };
+            let (kind, name) = (meta.file_type(), path.file_name().unwrap_or_default());
+            let special = ["pts", "shm", "fd", "mqueue", ".lxc", ".lxd-mounts", ".udev"];
+            if kind.is_dir() && !special.iter().any(|special| name == *special) {
+                folders.push(path);
+            } else if (kind.is_char_device() || kind.is_block_device()) && name != "console" {
+                if devices.len() >= DEVICES_MAX {
+                    let why = format!("got more than {DEVICES_MAX} devices below /dev");
+                    return Err(io::Error::other(why));
+                }
+                devices.extend(device(&path, &meta, kind.is_block_device()));
+            }
+        }
+    }
+    devices.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(devices)
+}
+
+fn device(path: &Path, meta: &fs::Metadata, is_block: bool) -> Option<Device> {
+    Some(Device {
+        path: path.to_str()?.to_owned(),
+        kind: if is_block { "b" } else { "c" },
+        major: nix::sys::stat::major(meta.rdev() as _) as _,
+        minor: nix::sys::stat::minor(meta.rdev() as _) as _,
+        file_mode: meta.mode() & 0o777,
+        uid: meta.uid(),
+        gid: meta.gid(),
+    })
+}
+
+/// A profile of the operator's, in OCI's own form.
+fn seccomp(path: &str) -> Result<Box<RawValue>, Error> {
+    let wrong = |why: String| Error::Input(Input::other(why).at(path).at("seccomp"));
+    let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
+    let mut text = String::new();
+    let read = file.take(SECCOMP_BYTES_MAX + 1).read_to_string(&mut text);
+    read.map_err(|error| wrong(error.to_string()))?;
+    if text.len() as u64 > SECCOMP_BYTES_MAX {
+        return Err(wrong(format!("got more than {SECCOMP_BYTES_MAX} bytes")));
+    }
+    let value: serde_json::Value =
+        serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    if !value["defaultAction"].is_string() {
+        return Err(wrong("got no defaultAction, expected OCI's linux.seccomp".to_owned()));
+    }
+    if let Some(key) = ["archMap", "includes"].iter().find(|key| value.get(**key).is_some()) {
+        return Err(wrong(format!("got {key:?} of Docker's form, expected OCI's linux.seccomp")));
+    }
+    RawValue::from_string(text).map_err(|error| wrong(error.to_string()))
+}
+
+/// A profile that CRI names must be loaded.
+fn apparmor(profile: Option<&Profile>) -> Result<(), Error> {
+    let Some(Profile::Localhost(name)) = profile else { return Ok(()) };
+    let name = name.strip_prefix("localhost/").unwrap_or(name);
+    let loaded = fs::read_to_string("/sys/kernel/security/apparmor/profiles").unwrap_or_default();
+    let is_it = |line: &str| line.rsplit_once(" (").is_some_and(|(loaded, _)| loaded == name);
+    if loaded.lines().any(is_it) {
+        return Ok(());
+    }
+    Err(Input::quoted(name, "a loaded AppArmor profile").at("apparmor").into())
+}
+
+/// Kills what is left of a container and takes down what is in RUN. Succeeds where nothing is.
+pub fn end(settings: &Settings, container: &ContainerFolder) -> Result<JobReply, JobFault> {
+    ended(settings, container)
+        .map(|()| JobReply::Done)
+        .map_err(|error| JobFault::Failed(error.to_string()))
+}
+
+fn ended(settings: &Settings, container: &ContainerFolder) -> io::Result<()> {
+    let id = &*container.id.0;
+    Cgroup::find(&container.cgroup)?.kill()?;
+    let folder = settings.layout.container(&container.id);
+    if oci::knows(settings, id) {
+        let log = folder.join("delete.log");
+        let mut call = oci::command(settings, &log);
+        call.args(["delete", "--force", id]);
+        oci::run(call, &log, Duration::from_millis(RUNTIME_OCI_CALL_MS_MAX))
+            .map_err(io::Error::other)?;
+    }
+    // The OCI runtime leaves what the container has made in it.
+    Cgroup::find(&container.cgroup)?.remove()?;
+    take_down(&folder)
+}
+
+fn take_down(folder: &Path) -> io::Result<()> {
+    rootfs::unmount(&folder.join(ROOTFS))?;
+    remove_tree(folder)
+}
+
+/// Removes a container's own layer.
+pub fn remove(settings: &Settings, id: &ContainerId) -> Result<JobReply, JobFault> {
+    remove_layer(&settings.layout, id)
+        .map(|()| JobReply::Done)
+        .map_err(|error| JobFault::Failed(error.to_string()))
+}
+
+/// Renamed first: what remains after a crash is in `tmp`, which a start of the server empties.
+fn remove_layer(layout: &Layout, id: &ContainerId) -> io::Result<()> {
+    let old = layout.tmp().join(format!("{id}.old"));
+    remove_tree(&old)?;
+    fs::create_dir_all(layout.tmp())?;
+    match fs::rename(layout.own_layer(id), &old) {
+        Ok(()) => remove_tree(&old),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Follows no links and enters no mounts; absent is fine.
+fn remove_tree(path: &Path) -> io::Result<()> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::Error::other("got a root to remove"));
+    };
+    match File::open(parent) {
+        Ok(parent) => jobs::remove_tree(parent.as_fd(), name).map_err(io::Error::other),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+
+    use super::*;
+
+    #[test]
+    fn a_seccomp_profile_is_read_whole_and_in_ocis_form() {
+        let path = std::env::temp_dir().join(format!("edged-seccomp-{}", std::process::id()));
+        let read = |content: &str| {
+            fs::write(&path, content).expect("a file of ours");
+            seccomp(path.to_str().expect("text")).map(|profile| profile.get().len())
+        };
+        let profile = |bytes: usize| {
+            let text = "{\"defaultAction\":\"SCMP_ACT_ALLOW\"}";
+            format!("{}{text}", " ".repeat(bytes - text.len()))
+        };
+        assert!(read(&profile(SECCOMP_BYTES_MAX as usize)).is_ok());
+        for (content, expected) in [
+            (&*profile(SECCOMP_BYTES_MAX as usize + 1), "got more than 65536 bytes"),
+            ("{", "EOF"),
+            ("[]", "got no defaultAction"),
+            ("{\"defaultAction\":\"A\",\"archMap\":[]}", "got \"archMap\" of Docker's form"),
+        ] {
+            let why = read(content).expect_err(expected).to_string();
+            assert!(why.starts_with("seccomp: ") && why.contains(expected), "{why}");
+        }
+        fs::remove_file(&path).expect("ours");
+    }
+
+    #[test]
+    fn devices_are_found_below_a_folder_up_to_a_bound() {
+        let top = std::env::temp_dir().join(format!("edged-devices-{}", std::process::id()));
+        for folder in ["deep", "pts"] {
+            fs::create_dir_all(top.join(folder)).expect("folders");
+        }
+        let node = |name: &str, kind, number| {
+            mknod(&top.join(name), kind, Mode::S_IRUSR, number).expect("root may");
+        };
+        node("null", SFlag::S_IFCHR, makedev(1, 3));
+        node("deep/disk", SFlag::S_IFBLK, makedev(7, 300));
+        node("pts/0", SFlag::S_IFCHR, makedev(136, 0));
+        node("console", SFlag::S_IFCHR, makedev(5, 1));
+        let found = devices(&top).expect("readable");
+        let shown: Vec<_> =
+            found.iter().map(|one| (one.kind, one.major, one.minor, one.file_mode)).collect();
+        assert_eq!(shown, [("b", 7, 300, 0o400), ("c", 1, 3, 0o400)]);
+        for at in found.len()..DEVICES_MAX {
+            node(&at.to_string(), SFlag::S_IFCHR, makedev(1, 3));
+        }
+        assert_eq!(devices(&top).expect("as many as may be").len(), DEVICES_MAX);
+        node("more", SFlag::S_IFCHR, makedev(1, 3));
+        assert!(devices(&top).expect_err("one more").to_string().contains("more than 4096"));
+        fs::remove_dir_all(&top).expect("ours");
+    }
+
+    #[test]
+    fn a_mount_needs_a_place_that_propagates() {
+        let top = std::env::temp_dir().join(format!("edged-source-{}", std::process::id()));
+        let path = top.join("made").to_str().expect("text").to_owned();
+        let of = |propagation, host_path: &str, options: &str| {
+            let table = format!("1 0 8:1 / / rw{options} - ext4 /dev/a rw\n");
+            let host_path = host_path.to_owned();
+            let mount = Mount { host_path, propagation, ..Mount::default() };
+            source(&mount, &table).map_err(|error| error.to_string())
+        };
+        assert_eq!(of(Propagation::Private, &path, ""), Ok(path.clone()));
+        assert!(Path::new(&path).is_dir(), "it is made");
+        assert_eq!(of(Propagation::HostToContainer, &path, " master:1"), Ok(path.clone()));
+        assert_eq!(of(Propagation::Bidirectional, &path, " shared:1"), Ok(path.clone()));
+        let why = of(Propagation::Bidirectional, &path, " master:1").expect_err("not shared");
+        assert!(why.ends_with("is mounted on \"/\" but it is not a shared mount"), "{why}");
+        assert!(of(Propagation::HostToContainer, &path, "").is_err());
+        let why = of(Propagation::Private, "a", "").expect_err("not absolute");
+        assert_eq!(why, "host_path: got \"a\", expected an absolute path");
+        fs::remove_dir_all(&top).expect("ours");
+    }
+
+    #[test]
+    fn only_what_has_a_name_is_removed() {
+        assert!(remove_tree(Path::new("/")).is_err());
+        remove_tree(Path::new("/none/at/all")).expect("nothing to remove");
+        assert_eq!(field("A:\t1\nCapEff:\t00000000a80425fb\n", "CapEff:"), 0xa804_25fb);
+    }
+}

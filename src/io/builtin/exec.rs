@@ -1,0 +1,267 @@
+//! The job that runs a command in a container: the OCI runtime's `exec` with the container's own
+//! user, variables, capabilities and folder, without input and terminal.
+//!
+//! **If it is killed** the command goes on in the container, until the container ends.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::container::CONFIG;
+use super::layout::Settings;
+use super::process::{self, PidFd};
+use super::{monitor, oci};
+use crate::io::clock;
+use crate::limits::{
+    EXEC_DRAIN_MS, EXEC_OUTPUT_BYTES_MAX, RUNTIME_KILL_PASSES_MAX, RUNTIME_KILL_PAUSE_MS,
+};
+use crate::model::runtime::{ContainerFolder, ExecOutput, JobFault, JobReply};
+use crate::wire::oci::spec;
+
+/// Runs `command`; `timeout_s` 0: as long as it takes. What it writes beyond
+/// [`EXEC_OUTPUT_BYTES_MAX`] of each stream is dropped. A command that is killed at its timeout is
+/// [`JobFault::TimedOut`]; one that cannot be started is [`JobFault::Failed`] with the text of the
+/// OCI runtime.
+pub fn exec(
+    settings: &Settings,
+    container: &ContainerFolder,
+    command: &[String],
+    timeout_s: u32,
+) -> Result<JobReply, JobFault> {
+    if command.is_empty() {
+        return Err(JobFault::Invalid("got no command, expected a program".to_owned()));
+    }
+    let failed = |what: &str, error: &dyn std::fmt::Display| {
+        JobFault::Failed(format!("failed to exec in container: {what}: {error}"))
+    };
+    let folder = settings.layout.container(&container.id);
+    let config = fs::read(folder.join(CONFIG)).map_err(|error| failed(CONFIG, &error))?;
+    let form = || JobFault::Failed(format!("{CONFIG}: not of its form"));
+    let process = spec::exec_process(&config, command).ok_or_else(form)?;
+    drop(config);
+    // Several commands may run at once; this process runs one.
+    let files = Files::new(&folder);
+    monitor::replace_in(&folder, &file_name("process"), &process)
+        .map_err(|error| failed("process", &error))?;
+    let mut call = oci::command(settings, &files.path("log"));
+    call.arg("exec").arg("--process").arg(files.path("process"));
+    call.arg("--pid-file").arg(files.path("pid")).arg(&*container.id.0);
+    let mut child = spawn(call).map_err(|error| failed("the OCI runtime", &error))?;
+    let outcome = watch(&mut child, timeout_s, &files).map_err(|error| failed("output", &error))?;
+    let Some(output) = outcome else {
+        return Err(JobFault::TimedOut(format!("timeout {timeout_s}s exceeded")));
+    };
+    // It notes the process once it has one.
+    if files.path("pid").exists() {
+        return Ok(JobReply::Exec(output));
+    }
+    let words = || String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    let why = oci::last_error(&files.path("log")).unwrap_or_else(words);
+    Err(failed("exec failed", &why))
+}
+
+/// In a session of its own, in which the command is unless the OCI runtime makes another one for
+/// it: what is killed at a timeout is not in this program's session.
+#[expect(unsafe_code, reason = "the standard library sets no session")]
+fn spawn(mut call: Command) -> io::Result<Child> {
+    // SAFETY: between fork and exec there is one system call, and nothing else of this program.
+    unsafe {
+        call.pre_exec(|| Ok(nix::unistd::setsid().map(drop)?));
+    }
+    call.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+}
+
+/// This call's files in the container's folder, removed at the end.
+struct Files<'a>(&'a Path);
+
+impl<'a> Files<'a> {
+    fn new(folder: &'a Path) -> Self {
+        Self(folder)
+    }
+
+    fn path(&self, of: &str) -> std::path::PathBuf {
+        self.0.join(file_name(of))
+    }
+}
+
+fn file_name(of: &str) -> String {
+    format!("exec-{}.{of}", std::process::id())
+}
+
+impl Drop for Files<'_> {
+    fn drop(&mut self) {
+        for of in ["process", "log", "pid"] {
+            let _ = fs::remove_file(self.path(of));
+        }
+    }
+}
+
+/// Until it has ended, or `None`: it was killed at its timeout.
+fn watch(child: &mut Child, timeout_s: u32, files: &Files<'_>) -> io::Result<Option<ExecOutput>> {
+    let mut streams = [
+        Stream::new(File::from(std::os::fd::OwnedFd::from(child.stdout.take().expect("piped"))))?,
+        Stream::new(File::from(std::os::fd::OwnedFd::from(child.stderr.take().expect("piped"))))?,
+    ];
+    let handle = PidFd::open(child.id() as i32)?;
+    let until = clock::precise() + Duration::from_secs(u64::from(timeout_s));
+    let mut ended: Option<(i32, Duration)> = None;
+    loop {
+        if ended.is_none()
+            && let Some(status) = child.try_wait()?
+        {
+            let status = std::os::unix::process::ExitStatusExt::into_raw(status);
+            let drained_at = clock::precise() + Duration::from_millis(EXEC_DRAIN_MS);
+            ended = Some((process::code_of(status), drained_at));
+        }
+        let open = streams.iter().any(|stream| stream.file.is_some());
+        let until = match ended {
+            Some((exit_code, drained_at)) if !open || clock::precise() >= drained_at => {
+                let [stdout, stderr] = streams.map(|stream| stream.kept);
+                return Ok(Some(ExecOutput { stdout, stderr, exit_code }));
+            }
+            Some((_, drained_at)) => Some(drained_at),
+            None => Some(until).filter(|_| timeout_s > 0),
+        };
+        let left = until.map(|until| until.saturating_sub(clock::precise()));
+        if ended.is_none() && left.is_some_and(|left| left.is_zero()) {
+            kill_sessions(child.id() as i32, files);
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        wait(&streams, handle.readable().filter(|_| ended.is_none()), left, ended.is_none());
+        for stream in &mut streams {
+            stream.read();
+        }
+    }
+}
+
+fn wait(
+    streams: &[Stream; 2],
+    handle: Option<std::os::fd::BorrowedFd<'_>>,
+    left: Option<Duration>,
+    running: bool,
+) {
+    let files = streams.iter().filter_map(|stream| stream.file.as_ref()).map(AsFd::as_fd);
+    let has_handle = handle.is_some();
+    let mut fds: Vec<PollFd<'_>> =
+        files.chain(handle).map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+    // Without a handle its end is looked for.
+    let most = if has_handle || !running { Duration::from_secs(3_600) } else { POLL };
+    let left = left.unwrap_or(most).min(most).max(Duration::from_millis(1));
+    let _ = poll(&mut fds, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX));
+}
+
+const POLL: Duration = Duration::from_millis(10);
+
+struct Stream {
+    /// `None`: it has ended.
+    file: Option<File>,
+    kept: Vec<u8>,
+}
+
+impl Stream {
+    fn new(file: File) -> io::Result<Self> {
+        fcntl(&file, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        Ok(Self { file: Some(file), kept: Vec::new() })
+    }
+
+    fn read(&mut self) {
+        let mut buffer = [0; 4_096];
+        // Not without end: the other stream and the time count as well.
+        for _ in 0..16 {
+            let Some(file) = &mut self.file else { return };
+            match file.read(&mut buffer) {
+                Ok(0) => self.file = None,
+                Ok(bytes) => {
+                    let room = EXEC_OUTPUT_BYTES_MAX - self.kept.len();
+                    self.kept.extend_from_slice(&buffer[..bytes.min(room)]);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(_) => self.file = None,
+            }
+        }
+    }
+}
+
+/// Kills the command and what it has started in its session, again until nothing is left.
+fn kill_sessions(oci: i32, files: &Files<'_>) {
+    let noted = fs::read_to_string(files.path("pid")).unwrap_or_default();
+    let of_command = noted.trim().parse().ok().and_then(|pid| process::stat(pid).ok());
+    let sessions = [oci, of_command.map_or(oci, |stat| stat.session)];
+    for _ in 0..RUNTIME_KILL_PASSES_MAX {
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let of_it = |pid: &i32| {
+            process::stat(*pid).is_ok_and(|stat| sessions.contains(&stat.session) && !stat.zombie)
+        };
+        let mut left = false;
+        for pid in pids.filter(of_it) {
+            left |= kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok();
+        }
+        if !left {
+            return;
+        }
+        process::pause(RUNTIME_KILL_PAUSE_MS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program in the OCI runtime's place.
+    fn run(name: &str, script: &str, timeout_s: u32) -> (Option<ExecOutput>, Duration) {
+        let folder = std::env::temp_dir().join(format!("edged-exec-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder of ours");
+        let files = Files::new(&folder);
+        let pid = files.path("pid");
+        let mut call = Command::new("sh");
+        call.args(["-c", &format!("echo $$ > {}; {script}", pid.display())]).stdin(Stdio::null());
+        let mut child = spawn(call).expect("sh");
+        let began = clock::precise();
+        let outcome = watch(&mut child, timeout_s, &files).expect("no error");
+        let took = clock::precise().saturating_sub(began);
+        fs::remove_dir_all(&folder).expect("ours");
+        (outcome, took)
+    }
+
+    #[test]
+    fn output_and_exit_code_come_back_and_much_of_it_is_dropped() {
+        let (outcome, _) = run("out", "echo a; echo b >&2; exit 5", 0);
+        let expected = ExecOutput { stdout: b"a\n".into(), stderr: b"b\n".into(), exit_code: 5 };
+        assert_eq!(outcome, Some(expected));
+        let (outcome, _) = run("out", "head -c 300000 /dev/zero; kill -9 $$", 60);
+        let outcome = outcome.expect("it ends by itself");
+        assert_eq!((outcome.stdout.len(), outcome.exit_code), (EXEC_OUTPUT_BYTES_MAX, 137));
+        // Whoever keeps a stream open is not waited for, but for a moment.
+        let (outcome, took) = run("out", "sleep 20 & echo c", 0);
+        assert_eq!(outcome.expect("it ends").stdout, b"c\n");
+        let drain = Duration::from_millis(EXEC_DRAIN_MS);
+        assert!(took >= drain && took < Duration::from_secs(10), "{took:?}");
+    }
+
+    #[test]
+    fn at_the_timeout_the_whole_session_is_killed() {
+        let mark = format!("97{}", std::process::id());
+        let (outcome, took) = run("kill", &format!("sleep {mark} & sleep {mark}"), 1);
+        assert_eq!(outcome, None);
+        assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(5), "{took:?}");
+        let lives = || {
+            let entries = fs::read_dir("/proc").expect("mounted").flatten();
+            let mut lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+            lines.any(|line| line.starts_with(format!("sleep\0{mark}").as_bytes()))
+        };
+        assert!(!lives(), "a child of it lives");
+    }
+}
