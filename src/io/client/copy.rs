@@ -237,7 +237,7 @@ impl Extract {
             }
             Head::LongName(size) => (To::Name(Vec::new()), size),
             Head::More(size) => (To::Records(Vec::new()), size),
-            Head::Skip(size) => (To::Nothing, size),
+            Head::LongLink(size) | Head::Skip(size) => (To::Nothing, size),
             Head::Entry(mut entry) => {
                 if let Some(name) = self.long_name.take() {
                     entry.name = name;
@@ -273,8 +273,9 @@ impl Extract {
             To::Name(bytes) => self.long_name = Some(tar::until_zero(&bytes).to_vec()),
             To::Records(bytes) => {
                 let more = tar::more(&bytes).map_err(|fault| invalid(fault.to_string()))?;
-                self.long_name = more.0.or(self.long_name.take());
-                self.long_size = more.1;
+                let name = more.name.map(<[u8]>::to_vec);
+                self.long_name = name.or(self.long_name.take());
+                self.long_size = more.size;
             }
         }
         Ok(())
@@ -286,11 +287,12 @@ impl Extract {
         match &entry.kind {
             Kind::File => self.file(&shown, &below, entry.mode).map(To::File),
             Kind::Folder => self.folder(&below).map(|()| To::Nothing),
-            Kind::Link(target) => {
+            Kind::HardLink(target) | Kind::SymbolicLink(target) => {
+                let target = String::from_utf8_lossy(target);
                 self.notes.add(format!("{shown}: skipped, a link to {target}"));
                 Ok(To::Nothing)
             }
-            Kind::Other => {
+            Kind::Character(..) | Kind::Block(..) | Kind::Pipe => {
                 self.notes.add(format!("{shown}: skipped, as it is no file or folder"));
                 Ok(To::Nothing)
             }

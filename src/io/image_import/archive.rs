@@ -312,7 +312,9 @@ fn members(file: &File, length: u64) -> Result<Members, Error> {
         let size = match &head {
             Head::End => break,
             Head::Entry(entry) => size_next.take().unwrap_or(entry.size),
-            Head::LongName(size) | Head::More(size) | Head::Skip(size) => *size,
+            Head::LongName(size) | Head::LongLink(size) | Head::More(size) | Head::Skip(size) => {
+                *size
+            }
         };
         let end = tar::next(begin, size).filter(|_| begin + size <= length);
         let end = end.ok_or_else(|| {
@@ -331,17 +333,20 @@ fn members(file: &File, length: u64) -> Result<Members, Error> {
                 name_next = Some(tar::until_zero(&more("a name", 2 * tar::NAME_MAX)?).to_vec());
             }
             Head::More(_) => {
-                let text = tar::more(&more("pax records", IMAGE_PAX_BYTES_MAX)?)
+                let records = more("pax records", IMAGE_PAX_BYTES_MAX)?;
+                let pax = tar::more(&records)
                     .map_err(|fault| byte(begin, Input::other(fault.to_string())))?;
-                name_next = text.0.or(name_next);
-                size_next = text.1;
+                name_next = pax.name.map(<[u8]>::to_vec).or(name_next);
+                size_next = pax.size;
             }
             Head::Entry(entry) => {
                 let name = name_next.take().unwrap_or(entry.name);
                 let member = match entry.kind {
                     Kind::File => Some(Member::Here(Span { at: begin, size })),
-                    Kind::Link(target) => Some(Member::Link(target)),
-                    Kind::Folder | Kind::Other => None,
+                    Kind::HardLink(target) | Kind::SymbolicLink(target) => {
+                        Some(Member::Link(String::from_utf8_lossy(&target).into_owned()))
+                    }
+                    Kind::Folder | Kind::Character(..) | Kind::Block(..) | Kind::Pipe => None,
                 };
                 let name = plain(&String::from_utf8_lossy(&name), "");
                 members.extend(name.zip(member));
@@ -350,7 +355,7 @@ fn members(file: &File, length: u64) -> Result<Members, Error> {
                     return Err(Input::new(got, "").into());
                 }
             }
-            Head::Skip(_) | Head::End => {}
+            Head::LongLink(_) | Head::Skip(_) | Head::End => {}
         }
         at = end;
     }
