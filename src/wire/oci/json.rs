@@ -47,6 +47,8 @@ pub enum Fault {
     MediaType(String),
     /// Neither manifest nor index.
     Neither,
+    /// A manifest of Docker's first schema.
+    Schema,
 }
 
 impl fmt::Display for Fault {
@@ -60,12 +62,13 @@ impl fmt::Display for Fault {
                 write!(f, "got the digest {got:?}, expected sha256: and 64 hex digits")
             }
             Self::MediaType(got) => write!(f, "mediaType: got {got:?}"),
+            Self::Schema => f.write_str("got a manifest of schema 1, expected schema 2 or OCI's"),
             Self::Neither => f.write_str("got JSON that is neither manifest nor index"),
         }
     }
 }
 
-fn at_most(max: usize, got: usize, what: &'static str) -> Result<(), Fault> {
+pub(super) fn at_most(max: usize, got: usize, what: &'static str) -> Result<(), Fault> {
     if got > max { Err(Fault::TooMany { what, got, max }) } else { Ok(()) }
 }
 
@@ -179,12 +182,12 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
-fn read<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, Fault> {
+pub(super) fn read<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, Fault> {
     at_most(IMAGE_JSON_BYTES_MAX, bytes.len(), "bytes of JSON")?;
     serde_json::from_slice(bytes).map_err(|error| Fault::Json(error.to_string()))
 }
 
-fn check_digest(digest: &str) -> Result<(), Fault> {
+pub(super) fn check_digest(digest: &str) -> Result<(), Fault> {
     if is_sha256(digest) { Ok(()) } else { Err(Fault::Digest(digest.chars().take(80).collect())) }
 }
 

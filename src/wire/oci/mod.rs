@@ -7,6 +7,8 @@
 
 #[cfg(feature = "runtime")]
 pub mod capabilities;
+#[cfg(feature = "runtime")]
+pub mod image;
 pub mod json;
 pub mod reference;
 #[cfg(feature = "runtime")]
@@ -20,8 +22,13 @@ use ring::digest::{SHA256, digest};
 
 /// The digest of these bytes as OCI writes it: `sha256:` and 64 hex digits.
 pub fn sha256(bytes: &[u8]) -> String {
+    digest_text(digest(&SHA256, bytes).as_ref())
+}
+
+/// A SHA-256 as OCI writes it.
+pub fn digest_text(sum: &[u8]) -> String {
     let mut text = "sha256:".to_owned();
-    for byte in digest(&SHA256, bytes).as_ref() {
+    for byte in sum {
         write!(text, "{byte:02x}").expect("writing to a string cannot fail");
     }
     text
