@@ -117,14 +117,18 @@ fn left(deadline: Instant) -> Duration {
 
 /// A socket with a timeout per read and write, and a deadline for the whole request, however
 /// steadily bytes come.
-struct Socket {
+pub(in crate::io) struct Socket {
     stream: TcpStream,
     patience: Duration,
     deadline: Instant,
 }
 
 impl Socket {
-    fn connect(to: &SocketAddr, patience: Duration, deadline: Instant) -> io::Result<Self> {
+    pub(in crate::io) fn connect(
+        to: &SocketAddr,
+        patience: Duration,
+        deadline: Instant,
+    ) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(to, wait(patience, deadline)?)?;
         Ok(Self { stream, patience, deadline })
     }

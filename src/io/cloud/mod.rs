@@ -22,7 +22,7 @@ pub(in crate::io) mod connector;
 pub(in crate::io) mod dial;
 mod enrol;
 pub(in crate::io) mod files;
-mod https;
+pub(in crate::io) mod https;
 mod inspect;
 pub mod join;
 pub(in crate::io) mod names;

@@ -92,7 +92,7 @@ pub(super) fn judge(link: &CloudLink, pair: &Pair, wall: Option<Wall>) -> Result
 }
 
 /// A configuration without a client certificate, with this verifier.
-pub(super) fn builder(
+pub(in crate::io) fn builder(
     provider: Arc<CryptoProvider>,
     trust: Trust,
 ) -> rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert> {
@@ -103,9 +103,9 @@ pub(super) fn builder(
         .with_custom_certificate_verifier(Arc::new(trust))
 }
 
-/// Verifies the cloud's certificate.
+/// Verifies a server's certificate.
 #[derive(Debug)]
-pub(super) struct Trust {
+pub(in crate::io) struct Trust {
     roots: RootCertStore,
     wall: Option<Wall>,
     provider: Arc<CryptoProvider>,
@@ -125,7 +125,16 @@ impl Trust {
                 .add(certificate)
                 .map_err(|error| Input::other(error.to_string()).at(&link.ca_file))?;
         }
-        Ok(Self { roots, wall, provider: Arc::clone(provider) })
+        Ok(Self::of(roots, wall, provider))
+    }
+
+    /// Trusts these CAs.
+    pub(in crate::io) fn of(
+        roots: RootCertStore,
+        wall: Option<Wall>,
+        provider: &Arc<CryptoProvider>,
+    ) -> Self {
+        Self { roots, wall, provider: Arc::clone(provider) }
     }
 
     /// The time at which a certificate is verified.
@@ -133,7 +142,7 @@ impl Trust {
         let now_s = self.wall.map_or(0, |wall| wall.0 / 1_000);
         if now_s < not_before_s && !LOGGED.swap(true, Ordering::Relaxed) {
             log::warn!(
-                "this machine's clock is behind the cloud's certificate, which is valid from {}: \
+                "this machine's clock is behind a server's certificate, which is valid from {}: \
                  it is accepted, because the CA signed it",
                 Timestamp(not_before_s)
             );

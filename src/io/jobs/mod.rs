@@ -47,6 +47,16 @@ pub(in crate::io) fn remove_tree(parent: BorrowedFd<'_>, name: &OsStr) -> Result
     removed.map_err(|Failure(why)| System::new(why))
 }
 
+/// The folder `name` in `parent`, if it exists: neither a link nor a mount.
+#[cfg(feature = "runtime")]
+pub(in crate::io) fn folder_in(
+    parent: BorrowedFd<'_>,
+    name: &OsStr,
+) -> Result<Option<OwnedFd>, System> {
+    let found = Component::new(name).and_then(|name| tree::existing_dir(parent, name));
+    found.map_err(|Failure(why)| System::new(why))
+}
+
 /// Runs a quick job.
 pub(super) fn run(roots: &mut Roots, spec: &JobSpec) -> Result<JobReply, JobError> {
     let done = match spec {
