@@ -114,3 +114,41 @@ pub const XATTR_BYTES_MAX: usize = 64 << 10;
 pub const EXEC_OUTPUT_BYTES_MAX: usize = 64 << 10;
 /// Milliseconds in which output is read that a command's children still write after its end.
 pub const EXEC_DRAIN_MS: u64 = 100;
+
+// Images.
+
+/// Members of one layer. A system of a hundred thousand files is large for a gateway.
+pub const LAYER_MEMBERS_MAX: usize = 1 << 20;
+/// Bytes of the names of all folders of one layer, which are kept in memory until the layer is
+/// unpacked: their times are set last. A hundred thousand folders have some 8 MB.
+pub const LAYER_FOLDER_NAMES_BYTES_MAX: usize = 16 << 20;
+/// Uncompressed bytes from which on a layer's compression is bounded. Less does no harm.
+pub const LAYER_RATIO_FROM_BYTES: u64 = 100 << 20;
+/// How many times more bytes a layer may have than its compressed form. Programs and texts have
+/// less than 20; gzip can pack zeros 1,030 times.
+pub const LAYER_RATIO_MAX: u64 = 200;
+/// Bytes that remain free on the file system of the layers: room for records and for what
+/// containers write.
+pub const LAYER_SPARE_BYTES: u64 = 16 << 20;
+/// Bytes of memory that the process which unpacks a layer may use for itself, beyond those that it
+/// is forked with.
+pub const LAYER_MEMORY_BYTES_MAX: u64 = 64 << 20;
+/// Indexes in indexes that lead to a manifest.
+pub const IMAGE_INDEX_DEPTH_MAX: usize = 3;
+
+// Pulls.
+
+/// Bytes of an answer of a token server, or of the text of a refusal.
+pub const REGISTRY_ANSWER_BYTES_MAX: u64 = 64 << 10;
+/// Milliseconds without a byte after which a request has failed, as containerd.
+pub const REGISTRY_SILENCE_MS: u64 = 60_000;
+/// Failures in a row after which a pull has failed; the agent pulls again after its back-off.
+pub const REGISTRY_TRIES_MAX: u32 = 5;
+/// Milliseconds before the second try; each further one waits twice as long.
+pub const REGISTRY_RETRY_MS: u64 = 500;
+/// Milliseconds that a registry may tell us to wait before the next try.
+pub const REGISTRY_RETRY_MAX_MS: u64 = 60_000;
+/// Bytes after which a broken download counts as progress, so that its tries begin anew.
+pub const REGISTRY_PROGRESS_BYTES: u64 = 64 << 10;
+/// Redirects of one request.
+pub const REGISTRY_REDIRECTS_MAX: usize = 5;

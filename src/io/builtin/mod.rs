@@ -8,6 +8,7 @@ mod copy;
 pub mod environment;
 pub mod exec;
 mod files;
+pub mod images;
 pub mod layout;
 pub mod monitor;
 pub mod monitors;

@@ -341,13 +341,7 @@ fn members(file: &File, length: u64) -> Result<Members, Error> {
             }
             Head::Entry(entry) => {
                 let name = name_next.take().unwrap_or(entry.name);
-                let member = match entry.kind {
-                    Kind::File => Some(Member::Here(Span { at: begin, size })),
-                    Kind::HardLink(target) | Kind::SymbolicLink(target) => {
-                        Some(Member::Link(String::from_utf8_lossy(&target).into_owned()))
-                    }
-                    Kind::Folder | Kind::Character(..) | Kind::Block(..) | Kind::Pipe => None,
-                };
+                let member = member_of(entry.kind, Span { at: begin, size });
                 let name = plain(&String::from_utf8_lossy(&name), "");
                 members.extend(name.zip(member));
                 if members.len() > IMAGE_MEMBERS_MAX {
@@ -360,6 +354,17 @@ fn members(file: &File, length: u64) -> Result<Members, Error> {
         at = end;
     }
     Ok(members)
+}
+
+/// `None`: it has no contents.
+fn member_of(kind: Kind, span: Span) -> Option<Member> {
+    match kind {
+        Kind::File => Some(Member::Here(span)),
+        Kind::HardLink(target) | Kind::SymbolicLink(target) => {
+            Some(Member::Link(String::from_utf8_lossy(&target).into_owned()))
+        }
+        Kind::Folder | Kind::Character(..) | Kind::Block(..) | Kind::Pipe => None,
+    }
 }
 
 /// The position of a member; one link is followed, within the archive.

@@ -178,7 +178,7 @@ struct ImageJson {
     #[serde(deserialize_with = "or_default")]
     working_dir: Box<str>,
     #[serde(deserialize_with = "or_default")]
-    volumes: BTreeMap<Box<str>, serde::de::IgnoredAny>,
+    volumes: BTreeMap<Box<str>, serde_json::Value>,
     #[serde(deserialize_with = "or_default")]
     stop_signal: Box<str>,
     #[serde(deserialize_with = "or_default")]
@@ -436,7 +436,8 @@ mod tests {
             ("Basic realm=\"x\"", Some(Challenge::Basic)),
             ("basic", Some(Challenge::Basic)),
             (
-                "Bearer realm=\"https://a.example/token\",service=\"r\",scope=\"repository:a:pull,push\"",
+                "Bearer realm=\"https://a.example/token\",service=\"r\",\
+                 scope=\"repository:a:pull,push\"",
                 bearer("https://a.example/token", Some("r"), Some("repository:a:pull,push")),
             ),
             (
