@@ -2,7 +2,7 @@
 
 use crate::core::time::Instant;
 use crate::model::runtime::{
-    BootId, Conditions, ContainerId, ContainerRecord, ImageRecord, Job, JobFault, JobReply,
+    BootId, Conditions, ContainerId, ContainerRecord, DiffId, ImageRecord, Job, JobFault, JobReply,
     MonitorFact, MonitorStart, Record, RecordKey, Refusal, Reply, Request, RuntimeEvent,
     SandboxRecord,
 };
@@ -30,7 +30,8 @@ pub struct Stored {
     pub containers: Vec<ContainerRecord>,
     pub images: Vec<ImageRecord>,
     /// Containers with a folder in RUN, so that something of them may live, each with what is
-    /// known of it: its monitor answers, its exit record is there, or neither.
+    /// known of it: its monitor answers, its exit record is there, or neither. Also, as
+    /// [`Found::Remains`], containers with a layer of their own in DATA and without a record.
     pub found: Vec<(ContainerId, Found)>,
     /// Ids of sandboxes with a folder in RUN or a result of CNI.
     pub found_sandboxes: Vec<crate::model::runtime::SandboxId>,
@@ -53,14 +54,20 @@ pub enum Found {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     Call(CallId, Request),
-    /// Nobody waits for its answer any more: what need not go on is cancelled (pull, exec).
+    /// Nobody waits for its answer any more, or its stream takes no more: what need not go on is
+    /// cancelled (pull, exec, event stream) and answered with `Cancelled`. All else goes on and is
+    /// answered in its time.
     Cancel(CallId),
     Job(JobId, Result<JobReply, JobFault>),
     Monitor(ContainerId, MonitorFact),
-    /// Everything that was to be saved before it in the order of requests is durable.
+    /// Everything that was to be saved before it in the order of requests is durable. The core waits
+    /// for it, or for [`Event::NotSaved`], before it requests the next [`Durability::Now`] or
+    /// [`Action::Erase`].
     Saved,
-    /// It could not be saved: the system's text. What waited for it fails.
+    /// Some of it could not be saved: the system's text. Nothing is known of the rest.
     NotSaved(String),
+    /// All layers that are unpacked in DATA: at the start, and after each failed pull or import.
+    Layers(Vec<DiffId>),
     /// Whether the runtime and the network are ready; at the start and after each change.
     Conditions(Conditions),
 }
@@ -75,12 +82,15 @@ pub enum Action {
     /// Written before the next [`Event::Saved`]; `Lazily`: within a second is enough, and no
     /// [`Event::Saved`] answers it.
     Save(Box<Record>, Durability),
-    /// Removed before the next [`Event::Saved`].
+    /// Removed before the next [`Event::Saved`], with what is still to be saved lazily of it. It is
+    /// no error if there is none.
     Erase(RecordKey),
+    /// The job is killed at this moment, and answered with [`JobFault::Died`].
     Job(JobId, Job, Instant),
-    /// The job is answered with [`JobFault::Died`] at once.
+    /// The job is killed and answered as it ends: with [`JobFault::Died`], if not before.
     KillJob(JobId),
-    /// Starts a monitor, which starts the container or adopts it.
+    /// Starts a monitor, which starts the container or adopts it. An adopting one says `Started` once
+    /// it has taken over, and `Failed` where the process is gone and nobody knows its exit code.
     Monitor(Box<MonitorStart>),
     /// The monitor shall open the log anew.
     Reopen(ContainerId),
