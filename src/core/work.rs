@@ -36,6 +36,11 @@ impl<Id: Copy + Ord + From<u64>, Owner> WorkBook<Id, Owner> {
         self.open.values()
     }
 
+    /// Numbers and owners, in the order of the requests.
+    pub fn iter(&self) -> impl Iterator<Item = (Id, &Owner)> {
+        self.open.iter().map(|(id, owner)| (*id, owner))
+    }
+
     pub fn owners_mut(&mut self) -> impl Iterator<Item = &mut Owner> {
         self.open.values_mut()
     }
@@ -56,6 +61,7 @@ mod tests {
         let mut book: WorkBook<u64, &str> = WorkBook::default();
         assert_eq!((book.begin("a"), book.begin("b")), (1, 2));
         assert_eq!(book.owners().collect::<Vec<_>>(), [&"a", &"b"]);
+        assert_eq!(book.iter().collect::<Vec<_>>(), [(1, &"a"), (2, &"b")]);
         assert_eq!((book.end(2), book.end(2)), (Some("b"), None));
         assert_eq!(book.begin("c"), 3);
         assert_eq!(book.count(), 2);
