@@ -34,6 +34,7 @@
 //!   [`agent::Agent::wake_at`] says when to step again if nothing happens. No clock, no files, no
 //!   sockets, no threads: the simulator runs the same code.
 //! - `controller`: **the core of the cloud side**, by the same methods, for `edgecontroller` alone.
+//! - `runtime`: **the core of the built-in runtime**, by the same methods.
 //! - [`io`]: **the event loop.** One thread: poll → handle → step → perform. No decisions.
 //!
 //! # Invariants

@@ -152,3 +152,61 @@ pub const REGISTRY_RETRY_MAX_MS: u64 = 60_000;
 pub const REGISTRY_PROGRESS_BYTES: u64 = 64 << 10;
 /// Redirects of one request.
 pub const REGISTRY_REDIRECTS_MAX: usize = 5;
+
+// The server.
+
+/// Clients of the built-in runtime at a time: the agent, a few tools, and tests.
+pub const RUNTIME_CONNECTIONS_MAX: usize = 16;
+/// Bytes of a job's request, and of its answer: a container's configuration is 64 KiB at most, and
+/// the output of a command is 128 KiB, four characters of JSON for each byte.
+pub const RUNTIME_JOB_BYTES_MAX: usize = 1 << 20;
+/// What the machine has and lacks is looked at again when somebody asks after so many milliseconds.
+pub const RUNTIME_CONDITIONS_MS: u64 = 5_000;
+/// Calls open at once, beside event streams: more than an agent has under way
+/// ([`CRI_STREAMS_MAX`](super::CRI_STREAMS_MAX)), so that only another client's mistake is refused.
+pub const RUNTIME_CALLS_MAX: usize = 512;
+/// Event streams at once: the agent's, the one of the agent before it, and some of tools.
+pub const RUNTIME_STREAMS_MAX: usize = 8;
+/// Events of one step of the core; a step with more ends the streams, and their clients list anew.
+/// Twice as many as a full node has containers.
+pub const RUNTIME_EVENTS_MAX: usize = 512;
+/// Sandboxes with a record: twice the pods of a node, as ended ones are kept for a while.
+pub const RUNTIME_SANDBOXES_MAX: usize = 256;
+/// Containers with a record. A record is some kilobytes, and all are in memory.
+pub const RUNTIME_CONTAINERS_MAX: usize = 1_024;
+/// Images with a record.
+pub const RUNTIME_IMAGES_MAX: usize = 512;
+/// Sandboxes and containers that are made or started at once. Each costs a program of 3 to 10 MB
+/// for some 30 ms; more at once on few cores only make each slower.
+pub const RUNTIME_STARTS_MAX: usize = 2;
+/// Sandboxes and containers that are ended at once: a bound of its own, so that no start that hangs
+/// delays a stop.
+pub const RUNTIME_ENDS_MAX: usize = 2;
+/// Commands in containers at once: those that probes have under way on a full node.
+pub const RUNTIME_EXECS_MAX: usize = 16;
+/// Pulls and imports at once: two over a thin link finish later than one after the other.
+pub const RUNTIME_PULLS_MAX: usize = 1;
+/// Removals of files at once: they compete for one disk.
+pub const RUNTIME_REMOVALS_MAX: usize = 1;
+/// Measurements at once: the agent has one under way.
+pub const RUNTIME_MEASURES_MAX: usize = 1;
+/// Milliseconds to make or end a sandbox: CNI's plugins get 60 s for each direction.
+pub const RUNTIME_SANDBOX_MS: u64 = 120_000;
+/// Milliseconds for every other job on one object, and for a monitor to say that its container has
+/// started: a thousand times what they take on an idle gateway.
+pub const RUNTIME_JOB_MS: u64 = 60_000;
+/// Milliseconds that a command's job may take beyond the command's own time.
+pub const RUNTIME_EXEC_EXTRA_MS: u64 = 10_000;
+/// Milliseconds for a monitor to open its log anew.
+pub const RUNTIME_REOPEN_MS: u64 = 10_000;
+/// Milliseconds between two SIGKILLs for a process that does not end: it may wait for a disk.
+pub const RUNTIME_KILL_AGAIN_MS: u64 = 10_000;
+/// Milliseconds before work that nobody waits for is tried again; doubles up to the maximum.
+pub const RUNTIME_RETRY_MIN_MS: u64 = 1_000;
+/// Milliseconds of the longest such wait.
+pub const RUNTIME_RETRY_MAX_MS: u64 = 300_000;
+/// Milliseconds that layers of a pull that failed are kept, so that the next try goes on from
+/// there: twice the longest back-off of a pull, and an hour's rest of a slow link.
+pub const RUNTIME_RESUME_MS: u64 = 3_600_000;
+/// Milliseconds between two walks over what a container has written.
+pub const RUNTIME_LAYER_USAGE_MS: u64 = 60_000;

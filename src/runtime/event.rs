@@ -60,13 +60,14 @@ pub enum Event {
     Cancel(CallId),
     Job(JobId, Result<JobReply, JobFault>),
     Monitor(ContainerId, MonitorFact),
-    /// Everything that was to be saved before it in the order of requests is durable. The core waits
-    /// for it, or for [`Event::NotSaved`], before it requests the next [`Durability::Now`] or
-    /// [`Action::Erase`].
+    /// Everything that was to be saved before it in the order of requests is durable. The core
+    /// waits for it, or for [`Event::NotSaved`], before it requests the next [`Durability::Now`]
+    /// or [`Action::Erase`].
     Saved,
     /// Some of it could not be saved: the system's text. Nothing is known of the rest.
     NotSaved(String),
-    /// All layers that are unpacked in DATA: at the start, and after each failed pull or import.
+    /// All layers that are unpacked in DATA: at the start, and right after the answer of a pull, an
+    /// import or a removal of layers that failed.
     Layers(Vec<DiffId>),
     /// Whether the runtime and the network are ready; at the start and after each change.
     Conditions(Conditions),
@@ -89,8 +90,9 @@ pub enum Action {
     Job(JobId, Job, Instant),
     /// The job is killed and answered as it ends: with [`JobFault::Died`], if not before.
     KillJob(JobId),
-    /// Starts a monitor, which starts the container or adopts it. An adopting one says `Started` once
-    /// it has taken over, and `Failed` where the process is gone and nobody knows its exit code.
+    /// Starts a monitor, which starts the container or adopts it. An adopting one says `Started`
+    /// once it has taken over, and `Failed` where the process is gone and nobody knows its exit
+    /// code.
     Monitor(Box<MonitorStart>),
     /// The monitor shall open the log anew.
     Reopen(ContainerId),
@@ -107,3 +109,6 @@ pub enum Durability {
     /// Soon: the truth is in RUN as well, until the next power cut.
     Lazily,
 }
+
+/// Where the core leaves its requests.
+pub type Out = crate::core::Out<Action>;
