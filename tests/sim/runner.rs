@@ -200,7 +200,11 @@ fn run(seed: u64, mode: Mode) -> (Result<(), String>, Tally) {
 
 /// The command that replays a seed.
 fn replay(seed: u64) -> String {
-    let features = if TARGET == "sim" { "" } else { " --features controller" };
+    let features = match TARGET {
+        "cloudsim" => " --features controller",
+        "rtsim" => " --features runtime",
+        _ => "",
+    };
     format!(
         "SEED={seed} TRACE=1 scripts/cargo test --locked{features} --profile sim --test {TARGET}"
     )
