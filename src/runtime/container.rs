@@ -270,6 +270,11 @@ impl Container {
         }
     }
 
+    pub fn is_leaving(&self) -> bool {
+        self.is_leaving
+    }
+
+    /// Why the last try to end or remove it failed.
     pub fn fault(&self) -> Option<&Refusal> {
         self.fault.as_ref()
     }

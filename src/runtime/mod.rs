@@ -124,7 +124,10 @@ impl Runtime {
         for record in records {
             let id = record.id.clone();
             let found = found.remove(&id);
-            let sandbox = self.sandboxes.get(&record.sandbox).map(Sandbox::record);
+            // One that was found without a record is no sandbox for them.
+            let sandbox =
+                self.sandboxes.get(&record.sandbox).filter(|sandbox| sandbox.is_visible());
+            let sandbox = sandbox.map(Sandbox::record);
             let sandbox = sandbox.map(|sandbox| &**sandbox);
             let of_this_boot = sandbox.filter(|sandbox| sandbox.boot == self.context.boot);
             let container = if let Some(sandbox) = of_this_boot {
@@ -743,6 +746,7 @@ fn members(of: &SandboxId, containers: &BTreeMap<ContainerId, Container>) -> Mem
     for container in containers.values().filter(|container| container.record().sandbox == *of) {
         members.count += 1;
         members.live += usize::from(!container.is_at_rest());
+        members.staying += usize::from(!container.is_leaving());
         members.fault = members.fault.or_else(|| container.fault().cloned());
     }
     members

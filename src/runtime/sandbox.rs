@@ -56,6 +56,8 @@ pub struct Members {
     pub count: usize,
     /// How many have a process, or what was made for one.
     pub live: usize,
+    /// How many are not to be removed.
+    pub staying: usize,
     /// Why one of them could not be ended or removed.
     pub fault: Option<Refusal>,
 }
@@ -332,8 +334,11 @@ impl Sandbox {
     /// is refused.
     fn is_waiting_for(&mut self, count: usize, members: &Members, ctx: &mut Context) -> bool {
         let calls = !self.stops.is_empty() || !self.removes.is_empty();
-        if let Some(fault) = members.fault.as_ref().filter(|_| count > 0 && calls) {
-            self.refuse(&fault.clone(), ctx);
+        // Its removal had failed, and its fault was forgotten with a later call.
+        let has_failed = members.fault.is_some() || self.is_leaving && members.staying > 0;
+        if count > 0 && calls && has_failed {
+            let unnamed = || refusal(Code::Unknown, "a container of the sandbox was not removed");
+            self.refuse(&members.fault.clone().unwrap_or_else(unnamed), ctx);
         }
         count > 0
     }
