@@ -187,7 +187,7 @@ impl Container {
         now: Now,
         record: ContainerRecord,
         sandbox: Option<&SandboxRecord>,
-        run: bool,
+        remains: &Remains,
     ) -> Self {
         let cgroup = match sandbox {
             Some(sandbox) => sandbox.cgroup(&record.id).into(),
@@ -195,11 +195,13 @@ impl Container {
         };
         let has_exited = matches!(record.phase, ContainerPhase::Exited(_));
         let life = Life::Exited { is_saved: has_exited, error: None };
-        let rest = Rest { run, data: true };
+        let rest = Rest { run: *remains != Remains::Nothing, data: true };
         let mut container = Self::with(Kept::stored(record), cgroup, life, rest);
         container.is_visible = true;
-        if !has_exited {
-            container.exit_at_start(unknown(container.started_at(), now));
+        match remains {
+            _ if has_exited => {}
+            Remains::Ended(MonitorFact::Exited { .. }) => container.ended_unseen(now, remains),
+            _ => container.exit_at_start(unknown(container.started_at(), now)),
         }
         container
     }

@@ -133,7 +133,7 @@ impl Runtime {
             let container = if let Some(sandbox) = of_this_boot {
                 Container::found(now, record, sandbox, &remains(found))
             } else {
-                Container::lost(now, record, sandbox, found.is_some())
+                Container::lost(now, record, sandbox, &remains(found))
             };
             if container.is_starting() {
                 self.context.jobs.watch_start(id.clone(), now.boot);
