@@ -24,6 +24,11 @@ fn main() -> ExitCode {
     let (command, rest) = args.split_first().expect("without arguments it is help");
     match command.to_str() {
         Some("run") => run(rest),
+        #[cfg(feature = "runtime")]
+        Some("runtime") => match cli::runtime_settings(lexopt::Parser::from_args(rest)) {
+            Ok((settings, environment)) => io::builtin::server::run(settings, &environment),
+            Err(code) => ExitCode::from(code),
+        },
         Some("job") => {
             let kind = rest.first().cloned().unwrap_or_default();
             io::job::child(&kind.to_string_lossy())

@@ -33,6 +33,8 @@ mod pods;
 mod port_forward;
 #[cfg(feature = "streams")]
 mod remote;
+#[cfg(feature = "runtime")]
+mod runtime;
 #[cfg(feature = "api")]
 mod status;
 #[cfg(any(feature = "api", feature = "images"))]
@@ -48,6 +50,8 @@ use std::io::{ErrorKind, Write};
 
 #[cfg(any(feature = "api", feature = "images"))]
 use crate::config;
+#[cfg(feature = "runtime")]
+use crate::io::builtin::{environment::Environment, layout::Settings};
 use crate::io::sys;
 use help::{Page, page};
 
@@ -208,6 +212,17 @@ pub const PAGES: &[Page] = &[
          --listen ADDR:PORT     of serve              [127.0.0.1:10351]\n",
     ),
     page(
+        "runtime",
+        "[OPTIONS]",
+        "serve the containers of this machine, in place of containerd (CRI over ttrpc)",
+        "  --run-dir DIR          on tmpfs              [/run/edged/rt]\n  \
+         --data-dir DIR         on flash              [/var/lib/edged/rt]\n  \
+         --oci PROGRAM          crun or runc          [the one that this machine can use]\n  \
+         --cni-bin-dir DIR      plugins               [/opt/cni/bin, or the distribution's]\n  \
+         --cni-conf-dir DIR     their configuration   [/etc/cni/net.d]\n  \
+         --log LEVEL            error, warn, info, debug [info]\n",
+    ),
+    page(
         "verify-release",
         "FILE [OPTIONS]",
         "verify that the release key has signed an edged; edged-run does so before an upgrade",
@@ -345,6 +360,15 @@ pub fn main(
         }
     };
     end("edged", command, done, out, trouble)
+}
+
+/// The arguments of `edged runtime`, and what this machine has. The error is the exit code of what
+/// was printed.
+#[cfg(feature = "runtime")]
+pub fn runtime_settings(args: lexopt::Parser) -> Result<(Settings, Environment), u8> {
+    let (mut out, mut trouble) = (std::io::sink(), std::io::stderr());
+    runtime::parse(args)
+        .map_err(|error| end("edged", "runtime", Err(error), &mut out, &mut trouble))
 }
 
 /// Prints a text of the program, such as its help; returns the exit code.

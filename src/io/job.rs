@@ -261,6 +261,10 @@ impl Running {
 /// The main function of a child: `edged job <kind>`. It gets its whole input through standard
 /// input.
 pub fn child(kind: &str) -> ExitCode {
+    #[cfg(feature = "runtime")]
+    if kind == super::builtin::jobs::KIND {
+        return super::builtin::jobs::child();
+    }
     super::signal::let_through();
     #[cfg(feature = "cloud")]
     if kind == super::cloud::names::KIND {

@@ -28,7 +28,7 @@ use crate::model::error::System;
 use crate::wire::resolv;
 
 /// Raises the limit of open descriptors of this process to its hard limit.
-#[cfg(feature = "controller")]
+#[cfg(any(feature = "controller", feature = "runtime"))]
 pub fn raise_descriptors() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let raised = getrlimit(Resource::RLIMIT_NOFILE)

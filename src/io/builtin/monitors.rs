@@ -9,6 +9,7 @@
 //! **If we crash here** nothing ends. The next server connects to every `ctl` in RUN.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -62,6 +63,15 @@ pub enum Ended {
     Exited(i32),
     /// By this signal.
     Killed(i32),
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exited(code) => write!(f, "exit code {code}"),
+            Self::Killed(signal) => write!(f, "killed by signal {signal}"),
+        }
+    }
 }
 
 impl Monitors {

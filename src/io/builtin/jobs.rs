@@ -1,0 +1,251 @@
+//! Jobs of the built-in runtime: each is a child process `edged job runtime`.
+//!
+//! ```text
+//!  start ─▶ child ─exit─▶ its answer, or how it died
+//!             └─ deadline, cancelled: SIGKILL
+//! ```
+//!
+//! Request and answer are JSON in one file in memory, which is the child's standard input: the
+//! child replaces the request by the answer. So neither end waits for the other, whatever the size.
+//! The child leads a process group, and the whole group is killed: plugins and OCI runtimes would
+//! continue alone. If the server dies its jobs are killed with it; the next server does them again.
+//!
+//! How many run at once is the core's to say.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, Stdio};
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::layout::Settings;
+use super::monitors::Ended;
+use super::{container, exec, images, sandbox, stats};
+use crate::core::time::Instant;
+use crate::limits::RUNTIME_JOB_BYTES_MAX;
+use crate::model::runtime::{Job, JobFault, JobReply};
+use crate::runtime::event::{Event, JobId};
+
+/// The word after `edged job`.
+pub const KIND: &str = "runtime";
+
+/// All jobs that were started and have not ended.
+#[derive(Debug)]
+pub struct Jobs {
+    program: PathBuf,
+    settings: Settings,
+    running: Vec<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    file: File,
+    /// `None` once it is answered.
+    job: Option<JobId>,
+    /// When it is killed; `None`: it was.
+    deadline: Option<Instant>,
+    /// If it fails, the core cannot know which layers there are.
+    changes_layers: bool,
+}
+
+/// The request to the child.
+#[derive(Debug, Serialize, Deserialize)]
+struct Order {
+    /// The server's process id: a child that has another parent is an orphan.
+    parent: i32,
+    settings: Settings,
+    job: Job,
+}
+
+impl Jobs {
+    /// `program` is what children run: `/proc/self/exe`, which stays the same binary while an
+    /// update replaces the file.
+    pub fn new(program: PathBuf, settings: Settings) -> Self {
+        Self { program, settings, running: Vec::new() }
+    }
+
+    /// Starts a job. Its one answer is pushed to `events`, now or later.
+    pub fn start(&mut self, id: JobId, job: Job, deadline: Instant, events: &mut Vec<Event>) {
+        match self.spawn(id, job, deadline) {
+            Ok(running) => self.running.push(running),
+            Err(why) => events.push(Event::Job(id, Err(JobFault::Failed(why.to_string())))),
+        }
+    }
+
+    /// A child has ended: if it is one of these, its job is answered. Returns whether it is.
+    pub fn ended(&mut self, pid: i32, how: Ended, events: &mut Vec<Event>) -> bool {
+        let is_it = |running: &Running| running.child.id() as i32 == pid;
+        let Some(at) = self.running.iter().position(is_it) else { return false };
+        let mut ended = self.running.swap_remove(at);
+        let Some(id) = ended.job.take() else { return true };
+        let died = |why: io::Error| Err(JobFault::Died(format!("{how}; {why}")));
+        let answer = read::<Result<JobReply, JobFault>>(&ended.file).unwrap_or_else(died);
+        let unsure = ended.changes_layers && answer.is_err();
+        events.push(Event::Job(id, answer));
+        if unsure {
+            match images::layers(&self.settings) {
+                Ok(layers) => events.push(Event::Layers(layers)),
+                Err(why) => log::error!("cannot list the layers of images: {why}"),
+            }
+        }
+        true
+    }
+
+    /// Kills jobs that are past their deadline.
+    pub fn tick(&mut self, now: Instant) {
+        for running in &mut self.running {
+            if running.deadline.is_some_and(|deadline| deadline <= now) {
+                running.kill();
+            }
+        }
+    }
+
+    /// Kills one job.
+    pub fn kill(&mut self, id: JobId) {
+        if let Some(running) = self.running.iter_mut().find(|running| running.job == Some(id)) {
+            running.kill();
+        }
+    }
+
+    /// When to call [`Jobs::tick`].
+    pub fn wake_at(&self) -> Option<Instant> {
+        self.running.iter().filter_map(|running| running.deadline).min()
+    }
+
+    fn spawn(&self, id: JobId, job: Job, deadline: Instant) -> io::Result<Running> {
+        let changes_layers =
+            matches!(job, Job::Pull { .. } | Job::Import { .. } | Job::RemoveLayers(_));
+        let order =
+            Order { parent: std::process::id() as i32, settings: self.settings.clone(), job };
+        let mut file = File::from(memfd_create(c"job", MFdFlags::MFD_CLOEXEC)?);
+        write(&mut file, &order)?;
+        let child = Command::new(&self.program)
+            .args(["job", KIND])
+            .stdin(Stdio::from(OwnedFd::from(file.try_clone()?)))
+            .stdout(Stdio::null())
+            .process_group(0)
+            .spawn()?;
+        log::debug!("job={} pid={} started", id.0, child.id());
+        Ok(Running { child, file, job: Some(id), deadline: Some(deadline), changes_layers })
+    }
+}
+
+impl Running {
+    /// The process may end later, when the kernel can end it.
+    fn kill(&mut self) {
+        self.deadline = None;
+        // It is not reaped yet, so that its pid cannot belong to another process.
+        let _ = killpg(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL);
+    }
+}
+
+/// Replaces the contents, and leaves the position at the beginning.
+fn write(file: &mut File, message: &impl Serialize) -> io::Result<()> {
+    let bytes = serde_json::to_vec(message)?;
+    if bytes.len() > RUNTIME_JOB_BYTES_MAX {
+        return Err(io::Error::other(format!(
+            "got a message of {} bytes, expected {RUNTIME_JOB_BYTES_MAX} at most",
+            bytes.len()
+        )));
+    }
+    file.set_len(0)?;
+    file.rewind()?;
+    file.write_all(&bytes)?;
+    file.rewind()
+}
+
+fn read<T: DeserializeOwned>(file: &File) -> io::Result<T> {
+    let bytes = file.metadata()?.len() as usize;
+    if bytes > RUNTIME_JOB_BYTES_MAX {
+        return Err(io::Error::other(format!(
+            "got an answer of {bytes} bytes, expected {RUNTIME_JOB_BYTES_MAX} at most"
+        )));
+    }
+    let mut text = vec![0; bytes];
+    file.read_exact_at(&mut text, 0)?;
+    serde_json::from_slice(&text).map_err(|_| io::Error::other("it sent no answer"))
+}
+
+/// The main function of a child.
+pub fn child() -> ExitCode {
+    crate::io::signal::let_through();
+    let tied = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
+    let Ok(stdin) = io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::FAILURE };
+    let mut file = File::from(stdin);
+    let mut text = Vec::new();
+    let order =
+        file.read_to_end(&mut text).and_then(|_| Ok(serde_json::from_slice::<Order>(&text)?));
+    let answer = match order {
+        Err(why) => Err(JobFault::Failed(format!("no request: {why}"))),
+        // Also safe if the parent died before the line above.
+        Ok(order) if tied.is_err() || nix::unistd::getppid().as_raw() != order.parent => {
+            return ExitCode::FAILURE;
+        }
+        Ok(order) => run(&order.settings, order.job),
+    };
+    match write(&mut file, &answer) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn run(settings: &Settings, job: Job) -> Result<JobReply, JobFault> {
+    match job {
+        Job::MakeSandbox(record) => sandbox::make(settings, &record),
+        Job::EndSandbox(record) => sandbox::end(settings, &record),
+        Job::MakeContainer { sandbox, container, image } => {
+            container::make(settings, &sandbox, &container, &image)
+        }
+        Job::EndContainer(folder) => container::end(settings, &folder),
+        Job::RemoveContainer(id) => container::remove(settings, &id),
+        Job::Exec { container, command, timeout_s } => {
+            exec::exec(settings, &container, &command, timeout_s)
+        }
+        Job::Pull { image, auth, .. } => images::pull(settings, &image, auth.as_ref()),
+        Job::Import { path, .. } => images::import(settings, &path),
+        Job::RemoveLayers(ids) => images::remove_layers(settings, &ids),
+        Job::Stats(of) => Ok(JobReply::Stats(stats::stats(settings, &of))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_has_a_bound_for_both_ends() {
+        let mut file = File::from(memfd_create(c"test", MFdFlags::MFD_CLOEXEC).expect("memory"));
+        // Two quotes around it.
+        let message = |bytes: usize| "x".repeat(bytes - 2);
+        write(&mut file, &message(RUNTIME_JOB_BYTES_MAX)).expect("as long as may be");
+        let read_back = read::<String>(&file).expect("it was written");
+        assert_eq!(read_back.len(), RUNTIME_JOB_BYTES_MAX - 2);
+        let refused = write(&mut file, &message(RUNTIME_JOB_BYTES_MAX + 1)).expect_err("too long");
+        assert!(refused.to_string().contains("expected 1048576 at most"), "{refused}");
+        file.set_len(RUNTIME_JOB_BYTES_MAX as u64 + 1).expect("memory");
+        let refused = read::<String>(&file).expect_err("too long").to_string();
+        assert!(refused.starts_with("got an answer of 1048577 bytes"), "{refused}");
+    }
+
+    #[test]
+    fn an_answer_replaces_a_longer_request_and_half_of_one_is_none() {
+        let mut file = File::from(memfd_create(c"test", MFdFlags::MFD_CLOEXEC).expect("memory"));
+        write(&mut file, &"a request".repeat(100)).expect("there is room");
+        assert!(read::<Result<JobReply, JobFault>>(&file).is_err(), "a request is no answer");
+        let answer: Result<JobReply, JobFault> = Err(JobFault::Failed("because".to_owned()));
+        write(&mut file, &answer).expect("there is room");
+        assert_eq!(read::<Result<JobReply, JobFault>>(&file).expect("an answer"), answer);
+        let bytes = file.metadata().expect("memory").len();
+        file.set_len(bytes - 1).expect("memory");
+        assert!(read::<Result<JobReply, JobFault>>(&file).is_err(), "its child was killed");
+    }
+}

@@ -1,0 +1,348 @@
+//! `edged runtime`: the event loop of the built-in runtime. It decides nothing.
+//!
+//! ```text
+//!  poll ─▶ clients, children, monitors ─▶ events ─▶ handle* ─▶ step ─▶ actions ─▶ perform* ─┐
+//!   ▲                                        ▲                                              │
+//!   │                                        └── answers of jobs, Saved ◀───────────────────┤
+//!   └── write the sockets, sleep until wake_at ◀── records are written, synced ◀────────────┘
+//! ```
+//!
+//! One thread. What may hang is a job in a child process ([`super::jobs`]); each container has a
+//! monitor ([`super::monitors`]), which outlives this process. This process is the subreaper above
+//! its monitors: if one dies, its container becomes a child here, and its exit code is not lost.
+//!
+//! **If we crash here** containers and their output go on. The next server reads the records and
+//! the folder in RUN; SIGHUP starts the program anew in place, and it remains the parent.
+
+use std::ffi::{CString, OsString};
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use mio::{Events, Poll, Token};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+
+use super::connections::Connections;
+use super::environment::Environment;
+use super::jobs::Jobs;
+use super::layout::Settings;
+use super::monitors::{Ended, Monitors};
+use super::records::{self, Records};
+use super::{cni, environment, images, sandbox, start};
+use crate::core::Severity;
+use crate::core::time::{Instant, Now};
+use crate::io::lock;
+use crate::io::signal::{SignalAction, Signals};
+use crate::io::turn::{self, Turn};
+use crate::io::{clock, sys};
+use crate::limits::RUNTIME_CONDITIONS_MS;
+use crate::model::runtime::{Conditions, ContainerId, Request};
+use crate::runtime::Runtime;
+use crate::runtime::event::{Action, Event, Found, Out, Stored};
+use crate::wire::cri::serve;
+
+const SIGNALS: Token = Token(0);
+/// The listener; its connections have the next tokens.
+const CLIENTS: Token = Token(16);
+/// The first monitor's connection; the others have the next tokens.
+const MONITORS: Token = Token(1_024);
+
+/// Runs the server until a signal stops it, or the system refuses something that it needs.
+pub fn run(settings: Settings, environment: &Environment) -> ExitCode {
+    let mut server = match Server::open(settings, environment) {
+        Ok(server) => server,
+        Err(error) => {
+            log::error!("cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut ready = turn::events();
+    loop {
+        if let Err(error) = server.sleep(&mut ready) {
+            log::error!("cannot poll: {error}");
+            return ExitCode::FAILURE;
+        }
+        match server.turn(&ready) {
+            Next::Turn => {}
+            Next::Exit => {
+                log::info!("stopped; the containers are left as they are");
+                return ExitCode::SUCCESS;
+            }
+            Next::Anew => {
+                log::info!("starts anew in place");
+                log::error!("cannot start anew: {}", start_anew());
+            }
+        }
+    }
+}
+
+enum Next {
+    Turn,
+    Exit,
+    /// The program's file is started in place of this process.
+    Anew,
+}
+
+struct Server {
+    poll: Poll,
+    settings: Settings,
+    /// Where layers are, as CRI names it.
+    folders: [String; 2],
+    /// The OCI runtime can make mounts read-only recursively.
+    recursive_read_only: bool,
+    signals: Signals,
+    clients: Connections,
+    core: Runtime,
+    jobs: Jobs,
+    monitors: Monitors,
+    records: Records,
+    events: Vec<Event>,
+    out: Out,
+    /// When the conditions were last looked at, and what they were.
+    conditions: (Instant, Conditions),
+    /// There is more to do than one turn may.
+    more: bool,
+    _lock: Option<std::fs::File>,
+}
+
+impl Server {
+    fn open(settings: Settings, environment: &Environment) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let registry = poll.registry();
+        let signals = Signals::open(registry, SIGNALS)?;
+        let layout = &settings.layout;
+        let lock = lock::folder(layout.data()).map_err(io::Error::other)?;
+        start::make_run(layout).map_err(io::Error::other)?;
+        let records = Records::open(layout).map_err(io::Error::other)?;
+        images::empty_tmp(&settings).map_err(io::Error::other)?;
+        if let Err(why) = start::masquerade(&settings) {
+            log::error!("{why}");
+        }
+        sys::raise_descriptors();
+        nix::sys::prctl::set_child_subreaper(true)?;
+        let mut monitors = Monitors::new(settings.clone(), registry.try_clone()?, MONITORS);
+        let stored = stored(&settings, &mut monitors)?;
+        let layers = images::layers(&settings)?;
+        let now = clock::now();
+        let conditions = look(&settings);
+        log::info!(
+            "sandboxes={} containers={} images={} oci={} version={:?}",
+            stored.sandboxes.len(),
+            stored.containers.len(),
+            stored.images.len(),
+            settings.oci.display(),
+            environment.version,
+        );
+        let shown = |path: PathBuf| path.to_string_lossy().into_owned();
+        Ok(Self {
+            clients: Connections::listen(&layout.socket(), registry, CLIENTS)?,
+            core: Runtime::boot(stored, now, clock::seed()),
+            jobs: Jobs::new(PathBuf::from("/proc/self/exe"), settings.clone()),
+            events: vec![Event::Layers(layers), Event::Conditions(conditions.clone())],
+            out: Out::default(),
+            conditions: (now.boot, conditions),
+            more: false,
+            folders: [shown(layout.layers()), shown(layout.data().join("c"))],
+            recursive_read_only: false,
+            signals,
+            records,
+            monitors,
+            settings,
+            poll,
+            _lock: lock,
+        })
+    }
+
+    fn sleep(&mut self, ready: &mut Events) -> io::Result<()> {
+        let due = [self.core.wake_at(), self.jobs.wake_at(), self.records.wake_at()];
+        let now = clock::boot();
+        let idle = Instant(u64::MAX);
+        let due_at = due.into_iter().flatten().min().unwrap_or(idle);
+        let due_at = if self.more || !self.events.is_empty() { Instant(0) } else { due_at };
+        match self.poll.poll(ready, Some(turn::timeout(now, due_at))) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            polled => polled,
+        }
+    }
+
+    fn turn(&mut self, ready: &Events) -> Next {
+        let now = clock::now();
+        let mut turn = Turn::begin();
+        let mut next = Next::Turn;
+        for ready in ready {
+            match ready.token() {
+                SIGNALS => next = self.signalled(),
+                token if token >= MONITORS => self.monitors.ready(token, &mut self.events),
+                _ => self.clients.ready(ready, self.poll.registry()),
+            }
+        }
+        turn.lap("signals");
+        self.more = self.clients.tick(&mut self.events);
+        turn.lap("the clients");
+        self.jobs.tick(now.boot);
+        self.look_again(now);
+        turn.lap("the conditions");
+        let done = turn::rounds(|| self.round(now));
+        self.more |= done.is_none();
+        turn.lap("the core");
+        self.clients.flush(self.poll.registry(), &mut self.events);
+        turn.lap("the answers");
+        turn.end();
+        next
+    }
+
+    /// What is known goes to the core, and what it requests is done. `None`: there is more.
+    fn round(&mut self, now: Now) -> Option<()> {
+        for event in self.events.drain(..) {
+            self.core.handle(now, event);
+        }
+        self.core.step(now, &mut self.out);
+        for action in std::mem::take(&mut self.out.actions) {
+            self.perform(now, action);
+        }
+        match self.records.commit(now.boot) {
+            None => {}
+            Some(Ok(())) => self.events.push(Event::Saved),
+            Some(Err(why)) => self.events.push(Event::NotSaved(why.to_string())),
+        }
+        self.events.is_empty().then_some(())
+    }
+
+    fn perform(&mut self, now: Now, action: Action) {
+        let events = &mut self.events;
+        match action {
+            Action::Answer(call, answer) => {
+                let context = serve::Context {
+                    version: env!("CARGO_PKG_VERSION"),
+                    layers: &self.folders[0],
+                    own_layers: &self.folders[1],
+                    now: now.wall.map_or(0, |wall| wall.0.saturating_mul(1_000_000)),
+                    recursive_read_only: self.recursive_read_only,
+                    verbose: false,
+                };
+                self.clients.answer(call, &answer, context);
+            }
+            Action::Item(call, event) => self.clients.item(call, &event, events),
+            Action::Save(record, durability) => self.records.save(now.boot, record, durability),
+            Action::Erase(key) => self.records.erase(key),
+            Action::Job(id, job, deadline) => self.jobs.start(id, job, deadline, events),
+            Action::KillJob(id) => self.jobs.kill(id),
+            Action::Monitor(start) => self.monitors.start(&start, events),
+            Action::Reopen(id) => self.monitors.reopen(&id, events),
+            Action::Signal(id, process, signal) => self.monitors.signal(&id, &process, signal),
+            Action::Log(severity, text) => log(severity, &text),
+        }
+    }
+
+    fn signalled(&mut self) -> Next {
+        let mut next = Next::Turn;
+        while let Some(action) = self.signals.take() {
+            match action {
+                SignalAction::Stop => next = Next::Exit,
+                SignalAction::Reload => next = Next::Anew,
+                SignalAction::ChildEnded => self.reap(),
+            }
+        }
+        next
+    }
+
+    /// Jobs, monitors, and containers whose monitor died.
+    fn reap(&mut self) {
+        loop {
+            let (pid, how) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::Exited(pid, code)) => (pid.as_raw(), Ended::Exited(code)),
+                Ok(WaitStatus::Signaled(pid, signal, _)) => {
+                    (pid.as_raw(), Ended::Killed(signal as i32))
+                }
+                Ok(WaitStatus::StillAlive) | Err(_) => return,
+                Ok(_) => continue,
+            };
+            if !self.jobs.ended(pid, how, &mut self.events) {
+                self.monitors.child_ended(pid, how, &mut self.events);
+            }
+        }
+    }
+
+    /// Whether pods can run may change at any time; it is looked at when somebody asks.
+    fn look_again(&mut self, now: Now) {
+        let asked = |event: &Event| matches!(event, Event::Call(_, Request::Status));
+        if !is_old(self.conditions.0, now.boot) || !self.events.iter().any(asked) {
+            return;
+        }
+        let conditions = look(&self.settings);
+        self.conditions.0 = now.boot;
+        if conditions != self.conditions.1 {
+            self.conditions.1 = conditions.clone();
+            // Before the call that asks for it.
+            self.events.insert(0, Event::Conditions(conditions));
+        }
+    }
+}
+
+/// The records, and what of them lives.
+fn stored(settings: &Settings, monitors: &mut Monitors) -> io::Result<Stored> {
+    let (mut stored, aside) = records::load(&settings.layout).map_err(io::Error::other)?;
+    for file in aside {
+        log::error!("{} is put aside: {}", file.path.display(), file.why);
+    }
+    stored.found = monitors.adopt_all(&stored.boot)?;
+    stored.found_sandboxes = sandbox::found(settings);
+    // What a power cut left of containers that were about to be recorded, or to be removed.
+    for entry in std::fs::read_dir(settings.layout.data().join("c"))? {
+        let Ok(name) = entry?.file_name().into_string() else { continue };
+        let id = ContainerId(name.into());
+        let is_known = stored.containers.iter().any(|record| record.id == id)
+            || stored.found.iter().any(|(found, _)| *found == id);
+        if super::layout::is_id(&id.0) && !is_known {
+            stored.found.push((id, Found::Remains));
+        }
+    }
+    Ok(stored)
+}
+
+/// Whether what was seen then may have changed.
+fn is_old(seen_at: Instant, now: Instant) -> bool {
+    now.since_ms(seen_at) >= RUNTIME_CONDITIONS_MS
+}
+
+fn look(settings: &Settings) -> Conditions {
+    let runtime = environment::examine().map(|_| ());
+    Conditions { runtime, network: cni::readiness(settings) }
+}
+
+/// Returns only the error.
+fn start_anew() -> io::Error {
+    let text = |word: OsString| CString::new(word.into_vec()).ok();
+    let arguments: Vec<CString> = std::env::args_os().filter_map(text).collect();
+    let program = std::env::current_exe().ok().and_then(|path| {
+        // An update has replaced the file.
+        let text = path.into_os_string().into_string().ok()?;
+        CString::new(text.trim_end_matches(" (deleted)")).ok()
+    });
+    let Some(program) = program else { return io::Error::other("the program has no name") };
+    match nix::unistd::execv(&program, &arguments) {
+        Err(errno) => errno.into(),
+    }
+}
+
+fn log(severity: Severity, text: &str) {
+    match severity {
+        Severity::Debug => log::debug!("{text}"),
+        Severity::Info => log::info!("{text}"),
+        Severity::Warn => log::warn!("{text}"),
+        Severity::Error => log::error!("{text}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_is_looked_at_again_after_a_while() {
+        let seen_at = Instant(1_000);
+        assert!(!is_old(seen_at, seen_at.plus_ms(RUNTIME_CONDITIONS_MS - 1)));
+        assert!(is_old(seen_at, seen_at.plus_ms(RUNTIME_CONDITIONS_MS)));
+    }
+}
