@@ -22,8 +22,9 @@ test: setup ## runs the whole test suite, the same as in CI
 check: setup ## format, lints, style and dependency rules
 	@scripts/check
 
-sim: ## runs both simulators over 20,000 seeds; each says how to replay one that fails
-	@scripts/cargo test --locked -F controller --profile sim --test sim --test cloudsim -- 1 20000
+sim: ## runs all simulators over 20,000 seeds; each says how to replay one that fails
+	@scripts/cargo test --locked -F controller,runtime --profile sim --test sim --test cloudsim \
+		--test rtsim -- 1 20000
 
 power: ## cuts the power of the store 10,000 times (SEED=n TRACE=1 replays one seed)
 	@scripts/cargo test --locked --profile sim --test power -- 10000

@@ -41,6 +41,12 @@ pub struct Site {
     pub node: &'static str,
 }
 
+/// `--runtime` for this socket: the built-in runtime's has this name.
+fn endpoint(socket: &Path) -> String {
+    let scheme = if socket.ends_with("rt/sock") { "ttrpc" } else { "unix" };
+    format!("{scheme}://{}", socket.display())
+}
+
 /// The node's name in all tests: `web` becomes the pod `web-gw`.
 pub const NODE: &str = "gw";
 
@@ -142,7 +148,7 @@ impl Site {
             .arg("--manifests")
             .arg(&self.manifests)
             .arg("--runtime")
-            .arg(format!("unix://{}", self.runtime.display()))
+            .arg(endpoint(&self.runtime))
             .arg("--listen")
             .arg(self.api.to_string())
             .arg("--root-dir")

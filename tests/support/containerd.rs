@@ -1,25 +1,52 @@
-//! A private containerd by `scripts/containerd`, with the images of `scripts/images`.
+//! A private containerd by `scripts/containerd`, with the images of `scripts/images`; or, where
+//! `RUNTIME=builtin`, the built-in runtime by `scripts/builtin`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::agent::binary;
 use super::{guard, top};
 
 /// A running one; the guard ends it.
 #[derive(Debug)]
 pub struct Containerd {
     dir: PathBuf,
+    kind: Kind,
+}
+
+/// Which runtime it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Containerd,
+    /// `edged runtime`
+    Builtin,
 }
 
 impl Containerd {
     /// Starts one in this folder, on the first free network, and imports the images.
     pub fn start(dir: PathBuf) -> Containerd {
-        guard::keep(guard::Left::Containerd(dir.clone()));
-        let containerd = Containerd { dir };
+        Containerd::start_kind(dir, kind())
+    }
+
+    /// Starts one of this kind, whatever `RUNTIME` says.
+    pub fn start_kind(dir: PathBuf, kind: Kind) -> Containerd {
+        guard::keep(guard::Left::Runtime(kind, dir.clone()));
+        let containerd = Containerd { dir, kind };
         containerd.script("start");
         let socket = containerd.socket();
-        run(Command::new(top().join("scripts/images")).arg("import").arg(&socket));
+        let images = || Command::new(top().join("scripts/images"));
+        if kind == Kind::Containerd {
+            run(images().arg("import").arg(&socket));
+            return containerd;
+        }
+        run(images().arg("build"));
+        for name in ["pause-1", "edged-demo-1", "edged-demo-2"] {
+            let file = top().join(format!("target/images/{name}.tar"));
+            let endpoint = format!("ttrpc://{}", socket.display());
+            let mut import = Command::new(binary());
+            run(import.args(["images", "import", "--runtime", &endpoint]).arg(file));
+        }
         containerd
     }
 
@@ -47,12 +74,12 @@ impl Containerd {
 
     /// Its socket.
     pub fn socket(&self) -> PathBuf {
-        self.dir.join("c.sock")
+        self.dir.join(if self.kind == Kind::Builtin { "rt/sock" } else { "c.sock" })
     }
 
     /// Its log file.
     pub fn log(&self) -> PathBuf {
-        self.dir.join("containerd.log")
+        self.dir.join(if self.kind == Kind::Builtin { "runtime.log" } else { "containerd.log" })
     }
 
     /// Its process id.
@@ -70,13 +97,33 @@ impl Containerd {
     }
 
     fn script(&self, verb: &str) {
-        run(Command::new(top().join("scripts/containerd")).arg(verb).arg(&self.dir));
+        run(script(self.kind).arg(verb).arg(&self.dir));
     }
 
     /// Its folder.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
+}
+
+/// Which one `RUNTIME` names.
+fn kind() -> Kind {
+    match std::env::var("RUNTIME").as_deref() {
+        Err(_) | Ok("" | "containerd") => Kind::Containerd,
+        Ok("builtin") => Kind::Builtin,
+        Ok(other) => panic!("RUNTIME: got {other:?}, expected containerd or builtin"),
+    }
+}
+
+/// What starts and stops a private runtime.
+pub fn script(kind: Kind) -> Command {
+    let name = match kind {
+        Kind::Containerd => "scripts/containerd",
+        Kind::Builtin => "scripts/builtin",
+    };
+    let mut script = Command::new(top().join(name));
+    script.env("EDGED", binary());
+    script
 }
 
 /// `PATH`, with the folder of containerd and `ctr` that `CONTAINERD` names put first.

@@ -11,8 +11,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 
-use super::top;
-
 /// What has to be cleaned up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Left {
@@ -20,8 +18,8 @@ pub enum Left {
     Process(u32),
     /// A process that cleans up by itself when it is stopped, by its id.
     Lane(u32),
-    /// A private containerd, by its folder.
-    Containerd(PathBuf),
+    /// A private runtime, by its folder.
+    Runtime(super::containerd::Kind, PathBuf),
     /// A folder of this run.
     Folder(PathBuf),
 }
@@ -60,7 +58,7 @@ pub fn gone(one: &Left) {
 pub fn processes() -> Vec<u32> {
     let pid = |one: &Left| match one {
         Left::Process(pid) => Some(*pid),
-        Left::Lane(_) | Left::Containerd(_) | Left::Folder(_) => None,
+        Left::Lane(_) | Left::Runtime(..) | Left::Folder(_) => None,
     };
     left().iter().filter_map(pid).collect()
 }
@@ -94,12 +92,11 @@ pub fn clean() {
                 let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
             }
             Left::Lane(pid) => end_lane(Pid::from_raw(pid.cast_signed())),
-            Left::Containerd(dir) => {
-                let script = top().join("scripts/containerd");
-                let stop =
-                    Command::new(script).arg("stop").arg(&dir).stdout(Stdio::null()).status();
+            Left::Runtime(kind, dir) => {
+                let mut script = super::containerd::script(kind);
+                let stop = script.arg("stop").arg(&dir).stdout(Stdio::null()).status();
                 if !stop.as_ref().is_ok_and(std::process::ExitStatus::success) {
-                    eprintln!("cannot stop the containerd in {}: {stop:?}", dir.display());
+                    eprintln!("cannot stop the runtime in {}: {stop:?}", dir.display());
                 }
             }
             Left::Folder(dir) => {

@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use super::World;
 use super::support::agent::{binary, entries, sleeper};
+use super::support::containerd::Kind;
 use super::support::port::{free_port, free_ports};
 use super::support::wait::{until, until_in};
 use super::support::{guard, http, process, top};
@@ -84,7 +85,7 @@ impl Demo {
         // As a terminal's shell does: Ctrl-C goes to the whole process group.
         let child = command.process_group(0).spawn().expect("a shell runs it");
         guard::keep(guard::Left::Process(child.id()));
-        guard::keep(guard::Left::Containerd(dir.join("containerd")));
+        guard::keep(guard::Left::Runtime(Kind::Containerd, dir.join("containerd")));
         Self { child, dir, agent, guarded: RefCell::default(), _turn: turn }
     }
 

@@ -14,6 +14,8 @@
 
 mod api;
 mod broken;
+#[cfg(feature = "runtime")]
+mod builtin;
 mod cgroups;
 mod changes;
 mod cli;
@@ -161,6 +163,8 @@ fn all() -> Vec<Test> {
         #[cfg(feature = "controller")]
         page::TESTS,
         garbage::TESTS,
+        #[cfg(feature = "runtime")]
+        builtin::TESTS,
         registry::TESTS,
         crashes::TESTS,
         ends::TESTS,

@@ -1,0 +1,134 @@
+//! The built-in runtime: the agent drives it as it drives containerd.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::sys::signal::Signal;
+
+use crate::World;
+use crate::support::agent::{Site, manifest};
+use crate::support::containerd::{Containerd, Kind};
+use crate::support::process;
+use crate::support::runtime_state;
+use crate::support::wait::until;
+
+crate::tests!(
+    a_pod_lives_on_while_server_and_monitors_are_killed_and_leaves_nothing,
+    containers_from_before_a_power_cut_are_begun_anew,
+);
+
+/// A shell that counts in tenths of a second, and ends at once when it is told to.
+fn counter(network: &str) -> String {
+    let command = "trap 'exit 42' TERM; i=0; while :; do echo line $i; i=$((i+1)); sleep 0.1; done";
+    let container = format!("    command: [/bin/sh, -c, \"{command}\"]\n");
+    manifest("count", network, &container)
+}
+
+fn site(world: &World, name: &str) -> (Containerd, Site) {
+    let dir = world.folder(name);
+    let runtime = Containerd::start_kind(dir.join("c"), Kind::Builtin);
+    let site = Site::new(dir.join("s"), runtime.socket());
+    (runtime, site)
+}
+
+/// The numbers that the pod has written, over all files of its log.
+fn lines(site: &Site) -> Vec<u64> {
+    let mut files: Vec<PathBuf> = Vec::new();
+    let mut folders = vec![site.pod_logs.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("a folder of ours") {
+            let path = entry.expect("a folder of ours").path();
+            if path.is_dir() { folders.push(path) } else { files.push(path) }
+        }
+    }
+    files.sort();
+    let text: String =
+        files.iter().map(|file| fs::read_to_string(file).unwrap_or_default()).collect();
+    let number = |line: &str| line.rsplit_once(" F line ").and_then(|(_, n)| n.parse().ok());
+    text.lines().filter_map(number).collect()
+}
+
+/// The monitors of this runtime, by their arguments.
+fn monitors(dir: &Path) -> Vec<u32> {
+    let folder = dir.join("rt/c");
+    let is_one = |pid: &u32| {
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        words
+            .split(|byte| *byte == 0)
+            .any(|word| Path::new(&*String::from_utf8_lossy(word)).parent() == Some(&folder))
+    };
+    let entries = fs::read_dir("/proc").expect("it is mounted").flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(is_one).collect()
+}
+
+fn written(site: &Site, more: usize) {
+    let least = lines(site).len() + more;
+    until("the pod goes on writing", || match lines(site).len() {
+        count if count >= least => Ok(()),
+        count => Err(format!("{count} lines of {least}")),
+    });
+}
+
+fn a_pod_lives_on_while_server_and_monitors_are_killed_and_leaves_nothing(world: &World) {
+    let (runtime, site) = site(world, "bk");
+    site.put("count.yaml", &counter(""));
+    let _agent = site.start();
+    let pod = site.wait_running("count");
+    written(&site, 5);
+    for _ in 0..3 {
+        runtime.restart();
+        written(&site, 5);
+        let all = monitors(runtime.dir());
+        assert_eq!(all.len(), 1, "one monitor for each container: {all:?}");
+        process::signal(all[0], Signal::SIGKILL);
+        until("another monitor takes over", || match &monitors(runtime.dir())[..] {
+            [one] if *one != all[0] => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+        written(&site, 5);
+    }
+    let numbers = lines(&site);
+    let expected: Vec<u64> = (0..numbers.len() as u64).collect();
+    assert_eq!(numbers, expected, "no line is missing, and none comes twice");
+    let state = runtime_state::list(&site.runtime);
+    assert_eq!(state.running("main").len(), 1, "{}", state.short());
+    site.take("count.yaml");
+    site.wait_gone(&pod);
+    until("the runtime has nothing left of it", || {
+        let left: Vec<_> = ["rt/c", "rt/sb", "rt/oci", "data/c", "data/sb", "data/cni"]
+            .iter()
+            .flat_map(|folder| fs::read_dir(runtime.dir().join(folder)).into_iter().flatten())
+            .flatten()
+            .map(|entry| entry.path())
+            .collect();
+        let mounts = fs::read_to_string("/proc/self/mounts").expect("it is mounted");
+        let below = format!("{}/rt/", runtime.dir().display());
+        let mounts: Vec<_> = mounts.lines().filter(|line| line.contains(&below)).collect();
+        if left.is_empty() && mounts.is_empty() && monitors(runtime.dir()).is_empty() {
+            return Ok(());
+        }
+        Err(format!("{left:?} {mounts:?}"))
+    });
+}
+
+fn containers_from_before_a_power_cut_are_begun_anew(world: &World) {
+    let (runtime, site) = site(world, "bc");
+    site.put("count.yaml", &counter("  hostNetwork: true\n"));
+    let agent = site.start();
+    site.wait_running("count");
+    written(&site, 5);
+    drop(agent);
+    runtime.cut();
+    runtime.start_daemon();
+    let before = lines(&site).len();
+    let _agent = site.start();
+    site.wait_running("count");
+    until("it begins again", || match &lines(&site)[before..] {
+        [] => Err("no line".to_owned()),
+        [first, ..] if *first == 0 => Ok(()),
+        more => panic!("{more:?}"),
+    });
+    let state = runtime_state::list(&site.runtime);
+    assert_eq!(state.running("main").len(), 1, "{}", state.short());
+}
