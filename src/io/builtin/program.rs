@@ -187,7 +187,7 @@ mod tests {
         let took_ms = clock::boot().0 - begun.0;
         let pid: i32 = String::from_utf8_lossy(&ended.stdout).trim().parse().expect("a pid");
         kill(Pid::from_raw(pid), Signal::SIGKILL).expect("it runs");
-        assert!(took_ms < 20 * PROGRAM_POLL_MS, "{took_ms} ms");
+        assert!(took_ms < 4_000, "{took_ms} ms");
     }
 
     #[test]
@@ -198,7 +198,15 @@ mod tests {
         assert_eq!(refused.to_string(), "/bin/sh: did not end within 0 s: killed");
         let pid = fs::read_to_string(&place).expect("it began").trim().to_owned();
         fs::remove_file(&place).expect("ours");
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
+        // The signal is on its way; who reaps it is not this program.
+        let lives = || {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            !stat.is_empty() && !stat.contains(") Z ")
+        };
+        let begun = clock::boot();
+        while lives() {
+            assert!(clock::boot().0 - begun.0 < 30_000, "it lives");
+            shell(&format!("sleep 0.{PROGRAM_POLL_MS:03}")).status().expect("a shell");
+        }
     }
 }
