@@ -62,6 +62,15 @@ fn monitors(dir: &Path) -> Vec<u32> {
     pids.filter(is_one).collect()
 }
 
+/// The process of the one container.
+fn first_process(dir: &Path) -> i64 {
+    let mut folders = fs::read_dir(dir.join("rt/c")).expect("a folder of ours");
+    let folder = folders.next().expect("a container").expect("a folder of ours").path();
+    let text = fs::read_to_string(folder.join("pid")).expect("it runs");
+    let process: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    process["pid"].as_i64().expect("a number")
+}
+
 fn written(site: &Site, more: usize) {
     let least = lines(site).len() + more;
     until("the pod goes on writing", || match lines(site).len() {
@@ -119,7 +128,14 @@ fn containers_from_before_a_power_cut_are_begun_anew(world: &World) {
     site.wait_running("count");
     written(&site, 5);
     drop(agent);
+    let pid = first_process(runtime.dir());
     runtime.cut();
+    until("nothing lives on without power", || {
+        match fs::read_to_string(format!("/proc/{pid}/stat")) {
+            Ok(stat) if !stat.contains(") Z ") => Err(stat),
+            _ => Ok(()),
+        }
+    });
     runtime.start_daemon();
     let before = lines(&site).len();
     let _agent = site.start();
