@@ -1,0 +1,131 @@
+//! What becomes of a container when the server starts again: from its record, and what is found of
+//! it in RUN and DATA.
+
+use std::sync::Arc;
+
+use super::{Container, Killing, Life, Monitor, Rest};
+use crate::core::time::Now;
+use crate::model::runtime::{
+    ContainerId, ContainerPhase, ContainerRecord, Exit, MonitorFact, Process, SandboxRecord,
+};
+use crate::runtime::exit::{exited, start_error, unknown};
+use crate::runtime::kept::Kept;
+
+/// What is found of a container of this boot after a restart of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Remains {
+    Nothing,
+    /// A folder in RUN, no process.
+    Folder,
+    /// A monitor that answers.
+    Monitored,
+    /// It has ended, and how.
+    Ended(MonitorFact),
+    /// A process without a monitor.
+    Process(Process),
+}
+
+impl Container {
+    /// What is found without a record: it is removed.
+    pub fn orphan(record: ContainerRecord) -> Self {
+        let cgroup = guessed_cgroup(&record.id);
+        let life = Life::Exited { is_saved: true, error: None };
+        let rest = Rest { run: true, data: true };
+        Self { is_leaving: true, ..Self::with(Kept::stored(record), cgroup, life, rest) }
+    }
+
+    /// A record of this boot, with what is found.
+    pub fn found(
+        now: Now,
+        record: ContainerRecord,
+        sandbox: &SandboxRecord,
+        remains: &Remains,
+    ) -> Self {
+        let cgroup = sandbox.cgroup(&record.id).into();
+        let rest = Rest { run: *remains != Remains::Nothing, data: true };
+        let life = match (&record.phase, remains) {
+            (ContainerPhase::Exited(_), _) => Life::Exited { is_saved: true, error: None },
+            (ContainerPhase::Created, Remains::Nothing | Remains::Folder) => {
+                Life::Created { made: false }
+            }
+            (ContainerPhase::Running { process, .. }, Remains::Monitored) => {
+                let monitor = Monitor::default();
+                Life::Running { process: process.clone(), monitor, killing: Killing::No }
+            }
+            (ContainerPhase::Running { process, .. }, Remains::Process(found))
+                if process == found =>
+            {
+                let monitor = Monitor { is_lost: true, ..Monitor::default() };
+                Life::Running { process: process.clone(), monitor, killing: Killing::No }
+            }
+            _ => Life::Starting,
+        };
+        let is_over = matches!(life, Life::Starting) && *remains != Remains::Monitored;
+        let mut container = Self::with(Kept::stored(record), cgroup, life, rest);
+        container.is_visible = true;
+        if is_over {
+            container.ended_unseen(now, remains);
+        }
+        container
+    }
+
+    /// A record of an earlier boot, or of a sandbox that is lost.
+    pub fn lost(
+        now: Now,
+        record: ContainerRecord,
+        sandbox: Option<&SandboxRecord>,
+        remains: &Remains,
+    ) -> Self {
+        let cgroup = match sandbox {
+            Some(sandbox) => sandbox.cgroup(&record.id).into(),
+            None => guessed_cgroup(&record.id),
+        };
+        let has_exited = matches!(record.phase, ContainerPhase::Exited(_));
+        let life = Life::Exited { is_saved: has_exited, error: None };
+        let rest = Rest { run: *remains != Remains::Nothing, data: true };
+        let mut container = Self::with(Kept::stored(record), cgroup, life, rest);
+        container.is_visible = true;
+        match remains {
+            _ if has_exited => {}
+            Remains::Ended(MonitorFact::Exited { .. }) => container.ended_unseen(now, remains),
+            _ => container.exit_at_start(unknown(container.started_at(), now)),
+        }
+        container
+    }
+
+    /// After a restart: it was being started, and no monitor knows of it.
+    fn ended_unseen(&mut self, now: Now, remains: &Remains) {
+        let ended = match remains {
+            Remains::Ended(fact) => fact,
+            Remains::Nothing | Remains::Folder | Remains::Monitored | Remains::Process(_) => {
+                &MonitorFact::Gone
+            }
+        };
+        let was_running = matches!(self.record().phase, ContainerPhase::Running { .. });
+        let exit = match ended {
+            MonitorFact::Exited { code, oom_killed, at } => {
+                let started_at = if was_running { self.started_at() } else { *at };
+                exited(*code, *oom_killed, (started_at, *at))
+            }
+            _ if was_running => unknown(self.started_at(), now),
+            MonitorFact::Failed(text) => start_error(now, text),
+            MonitorFact::Started { .. } | MonitorFact::Reopened(_) | MonitorFact::Gone => {
+                start_error(now, "the runtime ended while it was starting")
+            }
+        };
+        self.exit_at_start(exit);
+    }
+
+    /// After a restart the exit is shown at once: the next start would find the same.
+    fn exit_at_start(&mut self, exit: Exit) {
+        let mut record = ContainerRecord::clone(self.record());
+        record.phase = ContainerPhase::Exited(exit);
+        self.kept.show(Arc::new(record.clone()));
+        self.kept.save(record);
+        self.life = Life::Exited { is_saved: false, error: None };
+    }
+}
+
+fn guessed_cgroup(id: &ContainerId) -> Box<str> {
+    format!("/edged/{id}").into()
+}
