@@ -113,3 +113,17 @@ fn hex(digest: &str) -> &str {
 pub fn is_id(id: &str) -> bool {
     id.len() == 64 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_64_hex_digits_and_no_path() {
+        assert!(is_id(&format!("{:064x}", 0x0123_4567_89ab_cdef_u64)));
+        let (short, long) = ("a".repeat(63), "a".repeat(65));
+        for other in ["", "..", &short, &long, &"G".repeat(64), &"A".repeat(64), &"/".repeat(64)] {
+            assert!(!is_id(other), "{other}");
+        }
+    }
+}

@@ -23,11 +23,12 @@ use ring::digest::{SHA256, digest};
 
 use super::files::{self, at};
 use super::layout::Layout;
+use super::process;
 use crate::core::time::Instant;
 use crate::limits::{RECORD_BYTES_MAX, RECORD_LAZY_MS, RECORDS_BAD_MAX, RECORDS_MAX};
 use crate::model::error::{Error, Peer, System};
 use crate::model::image::is_sha256;
-use crate::model::runtime::{BootId, Record, RecordKey};
+use crate::model::runtime::{Record, RecordKey};
 use crate::runtime::event::{Durability, Stored};
 
 /// What is to be saved.
@@ -116,7 +117,8 @@ const FOLDERS: [&str; 3] = ["sb", "c", "images"];
 
 /// All records, and the files that were put aside. The other fields of [`Stored`] are left empty.
 pub fn load(layout: &Layout) -> Result<(Stored, Vec<SetAside>), System> {
-    let (mut stored, mut aside) = (Stored { boot: boot_id(), ..Stored::default() }, Vec::new());
+    let boot = process::boot_id().map_err(|error| System::at("boot id", error))?;
+    let (mut stored, mut aside) = (Stored { boot, ..Stored::default() }, Vec::new());
     for folder in FOLDERS {
         let folder = layout.data().join(folder);
         let mut left = RECORDS_MAX;
@@ -145,12 +147,6 @@ pub fn load(layout: &Layout) -> Result<(Stored, Vec<SetAside>), System> {
         }
     }
     Ok((stored, aside))
-}
-
-/// Which boot this is.
-pub fn boot_id() -> BootId {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    BootId(text.trim().into())
 }
 
 fn write(layout: &Layout, changes: &[Change]) -> Result<(), System> {
