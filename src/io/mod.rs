@@ -76,6 +76,7 @@ mod settings;
 pub mod signal;
 #[cfg(feature = "api")]
 pub mod socket;
+mod socket_writer;
 #[cfg(feature = "streams")]
 pub mod streams;
 #[cfg(not(feature = "streams"))]

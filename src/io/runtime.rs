@@ -8,9 +8,7 @@
 //! ```
 //!
 //! [`calls`] has the meaning of a call; the core decides when to make one. One connection, one
-//! buffer; the requests of one turn are sent in one write at its end. The socket is
-//! registered for reading once; for writing only while the kernel's buffer is full, because
-//! otherwise each read of the other end would wake us.
+//! buffer; the requests of one turn are sent in one write at its end.
 //!
 //! If the agent dies the runtime cancels the calls that it has not finished; the next agent's first
 //! relist shows their result.
@@ -25,6 +23,7 @@ use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
 
 use super::log::Limit;
+use super::socket_writer::SocketWriter;
 use crate::agent::event::{CallId, Event};
 use crate::agent::time::Instant;
 use crate::limits::{
@@ -64,10 +63,7 @@ struct Link {
     unread: bool,
     /// The other end closed: read to the end of file, however short the reads are.
     closed: bool,
-    /// The kernel's buffer is full.
-    full: bool,
-    /// The socket is registered for writing as well.
-    watches_writable: bool,
+    writer: SocketWriter,
     /// The runtime sent GOAWAY: when to close the connection.
     close_at: Option<Instant>,
     /// Only answers to PINGs are pending: when they are written without a request.
@@ -125,7 +121,7 @@ impl Runtime {
             link.closed |= ready.is_read_closed() || ready.is_error();
             link.unread |= link.closed;
             if ready.is_writable() {
-                link.full = false;
+                link.writer.ready();
             }
         }
     }
@@ -177,8 +173,7 @@ impl Runtime {
                     calls,
                     unread: false,
                     closed: false,
-                    full: false,
-                    watches_writable: false,
+                    writer: SocketWriter::default(),
                     close_at: None,
                     pong_at: None,
                 }));
@@ -259,22 +254,10 @@ impl Link {
             }
         }
         self.pong_at = None;
-        while !self.full && !self.calls.output().is_empty() {
-            match self.socket.write(self.calls.output()) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(count) => self.calls.sent(count),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.full = true,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+        while let count @ 1.. = self.writer.write(&mut self.socket, self.calls.output())? {
+            self.calls.sent(count);
         }
-        if self.full != self.watches_writable {
-            let both = Interest::READABLE | Interest::WRITABLE;
-            let interest = if self.full { both } else { Interest::READABLE };
-            registry.reregister(&mut self.socket, token, interest)?;
-            self.watches_writable = self.full;
-        }
-        Ok(())
+        self.writer.watch(&mut self.socket, registry, token)
     }
 }
 

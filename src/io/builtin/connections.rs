@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -14,6 +14,7 @@ use mio::net::{UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
 use nix::sys::socket::{getsockopt, sockopt};
 
+use crate::io::socket_writer::SocketWriter;
 use crate::limits::{RUNTIME_CONNECTIONS_MAX, RUNTIME_READ_BYTES, RUNTIME_TURN_READS};
 use crate::model::runtime::{Refusal, Reply, RuntimeEvent};
 use crate::runtime::event::{CallId, Event};
@@ -37,8 +38,7 @@ struct Connection {
     socket: UnixStream,
     server: Server,
     unread: bool,
-    full: bool,
-    watches_writable: bool,
+    writer: SocketWriter,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +69,9 @@ impl Connections {
         }
         if let Some(connection) = self.open.get_mut(&at) {
             connection.unread |= ready.is_readable() || ready.is_read_closed() || ready.is_error();
-            connection.full &= !ready.is_writable();
+            if ready.is_writable() {
+                connection.writer.ready();
+            }
         }
     }
 
@@ -100,10 +102,8 @@ impl Connections {
                 log::warn!("cannot watch a connection: {error}");
                 continue;
             }
-            let server = Server::default();
-            let connection =
-                Connection { socket, server, unread: true, full: false, watches_writable: false };
-            self.open.insert(at, connection);
+            let (server, writer) = (Server::default(), SocketWriter::default());
+            self.open.insert(at, Connection { socket, server, unread: true, writer });
         }
     }
 
@@ -235,27 +235,16 @@ impl Connection {
     }
 
     fn write(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
-        while !self.full && !self.server.output().is_empty() {
-            match self.socket.write(self.server.output()) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(count) => self.server.sent(count),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.full = true,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+        while let count @ 1.. = self.writer.write(&mut self.socket, self.server.output())? {
+            self.server.sent(count);
         }
-        if self.full != self.watches_writable {
-            let both = Interest::READABLE | Interest::WRITABLE;
-            let interest = if self.full { both } else { Interest::READABLE };
-            registry.reregister(&mut self.socket, token, interest)?;
-            self.watches_writable = self.full;
-        }
-        Ok(())
+        self.writer.watch(&mut self.socket, registry, token)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::os::unix::net;
     use std::time::Duration;
 
