@@ -538,7 +538,6 @@ impl Container {
             stdin: record.config.terminal.stdin,
             tty: record.config.terminal.tty,
             cgroup: self.cgroup.clone(),
-            layers: record.layers.clone(),
             adopt,
         }
     }

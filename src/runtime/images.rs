@@ -389,14 +389,12 @@ impl Images {
         if !self.removing.is_empty() {
             return;
         }
-        let layers: Vec<DiffId> = self.unpacked.iter().cloned().collect();
         for (number, fetch) in &mut self.fetches {
             if fetch.state == FetchState::Waiting {
                 fetch.state = FetchState::Requested;
-                let layers = layers.clone();
                 let job = match fetch.source.clone() {
-                    Source::Pull { image, auth } => Job::Pull { image, auth, layers },
-                    Source::Import { path } => Job::Import { path, layers },
+                    Source::Pull { image, auth } => Job::Pull { image, auth },
+                    Source::Import { path } => Job::Import { path },
                 };
                 ctx.jobs.add(Owner::Pull(*number), job, PULL_DEADLINE_MS);
             }

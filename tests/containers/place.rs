@@ -181,7 +181,6 @@ impl Place {
             stdin: false,
             tty: spec.expect("it was made").contains("\"terminal\":true"),
             cgroup: self.sandbox.cgroup(id).into(),
-            layers: self.image.layers.clone(),
             adopt,
         };
         self.monitors.start(&start, &mut self.events);

@@ -105,15 +105,13 @@ impl Machine {
                 vec![Effect::Kill(folder.id.clone()), Effect::NoFolder(folder.id.clone())]
             }
             Job::RemoveContainer(id) => vec![Effect::Data(id.clone(), false)],
-            Job::Pull { image, layers, .. } => {
-                let record = image_of(image);
-                let missing = record.layers.into_iter().filter(|layer| !layers.contains(layer));
-                missing.map(|layer| Effect::Layer(layer, true)).collect()
+            Job::Pull { image, .. } => {
+                let all = image_of(image).layers.into_iter();
+                all.map(|layer| Effect::Layer(layer, true)).collect()
             }
-            Job::Import { layers, .. } => {
+            Job::Import { .. } => {
                 let all = ["a:1", "c:1"].into_iter().flat_map(|name| image_of(name).layers);
-                let missing = all.filter(|layer| !layers.contains(layer));
-                missing.map(|layer| Effect::Layer(layer, true)).collect()
+                all.map(|layer| Effect::Layer(layer, true)).collect()
             }
             Job::RemoveLayers(layers) => {
                 layers.iter().map(|layer| Effect::Layer(layer.clone(), false)).collect()

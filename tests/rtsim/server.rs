@@ -386,8 +386,8 @@ impl World {
     /// The registry may have a newer image under this name.
     fn moved(&self, job: Job) -> Job {
         match job {
-            Job::Pull { image, auth, layers } if self.is_moved => {
-                Job::Pull { image: format!("{image}#2").into(), auth, layers }
+            Job::Pull { image, auth } if self.is_moved => {
+                Job::Pull { image: format!("{image}#2").into(), auth }
             }
             job => job,
         }

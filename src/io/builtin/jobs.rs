@@ -210,8 +210,8 @@ fn run(settings: &Settings, job: Job) -> Result<JobReply, JobFault> {
         Job::Exec { container, command, timeout_s } => {
             exec::exec(settings, &container, &command, timeout_s)
         }
-        Job::Pull { image, auth, .. } => images::pull(settings, &image, auth.as_ref()),
-        Job::Import { path, .. } => images::import(settings, &path),
+        Job::Pull { image, auth } => images::pull(settings, &image, auth.as_ref()),
+        Job::Import { path } => images::import(settings, &path),
         Job::RemoveLayers(ids) => images::remove_layers(settings, &ids),
         Job::Stats(of) => Ok(JobReply::Stats(stats::stats(settings, &of))),
     }

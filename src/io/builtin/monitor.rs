@@ -324,18 +324,16 @@ fn at(what: &str, place: &Path, error: &io::Error) -> String {
 mod tests {
     use super::*;
     use crate::io::builtin::layout::Layout;
-    use crate::limits::IMAGE_LAYERS_MAX;
-    use crate::model::runtime::{ContainerId, DiffId};
+    use crate::model::runtime::ContainerId;
 
     #[test]
-    fn the_order_of_an_image_with_the_most_layers_is_read() {
+    fn the_longest_order_is_read() {
         let start = MonitorStart {
             id: ContainerId("a".repeat(64).into()),
-            log: "x".repeat(4_096).into(),
+            log: "\u{1}".repeat(4_096).into(),
             stdin: true,
             tty: false,
-            cgroup: "x".repeat(4_096).into(),
-            layers: vec![DiffId(format!("sha256:{}", "b".repeat(64)).into()); IMAGE_LAYERS_MAX],
+            cgroup: "\u{1}".repeat(4_096).into(),
             adopt: None,
         };
         let settings = Settings {

@@ -349,7 +349,6 @@ mod tests {
             stdin: false,
             tty: false,
             cgroup: "/a/b".into(),
-            layers: Vec::new(),
             adopt: None,
         };
         let mut events = Vec::new();

@@ -39,14 +39,10 @@ pub enum Job {
     Pull {
         image: Box<str>,
         auth: Option<RegistryAuth>,
-        /// Unpacked already.
-        layers: Vec<DiffId>,
     },
     /// → [`JobReply::Images`]
     Import {
         path: Box<str>,
-        /// Unpacked already.
-        layers: Vec<DiffId>,
     },
     /// Removes layers that no image and no container needs.
     RemoveLayers(Vec<DiffId>),
@@ -145,8 +141,6 @@ pub struct MonitorStart {
     pub tty: bool,
     /// Absolute in each hierarchy.
     pub cgroup: Box<str>,
-    /// The lowest first.
-    pub layers: Vec<DiffId>,
     /// The process runs already and has no monitor: take over its streams.
     pub adopt: Option<Process>,
 }
