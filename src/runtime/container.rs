@@ -33,15 +33,12 @@ const KILL: i32 = 9;
 
 #[derive(Debug)]
 pub struct Container {
-    kept: Kept<ContainerRecord>,
+    pub kept: Kept<ContainerRecord>,
     /// Absolute in each hierarchy.
     cgroup: Box<str>,
     life: Life,
     task: Task,
     rest: Rest,
-    /// Clients see it: its creation was answered.
-    is_visible: bool,
-    create: Option<CallId>,
     starts: Vec<CallId>,
     stops: Vec<CallId>,
     removes: Vec<CallId>,
@@ -125,7 +122,7 @@ impl Container {
         let cgroup = sandbox.cgroup(&record.id).into();
         let rest = Rest { run: false, data: false };
         let life = Life::Created { made: false };
-        Self { create: Some(call), ..Self::with(Kept::new(record), cgroup, life, rest) }
+        Self::with(Kept::new(record, call), cgroup, life, rest)
     }
 
     fn with(kept: Kept<ContainerRecord>, cgroup: Box<str>, life: Life, rest: Rest) -> Self {
@@ -135,8 +132,6 @@ impl Container {
             life,
             task: Task::None,
             rest,
-            is_visible: false,
-            create: None,
             starts: Vec::new(),
             stops: Vec::new(),
             removes: Vec::new(),
@@ -152,24 +147,6 @@ impl Container {
 
     pub fn record(&self) -> &Arc<ContainerRecord> {
         self.kept.shown()
-    }
-
-    pub fn kept(&mut self) -> &mut Kept<ContainerRecord> {
-        &mut self.kept
-    }
-
-    /// Nothing is left of it, and its record is gone.
-    pub fn is_erased(&self) -> bool {
-        self.kept.is_erased()
-    }
-
-    pub fn is_visible(&self) -> bool {
-        self.is_visible
-    }
-
-    /// It has a name that nobody else may take.
-    pub fn has_name(&self) -> bool {
-        self.is_visible || self.create.is_some()
     }
 
     pub fn is_starting(&self) -> bool {
@@ -188,7 +165,7 @@ impl Container {
     pub fn is_at_rest(&self) -> bool {
         match self.life {
             // What was made of it holds nothing of the sandbox.
-            Life::Created { .. } => self.task != Task::Make && self.create.is_none(),
+            Life::Created { .. } => self.task != Task::Make && self.kept.maker.is_none(),
             Life::Starting | Life::Running { .. } => false,
             Life::Exited { is_saved, .. } => is_saved && !self.rest.run,
         }
@@ -362,7 +339,7 @@ impl Container {
             }
             Err(fault) => of_job(fault),
         };
-        if task == Task::Make && self.create.is_some() {
+        if task == Task::Make && self.kept.maker.is_some() {
             self.undone = Some(fault);
             self.is_leaving = true;
         } else if task == Task::Make {
@@ -379,12 +356,12 @@ impl Container {
         ctx.calls.answer_all(&mut self.stops, &answer);
         ctx.calls.answer_all(&mut self.removes, &answer);
         self.answer_starts(ctx, &answer);
-        if let Some(call) = self.create.take() {
+        if let Some(call) = self.kept.maker.take() {
             let why = self.undone.clone().unwrap_or_else(|| fault.clone());
             ctx.calls.answer(call, Err(why));
         }
         // What no client sees is removed in the end.
-        self.is_leaving &= !self.is_visible;
+        self.is_leaving &= !self.kept.is_visible;
         self.fault = Some(fault);
     }
 
@@ -419,10 +396,10 @@ impl Container {
     /// It is erased: answers all that wait.
     pub fn farewell(&mut self, ctx: &mut Context) {
         let record = Arc::clone(self.record());
-        if self.is_visible {
+        if self.kept.is_visible {
             ctx.note(EventKind::Deleted, &record.id.0, &record.sandbox);
         }
-        if let Some(call) = self.create.take() {
+        if let Some(call) = self.kept.maker.take() {
             let removed = || refusal(Code::Cancelled, "the container is being removed");
             ctx.calls.answer(call, Err(self.undone.take().unwrap_or_else(removed)));
         }
@@ -438,7 +415,7 @@ impl Container {
         ctx: &mut Context,
     ) {
         let fault = not_saved(why);
-        if self.create.is_some() && self.undone.is_none() {
+        if self.kept.maker.is_some() && self.undone.is_none() {
             self.undone = Some(fault);
             self.is_leaving = true;
             return;
@@ -456,11 +433,11 @@ impl Container {
         image: Option<&Arc<ImageRecord>>,
         ctx: &mut Context,
     ) -> bool {
-        if made && let Some(call) = self.create.take() {
+        if made && let Some(call) = self.kept.maker.take() {
             let record = self.record();
             ctx.calls.answer(call, Ok(Reply::Container(record.id.clone())));
             ctx.note(EventKind::Created, &record.id.0, &record.sandbox);
-            self.is_visible = true;
+            self.kept.is_visible = true;
             return true;
         }
         if !self.stops.is_empty() {
@@ -468,7 +445,7 @@ impl Container {
             return true;
         }
         self.kill_at = None;
-        if self.create.is_none() && self.starts.is_empty() {
+        if self.kept.maker.is_none() && self.starts.is_empty() {
             return false;
         }
         let refusal = match (sandbox, image, made) {
@@ -489,7 +466,7 @@ impl Container {
             }
         };
         self.answer_starts(ctx, &Err(refusal.clone()));
-        if self.create.is_some() {
+        if self.kept.maker.is_some() {
             self.undone = Some(refusal);
             self.is_leaving = true;
         }

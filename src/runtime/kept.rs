@@ -1,9 +1,9 @@
-//! A record in memory, and how far the disk has it. What is shown to clients is durable, except
-//! what is saved lazily: of that the truth is in RUN as well.
+//! A record in memory, how far the disk has it, and who sees it. What is shown to clients is
+//! durable, except what is saved lazily: of that the truth is in RUN as well.
 
 use std::sync::Arc;
 
-use super::event::{Action, Durability, Out};
+use super::event::{Action, CallId, Durability, Out};
 use crate::model::runtime::{ContainerRecord, Record, SandboxRecord};
 
 /// One kind of record.
@@ -29,6 +29,10 @@ pub struct Kept<R> {
     /// What is shown is not on the disk.
     is_ahead: bool,
     state: State<R>,
+    /// Clients see it: its creation was answered.
+    pub is_visible: bool,
+    /// The call that creates it, until it is answered.
+    pub maker: Option<CallId>,
 }
 
 #[derive(Debug)]
@@ -45,14 +49,21 @@ enum State<R> {
 
 impl<R: Keep> Kept<R> {
     /// A new record, to be saved.
-    pub fn new(record: R) -> Self {
+    pub fn new(record: R, maker: CallId) -> Self {
         let shown = Arc::new(record);
-        Self { state: State::Wanted(Some(Arc::clone(&shown))), shown, is_ahead: true }
+        let state = State::Wanted(Some(Arc::clone(&shown)));
+        Self { shown, is_ahead: true, state, is_visible: false, maker: Some(maker) }
     }
 
     /// One that was read from the disk.
     pub fn stored(record: R) -> Self {
-        Self { shown: Arc::new(record), is_ahead: false, state: State::Durable }
+        let (shown, state) = (Arc::new(record), State::Durable);
+        Self { shown, is_ahead: false, state, is_visible: false, maker: None }
+    }
+
+    /// It has a name that nobody else may take.
+    pub fn has_name(&self) -> bool {
+        self.is_visible || self.maker.is_some()
     }
 
     pub fn shown(&self) -> &Arc<R> {
@@ -96,6 +107,7 @@ impl<R: Keep> Kept<R> {
         matches!(self.state, State::Wanted(_) | State::Sent(_))
     }
 
+    /// The record is gone from the disk; nothing else was left before.
     pub fn is_erased(&self) -> bool {
         matches!(self.state, State::Erased)
     }

@@ -126,7 +126,7 @@ impl Runtime {
             let found = found.remove(&id);
             // One that was found without a record is no sandbox for them.
             let sandbox =
-                self.sandboxes.get(&record.sandbox).filter(|sandbox| sandbox.is_visible());
+                self.sandboxes.get(&record.sandbox).filter(|sandbox| sandbox.kept.is_visible);
             let sandbox = sandbox.map(Sandbox::record);
             let sandbox = sandbox.map(|sandbox| &**sandbox);
             let of_this_boot = sandbox.filter(|sandbox| sandbox.boot == self.context.boot);
@@ -262,7 +262,7 @@ impl Runtime {
         }
         let is_same = |sandbox: &&Sandbox| {
             let other = &sandbox.record().config;
-            sandbox.has_name() && other.pod == config.pod && other.attempt == config.attempt
+            sandbox.kept.has_name() && other.pod == config.pod && other.attempt == config.attempt
         };
         if let Some(owner) = self.sandboxes.values().find(is_same) {
             let pod = &config.pod;
@@ -333,7 +333,7 @@ impl Runtime {
     }
 
     fn shown_sandbox(&self, text: &str) -> Result<&Sandbox, Refusal> {
-        let shown = self.sandboxes.iter().filter(|(_, sandbox)| sandbox.is_visible());
+        let shown = self.sandboxes.iter().filter(|(_, sandbox)| sandbox.kept.is_visible);
         let id = ids::find(text, shown.map(|(id, _)| &*id.0))?.map(|id| SandboxId(id.into()));
         let sandbox = id.and_then(|id| self.sandboxes.get(&id));
         sandbox.ok_or_else(|| not_found("sandbox", text))
@@ -347,7 +347,7 @@ impl Runtime {
         &self,
         filter: &SandboxFilter,
     ) -> impl Iterator<Item = Arc<SandboxRecord>> {
-        let shown = self.sandboxes.values().filter(|sandbox| sandbox.is_visible());
+        let shown = self.sandboxes.values().filter(|sandbox| sandbox.kept.is_visible);
         let matching = shown.filter(move |sandbox| filter::sandbox(filter, sandbox.record()));
         matching.map(|sandbox| Arc::clone(sandbox.record()))
     }
@@ -396,7 +396,7 @@ impl Runtime {
     fn owner_of(&self, sandbox: &SandboxId, config: &ContainerConfig) -> Option<&ContainerId> {
         let pod = |id: &SandboxId| Some(&self.sandboxes.get(id)?.record().config.pod);
         let wanted = pod(sandbox);
-        let mut named = self.containers.values().filter(|container| container.has_name());
+        let mut named = self.containers.values().filter(|container| container.kept.has_name());
         let owner = named.find(|container| {
             let other = container.record();
             other.config.name == config.name
@@ -414,7 +414,7 @@ impl Runtime {
     }
 
     fn shown(&mut self, text: &str) -> Result<&mut Container, Refusal> {
-        let shown = self.containers.iter().filter(|(_, container)| container.is_visible());
+        let shown = self.containers.iter().filter(|(_, container)| container.kept.is_visible);
         let id = ids::find(text, shown.map(|(id, _)| &*id.0))?.map(|id| ContainerId(id.into()));
         let container = id.and_then(|id| self.containers.get_mut(&id));
         container.ok_or_else(|| not_found("container", text))
@@ -427,7 +427,7 @@ impl Runtime {
     }
 
     fn matching(&self, filter: &ContainerFilter) -> impl Iterator<Item = &Container> {
-        let shown = self.containers.values().filter(|container| container.is_visible());
+        let shown = self.containers.values().filter(|container| container.kept.is_visible);
         shown.filter(move |container| filter::container(filter, container.record()))
     }
 
@@ -583,16 +583,16 @@ impl Runtime {
 
     fn saved(&mut self) {
         self.saves.saved();
-        self.sandboxes.values_mut().for_each(|sandbox| sandbox.kept().saved());
-        self.containers.values_mut().for_each(|container| container.kept().saved());
+        self.sandboxes.values_mut().for_each(|sandbox| sandbox.kept.saved());
+        self.containers.values_mut().for_each(|container| container.kept.saved());
         self.images.saved(&mut self.context);
     }
 
     fn not_saved(&mut self, why: &str) {
         self.log(Severity::Error, format!("records cannot be saved: {why}"));
         let again = self.saves.not_saved();
-        self.sandboxes.values_mut().for_each(|sandbox| sandbox.kept().not_saved(why, again));
-        self.containers.values_mut().for_each(|container| container.kept().not_saved(why, again));
+        self.sandboxes.values_mut().for_each(|sandbox| sandbox.kept.not_saved(why, again));
+        self.containers.values_mut().for_each(|container| container.kept.not_saved(why, again));
         self.images.not_saved(why, again, &mut self.context);
     }
 
@@ -628,7 +628,7 @@ impl Runtime {
             }
         }
         let now = self.context.now.boot;
-        let gone = self.containers.iter().filter(|(_, container)| container.is_erased());
+        let gone = self.containers.iter().filter(|(_, container)| container.kept.is_erased());
         for id in gone.map(|(id, _)| id.clone()).collect::<Vec<_>>() {
             let mut container = self.containers.remove(&id).expect("just seen");
             container.farewell(&mut self.context);
@@ -650,7 +650,7 @@ impl Runtime {
                 has_changed = true;
             }
         }
-        let gone = self.sandboxes.iter().filter(|(_, sandbox)| sandbox.is_erased());
+        let gone = self.sandboxes.iter().filter(|(_, sandbox)| sandbox.kept.is_erased());
         for id in gone.map(|(id, _)| id.clone()).collect::<Vec<_>>() {
             let mut sandbox = self.sandboxes.remove(&id).expect("just seen");
             sandbox.farewell(&mut self.context);
@@ -664,10 +664,10 @@ impl Runtime {
         let mut sent = 0;
         let out = &mut self.context.out;
         for sandbox in self.sandboxes.values_mut() {
-            sent += usize::from(sent < room && sandbox.kept().request(out));
+            sent += usize::from(sent < room && sandbox.kept.request(out));
         }
         for container in self.containers.values_mut() {
-            sent += usize::from(sent < room && container.kept().request(out));
+            sent += usize::from(sent < room && container.kept.request(out));
         }
         // Changes that come to nothing are done at once.
         while sent < room && self.images.request(&mut self.context) {

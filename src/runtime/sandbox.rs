@@ -23,13 +23,10 @@ use crate::model::runtime::{
 
 #[derive(Debug)]
 pub struct Sandbox {
-    kept: Kept<SandboxRecord>,
+    pub kept: Kept<SandboxRecord>,
     task: Task,
     /// Namespaces, mounts or a network may be left.
     is_left: bool,
-    /// Clients see it.
-    is_visible: bool,
-    run: Option<CallId>,
     stops: Vec<CallId>,
     removes: Vec<CallId>,
     is_stopping: bool,
@@ -65,7 +62,7 @@ pub struct Members {
 impl Sandbox {
     /// A sandbox that a client runs.
     pub fn new(record: SandboxRecord, call: CallId) -> Self {
-        Self { run: Some(call), ..Self::with(Kept::new(record)) }
+        Self::with(Kept::new(record, call))
     }
 
     /// A record with what is found: `is_left` says that namespaces of it are there.
@@ -78,7 +75,9 @@ impl Sandbox {
         let phase = record.phase;
         let is_undone = phase == SandboxPhase::Making;
         let is_left = phase != SandboxPhase::NotReady || is_found;
-        Self { is_left, is_visible: !is_undone, is_undone, ..Self::with(Kept::stored(record)) }
+        let mut kept = Kept::stored(record);
+        kept.is_visible = !is_undone;
+        Self { is_left, is_undone, ..Self::with(kept) }
     }
 
     /// What is found without a record: it is taken down.
@@ -91,8 +90,6 @@ impl Sandbox {
             kept,
             task: Task::None,
             is_left: false,
-            is_visible: false,
-            run: None,
             stops: Vec::new(),
             removes: Vec::new(),
             is_stopping: false,
@@ -107,32 +104,14 @@ impl Sandbox {
         self.kept.shown()
     }
 
-    pub fn kept(&mut self) -> &mut Kept<SandboxRecord> {
-        &mut self.kept
-    }
-
-    /// Nothing is left of it, and its record is gone.
-    pub fn is_erased(&self) -> bool {
-        self.kept.is_erased()
-    }
-
-    pub fn is_visible(&self) -> bool {
-        self.is_visible
-    }
-
-    /// It has a name that nobody else may take.
-    pub fn has_name(&self) -> bool {
-        self.is_visible || self.run.is_some()
-    }
-
     /// Containers may be created and started in it.
     pub fn is_open(&self) -> bool {
-        self.is_visible && self.record().is_ready() && !self.is_stopping && !self.is_leaving
+        self.kept.is_visible && self.record().is_ready() && !self.is_stopping && !self.is_leaving
     }
 
     /// Its containers are to have ended.
     pub fn is_closing(&self) -> bool {
-        self.is_visible && !self.is_open()
+        self.kept.is_visible && !self.is_open()
     }
 
     pub fn stop(&mut self, call: CallId) {
@@ -187,11 +166,11 @@ impl Sandbox {
         let answer = Err(fault.clone());
         ctx.calls.answer_all(&mut self.stops, &answer);
         ctx.calls.answer_all(&mut self.removes, &answer);
-        if let Some(call) = self.run.take() {
+        if let Some(call) = self.kept.maker.take() {
             let why = self.why_undone.clone().unwrap_or_else(|| fault.clone());
             ctx.calls.answer(call, Err(why));
             // Its id is what a client can end the rest by.
-            self.is_visible = self.is_left;
+            self.kept.is_visible = self.is_left;
         }
         self.is_stopping = false;
         self.is_leaving = false;
@@ -242,10 +221,10 @@ impl Sandbox {
     /// It is erased: answers all that wait.
     pub fn farewell(&mut self, ctx: &mut Context) {
         let record = Arc::clone(self.record());
-        if self.is_visible {
+        if self.kept.is_visible {
             ctx.note(EventKind::Deleted, &record.id.0, &record.id);
         }
-        if let Some(call) = self.run.take() {
+        if let Some(call) = self.kept.maker.take() {
             let removed = || refusal(Code::Cancelled, "the sandbox is being removed");
             ctx.calls.answer(call, Err(self.why_undone.take().unwrap_or_else(removed)));
         }
@@ -281,12 +260,12 @@ impl Sandbox {
     }
 
     fn advance_ready(&mut self, ctx: &mut Context) -> bool {
-        if let Some(call) = self.run.take() {
+        if let Some(call) = self.kept.maker.take() {
             let id = self.record().id.clone();
             ctx.calls.answer(call, Ok(Reply::Sandbox(id.clone())));
             ctx.note(EventKind::Created, &id.0, &id);
             ctx.note(EventKind::Started, &id.0, &id);
-            self.is_visible = true;
+            self.kept.is_visible = true;
             return true;
         }
         if self.is_stopping {

@@ -36,14 +36,9 @@ pub enum Job {
         timeout_s: u32,
     },
     /// → [`JobReply::Image`]
-    Pull {
-        image: Box<str>,
-        auth: Option<RegistryAuth>,
-    },
+    Pull { image: Box<str>, auth: Option<RegistryAuth> },
     /// → [`JobReply::Images`]
-    Import {
-        path: Box<str>,
-    },
+    Import { path: Box<str> },
     /// Removes layers that no image and no container needs.
     RemoveLayers(Vec<DiffId>),
     /// Measures cgroups and, where asked for, what containers have written. → [`JobReply::Stats`]

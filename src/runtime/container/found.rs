@@ -62,7 +62,7 @@ impl Container {
         };
         let is_over = matches!(life, Life::Starting) && *remains != Remains::Monitored;
         let mut container = Self::with(Kept::stored(record), cgroup, life, rest);
-        container.is_visible = true;
+        container.kept.is_visible = true;
         if is_over {
             container.ended_unseen(now, remains);
         }
@@ -84,7 +84,7 @@ impl Container {
         let life = Life::Exited { is_saved: has_exited, error: None };
         let rest = Rest { run: *remains != Remains::Nothing, data: true };
         let mut container = Self::with(Kept::stored(record), cgroup, life, rest);
-        container.is_visible = true;
+        container.kept.is_visible = true;
         match remains {
             _ if has_exited => {}
             Remains::Ended(MonitorFact::Exited { .. }) => container.ended_unseen(now, remains),
