@@ -81,7 +81,7 @@ mod tests {
         theirs.read_exact(&mut buffer).expect("all of it is there");
         let mut events = Events::with_capacity(4);
         poll.poll(&mut events, Some(Duration::from_secs(5))).expect("it polls");
-        assert!(events.iter().any(|event| event.is_writable()), "there is room again");
+        assert!(events.iter().any(mio::event::Event::is_writable), "there is room again");
         writer.ready();
         assert!(writer.write(&mut ours, &bytes[sent..]).expect("it is open") > 0);
         drop(theirs);
