@@ -11,6 +11,11 @@ pub mod cloud;
 pub mod cloud;
 mod edgecore;
 mod keys;
+#[cfg(feature = "runtime")]
+mod runtime;
+#[cfg(not(feature = "runtime"))]
+#[path = "config/runtime/absent.rs"]
+mod runtime;
 mod table;
 #[cfg(feature = "watchdog")]
 mod watchdog;
@@ -30,10 +35,10 @@ use lexopt::{Arg, Parser, ValueExt};
 use log::LevelFilter;
 
 use crate::limits::{BACKOFF_MAX_MS, CONFIG_BYTES_MAX, PULL_CALLS_MAX};
+use crate::model::builtin;
 use crate::model::endpoint::RuntimeEndpoint;
 use crate::model::error::Input;
 use crate::model::housekeeping;
-
 use crate::model::settings::PodSettings;
 use crate::model::watchdog as watched;
 use cloud::Cloud;
@@ -79,6 +84,8 @@ pub struct Config {
     pub image_folders: Vec<String>,
     /// `modules.edged.imageMirrorPort`, on loopback.
     pub image_mirror: SocketAddr,
+    /// `modules.edged.builtinRuntime` and the keys of CNI, for `edged runtime`.
+    pub builtin: builtin::Settings,
     /// `modules.edged.watchdog`
     pub watchdog: watched::Settings,
     /// The cloud's address, if there is one, and the store.
@@ -107,6 +114,7 @@ impl Default for Config {
             pulls: Pulls::default(),
             image_folders: Vec::new(),
             image_mirror: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 10_351),
+            builtin: builtin::Settings::default(),
             watchdog: watched::Settings::default(),
             cloud: Cloud::default(),
             log: LevelFilter::Info,

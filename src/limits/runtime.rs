@@ -145,6 +145,9 @@ pub const REGISTRY_ANSWER_BYTES_MAX: u64 = 64 << 10;
 pub const REGISTRY_SILENCE_MS: u64 = 60_000;
 /// Failures in a row after which a pull has failed; the agent pulls again after its back-off.
 pub const REGISTRY_TRIES_MAX: u32 = 5;
+/// Tries of the registry of `imageFolders` before the next source is asked: the agent that serves it
+/// may be about to start. They take a second and a half.
+pub const REGISTRY_FOLDERS_TRIES_MAX: u32 = 3;
 /// Milliseconds before the second try; each further one waits twice as long.
 pub const REGISTRY_RETRY_MS: u64 = 500;
 /// Milliseconds that a registry may tell us to wait before the next try.
@@ -153,6 +156,10 @@ pub const REGISTRY_RETRY_MAX_MS: u64 = 60_000;
 pub const REGISTRY_PROGRESS_BYTES: u64 = 64 << 10;
 /// Redirects of one request.
 pub const REGISTRY_REDIRECTS_MAX: usize = 5;
+/// Registries that edgecore.yaml may name in one list: a gateway has one or two.
+pub const REGISTRIES_MAX: usize = 64;
+/// Mirrors of one registry: each is waited for before the next is asked.
+pub const REGISTRY_MIRRORS_MAX: usize = 8;
 
 // The server.
 

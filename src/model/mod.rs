@@ -5,6 +5,7 @@
 #[cfg(feature = "controller")]
 pub mod api;
 pub mod base64;
+pub mod builtin;
 pub mod cgroup;
 #[cfg(feature = "controller")]
 pub mod cloud_message;

@@ -78,6 +78,7 @@ impl Place {
             oci: oci.into(),
             cni_conf_dir: PathBuf::new(),
             cni_bin_dir: PathBuf::new(),
+            registries: edged::model::builtin::Registries::default(),
         };
         let layers: Vec<DiffId> =
             ["1", "2"].map(|digit| DiffId(format!("sha256:{}", digit.repeat(64)).into())).into();

@@ -232,11 +232,13 @@ impl Call<'_> {
     }
 }
 
-/// Where plugins are: the first of these folders that is there.
-pub fn default_bin_dir() -> PathBuf {
+/// Where plugins are: the first folder that is there, of those that are named and then of those that
+/// distributions have.
+pub fn bin_dir(named: &[String]) -> PathBuf {
     let known = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
-    let there = known.iter().find(|folder| Path::new(folder).is_dir());
-    PathBuf::from(there.unwrap_or(&known[0]))
+    let mut all = named.iter().map(|folder| &**folder).chain(known);
+    let first = named.first().map_or(known[0], |folder| folder);
+    PathBuf::from(all.find(|folder| Path::new(folder).is_dir()).unwrap_or(first))
 }
 
 #[cfg(test)]

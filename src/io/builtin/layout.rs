@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::builtin::Registries;
 use crate::model::runtime::{ContainerId, DiffId, ImageId, RecordKey, SandboxId};
 
 /// What the server passes to its jobs and monitors.
@@ -28,6 +29,8 @@ pub struct Settings {
     pub cni_conf_dir: PathBuf,
     /// Of the plugins.
     pub cni_bin_dir: PathBuf,
+    /// Where images are pulled from.
+    pub registries: Registries,
 }
 
 /// The two folders.

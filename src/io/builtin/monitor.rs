@@ -324,6 +324,7 @@ fn at(what: &str, place: &Path, error: &io::Error) -> String {
 mod tests {
     use super::*;
     use crate::io::builtin::layout::Layout;
+    use crate::model::builtin::Registries;
     use crate::model::runtime::ContainerId;
 
     #[test]
@@ -341,6 +342,7 @@ mod tests {
             oci: "/oci".into(),
             cni_conf_dir: "/c".into(),
             cni_bin_dir: "/b".into(),
+            registries: Registries::default(),
         };
         let order = serde_json::to_vec(&Order { settings, start }).expect("plain data");
         assert!((order.len() as u64) < MONITOR_START_BYTES_MAX, "{}", order.len());

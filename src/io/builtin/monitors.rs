@@ -329,6 +329,7 @@ mod tests {
     use super::*;
     use crate::io::builtin::layout::Layout;
     use crate::limits::CRI_STATUS_TEXT_BYTES_MAX;
+    use crate::model::builtin::Registries;
 
     #[test]
     fn those_that_nobody_waits_for_are_forgotten_and_a_failure_is_told() {
@@ -338,6 +339,7 @@ mod tests {
             oci: "/none".into(),
             cni_conf_dir: PathBuf::new(),
             cni_bin_dir: PathBuf::new(),
+            registries: Registries::default(),
         };
         let registry = poll.registry().try_clone().expect("a registry");
         let mut monitors = Monitors::new(settings, registry, Token(7));

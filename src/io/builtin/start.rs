@@ -139,6 +139,7 @@ mod tests {
 
     use super::*;
     use crate::io::builtin::namespace::{self, NET};
+    use crate::model::builtin::Registries;
 
     #[test]
     fn the_network_that_is_shipped_asks_for_one_rule() {
@@ -159,6 +160,7 @@ mod tests {
             oci: PathBuf::new(),
             cni_conf_dir: top.clone(),
             cni_bin_dir: PathBuf::new(),
+            registries: Registries::default(),
         };
         let write = |subnet: &str| {
             let text = include_str!("../../../config/cni/10-edged.conflist");

@@ -149,6 +149,7 @@ mod tests {
 
     use super::*;
     use crate::io::builtin::layout::Layout;
+    use crate::model::builtin::Registries;
     use crate::model::runtime::ContainerId;
 
     struct Top(PathBuf);
@@ -227,6 +228,7 @@ mod tests {
             oci: PathBuf::new(),
             cni_conf_dir: PathBuf::new(),
             cni_bin_dir: PathBuf::new(),
+            registries: Registries::default(),
         };
         let of = |layer_of: Option<&str>| StatsOf {
             cgroup: "/nowhere/at/all".into(),

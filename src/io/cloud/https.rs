@@ -1,27 +1,17 @@
-//! HTTPS requests to the cloud, in a process that may block: ureq, over our own TLS.
-//!
-//! ureq implements HTTP; [`super::tls`] verifies the server, as for the websocket: ureq's own TLS
-//! supports neither a clock in 1970 nor a certificate that only its hash identifies, and includes
-//! the CAs of the web.
+//! HTTPS requests to the cloud, in a process that may block: [`super::transport`] connects, and
+//! [`super::tls`] verifies the server, as for the websocket.
 
-use std::fmt;
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme, StreamOwned,
-};
-use ureq::unversioned::resolver::DefaultResolver;
-use ureq::unversioned::transport::{
-    Buffers, ConnectionDetails, Connector, LazyBuffers, NextTimeout, Transport,
-};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
 use super::tls::explain;
+use super::transport::{Connect, agent};
 use crate::agent::time::Instant;
 use crate::io::clock;
 use crate::limits::{CREDENTIALS_BYTES_MAX, ENROL_REQUEST_MS};
@@ -73,19 +63,15 @@ fn get_until(
         return Err(Input::quoted(base, "https://host:port").at("httpServer").into());
     }
     let url = format!("{base}{path}");
-    let config = ureq::Agent::config_builder()
-        // Proxy variables of the environment are for browsers: EdgeCore ignores them.
-        .proxy(None)
-        .http_status_as_error(false)
-        .max_redirects(0)
-        .max_redirects_will_error(false)
-        .max_idle_connections(0)
-        // ureq checks it between two reads; [`Socket`] enforces it within them.
-        .timeout_global(Some(left(deadline)))
-        .user_agent(concat!("edged/", env!("CARGO_PKG_VERSION")))
-        .build();
-    let connector = Tls { config: tls, link: link.clone(), deadline };
-    let agent = ureq::Agent::with_parts(config, connector, DefaultResolver::default());
+    let agent = agent(Connect {
+        patience: Duration::from_millis(link.handshake_timeout_ms.max(1)),
+        deadline,
+        tls: Box::new(move || Ok(Arc::clone(&tls))),
+        explain: {
+            let link = link.clone();
+            Arc::new(move |error| describe(&error, &link))
+        },
+    });
     let mut request = agent.get(&url);
     for (name, value) in headers {
         request = request.header(*name, *value);
@@ -111,110 +97,6 @@ fn words(error: &ureq::Error) -> String {
     }
 }
 
-fn left(deadline: Instant) -> Duration {
-    Duration::from_millis(deadline.since_ms(clock::boot()))
-}
-
-/// A socket with a timeout per read and write, and a deadline for the whole request, however
-/// steadily bytes come.
-pub(in crate::io) struct Socket {
-    stream: TcpStream,
-    patience: Duration,
-    deadline: Instant,
-}
-
-impl Socket {
-    pub(in crate::io) fn connect(
-        to: &SocketAddr,
-        patience: Duration,
-        deadline: Instant,
-    ) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(to, wait(patience, deadline)?)?;
-        Ok(Self { stream, patience, deadline })
-    }
-}
-
-impl Read for Socket {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(Some(wait(self.patience, self.deadline)?))?;
-        let read = self.stream.read(to);
-        read.map_err(|error| late(error, self.deadline))
-    }
-}
-
-impl Write for Socket {
-    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(Some(wait(self.patience, self.deadline)?))?;
-        let written = self.stream.write(from);
-        written.map_err(|error| late(error, self.deadline))
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush()
-    }
-}
-
-/// How long to wait for the socket now.
-fn wait(patience: Duration, deadline: Instant) -> io::Result<Duration> {
-    let left = left(deadline);
-    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(patience.min(left)) }
-}
-
-/// Replaces the error if the deadline of the whole request has passed.
-fn late(error: io::Error, deadline: Instant) -> io::Error {
-    let is_over = error.kind() == ErrorKind::WouldBlock && left(deadline).is_zero();
-    if is_over { ErrorKind::TimedOut.into() } else { error }
-}
-
-/// Connects and performs the handshake.
-struct Tls {
-    config: Arc<ClientConfig>,
-    link: CloudLink,
-    deadline: Instant,
-}
-
-impl fmt::Debug for Tls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Tls")
-    }
-}
-
-impl Connector for Tls {
-    type Out = Connection;
-
-    fn connect(
-        &self,
-        details: &ConnectionDetails<'_>,
-        _: Option<()>,
-    ) -> Result<Option<Connection>, ureq::Error> {
-        let host = details.uri.host().unwrap_or_default();
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let name = ServerName::try_from(host).map_err(io::Error::other)?;
-        let timeout = Duration::from_millis(self.link.handshake_timeout_ms.max(1));
-        let mut failures = Vec::new();
-        let socket = details.addrs.iter().find_map(|to| {
-            let connected = Socket::connect(to, timeout, self.deadline);
-            connected.map_err(|error| failures.push(format!("{to}: {error}"))).ok()
-        });
-        let socket = socket
-            .ok_or_else(|| io::Error::other(format!("cannot connect: {}", failures.join(", "))))?;
-        let connection = ClientConnection::new(Arc::clone(&self.config), name);
-        let connection = connection.map_err(io::Error::other)?;
-        let mut stream = StreamOwned::new(connection, socket);
-        while stream.conn.is_handshaking() {
-            stream.conn.complete_io(&mut stream.sock).map_err(|error| self.describe(&error))?;
-        }
-        let buffers = LazyBuffers::new(BUFFER_BYTES, BUFFER_BYTES);
-        Ok(Some(Connection { stream, buffers, link: self.link.clone() }))
-    }
-}
-
-impl Tls {
-    fn describe(&self, error: &io::Error) -> io::Error {
-        describe(error, &self.link)
-    }
-}
-
 /// Our own error text, with nothing that ureq would take for its own timeout.
 fn describe(error: &io::Error, link: &CloudLink) -> io::Error {
     let why = match error.kind() {
@@ -223,67 +105,6 @@ fn describe(error: &io::Error, link: &CloudLink) -> io::Error {
         _ => explain(error, link, "the cloud").to_string(),
     };
     io::Error::other(why)
-}
-
-struct Connection {
-    stream: StreamOwned<ClientConnection, Socket>,
-    buffers: LazyBuffers,
-    link: CloudLink,
-}
-
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Connection")
-    }
-}
-
-impl Connection {
-    /// Prefers the alert of the cloud, which may say why it closed.
-    fn reason(&mut self, error: io::Error) -> io::Error {
-        match self.stream.read(&mut [0]) {
-            Err(alert)
-                if alert
-                    .get_ref()
-                    .is_some_and(<dyn std::error::Error + Send + Sync>::is::<Error>) =>
-            {
-                alert
-            }
-            _ => error,
-        }
-    }
-}
-
-impl Transport for Connection {
-    fn buffers(&mut self) -> &mut dyn Buffers {
-        &mut self.buffers
-    }
-
-    fn transmit_output(&mut self, amount: usize, _: NextTimeout) -> Result<(), ureq::Error> {
-        let output = &self.buffers.output()[..amount];
-        let wrote = self.stream.write_all(output).and_then(|()| self.stream.flush());
-        wrote.map_err(|error| describe(&self.reason(error), &self.link).into())
-    }
-
-    fn await_input(&mut self, _: NextTimeout) -> Result<bool, ureq::Error> {
-        let input = self.buffers.input_append_buf();
-        let count = match self.stream.read(input) {
-            Ok(count) => count,
-            // Go does not send close_notify; the length of an HTTP answer is known.
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => 0,
-            Err(error) => return Err(describe(&error, &self.link).into()),
-        };
-        self.buffers.input_appended(count);
-        Ok(count > 0)
-    }
-
-    /// Every request has its own connection.
-    fn is_open(&mut self) -> bool {
-        false
-    }
-
-    fn is_tls(&self) -> bool {
-        true
-    }
 }
 
 /// Trusts any server: for the one answer that its hash verifies.
@@ -330,16 +151,15 @@ impl ServerCertVerifier for Anybody {
 const LATE: &str = "no complete answer in time";
 /// The part of an answer that is shown.
 const TEXT_CHARS_MAX: usize = 200;
-/// Room for a certificate and the header.
-const BUFFER_BYTES: usize = 16 << 10;
 
 #[cfg(test)]
 mod tests {
     #![expect(clippy::disallowed_methods, reason = "the other end lives beside the test")]
 
-    use std::net::TcpListener;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
 
-    use rustls::{ServerConfig, ServerConnection};
+    use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
     use super::*;
     use crate::io::tls::loopback;

@@ -22,12 +22,13 @@ pub(in crate::io) mod connector;
 pub(in crate::io) mod dial;
 mod enrol;
 pub(in crate::io) mod files;
-pub(in crate::io) mod https;
+mod https;
 mod inspect;
 pub mod join;
 pub(in crate::io) mod names;
 mod session;
 pub(in crate::io) mod tls;
+pub(in crate::io) mod transport;
 
 use std::path::PathBuf;
 

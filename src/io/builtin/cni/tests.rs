@@ -47,6 +47,7 @@ impl Place {
             oci: PathBuf::new(),
             cni_conf_dir: conf,
             cni_bin_dir: bin,
+            registries: crate::model::builtin::Registries::default(),
         };
         Self { top, settings }
     }

@@ -96,7 +96,7 @@ pub fn pull(
     }
     let layout = &settings.layout;
     fs::create_dir_all(layout.tmp()).map_err(|error| failed("mkdir", error))?;
-    let mut registry = registry::Registry::new(&name, auth);
+    let mut registry = registry::Sources::new(&name, auth, &settings.registries);
     let done = (|| {
         let top = registry.manifest(name.digest.as_deref().or(name.tag.as_deref()))?;
         let digest = sha256(&top);

@@ -8,6 +8,9 @@
 //!   └─┴──────────────────────────────────────────────────────────┘
 //! ```
 //!
+//! Mirrors are asked before the registry itself, each until one has the image; what a mirror lacks
+//! later comes from the next. Credentials go to the registry alone.
+//!
 //! A layer is downloaded to `tmp/blob-HEX.part`. If the connection breaks, or the job is killed,
 //! the next request asks for the rest alone. The digest of the whole is compared when it is
 //! unpacked, and the file is removed then, whatever comes of it.
@@ -22,37 +25,68 @@ use ureq::Body;
 use ureq::http::Response;
 
 use super::http::{Client, is_loopback, origin};
+use super::unpack::{after, text};
 use crate::io::image_import::archive::{Blob, Span};
 use crate::limits::{
-    IMAGE_JSON_BYTES_MAX, LAYER_SPARE_BYTES, REGISTRY_ANSWER_BYTES_MAX, REGISTRY_PROGRESS_BYTES,
-    REGISTRY_REDIRECTS_MAX, REGISTRY_RETRY_MAX_MS, REGISTRY_RETRY_MS, REGISTRY_TRIES_MAX,
+    IMAGE_JSON_BYTES_MAX, LAYER_SPARE_BYTES, REGISTRY_ANSWER_BYTES_MAX, REGISTRY_FOLDERS_TRIES_MAX,
+    REGISTRY_PROGRESS_BYTES, REGISTRY_REDIRECTS_MAX, REGISTRY_RETRY_MAX_MS, REGISTRY_RETRY_MS,
+    REGISTRY_TRIES_MAX,
 };
 use crate::model::base64;
+use crate::model::builtin::Registries;
 use crate::model::image::{HUB, ImageName, is_sha256};
 use crate::model::runtime::{JobFault, RegistryAuth};
 use crate::wire::oci::image::{Challenge, encoded, refusal, token};
 use crate::wire::oci::sha256;
 
-/// One repository.
-pub(super) struct Registry<'a> {
+/// Where the parts of one image come from: its registry, and the mirrors before it.
+pub(super) struct Sources<'a> {
+    /// The registry itself is the last.
+    all: Vec<Registry<'a>>,
+    /// The first that has not failed yet.
+    at: usize,
+    /// Why those before it failed.
+    passed: Vec<String>,
+}
+
+/// One repository of a registry or of a mirror.
+struct Registry<'a> {
     client: Client,
     /// `https://registry.example:5000`
     base: String,
-    repository: &'a str,
+    repository: String,
+    /// For a mirror: the registry that is meant (`ns=`, as containerd sends it).
+    query: String,
     auth: Option<&'a RegistryAuth>,
     /// The header that the registry accepts.
     authorization: Option<String>,
+    /// Hosts of plain HTTP.
+    insecure: &'a [String],
+    tries_max: u32,
 }
 
-/// Failures in a row.
-#[derive(Default)]
-struct Tries(u32);
+/// Why a source has not answered as it should.
+enum Failure {
+    /// Another may do better.
+    Source(JobFault),
+    /// No other can help: the disk.
+    Own(JobFault),
+}
+
+impl From<JobFault> for Failure {
+    fn from(fault: JobFault) -> Self {
+        Self::Source(fault)
+    }
+}
+
+/// Failures in a row, and how many there may be.
+struct Tries(u32, u32);
 
 impl Tries {
     /// Waits before the next try; after the last one the failure is returned.
     fn again(&mut self, why: JobFault, wait_ms: Option<u64>) -> Result<(), JobFault> {
         self.0 += 1;
-        if self.0 >= REGISTRY_TRIES_MAX {
+        if self.0 >= self.1 {
             return Err(why);
         }
         let wait_ms = patience_ms(self.0, wait_ms) as i32;
@@ -62,24 +96,99 @@ impl Tries {
     }
 }
 
-impl<'a> Registry<'a> {
-    pub(super) fn new(name: &'a ImageName, auth: Option<&'a RegistryAuth>) -> Self {
+impl<'a> Sources<'a> {
+    pub(super) fn new(
+        name: &'a ImageName,
+        auth: Option<&'a RegistryAuth>,
+        registries: &'a Registries,
+    ) -> Self {
+        let client = Client::new(&registries.ca_file);
+        let source = |base: String, path: &str, tries_max| Registry {
+            client: client.clone(),
+            base,
+            repository: format!("{path}{}", name.path),
+            query: format!("?ns={}", encoded(&name.domain)),
+            auth: None,
+            authorization: None,
+            insecure: &registries.insecure,
+            tries_max,
+        };
+        let folders = registries.image_folders.iter();
+        // The agent may just be starting it.
+        let folders =
+            folders.map(|host| source(format!("http://{host}"), "", REGISTRY_FOLDERS_TRIES_MAX));
+        let mirrors = registries.mirrors_of(&name.domain).map(|mirror| {
+            let base = origin(mirror).unwrap_or(mirror);
+            let path = mirror[base.len()..].trim_matches('/');
+            let path = if path.is_empty() { String::new() } else { format!("{path}/") };
+            source(base.to_owned(), &path, 1)
+        });
         let host = if &*name.domain == HUB { "registry-1.docker.io" } else { &*name.domain };
-        let scheme = if is_loopback(host) { "http" } else { "https" };
+        let plain = is_loopback(host) || registries.insecure.iter().any(|other| other == host);
+        let scheme = if plain { "http" } else { "https" };
         let ready = auth.and_then(|auth| auth.registry_token.as_ref());
-        Self {
-            client: Client::new(),
-            base: format!("{scheme}://{host}"),
-            repository: &name.path,
+        let registry = Registry {
+            query: String::new(),
             auth,
             authorization: ready.map(|token| format!("Bearer {token}")),
-        }
+            ..source(format!("{scheme}://{host}"), "", REGISTRY_TRIES_MAX)
+        };
+        let own = folders.chain(mirrors).filter(|mirror| mirror.base != registry.base);
+        let mut all: Vec<Registry<'a>> = own.collect();
+        all.push(registry);
+        Self { all, at: 0, passed: Vec::new() }
     }
 
     /// A manifest or an index, by tag or digest; `None`: `latest`.
     pub(super) fn manifest(&mut self, reference: Option<&str>) -> Result<Vec<u8>, JobFault> {
+        self.first(|source| Ok(source.manifest(reference)?))
+    }
+
+    /// A blob that is kept in memory: a configuration.
+    pub(super) fn small_blob(&mut self, digest: &str, size: u64) -> Result<Vec<u8>, JobFault> {
+        self.first(|source| Ok(source.small_blob(digest, size)?))
+    }
+
+    /// A layer, in a file below `tmp`.
+    pub(super) fn blob(&mut self, tmp: &Path, digest: &str, size: u64) -> Result<Blob, JobFault> {
+        self.first(|source| source.blob(tmp, digest, size))
+    }
+
+    /// The answer of the first source that has one. Those before it are not asked again.
+    fn first<T>(
+        &mut self,
+        mut ask: impl FnMut(&mut Registry<'a>) -> Result<T, Failure>,
+    ) -> Result<T, JobFault> {
+        loop {
+            let is_last = self.at + 1 == self.all.len();
+            let source = &mut self.all[self.at];
+            match ask(source) {
+                Ok(answer) => {
+                    source.tries_max = REGISTRY_TRIES_MAX;
+                    return Ok(answer);
+                }
+                Err(Failure::Own(fault)) => return Err(fault),
+                Err(Failure::Source(fault)) if is_last => {
+                    return Err(match &*self.passed.join("; ") {
+                        "" => fault,
+                        passed => after(fault, &format!(" (mirrors: {passed})")),
+                    });
+                }
+                Err(Failure::Source(JobFault::NotFound(_))) => {}
+                Err(Failure::Source(fault)) => {
+                    self.passed.push(format!("{}: {}", source.base, text(&fault)));
+                }
+            }
+            self.at += 1;
+        }
+    }
+}
+
+impl Registry<'_> {
+    fn manifest(&mut self, reference: Option<&str>) -> Result<Vec<u8>, JobFault> {
         let reference = reference.unwrap_or("latest");
-        let url = format!("{}/v2/{}/manifests/{reference}", self.base, self.repository);
+        let Self { base, repository, query, .. } = &*self;
+        let url = format!("{base}/v2/{repository}/manifests/{reference}{query}");
         self.json(&url, &[("Accept", ACCEPTED)], |answer, bytes| {
             let digest = answer.headers().get("docker-content-digest");
             let digest = digest.and_then(|digest| digest.to_str().ok());
@@ -94,8 +203,7 @@ impl<'a> Registry<'a> {
         })
     }
 
-    /// A blob that is kept in memory: a configuration.
-    pub(super) fn small_blob(&mut self, digest: &str, size: u64) -> Result<Vec<u8>, JobFault> {
+    fn small_blob(&mut self, digest: &str, size: u64) -> Result<Vec<u8>, JobFault> {
         if size > IMAGE_JSON_BYTES_MAX as u64 {
             let why = format!("got {size} bytes of JSON, expected {IMAGE_JSON_BYTES_MAX} at most");
             return Err(JobFault::Invalid(why));
@@ -105,7 +213,8 @@ impl<'a> Registry<'a> {
     }
 
     fn blob_url(&self, digest: &str) -> String {
-        format!("{}/v2/{}/blobs/{digest}", self.base, self.repository)
+        let Self { base, repository, query, .. } = self;
+        format!("{base}/v2/{repository}/blobs/{digest}{query}")
     }
 
     fn json(
@@ -114,7 +223,7 @@ impl<'a> Registry<'a> {
         headers: &[(&str, &str)],
         check: impl Fn(&Response<Body>, &[u8]) -> Result<(), JobFault>,
     ) -> Result<Vec<u8>, JobFault> {
-        let mut tries = Tries::default();
+        let mut tries = self.tries();
         loop {
             let mut answer = self.get(url, headers, &mut tries)?;
             match whole(&mut answer, IMAGE_JSON_BYTES_MAX as u64) {
@@ -130,10 +239,11 @@ impl<'a> Registry<'a> {
         }
     }
 
-    /// A layer, in a file below `tmp`.
-    pub(super) fn blob(&mut self, tmp: &Path, digest: &str, size: u64) -> Result<Blob, JobFault> {
+    fn blob(&mut self, tmp: &Path, digest: &str, size: u64) -> Result<Blob, Failure> {
         let path = part(tmp, digest);
-        let at = |error: io::Error| JobFault::Failed(format!("{}: {error}", path.display()));
+        let at = |error: io::Error| {
+            Failure::Own(JobFault::Failed(format!("{}: {error}", path.display())))
+        };
         let mut options = OpenOptions::new();
         let mut file = options.append(true).read(true).create(true).open(&path).map_err(at)?;
         let mut got = file.metadata().map_err(at)?.len();
@@ -141,9 +251,9 @@ impl<'a> Registry<'a> {
             got = 0;
             file.set_len(0).map_err(at)?;
         }
-        room(tmp, size - got)?;
+        room(tmp, size - got).map_err(Failure::Own)?;
         let url = self.blob_url(digest);
-        let mut tries = Tries::default();
+        let mut tries = self.tries();
         while got < size {
             let begin = got;
             let range = format!("bytes={got}-");
@@ -164,7 +274,7 @@ impl<'a> Registry<'a> {
             got = file.metadata().map_err(at)?.len();
             let progress = got.saturating_sub(begin) >= REGISTRY_PROGRESS_BYTES;
             if progress {
-                tries = Tries::default();
+                tries = self.tries();
             }
             match read {
                 Ok(()) if got == size => {}
@@ -177,7 +287,7 @@ impl<'a> Registry<'a> {
                 Err(Append::File(error)) => return Err(at(error)),
                 Err(Append::Long) => {
                     let why = format!("got more than {size} bytes of {digest}, expected as many");
-                    return Err(JobFault::Invalid(why));
+                    return Err(JobFault::Invalid(why).into());
                 }
                 Err(Append::Network(error)) => {
                     tries.again(JobFault::Failed(format!("{digest}: {error}")), None)?;
@@ -273,10 +383,17 @@ impl<'a> Registry<'a> {
         Err(Follow::Redirect(why))
     }
 
-    /// Plain HTTP stays on this machine, and only a registry on this machine leads there.
+    /// Plain HTTP stays on this machine and at the hosts that are named for it, and only a source
+    /// of plain HTTP leads there.
     fn may(&self, origin: &str) -> bool {
+        let is_named = |host: &str| is_loopback(host) || self.insecure.iter().any(|it| it == host);
         let plain = origin.strip_prefix("http://");
-        plain.is_none_or(|host| self.base.starts_with("http://") && is_loopback(host))
+        let from_plain = self.base.starts_with("http://");
+        plain.is_none_or(|host| from_plain && (is_named(host) || origin == self.base))
+    }
+
+    fn tries(&self) -> Tries {
+        Tries(0, self.tries_max)
     }
 
     fn authorize(&mut self, challenge: Challenge, tries: &mut Tries) -> Result<(), JobFault> {
@@ -432,6 +549,28 @@ fn room(tmp: &Path, bytes: u64) -> Result<(), JobFault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn plain_http_is_for_this_machine_and_for_hosts_that_are_named() {
+        let registries =
+            Registries { insecure: vec!["10.0.0.5:5000".to_owned()], ..Registries::default() };
+        for (image, base) in [
+            ("busybox", "https://registry-1.docker.io"),
+            ("10.0.0.5:5000/a", "http://10.0.0.5:5000"),
+            ("10.0.0.5/a", "https://10.0.0.5"),
+            ("127.0.0.1:5000/a", "http://127.0.0.1:5000"),
+        ] {
+            let name = ImageName::parse(image).expect("a name");
+            let sources = Sources::new(&name, None, &registries);
+            let source = &sources.all[0];
+            assert_eq!((sources.all.len(), &*source.base), (1, base));
+            let plain = base.starts_with("http://");
+            for host in ["10.0.0.5:5000", "127.0.0.1:1"] {
+                assert_eq!(source.may(&format!("http://{host}")), plain, "{base} to {host}");
+            }
+            assert!(!source.may("http://10.0.0.6:5000") && source.may("https://10.0.0.6"));
+        }
+    }
 
     #[test]
     fn each_try_waits_longer_and_none_for_ever() {

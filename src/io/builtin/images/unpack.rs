@@ -647,14 +647,34 @@ fn invalid(why: impl Into<String>) -> JobFault {
 
 /// `place: fault`
 pub(super) fn within(place: &str, fault: JobFault) -> JobFault {
+    with(fault, |why| format!("{place}: {why}"))
+}
+
+/// The fault with more at the end of its text.
+pub(super) fn after(fault: JobFault, more: &str) -> JobFault {
+    with(fault, |why| why + more)
+}
+
+pub(super) fn text(fault: &JobFault) -> &str {
     match fault {
-        JobFault::Invalid(why) => JobFault::Invalid(format!("{place}: {why}")),
-        JobFault::NotFound(why) => JobFault::NotFound(format!("{place}: {why}")),
-        JobFault::Denied(why) => JobFault::Denied(format!("{place}: {why}")),
-        JobFault::TimedOut(why) => JobFault::TimedOut(format!("{place}: {why}")),
-        JobFault::Failed(why) => JobFault::Failed(format!("{place}: {why}")),
-        JobFault::Died(why) => JobFault::Died(format!("{place}: {why}")),
+        JobFault::Invalid(why)
+        | JobFault::NotFound(why)
+        | JobFault::Denied(why)
+        | JobFault::TimedOut(why)
+        | JobFault::Failed(why)
+        | JobFault::Died(why) => why,
     }
+}
+
+fn with(mut fault: JobFault, change: impl FnOnce(String) -> String) -> JobFault {
+    let (JobFault::Invalid(why)
+    | JobFault::NotFound(why)
+    | JobFault::Denied(why)
+    | JobFault::TimedOut(why)
+    | JobFault::Failed(why)
+    | JobFault::Died(why)) = &mut fault;
+    *why = change(std::mem::take(why));
+    fault
 }
 
 fn shown(name: &[u8]) -> String {

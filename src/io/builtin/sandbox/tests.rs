@@ -7,6 +7,7 @@ use super::*;
 use crate::io::builtin::layout::Layout;
 use crate::io::mounts;
 use crate::limits::HOLDER_READY_MS;
+use crate::model::builtin::Registries;
 use crate::model::cri::{Namespaces, PortMapping, Protocol};
 use crate::model::runtime::{BootId, SandboxPhase};
 
@@ -26,6 +27,7 @@ impl Place {
             oci: PathBuf::new(),
             cni_conf_dir: top.join("conf"),
             cni_bin_dir: top.join("bin"),
+            registries: Registries::default(),
         };
         for folder in [&settings.cni_conf_dir, &settings.cni_bin_dir] {
             files::make_dir(folder).expect("a folder of ours");

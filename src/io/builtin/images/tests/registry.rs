@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use super::super::*;
 use super::support::{Image, Place, Tar, gzip};
 use crate::limits::{
-    REGISTRY_ANSWER_BYTES_MAX, REGISTRY_PROGRESS_BYTES, REGISTRY_REDIRECTS_MAX, REGISTRY_TRIES_MAX,
+    REGISTRY_ANSWER_BYTES_MAX, REGISTRY_FOLDERS_TRIES_MAX, REGISTRY_PROGRESS_BYTES,
+    REGISTRY_REDIRECTS_MAX, REGISTRY_TRIES_MAX,
 };
 use crate::model::base64;
 
@@ -138,7 +139,15 @@ fn image() -> Image {
 }
 
 fn pulled(place: &Place, name: &str, auth: Option<&RegistryAuth>) -> Result<ImageRecord, JobFault> {
-    match pull(&place.settings(), name, auth)? {
+    pulled_by(&place.settings(), name, auth)
+}
+
+fn pulled_by(
+    settings: &Settings,
+    name: &str,
+    auth: Option<&RegistryAuth>,
+) -> Result<ImageRecord, JobFault> {
+    match pull(settings, name, auth)? {
         JobReply::Image(record) => Ok(*record),
         other => panic!("got {other:?}"),
     }
@@ -452,4 +461,111 @@ fn answers_have_bounds() {
     assert!(pulled(&place, &server.image(), None).is_err(), "another layer");
     assert_eq!(place.names("tmp").len(), 0, "{:?}", place.names("tmp"));
     assert_eq!(place.names("layers"), [""; 0]);
+}
+
+/// A registry that has the images of others: it answers whatever it is asked with `ns`.
+fn mirror(image: Image, but: impl Fn(&Request) -> Option<Vec<u8>> + Send + 'static) -> Server {
+    Server::new(move |request, _| {
+        if let Some(other) = but(request) {
+            return other;
+        }
+        // As the path of a registry without mirrors has it.
+        let line = request.line.replace("?ns=registry.invalid%3A1 ", " ");
+        serve(&image, &Request { line, ..request.clone() })
+    })
+}
+
+fn settings(place: &Place, mirrors: &[String]) -> Settings {
+    let mut settings = place.settings();
+    settings.registries.mirrors.insert("*".to_owned(), mirrors.to_vec());
+    settings
+}
+
+/// What is asked for by this name leaves no machine: RFC 2606.
+const ELSEWHERE: &str = "registry.invalid:1/team/app:1";
+
+#[test]
+fn mirrors_are_asked_first_and_the_next_has_what_one_lacks() {
+    let (place, image) = (Place::new(), image());
+    let [config, layer] = [0, 1].map(|at| image.blobs[at].0.clone());
+    let lacking = image.blobs[1].0.clone();
+    let digest = sha256(&image.manifest);
+    let copy =
+        Image { manifest: image.manifest.clone(), blobs: image.blobs.clone(), diff_ids: vec![] };
+    let broken = mirror(copy, move |request| request.is(&lacking).then(|| answer(500, &[], b"")));
+    let empty = Server::new(|_, _| answer(404, &[], b""));
+    let whole = mirror(image, |_| None);
+    let list = ["http://127.0.0.1:1".to_owned()]
+        .into_iter()
+        .chain([&empty, &broken, &whole].map(|server| format!("http://{}/", server.address)))
+        .collect::<Vec<_>>();
+    let auth = RegistryAuth {
+        basic: Some(("user".into(), "word".into())),
+        registry_token: Some("secret".into()),
+        ..RegistryAuth::default()
+    };
+    let record =
+        pulled_by(&settings(&place, &list), ELSEWHERE, Some(&auth)).expect("mirrors have it");
+    assert_eq!(record.tags, [ELSEWHERE.into()]);
+    assert_eq!(record.digests, [format!("registry.invalid:1/team/app@{digest}").into()]);
+    let ns = "?ns=registry.invalid%3A1";
+    let top = format!("/v2/team/app/manifests/1{ns}");
+    let blob = |digest: &str| format!("/v2/team/app/blobs/{digest}{ns}");
+    assert_eq!(empty.lines(), [top.clone()]);
+    // It has answered before, so that it is asked again.
+    let again = vec![blob(&layer); REGISTRY_TRIES_MAX as usize];
+    assert_eq!(broken.lines(), [vec![top, blob(&config)], again].concat());
+    assert_eq!(whole.lines(), [blob(&layer)]);
+    for server in [empty, broken, whole] {
+        let log = server.log.lock().expect("no test panics with it");
+        assert!(log.iter().all(|request| request.header("authorization").is_none()));
+    }
+}
+
+#[test]
+fn without_the_registry_it_is_said_why_its_mirrors_did_not_do() {
+    let place = Place::new();
+    let full = Server::new(|_, _| answer(503, &[], b""));
+    let down = Server::new(|_, _| answer(502, &[("Retry-After", "0")], b""));
+    let list = [format!("http://{}", full.address), "http://127.0.0.1:1".to_owned()];
+    let fault =
+        pulled_by(&settings(&place, &list), &down.image(), None).expect_err("nobody has it");
+    let JobFault::Failed(why) = fault else { panic!("{fault:?}") };
+    let first = why.find("status 502").expect("the registry's own failure");
+    let mirrors = why.find(" (mirrors: http://").expect("and those before");
+    assert!(first < mirrors && why.contains("status 503"), "{why}");
+    assert!(why.contains("http://127.0.0.1:1: cannot connect"), "{why}");
+    assert_eq!(full.lines().len(), 1, "a mirror that does not answer is not waited for");
+}
+
+#[test]
+fn a_mirror_may_have_a_path_and_stand_for_one_registry() {
+    let place = Place::new();
+    let [server, registry] = [(); 2].map(|()| Server::new(|_, _| answer(404, &[], b"")));
+    let mut settings = settings(&place, &["http://127.0.0.1:1".to_owned()]);
+    let mirror = vec![format!("http://{}/hub", server.address)];
+    let domain = registry.address.to_string();
+    settings.registries.mirrors.insert(domain.clone(), mirror);
+    let fault = pulled_by(&settings, &registry.image(), None).expect_err("nobody has it");
+    assert!(matches!(&fault, JobFault::NotFound(_)), "{fault:?}");
+    assert!(!format!("{fault:?}").contains("mirrors"), "that it has none is no failure: {fault:?}");
+    let ns = domain.replace(':', "%3A");
+    assert_eq!(server.lines(), [format!("/v2/hub/team/app/manifests/1?ns={ns}")]);
+    assert_eq!(registry.lines(), ["/v2/team/app/manifests/1"]);
+}
+
+#[test]
+fn the_registry_of_image_folders_is_asked_first_and_waited_for() {
+    let (place, image) = (Place::new(), image());
+    let count = std::sync::atomic::AtomicU32::new(1);
+    let folders = mirror(image, move |_| {
+        let number = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        (number < REGISTRY_FOLDERS_TRIES_MAX).then(|| answer(503, &[("Retry-After", "0")], b""))
+    });
+    let other = Server::new(|_, _| answer(404, &[], b""));
+    let mut settings = settings(&place, &[format!("http://{}", other.address)]);
+    settings.registries.image_folders = Some(folders.address.to_string());
+    let record = pulled_by(&settings, ELSEWHERE, None).expect("the folders have it");
+    assert_eq!(record.tags, [ELSEWHERE.into()]);
+    assert_eq!(other.lines(), [""; 0]);
 }

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::io::builtin::layout::{Layout, Settings};
+use crate::model::builtin::Registries;
 use crate::wire::oci::sha256;
 
 /// A folder of its own for one test, removed at its end.
@@ -67,6 +68,7 @@ pub(crate) fn settings(place: &Path) -> Settings {
         oci: PathBuf::new(),
         cni_conf_dir: PathBuf::new(),
         cni_bin_dir: PathBuf::new(),
+        registries: Registries::default(),
     }
 }
 
