@@ -24,6 +24,9 @@ fn main() -> ExitCode {
     let (command, rest) = args.split_first().expect("without arguments it is help");
     match command.to_str() {
         Some("run") => run(rest),
+        Some("runtime") if rest.first().is_some_and(|verb| verb == "ps") => {
+            command_line("runtime ps", &rest[1..])
+        }
         #[cfg(feature = "runtime")]
         Some("runtime") => match cli::runtime_settings(lexopt::Parser::from_args(rest)) {
             Ok((settings, environment)) => io::builtin::server::run(settings, &environment),
@@ -37,13 +40,15 @@ fn main() -> ExitCode {
         Some("pause") => io::builtin::pause::run(rest.first().unwrap_or(&OsString::new()).as_ref()),
         #[cfg(feature = "runtime")]
         Some("monitor") => io::builtin::monitor::main(rest),
-        Some(command) if cli::has(command) => {
-            let args = lexopt::Parser::from_args(rest);
-            let (mut out, mut trouble) = (std::io::stdout().lock(), std::io::stderr().lock());
-            ExitCode::from(cli::main(command, args, &mut out, &mut trouble))
-        }
+        Some(command) if cli::has(command) => command_line(command, rest),
         _ => ExitCode::from(help::wrong(&EDGED, command)),
     }
+}
+
+fn command_line(command: &str, args: &[OsString]) -> ExitCode {
+    let args = lexopt::Parser::from_args(args);
+    let (mut out, mut trouble) = (std::io::stdout().lock(), std::io::stderr().lock());
+    ExitCode::from(cli::main(command, args, &mut out, &mut trouble))
 }
 
 fn run(flags: &[OsString]) -> ExitCode {

@@ -148,7 +148,7 @@ mod tests {
         let status = ["--config", "--server", "--help"];
         assert_eq!(of("status"), status);
         assert_eq!(of("completion"), ["bash", "--help"]);
-        assert_eq!(of("images")[..3], ["list", "import", "serve"]);
+        assert_eq!(of("images")[..5], ["list", "pull", "rm", "import", "serve"]);
         assert!(of("pods").starts_with(&["-n", "--namespace", "-A"]));
         assert!(of("join").contains(&"--certport"));
     }

@@ -1,10 +1,10 @@
 //! The commands of `edged` for an operator at the gateway. They read the agent's state, or the
-//! machine itself, print it and end; only `join` and `images import` change something.
+//! machine itself, print it and end; only `join` and some verbs of `images` change something.
 //!
 //! Exit codes: 0 success, 1 failure, 2 a wrong command line. If the output is closed
 //! early (`| head`), the command ends quietly.
 
-#[cfg(feature = "api")]
+#[cfg(any(feature = "api", feature = "runtime"))]
 mod age;
 #[cfg(feature = "api")]
 mod check;
@@ -31,6 +31,8 @@ mod logs;
 mod pods;
 #[cfg(feature = "streams")]
 mod port_forward;
+#[cfg(feature = "runtime")]
+mod ps;
 #[cfg(feature = "streams")]
 mod remote;
 #[cfg(feature = "runtime")]
@@ -202,25 +204,35 @@ pub const PAGES: &[Page] = &[
     ),
     page(
         "images",
-        "list|import|serve [PATH...] [OPTIONS]",
-        "images in files and folders: list them, import FILE, serve PATH...",
-        "list: print the images that files and folders have, or those of imageFolders\n\
-         import: import an archive's images into containerd, with its own tool\n\
-         serve: run a registry on loopback from which they can be pulled\n\n  \
+        "list|pull|rm|import|serve [NAME...|PATH...] [OPTIONS]",
+        "images of the runtime, and those in files and folders",
+        "list: print those of the runtime and of imageFolders, or those in files and folders\n\
+         pull: pull images into the runtime\n\
+         rm: remove images of the runtime, each with all its names\n\
+         import: import archives into the runtime; into containerd with its own tool\n\
+         serve: run a registry on loopback from which files and folders can be pulled\n\n  \
          --config FILE          edgecore.yaml\n  \
-         --runtime SOCKET       of import\n  \
-         --listen ADDR:PORT     of serve              [127.0.0.1:10351]\n",
+         --runtime SOCKET       the runtime's         [that of the agent]\n  \
+         --username NAME        of pull; the password is the first line of standard input\n  \
+         --force                of rm: although a container uses it\n  \
+         --listen ADDR:PORT     of serve              [127.0.0.1:10351]\n\
+         Exit code 1: something failed, or a file cannot be used.\n",
     ),
     page(
         "runtime",
-        "[OPTIONS]",
+        "[ps] [OPTIONS]",
         "serve the containers of this machine, in place of containerd (CRI over ttrpc)",
-        "  --run-dir DIR          on tmpfs              [/run/edged/rt]\n  \
+        "  --config FILE          edgecore.yaml     [/etc/kubeedge/config/edgecore.yaml]\n  \
+         --run-dir DIR          on tmpfs              [/run/edged/rt]\n  \
          --data-dir DIR         on flash              [/var/lib/edged/rt]\n  \
          --oci PROGRAM          crun or runc          [the one that this machine can use]\n  \
          --cni-bin-dir DIR      plugins               [/opt/cni/bin, or the distribution's]\n  \
          --cni-conf-dir DIR     their configuration   [/etc/cni/net.d]\n  \
-         --log LEVEL            error, warn, info, debug [info]\n",
+         --log LEVEL            error, warn, info, debug [info]\n\
+         ps: print its sandboxes and containers, or those of another runtime\n  \
+         -a, --all              ended ones as well, with exit code and reason\n  \
+         -o, --output json      for programs\n  \
+         --runtime SOCKET       the runtime's         [that of the agent]\n",
     ),
     page(
         "verify-release",
@@ -288,7 +300,7 @@ impl From<config::Error> for Error {
 
 /// Whether [`main`] has the command.
 pub fn has(command: &str) -> bool {
-    const COMMANDS: [&str; 14] = [
+    const COMMANDS: [&str; 15] = [
         "pods",
         "events",
         "describe",
@@ -302,6 +314,7 @@ pub fn has(command: &str) -> bool {
         "check",
         "images",
         "join",
+        "runtime ps",
         "verify-release",
     ];
     COMMANDS.contains(&command)
@@ -341,6 +354,8 @@ pub fn main(
         "images" => images::run(args, out, trouble),
         #[cfg(feature = "cloud")]
         "join" => join::run(args, out),
+        #[cfg(feature = "runtime")]
+        "runtime ps" => ps::run(args, out),
         #[cfg(feature = "cloud")]
         "verify-release" => verify::run(args, out),
         _ => {
@@ -348,6 +363,7 @@ pub fn main(
             let feature = match command {
                 "check" => "api",
                 "images" => "images",
+                "runtime ps" => "runtime",
                 "join" | "verify-release" => "cloud",
                 "describe" | "logs" | "exec" | "attach" | "port-forward" | "cp" | "top" => {
                     "streams"

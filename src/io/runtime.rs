@@ -13,6 +13,8 @@
 //! If the agent dies the runtime cancels the calls that it has not finished; the next agent's first
 //! relist shows their result.
 
+#[cfg(any(feature = "api", feature = "images"))]
+pub mod blocking;
 pub mod calls;
 
 use std::io::{self, ErrorKind, Read, Write};

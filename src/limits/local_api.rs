@@ -51,8 +51,10 @@ pub const CLIENT_WAIT_MS: u64 = 10_000;
 pub const CLIENT_BYTES_MAX: u64 = 64 << 20;
 /// Milliseconds between two requests of `edged pods --watch`.
 pub const WATCH_MS: u64 = 500;
-/// Milliseconds that `edged check` waits for the runtime.
+/// Milliseconds that a command waits for an answer of the runtime, other than to a pull.
 pub const CHECK_RUNTIME_MS: u64 = 5_000;
+/// Milliseconds between two looks at the clock of a command that waits for the runtime.
+pub const CLI_WAIT_MS: u64 = 1_000;
 
 // Answers over HTTP, whoever they are from: a pod, this API, an API server.
 

@@ -11,12 +11,18 @@ use super::image_store::full_name;
 use crate::model::endpoint::{Framing, RuntimeEndpoint};
 use crate::model::error::{Error, Input, System};
 
-/// Imports the archive's images into the runtime at the socket. Returns their names.
-pub fn import(file: &Path, runtime: &RuntimeEndpoint) -> Result<Vec<String>, Error> {
+/// Imports the archive's images into the runtime at the socket. Returns their names. `waiting` is
+/// called now and then with the milliseconds so far; not while another program imports.
+pub fn import(
+    file: &Path,
+    runtime: &RuntimeEndpoint,
+    waiting: &mut dyn FnMut(u64),
+) -> Result<Vec<String>, Error> {
+    let _ = &waiting;
     match runtime.framing {
         Framing::Grpc => import_by_ctr(file, &runtime.socket),
         #[cfg(feature = "runtime")]
-        Framing::Ttrpc => super::builtin::import(file, runtime),
+        Framing::Ttrpc => super::builtin::import(file, runtime, waiting),
     }
 }
 
