@@ -2,8 +2,9 @@
 //!
 //! A name with a tag belongs to one image: a pull or an import moves it. A layer stays as long as a
 //! record of an image or of a container names it; layers that nothing names are removed after
-//! `RemoveImage`, after the removal of a container, and some time after a pull that failed. If the
-//! server dies here, the records are what counts: layers without one are known at the next start.
+//! `RemoveImage`, after the removal of a container, and some time after a pull that failed, together
+//! with downloads that were broken off. If the server dies here, the records are what counts: layers
+//! without one are known at the next start.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -34,8 +35,10 @@ pub struct Images {
     fetches: BTreeMap<u64, Fetch>,
     last_fetch: u64,
     unpacked: BTreeSet<DiffId>,
-    /// Layers that a job removes.
-    removing: Vec<DiffId>,
+    /// Layers that a job removes; it may remove broken downloads alone.
+    removing: Option<Vec<DiffId>>,
+    /// When broken downloads are removed: nothing has continued them.
+    downloads_at: Option<Instant>,
     /// When to look for layers that nothing names.
     collect_at: Option<Instant>,
     retry: Retry,
@@ -210,10 +213,13 @@ impl Images {
 
     // ---- facts ----
 
-    /// All layers that are unpacked.
+    /// All layers that are unpacked; there may be broken downloads as well.
     pub fn layers(&mut self, layers: Vec<DiffId>, now: Instant) {
-        self.unpacked = layers.into_iter().filter(|id| !self.removing.contains(id)).collect();
-        self.collect_by(now.plus_ms(RUNTIME_RESUME_MS));
+        let is_removed = |id: &DiffId| self.removing.iter().flatten().any(|other| other == id);
+        self.unpacked = layers.into_iter().filter(|id| !is_removed(id)).collect();
+        let at = now.plus_ms(RUNTIME_RESUME_MS);
+        self.downloads_at = Some(at);
+        self.collect_by(at);
     }
 
     /// Something that named layers is gone.
@@ -241,7 +247,7 @@ impl Images {
 
     /// After a failure, [`Self::layers`] says what is left.
     pub fn layers_removed(&mut self, is_done: bool, now: Instant) {
-        self.removing.clear();
+        self.removing = None;
         if is_done {
             self.retry.succeeded();
         } else {
@@ -386,7 +392,7 @@ impl Images {
     /// `named`: layers of containers.
     pub fn step<'a>(&mut self, named: impl Iterator<Item = &'a DiffId>, ctx: &mut Context) {
         self.collect(named, ctx);
-        if !self.removing.is_empty() {
+        if self.removing.is_some() {
             return;
         }
         for (number, fetch) in &mut self.fetches {
@@ -412,18 +418,21 @@ impl Images {
         named.extend(self.all.values().flat_map(|image| &image.layers));
         let unnamed: Vec<DiffId> =
             self.unpacked.iter().filter(|layer| !named.contains(layer)).cloned().collect();
-        if unnamed.is_empty() {
+        let downloads = self.downloads_at.is_some_and(|at| at <= ctx.now.boot);
+        if unnamed.is_empty() && !downloads {
             return;
         }
+        self.downloads_at = self.downloads_at.filter(|_| !downloads);
         self.unpacked.retain(|layer| !unnamed.contains(layer));
-        self.removing.clone_from(&unnamed);
-        ctx.jobs.add(Owner::Layers, Job::RemoveLayers(unnamed), RUNTIME_JOB_MS);
+        self.removing = Some(unnamed.clone());
+        let job = Job::RemoveLayers { layers: unnamed, downloads };
+        ctx.jobs.add(Owner::Layers, job, RUNTIME_JOB_MS);
     }
 
     fn is_settled(&self) -> bool {
         let is_fetching = self.fetches.values().any(|fetch| fetch.state != FetchState::Waiting);
         let is_saving = self.sent.is_some() || !self.changes.is_empty() || !self.unsure.is_empty();
-        !is_fetching && !is_saving && self.removing.is_empty()
+        !is_fetching && !is_saving && self.removing.is_none()
     }
 
     /// When to look again if nothing happens. `can_save`: no batch is under way.

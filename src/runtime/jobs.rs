@@ -158,7 +158,7 @@ impl Waiting {
                 Job::EndSandbox(_) | Job::EndContainer(_) => Class::End,
                 Job::Exec { .. } => Class::Exec,
                 Job::Pull { .. } | Job::Import { .. } => Class::Pull,
-                Job::RemoveContainer(_) | Job::RemoveLayers(_) => Class::Removal,
+                Job::RemoveContainer(_) | Job::RemoveLayers { .. } => Class::Removal,
                 Job::Stats(_) => Class::Measure,
             },
         }

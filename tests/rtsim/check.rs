@@ -125,7 +125,7 @@ impl World {
                 let is_ended = !machine.folders.contains_key(id);
                 judge!(is_ended, "[own layers] {id} loses its layer before it is ended");
             }
-            Job::RemoveLayers(layers) => {
+            Job::RemoveLayers { layers, .. } => {
                 let needed = layers.iter().find(|layer| is_needed(machine, layer));
                 judge!(needed.is_none(), "[needed layers] {needed:?} is named and removed");
                 let server = self.server.as_ref().expect("it has just requested this");
@@ -160,7 +160,7 @@ fn class_of(job: &Job) -> (u8, usize) {
         Job::EndSandbox(_) | Job::EndContainer(_) => (1, RUNTIME_ENDS_MAX),
         Job::Exec { .. } => (2, RUNTIME_EXECS_MAX),
         Job::Pull { .. } | Job::Import { .. } => (3, RUNTIME_PULLS_MAX),
-        Job::RemoveContainer(_) | Job::RemoveLayers(_) => (4, RUNTIME_REMOVALS_MAX),
+        Job::RemoveContainer(_) | Job::RemoveLayers { .. } => (4, RUNTIME_REMOVALS_MAX),
         Job::Stats(_) => (5, RUNTIME_MEASURES_MAX),
     }
 }

@@ -113,7 +113,7 @@ impl Machine {
                 let all = ["a:1", "c:1"].into_iter().flat_map(|name| image_of(name).layers);
                 all.map(|layer| Effect::Layer(layer, true)).collect()
             }
-            Job::RemoveLayers(layers) => {
+            Job::RemoveLayers { layers, .. } => {
                 layers.iter().map(|layer| Effect::Layer(layer.clone(), false)).collect()
             }
             Job::Exec { .. } | Job::Stats(_) => Vec::new(),
@@ -158,7 +158,7 @@ impl Machine {
             | Job::MakeContainer { .. }
             | Job::EndContainer(_)
             | Job::RemoveContainer(_)
-            | Job::RemoveLayers(_) => JobReply::Done,
+            | Job::RemoveLayers { .. } => JobReply::Done,
         }
     }
 }

@@ -362,7 +362,7 @@ impl World {
         };
         trace!(self.now, "job {id} {}", short(&result));
         let leaves_layers = result.is_err()
-            && matches!(job, Job::Pull { .. } | Job::Import { .. } | Job::RemoveLayers(_));
+            && matches!(job, Job::Pull { .. } | Job::Import { .. } | Job::RemoveLayers { .. });
         let now = self.clock();
         let server = self.server.as_mut().expect("its job ends");
         server.runtime.handle(now, Event::Job(JobId(id), result));

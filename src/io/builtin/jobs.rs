@@ -123,7 +123,7 @@ impl Jobs {
 
     fn spawn(&self, id: JobId, job: Job, deadline: Instant) -> io::Result<Running> {
         let changes_layers =
-            matches!(job, Job::Pull { .. } | Job::Import { .. } | Job::RemoveLayers(_));
+            matches!(job, Job::Pull { .. } | Job::Import { .. } | Job::RemoveLayers { .. });
         let order =
             Order { parent: std::process::id() as i32, settings: self.settings.clone(), job };
         let mut file = File::from(memfd_create(c"job", MFdFlags::MFD_CLOEXEC)?);
@@ -212,7 +212,9 @@ fn run(settings: &Settings, job: Job) -> Result<JobReply, JobFault> {
         }
         Job::Pull { image, auth } => images::pull(settings, &image, auth.as_ref()),
         Job::Import { path } => images::import(settings, &path),
-        Job::RemoveLayers(ids) => images::remove_layers(settings, &ids),
+        Job::RemoveLayers { layers, downloads } => {
+            images::remove_layers(settings, &layers, downloads)
+        }
         Job::Stats(of) => Ok(JobReply::Stats(stats::stats(settings, &of))),
     }
 }

@@ -6,7 +6,7 @@
 //!    sb/ID/      net ipc uts shm               c/ID/      upper work volumes
 //!                resolv.conf hosts hostname    layers/HEX/fs  layers/HEX/size
 //!    c/ID/       start config.json rootfs      cni/ID     result of ADD, for DEL after a reboot
-//!                out err in ctl pid exit       tmp/       what is unfinished; emptied at start
+//!                out err in ctl pid exit       tmp/       what is unfinished
 //!    oci/        state of the OCI runtime
 //! ```
 //!

@@ -40,7 +40,11 @@ pub enum Job {
     /// → [`JobReply::Images`]
     Import { path: Box<str> },
     /// Removes layers that no image and no container needs.
-    RemoveLayers(Vec<DiffId>),
+    RemoveLayers {
+        layers: Vec<DiffId>,
+        /// Downloads that were broken off, too. No pull may be under way.
+        downloads: bool,
+    },
     /// Measures cgroups and, where asked for, what containers have written. → [`JobReply::Stats`]
     Stats(Vec<StatsOf>),
 }

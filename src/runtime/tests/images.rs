@@ -156,7 +156,7 @@ fn layers_go_when_nothing_names_them() {
     let (_, out) = story.call(Request::RemoveContainer(id.0));
     let out = story.flow(out);
     let removed = jobs(&out).into_iter().find_map(|(_, job)| match job {
-        Job::RemoveLayers(layers) => Some(layers),
+        Job::RemoveLayers { layers, .. } => Some(layers),
         _ => None,
     });
     assert_eq!(removed, Some(layers(&["a:1"])), "the container's, and not the base of both");
@@ -167,7 +167,9 @@ fn layers_go_when_nothing_names_them() {
     assert_eq!(kinds(&story.give(Event::Saved)), ["answer"]);
     let out = story.give(Event::Job(job, Ok(JobReply::Image(Box::new(image("c:1"))))));
     assert_eq!(kinds(&out), ["save"]);
-    let (job, Job::RemoveLayers(removed)) = jobs(&story.give(Event::Saved))[0].clone() else {
+    let (job, Job::RemoveLayers { layers: removed, .. }) =
+        jobs(&story.give(Event::Saved))[0].clone()
+    else {
         panic!("no removal")
     };
     assert_eq!(removed, layers(&["b:1"]));
@@ -188,12 +190,28 @@ fn layers_of_a_pull_that_failed_wait_for_the_next_try() {
     story.give(Event::Job(job, Err(JobFault::Failed("line".into()))));
     assert_eq!(kinds(&story.wait(RUNTIME_RESUME_MS - 1)), [""; 0]);
     let out = story.wait(1);
-    let (job, Job::RemoveLayers(removed)) = jobs(&out)[0].clone() else { panic!("{out:?}") };
-    assert_eq!(removed, layers(&["half"]));
+    let (job, removed) = jobs(&out)[0].clone();
+    assert_eq!(removed, Job::RemoveLayers { layers: layers(&["half"]), downloads: true });
     // A removal that fails is tried again, once what is left is known.
     story.give(Event::Job(job, Err(JobFault::Failed("busy".into()))));
     story.give(Event::Layers(layers(&["a:1", "base", "half"])));
-    assert_eq!(kinds(&story.wait(RUNTIME_RETRY_MIN_MS)), ["remove layers"]);
+    let (_, removed) = jobs(&story.wait(RUNTIME_RETRY_MIN_MS))[0].clone();
+    assert_eq!(removed, Job::RemoveLayers { layers: layers(&["half"]), downloads: false });
+}
+
+#[test]
+fn downloads_that_nothing_continues_are_removed_but_never_beside_a_pull() {
+    let mut story = Story::new();
+    story.give(Event::Layers(layers(&["a:1", "base"])));
+    story.wait(RUNTIME_RESUME_MS - 1);
+    let (_, out) = story.call(pull("b:1"));
+    let (job, _) = jobs(&out)[0].clone();
+    assert_eq!(kinds(&story.wait(1)), [""; 0], "this pull may continue one of them");
+    let out = story.give(Event::Job(job, Err(JobFault::NotFound("no such image".into()))));
+    let (_, removed) = jobs(&out)[0].clone();
+    assert_eq!(removed, Job::RemoveLayers { layers: Vec::new(), downloads: true });
+    let (_, out) = story.call(pull("b:1"));
+    assert_eq!(out, [], "it waits for the removal");
 }
 
 #[test]

@@ -213,7 +213,7 @@ fn kinds(out: &[Action]) -> Vec<&'static str> {
         Action::Job(_, Job::MakeContainer { .. }, _) => Some("make container"),
         Action::Job(_, Job::EndContainer(_), _) => Some("end container"),
         Action::Job(_, Job::RemoveContainer(_), _) => Some("remove container"),
-        Action::Job(_, Job::RemoveLayers(_), _) => Some("remove layers"),
+        Action::Job(_, Job::RemoveLayers { .. }, _) => Some("remove layers"),
         Action::Job(..) => Some("job"),
         Action::KillJob(_) => Some("kill job"),
         Action::Monitor(start) if start.adopt.is_some() => Some("adopt"),

@@ -15,7 +15,8 @@
 //!
 //! Not here: the records of images. An image counts when its record is saved; until then its layers
 //! are nobody's. A crash leaves layers without an image, which the next pull uses, and files in
-//! `tmp/`, which a start empties.
+//! `tmp/`: a start removes them, but for downloads, which the next pull continues. What nothing has
+//! continued for an hour is removed.
 
 mod confine;
 pub mod gunzip;
@@ -118,11 +119,19 @@ pub fn pull(
     Ok(JobReply::Image(Box::new(record)))
 }
 
-/// Removes these layers. → [`JobReply::Done`]
-pub fn remove_layers(settings: &Settings, ids: &[DiffId]) -> Result<JobReply, JobFault> {
+/// Removes these layers, and with `downloads` those that were broken off. → [`JobReply::Done`]
+pub fn remove_layers(
+    settings: &Settings,
+    ids: &[DiffId],
+    downloads: bool,
+) -> Result<JobReply, JobFault> {
     let layout = &settings.layout;
     let _lock = layer::lock(layout)?;
     let tmp = folder(&layout.tmp())?;
+    if downloads {
+        empty(&layout.tmp(), |name| !registry::is_part(name))
+            .map_err(|error| failed("downloads", error))?;
+    }
     for id in ids {
         if !is_sha256(&id.0) {
             return Err(invalid(format!("got the layer {:?}, expected a digest", id.0)));
@@ -140,13 +149,21 @@ pub fn remove_layers(settings: &Settings, ids: &[DiffId]) -> Result<JobReply, Jo
     Ok(JobReply::Done)
 }
 
-/// Removes everything unfinished: for the server's start, while no job runs.
+/// Removes everything unfinished but downloads, which the next pull continues: for the server's
+/// start, while no job runs.
 pub fn empty_tmp(settings: &Settings) -> Result<(), System> {
     let path = settings.layout.tmp();
     fs::create_dir_all(&path)?;
-    let tmp = File::open(&path)?;
-    for entry in fs::read_dir(&path)? {
-        jobs::remove_tree(tmp.as_fd(), &entry?.file_name())?;
+    empty(&path, registry::is_part)
+}
+
+fn empty(path: &Path, is_kept: impl Fn(&OsStr) -> bool) -> Result<(), System> {
+    let folder = File::open(path)?;
+    for entry in fs::read_dir(path)? {
+        let name = entry?.file_name();
+        if !is_kept(&name) {
+            jobs::remove_tree(folder.as_fd(), &name)?;
+        }
     }
     Ok(())
 }

@@ -15,10 +15,12 @@
 //! the next request asks for the rest alone. The digest of the whole is compared when it is
 //! unpacked, and the file is removed then, whatever comes of it.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::{Flock, FlockArg};
 use nix::poll::{PollTimeout, poll};
 use nix::sys::statvfs::statvfs;
 use ureq::Body;
@@ -246,6 +248,9 @@ impl Registry<'_> {
         };
         let mut options = OpenOptions::new();
         let mut file = options.append(true).read(true).create(true).open(&path).map_err(at)?;
+        // The job of a server that was killed may not have ended yet.
+        let _lock = Flock::lock(file.try_clone().map_err(at)?, FlockArg::LockExclusive)
+            .map_err(|(_, errno)| at(errno.into()))?;
         let mut got = file.metadata().map_err(at)?.len();
         if got > size {
             got = 0;
@@ -461,12 +466,18 @@ fn patience_ms(failures: u32, asked_ms: Option<u64>) -> u64 {
 
 /// Removes what was downloaded of this blob.
 pub(super) fn forget(tmp: &Path, digest: &str) {
-    // A start removes it otherwise.
+    // Otherwise it is removed with those that nothing continues.
     let _ = fs::remove_file(part(tmp, digest));
 }
 
 fn part(tmp: &Path, digest: &str) -> PathBuf {
     tmp.join(format!("blob-{}.part", digest.trim_start_matches("sha256:")))
+}
+
+/// Whether a file in `tmp` is a download.
+pub(super) fn is_part(name: &OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    name.starts_with(b"blob-") && name.ends_with(b".part")
 }
 
 /// What a registry may send as a manifest.

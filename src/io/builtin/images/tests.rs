@@ -10,8 +10,10 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
 
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
 use super::*;
-use crate::limits::{IMAGE_INDEX_DEPTH_MAX, IMAGE_PAX_BYTES_MAX};
+use crate::limits::{IMAGE_INDEX_DEPTH_MAX, IMAGE_PAX_BYTES_MAX, LAYER_SPARE_BYTES};
 use support::{Image, Place, Tar, gzip, settings};
 
 fn imported(place: &Place, image: &Image) -> Result<ImageRecord, JobFault> {
@@ -443,11 +445,11 @@ fn what_is_there_is_not_unpacked_again() {
     fs::remove_file(&size).expect("it was there");
     assert_eq!(imported(&place, &image), Ok(record.clone()));
     assert_ne!(inode(), before);
-    assert_eq!(remove_layers(&place.settings(), &record.layers[..1]), Ok(JobReply::Done));
-    assert_eq!(remove_layers(&place.settings(), &record.layers[..1]), Ok(JobReply::Done));
+    assert_eq!(remove_layers(&place.settings(), &record.layers[..1], false), Ok(JobReply::Done));
+    assert_eq!(remove_layers(&place.settings(), &record.layers[..1], false), Ok(JobReply::Done));
     assert_eq!(layers(&place.settings()).expect("a list"), record.layers[1..]);
     let wrong = [DiffId("sha256:../../run".into())];
-    assert!(matches!(remove_layers(&place.settings(), &wrong), Err(JobFault::Invalid(_))));
+    assert!(matches!(remove_layers(&place.settings(), &wrong, false), Err(JobFault::Invalid(_))));
     assert_eq!(place.names("tmp"), [""; 0]);
 }
 
@@ -548,10 +550,57 @@ fn a_job_that_is_killed_leaves_only_what_is_unfinished() {
         if step % 3 == 2 {
             empty_tmp(&place.settings()).expect("it can be emptied");
             assert_eq!(place.names("tmp"), [""; 0]);
-            let _ = remove_layers(&place.settings(), &layers(&place.settings()).expect("a list"));
+            let all = layers(&place.settings()).expect("a list");
+            let _ = remove_layers(&place.settings(), &all, false);
         }
     }
     assert!(unfinished > 0, "no kill came while a layer was unpacked");
     imported(&place, &image).expect("whatever was left");
     assert_eq!((place.names("layers").len(), place.names("tmp")), (5, vec![]));
+}
+
+/// A small file system in the place's data folder.
+struct Small<'a>(&'a Place);
+
+impl<'a> Small<'a> {
+    fn new(place: &'a Place, bytes: u64) -> Self {
+        let data = place.0.join("data");
+        let (kind, options) = (Some("tmpfs"), format!("size={bytes}"));
+        mount(kind, &data, kind, MsFlags::empty(), Some(&*options)).expect("needs root");
+        fs::create_dir(data.join("tmp")).expect("a folder of ours");
+        Self(place)
+    }
+}
+
+impl Drop for Small<'_> {
+    fn drop(&mut self) {
+        let _ = umount2(&self.0.0.join("data"), MntFlags::MNT_DETACH);
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_an_image_and_keeps_what_is_there() {
+    let place = Place::new();
+    let _small = Small::new(&place, LAYER_SPARE_BYTES + (2 << 20));
+    let layer = |name: &str, bytes: usize| Tar::default().file(name, &vec![b'x'; bytes]).end();
+    let base = layer("base", 100_000);
+    let first = Image::plain(&[base.clone(), layer("a", 100_000)]);
+    imported(&place, &first).expect("there is room");
+    let kept = place.names("layers");
+    // Its first layer is there, its second has room, its third has none.
+    let large = Image::plain(&[base, layer("b", 100_000), layer("c", 2 << 20)]);
+    let fault = imported(&place, &large).expect_err("there is no room");
+    let JobFault::Failed(why) = fault else { panic!("{fault:?}") };
+    assert!(why.contains("localhost/app:1: layer sha256:"), "{why}");
+    assert!(why.contains("no space left on device: got 2097152 bytes, expected "), "{why}");
+    assert_eq!(place.names("tmp"), [""; 0]);
+    assert_eq!(place.names("layers").len(), 3, "what was whole is kept for the next try");
+    let new: Vec<DiffId> = layers(&place.settings())
+        .expect("a list")
+        .into_iter()
+        .filter(|id| !kept.contains(&id.0[7..].to_owned()))
+        .collect();
+    assert_eq!(remove_layers(&place.settings(), &new, false), Ok(JobReply::Done));
+    assert_eq!(place.names("layers"), kept);
+    imported(&place, &first).expect("it is whole");
 }

@@ -4,13 +4,15 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use super::super::*;
-use super::support::{Image, Place, Tar, gzip};
+use super::support::{Image, Place, Tar, gzip, settings};
 use crate::limits::{
-    REGISTRY_ANSWER_BYTES_MAX, REGISTRY_FOLDERS_TRIES_MAX, REGISTRY_PROGRESS_BYTES,
-    REGISTRY_REDIRECTS_MAX, REGISTRY_TRIES_MAX,
+    LAYER_SPARE_BYTES, REGISTRY_ANSWER_BYTES_MAX, REGISTRY_FOLDERS_TRIES_MAX,
+    REGISTRY_PROGRESS_BYTES, REGISTRY_REDIRECTS_MAX, REGISTRY_TRIES_MAX,
 };
 use crate::model::base64;
 
@@ -326,6 +328,86 @@ fn a_part_of_an_earlier_pull_is_used() {
 }
 
 #[test]
+fn a_pull_goes_on_after_everything_was_killed() {
+    const CHILD: &str = "EDGED_TEST_PULL";
+    if let Ok(told) = std::env::var(CHILD) {
+        let (place, name) = told.split_once(' ').expect("two words");
+        let _ = pull(&settings(Path::new(place)), name, None);
+        return;
+    }
+    let (place, image) = (Place::new(), image());
+    let part = REGISTRY_PROGRESS_BYTES as usize;
+    let (killed, waits) = std::sync::mpsc::channel::<()>();
+    let server = flaky(image, move |request, bytes, number| match number {
+        0 => Some(rest(request, bytes, part)),
+        // Until the other end is killed.
+        1 => waits.recv().ok().map(|()| answer(500, &[], b"")),
+        _ => Some(rest(request, bytes, usize::MAX)),
+    });
+    let test = "io::builtin::images::tests::registry::a_pull_goes_on_after_everything_was_killed";
+    let mut child = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", test])
+        .env(CHILD, format!("{} {}", place.0.display(), server.image()))
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let range = format!(" bytes={part}-");
+    while !server.lines().iter().any(|line| line.ends_with(&range)) {
+        assert!(child.try_wait().expect("it is ours").is_none(), "{:?}", server.lines());
+        #[expect(clippy::disallowed_methods, reason = "another process works meanwhile")]
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    child.kill().expect("it is ours");
+    child.wait().expect("it ends");
+    killed.send(()).expect("the server waits");
+    fs::create_dir(place.0.join("data/tmp/layer-half")).expect("a folder of ours");
+    empty_tmp(&place.settings()).expect("as the next server does");
+    let [kept] = &place.names("tmp")[..] else { panic!("{:?}", place.names("tmp")) };
+    assert!(kept.starts_with("blob-") && kept.ends_with(".part"), "{kept}");
+    let before = server.lines().len();
+    pulled(&place, &server.image(), None).expect("an image");
+    assert!(server.lines()[before..].iter().any(|line| line.ends_with(&range)));
+    assert_eq!(place.names("tmp"), [""; 0]);
+    // One that nothing continues.
+    fs::write(place.0.join("data/tmp").join(kept), "part").expect("a file of ours");
+    assert_eq!(remove_layers(&place.settings(), &[], false), Ok(JobReply::Done));
+    assert_eq!(place.names("tmp").len(), 1);
+    assert_eq!(remove_layers(&place.settings(), &[], true), Ok(JobReply::Done));
+    assert_eq!(place.names("tmp"), [""; 0]);
+}
+
+#[test]
+fn pulls_of_a_shared_layer_at_the_same_time_do_not_disturb_each_other() {
+    let part = REGISTRY_PROGRESS_BYTES as usize;
+    let server = flaky(image(), move |request, bytes, _| Some(rest(request, bytes, part)));
+    let place = Place::new();
+    let id = image().diff_ids[0].clone();
+    #[expect(clippy::disallowed_methods, reason = "the jobs of two servers, one of them killed")]
+    std::thread::scope(|scope| {
+        let all: Vec<_> =
+            (0..3).map(|_| scope.spawn(|| pulled(&place, &server.image(), None))).collect();
+        for one in all {
+            let record = one.join().expect("no panic").expect("an image");
+            assert_eq!(*record.layers[0].0, *id);
+        }
+    });
+    assert_eq!((place.names("layers").len(), place.names("tmp")), (1, vec![]));
+}
+
+#[test]
+fn a_download_without_room_is_refused_before_it_begins() {
+    let place = Place::new();
+    let _small = super::Small::new(&place, LAYER_SPARE_BYTES + (256 << 10));
+    let image = image();
+    let blobs = format!("/blobs/{}", image.blobs[1].0);
+    let server = Server::new(move |request, _| serve(&image, request));
+    let fault = pulled(&place, &server.image(), None).expect_err("there is no room");
+    let why = format!("{fault:?}");
+    assert!(why.contains("no space left on device: got 50"), "{why}");
+    assert!(!server.lines().iter().any(|line| line.contains(&blobs)), "{:?}", server.lines());
+}
+
+#[test]
 fn a_server_without_ranges_sends_all_again() {
     for status in [200, 206, 416] {
         let server = flaky(image(), move |request, bytes, number| match (number, status) {
@@ -475,7 +557,7 @@ fn mirror(image: Image, but: impl Fn(&Request) -> Option<Vec<u8>> + Send + 'stat
     })
 }
 
-fn settings(place: &Place, mirrors: &[String]) -> Settings {
+fn with_mirrors(place: &Place, mirrors: &[String]) -> Settings {
     let mut settings = place.settings();
     settings.registries.mirrors.insert("*".to_owned(), mirrors.to_vec());
     settings
@@ -492,7 +574,7 @@ fn mirrors_are_asked_first_and_the_next_has_what_one_lacks() {
     let digest = sha256(&image.manifest);
     let copy =
         Image { manifest: image.manifest.clone(), blobs: image.blobs.clone(), diff_ids: vec![] };
-    let broken = mirror(copy, move |request| request.is(&lacking).then(|| answer(500, &[], b"")));
+    let broken = mirror(copy, move |request| request.is(&lacking).then(|| answer(500, &[("Retry-After", "0")], b"")));
     let empty = Server::new(|_, _| answer(404, &[], b""));
     let whole = mirror(image, |_| None);
     let list = ["http://127.0.0.1:1".to_owned()]
@@ -505,7 +587,7 @@ fn mirrors_are_asked_first_and_the_next_has_what_one_lacks() {
         ..RegistryAuth::default()
     };
     let record =
-        pulled_by(&settings(&place, &list), ELSEWHERE, Some(&auth)).expect("mirrors have it");
+        pulled_by(&with_mirrors(&place, &list), ELSEWHERE, Some(&auth)).expect("mirrors have it");
     assert_eq!(record.tags, [ELSEWHERE.into()]);
     assert_eq!(record.digests, [format!("registry.invalid:1/team/app@{digest}").into()]);
     let ns = "?ns=registry.invalid%3A1";
@@ -529,7 +611,7 @@ fn without_the_registry_it_is_said_why_its_mirrors_did_not_do() {
     let down = Server::new(|_, _| answer(502, &[("Retry-After", "0")], b""));
     let list = [format!("http://{}", full.address), "http://127.0.0.1:1".to_owned()];
     let fault =
-        pulled_by(&settings(&place, &list), &down.image(), None).expect_err("nobody has it");
+        pulled_by(&with_mirrors(&place, &list), &down.image(), None).expect_err("nobody has it");
     let JobFault::Failed(why) = fault else { panic!("{fault:?}") };
     let first = why.find("status 502").expect("the registry's own failure");
     let mirrors = why.find(" (mirrors: http://").expect("and those before");
@@ -542,7 +624,7 @@ fn without_the_registry_it_is_said_why_its_mirrors_did_not_do() {
 fn a_mirror_may_have_a_path_and_stand_for_one_registry() {
     let place = Place::new();
     let [server, registry] = [(); 2].map(|()| Server::new(|_, _| answer(404, &[], b"")));
-    let mut settings = settings(&place, &["http://127.0.0.1:1".to_owned()]);
+    let mut settings = with_mirrors(&place, &["http://127.0.0.1:1".to_owned()]);
     let mirror = vec![format!("http://{}/hub", server.address)];
     let domain = registry.address.to_string();
     settings.registries.mirrors.insert(domain.clone(), mirror);
@@ -563,7 +645,7 @@ fn the_registry_of_image_folders_is_asked_first_and_waited_for() {
         (number < REGISTRY_FOLDERS_TRIES_MAX).then(|| answer(503, &[("Retry-After", "0")], b""))
     });
     let other = Server::new(|_, _| answer(404, &[], b""));
-    let mut settings = settings(&place, &[format!("http://{}", other.address)]);
+    let mut settings = with_mirrors(&place, &[format!("http://{}", other.address)]);
     settings.registries.image_folders = Some(folders.address.to_string());
     let record = pulled_by(&settings, ELSEWHERE, None).expect("the folders have it");
     assert_eq!(record.tags, [ELSEWHERE.into()]);
