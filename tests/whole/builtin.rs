@@ -6,15 +6,18 @@ use std::path::{Path, PathBuf};
 use nix::sys::signal::Signal;
 
 use crate::World;
-use crate::support::agent::{Site, manifest};
+use crate::support::agent::{Site, binary, manifest};
 use crate::support::containerd::{Containerd, Kind};
+use crate::support::port::free_port;
 use crate::support::process;
+use crate::support::registry::archive;
 use crate::support::runtime_state;
 use crate::support::wait::until;
 
 crate::tests!(
     a_pod_lives_on_while_server_and_monitors_are_killed_and_leaves_nothing,
     containers_from_before_a_power_cut_are_begun_anew,
+    an_image_in_a_folder_has_its_ordinary_name_and_people_see_it,
 );
 
 /// A shell that counts in tenths of a second, and ends at once when it is told to.
@@ -147,4 +150,78 @@ fn containers_from_before_a_power_cut_are_begun_anew(world: &World) {
     });
     let state = runtime_state::list(&site.runtime);
     assert_eq!(state.running("main").len(), 1, "{}", state.short());
+}
+
+/// What `edged` prints with these arguments, and whether it succeeds.
+fn edged(arguments: &[&str]) -> (bool, String) {
+    let output = std::process::Command::new(binary()).args(arguments).output();
+    let output = output.expect("the binary was built beside this test");
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+}
+
+fn an_image_in_a_folder_has_its_ordinary_name_and_people_see_it(world: &World) {
+    let dir = world.folder("bi");
+    let stick = archive(&dir, "shelf", "[]", "[\"/bin/sh\", \"-c\", \"sleep 100000\"]");
+    // The same file for both programs.
+    let keys = format!("imageMirrorPort: {}, imageFolders: [{}]", free_port(), stick.display());
+    let config = dir.join("c/edgecore.yaml");
+    fs::create_dir_all(dir.join("c")).expect("a folder of ours");
+    fs::write(&config, format!("modules: {{edged: {{{keys}}}}}\n")).expect("a file of ours");
+    let runtime = Containerd::start_kind(dir.join("c"), Kind::Builtin);
+    let mut site = Site::new(dir.join("s"), runtime.socket());
+    site.config = Some(config);
+    let text = |name: &str, policy: &str| {
+        manifest(name, "  hostNetwork: true\n", &format!("    imagePullPolicy: {policy}\n"))
+            .replace("localhost/edged-demo:1", "localhost/shelf:1")
+    };
+    site.put("one.yaml", &text("one", "IfNotPresent"));
+    let _agent = site.start();
+    let pod = site.wait_running("one");
+    assert_eq!(pod.restarts("main"), 0);
+    assert!(!site.log().contains("ErrImagePull"), "the first pull waits: {}", site.log_tail());
+
+    let endpoint = format!("ttrpc://{}", runtime.socket().display());
+    let of_runtime = |arguments: &[&str]| edged(&[arguments, &["--runtime", &endpoint]].concat());
+    let image = || {
+        let (done, list) = of_runtime(&["images", "list"]);
+        assert!(done, "{list}");
+        let row = list.lines().find(|row| row.starts_with("localhost/shelf:1 ")).map(str::to_owned);
+        row.and_then(|row| row.split_whitespace().nth(2).map(str::to_owned))
+    };
+    let first = image().expect("the runtime has it");
+    let (done, list) = of_runtime(&["runtime", "ps"]);
+    let row = list.lines().find(|row| row.contains(" main ")).expect(&list);
+    let words: Vec<&str> = row.split_whitespace().collect();
+    assert!(done && words[1..6] == ["default", "one", "main", "0", "Running"], "{list}");
+    assert_eq!((words[0].len(), words[7]), (12, "localhost/shelf:1"), "{list}");
+    assert!(list.contains(" (sandbox) "), "{list}");
+    let (done, why) = of_runtime(&["images", "rm", "localhost/shelf:1"]);
+    assert!(!done && why.contains("(main) uses it"), "{why}");
+
+    // A newer image in the folder, as with containerd: for who always pulls.
+    let newer = archive(&dir.join("s"), "shelf", "[]", "[\"/bin/sh\", \"-c\", \"sleep 99999\"]");
+    fs::rename(newer.join("shelf.tar"), stick.join("shelf.tar")).expect("files of ours");
+    until("the folder's newer image is pulled by name", || {
+        let (done, text) = of_runtime(&["images", "pull", "localhost/shelf:1"]);
+        let now = image();
+        if done && now.as_ref() != Some(&first) { Ok(()) } else { Err(format!("{text} {now:?}")) }
+    });
+    site.put("two.yaml", &text("two", "Always"));
+    site.wait_running("two");
+    for file in ["one.yaml", "two.yaml"] {
+        site.take(file);
+    }
+    site.wait_empty();
+    until("ended containers are listed with their code, or gone", || {
+        let (_, list) = of_runtime(&["runtime", "ps", "-a"]);
+        let ended = list.lines().skip(1).all(|row| !row.contains(" Running "));
+        if ended { Ok(()) } else { Err(list) }
+    });
+    let (done, text) = of_runtime(&["images", "rm", "--force", "localhost/shelf:1"]);
+    assert!(done && image().is_none(), "{text}");
+    let (done, why) = of_runtime(&["images", "rm", "localhost/shelf:1"]);
+    assert!(!done && why.contains("localhost/shelf:1: there is no such image"), "{why}");
+    let (done, why) = of_runtime(&["images", "pull", "localhost/absent:1"]);
+    assert!(!done && why.contains("localhost/absent:1: "), "{why}");
 }
