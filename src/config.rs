@@ -4,6 +4,11 @@
 //! an error with its position, because an agent in the field that silently runs with half of its
 //! settings is noticed late. Keys of KubeEdge that have no effect here are listed in one warning.
 
+#[cfg(feature = "runtime")]
+mod builtin;
+#[cfg(not(feature = "runtime"))]
+#[path = "config/builtin/absent.rs"]
+mod builtin;
 #[cfg(feature = "cloud")]
 pub mod cloud;
 #[cfg(not(feature = "cloud"))]
@@ -11,11 +16,6 @@ pub mod cloud;
 pub mod cloud;
 mod edgecore;
 mod keys;
-#[cfg(feature = "runtime")]
-mod runtime;
-#[cfg(not(feature = "runtime"))]
-#[path = "config/runtime/absent.rs"]
-mod runtime;
 mod table;
 #[cfg(feature = "watchdog")]
 mod watchdog;
@@ -35,7 +35,7 @@ use lexopt::{Arg, Parser, ValueExt};
 use log::LevelFilter;
 
 use crate::limits::{BACKOFF_MAX_MS, CONFIG_BYTES_MAX, PULL_CALLS_MAX};
-use crate::model::builtin;
+use crate::model::builtin::Settings as BuiltinSettings;
 use crate::model::endpoint::RuntimeEndpoint;
 use crate::model::error::Input;
 use crate::model::housekeeping;
@@ -85,7 +85,7 @@ pub struct Config {
     /// `modules.edged.imageMirrorPort`, on loopback.
     pub image_mirror: SocketAddr,
     /// `modules.edged.builtinRuntime` and the keys of CNI, for `edged runtime`.
-    pub builtin: builtin::Settings,
+    pub builtin: BuiltinSettings,
     /// `modules.edged.watchdog`
     pub watchdog: watched::Settings,
     /// The cloud's address, if there is one, and the store.
@@ -114,7 +114,7 @@ impl Default for Config {
             pulls: Pulls::default(),
             image_folders: Vec::new(),
             image_mirror: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 10_351),
-            builtin: builtin::Settings::default(),
+            builtin: BuiltinSettings::default(),
             watchdog: watched::Settings::default(),
             cloud: Cloud::default(),
             log: LevelFilter::Info,

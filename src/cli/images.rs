@@ -32,7 +32,10 @@ pub(super) fn run(
     while let Some(arg) = args.next()? {
         match arg {
             Long("config") => options.flags.extend(["--config".into(), args.value()?]),
-            Long("runtime") => options.flags.extend(["--runtime".into(), args.value()?]),
+            Long("runtime") => {
+                options.names_runtime = true;
+                options.flags.extend(["--runtime".into(), args.value()?]);
+            }
             Long("listen") => options.listen = Some(loopback(&args.value()?.string()?)?),
             Long("username") if verb == "pull" => options.user = Some(args.value()?.string()?),
             Long("force") if verb == "rm" => options.force = true,
@@ -60,6 +63,7 @@ struct Options {
     parent: Option<i32>,
     user: Option<String>,
     force: bool,
+    names_runtime: bool,
 }
 
 impl Options {
@@ -104,7 +108,7 @@ fn loopback(text: &str) -> Result<SocketAddr, Error> {
 fn list(options: Options, out: &mut dyn Write, trouble: &mut dyn Write) -> Result<u8, Error> {
     let settings = options.settings()?;
     // Folders that are named are looked at alone.
-    let with_runtime = options.paths.is_empty() || !options.flags.is_empty();
+    let with_runtime = options.paths.is_empty() || options.names_runtime;
     let mut folders = options.paths;
     if folders.is_empty() {
         folders = settings.image_folders.iter().map(PathBuf::from).collect();

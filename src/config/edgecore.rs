@@ -11,7 +11,7 @@ use super::table::Rule::{Idle, Map, Module, Take as Set};
 use super::table::{
     Table, duration, endpoint, folder, ip, loopback, node_name, one_of, text, whole,
 };
-use super::{Config, cloud, keys, runtime, watchdog};
+use super::{Config, builtin, cloud, keys, watchdog};
 use crate::limits::{BACKOFF_MAX_MS, MANIFEST_PODS_MAX};
 use crate::model::endpoint::Framing;
 use crate::model::error::Input;
@@ -117,7 +117,7 @@ const EDGED: Table = Table {
         ),
         ("tailoredKubeletConfig", Map(&TAILORED)),
     ],
-    more: &[keys::EDGED, cloud::EDGED, runtime::EDGED, watchdog::EDGED],
+    more: &[keys::EDGED, cloud::EDGED, builtin::EDGED, watchdog::EDGED],
     unused: "certDirectory cniCacheDir customInterfaceName \
         dockerEndpoint dockershimRootDirectory exitOnLockContention experimentalMounterPath \
         experimentalNodeAllocatableIgnoreEvictionThreshold imageCredentialProviderBinDir \

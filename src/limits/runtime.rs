@@ -143,6 +143,8 @@ pub const IMAGE_INDEX_DEPTH_MAX: usize = 3;
 pub const REGISTRY_ANSWER_BYTES_MAX: u64 = 64 << 10;
 /// Milliseconds without a byte after which a request has failed, as containerd.
 pub const REGISTRY_SILENCE_MS: u64 = 60_000;
+/// Milliseconds for a connection: the mirrors before a registry may be down.
+pub const REGISTRY_CONNECT_MS: u64 = 10_000;
 /// Failures in a row after which a pull has failed; the agent pulls again after its back-off.
 pub const REGISTRY_TRIES_MAX: u32 = 5;
 /// Tries of the registry of `imageFolders` before the next source is asked: the agent that serves it

@@ -193,7 +193,7 @@ fn an_image_in_a_folder_has_its_ordinary_name_and_people_see_it(world: &World) {
     let (done, list) = of_runtime(&["runtime", "ps"]);
     let row = list.lines().find(|row| row.contains(" main ")).expect(&list);
     let words: Vec<&str> = row.split_whitespace().collect();
-    assert!(done && words[1..6] == ["default", "one", "main", "0", "Running"], "{list}");
+    assert!(done && words[1..6] == ["default", "one-gw", "main", "0", "Running"], "{list}");
     assert_eq!((words[0].len(), words[7]), (12, "localhost/shelf:1"), "{list}");
     assert!(list.contains(" (sandbox) "), "{list}");
     let (done, why) = of_runtime(&["images", "rm", "localhost/shelf:1"]);

@@ -63,8 +63,10 @@ fn get_until(
         return Err(Input::quoted(base, "https://host:port").at("httpServer").into());
     }
     let url = format!("{base}{path}");
+    let patience = Duration::from_millis(link.handshake_timeout_ms.max(1));
     let agent = agent(Connect {
-        patience: Duration::from_millis(link.handshake_timeout_ms.max(1)),
+        connect_patience: patience,
+        patience,
         deadline,
         tls: Box::new(move || Ok(Arc::clone(&tls))),
         explain: {

@@ -21,7 +21,9 @@ use crate::io::clock;
 
 /// How to connect.
 pub(in crate::io) struct Connect {
-    /// For each read and write, and for the connection itself.
+    /// For the connection itself.
+    pub(in crate::io) connect_patience: Duration,
+    /// For each read and write.
     pub(in crate::io) patience: Duration,
     /// Of the whole request, however steadily bytes come.
     pub(in crate::io) deadline: Instant,
@@ -69,7 +71,7 @@ impl Connector for Connect {
     ) -> Result<Option<Connection>, ureq::Error> {
         let mut failures = Vec::new();
         let socket = details.addrs.iter().find_map(|to| {
-            let connected = Socket::connect(to, self.patience, self.deadline);
+            let connected = Socket::connect(to, self);
             connected.map_err(|error| failures.push(format!("{to}: {error}"))).ok()
         });
         let socket = socket
@@ -179,9 +181,9 @@ struct Socket {
 }
 
 impl Socket {
-    fn connect(to: &SocketAddr, patience: Duration, deadline: Instant) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(to, wait(patience, deadline)?)?;
-        Ok(Self { stream, patience, deadline })
+    fn connect(to: &SocketAddr, by: &Connect) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(to, wait(by.connect_patience, by.deadline)?)?;
+        Ok(Self { stream, patience: by.patience, deadline: by.deadline })
     }
 }
 

@@ -21,7 +21,7 @@ use crate::agent::time::Instant;
 use crate::io::cloud::tls::{Trust, builder};
 use crate::io::cloud::transport::{Connect, agent};
 use crate::io::{clock, crypto};
-use crate::limits::REGISTRY_SILENCE_MS;
+use crate::limits::{REGISTRY_CONNECT_MS, REGISTRY_SILENCE_MS};
 use crate::wire::x509::pem;
 
 /// Sends requests, each over a connection of its own. Clones share the CAs.
@@ -46,6 +46,7 @@ impl Client {
     fn with(tls: impl Fn() -> io::Result<Arc<ClientConfig>> + Send + Sync + 'static) -> Self {
         Self {
             agent: agent(Connect {
+                connect_patience: Duration::from_millis(REGISTRY_CONNECT_MS),
                 patience: Duration::from_millis(REGISTRY_SILENCE_MS),
                 deadline: Instant(u64::MAX),
                 tls: Box::new(tls),
@@ -192,6 +193,8 @@ mod tests {
     fn a_silent_server_is_given_up() {
         let why = explain(ErrorKind::WouldBlock.into()).to_string();
         assert_eq!(why, format!("no answer in {} s", REGISTRY_SILENCE_MS / 1_000));
+        // The third SYN is sent after 3 s, the fourth after 7.
+        const { assert!(REGISTRY_CONNECT_MS > 7_000 && REGISTRY_CONNECT_MS < REGISTRY_SILENCE_MS) }
     }
 
     #[test]

@@ -574,7 +574,9 @@ fn mirrors_are_asked_first_and_the_next_has_what_one_lacks() {
     let digest = sha256(&image.manifest);
     let copy =
         Image { manifest: image.manifest.clone(), blobs: image.blobs.clone(), diff_ids: vec![] };
-    let broken = mirror(copy, move |request| request.is(&lacking).then(|| answer(500, &[("Retry-After", "0")], b"")));
+    let broken = mirror(copy, move |request| {
+        request.is(&lacking).then(|| answer(500, &[("Retry-After", "0")], b""))
+    });
     let empty = Server::new(|_, _| answer(404, &[], b""));
     let whole = mirror(image, |_| None);
     let list = ["http://127.0.0.1:1".to_owned()]
