@@ -134,7 +134,7 @@ impl World {
             }
             Job::Pull { .. } | Job::Import { .. } => {
                 let server = self.server.as_ref().expect("it has just requested this");
-                let removes = |job: &Job| matches!(job, Job::RemoveLayers(_));
+                let removes = |job: &Job| matches!(job, Job::RemoveLayers { .. });
                 let is_removing = server.jobs.values().any(|job| removes(&job.job));
                 judge!(!is_removing, "[needed layers] a pull begins while layers are removed");
             }
