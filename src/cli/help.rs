@@ -126,7 +126,7 @@ fn completion(program: &Program) -> String {
 /// The words that may follow a command.
 fn words(page: &Page) -> Vec<&'static str> {
     let lower = |word: &&str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase());
-    let mut words: Vec<&str> = page.usage.split([' ', '|']).filter(lower).collect();
+    let mut words: Vec<&str> = page.usage.split([' ', '|', '[', ']']).filter(lower).collect();
     for line in page.options.lines().filter(|line| line.starts_with("  ")) {
         let flags = line.trim_start().split([' ', ',']).filter(|word| !word.is_empty());
         words.extend(flags.take_while(|word| word.starts_with('-')));
@@ -149,6 +149,7 @@ mod tests {
         assert_eq!(of("status"), status);
         assert_eq!(of("completion"), ["bash", "--help"]);
         assert_eq!(of("images")[..5], ["list", "pull", "rm", "import", "serve"]);
+        assert_eq!(of("runtime")[..2], ["ps", "--config"]);
         assert!(of("pods").starts_with(&["-n", "--namespace", "-A"]));
         assert!(of("join").contains(&"--certport"));
     }
