@@ -178,7 +178,10 @@ impl<'a> Sources<'a> {
                 }
                 Err(Failure::Source(JobFault::NotFound(_))) => {}
                 Err(Failure::Source(fault)) => {
-                    self.passed.push(format!("{}: {}", source.base, text(&fault)));
+                    let why = text(&fault);
+                    let rest = why.strip_prefix(&*source.base).unwrap_or(why);
+                    let rest = rest.trim_start_matches(": ");
+                    self.passed.push(format!("{}: {rest}", source.base));
                 }
             }
             self.at += 1;

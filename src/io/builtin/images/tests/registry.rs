@@ -618,7 +618,7 @@ fn without_the_registry_it_is_said_why_its_mirrors_did_not_do() {
     let first = why.find("status 502").expect("the registry's own failure");
     let mirrors = why.find(" (mirrors: http://").expect("and those before");
     assert!(first < mirrors && why.contains("status 503"), "{why}");
-    assert!(why.contains("http://127.0.0.1:1: cannot connect"), "{why}");
+    assert!(why.contains("; http://127.0.0.1:1: cannot connect"), "{why}");
     assert_eq!(full.lines().len(), 1, "a mirror that does not answer is not waited for");
 }
 
