@@ -74,8 +74,8 @@ pub const RUNTIME_OCI_LOG_BYTES_MAX: u64 = 64 << 10;
 
 // Monitors.
 
-/// Bytes of a monitor's file `start`: two paths of 4,096 bytes, and those of the settings, each byte
-/// of which takes six in JSON at most.
+/// Bytes of a monitor's file `start`: two paths of 4,096 bytes, and those of the settings, each
+/// byte of which takes six in JSON at most.
 pub const MONITOR_START_BYTES_MAX: u64 = 64 << 10;
 /// Connections to one monitor: the server's, that of the server before it, and some of tools.
 pub const MONITOR_CONNECTIONS_MAX: usize = 8;
@@ -147,8 +147,8 @@ pub const REGISTRY_SILENCE_MS: u64 = 60_000;
 pub const REGISTRY_CONNECT_MS: u64 = 10_000;
 /// Failures in a row after which a pull has failed; the agent pulls again after its back-off.
 pub const REGISTRY_TRIES_MAX: u32 = 5;
-/// Tries of the registry of `imageFolders` before the next source is asked: the agent that serves it
-/// may be about to start. They take a second and a half.
+/// Tries of the registry of `imageFolders` before the next source is asked: the agent that serves
+/// it may be about to start. They take a second and a half.
 pub const REGISTRY_FOLDERS_TRIES_MAX: u32 = 3;
 /// Milliseconds before the second try; each further one waits twice as long.
 pub const REGISTRY_RETRY_MS: u64 = 500;

@@ -2,9 +2,9 @@
 //!
 //! A name with a tag belongs to one image: a pull or an import moves it. A layer stays as long as a
 //! record of an image or of a container names it; layers that nothing names are removed after
-//! `RemoveImage`, after the removal of a container, and some time after a pull that failed, together
-//! with downloads that were broken off. If the server dies here, the records are what counts: layers
-//! without one are known at the next start.
+//! `RemoveImage`, after the removal of a container, and some time after a pull that failed, then
+//! with the downloads that were broken off. If the server dies here, the records are what counts:
+//! layers without one are known at the next start.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

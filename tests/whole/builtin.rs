@@ -152,17 +152,15 @@ fn containers_from_before_a_power_cut_are_begun_anew(world: &World) {
     assert_eq!(state.running("main").len(), 1, "{}", state.short());
 }
 
-/// What `edged` prints with these arguments, and whether it succeeds.
-fn edged(arguments: &[&str]) -> (bool, String) {
-    let output = std::process::Command::new(binary()).args(arguments).output();
-    let output = output.expect("the binary was built beside this test");
-    let text = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+/// An image that lasts until SIGTERM, in a folder of its own.
+fn plant(dir: &Path, seconds: u32) -> PathBuf {
+    let script = format!("trap 'exit 0' TERM; sleep {seconds} & wait");
+    archive(dir, "plant", "[]", &format!("[\"/bin/sh\", \"-c\", \"{script}\"]"))
 }
 
 fn an_image_in_a_folder_has_its_ordinary_name_and_people_see_it(world: &World) {
     let dir = world.folder("bi");
-    let stick = archive(&dir, "shelf", "[]", "[\"/bin/sh\", \"-c\", \"sleep 100000\"]");
+    let stick = plant(&dir, 100_000);
     // The same file for both programs.
     let keys = format!("imageMirrorPort: {}, imageFolders: [{}]", free_port(), stick.display());
     let config = dir.join("c/edgecore.yaml");
@@ -173,38 +171,29 @@ fn an_image_in_a_folder_has_its_ordinary_name_and_people_see_it(world: &World) {
     site.config = Some(config);
     let text = |name: &str, policy: &str| {
         manifest(name, "  hostNetwork: true\n", &format!("    imagePullPolicy: {policy}\n"))
-            .replace("localhost/edged-demo:1", "localhost/shelf:1")
+            .replace("localhost/edged-demo:1", NAME)
     };
     site.put("one.yaml", &text("one", "IfNotPresent"));
     let _agent = site.start();
     let pod = site.wait_running("one");
     assert_eq!(pod.restarts("main"), 0);
     assert!(!site.log().contains("ErrImagePull"), "the first pull waits: {}", site.log_tail());
-
-    let endpoint = format!("ttrpc://{}", runtime.socket().display());
-    let of_runtime = |arguments: &[&str]| edged(&[arguments, &["--runtime", &endpoint]].concat());
-    let image = || {
-        let (done, list) = of_runtime(&["images", "list"]);
-        assert!(done, "{list}");
-        let row = list.lines().find(|row| row.starts_with("localhost/shelf:1 ")).map(str::to_owned);
-        row.and_then(|row| row.split_whitespace().nth(2).map(str::to_owned))
-    };
-    let first = image().expect("the runtime has it");
-    let (done, list) = of_runtime(&["runtime", "ps"]);
+    let (done, list) = of(&runtime, &["runtime", "ps"]);
     let row = list.lines().find(|row| row.contains(" main ")).expect(&list);
     let words: Vec<&str> = row.split_whitespace().collect();
     assert!(done && words[1..6] == ["default", "one-gw", "main", "0", "Running"], "{list}");
-    assert_eq!((words[0].len(), words[7]), (12, "localhost/shelf:1"), "{list}");
+    assert_eq!((words[0].len(), words[7]), (12, NAME), "{list}");
     assert!(list.contains(" (sandbox) "), "{list}");
-    let (done, why) = of_runtime(&["images", "rm", "localhost/shelf:1"]);
+    let (done, why) = of(&runtime, &["images", "rm", NAME]);
     assert!(!done && why.contains("(main) uses it"), "{why}");
 
     // A newer image in the folder, as with containerd: for who always pulls.
-    let newer = archive(&dir.join("s"), "shelf", "[]", "[\"/bin/sh\", \"-c\", \"sleep 99999\"]");
-    fs::rename(newer.join("shelf.tar"), stick.join("shelf.tar")).expect("files of ours");
+    let first = image(&runtime).expect("the runtime has it");
+    let newer = plant(&dir.join("s"), 99_999).join("plant.tar");
+    fs::rename(newer, stick.join("plant.tar")).expect("files of ours");
     until("the folder's newer image is pulled by name", || {
-        let (done, text) = of_runtime(&["images", "pull", "localhost/shelf:1"]);
-        let now = image();
+        let (done, text) = of(&runtime, &["images", "pull", NAME]);
+        let now = image(&runtime);
         if done && now.as_ref() != Some(&first) { Ok(()) } else { Err(format!("{text} {now:?}")) }
     });
     site.put("two.yaml", &text("two", "Always"));
@@ -213,15 +202,39 @@ fn an_image_in_a_folder_has_its_ordinary_name_and_people_see_it(world: &World) {
         site.take(file);
     }
     site.wait_empty();
+    images_are_removed_and_missed(&runtime);
+}
+
+fn images_are_removed_and_missed(runtime: &Containerd) {
     until("ended containers are listed with their code, or gone", || {
-        let (_, list) = of_runtime(&["runtime", "ps", "-a"]);
+        let (_, list) = of(runtime, &["runtime", "ps", "-a"]);
         let ended = list.lines().skip(1).all(|row| !row.contains(" Running "));
         if ended { Ok(()) } else { Err(list) }
     });
-    let (done, text) = of_runtime(&["images", "rm", "--force", "localhost/shelf:1"]);
-    assert!(done && image().is_none(), "{text}");
-    let (done, why) = of_runtime(&["images", "rm", "localhost/shelf:1"]);
-    assert!(!done && why.contains("localhost/shelf:1: there is no such image"), "{why}");
-    let (done, why) = of_runtime(&["images", "pull", "localhost/absent:1"]);
+    let (done, text) = of(runtime, &["images", "rm", "--force", NAME]);
+    assert!(done && image(runtime).is_none(), "{text}");
+    let (done, why) = of(runtime, &["images", "rm", NAME]);
+    assert!(!done && why.contains(&format!("{NAME}: there is no such image")), "{why}");
+    let (done, why) = of(runtime, &["images", "pull", "localhost/absent:1"]);
     assert!(!done && why.contains("localhost/absent:1: "), "{why}");
+}
+
+const NAME: &str = "localhost/plant:1";
+
+/// What `edged` prints about this runtime, and whether it succeeds.
+fn of(runtime: &Containerd, arguments: &[&str]) -> (bool, String) {
+    let endpoint = format!("ttrpc://{}", runtime.socket().display());
+    let mut command = std::process::Command::new(binary());
+    let output = command.args(arguments).args(["--runtime", &endpoint]).output();
+    let output = output.expect("the binary was built beside this test");
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+}
+
+/// The id of the image with this name.
+fn image(runtime: &Containerd) -> Option<String> {
+    let (done, list) = of(runtime, &["images", "list"]);
+    assert!(done, "{list}");
+    let row = list.lines().find(|row| row.split_whitespace().next() == Some(NAME))?;
+    row.split_whitespace().nth(2).map(str::to_owned)
 }

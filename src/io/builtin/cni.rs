@@ -232,8 +232,8 @@ impl Call<'_> {
     }
 }
 
-/// Where plugins are: the first folder that is there, of those that are named and then of those that
-/// distributions have.
+/// Where plugins are: the first folder that is there, of those that are named and then of those
+/// that distributions have.
 pub fn bin_dir(named: &[String]) -> PathBuf {
     let known = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
     let mut all = named.iter().map(|folder| &**folder).chain(known);

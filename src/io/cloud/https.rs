@@ -65,7 +65,7 @@ fn get_until(
     let url = format!("{base}{path}");
     let patience = Duration::from_millis(link.handshake_timeout_ms.max(1));
     let agent = agent(Connect {
-        connect_patience: patience,
+        dial_patience: patience,
         patience,
         deadline,
         tls: Box::new(move || Ok(Arc::clone(&tls))),

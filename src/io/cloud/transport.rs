@@ -22,7 +22,7 @@ use crate::io::clock;
 /// How to connect.
 pub(in crate::io) struct Connect {
     /// For the connection itself.
-    pub(in crate::io) connect_patience: Duration,
+    pub(in crate::io) dial_patience: Duration,
     /// For each read and write.
     pub(in crate::io) patience: Duration,
     /// Of the whole request, however steadily bytes come.
@@ -182,7 +182,7 @@ struct Socket {
 
 impl Socket {
     fn connect(to: &SocketAddr, by: &Connect) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(to, wait(by.connect_patience, by.deadline)?)?;
+        let stream = TcpStream::connect_timeout(to, wait(by.dial_patience, by.deadline)?)?;
         Ok(Self { stream, patience: by.patience, deadline: by.deadline })
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Servers are verified with the CAs of the system and of the operator, which are read at the first
 //! connection that needs them; [`crate::io::cloud::tls`] allows for a clock that is not set yet. A
-//! connection that is silent for [`REGISTRY_SILENCE_MS`] has failed; how long a download takes in all
-//! is bounded by the job's own deadline.
+//! connection that is silent for [`REGISTRY_SILENCE_MS`] has failed; how long a download takes in
+//! all is bounded by the job's own deadline.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -46,7 +46,7 @@ impl Client {
     fn with(tls: impl Fn() -> io::Result<Arc<ClientConfig>> + Send + Sync + 'static) -> Self {
         Self {
             agent: agent(Connect {
-                connect_patience: Duration::from_millis(REGISTRY_CONNECT_MS),
+                dial_patience: Duration::from_millis(REGISTRY_CONNECT_MS),
                 patience: Duration::from_millis(REGISTRY_SILENCE_MS),
                 deadline: Instant(u64::MAX),
                 tls: Box::new(tls),

@@ -12,7 +12,7 @@ fn exchanged(answer: fn(&mut Server)) -> Result<Vec<u8>, String> {
     let mut server = Server::default();
     server.receive(request.output()).expect("a good request");
     let Some(ttrpc::Event::Call(call)) = server.poll_event() else { panic!("a call") };
-    assert_eq!(call.timeout, Some(Duration::from_millis(7_000)));
+    assert_eq!(call.timeout, Some(Duration::from_secs(7)));
     answer(&mut server);
     let (ours, mut peer) = UnixStream::pair().expect("two ends");
     peer.write_all(server.output()).expect("there is room");

@@ -363,7 +363,7 @@ fn a_pull_goes_on_after_everything_was_killed() {
     fs::create_dir(place.0.join("data/tmp/layer-half")).expect("a folder of ours");
     empty_tmp(&place.settings()).expect("as the next server does");
     let [kept] = &place.names("tmp")[..] else { panic!("{:?}", place.names("tmp")) };
-    assert!(kept.starts_with("blob-") && kept.ends_with(".part"), "{kept}");
+    assert!(kept.starts_with("blob-"), "{kept}");
     let before = server.lines().len();
     pulled(&place, &server.image(), None).expect("an image");
     assert!(server.lines()[before..].iter().any(|line| line.ends_with(&range)));
@@ -382,7 +382,6 @@ fn pulls_of_a_shared_layer_at_the_same_time_do_not_disturb_each_other() {
     let server = flaky(image(), move |request, bytes, _| Some(rest(request, bytes, part)));
     let place = Place::new();
     let id = image().diff_ids[0].clone();
-    #[expect(clippy::disallowed_methods, reason = "the jobs of two servers, one of them killed")]
     std::thread::scope(|scope| {
         let all: Vec<_> =
             (0..3).map(|_| scope.spawn(|| pulled(&place, &server.image(), None))).collect();
@@ -595,7 +594,7 @@ fn mirrors_are_asked_first_and_the_next_has_what_one_lacks() {
     let ns = "?ns=registry.invalid%3A1";
     let top = format!("/v2/team/app/manifests/1{ns}");
     let blob = |digest: &str| format!("/v2/team/app/blobs/{digest}{ns}");
-    assert_eq!(empty.lines(), [top.clone()]);
+    assert_eq!(empty.lines(), std::slice::from_ref(&top));
     // It has answered before, so that it is asked again.
     let again = vec![blob(&layer); REGISTRY_TRIES_MAX as usize];
     assert_eq!(broken.lines(), [vec![top, blob(&config)], again].concat());
