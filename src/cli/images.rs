@@ -1,9 +1,10 @@
-//! `edged images`: the images of the runtime and of files and folders. Lists them; pulls and removes
-//! the runtime's; imports archives, or serves them.
+//! `edged images`: the images of the runtime and of files and folders. Lists them; pulls and
+//! removes the runtime's; imports archives, or serves them.
 
 use core::net::{Ipv4Addr, SocketAddr};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use lexopt::prelude::*;
 
@@ -13,8 +14,9 @@ use crate::io::image_import::image_store::{ImageStore, full_name};
 use crate::io::image_import::{import, serve};
 use crate::io::runtime::blocking::Client;
 use crate::limits::{CHECK_RUNTIME_MS, PULL_DEADLINE_MS};
-use crate::model::cri::{Auth, Reply, Request, SandboxConfig};
+use crate::model::cri::{Auth, Container, Reply, Request, SandboxConfig};
 use crate::model::endpoint::RuntimeEndpoint;
+use crate::model::error::{self, Input};
 use crate::model::housekeeping::{HousekeepingCall, HousekeepingReply, StoredImage};
 
 /// Parses the arguments, runs the subcommand, and prints.
@@ -135,6 +137,12 @@ fn list(options: Options, out: &mut dyn Write, trouble: &mut dyn Write) -> Resul
             Err(why) => unusable.push(format!("{}: {why}", shown(path))),
         }
     }
+    if rows.len() == 1
+        && unusable.is_empty()
+        && let Some(why) = silent
+    {
+        return Err(why);
+    }
     rows[1..].sort();
     let mut columns = table::Columns::default();
     for row in &rows {
@@ -146,15 +154,11 @@ fn list(options: Options, out: &mut dyn Write, trouble: &mut dyn Write) -> Resul
     for trouble in &unusable {
         writeln!(out, "NOT USED  {trouble}")?;
     }
-    match silent {
-        None => Ok(u8::from(!unusable.is_empty())),
-        // The folders' images are of use without it.
-        Some(Error::Failed(why)) if rows.len() > 1 => {
-            writeln!(trouble, "edged images list: without the runtime's images: {why}")?;
-            Ok(1)
-        }
-        Some(why) => Err(why),
+    // What the folders have is of use without it.
+    if let Some(Error::Failed(why)) = &silent {
+        writeln!(trouble, "edged images list: without the runtime's images: {why}")?;
     }
+    Ok(u8::from(!unusable.is_empty() || silent.is_some()))
 }
 
 fn stored(runtime: &RuntimeEndpoint) -> Result<Vec<StoredImage>, Error> {
@@ -274,33 +278,37 @@ fn remove(options: &Options, out: &mut dyn Write, trouble: &mut dyn Write) -> Re
     };
     let mut failed = false;
     for name in names {
-        let why = match runtime.call(&Request::ImageStatus(name.into()), CHECK_RUNTIME_MS)? {
-            Reply::Image(Some(image)) => {
-                let user = containers.iter().find(|container| container.image_id == image.id);
-                match user.filter(|_| !options.force) {
-                    Some(user) => {
-                        let (id, name) = (short(&user.id.0, 12), &user.name);
-                        format!("container {id} ({name}) uses it; --force removes it all the same")
-                    }
-                    None => {
-                        let call = HousekeepingCall::RemoveImage(image.id);
-                        match runtime.call(&Request::HousekeepingCall(call), PULL_DEADLINE_MS) {
-                            Ok(_) => {
-                                writeln!(out, "{name}")?;
-                                continue;
-                            }
-                            Err(why) => why.to_string(),
-                        }
-                    }
-                }
-            }
-            Reply::Image(None) => "there is no such image".to_owned(),
+        let image = match runtime.call(&Request::ImageStatus(name.into()), CHECK_RUNTIME_MS)? {
+            Reply::Image(image) => image,
             other => return Err(unexpected(&other)),
         };
-        failed = true;
-        writeln!(trouble, "edged images rm: {name}: {why}")?;
+        match remove_one(&mut runtime, image.map(|image| image.id), &containers, options.force) {
+            Ok(()) => writeln!(out, "{name}")?,
+            Err(why) => {
+                failed = true;
+                writeln!(trouble, "edged images rm: {name}: {why}")?;
+            }
+        }
     }
     Ok(u8::from(failed))
+}
+
+/// `id`: of the image, if there is one of this name.
+fn remove_one(
+    runtime: &mut Client,
+    id: Option<Box<str>>,
+    containers: &[Arc<Container>],
+    force: bool,
+) -> Result<(), error::Error> {
+    let id = id.ok_or_else(|| Input::other("there is no such image"))?;
+    let user = containers.iter().find(|container| container.image_id == id);
+    if let Some(user) = user.filter(|_| !force) {
+        let (id, name) = (short(&user.id.0, 12), &user.name);
+        let why = format!("container {id} ({name}) uses it; --force removes it all the same");
+        return Err(Input::other(why).into());
+    }
+    let call = Request::HousekeepingCall(HousekeepingCall::RemoveImage(id));
+    runtime.call(&call, PULL_DEADLINE_MS).map(drop)
 }
 
 fn import_archive(

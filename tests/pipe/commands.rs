@@ -163,6 +163,37 @@ fn words_that_are_no_text_are_told_with_exit_code_2() {
     }
 }
 
+#[cfg(feature = "images")]
+#[test]
+fn commands_about_images_say_what_is_wrong() {
+    let _alone = crate::jobs::alone();
+    let absent = "unix:///nowhere/x.sock: there is no such socket\n";
+    let mut commands = vec![
+        ("images", 2, "expected list, pull, rm, import or serve; "),
+        ("images get", 2, "got \"get\", expected list, pull, rm, import or serve; "),
+        ("images pull", 2, "pull: expected names of images; "),
+        ("images pull a --force", 2, "invalid option '--force'; "),
+        ("images pull a --username b", 2, "--username: got no password, expected one on "),
+        ("images rm", 2, "rm: expected names of images; "),
+        ("images import", 2, "import: expected archives; "),
+        ("images list --config /nowhere", 1, "cannot read /nowhere: No such file"),
+        ("images list --runtime /nowhere/x.sock", 1, absent),
+        ("images pull a --runtime /nowhere/x.sock", 1, absent),
+        ("images rm a --runtime /nowhere/x.sock", 1, absent),
+    ];
+    if cfg!(feature = "runtime") {
+        commands.push(("runtime ps -o yaml", 2, "-o: got \"yaml\", expected json; "));
+        commands.push(("runtime ps --runtime /nowhere/x.sock", 1, absent));
+    }
+    for (command, code, want) in commands {
+        let words: Vec<&str> = command.split(' ').collect();
+        let (got, why) = error_of(&edged(&words).output().expect("it starts"));
+        let name = if words[0] == "runtime" { "runtime ps" } else { words[0] };
+        assert_eq!(got, Some(code), "{command}: {why}");
+        assert!(why.starts_with(&format!("edged {name}: {want}")), "{command}: {why}");
+    }
+}
+
 /// The programs of this build.
 fn programs() -> Vec<(&'static str, Vec<&'static str>)> {
     let edged = [
