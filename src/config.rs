@@ -16,6 +16,7 @@ pub mod cloud;
 pub mod cloud;
 mod edgecore;
 mod keys;
+mod runtime;
 mod table;
 #[cfg(feature = "watchdog")]
 mod watchdog;
@@ -30,6 +31,7 @@ use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 #[cfg(feature = "cloud")]
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use lexopt::{Arg, Parser, ValueExt};
 use log::LevelFilter;
@@ -60,6 +62,8 @@ pub struct Config {
     pub manifests: String,
     /// `…containerRuntimeEndpoint`, `modules.edged.containerRuntime`
     pub runtime: RuntimeEndpoint,
+    /// One of these keys or a flag names it; otherwise [`load`] chooses one.
+    pub runtime_is_named: bool,
     /// `modules.edged.rootDirectory`: absolute folder of the pods' volumes and files.
     pub root: String,
     /// `…podLogsDir`: absolute folder.
@@ -102,6 +106,7 @@ impl Default for Config {
             node_ip: None,
             manifests: "/etc/kubeedge/manifests".to_owned(),
             runtime: RuntimeEndpoint::grpc("/run/containerd/containerd.sock"),
+            runtime_is_named: false,
             root: "/var/lib/kubelet".to_owned(),
             pod_logs: "/var/log/pods".to_owned(),
             container_logs: "/var/log/containers".to_owned(),
@@ -125,7 +130,7 @@ impl Default for Config {
 impl Config {
     /// The unix socket of the HTTP API for root, below the root directory.
     pub fn socket(&self) -> std::path::PathBuf {
-        std::path::Path::new(&self.root).join("edged.sock")
+        Path::new(&self.root).join("edged.sock")
     }
 }
 
@@ -171,6 +176,8 @@ impl Default for Pulls {
 pub struct Loaded {
     /// The settings.
     pub config: Config,
+    /// Why it is this container runtime.
+    pub runtime_reason: &'static str,
     /// The keys of the file that have no effect.
     pub unused: Vec<String>,
     /// The file, if it was read.
@@ -247,7 +254,8 @@ pub fn load(flags: &[OsString], hostname: Option<String>) -> Result<Loaded, Erro
     let is_exposed = !config.link().token.is_empty() && file.as_ref().is_some_and(is_open);
     #[cfg(not(feature = "cloud"))]
     let is_exposed = false;
-    Ok(Loaded { config, unused, file, is_exposed })
+    let runtime_reason = settle_runtime(&mut config);
+    Ok(Loaded { config, runtime_reason, unused, file, is_exposed })
 }
 
 /// The flags over the defaults, for a caller that continues although the file is invalid.
@@ -256,7 +264,28 @@ pub fn without_file(flags: &[OsString]) -> Result<Config, Error> {
     let mut config = Config::default();
     let flags = Flags::parse(flags).map_err(|error| Error::Usage(error.to_string()))?;
     flags.overlay(&mut config).map_err(|wrong| Error::Usage(wrong.to_string()))?;
+    settle_runtime(&mut config);
     Ok(config)
+}
+
+/// Chooses a container runtime unless one is named; returns the reason.
+fn settle_runtime(config: &mut Config) -> &'static str {
+    if config.runtime_is_named {
+        return "it is configured";
+    }
+    let has = |folder: &Path, end: &str| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut names = entries.map(|entry| entry.file_name());
+        names.any(|name| name.as_encoded_bytes().ends_with(end.as_bytes()))
+    };
+    let seen = runtime::Seen {
+        builtin_has_pods: has(&Path::new(&config.builtin.data_dir).join("sb"), ".rec"),
+        containerd_has_pods: has(Path::new(runtime::CONTAINERD_PODS), ""),
+        other: runtime::OTHERS.into_iter().find(|socket| Path::new(socket).exists()),
+    };
+    let (chosen, reason) = seen.choose();
+    config.runtime = chosen;
+    reason
 }
 
 fn read(path: &str) -> std::io::Result<Vec<u8>> {
@@ -309,6 +338,7 @@ impl Flags {
 
     fn overlay(self, config: &mut Config) -> Result<(), Input> {
         set("--manifests", self.manifests, &mut config.manifests, folder)?;
+        config.runtime_is_named |= self.runtime.is_some();
         set("--runtime", self.runtime, &mut config.runtime, endpoint)?;
         set("--listen", self.listen, &mut config.listen, listen)?;
         set("--root-dir", self.root_dir, &mut config.root, folder)?;
@@ -386,7 +416,13 @@ mod tests {
     fn what_has_no_effect_is_counted_and_named_in_short() {
         let unused: Vec<String> = (0..40).map(|n| format!("modules.edged.key{n}")).collect();
         let file = Some("/e.yaml".to_owned());
-        let loaded = Loaded { config: Config::default(), unused, file, is_exposed: false };
+        let loaded = Loaded {
+            config: Config::default(),
+            runtime_reason: "",
+            unused,
+            file,
+            is_exposed: false,
+        };
         let given = loaded.warnings().remove(0);
         let some = "/e.yaml: 40 keys have no effect in edged: modules.edged.key0, ";
         assert!(given.starts_with(some), "{given}");
@@ -420,13 +456,39 @@ mod tests {
         fs::remove_file(&path).expect("a file for the test");
     }
 
+    #[test]
+    fn records_of_sandboxes_are_pods_and_a_name_stands_over_them() {
+        let data = std::env::temp_dir().join(format!("edged-choice-{}", std::process::id()));
+        fs::create_dir_all(data.join("sb")).expect("a folder of ours");
+        let chosen = || {
+            let mut config = Config::default();
+            config.builtin.data_dir = data.to_string_lossy().into_owned();
+            let reason = settle_runtime(&mut config);
+            (config.runtime.to_string(), reason)
+        };
+        fs::write(data.join("sb/tmp"), "").expect("a file of ours");
+        let without = chosen();
+        fs::write(data.join("sb/0123.rec"), "").expect("a file of ours");
+        let expected = ("ttrpc:///run/edged/rt/sock".to_owned(), "it has pods");
+        assert_eq!(chosen() == expected, cfg!(feature = "runtime"), "{:?}", chosen());
+        assert_ne!(without, expected, "there is no record");
+        let named = RuntimeEndpoint::grpc("/run/c.sock");
+        let mut config =
+            Config { runtime: named.clone(), runtime_is_named: true, ..Config::default() };
+        assert_eq!(settle_runtime(&mut config), "it is configured");
+        assert_eq!(config.runtime, named);
+        fs::remove_dir_all(&data).expect("ours");
+    }
+
     const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/edgecore.yaml");
 
     #[test]
     fn flags_stand_over_the_file() {
         let Loaded { config, unused, .. } =
             loaded(&["--config", SHIPPED]).expect("the shipped file");
-        assert_eq!(config, Config { node_name: "gw".to_owned(), ..Config::default() });
+        // What is chosen depends on the machine.
+        let runtime = config.runtime.clone();
+        assert_eq!(config, Config { node_name: "gw".to_owned(), runtime, ..Config::default() });
         assert_eq!(unused, [] as [&str; 0]);
         let flags = [
             "--config",
@@ -447,6 +509,7 @@ mod tests {
             node_ip: Some([10, 0, 0, 7].into()),
             manifests: "/m".to_owned(),
             runtime: RuntimeEndpoint::grpc("/run/crio.sock"),
+            runtime_is_named: true,
             pod_logs: "/p".to_owned(),
             container_logs: "/c".to_owned(),
             listen: "[::1]:80".parse().expect("an address"),

@@ -57,6 +57,7 @@ fn run(flags: &[OsString]) -> ExitCode {
         Err(error) => return usage(&error),
     };
     io::log::open(loaded.config.log);
+    log::info!("the runtime is {}: {}", loaded.config.runtime, loaded.runtime_reason);
     cli::warn_unprivileged();
     io::run(log_warnings(loaded), &mut || {
         config::load(flags, io::sys::hostname()).map(log_warnings)

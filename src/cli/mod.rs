@@ -247,7 +247,7 @@ pub const PAGES: &[Page] = &[
 
 const RUN: &str = "  --config FILE          edgecore.yaml    [/etc/kubeedge/config/edgecore.yaml]
   --manifests DIR        folder of pod manifests       [/etc/kubeedge/manifests]
-  --runtime SOCKET       its socket       [unix:///run/containerd/containerd.sock]
+  --runtime SOCKET       unix:///path, or builtin      [the one that is there]
   --root-dir DIR         folder of the pods' volumes   [/var/lib/kubelet]
   --pod-logs DIR         folder of the pods' logs      [/var/log/pods]
   --container-logs DIR   folder of links to them       [/var/log/containers]
@@ -382,9 +382,13 @@ pub fn main(
 /// was printed.
 #[cfg(feature = "runtime")]
 pub fn runtime_settings(args: lexopt::Parser) -> Result<(Settings, Environment), u8> {
-    let (mut out, mut trouble) = (std::io::sink(), std::io::stderr());
-    runtime::parse(args)
-        .map_err(|error| end("edged", "runtime", Err(error), &mut out, &mut trouble))
+    let (mut out, mut trouble) = (std::io::stdout(), std::io::stderr());
+    let done = match runtime::parse(args, &mut out) {
+        Ok(Some(server)) => return Ok(server),
+        Ok(None) => Ok(0),
+        Err(error) => Err(error),
+    };
+    Err(end("edged", "runtime", done, &mut out, &mut trouble))
 }
 
 /// Prints a text of the program, such as its help; returns the exit code.

@@ -1,6 +1,10 @@
 //! `edged runtime`: serves CRI to the agent, and drives crun or runc.
+//!
+//! `edged runtime --choose [FLAGS OF run]` only prints which runtime an agent with these flags would
+//! take: `named` or `chosen`, its endpoint, and the reason. `edged-run` asks it.
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use lexopt::prelude::*;
@@ -8,14 +12,17 @@ use log::LevelFilter;
 
 use super::Error;
 use crate::config::{self, Config};
-use crate::io::builtin::cni;
 use crate::io::builtin::environment::{self, Environment};
 use crate::io::builtin::layout::{Layout, Settings};
 use crate::model::endpoint::{BUILTIN, Framing};
 use crate::model::error::Input;
 
-/// What edgecore.yaml and the arguments say, and what this machine has.
-pub(super) fn parse(mut args: lexopt::Parser) -> Result<(Settings, Environment), Error> {
+/// What edgecore.yaml and the arguments say, and what this machine has. `None`: something was
+/// printed instead.
+pub(super) fn parse(
+    mut args: lexopt::Parser,
+    out: &mut dyn Write,
+) -> Result<Option<(Settings, Environment)>, Error> {
     let (mut run, mut data, mut oci) = (None, None, None);
     let (mut plugins, mut conflists) = (None, None);
     let mut level = LevelFilter::Info;
@@ -29,6 +36,10 @@ pub(super) fn parse(mut args: lexopt::Parser) -> Result<(Settings, Environment),
             Long("log") => {
                 level = args.value()?.parse()?;
                 continue;
+            }
+            Long("choose") => {
+                let flags: Vec<_> = args.raw_args()?.collect();
+                return choose(&flags, out).map(|()| None);
             }
             Long("run-dir") => ("--run-dir", &mut run),
             Long("data-dir") => ("--data-dir", &mut data),
@@ -48,18 +59,22 @@ pub(super) fn parse(mut args: lexopt::Parser) -> Result<(Settings, Environment),
         log::warn!("{remark}");
     }
     let run = run.map_or_else(|| run_dir(&config), Ok)?;
-    let Config { builtin, image_folders, image_mirror, .. } = config;
-    let mut registries = builtin.registries;
-    registries.image_folders = (!image_folders.is_empty()).then(|| image_mirror.to_string());
-    let named = (!builtin.oci_program.is_empty()).then(|| PathBuf::from(&builtin.oci_program));
+    let usual = Settings::of(&config);
+    let named = Some(usual.oci).filter(|named| !named.as_os_str().is_empty());
     let settings = Settings {
-        layout: Layout::new(run, data.unwrap_or_else(|| builtin.data_dir.into())),
+        layout: Layout::new(run, data.unwrap_or_else(|| usual.layout.data().to_path_buf())),
         oci: oci.or(named).unwrap_or_else(|| environment.oci.clone()),
-        cni_conf_dir: conflists.unwrap_or_else(|| builtin.cni_conf_dir.into()),
-        cni_bin_dir: plugins.unwrap_or_else(|| cni::bin_dir(&builtin.cni_bin_dirs)),
-        registries,
+        cni_conf_dir: conflists.unwrap_or(usual.cni_conf_dir),
+        cni_bin_dir: plugins.unwrap_or(usual.cni_bin_dir),
+        registries: usual.registries,
     };
-    Ok((settings, environment))
+    Ok(Some((settings, environment)))
+}
+
+fn choose(flags: &[OsString], out: &mut dyn Write) -> Result<(), Error> {
+    let loaded = config::load(flags, Some("localhost".to_owned()))?;
+    let how = if loaded.config.runtime_is_named { "named" } else { "chosen" };
+    Ok(writeln!(out, "{how} {} {}", loaded.config.runtime, loaded.runtime_reason)?)
 }
 
 /// The folder of the socket that the agent connects to.
@@ -91,6 +106,25 @@ fn is_plain(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_choice_is_one_line_for_a_shell() {
+        let line = |words: &[&str]| {
+            let mut out = Vec::new();
+            let parsed = parse(lexopt::Parser::from_args(words), &mut out);
+            parsed.map(|server| {
+                assert!(server.is_none(), "it serves");
+                String::from_utf8(out).expect("text")
+            })
+        };
+        let words = ["--choose", "--config=config/edgecore.yaml"];
+        let named = [&words[..], &["--runtime", "builtin", "--log=warn"]].concat();
+        let line_of = |words: &[&str]| line(words).expect("they are flags of `run`");
+        assert_eq!(line_of(&named), "named ttrpc:///run/edged/rt/sock it is configured\n");
+        assert!(line_of(&words).starts_with("chosen "), "{}", line_of(&words));
+        let wrong = [&words[..], &["--runtime=tcp://x"]].concat();
+        assert!(matches!(line(&wrong), Err(Error::Usage(_))));
+    }
 
     #[test]
     fn folders_are_absolute() {

@@ -281,6 +281,7 @@ fn take_endpoint(config: &mut Config, value: &Value) -> Result<(), Input> {
     if given.framing != Framing::Grpc || config.runtime.framing == Framing::Grpc {
         config.runtime = given;
     }
+    config.runtime_is_named = true;
     Ok(())
 }
 
@@ -291,6 +292,7 @@ fn take_runtime(config: &mut Config, value: &Value) -> Result<(), Input> {
         if config.runtime.framing == Framing::Grpc {
             config.runtime = given;
         }
+        config.runtime_is_named = true;
     }
     Ok(())
 }

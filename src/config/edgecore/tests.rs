@@ -67,6 +67,7 @@ modules:
         node_ip: Some([10, 0, 0, 7].into()),
         listen: "127.0.0.2:0".parse().expect("an address"),
         runtime: RuntimeEndpoint::grpc("/run/crio/crio.sock"),
+        runtime_is_named: true,
         crash_backoff_max_ms: 90_000,
         pods_max: 12,
         root: "/data/kubelet".to_owned(),
@@ -78,13 +79,25 @@ modules:
     assert_eq!(read(text), Ok((want, Vec::new())));
     let old =
         edged("remoteRuntimeEndpoint: unix:///run/old.sock, hostnameOverride: '', nodeIP: ''");
-    let want = Config { runtime: RuntimeEndpoint::grpc("/run/old.sock"), ..Config::default() };
+    let want = Config {
+        runtime: RuntimeEndpoint::grpc("/run/old.sock"),
+        runtime_is_named: true,
+        ..Config::default()
+    };
     assert_eq!(read(&old), Ok((want, Vec::new())));
 }
 
 #[test]
 fn the_built_in_runtime_is_named_by_its_kind_or_its_socket_in_any_order() {
-    let runtime = |text: &str| read(text).map(|(config, unused)| (config.runtime, unused));
+    let runtime = |text: &str| {
+        read(text).map(|(config, unused)| {
+            assert!(config.runtime_is_named, "{text}");
+            (config.runtime, unused)
+        })
+    };
+    for unnamed in ["containerRuntime: remote", "remoteRuntimeEndpoint: null"] {
+        assert!(!read(&edged(unnamed)).expect(unnamed).0.runtime_is_named, "{unnamed}");
+    }
     let other = "tailoredKubeletConfig: {containerRuntimeEndpoint: unix:///run/c.sock}";
     let own = "tailoredKubeletConfig: {containerRuntimeEndpoint: ttrpc:///a/sock}";
     let builtin = RuntimeEndpoint::ttrpc(endpoint::BUILTIN.to_owned());

@@ -16,7 +16,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::Config;
 use crate::model::builtin::Registries;
+use crate::model::endpoint::{BUILTIN, Framing};
 use crate::model::runtime::{ContainerId, DiffId, ImageId, RecordKey, SandboxId};
 
 /// What the server passes to its jobs and monitors.
@@ -31,6 +33,28 @@ pub struct Settings {
     pub cni_bin_dir: PathBuf,
     /// Where images are pulled from.
     pub registries: Registries,
+}
+
+impl Settings {
+    /// As edgecore.yaml has them. The OCI runtime is empty where it names none, and RUN the usual
+    /// one where the socket is another runtime's.
+    pub fn of(config: &Config) -> Self {
+        let socket = match config.runtime.framing {
+            Framing::Grpc => BUILTIN,
+            Framing::Ttrpc => &config.runtime.socket,
+        };
+        let run = Path::new(socket).parent().expect("a socket's path is absolute");
+        let Config { builtin, image_folders, image_mirror, .. } = config;
+        let mut registries = builtin.registries.clone();
+        registries.image_folders = (!image_folders.is_empty()).then(|| image_mirror.to_string());
+        Self {
+            layout: Layout::new(run.to_path_buf(), PathBuf::from(&builtin.data_dir)),
+            oci: PathBuf::from(&builtin.oci_program),
+            cni_conf_dir: PathBuf::from(&builtin.cni_conf_dir),
+            cni_bin_dir: super::cni::bin_dir(&builtin.cni_bin_dirs),
+            registries,
+        }
+    }
 }
 
 /// The two folders.

@@ -29,7 +29,7 @@ pub struct Options {
     pub token: Secret,
     /// `--edgenode-name`; `None`: the host name.
     pub node_name: Option<String>,
-    /// `--remote-runtime-endpoint`; `None`: containerd's default.
+    /// `--remote-runtime-endpoint`; `None`: the agent chooses.
     pub runtime: Option<String>,
     /// The folder in place of `/` for all files: for a test, or for an image that is being built.
     pub root: Option<PathBuf>,
