@@ -265,6 +265,10 @@ pub fn child(kind: &str) -> ExitCode {
     if kind == super::builtin::jobs::KIND {
         return super::builtin::jobs::child();
     }
+    #[cfg(feature = "runtime")]
+    if kind == super::builtin::look::KIND {
+        return super::builtin::look::child();
+    }
     super::signal::let_through();
     #[cfg(feature = "cloud")]
     if kind == super::cloud::names::KIND {

@@ -38,6 +38,15 @@ pub fn raise_descriptors() {
     }
 }
 
+/// Lifts the bound of memory that `edged-run` sets for each process: it is a soft one.
+#[cfg(feature = "runtime")]
+pub fn lift_memory_bound() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    // It is never refused up to the hard one.
+    let _ = getrlimit(Resource::RLIMIT_DATA)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_DATA, hard, hard));
+}
+
 /// Keeps the memory of this process, with tokens and keys, out of core files and from other
 /// processes of its user. Programs that it starts inherit the limit on core files only.
 pub fn guard_memory() {

@@ -45,6 +45,10 @@ pub const HOST_FILE_BYTES_MAX: usize = 256 << 10;
 pub const MASQUERADE_MS: u64 = 10_000;
 /// Milliseconds for `crun --version`.
 pub const OCI_VERSION_MS: u64 = 10_000;
+/// Milliseconds that killed jobs are waited for before the server executes its program anew. One
+/// that waits for a disk may need longer, and then ends beside the new program.
+pub const RUNTIME_ANEW_MS: u64 = 1_000;
+
 // Its socket, by ttrpc.
 
 /// Bytes of one frame's data: the protocol's own limit.
@@ -170,7 +174,8 @@ pub const RUNTIME_CONNECTIONS_MAX: usize = 16;
 /// Bytes of a job's request, and of its answer: a container's configuration is 64 KiB at most, and
 /// the output of a command is 128 KiB, four characters of JSON for each byte.
 pub const RUNTIME_JOB_BYTES_MAX: usize = 1 << 20;
-/// What the machine has and lacks is looked at again when somebody asks after so many milliseconds.
+/// Milliseconds between two looks at the network when somebody asks for the state, and between two
+/// at the machine after containers could not be started.
 pub const RUNTIME_CONDITIONS_MS: u64 = 5_000;
 /// Calls open at once, beside event streams: more than an agent has under way
 /// ([`CRI_STREAMS_MAX`](super::CRI_STREAMS_MAX)), so that only another client's mistake is refused.

@@ -29,7 +29,7 @@ pub struct Environment {
 }
 
 /// The reason and the message of a condition that is false.
-type NotReady = (Box<str>, Box<str>);
+pub type NotReady = (Box<str>, Box<str>);
 
 /// Looks, and runs `--version`. `Err`: the reason and the message of the condition.
 pub fn examine() -> Result<Environment, NotReady> {
@@ -68,6 +68,8 @@ struct Machine {
     namespaces: Vec<String>,
     /// `/proc/filesystems`
     filesystems: String,
+    /// `/proc/self/status`
+    status: String,
 }
 
 /// Kinds that every pod has.
@@ -98,6 +100,7 @@ impl Machine {
             controllers,
             namespaces: names(Path::new("/proc/self/ns")),
             filesystems: text("/proc/filesystems".into()),
+            status: text("/proc/self/status".into()),
         }
     }
 
@@ -122,10 +125,11 @@ impl Machine {
                  ({beside}); boot with systemd.unified_cgroup_hierarchy=1 or 0"
             )
         });
+        let taken = |why: &String| format!("runc is taken: {why}");
         let crun = self.crun.iter().filter(|_| hybrid.is_none());
         let found: Vec<(PathBuf, Option<String>)> = crun
             .map(|crun| (crun.clone(), None))
-            .chain(self.runc.iter().map(|runc| (runc.clone(), hybrid.clone())))
+            .chain(self.runc.iter().map(|runc| (runc.clone(), hybrid.as_ref().map(taken))))
             .collect();
         if found.is_empty() {
             let why = match (hybrid, &self.crun) {
@@ -150,6 +154,11 @@ impl Machine {
             let missing = missing.join(", ");
             remarks.push(format!("containers that need these cgroup controllers fail: {missing}"));
         }
+        if self.status.lines().any(|line| line.split_whitespace().eq(["NoNewPrivs:", "1"])) {
+            let why = "containers inherit that this process gets no new privileges, and what goes \
+                       with it: under systemd edged.service needs edged-builtin.conf over it";
+            remarks.push(why.to_owned());
+        }
         let overlay = |line: &str| line.split_whitespace().next_back() == Some("overlay");
         if !self.filesystems.lines().any(overlay) {
             let why = "the kernel has no overlay file system, unless it is a module that is loaded \
@@ -161,7 +170,7 @@ impl Machine {
 }
 
 /// A program in the folders of PATH, and in the usual ones.
-fn find(name: &str) -> Option<PathBuf> {
+pub fn find(name: &str) -> Option<PathBuf> {
     let own = env::var_os("PATH").unwrap_or_default();
     let usual = OsString::from(program::PATH);
     let mut paths = env::split_paths(&own).chain(env::split_paths(&usual)).map(|it| it.join(name));
@@ -189,6 +198,7 @@ mod tests {
             controllers: all(&["cpu", "cpuset", "memory", "pids", "io"]),
             namespaces: all(&["ipc", "mnt", "net", "pid", "uts", "user"]),
             filesystems: "nodev\ttmpfs\nnodev\toverlay\n\text4\n".to_owned(),
+            status: "NoNewPrivs:\t0\nSeccomp:\t0\n".to_owned(),
         }
     }
 
@@ -211,7 +221,12 @@ mod tests {
             Machine { hierarchy: Hierarchy::V1, beside: "hugetlb\n".to_owned(), ..whole.clone() };
         assert_eq!(chosen(&hybrid), "runc");
         let (_, remark) = hybrid.candidates().expect("runc").remove(0);
-        assert!(remark.is_some_and(|it| it.contains("v2 beside it has controllers (hugetlb)")));
+        let remark = remark.unwrap_or_default();
+        assert!(
+            remark.starts_with("runc is taken: crun does not work here: cgroup v1"),
+            "{remark}"
+        );
+        assert!(remark.contains("v2 beside it has controllers (hugetlb)"), "{remark}");
         let without = Machine { runc: None, ..hybrid };
         assert_eq!(chosen(&without), "OCIRuntimeMissing");
         let why = without.candidates().expect_err("none").1;
@@ -231,9 +246,11 @@ mod tests {
         let lacks = Machine {
             controllers: vec!["cpu".to_owned()],
             filesystems: "nodev\toverlay2\n".to_owned(),
+            status: "NoNewPrivs:\t1\n".to_owned(),
             ..machine()
         };
-        let [controllers, overlay] = &lacks.remarks()[..] else { panic!("two of two") };
+        let [controllers, unit, overlay] = &lacks.remarks()[..] else { panic!("three of three") };
+        assert!(unit.ends_with("edged.service needs edged-builtin.conf over it"), "{unit}");
         assert!(controllers.ends_with("fail: cpuset, memory, pids"), "{controllers}");
         assert!(overlay.starts_with("the kernel has no overlay"), "{overlay}");
     }

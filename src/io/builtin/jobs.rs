@@ -22,14 +22,16 @@ use std::process::{Child, Command, ExitCode, Stdio};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::layout::Settings;
 use super::monitors::Ended;
-use super::{container, exec, images, sandbox, stats};
+use super::{container, exec, images, process, sandbox, stats};
 use crate::core::time::Instant;
+use crate::io::clock;
 use crate::limits::RUNTIME_JOB_BYTES_MAX;
 use crate::model::runtime::{Job, JobFault, JobReply};
 use crate::runtime::event::{Event, JobId};
@@ -116,6 +118,21 @@ impl Jobs {
         }
     }
 
+    /// Kills all of them and waits until they have ended, for this long at most: the program that
+    /// takes this process's place does not know them. Each is answered once it is reaped.
+    pub fn kill_all(&mut self, within_ms: u64) {
+        self.running.iter_mut().for_each(Running::kill);
+        let until = clock::boot().plus_ms(within_ms);
+        for running in &self.running {
+            let pid = Pid::from_raw(running.child.id() as i32);
+            let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT | WaitPidFlag::WNOHANG;
+            let lives = || waitid(Id::Pid(pid), flags) == Ok(WaitStatus::StillAlive);
+            while lives() && clock::boot() < until {
+                process::pause(1);
+            }
+        }
+    }
+
     /// When to call [`Jobs::tick`].
     pub fn wake_at(&self) -> Option<Instant> {
         self.running.iter().filter_map(|running| running.deadline).min()
@@ -149,7 +166,7 @@ impl Running {
 }
 
 /// Replaces the contents, and leaves the position at the beginning.
-fn write(file: &mut File, message: &impl Serialize) -> io::Result<()> {
+pub(super) fn write(file: &mut File, message: &impl Serialize) -> io::Result<()> {
     let bytes = serde_json::to_vec(message)?;
     if bytes.len() > RUNTIME_JOB_BYTES_MAX {
         return Err(io::Error::other(format!(
@@ -163,7 +180,7 @@ fn write(file: &mut File, message: &impl Serialize) -> io::Result<()> {
     file.rewind()
 }
 
-fn read<T: DeserializeOwned>(file: &File) -> io::Result<T> {
+pub(super) fn read<T: DeserializeOwned>(file: &File) -> io::Result<T> {
     let bytes = file.metadata()?.len() as usize;
     if bytes > RUNTIME_JOB_BYTES_MAX {
         return Err(io::Error::other(format!(
@@ -222,6 +239,32 @@ fn run(settings: &Settings, job: Job) -> Result<JobReply, JobFault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
+    use crate::limits::RUNTIME_ANEW_MS;
+
+    /// A restart in place must not leave a job of which nobody knows.
+    #[test]
+    fn all_are_killed_before_another_program_takes_this_ones_place() {
+        let mut jobs = Jobs::new("/bin/sleep".into(), Settings::of(&Config::default()));
+        let child = || Command::new("sleep").arg("600").process_group(0).spawn();
+        let file = || File::from(memfd_create(c"test", MFdFlags::MFD_CLOEXEC).expect("memory"));
+        jobs.running = (0..3)
+            .map(|id| Running {
+                child: child().expect("it is there"),
+                file: file(),
+                job: Some(JobId(id)),
+                deadline: None,
+                changes_layers: false,
+            })
+            .collect();
+        let begun = clock::boot();
+        jobs.kill_all(RUNTIME_ANEW_MS);
+        assert!(clock::boot().since_ms(begun) < RUNTIME_ANEW_MS, "it waited for nothing");
+        for mut running in jobs.running {
+            let status = running.child.try_wait().expect("it is ours");
+            assert!(status.is_some_and(|status| !status.success()), "it was reaped, or lives");
+        }
+    }
 
     #[test]
     fn a_message_has_a_bound_for_both_ends() {

@@ -12,6 +12,7 @@ mod files;
 pub mod images;
 pub mod jobs;
 pub mod layout;
+pub mod look;
 pub mod monitor;
 pub mod monitors;
 mod namespace;

@@ -11,13 +11,15 @@ use serde::Deserialize;
 
 use super::layout::Settings;
 use super::process::{self, PidFd};
-use crate::io::clock;
+use crate::io::{clock, sys};
 use crate::limits::{CRI_STATUS_TEXT_BYTES_MAX, RUNTIME_OCI_LOG_BYTES_MAX};
 use crate::model::error::System;
 
 /// A call, without the words that are its own. Its log is `log`, which is emptied.
 pub fn command(settings: &Settings, log: &Path) -> Command {
     let _ = fs::remove_file(log);
+    // The bound is the server's: containers would inherit it.
+    sys::lift_memory_bound();
     let mut command = Command::new(&settings.oci);
     command.arg("--root").arg(settings.layout.oci());
     command.arg("--log").arg(log).args(["--log-format", "json"]);
@@ -111,6 +113,20 @@ mod tests {
 
     fn place(name: &str) -> std::path::PathBuf {
         std::env::temp_dir().join(format!("edged-oci-{name}-{}", std::process::id()))
+    }
+
+    /// What `edged-run` sets for the server is not for containers.
+    #[test]
+    fn its_programs_have_no_bound_of_memory_below_the_hard_one() {
+        use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+        use crate::config::Config;
+        let bound = || getrlimit(Resource::RLIMIT_DATA).expect("it can be read");
+        let (_, hard) = bound();
+        setrlimit(Resource::RLIMIT_DATA, hard.min(1 << 40), hard)
+            .expect("it is below the hard one");
+        let _ = command(&Settings::of(&Config::default()), Path::new("/nowhere/log"));
+        assert_eq!(bound(), (hard, hard));
     }
 
     #[test]

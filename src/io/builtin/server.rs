@@ -12,7 +12,9 @@
 //! its monitors: if one dies, its container becomes a child here, and its exit code is not lost.
 //!
 //! **If we crash here** containers and their output go on. The next server reads the records and
-//! the folder in RUN; SIGHUP starts the program anew in place, and it remains the parent.
+//! the folder in RUN; SIGHUP starts the program anew in place, and it remains the parent. It is the
+//! program to which the path leads by which this one was started: `edged-run` starts it by a link
+//! to the program of the current slot.
 
 use std::ffi::{CString, OsString};
 use std::io;
@@ -27,17 +29,18 @@ use super::connections::Connections;
 use super::environment::Environment;
 use super::jobs::Jobs;
 use super::layout::Settings;
+use super::look::Look;
 use super::monitors::{Ended, Monitors};
 use super::records::{self, Records};
-use super::{cni, environment, images, sandbox, start};
+use super::{cni, images, sandbox, start};
 use crate::core::Severity;
 use crate::core::time::{Instant, Now};
 use crate::io::lock;
 use crate::io::signal::{SignalAction, Signals};
 use crate::io::turn::{self, Turn};
 use crate::io::{clock, sys};
-use crate::limits::RUNTIME_CONDITIONS_MS;
-use crate::model::runtime::{Conditions, ContainerId, Request};
+use crate::limits::{RUNTIME_ANEW_MS, RUNTIME_CONDITIONS_MS};
+use crate::model::runtime::{Conditions, ContainerId, MonitorFact, Request};
 use crate::runtime::Runtime;
 use crate::runtime::event::{Action, Event, Found, Out, Stored};
 use crate::wire::cri::serve;
@@ -71,6 +74,7 @@ pub fn run(settings: Settings, environment: &Environment) -> ExitCode {
             }
             Next::Anew => {
                 log::info!("starts anew in place");
+                server.jobs.kill_all(RUNTIME_ANEW_MS);
                 log::error!("cannot start anew: {}", start_anew());
             }
         }
@@ -99,8 +103,9 @@ struct Server {
     records: Records,
     events: Vec<Event>,
     out: Out,
-    /// When the conditions were last looked at, and what they were.
+    /// When the network was last looked at, and what the conditions were.
     conditions: (Instant, Conditions),
+    look: Look,
     /// There is more to do than one turn may.
     more: bool,
     _lock: Option<std::fs::File>,
@@ -125,7 +130,8 @@ impl Server {
         let stored = stored(&settings, &mut monitors)?;
         let layers = images::layers(&settings)?;
         let now = clock::now();
-        let conditions = look(&settings);
+        // The machine has just been examined.
+        let conditions = Conditions { runtime: Ok(()), network: cni::readiness(&settings) };
         log::info!(
             "sandboxes={} containers={} images={} oci={} version={:?}",
             stored.sandboxes.len(),
@@ -142,6 +148,7 @@ impl Server {
             events: vec![Event::Layers(layers), Event::Conditions(conditions.clone())],
             out: Out::default(),
             conditions: (now.boot, conditions),
+            look: Look::new(PathBuf::from("/proc/self/exe"), now.boot),
             more: false,
             folders: [shown(layout.layers()), shown(layout.data().join("c"))],
             recursive_read_only: false,
@@ -195,6 +202,9 @@ impl Server {
     /// What is known goes to the core, and what it requests is done. `None`: there is more.
     fn round(&mut self, now: Now) -> Option<()> {
         for event in self.events.drain(..) {
+            if matches!(event, Event::Monitor(_, MonitorFact::Failed(_))) {
+                self.look.failed();
+            }
             self.core.handle(now, event);
         }
         self.core.step(now, &mut self.out);
@@ -258,23 +268,37 @@ impl Server {
                 Ok(WaitStatus::StillAlive) | Err(_) => return,
                 Ok(_) => continue,
             };
-            if !self.jobs.ended(pid, how, &mut self.events) {
+            if let Some(looked) = self.look.ended(pid) {
+                match looked {
+                    Ok(runtime) => {
+                        let network = self.conditions.1.network.clone();
+                        self.now_are(Conditions { runtime, network });
+                    }
+                    Err(why) => log::warn!("the machine was not looked at: {how}; {why}"),
+                }
+            } else if !self.jobs.ended(pid, how, &mut self.events) {
                 self.monitors.child_ended(pid, how, &mut self.events);
             }
         }
     }
 
-    /// Whether pods can run may change at any time; it is looked at when somebody asks.
+    /// Whether pods can run may change at any time; it is looked at when somebody asks. A network
+    /// is a file or two, read at once; what starts a program is left to a child.
     fn look_again(&mut self, now: Now) {
-        let asked = |event: &Event| matches!(event, Event::Call(_, Request::Status));
-        if !is_old(self.conditions.0, now.boot) || !self.events.iter().any(asked) {
-            return;
+        let asks = |event: &Event| matches!(event, Event::Call(_, Request::Status));
+        let is_asked = self.events.iter().any(asks);
+        self.look.tick(now.boot, is_asked && self.conditions.1.runtime.is_err());
+        if is_asked && is_old(self.conditions.0, now.boot) {
+            self.conditions.0 = now.boot;
+            let runtime = self.conditions.1.runtime.clone();
+            self.now_are(Conditions { runtime, network: cni::readiness(&self.settings) });
         }
-        let conditions = look(&self.settings);
-        self.conditions.0 = now.boot;
+    }
+
+    fn now_are(&mut self, conditions: Conditions) {
         if conditions != self.conditions.1 {
             self.conditions.1 = conditions.clone();
-            // Before the call that asks for it.
+            // Before the call that asks for them.
             self.events.insert(0, Event::Conditions(conditions));
         }
     }
@@ -306,24 +330,28 @@ fn is_old(seen_at: Instant, now: Instant) -> bool {
     now.since_ms(seen_at) >= RUNTIME_CONDITIONS_MS
 }
 
-fn look(settings: &Settings) -> Conditions {
-    let runtime = environment::examine().map(|_| ());
-    Conditions { runtime, network: cni::readiness(settings) }
-}
-
 /// Returns only the error.
 fn start_anew() -> io::Error {
     let text = |word: OsString| CString::new(word.into_vec()).ok();
     let arguments: Vec<CString> = std::env::args_os().filter_map(text).collect();
-    let program = std::env::current_exe().ok().and_then(|path| {
-        // An update has replaced the file.
-        let text = path.into_os_string().into_string().ok()?;
-        CString::new(text.trim_end_matches(" (deleted)")).ok()
-    });
-    let Some(program) = program else { return io::Error::other("the program has no name") };
+    let own = std::env::current_exe().unwrap_or_default();
+    let Some(program) = program(arguments.first(), own) else {
+        return io::Error::other("the program has no name");
+    };
     match nix::unistd::execv(&program, &arguments) {
         Err(errno) => errno.into(),
     }
+}
+
+/// What is executed anew: an absolute path by which this program was started may be a link that
+/// leads to a newer one by now; otherwise the file of this process, which an update may have
+/// replaced.
+fn program(started_by: Option<&CString>, own: PathBuf) -> Option<CString> {
+    if let Some(path) = started_by.filter(|path| path.as_bytes().starts_with(b"/")) {
+        return Some(path.clone());
+    }
+    let text = own.into_os_string().into_string().ok()?;
+    CString::new(text.trim_end_matches(" (deleted)")).ok().filter(|path| !path.is_empty())
 }
 
 fn log(severity: Severity, text: &str) {
@@ -338,6 +366,20 @@ fn log(severity: Severity, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn anew_it_is_the_program_to_which_its_path_leads() {
+        let started_by = |word: &str| CString::new(word).expect("text");
+        let own = || PathBuf::from("/usr/sbin/edged (deleted)");
+        for (word, expected) in [
+            ("/run/edged/edged", "/run/edged/edged"),
+            ("edged", "/usr/sbin/edged"),
+            ("./edged", "/usr/sbin/edged"),
+        ] {
+            assert_eq!(program(Some(&started_by(word)), own()), Some(started_by(expected)));
+        }
+        assert_eq!(program(None, PathBuf::new()), None);
+    }
 
     #[test]
     fn the_machine_is_looked_at_again_after_a_while() {
