@@ -37,15 +37,15 @@ esac
 ";
 
 /// A zombie does not live.
-fn lives(pid: Pid) -> bool {
+pub fn lives(pid: Pid) -> bool {
     fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| !words.is_empty())
 }
 
 pub struct Gateway {
     pub scratch: Scratch,
-    keeper: Option<Child>,
-    trial_s: &'static str,
-    flags: &'static str,
+    pub keeper: Option<Child>,
+    pub trial_s: &'static str,
+    pub flags: &'static str,
     memory_kb: &'static str,
 }
 
@@ -67,26 +67,27 @@ impl Gateway {
             .env("EDGED_TRIAL_S", self.trial_s)
             .env("EDGED_MEMORY_KB", self.memory_kb)
             .env("EDGED_FLAGS", self.flags)
-            .env("RAN", self.scratch.path("ran"));
+            .env("RAN", self.scratch.path("ran"))
+            .env("TOP", &self.scratch.0);
         command
     }
 
-    fn start(&mut self) {
+    pub fn start(&mut self) {
         let _ = fs::remove_file(self.scratch.path("ran"));
         self.keeper = Some(self.command().spawn().expect("busybox runs"));
     }
 
-    fn runs(&self, name: &str) {
+    pub fn runs(&self, name: &str) {
         until(&format!("{name} runs"), || self.scratch.read("ran") == name);
     }
 
-    fn pid(&self) -> Pid {
+    pub fn pid(&self) -> Pid {
         until("edged runs", || !self.scratch.read("run/edged.pid").is_empty());
         Pid::from_raw(self.scratch.read("run/edged.pid").parse().expect("a pid"))
     }
 
     /// To an unsigned release: `signed` has the other tests.
-    fn upgrade(&self, file: &PathBuf) -> Output {
+    pub fn upgrade(&self, file: &PathBuf) -> Output {
         self.command().args(["upgrade", "--unsigned"]).arg(file).output().expect("busybox runs")
     }
 
@@ -98,7 +99,7 @@ impl Gateway {
         !self.scratch.path("home/trial").exists()
     }
 
-    fn stop(&mut self) {
+    pub fn stop(&mut self) {
         let Some(mut keeper) = self.keeper.take() else { return };
         let _ = kill(Pid::from_raw(keeper.id() as i32), Signal::SIGTERM);
         keeper.wait().expect("it is our child");

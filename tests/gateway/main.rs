@@ -5,6 +5,7 @@
 mod install;
 mod keeper;
 mod read_only;
+mod server;
 mod signed;
 
 use std::fs;
