@@ -24,6 +24,8 @@ use super::support::wait::{until, until_in};
 use super::support::{guard, http, process, top};
 
 crate::tests!(
+    #[cfg(feature = "runtime")]
+    the_demo_on_the_built_in_runtime_leaves_nothing,
     the_demo_shows_its_pods_and_leaves_nothing,
     the_demo_on_a_runtime_that_is_there_removes_only_what_is_its_own,
 );
@@ -61,6 +63,7 @@ fn script(dir: &Path, agent: SocketAddr, mode: &str) -> Command {
     let mut command = Command::new("env");
     command.arg("--default-signal").arg(top().join("scripts/run"));
     command.env("EDGED", binary()).env("EDGED_RUN_DIR", dir).env("MODE", mode);
+    command.env("RUNTIME", "containerd");
     // The controller's four ports, as the script derives them from the first.
     let hub = free_ports(&[0, 2, 4, 20]);
     command.env("EDGED_LISTEN", agent.to_string()).env("CLOUD_PORT", hub.to_string());
@@ -86,6 +89,7 @@ impl Demo {
         let child = command.process_group(0).spawn().expect("a shell runs it");
         guard::keep(guard::Left::Process(child.id()));
         guard::keep(guard::Left::Runtime(Kind::Containerd, dir.join("containerd")));
+        guard::keep(guard::Left::Runtime(Kind::Builtin, dir.join("builtin")));
         Self { child, dir, agent, guarded: RefCell::default(), _turn: turn }
     }
 
@@ -180,7 +184,7 @@ fn is_running(pod: &Value) -> bool {
         && pod["status"]["containerStatuses"][0]["ready"] == Value::Bool(true)
 }
 
-/// What still uses a demo's folder: processes, mounts, cgroups.
+/// What still uses a demo's folder: processes, mounts, cgroups, bridges.
 fn left(dir: &Path) -> Vec<String> {
     let path = dir.display().to_string();
     let mut left = Vec::new();
@@ -201,15 +205,35 @@ fn left(dir: &Path) -> Vec<String> {
         let ours = entries(&top).into_iter().filter(|name| name.starts_with("edged-demo-"));
         left.extend(ours.map(|name| format!("{}/{name}", top.display())));
     }
+    for link in entries(Path::new("/sys/class/net")) {
+        let alias = fs::read_to_string(format!("/sys/class/net/{link}/ifalias"));
+        left.extend(alias.ok().filter(|alias| alias.contains(&path)).map(|_| link));
+    }
     left
 }
 
 fn the_demo_shows_its_pods_and_leaves_nothing(world: &World) {
-    let dir = world.folder("demo");
+    shows_its_pods_and_leaves_nothing(&world.folder("demo"), Kind::Containerd);
+}
+
+#[cfg(feature = "runtime")]
+fn the_demo_on_the_built_in_runtime_leaves_nothing(world: &World) {
+    shows_its_pods_and_leaves_nothing(&world.folder("demo-own"), Kind::Builtin);
+}
+
+fn shows_its_pods_and_leaves_nothing(dir: &Path, kind: Kind) {
+    let dir = dir.to_owned();
     let agent = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
-    let mut demo = Demo::start(dir.clone(), script(&dir, agent, "cloud"), agent);
-    // Out of the container, by a command through the stream tunnel.
-    demo.wait_output("The gateway says hello from web");
+    let mut command = script(&dir, agent, "cloud");
+    if kind == Kind::Builtin {
+        // As it is without a word.
+        command.env_remove("RUNTIME");
+    }
+    let mut demo = Demo::start(dir.clone(), command, agent);
+    if kind == Kind::Containerd {
+        // Out of the container, by a command through the stream tunnel.
+        demo.wait_output("The gateway says hello from web");
+    }
     demo.wait_output("the manifest of web changes now");
     until("the changed web server answers", || {
         let answer = http::get(WEB.into(), "/").map_err(|error| error.to_string())?;
@@ -250,6 +274,11 @@ fn the_demo_shows_its_pods_and_leaves_nothing(world: &World) {
             |line: &&str| (line.contains(" WARN ") || line.contains(" ERROR ")) && !slow(line);
         let bad: Vec<&str> = text.lines().filter(bad).collect();
         assert_eq!(bad, [] as [&str; 0], "{log}: of a demo without errors");
+    }
+    if kind == Kind::Builtin {
+        let log = fs::read_to_string(dir.join("builtin/runtime.log")).expect("it is there");
+        let started = log.lines().find(|line| line.contains(" oci=/"));
+        assert!(started.is_some_and(|line| line.contains("version=\"")), "{log}");
     }
 }
 
