@@ -1,6 +1,8 @@
 //! `edged check`: finds what is missing on this machine before a pod fails for it, with a remedy
 //! each. Changes nothing.
 
+#[cfg(feature = "runtime")]
+mod builtin;
 #[cfg(feature = "cloud")]
 mod cloud;
 mod judge;
@@ -10,7 +12,8 @@ use std::io::Write;
 
 use super::Error;
 use super::table::Columns;
-use crate::io::diagnostics;
+use crate::io::diagnostics::{self, Room};
+use crate::model::error::System;
 
 /// Checks and prints; returns 1 if something is missing that edged needs.
 pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
@@ -76,6 +79,36 @@ fn warn(name: &'static str, detail: impl Into<String>, remedy: &str) -> Row {
 fn fail(name: &'static str, detail: impl Into<String>, remedy: &str) -> Row {
     Row { verdict: Verdict::Fail, ..warn(name, detail, remedy) }
 }
+
+/// A folder that is written to, and the flag that names another one.
+fn place(name: &'static str, room: &Result<Room, System>, flag: &str) -> Row {
+    let room = match room {
+        Ok(room) => room,
+        Err(why) => {
+            return fail(name, why.to_string(), &format!("name another folder with {flag}"));
+        }
+    };
+    let Room { path, writable, free_bytes, bytes, free_inodes, inodes } = room;
+    let free_mb = free_bytes >> 20;
+    let detail = format!("{path} has {free_mb} MiB of {} MiB free", bytes >> 20);
+    if !writable {
+        let remedy = format!(
+            "run as root on a file system that is mounted for writing, or name another folder \
+             with {flag}"
+        );
+        fail(name, format!("{path} cannot be written to"), &remedy)
+    } else if *inodes > 0 && *free_inodes < inodes / 50 {
+        let detail = format!("{path} has {free_inodes} of {inodes} inodes left");
+        warn(name, detail, "remove small files, or make the file system with more inodes")
+    } else if *free_bytes < FREE_MIN_BYTES {
+        warn(name, detail, "make room, or let old images go: crictl rmi --prune")
+    } else {
+        ok(name, detail)
+    }
+}
+
+/// What a few pods write in a day.
+const FREE_MIN_BYTES: u64 = 64 << 20;
 
 #[cfg(test)]
 mod tests {

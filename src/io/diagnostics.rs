@@ -3,6 +3,8 @@
 //! Each fact is the kernel's own text if that is small, so that the judgement can be tested with
 //! the texts of other machines.
 
+#[cfg(feature = "runtime")]
+mod builtin;
 #[cfg(feature = "cloud")]
 mod cloud;
 mod runtime;
@@ -20,7 +22,11 @@ use super::rivals::{self, Rival};
 use crate::config::{Config, Error, load, without_file};
 use crate::limits::{MANIFEST_BYTES_MAX, MANIFEST_FILES_MAX};
 use crate::model::cri::{RuntimeStatus, Version};
+#[cfg(feature = "runtime")]
+use crate::model::endpoint::Framing;
 use crate::model::error::{self, System};
+#[cfg(feature = "runtime")]
+pub use builtin::BuiltinFacts;
 #[cfg(feature = "cloud")]
 pub use cloud::CloudFacts;
 
@@ -71,6 +77,9 @@ pub struct Diagnostics {
     pub cni_plugins: Vec<String>,
     /// The manifests, by path; an error for the folder as a whole.
     pub manifests: Option<Result<Vec<Manifest>, System>>,
+    /// What the built-in runtime finds, if it is the one.
+    #[cfg(feature = "runtime")]
+    pub builtin: Option<BuiltinFacts>,
     /// The store and the connection to the cloud, if one is configured.
     #[cfg(feature = "cloud")]
     pub cloud: Option<CloudFacts>,
@@ -136,6 +145,8 @@ pub fn gather(flags: &[OsString]) -> Result<Diagnostics, Error> {
         cni: cni(),
         cni_plugins: CNI_PLUGINS.iter().flat_map(|folder| names(folder)).collect(),
         manifests: Some(manifests(Path::new(&config.manifests))),
+        #[cfg(feature = "runtime")]
+        builtin: (config.runtime.framing == Framing::Ttrpc).then(|| builtin::read(&config)),
         #[cfg(feature = "cloud")]
         cloud: cloud::read(&config),
         config,

@@ -1,12 +1,11 @@
 //! Judges the facts of `edged check`: one row for each thing that pods need from a machine.
 
-use super::{Row, fail, ok, remedy, warn};
+use super::{Row, fail, ok, place, remedy, warn};
 use crate::agent::admit;
 use crate::config::EXPOSED;
-use crate::io::diagnostics::{CNI_CONFIG, CNI_PLUGINS, Diagnostics, Room};
+use crate::io::diagnostics::{CNI_CONFIG, CNI_PLUGINS, Diagnostics};
 use crate::io::rivals::Rival;
 use crate::model::cri::{RuntimeStatus, Version};
-use crate::model::error::System;
 use crate::wire::manifest;
 
 /// The whole report.
@@ -21,9 +20,17 @@ pub(super) fn all(facts: &Diagnostics) -> Vec<Row> {
     rows.extend(facts.rivals.iter().map(rival));
     rows.extend([kernel(&facts.kernel), cgroups(facts), namespaces(facts)]);
     rows.push(overlay(facts));
+    #[cfg(feature = "runtime")]
+    rows.extend(facts.builtin.iter().flat_map(super::builtin::rows));
     rows.push(oom_score_adj(facts));
     rows.extend(runtime(facts));
-    rows.extend(cni(facts));
+    let network = cni(facts);
+    #[cfg(feature = "runtime")]
+    let network = match &facts.builtin {
+        Some(builtin) => super::builtin::network(builtin, network),
+        None => network,
+    };
+    rows.extend(network);
     rows.push(if facts.clock {
         ok("clock", "shows a plausible time")
     } else {
@@ -147,8 +154,8 @@ fn overlay(facts: &Diagnostics) -> Row {
     if has {
         return ok("overlay", "the kernel has overlayfs");
     }
-    let remedy = "modprobe overlay, and at each boot (/etc/modules); or give the runtime another \
-                  snapshotter";
+    let remedy = "modprobe overlay, and at each boot (/etc/modules); or give containerd another \
+                  snapshotter; edged's own runtime copies an image for each container";
     warn("overlay", "the kernel has no overlayfs loaded", remedy)
 }
 
@@ -247,35 +254,6 @@ fn bridge(facts: &Diagnostics) -> Row {
     let remedy = "modprobe br_netfilter, and at each boot (/etc/modules)";
     warn("bridge", "not loaded: br_netfilter", remedy)
 }
-
-fn place(name: &'static str, room: &Result<Room, System>, flag: &str) -> Row {
-    let room = match room {
-        Ok(room) => room,
-        Err(why) => {
-            return fail(name, why.to_string(), &format!("name another folder with {flag}"));
-        }
-    };
-    let Room { path, writable, free_bytes, bytes, free_inodes, inodes } = room;
-    let free_mb = free_bytes >> 20;
-    let detail = format!("{path} has {free_mb} MiB of {} MiB free", bytes >> 20);
-    if !writable {
-        let remedy = format!(
-            "run as root on a file system that is mounted for writing, or name another folder \
-             with {flag}"
-        );
-        fail(name, format!("{path} cannot be written to"), &remedy)
-    } else if *inodes > 0 && *free_inodes < inodes / 50 {
-        let detail = format!("{path} has {free_inodes} of {inodes} inodes left");
-        warn(name, detail, "remove small files, or make the file system with more inodes")
-    } else if *free_bytes < FREE_MIN_BYTES {
-        warn(name, detail, "make room, or let old images go: crictl rmi --prune")
-    } else {
-        ok(name, detail)
-    }
-}
-
-/// What a few pods write in a day.
-const FREE_MIN_BYTES: u64 = 64 << 20;
 
 fn manifests(facts: &Diagnostics) -> Vec<Row> {
     let folder = &facts.config.manifests;

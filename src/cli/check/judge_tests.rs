@@ -3,8 +3,10 @@
 use super::super::Verdict;
 use super::*;
 use crate::config::Config;
+use crate::io::diagnostics::Room;
 #[cfg(feature = "runtime")]
 use crate::model::endpoint::RuntimeEndpoint;
+use crate::model::error::System;
 
 const V2: &str = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n";
 const V1: &str = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n\
@@ -54,6 +56,8 @@ fn machine() -> Diagnostics {
         cni: vec![("10-pods.conflist".to_owned(), BRIDGE.to_owned())],
         cni_plugins: owned(&["bridge", "host-local", "portmap"]),
         manifests: Some(Ok(Vec::new())),
+        #[cfg(feature = "runtime")]
+        builtin: None,
         #[cfg(feature = "cloud")]
         cloud: None,
     }

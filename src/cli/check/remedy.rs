@@ -59,7 +59,7 @@ pub(super) fn no_answer(facts: &Diagnostics) -> &'static str {
             "start the runtime, or say where it is with --runtime or containerRuntimeEndpoint; \
              containerd must not have \"cri\" among its disabled_plugins"
         }
-        Runtime::Edged => "start it with edged runtime",
+        Runtime::Edged => "start it with edged runtime, or both with edged-run",
         Runtime::CriO | Runtime::Other => {
             "start the runtime, or say where it is with --runtime or containerRuntimeEndpoint"
         }
