@@ -98,6 +98,18 @@ fn systemd_understands_all_of_the_service() {
     assert_eq!(verified(&text), [] as [&str; 0]);
     let wrong = verified(&text.replace("KillMode=mixed", "KillMode=gently"));
     assert!(wrong.iter().any(|line| line.contains("kill mode")), "{wrong:?}");
+    // What stands over it where the runtime is built in.
+    let over = fs::read_to_string(Path::new(TOP).join("config/init/edged-builtin.conf"));
+    let over = over.expect("it is there");
+    let drop_in = unit.with_extension("service.d").join("builtin.conf");
+    fs::create_dir_all(drop_in.parent().expect("a folder")).expect("a folder of ours");
+    fs::write(&drop_in, &over).expect("a file of ours");
+    assert_eq!(verified(&text), [] as [&str; 0]);
+    fs::write(&drop_in, over.replace("Delegate=yes", "Delegate=perhaps")).expect("ours");
+    let mut command = Command::new("systemd-analyze");
+    let done = command.args(["verify", "--man=no"]).arg(&unit).output().expect("it runs");
+    let why = String::from_utf8_lossy(&done.stderr);
+    assert!(why.contains("builtin.conf"), "{why}");
 }
 
 /// What it is restricted in, and what it must not be restricted in: mounts in its own namespace
@@ -122,6 +134,27 @@ fn systemd_bounds_what_the_service_may_do() {
         let mut lines = text.lines();
         assert!(!lines.any(|line| line.starts_with(bad)), "{bad} hides volumes, or refuses them");
     }
+}
+
+/// Containers inherit what their server may not do: a filter of system calls, no new privileges,
+/// capabilities that are gone for good.
+#[test]
+fn with_the_built_in_runtime_systemd_bounds_nothing_that_containers_would_inherit() {
+    let read = |name: &str| fs::read_to_string(Path::new(TOP).join(name)).expect("it is there");
+    let (unit, over) = (read("config/init/edged.service"), read("config/init/edged-builtin.conf"));
+    let set = |text: &str| -> Vec<(String, String)> {
+        let lines = text.lines().filter_map(|line| line.split_once('='));
+        lines.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    };
+    let over = set(&over);
+    let begin = ["NoNew", "Capability", "Restrict", "Lock", "MemoryDeny", "SystemCall", "KillMode"];
+    for (key, value) in set(&unit) {
+        if begin.iter().any(|begin| key.starts_with(begin)) {
+            let is_over = |(other, now): &(String, String)| *other == key && *now != value;
+            assert!(over.iter().any(is_over), "{key}={value} is left to containers");
+        }
+    }
+    assert!(over.contains(&("KillMode".to_owned(), "process".to_owned())));
 }
 
 /// OpenRC sources it in the machine's shell, and so does this test, as far as OpenRC would call it.
@@ -194,6 +227,103 @@ fn a_machine_without_a_known_init_is_told() {
     assert!(!done.status.success());
     let why = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(why.contains("give --init"), "{why}");
+}
+
+/// Installs with these options into a root with these files, which are programs; returns the exit
+/// code and what it said.
+fn with_runtime(scratch: &Scratch, before: &[&str], options: &[&str]) -> (bool, String) {
+    for file in before {
+        scratch.program(&format!("root/{file}"), "#!/bin/sh\n");
+    }
+    fs::create_dir_all(scratch.path("root")).expect("a folder of ours");
+    // What tells a program of another machine that has a runtime.
+    let binary = scratch.program("edged", "#!/bin/sh\n# edged-monitor\n");
+    let mut command = scratch.sh("scripts/install");
+    command.args(["--init", "systemd", "--root"]).arg(scratch.path("root"));
+    command.arg("--binary").arg(binary).args(options);
+    let done = command.output().expect("busybox runs");
+    let said = [done.stdout, done.stderr].concat();
+    (done.status.success(), String::from_utf8_lossy(&said).into_owned())
+}
+
+/// The keys of edgecore.yaml about the runtime.
+fn named(scratch: &Scratch) -> Vec<String> {
+    let config = scratch.read("root/etc/kubeedge/config/edgecore.yaml");
+    let lines = config.lines().map(str::trim).filter(|line| line.starts_with("containerRuntime"));
+    lines.map(str::to_owned).collect()
+}
+
+const CONFLIST: &str = "root/etc/cni/net.d/10-edged.conflist";
+const DROP_IN: &str = "root/etc/systemd/system/edged.service.d/builtin.conf";
+
+#[test]
+fn a_machine_without_a_runtime_gets_the_built_in_one_and_is_told_what_it_lacks() {
+    let scratch = Scratch::new();
+    let (done, said) = with_runtime(&scratch, &["usr/bin/crun"], &[]);
+    assert!(done, "{said}");
+    assert_eq!(
+        named(&scratch),
+        ["containerRuntime: builtin", "containerRuntimeEndpoint: null"],
+        "{said}"
+    );
+    assert!(said.contains("lacks: CNI plugins, nft or iptables\n"), "{said}");
+    assert!(said.contains("apt-get install crun containernetworking-plugins"), "{said}");
+    let shipped = Path::new(TOP).join("config/cni/10-edged.conflist");
+    let shipped = fs::read_to_string(shipped).expect("it is there");
+    assert_eq!(scratch.read(CONFLIST), shipped.trim());
+    assert!(scratch.read(DROP_IN).contains("KillMode=process"));
+    // Once more: the file stays, and so does what goes with it.
+    fs::remove_file(scratch.path(DROP_IN)).expect("it is there");
+    let all = ["usr/sbin/iptables", "usr/lib/cni/bridge"];
+    let (done, said) = with_runtime(&scratch, &all, &[]);
+    assert!(done && scratch.path(DROP_IN).exists() && !said.contains("lacks"), "{said}");
+    assert!(said.contains("10-edged.conflist stays"), "{said}");
+}
+
+#[test]
+fn a_network_that_is_there_stays_the_only_one() {
+    let scratch = Scratch::new();
+    let (done, said) = with_runtime(&scratch, &["etc/cni/net.d/20-own.conf"], &[]);
+    assert!(done && said.contains("20-own.conf stays, and is the network of the pods"), "{said}");
+    assert!(!scratch.path(CONFLIST).exists());
+}
+
+#[test]
+fn the_runtime_that_is_installed_is_named_unless_another_is_asked_for() {
+    let unset = ["containerRuntime: remote", "containerRuntimeEndpoint: null"];
+    let containerd = [
+        "containerRuntime: remote",
+        "containerRuntimeEndpoint: unix:///run/containerd/containerd.sock",
+    ];
+    let builtin = ["containerRuntime: builtin", "containerRuntimeEndpoint: null"];
+    for (before, options, expected) in [
+        ("usr/bin/containerd", &[][..], containerd),
+        ("usr/bin/crio", &[], unset),
+        ("usr/bin/containerd", &["--runtime", "builtin"], builtin),
+        ("usr/bin/other", &["--runtime", "containerd"], containerd),
+    ] {
+        let scratch = Scratch::new();
+        let (done, said) = with_runtime(&scratch, &[before], options);
+        assert!(done, "{said}");
+        assert_eq!(named(&scratch), expected, "{before} {options:?}: {said}");
+        assert_eq!(scratch.path(DROP_IN).exists(), expected == builtin);
+    }
+    let scratch = Scratch::new();
+    let (done, said) = with_runtime(&scratch, &[], &["--runtime", "docker"]);
+    assert!(!done && said.contains("--runtime containerd|builtin"), "{said}");
+}
+
+#[test]
+fn pods_of_containerd_are_begun_anew_only_if_that_is_asked_for() {
+    let scratch = Scratch::new();
+    let pod = "var/lib/containerd/io.containerd.grpc.v1.cri/sandboxes/0123/hosts";
+    let (done, said) = with_runtime(&scratch, &[pod], &["--runtime", "builtin"]);
+    assert!(!done && said.contains("containerd has 1 pods"), "{said}");
+    assert!(said.contains("nothing was changed; --begin-pods-anew goes on"), "{said}");
+    assert!(!scratch.path("root/etc").exists() && !scratch.path("root/usr").exists());
+    let (done, said) = with_runtime(&scratch, &[], &["--runtime", "builtin", "--begin-pods-anew"]);
+    assert!(done && said.contains("they are begun anew"), "{said}");
+    assert_eq!(named(&scratch)[0], "containerRuntime: builtin");
 }
 
 /// Whatever sha256sum is used.
