@@ -6,6 +6,7 @@ use crate::config::EXPOSED;
 use crate::io::diagnostics::{CNI_CONFIG, CNI_PLUGINS, Diagnostics};
 use crate::io::rivals::Rival;
 use crate::model::cri::{RuntimeStatus, Version};
+use crate::model::endpoint::Framing;
 use crate::wire::manifest;
 
 /// The whole report.
@@ -167,6 +168,10 @@ fn oom_score_adj(facts: &Diagnostics) -> Row {
         Some(capabilities) if capabilities & SYS_RESOURCE_BIT != 0 => {
             ok("oom-score", "may be lowered")
         }
+        _ if facts.config.runtime.framing != Framing::Grpc => ok(
+            "oom-score",
+            "may not be lowered here (no CAP_SYS_RESOURCE): containers get that of edged at least",
+        ),
         _ => warn(
             "oom-score",
             "may not be lowered here (no CAP_SYS_RESOURCE): if the runtime may not either, pods \
