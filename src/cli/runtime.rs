@@ -1,7 +1,7 @@
 //! `edged runtime`: serves CRI to the agent, and drives crun or runc.
 //!
-//! `edged runtime --choose [FLAGS OF run]` only prints which runtime an agent with these flags would
-//! take: `named` or `chosen`, its endpoint, and the reason. `edged-run` asks it.
+//! `edged runtime --choose [FLAGS OF run]` only prints which runtime an agent with these flags
+//! takes: `named` or `chosen`, its endpoint, and the reason. `edged-run` asks it.
 
 use std::ffi::OsString;
 use std::io::Write;

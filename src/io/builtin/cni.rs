@@ -11,7 +11,7 @@
 //! not synced: after a power cut it may be missing, and DEL then uses the present network.
 
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use nix::unistd::{AccessFlags, access};
@@ -230,15 +230,6 @@ impl Call<'_> {
         }
         Err(failed(&cni::failure(&ended.stdout, &ended.stderr)))
     }
-}
-
-/// Where plugins are: the first folder that is there, of those that are named and then of those
-/// that distributions have.
-pub fn bin_dir(named: &[String]) -> PathBuf {
-    let known = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
-    let mut all = named.iter().map(|folder| &**folder).chain(known);
-    let first = named.first().map_or(known[0], |folder| folder);
-    PathBuf::from(all.find(|folder| Path::new(folder).is_dir()).unwrap_or(first))
 }
 
 #[cfg(test)]

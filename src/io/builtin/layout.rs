@@ -51,7 +51,7 @@ impl Settings {
             layout: Layout::new(run.to_path_buf(), PathBuf::from(&builtin.data_dir)),
             oci: PathBuf::from(&builtin.oci_program),
             cni_conf_dir: PathBuf::from(&builtin.cni_conf_dir),
-            cni_bin_dir: super::cni::bin_dir(&builtin.cni_bin_dirs),
+            cni_bin_dir: bin_dir(&builtin.cni_bin_dirs),
             registries,
         }
     }
@@ -129,6 +129,15 @@ impl Layout {
             }
         }
     }
+}
+
+/// Where CNI plugins are: the first folder that is there, of those that are named and then of those
+/// that distributions have.
+fn bin_dir(named: &[String]) -> PathBuf {
+    let known = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
+    let mut all = named.iter().map(|folder| &**folder).chain(known);
+    let first = named.first().map_or(known[0], |folder| folder);
+    PathBuf::from(all.find(|folder| Path::new(folder).is_dir()).unwrap_or(first))
 }
 
 /// Of `sha256:HEX`.
