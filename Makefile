@@ -55,7 +55,7 @@ features: setup ## checks each named feature set, each feature alone and each on
 cross-tools: ## installs what scripts/cross needs: Debian's Rust with its sources, zig from PyPI
 	@scripts/cross armv7 tools
 
-armv7: ## builds the static program for armv7 (SET=minimal, gateway or full)
+armv7: ## builds the static program for armv7 (SET=minimal, gateway, full, standalone)
 	@scripts/cross armv7 build --no-default-features --features $(or $(SET),gateway)
 
 aarch64: ## builds the static program for aarch64
@@ -76,8 +76,8 @@ qemu: setup ## boots a gateway with edged and the demo's pods in QEMU (TARGET=ar
 qemu-small: setup ## boots edged alone in QEMU: check, and the start on manifests (TARGET=…)
 	@scripts/qemu --small $(or $(TARGET),armv7)
 
-release: ## makes tarballs of all targets in target/dist (KEY=file signs them)
-	@scripts/release $(if $(KEY),--key $(KEY))
+release: ## makes tarballs of all targets in target/dist (SET=standalone, KEY=file signs them)
+	@scripts/release $(if $(SET),--set $(SET)) $(if $(KEY),--key $(KEY))
 
 release-key: ## makes the key pair that releases are signed by: KEY=file and file.pub
 	@scripts/release --new-key $(KEY)

@@ -78,7 +78,7 @@
 //! - **step**: one pass of a core over all that it knows.
 //! - **tombstone**: the mark of a deleted object, kept so that late messages do not bring it back.
 //! - **story**: a test that gives a core facts and expects requests.
-//! - **sets**: the features `minimal`, `gateway` and `full`, with a size budget each.
+//! - **sets**: the features `minimal`, `gateway`, `full` and `standalone`, with a size budget each.
 
 pub mod agent;
 pub mod cli;
