@@ -34,7 +34,8 @@ pub(super) struct Streams {
     input: Option<File>,
     /// Where the OCI runtime sends the terminal.
     console: Option<Listener>,
-    /// One byte for the stream's number, then what was read.
+    /// One byte for the stream's number, then what was read. Its pages are taken as they are
+    /// written to: of a container that says little only the first.
     buffer: Vec<u8>,
     /// Lines that wait to be written; empty between two turns.
     lines: Vec<u8>,
@@ -54,7 +55,7 @@ impl Streams {
             ends: None,
             input: None,
             console: None,
-            buffer: vec![0; 1 + MONITOR_READ_BYTES],
+            buffer: Vec::with_capacity(1 + MONITOR_READ_BYTES),
             lines: Vec::with_capacity(LOG_OUTPUT_BYTES_MAX),
         };
         if start.tty {
@@ -109,18 +110,22 @@ impl Streams {
         self.outputs.iter().flatten().map(|output| output.file.as_fd())
     }
 
-    /// Reads once of each stream. `relay` gets it with the stream's number in front, 1 or 2.
+    /// Reads of each stream what is there, as much as the buffer holds. `relay` gets it with the stream's number in front, 1 or 2.
     /// Whether there was anything.
     pub(super) fn pump(&mut self, nanos: i64, log: &mut Log, mut relay: impl FnMut(&[u8])) -> bool {
         let mut any = false;
         for (at, slot) in self.outputs.iter_mut().enumerate() {
             let Some(output) = slot else { continue };
-            match output.file.read(&mut self.buffer[1..]) {
-                Ok(bytes) if bytes > 0 => {
+            self.buffer.clear();
+            self.buffer.push(at as u8 + 1);
+            let ended =
+                (&output.file).take(MONITOR_READ_BYTES as u64).read_to_end(&mut self.buffer);
+            match ended {
+                // Whatever ended it comes again.
+                _ if self.buffer.len() > 1 => {
                     any = true;
-                    self.buffer[0] = at as u8 + 1;
-                    relay(&self.buffer[..=bytes]);
-                    let read = &self.buffer[1..=bytes];
+                    relay(&self.buffer);
+                    let read = &self.buffer[1..];
                     output.lines.push(read, nanos, &mut self.lines, &mut |lines| log.write(lines));
                 }
                 Err(error)
@@ -232,7 +237,7 @@ mod tests {
             ends: None,
             input: None,
             console: None,
-            buffer: vec![0; 1 + MONITOR_READ_BYTES],
+            buffer: Vec::with_capacity(1 + MONITOR_READ_BYTES),
             lines: Vec::with_capacity(LOG_OUTPUT_BYTES_MAX),
         }
     }
@@ -252,6 +257,7 @@ mod tests {
         let mut relayed = Vec::new();
         assert!(streams.pump(0, &mut log, |output| relayed.extend_from_slice(output)));
         assert_eq!((relayed.len(), relayed[0]), (1 + MONITOR_READ_BYTES, 1));
+        assert_eq!(streams.buffer.capacity(), 1 + MONITOR_READ_BYTES, "it does not grow");
         let began = clock::precise();
         streams.drain(MONITOR_DRAIN_QUIET_MS, 0, &mut log, |_| panic!("nothing is left"));
         let took = clock::precise().saturating_sub(began).as_millis();
