@@ -149,6 +149,9 @@ mod tests {
         assert_eq!(subnets.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.88.0.0/16"]);
         let rule = "ip saddr 10.88.0.0/16 ip daddr != { 10.88.0.0/16, 224.0.0.0/4 } masquerade\n";
         assert!(nft(Family::V4, &subnets).contains(rule));
+        // In memory: host-local does not sync its leases, and what a power cut leaves of one is
+        // never given back.
+        assert!(text.contains(r#""dataDir": "/run/"#));
     }
 
     #[test]

@@ -34,7 +34,7 @@ impl Place {
         }
         let leases = top.join("leases");
         let list = include_str!("../../../../config/cni/10-edged.conflist")
-            .replace("/var/lib/edged/rt/ipam", &leases.to_string_lossy())
+            .replace("/run/edged/ipam", &leases.to_string_lossy())
             .replace("10.88.0.0/16", "10.213.0.0/29");
         fs::write(settings.cni_conf_dir.join("10-edged.conflist"), list).expect("ours");
         for plugin in ["bridge", "host-local", "portmap"] {
