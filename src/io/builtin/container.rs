@@ -22,7 +22,7 @@ use super::layout::{Layout, Settings};
 use super::monitor::{self, PID};
 use super::root::Root;
 use super::rootfs::{self, ROOTFS};
-use super::{copy, oci, process, users};
+use super::{copy, files, oci, process, users};
 use crate::io::{jobs, mounts, sys};
 use crate::limits::{DEVICES_MAX, RUNTIME_OCI_CALL_MS_MAX, SECCOMP_BYTES_MAX};
 use crate::model::cgroup::Hierarchy;
@@ -170,8 +170,7 @@ fn pid_namespace(
             if held.exists() { Ok(Some(path)) } else { Err(missing().at("pid").into()) }
         }
         PidNamespace::Target(id) => {
-            let noted = File::open(layout.container(id).join(PID));
-            let process = noted.ok().and_then(|file| serde_json::from_reader(file).ok());
+            let process = files::read_json(&layout.container(id).join(PID)).ok();
             let alive = |process: &Process| matches!(process::open(process), Ok(Some(_)));
             let process = process.filter(alive).ok_or_else(|| {
                 Input::quoted(&id.0, "the id of a running container").at("target_id")

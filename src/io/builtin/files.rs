@@ -5,6 +5,9 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
+
+use crate::limits::MONITOR_START_BYTES_MAX;
 use crate::model::error::System;
 
 /// The whole file; of a longer one than so many bytes, one byte more than that.
@@ -12,6 +15,17 @@ pub(super) fn read(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// A file of a container's folder: JSON. It is parsed in memory, as all JSON of this program: each
+/// other source of bytes would need code of its own for each type.
+pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
+    let bytes = read(path, MONITOR_START_BYTES_MAX)?;
+    if bytes.len() > MONITOR_START_BYTES_MAX {
+        let why = format!("got a longer file, expected {MONITOR_START_BYTES_MAX} bytes at most");
+        return Err(io::Error::other(why));
+    }
+    Ok(serde_json::from_slice(&bytes)?)
 }
 
 /// Writes it anew, readable for all, whatever the umask.

@@ -40,12 +40,10 @@ use serde::{Deserialize, Serialize};
 use super::cgroup::Cgroup;
 use super::channel::Channel;
 use super::layout::Settings;
-use super::oci;
 use super::process::{self, PidFd};
+use super::{files, oci};
 use crate::io::clock;
-use crate::limits::{
-    MONITOR_DRAIN_QUIET_MS, MONITOR_EXIT_WAIT_MS, MONITOR_START_BYTES_MAX, RUNTIME_OCI_CALL_MS_MAX,
-};
+use crate::limits::{MONITOR_DRAIN_QUIET_MS, MONITOR_EXIT_WAIT_MS, RUNTIME_OCI_CALL_MS_MAX};
 use crate::model::runtime::{MonitorFact, MonitorStart, Process};
 use control::Control;
 use log::{Log, LogFault};
@@ -117,7 +115,8 @@ struct Monitor {
 
 impl Monitor {
     fn open(control: &mut Control) -> Result<Self, String> {
-        let order = order().map_err(|error| at("read", Path::new(START), &error))?;
+        let start = Path::new(START);
+        let order: Order = files::read_json(start).map_err(|error| at("read", start, &error))?;
         control.listen(CTL).map_err(|error| at("listen on", Path::new(CTL), &error))?;
         let log = Log::open(&order.start.log).map_err(|LogFault(why)| why)?;
         let failed = |error: io::Error| format!("streams: {error}");
@@ -237,16 +236,6 @@ const OCI_CALL: Duration = Duration::from_millis(RUNTIME_OCI_CALL_MS_MAX);
 const TURN_MS: u16 = 200;
 const FDS_MAX: usize = 16;
 
-fn order() -> io::Result<Order> {
-    let file = File::open(START)?;
-    let length = file.metadata()?.len();
-    if length > MONITOR_START_BYTES_MAX {
-        let why = format!("got {length} bytes, expected {MONITOR_START_BYTES_MAX} at most");
-        return Err(io::Error::other(why));
-    }
-    Ok(serde_json::from_reader(io::BufReader::new(file))?)
-}
-
 /// Makes the container, which then waits to be started, and notes its process in `pid`.
 fn create(
     settings: &Settings,
@@ -345,6 +334,6 @@ mod tests {
             registries: Registries::default(),
         };
         let order = serde_json::to_vec(&Order { settings, start }).expect("plain data");
-        assert!((order.len() as u64) < MONITOR_START_BYTES_MAX, "{}", order.len());
+        assert!(order.len() < crate::limits::MONITOR_START_BYTES_MAX, "{}", order.len());
     }
 }

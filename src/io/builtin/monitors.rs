@@ -23,7 +23,7 @@ use super::cgroup::Cgroup;
 use super::channel::{Channel, Received};
 use super::layout::{Settings, is_id};
 use super::monitor::{CTL, EXIT, Order, PID, START, replace_in};
-use super::process;
+use super::{files, process};
 use crate::limits::{MONITOR_FACT_BYTES_MAX, MONITORS_MAX};
 use crate::model::runtime::{BootId, ContainerId, MonitorFact, MonitorStart, Process};
 use crate::runtime::event::{Event, Found};
@@ -319,9 +319,7 @@ fn exited(status: i32, cgroup: &str) -> MonitorFact {
 
 /// A JSON file of a container's folder; `None`: absent, or not of its form.
 fn read<T: serde::de::DeserializeOwned>(folder: &Path, name: &str) -> Option<T> {
-    let file = fs::File::open(folder.join(name)).ok()?;
-    let bytes = io::Read::take(file, crate::limits::MONITOR_START_BYTES_MAX);
-    serde_json::from_reader(io::BufReader::new(bytes)).ok()
+    files::read_json(&folder.join(name)).ok()
 }
 
 #[cfg(test)]

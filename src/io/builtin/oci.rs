@@ -76,7 +76,8 @@ struct Line {
 /// The last error in a log of an OCI runtime, as much of it as a status may have.
 pub fn last_error(log: &Path) -> Option<String> {
     let text = tail(log).ok()?;
-    let lines = text.lines().rev().filter_map(|line| serde_json::from_str::<Line>(line).ok());
+    let lines =
+        text.lines().rev().filter_map(|line| serde_json::from_slice::<Line>(line.as_bytes()).ok());
     let mut errors = lines.filter(|line| matches!(&*line.level, "error" | "fatal"));
     errors.next().map(|line| shortened(line.msg))
 }
