@@ -1,7 +1,7 @@
 //! A container's output as lines of its log, in the runtime's format: `time stream tag text`, where
 //! the tag `P` says that the line goes on in the next one.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, Write as _};
 
 use crate::limits::{LOG_LINE_BYTES_MAX, LOG_OUTPUT_BYTES_MAX};
 use crate::model::time::Timestamp;
@@ -20,11 +20,15 @@ pub struct Lines {
     stream: Stream,
     /// Less than [`LOG_LINE_BYTES_MAX`].
     rest: Vec<u8>,
+    /// What stands before a text at this time, of a whole line: the lines of one read share it.
+    head: Vec<u8>,
+    head_of: i64,
 }
 
 impl Lines {
     pub fn new(stream: Stream) -> Self {
-        Self { stream, rest: Vec::with_capacity(LOG_LINE_BYTES_MAX) }
+        let rest = Vec::with_capacity(LOG_LINE_BYTES_MAX);
+        Self { stream, rest, head: Vec::with_capacity(HEAD_BYTES), head_of: 0 }
     }
 
     /// Adds the lines that `bytes` complete to `output`. `nanos`: the time, since 1970. `flush`
@@ -39,7 +43,7 @@ impl Lines {
         while !bytes.is_empty() {
             let room = LOG_LINE_BYTES_MAX - self.rest.len();
             let part = &bytes[..room.min(bytes.len())];
-            let newline = part.iter().position(|byte| *byte == b'\n');
+            let newline = newline(part);
             let text = &part[..newline.unwrap_or(part.len())];
             if newline.is_none() && text.len() < room {
                 self.rest.extend_from_slice(text);
@@ -74,7 +78,16 @@ impl Lines {
         if output.len() + HEAD_BYTES + LOG_LINE_BYTES_MAX + 1 > LOG_OUTPUT_BYTES_MAX {
             flush(output);
         }
-        head(self.stream, is_whole, nanos, output);
+        if self.head_of != nanos || self.head.is_empty() {
+            self.head.clear();
+            self.head_of = nanos;
+            head(self.stream, nanos, &mut self.head);
+        }
+        output.extend_from_slice(&self.head);
+        if !is_whole {
+            let tag = output.len() - 2;
+            output[tag] = b'P';
+        }
         output.extend_from_slice(&self.rest);
         output.extend_from_slice(text);
         output.push(b'\n');
@@ -85,7 +98,14 @@ impl Lines {
 /// `2026-01-01T00:00:00.123456789Z stdout F `, but for the year 10000.
 const HEAD_BYTES: usize = 48;
 
-fn head(stream: Stream, is_whole: bool, nanos: i64, output: &mut Vec<u8>) {
+/// Where the first one is. The library's search takes several bytes at a time, an iterator's one.
+fn newline(bytes: &[u8]) -> Option<usize> {
+    let mut rest = bytes;
+    let count = rest.skip_until(b'\n').expect("memory does not fail");
+    count.checked_sub(1).filter(|last| bytes[*last] == b'\n')
+}
+
+fn head(stream: Stream, nanos: i64, output: &mut Vec<u8>) {
     let name = match stream {
         Stream::Out => "stdout",
         Stream::Err => "stderr",
@@ -94,8 +114,7 @@ fn head(stream: Stream, is_whole: bool, nanos: i64, output: &mut Vec<u8>) {
     write!(output, "{}", Timestamp::from_nanos(nanos)).expect("memory does not fail");
     // Its `Z` follows the fraction.
     output.pop();
-    let tag = if is_whole { 'F' } else { 'P' };
-    write!(output, ".{fraction:09}Z {name} {tag} ").expect("memory does not fail");
+    write!(output, ".{fraction:09}Z {name} F ").expect("memory does not fail");
 }
 
 #[cfg(test)]
@@ -134,6 +153,19 @@ mod tests {
         assert_eq!(log(&[b"o", b"ne", b"\n\nt", b"wo"]), expected);
         assert_eq!(log(&[]), "");
         assert_eq!(log(&[b"", b"\n"]), line('F', ""));
+    }
+
+    #[test]
+    fn lines_have_the_time_of_the_read_that_ended_them() {
+        let (mut lines, mut output) = (Lines::new(Stream::Err), Vec::new());
+        for (nanos, read) in [(0, "a\nb"), (1, "\nc"), (2, "d\n"), (0, "e\n")] {
+            lines.push(read.as_bytes(), nanos, &mut output, &mut |_| panic!("there is room"));
+        }
+        let line = |nanos: u8, text: &str| {
+            format!("1970-01-01T00:00:00.00000000{nanos}Z stderr F {text}\n")
+        };
+        let expected = [line(0, "a"), line(1, "b"), line(2, "cd"), line(0, "e")].concat();
+        assert_eq!(String::from_utf8(output).expect("text"), expected);
     }
 
     #[test]
