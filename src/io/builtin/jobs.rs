@@ -1,4 +1,5 @@
-//! Jobs of the built-in runtime: each is a child process `edged job runtime`.
+//! Jobs of the built-in runtime: each is a child process `edged job runtime`, but for those that only
+//! read the kernel's numbers.
 //!
 //! ```text
 //!  start ─▶ child ─exit─▶ its answer, or how it died
@@ -77,6 +78,13 @@ impl Jobs {
 
     /// Starts a job. Its one answer is pushed to `events`, now or later.
     pub fn start(&mut self, id: JobId, job: Job, deadline: Instant, events: &mut Vec<Event>) {
+        if let Job::Stats(of) = &job
+            && stats::is_quick(of)
+        {
+            let usages = stats::stats(&self.settings, of);
+            events.push(Event::Job(id, Ok(JobReply::Stats(usages))));
+            return;
+        }
         match self.spawn(id, job, deadline) {
             Ok(running) => self.running.push(running),
             Err(why) => events.push(Event::Job(id, Err(JobFault::Failed(why.to_string())))),

@@ -10,8 +10,8 @@
 //! | limit | `memory.limit_in_bytes` | `memory.max` |
 //! | processes | `pids.current` | `pids.current` |
 //!
-//! Where both versions are mounted, the controllers are those of v1. Runs in a job child: a layer
-//! may have any number of files.
+//! Where both versions are mounted, the controllers are those of v1. A layer may have
+//! any number of files, and a network is looked at from inside: that is for a job child.
 
 use std::fs;
 use std::path::Path;
@@ -19,9 +19,17 @@ use std::path::Path;
 use super::layout::{Settings, is_id};
 use super::namespace::{self, NET};
 use crate::io::{clock, jobs, sys};
+use crate::limits::RUNTIME_QUICK_STATS_MAX;
 use crate::model::cgroup::Hierarchy;
 use crate::model::runtime::{StatsOf, Usage};
 use crate::wire::cni::INTERFACE;
+
+/// Whether these are only files of the kernel, and few enough that reading them takes less than the
+/// start of a child: the agent asks every ten seconds.
+pub fn is_quick(of: &[StatsOf]) -> bool {
+    of.len() <= RUNTIME_QUICK_STATS_MAX
+        && of.iter().all(|of| of.layer_of.is_none() && of.network_of.is_none())
+}
 
 /// What was measured, in the order of the request. What is gone has nothing but the time.
 pub fn stats(settings: &Settings, of: &[StatsOf]) -> Vec<Usage> {
@@ -241,6 +249,21 @@ mod tests {
         assert!(bytes > 0 && inodes == 3, "{bytes} bytes in {inodes}");
         assert_eq!((foreign.layer, none.layer, none.cpu_ns), (None, None, None));
         assert!(own.at > 1_600_000_000_000_000_000);
+    }
+
+    #[test]
+    fn only_what_the_kernel_counts_is_quick_and_not_too_much_of_it() {
+        let of = || StatsOf { cgroup: "/a/b".into(), layer_of: None, network_of: None };
+        let mut all: Vec<StatsOf> = (0..RUNTIME_QUICK_STATS_MAX).map(|_| of()).collect();
+        assert!(is_quick(&all) && is_quick(&[]));
+        all[1].layer_of = Some(ContainerId("a".into()));
+        assert!(!is_quick(&all), "it may have many files");
+        all[1].layer_of = None;
+        all[2].network_of = Some(crate::model::runtime::SandboxId("a".into()));
+        assert!(!is_quick(&all), "it is another namespace");
+        all[2].network_of = None;
+        all.push(of());
+        assert!(!is_quick(&all), "one too many");
     }
 
     #[test]
