@@ -41,13 +41,15 @@ fuzz: ## runs each fuzz target for a minute (needs cargo-fuzz)
 	@scripts/fuzz
 
 bench: setup flashed ## measures time, memory and CPU beside their references into target/bench.json
-	@scripts/cargo bench --locked --features controller --bench bench
+	@scripts/cargo bench --locked --features controller,runtime --bench bench
 
 bench-check: setup flashed ## the same, and fails where a figure misses its limit
-	@scripts/cargo bench --locked --features controller --bench bench -- --check
+	@scripts/cargo bench --locked --features controller,runtime --bench bench -- --check
 
 flashed: ## builds what `make bench` measures, where the tools for it are there
-	@[ ! -d .cross/zig ] || $(MAKE) --no-print-directory x86_64-musl SET=gateway
+	@[ ! -d .cross/zig ] || { $(MAKE) --no-print-directory x86_64-musl SET=gateway,runtime && \
+		cp target/cross/x86_64-unknown-linux-musl/flash/edged target/cross/edged-runtime && \
+		$(MAKE) --no-print-directory x86_64-musl SET=gateway; }
 
 features: setup ## checks each named feature set, each feature alone and each one missing
 	@scripts/features

@@ -40,6 +40,8 @@ mod raw;
 #[cfg(feature = "cloud")]
 mod reboot;
 mod rig;
+#[cfg(feature = "runtime")]
+mod runtime;
 mod shim;
 mod simulator;
 #[cfg(feature = "cloud")]
@@ -96,6 +98,24 @@ const GROUPS: &[Group] = &[
     Group { names: streams::EXEC, run: streams::latency },
     #[cfg(feature = "streams")]
     Group { names: streams::MEMORY, run: streams::growth },
+    #[cfg(feature = "runtime")]
+    Group { names: runtime::TEN, run: runtime::ten },
+    #[cfg(feature = "runtime")]
+    Group { names: runtime::IDLE, run: runtime::idle },
+    #[cfg(feature = "runtime")]
+    Group { names: runtime::ONE, run: runtime::one },
+    #[cfg(feature = "runtime")]
+    Group { names: runtime::THIRTY, run: runtime::thirty },
+    #[cfg(feature = "runtime")]
+    Group { names: runtime::EXEC, run: runtime::command },
+    #[cfg(feature = "runtime")]
+    Group { names: runtime::RPC, run: runtime::version },
+    #[cfg(feature = "runtime")]
+    Group { names: runtime::LOGS, run: runtime::throughput },
+    #[cfg(feature = "runtime")]
+    Group { names: runtime::POWER, run: runtime::cut },
+    #[cfg(feature = "runtime")]
+    Group { names: runtime::IMPORT, run: runtime::import },
     #[cfg(feature = "controller")]
     Group { names: controller::NAMES, run: controller::load },
     Group { names: simulator::NAMES, run: simulator::speed },
@@ -112,6 +132,14 @@ fn main() -> ExitCode {
     // Cargo itself passes --bench.
     let filters: Vec<&String> = arguments.iter().filter(|word| !word.starts_with("--")).collect();
     let wanted = |name: &str| filters.is_empty() || filters.iter().any(|f| name.contains(*f));
+    #[cfg(feature = "runtime")]
+    if GROUPS
+        .iter()
+        .flat_map(|group| group.names)
+        .any(|it| it.starts_with("runtime.") && wanted(it))
+    {
+        runtime::aside();
+    }
     guard::install();
     let missing = support::missing();
     if !missing.is_empty() {

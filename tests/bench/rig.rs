@@ -11,7 +11,8 @@ use crate::support::{runtime_state, scratch};
 pub struct Rig {
     dir: PathBuf,
     containerd: OnceCell<Containerd>,
-    sites: Cell<u32>,
+    /// Folders so far.
+    folders: Cell<u32>,
 }
 
 /// The network of a pod.
@@ -25,7 +26,7 @@ pub enum Network {
 
 impl Rig {
     pub fn new() -> Rig {
-        Rig { dir: scratch("bench"), containerd: OnceCell::new(), sites: Cell::new(0) }
+        Rig { dir: scratch("bench"), containerd: OnceCell::new(), folders: Cell::new(0) }
     }
 
     /// The real runtime.
@@ -50,8 +51,13 @@ impl Rig {
 
     /// A new site on this runtime.
     pub fn site_on(&self, runtime: PathBuf) -> Site {
-        self.sites.set(self.sites.get() + 1);
-        Site::new(self.dir.join(format!("s{}", self.sites.get())), runtime)
+        Site::new(self.new_folder("s"), runtime)
+    }
+
+    /// A path that nothing has.
+    pub fn new_folder(&self, name: &str) -> PathBuf {
+        self.folders.set(self.folders.get() + 1);
+        self.dir.join(format!("{name}{}", self.folders.get()))
     }
 
     /// A path for a socket.

@@ -13,6 +13,8 @@ use super::{guard, top};
 pub struct Containerd {
     dir: PathBuf,
     kind: Kind,
+    /// What the built-in runtime is started with: its program, and crun or runc if one is named.
+    builtin: (PathBuf, Option<PathBuf>),
 }
 
 /// Which runtime it is.
@@ -31,8 +33,17 @@ impl Containerd {
 
     /// Starts one of this kind, whatever `RUNTIME` says.
     pub fn start_kind(dir: PathBuf, kind: Kind) -> Containerd {
+        Containerd::start_with(dir, kind, (binary().to_owned(), None))
+    }
+
+    /// Starts a built-in runtime of this program, which drives this crun or runc.
+    pub fn start_builtin(dir: PathBuf, program: PathBuf, oci: PathBuf) -> Containerd {
+        Containerd::start_with(dir, Kind::Builtin, (program, Some(oci)))
+    }
+
+    fn start_with(dir: PathBuf, kind: Kind, builtin: (PathBuf, Option<PathBuf>)) -> Containerd {
         guard::keep(guard::Left::Runtime(kind, dir.clone()));
-        let containerd = Containerd { dir, kind };
+        let containerd = Containerd { dir, kind, builtin };
         containerd.script("start");
         let socket = containerd.socket();
         let images = || Command::new(top().join("scripts/images"));
@@ -97,7 +108,13 @@ impl Containerd {
     }
 
     fn script(&self, verb: &str) {
-        run(script(self.kind).arg(verb).arg(&self.dir));
+        let mut script = script(self.kind);
+        let (program, oci) = &self.builtin;
+        script.env("EDGED", program);
+        if let Some(oci) = oci {
+            script.env("OCI", oci);
+        }
+        run(script.arg(verb).arg(&self.dir));
     }
 
     /// Its folder.

@@ -41,11 +41,29 @@ pub fn children(pid: u32) -> Vec<(u32, char)> {
         .collect()
 }
 
-/// CPU seconds that a process and its ended children have used. Its own time is exact (`schedstat`,
-/// nanoseconds); that of children is in ticks.
+/// Processes of this machine.
+pub fn pids() -> Vec<u32> {
+    let all = fs::read_dir("/proc").expect("/proc is mounted").flatten();
+    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The words that a process was started with; none of one that is gone.
+pub fn command_line(pid: u32) -> Vec<String> {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = bytes.split(|byte| *byte == 0);
+    words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+/// CPU seconds that a process, all its threads, and its ended children have used. Its own time is
+/// exact (`schedstat`, nanoseconds); that of children is in ticks.
 pub fn cpu_seconds(pid: u32) -> f64 {
-    let schedstat = fs::read_to_string(format!("/proc/{pid}/schedstat")).expect("it lives");
-    let own: f64 = schedstat.split(' ').next().and_then(|ns| ns.parse().ok()).expect("a number");
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("it lives").flatten();
+    let own = threads.map(|thread| {
+        // A thread may end meanwhile.
+        let schedstat = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
+        schedstat.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0)
+    });
+    let own: f64 = own.sum();
     let fields = fields(pid).expect("it lives");
     let ticks = |at: usize| fields[at].parse::<f64>().expect("a number");
     // Fields 16 and 17 of proc(5), cutime and cstime; the state is its field 3. USER_HZ is 100.
