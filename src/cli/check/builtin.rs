@@ -127,6 +127,8 @@ mod tests {
         );
     }
 
+    type Change<'a> = &'a dyn Fn(&mut BuiltinFacts);
+
     #[test]
     fn what_is_missing_has_a_remedy() {
         let small = |facts: &mut BuiltinFacts| {
@@ -136,7 +138,7 @@ mod tests {
             let remarks = &mut facts.oci.as_mut().expect("it is known").remarks;
             remarks.push("crun does not work here".to_owned());
         };
-        let cases: [(&dyn Fn(&mut BuiltinFacts), &str, &str); 8] = [
+        let cases: [(Change<'_>, &str, &str); 8] = [
             (&remarked, "warn oci: crun does not work here", ""),
             (
                 &|facts| facts.oci = Err(("OCIRuntimeMissing".into(), "neither".into())),
