@@ -65,6 +65,12 @@ fn noted(gateway: &Gateway) -> Vec<String> {
     gateway.scratch.read("noted").lines().map(str::to_owned).collect()
 }
 
+/// An agent that has not noted its start yet would end without a word.
+fn begun(gateway: &Gateway, times: usize) {
+    let count = || noted(gateway).iter().filter(|line| line.starts_with("agent flashed")).count();
+    until(&format!("an agent has begun {times} times"), || count() == times);
+}
+
 fn upgrade(gateway: &Gateway, name: &str, text: &str) {
     let new: PathBuf = gateway.scratch.program(name, text);
     assert!(gateway.upgrade(&new).status.success());
@@ -74,8 +80,8 @@ fn upgrade(gateway: &Gateway, name: &str, text: &str) {
 fn each_is_started_again_by_itself_and_term_ends_the_agent_first() {
     let mut gateway = gateway(BUILTIN);
     gateway.start();
-    gateway.runs("flashed");
     serves(&gateway, "flashed");
+    begun(&gateway, 1);
     let (agent, first) = (gateway.pid(), server(&gateway));
     kill(first, Signal::SIGKILL).expect("it runs");
     until("another server runs", || {
@@ -84,6 +90,8 @@ fn each_is_started_again_by_itself_and_term_ends_the_agent_first() {
     });
     assert!(lives(agent), "the agent lives on without a server");
     let second = server(&gateway);
+    let servers = || noted(&gateway).iter().filter(|line| line.starts_with("server f")).count();
+    until("it has begun", || servers() == 2);
     kill(agent, Signal::SIGKILL).expect("it runs");
     until("another agent runs", || {
         let now = gateway.scratch.read("run/edged.pid");
@@ -91,7 +99,7 @@ fn each_is_started_again_by_itself_and_term_ends_the_agent_first() {
     });
     let agent = gateway.pid();
     assert_eq!((server(&gateway), lives(second)), (second, true), "the server lives on");
-    until("the agent has begun", || noted(&gateway).len() == 4);
+    begun(&gateway, 2);
     gateway.stop();
     assert!(!lives(agent) && !lives(second), "something outlives its keeper");
     let all = noted(&gateway);
@@ -183,6 +191,7 @@ fn another_runtime_has_no_server_and_a_mistake_ends_none() {
     let mut gateway = gateway(BUILTIN);
     gateway.start();
     serves(&gateway, "flashed");
+    begun(&gateway, 1);
     let first = server(&gateway);
     let again = |gateway: &Gateway| {
         let agents = noted(gateway).iter().filter(|line| line.starts_with("agent ")).count();
