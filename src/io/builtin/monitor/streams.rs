@@ -110,7 +110,8 @@ impl Streams {
         self.outputs.iter().flatten().map(|output| output.file.as_fd())
     }
 
-    /// Reads of each stream what is there, as much as the buffer holds. `relay` gets it with the stream's number in front, 1 or 2.
+    /// Reads of each stream what is there, as much as the buffer holds. `relay` gets it with the
+    /// stream's number in front, 1 or 2.
     /// Whether there was anything.
     pub(super) fn pump(&mut self, nanos: i64, log: &mut Log, mut relay: impl FnMut(&[u8])) -> bool {
         let mut any = false;
