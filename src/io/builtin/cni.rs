@@ -12,7 +12,6 @@
 
 use std::io::ErrorKind;
 use std::path::Path;
-use std::process::Command;
 
 use nix::unistd::{AccessFlags, access};
 use serde_json::Value;
@@ -209,7 +208,7 @@ impl Call<'_> {
         let input = self.network.input(plugin, config, previous).map_err(Fault::Invalid)?;
         let args = cni::args(&id.0, config).map_err(Fault::Invalid)?;
         let bin = &self.settings.cni_bin_dir;
-        let mut command = Command::new(bin.join(plugin.kind()));
+        let mut command = program::unbounded(bin.join(plugin.kind()));
         command
             .env("CNI_COMMAND", self.verb)
             .env("CNI_CONTAINERID", &*id.0)

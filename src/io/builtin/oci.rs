@@ -11,16 +11,15 @@ use serde::Deserialize;
 
 use super::layout::Settings;
 use super::process::{self, PidFd};
-use crate::io::{clock, sys};
+use super::program;
+use crate::io::clock;
 use crate::limits::{CRI_STATUS_TEXT_BYTES_MAX, RUNTIME_OCI_LOG_BYTES_MAX};
 use crate::model::error::System;
 
 /// A call, without the words that are its own. Its log is `log`, which is emptied.
 pub fn command(settings: &Settings, log: &Path) -> Command {
     let _ = fs::remove_file(log);
-    // The bound is the server's: containers would inherit it.
-    sys::lift_memory_bound();
-    let mut command = Command::new(&settings.oci);
+    let mut command = program::unbounded(&settings.oci);
     command.arg("--root").arg(settings.layout.oci());
     command.arg("--log").arg(log).args(["--log-format", "json"]);
     // Variables such as LISTEN_FDS would change what it does.

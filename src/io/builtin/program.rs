@@ -5,6 +5,7 @@
 //! the program goes on; the server kills a job together with its process group.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,7 +17,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::io::clock;
+use crate::io::{clock, sys};
 use crate::limits::{PROGRAM_OUTPUT_BYTES_MAX, PROGRAM_POLL_MS};
 use crate::model::error::System;
 
@@ -39,6 +40,13 @@ pub(super) fn with_path(command: &mut Command) {
     if std::env::var_os("PATH").is_none_or(|path| path.is_empty()) {
         command.env("PATH", PATH);
     }
+}
+
+/// A program that this job or monitor runs, without the bound of memory that `edged-run` sets for
+/// the server: containers would inherit it, and plugins in Go reserve 8 MB for each thread.
+pub(super) fn unbounded(path: impl AsRef<OsStr>) -> Command {
+    sys::lift_memory_bound();
+    Command::new(path)
 }
 
 /// The folders of programs.
