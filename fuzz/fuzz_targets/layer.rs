@@ -4,7 +4,7 @@
 
 use std::io::Read;
 
-use edged::io::builtin::images::gunzip::Gunzip;
+use edged::wire::inflate::Gunzip;
 use edged::wire::oci::image::{self, Challenge, Document, Machine};
 use edged::wire::tar::{self, Head, Kind};
 use libfuzzer_sys::fuzz_target;

@@ -13,6 +13,8 @@ pub mod h2;
 pub mod hpack;
 #[cfg(any(feature = "api", feature = "images", feature = "probes"))]
 pub mod http1;
+#[cfg(feature = "runtime")]
+pub mod inflate;
 #[cfg(feature = "controller")]
 pub mod kubeconfig;
 #[cfg(feature = "cloud")]

@@ -25,7 +25,6 @@ use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 
 use super::confine;
-use super::gunzip::Gunzip;
 use super::unpack::{Incomplete, Unpacked, reading, unpack, within};
 use crate::io::builtin::layout::Layout;
 use crate::io::image_import::archive::Span;
@@ -33,6 +32,7 @@ use crate::io::{frame, jobs};
 use crate::limits::{LAYER_FOLDER_NAMES_BYTES_MAX, LAYER_RATIO_FROM_BYTES, LAYER_RATIO_MAX};
 use crate::model::error::System;
 use crate::model::runtime::{DiffId, JobFault};
+use crate::wire::inflate::Gunzip;
 use crate::wire::oci::digest_text;
 
 /// A layer as an archive.

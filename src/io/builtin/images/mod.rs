@@ -19,7 +19,6 @@
 //! continued for an hour is removed.
 
 mod confine;
-pub mod gunzip;
 mod http;
 mod layer;
 mod registry;

@@ -1,5 +1,6 @@
 //! Layers that are as they should be, layers that mean harm, and jobs that are killed.
 
+mod gunzip;
 mod registry;
 pub(super) mod support;
 
