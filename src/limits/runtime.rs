@@ -83,6 +83,11 @@ pub const RUNTIME_OCI_LOG_BYTES_MAX: u64 = 64 << 10;
 pub const MONITOR_START_BYTES_MAX: usize = 64 << 10;
 /// Connections to one monitor: the server's, that of the server before it, and some of tools.
 pub const MONITOR_CONNECTIONS_MAX: usize = 8;
+/// Bytes of output that the kernel keeps for one that is attached, as long as it does not read.
+pub const MONITOR_ATTACH_BYTES: usize = 512 << 10;
+/// Milliseconds that the container's output waits for one that is attached and does not read; then
+/// that one is hung up on.
+pub const MONITOR_ATTACH_WAIT_MS: u16 = 100;
 /// Bytes of one read of a stream: what a FIFO holds.
 pub const MONITOR_READ_BYTES: usize = 64 << 10;
 /// Milliseconds without output after which a stream is closed whose container has ended while
@@ -228,3 +233,38 @@ pub const RUNTIME_RESUME_MS: u64 = 3_600_000;
 pub const RUNTIME_QUICK_STATS_MAX: usize = 256;
 /// Milliseconds between two walks over what a container has written.
 pub const RUNTIME_LAYER_USAGE_MS: u64 = 60_000;
+
+// Exec, attach and port forwarding.
+
+/// Sessions at once, those included whose client has left and whose command goes on: as many as the
+/// agent has requests of people ([`STREAMS_MAX`](super::STREAMS_MAX)). Each is a process with some
+/// 300 kB of its own.
+pub const RUNTIME_SESSIONS_MAX: usize = 64;
+/// Sessions that are opened at once: each is a process that forks.
+pub const RUNTIME_SESSION_OPENS_MAX: usize = 4;
+/// Milliseconds in which the client must connect to a session (containerd's).
+pub const SESSION_ACCEPT_MS: u64 = 60_000;
+/// Milliseconds in which it must send its request, and open its streams (containerd's).
+pub const SESSION_OPEN_MS: u64 = 30_000;
+/// Milliseconds for which the output of a command is read whose client has left. Then its outputs
+/// are closed: it may go on, but can write no more.
+pub const SESSION_ORPHAN_MS: u64 = 3_600_000;
+/// Bytes of that output at most: one who writes on and on is not read for an hour.
+pub const SESSION_ORPHAN_BYTES_MAX: usize = 1 << 20;
+/// Milliseconds in which a client must take some of what is left once its command has ended.
+pub const SESSION_STALL_MS: u64 = 60_000;
+/// Bytes that wait for a client before its command is read no further.
+pub const SESSION_UNSENT_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a client that are read at once; they are written before more is read.
+pub const SESSION_READ_BYTES: usize = 16 << 10;
+/// Bytes of one message of a WebSocket: kubectl sends half as many.
+pub const STREAM_MESSAGE_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a terminal's size in JSON.
+pub const STREAM_SIZE_BYTES_MAX: usize = 256;
+/// Connections to ports of a pod in one session: a browser opens six for each page.
+pub const SESSION_CONNECTIONS_MAX: usize = 128;
+/// Bytes that wait for the ports of a pod before the client is read no further.
+pub const SESSION_FORWARD_BYTES_MAX: usize = 256 << 10;
+/// Milliseconds in which a command that is cancelled, or whose server has died, is killed together
+/// with its session; then its job is killed.
+pub const RUNTIME_EXEC_KILL_MS: u64 = 2_000;

@@ -9,3 +9,6 @@ pub const SPDY_DATA_BYTES: usize = 32 << 10;
 pub const SPDY_STATUS_BYTES_MAX: usize = 256 << 10;
 /// Bytes kept of the reason for which a connection to a pod's port failed; real ones have some 300.
 pub const SPDY_REASON_BYTES_MAX: usize = 4 << 10;
+/// Bytes of the headers of one stream that a client opens, packed and unpacked: kubectl's have 100.
+#[cfg(feature = "runtime")]
+pub const SPDY_HEADERS_BYTES_MAX: usize = 4 << 10;

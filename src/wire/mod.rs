@@ -38,6 +38,8 @@ pub mod rest;
 pub mod rpc;
 #[cfg(feature = "streams")]
 pub mod spdy;
+#[cfg(feature = "runtime")]
+pub mod streaming;
 #[cfg(any(feature = "images", feature = "streams"))]
 pub mod tar;
 pub mod tree;

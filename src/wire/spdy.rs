@@ -1,9 +1,9 @@
-//! SPDY/3.1 frames of a client, as far as the streaming servers of container runtimes speak it:
-//! streams of bytes over one connection, without flow control.
+//! SPDY/3.1 frames, as far as the streaming servers of container runtimes and their clients speak
+//! it: streams of bytes over one connection, without flow control.
 //!
 //! The one thing that is odd is the header blocks, which are one zlib stream per direction. A block
-//! is written as stored data, which any zlib reader takes, and those of the server are skipped:
-//! they are always empty. So there is no compression here.
+//! is written as stored data, which any zlib reader takes, so nothing is compressed here. A client
+//! skips the blocks of its server: they are always empty. A [`server`] reads those of its client.
 //!
 //! Data is passed on as it arrives, and of a control frame its first bytes are kept, so no peer
 //! decides how much memory a connection takes. What is not known is skipped by its length.
@@ -12,6 +12,8 @@
 
 pub mod exec;
 pub mod forward;
+#[cfg(feature = "runtime")]
+pub mod server;
 
 use std::fmt;
 
@@ -39,6 +41,12 @@ pub enum Violation {
     Size(usize),
     /// A control frame of this type that has too few bytes for it.
     Short(u16, usize),
+    /// A stream was opened with this id, and it must be odd and above the other.
+    #[cfg(feature = "runtime")]
+    Id(u32, u32),
+    /// What is wrong with a header block.
+    #[cfg(feature = "runtime")]
+    Headers(String),
 }
 
 impl fmt::Display for Violation {
@@ -52,39 +60,85 @@ impl fmt::Display for Violation {
             Self::Short(kind, got) => {
                 write!(f, "SPDY: got {got} bytes in a frame of type {kind}, expected more")
             }
+            #[cfg(feature = "runtime")]
+            Self::Id(got, last) => {
+                write!(f, "SPDY: got a stream with the id {got}, expected an odd one above {last}")
+            }
+            #[cfg(feature = "runtime")]
+            Self::Headers(why) => write!(f, "SPDY: headers: {why}"),
         }
     }
 }
 
 /// One connection, seen from its client.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Client {
-    /// Bytes to send.
-    output: Vec<u8>,
+    frames: Frames,
     /// Streams that were opened: the ids are the first odd numbers.
     opened: u32,
+}
+
+/// The frames of one end.
+#[derive(Debug)]
+struct Frames {
+    /// Bytes to send.
+    output: Vec<u8>,
     head: [u8; HEAD_BYTES],
     head_len: usize,
     frame: Option<Frame>,
+    /// So many bytes of a control frame are kept; the others are skipped.
+    kept_max: usize,
+    /// A header block was sent.
+    has_headers: bool,
 }
 
 /// A frame whose head is known.
 #[derive(Debug)]
 struct Frame {
-    kind: FrameKind,
+    /// A stream, or with [`CONTROL`] a kind.
+    word: u32,
     flags: u8,
     left: usize,
+    /// The first bytes of a control frame.
+    payload: Vec<u8>,
 }
 
-#[derive(Debug)]
-enum FrameKind {
-    Data(u32),
-    Control {
-        kind: u16,
-        /// The first bytes of the payload: all that is needed of any frame.
-        payload: [u8; 8],
-        len: usize,
-    },
+/// What frames have completed.
+enum Received<'a> {
+    Data(u32, &'a [u8]),
+    End(u32),
+    Control(Control),
+}
+
+struct Control {
+    kind: u16,
+    flags: u8,
+    /// As many bytes as are kept.
+    payload: Vec<u8>,
+}
+
+impl Control {
+    fn word(&self, at: usize) -> Result<u32, Violation> {
+        let short = Violation::Short(self.kind, self.payload.len());
+        let bytes = self.payload.get(at..at + 4).ok_or(short)?;
+        Ok(u32::from_be_bytes(bytes.try_into().expect("four bytes")))
+    }
+
+    /// Ids have 31 bits.
+    fn id(&self) -> Result<u32, Violation> {
+        self.word(0).map(|id| id & !CONTROL)
+    }
+
+    fn ends(&self) -> bool {
+        self.flags & FIN != 0
+    }
+}
+
+impl Default for Client {
+    fn default() -> Self {
+        // All that is needed of any frame.
+        Self { frames: Frames::new(8), opened: 0 }
+    }
 }
 
 impl Client {
@@ -92,57 +146,37 @@ impl Client {
     /// nothing will be sent on it.
     pub fn open(&mut self, headers: &[(&str, &str)], ended: bool) -> u32 {
         let id = self.opened * 2 + 1;
-        let is_first = self.opened == 0;
         self.opened += 1;
-        let mut list = Vec::new();
-        put_u32(headers.len(), &mut list);
-        for (name, value) in headers {
-            for text in [name, value] {
-                put_u32(text.len(), &mut list);
-                list.extend_from_slice(text.as_bytes());
-            }
-        }
-        let length = u16::try_from(list.len()).expect("our headers are short");
-        let mut payload = [id.to_be_bytes(), [0; 4]].concat();
-        // Priority and slot.
-        payload.extend_from_slice(&[0, 0]);
-        if is_first {
-            payload.extend_from_slice(ZLIB_HEAD);
-        }
-        payload.push(STORED);
-        payload.extend_from_slice(&length.to_le_bytes());
-        payload.extend_from_slice(&(!length).to_le_bytes());
-        payload.extend_from_slice(&list);
-        payload.extend_from_slice(FLUSH);
-        self.control(SYN_STREAM, if ended { FIN } else { 0 }, &payload);
+        // The stream it belongs to, priority and slot.
+        let mut payload = [&id.to_be_bytes()[..], &[0; 6]].concat();
+        self.frames.put_headers(headers, &mut payload);
+        self.frames.control(SYN_STREAM, if ended { FIN } else { 0 }, &payload);
         id
     }
 
     /// Sends bytes on a stream.
     pub fn data(&mut self, stream: u32, bytes: &[u8]) {
-        for piece in bytes.chunks(SPDY_DATA_BYTES) {
-            self.data_frame(stream, 0, piece);
-        }
+        self.frames.data(stream, bytes);
     }
 
     /// Sends that nothing follows on a stream.
     pub fn end(&mut self, stream: u32) {
-        self.data_frame(stream, FIN, b"");
+        self.frames.end(stream);
     }
 
     /// Gives up a stream.
     pub fn cancel(&mut self, stream: u32) {
-        self.reset(stream, CANCEL);
+        self.frames.reset(stream, CANCEL);
     }
 
     /// The bytes that are to be sent.
     pub fn output(&self) -> &[u8] {
-        &self.output
+        &self.frames.output
     }
 
     /// So many of them were sent.
     pub fn sent(&mut self, count: usize) {
-        self.output.drain(..count);
+        self.frames.output.drain(..count);
     }
 
     /// Takes these bytes up to the end of what they complete. Returns how many it took, and what
@@ -151,6 +185,54 @@ impl Client {
         &mut self,
         bytes: &'a [u8],
     ) -> Result<(usize, Option<Incoming<'a>>), Violation> {
+        let mut taken = 0;
+        loop {
+            let (count, received) = self.frames.receive(&bytes[taken..])?;
+            taken += count;
+            let Some(received) = received else { return Ok((taken, None)) };
+            let incoming = match received {
+                Received::Data(id, piece) => Some(Incoming::Data(id, piece)),
+                Received::End(id) => Some(Incoming::End(id)),
+                Received::Control(control) => self.control(&control)?,
+            };
+            if incoming.is_some() {
+                return Ok((taken, incoming));
+            }
+        }
+    }
+
+    fn control(&mut self, control: &Control) -> Result<Option<Incoming<'static>>, Violation> {
+        Ok(match control.kind {
+            // These servers open none.
+            SYN_STREAM => {
+                self.frames.reset(control.id()?, REFUSED_STREAM);
+                None
+            }
+            SYN_REPLY => {
+                let id = control.id()?;
+                control.ends().then_some(Incoming::End(id))
+            }
+            RST_STREAM => Some(Incoming::Reset(control.id()?, control.word(4)?)),
+            PING => {
+                self.frames.pong(control.word(0)?, 0);
+                None
+            }
+            GOAWAY => {
+                control.id()?;
+                Some(Incoming::GoAway(control.word(4)?))
+            }
+            _ => None,
+        })
+    }
+}
+
+impl Frames {
+    fn new(kept_max: usize) -> Self {
+        let (output, head, frame) = (Vec::new(), [0; HEAD_BYTES], None);
+        Self { output, head, head_len: 0, frame, kept_max, has_headers: false }
+    }
+
+    fn receive<'a>(&mut self, bytes: &'a [u8]) -> Result<(usize, Option<Received<'a>>), Violation> {
         let mut taken = 0;
         loop {
             if self.frame.is_none() {
@@ -162,22 +244,22 @@ impl Client {
             let piece = &rest[..count];
             frame.left -= count;
             taken += count;
-            match &mut frame.kind {
-                FrameKind::Data(id) if !piece.is_empty() => {
-                    return Ok((taken, Some(Incoming::Data(*id, piece))));
-                }
-                FrameKind::Data(_) => {}
-                FrameKind::Control { payload, len, .. } => {
-                    let kept = count.min(payload.len() - *len);
-                    payload[*len..*len + kept].copy_from_slice(&piece[..kept]);
-                    *len += kept;
-                }
+            if frame.word & CONTROL != 0 {
+                let kept = count.min(self.kept_max - frame.payload.len());
+                frame.payload.extend_from_slice(&piece[..kept]);
+            } else if !piece.is_empty() {
+                return Ok((taken, Some(Received::Data(frame.word, piece))));
             }
             if frame.left > 0 {
                 return Ok((taken, None));
             }
-            if let Some(incoming) = self.end_of_frame()? {
-                return Ok((taken, Some(incoming)));
+            let Frame { word, flags, payload, .. } = self.frame.take().expect("a frame ends");
+            if word & CONTROL != 0 {
+                let control = Control { kind: word as u16, flags, payload };
+                return Ok((taken, Some(Received::Control(control))));
+            }
+            if flags & FIN != 0 {
+                return Ok((taken, Some(Received::End(word))));
             }
         }
     }
@@ -200,71 +282,59 @@ impl Client {
             return Err(Violation::Size(left));
         }
         let word = u32::from_be_bytes(first);
-        let kind = if word & CONTROL == 0 {
-            FrameKind::Data(word)
-        } else {
-            let version = (word & !CONTROL) >> 16;
-            if version != VERSION {
-                return Err(Violation::Version(version as u16));
-            }
-            FrameKind::Control { kind: word as u16, payload: [0; 8], len: 0 }
-        };
-        self.frame = Some(Frame { kind, flags, left });
+        let version = (word & !CONTROL) >> 16;
+        if word & CONTROL != 0 && version != VERSION {
+            return Err(Violation::Version(version as u16));
+        }
+        self.frame = Some(Frame { word, flags, left, payload: Vec::new() });
         Ok(())
     }
 
-    fn end_of_frame(&mut self) -> Result<Option<Incoming<'static>>, Violation> {
-        let frame = self.frame.take().expect("a frame ends");
-        let ends = frame.flags & FIN != 0;
-        let (kind, payload, len) = match frame.kind {
-            FrameKind::Data(id) => return Ok(ends.then_some(Incoming::End(id))),
-            FrameKind::Control { kind, payload, len } => (kind, payload, len),
-        };
-        let word = |at: usize| {
-            let bytes = payload[..len].get(at..at + 4).ok_or(Violation::Short(kind, len))?;
-            Ok(u32::from_be_bytes(bytes.try_into().expect("four bytes")))
-        };
-        // Ids have 31 bits.
-        let id = || word(0).map(|id| id & !CONTROL);
-        Ok(match kind {
-            // These servers open none.
-            SYN_STREAM => {
-                let id = id()?;
-                self.reset(id, REFUSED_STREAM);
-                None
+    /// Appends a block of headers: stored data of the one zlib stream, and its flush.
+    fn put_headers(&mut self, headers: &[(&str, &str)], to: &mut Vec<u8>) {
+        let mut list = Vec::new();
+        put_u32(headers.len(), &mut list);
+        for (name, value) in headers {
+            for text in [name, value] {
+                put_u32(text.len(), &mut list);
+                list.extend_from_slice(text.as_bytes());
             }
-            SYN_REPLY => {
-                let id = id()?;
-                ends.then_some(Incoming::End(id))
-            }
-            RST_STREAM => Some(Incoming::Reset(id()?, word(4)?)),
-            PING => {
-                let id = word(0)?;
-                // Odd ones would answer ours, of which there are none.
-                if id % 2 == 0 {
-                    self.control(PING, 0, &id.to_be_bytes());
-                }
-                None
-            }
-            GOAWAY => {
-                id()?;
-                Some(Incoming::GoAway(word(4)?))
-            }
-            _ => None,
-        })
+        }
+        let length = u16::try_from(list.len()).expect("our headers are short");
+        if !std::mem::replace(&mut self.has_headers, true) {
+            to.extend_from_slice(ZLIB_HEAD);
+        }
+        to.push(STORED);
+        to.extend_from_slice(&length.to_le_bytes());
+        to.extend_from_slice(&(!length).to_le_bytes());
+        to.extend_from_slice(&list);
+        to.extend_from_slice(FLUSH);
+    }
+
+    fn data(&mut self, stream: u32, bytes: &[u8]) {
+        for piece in bytes.chunks(SPDY_DATA_BYTES) {
+            self.frame(stream, 0, piece);
+        }
+    }
+
+    fn end(&mut self, stream: u32) {
+        self.frame(stream, FIN, b"");
     }
 
     fn reset(&mut self, stream: u32, status: u32) {
         self.control(RST_STREAM, 0, &[stream.to_be_bytes(), status.to_be_bytes()].concat());
     }
 
-    fn control(&mut self, kind: u16, flags: u8, payload: &[u8]) {
-        let word = CONTROL | VERSION << 16 | u32::from(kind);
-        self.frame(word, flags, payload);
+    /// Answers a ping whose number says that it is the other end's. Others would answer ours, of
+    /// which there are none.
+    fn pong(&mut self, id: u32, parity: u32) {
+        if id % 2 == parity {
+            self.control(PING, 0, &id.to_be_bytes());
+        }
     }
 
-    fn data_frame(&mut self, stream: u32, flags: u8, payload: &[u8]) {
-        self.frame(stream, flags, payload);
+    fn control(&mut self, kind: u16, flags: u8, payload: &[u8]) {
+        self.frame(CONTROL | VERSION << 16 | u32::from(kind), flags, payload);
     }
 
     fn frame(&mut self, word: u32, flags: u8, payload: &[u8]) {

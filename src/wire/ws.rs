@@ -276,6 +276,14 @@ pub fn write_plain(kind: Kind, payload: &[u8], to: &mut Vec<u8>) {
     to.extend_from_slice(payload);
 }
 
+/// Writes a binary message as a server does: the number of a channel, then its bytes.
+#[cfg(feature = "runtime")]
+pub fn write_channel(channel: u8, bytes: &[u8], to: &mut Vec<u8>) {
+    write_length(BINARY, 1 + bytes.len(), 0, to);
+    to.push(channel);
+    to.extend_from_slice(bytes);
+}
+
 fn write_head(kind: Kind, length: usize, masked: u8, to: &mut Vec<u8>) {
     let opcode = match kind {
         Kind::Text => TEXT,
@@ -283,6 +291,10 @@ fn write_head(kind: Kind, length: usize, masked: u8, to: &mut Vec<u8>) {
         Kind::Pong => PONG,
         Kind::Close => CLOSE,
     };
+    write_length(opcode, length, masked, to);
+}
+
+fn write_length(opcode: u8, length: usize, masked: u8, to: &mut Vec<u8>) {
     to.push(0x80 | opcode);
     match length {
         0..126 => to.push(masked | length as u8),

@@ -27,6 +27,8 @@ mod replay;
 #[cfg(feature = "streams")]
 mod spdy;
 #[cfg(feature = "runtime")]
+mod streaming;
+#[cfg(feature = "runtime")]
 mod ttrpc;
 #[cfg(feature = "streams")]
 mod tunnel;

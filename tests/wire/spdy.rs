@@ -14,7 +14,7 @@ use crate::golden::hex;
 use crate::mutation::Dice;
 
 /// The bytes of a capture in one direction, after the head: `>>` to the server, `<<` from it.
-fn captured(file: &str, arrow: &str) -> Vec<u8> {
+pub fn captured(file: &str, arrow: &str) -> Vec<u8> {
     let path = format!("{}/tests/golden/stream/{file}", env!("CARGO_MANIFEST_DIR"));
     let text = fs::read_to_string(&path).expect("the capture");
     let mut bytes = Vec::new();

@@ -25,6 +25,7 @@ pub enum StreamingCall {
 
 /// The standard streams that a client wants. With a terminal there is no `stderr`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub struct Pipes {
     pub stdin: bool,
     pub stdout: bool,

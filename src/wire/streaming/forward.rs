@@ -1,0 +1,251 @@
+//! Connections to ports of a pod: which ones its client opens, and their bytes.
+//!
+//! Over SPDY each connection has two streams, one for data and one for the reason of a failure,
+//! with the same `requestid`. Over WebSocket each port of the call has one connection and two
+//! channels, which end with the WebSocket.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, VecDeque};
+
+use super::upgrade::Protocol;
+use super::{Message, Violation, WebSocket};
+use crate::limits::SESSION_CONNECTIONS_MAX;
+use crate::wire::spdy::server::{Headers, Incoming as Spdy, Server};
+
+/// A client.
+#[derive(Debug)]
+pub struct Forward {
+    line: Line,
+    /// Of connections that were opened and not told of.
+    opened: VecDeque<(u32, u16)>,
+}
+
+#[derive(Debug)]
+enum Line {
+    Spdy {
+        server: Box<Server>,
+        /// Streams whose other one has not come, by `requestid`.
+        halves: BTreeMap<String, (Half, u32)>,
+        /// From the data stream of a connection to its other one.
+        pairs: BTreeMap<u32, u32>,
+    },
+    WebSocket {
+        line: WebSocket,
+        ports: usize,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Half {
+    Data,
+    Error,
+}
+
+/// What the client did with a connection, which has a number of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Incoming<'a> {
+    /// It wants one to this port.
+    Open(u32, u16),
+    Data(u32, Cow<'a, [u8]>),
+    /// It sends no more.
+    End(u32),
+    /// It gives it up.
+    Cancel(u32),
+    /// It is done with all.
+    Left,
+}
+
+impl Forward {
+    /// A client; `ports` are those of the call, which only WebSocket uses.
+    pub fn new(protocol: Protocol, ports: &[u16]) -> Self {
+        let mut opened = VecDeque::new();
+        let line = match protocol {
+            Protocol::Spdy(_) => Line::Spdy {
+                server: Box::default(),
+                halves: BTreeMap::new(),
+                pairs: BTreeMap::new(),
+            },
+            Protocol::WebSocket(_) => {
+                let ports = &ports[..ports.len().min(WEB_SOCKET_PORTS_MAX)];
+                let mut line = WebSocket::default();
+                for (at, port) in (0_u8..).zip(ports) {
+                    // Each channel begins with its port.
+                    line.send(2 * at, &port.to_le_bytes());
+                    line.send(2 * at + 1, &port.to_le_bytes());
+                    opened.push_back((at.into(), *port));
+                }
+                Line::WebSocket { line, ports: ports.len() }
+            }
+        };
+        Self { line, opened }
+    }
+
+    /// Takes these bytes up to the end of what they complete. Returns how many it took, and what
+    /// they completed; call again with the rest, until all are taken and nothing comes.
+    pub fn receive<'a>(
+        &mut self,
+        bytes: &'a [u8],
+    ) -> Result<(usize, Option<Incoming<'a>>), Violation> {
+        let mut taken = 0;
+        loop {
+            if let Some((connection, port)) = self.opened.pop_front() {
+                return Ok((taken, Some(Incoming::Open(connection, port))));
+            }
+            let rest = &bytes[taken..];
+            let (count, incoming, stays) = match &mut self.line {
+                Line::Spdy { server, .. } => {
+                    let (count, came) = server.receive(rest)?;
+                    let stays = came.is_none();
+                    (count, came.and_then(|came| self.of_spdy(came)), stays)
+                }
+                Line::WebSocket { line, ports } => {
+                    let (count, came) = line.receive(rest)?;
+                    let stays = came.is_none();
+                    (count, came.and_then(|came| of_message(came, *ports)), stays)
+                }
+            };
+            taken += count;
+            if incoming.is_some() || stays && self.opened.is_empty() {
+                return Ok((taken, incoming));
+            }
+        }
+    }
+
+    fn of_spdy<'a>(&mut self, came: Spdy<'a>) -> Option<Incoming<'a>> {
+        let Line::Spdy { server, halves, pairs } = &mut self.line else { return None };
+        match came {
+            Spdy::Open(id, headers) => {
+                let has_room = halves.len() + pairs.len() < SESSION_CONNECTIONS_MAX;
+                let pair = if has_room || halves.contains_key(headers.get("requestid")) {
+                    opened(halves, id, &headers)
+                } else {
+                    None
+                };
+                let Some(pair) = pair else {
+                    server.refuse(id);
+                    return None;
+                };
+                server.accept(id);
+                let (data, error, port) = pair?;
+                pairs.insert(data, error);
+                Some(Incoming::Open(data, port))
+            }
+            Spdy::Data(id, bytes) => {
+                pairs.contains_key(&id).then(|| Incoming::Data(id, bytes.into()))
+            }
+            Spdy::End(id) => pairs.contains_key(&id).then_some(Incoming::End(id)),
+            Spdy::Reset(id) => {
+                halves.retain(|_, (_, other)| *other != id);
+                let of_it = |(data, error): &(&u32, &u32)| **data == id || **error == id;
+                let data = *pairs.iter().find(of_it)?.0;
+                pairs.remove(&data);
+                Some(Incoming::Cancel(data))
+            }
+        }
+    }
+
+    /// Sends what has come from the pod.
+    pub fn data(&mut self, connection: u32, bytes: &[u8]) {
+        match &mut self.line {
+            Line::Spdy { server, .. } => server.data(connection, bytes),
+            Line::WebSocket { line, .. } => line.send(2 * connection as u8, bytes),
+        }
+    }
+
+    /// Sends that the pod sends no more.
+    pub fn end(&mut self, connection: u32) {
+        if let Line::Spdy { server, .. } = &mut self.line {
+            server.end(connection);
+        }
+    }
+
+    /// Forgets a connection whose two directions have ended. `why`: it has failed.
+    pub fn close(&mut self, connection: u32, why: Option<&str>) {
+        match &mut self.line {
+            Line::Spdy { server, pairs, .. } => {
+                let Some(error) = pairs.remove(&connection) else { return };
+                server.data(error, why.unwrap_or_default().as_bytes());
+                server.end(error);
+                if why.is_some() {
+                    server.end(connection);
+                }
+            }
+            Line::WebSocket { line, .. } => {
+                if let Some(why) = why {
+                    line.send(2 * connection as u8 + 1, why.as_bytes());
+                }
+            }
+        }
+    }
+
+    /// Sends that all is done.
+    pub fn finish(&mut self) {
+        match &mut self.line {
+            Line::Spdy { server, .. } => server.go_away(),
+            Line::WebSocket { line, .. } => line.close(),
+        }
+    }
+
+    /// The bytes that are to be sent.
+    pub fn pending(&self) -> &[u8] {
+        match &self.line {
+            Line::Spdy { server, .. } => server.output(),
+            Line::WebSocket { line, .. } => &line.output,
+        }
+    }
+
+    /// So many of them were sent.
+    pub fn sent(&mut self, count: usize) {
+        match &mut self.line {
+            Line::Spdy { server, .. } => server.sent(count),
+            Line::WebSocket { line, .. } => drop(line.output.drain(..count)),
+        }
+    }
+}
+
+/// Data, error and port of a connection.
+type Pair = (u32, u32, u16);
+
+/// A stream was opened. `None`: it is none of a connection; `Some(None)`: the other one of its
+/// connection is to come.
+#[expect(clippy::option_option, reason = "said above")]
+fn opened(
+    halves: &mut BTreeMap<String, (Half, u32)>,
+    id: u32,
+    headers: &Headers,
+) -> Option<Option<Pair>> {
+    let half = match headers.get("streamtype") {
+        "data" => Half::Data,
+        "error" => Half::Error,
+        _ => return None,
+    };
+    let port = headers.get("port").parse().ok().filter(|port| *port > 0)?;
+    let request = headers.get("requestid");
+    match halves.get(request) {
+        None => {
+            halves.insert(request.to_owned(), (half, id));
+            Some(None)
+        }
+        Some((other, _)) if *other == half => None,
+        Some((_, other)) => {
+            let other = *other;
+            halves.remove(request);
+            let (data, error) = if half == Half::Data { (id, other) } else { (other, id) };
+            Some(Some((data, error, port)))
+        }
+    }
+}
+
+fn of_message(message: Message, ports: usize) -> Option<Incoming<'static>> {
+    match message {
+        Message::Of(channel, bytes) => {
+            let connection = u32::from(channel / 2);
+            let is_data = channel % 2 == 0 && (connection as usize) < ports;
+            is_data.then(|| Incoming::Data(connection, bytes.into()))
+        }
+        Message::Close => Some(Incoming::Left),
+    }
+}
+
+/// Of each the numbers of its two channels have room in a byte.
+const WEB_SOCKET_PORTS_MAX: usize = 127;
