@@ -44,8 +44,7 @@ impl Channel {
 
     /// To the socket `name` in `folder`, whose path may be longer than a socket's may.
     pub fn connect(folder: &Path, name: &str) -> io::Result<Self> {
-        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let folder = open(folder, flags, Mode::empty())?;
+        let folder = handle(folder)?;
         let socket = socket(AddressFamily::Unix, SockType::SeqPacket, FLAGS, None)?;
         let path = format!("/proc/self/fd/{}/{name}", folder.as_raw_fd());
         connect(socket.as_raw_fd(), &UnixAddr::new(path.as_str())?)?;
@@ -86,12 +85,24 @@ impl AsFd for Channel {
     }
 }
 
-/// A listening socket in the current folder.
+/// A folder to name sockets in: a path through it is short enough for their addresses.
+fn handle(folder: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    Ok(open(folder, flags, Mode::empty())?)
+}
+
+/// A listening socket.
 #[derive(Debug)]
 pub struct Listener(OwnedFd);
 
 impl Listener {
-    /// Replaces what has this name; for its owner alone.
+    /// In this folder, whose path may be longer than a socket's may.
+    pub fn open_in(folder: &Path, name: &str, kind: SockType) -> io::Result<Self> {
+        let folder = handle(folder)?;
+        Self::open(&format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()), kind)
+    }
+
+    /// In the current folder. Replaces what has this name; for its owner alone.
     pub fn open(name: &str, kind: SockType) -> io::Result<Self> {
         let _ = std::fs::remove_file(name);
         let socket = socket(AddressFamily::Unix, kind, FLAGS, None)?;

@@ -27,4 +27,5 @@ pub mod sandbox;
 pub mod server;
 pub mod start;
 pub mod stats;
+mod terminal;
 mod users;

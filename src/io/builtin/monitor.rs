@@ -13,9 +13,10 @@
 //! ended, and nothing more can be read.
 //!
 //! What a client of `ctl` (SOCK_SEQPACKET) may say, a word a message: `reopen`, `status`, `attach`
-//! (from then on it gets output, a byte 1 or 2 for the stream in front, and what it sends is
-//! input), `closestdin`, `resize HEIGHT WIDTH`, and `exited STATUS`: how an adopted process has
-//! ended, from its parent. It is told the last fact when it connects.
+//! (from then on it gets output and no facts), `closestdin`, `resize ROWS COLUMNS`, and `exited
+//! STATUS`: how an adopted process has ended, from its parent. Output has a byte in front, 1 or 2
+//! for the stream. Input is a message with the byte 0 in front; while the container does not take
+//! it, its client is not read. A client is told the last fact when it connects.
 //!
 //! **If it crashes** the container goes on, and at most what was read and not yet written is lost:
 //! 64 KiB. The memory is taken at the start and does not grow.
@@ -46,6 +47,7 @@ use crate::io::clock;
 use crate::limits::{MONITOR_DRAIN_QUIET_MS, MONITOR_EXIT_WAIT_MS, RUNTIME_OCI_CALL_MS_MAX};
 use crate::model::runtime::{MonitorFact, MonitorStart, Process};
 use control::Control;
+pub(super) use control::{INPUT, WORD_BYTES};
 use log::{Log, LogFault};
 use streams::Streams;
 
@@ -175,6 +177,9 @@ impl Monitor {
         let wait_ms = if handle.is_some() { PollTimeout::NONE } else { wait_ms.into() };
         fds.extend(handle.map(watched));
         fds.extend(control.fds().map(watched));
+        if control.has_input() {
+            fds.extend(self.streams.input().map(|fd| PollFd::new(fd, PollFlags::POLLOUT)));
+        }
         let _ = poll(&mut fds, wait_ms);
         let readable = fds[..output].iter().any(|fd| fd.any() == Some(true));
         drop(fds);

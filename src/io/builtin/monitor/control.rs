@@ -6,12 +6,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::SockType;
+use nix::sys::socket::{SockType, setsockopt, sockopt};
 
 use super::log::{Log, LogFault};
 use super::streams::Streams;
 use crate::io::builtin::channel::{Channel, Listener, Received};
-use crate::limits::MONITOR_CONNECTIONS_MAX;
+use crate::limits::{MONITOR_ATTACH_BYTES, MONITOR_ATTACH_WAIT_MS, MONITOR_CONNECTIONS_MAX};
 use crate::model::runtime::MonitorFact;
 
 #[derive(Debug)]
@@ -25,14 +25,31 @@ pub(super) struct Control {
 #[derive(Debug)]
 struct Connection {
     channel: Channel,
-    /// It gets output, and sends input.
+    /// It gets output.
     attached: bool,
+    /// What the container has not taken of its input. While there is some, nothing is read.
+    input: Vec<u8>,
+}
+
+impl Connection {
+    fn new(channel: Channel) -> Self {
+        Self { channel, attached: false, input: Vec::new() }
+    }
+
+    /// Whether it was sent; for a moment its reader is waited for.
+    fn relay(&self, output: &[u8]) -> bool {
+        self.channel.send(output) || {
+            let mut fds = [PollFd::new(self.channel.as_fd(), PollFlags::POLLOUT)];
+            let _ = poll(&mut fds, PollTimeout::from(MONITOR_ATTACH_WAIT_MS));
+            self.channel.send(output)
+        }
+    }
 }
 
 impl Control {
     /// With the server's connection.
     pub(super) fn new(server: Channel) -> Self {
-        let connections = vec![Connection { channel: server, attached: false }];
+        let connections = vec![Connection::new(server)];
         Self { listener: None, connections, fact: Vec::new() }
     }
 
@@ -44,7 +61,13 @@ impl Control {
     /// What to poll.
     pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let listener = self.listener.iter().map(AsFd::as_fd);
-        listener.chain(self.connections.iter().map(|one| one.channel.as_fd()))
+        let read = self.connections.iter().filter(|one| one.input.is_empty());
+        listener.chain(read.map(|one| one.channel.as_fd()))
+    }
+
+    /// Input waits for the container.
+    pub(super) fn has_input(&self) -> bool {
+        self.connections.iter().any(|one| !one.input.is_empty())
     }
 
     /// Tells everybody; whether anybody was told.
@@ -56,7 +79,7 @@ impl Control {
 
     /// Gives output to those who are attached; one that does not read is hung up on.
     pub(super) fn relay(&mut self, output: &[u8]) {
-        self.connections.retain(|one| !one.attached || one.channel.send(output));
+        self.connections.retain(|one| !one.attached || one.relay(output));
     }
 
     /// Takes connections and does what they say. `status` becomes that of the adopted process.
@@ -65,13 +88,16 @@ impl Control {
         let mut buffer = [0; WORD_BYTES];
         self.connections.retain_mut(|one| {
             loop {
+                let taken = streams.write_input(&one.input);
+                one.input.drain(..taken);
+                if !one.input.is_empty() {
+                    return true;
+                }
                 match one.channel.receive(&mut buffer) {
                     Received::Nothing => return true,
                     Received::End => return false,
-                    Received::Message(bytes) if one.attached => {
-                        if !streams.write_input(&buffer[..bytes]) {
-                            return false;
-                        }
+                    Received::Message(bytes) if buffer[..bytes].first() == Some(&INPUT) => {
+                        one.input.extend_from_slice(&buffer[1..bytes]);
                     }
                     Received::Message(bytes) => {
                         let word = str::from_utf8(&buffer[..bytes]).unwrap_or_default();
@@ -99,14 +125,16 @@ impl Control {
             if self.connections.len() < MONITOR_CONNECTIONS_MAX
                 && (self.fact.is_empty() || channel.send(&self.fact))
             {
-                self.connections.push(Connection { channel, attached: false });
+                self.connections.push(Connection::new(channel));
             }
         }
     }
 }
 
-/// A word, or a piece of input.
-const WORD_BYTES: usize = 4_096;
+/// A word, or a piece of input with the byte in front.
+pub(in crate::io::builtin) const WORD_BYTES: usize = 4_096;
+/// In front of input.
+pub(in crate::io::builtin) const INPUT: u8 = 0;
 
 fn obey(
     word: &str,
@@ -128,7 +156,11 @@ fn obey(
             let dropped = format!("{{\"dropped_bytes\":{}}}", log.dropped());
             from.channel.send(dropped.as_bytes());
         }
-        "attach" => from.attached = true,
+        "attach" => {
+            // Refused without CAP_NET_ADMIN: then it is hung up on sooner.
+            let _ = setsockopt(&from.channel, sockopt::SndBufForce, &MONITOR_ATTACH_BYTES);
+            from.attached = true;
+        }
         "closestdin" => streams.close_input(),
         "resize" => {
             if let (Some(height), Some(width)) = (number(), number()) {
@@ -173,5 +205,34 @@ mod tests {
         drop(ours);
         assert!(!control.tell(&MonitorFact::Gone), "nobody is there");
         std::fs::remove_dir_all(&folder).expect("ours");
+    }
+
+    #[test]
+    fn one_that_is_attached_and_does_not_read_is_waited_for_a_moment_only() {
+        let (server, ours) = Channel::pair().expect("a pair");
+        let mut control = Control::new(server);
+        let process = crate::io::builtin::process::name(std::process::id() as i32);
+        let start = crate::model::runtime::MonitorStart {
+            id: crate::model::runtime::ContainerId("a".into()),
+            log: "".into(),
+            stdin: false,
+            tty: true,
+            cgroup: "".into(),
+            adopt: Some(process.expect("this one")),
+        };
+        let mut streams = Streams::open(&start).expect("an adopted terminal has none");
+        let mut log = Log::open("").expect("none");
+        assert!(ours.send(b"attach"));
+        control.turn(&mut streams, &mut log, &mut None);
+        let output = vec![1; 32 << 10];
+        let mut taken = 0;
+        let began = crate::io::clock::precise();
+        while !control.connections.is_empty() {
+            control.relay(&output);
+            taken += output.len();
+        }
+        let took = crate::io::clock::precise().saturating_sub(began);
+        assert!(took >= Duration::from_millis(MONITOR_ATTACH_WAIT_MS.into()), "{took:?}");
+        assert!(taken >= MONITOR_ATTACH_BYTES, "{taken}");
     }
 }

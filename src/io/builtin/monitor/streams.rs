@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -17,6 +17,7 @@ use nix::unistd::mkfifo;
 
 use super::log::Log;
 use crate::io::builtin::channel::{Listener, receive_fd};
+use crate::io::builtin::terminal;
 use crate::io::clock;
 use crate::limits::{
     CRI_STATUS_TEXT_BYTES_MAX, LOG_OUTPUT_BYTES_MAX, MONITOR_DRAIN_MS_MAX, MONITOR_READ_BYTES,
@@ -177,9 +178,24 @@ impl Streams {
         String::from_utf8_lossy(&text).trim().to_owned()
     }
 
-    /// Writes to the container's input; whether it took all of it.
-    pub(super) fn write_input(&mut self, bytes: &[u8]) -> bool {
-        self.input.as_mut().is_some_and(|input| input.write(bytes).is_ok_and(|n| n == bytes.len()))
+    /// Writes to the container's input; how much of it was taken. Where there is no input, or
+    /// nobody reads it, all is.
+    pub(super) fn write_input(&mut self, bytes: &[u8]) -> usize {
+        let Some(input) = &mut self.input else { return bytes.len() };
+        match input.write(bytes) {
+            Ok(count) => count,
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                0
+            }
+            Err(_) => bytes.len(),
+        }
+    }
+
+    /// What to poll for room in the input.
+    pub(super) fn input(&self) -> Option<BorrowedFd<'_>> {
+        self.input.as_ref().map(AsFd::as_fd)
     }
 
     pub(super) fn close_input(&mut self) {
@@ -187,13 +203,9 @@ impl Streams {
     }
 
     /// Sets the size of the terminal.
-    #[expect(unsafe_code, reason = "a terminal's size is set by an ioctl")]
-    pub(super) fn resize(&self, height: u16, width: u16) {
-        let size = libc::winsize { ws_row: height, ws_col: width, ws_xpixel: 0, ws_ypixel: 0 };
-        if let Some(input) = &self.input {
-            // SAFETY: the call reads the structure, which lives through it; what is no terminal
-            // answers with an error.
-            let _ = unsafe { libc::ioctl(input.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
+    pub(super) fn resize(&self, rows: u16, columns: u16) {
+        if let Some(output) = &self.outputs[0] {
+            terminal::resize(&output.file, rows, columns);
         }
     }
 }
