@@ -233,9 +233,13 @@ impl Images {
         let images = match result {
             Ok(JobReply::Image(image)) => vec![*image],
             Ok(JobReply::Images(images)) => images,
-            Ok(JobReply::Done | JobReply::Network(_) | JobReply::Exec(_) | JobReply::Stats(_)) => {
-                Vec::new()
-            }
+            Ok(
+                JobReply::Done
+                | JobReply::Network(_)
+                | JobReply::Exec(_)
+                | JobReply::Url(_)
+                | JobReply::Stats(_),
+            ) => Vec::new(),
             Err(fault) => return ctx.calls.answer_all(&mut calls, &Err(of_job(fault))),
         };
         for image in &images {

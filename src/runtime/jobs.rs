@@ -8,7 +8,7 @@ use crate::core::time::Instant;
 use crate::core::work::WorkBook;
 use crate::limits::{
     RUNTIME_ENDS_MAX, RUNTIME_EXECS_MAX, RUNTIME_JOB_MS, RUNTIME_MEASURES_MAX, RUNTIME_PULLS_MAX,
-    RUNTIME_REMOVALS_MAX, RUNTIME_STARTS_MAX,
+    RUNTIME_REMOVALS_MAX, RUNTIME_SESSION_OPENS_MAX, RUNTIME_STARTS_MAX,
 };
 use crate::model::runtime::{ContainerId, Job, MonitorStart, SandboxId};
 
@@ -21,16 +21,18 @@ enum Class {
     Pull,
     Removal,
     Measure,
+    Open,
 }
 
 /// Each class, with how many may be under way.
-const CLASSES: [(Class, usize); 6] = [
+const CLASSES: [(Class, usize); 7] = [
     (Class::Start, RUNTIME_STARTS_MAX),
     (Class::End, RUNTIME_ENDS_MAX),
     (Class::Exec, RUNTIME_EXECS_MAX),
     (Class::Pull, RUNTIME_PULLS_MAX),
     (Class::Removal, RUNTIME_REMOVALS_MAX),
     (Class::Measure, RUNTIME_MEASURES_MAX),
+    (Class::Open, RUNTIME_SESSION_OPENS_MAX),
 ];
 
 /// Who gets the answer of a job.
@@ -42,6 +44,7 @@ pub enum Owner {
     Pull(u64),
     /// The images: layers are removed.
     Layers,
+    /// A command, or a session that is opened.
     Exec(CallId),
     Measure(CallId),
 }
@@ -160,6 +163,7 @@ impl Waiting {
                 Job::Pull { .. } | Job::Import { .. } => Class::Pull,
                 Job::RemoveContainer(_) | Job::RemoveLayers { .. } => Class::Removal,
                 Job::Stats(_) => Class::Measure,
+                Job::Open(_) => Class::Open,
             },
         }
     }

@@ -50,6 +50,7 @@ impl Measures {
                 JobReply::Done
                 | JobReply::Network(_)
                 | JobReply::Exec(_)
+                | JobReply::Url(_)
                 | JobReply::Image(_)
                 | JobReply::Images(_),
             ) => Vec::new(),

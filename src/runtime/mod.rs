@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod calls;
+mod commands;
 mod container;
 mod context;
 pub mod event;
@@ -39,7 +40,7 @@ use event::{Action, CallId, Event, Found, JobId, Out, Stored};
 use images::Images;
 use jobs::Owner;
 use measures::{Measures, Targets};
-use refusal::{cancelled, exhausted, not_found, of_job, refusal, reserved};
+use refusal::{cancelled, exhausted, not_found, refusal, reserved};
 use sandbox::{Members, Sandbox};
 use saves::Saves;
 use streams::Streams;
@@ -47,12 +48,11 @@ use streams::Streams;
 use crate::core::Severity;
 use crate::core::time::{Instant, Now, Rng, sooner};
 use crate::limits::{
-    EXEC_DEADLINE_MS, RUNTIME_CALLS_MAX, RUNTIME_CONTAINERS_MAX, RUNTIME_EXEC_EXTRA_MS,
-    RUNTIME_LAYER_USAGE_MS, RUNTIME_SANDBOXES_MAX,
+    RUNTIME_CALLS_MAX, RUNTIME_CONTAINERS_MAX, RUNTIME_LAYER_USAGE_MS, RUNTIME_SANDBOXES_MAX,
 };
 use crate::model::runtime::{
     Code, Conditions, ContainerConfig, ContainerFilter, ContainerId, ContainerPhase,
-    ContainerRecord, ImageId, ImageRecord, Job, JobFault, JobReply, MonitorFact, Refusal, Reply,
+    ContainerRecord, ImageId, ImageRecord, JobFault, JobReply, MonitorFact, Refusal, Reply,
     Request, RuntimeEvent, SandboxConfig, SandboxFilter, SandboxId, SandboxPhase, SandboxRecord,
     StatsOf,
 };
@@ -66,7 +66,7 @@ pub struct Runtime {
     sandboxes: BTreeMap<SandboxId, Sandbox>,
     containers: BTreeMap<ContainerId, Container>,
     images: Images,
-    /// Commands under way, each with its own time in seconds.
+    /// Commands under way, each with its own time in seconds, and sessions that are opened.
     execs: BTreeMap<CallId, u32>,
     measures: Measures,
     streams: Streams,
@@ -219,6 +219,9 @@ impl Runtime {
             Request::ExecSync { id, command, timeout_s } => {
                 self.exec(call, &id, command, timeout_s)
             }
+            Request::Exec { id, command, pipes } => self.open_exec(call, &id, command, pipes),
+            Request::Attach { id, pipes } => self.open_attach(call, &id, pipes),
+            Request::PortForward { sandbox, ports } => self.open_forward(call, &sandbox, ports),
             Request::ListContainerStats(filter) => {
                 self.container_stats(call, &filter);
                 Ok(None)
@@ -445,54 +448,6 @@ impl Runtime {
         let id = self.shown(id)?.record().id.clone();
         let container = self.containers.get_mut(&id).expect("just seen");
         container.reopen(call, &mut self.context).map(|()| None)
-    }
-
-    fn exec(
-        &mut self,
-        call: CallId,
-        id: &str,
-        command: Vec<String>,
-        timeout_s: i64,
-    ) -> Result<Option<Reply>, Refusal> {
-        if command.is_empty() {
-            return Err(refusal(Code::InvalidArgument, "got an empty command"));
-        }
-        let container = self.shown(id)?;
-        if !container.is_running() {
-            return Err(container.wrong_state());
-        }
-        let container = container.folder();
-        let timeout_s = u32::try_from(timeout_s.max(0)).unwrap_or(u32::MAX);
-        let ms = match timeout_s {
-            0 => EXEC_DEADLINE_MS,
-            timeout_s => u64::from(timeout_s) * 1_000 + RUNTIME_EXEC_EXTRA_MS,
-        };
-        self.execs.insert(call, timeout_s);
-        let job = Job::Exec { container, command, timeout_s };
-        self.context.jobs.add(Owner::Exec(call), job, ms);
-        Ok(None)
-    }
-
-    fn exec_done(&mut self, call: CallId, result: Result<JobReply, JobFault>) {
-        // Absent: it was cancelled, and is answered.
-        let Some(timeout_s) = self.execs.remove(&call) else { return };
-        let answer = match result {
-            Ok(JobReply::Exec(output)) => Ok(Reply::Exec(Box::new(output))),
-            Ok(
-                JobReply::Done
-                | JobReply::Network(_)
-                | JobReply::Image(_)
-                | JobReply::Images(_)
-                | JobReply::Stats(_),
-            ) => Ok(Reply::Exec(Box::default())),
-            // The job was killed at its deadline, which is later than the command's.
-            Err(JobFault::Died(_)) if timeout_s > 0 => {
-                let message = format!("timeout {timeout_s}s exceeded");
-                Err(refusal(Code::DeadlineExceeded, message))
-            }
-            Err(fault) => Err(of_job(fault)),
-        };
-        self.context.calls.answer(call, answer);
     }
 
     fn container_stats(&mut self, call: CallId, filter: &ContainerFilter) {

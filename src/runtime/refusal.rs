@@ -37,6 +37,7 @@ pub fn of_job(fault: JobFault) -> Refusal {
         JobFault::Invalid(text) => refusal(Code::InvalidArgument, text),
         JobFault::NotFound(text) => refusal(Code::NotFound, text),
         JobFault::Denied(text) => refusal(Code::PermissionDenied, text),
+        JobFault::Exhausted(text) => refusal(Code::ResourceExhausted, text),
         JobFault::TimedOut(text) => refusal(Code::DeadlineExceeded, text),
         JobFault::Failed(text) | JobFault::Died(text) => refusal(Code::Unknown, text),
     }

@@ -135,6 +135,7 @@ impl Sandbox {
                     JobReply::Network(ips) => ips,
                     JobReply::Done
                     | JobReply::Exec(_)
+                    | JobReply::Url(_)
                     | JobReply::Image(_)
                     | JobReply::Images(_)
                     | JobReply::Stats(_) => Vec::new(),

@@ -57,6 +57,8 @@ pub struct Place {
     pub image: ImageRecord,
     pub monitors: Monitors,
     pub events: Vec<Event>,
+    /// The next container that is started has an open standard input.
+    pub stdin: bool,
     sandbox: SandboxRecord,
     poll: Poll,
 }
@@ -99,7 +101,7 @@ impl Place {
                 ..ImageConfig::default()
             },
         };
-        Self { top, settings, image, monitors, events: Vec::new(), sandbox, poll }
+        Self { top, settings, image, monitors, events: Vec::new(), stdin: false, sandbox, poll }
     }
 
     /// DATA on an overlay, which overlayfs does not take for what it writes.
@@ -158,6 +160,10 @@ impl Place {
         ContainerFolder { id: id.clone(), cgroup: self.sandbox.cgroup(id).into() }
     }
 
+    pub fn sandbox(&self) -> SandboxId {
+        self.sandbox.id.clone()
+    }
+
     pub fn log_path(&self, id: &ContainerId) -> String {
         format!("{}/log/{id}", self.top.display())
     }
@@ -179,7 +185,7 @@ impl Place {
         let start = MonitorStart {
             id: id.clone(),
             log: self.log_path(id).into(),
-            stdin: false,
+            stdin: self.stdin,
             tty: spec.expect("it was made").contains("\"terminal\":true"),
             cgroup: self.sandbox.cgroup(id).into(),
             adopt,
@@ -372,8 +378,11 @@ fn make_layers(layout: &Layout, layers: &[DiffId]) {
     }
     let busybox = lower.join("bin/busybox");
     fs::copy("/bin/busybox", &busybox).expect("Debian's busybox-static");
-    for name in ["sh", "sleep", "usleep", "cat", "id", "pwd", "touch", "ps", "grep", "true", "test"]
-    {
+    let names = [
+        "cat", "grep", "head", "id", "ps", "pwd", "sh", "sleep", "stty", "test", "touch", "true",
+        "usleep", "wc",
+    ];
+    for name in names {
         std::os::unix::fs::symlink("busybox", lower.join("bin").join(name)).expect("a link");
     }
     fs::write(lower.join("etc/layer"), "lower\n").expect("a file");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use edged::limits::{
     RUNTIME_ENDS_MAX, RUNTIME_EXECS_MAX, RUNTIME_JOB_MS, RUNTIME_MEASURES_MAX, RUNTIME_PULLS_MAX,
-    RUNTIME_REMOVALS_MAX, RUNTIME_STARTS_MAX,
+    RUNTIME_REMOVALS_MAX, RUNTIME_SESSION_OPENS_MAX, RUNTIME_STARTS_MAX,
 };
 use edged::model::runtime::{
     ContainerId, ContainerPhase, ContainerRecord, DiffId, Job, Record, RecordKey, Refusal, Reply,
@@ -138,7 +138,7 @@ impl World {
                 let is_removing = server.jobs.values().any(|job| removes(&job.job));
                 judge!(!is_removing, "[needed layers] a pull begins while layers are removed");
             }
-            Job::EndSandbox(_) | Job::Exec { .. } | Job::Stats(_) => {}
+            Job::EndSandbox(_) | Job::Exec { .. } | Job::Open(_) | Job::Stats(_) => {}
         }
         self.check_bounds(job);
     }
@@ -162,6 +162,7 @@ fn class_of(job: &Job) -> (u8, usize) {
         Job::Pull { .. } | Job::Import { .. } => (3, RUNTIME_PULLS_MAX),
         Job::RemoveContainer(_) | Job::RemoveLayers { .. } => (4, RUNTIME_REMOVALS_MAX),
         Job::Stats(_) => (5, RUNTIME_MEASURES_MAX),
+        Job::Open(_) => (6, RUNTIME_SESSION_OPENS_MAX),
     }
 }
 

@@ -2,7 +2,8 @@
 
 use edged::model::cri::PodRef;
 use edged::model::runtime::{
-    ContainerConfig, ContainerFilter, Record, RecordKey, Request, SandboxConfig, SandboxFilter,
+    ContainerConfig, ContainerFilter, Pipes, Record, RecordKey, Request, SandboxConfig,
+    SandboxFilter,
 };
 use edged::runtime::event::{CallId, Event};
 
@@ -74,7 +75,16 @@ impl World {
             53..58 => Request::RemoveContainer(self.draw_container()),
             58..60 => Request::StopPodSandbox(self.draw_sandbox()),
             60..63 => Request::RemovePodSandbox(self.draw_sandbox()),
-            63..70 => {
+            63 => {
+                let pipes = Pipes { stdout: true, ..Pipes::default() };
+                Request::Attach { id: self.draw_container(), pipes }
+            }
+            64 => {
+                let (id, command) = (self.draw_container(), vec!["sh".to_owned()]);
+                Request::Exec { id, command, pipes: Pipes { stdin: true, ..Pipes::default() } }
+            }
+            65 => Request::PortForward { sandbox: self.draw_sandbox(), ports: vec![80] },
+            66..70 => {
                 let command = if chance.percent(95) { vec!["true".to_owned()] } else { Vec::new() };
                 let timeout_s = chance.below(3) as i64;
                 Request::ExecSync { id: self.draw_container(), command, timeout_s }

@@ -116,7 +116,7 @@ impl Machine {
             Job::RemoveLayers { layers, .. } => {
                 layers.iter().map(|layer| Effect::Layer(layer.clone(), false)).collect()
             }
-            Job::Exec { .. } | Job::Stats(_) => Vec::new(),
+            Job::Exec { .. } | Job::Open(_) | Job::Stats(_) => Vec::new(),
         }
     }
 
@@ -145,6 +145,7 @@ impl Machine {
         match job {
             Job::MakeSandbox(_) => JobReply::Network(vec!["10.1.0.2".into()]),
             Job::Exec { .. } => JobReply::Exec(edged::model::runtime::ExecOutput::default()),
+            Job::Open(_) => JobReply::Url("unix:///run/s/0-1".into()),
             Job::Pull { image, .. } => JobReply::Image(Box::new(image_of(image))),
             Job::Import { .. } => JobReply::Images(vec![image_of("a:1"), image_of("c:1")]),
             Job::Stats(of) => {

@@ -1,19 +1,22 @@
 //! The job that runs a command in a container: the OCI runtime's `exec` with the container's own
 //! user, variables, capabilities and folder, without input and terminal.
 //!
-//! **If it is killed** the command goes on in the container, until the container ends.
+//! SIGTERM kills the command with its session, as its timeout does: it is what a cancelled call and
+//! the server's death come to. **If it is killed otherwise** the command goes on in the container,
+//! until the container ends.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 
 use super::container::CONFIG;
@@ -37,28 +40,19 @@ pub fn exec(
     command: &[String],
     timeout_s: u32,
 ) -> Result<JobReply, JobFault> {
-    if command.is_empty() {
-        return Err(JobFault::Invalid("got no command, expected a program".to_owned()));
-    }
     let failed = |what: &str, error: &dyn std::fmt::Display| {
         JobFault::Failed(format!("failed to exec in container: {what}: {error}"))
     };
+    let told = told_to_end().map_err(|error| failed("signals", &error))?;
     let folder = settings.layout.container(&container.id);
-    let config = fs::read(folder.join(CONFIG)).map_err(|error| failed(CONFIG, &error))?;
-    let form = || JobFault::Failed(format!("{CONFIG}: not of its form"));
-    let process = spec::exec_process(&config, command).ok_or_else(form)?;
-    drop(config);
-    // Several commands may run at once; this process runs one.
-    let files = Files::new(&folder);
-    monitor::replace_in(&folder, &file_name("process"), &process)
-        .map_err(|error| failed("process", &error))?;
-    let mut call = oci::command(settings, &files.path("log"));
-    call.arg("exec").arg("--process").arg(files.path("process"));
-    call.arg("--pid-file").arg(files.path("pid")).arg(&*container.id.0);
+    let (files, mut call) = prepare(settings, &folder, command, false)?;
+    call.arg(&*container.id.0);
     let mut child = spawn(call).map_err(|error| failed("the OCI runtime", &error))?;
-    let outcome = watch(&mut child, timeout_s, &files).map_err(|error| failed("output", &error))?;
-    let Some(output) = outcome else {
-        return Err(JobFault::TimedOut(format!("timeout {timeout_s}s exceeded")));
+    let outcome = watch(&mut child, timeout_s, &files, told.as_fd());
+    let output = match outcome.map_err(|error| failed("output", &error))? {
+        Outcome::Ended(output) => output,
+        Outcome::Late => return Err(JobFault::TimedOut(format!("timeout {timeout_s}s exceeded"))),
+        Outcome::Told => return Err(JobFault::Died("it was told to end".to_owned())),
     };
     // It notes the process once it has one.
     if files.path("pid").exists() {
@@ -69,44 +63,101 @@ pub fn exec(
     Err(failed("exec failed", &why))
 }
 
+/// A call of the OCI runtime's `exec`, and its files. The container's name is to follow as the last
+/// argument.
+/// Several commands may run at once; this process runs one.
+pub(super) fn prepare(
+    settings: &Settings,
+    folder: &Path,
+    command: &[String],
+    tty: bool,
+) -> Result<(Files, Command), JobFault> {
+    if command.is_empty() {
+        return Err(JobFault::Invalid("got no command, expected a program".to_owned()));
+    }
+    let failed = |what: &str, error: &dyn std::fmt::Display| {
+        JobFault::Failed(format!("failed to exec in container: {what}: {error}"))
+    };
+    let config = fs::read(folder.join(CONFIG)).map_err(|error| failed(CONFIG, &error))?;
+    let form = || JobFault::Failed(format!("{CONFIG}: not of its form"));
+    let process = spec::exec_process(&config, command, tty).ok_or_else(form)?;
+    drop(config);
+    let files = Files::new(folder);
+    monitor::replace_in(folder, &Files::name("process"), &process)
+        .map_err(|error| failed("process", &error))?;
+    let mut call = oci::command(settings, &files.path("log"));
+    call.arg("exec").arg("--process").arg(files.path("process"));
+    call.arg("--pid-file").arg(files.path("pid"));
+    Ok((files, call))
+}
+
+/// SIGTERM as a descriptor: from the server that cancels the call, or from the kernel if the server
+/// dies.
+fn told_to_end() -> io::Result<SignalFd> {
+    let mask = SigSet::from(Signal::SIGTERM);
+    mask.thread_block()?;
+    let told = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+    nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?;
+    Ok(told)
+}
+
 /// In a session of its own, in which the command is unless the OCI runtime makes another one for
 /// it: what is killed at a timeout is not in this program's session.
 #[expect(unsafe_code, reason = "the standard library sets no session")]
 fn spawn(mut call: Command) -> io::Result<Child> {
-    // SAFETY: between fork and exec there is one system call, and nothing else of this program.
+    let before_exec = || {
+        nix::unistd::setsid()?;
+        Ok(SigSet::empty().thread_set_mask()?)
+    };
+    // SAFETY: between fork and exec there are two system calls, and nothing else of this program.
     unsafe {
-        call.pre_exec(|| Ok(nix::unistd::setsid().map(drop)?));
+        call.pre_exec(before_exec);
     }
     call.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
 }
 
 /// This call's files in the container's folder, removed at the end.
-struct Files<'a>(&'a Path);
+pub(super) struct Files(PathBuf);
 
-impl<'a> Files<'a> {
-    fn new(folder: &'a Path) -> Self {
-        Self(folder)
+impl Files {
+    fn new(folder: &Path) -> Self {
+        Self(folder.to_owned())
     }
 
-    fn path(&self, of: &str) -> std::path::PathBuf {
-        self.0.join(file_name(of))
+    pub(super) fn path(&self, of: &str) -> PathBuf {
+        self.0.join(Self::name(of))
+    }
+
+    pub(super) fn name(of: &str) -> String {
+        format!("exec-{}.{of}", std::process::id())
     }
 }
 
-fn file_name(of: &str) -> String {
-    format!("exec-{}.{of}", std::process::id())
-}
-
-impl Drop for Files<'_> {
+impl Drop for Files {
     fn drop(&mut self) {
-        for of in ["process", "log", "pid"] {
+        for of in ["process", "log", "pid", "console"] {
             let _ = fs::remove_file(self.path(of));
         }
     }
 }
 
-/// Until it has ended, or `None`: it was killed at its timeout.
-fn watch(child: &mut Child, timeout_s: u32, files: &Files<'_>) -> io::Result<Option<ExecOutput>> {
+/// What became of a command.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    Ended(ExecOutput),
+    /// Its time was over, and it was killed.
+    Late,
+    /// This process is told to end, and the command was killed.
+    Told,
+}
+
+/// Until it has ended, or was killed. `told` is readable when it is to be killed.
+fn watch(
+    child: &mut Child,
+    timeout_s: u32,
+    files: &Files,
+    told: BorrowedFd<'_>,
+) -> io::Result<Outcome> {
     let mut streams = [
         Stream::new(File::from(std::os::fd::OwnedFd::from(child.stdout.take().expect("piped"))))?,
         Stream::new(File::from(std::os::fd::OwnedFd::from(child.stderr.take().expect("piped"))))?,
@@ -126,39 +177,44 @@ fn watch(child: &mut Child, timeout_s: u32, files: &Files<'_>) -> io::Result<Opt
         let until = match ended {
             Some((exit_code, drained_at)) if !open || clock::precise() >= drained_at => {
                 let [stdout, stderr] = streams.map(|stream| stream.kept);
-                return Ok(Some(ExecOutput { stdout, stderr, exit_code }));
+                return Ok(Outcome::Ended(ExecOutput { stdout, stderr, exit_code }));
             }
             Some((_, drained_at)) => Some(drained_at),
             None => Some(until).filter(|_| timeout_s > 0),
         };
         let left = until.map(|until| until.saturating_sub(clock::precise()));
-        if ended.is_none() && left.is_some_and(|left| left.is_zero()) {
+        let is_late = ended.is_none() && left.is_some_and(|left| left.is_zero());
+        let handle = handle.readable().filter(|_| ended.is_none());
+        if is_late || wait(&streams, handle, told, left, ended.is_none()) {
             kill_sessions(child.id() as i32, files);
             child.kill()?;
             child.wait()?;
-            return Ok(None);
+            return Ok(if is_late { Outcome::Late } else { Outcome::Told });
         }
-        wait(&streams, handle.readable().filter(|_| ended.is_none()), left, ended.is_none());
         for stream in &mut streams {
             stream.read();
         }
     }
 }
 
+/// Whether it is told to end.
 fn wait(
     streams: &[Stream; 2],
-    handle: Option<std::os::fd::BorrowedFd<'_>>,
+    handle: Option<BorrowedFd<'_>>,
+    told: BorrowedFd<'_>,
     left: Option<Duration>,
     running: bool,
-) {
+) -> bool {
     let files = streams.iter().filter_map(|stream| stream.file.as_ref()).map(AsFd::as_fd);
     let has_handle = handle.is_some();
+    let readable = |fd| PollFd::new(fd, PollFlags::POLLIN);
     let mut fds: Vec<PollFd<'_>> =
-        files.chain(handle).map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        [told].into_iter().chain(files).chain(handle).map(readable).collect();
     // Without a handle its end is looked for.
     let most = if has_handle || !running { Duration::from_secs(3_600) } else { POLL };
     let left = left.unwrap_or(most).min(most).max(Duration::from_millis(1));
     let _ = poll(&mut fds, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX));
+    fds[0].any() == Some(true)
 }
 
 const POLL: Duration = Duration::from_millis(10);
@@ -195,7 +251,7 @@ impl Stream {
 }
 
 /// Kills the command and what it has started in its session, again until nothing is left.
-fn kill_sessions(oci: i32, files: &Files<'_>) {
+fn kill_sessions(oci: i32, files: &Files) {
     let noted = fs::read_to_string(files.path("pid")).unwrap_or_default();
     let of_command = noted.trim().parse().ok().and_then(|pid| process::stat(pid).ok());
     let sessions = [oci, of_command.map_or(oci, |stat| stat.session)];
@@ -220,8 +276,8 @@ fn kill_sessions(oci: i32, files: &Files<'_>) {
 mod tests {
     use super::*;
 
-    /// A program in the OCI runtime's place.
-    fn run(name: &str, script: &str, timeout_s: u32) -> (Option<ExecOutput>, Duration) {
+    /// A program in the OCI runtime's place. `told`: what tells this process to end.
+    fn run_until(name: &str, script: &str, timeout_s: u32, told: BorrowedFd<'_>) -> Outcome {
         let folder = std::env::temp_dir().join(format!("edged-exec-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder of ours");
         let files = Files::new(&folder);
@@ -229,39 +285,69 @@ mod tests {
         let mut call = Command::new("sh");
         call.args(["-c", &format!("echo $$ > {}; {script}", pid.display())]).stdin(Stdio::null());
         let mut child = spawn(call).expect("sh");
-        let began = clock::precise();
-        let outcome = watch(&mut child, timeout_s, &files).expect("no error");
-        let took = clock::precise().saturating_sub(began);
+        let outcome = watch(&mut child, timeout_s, &files, told).expect("no error");
+        drop(files);
         fs::remove_dir_all(&folder).expect("ours");
-        (outcome, took)
+        outcome
+    }
+
+    fn run(name: &str, script: &str, timeout_s: u32) -> Outcome {
+        let (told, _never) = nix::unistd::pipe().expect("a pipe");
+        run_until(name, script, timeout_s, told.as_fd())
+    }
+
+    fn output(name: &str, script: &str, timeout_s: u32) -> ExecOutput {
+        match run(name, script, timeout_s) {
+            Outcome::Ended(output) => output,
+            other => panic!("{script}: {other:?}"),
+        }
+    }
+
+    fn lives(mark: &str) -> bool {
+        let entries = fs::read_dir("/proc").expect("mounted").flatten();
+        let mut lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+        lines.any(|line| line.starts_with(format!("sleep\0{mark}").as_bytes()))
     }
 
     #[test]
     fn output_and_exit_code_come_back_and_much_of_it_is_dropped() {
-        let (outcome, _) = run("out", "echo a; echo b >&2; exit 5", 0);
         let expected = ExecOutput { stdout: b"a\n".into(), stderr: b"b\n".into(), exit_code: 5 };
-        assert_eq!(outcome, Some(expected));
-        let (outcome, _) = run("out", "head -c 300000 /dev/zero; kill -9 $$", 60);
-        let outcome = outcome.expect("it ends by itself");
-        assert_eq!((outcome.stdout.len(), outcome.exit_code), (EXEC_OUTPUT_BYTES_MAX, 137));
-        // Whoever keeps a stream open is not waited for, but for a moment.
-        let (outcome, took) = run("out", "sleep 20 & echo c", 0);
-        assert_eq!(outcome.expect("it ends").stdout, b"c\n");
-        let drain = Duration::from_millis(EXEC_DRAIN_MS);
-        assert!(took >= drain && took < Duration::from_secs(10), "{took:?}");
+        assert_eq!(output("out", "echo a; echo b >&2; exit 5", 0), expected);
+        let much = output("out", "head -c 300000 /dev/zero; kill -9 $$", 3_600);
+        assert_eq!((much.stdout.len(), much.exit_code), (EXEC_OUTPUT_BYTES_MAX, 137));
+    }
+
+    #[test]
+    fn whoever_keeps_a_stream_open_is_waited_for_but_a_moment() {
+        let began = clock::precise();
+        // It would last for more than a day.
+        let left = output("left", "sleep 98765 & echo $!", 0);
+        assert!(clock::precise().saturating_sub(began) >= Duration::from_millis(EXEC_DRAIN_MS));
+        let pid = String::from_utf8_lossy(&left.stdout).trim().parse().expect("a number");
+        kill(Pid::from_raw(pid), Signal::SIGKILL).expect("it still runs");
     }
 
     #[test]
     fn at_the_timeout_the_whole_session_is_killed() {
         let mark = format!("97{}", std::process::id());
-        let (outcome, took) = run("kill", &format!("sleep {mark} & sleep {mark}"), 1);
-        assert_eq!(outcome, None);
-        assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(60), "{took:?}");
-        let lives = || {
-            let entries = fs::read_dir("/proc").expect("mounted").flatten();
-            let mut lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
-            lines.any(|line| line.starts_with(format!("sleep\0{mark}").as_bytes()))
-        };
-        assert!(!lives(), "a child of it lives");
+        let began = clock::precise();
+        let outcome = run("late", &format!("sleep {mark} & sleep {mark}"), 1);
+        assert_eq!(outcome, Outcome::Late);
+        assert!(clock::precise().saturating_sub(began) >= Duration::from_secs(1));
+        assert!(!lives(&mark), "a child of it lives");
+    }
+
+    #[test]
+    fn a_job_that_is_told_to_end_kills_its_command() {
+        let mark = format!("96{}", std::process::id());
+        let fifo = std::env::temp_dir().join(format!("edged-exec-{mark}"));
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("a file of ours");
+        let both = fs::OpenOptions::new().read(true).write(true).open(&fifo);
+        let told = both.expect("a file of ours");
+        // The command tells, once its children run.
+        let script = format!("sleep {mark} & sleep {mark} & echo x > {}; wait", fifo.display());
+        assert_eq!(run_until("told", &script, 0, told.as_fd()), Outcome::Told);
+        fs::remove_file(&fifo).expect("ours");
+        assert!(!lives(&mark), "a child of it lives");
     }
 }

@@ -10,6 +10,7 @@
 //! child replaces the request by the answer. So neither end waits for the other, whatever the size.
 //! The child leads a process group, and the whole group is killed: plugins and OCI runtimes would
 //! continue alone. If the server dies its jobs are killed with it; the next server does them again.
+//! A job that runs a command in a container is told by SIGTERM first, so that it ends the command.
 //!
 //! How many run at once is the core's to say.
 
@@ -22,7 +23,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
@@ -30,10 +31,10 @@ use serde::{Deserialize, Serialize};
 
 use super::layout::Settings;
 use super::monitors::Ended;
-use super::{container, exec, images, process, sandbox, stats};
+use super::{container, exec, images, process, sandbox, session, stats};
 use crate::core::time::Instant;
 use crate::io::clock;
-use crate::limits::RUNTIME_JOB_BYTES_MAX;
+use crate::limits::{RUNTIME_EXEC_KILL_MS, RUNTIME_JOB_BYTES_MAX};
 use crate::model::runtime::{Job, JobFault, JobReply};
 use crate::runtime::event::{Event, JobId};
 
@@ -58,6 +59,8 @@ struct Running {
     deadline: Option<Instant>,
     /// If it fails, the core cannot know which layers there are.
     changes_layers: bool,
+    /// It is told before it is killed.
+    is_told: bool,
 }
 
 /// The request to the child.
@@ -114,23 +117,24 @@ impl Jobs {
     pub fn tick(&mut self, now: Instant) {
         for running in &mut self.running {
             if running.deadline.is_some_and(|deadline| deadline <= now) {
-                running.kill();
+                running.kill(now);
             }
         }
     }
 
     /// Kills one job.
-    pub fn kill(&mut self, id: JobId) {
+    pub fn kill(&mut self, id: JobId, now: Instant) {
         if let Some(running) = self.running.iter_mut().find(|running| running.job == Some(id)) {
-            running.kill();
+            running.kill(now);
         }
     }
 
     /// Kills all of them and waits until they have ended, for this long at most: the program that
     /// takes this process's place does not know them. Each is answered once it is reaped.
     pub fn kill_all(&mut self, within_ms: u64) {
-        self.running.iter_mut().for_each(Running::kill);
-        let until = clock::boot().plus_ms(within_ms);
+        let now = clock::boot();
+        self.running.iter_mut().for_each(|running| running.kill(now));
+        let until = now.plus_ms(within_ms);
         for running in &self.running {
             let pid = Pid::from_raw(running.child.id() as i32);
             let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT | WaitPidFlag::WNOHANG;
@@ -139,6 +143,8 @@ impl Jobs {
                 process::pause(1);
             }
         }
+        // One that was only told.
+        self.running.iter_mut().for_each(|running| running.kill(until));
     }
 
     /// When to call [`Jobs::tick`].
@@ -149,6 +155,7 @@ impl Jobs {
     fn spawn(&self, id: JobId, job: Job, deadline: Instant) -> io::Result<Running> {
         let changes_layers =
             matches!(job, Job::Pull { .. } | Job::Import { .. } | Job::RemoveLayers { .. });
+        let is_told = matches!(job, Job::Exec { .. });
         let order =
             Order { parent: std::process::id() as i32, settings: self.settings.clone(), job };
         let mut file = File::from(memfd_create(c"job", MFdFlags::MFD_CLOEXEC)?);
@@ -160,16 +167,23 @@ impl Jobs {
             .process_group(0)
             .spawn()?;
         log::debug!("job={} pid={} started", id.0, child.id());
-        Ok(Running { child, file, job: Some(id), deadline: Some(deadline), changes_layers })
+        let (job, deadline) = (Some(id), Some(deadline));
+        Ok(Running { child, file, job, deadline, changes_layers, is_told })
     }
 }
 
 impl Running {
     /// The process may end later, when the kernel can end it.
-    fn kill(&mut self) {
-        self.deadline = None;
+    fn kill(&mut self, now: Instant) {
         // It is not reaped yet, so that its pid cannot belong to another process.
-        let _ = killpg(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL);
+        let pid = Pid::from_raw(self.child.id() as i32);
+        if std::mem::take(&mut self.is_told) {
+            self.deadline = Some(now.plus_ms(RUNTIME_EXEC_KILL_MS));
+            let _ = kill(pid, Signal::SIGTERM);
+        } else {
+            self.deadline = None;
+            let _ = killpg(pid, Signal::SIGKILL);
+        }
     }
 }
 
@@ -235,6 +249,7 @@ fn run(settings: &Settings, job: Job) -> Result<JobReply, JobFault> {
         Job::Exec { container, command, timeout_s } => {
             exec::exec(settings, &container, &command, timeout_s)
         }
+        Job::Open(session) => session::open(settings, &session),
         Job::Pull { image, auth } => images::pull(settings, &image, auth.as_ref()),
         Job::Import { path } => images::import(settings, &path),
         Job::RemoveLayers { layers, downloads } => {
@@ -263,6 +278,7 @@ mod tests {
                 job: Some(JobId(id)),
                 deadline: None,
                 changes_layers: false,
+                is_told: false,
             })
             .collect();
         let begun = clock::boot();
@@ -272,6 +288,33 @@ mod tests {
             let status = running.child.try_wait().expect("it is ours");
             assert!(status.is_some_and(|status| !status.success()), "it was reaped, or lives");
         }
+    }
+
+    #[test]
+    fn a_job_that_is_told_to_end_has_a_moment_and_is_killed_then() {
+        let mut shell = Command::new("sh");
+        // It tells when it no longer ends by itself.
+        shell.args(["-c", "trap 'echo told' TERM; echo ready; while :; do sleep 0.01; done"]);
+        let child = shell.process_group(0).stdout(Stdio::piped()).spawn();
+        let mut child = child.expect("a shell");
+        let mut words = io::BufReader::new(child.stdout.take().expect("piped"));
+        let mut line = || {
+            let mut line = String::new();
+            io::BufRead::read_line(&mut words, &mut line).expect("it speaks");
+            line
+        };
+        assert_eq!(line(), "ready\n");
+        let file = File::from(memfd_create(c"test", MFdFlags::MFD_CLOEXEC).expect("memory"));
+        let (job, deadline) = (Some(JobId(1)), Some(Instant(9)));
+        let mut running =
+            Running { child, file, job, deadline, changes_layers: false, is_told: true };
+        running.kill(Instant(9));
+        assert_eq!(running.deadline, Some(Instant(9 + RUNTIME_EXEC_KILL_MS)));
+        assert_eq!(line(), "told\n");
+        running.kill(Instant(9 + RUNTIME_EXEC_KILL_MS));
+        assert_eq!(running.deadline, None);
+        let status = running.child.wait().expect("ours");
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //!    c/ID/       start config.json rootfs      cni/ID     result of ADD, for DEL after a reboot
 //!                out err in ctl pid exit       tmp/       what is unfinished
 //!    oci/        state of the OCI runtime
+//!    s/          N-TOKEN N.lock: sessions of exec, attach and port forwarding
 //! ```
 //!
 //! Every part of a path is an id that was checked when it was made or read: 64 hex digits.
@@ -85,6 +86,11 @@ impl Layout {
     /// `--root` of the OCI runtime.
     pub fn oci(&self) -> PathBuf {
         self.run.join("oci")
+    }
+
+    /// The sockets and locks of sessions.
+    pub fn sessions(&self) -> PathBuf {
+        self.run.join("s")
     }
 
     /// A sandbox's folder in RUN.

@@ -25,6 +25,7 @@ mod root;
 mod rootfs;
 pub mod sandbox;
 pub mod server;
+pub mod session;
 pub mod start;
 pub mod stats;
 mod terminal;

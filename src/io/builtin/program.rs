@@ -190,18 +190,16 @@ mod tests {
 
     #[test]
     fn what_it_leaves_behind_is_not_awaited() {
-        let begun = clock::boot();
-        let ended = run(&mut shell("sleep 5 & echo $!"), b"", 10_000).expect("it ended");
-        let took_ms = clock::boot().0 - begun.0;
+        // It would last for more than a day.
+        let ended = run(&mut shell("sleep 98766 & echo $!"), b"", 3_600_000).expect("it ended");
         let pid: i32 = String::from_utf8_lossy(&ended.stdout).trim().parse().expect("a pid");
         kill(Pid::from_raw(pid), Signal::SIGKILL).expect("it runs");
-        assert!(took_ms < 4_000, "{took_ms} ms");
     }
 
     #[test]
     fn what_does_not_end_is_killed_with_what_it_has_started() {
         let place = std::env::temp_dir().join(format!("edged-program-{}", std::process::id()));
-        let script = format!("(sleep 60; :) & echo $! > {0}; wait", place.display());
+        let script = format!("(sleep 98767; :) & echo $! > {0}; wait", place.display());
         let refused = run(&mut shell(&script), b"", 300).expect_err("it does not end");
         assert_eq!(refused.to_string(), "/bin/sh: did not end within 0 s: killed");
         let pid = fs::read_to_string(&place).expect("it began").trim().to_owned();
@@ -211,9 +209,7 @@ mod tests {
             let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
             !stat.is_empty() && !stat.contains(") Z ")
         };
-        let begun = clock::boot();
         while lives() {
-            assert!(clock::boot().0 - begun.0 < 30_000, "it lives");
             shell(&format!("sleep 0.{PROGRAM_POLL_MS:03}")).status().expect("a shell");
         }
     }

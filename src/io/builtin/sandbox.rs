@@ -342,18 +342,7 @@ fn failed(why: System) -> JobFault {
 
 /// The first failure counts, and what is left is told as well.
 fn also(fault: &JobFault, left: &JobFault) -> JobFault {
-    JobFault::Failed(format!("{}; and it cannot be taken down: {}", text(fault), text(left)))
-}
-
-fn text(fault: &JobFault) -> &str {
-    match fault {
-        JobFault::Invalid(text)
-        | JobFault::NotFound(text)
-        | JobFault::Denied(text)
-        | JobFault::TimedOut(text)
-        | JobFault::Failed(text)
-        | JobFault::Died(text) => text,
-    }
+    JobFault::Failed(format!("{}; and it cannot be taken down: {}", fault.text(), left.text()))
 }
 
 #[cfg(test)]

@@ -237,7 +237,7 @@ impl Server {
             Action::Save(record, durability) => self.records.save(now.boot, record, durability),
             Action::Erase(key) => self.records.erase(key),
             Action::Job(id, job, deadline) => self.jobs.start(id, job, deadline, events),
-            Action::KillJob(id) => self.jobs.kill(id),
+            Action::KillJob(id) => self.jobs.kill(id, now.boot),
             Action::Monitor(start) => self.monitors.start(&start, events),
             Action::Reopen(id) => self.monitors.reopen(&id, events),
             Action::Signal(id, process, signal) => self.monitors.signal(&id, &process, signal),

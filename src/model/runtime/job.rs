@@ -6,6 +6,7 @@ use super::{
     ContainerId, ContainerRecord, DiffId, ImageRecord, Process, RegistryAuth, SandboxId,
     SandboxRecord,
 };
+use crate::model::cri::Pipes;
 
 /// One job. Each can be done again after a crash at any moment of the first time: what is there
 /// already is kept, what is half made is made anew. Those that end something succeed where nothing
@@ -35,6 +36,8 @@ pub enum Job {
         /// Seconds; 0: no limit.
         timeout_s: u32,
     },
+    /// Opens a session, which is a process of its own from then on. → [`JobReply::Url`]
+    Open(Session),
     /// → [`JobReply::Image`]
     Pull { image: Box<str>, auth: Option<RegistryAuth> },
     /// → [`JobReply::Images`]
@@ -55,6 +58,18 @@ pub struct ContainerFolder {
     pub id: ContainerId,
     /// Absolute in each hierarchy.
     pub cgroup: Box<str>,
+}
+
+/// What the client of a session gets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Session {
+    /// A command in a running container.
+    Exec { container: ContainerFolder, command: Vec<String>, pipes: Pipes },
+    /// The streams of the container itself. `stdin_once`: the end of the client's input is that of
+    /// the container's.
+    Attach { container: ContainerFolder, pipes: Pipes, stdin_once: bool },
+    /// Ports of a sandbox; WebSocket has one connection to each of `ports`.
+    PortForward { sandbox: SandboxId, own_network: bool, ports: Vec<u16> },
 }
 
 /// What to measure.
@@ -97,6 +112,8 @@ pub enum JobReply {
     /// Addresses of the sandbox; none on the host's network.
     Network(Vec<Box<str>>),
     Exec(ExecOutput),
+    /// `unix://PATH`: a socket that takes one connection.
+    Url(Box<str>),
     Image(Box<ImageRecord>),
     Images(Vec<ImageRecord>),
     /// In the order of the request.
@@ -120,12 +137,29 @@ pub enum JobFault {
     NotFound(String),
     /// A registry refused (CRI: `PermissionDenied`).
     Denied(String),
+    /// There are too many of it (CRI: `ResourceExhausted`).
+    Exhausted(String),
     /// The command's own time is over (CRI: `DeadlineExceeded`).
     TimedOut(String),
     /// Everything else: the text of the system, the plugin or the OCI runtime (CRI: `Unknown`).
     Failed(String),
     /// The job itself was killed or died: it may have done anything.
     Died(String),
+}
+
+impl JobFault {
+    /// Its reason.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Invalid(text)
+            | Self::NotFound(text)
+            | Self::Denied(text)
+            | Self::Exhausted(text)
+            | Self::TimedOut(text)
+            | Self::Failed(text)
+            | Self::Died(text) => text,
+        }
+    }
 }
 
 /// What a monitor is started with: the file `start` in the container's folder.

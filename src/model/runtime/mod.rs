@@ -11,10 +11,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use super::cri::{
-    Auth, Code, ContainerConfig, ContainerId, ContainerState, ImageUser, SandboxConfig, SandboxId,
+    Auth, Code, ContainerConfig, ContainerId, ContainerState, ImageUser, Pipes, SandboxConfig,
+    SandboxId,
 };
 pub use job::{
-    ContainerFolder, ExecOutput, Job, JobFault, JobReply, MonitorFact, MonitorStart, StatsOf, Usage,
+    ContainerFolder, ExecOutput, Job, JobFault, JobReply, MonitorFact, MonitorStart, Session,
+    StatsOf, Usage,
 };
 pub use record::{
     BootId, ContainerPhase, ContainerRecord, DiffId, Exit, ExitReason, ImageConfig, ImageId,
@@ -53,6 +55,20 @@ pub enum Request {
         command: Vec<String>,
         /// Seconds; 0 or less: no limit.
         timeout_s: i64,
+    },
+    Exec {
+        id: Box<str>,
+        command: Vec<String>,
+        pipes: Pipes,
+    },
+    Attach {
+        id: Box<str>,
+        pipes: Pipes,
+    },
+    PortForward {
+        sandbox: Box<str>,
+        /// For WebSocket: SPDY names the port of each connection.
+        ports: Vec<u16>,
     },
     ListContainerStats(ContainerFilter),
     ListPodSandboxStats(SandboxFilter),
@@ -129,6 +145,8 @@ pub enum Reply {
     ContainerStatus(Arc<ContainerRecord>, Option<Arc<ImageRecord>>),
     Containers(Vec<(Arc<ContainerRecord>, Option<Arc<ImageRecord>>)>),
     Exec(Box<ExecOutput>),
+    /// To `Exec`, `Attach` and `PortForward`: `unix://PATH`, a socket that takes one connection.
+    Url(Box<str>),
     ContainerStats(Vec<(Arc<ContainerRecord>, Usage)>),
     SandboxStats(Vec<(Arc<SandboxRecord>, Usage)>),
     Images(Vec<Arc<ImageRecord>>),

@@ -5,9 +5,10 @@ use crate::limits::{
     RUNTIME_CALLS_MAX, RUNTIME_CONTAINERS_MAX, RUNTIME_ENDS_MAX, RUNTIME_EVENTS_MAX,
     RUNTIME_EXEC_EXTRA_MS, RUNTIME_EXECS_MAX, RUNTIME_JOB_MS, RUNTIME_KILL_AGAIN_MS,
     RUNTIME_LAYER_USAGE_MS, RUNTIME_MEASURES_MAX, RUNTIME_REMOVALS_MAX, RUNTIME_REOPEN_MS,
-    RUNTIME_RETRY_MAX_MS, RUNTIME_SANDBOXES_MAX, RUNTIME_STARTS_MAX, RUNTIME_STREAMS_MAX,
+    RUNTIME_RETRY_MAX_MS, RUNTIME_SANDBOXES_MAX, RUNTIME_SESSION_OPENS_MAX, RUNTIME_STARTS_MAX,
+    RUNTIME_STREAMS_MAX,
 };
-use crate::model::runtime::{ContainerState, EventKind, ExecOutput};
+use crate::model::runtime::{ContainerState, EventKind, ExecOutput, Pipes, Session};
 
 #[test]
 fn a_container_is_created_started_and_ends_by_itself() {
@@ -435,4 +436,55 @@ fn what_is_beyond_a_limit_is_refused() {
     calls.take(&mut out);
     assert_eq!(refused(&out.actions, CallId(1)).code, Code::ResourceExhausted);
     assert!(streams.is_empty());
+}
+
+#[test]
+fn a_session_is_opened_for_what_runs() {
+    let mut story = Story::new();
+    let (sandbox, id) = story.running();
+    let pipes = Pipes { stdin: true, stdout: true, ..Pipes::default() };
+    let exec = |id: &ContainerId| {
+        let command = vec!["sh".to_owned()];
+        Request::Exec { id: id.0.clone(), command, pipes }
+    };
+    let attach = |id: &ContainerId| Request::Attach { id: id.0.clone(), pipes };
+    let forward = |id: &SandboxId| Request::PortForward { sandbox: id.0.clone(), ports: vec![80] };
+    for request in [exec(&id), attach(&id), forward(&sandbox)] {
+        let (call, out) = story.call(request.clone());
+        let (job, spec) = jobs(&out)[0].clone();
+        match (&request, spec) {
+            (Request::Exec { .. }, Job::Open(Session::Exec { command, .. })) => {
+                assert_eq!(command, ["sh"]);
+            }
+            (Request::Attach { .. }, Job::Open(Session::Attach { stdin_once, .. })) => {
+                assert!(!stdin_once);
+            }
+            (_, Job::Open(Session::PortForward { own_network, ports, .. })) => {
+                assert_eq!((own_network, ports), (true, vec![80]));
+            }
+            other => panic!("{other:?}"),
+        }
+        let url: Box<str> = "unix:///run/s/0-1".into();
+        let out = story.give(Event::Job(job, Ok(JobReply::Url(url.clone()))));
+        assert_eq!(answer(&out, call), Some(Ok(Reply::Url(url))));
+    }
+    let (call, out) = story.call(exec(&id));
+    let fault = JobFault::Exhausted("too many".into());
+    let out = story.give(Event::Job(jobs(&out)[0].0, Err(fault)));
+    assert_eq!(refused(&out, call).code, Code::ResourceExhausted);
+    // So many are opened at once, however many commands run.
+    let calls: Vec<_> = (0..=RUNTIME_SESSION_OPENS_MAX).map(|_| story.call(attach(&id))).collect();
+    let begun = calls.iter().filter(|(_, out)| !jobs(out).is_empty()).count();
+    assert_eq!(begun, RUNTIME_SESSION_OPENS_MAX);
+    let other = ContainerId("e".repeat(64).into());
+    for (request, code, message) in [
+        (exec(&other), Code::NotFound, "container"),
+        (attach(&other), Code::NotFound, "container"),
+        (forward(&SandboxId(other.0.clone())), Code::NotFound, "sandbox"),
+    ] {
+        let (call, out) = story.call(request);
+        let refusal = refused(&out, call);
+        assert_eq!(refusal.code, code);
+        assert!(refusal.message.contains(message), "{}", refusal.message);
+    }
 }

@@ -9,7 +9,7 @@ use crate::core::time::Wall;
 use crate::limits::{RUNTIME_RETRY_MIN_MS, RUNTIME_SANDBOX_MS};
 use crate::model::cri::PodRef;
 use crate::model::runtime::{
-    BootId, DiffId, Exit, ExitReason, ImageConfig, Process, Record, RecordKey, Usage,
+    BootId, DiffId, Exit, ExitReason, ImageConfig, Job, Process, Record, RecordKey, Usage,
 };
 use event::Durability;
 

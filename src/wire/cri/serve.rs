@@ -20,7 +20,7 @@ use crate::limits::RUNTIME_ITEMS_MAX;
 use crate::model::base64;
 use crate::model::image::ImageName;
 use crate::model::runtime::{
-    Code, ContainerFilter, ContainerState, Refusal, RegistryAuth, Request, SandboxFilter,
+    Code, ContainerFilter, ContainerState, Pipes, Refusal, RegistryAuth, Request, SandboxFilter,
 };
 use crate::wire::protobuf::{Malformed, Value, fields};
 use crate::wire::rpc;
@@ -130,8 +130,12 @@ fn request(rpc: Rpc, message: &[u8]) -> Result<Option<Request>, Malformed> {
             path if path.starts_with('/') => Request::ImportImages { path: path.into() },
             path => return Err(Malformed(format!("path: got {path:?}, expected an absolute one"))),
         },
-        #[cfg(feature = "streams")]
-        Rpc::Exec | Rpc::Attach | Rpc::PortForward => return Ok(None),
+        Rpc::Exec => {
+            let pipes = pipes(message, [4, 5, 6, 3])?;
+            Request::Exec { id: container()?, command: command(message)?, pipes }
+        }
+        Rpc::Attach => Request::Attach { id: container()?, pipes: pipes(message, [2, 4, 5, 3])? },
+        Rpc::PortForward => Request::PortForward { sandbox: sandbox()?, ports: ports(message)? },
         Rpc::Kill | Rpc::Delete => return Ok(None),
     }))
 }
@@ -145,6 +149,12 @@ fn id(message: &[u8], name: &str) -> Result<Box<str>, Malformed> {
 }
 
 fn exec(id: Box<str>, message: &[u8]) -> Result<Request, Malformed> {
+    let (command, timeout_s) = (command(message)?, number_in(message, 3)? as i64);
+    Ok(Request::ExecSync { id, command, timeout_s })
+}
+
+/// Field 2.
+fn command(message: &[u8]) -> Result<Vec<String>, Malformed> {
     let mut command = Vec::new();
     for field in fields(message) {
         if let (2, word) = field? {
@@ -154,7 +164,40 @@ fn exec(id: Box<str>, message: &[u8]) -> Result<Request, Malformed> {
     if command.is_empty() {
         return Err(Malformed("cmd: got none, expected a command".to_owned()));
     }
-    Ok(Request::ExecSync { id, command, timeout_s: number_in(message, 3)? as i64 })
+    Ok(command)
+}
+
+/// From the fields with these numbers: `stdin`, `stdout`, `stderr`, `tty`. Refusals have the words
+/// of Kubernetes' own servers.
+fn pipes(message: &[u8], numbers: [u64; 4]) -> Result<Pipes, Malformed> {
+    let mut flags = [false; 4];
+    for (flag, number) in flags.iter_mut().zip(numbers) {
+        *flag = number_in(message, number)? != 0;
+    }
+    let [stdin, stdout, stderr, tty] = flags;
+    if tty && stderr {
+        return Err(Malformed("tty and stderr cannot both be true".to_owned()));
+    }
+    if !stdin && !stdout && !stderr {
+        return Err(Malformed("one of stdin, stdout, or stderr must be set".to_owned()));
+    }
+    Ok(Pipes { stdin, stdout, stderr, tty })
+}
+
+/// Field 2, whose numbers may be packed.
+fn ports(message: &[u8]) -> Result<Vec<u16>, Malformed> {
+    let mut ports = Vec::new();
+    for field in fields(message) {
+        if let (2, value) = field? {
+            value.numbers(|number| {
+                let port = u16::try_from(number).ok().filter(|port| *port > 0);
+                let wrong =
+                    || Malformed(format!("port: got {}, expected 1 to 65535", number as i64));
+                push(&mut ports, port.ok_or_else(wrong)?)
+            })?;
+        }
+    }
+    Ok(ports)
 }
 
 /// Field 1, an `ImageSpec`.

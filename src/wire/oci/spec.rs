@@ -133,12 +133,18 @@ pub fn bundle(
 }
 
 /// The process of a command in a container, out of its `config.json`: the container's own with
-/// other arguments and without a terminal. `None`: this is no such file.
-pub fn exec_process(config: &[u8], args: &[String]) -> Option<Vec<u8>> {
+/// other arguments, and with or without a terminal. `None`: this is no such file.
+pub fn exec_process(config: &[u8], args: &[String], tty: bool) -> Option<Vec<u8>> {
     let mut config: Value = serde_json::from_slice(config).ok()?;
     let process = config.get_mut("process")?.as_object_mut()?;
     process.insert("args".to_owned(), args.into());
-    process.insert("terminal".to_owned(), false.into());
+    process.insert("terminal".to_owned(), tty.into());
+    if tty && let Some(env) = process.get_mut("env").and_then(Value::as_array_mut) {
+        let has_term = |word: &Value| word.as_str().is_some_and(|word| word.starts_with("TERM="));
+        if !env.iter().any(has_term) {
+            env.push("TERM=xterm".into());
+        }
+    }
     Some(serde_json::to_vec(process).expect("it was JSON"))
 }
 

@@ -27,7 +27,7 @@ use ureq::Body;
 use ureq::http::Response;
 
 use super::http::{Client, is_loopback, origin};
-use super::unpack::{after, text};
+use super::unpack::after;
 use crate::io::image_import::archive::{Blob, Span};
 use crate::limits::{
     IMAGE_JSON_BYTES_MAX, LAYER_SPARE_BYTES, REGISTRY_ANSWER_BYTES_MAX, REGISTRY_FOLDERS_TRIES_MAX,
@@ -178,7 +178,7 @@ impl<'a> Sources<'a> {
                 }
                 Err(Failure::Source(JobFault::NotFound(_))) => {}
                 Err(Failure::Source(fault)) => {
-                    let why = text(&fault);
+                    let why = fault.text();
                     let rest = why.strip_prefix(&*source.base).unwrap_or(why);
                     let rest = rest.trim_start_matches(": ");
                     self.passed.push(format!("{}: {rest}", source.base));

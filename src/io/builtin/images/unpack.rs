@@ -655,21 +655,11 @@ pub(super) fn after(fault: JobFault, more: &str) -> JobFault {
     with(fault, |why| why + more)
 }
 
-pub(super) fn text(fault: &JobFault) -> &str {
-    match fault {
-        JobFault::Invalid(why)
-        | JobFault::NotFound(why)
-        | JobFault::Denied(why)
-        | JobFault::TimedOut(why)
-        | JobFault::Failed(why)
-        | JobFault::Died(why) => why,
-    }
-}
-
 fn with(mut fault: JobFault, change: impl FnOnce(String) -> String) -> JobFault {
     let (JobFault::Invalid(why)
     | JobFault::NotFound(why)
     | JobFault::Denied(why)
+    | JobFault::Exhausted(why)
     | JobFault::TimedOut(why)
     | JobFault::Failed(why)
     | JobFault::Died(why)) = &mut fault;

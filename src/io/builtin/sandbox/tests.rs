@@ -227,7 +227,7 @@ fn a_failure_leaves_nothing() {
     }];
     place.alone(|settings| {
         let failed = make(settings, &record).expect_err("the last plugin fails");
-        assert!(text(&failed).ends_with("type=\"portmap\" failed (add): broken"), "{failed:?}");
+        assert!(failed.text().ends_with("type=\"portmap\" failed (add): broken"), "{failed:?}");
         assert_eq!((place.leases(), place.mounts(), found(settings)), (vec![], 0, vec![]));
         let calls = fs::read_to_string(&calls).expect("it was called");
         assert_eq!(calls, "ADD\nDEL\n", "there was nothing to take down before");
@@ -235,7 +235,7 @@ fn a_failure_leaves_nothing() {
         for (name, value) in [("kernel.hostname", "x"), ("net.ipv4.conf.nothing.here", "1")] {
             record.config.sysctls = [(name.to_owned(), value.to_owned())].into();
             let failed = make(settings, &record).expect_err(name);
-            assert!(text(&failed).contains(name), "{failed:?}");
+            assert!(failed.text().contains(name), "{failed:?}");
             assert_eq!((place.mounts(), found(settings)), (0, vec![]));
         }
     });
@@ -288,7 +288,7 @@ fn a_process_namespace_is_held_until_the_end() {
     ] {
         write(text);
         let failed = make_with(&place.settings, &record, &program).expect_err(text);
-        assert_eq!(super::text(&failed), expected);
+        assert_eq!(failed.text(), expected);
         assert!(!folder.exists() && place.mounts() == 0);
     }
     remove_cgroup(&record);

@@ -65,6 +65,7 @@ pub fn encode(reply: &Reply, context: &Context<'_>) -> Vec<u8> {
             w.bytes(2, &output.stderr);
             w.signed(3, output.exit_code.into());
         }
+        Reply::Url(url) => w.text(1, url),
         Reply::ContainerStats(all) => {
             for (record, usage) in all {
                 w.message(1, &mut |w| container_stats(w, record, usage, context));

@@ -144,6 +144,41 @@ fn every_request_of_the_agent_is_understood() {
 }
 
 #[test]
+fn every_request_of_people_is_understood() {
+    let container = ContainerId("c".into());
+    let people = cri::Request::Streaming;
+    let input = Pipes { stdin: true, ..Pipes::default() };
+    let all = Pipes { stdout: true, stderr: true, ..input };
+    for (request, expected) in [
+        (
+            people(cri::StreamingCall::Exec {
+                container: container.clone(),
+                command: vec!["sh".to_owned()],
+                pipes: Pipes { tty: true, ..input },
+            }),
+            Request::Exec {
+                id: "c".into(),
+                command: vec!["sh".to_owned()],
+                pipes: Pipes { tty: true, ..input },
+            },
+        ),
+        (
+            people(cri::StreamingCall::Attach { container, pipes: all }),
+            Request::Attach { id: "c".into(), pipes: all },
+        ),
+        (
+            people(cri::StreamingCall::PortForward {
+                sandbox: SandboxId("s".into()),
+                ports: vec![1, 65_535],
+            }),
+            Request::PortForward { sandbox: "s".into(), ports: vec![1, 65_535] },
+        ),
+    ] {
+        assert_eq!(served(&request), expected);
+    }
+}
+
+#[test]
 fn every_request_of_the_agents_housekeeping_is_understood() {
     let container = ContainerId("c".into());
     let housekeeping = cri::Request::HousekeepingCall;
@@ -291,6 +326,13 @@ fn what_a_request_must_have_is_named() {
         ("StartContainer", b"", "container_id: got none, expected an id"),
         ("StopPodSandbox", b"\x0a\x00", "pod_sandbox_id: got none, expected an id"),
         ("ExecSync", b"\x0a\x01c", "cmd: got none, expected a command"),
+        ("Exec", b"\x0a\x01c", "one of stdin, stdout, or stderr must be set"),
+        ("Exec", b"\x0a\x01c\x18\x01\x30\x01", "tty and stderr cannot both be true"),
+        ("Exec", b"\x0a\x01c\x28\x01", "cmd: got none, expected a command"),
+        ("Attach", b"\x0a\x01c\x18\x01", "one of stdin, stdout, or stderr must be set"),
+        ("Attach", b"\x0a\x01c\x18\x01\x28\x01", "tty and stderr cannot both be true"),
+        ("PortForward", b"\x0a\x01s\x10\x00", "port: got 0, expected 1 to 65535"),
+        ("PortForward", b"\x0a\x01s\x12\x03\x80\x80\x04", "port: got 65536, expected 1 to 65535"),
         ("StopContainer", b"\x0a\x01\xff", "got a string that is no UTF-8"),
         ("StopContainer", b"\x0a\x01c\x15", "got no field at byte 3 of 4, expected one"),
     ] {
@@ -310,7 +352,7 @@ fn what_a_request_must_have_is_named() {
 fn methods_that_are_not_served_are_unimplemented() {
     for (service, method) in [
         (RUNTIME, "CheckpointContainer"),
-        (RUNTIME, "PortForward"),
+        (RUNTIME, "UpdateRuntimeConfig"),
         (RUNTIME, "PullImage"),
         ("containerd.services.tasks.v1.Tasks", "Kill"),
         ("", ""),

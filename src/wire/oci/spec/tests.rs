@@ -412,10 +412,10 @@ fn mounts_say_how_they_are_mounted() {
 #[test]
 fn a_command_gets_the_containers_own_process() {
     let config = br#"{"process":{"terminal":true,"args":["a"],"cwd":"/c","x":[1]},"root":{}}"#;
-    let process = exec_process(config, &strings("ls -l")).expect("it has a process");
+    let process = exec_process(config, &strings("ls -l"), false).expect("it has a process");
     let process: Value = serde_json::from_slice(&process).expect("JSON");
     assert_eq!(process, json!({"terminal": false, "args": ["ls", "-l"], "cwd": "/c", "x": [1]}));
     for bad in [&b""[..], b"{}", b"[]", b"{\"process\":[]}", b"{\"process\":{}"] {
-        assert_eq!(exec_process(bad, &[]), None, "{bad:?}");
+        assert_eq!(exec_process(bad, &[], false), None, "{bad:?}");
     }
 }
