@@ -64,6 +64,9 @@ impl Cgroup {
         for folder in &self.folders {
             // Since Linux 5.14, v2 alone: nothing escapes by forking.
             let _ = fs::write(folder.join("cgroup.kill"), "1");
+            // In v1's freezer not even SIGKILL ends a process: an OCI runtime that was killed
+            // while it had the container frozen leaves it so.
+            let _ = fs::write(folder.join("freezer.state"), "THAWED");
         }
         let mut left = Vec::new();
         for _ in 0..RUNTIME_KILL_PASSES_MAX {
@@ -199,6 +202,36 @@ mod tests {
         fs::remove_file(folder.join("cgroup.procs")).expect("ours");
         let _top = top.with(&format!("a/c/{}cgroup.procs", deep(CGROUP_DEPTH_MAX + 1)), "7\n");
         assert!(cgroup.is_empty(), "too deep");
+    }
+
+    #[test]
+    fn version_2_kills_by_its_own_file_and_version_1_thaws_first() {
+        let top = Top::new("both").with("v2/p/c/cgroup.kill", "").with("v1/p/c/freezer.state", "F");
+        top.cgroup(&["v2", "v1"], "p/c").kill().expect("nobody is in it");
+        let says = |file: &str| fs::read_to_string(top.0.join(file)).expect("ours");
+        assert_eq!(says("v2/p/c/cgroup.kill"), "1");
+        assert_eq!(says("v1/p/c/freezer.state"), "THAWED");
+    }
+
+    #[test]
+    fn a_frozen_process_is_killed() {
+        let name = format!("edged-frozen-{}", std::process::id());
+        let v1 = Path::new(CGROUPS).join("freezer");
+        let (top, file, word) = if v1.is_dir() {
+            (v1, "freezer.state", "FROZEN")
+        } else {
+            (CGROUPS.into(), "cgroup.freeze", "1")
+        };
+        let folder = top.join(&name);
+        fs::create_dir(&folder).expect("root may");
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("a program");
+        fs::write(folder.join("cgroup.procs"), child.id().to_string()).expect("root may");
+        fs::write(folder.join(file), word).expect("root may");
+        let cgroup = Cgroup::find(&format!("/{name}")).expect("it is there");
+        let killed = cgroup.kill();
+        let status = child.wait().expect("ours");
+        cgroup.remove().expect("it is empty");
+        assert!(killed.is_ok() && !status.success(), "{killed:?} {status:?}");
     }
 
     #[test]
