@@ -14,6 +14,7 @@ use super::Error;
 use crate::config::{self, Config};
 use crate::io::builtin::environment::{self, Environment};
 use crate::io::builtin::layout::{Layout, Settings};
+use crate::limits::RUNTIME_HANDLERS_MAX;
 use crate::model::endpoint::{BUILTIN, Framing};
 use crate::model::error::Input;
 
@@ -25,10 +26,14 @@ pub(super) fn parse(
 ) -> Result<Option<(Settings, Environment)>, Error> {
     let (mut run, mut data, mut oci) = (None, None, None);
     let (mut plugins, mut conflists) = (None, None);
-    let mut level = LevelFilter::Info;
+    let (mut handlers, mut level) = (Vec::new(), LevelFilter::Info);
     let mut file: Vec<OsString> = Vec::new();
     while let Some(arg) = args.next()? {
         let (name, folder) = match arg {
+            Long("handler") => {
+                add_handler(&mut handlers, &args.value()?.string()?)?;
+                continue;
+            }
             Long("config") => {
                 file.extend(["--config".into(), args.value()?]);
                 continue;
@@ -61,9 +66,12 @@ pub(super) fn parse(
     let run = run.map_or_else(|| run_dir(&config), Ok)?;
     let usual = Settings::of(&config);
     let named = Some(usual.oci).filter(|named| !named.as_os_str().is_empty());
+    let oci = oci.or(named).unwrap_or_else(|| environment.oci.clone());
     let settings = Settings {
+        handlers: environment::handlers(&oci, handlers)
+            .map_err(|why| Error::Failed(why.to_string()))?,
         layout: Layout::new(run, data.unwrap_or_else(|| usual.layout.data().to_path_buf())),
-        oci: oci.or(named).unwrap_or_else(|| environment.oci.clone()),
+        oci,
         cni_conf_dir: conflists.unwrap_or(usual.cni_conf_dir),
         cni_bin_dir: plugins.unwrap_or(usual.cni_bin_dir),
         registries: usual.registries,
@@ -89,6 +97,31 @@ fn run_dir(config: &Config) -> Result<PathBuf, Error> {
             Input::new(&config.runtime, expected).at("containerRuntimeEndpoint").to_string(),
         )
     })
+}
+
+/// `NAME=PROGRAM`: a handler, as RuntimeClasses name it.
+fn add_handler(all: &mut Vec<(String, PathBuf)>, text: &str) -> Result<(), Error> {
+    let wrong =
+        |expected: &str| Err(Error::Usage(format!("--handler: got {text:?}, expected {expected}")));
+    let Some((name, program)) = text.split_once('=') else { return wrong("NAME=PROGRAM") };
+    // The API server takes no other.
+    let is_edge = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_label = name.bytes().all(|byte| is_edge(&byte) || byte == b'-')
+        && [name.as_bytes().first(), name.as_bytes().last()]
+            .iter()
+            .all(|at| at.is_some_and(is_edge))
+        && name.len() <= 63;
+    if !is_label {
+        return wrong("a name of at most 63 letters a-z, digits and hyphens");
+    }
+    if all.iter().any(|(other, _)| other == name) {
+        return wrong("each name once");
+    }
+    if all.len() >= RUNTIME_HANDLERS_MAX {
+        return wrong(&format!("{RUNTIME_HANDLERS_MAX} handlers at most"));
+    }
+    all.push((name.to_owned(), absolute("--handler", program.into())?));
+    Ok(())
 }
 
 fn absolute(option: &str, path: PathBuf) -> Result<PathBuf, Error> {
@@ -133,5 +166,31 @@ mod tests {
         {
             assert_eq!(absolute("--run-dir", path.into()).is_ok(), plain, "{path}");
         }
+    }
+
+    #[test]
+    fn a_handler_is_a_name_and_a_program() {
+        let mut all = Vec::new();
+        for (text, expected) in [
+            ("kata=/usr/bin/kata", ""),
+            ("a-1=/a=b", ""),
+            ("kata=/usr/bin/other", "each name once"),
+            ("crun", "NAME=PROGRAM"),
+            ("=/usr/bin/crun", "a name of at most 63"),
+            ("-a=/usr/bin/crun", "a name of at most 63"),
+            ("A=/usr/bin/crun", "a name of at most 63"),
+            ("crun=crun", "an absolute path"),
+        ] {
+            match add_handler(&mut all, text) {
+                Ok(()) => assert_eq!(expected, "", "{text}"),
+                Err(Error::Usage(why)) => assert!(why.contains(expected), "{why}"),
+                Err(other) => panic!("{text}: {other:?}"),
+            }
+        }
+        assert_eq!(all[1], ("a-1".to_owned(), "/a=b".into()));
+        for at in all.len()..RUNTIME_HANDLERS_MAX {
+            add_handler(&mut all, &format!("h{at}=/h")).map_err(|_| at).expect("there is room");
+        }
+        assert!(add_handler(&mut all, "more=/h").is_err());
     }
 }

@@ -268,3 +268,10 @@ pub const SESSION_FORWARD_BYTES_MAX: usize = 256 << 10;
 /// Milliseconds in which a command that is cancelled, or whose server has died, is killed together
 /// with its session; then its job is killed.
 pub const RUNTIME_EXEC_KILL_MS: u64 = 2_000;
+/// Handlers that the command line may name: each is a program that is run at the start.
+pub const RUNTIME_HANDLERS_MAX: usize = 16;
+/// Bytes of a seccomp filter: the kernel takes 4,096 instructions of 8 bytes.
+pub const SECCOMP_FILTER_BYTES_MAX: u64 = 32 << 10;
+/// Seccomp filters that are kept in memory, some 8 KiB each: one for each profile and each set of
+/// capabilities. A node has a few.
+pub const SECCOMP_FILTERS_MAX: usize = 32;

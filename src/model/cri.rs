@@ -20,8 +20,8 @@ use super::probe::Handler;
 use super::time::Timestamp;
 
 pub use config::{
-    ContainerConfig, Dns, Mount, PortMapping, Propagation, Protocol, Resources, SandboxConfig,
-    Terminal,
+    ContainerConfig, Device, Dns, Mount, PortMapping, Propagation, Protocol, Resources,
+    SandboxConfig, Terminal,
 };
 pub use security::{
     ContainerSecurity, IpcNamespace, Namespaces, PidNamespace, Profile, SandboxSecurity, Selinux,

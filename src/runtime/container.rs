@@ -9,6 +9,7 @@
 //! server dies here, the record and what is found in RUN say where to go on.
 
 mod found;
+mod update;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,12 +22,14 @@ use super::kept::Kept;
 use super::refusal::{not_found, not_saved, of_job, refusal};
 use crate::core::time::{Instant, sooner};
 use crate::limits::{RUNTIME_JOB_MS, RUNTIME_KILL_AGAIN_MS, RUNTIME_REOPEN_MS};
+use crate::model::cri::Resources;
 use crate::model::runtime::{
     Code, ContainerFolder, ContainerPhase, ContainerRecord, EventKind, Exit, ImageRecord, Job,
     JobFault, JobReply, MonitorFact, MonitorStart, Process, Refusal, Reply, SandboxRecord,
 };
 
 pub use found::Remains;
+use update::Updating;
 
 /// SIGKILL
 const KILL: i32 = 9;
@@ -36,6 +39,8 @@ pub struct Container {
     pub kept: Kept<ContainerRecord>,
     /// Absolute in each hierarchy.
     cgroup: Box<str>,
+    /// [`SandboxRecord::program`]
+    program: Box<str>,
     life: Life,
     task: Task,
     rest: Rest,
@@ -43,6 +48,9 @@ pub struct Container {
     stops: Vec<CallId>,
     removes: Vec<CallId>,
     reopens: VecDeque<Reopen>,
+    updates: VecDeque<(CallId, Resources)>,
+    /// How far the first of them is.
+    updating: Option<Updating>,
     /// It is to be stopped: SIGKILL at this moment.
     kill_at: Option<Instant>,
     /// It is to be removed.
@@ -119,16 +127,24 @@ struct Reopen {
 impl Container {
     /// A container that a client creates.
     pub fn new(record: ContainerRecord, sandbox: &SandboxRecord, call: CallId) -> Self {
-        let cgroup = sandbox.cgroup(&record.id).into();
         let rest = Rest { run: false, data: false };
         let life = Life::Created { made: false };
-        Self::with(Kept::new(record, call), cgroup, life, rest)
+        Self::with(Kept::new(record, call), Some(sandbox), life, rest)
     }
 
-    fn with(kept: Kept<ContainerRecord>, cgroup: Box<str>, life: Life, rest: Rest) -> Self {
+    /// Where its sandbox is lost, its cgroup and its program are guessed.
+    fn with(
+        kept: Kept<ContainerRecord>,
+        sandbox: Option<&SandboxRecord>,
+        life: Life,
+        rest: Rest,
+    ) -> Self {
+        let id = &kept.shown().id;
+        let guessed = || format!("/edged/{id}");
         Self {
+            cgroup: sandbox.map_or_else(guessed, |sandbox| sandbox.cgroup(id)).into(),
+            program: sandbox.map_or_else(Box::default, |sandbox| sandbox.program.clone()),
             kept,
-            cgroup,
             life,
             task: Task::None,
             rest,
@@ -136,6 +152,8 @@ impl Container {
             stops: Vec::new(),
             removes: Vec::new(),
             reopens: VecDeque::new(),
+            updates: VecDeque::new(),
+            updating: None,
             kill_at: None,
             is_leaving: false,
             undone: None,
@@ -158,7 +176,11 @@ impl Container {
     }
 
     pub fn folder(&self) -> ContainerFolder {
-        ContainerFolder { id: self.record().id.clone(), cgroup: self.cgroup.clone() }
+        ContainerFolder {
+            id: self.record().id.clone(),
+            cgroup: self.cgroup.clone(),
+            program: self.program.clone(),
+        }
     }
 
     /// No process is left, nor what was made for one.
@@ -381,6 +403,9 @@ impl Container {
             self.record_not_saved(&why, next, ctx);
             return true;
         }
+        if self.advance_update(ctx) {
+            return true;
+        }
         match &self.life {
             Life::Created { .. } if self.is_leaving => self.advance_removal(ctx),
             Life::Created { made } => {
@@ -405,7 +430,11 @@ impl Container {
         }
         ctx.calls.answer_all(&mut self.stops, &Ok(Reply::Done));
         ctx.calls.answer_all(&mut self.removes, &Ok(Reply::Done));
-        self.answer_starts(ctx, &Err(not_found("container", &record.id.0)));
+        let gone = Err(not_found("container", &record.id.0));
+        self.answer_starts(ctx, &gone);
+        for (call, _) in self.updates.drain(..) {
+            ctx.calls.answer(call, gone.clone());
+        }
     }
 
     fn record_not_saved(
@@ -415,6 +444,9 @@ impl Container {
         ctx: &mut Context,
     ) {
         let fault = not_saved(why);
+        if self.update_not_saved(&fault, ctx) {
+            return;
+        }
         if self.kept.maker.is_some() && self.undone.is_none() {
             self.undone = Some(fault);
             self.is_leaving = true;
@@ -515,6 +547,7 @@ impl Container {
             stdin: record.config.terminal.stdin,
             tty: record.config.terminal.tty,
             cgroup: self.cgroup.clone(),
+            program: self.program.clone(),
             adopt,
         }
     }

@@ -46,6 +46,8 @@ pub enum Owner {
     Layers,
     /// A command, or a session that is opened.
     Exec(CallId),
+    /// A change of its resources.
+    Update(ContainerId),
     Measure(CallId),
 }
 
@@ -159,7 +161,7 @@ impl Waiting {
             Self::Job { job, .. } => match job {
                 Job::MakeSandbox(_) | Job::MakeContainer { .. } => Class::Start,
                 Job::EndSandbox(_) | Job::EndContainer(_) => Class::End,
-                Job::Exec { .. } => Class::Exec,
+                Job::Exec { .. } | Job::Update { .. } => Class::Exec,
                 Job::Pull { .. } | Job::Import { .. } => Class::Pull,
                 Job::RemoveContainer(_) | Job::RemoveLayers { .. } => Class::Removal,
                 Job::Stats(_) => Class::Measure,

@@ -109,6 +109,7 @@ impl Runtime {
                 created_at: 0,
                 ips: Vec::new(),
                 boot: self.context.boot.clone(),
+                program: "".into(),
             };
             self.sandboxes.insert(id, Sandbox::orphan(record));
         }
@@ -216,6 +217,9 @@ impl Runtime {
             Request::ContainerStatus(id) => self.container_status(&id).map(Some),
             Request::ListContainers(filter) => Ok(Some(Reply::Containers(self.list(&filter)))),
             Request::ReopenContainerLog(id) => self.reopen(call, &id),
+            Request::UpdateContainerResources { id, resources } => {
+                self.shown(&id).and_then(|it| it.update(call, *resources)).map(|()| None)
+            }
             Request::ExecSync { id, command, timeout_s } => {
                 self.exec(call, &id, command, timeout_s)
             }
@@ -259,10 +263,7 @@ impl Runtime {
         call: CallId,
         config: SandboxConfig,
     ) -> Result<Option<Reply>, Refusal> {
-        if !config.runtime_handler.is_empty() {
-            let message = format!("no runtime for {:?} is configured", config.runtime_handler);
-            return Err(refusal(Code::Unknown, message));
-        }
+        let program = self.program(&config.runtime_handler)?;
         let is_same = |sandbox: &&Sandbox| {
             let other = &sandbox.record().config;
             sandbox.kept.has_name() && other.pod == config.pod && other.attempt == config.attempt
@@ -283,9 +284,23 @@ impl Runtime {
             created_at: wall_ns(self.context.now),
             ips: Vec::new(),
             boot: self.context.boot.clone(),
+            program,
         };
         self.sandboxes.insert(id, Sandbox::new(record, call));
         Ok(None)
+    }
+
+    /// The program of a handler.
+    fn program(&self, handler: &str) -> Result<Box<str>, Refusal> {
+        let all = &self.conditions.handlers;
+        match all.iter().find(|known| &*known.name == handler) {
+            Some(known) => Ok(known.program.clone()),
+            None if handler.is_empty() => Ok("".into()),
+            None => {
+                let message = format!("no runtime for {handler:?} is configured");
+                Err(refusal(Code::Unknown, message))
+            }
+        }
     }
 
     /// One that nothing has here; the seed differs at each start, but chance may repeat itself.
@@ -517,6 +532,12 @@ impl Runtime {
             Some(Owner::Layers) => {
                 self.images.layers_removed(result.is_ok(), context.now.boot);
             }
+            Some(Owner::Update(id)) => {
+                // Absent: it was removed meanwhile, and the call is answered.
+                if let Some(container) = self.containers.get_mut(&id) {
+                    container.update_done(result, context);
+                }
+            }
             Some(Owner::Exec(call)) => self.exec_done(call, result),
             Some(Owner::Measure(call)) => {
                 let at = context.now.boot;
@@ -669,7 +690,7 @@ impl Runtime {
 /// Before the event loop has looked.
 fn unknown_conditions() -> Conditions {
     let unknown = || Err(("Starting".into(), "the runtime has just started".into()));
-    Conditions { runtime: unknown(), network: unknown() }
+    Conditions { runtime: unknown(), network: unknown(), handlers: Vec::new() }
 }
 
 fn remains(found: Option<Found>) -> Remains {

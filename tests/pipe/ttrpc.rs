@@ -20,14 +20,8 @@ use mio::{Events, Poll, Token};
 
 const NOW: Instant = Instant(1_000);
 const LATER: Instant = Instant(60_000);
-const CONTEXT: Context<'_> = Context {
-    version: "1",
-    layers: "/l",
-    own_layers: "/c",
-    now: 1,
-    recursive_read_only: false,
-    verbose: false,
-};
+const CONTEXT: Context<'_> =
+    Context { version: "1", layers: "/l", own_layers: "/c", now: 1, verbose: false };
 
 /// Lets the server read the waiting bytes, in pieces.
 fn write(calls: &mut Calls, server: &mut Server, rng: &mut Rng) -> Vec<ttrpc::Event> {

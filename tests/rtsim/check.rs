@@ -93,6 +93,15 @@ impl World {
                 let lives = machine.processes.contains_key(&id);
                 judge!(!lives, "[ended answer] {id} was stopped and lives");
             }
+            (Request::UpdateContainerResources { id, resources }, Reply::Done) => {
+                let id = full(machine, id);
+                let wanted = resources.memory_limit;
+                // Of one that counts as ended the record is enough.
+                let is_over = machine.truth.contains_key(&id);
+                let process = machine.processes.get(&id).filter(|it| it.is_started && !is_over);
+                let has = process.map_or(wanted, |process| process.memory_limit);
+                judge!(has == wanted, "[limits] {id} is to have {wanted} and has {has}");
+            }
             (Request::RemoveContainer(id), Reply::Done) => {
                 let id = full(machine, id);
                 let key = RecordKey::Container(id.clone());
@@ -138,7 +147,11 @@ impl World {
                 let is_removing = server.jobs.values().any(|job| removes(&job.job));
                 judge!(!is_removing, "[needed layers] a pull begins while layers are removed");
             }
-            Job::EndSandbox(_) | Job::Exec { .. } | Job::Open(_) | Job::Stats(_) => {}
+            Job::EndSandbox(_)
+            | Job::Update { .. }
+            | Job::Exec { .. }
+            | Job::Open(_)
+            | Job::Stats(_) => {}
         }
         self.check_bounds(job);
     }
@@ -158,7 +171,7 @@ fn class_of(job: &Job) -> (u8, usize) {
     match job {
         Job::MakeSandbox(_) | Job::MakeContainer { .. } => (0, RUNTIME_STARTS_MAX),
         Job::EndSandbox(_) | Job::EndContainer(_) => (1, RUNTIME_ENDS_MAX),
-        Job::Exec { .. } => (2, RUNTIME_EXECS_MAX),
+        Job::Exec { .. } | Job::Update { .. } => (2, RUNTIME_EXECS_MAX),
         Job::Pull { .. } | Job::Import { .. } => (3, RUNTIME_PULLS_MAX),
         Job::RemoveContainer(_) | Job::RemoveLayers { .. } => (4, RUNTIME_REMOVALS_MAX),
         Job::Stats(_) => (5, RUNTIME_MEASURES_MAX),

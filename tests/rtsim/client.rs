@@ -1,6 +1,6 @@
 //! The client: calls as an agent makes them, and others.
 
-use edged::model::cri::PodRef;
+use edged::model::cri::{PodRef, Resources};
 use edged::model::runtime::{
     ContainerConfig, ContainerFilter, Pipes, Record, RecordKey, Request, SandboxConfig,
     SandboxFilter,
@@ -96,7 +96,13 @@ impl World {
             78..80 => Request::ImportImages { path: "/import".into() },
             80..83 => Request::RemoveImage((*chance.pick(&["a:1", "b:1", "c:1"])).into()),
             83..90 => Request::ContainerStatus(self.draw_container()),
-            90..93 => Request::ListContainers(ContainerFilter::default()),
+            90..92 => {
+                let memory_limit = 1 + chance.below(1_000) as i64;
+                let resources = Resources { memory_limit, ..Resources::default() };
+                let id = self.draw_container();
+                Request::UpdateContainerResources { id, resources: Box::new(resources) }
+            }
+            92 => Request::ListContainers(ContainerFilter::default()),
             93..95 => Request::ListContainerStats(ContainerFilter::default()),
             95..97 => Request::ListPodSandboxStats(SandboxFilter::default()),
             97 => Request::ReopenContainerLog(self.draw_container()),

@@ -39,6 +39,8 @@ pub struct Proc {
     pub started_at: i64,
     /// The server's life in which its monitor was started: who reaps it if that is gone.
     pub life: u64,
+    /// What its cgroup allows.
+    pub memory_limit: i64,
 }
 
 pub struct Monitor {
@@ -63,6 +65,8 @@ pub enum Effect {
     Folder(ContainerId),
     Data(ContainerId, bool),
     Kill(ContainerId),
+    /// Memory of a container that has a process.
+    Limit(ContainerId, i64),
     NoFolder(ContainerId),
     Layer(DiffId, bool),
 }
@@ -116,6 +120,9 @@ impl Machine {
             Job::RemoveLayers { layers, .. } => {
                 layers.iter().map(|layer| Effect::Layer(layer.clone(), false)).collect()
             }
+            Job::Update { container, resources } => {
+                vec![Effect::Limit(container.id.clone(), resources.memory_limit)]
+            }
             Job::Exec { .. } | Job::Open(_) | Job::Stats(_) => Vec::new(),
         }
     }
@@ -133,6 +140,11 @@ impl Machine {
                 self.processes.remove(&id);
                 self.monitors.remove(&id);
                 self.oci.remove(&id);
+            }
+            Effect::Limit(id, limit) => {
+                if let Some(process) = self.processes.get_mut(&id) {
+                    process.memory_limit = limit;
+                }
             }
             Effect::NoFolder(id) => drop(self.folders.remove(&id)),
             Effect::Layer(id, true) => drop(self.layers.insert(id)),
@@ -158,6 +170,7 @@ impl Machine {
             Job::EndSandbox(_)
             | Job::MakeContainer { .. }
             | Job::EndContainer(_)
+            | Job::Update { .. }
             | Job::RemoveContainer(_)
             | Job::RemoveLayers { .. } => JobReply::Done,
         }

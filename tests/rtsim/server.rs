@@ -439,7 +439,12 @@ impl World {
         let pid = self.machine.last_pid;
         let process = Process { pid, start_time: self.now, boot: self.machine.boot_id() };
         let life = self.server.as_ref().map_or(0, |server| server.life);
-        let process = Proc { process, is_started: false, started_at: 0, life };
+        let record = self.machine.records.get(&RecordKey::Container(id.clone()));
+        let memory_limit = match record {
+            Some(Record::Container(record)) => record.config.resources.memory_limit,
+            _ => 0,
+        };
+        let process = Proc { process, is_started: false, started_at: 0, life, memory_limit };
         self.machine.processes.insert(id.clone(), process);
         let ms = self.delay_ms();
         self.at(ms, Due::Begin(id.clone(), number));

@@ -154,6 +154,7 @@ pub fn container_config(
         security: container_security(pod, container, image_user, config)
             .map_err(ConfigError::Security)?,
         envs: envs.into_list(),
+        devices: Vec::new(),
     })
 }
 

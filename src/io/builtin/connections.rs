@@ -296,14 +296,7 @@ mod tests {
     }
 
     fn context() -> serve::Context<'static> {
-        serve::Context {
-            version: "1",
-            layers: "/l",
-            own_layers: "/c",
-            now: 0,
-            recursive_read_only: false,
-            verbose: false,
-        }
+        serve::Context { version: "1", layers: "/l", own_layers: "/c", now: 0, verbose: false }
     }
 
     #[test]

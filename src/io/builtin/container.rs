@@ -18,23 +18,27 @@ use nix::fcntl::OFlag;
 use serde_json::value::RawValue;
 
 use super::cgroup::Cgroup;
+use super::environment::{self, APPARMOR_PROFILE};
 use super::layout::{Layout, Settings};
 use super::monitor::{self, PID};
 use super::root::Root;
 use super::rootfs::{self, ROOTFS};
-use super::{copy, files, oci, process, users};
+use super::{copy, files, oci, process, seccomp, users};
 use crate::io::{jobs, mounts, sys};
 use crate::limits::{DEVICES_MAX, RUNTIME_OCI_CALL_MS_MAX, SECCOMP_BYTES_MAX};
 use crate::model::cgroup::Hierarchy;
-use crate::model::cri::{ContainerConfig, Mount, PidNamespace, Profile, Propagation};
+use crate::model::cri::{
+    ContainerConfig, ContainerSecurity, Mount, PidNamespace, Profile, Propagation,
+};
 use crate::model::error::{Error, Input};
 use crate::model::runtime::{
     ContainerFolder, ContainerId, ContainerRecord, ImageRecord, JobFault, JobReply, Process,
     SandboxRecord,
 };
 use crate::wire::oci::capabilities::Capabilities;
-use crate::wire::oci::spec::{self, Device, Host};
+use crate::wire::oci::spec::{self, Device, Host, Limits};
 
+const OCI_CALL: Duration = Duration::from_millis(RUNTIME_OCI_CALL_MS_MAX);
 /// The name of OCI's configuration in a bundle.
 pub const CONFIG: &str = "config.json";
 
@@ -45,23 +49,27 @@ pub fn make(
     container: &ContainerRecord,
     image: &ImageRecord,
 ) -> Result<JobReply, JobFault> {
-    made(&settings.layout, sandbox, container, image).map(|()| JobReply::Done).map_err(|error| {
+    made(settings, sandbox, container, image).map(|()| JobReply::Done).map_err(|error| {
         let folder = settings.layout.container(&container.id);
         let _ = take_down(&folder).and_then(|()| remove_layer(&settings.layout, &container.id));
-        match error {
-            Error::Input(wrong) => JobFault::Invalid(wrong.to_string()),
-            Error::Peer(_) | Error::System(_) => JobFault::Failed(error.to_string()),
-        }
+        fault(error)
     })
 }
 
+pub(super) fn fault(error: Error) -> JobFault {
+    match error {
+        Error::Input(wrong) => JobFault::Invalid(wrong.to_string()),
+        Error::Peer(_) | Error::System(_) => JobFault::Failed(error.to_string()),
+    }
+}
+
 fn made(
-    layout: &Layout,
+    settings: &Settings,
     sandbox: &SandboxRecord,
     container: &ContainerRecord,
     image: &ImageRecord,
 ) -> Result<(), Error> {
-    let id = &container.id;
+    let (id, layout) = (&container.id, &settings.layout);
     make_layer(layout, id)?;
     let folder = layout.container(id);
     DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
@@ -69,7 +77,9 @@ fn made(
     let root = Root::open(&folder.join(ROOTFS))?;
     let config = &container.config;
     root.make_folders(spec::cwd(config, &image.config))?;
-    let host = host(layout, sandbox, container, image, &root)?;
+    let mut host = host(settings, sandbox, container, image, &root)?;
+    let profile = spec::seccomp_profile(&config.security, &host)?;
+    host.seccomp_filter = profile.and_then(|text| seccomp::find(settings, &folder, &text));
     let bytes = spec::bundle(sandbox, container, &image.config, &host)?;
     monitor::replace_in(&folder, CONFIG, &bytes)?;
     Ok(())
@@ -91,18 +101,21 @@ fn make_layer(layout: &Layout, id: &ContainerId) -> io::Result<()> {
 
 /// What the records do not say.
 fn host(
-    layout: &Layout,
+    settings: &Settings,
     sandbox: &SandboxRecord,
     container: &ContainerRecord,
     image: &ImageRecord,
     root: &Root,
 ) -> Result<Host, Error> {
-    let config = &container.config;
+    let (config, layout) = (&container.config, &settings.layout);
     let security = &config.security;
     let of_sandbox = layout.sandbox(&sandbox.id);
     let table = mounts::table()?;
     let sources = config.mounts.iter().map(|mount| source(mount, &table));
-    let machine = sys::cgroups();
+    if config.mounts.iter().any(|mount| mount.recursive_read_only) && !makes_recursive(settings) {
+        let why = "the kernel or the OCI runtime cannot make a mount read-only recursively";
+        return Err(Input::other(why).at("recursive_read_only").into());
+    }
     let status = sys::kernel_text("/proc/self/status")?;
     let capabilities = Capabilities(field(&status, "CapEff:"));
     let may_lower = capabilities.has("SYS_RESOURCE");
@@ -117,19 +130,23 @@ fn host(
         pid_namespace: pid_namespace(layout, &of_sandbox, config)?,
         sources: sources.collect::<Result<_, Error>>()?,
         volumes: volumes(layout, container, &image.config.volumes, root)?,
-        devices: if security.privileged { devices(Path::new("/dev"))? } else { Vec::new() },
+        devices: devices(config)?,
         seccomp: match &security.seccomp {
-            Profile::Localhost(path) if !security.privileged => Some(seccomp(path)?),
+            Profile::Localhost(path) if !security.privileged => Some(profile(path)?),
             Profile::Localhost(_) | Profile::RuntimeDefault | Profile::Unconfined => None,
         },
+        seccomp_filter: None,
+        apparmor: apparmor(security)?,
         capabilities,
         oom_score_adj_min: if may_lower { -1_000 } else { own_score() },
-        cgroup2: machine.hierarchy == Hierarchy::V2,
-        swap: machine.swap,
-        hugetlb: has_hugetlb(),
-        selinux: Path::new("/sys/fs/selinux/enforce").exists(),
+        limits: limits(),
+        selinux: selinux(config),
     })
-    .and_then(|host| apparmor(security.apparmor.as_ref()).map(|()| host))
+}
+
+fn makes_recursive(settings: &Settings) -> bool {
+    let mut handlers = settings.handlers.iter();
+    handlers.any(|it| it.recursive_read_only && Path::new(&*it.program) == settings.oci)
 }
 
 fn text(path: &Path) -> Result<&str, Error> {
@@ -145,6 +162,15 @@ fn field(status: &str, name: &str) -> u64 {
 fn own_score() -> i64 {
     let text = fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
     text.trim().parse().unwrap_or(0)
+}
+
+pub(super) fn limits() -> Limits {
+    let machine = sys::cgroups();
+    Limits {
+        cgroup2: machine.hierarchy == Hierarchy::V2,
+        swap: machine.swap,
+        hugetlb: has_hugetlb(),
+    }
 }
 
 fn has_hugetlb() -> bool {
@@ -254,8 +280,60 @@ fn fill(
     fs::rename(&unfinished, folder)
 }
 
-/// All device nodes of the machine but terminals.
-fn devices(top: &Path) -> io::Result<Vec<Device>> {
+/// Those that are asked for, and all of the machine for a privileged container.
+fn devices(config: &ContainerConfig) -> Result<Vec<Device>, Error> {
+    let mut all = Vec::new();
+    for asked in &config.devices {
+        let wrong = |why: Input| Error::Input(why.at(&asked.host_path).at("devices"));
+        let access = &*asked.permissions;
+        if access.is_empty() || !access.chars().all(|letter| "rwm".contains(letter)) {
+            let why = Input::quoted(access, "letters of `rwm`").at("permissions");
+            return Err(wrong(why));
+        }
+        let found = Path::new(&asked.host_path).canonicalize();
+        let found = found.map_err(|error| wrong(Input::other(error.to_string())))?;
+        let before = all.len();
+        for mut device in devices_at(&found)? {
+            let below = Path::new(&device.path).strip_prefix(&found).expect("it is below");
+            let inside = Path::new(&asked.container_path).join(below);
+            // Joined with nothing it would be a folder's path.
+            let inside =
+                if below.as_os_str().is_empty() { asked.container_path.as_ref() } else { &*inside };
+            text(inside)?.clone_into(&mut device.path);
+            device.access = Some(access.into());
+            all.push(device);
+        }
+        if all.len() == before {
+            return Err(wrong(Input::other("got neither a device nor a folder of devices")));
+        }
+        too_many(&all)?;
+    }
+    if config.security.privileged {
+        let is_new = |one: &Device| all.iter().all(|asked| asked.path != one.path);
+        let others: Vec<Device> =
+            devices_at(Path::new("/dev"))?.into_iter().filter(is_new).collect();
+        all.extend(others);
+    }
+    Ok(all)
+}
+
+fn too_many(devices: &[Device]) -> io::Result<()> {
+    if devices.len() > DEVICES_MAX {
+        let why = format!("got more than {DEVICES_MAX} devices");
+        return Err(io::Error::other(why));
+    }
+    Ok(())
+}
+
+/// This device, or all device nodes below a folder but terminals.
+fn devices_at(top: &Path) -> io::Result<Vec<Device>> {
+    let meta = fs::metadata(top)?;
+    if !meta.is_dir() {
+        let kind = meta.file_type();
+        let is_device = kind.is_char_device() || kind.is_block_device();
+        let found = device(top, &meta, kind.is_block_device()).filter(|_| is_device);
+        return Ok(found.into_iter().collect());
+    }
     let mut devices = Vec::new();
     let mut folders = vec![top.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -267,11 +345,8 @@ fn devices(top: &Path) -> io::Result<Vec<Device>> {
             if kind.is_dir() && !special.iter().any(|special| name == *special) {
                 folders.push(path);
             } else if (kind.is_char_device() || kind.is_block_device()) && name != "console" {
-                if devices.len() >= DEVICES_MAX {
-                    let why = format!("got more than {DEVICES_MAX} devices below /dev");
-                    return Err(io::Error::other(why));
-                }
                 devices.extend(device(&path, &meta, kind.is_block_device()));
+                too_many(&devices)?;
             }
         }
     }
@@ -288,11 +363,12 @@ fn device(path: &Path, meta: &fs::Metadata, is_block: bool) -> Option<Device> {
         file_mode: meta.mode() & 0o777,
         uid: meta.uid(),
         gid: meta.gid(),
+        access: None,
     })
 }
 
 /// A profile of the operator's, in OCI's own form.
-fn seccomp(path: &str) -> Result<Box<RawValue>, Error> {
+fn profile(path: &str) -> Result<Box<RawValue>, Error> {
     let wrong = |why: String| Error::Input(Input::other(why).at(path).at("seccomp"));
     let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
     let mut text = String::new();
@@ -312,16 +388,43 @@ fn seccomp(path: &str) -> Result<Box<RawValue>, Error> {
     RawValue::from_string(text).map_err(|error| wrong(error.to_string()))
 }
 
-/// A profile that CRI names must be loaded.
-fn apparmor(profile: Option<&Profile>) -> Result<(), Error> {
-    let Some(Profile::Localhost(name)) = profile else { return Ok(()) };
-    let name = name.strip_prefix("localhost/").unwrap_or(name);
-    let loaded = fs::read_to_string("/sys/kernel/security/apparmor/profiles").unwrap_or_default();
-    let is_it = |line: &str| line.rsplit_once(" (").is_some_and(|(loaded, _)| loaded == name);
-    if loaded.lines().any(is_it) {
-        return Ok(());
+/// The AppArmor profile: one that CRI names must be loaded; without a name the runtime's own counts
+/// where it is.
+fn apparmor(security: &ContainerSecurity) -> Result<Option<String>, Error> {
+    if security.privileged {
+        return Ok(None);
     }
-    Err(Input::quoted(name, "a loaded AppArmor profile").at("apparmor").into())
+    let loaded = environment::apparmor_profiles();
+    let is_loaded = |name: &str| {
+        let is_it = |line: &str| line.rsplit_once(" (").is_some_and(|(loaded, _)| loaded == name);
+        loaded.lines().any(is_it)
+    };
+    match &security.apparmor {
+        Some(Profile::Localhost(name)) => {
+            let name = name.strip_prefix("localhost/").unwrap_or(name);
+            let expected = if loaded.is_empty() {
+                "no profile, because AppArmor is off or has none"
+            } else {
+                "a loaded AppArmor profile"
+            };
+            let missing = || Input::quoted(name, expected).at("apparmor");
+            if is_loaded(name) { Ok(Some(name.to_owned())) } else { Err(missing().into()) }
+        }
+        Some(Profile::RuntimeDefault) | None => {
+            Ok(is_loaded(APPARMOR_PROFILE).then(|| APPARMOR_PROFILE.to_owned()))
+        }
+        Some(Profile::Unconfined) => Ok(None),
+    }
+}
+
+/// Whether the machine has SELinux. Other machines run the pods that ask for it, as other runtimes
+/// do, and say so.
+fn selinux(config: &ContainerConfig) -> bool {
+    let is_on = Path::new("/sys/fs/selinux/enforce").exists();
+    if !is_on && config.security.selinux.is_some() {
+        log::warn!("container {}: selinux_options have no effect: SELinux is off", config.name);
+    }
+    is_on
 }
 
 /// Kills what is left of a container and takes down what is in RUN. Succeeds where nothing is.
@@ -339,8 +442,12 @@ fn ended(settings: &Settings, container: &ContainerFolder) -> io::Result<()> {
         let log = folder.join("delete.log");
         let mut call = oci::command(settings, &log);
         call.args(["delete", "--force", id]);
-        oci::run(call, &log, Duration::from_millis(RUNTIME_OCI_CALL_MS_MAX))
-            .map_err(io::Error::other)?;
+        // Nothing of it lives. A program that was removed, or is another one by now, leaves its
+        // own state.
+        if let Err(why) = oci::run(call, &log, OCI_CALL) {
+            log::warn!("container {id}: its state is removed: {why}");
+            remove_tree(&settings.layout.oci().join(id))?;
+        }
     }
     // The OCI runtime leaves what the container has made in it.
     Cgroup::find(&container.cgroup)?.remove()?;
@@ -394,15 +501,15 @@ mod tests {
         let path = std::env::temp_dir().join(format!("edged-seccomp-{}", std::process::id()));
         let read = |content: &str| {
             fs::write(&path, content).expect("a file of ours");
-            seccomp(path.to_str().expect("text")).map(|profile| profile.get().len())
+            profile(path.to_str().expect("text")).map(|profile| profile.get().len())
         };
-        let profile = |bytes: usize| {
+        let long = |bytes: usize| {
             let text = "{\"defaultAction\":\"SCMP_ACT_ALLOW\"}";
             format!("{}{text}", " ".repeat(bytes - text.len()))
         };
-        assert!(read(&profile(SECCOMP_BYTES_MAX as usize)).is_ok());
+        assert!(read(&long(SECCOMP_BYTES_MAX as usize)).is_ok());
         for (content, expected) in [
-            (&*profile(SECCOMP_BYTES_MAX as usize + 1), "got more than 65536 bytes"),
+            (&*long(SECCOMP_BYTES_MAX as usize + 1), "got more than 65536 bytes"),
             ("{", "EOF"),
             ("[]", "got no defaultAction"),
             ("{\"defaultAction\":\"A\",\"archMap\":[]}", "got \"archMap\" of Docker's form"),
@@ -416,7 +523,7 @@ mod tests {
     #[test]
     fn devices_are_found_below_a_folder_up_to_a_bound() {
         let top = std::env::temp_dir().join(format!("edged-devices-{}", std::process::id()));
-        for folder in ["deep", "pts"] {
+        for folder in ["deep", "pts", "empty"] {
             fs::create_dir_all(top.join(folder)).expect("folders");
         }
         let node = |name: &str, kind, number| {
@@ -426,17 +533,46 @@ mod tests {
         node("deep/disk", SFlag::S_IFBLK, makedev(7, 300));
         node("pts/0", SFlag::S_IFCHR, makedev(136, 0));
         node("console", SFlag::S_IFCHR, makedev(5, 1));
-        let found = devices(&top).expect("readable");
+        let found = devices_at(&top).expect("readable");
         let shown: Vec<_> =
             found.iter().map(|one| (one.kind, one.major, one.minor, one.file_mode)).collect();
         assert_eq!(shown, [("b", 7, 300, 0o400), ("c", 1, 3, 0o400)]);
         for at in found.len()..DEVICES_MAX {
             node(&at.to_string(), SFlag::S_IFCHR, makedev(1, 3));
         }
-        assert_eq!(devices(&top).expect("as many as may be").len(), DEVICES_MAX);
+        assert_eq!(devices_at(&top).expect("as many as may be").len(), DEVICES_MAX);
         node("more", SFlag::S_IFCHR, makedev(1, 3));
-        assert!(devices(&top).expect_err("one more").to_string().contains("more than 4096"));
+        assert!(devices_at(&top).expect_err("one more").to_string().contains("more than 4096"));
+        fs::remove_file(top.join("more")).expect("ours");
+        let asked = |host: &str, inside: &str, permissions: &str| {
+            let devices = vec![crate::model::cri::Device {
+                host_path: host.replace("TOP", top.to_str().expect("text")),
+                container_path: inside.to_owned(),
+                permissions: permissions.into(),
+            }];
+            let found = devices_of(devices).map_err(|error| error.to_string());
+            found.map(|all| (all[0].path.clone(), all[0].access.clone(), all.len()))
+        };
+        let one = ("/dev/x".to_owned(), Some("rw".into()), 1);
+        assert_eq!(asked("TOP/null", "/dev/x", "rw"), Ok(one));
+        std::os::unix::fs::symlink("deep", top.join("link")).expect("ours");
+        let below = ("/dev/d/disk".to_owned(), Some("rwm".into()), 1);
+        assert_eq!(asked("TOP/link", "/dev/d", "rwm"), Ok(below), "as the folder's name says");
+        for (host, permissions, expected) in [
+            ("TOP/null", "", "permissions: got \"\", expected letters of `rwm`"),
+            ("TOP/null", "rx", "permissions: got \"rx\""),
+            ("TOP/none", "r", "No such file"),
+            ("/etc/passwd", "r", "got neither a device nor a folder of devices"),
+            ("TOP/empty", "r", "got neither a device nor a folder"),
+        ] {
+            let why = asked(host, "/dev/x", permissions).expect_err("refused");
+            assert!(why.starts_with("devices: ") && why.contains(expected), "{why}");
+        }
         fs::remove_dir_all(&top).expect("ours");
+    }
+
+    fn devices_of(devices: Vec<crate::model::cri::Device>) -> Result<Vec<Device>, Error> {
+        super::devices(&ContainerConfig { devices, ..ContainerConfig::default() })
     }
 
     #[test]

@@ -11,11 +11,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nix::unistd::{AccessFlags, access};
+use serde::Deserialize;
 
 use super::program;
 use crate::io::sys;
 use crate::limits::OCI_VERSION_MS;
 use crate::model::cgroup::Hierarchy;
+use crate::model::error::System;
+use crate::model::runtime::Handler;
 
 /// What it runs with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,21 +40,86 @@ pub fn examine() -> Result<Environment, NotReady> {
     let mut remarks = machine.remarks();
     let mut failures = Vec::new();
     for (oci, remark) in machine.candidates()? {
-        let mut command = Command::new(&oci);
-        command.arg("--version").current_dir("/");
-        match program::run(&mut command, b"", OCI_VERSION_MS) {
-            Ok(ended) if ended.status.success() => {
-                let text = String::from_utf8_lossy(&ended.stdout);
-                let version = text.lines().next().unwrap_or_default().to_owned();
+        match version(&oci) {
+            Ok(version) => {
                 remarks.extend(remark);
                 remarks.extend(failures);
                 return Ok(Environment { oci, version, remarks });
             }
-            Ok(ended) => failures.push(format!("{}: {}", oci.display(), ended.status)),
             Err(why) => failures.push(why.to_string()),
         }
     }
     Err(("OCIRuntimeFailed".into(), failures.join("; ").into()))
+}
+
+/// The runtime handlers: the default one, those that are `named`, and `crun` and `runc` where they
+/// work here and no other has the name. `Err`: a named one does not work.
+pub fn handlers(default: &Path, named: Vec<(String, PathBuf)>) -> Result<Vec<Handler>, System> {
+    let kernel = has_mount_setattr();
+    let handler = |name: &str, program: &Path| {
+        let recursive_read_only = kernel && makes_recursive(program, &version(program)?);
+        let program = program.to_string_lossy().into();
+        Ok::<_, System>(Handler { name: name.into(), program, recursive_read_only })
+    };
+    let mut all = vec![handler("", default)?];
+    for (name, program) in named {
+        all.push(handler(&name, &program)?);
+    }
+    for (program, _) in Machine::read().candidates().unwrap_or_default() {
+        let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if all.iter().all(|other| *other.name != *name) {
+            all.extend(handler(&name, &program).ok());
+        }
+    }
+    Ok(all)
+}
+
+/// The first line of `--version`.
+fn version(program: &Path) -> Result<String, System> {
+    let text = said(program, "--version")?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
+/// What the program says if it is called with this one word.
+fn said(program: &Path, word: &str) -> Result<String, System> {
+    let mut command = Command::new(program);
+    command.arg(word).current_dir("/");
+    let ended = program::run(&mut command, b"", OCI_VERSION_MS)?;
+    if !ended.status.success() {
+        return Err(System::at(program.display(), format_args!("{word}: {}", ended.status)));
+    }
+    Ok(String::from_utf8_lossy(&ended.stdout).into_owned())
+}
+
+/// mount_setattr(2): Linux 5.12.
+fn has_mount_setattr() -> bool {
+    let release = nix::sys::utsname::uname().map(|it| it.release().to_os_string());
+    let release = release.unwrap_or_default();
+    numbers(&release.to_string_lossy()).is_some_and(|version| version >= (5, 12))
+}
+
+/// Whether it knows the mount option `rro`. crun 1.8.1 does, and tells of it from 1.8.6 on.
+fn makes_recursive(program: &Path, version: &str) -> bool {
+    if let Ok(features) = said(program, "features") {
+        return serde_json::from_str::<Features>(&features)
+            .is_ok_and(|features| features.mount_options.iter().any(|option| option == "rro"));
+    }
+    let crun = version.strip_prefix("crun version ").and_then(numbers);
+    crun.is_some_and(|version| version >= (1, 8))
+}
+
+/// The output of `features` (OCI runtime-spec, features.md).
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Features {
+    #[serde(default)]
+    mount_options: Vec<String>,
+}
+
+/// The first two numbers of a version: `5.12` of `5.12.0-rc1`.
+fn numbers(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().ok());
+    Some((parts.next()??, parts.next()??))
 }
 
 /// What is there.
@@ -70,6 +138,8 @@ struct Machine {
     filesystems: String,
     /// `/proc/self/status`
     status: String,
+    /// The kernel has AppArmor on, and these profiles.
+    apparmor: Option<String>,
 }
 
 /// Kinds that every pod has.
@@ -101,6 +171,9 @@ impl Machine {
             namespaces: names(Path::new("/proc/self/ns")),
             filesystems: text("/proc/filesystems".into()),
             status: text("/proc/self/status".into()),
+            apparmor: text("/sys/module/apparmor/parameters/enabled".into())
+                .starts_with('Y')
+                .then(apparmor_profiles),
         }
     }
 
@@ -165,8 +238,22 @@ impl Machine {
                        at its first mount: otherwise each container has a copy of its image";
             remarks.push(why.to_owned());
         }
+        let own = |line: &str| line.starts_with(APPARMOR_PROFILE);
+        if self.apparmor.as_ref().is_some_and(|profiles| !profiles.lines().any(own)) {
+            let why = "AppArmor is on, and no profile has the name";
+            let then = "containers that ask for the runtime's default have none";
+            remarks.push(format!("{why} {APPARMOR_PROFILE}: {then}"));
+        }
         remarks
     }
+}
+
+/// The AppArmor profile of containers that ask for the runtime's default, where it is loaded.
+pub(super) const APPARMOR_PROFILE: &str = "edged-default";
+
+/// A line for each loaded profile: `NAME (MODE)`. Empty: AppArmor is off.
+pub(super) fn apparmor_profiles() -> String {
+    fs::read_to_string("/sys/kernel/security/apparmor/profiles").unwrap_or_default()
 }
 
 /// A program in the folders of PATH, and in the usual ones.
@@ -199,6 +286,7 @@ mod tests {
             namespaces: all(&["ipc", "mnt", "net", "pid", "uts", "user"]),
             filesystems: "nodev\ttmpfs\nnodev\toverlay\n\text4\n".to_owned(),
             status: "NoNewPrivs:\t0\nSeccomp:\t0\n".to_owned(),
+            apparmor: Some("edged-default (enforce)\n".to_owned()),
         }
     }
 
@@ -247,10 +335,12 @@ mod tests {
             controllers: vec!["cpu".to_owned()],
             filesystems: "nodev\toverlay2\n".to_owned(),
             status: "NoNewPrivs:\t1\n".to_owned(),
+            apparmor: Some("web (enforce)\n".to_owned()),
             ..machine()
         };
-        let [controllers, unit, overlay] = &lacks.remarks()[..] else { panic!("three of three") };
+        let [controllers, unit, overlay, apparmor] = &lacks.remarks()[..] else { panic!("four") };
         assert!(unit.ends_with("edged.service needs edged-builtin.conf over it"), "{unit}");
+        assert!(apparmor.contains("no profile has the name edged-default"), "{apparmor}");
         assert!(controllers.ends_with("fail: cpuset, memory, pids"), "{controllers}");
         assert!(overlay.starts_with("the kernel has no overlay"), "{overlay}");
     }
@@ -261,5 +351,34 @@ mod tests {
         assert!(found.oci.is_absolute() && found.version.contains("version"), "{found:?}");
         const { assert!(OCI_VERSION_MS >= 1_000, "it may have to be read from slow flash") };
         assert_eq!(find("no such program"), None);
+    }
+
+    #[test]
+    fn handlers_are_the_default_the_named_ones_and_those_that_work_here() {
+        let found = examine().expect("the tests' machine has runc or crun");
+        let names = |all: &[Handler]| all.iter().map(|it| it.name.to_string()).collect::<Vec<_>>();
+        let plain = handlers(&found.oci, Vec::new()).expect("it works");
+        let own = found.oci.file_name().expect("a name").to_string_lossy();
+        assert!(plain[0].name.is_empty() && names(&plain).contains(&own.into_owned()));
+        let named = vec![("runc".to_owned(), found.oci.clone())];
+        let all = handlers(&found.oci, named).expect("it works");
+        assert_eq!(all.iter().filter(|it| *it.name == *"runc").count(), 1, "{all:?}");
+        assert_eq!(*all[1].program, *found.oci.to_string_lossy());
+        let broken = vec![("broken".to_owned(), "/bin/false".into())];
+        let why = handlers(&found.oci, broken).expect_err("it fails").to_string();
+        assert_eq!(why, "/bin/false: --version: exit status: 1");
+    }
+
+    #[test]
+    fn recursive_mounts_need_a_kernel_and_a_program_that_know_them() {
+        let versions = ["6.18.44-fc", "5.12", "5.12.0-rc1", "5.4.0", "x", "6"].map(numbers);
+        let expected = [Some((6, 18)), Some((5, 12)), Some((5, 12)), Some((5, 4)), None, None];
+        assert_eq!(versions, expected);
+        // It has no `features`, as crun before 1.8.6.
+        let old = Path::new("/bin/false");
+        assert!(makes_recursive(old, "crun version 1.8.1"));
+        assert!(!makes_recursive(old, "crun version 1.7") && !makes_recursive(old, "runc 1.0.0"));
+        // Its features are none.
+        assert!(!makes_recursive(Path::new("/bin/echo"), "crun version 1.8.1"));
     }
 }

@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use super::layout::Settings;
 use super::monitors::Ended;
-use super::{container, exec, images, process, sandbox, session, stats};
+use super::{container, exec, images, process, sandbox, session, stats, update};
 use crate::core::time::Instant;
 use crate::io::clock;
 use crate::limits::{RUNTIME_EXEC_KILL_MS, RUNTIME_JOB_BYTES_MAX};
@@ -156,8 +156,8 @@ impl Jobs {
         let changes_layers =
             matches!(job, Job::Pull { .. } | Job::Import { .. } | Job::RemoveLayers { .. });
         let is_told = matches!(job, Job::Exec { .. });
-        let order =
-            Order { parent: std::process::id() as i32, settings: self.settings.clone(), job };
+        let settings = self.settings.with_program(job.program());
+        let order = Order { parent: std::process::id() as i32, settings, job };
         let mut file = File::from(memfd_create(c"job", MFdFlags::MFD_CLOEXEC)?);
         write(&mut file, &order)?;
         let child = Command::new(&self.program)
@@ -246,6 +246,7 @@ fn run(settings: &Settings, job: Job) -> Result<JobReply, JobFault> {
         }
         Job::EndContainer(folder) => container::end(settings, &folder),
         Job::RemoveContainer(id) => container::remove(settings, &id),
+        Job::Update { container, resources } => update::update(settings, &container, &resources),
         Job::Exec { container, command, timeout_s } => {
             exec::exec(settings, &container, &command, timeout_s)
         }

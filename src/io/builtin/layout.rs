@@ -9,6 +9,7 @@
 //!                out err in ctl pid exit       tmp/       what is unfinished
 //!    oci/        state of the OCI runtime
 //!    s/          N-TOKEN N.lock: sessions of exec, attach and port forwarding
+//!    seccomp/    filters that crun has made
 //! ```
 //!
 //! Every part of a path is an id that was checked when it was made or read: 64 hex digits.
@@ -20,14 +21,18 @@ use serde::{Deserialize, Serialize};
 use crate::config::Config;
 use crate::model::builtin::Registries;
 use crate::model::endpoint::{BUILTIN, Framing};
-use crate::model::runtime::{ContainerId, DiffId, ImageId, RecordKey, SandboxId};
+use crate::model::runtime::{ContainerId, DiffId, Handler, ImageId, RecordKey, SandboxId};
 
 /// What the server passes to its jobs and monitors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     pub layout: Layout,
-    /// The OCI runtime's program: crun or runc, absolute.
+    /// The OCI runtime's program: crun or runc, absolute. For jobs and monitors that of the
+    /// container's sandbox.
     pub oci: PathBuf,
+    /// What sandboxes may name; the first one is the default.
+    #[serde(default)]
+    pub handlers: Vec<Handler>,
     /// Of `*.conflist`, `*.conf` and `*.json`.
     pub cni_conf_dir: PathBuf,
     /// Of the plugins.
@@ -51,10 +56,18 @@ impl Settings {
         Self {
             layout: Layout::new(run.to_path_buf(), PathBuf::from(&builtin.data_dir)),
             oci: PathBuf::from(&builtin.oci_program),
+            handlers: Vec::new(),
             cni_conf_dir: PathBuf::from(&builtin.cni_conf_dir),
             cni_bin_dir: bin_dir(&builtin.cni_bin_dirs),
             registries,
         }
+    }
+
+    /// Those of a job or a monitor: `program` is the sandbox's, and empty where it has none.
+    #[must_use]
+    pub fn with_program(&self, program: &str) -> Self {
+        let oci = if program.is_empty() { self.oci.clone() } else { program.into() };
+        Self { oci, ..self.clone() }
     }
 }
 
@@ -91,6 +104,11 @@ impl Layout {
     /// The sockets and locks of sessions.
     pub fn sessions(&self) -> PathBuf {
         self.run.join("s")
+    }
+
+    /// Filters that crun has made.
+    pub fn seccomp(&self) -> PathBuf {
+        self.run.join("seccomp")
     }
 
     /// A sandbox's folder in RUN.

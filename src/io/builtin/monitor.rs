@@ -42,7 +42,7 @@ use super::cgroup::Cgroup;
 use super::channel::Channel;
 use super::layout::Settings;
 use super::process::{self, PidFd};
-use super::{files, oci};
+use super::{files, oci, seccomp};
 use crate::io::clock;
 use crate::limits::{MONITOR_DRAIN_QUIET_MS, MONITOR_EXIT_WAIT_MS, RUNTIME_OCI_CALL_MS_MAX};
 use crate::model::runtime::{MonitorFact, MonitorStart, Process};
@@ -254,6 +254,7 @@ fn create(
     call.arg(&*start.id.0);
     let created = oci::run(call, log, OCI_CALL).map_err(|error| error.to_string());
     let noted = created.and_then(|()| {
+        seccomp::keep(settings, &start.id.0);
         streams.take_console().map_err(|error| error.to_string())?;
         let text = fs::read_to_string("oci.pid").map_err(|error| format!("oci.pid: {error}"))?;
         let pid = text.trim().parse().map_err(|_| format!("oci.pid: got {text:?}"))?;
@@ -329,11 +330,13 @@ mod tests {
             stdin: true,
             tty: false,
             cgroup: "\u{1}".repeat(4_096).into(),
+            program: "x".repeat(4_096).into(),
             adopt: None,
         };
         let settings = Settings {
             layout: Layout::new("/run".into(), "/data".into()),
             oci: "/oci".into(),
+            handlers: Vec::new(),
             cni_conf_dir: "/c".into(),
             cni_bin_dir: "/b".into(),
             registries: Registries::default(),

@@ -175,7 +175,8 @@ impl Monitors {
 
     fn spawn(&mut self, start: &MonitorStart) -> io::Result<(Channel, Token)> {
         let folder = self.settings.layout.container(&start.id);
-        let order = Order { settings: self.settings.clone(), start: start.clone() };
+        let settings = self.settings.with_program(&start.program);
+        let order = Order { settings, start: start.clone() };
         replace_in(&folder, START, &serde_json::to_vec(&order)?)?;
         if start.adopt.is_none() {
             // Of an earlier start, which a crash has cut off.
@@ -335,6 +336,7 @@ mod tests {
         let settings = Settings {
             layout: Layout::new("/none/run".into(), "/none/data".into()),
             oci: "/none".into(),
+            handlers: Vec::new(),
             cni_conf_dir: PathBuf::new(),
             cni_bin_dir: PathBuf::new(),
             registries: Registries::default(),
@@ -349,6 +351,7 @@ mod tests {
             stdin: false,
             tty: false,
             cgroup: "/a/b".into(),
+            program: "".into(),
             adopt: None,
         };
         let mut events = Vec::new();

@@ -93,8 +93,6 @@ struct Server {
     settings: Settings,
     /// Where layers are, as CRI names it.
     folders: [String; 2],
-    /// The OCI runtime can make mounts read-only recursively.
-    recursive_read_only: bool,
     signals: Signals,
     clients: Connections,
     core: Runtime,
@@ -131,7 +129,9 @@ impl Server {
         let layers = images::layers(&settings)?;
         let now = clock::now();
         // The machine has just been examined.
-        let conditions = Conditions { runtime: Ok(()), network: cni::readiness(&settings) };
+        let network = cni::readiness(&settings);
+        let handlers = settings.handlers.clone();
+        let conditions = Conditions { runtime: Ok(()), network, handlers };
         log::info!(
             "sandboxes={} containers={} images={} oci={} version={:?}",
             stored.sandboxes.len(),
@@ -151,7 +151,6 @@ impl Server {
             look: Look::new(PathBuf::from("/proc/self/exe"), now.boot),
             more: false,
             folders: [shown(layout.layers()), shown(layout.data().join("c"))],
-            recursive_read_only: false,
             signals,
             records,
             monitors,
@@ -228,7 +227,6 @@ impl Server {
                     layers: &self.folders[0],
                     own_layers: &self.folders[1],
                     now: now.wall.map_or(0, |wall| wall.0.saturating_mul(1_000_000)),
-                    recursive_read_only: self.recursive_read_only,
                     verbose: false,
                 };
                 self.clients.answer(call, &answer, context);
@@ -271,8 +269,7 @@ impl Server {
             if let Some(looked) = self.look.ended(pid) {
                 match looked {
                     Ok(runtime) => {
-                        let network = self.conditions.1.network.clone();
-                        self.now_are(Conditions { runtime, network });
+                        self.now_are(Conditions { runtime, ..self.conditions.1.clone() });
                     }
                     Err(why) => log::warn!("the machine was not looked at: {how}; {why}"),
                 }
@@ -290,8 +287,8 @@ impl Server {
         self.look.tick(now.boot, is_asked && self.conditions.1.runtime.is_err());
         if is_asked && is_old(self.conditions.0, now.boot) {
             self.conditions.0 = now.boot;
-            let runtime = self.conditions.1.runtime.clone();
-            self.now_are(Conditions { runtime, network: cni::readiness(&self.settings) });
+            let network = cni::readiness(&self.settings);
+            self.now_are(Conditions { network, ..self.conditions.1.clone() });
         }
     }
 

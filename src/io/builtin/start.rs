@@ -161,6 +161,7 @@ mod tests {
         let settings = Settings {
             layout: Layout::new(top.join("run"), top.join("data")),
             oci: PathBuf::new(),
+            handlers: Vec::new(),
             cni_conf_dir: top.clone(),
             cni_bin_dir: PathBuf::new(),
             registries: Registries::default(),

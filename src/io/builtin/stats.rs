@@ -234,6 +234,7 @@ mod tests {
         let settings = Settings {
             layout: Layout::new(top.0.join("run"), top.0.join("data")),
             oci: PathBuf::new(),
+            handlers: Vec::new(),
             cni_conf_dir: PathBuf::new(),
             cni_bin_dir: PathBuf::new(),
             registries: Registries::default(),

@@ -113,6 +113,20 @@ pub struct ContainerConfig {
     pub namespaces: Namespaces,
     /// `linux.security_context`
     pub security: ContainerSecurity,
+    #[cfg_attr(feature = "runtime", serde(default))]
+    pub devices: Vec<Device>,
+}
+
+/// `Device`
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
+pub struct Device {
+    /// Absolute, inside the container.
+    pub container_path: String,
+    /// Absolute, on the host; a folder stands for all devices below it.
+    pub host_path: String,
+    /// What the container may do with it: letters of `rwm` (read, write, make its node).
+    pub permissions: Box<str>,
 }
 
 impl fmt::Debug for ContainerConfig {
@@ -136,6 +150,7 @@ impl fmt::Debug for ContainerConfig {
             .field("resources", &self.resources)
             .field("namespaces", &self.namespaces)
             .field("security", &self.security)
+            .field("devices", &self.devices)
             .finish()
     }
 }
@@ -202,6 +217,12 @@ pub struct Resources {
     pub hugepages: Vec<(String, u64)>,
     /// `unified`: files of cgroup v2.
     pub unified: BTreeMap<String, String>,
+    /// `cpuset_cpus`: a list as cpuset(7) has it, `0-2,7`.
+    #[cfg_attr(feature = "runtime", serde(default))]
+    pub cpuset_cpus: String,
+    /// `cpuset_mems`, likewise.
+    #[cfg_attr(feature = "runtime", serde(default))]
+    pub cpuset_mems: String,
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ContainerId, ContainerRecord, DiffId, ImageRecord, Process, RegistryAuth, SandboxId,
+    ContainerId, ContainerRecord, DiffId, ImageRecord, Process, RegistryAuth, Resources, SandboxId,
     SandboxRecord,
 };
 use crate::model::cri::Pipes;
@@ -29,6 +29,8 @@ pub enum Job {
     EndContainer(ContainerFolder),
     /// Removes its own layer.
     RemoveContainer(ContainerId),
+    /// Changes the cgroup of a running container. → [`JobReply::Done`]
+    Update { container: ContainerFolder, resources: Box<Resources> },
     /// Runs a command in a running container. → [`JobReply::Exec`]
     Exec {
         container: ContainerFolder,
@@ -52,12 +54,38 @@ pub enum Job {
     Stats(Vec<StatsOf>),
 }
 
+impl Job {
+    /// The OCI runtime's program that it calls: [`SandboxRecord::program`]. Empty where it calls
+    /// none, too.
+    pub fn program(&self) -> &str {
+        match self {
+            Self::MakeSandbox(sandbox)
+            | Self::EndSandbox(sandbox)
+            | Self::MakeContainer { sandbox, .. } => &sandbox.program,
+            Self::EndContainer(container)
+            | Self::Update { container, .. }
+            | Self::Exec { container, .. }
+            | Self::Open(Session::Exec { container, .. } | Session::Attach { container, .. }) => {
+                &container.program
+            }
+            Self::Open(Session::PortForward { .. })
+            | Self::RemoveContainer(_)
+            | Self::Pull { .. }
+            | Self::Import { .. }
+            | Self::RemoveLayers { .. }
+            | Self::Stats(_) => "",
+        }
+    }
+}
+
 /// Where a container's things are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerFolder {
     pub id: ContainerId,
     /// Absolute in each hierarchy.
     pub cgroup: Box<str>,
+    /// [`SandboxRecord::program`]
+    pub program: Box<str>,
 }
 
 /// What the client of a session gets.
@@ -174,6 +202,9 @@ pub struct MonitorStart {
     pub tty: bool,
     /// Absolute in each hierarchy.
     pub cgroup: Box<str>,
+    /// [`SandboxRecord::program`]
+    #[serde(default)]
+    pub program: Box<str>,
     /// The process runs already and has no monitor: take over its streams.
     pub adopt: Option<Process>,
 }

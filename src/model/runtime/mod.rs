@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use super::cri::{
-    Auth, Code, ContainerConfig, ContainerId, ContainerState, ImageUser, Pipes, SandboxConfig,
-    SandboxId,
+    Auth, Code, ContainerConfig, ContainerId, ContainerState, ImageUser, Pipes, Resources,
+    SandboxConfig, SandboxId,
 };
 pub use job::{
     ContainerFolder, ExecOutput, Job, JobFault, JobReply, MonitorFact, MonitorStart, Session,
@@ -50,6 +50,11 @@ pub enum Request {
     ContainerStatus(Box<str>),
     ListContainers(ContainerFilter),
     ReopenContainerLog(Box<str>),
+    /// Zero and empty leave a value as it is.
+    UpdateContainerResources {
+        id: Box<str>,
+        resources: Box<Resources>,
+    },
     ExecSync {
         id: Box<str>,
         command: Vec<String>,
@@ -164,13 +169,28 @@ pub enum Reply {
     Done,
 }
 
-/// The two conditions of `Status`; `Err` has the reason (one word) and the message.
+/// What runs the containers of the sandboxes that name it: `RuntimeHandler`, and the `handler` of a
+/// RuntimeClass.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Handler {
+    /// Empty: that of sandboxes which name none.
+    pub name: Box<str>,
+    /// The OCI runtime's program, absolute.
+    pub program: Box<str>,
+    /// `recursive_read_only_mounts`: the program and the kernel can make them.
+    pub recursive_read_only: bool,
+}
+
+/// The two conditions of `Status`; `Err` has the reason (one word) and the message. And its
+/// handlers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conditions {
     /// `RuntimeReady`
     pub runtime: Result<(), (Box<str>, Box<str>)>,
     /// `NetworkReady`; pods on the host's network do not need it.
     pub network: Result<(), (Box<str>, Box<str>)>,
+    /// `runtime_handlers`
+    pub handlers: Vec<Handler>,
 }
 
 /// Why a call was refused.

@@ -48,6 +48,10 @@ pub struct SandboxRecord {
     pub ips: Vec<Box<str>>,
     /// The boot that its namespaces belong to.
     pub boot: BootId,
+    /// The OCI runtime's program for all of its containers, absolute: that of its handler when it
+    /// was made. Empty: the server's own choice.
+    #[serde(default)]
+    pub program: Box<str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

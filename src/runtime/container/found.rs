@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Container, Killing, Life, Monitor, Rest};
 use crate::core::time::Now;
 use crate::model::runtime::{
-    ContainerId, ContainerPhase, ContainerRecord, Exit, MonitorFact, Process, SandboxRecord,
+    ContainerPhase, ContainerRecord, Exit, MonitorFact, Process, SandboxRecord,
 };
 use crate::runtime::exit::{exited, start_error, unknown};
 use crate::runtime::kept::Kept;
@@ -28,10 +28,9 @@ pub enum Remains {
 impl Container {
     /// What is found without a record: it is removed.
     pub fn orphan(record: ContainerRecord) -> Self {
-        let cgroup = guessed_cgroup(&record.id);
         let life = Life::Exited { is_saved: true, error: None };
         let rest = Rest { run: true, data: true };
-        Self { is_leaving: true, ..Self::with(Kept::stored(record), cgroup, life, rest) }
+        Self { is_leaving: true, ..Self::with(Kept::stored(record), None, life, rest) }
     }
 
     /// A record of this boot, with what is found.
@@ -41,7 +40,6 @@ impl Container {
         sandbox: &SandboxRecord,
         remains: &Remains,
     ) -> Self {
-        let cgroup = sandbox.cgroup(&record.id).into();
         let rest = Rest { run: *remains != Remains::Nothing, data: true };
         let life = match (&record.phase, remains) {
             (ContainerPhase::Exited(_), _) => Life::Exited { is_saved: true, error: None },
@@ -61,7 +59,7 @@ impl Container {
             _ => Life::Starting,
         };
         let is_over = matches!(life, Life::Starting) && *remains != Remains::Monitored;
-        let mut container = Self::with(Kept::stored(record), cgroup, life, rest);
+        let mut container = Self::with(Kept::stored(record), Some(sandbox), life, rest);
         container.kept.is_visible = true;
         if is_over {
             container.ended_unseen(now, remains);
@@ -76,14 +74,10 @@ impl Container {
         sandbox: Option<&SandboxRecord>,
         remains: &Remains,
     ) -> Self {
-        let cgroup = match sandbox {
-            Some(sandbox) => sandbox.cgroup(&record.id).into(),
-            None => guessed_cgroup(&record.id),
-        };
         let has_exited = matches!(record.phase, ContainerPhase::Exited(_));
         let life = Life::Exited { is_saved: has_exited, error: None };
         let rest = Rest { run: *remains != Remains::Nothing, data: true };
-        let mut container = Self::with(Kept::stored(record), cgroup, life, rest);
+        let mut container = Self::with(Kept::stored(record), sandbox, life, rest);
         container.kept.is_visible = true;
         match remains {
             _ if has_exited => {}
@@ -124,8 +118,4 @@ impl Container {
         self.kept.save(record);
         self.life = Life::Exited { is_saved: false, error: None };
     }
-}
-
-fn guessed_cgroup(id: &ContainerId) -> Box<str> {
-    format!("/edged/{id}").into()
 }

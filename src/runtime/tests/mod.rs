@@ -1,6 +1,7 @@
 //! Stories: given facts, expect requests and answers.
 
 mod containers;
+mod features;
 mod images;
 mod restarts;
 

@@ -11,6 +11,7 @@ fn sandbox_record(phase: SandboxPhase) -> SandboxRecord {
         created_at: 1,
         ips: vec!["10.0.0.2".into()],
         boot: boot(),
+        program: "".into(),
     }
 }
 

@@ -328,3 +328,16 @@ impl fmt::Debug for KeyValue {
         f.debug_struct("KeyValue").field("key", &self.key).finish_non_exhaustive()
     }
 }
+
+#[cfg(feature = "runtime")]
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct UpdateContainerResourcesRequest {
+    #[prost(string, tag = "1")]
+    pub container_id: String,
+    #[prost(message, optional, tag = "2")]
+    pub linux: Option<LinuxContainerResources>,
+}
+
+#[cfg(feature = "runtime")]
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct UpdateContainerResourcesResponse {}

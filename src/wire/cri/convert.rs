@@ -183,7 +183,9 @@ fn decode_one(rpc: Rpc, bytes: &[u8], budget: &CriBudget) -> Result<Reply, Why> 
         }
         Rpc::GetContainerEvents => return Err(Why::Lacks("one reply, because it is a stream")),
         #[cfg(feature = "runtime")]
-        Rpc::Import => return Err(Why::Lacks("a reader here: the agent makes no such call")),
+        Rpc::Import | Rpc::UpdateContainerResources => {
+            return Err(Why::Lacks("a reader here: the agent makes no such call"));
+        }
     })
 }
 

@@ -8,6 +8,8 @@ use super::container::{
     StartContainerResponse, StopContainerRequest, StopContainerResponse,
 };
 #[cfg(feature = "runtime")]
+use super::container::{UpdateContainerResourcesRequest, UpdateContainerResourcesResponse};
+#[cfg(feature = "runtime")]
 use super::edged::{ImportRequest, ImportResponse};
 use super::events::{ContainerEventResponse, GetEventsRequest};
 use super::image::{
@@ -108,6 +110,9 @@ methods! {
         RuntimeService ListContainers: ListContainersRequest => ListContainersResponse;
         RuntimeService ContainerStatus: ContainerStatusRequest => ContainerStatusResponse;
         RuntimeService ReopenContainerLog: ReopenContainerLogRequest => ReopenContainerLogResponse;
+        #[cfg(feature = "runtime")]
+        RuntimeService UpdateContainerResources:
+            UpdateContainerResourcesRequest => UpdateContainerResourcesResponse;
         RuntimeService ExecSync: ExecSyncRequest => ExecSyncResponse;
         #[cfg(feature = "streams")]
         RuntimeService Exec: ExecRequest => ExecResponse;

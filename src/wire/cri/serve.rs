@@ -107,6 +107,7 @@ fn request(rpc: Rpc, message: &[u8]) -> Result<Option<Request>, Malformed> {
         Rpc::RemoveContainer => Request::RemoveContainer(container()?),
         Rpc::ContainerStatus => Request::ContainerStatus(container()?),
         Rpc::ListContainers => Request::ListContainers(container_filter(message, Some(2), [3, 4])?),
+        Rpc::UpdateContainerResources => update(container()?, message)?,
         Rpc::ReopenContainerLog => Request::ReopenContainerLog(container()?),
         Rpc::ExecSync => exec(container()?, message)?,
         Rpc::ListContainerStats => {
@@ -146,6 +147,15 @@ fn id(message: &[u8], name: &str) -> Result<Box<str>, Malformed> {
         "" => Err(Malformed(format!("{name}: got none, expected an id"))),
         id => Ok(id.into()),
     }
+}
+
+/// `UpdateContainerResourcesRequest`. Its annotations only inform.
+fn update(id: Box<str>, message: &[u8]) -> Result<Request, Malformed> {
+    if let Some(value) = last(message, 3)? {
+        absent("UpdateContainerResourcesRequest.windows", value)?;
+    }
+    let resources = config::resources(required(message, 2, "linux")?)?;
+    Ok(Request::UpdateContainerResources { id, resources: Box::new(resources) })
 }
 
 fn exec(id: Box<str>, message: &[u8]) -> Result<Request, Malformed> {

@@ -6,6 +6,7 @@
 //! asks for is ignored here: what cannot be written is refused with the name of CRI's field.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -35,21 +36,31 @@ pub struct Host {
     pub sources: Vec<String>,
     /// The image's volumes: the destination, and the folder with its content.
     pub volumes: Vec<(String, String)>,
-    /// All of the machine's, for a privileged container.
+    /// Those that CRI asks for, and all of the machine's for a privileged container.
     pub devices: Vec<Device>,
     /// The content of the file that `Profile::Localhost` names.
     pub seccomp: Option<Box<RawValue>>,
+    /// A filter that crun has made of the profile before, in base64.
+    pub seccomp_filter: Option<String>,
+    /// The name of an AppArmor profile that is loaded.
+    pub apparmor: Option<String>,
     /// Those that the runtime has itself.
     pub capabilities: Capabilities,
     /// The lowest `oom_score_adj` that the runtime may give.
     pub oom_score_adj_min: i64,
+    pub limits: Limits,
+    pub selinux: bool,
+}
+
+/// What the machine's cgroups can limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
     /// cgroup v2 alone.
     pub cgroup2: bool,
     /// Memory with swap can be limited.
     pub swap: bool,
     /// Huge pages can be limited.
     pub hugetlb: bool,
-    pub selinux: bool,
 }
 
 /// `process.user`
@@ -76,6 +87,9 @@ pub struct Device {
     pub file_mode: u32,
     pub uid: u32,
     pub gid: u32,
+    /// What the container may do with it, letters of `rwm`; `None`: what it may with all.
+    #[serde(skip)]
+    pub access: Option<Box<str>>,
 }
 
 /// The file's content. An [`Input`] names the field of CRI's `ContainerConfig`.
@@ -88,14 +102,20 @@ pub fn bundle(
     let config = &container.config;
     let security = &config.security;
     let capabilities = capabilities(security, host)?;
+    if security.privileged && !sandbox.config.security.privileged {
+        let why = "got a privileged container, expected its sandbox to be privileged as well";
+        return Err(Input::other(why).at("privileged"));
+    }
     let (masked, readonly): (&[String], &[String]) = if security.privileged {
         (&[], &[])
     } else {
         (&security.masked_paths, &security.readonly_paths)
     };
-    let label = security.selinux.as_ref().filter(|_| host.selinux).map(label);
+    let label = security.selinux.as_ref().filter(|_| host.selinux).map(label).transpose()?;
+    let annotations = host.seccomp_filter.as_ref().map(|filter| Annotations { filter });
     let spec = Spec {
         oci_version: "1.0.2",
+        annotations,
         process: Process {
             terminal: config.terminal.tty,
             user: &host.user,
@@ -105,14 +125,7 @@ pub fn bundle(
             capabilities: Sets::of(capabilities),
             no_new_privileges: security.no_new_privs,
             oom_score_adj: config.resources.oom_score_adj.max(host.oom_score_adj_min),
-            apparmor_profile: match &security.apparmor {
-                Some(Profile::Localhost(name)) if !security.privileged => {
-                    Some(name.strip_prefix("localhost/").unwrap_or(name))
-                }
-                // The runtime has no profile of its own.
-                Some(Profile::Localhost(_) | Profile::RuntimeDefault | Profile::Unconfined)
-                | None => None,
-            },
+            apparmor_profile: host.apparmor.as_deref(),
             selinux_label: label.as_deref(),
         },
         root: Root { path: "rootfs", readonly: security.readonly_rootfs },
@@ -120,8 +133,11 @@ pub fn bundle(
         linux: Linux {
             cgroups_path: sandbox.cgroup(&container.id),
             namespaces: namespaces(sandbox, config, host)?,
-            resources: resources(&config.resources, security.privileged, host)?,
-            devices: &host.devices,
+            resources: LinuxResources {
+                devices: device_rules(security.privileged, &host.devices),
+                ..resources(&config.resources, host.limits)?
+            },
+            devices: devices(&host.devices)?,
             seccomp: seccomp(security, capabilities, host)?,
             rootfs_propagation: rootfs_propagation(config),
             masked_paths: masked,
@@ -130,6 +146,14 @@ pub fn bundle(
         },
     };
     Ok(serde_json::to_vec(&spec).expect("plain data"))
+}
+
+/// The file for `update --resources`: OCI's `linux.resources` without devices.
+pub fn update(resources: &Resources, limits: Limits) -> Result<Vec<u8>, Input> {
+    // The OCI runtimes change none of these.
+    let hugetlb = false;
+    let wanted = self::resources(resources, Limits { hugetlb, ..limits })?;
+    Ok(serde_json::to_vec(&wanted).expect("plain data"))
 }
 
 /// The process of a command in a container, out of its `config.json`: the container's own with
@@ -156,6 +180,15 @@ struct Spec<'a> {
     root: Root,
     mounts: Vec<Mount<'a>>,
     linux: Linux<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    annotations: Option<Annotations<'a>>,
+}
+
+/// For crun; others ignore it.
+#[derive(Serialize)]
+struct Annotations<'a> {
+    #[serde(rename = "run.oci.seccomp_bpf_data")]
+    filter: &'a str,
 }
 
 #[derive(Serialize)]
@@ -211,7 +244,7 @@ struct Linux<'a> {
     cgroups_path: String,
     namespaces: Vec<Namespace>,
     resources: LinuxResources<'a>,
-    devices: &'a [Device],
+    devices: Vec<Device>,
     #[serde(skip_serializing_if = "Option::is_none")]
     seccomp: Option<Filter<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -240,17 +273,26 @@ struct Namespace {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct LinuxResources<'a> {
-    devices: [DeviceRule; 1],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    devices: Vec<DeviceRule<'a>>,
     memory: Memory,
-    cpu: Cpu,
+    cpu: Cpu<'a>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     hugepage_limits: Vec<HugePages<'a>>,
-    unified: &'a std::collections::BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    unified: &'a BTreeMap<String, String>,
 }
 
 #[derive(Serialize)]
-struct DeviceRule {
+struct DeviceRule<'a> {
     allow: bool,
-    access: &'static str,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    major: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    minor: Option<u64>,
+    access: &'a str,
 }
 
 #[derive(Serialize)]
@@ -262,13 +304,17 @@ struct Memory {
 }
 
 #[derive(Serialize)]
-struct Cpu {
+struct Cpu<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     shares: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     quota: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     period: Option<i64>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    cpus: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    mems: &'a str,
 }
 
 #[derive(Serialize)]
@@ -331,9 +377,37 @@ fn capabilities(security: &ContainerSecurity, host: &Host) -> Result<Capabilitie
     Capabilities::of(add, drop, host.capabilities)
 }
 
-fn label(selinux: &Selinux) -> String {
+fn label(selinux: &Selinux) -> Result<String, Input> {
     let Selinux { user, role, kind, level } = selinux;
-    format!("{user}:{role}:{kind}:{level}")
+    for (part, name) in [(user, "user"), (role, "role"), (kind, "type"), (level, "level")] {
+        if part.is_empty() || part.contains(|c: char| c.is_whitespace() || c.is_control()) {
+            let why = Input::quoted(part, "a part of a label; this runtime has no defaults");
+            return Err(why.at(name).at("selinux_options"));
+        }
+    }
+    Ok(format!("{user}:{role}:{kind}:{level}"))
+}
+
+fn devices(all: &[Device]) -> Result<Vec<Device>, Input> {
+    let cleaned = all
+        .iter()
+        .map(|device| Ok(Device { path: clean(&device.path)?.into_owned(), ..device.clone() }));
+    cleaned.collect()
+}
+
+/// The first rule is for all devices; OCI runtimes add those that every container has.
+fn device_rules(privileged: bool, devices: &[Device]) -> Vec<DeviceRule<'_>> {
+    let all = DeviceRule { allow: privileged, kind: None, major: None, minor: None, access: "rwm" };
+    let own = devices.iter().filter(|_| !privileged).filter_map(|device| {
+        Some(DeviceRule {
+            allow: true,
+            kind: Some(device.kind),
+            major: Some(device.major),
+            minor: Some(device.minor),
+            access: device.access.as_deref()?,
+        })
+    });
+    std::iter::once(all).chain(own).collect()
 }
 
 fn mounts<'a>(
@@ -464,37 +538,41 @@ fn namespaces(
     if sandbox.config.namespaces.network == Network::Pod {
         all.extend([of_sandbox("network", "net"), of_sandbox("uts", "uts")]);
     }
-    if host.cgroup2 && !config.security.privileged {
+    if host.limits.cgroup2 && !config.security.privileged {
         all.push(new("cgroup"));
     }
     Ok(all)
 }
 
-fn resources<'a>(
-    wanted: &'a Resources,
-    privileged: bool,
-    host: &Host,
-) -> Result<LinuxResources<'a>, Input> {
+fn resources(wanted: &Resources, limits: Limits) -> Result<LinuxResources<'_>, Input> {
     let some = |value: i64| Some(value).filter(|value| *value != 0);
-    let huge = wanted.hugepages.iter().filter(|_| host.hugetlb);
-    if !host.cgroup2 && !wanted.unified.is_empty() {
+    let huge = wanted.hugepages.iter().filter(|_| limits.hugetlb);
+    if !limits.cgroup2 && !wanted.unified.is_empty() {
         return Err(Input::other("got files of cgroup v2, expected none on v1").at("unified"));
     }
     // Without a limit of its own, no swap; it counts memory as well.
     let swap = some(wanted.memory_swap_limit).or(some(wanted.memory_limit));
     Ok(LinuxResources {
-        devices: [DeviceRule { allow: privileged, access: "rwm" }],
-        memory: Memory { limit: some(wanted.memory_limit), swap: swap.filter(|_| host.swap) },
+        devices: Vec::new(),
+        memory: Memory { limit: some(wanted.memory_limit), swap: swap.filter(|_| limits.swap) },
         cpu: Cpu {
             shares: some(wanted.cpu_shares),
             quota: some(wanted.cpu_quota),
             period: some(wanted.cpu_period),
+            cpus: &wanted.cpuset_cpus,
+            mems: &wanted.cpuset_mems,
         },
         hugepage_limits: huge
             .map(|(page_size, limit)| HugePages { page_size, limit: *limit })
             .collect(),
         unified: &wanted.unified,
     })
+}
+
+/// The seccomp profile that [`bundle`] writes, as JSON.
+pub fn seccomp_profile(security: &ContainerSecurity, host: &Host) -> Result<Option<String>, Input> {
+    let profile = seccomp(security, capabilities(security, host)?, host)?;
+    Ok(profile.map(|profile| serde_json::to_string(&profile).expect("plain data")))
 }
 
 fn seccomp<'a>(

@@ -46,6 +46,7 @@ impl Place {
         let settings = Settings {
             layout: Layout::new(top.join("run"), top.join("data")),
             oci: PathBuf::new(),
+            handlers: Vec::new(),
             cni_conf_dir: conf,
             cni_bin_dir: bin,
             registries: crate::model::builtin::Registries::default(),
@@ -87,6 +88,7 @@ fn record(phase: SandboxPhase) -> SandboxRecord {
         created_at: 0,
         ips: Vec::new(),
         boot: BootId::default(),
+        program: "".into(),
     }
 }
 

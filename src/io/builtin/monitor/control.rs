@@ -218,6 +218,7 @@ mod tests {
             stdin: false,
             tty: true,
             cgroup: "".into(),
+            program: "".into(),
             adopt: Some(process.expect("this one")),
         };
         let mut streams = Streams::open(&start).expect("an adopted terminal has none");

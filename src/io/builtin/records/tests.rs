@@ -57,6 +57,7 @@ fn sandbox(number: u64, hostname: &str) -> SandboxRecord {
         created_at: 1,
         ips: vec!["10.88.0.2".into()],
         boot: process::boot_id().expect("it is readable"),
+        program: "".into(),
     }
 }
 

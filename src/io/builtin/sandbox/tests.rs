@@ -25,6 +25,7 @@ impl Place {
         let settings = Settings {
             layout: Layout::new(top.join("run"), top.join("data")),
             oci: PathBuf::new(),
+            handlers: Vec::new(),
             cni_conf_dir: top.join("conf"),
             cni_bin_dir: top.join("bin"),
             registries: Registries::default(),
@@ -86,6 +87,7 @@ fn record(name: &str, network: Network, ipc: IpcNamespace) -> SandboxRecord {
         created_at: 0,
         ips: Vec::new(),
         boot: BootId::default(),
+        program: "".into(),
     }
 }
 

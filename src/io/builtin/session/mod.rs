@@ -236,9 +236,14 @@ mod tests {
             oci: "/nowhere".into(),
             cni_conf_dir: "/nowhere".into(),
             cni_bin_dir: "/nowhere".into(),
+            handlers: Vec::new(),
             registries: crate::model::builtin::Registries::default(),
         };
-        let container = ContainerFolder { id: ContainerId("a".into()), cgroup: "/a".into() };
+        let container = ContainerFolder {
+            id: ContainerId("a".into()),
+            cgroup: "/a".into(),
+            program: "".into(),
+        };
         let pipes = Pipes { stdout: true, ..Pipes::default() };
         let session = Session::Exec { container, command: vec!["x".to_owned()], pipes };
         let (mut client, theirs) = UnixStream::pair().expect("a pair");

@@ -1,7 +1,7 @@
 //! Sandbox and container configurations, with what the kubelet sets for every pod (section 3).
 
 use super::super::container::{
-    ContainerConfig, ContainerMetadata, HugepageLimit, KeyValue, LinuxContainerConfig,
+    ContainerConfig, ContainerMetadata, Device, HugepageLimit, KeyValue, LinuxContainerConfig,
     LinuxContainerResources, Mount, MountPropagation,
 };
 use super::super::image::ImageSpec;
@@ -46,6 +46,7 @@ pub(super) fn container(from: &cri::ContainerConfig) -> ContainerConfig {
         working_dir: from.working_dir.clone(),
         envs: from.envs.iter().map(key_value).collect(),
         mounts: from.mounts.iter().map(mount).collect(),
+        devices: from.devices.iter().map(device).collect(),
         labels: from.labels.clone(),
         annotations: from.annotations.clone(),
         log_path: from.log_path.clone(),
@@ -57,6 +58,14 @@ pub(super) fn container(from: &cri::ContainerConfig) -> ContainerConfig {
             security_context: Some(security::container(from)),
         }),
         ..ContainerConfig::default()
+    }
+}
+
+fn device(from: &cri::Device) -> Device {
+    Device {
+        container_path: from.container_path.clone(),
+        host_path: from.host_path.clone(),
+        permissions: from.permissions.to_string(),
     }
 }
 
@@ -104,7 +113,8 @@ fn resources(from: &cri::Resources) -> Option<LinuxContainerResources> {
             .collect(),
         unified: from.unified.clone(),
         memory_swap_limit_in_bytes: from.memory_swap_limit,
-        ..LinuxContainerResources::default()
+        cpuset_cpus: from.cpuset_cpus.clone(),
+        cpuset_mems: from.cpuset_mems.clone(),
     })
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::model::cri::{
-    ContainerConfig, ContainerSecurity, Dns, ExecPurpose, IpcNamespace, Mount, Namespaces,
+    ContainerConfig, ContainerSecurity, Device, Dns, ExecPurpose, IpcNamespace, Mount, Namespaces,
     PidNamespace, PortMapping, Profile, Propagation, Protocol, Resources, SandboxConfig,
     SandboxSecurity, Selinux, Terminal, User,
 };
@@ -80,7 +80,13 @@ pub(in crate::wire::cri) fn container_config() -> ContainerConfig {
         annotations: BTreeMap::new(),
         log_path: "app/3.log".to_owned(),
         terminal: Terminal { stdin: true, stdin_once: false, tty: true },
-        resources: Resources { oom_score_adj: -997, cpu_quota: 5_000, ..Resources::default() },
+        resources: Resources {
+            oom_score_adj: -997,
+            cpu_quota: 5_000,
+            cpuset_cpus: "0-1".to_owned(),
+            cpuset_mems: "0".to_owned(),
+            ..Resources::default()
+        },
         namespaces: Namespaces {
             network: Network::Pod,
             pid: PidNamespace::Target(ContainerId("c0".into())),
@@ -98,6 +104,11 @@ pub(in crate::wire::cri) fn container_config() -> ContainerConfig {
             apparmor: Some(Profile::Localhost("p".to_owned())),
             ..ContainerSecurity::default()
         },
+        devices: vec![Device {
+            container_path: "/dev/serial".to_owned(),
+            host_path: "/dev/ttyS0".to_owned(),
+            permissions: "rw".into(),
+        }],
     }
 }
 

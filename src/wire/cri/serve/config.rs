@@ -2,7 +2,9 @@
 
 use super::security::{self, apparmor_of_text};
 use super::{absent, choice, insert, number_in, owned, push, text_in, unknown, unsupported};
-use crate::model::cri::{Dns, Mount, PidNamespace, PortMapping, Propagation, Protocol, Resources};
+use crate::model::cri::{
+    Device, Dns, Mount, PidNamespace, PortMapping, Propagation, Protocol, Resources,
+};
 use crate::model::runtime::{ContainerConfig, SandboxConfig};
 use crate::wire::protobuf::{Malformed, Value, fields};
 
@@ -65,7 +67,7 @@ pub(super) fn container(message: &[u8]) -> Result<ContainerConfig, Malformed> {
             // `KeyValue` has the fields of a map's entry.
             (6, value) => push(&mut config.envs, value.entry()?)?,
             (7, value) => push(&mut config.mounts, mount(value.bytes()?)?)?,
-            (8, _) => return Err(unsupported("ContainerConfig.devices")),
+            (8, value) => push(&mut config.devices, device(value.bytes()?)?)?,
             (9, entry) => insert(&mut config.labels, entry)?,
             (10, entry) => insert(&mut config.annotations, entry)?,
             (11, value) => config.log_path = owned(value)?,
@@ -144,6 +146,20 @@ fn mount(message: &[u8]) -> Result<Mount, Malformed> {
     Ok(mount)
 }
 
+/// `Device`
+fn device(message: &[u8]) -> Result<Device, Malformed> {
+    let mut device = Device::default();
+    for field in fields(message) {
+        match field? {
+            (1, value) => device.container_path = owned(value)?,
+            (2, value) => device.host_path = owned(value)?,
+            (3, value) => device.permissions = value.text()?.into(),
+            (number, _) => return Err(unknown("Device", number)),
+        }
+    }
+    Ok(device)
+}
+
 /// `DNSConfig`
 fn dns(message: &[u8]) -> Result<Dns, Malformed> {
     let mut dns = Dns::default();
@@ -188,7 +204,7 @@ fn port(name: &str, value: Value<'_>) -> Result<u16, Malformed> {
 }
 
 /// `LinuxContainerResources`
-fn resources(message: &[u8]) -> Result<Resources, Malformed> {
+pub(super) fn resources(message: &[u8]) -> Result<Resources, Malformed> {
     let mut resources = Resources::default();
     for field in fields(message) {
         match field? {
@@ -197,8 +213,8 @@ fn resources(message: &[u8]) -> Result<Resources, Malformed> {
             (3, value) => resources.cpu_shares = value.signed()?,
             (4, value) => resources.memory_limit = value.signed()?,
             (5, value) => resources.oom_score_adj = value.signed()?,
-            (6, value) => absent("LinuxContainerResources.cpuset_cpus", value)?,
-            (7, value) => absent("LinuxContainerResources.cpuset_mems", value)?,
+            (6, value) => resources.cpuset_cpus = owned(value)?,
+            (7, value) => resources.cpuset_mems = owned(value)?,
             (8, value) => {
                 let (limit, size) = (number_in(value.bytes()?, 2)?, text_in(value.bytes()?, 1)?);
                 push(&mut resources.hugepages, (size.to_owned(), limit))?;

@@ -21,8 +21,6 @@ pub struct Context<'a> {
     pub own_layers: &'a str,
     /// Nanoseconds since 1970.
     pub now: i64,
-    /// The kernel and the OCI runtime can make mounts read-only recursively.
-    pub recursive_read_only: bool,
     /// [`super::Call::verbose`]
     pub verbose: bool,
 }
@@ -38,7 +36,7 @@ pub fn encode(reply: &Reply, context: &Context<'_>) -> Vec<u8> {
             w.text(3, context.version);
             w.text(4, "v1");
         }
-        Reply::Status(conditions) => status(w, conditions, context),
+        Reply::Status(conditions) => status(w, conditions),
         Reply::RuntimeConfig => w.message(1, &mut |linux| linux.number(1, CGROUPFS)),
         Reply::Sandbox(id) => w.text(1, &id.0),
         Reply::Container(id) => w.text(1, &id.0),
@@ -121,7 +119,7 @@ pub fn encode_event(event: &RuntimeEvent) -> Vec<u8> {
 const CGROUPFS: u64 = 1;
 
 /// `StatusResponse`
-fn status(w: &mut Writer, conditions: &Conditions, context: &Context<'_>) {
+fn status(w: &mut Writer, conditions: &Conditions) {
     let all = [("RuntimeReady", &conditions.runtime), ("NetworkReady", &conditions.network)];
     w.message(1, &mut |w| {
         for (name, condition) in all {
@@ -135,10 +133,12 @@ fn status(w: &mut Writer, conditions: &Conditions, context: &Context<'_>) {
             });
         }
     });
-    // One handler, without a name.
-    w.message(3, &mut |w| {
-        w.message(2, &mut |features| features.flag(1, context.recursive_read_only));
-    });
+    for handler in &conditions.handlers {
+        w.message(3, &mut |w| {
+            w.text(1, &handler.name);
+            w.message(2, &mut |features| features.flag(1, handler.recursive_read_only));
+        });
+    }
     // `supplemental_groups_policy`
     w.message(4, &mut |features| features.flag(1, true));
 }
@@ -347,6 +347,8 @@ fn resources(w: &mut Writer, resources: &Resources) {
     w.signed(3, resources.cpu_shares);
     w.signed(4, resources.memory_limit);
     w.signed(5, resources.oom_score_adj);
+    w.text(6, &resources.cpuset_cpus);
+    w.text(7, &resources.cpuset_mems);
     for (size, limit) in &resources.hugepages {
         w.message(8, &mut |w| {
             w.text(1, size);

@@ -10,7 +10,9 @@ use super::super::security::{
 };
 use super::super::{container as c, image as i, sandbox as s, stats as st};
 use super::*;
-use crate::model::cri::{self, IpcNamespace, Namespaces, Network, PidNamespace, Profile};
+use crate::model::cri::{
+    self, IpcNamespace, Namespaces, Network, PidNamespace, Profile, Resources,
+};
 use crate::model::housekeeping::HousekeepingCall;
 use crate::model::runtime::{ContainerConfig, ContainerId, SandboxConfig, SandboxId};
 
@@ -207,16 +209,38 @@ fn every_request_of_the_agents_housekeeping_is_understood() {
 }
 
 #[test]
+fn a_change_of_resources_names_those_that_change() {
+    let linux = c::LinuxContainerResources {
+        memory_limit_in_bytes: 5,
+        cpuset_cpus: "0-1".to_owned(),
+        ..Default::default()
+    };
+    let container_id = "c0".to_owned();
+    let mut message = c::UpdateContainerResourcesRequest { container_id, linux: Some(linux) };
+    let call = decode(RUNTIME, "UpdateContainerResources", &message.encode_to_vec());
+    let resources = Box::new(Resources {
+        memory_limit: 5,
+        cpuset_cpus: "0-1".to_owned(),
+        ..Resources::default()
+    });
+    let expected = Request::UpdateContainerResources { id: "c0".into(), resources };
+    assert_eq!(call.expect("it is served").request, expected);
+    let mut windows = message.encode_to_vec();
+    windows.extend(b"\x1a\x02\x08\x01");
+    let why = invalid("UpdateContainerResources", &windows);
+    assert!(why.contains("UpdateContainerResourcesRequest.windows is not supported"), "{why}");
+    message.linux = None;
+    let why = invalid("UpdateContainerResources", &message.encode_to_vec());
+    assert_eq!(why, "UpdateContainerResources: linux: got none, expected one");
+}
+
+#[test]
 fn fields_of_a_container_that_are_not_supported_are_refused_by_name() {
     type Change = fn(&mut c::ContainerConfig);
     fn context(config: &mut c::ContainerConfig) -> &mut LinuxContainerSecurityContext {
         config.linux.as_mut().expect("linux").security_context.as_mut().expect("a context")
     }
-    fn resources(config: &mut c::ContainerConfig) -> &mut c::LinuxContainerResources {
-        config.linux.as_mut().expect("linux").resources.as_mut().expect("resources")
-    }
-    let changes: [(&str, Change); 14] = [
-        ("ContainerConfig.devices", |config| config.devices.push(c::Device::default())),
+    let changes: [(&str, Change); 11] = [
         ("ContainerConfig.CDI_devices", |config| config.cdi_devices.push(c::CdiDevice::default())),
         ("ImageSpec.runtime_handler", |config| {
             config.image.as_mut().expect("an image").runtime_handler = "kata".to_owned();
@@ -224,12 +248,6 @@ fn fields_of_a_container_that_are_not_supported_are_refused_by_name() {
         ("Mount.selinux_relabel", |config| config.mounts[0].selinux_relabel = true),
         ("Mount.uidMappings", |config| config.mounts[0].uid_mappings.push(IdMapping::default())),
         ("Mount.gidMappings", |config| config.mounts[0].gid_mappings.push(IdMapping::default())),
-        ("LinuxContainerResources.cpuset_cpus", |config| {
-            resources(config).cpuset_cpus = "0-1".to_owned();
-        }),
-        ("LinuxContainerResources.cpuset_mems", |config| {
-            resources(config).cpuset_mems = "0".to_owned();
-        }),
         ("Capability.add_ambient_capabilities", |config| {
             let add_ambient_capabilities = vec!["NET_RAW".to_owned()];
             context(config).capabilities =

@@ -19,6 +19,7 @@ fn sandbox(network: Network, cgroup_parent: &str) -> SandboxRecord {
         created_at: 0,
         ips: Vec::new(),
         boot: BootId::default(),
+        program: "".into(),
     }
 }
 
@@ -56,12 +57,12 @@ fn host(config: &ContainerConfig, hostname: &str, groups: &[u32]) -> Host {
         volumes: Vec::new(),
         devices: Vec::new(),
         seccomp: None,
+        seccomp_filter: None,
+        apparmor: None,
         // This machine's lacks one.
         capabilities: Capabilities(((1 << 41) - 1) & !(1 << 24)),
         oom_score_adj_min: -1_000,
-        cgroup2: false,
-        swap: true,
-        hugetlb: true,
+        limits: Limits { cgroup2: false, swap: true, hugetlb: true },
         selinux: false,
     }
 }
@@ -180,7 +181,10 @@ fn a_privileged_container_is_as_containerd_has_it() {
         asked("/dev/termination-log", "containers/p/a79c53df"),
     ];
     let mut host = host(&config, "vm", &[0, 77, 88]);
-    let sandbox = sandbox(Network::Node, "/kubepods/burstable/pod1");
+    let mut sandbox = sandbox(Network::Node, "/kubepods/burstable/pod1");
+    let refused = bundle(&sandbox, &container(config.clone()), &image(), &host).expect_err("no");
+    assert!(refused.to_string().starts_with("privileged: got a privileged container"));
+    sandbox.config.security.privileged = true;
     let golden = include_str!("../../../../tests/golden/oci/privileged.json");
     assert_eq!(plain(written(&sandbox, &config, &host), true), containerds(golden, true));
     host.devices = vec![Device {
@@ -191,6 +195,7 @@ fn a_privileged_container_is_as_containerd_has_it() {
         file_mode: 0o644,
         uid: 0,
         gid: 0,
+        access: None,
     }];
     let spec = written(&sandbox, &config, &host);
     let device = json!({"path": "/dev/kmsg", "type": "c", "major": 1, "minor": 11,
@@ -314,9 +319,10 @@ fn namespaces_are_those_of_the_sandbox_or_of_the_machine() {
     node.config.namespaces.ipc = IpcNamespace::Node;
     let mut shared = config.clone();
     shared.namespaces.pid = PidNamespace::Node;
-    host.cgroup2 = true;
+    host.limits.cgroup2 = true;
     assert_eq!(kinds(&written(&node, &shared, &host)), "mount cgroup");
     shared.security.privileged = true;
+    node.config.security.privileged = true;
     assert_eq!(kinds(&written(&node, &shared, &host)), "mount");
     shared.namespaces.pid = PidNamespace::Target(ContainerId("c".into()));
     let refused = bundle(&node, &container(shared.clone()), &image(), &host).expect_err("nobody");
@@ -342,15 +348,15 @@ fn what_the_machine_cannot_limit_is_left_out_or_refused() {
     let huge = json!([{"pageSize": "2MB", "limit": 7}]);
     assert_eq!(spec["linux"]["resources"]["hugepageLimits"], huge);
     assert_eq!(spec["process"]["oomScoreAdj"], -999);
-    (host.swap, host.hugetlb, host.oom_score_adj_min) = (false, false, 0);
+    (host.limits.swap, host.limits.hugetlb, host.oom_score_adj_min) = (false, false, 0);
     let spec = written(&record, &config, &host);
     assert_eq!(spec["linux"]["resources"]["memory"], json!({"limit": 5}));
-    assert_eq!(spec["linux"]["resources"]["hugepageLimits"], json!([]));
+    assert!(spec["linux"]["resources"].get("hugepageLimits").is_none());
     assert_eq!(spec["process"]["oomScoreAdj"], 0);
     config.resources.unified = [("memory.oom.group".to_owned(), "1".to_owned())].into();
     let refused = bundle(&record, &container(config.clone()), &image(), &host).expect_err("v1");
     assert!(refused.to_string().starts_with("unified: got files of cgroup v2"), "{refused}");
-    host.cgroup2 = true;
+    host.limits.cgroup2 = true;
     let spec = written(&record, &config, &host);
     assert_eq!(spec["linux"]["resources"]["unified"], json!({"memory.oom.group": "1"}));
 }
@@ -359,7 +365,6 @@ fn what_the_machine_cannot_limit_is_left_out_or_refused() {
 fn profiles_of_the_operator_go_in_as_they_are() {
     let mut config = sleeping();
     config.security.seccomp = Profile::Localhost("/etc/p.json".to_owned());
-    config.security.apparmor = Some(Profile::Localhost("localhost/web".to_owned()));
     config.security.selinux = Some(Selinux {
         user: "u".to_owned(),
         role: "r".to_owned(),
@@ -367,7 +372,8 @@ fn profiles_of_the_operator_go_in_as_they_are() {
         level: "s0".to_owned(),
     });
     let mut host = host(&config, "vm", &[]);
-    let record = sandbox(Network::Pod, "");
+    host.apparmor = Some("web".to_owned());
+    let mut record = sandbox(Network::Pod, "");
     assert!(bundle(&record, &container(config.clone()), &image(), &host).is_err());
     let text = r#"{"defaultAction":"SCMP_ACT_LOG","later":[1]}"#;
     host.seccomp = Some(RawValue::from_string(text.to_owned()).expect("JSON"));
@@ -379,10 +385,77 @@ fn profiles_of_the_operator_go_in_as_they_are() {
     let spec = written(&record, &config, &host);
     assert_eq!(spec["process"]["selinuxLabel"], "u:r:t:s0");
     assert_eq!(spec["linux"]["mountLabel"], "u:r:t:s0");
-    config.security.privileged = true;
+    assert!(spec.get("annotations").is_none());
+    host.seccomp_filter = Some("AAAA".to_owned());
+    let spec = written(&record, &config, &host);
+    assert_eq!(spec["annotations"], json!({"run.oci.seccomp_bpf_data": "AAAA"}));
+    let profile = seccomp_profile(&config.security, &host).expect("fine");
+    assert_eq!(profile.as_deref(), Some(text));
+    config.security.selinux.as_mut().expect("set").level = String::new();
+    let refused = bundle(&record, &container(config.clone()), &image(), &host).expect_err("half");
+    assert!(refused.to_string().starts_with("selinux_options: level: got \"\""), "{refused}");
+    (config.security.privileged, record.config.security.privileged) = (true, true);
+    (host.selinux, host.seccomp_filter) = (false, None);
     let spec = written(&record, &config, &host);
     assert!(spec["linux"].get("seccomp").is_none());
-    assert!(spec["process"].get("apparmorProfile").is_none());
+    assert_eq!(seccomp_profile(&config.security, &host), Ok(None));
+}
+
+#[test]
+fn devices_are_those_that_are_asked_for_with_their_rules() {
+    let config = sleeping();
+    let mut host = host(&config, "vm", &[]);
+    let device = |path: &str, access: Option<&str>| Device {
+        path: path.to_owned(),
+        kind: "c",
+        major: 4,
+        minor: 64,
+        file_mode: 0o600,
+        uid: 0,
+        gid: 20,
+        access: access.map(Into::into),
+    };
+    host.devices = vec![device("/dev//serial/", Some("rw")), device("/dev/kmsg", None)];
+    let mut record = sandbox(Network::Pod, "");
+    let spec = written(&record, &config, &host);
+    assert_eq!(spec["linux"]["devices"][0]["path"], "/dev/serial");
+    assert_eq!(
+        spec["linux"]["resources"]["devices"],
+        json!([{"allow": false, "access": "rwm"},
+               {"allow": true, "type": "c", "major": 4, "minor": 64, "access": "rw"}])
+    );
+    record.config.security.privileged = true;
+    let mut privileged = config.clone();
+    privileged.security.privileged = true;
+    let spec = written(&record, &privileged, &host);
+    let all = json!([{"allow": true, "access": "rwm"}]);
+    assert_eq!(spec["linux"]["resources"]["devices"], all);
+    host.devices = vec![device("../x", Some("r"))];
+    let refused = bundle(&record, &container(config), &image(), &host).expect_err("no place");
+    assert!(refused.to_string().starts_with("container_path: got \"../x\""), "{refused}");
+}
+
+#[test]
+fn an_update_has_no_devices_and_no_huge_pages() {
+    let resources = Resources {
+        cpu_shares: 512,
+        memory_limit: 5,
+        cpuset_cpus: "0-1".to_owned(),
+        hugepages: vec![("2MB".to_owned(), 7)],
+        ..Resources::default()
+    };
+    let limits = Limits { cgroup2: true, swap: true, hugetlb: true };
+    let text = |limits| {
+        let text = update(&resources, limits).expect("fine");
+        serde_json::from_slice::<Value>(&text).expect("JSON")
+    };
+    let expected =
+        json!({"memory": {"limit": 5, "swap": 5}, "cpu": {"shares": 512, "cpus": "0-1"}});
+    assert_eq!(text(limits), expected);
+    assert_eq!(text(Limits { swap: false, ..limits })["memory"], json!({"limit": 5}));
+    let files = [("cpu.idle".to_owned(), "1".to_owned())].into();
+    let unified = Resources { unified: files, ..resources.clone() };
+    assert!(update(&unified, Limits::default()).is_err(), "v1 has no such files");
 }
 
 #[test]

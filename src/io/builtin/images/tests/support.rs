@@ -66,6 +66,7 @@ pub(crate) fn settings(place: &Path) -> Settings {
     Settings {
         layout: Layout::new(place.join("run"), place.join("data")),
         oci: PathBuf::new(),
+        handlers: Vec::new(),
         cni_conf_dir: PathBuf::new(),
         cni_bin_dir: PathBuf::new(),
         registries: Registries::default(),

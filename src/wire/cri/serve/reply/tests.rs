@@ -7,8 +7,8 @@ use super::*;
 use crate::model::cri::{self, ContainerState};
 use crate::model::housekeeping::{ContainerUsage, HousekeepingReply, SandboxUsage, StoredImage};
 use crate::model::runtime::{
-    BootId, ContainerId, DiffId, ExecOutput, Exit, ImageConfig, ImageId, Process, SandboxId,
-    SandboxPhase,
+    BootId, ContainerId, DiffId, ExecOutput, Exit, Handler, ImageConfig, ImageId, Process,
+    SandboxId, SandboxPhase,
 };
 use crate::wire::cri::convert::tests::{container_config, map, sandbox_config};
 use crate::wire::cri::security::NamespaceMode;
@@ -17,14 +17,8 @@ use crate::wire::cri::{
     container as c, events, image as i, runtime as r, sandbox as s, stats as st,
 };
 
-const CONTEXT: Context<'_> = Context {
-    version: "1.2.3",
-    layers: "/d/layers",
-    own_layers: "/d/c",
-    now: 99,
-    recursive_read_only: true,
-    verbose: false,
-};
+const CONTEXT: Context<'_> =
+    Context { version: "1.2.3", layers: "/d/layers", own_layers: "/d/c", now: 99, verbose: false };
 
 fn read(rpc: Rpc, reply: &Reply) -> cri::Reply {
     convert::decode(rpc, &encode(reply, &CONTEXT)).expect("the agent reads it")
@@ -49,6 +43,7 @@ fn sandbox_record() -> Arc<SandboxRecord> {
         created_at: 7,
         ips: vec!["10.0.0.2".into(), "fd00::2".into()],
         boot: BootId("b".into()),
+        program: "/usr/bin/crun".into(),
     })
 }
 
@@ -104,11 +99,18 @@ fn version_status_and_configuration_are_read_by_the_agent() {
     let cri::Reply::Version(version) = read(Rpc::Version, &Reply::Version) else { panic!("one") };
     assert_eq!((&*version.runtime_name, &*version.runtime_version), ("edged", "1.2.3"));
     let down = Err(("NetworkPluginNotReady".into(), "no conflist".into()));
-    let reply = Reply::Status(Conditions { runtime: Ok(()), network: down });
+    let handlers = [("", true), ("runc", false)].map(|(name, recursive_read_only)| Handler {
+        name: name.into(),
+        program: "/usr/bin/crun".into(),
+        recursive_read_only,
+    });
+    let handlers = handlers.into();
+    let reply = Reply::Status(Conditions { runtime: Ok(()), network: down, handlers });
     let cri::Reply::Status(status) = read(Rpc::Status, &reply) else { panic!("a status") };
-    let handler = cri::RuntimeHandler { recursive_read_only_mounts: true, ..Default::default() };
+    let default = cri::RuntimeHandler { recursive_read_only_mounts: true, ..Default::default() };
+    let runc = cri::RuntimeHandler { name: "runc".into(), ..Default::default() };
     let expected = cri::RuntimeStatus {
-        handlers: vec![handler],
+        handlers: vec![default, runc],
         strict_groups: true,
         ..cri::RuntimeStatus::of(Ok(()), Err("NetworkPluginNotReady: no conflist".to_owned()))
     };
