@@ -11,6 +11,7 @@
 #[path = "../support/exec.rs"]
 #[expect(dead_code, reason = "shared with tests that go through the agent")]
 mod exec_client;
+mod features;
 mod place;
 mod sessions;
 

@@ -78,6 +78,7 @@ impl Place {
         let settings = Settings {
             layout: Layout::new(top.join("run"), top.join("data")),
             oci: oci.into(),
+            handlers: Vec::new(),
             cni_conf_dir: PathBuf::new(),
             cni_bin_dir: PathBuf::new(),
             registries: edged::model::builtin::Registries::default(),
@@ -157,7 +158,8 @@ impl Place {
     }
 
     pub fn folder(&self, id: &ContainerId) -> ContainerFolder {
-        ContainerFolder { id: id.clone(), cgroup: self.sandbox.cgroup(id).into() }
+        let cgroup = self.sandbox.cgroup(id).into();
+        ContainerFolder { id: id.clone(), cgroup, program: "".into() }
     }
 
     pub fn sandbox(&self) -> SandboxId {
@@ -188,6 +190,7 @@ impl Place {
             stdin: self.stdin,
             tty: spec.expect("it was made").contains("\"terminal\":true"),
             cgroup: self.sandbox.cgroup(id).into(),
+            program: "".into(),
             adopt,
         };
         self.monitors.start(&start, &mut self.events);
@@ -362,6 +365,7 @@ fn sandbox(layout: &Layout) -> SandboxRecord {
         created_at: 0,
         ips: Vec::new(),
         boot: BootId::default(),
+        program: "".into(),
     };
     let folder = layout.sandbox(&record.id);
     fs::create_dir_all(&folder).expect("a folder");
@@ -379,8 +383,8 @@ fn make_layers(layout: &Layout, layers: &[DiffId]) {
     let busybox = lower.join("bin/busybox");
     fs::copy("/bin/busybox", &busybox).expect("Debian's busybox-static");
     let names = [
-        "cat", "grep", "head", "id", "ps", "pwd", "sh", "sleep", "stty", "test", "touch", "true",
-        "usleep", "wc",
+        "cat", "dd", "grep", "head", "id", "ls", "mount", "ps", "pwd", "sh", "sleep", "stty",
+        "test", "touch", "true", "usleep", "wc",
     ];
     for name in names {
         std::os::unix::fs::symlink("busybox", lower.join("bin").join(name)).expect("a link");
