@@ -84,6 +84,8 @@ pub mod streams;
 pub mod streams;
 mod surroundings;
 pub mod sys;
+#[cfg(test)]
+mod test_folder;
 #[cfg(feature = "cloud")]
 mod tls;
 #[cfg(feature = "streams")]

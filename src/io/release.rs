@@ -68,35 +68,10 @@ fn read(path: &Path, bytes_max: usize) -> Result<Vec<u8>, Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::path::PathBuf;
-
     use ring::signature::{Ed25519KeyPair, KeyPair};
 
     use super::*;
-
-    struct Place(PathBuf);
-
-    impl Place {
-        fn new(name: &str) -> Self {
-            let name = format!("edged-release.{}.{name}", std::process::id());
-            let place = std::env::temp_dir().join(name);
-            fs::create_dir_all(&place).expect("a folder of ours");
-            Self(place)
-        }
-
-        fn put(&self, name: &str, bytes: &[u8]) -> PathBuf {
-            let path = self.0.join(name);
-            fs::write(&path, bytes).expect("a file of ours");
-            path
-        }
-    }
-
-    impl Drop for Place {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
+    use crate::io::test_folder::TestFolder;
 
     fn pair(seed: u8) -> Ed25519KeyPair {
         Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).expect("any 32 bytes are a seed")
@@ -108,18 +83,18 @@ mod tests {
 
     #[test]
     fn only_what_the_key_signed_is_ours() {
-        let place = Place::new("ours");
+        let place = TestFolder::new("release");
         let (ours, other) = (pair(1), pair(2));
-        let program = place.put("edged", b"a program");
-        let signature = place.put("edged.sig", ours.sign(b"a program").as_ref());
-        let key = place.put("release.pub", public(&ours).as_bytes());
+        let program = place.write("edged", b"a program");
+        let signature = place.write("edged.sig", ours.sign(b"a program").as_ref());
+        let key = place.write("release.pub", public(&ours).as_bytes());
         assert_eq!(verify(&program, &signature, &key), Ok(()));
         // While one key replaces another, both are valid.
         let both = [public(&other), public(&ours)].concat();
-        let both = place.put("both.pub", both.as_bytes());
+        let both = place.write("both.pub", both.as_bytes());
         assert_eq!(verify(&program, &signature, &both), Ok(()));
-        let foreign = place.put("other.pub", public(&other).as_bytes());
-        let spoilt = place.put("spoilt", b"a program!");
+        let foreign = place.write("other.pub", public(&other).as_bytes());
+        let spoilt = place.write("spoilt", b"a program!");
         for (program, key) in [(&program, &foreign), (&spoilt, &key)] {
             let why = verify(program, &signature, key).expect_err("not signed by it").to_string();
             assert!(why.ends_with("edged.sig is not a signature of it by this key"), "{why}");
@@ -128,22 +103,22 @@ mod tests {
 
     #[test]
     fn files_have_bounds() {
-        let place = Place::new("bounds");
+        let place = TestFolder::new("release");
         let ours = pair(1);
-        let signature = place.put("edged.sig", ours.sign(b"a program").as_ref());
+        let signature = place.write("edged.sig", ours.sign(b"a program").as_ref());
         let mut text = public(&ours);
-        let program = place.put("edged", b"a program");
+        let program = place.write("edged", b"a program");
         let pad = |text: &mut String, bytes: usize| {
             text.extend(std::iter::repeat_n('\n', bytes - text.len()));
         };
         pad(&mut text, RELEASE_KEYS_BYTES_MAX);
-        let key = place.put("release.pub", text.as_bytes());
+        let key = place.write("release.pub", text.as_bytes());
         assert_eq!(verify(&program, &signature, &key), Ok(()));
         pad(&mut text, RELEASE_KEYS_BYTES_MAX + 1);
-        let long = place.put("long.pub", text.as_bytes());
+        let long = place.write("long.pub", text.as_bytes());
         let why = verify(&program, &signature, &long).expect_err("too long").to_string();
         assert!(why.ends_with(&format!("got more than {RELEASE_KEYS_BYTES_MAX} bytes")), "{why}");
-        let large = place.put("large", b"");
+        let large = place.write("large", b"");
         let file = File::options().write(true).open(&large).expect("a file of ours");
         file.set_len(RELEASE_BYTES_MAX as u64 + 1).expect("a hole");
         let why = verify(&large, &signature, &key).expect_err("too large").to_string();
@@ -152,18 +127,18 @@ mod tests {
 
     #[test]
     fn what_is_no_key_and_no_signature_is_reported() {
-        let place = Place::new("nonsense");
+        let place = TestFolder::new("release");
         let ours = pair(1);
-        let program = place.put("edged", b"a program");
-        let signature = place.put("edged.sig", ours.sign(b"a program").as_ref());
-        let key = place.put("release.pub", public(&ours).as_bytes());
-        let short = place.put("short.sig", &[0; 63]);
-        let long = place.put("long.sig", &[0; 65]);
-        let empty = place.put("empty.pub", b"");
+        let program = place.write("edged", b"a program");
+        let signature = place.write("edged.sig", ours.sign(b"a program").as_ref());
+        let key = place.write("release.pub", public(&ours).as_bytes());
+        let short = place.write("short.sig", [0; 63]);
+        let long = place.write("long.sig", [0; 65]);
+        let empty = place.write("empty.pub", b"");
         // An invalid key must not be ignored because another key is valid.
         let ec = [public(&ours), pem::encode("PUBLIC KEY", &[0; 44])].concat();
-        let ec = place.put("ec.pub", ec.as_bytes());
-        let absent = place.0.join("absent");
+        let ec = place.write("ec.pub", ec.as_bytes());
+        let absent = place.join("absent");
         for (program, signature, key, expected) in [
             (&program, &short, &key, "got 63 bytes, expected a signature of 64"),
             (&program, &long, &key, "got more than 64 bytes"),

@@ -307,26 +307,12 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Self {
-            let folder = format!("edged-socket-{}-{name}", std::process::id());
-            Self(std::env::temp_dir().join(folder))
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
-    }
+    use crate::io::test_folder::TestFolder;
 
     #[test]
     fn a_socket_is_its_owners_alone() {
-        let folder = Folder::new("mode");
-        let path = folder.0.join("below/api.sock");
+        let folder = TestFolder::new("socket");
+        let path = folder.join("below/api.sock");
         let first = bind_private(&path).expect("a socket");
         let mode = std::fs::metadata(&path).expect("it is there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
@@ -354,14 +340,13 @@ mod tests {
 
     #[test]
     fn a_file_of_somebody_elses_is_left_alone() {
-        let folder = Folder::new("file");
-        std::fs::create_dir_all(&folder.0).expect("a folder of ours");
-        let path = folder.0.join("api.sock");
+        let folder = TestFolder::new("socket");
+        let path = folder.join("api.sock");
         std::fs::write(&path, "precious").expect("a file of ours");
         let refused = bind_private(&path).map_err(|error| error.kind());
         assert_eq!(refused.err(), Some(ErrorKind::AlreadyExists));
         assert_eq!(std::fs::read_to_string(&path).expect("it is there"), "precious");
-        let long = folder.0.join("x".repeat(200));
+        let long = folder.join("x".repeat(200));
         assert!(bind_private(&long).is_err(), "a path longer than an address is no panic");
     }
 }

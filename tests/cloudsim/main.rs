@@ -40,9 +40,6 @@ mod world;
 
 use std::process::ExitCode;
 
-use tally::Tally;
-use world::World;
-
 /// The name of the cargo target.
 const TARGET: &str = "cloudsim";
 /// Seeds that once failed: they always run beside those that `make test` draws from the commit.
@@ -52,12 +49,4 @@ const IS_WHOLE: bool = true;
 
 fn main() -> ExitCode {
     runner::main()
-}
-
-/// Runs one seed.
-fn live(seed: u64, clock: &runner::Clock) -> Tally {
-    let mut world = World::new(seed);
-    world.live();
-    world.tally.spent(world.class, world.now, clock.ns());
-    world.tally
 }

@@ -1,4 +1,5 @@
-//! The counts of a run: proof that the faults happen at all, and the speed of the world.
+//! The counts of a run: proof that the faults happen at all, and the speed of the world. For the
+//! simulators of the cloud side and of the built-in runtime.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use crate::rule::Judged;
 pub struct Tally {
     /// How often each rule was judged.
     pub judged: Judged,
-    /// Steps of all replicas.
+    /// Steps of all cores.
     pub steps: u64,
     kinds: BTreeMap<Class, Spent>,
     counts: BTreeMap<&'static str, u64>,

@@ -181,12 +181,13 @@ impl World {
         world
     }
 
-    /// Runs the whole seed.
-    pub fn live(&mut self) {
+    /// Runs the whole seed, and returns the simulated milliseconds.
+    pub fn live(&mut self) -> u64 {
         self.run_until(self.size.live_ms);
         self.end_faults();
         self.settle();
         self.stay_quiet();
+        self.now
     }
 
     /// Schedules an event in this many milliseconds.

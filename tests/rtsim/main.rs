@@ -28,15 +28,13 @@ mod rules;
 #[path = "../sim/runner.rs"]
 mod runner;
 mod server;
+#[path = "../cloudsim/tally.rs"]
 mod tally;
 #[path = "../sim/trace.rs"]
 mod trace;
 mod world;
 
 use std::process::ExitCode;
-
-use tally::Tally;
-use world::World;
 
 /// The name of the cargo target.
 const TARGET: &str = "rtsim";
@@ -47,12 +45,4 @@ const IS_WHOLE: bool = true;
 
 fn main() -> ExitCode {
     runner::main()
-}
-
-/// Runs one seed.
-fn live(seed: u64, clock: &runner::Clock) -> Tally {
-    let mut world = World::new(seed);
-    world.live();
-    world.tally.spent(world.class, world.now, clock.ns());
-    world.tally
 }

@@ -97,14 +97,15 @@ impl World {
         world
     }
 
-    /// Runs the whole seed.
-    pub fn live(&mut self) {
+    /// Runs the whole seed, and returns the simulated milliseconds.
+    pub fn live(&mut self) -> u64 {
         self.run_until(self.live_ms);
         self.faults = Faults::calm();
         self.is_over = true;
         self.run_until_answered();
         self.remove_everything();
         self.stay_quiet();
+        self.now
     }
 
     fn run_until_answered(&mut self) {

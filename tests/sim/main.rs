@@ -62,9 +62,6 @@ mod world;
 
 use std::process::ExitCode;
 
-use tally::Tally;
-use world::World;
-
 #[global_allocator]
 static HEAP: heap::Heap = heap::Heap;
 
@@ -96,12 +93,4 @@ const IS_WHOLE: bool = cfg!(feature = "gateway");
 
 fn main() -> ExitCode {
     runner::main()
-}
-
-/// Runs one seed.
-fn live(seed: u64, clock: &runner::Clock) -> Tally {
-    let mut world = World::new(seed);
-    world.live();
-    world.tally.spent(world.class, world.clocks.now(), clock.ns());
-    world.tally
 }

@@ -1,5 +1,5 @@
 //! Runs many seeds in parallel and reports which failed, how to replay them, and which rules were
-//! never judged. The function `live` of the crate defines a seed.
+//! never judged. The crate's `World` is what a seed defines.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::rule;
 use crate::tally::Tally;
 use crate::trace::{self, Mode};
-use crate::{IS_WHOLE, ONCE_FAILED, TARGET, live};
+use crate::world::World;
+use crate::{IS_WHOLE, ONCE_FAILED, TARGET};
 use nix::time::{ClockId, clock_gettime};
 
 const SEEDS_DEFAULT: u64 = 2_000;
@@ -170,7 +171,7 @@ impl Total {
 }
 
 /// The processor time of this thread from now on.
-pub struct Clock(u64);
+struct Clock(u64);
 
 impl Clock {
     fn start() -> Self {
@@ -178,7 +179,7 @@ impl Clock {
     }
 
     /// Nanoseconds.
-    pub fn ns(&self) -> u64 {
+    fn ns(&self) -> u64 {
         cpu_ns(ClockId::CLOCK_THREAD_CPUTIME_ID) - self.0
     }
 }
@@ -188,7 +189,12 @@ fn run(seed: u64, mode: Mode) -> (Result<(), String>, Tally) {
     trace::begin(mode);
     rule::take();
     let clock = Clock::start();
-    let lived = catch_unwind(AssertUnwindSafe(|| live(seed, &clock)));
+    let lived = catch_unwind(AssertUnwindSafe(|| {
+        let mut world = World::new(seed);
+        let simulated_ms = world.live();
+        world.tally.spent(world.class, simulated_ms, clock.ns());
+        world.tally
+    }));
     match lived {
         Ok(mut tally) => {
             tally.judged = rule::take();

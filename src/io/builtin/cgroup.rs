@@ -137,31 +137,11 @@ fn remove(folder: &Path, depth: usize) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::test_folder::TestFolder;
 
-    struct Top(PathBuf);
-
-    impl Top {
-        fn new(name: &str) -> Self {
-            Self(std::env::temp_dir().join(format!("edged-cg-{name}-{}", std::process::id())))
-        }
-
-        fn with(self, file: &str, says: &str) -> Self {
-            let path = self.0.join(file);
-            fs::create_dir_all(path.parent().expect("below the top")).expect("a folder of ours");
-            fs::write(path, says).expect("a file of ours");
-            self
-        }
-
-        /// A cgroup in hierarchies that are folders of ours.
-        fn cgroup(&self, tops: &[&str], inside: &str) -> Cgroup {
-            Cgroup::below(tops.iter().map(|top| self.0.join(top)), inside)
-        }
-    }
-
-    impl Drop for Top {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+    /// A cgroup in hierarchies that are folders of ours.
+    fn cgroup(top: &TestFolder, tops: &[&str], inside: &str) -> Cgroup {
+        Cgroup::below(tops.iter().map(|name| top.join(name)), inside)
     }
 
     #[test]
@@ -178,13 +158,13 @@ mod tests {
 
     #[test]
     fn kills_for_memory_are_read_from_either_version() {
-        let v2 = Top::new("v2")
+        let v2 = TestFolder::new("cgroup")
             .with("p/c/memory.events", "low 0\noom 3\noom_kill 2\noom_group_kill 0\n");
-        assert_eq!(v2.cgroup(&[""], "p/c").oom_kills(), Some(2));
-        let v1 = Top::new("v1")
+        assert_eq!(cgroup(&v2, &[""], "p/c").oom_kills(), Some(2));
+        let v1 = TestFolder::new("cgroup")
             .with("memory/p/c/memory.oom_control", "oom_kill_disable 0\noom_kill 1\n")
             .with("pids/p/c/cgroup.procs", "");
-        let cgroup = v1.cgroup(&["memory", "pids", "cpu"], "p/c");
+        let cgroup = cgroup(&v1, &["memory", "pids", "cpu"], "p/c");
         assert_eq!((cgroup.oom_kills(), cgroup.folders.len()), (Some(1), 2));
         assert_eq!(count_of("oom 3\noom_group_kill 9\n"), None);
     }
@@ -192,13 +172,13 @@ mod tests {
     #[test]
     fn processes_of_inner_cgroups_count_and_those_that_are_not_ours_do_not() {
         let own = std::process::id();
-        let top = Top::new("deep").with("a/c/cgroup.procs", &format!("0\n1\n{own}\nx\n"));
-        let cgroup = top.cgroup(&["a"], "c");
+        let top = TestFolder::new("cgroup").with("a/c/cgroup.procs", &format!("0\n1\n{own}\nx\n"));
+        let cgroup = cgroup(&top, &["a"], "c");
         assert!(cgroup.is_empty());
         let deep = |depth: usize| "x/".repeat(depth);
         let top = top.with(&format!("a/c/{}cgroup.procs", deep(CGROUP_DEPTH_MAX)), "7\n");
         assert!(!cgroup.is_empty());
-        let folder = top.0.join("a/c").join(deep(CGROUP_DEPTH_MAX));
+        let folder = top.join("a/c").join(deep(CGROUP_DEPTH_MAX));
         fs::remove_file(folder.join("cgroup.procs")).expect("ours");
         let _top = top.with(&format!("a/c/{}cgroup.procs", deep(CGROUP_DEPTH_MAX + 1)), "7\n");
         assert!(cgroup.is_empty(), "too deep");
@@ -237,9 +217,9 @@ mod tests {
     #[test]
     fn what_does_not_end_is_said_after_a_bounded_time() {
         // A number that is not in use: a file of ours stands for the kernel's.
-        let top = Top::new("stuck").with("a/c/cgroup.procs", &format!("{}\n", i32::MAX));
+        let top = TestFolder::new("cgroup").with("a/c/cgroup.procs", &format!("{}\n", i32::MAX));
         let began = crate::io::clock::precise();
-        let why = top.cgroup(&["a"], "c").kill().expect_err("it stays");
+        let why = cgroup(&top, &["a"], "c").kill().expect_err("it stays");
         assert!(why.to_string().contains("does not end after SIGKILL"), "{why}");
         let waited = RUNTIME_KILL_PASSES_MAX as u128 * u128::from(RUNTIME_KILL_PAUSE_MS);
         let took = crate::io::clock::precise().saturating_sub(began);

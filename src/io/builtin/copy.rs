@@ -192,13 +192,13 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+    use crate::io::test_folder::TestFolder;
 
-    struct Place(PathBuf);
+    struct Place(TestFolder);
 
     impl Place {
-        fn new(name: &str) -> Self {
-            let top =
-                std::env::temp_dir().join(format!("edged-copy-{name}-{}", std::process::id()));
+        fn new() -> Self {
+            let top = TestFolder::new("copy");
             for folder in ["a", "b", "to", "outside"] {
                 fs::create_dir_all(top.join(folder)).expect("folders");
             }
@@ -206,9 +206,7 @@ mod tests {
         }
 
         fn write(&self, name: &str, text: &str) {
-            let path = self.0.join(name);
-            fs::create_dir_all(path.parent().expect("below")).expect("folders");
-            fs::write(path, text).expect("a file");
+            self.0.write(name, text);
         }
 
         fn copy(&self) {
@@ -222,19 +220,13 @@ mod tests {
         }
     }
 
-    impl Drop for Place {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
     fn whiteout(path: &Path) {
         mknod(path, SFlag::S_IFCHR, Mode::empty(), 0).expect("root may");
     }
 
     #[test]
     fn layers_lie_one_over_the_other() {
-        let place = Place::new("layers");
+        let place = Place::new();
         place.write("a/kept", "1");
         place.write("a/gone", "1");
         place.write("a/dir/x", "1");
@@ -270,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_link_of_a_lower_layer_is_not_followed() {
-        let place = Place::new("link");
+        let place = Place::new();
         let outside = place.0.join("outside");
         symlink(&outside, place.0.join("a/dir")).expect("a link");
         symlink(outside.join("file"), place.0.join("a/file")).expect("a link");
@@ -286,7 +278,7 @@ mod tests {
 
     #[test]
     fn what_a_file_has_beside_its_content_is_copied() {
-        let place = Place::new("meta");
+        let place = Place::new();
         place.write("a/tool", "x");
         let tool = place.0.join("a/tool");
         std::os::unix::fs::chown(&tool, Some(7), Some(8)).expect("root may");
@@ -319,7 +311,7 @@ mod tests {
 
     #[test]
     fn a_tree_that_is_too_deep_is_refused() {
-        let place = Place::new("deep");
+        let place = Place::new();
         let deep = place.0.join("a").join("x/".repeat(COPY_DEPTH_MAX));
         fs::create_dir_all(&deep).expect("folders");
         layer(&place.0.join("a"), &place.0.join("to")).expect("as deep as may be");
@@ -330,7 +322,7 @@ mod tests {
 
     #[test]
     fn beyond_what_is_remembered_each_name_of_a_file_gets_a_copy() {
-        let place = Place::new("linked");
+        let place = Place::new();
         place.write("a/one", "x");
         fs::hard_link(place.0.join("a/one"), place.0.join("a/other")).expect("a link");
         let mut copy = Copy::default();
@@ -343,7 +335,7 @@ mod tests {
 
     #[test]
     fn an_attribute_is_copied_whole() {
-        let place = Place::new("xattr");
+        let place = Place::new();
         place.write("a/one", "x");
         let one = place.0.join("a/one");
         // As large as the kernel takes, or else this file system.

@@ -100,18 +100,17 @@ impl Root {
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
-    use std::path::PathBuf;
 
     use super::*;
+    use crate::io::test_folder::TestFolder;
 
-    struct Place(PathBuf);
+    struct Place(TestFolder);
 
     impl Place {
-        fn new(name: &str) -> Self {
-            let top =
-                std::env::temp_dir().join(format!("edged-root-{name}-{}", std::process::id()));
+        fn new() -> Self {
+            let top = TestFolder::new("root");
             fs::create_dir_all(top.join("root/etc")).expect("folders");
-            fs::write(top.join("secret"), "host").expect("a file");
+            top.write("secret", "host");
             Self(top)
         }
 
@@ -120,15 +119,9 @@ mod tests {
         }
     }
 
-    impl Drop for Place {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
     #[test]
     fn links_of_an_image_stay_inside() {
-        let place = Place::new("links");
+        let place = Place::new();
         let inside = place.0.join("root");
         fs::write(inside.join("etc/real"), "image").expect("a file");
         let outside = place.0.join("secret");
@@ -161,7 +154,7 @@ mod tests {
 
     #[test]
     fn only_a_plain_file_of_a_bounded_size_is_read() {
-        let place = Place::new("plain");
+        let place = Place::new();
         let etc = place.0.join("root/etc");
         fs::write(etc.join("large"), "123456").expect("a file");
         nix::unistd::mkfifo(&etc.join("fifo"), Mode::S_IRUSR).expect("a FIFO");
@@ -174,7 +167,7 @@ mod tests {
 
     #[test]
     fn folders_are_made_where_the_container_would_see_them() {
-        let place = Place::new("folders");
+        let place = Place::new();
         symlink("/srv", place.0.join("root/var")).expect("a link");
         fs::create_dir(place.0.join("root/srv")).expect("a folder");
         let root = place.root();

@@ -157,29 +157,9 @@ mod tests {
 
     use super::*;
     use crate::io::builtin::layout::Layout;
+    use crate::io::test_folder::TestFolder;
     use crate::model::builtin::Registries;
     use crate::model::runtime::ContainerId;
-
-    struct Top(PathBuf);
-
-    impl Top {
-        fn new(name: &str) -> Self {
-            Self(std::env::temp_dir().join(format!("edged-stats-{name}-{}", std::process::id())))
-        }
-
-        fn with(self, file: &str, says: &str) -> Self {
-            let path = self.0.join(file);
-            fs::create_dir_all(path.parent().expect("below the top")).expect("a folder of ours");
-            fs::write(path, says).expect("a file of ours");
-            self
-        }
-    }
-
-    impl Drop for Top {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
 
     const EXPECTED: Usage = Usage {
         at: 0,
@@ -199,40 +179,41 @@ mod tests {
     fn version_1_is_read_from_a_folder_for_each_controller() {
         let stat = "inactive_file 1\nrss 2\npgfault 9\ntotal_inactive_file 500\ntotal_rss 4000\n\
                     total_pgfault 5\ntotal_pgmajfault 1\n";
-        let top = Top::new("v1")
+        let top = TestFolder::new("stats")
             .with("cpuacct/a/b/cpuacct.usage", "7000\n")
             .with("pids/a/b/pids.current", "3\n")
             .with("memory/a/b/memory.usage_in_bytes", "9000\n")
             .with("memory/a/b/memory.limit_in_bytes", "16384\n")
             .with("memory/a/b/memory.stat", stat)
             .with("memory/c/memory.limit_in_bytes", "9223372036854771712\n");
-        assert_eq!(cgroup(&top.0, Hierarchy::V1, "/a/b"), EXPECTED);
-        assert_eq!(cgroup(&top.0, Hierarchy::V1, "/c"), Usage::default(), "no limit is none");
+        assert_eq!(cgroup(&top, Hierarchy::V1, "/a/b"), EXPECTED);
+        assert_eq!(cgroup(&top, Hierarchy::V1, "/c"), Usage::default(), "no limit is none");
     }
 
     #[test]
     fn version_2_is_read_from_one_folder() {
         let stat = "anon 4000\nfile 7\ninactive_file 500\npgfault 5\npgmajfault 1\n";
-        let top = Top::new("v2")
+        let top = TestFolder::new("stats")
             .with("a/b/cpu.stat", "usage_usec 7\nuser_usec 5\n")
             .with("a/b/pids.current", "3\n")
             .with("a/b/memory.current", "9000\n")
             .with("a/b/memory.max", "16384\n")
             .with("a/b/memory.stat", stat)
             .with("c/memory.max", "max\n");
-        assert_eq!(cgroup(&top.0, Hierarchy::V2, "/a/b"), EXPECTED);
-        assert_eq!(cgroup(&top.0, Hierarchy::V2, "/c"), Usage::default());
+        assert_eq!(cgroup(&top, Hierarchy::V2, "/a/b"), EXPECTED);
+        assert_eq!(cgroup(&top, Hierarchy::V2, "/c"), Usage::default());
         for way_out in ["", "/", "/a/../a/b", "a//b"] {
-            assert_eq!(cgroup(&top.0, Hierarchy::V2, way_out), Usage::default(), "{way_out}");
+            assert_eq!(cgroup(&top, Hierarchy::V2, way_out), Usage::default(), "{way_out}");
         }
     }
 
     #[test]
     fn a_layer_and_a_network_are_measured_where_they_are() {
         let id = "a".repeat(64);
-        let top = Top::new("layer").with(&format!("data/c/{id}/upper/deep/file"), "some bytes");
+        let top =
+            TestFolder::new("stats").with(&format!("data/c/{id}/upper/deep/file"), "some bytes");
         let settings = Settings {
-            layout: Layout::new(top.0.join("run"), top.0.join("data")),
+            layout: Layout::new(top.join("run"), top.join("data")),
             oci: PathBuf::new(),
             handlers: Vec::new(),
             cni_conf_dir: PathBuf::new(),

@@ -428,25 +428,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-
-    /// A folder of one test.
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Self {
-            let path =
-                std::env::temp_dir().join(format!("edged-copy-{}-{name}", std::process::id()));
-            let _ = fs::remove_dir_all(&path);
-            fs::create_dir_all(&path).expect("a folder of ours");
-            Self(path)
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
+    use crate::io::test_folder::TestFolder;
 
     fn head(name: &str, size: u64, kind: u8) -> Vec<u8> {
         let member = Written {
@@ -470,8 +452,8 @@ mod tests {
 
     #[test]
     fn what_was_read_is_written_again() {
-        let folder = Folder::new("round");
-        let from = folder.0.join("from");
+        let folder = TestFolder::new("copy");
+        let from = folder.join("from");
         let long = "n".repeat(200);
         fs::create_dir_all(from.join("sub").join(&long)).expect("a folder of ours");
         for (name, bytes) in [("a", 0), ("b", 1), ("sub/c", 511), ("d", 512), ("e", 40_000)] {
@@ -481,7 +463,7 @@ mod tests {
         symlink("a", from.join("link")).expect("a link");
         for size in [1, 7, 512, 100_000] {
             let mut archive = Archive::new(&from, "top").expect("it is there");
-            let to = folder.0.join(format!("to-{size}"));
+            let to = folder.join(format!("to-{size}"));
             let mut extract = Extract::new("top", &to);
             let mut buffer = vec![0; size];
             loop {
@@ -502,8 +484,8 @@ mod tests {
 
     #[test]
     fn names_may_be_of_any_encoding() {
-        let folder = Folder::new("latin");
-        let from = folder.0.join("from");
+        let folder = TestFolder::new("copy");
+        let from = folder.join("from");
         fs::create_dir(&from).expect("a folder of ours");
         let names: [&[u8]; 2] = [b"Men\xfc.txt", b"Men\xf6.txt"];
         for name in names {
@@ -519,7 +501,7 @@ mod tests {
         bytes.resize(bytes.len().next_multiple_of(tar::BLOCK), 0);
         bytes.extend(head("short", 0, b'0'));
         bytes.extend([0; 2 * tar::BLOCK]);
-        let to = folder.0.join("to");
+        let to = folder.join("to");
         let mut extract = Extract::new("top", &to);
         extract.write_all(&bytes).expect("written");
         extract.finish().expect("whole");
@@ -531,17 +513,17 @@ mod tests {
 
     #[test]
     fn permissions_are_kept_but_no_set_user_id() {
-        let folder = Folder::new("mode");
-        let mut extract = Extract::new("f", &folder.0.join("f"));
+        let folder = TestFolder::new("copy");
+        let mut extract = Extract::new("f", &folder.join("f"));
         extract.write_all(&[head("f", 0, b'0'), vec![0; 512]].concat()).expect("written");
-        let mode = fs::metadata(folder.0.join("f")).expect("a file").permissions().mode();
+        let mode = fs::metadata(folder.join("f")).expect("a file").permissions().mode();
         assert_eq!(mode & 0o7700, 0o700);
     }
 
     #[test]
     fn devices_and_links_are_left_out_and_counted() {
-        let folder = Folder::new("kinds");
-        let mut extract = Extract::new("top", &folder.0.join("to"));
+        let folder = TestFolder::new("copy");
+        let mut extract = Extract::new("top", &folder.join("to"));
         let mut bytes = head("top/", 0, b'5');
         for kind in [b'1', b'2', b'3', b'4', b'6'] {
             bytes.extend(head("top/x", 0, kind));
@@ -553,15 +535,15 @@ mod tests {
         extract.write_all(&bytes).expect("written");
         extract.finish().expect("whole");
         assert_eq!((extract.notes.lines.len(), extract.notes.more), (COPY_NOTES_MAX, 5));
-        assert_eq!(fs::read_dir(folder.0.join("to")).expect("a folder").count(), 0);
+        assert_eq!(fs::read_dir(folder.join("to")).expect("a folder").count(), 0);
     }
 
     #[test]
     fn records_have_a_bound() {
-        let folder = Folder::new("records");
+        let folder = TestFolder::new("copy");
         for (size, fits) in [(COPY_RECORDS_BYTES_MAX, true), (COPY_RECORDS_BYTES_MAX + 1, false)] {
             for kind in [b'L', b'x'] {
-                let mut extract = Extract::new("top", &folder.0);
+                let mut extract = Extract::new("top", &folder);
                 let written = extract.write_all(&head("n", size, kind));
                 assert_eq!(written.is_ok(), fits, "{size} {kind}");
             }
@@ -570,8 +552,8 @@ mod tests {
 
     #[test]
     fn an_existing_pipe_or_folder_is_no_file_to_write_to() {
-        let folder = Folder::new("there");
-        let to = folder.0.join("to");
+        let folder = TestFolder::new("copy");
+        let to = folder.join("to");
         fs::create_dir_all(to.join("folder")).expect("a folder of ours");
         nix::unistd::mkfifo(&to.join("pipe"), Mode::S_IRWXU).expect("a pipe");
         for name in ["top/folder", "top/pipe", "top/pipe/x"] {
@@ -582,21 +564,21 @@ mod tests {
 
     #[test]
     fn any_bytes_are_an_archive_or_an_error() {
-        let folder = Folder::new("any");
+        let folder = TestFolder::new("copy");
         let mut archive = Vec::new();
-        fs::write(folder.0.join("f"), "text").expect("a file of ours");
-        Archive::new(&folder.0.join("f"), "f")
+        fs::write(folder.join("f"), "text").expect("a file of ours");
+        Archive::new(&folder.join("f"), "f")
             .expect("a file")
             .read_to_end(&mut archive)
             .expect("read");
         for at in 0..archive.len() {
-            let mut cut = Extract::new("f", &folder.0.join("g"));
+            let mut cut = Extract::new("f", &folder.join("g"));
             cut.write_all(&archive[..at]).expect("a part of it");
             // The first block of zeros is the end.
             assert_eq!(cut.finish().is_ok(), at >= 3 * tar::BLOCK, "{at}");
             let mut spoilt = archive.clone();
             spoilt[at] ^= 0x55;
-            let mut extract = Extract::new("f", &folder.0.join("g"));
+            let mut extract = Extract::new("f", &folder.join("g"));
             let _ = extract.write_all(&spoilt);
         }
     }

@@ -3,9 +3,9 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
+use crate::io::test_folder::TestFolder;
 use crate::limits::{
     ATTEMPT_MAX, LOG_DIRS_MAX, MOUNTS_STACKED_MAX, REMOVE_DEPTH_MAX, TERMINATION_LOG_BYTES_MAX,
     TERMINATION_LOG_LINES_MAX, TERMINATION_LOG_READ_BYTES, TERMINATION_MESSAGE_BYTES_MAX,
@@ -17,17 +17,11 @@ fn run(roots: &mut Roots, spec: &JobSpec) -> Result<(), JobError> {
     super::run(roots, spec).map(drop)
 }
 
-/// A folder of one test, removed at its end.
-struct Place(PathBuf);
+struct Place(TestFolder);
 
 impl Place {
     fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("edged-jobs-{}-{number}", std::process::id());
-        let place = std::env::temp_dir().join(name);
-        fs::create_dir_all(&place).expect("a folder for the test");
-        Self(place)
+        Self(TestFolder::new("jobs"))
     }
 
     fn roots(&self) -> Roots {
@@ -36,12 +30,6 @@ impl Place {
 
     fn path(&self, below: &str) -> PathBuf {
         self.0.join(below)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -236,7 +224,7 @@ fn mounts_one_over_the_other_are_undone_as_far_as_there_is_reason() {
     let dir = place.path("volume");
     fs::create_dir(&dir).expect("a folder");
     let (tmpfs, flags) = (Some("tmpfs"), nix::mount::MsFlags::empty());
-    let parent = open(&place.0, OFlag::O_DIRECTORY, Mode::empty()).expect("it is there");
+    let parent = open(&*place.0, OFlag::O_DIRECTORY, Mode::empty()).expect("it is there");
     let name = Component::new("volume").expect("a component");
     for (mounts, undone) in [(MOUNTS_STACKED_MAX, true), (MOUNTS_STACKED_MAX + 1, false)] {
         for _ in 0..mounts {

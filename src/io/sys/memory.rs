@@ -52,51 +52,30 @@ fn least_of(top: &Path, path: &str, file: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A folder of cgroups.
-    struct Top(PathBuf);
-
-    impl Top {
-        fn new(name: &str) -> Self {
-            Self(std::env::temp_dir().join(format!("edged-memory-{name}-{}", std::process::id())))
-        }
-
-        fn with(self, file: &str, says: &str) -> Self {
-            let path = self.0.join(file);
-            fs::create_dir_all(path.parent().expect("below the top")).expect("a folder of ours");
-            fs::write(path, says).expect("a file of ours");
-            self
-        }
-    }
-
-    impl Drop for Top {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
+    use crate::io::test_folder::TestFolder;
 
     #[test]
     fn the_least_limit_on_the_way_up_counts() {
-        let top = Top::new("v2")
+        let top = TestFolder::new("memory")
             .with("a/memory.max", "16777216\n")
             .with("a/b/memory.max", "max\n")
             .with("a/b/c/memory.max", "33554432\n")
             .with("d/memory.max", "1\n");
-        assert_eq!(limit(&top.0, "0::/a/b/c\n"), Some(16 << 20));
-        assert_eq!(limit(&top.0, "0::/a/b\n"), Some(16 << 20));
-        assert_eq!(limit(&top.0, "0::/e\n"), None);
-        assert_eq!(limit(&top.0, ""), None);
+        assert_eq!(limit(&top, "0::/a/b/c\n"), Some(16 << 20));
+        assert_eq!(limit(&top, "0::/a/b\n"), Some(16 << 20));
+        assert_eq!(limit(&top, "0::/e\n"), None);
+        assert_eq!(limit(&top, ""), None);
     }
 
     #[test]
     fn both_versions_are_looked_at() {
-        let top = Top::new("v1")
+        let top = TestFolder::new("memory")
             .with("memory/memory.limit_in_bytes", "9223372036854771712\n")
             .with("memory/a/memory.limit_in_bytes", "16777216\n")
             .with("unified/a/memory.max", "max\n");
         let membership = "12:cpu,cpuacct:/x\n7:memory:/a\n0::/a\n";
-        assert_eq!(limit(&top.0, membership), Some(16 << 20));
-        assert_eq!(limit(&top.0, "7:memory:/elsewhere\n"), Some(9_223_372_036_854_771_712));
+        assert_eq!(limit(&top, membership), Some(16 << 20));
+        assert_eq!(limit(&top, "7:memory:/elsewhere\n"), Some(9_223_372_036_854_771_712));
     }
 
     #[test]

@@ -31,8 +31,8 @@ const QUIET_MS: u64 = 90_000;
 const PATIENCE_MS: u64 = 430_000;
 
 impl World {
-    /// A whole run.
-    pub fn live(&mut self) {
+    /// Runs the whole seed, and returns the simulated milliseconds.
+    pub fn live(&mut self) -> u64 {
         let ms = match self.class {
             Class::Crowd => self.chance.between(60_000, 600_000),
             Class::Site => self.chance.between(12 * HOUR_MS, 48 * HOUR_MS),
@@ -49,6 +49,7 @@ impl World {
             self.settle();
         }
         self.stay_quiet();
+        self.clocks.now()
     }
 
     fn end_faults(&mut self) {

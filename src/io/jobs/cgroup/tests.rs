@@ -5,17 +5,13 @@ use std::path::Path;
 use std::process::Command;
 
 use super::*;
+use crate::io::test_folder::TestFolder;
 
-/// A folder of the test's own, removed at its end.
-struct Place(PathBuf);
+struct Place(TestFolder);
 
 impl Place {
-    fn new(name: &str) -> Self {
-        let place =
-            std::env::temp_dir().join(format!("edged-cgroup-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&place);
-        fs::create_dir_all(&place).expect("a folder");
-        Self(place)
+    fn new() -> Self {
+        Self(TestFolder::new("cgroup"))
     }
 
     /// A folder with files that the kernel would make.
@@ -29,12 +25,6 @@ impl Place {
 
     fn read(&self, path: &str) -> String {
         fs::read_to_string(self.0.join(path)).unwrap_or_else(|error| format!("{error}"))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -61,12 +51,12 @@ const V1: [(&str, &str); 6] = [
 
 #[test]
 fn version_1_has_a_folder_for_each_controller() {
-    let place = Place::new("v1");
+    let place = Place::new();
     for (path, _) in V1 {
         let (dir, file) = path.rsplit_once('/').expect("a path");
         place.dir(dir, &[file]);
     }
-    let cgroups = Cgroups::new(place.0.clone(), Hierarchy::V1, vec!["x".into()]);
+    let cgroups = Cgroups::new(place.0.to_path_buf(), Hierarchy::V1, vec!["x".into()]);
     cgroups.make_pod(&pod(QosClass::Burstable)).expect("made");
     for (path, want) in V1 {
         assert_eq!(place.read(path), want, "{path}");
@@ -75,7 +65,7 @@ fn version_1_has_a_folder_for_each_controller() {
 
 #[test]
 fn version_2_has_one_folder_whose_parents_hand_their_controllers_down() {
-    let place = Place::new("v2");
+    let place = Place::new();
     let control = ["cgroup.controllers", "cgroup.subtree_control"];
     for dir in ["", "kubepods"] {
         place.dir(dir, &control);
@@ -83,7 +73,7 @@ fn version_2_has_one_folder_whose_parents_hand_their_controllers_down() {
     fs::write(place.0.join("cgroup.controllers"), "cpu io memory\n").expect("a file");
     let files = ["cpu.weight", "cpu.max", "memory.max", "pids.max", "hugetlb.2MB.max"];
     place.dir("kubepods/podu-1", &files);
-    let cgroups = Cgroups::new(place.0.clone(), Hierarchy::V2, Vec::new());
+    let cgroups = Cgroups::new(place.0.to_path_buf(), Hierarchy::V2, Vec::new());
     cgroups.make_pod(&pod(QosClass::Guaranteed)).expect("made");
     let got: Vec<_> =
         files.iter().map(|file| place.read(&format!("kubepods/podu-1/{file}"))).collect();
@@ -101,7 +91,7 @@ fn version_2_has_one_folder_whose_parents_hand_their_controllers_down() {
 
 #[test]
 fn only_the_pods_own_folders_go() {
-    let place = Place::new("remove");
+    let place = Place::new();
     for dir in [
         "cpu/kubepods/podu-1/abc/def",
         "memory/kubepods/besteffort/podu-1",
@@ -112,7 +102,7 @@ fn only_the_pods_own_folders_go() {
     ] {
         place.dir(dir, &[]);
     }
-    let cgroups = Cgroups::new(place.0.clone(), Hierarchy::V1, Vec::new());
+    let cgroups = Cgroups::new(place.0.to_path_buf(), Hierarchy::V1, Vec::new());
     cgroups.remove_pod("u-1").expect("removed");
     let is = |path: &str| place.0.join(path).is_dir();
     assert!(!is("cpu/kubepods/podu-1") && is("cpu/kubepods"));
@@ -132,7 +122,7 @@ fn only_the_pods_own_folders_go() {
 
 #[test]
 fn only_cgroups_without_a_process_are_idle() {
-    let place = Place::new("idle");
+    let place = Place::new();
     let procs = ["cgroup.procs"];
     for dir in [
         "cpu/kubepods/podleft",
@@ -152,7 +142,7 @@ fn only_cgroups_without_a_process_are_idle() {
         |dir: &str| fs::write(place.0.join(dir).join("cgroup.procs"), "77\n").expect("a file");
     run("memory/kubepods/besteffort/podbusy/abc");
     run("memory/kubepods/burstable/podelsewhere");
-    let cgroups = Cgroups::new(place.0.clone(), Hierarchy::V1, Vec::new());
+    let cgroups = Cgroups::new(place.0.to_path_buf(), Hierarchy::V1, Vec::new());
     let idle = |known: &[&str]| {
         let known: Vec<Box<str>> = known.iter().map(|&uid| uid.into()).collect();
         let idle = cgroups.idle_pods(&known).expect("it can be read");
@@ -165,14 +155,14 @@ fn only_cgroups_without_a_process_are_idle() {
 #[test]
 fn cgroups_in_one_another_are_gone_down_to_a_depth() {
     for (depth, within) in [(CGROUP_DEPTH_MAX - 1, true), (CGROUP_DEPTH_MAX, false)] {
-        let place = Place::new(&format!("deep-{depth}"));
+        let place = Place::new();
         let mut dir = "kubepods/podu-1".to_owned();
         place.dir(&dir, &["cgroup.procs"]);
         for _ in 0..depth {
             dir += "/c";
             place.dir(&dir, &["cgroup.procs"]);
         }
-        let cgroups = Cgroups::new(place.0.clone(), Hierarchy::V2, Vec::new());
+        let cgroups = Cgroups::new(place.0.to_path_buf(), Hierarchy::V2, Vec::new());
         let idle = cgroups.idle_pods(&[]).expect("it can be read");
         assert_eq!(idle.len(), usize::from(within), "{depth}: what is not seen is not idle");
         // On a plain file system only a folder without files can be removed.
@@ -199,11 +189,11 @@ fn remove_as_the_kernel_would(place: &Place, cgroups: &Cgroups) -> Result<(), Fa
 
 #[test]
 fn idle_cgroups_are_found_up_to_a_number() {
-    let place = Place::new("many");
+    let place = Place::new();
     for number in 0..=LOG_DIRS_MAX {
         place.dir(&format!("kubepods/podu{number}"), &["cgroup.procs"]);
     }
-    let cgroups = Cgroups::new(place.0.clone(), Hierarchy::V2, Vec::new());
+    let cgroups = Cgroups::new(place.0.to_path_buf(), Hierarchy::V2, Vec::new());
     assert_eq!(cgroups.idle_pods(&[]).expect("it can be read").len(), LOG_DIRS_MAX);
 }
 
@@ -220,7 +210,7 @@ fn a_machine_without_cgroups_says_so() {
 
 #[test]
 fn a_process_whose_number_was_read_in_part_is_not_killed_for_another() {
-    let place = Place::new("cut");
+    let place = Place::new();
     let mut other = Command::new("sleep").arg("60").spawn().expect("sleep");
     let number = other.id().to_string();
     // Up to the limit, and then the rest of a longer number.
