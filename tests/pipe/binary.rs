@@ -12,6 +12,7 @@ use std::sync::MutexGuard;
 use std::time::Duration;
 
 use edged::wire::cri::Rpc;
+use nix::mount::{MntFlags, umount2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -86,7 +87,13 @@ impl Drop for Agent {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = fs::remove_dir_all(&self.dir);
+        // The agent makes its folder a mount of its own, and leaves it to the next agent.
+        let _ = umount2(&self.dir.join("kubelet"), MntFlags::MNT_DETACH);
+        if let Err(error) = fs::remove_dir_all(&self.dir)
+            && !std::thread::panicking()
+        {
+            panic!("{}: {error}", self.dir.display());
+        }
     }
 }
 

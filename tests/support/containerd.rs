@@ -83,6 +83,13 @@ impl Containerd {
         self.script("start");
     }
 
+    /// From its next start on the built-in runtime calls this program in the place of crun or runc.
+    #[cfg(feature = "runtime")]
+    #[allow(dead_code, reason = "not every program of tests has such a test")]
+    pub fn use_oci(&mut self, program: PathBuf) {
+        self.builtin.1 = Some(program);
+    }
+
     /// Its socket.
     pub fn socket(&self) -> PathBuf {
         self.dir.join(if self.kind == Kind::Builtin { "rt/sock" } else { "c.sock" })

@@ -52,7 +52,7 @@ fn lines(site: &Site) -> Vec<u64> {
 }
 
 /// The monitors of this runtime, by their arguments.
-fn monitors(dir: &Path) -> Vec<u32> {
+pub(crate) fn monitors(dir: &Path) -> Vec<u32> {
     let folder = dir.join("rt/c");
     let is_one = |pid: &u32| {
         let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();

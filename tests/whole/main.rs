@@ -32,6 +32,8 @@ mod demo;
 mod disk;
 mod ends;
 mod eviction;
+#[cfg(feature = "runtime")]
+mod fail_points;
 #[path = "../bench/fake/mod.rs"]
 #[allow(dead_code, reason = "the benchmarks use the rest")]
 mod fake;
@@ -165,6 +167,8 @@ fn all() -> Vec<Test> {
         garbage::TESTS,
         #[cfg(feature = "runtime")]
         builtin::TESTS,
+        #[cfg(feature = "runtime")]
+        fail_points::TESTS,
         registry::TESTS,
         crashes::TESTS,
         ends::TESTS,

@@ -16,6 +16,7 @@ use std::path::Path;
 use nix::unistd::{AccessFlags, access};
 use serde_json::Value;
 
+use super::fail_point::{self, Who};
 use super::files;
 use super::layout::Settings;
 use super::program;
@@ -89,6 +90,8 @@ pub(super) fn attach(
         keep(settings, record, attachment).map_err(|why| failed(why.to_string()))
     };
     keep(&attachment)?;
+    let step = |what| fail_point::step(settings.layout.run(), Who::Job, what);
+    step("the network is noted");
     let network = &attachment.network;
     let mut result: Option<Value> = None;
     for plugin in network.chain(&record.config) {
@@ -99,6 +102,7 @@ pub(super) fn attach(
         })?;
         let read = cni::result(&stdout);
         result = Some(read.map_err(|why| failed(format!("{}: {why}", plugin.kind())))?);
+        step("a plugin has done ADD");
     }
     let addresses = result.as_ref().map(cni::addresses).unwrap_or_default();
     if addresses.is_empty() {
@@ -143,6 +147,7 @@ pub(super) fn detach(
         if let Err(fault) = call.run(plugin, result.as_ref()) {
             failure = failure.or(Some(fault.to_string()));
         }
+        fail_point::step(settings.layout.run(), Who::Job, "a plugin has done DEL");
     }
     match failure {
         Some(why) if must => {

@@ -19,6 +19,7 @@ use serde_json::value::RawValue;
 
 use super::cgroup::Cgroup;
 use super::environment::{self, APPARMOR_PROFILE};
+use super::fail_point::{self, Who};
 use super::layout::{Layout, Settings};
 use super::monitor::{self, PID};
 use super::root::Root;
@@ -71,9 +72,12 @@ fn made(
 ) -> Result<(), Error> {
     let (id, layout) = (&container.id, &settings.layout);
     make_layer(layout, id)?;
+    step(layout, "the own layer is made");
     let folder = layout.container(id);
     DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+    step(layout, "the folder is made");
     rootfs::mount_all(layout, id, &container.layers)?;
+    step(layout, "the root is mounted");
     let root = Root::open(&folder.join(ROOTFS))?;
     let config = &container.config;
     root.make_folders(spec::cwd(config, &image.config))?;
@@ -96,6 +100,7 @@ fn make_layer(layout: &Layout, id: &ContainerId) -> io::Result<()> {
         fs::create_dir_all(unfinished.join(name))?;
     }
     fs::create_dir_all(own.parent().expect("below DATA"))?;
+    step(layout, "the own layer is unfinished");
     fs::rename(&unfinished, &own)
 }
 
@@ -437,6 +442,8 @@ pub fn end(settings: &Settings, container: &ContainerFolder) -> Result<JobReply,
 fn ended(settings: &Settings, container: &ContainerFolder) -> io::Result<()> {
     let id = &*container.id.0;
     Cgroup::find(&container.cgroup)?.kill()?;
+    let step = |what| step(&settings.layout, what);
+    step("the container is killed");
     let folder = settings.layout.container(&container.id);
     if oci::knows(settings, id) {
         let log = folder.join("delete.log");
@@ -449,9 +456,17 @@ fn ended(settings: &Settings, container: &ContainerFolder) -> io::Result<()> {
             remove_tree(&settings.layout.oci().join(id))?;
         }
     }
+    step("the OCI runtime has deleted it");
     // The OCI runtime leaves what the container has made in it.
     Cgroup::find(&container.cgroup)?.remove()?;
-    take_down(&folder)
+    step("its cgroup is removed");
+    rootfs::unmount(&folder.join(ROOTFS))?;
+    step("its root is unmounted");
+    remove_tree(&folder)
+}
+
+fn step(layout: &Layout, what: &str) {
+    fail_point::step(layout.run(), Who::Job, what);
 }
 
 fn take_down(folder: &Path) -> io::Result<()> {
@@ -472,7 +487,10 @@ fn remove_layer(layout: &Layout, id: &ContainerId) -> io::Result<()> {
     remove_tree(&old)?;
     fs::create_dir_all(layout.tmp())?;
     match fs::rename(layout.own_layer(id), &old) {
-        Ok(()) => remove_tree(&old),
+        Ok(()) => {
+            step(layout, "the own layer is in tmp");
+            remove_tree(&old)
+        }
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }

@@ -29,6 +29,7 @@ use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::fail_point::{self, Who};
 use super::layout::Settings;
 use super::monitors::Ended;
 use super::{container, exec, images, process, sandbox, session, stats, update};
@@ -229,7 +230,13 @@ pub fn child() -> ExitCode {
         Ok(order) if tied.is_err() || nix::unistd::getppid().as_raw() != order.parent => {
             return ExitCode::FAILURE;
         }
-        Ok(order) => run(&order.settings, order.job),
+        Ok(order) => {
+            let step = |what| fail_point::step(order.settings.layout.run(), Who::Job, what);
+            step("begins");
+            let answer = run(&order.settings, order.job);
+            step("is done, and has not answered");
+            answer
+        }
     };
     match write(&mut file, &answer) {
         Ok(()) => ExitCode::SUCCESS,

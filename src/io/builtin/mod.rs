@@ -8,6 +8,7 @@ pub mod container;
 mod copy;
 pub mod environment;
 pub mod exec;
+pub mod fail_point;
 mod files;
 pub mod images;
 pub mod jobs;

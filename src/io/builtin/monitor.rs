@@ -40,6 +40,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cgroup::Cgroup;
 use super::channel::Channel;
+use super::fail_point::{self, Who};
 use super::layout::Settings;
 use super::process::{self, PidFd};
 use super::{files, oci, seccomp};
@@ -121,8 +122,10 @@ impl Monitor {
         let order: Order = files::read_json(start).map_err(|error| at("read", start, &error))?;
         control.listen(CTL).map_err(|error| at("listen on", Path::new(CTL), &error))?;
         let log = Log::open(&order.start.log).map_err(|LogFault(why)| why)?;
+        step("listens");
         let failed = |error: io::Error| format!("streams: {error}");
         let mut streams = Streams::open(&order.start).map_err(failed)?;
+        step("has its streams");
         let (container, process) = if let Some(process) = &order.start.adopt {
             let handle = process::open(process).map_err(|error| error.to_string())?;
             (handle, process.clone())
@@ -133,6 +136,7 @@ impl Monitor {
         let mut monitor = Self { order, streams, log, container, process, status: None };
         if monitor.order.start.adopt.is_none() {
             monitor.start()?;
+            step("has started the container");
         }
         control.tell(&MonitorFact::Started { process: monitor.process.clone(), at: nanos() });
         Ok(monitor)
@@ -158,7 +162,9 @@ impl Monitor {
             }
         }
         let at = nanos();
+        step("sees the end");
         self.drain(at, control);
+        step("has read all output");
         let cgroup = Cgroup::find(&self.order.start.cgroup).ok();
         // Before anybody removes the cgroup.
         let oom_kills = cgroup.and_then(|cgroup| cgroup.oom_kills());
@@ -260,7 +266,9 @@ fn create(
         let pid = text.trim().parse().map_err(|_| format!("oci.pid: got {text:?}"))?;
         let process = process::name(pid).map_err(|error| format!("process {pid}: {error}"))?;
         let json = serde_json::to_vec(&process).expect("plain data");
+        step("has made the container");
         replace(PID, &json).map_err(|error| at("write", Path::new(PID), &error))?;
+        step("has noted the process");
         Ok(process)
     });
     noted.map_err(|why| {
@@ -279,6 +287,11 @@ fn delete(settings: &Settings, start: &MonitorStart) {
     let _ = oci::run(call, log, OCI_CALL);
 }
 
+/// The current folder is `c/ID` in RUN.
+fn step(what: &str) {
+    fail_point::step(Path::new("../.."), Who::Monitor, what);
+}
+
 fn replace(name: &str, content: &[u8]) -> io::Result<()> {
     replace_in(Path::new(""), name, content)
 }
@@ -295,7 +308,9 @@ pub(super) fn replace_in(folder: &Path, name: &str, content: &[u8]) -> io::Resul
 fn farewell(control: &mut Control, fact: &MonitorFact) {
     let json = serde_json::to_vec(fact).expect("plain data");
     loop {
+        step("has not kept the end");
         let kept = replace(EXIT, &json);
+        step("has kept the end, and not told it");
         let told = control.tell(fact);
         let gone = kept.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         if kept.is_ok() || told || gone {

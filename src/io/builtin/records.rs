@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 
 use ring::digest::{SHA256, digest};
 
+use super::fail_point::{self, Who};
 use super::files::{self, at};
 use super::layout::Layout;
 use super::process;
@@ -162,10 +163,13 @@ fn write(layout: &Layout, changes: &[Change]) -> Result<(), System> {
         (&file).write_all(&bytes).map_err(|error| at("write", &tmp, &error))?;
         files.push((file, tmp));
     }
+    let step = |what: &str| fail_point::step(layout.run(), Who::Server, what);
+    step("records are written, and not synced");
     // The first sync often writes what the others wait for.
     for (file, tmp) in &files {
         file.sync_all().map_err(|error| at("sync", tmp, &error))?;
     }
+    step("records are synced, and not renamed");
     let mut files = files.iter();
     let mut folders: Vec<PathBuf> = Vec::new();
     for Change { key, record } in changes {
@@ -178,15 +182,18 @@ fn write(layout: &Layout, changes: &[Change]) -> Result<(), System> {
             },
         };
         done.map_err(|error| at("write", &path, &error))?;
+        step("a record is renamed or removed, and its folder not synced");
         let folder = path.parent().expect("a record lies in a folder");
         if !folders.iter().any(|known| known == folder) {
             folders.push(folder.to_owned());
         }
     }
-    folders.iter().try_for_each(|folder| {
+    for folder in &folders {
         let synced = File::open(folder).and_then(|folder| folder.sync_all());
-        synced.map_err(|error| at("sync", folder, &error))
-    })
+        synced.map_err(|error| at("sync", folder, &error))?;
+    }
+    step("records are durable, and nobody knows");
+    Ok(())
 }
 
 fn encode(record: &Record) -> Result<Vec<u8>, System> {

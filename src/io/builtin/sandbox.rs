@@ -22,6 +22,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::statfs::{NSFS_MAGIC, statfs};
 use nix::unistd::sethostname;
 
+use super::fail_point::{self, Who};
 use super::layout::{Settings, is_id};
 use super::namespace::{self, IPC, Kind, NET, PID, UTS};
 use super::{cni, files, pause};
@@ -97,11 +98,15 @@ fn make_all(
     let config = &record.config;
     let folder = settings.layout.sandbox(&record.id);
     files::make_dir(&folder).map_err(failed)?;
+    let step = |what| step(settings, what);
+    step("the sandbox's folder is made");
     write_files(&folder, config)?;
     cgroups().make_parent(parent_cgroup(config)).map_err(failed)?;
+    step("the cgroup parent is made");
     let kinds = kinds(config);
     if kinds.contains(&IPC) {
         make_shm(&folder.join(SHM)).map_err(failed)?;
+        step("/dev/shm is mounted");
     }
     if !kinds.is_empty() {
         let hold = || {
@@ -115,6 +120,7 @@ fn make_all(
         };
         namespace::in_new(&kinds, hold).map_err(failed)?.map_err(failed)?;
     }
+    step("namespaces are held");
     if kinds.contains(&NET) {
         return cni::attach(settings, record, &folder.join(NET.0));
     }
@@ -309,8 +315,10 @@ fn take_down(settings: &Settings, record: &SandboxRecord) -> Result<(), JobFault
         let held = statfs(&netns).is_ok_and(|on| on.filesystem_type() == NSFS_MAGIC);
         cni::detach(settings, record, held.then_some(&*netns))?;
     }
+    step(settings, "the network is taken down");
     pause::release(&folder).map_err(failed)?;
     remove_folder(&folder).map_err(failed)?;
+    step(settings, "the sandbox's folder is removed");
     if record.config.namespaces.pid == PidNamespace::Pod {
         pause::remove_cgroups(&cgroups().folders(&holder_cgroup(record)));
     }
@@ -333,6 +341,10 @@ fn remove_folder(folder: &Path) -> Result<(), System> {
         files::remove(&folder.join(name))?;
     }
     Ok(())
+}
+
+fn step(settings: &Settings, what: &str) {
+    fail_point::step(settings.layout.run(), Who::Job, what);
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "map_err passes it on")]

@@ -27,6 +27,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 
 use super::connections::Connections;
 use super::environment::Environment;
+use super::fail_point::{self, Who};
 use super::jobs::Jobs;
 use super::layout::Settings;
 use super::look::Look;
@@ -220,6 +221,7 @@ impl Server {
 
     fn perform(&mut self, now: Now, action: Action) {
         let events = &mut self.events;
+        fail_point::step(self.settings.layout.run(), Who::Server, name_of(&action));
         match action {
             Action::Answer(call, answer) => {
                 let context = serve::Context {
@@ -349,6 +351,22 @@ fn program(started_by: Option<&CString>, own: PathBuf) -> Option<CString> {
     }
     let text = own.into_os_string().into_string().ok()?;
     CString::new(text.trim_end_matches(" (deleted)")).ok().filter(|path| !path.is_empty())
+}
+
+/// For tests that kill this process before it does this.
+fn name_of(action: &Action) -> &'static str {
+    match action {
+        Action::Answer(..) => "answers",
+        Action::Item(..) => "sends an event",
+        Action::Save(..) => "saves",
+        Action::Erase(_) => "erases",
+        Action::Job(..) => "starts a job",
+        Action::KillJob(_) => "kills a job",
+        Action::Monitor(_) => "starts a monitor",
+        Action::Reopen(_) => "asks for a log",
+        Action::Signal(..) => "signals",
+        Action::Log(..) => "logs",
+    }
 }
 
 fn log(severity: Severity, text: &str) {
