@@ -33,8 +33,10 @@ pub struct Stored {
     /// known of it: its monitor answers, its exit record is there, or neither. Also, as
     /// [`Found::Remains`], containers with a layer of their own in DATA and without a record.
     pub found: Vec<(ContainerId, Found)>,
-    /// Ids of sandboxes with a folder in RUN or a result of CNI.
+    /// Sandboxes with a folder in RUN.
     pub found_sandboxes: Vec<crate::model::runtime::SandboxId>,
+    /// Sandboxes with something kept of their network in DATA, which also survives a reboot.
+    pub found_networks: Vec<crate::model::runtime::SandboxId>,
 }
 
 /// What a restarted server finds of a container in RUN.
@@ -44,8 +46,9 @@ pub enum Found {
     Monitored,
     /// It has ended, and its monitor as well.
     Ended(MonitorFact),
-    /// There is no monitor; this process of the container lives.
-    Alone(crate::model::runtime::Process),
+    /// There is no monitor; this process of the container lives. With it the moment when its
+    /// program was started, in nanoseconds since 1970; `None`: it was not.
+    Alone(crate::model::runtime::Process, Option<i64>),
     /// Neither monitor nor process.
     Remains,
 }

@@ -88,19 +88,28 @@ impl Runtime {
             measures: Measures::default(),
             streams: Streams::default(),
         };
-        runtime.boot_sandboxes(stored.sandboxes, stored.found_sandboxes.into_iter().collect());
+        let in_run = stored.found_sandboxes.into_iter().collect();
+        let networks = stored.found_networks.into_iter().collect();
+        runtime.boot_sandboxes(stored.sandboxes, in_run, networks);
         runtime.boot_containers(now, stored.containers, stored.found);
         runtime
     }
 
-    fn boot_sandboxes(&mut self, records: Vec<SandboxRecord>, mut found: BTreeSet<SandboxId>) {
+    fn boot_sandboxes(
+        &mut self,
+        records: Vec<SandboxRecord>,
+        mut in_run: BTreeSet<SandboxId>,
+        mut networks: BTreeSet<SandboxId>,
+    ) {
         for record in records {
             let id = record.id.clone();
-            let is_this_boot = record.boot == self.context.boot;
-            let is_found = found.remove(&id);
-            self.sandboxes.insert(id, Sandbox::stored(record, is_this_boot, is_found));
+            let is_in_run = in_run.remove(&id);
+            let is_whole = is_in_run && record.boot == self.context.boot;
+            let is_found = networks.remove(&id) || is_in_run;
+            self.sandboxes.insert(id, Sandbox::stored(record, is_whole, is_found));
         }
-        for id in found {
+        in_run.append(&mut networks);
+        for id in in_run {
             self.log(Severity::Warn, format!("sandbox {id} has no record: it is taken down"));
             let record = SandboxRecord {
                 id: id.clone(),
@@ -698,7 +707,7 @@ fn remains(found: Option<Found>) -> Remains {
         None => Remains::Nothing,
         Some(Found::Monitored) => Remains::Monitored,
         Some(Found::Ended(fact)) => Remains::Ended(fact),
-        Some(Found::Alone(process)) => Remains::Process(process),
+        Some(Found::Alone(process, started_at)) => Remains::Process(process, started_at),
         Some(Found::Remains) => Remains::Folder,
     }
 }

@@ -65,10 +65,9 @@ impl Sandbox {
         Self::with(Kept::new(record, call))
     }
 
-    /// A record with what is found: `is_left` says that namespaces of it are there.
-    pub fn stored(mut record: SandboxRecord, is_this_boot: bool, is_found: bool) -> Self {
-        let is_gone = !is_this_boot || !is_found;
-        if record.phase == SandboxPhase::Ready && is_gone {
+    /// A record with what is found: all that is in RUN of this boot (`is_whole`), or anything.
+    pub fn stored(mut record: SandboxRecord, is_whole: bool, is_found: bool) -> Self {
+        if record.phase == SandboxPhase::Ready && !is_whole {
             // Not saved: the next start would say the same.
             record.phase = SandboxPhase::Stopping;
         }

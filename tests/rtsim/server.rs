@@ -1,6 +1,6 @@
 //! The server's lives: what it is told, what it requests, and how both come about.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use edged::core::time::Instant;
 use edged::limits::PULL_DEADLINE_MS;
@@ -112,7 +112,10 @@ impl World {
             let found = match (exit, process) {
                 (Some(fact), _) => Found::Ended(fact.clone()),
                 (None, _) if machine.monitors.contains_key(id) => Found::Monitored,
-                (None, Some(process)) => Found::Alone(process.process.clone()),
+                (None, Some(process)) => {
+                    let started_at = process.is_started.then_some(process.started_at);
+                    Found::Alone(process.process.clone(), started_at)
+                }
                 (None, None) => Found::Remains,
             };
             stored.found.push((id.clone(), found));
@@ -123,8 +126,8 @@ impl World {
                 stored.found.push((id.clone(), Found::Remains));
             }
         }
-        let sandboxes: BTreeSet<_> = machine.sandboxes.union(&machine.addresses).collect();
-        stored.found_sandboxes = sandboxes.into_iter().cloned().collect();
+        stored.found_sandboxes = machine.sandboxes.iter().cloned().collect();
+        stored.found_networks = machine.addresses.iter().cloned().collect();
         stored
     }
 

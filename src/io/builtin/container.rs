@@ -42,6 +42,9 @@ use crate::wire::oci::spec::{self, Device, Host, Limits};
 const OCI_CALL: Duration = Duration::from_millis(RUNTIME_OCI_CALL_MS_MAX);
 /// The name of OCI's configuration in a bundle.
 pub const CONFIG: &str = "config.json";
+/// Ends of names in `tmp`, after the container's id: what is not whole yet.
+const NEW: &str = "new";
+const VOLUME: &str = "volume";
 
 /// Makes a container's folders, root file system and `config.json`. A failure leaves nothing.
 pub fn make(
@@ -95,7 +98,7 @@ fn make_layer(layout: &Layout, id: &ContainerId) -> io::Result<()> {
     if own.is_dir() {
         return Ok(());
     }
-    let unfinished = layout.tmp().join(format!("{id}.new"));
+    let unfinished = layout.tmp().join(format!("{id}.{NEW}"));
     for name in ["upper", "work", "volumes"] {
         fs::create_dir_all(unfinished.join(name))?;
     }
@@ -274,7 +277,7 @@ fn fill(
     if folder.is_dir() {
         return Ok(());
     }
-    let unfinished = layout.tmp().join(format!("{id}.volume"));
+    let unfinished = layout.tmp().join(format!("{id}.{VOLUME}"));
     remove_tree(&unfinished)?;
     DirBuilder::new().recursive(true).mode(0o755).create(&unfinished)?;
     if let Some(from) = root.get(volume, OFlag::O_RDONLY | OFlag::O_DIRECTORY)? {
@@ -483,8 +486,12 @@ pub fn remove(settings: &Settings, id: &ContainerId) -> Result<JobReply, JobFaul
 
 /// Renamed first: what remains after a crash is in `tmp`, which a start of the server empties.
 fn remove_layer(layout: &Layout, id: &ContainerId) -> io::Result<()> {
-    let old = layout.tmp().join(format!("{id}.old"));
-    remove_tree(&old)?;
+    let tmp = |end: &str| layout.tmp().join(format!("{id}.{end}"));
+    let old = tmp("old");
+    // Of jobs that were killed.
+    for unfinished in [&old, &tmp(NEW), &tmp(VOLUME)] {
+        remove_tree(unfinished)?;
+    }
     fs::create_dir_all(layout.tmp())?;
     match fs::rename(layout.own_layer(id), &old) {
         Ok(()) => {

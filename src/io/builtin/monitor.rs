@@ -34,7 +34,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
@@ -63,6 +63,8 @@ pub struct Order {
 pub const START: &str = "start";
 pub const CTL: &str = "ctl";
 pub const PID: &str = "pid";
+/// When the container's program was started, in nanoseconds since 1970.
+pub const STARTED: &str = "started";
 pub const EXIT: &str = "exit";
 
 /// The main function of a monitor. `folder`: the container's.
@@ -136,9 +138,16 @@ impl Monitor {
         let mut monitor = Self { order, streams, log, container, process, status: None };
         if monitor.order.start.adopt.is_none() {
             monitor.start()?;
-            step("has started the container");
         }
-        control.tell(&MonitorFact::Started { process: monitor.process.clone(), at: nanos() });
+        let at = nanos();
+        if monitor.order.start.adopt.is_none() {
+            step("has started the container");
+            // Before anybody knows of it: the server may save later that it runs.
+            let noted = replace(STARTED, at.to_string().as_bytes());
+            noted.map_err(|error| self::at("write", Path::new(STARTED), &error))?;
+            step("has noted the start");
+        }
+        control.tell(&MonitorFact::Started { process: monitor.process.clone(), at });
         Ok(monitor)
     }
 
@@ -199,16 +208,20 @@ impl Monitor {
     /// The container's first process, and what is left to this process as a subreaper.
     fn reap(&mut self) {
         let pid = self.process.pid;
+        let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         loop {
-            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            match waitid(Id::All, peek) {
+                // It stays a zombie: if this process dies now, the server learns how it has ended.
                 Ok(WaitStatus::Exited(of, code)) if of.as_raw() == pid => {
-                    self.status = Some(code << 8);
+                    return self.status = Some(code << 8);
                 }
                 Ok(WaitStatus::Signaled(of, signal, _)) if of.as_raw() == pid => {
-                    self.status = Some(signal as i32);
+                    return self.status = Some(signal as i32);
                 }
-                Ok(WaitStatus::StillAlive) | Err(_) => return,
-                Ok(_) => {}
+                Ok(WaitStatus::Exited(of, _) | WaitStatus::Signaled(of, ..)) => {
+                    let _ = waitpid(of, Some(WaitPidFlag::WNOHANG));
+                }
+                Ok(_) | Err(_) => return,
             }
         }
     }
@@ -227,7 +240,8 @@ impl Monitor {
         loop {
             self.reap();
             let kernels = || self.container.as_ref().and_then(PidFd::exit_status);
-            if let Some(status) = self.status.or_else(kernels) {
+            let zombies = || process::zombie_status(&self.process);
+            if let Some(status) = self.status.or_else(kernels).or_else(zombies) {
                 return process::code_of(status);
             }
             if clock::precise() >= until {

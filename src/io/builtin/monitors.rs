@@ -22,7 +22,7 @@ use mio::{Interest, Registry, Token};
 use super::cgroup::Cgroup;
 use super::channel::{Channel, Received};
 use super::layout::{Settings, is_id};
-use super::monitor::{CTL, EXIT, Order, PID, START, replace_in};
+use super::monitor::{CTL, EXIT, Order, PID, START, STARTED, replace_in};
 use super::{files, process};
 use crate::limits::{MONITOR_FACT_BYTES_MAX, MONITORS_MAX};
 use crate::model::runtime::{BootId, ContainerId, MonitorFact, MonitorStart, Process};
@@ -134,7 +134,7 @@ impl Monitors {
         match process.filter(|process| matches!(process::open(process), Ok(Some(_)))) {
             Some(process) => {
                 self.by_id.insert(id.clone(), monitor);
-                Found::Alone(process)
+                Found::Alone(process, read::<i64>(&folder, STARTED))
             }
             None => Found::Remains,
         }
@@ -180,7 +180,7 @@ impl Monitors {
         replace_in(&folder, START, &serde_json::to_vec(&order)?)?;
         if start.adopt.is_none() {
             // Of an earlier start, which a crash has cut off.
-            for old in [EXIT, PID] {
+            for old in [EXIT, PID, STARTED] {
                 let _ = fs::remove_file(folder.join(old));
             }
         }

@@ -32,6 +32,8 @@ pub struct Stat {
     pub start_time: u64,
     /// It has ended, and its parent does not know yet.
     pub zombie: bool,
+    /// Of a zombie: as waitpid(2) has it.
+    pub status: i32,
 }
 
 /// Of the process that has this number now.
@@ -40,7 +42,7 @@ pub fn stat(pid: i32) -> io::Result<Stat> {
     parse(&text).ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat: not of its form")))
 }
 
-/// Fields 3, 6 and 22: the name, which is field 2, may have spaces and brackets.
+/// Fields 3, 6, 22 and 52: the name, which is field 2, may have spaces and brackets.
 fn parse(text: &[u8]) -> Option<Stat> {
     let after_name = text.iter().rposition(|byte| *byte == b')')? + 1;
     let text = str::from_utf8(&text[after_name..]).ok()?;
@@ -49,6 +51,7 @@ fn parse(text: &[u8]) -> Option<Stat> {
         session: fields.get(3)?.parse().ok()?,
         start_time: fields.get(19)?.parse().ok()?,
         zombie: matches!(fields.first(), Some(&"Z" | &"X")),
+        status: fields.get(49).map_or(Ok(0), |status| status.parse()).ok()?,
     })
 }
 
@@ -65,6 +68,12 @@ pub fn open(process: &Process) -> io::Result<Option<PidFd>> {
     // Only now is it certain which process the handle is of.
     let is_it = |stat: &Stat| stat.start_time == process.start_time;
     Ok(stat(process.pid).ok().filter(is_it).map(|_| handle))
+}
+
+/// How it has ended, if its parent does not know yet.
+pub fn zombie_status(process: &Process) -> Option<i32> {
+    let stat = stat(process.pid).ok()?;
+    (stat.zombie && stat.start_time == process.start_time).then_some(stat.status)
 }
 
 /// Sends a signal if the process is still there.
@@ -179,7 +188,7 @@ mod tests {
     #[test]
     fn a_name_with_brackets_does_not_confuse() {
         let text = b"7 (a) Z (b)) S 1 7 9 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n";
-        let stat = Stat { session: 9, start_time: 4_711, zombie: false };
+        let stat = Stat { session: 9, start_time: 4_711, zombie: false, status: 0 };
         assert_eq!(parse(text), Some(stat));
         for end in 0..40 {
             assert_eq!(parse(&text[..end]), None, "{end}");
@@ -208,6 +217,9 @@ mod tests {
         signal(&process, libc::SIGKILL).expect("it runs");
         assert!(handle.has_ended(5_000));
         assert!(open(&process).expect("no error").is_some_and(|zombie| zombie.has_ended(0)));
+        assert_eq!(zombie_status(&process), Some(libc::SIGKILL));
+        let other = Process { start_time: process.start_time + 1, ..process.clone() };
+        assert_eq!(zombie_status(&other), None);
         let status = child.wait().expect("ours");
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL));
         // Kernels before 6.15 do not tell.

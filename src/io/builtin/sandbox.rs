@@ -69,15 +69,19 @@ pub fn end(settings: &Settings, record: &SandboxRecord) -> Result<JobReply, JobF
     take_down(settings, record).map(|()| JobReply::Done)
 }
 
-/// Sandboxes with a folder in RUN or something kept for DEL.
+/// Sandboxes with a folder in RUN.
 pub fn found(settings: &Settings) -> Vec<SandboxId> {
     let entries = fs::read_dir(settings.layout.run().join("sb")).into_iter().flatten().flatten();
-    let folders = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let mut ids: Vec<String> =
-        folders.chain(cni::kept_ids(settings)).filter(|name| is_id(name)).collect();
-    ids.sort_unstable();
-    ids.dedup();
-    ids.into_iter().map(|id| SandboxId(id.into())).collect()
+    ids(entries.filter_map(|entry| entry.file_name().into_string().ok()))
+}
+
+/// Sandboxes with something kept for DEL.
+pub fn found_networks(settings: &Settings) -> Vec<SandboxId> {
+    ids(cni::kept_ids(settings).into_iter())
+}
+
+fn ids(names: impl Iterator<Item = String>) -> Vec<SandboxId> {
+    names.filter(|name| is_id(name)).map(|id| SandboxId(id.into())).collect()
 }
 
 fn checked(id: &SandboxId) -> Result<(), JobFault> {

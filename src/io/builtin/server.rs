@@ -311,6 +311,7 @@ fn stored(settings: &Settings, monitors: &mut Monitors) -> io::Result<Stored> {
     }
     stored.found = monitors.adopt_all(&stored.boot)?;
     stored.found_sandboxes = sandbox::found(settings);
+    stored.found_networks = sandbox::found_networks(settings);
     // What a power cut left of containers that were about to be recorded, or to be removed.
     for entry in std::fs::read_dir(settings.layout.data().join("c"))? {
         let Ok(name) = entry?.file_name().into_string() else { continue };

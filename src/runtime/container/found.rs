@@ -21,8 +21,8 @@ pub enum Remains {
     Monitored,
     /// It has ended, and how.
     Ended(MonitorFact),
-    /// A process without a monitor.
-    Process(Process),
+    /// A process without a monitor, and when its program was started.
+    Process(Process, Option<i64>),
 }
 
 impl Container {
@@ -50,12 +50,16 @@ impl Container {
                 let monitor = Monitor::default();
                 Life::Running { process: process.clone(), monitor, killing: Killing::No }
             }
-            (ContainerPhase::Running { process, .. }, Remains::Process(found))
+            (ContainerPhase::Running { process, .. }, Remains::Process(found, _))
                 if process == found =>
             {
-                let monitor = Monitor { is_lost: true, ..Monitor::default() };
-                Life::Running { process: process.clone(), monitor, killing: Killing::No }
+                alone(process)
             }
+            // That it runs was to be saved lazily, and a client may have seen it.
+            (
+                ContainerPhase::Created | ContainerPhase::Starting(_),
+                Remains::Process(process, Some(_)),
+            ) => alone(process),
             _ => Life::Starting,
         };
         let is_over = matches!(life, Life::Starting) && *remains != Remains::Monitored;
@@ -63,6 +67,11 @@ impl Container {
         container.kept.is_visible = true;
         if is_over {
             container.ended_unseen(now, remains);
+        } else if let Remains::Process(process, Some(started_at)) = remains {
+            let mut record = ContainerRecord::clone(container.record());
+            let (started_at, process) = (*started_at, process.clone());
+            record.phase = ContainerPhase::Running { started_at, process };
+            container.kept.show(Arc::new(record));
         }
         container
     }
@@ -91,7 +100,7 @@ impl Container {
     fn ended_unseen(&mut self, now: Now, remains: &Remains) {
         let ended = match remains {
             Remains::Ended(fact) => fact,
-            Remains::Nothing | Remains::Folder | Remains::Monitored | Remains::Process(_) => {
+            Remains::Nothing | Remains::Folder | Remains::Monitored | Remains::Process(..) => {
                 &MonitorFact::Gone
             }
         };
@@ -118,4 +127,10 @@ impl Container {
         self.kept.save(record);
         self.life = Life::Exited { is_saved: false, error: None };
     }
+}
+
+/// It runs, and needs a monitor.
+fn alone(process: &Process) -> Life {
+    let monitor = Monitor { is_lost: true, ..Monitor::default() };
+    Life::Running { process: process.clone(), monitor, killing: Killing::No }
 }

@@ -52,15 +52,18 @@ fn what_is_found_decides_how_a_container_goes_on() {
         (ContainerPhase::Created, Some(Found::Remains), &[], None),
         (ContainerPhase::Created, Some(ended()), &["save"], Some(7)),
         (ContainerPhase::Created, Some(failed()), &["save"], Some(128)),
-        (ContainerPhase::Created, Some(Found::Alone(process())), &["save"], Some(128)),
+        (ContainerPhase::Created, Some(Found::Alone(process(), None)), &["save"], Some(128)),
+        (ContainerPhase::Created, Some(Found::Alone(process(), Some(5))), &["adopt"], None),
         (starting(), None, &["save"], Some(128)),
+        (starting(), Some(Found::Alone(process(), None)), &["save"], Some(128)),
+        (starting(), Some(Found::Alone(process(), Some(5))), &["adopt"], None),
         (starting(), Some(Found::Remains), &["save"], Some(128)),
         (starting(), Some(failed()), &["save"], Some(128)),
         (starting(), Some(ended()), &["save"], Some(7)),
         (starting(), Some(Found::Monitored), &[], None),
         (running(), Some(Found::Monitored), &[], None),
-        (running(), Some(Found::Alone(process())), &["adopt"], None),
-        (running(), Some(Found::Alone(other)), &["save"], Some(255)),
+        (running(), Some(Found::Alone(process(), None)), &["adopt"], None),
+        (running(), Some(Found::Alone(other, Some(5))), &["save"], Some(255)),
         (running(), Some(ended()), &["save"], Some(7)),
         (running(), Some(Found::Remains), &["save"], Some(255)),
         (running(), None, &["save"], Some(255)),
@@ -179,7 +182,7 @@ fn a_sandbox_goes_on_by_its_phase() {
 fn what_has_no_record_is_removed_and_never_shown() {
     let id = ContainerId("0f".repeat(32).into());
     let mut story = Story::with(Stored {
-        found: vec![(id.clone(), Found::Alone(process()))],
+        found: vec![(id.clone(), Found::Alone(process(), None))],
         found_sandboxes: vec![SandboxId("ab".repeat(32).into())],
         ..Stored::default()
     });
