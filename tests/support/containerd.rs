@@ -5,6 +5,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use edged::wire::cri::image::{ImageSpec, RemoveImageRequest};
+
 use super::agent::binary;
 use super::{guard, top};
 
@@ -23,6 +25,16 @@ pub enum Kind {
     Containerd,
     /// `edged runtime`
     Builtin,
+}
+
+impl Kind {
+    /// As CRI's Version names it; the ids of containers begin with it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Containerd => "containerd",
+            Kind::Builtin => "edged",
+        }
+    }
 }
 
 impl Containerd {
@@ -45,20 +57,21 @@ impl Containerd {
         guard::keep(guard::Left::Runtime(kind, dir.clone()));
         let containerd = Containerd { dir, kind, builtin };
         containerd.script("start");
-        let socket = containerd.socket();
+        containerd.import_images();
+        containerd
+    }
+
+    /// Imports the images of the tests; those that are there stay.
+    pub fn import_images(&self) {
         let images = || Command::new(top().join("scripts/images"));
-        if kind == Kind::Containerd {
-            run(images().arg("import").arg(&socket));
-            return containerd;
+        if self.kind == Kind::Containerd {
+            run(images().arg("import").arg(self.socket()));
+            return;
         }
         run(images().arg("build"));
         for name in ["pause-1", "edged-demo-1", "edged-demo-2"] {
-            let file = top().join(format!("target/images/{name}.tar"));
-            let endpoint = format!("ttrpc://{}", socket.display());
-            let mut import = Command::new(binary());
-            run(import.args(["images", "import", "--runtime", &endpoint]).arg(file));
+            self.import(&archive(name));
         }
-        containerd
     }
 
     /// Kills the daemon alone with SIGKILL and starts it again with its state.
@@ -114,6 +127,53 @@ impl Containerd {
         run(&mut ctr)
     }
 
+    /// Imports a docker-archive.
+    pub fn import(&self, archive: &Path) {
+        match self.kind {
+            Kind::Containerd => {
+                self.ctr(&["images", "import", &archive.to_string_lossy()]);
+            }
+            Kind::Builtin => {
+                let endpoint = format!("ttrpc://{}", self.socket().display());
+                let mut import = Command::new(binary());
+                run(import.args(["images", "import", "--runtime", &endpoint]).arg(archive));
+            }
+        }
+    }
+
+    /// Gives `localhost/edged-demo:1` another name beside its own.
+    pub fn tag(&self, name: &str) {
+        let image = "localhost/edged-demo:1";
+        if self.kind == Kind::Containerd {
+            self.ctr(&["images", "tag", image, name]);
+            return;
+        }
+        let work = self.dir.join("tag");
+        std::fs::create_dir_all(&work).expect("a folder of ours");
+        let packed = work.join("image.tar");
+        run(Command::new("tar").arg("-C").arg(&work).arg("-xf").arg(archive("edged-demo-1")));
+        let manifest = work.join("manifest.json");
+        let text = std::fs::read_to_string(&manifest).expect("every archive has one");
+        std::fs::write(&manifest, text.replace(image, name)).expect("a file of ours");
+        let all = ["--exclude=image.tar", "."];
+        run(Command::new("tar").arg("-C").arg(&work).arg("-cf").arg(&packed).args(all));
+        self.import(&packed);
+        std::fs::remove_dir_all(&work).expect("a folder of ours");
+    }
+
+    /// Takes a name from an image. The built-in runtime knows images with all their names only:
+    /// there the image is removed, and those of the tests are imported again.
+    pub fn untag(&self, name: &str) {
+        if self.kind == Kind::Containerd {
+            self.ctr(&["images", "rm", "--sync", name]);
+            return;
+        }
+        let image = Some(ImageSpec { image: name.to_owned(), ..ImageSpec::default() });
+        let mut cri = super::cri::Cri::connect(&self.socket()).expect("it listens");
+        cri.call(&RemoveImageRequest { image }).expect("nothing uses it");
+        self.import_images();
+    }
+
     fn script(&self, verb: &str) {
         let mut script = script(self.kind);
         let (program, oci) = &self.builtin;
@@ -130,8 +190,13 @@ impl Containerd {
     }
 }
 
+/// A docker-archive that `scripts/images` makes.
+fn archive(name: &str) -> PathBuf {
+    top().join(format!("target/images/{name}.tar"))
+}
+
 /// Which one `RUNTIME` names.
-fn kind() -> Kind {
+pub fn kind() -> Kind {
     match std::env::var("RUNTIME").as_deref() {
         Err(_) | Ok("" | "containerd") => Kind::Containerd,
         Ok("builtin") => Kind::Builtin,
@@ -158,10 +223,11 @@ pub fn path() -> OsString {
     std::env::join_paths(folders).expect("no folder has a colon")
 }
 
-/// Whether a text begins with «containerd» and a version, such as «containerd v2.3.4».
+/// Whether a text begins with the runtime's name and a version, such as «containerd v2.3.4».
 pub fn is_version(text: &str) -> bool {
-    let version = text.strip_prefix("containerd ").unwrap_or_default();
-    version.trim_start_matches('v').starts_with(|c: char| c.is_ascii_digit())
+    let (name, version) = text.split_once(' ').unwrap_or_default();
+    let is_number = version.trim_start_matches('v').starts_with(|c: char| c.is_ascii_digit());
+    name == kind().name() && is_number
 }
 
 /// Runs to the end; a failure reports the output.

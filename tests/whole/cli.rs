@@ -126,7 +126,7 @@ fn a_machine_that_can_run_pods_passes_the_check(world: &World) {
     let site = world.site("cli-check");
     let output = check(&site, &site.runtime);
     let table = succeeded(&output);
-    assert!(table.contains("containerd"), "{table}");
+    assert!(table.contains(crate::support::containerd::kind().name()), "{table}");
     for line in table.lines() {
         assert!(!line.starts_with("fail"), "{table}");
     }

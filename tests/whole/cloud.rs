@@ -80,7 +80,8 @@ fn is_ready(cloud: &Cloud) {
     let status = &node()["status"];
     let info = &status["nodeInfo"];
     let reported = info["containerRuntimeVersion"].as_str().expect("a text");
-    assert!(reported.starts_with("containerd://"), "{reported}");
+    let name = crate::support::containerd::kind().name();
+    assert!(reported.starts_with(&format!("{name}://")), "{reported}");
     let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("it is there");
     assert_eq!(info["bootID"], boot_id.trim());
     for amounts in ["capacity", "allocatable"] {

@@ -417,7 +417,7 @@ fn static_pods_are_shown_in_the_cloud_and_stay_the_nodes(world: &World) {
     let annotations = &shown["metadata"]["annotations"];
     assert_eq!(annotations["kubernetes.io/config.mirror"], own.uid(), "{shown}");
     let id = own.container_id("main");
-    assert_eq!(container(&shown), format!("containerd://{id}"));
+    assert_eq!(container(&shown), format!("{}://{id}", crate::support::containerd::kind().name()));
     // Other desired pods of the node do not affect it, nor does its end in the cloud.
     cloud.put("web.json", &pod("web", NODE, ONE));
     cloud.wait_phase("web", "Running");

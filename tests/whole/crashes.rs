@@ -106,7 +106,10 @@ fn a_killed_container_is_started_again_and_one_that_crashes_on_is_put_off(world:
     assert_ne!(second.container_id("main"), id);
     let ended = &second.container("main")["lastState"]["terminated"];
     assert_eq!(ended["exitCode"], 137, "{ended}");
-    assert_eq!(ended["containerID"], format!("containerd://{id}"));
+    assert_eq!(
+        ended["containerID"],
+        format!("{}://{id}", crate::support::containerd::kind().name())
+    );
     assert!(site.log_file(&second, "main", 1).exists());
     assert_eq!(site.runtime_state().of(second.uid()).sandboxes.len(), 1, "the sandbox stays");
 

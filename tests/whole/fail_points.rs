@@ -55,7 +55,7 @@ fn a_server_that_is_killed_at_any_step_goes_on_where_it_was(world: &World) {
     let first = turn();
     let mut course = Course::new(world, "fs", With::Nothing, Network::Host);
     walk(&mut course, |course, step| {
-        course.with = if (step + first) % 2 == 0 { With::Monitors } else { With::Nothing };
+        course.with = if (step + first).is_multiple_of(2) { With::Monitors } else { With::Nothing };
         format!("server {step}")
     });
 }
@@ -273,7 +273,9 @@ impl Course {
             if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
         });
         for folder in folders() {
-            names(&folder).iter().for_each(|name| drop(fs::remove_dir(folder.join(name))));
+            for name in names(&folder) {
+                let _ = fs::remove_dir(folder.join(name));
+            }
         }
         guard::unmount_below(&dir.join("rt"));
         fs::remove_dir_all(dir.join("rt")).expect("nothing is mounted in it");

@@ -124,11 +124,7 @@ fn an_image_goes_when_the_disk_is_full_and_those_that_are_needed_stay(world: &Wo
         let _ = cri.call(&RemoveImageRequest { image: Some(image) });
     }
     // The other tests need their images again.
-    crate::support::containerd::run(
-        std::process::Command::new(crate::support::top().join("scripts/images"))
-            .arg("import")
-            .arg(&site.runtime),
-    );
+    world.containerd.import_images();
 }
 
 /// An image with its own configuration, and so its own id.
@@ -136,7 +132,7 @@ fn own_image(world: &World, name: &str) {
     let dir = world.socket().parent().expect("it is in a folder").join(format!("own-{name}"));
     fs::create_dir_all(&dir).expect("a folder of ours");
     let archive = archive(&dir, name);
-    world.containerd.ctr(&["images", "import", &archive.to_string_lossy()]);
+    world.containerd.import(&archive);
     fs::remove_dir_all(&dir).expect("it is ours");
 }
 

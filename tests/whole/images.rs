@@ -30,12 +30,12 @@ fn an_image_that_cannot_be_pulled_says_why_and_is_put_off(world: &World) {
         assert!(log.contains(reason), "{reason} in {log}");
     }
     // Another tool adds the image while the pull is in back-off.
-    world.containerd.ctr(&["images", "tag", "localhost/edged-demo:1", "127.0.0.1:1/none:1"]);
+    world.containerd.tag("127.0.0.1:1/none:1");
     let pod = site.wait_running("pulls");
     assert_eq!(pod.restarts("main"), 0);
     site.take("pulls.yaml");
     site.wait_empty();
-    world.containerd.ctr(&["images", "rm", "127.0.0.1:1/none:1"]);
+    world.containerd.untag("127.0.0.1:1/none:1");
 }
 
 fn an_image_that_may_not_be_pulled_is_waited_for_and_used_once_it_is_there(world: &World) {
@@ -52,9 +52,9 @@ fn an_image_that_may_not_be_pulled_is_waited_for_and_used_once_it_is_there(world
     let expected =
         "Container image \"localhost/absent:1\" is not present with pull policy of Never";
     assert_eq!(message, expected);
-    world.containerd.ctr(&["images", "tag", "localhost/edged-demo:1", "localhost/absent:1"]);
+    world.containerd.tag("localhost/absent:1");
     site.wait_running("never");
     site.take("never.yaml");
     site.wait_empty();
-    world.containerd.ctr(&["images", "rm", "localhost/absent:1"]);
+    world.containerd.untag("localhost/absent:1");
 }

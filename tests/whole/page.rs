@@ -103,8 +103,8 @@ fn the_page_shows_what_the_agent_says_and_follows_it(world: &World) {
     wait_same(&mut browser, &site);
     assert_eq!(browser.text("document.querySelector('h1').innerText"), NODE);
     let facts = browser.text("document.getElementById('facts').innerText");
-    for text in ["✓ ready\ncontainerd ", "3 wanted, 1 running", "none is configured", "all read"]
-    {
+    let ready = format!("✓ ready\n{} ", crate::support::containerd::kind().name());
+    for text in [&*ready, "3 wanted, 1 running", "none is configured", "all read"] {
         assert!(facts.contains(text), "{text} in {facts}");
     }
     assert!(rows(&mut browser, "events").iter().any(|row| row[2] == "Started"));

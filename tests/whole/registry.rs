@@ -85,7 +85,7 @@ fn a_private_image_is_pulled_with_the_secret_that_is_let_in(world: &World) {
         site.take(file);
     }
     site.wait_empty();
-    world.containerd.ctr(&["images", "rm", &image]);
+    world.containerd.untag(&image);
 }
 
 fn a_private_image_is_pulled_with_the_nodes_own_credentials(world: &World) {
@@ -103,7 +103,7 @@ fn a_private_image_is_pulled_with_the_nodes_own_credentials(world: &World) {
     assert!(!site.log().contains("\"right\""), "no word of it in the log");
     site.take("plain.yaml");
     site.wait_empty();
-    world.containerd.ctr(&["images", "rm", &image]);
+    world.containerd.untag(&image);
 }
 
 fn pulls_keep_their_bound(world: &World) {
@@ -131,7 +131,7 @@ fn pulls_keep_their_bound(world: &World) {
         assert_eq!(gate.most_at_once(), most, "{name}");
         for (n, image) in images.iter().enumerate() {
             site.take(&format!("{n}.yaml"));
-            world.containerd.ctr(&["images", "rm", image]);
+            world.containerd.untag(image);
         }
         site.wait_empty();
     }
@@ -166,7 +166,7 @@ fn images_in_a_folder_are_pulled_from_the_agents_own_registry(world: &World) {
         let other = now.iter().any(|(pid, state)| *pid != served && *state != 'Z');
         if other { Ok(()) } else { Err(format!("{now:?}")) }
     });
-    world.containerd.ctr(&["images", "rm", "--sync", &image]);
+    world.containerd.untag(&image);
     let second = format!("127.0.0.1:{port}/stick:1");
     site.put("again.yaml", &pod("again", &second, &[]));
     site.wait_running("again");
@@ -174,7 +174,7 @@ fn images_in_a_folder_are_pulled_from_the_agents_own_registry(world: &World) {
         site.take(file);
     }
     site.wait_empty();
-    world.containerd.ctr(&["images", "rm", &second]);
+    world.containerd.untag(&second);
 }
 
 fn an_archive_is_brought_in_by_command(world: &World) {
@@ -206,5 +206,5 @@ fn an_archive_is_brought_in_by_command(world: &World) {
     assert!(!done && why.contains("got a compressed archive, expected a plain one"), "{why}");
     site.take("pod.yaml");
     site.wait_empty();
-    world.containerd.ctr(&["images", "rm", "localhost/brought:1"]);
+    world.containerd.untag("localhost/brought:1");
 }
