@@ -47,9 +47,7 @@ bench-check: setup flashed ## the same, and fails where a figure misses its limi
 	@scripts/cargo bench --locked --features controller,runtime --bench bench -- --check
 
 flashed: ## builds what `make bench` measures, where the tools for it are there
-	@[ ! -d .cross/zig ] || { $(MAKE) --no-print-directory x86_64-musl SET=gateway,runtime && \
-		cp target/cross/x86_64-unknown-linux-musl/flash/edged target/cross/edged-runtime && \
-		$(MAKE) --no-print-directory x86_64-musl SET=gateway; }
+	@scripts/flashed
 
 features: setup ## checks each named feature set, each feature alone and each one missing
 	@scripts/features

@@ -78,8 +78,8 @@ pub const RUNTIME_OCI_LOG_BYTES_MAX: u64 = 64 << 10;
 
 // Monitors.
 
-/// Bytes of a monitor's file `start`: two paths of 4,096 bytes, and those of the settings, each byte
-/// of which takes six in JSON at most.
+/// Bytes of a monitor's file `start`: two paths of 4,096 bytes, and those of the settings, each
+/// byte of which takes six in JSON at most.
 pub const MONITOR_START_BYTES_MAX: usize = 64 << 10;
 /// Connections to one monitor: the server's, that of the server before it, and some of tools.
 pub const MONITOR_CONNECTIONS_MAX: usize = 8;

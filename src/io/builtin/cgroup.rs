@@ -186,9 +186,11 @@ mod tests {
 
     #[test]
     fn version_2_kills_by_its_own_file_and_version_1_thaws_first() {
-        let top = Top::new("both").with("v2/p/c/cgroup.kill", "").with("v1/p/c/freezer.state", "F");
-        top.cgroup(&["v2", "v1"], "p/c").kill().expect("nobody is in it");
-        let says = |file: &str| fs::read_to_string(top.0.join(file)).expect("ours");
+        let top = TestFolder::new("cgroup")
+            .with("v2/p/c/cgroup.kill", "")
+            .with("v1/p/c/freezer.state", "F");
+        cgroup(&top, &["v2", "v1"], "p/c").kill().expect("nobody is in it");
+        let says = |file: &str| fs::read_to_string(top.join(file)).expect("ours");
         assert_eq!(says("v2/p/c/cgroup.kill"), "1");
         assert_eq!(says("v1/p/c/freezer.state"), "THAWED");
     }

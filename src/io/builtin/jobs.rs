@@ -1,5 +1,5 @@
-//! Jobs of the built-in runtime: each is a child process `edged job runtime`, but for those that only
-//! read the kernel's numbers.
+//! Jobs of the built-in runtime: each is a child process `edged job runtime`, but for those that
+//! only read the kernel's numbers.
 //!
 //! ```text
 //!  start ─▶ child ─exit─▶ its answer, or how it died

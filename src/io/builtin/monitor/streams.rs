@@ -112,8 +112,7 @@ impl Streams {
     }
 
     /// Reads of each stream what is there, as much as the buffer holds. `relay` gets it with the
-    /// stream's number in front, 1 or 2.
-    /// Whether there was anything.
+    /// stream's number in front, 1 or 2. Returns whether there was anything.
     pub(super) fn pump(&mut self, nanos: i64, log: &mut Log, mut relay: impl FnMut(&[u8])) -> bool {
         let mut any = false;
         for (at, slot) in self.outputs.iter_mut().enumerate() {
