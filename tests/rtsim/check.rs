@@ -20,6 +20,8 @@ use crate::world::World;
 #[derive(Default)]
 pub struct Check {
     open: BTreeMap<CallId, Request>,
+    /// Calls that remove the sandboxes and containers that the client was told of.
+    pub removals: Vec<Request>,
 }
 
 impl Check {
@@ -58,6 +60,15 @@ impl World {
             "[one answer] {call:?} is answered without being open: {answer:?}"
         );
         let (Some(request), Ok(reply)) = (request, answer) else { return };
+        match reply {
+            Reply::Sandbox(id) => {
+                self.check.removals.push(Request::RemovePodSandbox(id.0.clone()));
+            }
+            Reply::Container(id) => {
+                self.check.removals.push(Request::RemoveContainer(id.0.clone()));
+            }
+            _ => {}
+        }
         let machine = &self.machine;
         match (&request, reply) {
             (_, Reply::Sandbox(id)) => {

@@ -141,13 +141,14 @@ impl World {
         })
     }
 
-    /// What removes all that there is.
+    /// What removes all that there is, and all that the client was told of: after a failure of the
+    /// disk the server may show what has no record.
     pub fn removals(&self) -> Vec<Request> {
         let all = self.machine.records.values().map(|record| match record {
             Record::Sandbox(record) => Request::RemovePodSandbox(record.id.0.clone()),
             Record::Container(record) => Request::RemoveContainer(record.id.0.clone()),
             Record::Image(record) => Request::RemoveImage(record.id.0.clone()),
         });
-        all.collect()
+        self.check.removals.iter().cloned().chain(all).collect()
     }
 }
