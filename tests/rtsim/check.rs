@@ -50,6 +50,15 @@ impl Check {
     pub fn is_open(&self, call: CallId) -> bool {
         self.open.contains_key(&call)
     }
+
+    /// The client knows of what this reply names.
+    fn told(&mut self, reply: &Reply) {
+        self.removals.extend(match reply {
+            Reply::Sandbox(id) => Some(Request::RemovePodSandbox(id.0.clone())),
+            Reply::Container(id) => Some(Request::RemoveContainer(id.0.clone())),
+            _ => None,
+        });
+    }
 }
 
 impl World {
@@ -60,15 +69,7 @@ impl World {
             "[one answer] {call:?} is answered without being open: {answer:?}"
         );
         let (Some(request), Ok(reply)) = (request, answer) else { return };
-        match reply {
-            Reply::Sandbox(id) => {
-                self.check.removals.push(Request::RemovePodSandbox(id.0.clone()));
-            }
-            Reply::Container(id) => {
-                self.check.removals.push(Request::RemoveContainer(id.0.clone()));
-            }
-            _ => {}
-        }
+        self.check.told(reply);
         let machine = &self.machine;
         match (&request, reply) {
             (_, Reply::Sandbox(id)) => {
