@@ -10,6 +10,8 @@ pub mod cgroup;
 #[cfg(feature = "controller")]
 pub mod cloud_message;
 pub mod cri;
+#[cfg(feature = "devices")]
+pub mod device;
 #[cfg(feature = "cloud")]
 pub mod downstream;
 #[cfg(feature = "controller")]
