@@ -418,7 +418,10 @@ impl Course {
         left.extend(names(Path::new(&format!("/sys/class/net/edged{net}/brif"))));
         let mounts = fs::read_to_string("/proc/self/mounts").expect("it is mounted");
         let below = format!("{}/rt/", dir.display());
-        left.extend(mounts.lines().filter(|line| line.contains(&below)).map(str::to_owned));
+        // The OCI runtimes' programs stay mounted: they belong to no container.
+        let programs = format!("{below}bin/");
+        let of_pods = |line: &&str| line.contains(&below) && !line.contains(&programs);
+        left.extend(mounts.lines().filter(of_pods).map(str::to_owned));
         left.extend(monitors(dir).into_iter().map(|pid| format!("monitor {pid}")));
         for parent in cgroup::all(&self.cgroup()) {
             let inside = fs::read_dir(&parent).into_iter().flatten().flatten();

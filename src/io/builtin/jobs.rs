@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use super::fail_point::{self, Who};
 use super::layout::Settings;
 use super::monitors::Ended;
-use super::{container, exec, images, process, sandbox, session, stats, update};
+use super::{cgroup, container, exec, images, process, sandbox, session, stats, update};
 use crate::core::time::Instant;
 use crate::io::clock;
 use crate::limits::{RUNTIME_EXEC_KILL_MS, RUNTIME_JOB_BYTES_MAX};
@@ -246,9 +246,15 @@ pub fn child() -> ExitCode {
 
 fn run(settings: &Settings, job: Job) -> Result<JobReply, JobFault> {
     match job {
-        Job::MakeSandbox(record) => sandbox::make(settings, &record),
+        Job::MakeSandbox(record) => {
+            let made = sandbox::make(settings, &record);
+            // A container follows as a rule.
+            cgroup::begin_grace_period_aside();
+            made
+        }
         Job::EndSandbox(record) => sandbox::end(settings, &record),
         Job::MakeContainer { sandbox, container, image } => {
+            cgroup::begin_grace_period_aside();
             container::make(settings, &sandbox, &container, &image)
         }
         Job::EndContainer(folder) => container::end(settings, &folder),

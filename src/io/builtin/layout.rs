@@ -7,6 +7,7 @@
 //!                resolv.conf hosts hostname    layers/HEX/fs  layers/HEX/size
 //!    c/ID/       start config.json rootfs      cni/ID     result of ADD, for DEL after a reboot
 //!                out err in ctl pid exit       tmp/       what is unfinished
+//!    bin/        the OCI runtimes' programs, mounted read-only
 //!    oci/        state of the OCI runtime
 //!    s/          N-TOKEN N.lock: sessions of exec, attach and port forwarding
 //!    seccomp/    filters that crun has made
@@ -99,6 +100,11 @@ impl Layout {
     /// `--root` of the OCI runtime.
     pub fn oci(&self) -> PathBuf {
         self.run.join("oci")
+    }
+
+    /// The OCI runtimes' programs, mounted read-only.
+    pub fn programs(&self) -> PathBuf {
+        self.run.join("bin")
     }
 
     /// The sockets and locks of sessions.

@@ -272,7 +272,7 @@ fn create(
     call.args(["create", "--bundle", ".", "--pid-file", "oci.pid"]);
     streams.hand_to(&mut call);
     call.arg(&*start.id.0);
-    let created = oci::run(call, log, OCI_CALL).map_err(|error| error.to_string());
+    let created = oci::run_joining(call, log, OCI_CALL).map_err(|error| error.to_string());
     let noted = created.and_then(|()| {
         seccomp::keep(settings, &start.id.0);
         streams.take_console().map_err(|error| error.to_string())?;

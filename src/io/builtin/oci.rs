@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::layout::Settings;
 use super::process::{self, PidFd};
-use super::program;
+use super::{cgroup, program, read_only};
 use crate::io::clock;
 use crate::limits::{CRI_STATUS_TEXT_BYTES_MAX, RUNTIME_OCI_LOG_BYTES_MAX};
 use crate::model::error::System;
@@ -19,7 +19,7 @@ use crate::model::error::System;
 /// A call, without the words that are its own. Its log is `log`, which is emptied.
 pub fn command(settings: &Settings, log: &Path) -> Command {
     let _ = fs::remove_file(log);
-    let mut command = program::unbounded(&settings.oci);
+    let mut command = program::unbounded(read_only::path(&settings.layout, &settings.oci));
     command.arg("--root").arg(settings.layout.oci());
     command.arg("--log").arg(log).args(["--log-format", "json"]);
     // Variables such as LISTEN_FDS would change what it does.
@@ -29,10 +29,25 @@ pub fn command(settings: &Settings, log: &Path) -> Command {
 }
 
 /// Runs it to its end; at the deadline it is killed. The error is its text.
-pub fn run(mut command: Command, log: &Path, max: Duration) -> Result<(), System> {
+pub fn run(command: Command, log: &Path, max: Duration) -> Result<(), System> {
+    run_while(command, log, max, || ())
+}
+
+/// The same for a call that puts a process into cgroups.
+pub fn run_joining(command: Command, log: &Path, max: Duration) -> Result<(), System> {
+    run_while(command, log, max, cgroup::begin_grace_period)
+}
+
+fn run_while(
+    mut command: Command,
+    log: &Path,
+    max: Duration,
+    meanwhile: impl FnOnce(),
+) -> Result<(), System> {
     let name = command.get_program().to_string_lossy().into_owned();
     let failed = |why: &dyn std::fmt::Display| System::at(&name, why);
     let child = command.spawn().map_err(|error| failed(&format_args!("not started: {error}")))?;
+    meanwhile();
     match wait(child, max) {
         Ok(Some(status)) if status.success() => Ok(()),
         Ok(Some(status)) => Err(last_error(log).map_or_else(|| failed(&status), System::new)),

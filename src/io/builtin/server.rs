@@ -19,7 +19,7 @@
 use std::ffi::{CString, OsString};
 use std::io;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use mio::{Events, Poll, Token};
@@ -33,7 +33,7 @@ use super::layout::Settings;
 use super::look::Look;
 use super::monitors::{Ended, Monitors};
 use super::records::{self, Records};
-use super::{cni, images, sandbox, start};
+use super::{cni, images, read_only, sandbox, start};
 use crate::core::Severity;
 use crate::core::time::{Instant, Now};
 use crate::io::lock;
@@ -118,6 +118,8 @@ impl Server {
         let layout = &settings.layout;
         let lock = lock::folder(layout.data()).map_err(io::Error::other)?;
         start::make_run(layout).map_err(io::Error::other)?;
+        let programs = settings.handlers.iter().map(|it| Path::new(&*it.program));
+        read_only::hold(layout, programs.chain([&*settings.oci]));
         let records = Records::open(layout).map_err(io::Error::other)?;
         images::empty_tmp(&settings).map_err(io::Error::other)?;
         if let Err(why) = start::masquerade(&settings) {

@@ -60,7 +60,7 @@ pub fn command(rig: &Rig) -> Vec<Figure> {
     runc.cut();
     vec![
         Figure::beside(EXEC[0], &times[1], &times[0], "ms", Limit::Ratio(0.50)),
-        Figure::beside(EXEC[1], &times[2], &times[0], "ms", Limit::Ratio(0.90)),
+        Figure::beside(EXEC[1], &times[2], &times[0], "ms", Limit::Ratio(0.70)),
     ]
 }
 

@@ -47,7 +47,7 @@ pub fn cut(rig: &Rig) -> Vec<Figure> {
     }
     crun.cut();
     rig.wipe();
-    vec![Figure::beside(NAMES[0], &times[1], &times[0], "s", Limit::Ratio(0.70))]
+    vec![Figure::beside(NAMES[0], &times[1], &times[0], "s", Limit::Ratio(0.50))]
 }
 
 /// No agent runs; its pods may.

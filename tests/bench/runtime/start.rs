@@ -47,7 +47,7 @@ pub fn one(rig: &Rig) -> Vec<Figure> {
     vec![
         figure(ONE[0], &host[1].start, &host[0].start, 0.20),
         figure(ONE[1], &host[2].start, &host[0].start, 0.40),
-        figure(ONE[2], &host[1].delete, &host[0].delete, 0.50),
+        figure(ONE[2], &host[1].delete, &host[0].delete, 0.40),
         figure(ONE[3], &cni[1].start, &cni[0].start, 0.35),
         figure(ONE[4], &cni[2].start, &cni[0].start, 0.40),
         figure(ONE[5], &cni[1].delete, &cni[0].delete, 0.60),
