@@ -4,6 +4,8 @@
 mod cloud;
 #[cfg(feature = "controller")]
 mod controller;
+#[cfg(feature = "devices")]
+mod devices;
 #[cfg(feature = "controller")]
 mod edge;
 mod link;
@@ -30,6 +32,8 @@ mod watchdog;
 pub use cloud::*;
 #[cfg(feature = "controller")]
 pub use controller::*;
+#[cfg(feature = "devices")]
+pub use devices::*;
 #[cfg(feature = "controller")]
 pub use edge::*;
 pub use link::*;

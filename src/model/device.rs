@@ -4,9 +4,15 @@
 //! `wire/devices` reads and writes the JSON of MQTT and of the cloud, `wire/dmi` the protobuf of
 //! mappers. `agent/devices` sees only these types.
 
+mod object;
+mod stored;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+
+pub use object::{DeviceObject, ModelObject};
+pub use stored::{Acknowledged, DeviceChange, DeviceRow, StoredDevices, TwinRow};
 
 /// `default/thermometer`; from clouds up to 1.16.1 and their topics, without the namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,6 +25,11 @@ impl DeviceId {
             return Self(name.into());
         }
         Self(format!("{namespace}/{name}").into())
+    }
+
+    /// As it is in a message or a row, with its namespace or without.
+    pub fn of(id: &str) -> Self {
+        Self(id.into())
     }
 
     pub fn as_str(&self) -> &str {
@@ -60,8 +71,8 @@ pub enum ClientContent {
     TwinUpdate(DeviceId, Vec<(Box<str>, PropertyUpdate)>),
     /// `…/state/update`, the state as it was given.
     State(DeviceId, Box<str>),
-    /// The payload of a request about this device cannot be used.
-    Invalid(DeviceId, Door, Box<str>),
+    /// The payload cannot be used, and why; `None`: the request is about no device.
+    Invalid(Option<DeviceId>, Door, Box<str>),
 }
 
 /// The topic on which a request is answered.
@@ -192,4 +203,171 @@ pub struct DeviceView {
     pub spec: u64,
     /// `spec.properties`, by name, with `desired.value`; empty: none is desired.
     pub desired: BTreeMap<Box<str>, Box<str>>,
+}
+
+/// `MsgTwin` of section 7.1: a property of a device, or the sides of it that a message is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Twin {
+    pub expected: Option<TwinSide>,
+    pub actual: Option<TwinSide>,
+    /// A client may delete it.
+    pub optional: bool,
+    /// `metadata.type`: `string`, `int`, `integer`, `float`, `double`, `boolean`, `bytes`, or
+    /// [`DELETED`].
+    pub type_name: Box<str>,
+}
+
+/// The type of a property that was deleted: a tombstone, which keeps the versions.
+pub const DELETED: &str = "deleted";
+
+impl Twin {
+    pub fn is_deleted(&self) -> bool {
+        &*self.type_name == DELETED
+    }
+}
+
+/// One side of a twin, `TwinValue` with its version.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TwinSide {
+    /// `None`: there is none since the property was deleted.
+    pub value: Option<Box<str>>,
+    /// Of the update: milliseconds since the epoch, by the node's clock; 0: not known.
+    pub timestamp_ms: i64,
+    pub version: TwinVersion,
+}
+
+impl TwinSide {
+    /// Empty: there is none.
+    pub fn text(&self) -> &str {
+        self.value.as_deref().unwrap_or_default()
+    }
+}
+
+/// `expected_version`, `actual_version`: how often the cloud and the node have changed a side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TwinVersion {
+    pub cloud: i64,
+    pub edge: i64,
+}
+
+/// The properties of a device, by name.
+pub type Twins = BTreeMap<Box<str>, Twin>;
+
+/// What the node publishes for MQTT clients (section 6.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publication {
+    pub event_id: Box<str>,
+    /// Milliseconds since the epoch; 0: not known.
+    pub timestamp_ms: i64,
+    pub content: Published,
+}
+
+/// What a [`Publication`] says, by its topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Published {
+    /// On the topic that answers such requests: the code, and the reason (section 7.4).
+    Refused(Door, Option<DeviceId>, u16, Box<str>),
+    /// `membership/get/result`
+    Members(Vec<Member>),
+    /// `membership/updated`
+    MembersChanged { added: Vec<Member>, removed: Vec<DeviceId> },
+    /// `twin/get/result`
+    Twins(DeviceId, Twins),
+    /// `twin/update/result`: the sides that were given; `None`: the property was deleted.
+    Updated(DeviceId, Vec<(Box<str>, Option<Twin>)>),
+    /// `twin/update/document`
+    Document(DeviceId, Vec<(Box<str>, TwinChange)>),
+    /// `twin/update/delta`: every property with an expected value, and the values of those that
+    /// are not as expected.
+    Delta { device: DeviceId, twins: Twins, delta: Vec<(Box<str>, Box<str>)> },
+    /// `state/update/result`
+    State(DeviceId, DeviceState),
+}
+
+/// A property before and after an update; `None`: there was none, or there is none any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TwinChange {
+    pub last: Option<Twin>,
+    pub current: Option<Twin>,
+}
+
+/// A device in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    pub id: DeviceId,
+    pub description: Box<str>,
+    pub state: DeviceState,
+}
+
+/// The state of a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceState {
+    /// As it was given; empty: none was.
+    pub state: Box<str>,
+    /// `lastOnlineTime`, RFC 3339; empty: it is not online.
+    pub last_online: Box<str>,
+}
+
+/// What the cloud's `devicecontroller` sends beside the objects (section 7.3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeviceDownstream {
+    /// It has what the message of this id said.
+    Confirmed(Box<str>),
+    /// `membership`
+    Membership { added: Vec<GivenDevice>, removed: Vec<DeviceId> },
+    /// `membership/detail`: all devices of the node.
+    Detail(Vec<GivenDevice>),
+    /// `twin/cloud_updated`, from clouds up to 1.14.
+    CloudUpdated(DeviceId, Vec<(Box<str>, GivenTwin)>),
+}
+
+/// A device in a message of the cloud.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenDevice {
+    pub id: DeviceId,
+    pub description: Box<str>,
+    pub twins: Vec<(Box<str>, GivenTwin)>,
+}
+
+/// A property in a message of the cloud. A side without a version is refused (section 8.5).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GivenTwin {
+    pub expected: Option<GivenSide>,
+    pub actual: Option<GivenSide>,
+    /// `None`: not given.
+    pub optional: Option<bool>,
+    /// Empty: not given; [`DELETED`]: the property is deleted.
+    pub type_name: Box<str>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GivenSide {
+    pub value: Box<str>,
+    pub version: Option<TwinVersion>,
+}
+
+/// What the node reports to the cloud (section 10.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeviceUpstream {
+    /// `…/twin/edge_updated`: these properties as they are now, with their versions.
+    Twins(DeviceId, Twins),
+    /// `…/state/update`
+    State(DeviceId, DeviceState),
+    /// `get membership/detail` for the node of this name.
+    GetDetail(Box<str>),
+}
+
+/// Identifies one [`ManagerCall`] until its answer. Never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ManagerCallId(pub u64);
+
+/// Identifies one [`MapperCall`], or one check of a mapper's socket, until its answer. Never used
+/// twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MapperCallId(pub u64);
+
+impl From<u64> for MapperCallId {
+    fn from(number: u64) -> Self {
+        Self(number)
+    }
 }

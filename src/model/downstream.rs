@@ -2,6 +2,8 @@
 
 use serde::Deserialize;
 
+#[cfg(feature = "devices")]
+use super::device::DeviceDownstream;
 use super::node_status::RemoteNode;
 use super::remote_pod::RemotePod;
 use super::upstream::Origin;
@@ -40,6 +42,9 @@ pub enum Down {
     NodeJob { action: Box<str> },
     /// An HTTP request for a service on the node (section 4.8).
     ServiceCall,
+    /// A message for the twins of devices (section 7.3), or why it cannot be used.
+    #[cfg(feature = "devices")]
+    Device(Result<Box<DeviceDownstream>, String>),
     /// No answer is expected.
     Unsupported,
 }

@@ -1,4 +1,8 @@
-//! The node's copy of the cloud's objects: rows of KubeEdge's table `meta`.
+//! The node's copy of the cloud's objects: rows of KubeEdge's table `meta`; and the changes of its
+//! tables of devices, which are saved with them.
+
+#[cfg(feature = "devices")]
+use super::device::{DeviceChange, StoredDevices};
 
 /// Identifies one [`crate::agent::event::Action::Save`]. Never used twice, and only grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,13 +26,16 @@ impl std::fmt::Debug for Row {
     }
 }
 
-/// A change of the table.
+/// A change of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The row exists from now on, replacing any other.
     Put(Row),
     /// The row does not exist from now on.
     Delete { key: Box<str> },
+    /// Of the tables of devices.
+    #[cfg(feature = "devices")]
+    Device(DeviceChange),
 }
 
 /// The content of the store when it was opened.
@@ -41,11 +48,14 @@ pub struct Saved {
     /// A sync of the rows has failed: until the next save succeeds, a power cut may undo the last
     /// changes of the process before.
     pub is_unsynced: bool,
+    /// The tables of devices.
+    #[cfg(feature = "devices")]
+    pub devices: StoredDevices,
 }
 
 impl Saved {
     pub fn new(rows: Vec<Row>, origin: StoreOrigin) -> Self {
-        Self { rows, origin, is_unsynced: false }
+        Self { rows, origin, ..Self::default() }
     }
 
     /// The complete content of a store.

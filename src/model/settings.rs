@@ -2,6 +2,8 @@
 
 #[cfg(feature = "cloud")]
 mod cloud;
+#[cfg(feature = "devices")]
+mod devices;
 #[cfg(feature = "cloud")]
 mod node;
 
@@ -9,6 +11,8 @@ mod node;
 pub use cloud::TunnelSettings;
 #[cfg(feature = "cloud")]
 pub use cloud::{CloudLink, Secret};
+#[cfg(feature = "devices")]
+pub use devices::{DeviceSettings, MqttMode, MqttServer, MqttSettings, MqttTls, MqttTransport};
 #[cfg(feature = "cloud")]
 pub use node::{CloudSettings, Registration, Taint};
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+#[cfg(feature = "devices")]
+use super::device::DeviceUpstream;
 use super::message::{Message, Route};
 use super::node_status::NodeStatus;
 use super::pod::Pod;
@@ -90,6 +92,9 @@ pub enum Up {
         event: Box<RecordedEvent>,
         node: Box<str>,
     },
+    /// A report about devices.
+    #[cfg(feature = "devices")]
+    Device(Box<DeviceUpstream>),
 }
 
 /// The origin of a message from the cloud, for the answer: its id, and its route.
@@ -98,13 +103,14 @@ pub struct Origin {
     pub id: Box<str>,
     pub source: Box<str>,
     pub group: Box<str>,
+    pub operation: Box<str>,
     pub resource: Box<str>,
 }
 
 impl Origin {
     pub fn of(message: &Message) -> Self {
-        let Route { source, group, resource, .. } = message.route.clone();
-        Self { id: message.header.id.clone(), source, group, resource }
+        let Route { source, group, operation, resource } = message.route.clone();
+        Self { id: message.header.id.clone(), source, group, operation, resource }
     }
 
     /// Whether both are of the same message.
