@@ -7,6 +7,8 @@
 #[cfg(feature = "runtime")]
 pub mod cni;
 pub mod cri;
+#[cfg(feature = "devices")]
+pub mod devices;
 pub mod edge;
 pub mod grpc;
 pub mod h2;

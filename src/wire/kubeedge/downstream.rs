@@ -10,6 +10,8 @@ use serde_json::value::RawValue;
 
 use crate::limits::Budget;
 use crate::model::base64;
+#[cfg(feature = "devices")]
+use crate::model::device::DeviceDownstream;
 use crate::model::downstream::{
     Answer, Down, Downstream, ObjectView, PodPage, Refusal, RemoteLease, RemoteObject,
 };
@@ -18,6 +20,8 @@ use crate::model::node_status::RemoteNode;
 use crate::model::remote_pod::RemotePod;
 use crate::model::tree::{self, Value};
 use crate::model::upstream::Origin;
+#[cfg(feature = "devices")]
+use crate::wire::devices;
 
 /// The meaning of a message.
 pub fn decode(message: &Message, budget: &Budget) -> Downstream {
@@ -29,6 +33,8 @@ fn down(message: &Message, budget: &Budget) -> Down {
     let (route, parent) = (&message.route, &message.header.parent_id);
     match (&*route.group, &*route.operation) {
         (_, "config" | "ping" | "pong") => Down::Transport,
+        #[cfg(feature = "devices")]
+        ("twin", _) => device(message, budget),
         (_, "response" | "error" | "applicationResponse") if !parent.is_empty() => {
             // Only the request for a list is about no resource.
             if &*route.operation == "applicationResponse" || &*route.resource == "null" {
@@ -44,6 +50,24 @@ fn down(message: &Message, budget: &Budget) -> Down {
             Down::ServiceCall
         }
         _ => Down::Unsupported,
+    }
+}
+
+/// A message with a parent is a confirmation, whatever else it is (section 10.3 of spec `devices`).
+#[cfg(feature = "devices")]
+fn device(message: &Message, budget: &Budget) -> Down {
+    let (route, parent) = (&message.route, &message.header.parent_id);
+    if !parent.is_empty() {
+        return Down::Device(Ok(Box::new(DeviceDownstream::Confirmed(parent.clone()))));
+    }
+    let text = message.content.as_deref().map_or(Ok(Cow::default()), |it| inner(it, budget));
+    let wrong =
+        |why: &dyn std::fmt::Display| Down::Device(Err(format!("{}: {why}", route.resource)));
+    match text.map(|text| devices::decode_cloud(&route.resource, &text)) {
+        Ok(Some(Ok(read))) => Down::Device(Ok(Box::new(read))),
+        Ok(Some(Err(why))) => wrong(&why),
+        Ok(None) => Down::Unsupported,
+        Err(why) => wrong(&why),
     }
 }
 

@@ -15,6 +15,8 @@ use crate::model::time::Timestamp;
 use crate::model::upstream::{
     Lease, NodeObject, Origin, PodName, Reply, TokenRequest, Up, Upstream,
 };
+#[cfg(feature = "devices")]
+use crate::wire::devices;
 
 /// The envelope of a message.
 pub fn encode(message: &Upstream) -> Message {
@@ -22,7 +24,7 @@ pub fn encode(message: &Upstream) -> Message {
         Up::Reply(to, _) => to.id.clone(),
         _ => Box::default(),
     };
-    let Envelope { route, content } = envelope(&message.content);
+    let Envelope { route, content } = envelope(message);
     let (id, timestamp_ms) = (message.id.clone(), message.timestamp_ms);
     let header = Header { id, parent_id, timestamp_ms, ..Header::default() };
     Message { header, route, content }
@@ -46,9 +48,9 @@ impl Envelope {
     }
 }
 
-fn envelope(up: &Up) -> Envelope {
+fn envelope(message: &Upstream) -> Envelope {
     let request = Envelope::request;
-    match up {
+    match &message.content {
         Up::KeepAlive => {
             Envelope::new(["websocket", "resource", "keepalive", "node"], Some(json("ping")))
         }
@@ -103,6 +105,12 @@ fn envelope(up: &Up) -> Envelope {
         Up::Event { is_new, digest, event: recorded, node } => {
             event(*is_new, *digest, recorded, node)
         }
+        #[cfg(feature = "devices")]
+        Up::Device(report) => {
+            let (operation, resource, content) =
+                devices::encode_cloud(report, &message.id, message.timestamp_ms);
+            Envelope::new(["twin", "resource", operation, &resource], Some(content))
+        }
     }
 }
 
@@ -117,6 +125,13 @@ fn reply(to: &Origin, reply: &Reply) -> Envelope {
         Envelope::new([&to.source, &to.group, operation, &to.resource], Some(content))
     };
     match reply {
+        // As KubeEdge does, which has changed the route for another module before it answers.
+        Reply::Stored
+            if &*to.source == "devicecontroller"
+                && matches!(&*to.operation, "insert" | "delete") =>
+        {
+            Envelope::new(["meta", "twin", "response", &to.resource], Some(json("OK")))
+        }
         Reply::Stored => answer("response", json("OK")),
         Reply::Refused(why) => {
             let route = ["metamanager", &to.group, "error", &to.resource];
