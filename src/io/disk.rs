@@ -1,7 +1,8 @@
 //! The store: what the cloud sent, on the disk, in KubeEdge's own SQLite file.
 //!
-//! Only the table `meta` is ours; the others of an EdgeCore that ran here before (`meta_v2`,
-//! `device` …) stay as they are, and EdgeCore finds its file again when it comes back.
+//! Only the table `meta` is ours, and those of devices where these are served; the others of an
+//! EdgeCore that ran here before (`meta_v2` …) stay as they are, and EdgeCore finds its file again
+//! when it comes back.
 //!
 //! ```text
 //!  open ─▶ sound? ─▶ rows ─▶ Event::Loaded      save ─▶ one transaction ─▶ fsync ─▶ Event::Saved
@@ -24,6 +25,11 @@
 
 mod check;
 mod crashes;
+#[cfg(feature = "devices")]
+mod devices;
+#[cfg(not(feature = "devices"))]
+#[path = "disk/devices/absent.rs"]
+mod devices;
 mod inspect;
 pub(in crate::io) mod quarantine;
 mod rows;
@@ -116,8 +122,10 @@ impl Disk {
     /// Checks the file, locks it, and reads it. `is_log_synced`: see [`Disk`].
     fn ready(vfs: Vfs, path: &Path, is_log_synced: bool) -> Result<(Self, Saved), Trouble> {
         let mut conn = vfs.connect(path)?;
+        let mut saved = Saved::default();
         let (origin, rows, totals) = if rows::are_there(&conn)? {
             check::sound(&mut conn)?;
+            devices::read(&conn, &mut saved);
             let mut found = rows::read(&conn, vfs.read_bytes_max)?;
             (found.origin(), found.rows, found.totals)
         } else {
@@ -149,7 +157,7 @@ impl Disk {
             State::Open,
         );
         let is_log_synced = rewritten.is_ok();
-        let saved = Saved { is_unsynced: !is_log_synced, ..Saved::new(rows, origin) };
+        (saved.rows, saved.origin, saved.is_unsynced) = (rows, origin, !is_log_synced);
         Ok((Self { vfs, path, state, totals, is_log_synced, tainted: false }, saved))
     }
 
@@ -210,18 +218,19 @@ impl Disk {
 
     /// Reads a file that cannot be locked; if that fails too, there are no rows.
     fn open_read_only(vfs: Vfs, path: &Path, why: DiskError) -> (Self, Saved) {
-        let read = if vfs.is_machine() { read_only(&vfs, path) } else { None };
+        let mut saved = Saved::default();
+        let read = if vfs.is_machine() { read_only(&vfs, path, &mut saved) } else { None };
         let content = read.as_ref().map(|found| digest(&found.rows));
-        let saved = if let Some(mut found) = read {
+        if let Some(mut found) = read {
             log::error!("{}: can only be read: {why}", path.display());
-            let is_unsynced = left_log(path) == Log::Read;
-            let origin = found.origin();
-            Saved { is_unsynced, ..Saved::new(found.rows, origin) }
+            saved.is_unsynced = left_log(path) == Log::Read;
+            saved.origin = found.origin();
+            saved.rows = found.rows;
         } else {
             let why = format!("{}: cannot be opened: {why}", path.display());
             log::error!("{why}");
-            Saved::new(Vec::new(), StoreOrigin::Lost(why))
-        };
+            saved = Saved::new(Vec::new(), StoreOrigin::Lost(why));
+        }
         let state = State::Unavailable { why, content };
         let totals = Totals::of(&saved.rows);
         (Self::unavailable(vfs, path, state, totals), saved)
@@ -259,6 +268,7 @@ impl Disk {
         let totals = changes
             .iter()
             .try_fold(totals, |totals, change| rows::apply(&saving, change, totals))?;
+        devices::apply(&saving, changes)?;
         if self.tainted {
             // Even if nothing changes: the failed save is in the log, and the next start would find
             // it until something overwrites it. Nothing reads this number.
@@ -342,17 +352,18 @@ fn query<T: rusqlite::types::FromSql>(conn: &Connection, sql: &str) -> rusqlite:
 }
 
 /// The rows of a file that cannot be locked. Not without its log: that would be an older state.
-fn read_only(vfs: &Vfs, path: &Path) -> Option<Found> {
+fn read_only(vfs: &Vfs, path: &Path, saved: &mut Saved) -> Option<Found> {
     let log = left_log(path);
     if left(path, "-journal") || !path.exists() {
         return None;
     }
-    let read = || -> Result<Found, Trouble> {
+    let mut read = || -> Result<Found, Trouble> {
         let mut conn = Vfs::connect_read_only(path, log)?;
         if !rows::are_there(&conn)? {
             return Ok(Found::default());
         }
         check::sound(&mut conn)?;
+        devices::read(&conn, saved);
         rows::read(&conn, vfs.read_bytes_max)
     };
     read().map_err(|trouble| log::warn!("{}: cannot be read: {trouble}", path.display())).ok()

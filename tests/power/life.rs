@@ -115,7 +115,7 @@ impl Life {
     fn start(&mut self, tally: &mut Tally) -> Result<Option<Disk>, String> {
         let opened = Disk::open_on(Vfs::of_test(vfs::VFS), Path::new("/edgecore.db"));
         let (disk, saved) = opened.map_err(|refused| refused.to_string())?;
-        let Saved { rows, origin, is_unsynced } = saved;
+        let Saved { rows, origin, is_unsynced, .. } = saved;
         let what = if is_unsynced { "unsynced rows" } else { "rows" };
         crate::trace(format_args!("== opened: {origin:?}, {} {what}", rows.len()));
         let whole = match &origin {
@@ -160,6 +160,8 @@ impl Life {
             match change {
                 Change::Put(row) => drop(next.insert(row.key.clone(), row.clone())),
                 Change::Delete { key } => drop(next.remove(key)),
+                #[cfg(feature = "devices")]
+                Change::Device(_) => {}
             }
         }
         self.revision += 1;

@@ -214,6 +214,8 @@ pub(super) fn apply(
             }
             Ok(totals.without(before))
         }
+        #[cfg(feature = "devices")]
+        Change::Device(_) => Ok(totals),
     }
 }
 
