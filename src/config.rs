@@ -14,6 +14,11 @@ pub mod cloud;
 #[cfg(not(feature = "cloud"))]
 #[path = "config/cloud/absent.rs"]
 pub mod cloud;
+#[cfg(feature = "devices")]
+mod devices;
+#[cfg(not(feature = "devices"))]
+#[path = "config/devices/absent.rs"]
+mod devices;
 mod edgecore;
 mod keys;
 mod runtime;
@@ -44,6 +49,7 @@ use crate::model::housekeeping;
 use crate::model::settings::PodSettings;
 use crate::model::watchdog as watched;
 use cloud::Cloud;
+use devices::Devices;
 pub use edgecore::overlay;
 
 /// The default path of edgecore.yaml.
@@ -94,6 +100,8 @@ pub struct Config {
     pub watchdog: watched::Settings,
     /// The cloud's address, if there is one, and the store.
     pub cloud: Cloud,
+    /// Devices of the cloud.
+    pub devices: Devices,
     /// Set only by a flag.
     pub log: LevelFilter,
 }
@@ -122,6 +130,7 @@ impl Default for Config {
             builtin: BuiltinSettings::default(),
             watchdog: watched::Settings::default(),
             cloud: Cloud::default(),
+            devices: Devices::default(),
             log: LevelFilter::Info,
         }
     }

@@ -11,7 +11,7 @@ use super::table::Rule::{Idle, Map, Module, Take as Set};
 use super::table::{
     Table, duration, endpoint, folder, ip, loopback, node_name, one_of, text, whole,
 };
-use super::{Config, builtin, cloud, keys, watchdog};
+use super::{Config, builtin, cloud, devices, keys, watchdog};
 use crate::limits::{BACKOFF_MAX_MS, MANIFEST_PODS_MAX};
 use crate::model::endpoint::Framing;
 use crate::model::error::Input;
@@ -36,11 +36,10 @@ pub fn overlay(config: &mut Config, bytes: &[u8]) -> Result<Vec<String>, Refusal
     let unused = walk.unused;
     // Keys that depend on each other may come in any order.
     let at = Mark { line: 1, column: 1 };
-    keys::check(config).and_then(|()| config.cloud.finish()).map_err(|why| Refusal {
-        line: at.line,
-        column: at.column,
-        why: why.to_string(),
-    })?;
+    keys::check(config)
+        .and_then(|()| config.cloud.finish())
+        .and_then(|()| devices::check(config))
+        .map_err(|why| Refusal { line: at.line, column: at.column, why: why.to_string() })?;
     Ok(unused)
 }
 
@@ -59,8 +58,11 @@ const ROOT: Table = Table {
 
 const API_VERSION: &str = "edgecore.config.kubeedge.io/v1alpha2";
 
-const MODULES: Table =
-    Table { rules: &[("edged", Map(&EDGED))], more: &[cloud::MODULES, modules::ALL], unused: "" };
+const MODULES: Table = Table {
+    rules: &[("edged", Map(&EDGED))],
+    more: &[cloud::MODULES, devices::MODULES, modules::ALL],
+    unused: "",
+};
 
 const EDGED: Table = Table {
     rules: &[

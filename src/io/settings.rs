@@ -32,6 +32,8 @@ pub(super) fn agent_config(config: &Config) -> agent::Config {
         },
         #[cfg(feature = "cloud")]
         cloud: config.cloud.is_configured().then(|| config.cloud.settings.clone()),
+        #[cfg(feature = "devices")]
+        devices: config.device_settings(),
         #[cfg(all(feature = "cloud", feature = "streams"))]
         tunnel: config.tunnel_settings(),
     }
@@ -58,6 +60,7 @@ pub(super) fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("watchdog", old.watchdog != new.watchdog),
         ("imageMirrorPort", old.image_mirror != new.image_mirror),
         ("the settings of the cloud and its store", old.cloud != new.cloud),
+        ("deviceTwin and eventBus", old.devices != new.devices),
     ]
     .into_iter()
     .filter_map(|(name, differs)| differs.then_some(name))

@@ -3,17 +3,15 @@
 use crate::config::table::{Row, Rule, Table, truth};
 
 use crate::wire::tree::Value;
-use Rule::{Map, Module, Take as Set};
+use Rule::{Module, Take as Set};
 
 /// Below `modules`, each with KubeEdge's default for `enable`.
 pub(super) const ALL: &[Row] = &[
     ("dbTest", Module(&BARE, false)),
-    ("deviceTwin", Module(&DEVICE_TWIN, true)),
     // Removed in 1.7.
     ("edgeMesh", Module(&EDGE_MESH, false)),
     #[cfg(not(all(feature = "cloud", feature = "streams")))]
     ("edgeStream", Module(&EDGE_STREAM, false)),
-    ("eventBus", Module(&EVENT_BUS, true)),
     ("serviceBus", Module(&SERVICE_BUS, false)),
     ("taskManager", Module(&BARE, false)),
 ];
@@ -21,7 +19,6 @@ pub(super) const ALL: &[Row] = &[
 const ENABLE: &[Row] = &[("enable", Set(|_, value| truth(value).map(drop)))];
 
 const BARE: Table = Table { rules: ENABLE, more: &[], unused: "" };
-const DEVICE_TWIN: Table = Table { rules: ENABLE, more: &[], unused: "dmiSockPath" };
 const EDGE_MESH: Table =
     Table { rules: ENABLE, more: &[], unused: "lbStrategy listenInterface listenPort subNet" };
 #[cfg(not(all(feature = "cloud", feature = "streams")))]
@@ -30,20 +27,6 @@ const EDGE_STREAM: Table = Table {
     more: &[],
     unused: "handshakeTimeout readDeadline server tlsTunnelCAFile tlsTunnelCertFile \
         tlsTunnelPrivateKeyFile writeDeadline",
-};
-const EVENT_BUS: Table = Table {
-    rules: &[
-        ("enable", Set(|_, value| truth(value).map(drop))),
-        ("eventBusTLS", Map(&EVENT_BUS_TLS)),
-    ],
-    more: &[],
-    unused: "mqttMode mqttPassword mqttPubClientID mqttQOS mqttRetain mqttServerExternal \
-        mqttServerInternal mqttSessionQueueSize mqttSubClientID mqttUsername",
-};
-const EVENT_BUS_TLS: Table = Table {
-    rules: ENABLE,
-    more: &[],
-    unused: "tlsMqttCAFile tlsMqttCertFile tlsMqttPrivateKeyFile",
 };
 const SERVICE_BUS: Table =
     Table { rules: ENABLE, more: &[], unused: "port server timeout tlsCertFile tlsPrivateKeyFile" };
