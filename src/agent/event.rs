@@ -5,6 +5,11 @@ use std::collections::BTreeMap;
 use super::time::Instant;
 pub use crate::core::Severity;
 use crate::model::cri::{CallError, ContainerId, Dns, Reply, Request};
+#[cfg(feature = "devices")]
+use crate::model::device::{
+    ClientRequest, ManagerAnswer, ManagerCall, ManagerCallId, MapperCall, MapperCallId,
+    MapperError, Publication,
+};
 #[cfg(feature = "cloud")]
 use crate::model::downstream::Downstream;
 use crate::model::housekeeping::{MeasureRequest, Measures};
@@ -99,6 +104,9 @@ pub enum Event {
     /// Something came through it. At most once a turn.
     #[cfg(all(feature = "cloud", feature = "streams"))]
     TunnelActive(Session),
+    /// Something about devices, if the cloud's devices are served.
+    #[cfg(feature = "devices")]
+    Device(Box<DeviceEvent>),
     /// SIGTERM: leave the pods running and exit, once the runtime has finished creating objects for
     /// us.
     Stop,
@@ -197,6 +205,9 @@ pub enum Action {
     /// End the tunnel. No [`Event::TunnelDown`] follows.
     #[cfg(all(feature = "cloud", feature = "streams"))]
     HangupTunnel(Session),
+    /// Something about devices.
+    #[cfg(feature = "devices")]
+    Device(Box<DeviceAction>),
     /// Feed the machine's watchdog: every deadline is met.
     #[cfg(feature = "watchdog")]
     Feed,
@@ -206,6 +217,39 @@ pub enum Action {
     Log(Severity, String),
     /// Exit with success; pods continue to run.
     Exit,
+}
+
+/// An input about devices.
+#[cfg(feature = "devices")]
+#[derive(Clone, Debug)]
+pub enum DeviceEvent {
+    /// A request of an MQTT client. It is answered by publications.
+    Request(ClientRequest),
+    /// A mapper calls: exactly one [`DeviceAction::Answer`] follows.
+    Called(ManagerCallId, ManagerCall),
+    /// The answer to a [`DeviceAction::Call`] or a [`DeviceAction::CheckSocket`]: exactly one each.
+    Answered(MapperCallId, Result<(), MapperError>),
+}
+
+/// A request about devices.
+#[cfg(feature = "devices")]
+#[derive(Clone, Debug)]
+pub enum DeviceAction {
+    /// Publish this to MQTT clients; without a broker, nobody misses it.
+    Publish(Publication),
+    /// The answer to a [`DeviceEvent::Called`].
+    Answer(ManagerCallId, ManagerAnswer),
+    /// Make this call to the mapper that listens on this unix socket.
+    Call {
+        id: MapperCallId,
+        /// Absolute path.
+        socket: Box<str>,
+        call: MapperCall,
+        /// At this time [`MapperError::Deadline`] is the answer.
+        deadline: Instant,
+    },
+    /// Connect to this socket and close the connection: whether anybody listens.
+    CheckSocket { id: MapperCallId, socket: Box<str>, deadline: Instant },
 }
 
 /// Identifies one call from its [`Action::Cri`] to its [`Event::Cri`]. Never used twice.

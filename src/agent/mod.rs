@@ -10,6 +10,8 @@ mod cloud;
 #[cfg(not(feature = "cloud"))]
 #[path = "cloud/absent.rs"]
 mod cloud;
+#[cfg(feature = "devices")]
+mod devices;
 pub mod downward;
 pub mod event;
 mod housekeeping;
@@ -71,6 +73,8 @@ use crate::model::node::Pressure;
 use crate::model::recorded_event::{EventType, Object};
 #[cfg(feature = "cloud")]
 use crate::model::settings::CloudSettings;
+#[cfg(feature = "devices")]
+use crate::model::settings::DeviceSettings;
 use crate::model::settings::PodSettings;
 #[cfg(all(feature = "cloud", feature = "streams"))]
 use crate::model::settings::TunnelSettings;
@@ -103,6 +107,9 @@ pub struct Config {
     /// Settings of the cloud connection; `None`: no cloud, only the manifest folder.
     #[cfg(feature = "cloud")]
     pub cloud: Option<CloudSettings>,
+    /// Settings of devices, which the cloud has; `None`: they are not served.
+    #[cfg(feature = "devices")]
+    pub devices: Option<DeviceSettings>,
     /// Settings of the stream tunnel; `None`: there is none.
     #[cfg(all(feature = "cloud", feature = "streams"))]
     pub tunnel: Option<TunnelSettings>,
@@ -283,6 +290,8 @@ impl Agent {
             | Event::LinkActive(_)
             | Event::Sent(..)
             | Event::Cloud(..) => self.handle_cloud(now, event),
+            #[cfg(feature = "devices")]
+            Event::Device(_) => self.handle_cloud(now, event),
             #[cfg(feature = "streams")]
             Event::StreamOpened(id, request) => self.streams.open(id, *request),
             #[cfg(feature = "streams")]

@@ -456,6 +456,9 @@ impl<'a> EventLoop<'a> {
             Action::Hangup(session) => self.cloud.hangup(session),
             #[cfg(feature = "cloud")]
             Action::Save { revision, changes } => self.store.save(revision, changes),
+            // Nothing serves them yet: no client and no mapper can reach the node.
+            #[cfg(feature = "devices")]
+            Action::Device(_) => {}
             #[cfg(feature = "watchdog")]
             Action::Feed => self.watchdog.feed(clock::boot()),
             Action::RecordedEvent(note) => turn_log::note(&note),

@@ -344,6 +344,8 @@ impl World {
             | Action::Ping(_)
             | Action::Hangup(_)
             | Action::Save { .. } => self.cloud_requested(action),
+            #[cfg(feature = "devices")]
+            Action::Device(_) => unreachable!("devices are not served in these worlds"),
             Action::Exit => {
                 judge!(self.leaving.is_some(), "[exit] the agent exits, and was not stopped");
                 self.agent_dies();

@@ -115,7 +115,7 @@ fn with_the_pod_goes_what_was_kept_of_its_end() {
     let changes = cloud.save();
     let keys = changes.iter().map(|change| match change {
         Change::Delete { key } => &**key,
-        Change::Put(row) => panic!("{row:?}"),
+        other => panic!("{other:?}"),
     });
     assert_eq!(keys.collect::<Vec<_>>(), [WORD, "ns/pod/p"]);
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use edged::agent::Config;
+#[cfg(feature = "devices")]
+use edged::agent::event::DeviceAction;
 use edged::agent::event::{Action, Event};
 use edged::limits::Budget;
 use edged::model::link::{Cause, Session, Validity};
@@ -32,6 +34,9 @@ pub struct CloudHarness {
     pub dialled: Vec<Session>,
     pub hung_up: usize,
     pub pings: usize,
+    /// Requests about devices.
+    #[cfg(feature = "devices")]
+    pub devices: Vec<DeviceAction>,
     /// When each of our requests was answered, by message id: wall-clock milliseconds.
     answered: BTreeMap<Box<str>, i64>,
     pub session: Session,
@@ -95,6 +100,8 @@ impl CloudHarness {
             dialled: Vec::new(),
             hung_up: 0,
             pings: 0,
+            #[cfg(feature = "devices")]
+            devices: Vec::new(),
             answered: BTreeMap::new(),
             session: Session(0),
             budget,
@@ -132,6 +139,8 @@ impl CloudHarness {
                         self.harness.deliver(Event::Saved(revision));
                     }
                     Action::Save { revision, changes } => self.saves.push((revision, changes)),
+                    #[cfg(feature = "devices")]
+                    Action::Device(action) => self.devices.push(*action),
                     other => panic!("{other:?} is not about the cloud"),
                 }
             }

@@ -24,6 +24,8 @@ fn keys(changes: &[Change]) -> Vec<String> {
     let key = |change: &Change| match change {
         Change::Put(row) => format!("+{}", row.key),
         Change::Delete { key } => format!("-{key}"),
+        #[cfg(feature = "devices")]
+        Change::Device(change) => format!("{change:?}"),
     };
     changes.iter().map(key).collect()
 }

@@ -83,6 +83,8 @@ mod cloud_wakes;
 mod cluster;
 mod conditions;
 mod decisions;
+#[cfg(feature = "devices")]
+mod devices;
 mod environment;
 #[cfg(feature = "eviction")]
 mod eviction;

@@ -76,6 +76,8 @@ pub(super) struct DurableChanges {
     pub pods: bool,
     /// An object that pods use was added, changed or deleted.
     pub objects: bool,
+    /// A device or a model was added, changed or deleted.
+    pub devices: bool,
 }
 
 impl Meta {
@@ -183,6 +185,18 @@ impl Meta {
     /// All durable objects, in the order of their keys.
     pub(super) fn stored_objects(&self) -> impl Iterator<Item = &StoredObject> {
         self.stored.iter().map(|(_, object)| object)
+    }
+
+    /// The same with their keys.
+    #[cfg(feature = "devices")]
+    pub(super) fn stored_rows(&self) -> impl Iterator<Item = (&str, &StoredObject)> {
+        self.stored.iter()
+    }
+
+    /// Whether the store has an object of this key that could not be read.
+    #[cfg(feature = "devices")]
+    pub(super) fn has_unread(&self, key: &str) -> bool {
+        self.stored.has_unread(key, "")
     }
 
     /// The durable object of this key.
@@ -401,6 +415,25 @@ impl Meta {
         }
     }
 
+    /// Whether a save may begin now.
+    #[cfg(feature = "devices")]
+    pub(super) fn may_save(&self, now: Now) -> bool {
+        self.save_at(now).is_some_and(|at| at <= now.boot)
+    }
+
+    /// When a save may begin; `None`: after the one under way, or once the store is read.
+    #[cfg(feature = "devices")]
+    pub(super) fn save_at(&self, now: Now) -> Option<Instant> {
+        self.origin()?;
+        self.queue.save_at(now)
+    }
+
+    /// Changes of other tables, for the save that begins in this step.
+    #[cfg(feature = "devices")]
+    pub(super) fn save_also(&mut self, changes: impl Iterator<Item = Change>) {
+        self.queue.save_also(changes);
+    }
+
     /// Takes the result of a save that succeeded.
     pub(super) fn saved(&mut self, revision: Revision, out: &mut Out) -> DurableChanges {
         let pending = self.queue.saved(revision, out);
@@ -423,6 +456,7 @@ impl Meta {
                 durable.pods |= matches!(object, StoredObject::Pod(_));
                 durable.objects |=
                     matches!(object, StoredObject::Object(_) | StoredObject::Token(_));
+                durable.devices |= object.is_of_devices();
             }
             if let Some(version) = version {
                 self.stored.insert(key, StoredRow { version, bytes, object });

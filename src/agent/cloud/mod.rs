@@ -12,6 +12,11 @@
 //!
 //! If we crash here: the store is read, the link is dialled, and everything is compared again.
 
+#[cfg(feature = "devices")]
+mod devices;
+#[cfg(not(feature = "devices"))]
+#[path = "devices/absent.rs"]
+mod devices;
 mod enrol;
 mod events;
 mod hub;
@@ -31,13 +36,15 @@ mod tokens;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::agent::Config;
 use crate::agent::calls::Uid;
+#[cfg(feature = "devices")]
+use crate::agent::event::DeviceEvent;
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::jobs::Jobs;
 use crate::agent::pods::{Knowledge, Pods};
 use crate::agent::recorder::Recorder;
 use crate::agent::time::{Instant, Now, Rng, Wall};
-use crate::limits::Budget;
 use crate::model::downstream::{Answer, Down, Downstream, RemoteObject};
 use crate::model::job::JobError;
 use crate::model::link::{Cause, Session, Validity};
@@ -50,6 +57,7 @@ use crate::model::token::Token;
 use crate::model::upstream::{Origin, Reply, Up};
 use crate::model::view::CloudOverview;
 
+use devices::DeviceSide;
 use enrol::{Enrol, EnrolEvent};
 use events::Events;
 use hub::{Hub, LinkEvent};
@@ -82,6 +90,7 @@ pub(super) struct Cloud {
     mirrors: Mirrors,
     relist: Relist,
     events: Option<Events>,
+    devices: DeviceSide,
     /// The cloud's wall clock, with the time since boot when it was received.
     clock: Option<(Instant, Wall)>,
 }
@@ -112,8 +121,14 @@ pub(super) struct Changed {
 }
 
 impl Cloud {
-    pub(super) fn new(settings: &CloudSettings, node: &str, budget: Budget, now: Now) -> Self {
+    pub(super) fn new(config: &Config, settings: &CloudSettings, now: Now) -> Self {
+        let (node, budget) = (&*config.node_name, config.machine.budget);
+        #[cfg(feature = "devices")]
+        let devices = DeviceSide::new(node, config.devices.as_ref(), now);
+        #[cfg(not(feature = "devices"))]
+        let devices = DeviceSide;
         Self {
+            devices,
             hub: Hub::new(settings, now),
             meta: Meta::new(node, budget),
             terminal_statuses: TerminalStatuses::default(),
@@ -143,8 +158,10 @@ impl Cloud {
     }
 
     /// Takes the content of the store at the start.
-    pub(super) fn loaded(&mut self, saved: Saved, out: &mut Out) {
+    pub(super) fn loaded(&mut self, now: Now, mut saved: Saved, rng: &mut Rng, out: &mut Out) {
+        self.devices.take_stored(&mut saved);
         self.meta.load(saved, out);
+        self.devices.load(now, &self.meta, rng);
         self.object_fetches.mark_dirty();
         self.tokens.mark_dirty();
     }
@@ -157,7 +174,11 @@ impl Cloud {
         rng: &mut Rng,
         out: &mut Out,
     ) -> Changed {
-        let DurableChanges { acks, pods, objects } = self.meta.saved(revision, out);
+        let DurableChanges { acks, pods, objects, devices } = self.meta.saved(revision, out);
+        self.devices.end_save(now, true);
+        if devices {
+            self.devices.objects_changed(now, &self.meta, rng);
+        }
         self.relist.page_stored(&mut self.meta, out);
         self.report.mark_dirty();
         self.mirrors.mark_dirty();
@@ -180,6 +201,13 @@ impl Cloud {
         out: &mut Out,
     ) {
         self.meta.save_failed(now, revision, why, out);
+        self.devices.end_save(now, false);
+    }
+
+    /// Takes an input about devices.
+    #[cfg(feature = "devices")]
+    pub(super) fn device_event(&mut self, now: Now, event: DeviceEvent, rng: &mut Rng) {
+        self.devices.handle(now, event, rng);
     }
 
     pub(super) fn link_up(
@@ -197,6 +225,7 @@ impl Cloud {
             self.report.up();
             self.metasync.up();
             self.mirrors.up();
+            self.devices.link_up();
         }
     }
 
@@ -288,6 +317,8 @@ impl Cloud {
                 self.reply(now, origin, Reply::NoNodeJobs { action, at }, rng);
             }
             Down::ServiceCall => self.reply(now, origin, Reply::NoServices, rng),
+            #[cfg(feature = "devices")]
+            Down::Device(message) => self.devices.message(now, message, rng),
             Down::Unsupported => {}
         }
     }
@@ -510,6 +541,7 @@ impl Cloud {
             Found::Nothing => {}
             Found::Changes => self.report.mark_dirty(),
         }
+        self.devices.step(now, &mut self.meta, rng, out);
         self.meta.step(now, out);
         self.enrol.step(now, self.hub.is_dialing(), rng, jobs, out);
         if self.hub.step(now, self.enrol.may_dial(now), rng, out) == LinkEvent::Lost {
@@ -548,6 +580,7 @@ impl Cloud {
         if let Some(events) = &mut self.events {
             events.step(recorder, &node.config.node_name, &mut context);
         }
+        self.devices.report(&mut context);
     }
 
     /// When the next step is due.
@@ -557,13 +590,18 @@ impl Cloud {
             self.enrol.wake_at(now).filter(|_| !self.hub.is_dialing()),
             self.hub.wake_at(self.enrol.may_dial(now)),
             self.requests.wake_at(),
+            self.devices.wake_at(now, &self.meta),
         ]
         .into_iter()
         .flatten()
         .min();
         // Messages wait for their time, and for room.
         if let Some(room_at) = self.hub.room_at() {
-            let own = [self.node.wake_at(now, &self.settings), self.metasync.wake_at()];
+            let own = [
+                self.node.wake_at(now, &self.settings),
+                self.metasync.wake_at(),
+                self.devices.report_at(now),
+            ];
             let mut send_at = own.into_iter().flatten().min();
             if self.requests.has_room() {
                 let others = [

@@ -442,6 +442,7 @@ mod tests {
     use super::super::Cloud;
     use super::super::hub::{Hub, LinkEvent};
     use super::{CloudContext, Pods, ReportInputs};
+    use crate::agent::Config;
     use crate::agent::event::Out;
     use crate::agent::time::{Instant, Now, Rng};
     use crate::limits::{Budget, META_WAITING_MAX};
@@ -456,7 +457,9 @@ mod tests {
         let now = Now { boot: Instant(7), wall: None };
         let (mut rng, mut out) = (Rng::new(1), Out::default());
         let settings = CloudSettings::default();
-        let mut cloud = Cloud::new(&settings, "gw", Budget::FULL, now);
+        let mut config = Config { node_name: "gw".to_owned(), ..Config::default() };
+        config.machine.budget = Budget::FULL;
+        let mut cloud = Cloud::new(&config, &settings, now);
         cloud.hub = Hub::new(&settings, now);
         let _ = cloud.hub.step(now, true, &mut rng, &mut out);
         assert_eq!(cloud.hub.up(now, Session(1), &mut out), LinkEvent::Up);

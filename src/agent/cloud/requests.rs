@@ -82,9 +82,10 @@ impl CloudContext<'_> {
         self.requests.begin(id, kind, self.now.boot.plus_ms(timeout_ms));
     }
 
-    /// Sends a message that is not answered. The caller has checked the room.
-    pub(super) fn send(&mut self, content: Up) {
-        let _ = self.hub.send(self.now, content, self.rng, self.out);
+    /// Sends a message that is not answered as a request is; returns its id. The caller has checked
+    /// the room.
+    pub(super) fn send(&mut self, content: Up) -> Box<str> {
+        self.hub.send(self.now, content, self.rng, self.out)
     }
 }
 

@@ -13,7 +13,7 @@ impl Agent {
     /// Creates the cloud side, if a cloud is configured.
     pub(in crate::agent) fn cloud(config: &Config, now: Now) -> Option<Box<Cloud>> {
         let settings = config.cloud.as_ref()?;
-        Some(Box::new(Cloud::new(settings, &config.node_name, config.machine.budget, now)))
+        Some(Box::new(Cloud::new(config, settings, now)))
     }
 
     /// The time, with the cloud's clock if there is no other.
@@ -27,7 +27,7 @@ impl Agent {
         let cloud = cloud.as_mut().expect("only a configured cloud has events");
         let changed = match event {
             Event::Loaded(saved) => {
-                cloud.loaded(*saved, pending);
+                cloud.loaded(now, *saved, rng, pending);
                 Changed { pods: true, objects: true }
             }
             Event::Saved(revision) => cloud.saved(now, revision, rng, pending),
@@ -55,6 +55,11 @@ impl Agent {
             }
             Event::Cloud(session, message) => {
                 cloud.message(now, session, *message, rng, pending);
+                Changed::default()
+            }
+            #[cfg(feature = "devices")]
+            Event::Device(event) => {
+                cloud.device_event(now, *event, rng);
                 Changed::default()
             }
             other => panic!("{:?} is not about the cloud", std::mem::discriminant(&other)),

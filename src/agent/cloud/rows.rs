@@ -25,6 +25,10 @@ use serde_json::{Value, json};
 use crate::agent;
 use crate::agent::pod::DISRUPTED;
 use crate::limits::Budget;
+#[cfg(feature = "devices")]
+use crate::model::base64;
+#[cfg(feature = "devices")]
+use crate::model::device::{DeviceObject, Mapper, ModelObject};
 use crate::model::message::Resource;
 use crate::model::object::{Object, Secret};
 use crate::model::pod::{MIRROR, Pod, ReadinessGate, SOURCE};
@@ -71,6 +75,13 @@ pub(super) enum StoredObject {
     Mirror(Mirror),
     /// The Node object of this node; its uid.
     Node(Box<str>),
+    #[cfg(feature = "devices")]
+    Device(Arc<DeviceObject>),
+    #[cfg(feature = "devices")]
+    DeviceModel(Arc<ModelObject>),
+    /// The registration of a mapper.
+    #[cfg(feature = "devices")]
+    Mapper(Arc<Mapper>),
     /// Stored only because the cloud sent it.
     Other,
 }
@@ -105,8 +116,23 @@ impl StoredObject {
             Self::Token(token) => size_of::<Token>() + token.heap_bytes(),
             Self::TerminalStatuses(..) => size_of::<PodStatus>(),
             Self::Mirror(it) => it.uid.len() + it.of.len(),
+            #[cfg(feature = "devices")]
+            Self::Device(device) => device.heap_bytes(),
+            #[cfg(feature = "devices")]
+            Self::DeviceModel(model) => model.heap_bytes(),
+            #[cfg(feature = "devices")]
+            Self::Mapper(mapper) => size_of::<Mapper>() + mapper.address.len(),
             Self::Node(_) | Self::Other => 0,
         }
+    }
+
+    /// A device or a model.
+    pub(super) fn is_of_devices(&self) -> bool {
+        #[cfg(feature = "devices")]
+        let is_of_devices = matches!(self, Self::Device(_) | Self::DeviceModel(_));
+        #[cfg(not(feature = "devices"))]
+        let is_of_devices = false;
+        is_of_devices
     }
 }
 
@@ -206,6 +232,51 @@ pub(super) fn token(answer: &str, request: &TokenRequest) -> Option<String> {
     row["asked"] = json!({"audience": audience, "seconds": seconds});
     Some(row.to_string())
 }
+
+/// The kind of the rows of mappers.
+#[cfg(feature = "devices")]
+pub(super) const MAPPER: &str = "devicemapper";
+
+/// The row of a mapper, as `EdgeCore` writes it.
+#[cfg(feature = "devices")]
+pub(super) fn mapper(mapper: &Mapper) -> String {
+    let Mapper { name, version, api_version, protocol, address, state } = mapper;
+    let address = base64::encode(address.as_bytes());
+    let row = json!({"name": name, "version": version, "api_version": api_version,
+        "protocol": protocol, "address": address, "state": state});
+    row.to_string()
+}
+
+#[cfg(feature = "devices")]
+fn registration(text: &str) -> Result<Mapper, Fault> {
+    let Registration { name, version, api_version, protocol, address, state } =
+        tree::of_json(text)?;
+    let bytes = base64::decode(&address).and_then(|bytes| String::from_utf8(bytes).ok());
+    let address =
+        bytes.ok_or_else(|| Fault::bare("address: got no base64 of a text".to_owned()))?;
+    Ok(Mapper { name, version, api_version, protocol, address: address.into(), state })
+}
+
+#[cfg(feature = "devices")]
+#[derive(Default)]
+struct Registration {
+    name: Box<str>,
+    version: Box<str>,
+    api_version: Box<str>,
+    protocol: Box<str>,
+    address: Box<str>,
+    state: Box<str>,
+}
+
+#[cfg(feature = "devices")]
+fields!(Registration {
+    "name" => name,
+    "version" => version,
+    "api_version" => api_version,
+    "protocol" => protocol,
+    "address" => address,
+    "state" => state,
+});
 
 /// The row of a store that does not know all pods.
 #[derive(Default, Serialize, Deserialize)]
@@ -389,6 +460,12 @@ fn stored_object(
         TERMINAL_STATUS if status.phase.is_terminal() => {
             StoredObject::TerminalStatuses(uid.into(), Box::new(status))
         }
+        #[cfg(feature = "devices")]
+        "device" => StoredObject::Device(Arc::new(DeviceObject::read(text)?)),
+        #[cfg(feature = "devices")]
+        "devicemodel" => StoredObject::DeviceModel(Arc::new(ModelObject::read(text)?)),
+        #[cfg(feature = "devices")]
+        MAPPER => StoredObject::Mapper(Arc::new(registration(text)?)),
         "node" => {
             let object: Named = tree::of_json(text)?;
             if *object.metadata.name == *node {

@@ -280,6 +280,8 @@ impl CloudSim {
             let (key, stored) = match change {
                 Change::Put(row) => (row.key.clone(), Some(Stored::of(row))),
                 Change::Delete { key } => (key, None),
+                #[cfg(feature = "devices")]
+                Change::Device(_) => continue,
             };
             let held = self.store.get(&key);
             let there = self.api.get(&key);

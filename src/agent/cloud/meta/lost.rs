@@ -110,11 +110,10 @@ impl Completeness {
 
     /// A change of the row is durable.
     pub(super) fn saved(&mut self, change: &Change) {
-        match change {
-            Change::Put(row) => self.tombstones = rows::uids_of_lost_mark(&row.value),
-            Change::Delete { .. } => {
-                (self.tombstones, self.received) = (BTreeSet::new(), BTreeSet::new());
-            }
+        if let Change::Put(row) = change {
+            self.tombstones = rows::uids_of_lost_mark(&row.value);
+        } else {
+            (self.tombstones, self.received) = (BTreeSet::new(), BTreeSet::new());
         }
     }
 }

@@ -19,6 +19,8 @@ use crate::model::upstream::Origin;
 #[derive(Debug, Default)]
 pub(super) struct SaveQueue {
     waiting: Vec<PendingChange>,
+    /// Of other tables, for the save that begins in this step.
+    others: Vec<Change>,
     saving: Option<(Revision, Vec<PendingChange>)>,
     last: Revision,
     backoff: Backoff,
@@ -86,16 +88,29 @@ impl SaveQueue {
 
     /// Saves all waiting changes in one transaction.
     pub(super) fn step(&mut self, now: Now, out: &mut Out) {
-        let due = self.retry_at.is_none_or(|at| at <= now.boot);
-        if self.saving.is_some() || self.waiting.is_empty() || !due {
+        let nothing = self.waiting.is_empty() && self.others.is_empty();
+        if nothing || self.save_at(now).is_none_or(|at| at > now.boot) {
             return;
         }
         self.retry_at = None;
         self.last = Revision(self.last.0 + 1);
         let pending = std::mem::take(&mut self.waiting);
-        let changes = pending.iter().filter_map(|pending| pending.change.clone()).collect();
+        let changes = pending.iter().filter_map(|pending| pending.change.clone());
+        let changes = changes.chain(std::mem::take(&mut self.others)).collect();
         self.saving = Some((self.last, pending));
         out.push(Action::Save { revision: self.last, changes });
+    }
+
+    /// When a save may begin; `None`: after the one under way.
+    pub(super) fn save_at(&self, now: Now) -> Option<Instant> {
+        self.saving.is_none().then(|| self.retry_at.unwrap_or(now.boot))
+    }
+
+    /// Saves these too. The caller has checked that a save may begin now, and keeps them until it
+    /// has succeeded.
+    #[cfg(feature = "devices")]
+    pub(super) fn save_also(&mut self, changes: impl Iterator<Item = Change>) {
+        self.others.extend(changes);
     }
 
     /// The save succeeded. Returns what is durable.
@@ -160,10 +175,7 @@ impl PendingChange {
 
     /// Bytes of the text that is to be written.
     fn text_bytes(&self) -> usize {
-        match &self.change {
-            Some(Change::Put(row)) => row.value.len(),
-            Some(Change::Delete { .. }) | None => 0,
-        }
+        if let Some(Change::Put(row)) = &self.change { row.value.len() } else { 0 }
     }
 }
 

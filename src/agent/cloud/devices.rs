@@ -1,0 +1,162 @@
+//! Connects the core of devices with the cloud side: objects that became durable, rows that are
+//! saved with them, and the reports to the cloud.
+//!
+//! The registration of a mapper is a row of `meta`, as in KubeEdge; the other rows of devices have
+//! tables of their own, and are saved in the same transactions.
+
+use super::meta::{ChangeOutcome, Meta};
+use super::requests::CloudContext;
+use super::rows::{self, StoredObject};
+use crate::agent::devices::{Devices, RegistrationChange};
+use crate::agent::event::{DeviceEvent, Out};
+use crate::agent::time::{Instant, Now, Rng, sooner};
+use crate::model::device::{DeviceDownstream, DeviceId, StoredDevices};
+use crate::model::message::Resource;
+use crate::model::meta::{Change, Saved};
+use crate::model::settings::DeviceSettings;
+use crate::model::upstream::Up;
+
+/// The core of devices, if they are served.
+#[derive(Debug)]
+pub(super) struct DeviceSide {
+    node: Box<str>,
+    core: Option<Box<Devices>>,
+    /// What the store has, until its objects are read.
+    stored: StoredDevices,
+}
+
+impl DeviceSide {
+    pub(super) fn new(node: &str, settings: Option<&DeviceSettings>, now: Now) -> Self {
+        let core = settings.map(|it| Box::new(Devices::new(node, it.mqtt.is_some(), now)));
+        Self { node: node.into(), core, stored: StoredDevices::default() }
+    }
+
+    /// Takes the rows of the store, before its objects are read.
+    pub(super) fn take_stored(&mut self, saved: &mut Saved) {
+        self.stored = std::mem::take(&mut saved.devices);
+    }
+
+    /// The store was read: `meta` has the objects.
+    pub(super) fn load(&mut self, now: Now, meta: &Meta, rng: &mut Rng) {
+        let stored = std::mem::take(&mut self.stored);
+        if let Some(core) = &mut self.core {
+            let mappers = meta.stored_objects().filter_map(|object| match object {
+                StoredObject::Mapper(mapper) => Some((**mapper).clone()),
+                _ => None,
+            });
+            core.load(now, stored, mappers);
+            self.objects_changed(now, meta, rng);
+        }
+    }
+
+    /// Objects of devices or models became durable.
+    pub(super) fn objects_changed(&mut self, now: Now, meta: &Meta, rng: &mut Rng) {
+        let Some(core) = &mut self.core else { return };
+        let node = &self.node;
+        let devices = meta.stored_rows().filter_map(|(key, object)| match object {
+            // A row under another name is a copy that MetaServer has made.
+            StoredObject::Device(device)
+                if device.view.node == *node && *key == *key_of("device", &device.id) =>
+            {
+                Some(device)
+            }
+            _ => None,
+        });
+        let models = meta.stored_objects().filter_map(|object| match object {
+            StoredObject::DeviceModel(model) => Some(model.clone()),
+            _ => None,
+        });
+        let is_unread = |id: &DeviceId| meta.has_unread(&key_of("device", id));
+        core.objects_changed(now, devices, models, is_unread, rng);
+    }
+
+    /// Takes a message about twins.
+    pub(super) fn message(
+        &mut self,
+        now: Now,
+        message: Result<Box<DeviceDownstream>, String>,
+        rng: &mut Rng,
+    ) {
+        let Some(core) = &mut self.core else { return };
+        match message {
+            Ok(message) => core.message(now, *message, rng),
+            Err(why) => core.message_refused(&why),
+        }
+    }
+
+    pub(super) fn handle(&mut self, now: Now, event: DeviceEvent, rng: &mut Rng) {
+        let core = self.core.as_mut().expect("only served devices have events");
+        core.handle(now, event, rng);
+    }
+
+    pub(super) fn link_up(&mut self) {
+        if let Some(core) = &mut self.core {
+            core.link_up();
+        }
+    }
+
+    /// The save under way has ended; there may be nothing of devices in it.
+    pub(super) fn end_save(&mut self, now: Now, is_saved: bool) {
+        if let Some(core) = &mut self.core {
+            core.end_save(now, is_saved);
+        }
+    }
+
+    /// Makes calls and answers, and saves what is due.
+    pub(super) fn step(&mut self, now: Now, meta: &mut Meta, rng: &mut Rng, out: &mut Out) {
+        let Some(core) = &mut self.core else { return };
+        if meta.origin().is_none() {
+            return;
+        }
+        core.step(now, rng, out);
+        core.registrations().retain(|change| {
+            let outcome = match change {
+                RegistrationChange::Put(mapper) => {
+                    let row = rows::mapper(mapper);
+                    meta.put(&mapper_key(&mapper.name), rows::MAPPER, &row, None)
+                }
+                RegistrationChange::Remove(name) => meta.delete(&mapper_key(name), "", None),
+            };
+            matches!(outcome, ChangeOutcome::Dropped)
+        });
+        if meta.may_save(now) && (core.save_at(now).is_some_and(|at| at <= now.boot)) {
+            let changes = core.begin_save(now);
+            meta.save_also(changes.into_iter().map(Change::Device));
+        }
+    }
+
+    /// Sends the reports that are due.
+    pub(super) fn report(&mut self, context: &mut CloudContext<'_>) {
+        let Some(core) = &mut self.core else { return };
+        while context.may_send() {
+            let Some((device, report)) = core.report(context.now) else { return };
+            let message = context.send(Up::Device(Box::new(report)));
+            if let Some(device) = device {
+                core.sent(context.now, &device, message);
+            }
+        }
+    }
+
+    /// When the next report is due.
+    pub(super) fn report_at(&self, now: Now) -> Option<Instant> {
+        self.core.as_ref()?.report_at(now)
+    }
+
+    /// When the next step is due.
+    pub(super) fn wake_at(&self, now: Now, meta: &Meta) -> Option<Instant> {
+        let core = self.core.as_ref()?;
+        let save_at = core.save_at(now).and_then(|at| Some(at.max(meta.save_at(now)?)));
+        sooner(core.wake_at(now), save_at).filter(|_| meta.origin().is_some())
+    }
+}
+
+/// The key of an object's row.
+fn key_of(kind: &str, id: &DeviceId) -> String {
+    let namespace = Some(id.namespace()).filter(|namespace| !namespace.is_empty());
+    Resource { namespace, kind, name: id.name() }.to_string()
+}
+
+/// As `EdgeCore` has it, to the letter.
+fn mapper_key(name: &str) -> String {
+    format!("node/nodeID/namespace/{}/{name}", rows::MAPPER)
+}

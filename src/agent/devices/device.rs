@@ -1,0 +1,445 @@
+//! One device: its properties, its state, and what the cloud has not confirmed of both.
+//!
+//! Intended behaviour: at most one message about the device is under way. It has the values as they
+//! are, so a newer value is never overwritten by an older one. What is not confirmed is sent again,
+//! three times in all; then it waits for a change, or for the next link.
+//!
+//! If we crash here: what the store has marked is sent after the next start.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::progress::Progress;
+use super::twin::{self, Applied, Change, Delta, Synced};
+use crate::core::time::{Instant, Now};
+use crate::limits::{
+    DEVICE_CONFIRM_MS, DEVICE_MESSAGE_MS, DEVICE_PROPERTIES_MAX, DEVICE_SENDS_MAX,
+    TWIN_NAME_BYTES_MAX, TWIN_REFRESH_MS, TWIN_VALUE_BYTES_MAX,
+};
+use crate::model::device::{
+    DeviceChange, DeviceId, DeviceObject, DeviceRow, DeviceState, DeviceUpstream, GivenTwin,
+    Member, PropertyUpdate, Twin, TwinChange, TwinRow, Twins,
+};
+
+/// A device.
+#[derive(Debug)]
+pub(super) struct Device {
+    description: Box<str>,
+    state: DeviceState,
+    /// Of the row: description and state.
+    progress: Progress,
+    /// When the cloud was last told the state.
+    told_at: Option<Instant>,
+    properties: BTreeMap<Box<str>, Property>,
+    object: Option<Arc<DeviceObject>>,
+    /// Of the row: there is an object, or there was one.
+    has_object: bool,
+    upward: Upward,
+}
+
+#[derive(Debug)]
+struct Property {
+    twin: Twin,
+    /// See [`TwinRow::desired`].
+    desired: Option<Box<str>>,
+    progress: Progress,
+    /// When the cloud was last told.
+    told_at: Option<Instant>,
+}
+
+/// The messages to the cloud about a device.
+#[derive(Debug, Default)]
+struct Upward {
+    message: Option<Message>,
+    /// Messages since the last confirmation or change.
+    sends: u32,
+    /// Not before this time.
+    next_at: Instant,
+}
+
+#[derive(Debug)]
+struct Message {
+    id: Box<str>,
+    sent_at: Instant,
+    contents: Contents,
+}
+
+/// The contents that a message has, as [`Progress`] counts them.
+#[derive(Debug)]
+enum Contents {
+    State(u64),
+    Twins(Vec<(Box<str>, u64)>),
+}
+
+/// What an update has changed, for those who are told.
+#[derive(Debug, Default)]
+pub(super) struct Effects {
+    /// By property, the sides that were given; `None`: it was deleted.
+    pub answers: Vec<(Box<str>, Option<Twin>)>,
+    /// By property that has changed.
+    pub changes: Vec<(Box<str>, TwinChange)>,
+    pub change: Option<Change>,
+}
+
+impl Device {
+    pub(super) fn new(description: &str) -> Self {
+        let mut progress = Progress::new();
+        // There is no state that the cloud needs.
+        progress.confirm(1);
+        Self {
+            description: description.into(),
+            state: DeviceState::default(),
+            progress,
+            told_at: None,
+            properties: BTreeMap::new(),
+            object: None,
+            has_object: false,
+            upward: Upward::default(),
+        }
+    }
+
+    pub(super) fn stored(row: DeviceRow) -> Self {
+        // EdgeCore has rows without a state: there is nothing to send.
+        let is_unsent = row.is_unsent && !row.state.state.is_empty();
+        Self {
+            state: row.state,
+            progress: Progress::stored(is_unsent),
+            has_object: row.has_object,
+            ..Self::new(&row.description)
+        }
+    }
+
+    /// Takes a row of the store. Returns whether there was room for it.
+    pub(super) fn load(&mut self, row: TwinRow) -> bool {
+        let has_room = self.properties.len() < DEVICE_PROPERTIES_MAX
+            || self.properties.contains_key(&row.property);
+        if has_room {
+            let TwinRow { property, twin, desired, is_unsent, .. } = row;
+            let progress = Progress::stored(is_unsent);
+            self.properties.insert(property, Property { twin, desired, progress, told_at: None });
+        }
+        has_room
+    }
+
+    pub(super) fn object(&self) -> Option<&Arc<DeviceObject>> {
+        self.object.as_ref()
+    }
+
+    /// It was made from an object, perhaps by an earlier process.
+    pub(super) fn had_object(&self) -> bool {
+        self.has_object
+    }
+
+    /// Whether this property has an expected value.
+    pub(super) fn expects(&self, name: &str) -> bool {
+        let expected = twin::live(self.existing(name)).and_then(|twin| twin.expected.as_ref());
+        expected.is_some_and(|side| !side.text().is_empty())
+    }
+
+    pub(super) fn state(&self) -> &DeviceState {
+        &self.state
+    }
+
+    /// How many properties it has, deleted ones included.
+    pub(super) fn count(&self) -> usize {
+        self.properties.len()
+    }
+
+    pub(super) fn member(&self, id: &DeviceId) -> Member {
+        Member { id: id.clone(), description: self.description.clone(), state: self.state.clone() }
+    }
+
+    /// The properties, without those that were deleted.
+    pub(super) fn twins(&self) -> Twins {
+        self.live().map(|(name, twin)| (name.clone(), twin.clone())).collect()
+    }
+
+    fn live(&self) -> impl Iterator<Item = (&Box<str>, &Twin)> {
+        let all = self.properties.iter().map(|(name, property)| (name, &property.twin));
+        all.filter(|(_, twin)| !twin.is_deleted())
+    }
+
+    /// See [`twin::delta`].
+    pub(super) fn delta(&self) -> Option<Delta> {
+        twin::delta(self.live())
+    }
+
+    fn existing(&self, name: &str) -> Option<&Twin> {
+        self.properties.get(name).map(|property| &property.twin)
+    }
+
+    // ---- changes ----
+
+    /// What a client or a mapper changes: all of it or nothing. `room`: how many properties more
+    /// there may be.
+    pub(super) fn update(
+        &mut self,
+        now: Now,
+        updates: &[(Box<str>, PropertyUpdate)],
+        room: usize,
+    ) -> Result<Effects, &'static str> {
+        let mut applied = Vec::new();
+        let mut added = 0;
+        for (name, update) in updates {
+            twin::check_name(name)?;
+            added += usize::from(self.existing(name).is_none());
+            let result = twin::apply(self.existing(name), update, wall_ms(now))?;
+            applied.extend(result.map(|result| (name, result)));
+        }
+        if added > room.min(DEVICE_PROPERTIES_MAX.saturating_sub(self.properties.len())) {
+            return Err(NO_ROOM);
+        }
+        let mut effects = Effects::default();
+        for (name, Applied { twin, answer, change }) in applied {
+            effects.answers.push((name.clone(), answer));
+            match change {
+                Change::Nothing => self.repeat(now, name, twin),
+                Change::Soon | Change::AtOnce => self.put(name, twin, change, &mut effects),
+            }
+        }
+        Ok(effects)
+    }
+
+    /// Only the times differ: the cloud is told now and then.
+    fn repeat(&mut self, now: Now, name: &str, twin: Twin) {
+        let property = self.properties.get_mut(name).expect("it exists");
+        property.twin = twin;
+        if is_old(now, &mut property.told_at) {
+            property.progress.repeat();
+            self.upward.sends = 0;
+        }
+    }
+
+    fn put(&mut self, name: &str, twin: Twin, change: Change, effects: &mut Effects) {
+        let shown = |twin: &Twin| twin::live(Some(twin)).cloned();
+        let current = shown(&twin);
+        let last = if let Some(property) = self.properties.get_mut(name) {
+            property.progress.change();
+            shown(&std::mem::replace(&mut property.twin, twin))
+        } else {
+            let progress = Progress::new();
+            let property = Property { twin, desired: None, progress, told_at: None };
+            self.properties.insert(name.into(), property);
+            None
+        };
+        effects.changes.push((name.into(), TwinChange { last, current }));
+        effects.change = effects.change.max(Some(change));
+        self.upward.sends = 0;
+    }
+
+    /// What the cloud changes by messages about twins.
+    pub(super) fn sync(
+        &mut self,
+        now: Now,
+        given: &[(Box<str>, GivenTwin)],
+        mut room: usize,
+    ) -> Effects {
+        let mut effects = Effects::default();
+        for (name, given) in given {
+            let is_new = self.existing(name).is_none();
+            if is_new && (room == 0 || self.properties.len() >= DEVICE_PROPERTIES_MAX) {
+                continue;
+            }
+            match twin::sync(self.existing(name), given, wall_ms(now)) {
+                Synced::Same => {}
+                Synced::Changed(twin) => {
+                    room = room.saturating_sub(usize::from(is_new));
+                    self.put(name, twin, Change::AtOnce, &mut effects);
+                }
+                Synced::Refused => {
+                    // What the node has goes up, with its versions.
+                    if let Some(property) = self.properties.get_mut(name) {
+                        property.progress.repeat();
+                        self.upward.sends = 0;
+                    }
+                }
+            }
+        }
+        effects
+    }
+
+    /// The cloud has this object. Desired values that have changed since the last object are
+    /// expected from now on; others may have been changed here meanwhile, and stay.
+    pub(super) fn take_object(
+        &mut self,
+        now: Now,
+        object: &Arc<DeviceObject>,
+        mut room: usize,
+    ) -> Effects {
+        let mut effects = Effects::default();
+        if self.object.as_ref().is_some_and(|known| Arc::ptr_eq(known, object)) {
+            return effects;
+        }
+        let view = &object.view;
+        if !self.has_object || self.description != view.description {
+            self.description.clone_from(&view.description);
+            self.has_object = true;
+            self.progress.change_here();
+            effects.change = Some(Change::AtOnce);
+        }
+        let cloud = view.version.parse().unwrap_or(0);
+        for (name, value) in &view.desired {
+            let property = self.properties.get(name);
+            let is_new = property.is_none();
+            let seen = property.and_then(|property| property.desired.as_deref());
+            let fits = (1..=TWIN_NAME_BYTES_MAX).contains(&name.len())
+                && value.len() <= TWIN_VALUE_BYTES_MAX
+                && (!is_new || (room > 0 && self.properties.len() < DEVICE_PROPERTIES_MAX));
+            if seen == Some(value) || (is_new && value.is_empty()) || !fits {
+                continue;
+            }
+            let desired = twin::desire(self.existing(name), value, cloud, wall_ms(now));
+            match desired.filter(|_| !value.is_empty()) {
+                Some(twin) => {
+                    room = room.saturating_sub(usize::from(is_new));
+                    self.put(name, twin, Change::AtOnce, &mut effects);
+                }
+                None => effects.change = Some(Change::AtOnce),
+            }
+            let property = self.properties.get_mut(name).expect("it exists, or was just added");
+            property.desired = Some(value.clone());
+            property.progress.change_here();
+        }
+        self.object = Some(object.clone());
+        effects
+    }
+
+    /// Returns when it has to be saved.
+    pub(super) fn set_state(&mut self, now: Now, state: DeviceState) -> Change {
+        let is_same = self.state.state == state.state;
+        self.state = state;
+        if !is_same {
+            self.progress.change();
+            self.upward.sends = 0;
+            return Change::Soon;
+        }
+        if is_old(now, &mut self.told_at) {
+            self.progress.repeat();
+            self.upward.sends = 0;
+        }
+        Change::Nothing
+    }
+
+    // ---- the store ----
+
+    /// Starts to save what differs.
+    pub(super) fn begin_save(&mut self, id: &DeviceId, changes: &mut Vec<DeviceChange>) {
+        if self.progress.needs_save() {
+            let is_unsent = self.progress.begin_save();
+            changes.push(DeviceChange::PutDevice(DeviceRow {
+                id: id.clone(),
+                description: self.description.clone(),
+                state: self.state.clone(),
+                is_unsent,
+                has_object: self.has_object,
+            }));
+        }
+        for (name, property) in &mut self.properties {
+            if property.progress.needs_save() {
+                let is_unsent = property.progress.begin_save();
+                changes.push(DeviceChange::PutTwin(Box::new(TwinRow {
+                    device: id.clone(),
+                    property: name.clone(),
+                    twin: property.twin.clone(),
+                    is_unsent,
+                    desired: property.desired.clone(),
+                })));
+            }
+        }
+    }
+
+    pub(super) fn end_save(&mut self, is_saved: bool) {
+        self.progress.end_save(is_saved);
+        for property in self.properties.values_mut() {
+            property.progress.end_save(is_saved);
+        }
+    }
+
+    // ---- the cloud ----
+
+    /// The link is new: nothing is under way, and everything may be sent.
+    pub(super) fn link_up(&mut self) {
+        self.upward = Upward::default();
+    }
+
+    /// The report that is due now.
+    pub(super) fn report(&self, now: Now, id: &DeviceId) -> Option<DeviceUpstream> {
+        if self.report_at().is_none_or(|at| at > now.boot) {
+            return None;
+        }
+        if self.progress.may_send() {
+            return Some(DeviceUpstream::State(id.clone(), self.state.clone()));
+        }
+        let due = self.properties.iter().filter(|(_, property)| property.progress.may_send());
+        let twins = due.map(|(name, property)| (name.clone(), property.twin.clone()));
+        Some(DeviceUpstream::Twins(id.clone(), twins.collect()))
+    }
+
+    /// When a report is due; `None`: nothing is to be sent.
+    pub(super) fn report_at(&self) -> Option<Instant> {
+        let mut all = self.properties.values();
+        let waits = self.progress.may_send() || all.any(|property| property.progress.may_send());
+        if !waits || self.upward.sends >= DEVICE_SENDS_MAX {
+            return None;
+        }
+        let confirmed_by = |message: &Message| message.sent_at.plus_ms(DEVICE_CONFIRM_MS);
+        let free_at = self.upward.message.as_ref().map_or(Instant::default(), confirmed_by);
+        Some(free_at.max(self.upward.next_at))
+    }
+
+    /// The report of [`Device::report`] was sent as the message of this id.
+    pub(super) fn sent(&mut self, now: Now, message: Box<str>) {
+        let contents = if self.progress.may_send() {
+            self.told_at = Some(now.boot);
+            Contents::State(self.progress.send())
+        } else {
+            let due = self.properties.iter_mut();
+            let due = due.filter(|(_, property)| property.progress.may_send());
+            Contents::Twins(
+                due.map(|(name, property)| {
+                    property.told_at = Some(now.boot);
+                    (name.clone(), property.progress.send())
+                })
+                .collect(),
+            )
+        };
+        let (sent_at, next_at) = (now.boot, now.boot.plus_ms(DEVICE_MESSAGE_MS));
+        let message = Some(Message { id: message, sent_at, contents });
+        self.upward = Upward { message, sends: self.upward.sends + 1, next_at };
+    }
+
+    /// The cloud has what the message of this id said. Returns whether there is such a message.
+    pub(super) fn confirmed(&mut self, message: &str) -> bool {
+        let Some(Message { contents, .. }) =
+            self.upward.message.take_if(|under_way| *under_way.id == *message)
+        else {
+            return false;
+        };
+        self.upward.sends = 0;
+        match contents {
+            Contents::State(content) => self.progress.confirm(content),
+            Contents::Twins(twins) => {
+                for (name, content) in twins {
+                    if let Some(property) = self.properties.get_mut(&name) {
+                        property.progress.confirm(content);
+                    }
+                }
+            }
+        }
+        true
+    }
+}
+
+/// Why a property is refused.
+const NO_ROOM: &str = "the device, or the node, has as many properties as it may have";
+
+/// Whether the cloud was told so long ago that it is told again; what it was never told of by this
+/// process counts from now on.
+fn is_old(now: Now, told_at: &mut Option<Instant>) -> bool {
+    now.boot.since_ms(*told_at.get_or_insert(now.boot)) >= TWIN_REFRESH_MS
+}
+
+/// Milliseconds since the epoch; 0: not known.
+pub(super) fn wall_ms(now: Now) -> i64 {
+    now.wall.map_or(0, |wall| wall.0)
+}

@@ -1,0 +1,424 @@
+//! One mapper: what it has acknowledged, and the next call to it.
+//!
+//! ```text
+//!  wanted, acknowledged ─▶ next ─▶ call ─▶ answer ─▶ acknowledged
+//!                           ▲                 │ refused: again after a while, others go on
+//!                           └─ wait ◀─────────┘ not reached: all wait
+//! ```
+//!
+//! Intended behaviour: nothing is queued. What is missing is computed from what the mapper should
+//! have and what it has acknowledged, one call after another: removed devices, models, devices,
+//! removed models. A device is called for only when its model is there.
+//!
+//! If we crash here: what was acknowledged is stored; a call whose answer was lost is made again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::core::time::{Backoff, Instant, Now};
+use crate::limits::{
+    MAPPER_CHECK_MS, MAPPER_LOST_MS, MAPPER_REFUSED_MAX_MS, MAPPER_REFUSED_MIN_MS,
+    MAPPER_REMOVALS_MAX, MAPPER_RETRY_MAX_MS, MAPPER_RETRY_MIN_MS,
+};
+use crate::model::device::{
+    DeviceId, DeviceObject, Mapper as Registration, MapperCall, MapperCallId, MapperError,
+    ModelObject,
+};
+
+/// What is to be saved of acknowledgements: digests by mapper and object; `None`: the mapper does
+/// not have the object any more.
+pub(super) type Acknowledgements = BTreeMap<(Box<str>, Box<str>), Option<u64>>;
+
+/// The objects that a mapper should have.
+#[derive(Debug, Default)]
+pub(super) struct Wanted {
+    /// Each with its model; `None`: it names none, or the model is not here.
+    pub devices: Vec<(Arc<DeviceObject>, Option<Arc<ModelObject>>)>,
+}
+
+#[derive(Debug)]
+pub(super) struct Mapper {
+    pub registration: Registration,
+    /// Digests by object.
+    acknowledged: BTreeMap<Item, u64>,
+    /// Digests of objects that it may have: no answer came.
+    in_doubt: BTreeMap<Item, u64>,
+    under_way: Option<Work>,
+    /// The id of the last call.
+    call: MapperCallId,
+    backoff: Backoff,
+    retry_at: Option<Instant>,
+    refused: BTreeMap<Item, Refusal>,
+    /// Since when nobody listens on its socket.
+    unreachable_since: Option<Instant>,
+    is_lost: bool,
+    /// The last time that it was reached.
+    reached_at: Instant,
+    /// The last error, for the log: it is logged when it changes.
+    trouble: Option<Box<str>>,
+}
+
+/// An object of a mapper. Models come first.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Item {
+    Model(DeviceId),
+    Device(DeviceId),
+}
+
+impl Item {
+    /// As it is stored.
+    fn text(&self) -> Box<str> {
+        match self {
+            Self::Model(id) => format!("devicemodel/{id}").into(),
+            Self::Device(id) => format!("device/{id}").into(),
+        }
+    }
+
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        match text.split_once('/')? {
+            ("devicemodel", id) => Some(Self::Model(DeviceId::of(id))),
+            ("device", id) => Some(Self::Device(DeviceId::of(id))),
+            _ => None,
+        }
+    }
+}
+
+/// The call under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Work {
+    /// Afterwards it has this; `None`: it does not have the object any more.
+    Item(Item, Option<u64>),
+    /// Only whether its socket accepts connections.
+    Check,
+}
+
+#[derive(Debug)]
+struct Refusal {
+    /// What it was about.
+    digest: Option<u64>,
+    count: u32,
+    backoff: Backoff,
+    retry_at: Instant,
+}
+
+/// What is to be done with a mapper next.
+#[derive(Debug)]
+pub(super) enum Next {
+    Call(MapperCall),
+    Check,
+}
+
+impl Mapper {
+    pub(super) fn new(now: Now, registration: Registration) -> Self {
+        Self {
+            registration,
+            acknowledged: BTreeMap::new(),
+            in_doubt: BTreeMap::new(),
+            under_way: None,
+            call: MapperCallId(0),
+            backoff: Backoff::default(),
+            retry_at: None,
+            refused: BTreeMap::new(),
+            unreachable_since: None,
+            is_lost: false,
+            reached_at: now.boot,
+            trouble: None,
+        }
+    }
+
+    /// What the store has acknowledged.
+    pub(super) fn load(&mut self, item: Item, digest: u64) {
+        self.acknowledged.insert(item, digest);
+    }
+
+    /// It is about to register: it is not lost.
+    pub(super) fn revive(&mut self, now: Now, registration: Registration) {
+        self.registration = registration;
+        self.reached(now);
+    }
+
+    /// It has registered, and got this by the answer; `None`: it has nothing yet.
+    pub(super) fn registered(
+        &mut self,
+        now: Now,
+        registration: Registration,
+        given: Option<&Wanted>,
+        changes: &mut Acknowledgements,
+    ) {
+        let before = std::mem::take(&mut self.acknowledged);
+        // The answer to a call to the process before says nothing about this one.
+        *self = Self::new(now, registration);
+        if let Some(wanted) = given {
+            self.acknowledged = wanted.items().collect();
+        }
+        for item in before.keys().filter(|item| !self.acknowledged.contains_key(*item)) {
+            changes.insert(self.row(item), None);
+        }
+        for (item, digest) in &self.acknowledged {
+            if before.get(item) != Some(digest) {
+                changes.insert(self.row(item), Some(*digest));
+            }
+        }
+    }
+
+    /// The key of what is stored of it.
+    fn row(&self, item: &Item) -> (Box<str>, Box<str>) {
+        (self.registration.name.clone(), item.text())
+    }
+
+    /// It is not known any more: removes all that is stored of it.
+    pub(super) fn forget(&self, changes: &mut Acknowledgements) {
+        changes.extend(self.acknowledged.keys().map(|item| (self.row(item), None)));
+    }
+
+    /// It has this device, as far as it has said.
+    pub(super) fn has(&self, device: &DeviceId) -> bool {
+        self.acknowledged.contains_key(&Item::Device(device.clone()))
+    }
+
+    /// The devices that it has.
+    pub(super) fn devices(&self) -> impl Iterator<Item = &DeviceId> {
+        self.acknowledged.keys().filter_map(|item| match item {
+            Item::Device(id) => Some(id),
+            Item::Model(_) => None,
+        })
+    }
+
+    /// Nobody has listened on its socket for a while.
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
+    pub(super) fn unreachable_since(&self) -> Option<Instant> {
+        self.unreachable_since
+    }
+
+    /// Whether it is lost since this moment.
+    pub(super) fn becomes_lost(&mut self, now: Now) -> bool {
+        let lost_at = self.unreachable_since.map(|since| since.plus_ms(MAPPER_LOST_MS));
+        let becomes = !self.is_lost && lost_at.is_some_and(|at| at <= now.boot);
+        self.is_lost |= becomes;
+        becomes
+    }
+
+    /// The next call, which begins: see [`Mapper::begin`].
+    pub(super) fn next(&mut self, now: Now, wanted: &Wanted) -> Option<Next> {
+        let waits = self.retry_at.is_some_and(|at| at > now.boot);
+        if self.under_way.is_some() || waits {
+            return None;
+        }
+        self.retry_at = None;
+        let (work, next) = match self.next_call(now, wanted) {
+            Some((item, digest, call)) => (Work::Item(item, digest), Next::Call(call)),
+            None if self.check_at(wanted)? <= now.boot => (Work::Check, Next::Check),
+            None => return None,
+        };
+        self.under_way = Some(work);
+        Some(next)
+    }
+
+    /// The call that has just begun has this id.
+    pub(super) fn begin(&mut self, call: MapperCallId) {
+        self.call = call;
+    }
+
+    fn next_call(&mut self, now: Now, wanted: &Wanted) -> Option<(Item, Option<u64>, MapperCall)> {
+        let items: BTreeMap<Item, u64> = wanted.items().collect();
+        let keeps = |item: &Item| items.contains_key(item) || wanted.names(item);
+        let acknowledged = &self.acknowledged;
+        self.refused.retain(|item, refusal| match refusal.digest {
+            Some(digest) => items.get(item) == Some(&digest),
+            None => acknowledged.contains_key(item) && !keeps(item),
+        });
+        let mut gone = self.acknowledged.keys().filter(|item| !keeps(item));
+        // Models come first in the order of items, and leave last.
+        let (mut models, mut devices) = (None, None);
+        for item in gone.by_ref().filter(|item| self.may_call(now, item, None)) {
+            match item {
+                Item::Model(id) if models.is_none() => {
+                    models = Some((item.clone(), None, MapperCall::RemoveModel(id.clone())));
+                }
+                Item::Device(id) if devices.is_none() => {
+                    devices = Some((item.clone(), None, MapperCall::RemoveDevice(id.clone())));
+                }
+                Item::Model(_) | Item::Device(_) => {}
+            }
+        }
+        let differs = |(item, digest): &(&Item, &u64)| {
+            self.acknowledged.get(*item) != Some(*digest)
+                && self.may_call(now, item, Some(**digest))
+        };
+        let missing = || {
+            let (item, digest) = items.iter().find(differs)?;
+            Some((item.clone(), Some(*digest), self.call(wanted, item, *digest)))
+        };
+        devices.or_else(missing).or(models)
+    }
+
+    /// The call that gives it this object. A mapper ignores the content of a registration of a
+    /// device that it has: where the answer to an earlier one may have been lost, it is an update.
+    fn call(&self, wanted: &Wanted, item: &Item, digest: u64) -> MapperCall {
+        let may_differ = self.in_doubt.get(item).is_some_and(|tried| *tried != digest);
+        let is_known = self.acknowledged.contains_key(item) || may_differ;
+        match item {
+            Item::Model(id) => {
+                let text = wanted.model(id).text.clone();
+                if is_known { MapperCall::UpdateModel(text) } else { MapperCall::CreateModel(text) }
+            }
+            Item::Device(id) => {
+                let (device, model) = wanted.device(id);
+                let model = model.as_ref().map(|model| model.text.clone());
+                if is_known {
+                    MapperCall::UpdateDevice(device.text.clone(), model)
+                } else {
+                    MapperCall::RegisterDevice(device.text.clone(), model)
+                }
+            }
+        }
+    }
+
+    fn may_call(&self, now: Now, item: &Item, digest: Option<u64>) -> bool {
+        let refusal = self.refused.get(item).filter(|refusal| refusal.digest == digest);
+        refusal.is_none_or(|refusal| refusal.retry_at <= now.boot)
+    }
+
+    /// When its socket is to be checked, if nothing is called before.
+    fn check_at(&self, wanted: &Wanted) -> Option<Instant> {
+        (!wanted.devices.is_empty()).then(|| self.reached_at.plus_ms(MAPPER_CHECK_MS))
+    }
+
+    /// The answer to the call of this id, which may be of the process before. Returns the line for
+    /// the log.
+    pub(super) fn answered(
+        &mut self,
+        now: Now,
+        id: MapperCallId,
+        answer: Result<(), MapperError>,
+        changes: &mut Acknowledgements,
+    ) -> Option<String> {
+        if self.call != id {
+            return None;
+        }
+        let work = self.under_way.take()?;
+        let why = match answer {
+            Ok(()) => {
+                self.reached(now);
+                if let Work::Item(item, digest) = work {
+                    self.acknowledge(item, digest, changes);
+                }
+                return self.trouble.take().map(|_| "it answers again".to_owned());
+            }
+            Err(MapperError::Unreachable(why)) => {
+                self.unreachable_since.get_or_insert(now.boot);
+                self.wait(now, work);
+                why
+            }
+            Err(MapperError::Deadline) => {
+                self.wait(now, work);
+                "no answer by the deadline".into()
+            }
+            Err(MapperError::Refused(code, why)) => {
+                self.reached(now);
+                self.refuse(now, work, changes);
+                format!("it refuses: {why} (gRPC status {code})").into()
+            }
+            Err(MapperError::Unwritable(why)) => {
+                self.refuse(now, work, changes);
+                why
+            }
+        };
+        let is_new = self.trouble.as_ref() != Some(&why);
+        self.trouble = Some(why.clone());
+        is_new.then(|| why.into())
+    }
+
+    fn reached(&mut self, now: Now) {
+        self.reached_at = now.boot;
+        self.unreachable_since = None;
+        self.is_lost = false;
+        self.backoff = Backoff::default();
+        self.retry_at = None;
+    }
+
+    fn wait(&mut self, now: Now, work: Work) {
+        if let Work::Item(item, Some(digest)) = work {
+            self.in_doubt.insert(item, digest);
+        }
+        let bounds = (MAPPER_RETRY_MIN_MS, MAPPER_RETRY_MAX_MS);
+        self.retry_at = Some(self.backoff.retry_at(now.boot, bounds.0, bounds.1));
+    }
+
+    fn acknowledge(&mut self, item: Item, digest: Option<u64>, changes: &mut Acknowledgements) {
+        self.refused.remove(&item);
+        self.in_doubt.remove(&item);
+        changes.insert(self.row(&item), digest);
+        match digest {
+            Some(digest) => drop(self.acknowledged.insert(item, digest)),
+            None => drop(self.acknowledged.remove(&item)),
+        }
+    }
+
+    fn refuse(&mut self, now: Now, work: Work, changes: &mut Acknowledgements) {
+        let Work::Item(item, digest) = work else { return };
+        let before = self.refused.remove(&item).filter(|before| before.digest == digest);
+        let (before, mut backoff) =
+            before.map_or((0, Backoff::default()), |it| (it.count, it.backoff));
+        let count = before + 1;
+        if digest.is_none() && count >= MAPPER_REMOVALS_MAX {
+            self.acknowledge(item, None, changes);
+            return;
+        }
+        let retry_at = backoff.retry_at(now.boot, MAPPER_REFUSED_MIN_MS, MAPPER_REFUSED_MAX_MS);
+        self.refused.insert(item, Refusal { digest, count, backoff, retry_at });
+    }
+
+    /// When something may be due.
+    pub(super) fn wake_at(&self, wanted: &Wanted) -> Option<Instant> {
+        let lost_at = self.unreachable_since.filter(|_| !self.is_lost);
+        let lost_at = lost_at.map(|since| since.plus_ms(MAPPER_LOST_MS));
+        if self.under_way.is_some() {
+            return lost_at;
+        }
+        let again_at = self.refused.values().map(|refusal| refusal.retry_at);
+        let due_at = again_at.chain(self.check_at(wanted)).min();
+        lost_at.into_iter().chain(self.retry_at.or(due_at)).min()
+    }
+}
+
+impl Wanted {
+    /// A device whose model is not here is left out: a mapper cannot use it.
+    pub(super) fn usable(
+        &self,
+    ) -> impl Iterator<Item = &(Arc<DeviceObject>, Option<Arc<ModelObject>>)> {
+        self.devices.iter().filter(|(device, model)| model.is_some() || device.model().is_none())
+    }
+
+    /// What the mapper should have now, with the digests.
+    fn items(&self) -> impl Iterator<Item = (Item, u64)> {
+        self.usable().flat_map(|(device, model)| {
+            let of_model = model.as_ref().map_or(0, |model| model.spec);
+            let digest = device.view.spec ^ of_model.rotate_left(1);
+            let model = model.as_ref().map(|it| (Item::Model(it.id.clone()), it.spec));
+            model.into_iter().chain([(Item::Device(device.id.clone()), digest)])
+        })
+    }
+
+    /// Whether a device is wanted, or names this model.
+    fn names(&self, item: &Item) -> bool {
+        match item {
+            Item::Device(id) => self.devices.iter().any(|(device, _)| device.id == *id),
+            Item::Model(id) => {
+                self.devices.iter().any(|(device, _)| device.model().as_ref() == Some(id))
+            }
+        }
+    }
+
+    fn device(&self, id: &DeviceId) -> &(Arc<DeviceObject>, Option<Arc<ModelObject>>) {
+        self.devices.iter().find(|(device, _)| device.id == *id).expect("it is wanted")
+    }
+
+    fn model(&self, id: &DeviceId) -> &Arc<ModelObject> {
+        let mut models = self.devices.iter().filter_map(|(_, model)| model.as_ref());
+        models.find(|model| model.id == *id).expect("a device has it")
+    }
+}

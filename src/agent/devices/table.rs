@@ -1,0 +1,274 @@
+//! All devices of the node, and what of them is not saved yet.
+//!
+//! A device exists because the cloud has an object of it for this node. Without an object it exists
+//! while a membership message says so: those of clouds up to 1.14, and those whose object is still
+//! on its way.
+//!
+//! Intended behaviour: what nobody repeats is saved at once; actual values are saved some time
+//! after the save before, all together, because flash wears out. The first one after a quiet time
+//! is saved at once.
+//!
+//! If we crash here: actual values of the last seconds are lost, which the cloud has not got
+//! either.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::device::{Device, Effects};
+use super::twin::Change;
+use crate::core::time::{Instant, Now, sooner};
+use crate::limits::{NODE_DEVICES_MAX, TWIN_MARK_MS, TWIN_SAVE_MS, TWINS_MAX};
+use crate::model::device::{
+    DeviceChange, DeviceId, DeviceObject, DeviceUpstream, Member, StoredDevices,
+};
+
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    devices: BTreeMap<DeviceId, Device>,
+    /// Properties of all devices.
+    twins: usize,
+    /// Devices with something that is not saved, and devices of the save under way.
+    unsaved: BTreeSet<DeviceId>,
+    saving: BTreeSet<DeviceId>,
+    /// Devices whose rows are to be removed, and those of the save under way.
+    removed: BTreeSet<DeviceId>,
+    removing: BTreeSet<DeviceId>,
+    /// When the next save is due.
+    save_at: Option<Instant>,
+    /// The earliest time for actual values.
+    soon_at: Instant,
+    /// Devices about which there may be a report.
+    unsent: BTreeSet<DeviceId>,
+}
+
+/// The devices that came and went.
+#[derive(Debug, Default)]
+pub(super) struct Members {
+    pub added: Vec<DeviceId>,
+    pub removed: Vec<DeviceId>,
+    /// There was no room for some.
+    pub is_full: bool,
+}
+
+impl Table {
+    /// Takes the rows of the store. Returns how many there was no room for.
+    pub(super) fn load(&mut self, stored: StoredDevices) -> usize {
+        let mut left = 0;
+        for row in stored.devices {
+            if self.devices.len() < NODE_DEVICES_MAX {
+                self.unsent.insert(row.id.clone());
+                self.devices.insert(row.id.clone(), Device::stored(row));
+            } else {
+                left += 1;
+            }
+        }
+        for row in stored.twins {
+            let has_room = self.twins < TWINS_MAX;
+            let device = self.devices.get_mut(&row.device).filter(|_| has_room);
+            let before = device.as_ref().map_or(0, |device| device.count());
+            let Some(device) = device else {
+                left += 1;
+                continue;
+            };
+            left += usize::from(!device.load(row));
+            self.twins += device.count() - before;
+        }
+        left
+    }
+
+    pub(super) fn get(&self, id: &DeviceId) -> Option<&Device> {
+        self.devices.get(id)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&DeviceId, &Device)> {
+        self.devices.iter()
+    }
+
+    /// The objects of the devices.
+    pub(super) fn objects(&self) -> impl Iterator<Item = &Arc<DeviceObject>> {
+        self.devices.values().filter_map(Device::object)
+    }
+
+    pub(super) fn members(&self, ids: &[DeviceId]) -> Vec<Member> {
+        let member = |id| self.devices.get(id).map(|device| device.member(id));
+        ids.iter().filter_map(member).collect()
+    }
+
+    /// Changes a device. `change`: gets how many properties more there may be.
+    pub(super) fn change<T>(
+        &mut self,
+        id: &DeviceId,
+        change: impl FnOnce(&mut Device, usize) -> T,
+    ) -> Option<T> {
+        let device = self.devices.get_mut(id)?;
+        let before = device.count();
+        let result = change(device, TWINS_MAX.saturating_sub(self.twins));
+        self.twins += device.count() - before;
+        self.unsent.insert(id.clone());
+        Some(result)
+    }
+
+    /// A device has changed: when it has to be saved.
+    pub(super) fn changed(&mut self, now: Now, id: &DeviceId, change: Change) {
+        let at = match change {
+            Change::Nothing => return,
+            Change::Soon => self.soon_at.max(now.boot),
+            Change::AtOnce => now.boot,
+        };
+        self.unsaved.insert(id.clone());
+        self.save_at = sooner(self.save_at, Some(at));
+    }
+
+    // ---- which devices there are ----
+
+    /// The cloud's objects for this node. `is_unread`: the store has an object that could not be
+    /// read. Returns also what each object has changed.
+    pub(super) fn take_objects<'a>(
+        &mut self,
+        now: Now,
+        objects: impl Iterator<Item = &'a Arc<DeviceObject>>,
+        is_unread: impl Fn(&DeviceId) -> bool,
+    ) -> (Members, Vec<(DeviceId, Effects)>) {
+        let (mut members, mut effects) = (Members::default(), Vec::new());
+        let mut there = BTreeSet::new();
+        for object in objects {
+            let id = &object.id;
+            if !self.add(now, id, &object.view.description, &mut members) {
+                continue;
+            }
+            there.insert(id.clone());
+            let taken = self.change(id, |device, room| device.take_object(now, object, room));
+            let taken = taken.expect("it is there");
+            self.changed(now, id, taken.change.unwrap_or(Change::Nothing));
+            effects.push((id.clone(), taken));
+        }
+        let gone: Vec<DeviceId> = self
+            .devices
+            .iter()
+            .filter(|(id, device)| device.had_object() && !there.contains(*id) && !is_unread(id))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in gone {
+            self.remove(now, id, &mut members);
+        }
+        (members, effects)
+    }
+
+    /// Adds a device unless it is there. Returns whether it is there now.
+    pub(super) fn add(
+        &mut self,
+        now: Now,
+        id: &DeviceId,
+        description: &str,
+        members: &mut Members,
+    ) -> bool {
+        if self.devices.contains_key(id) {
+            return true;
+        }
+        if self.devices.len() >= NODE_DEVICES_MAX {
+            members.is_full = true;
+            return false;
+        }
+        self.devices.insert(id.clone(), Device::new(description));
+        self.changed(now, id, Change::AtOnce);
+        members.added.push(id.clone());
+        true
+    }
+
+    /// Removes a device, if it is there.
+    pub(super) fn remove(&mut self, now: Now, id: DeviceId, members: &mut Members) {
+        let Some(device) = self.devices.remove(&id) else { return };
+        self.twins -= device.count();
+        self.unsent.remove(&id);
+        self.unsaved.remove(&id);
+        self.saving.remove(&id);
+        self.removed.insert(id.clone());
+        self.save_at = Some(now.boot);
+        members.removed.push(id);
+    }
+
+    // ---- the store ----
+
+    /// When the next save is due.
+    pub(super) fn save_at(&self) -> Option<Instant> {
+        self.save_at
+    }
+
+    /// Starts to save all that is not saved.
+    pub(super) fn begin_save(&mut self, now: Now) -> Vec<DeviceChange> {
+        self.save_at = None;
+        self.soon_at = now.boot.plus_ms(TWIN_SAVE_MS);
+        self.removing = std::mem::take(&mut self.removed);
+        let mut changes: Vec<DeviceChange> =
+            self.removing.iter().cloned().map(DeviceChange::RemoveDevice).collect();
+        self.saving = std::mem::take(&mut self.unsaved);
+        for id in &self.saving {
+            let device = self.devices.get_mut(id).expect("it is not removed");
+            device.begin_save(id, &mut changes);
+        }
+        changes
+    }
+
+    /// The save under way has ended.
+    pub(super) fn end_save(&mut self, now: Now, is_saved: bool) {
+        let removing = std::mem::take(&mut self.removing);
+        for id in std::mem::take(&mut self.saving) {
+            if let Some(device) = self.devices.get_mut(&id) {
+                device.end_save(is_saved);
+                self.unsent.insert(id.clone());
+            }
+            if !is_saved {
+                self.unsaved.insert(id);
+            }
+        }
+        if !is_saved {
+            self.removed.extend(removing);
+            self.save_at = Some(now.boot);
+        }
+    }
+
+    // ---- the cloud ----
+
+    /// The link is new: everything that is not confirmed may be sent.
+    pub(super) fn link_up(&mut self) {
+        for (id, device) in &mut self.devices {
+            device.link_up();
+            self.unsent.insert(id.clone());
+        }
+    }
+
+    /// A report that is due now, and the device that it is about.
+    pub(super) fn report(&mut self, now: Now) -> Option<(DeviceId, DeviceUpstream)> {
+        let Self { unsent, devices, .. } = self;
+        // Those about which there is nothing to say.
+        unsent.retain(|id| devices[id].report_at().is_some());
+        unsent.iter().find_map(|id| Some((id.clone(), devices[id].report(now, id)?)))
+    }
+
+    /// When the next report is due.
+    pub(super) fn report_at(&self) -> Option<Instant> {
+        self.unsent.iter().filter_map(|id| self.devices[id].report_at()).min()
+    }
+
+    /// That report was sent as the message of this id.
+    pub(super) fn sent(&mut self, now: Now, id: &DeviceId, message: Box<str>) {
+        if let Some(device) = self.devices.get_mut(id) {
+            device.sent(now, message);
+        }
+    }
+
+    /// The cloud has what the message of this id said.
+    pub(super) fn confirmed(&mut self, now: Now, message: &str) {
+        let found = self
+            .devices
+            .iter_mut()
+            .find_map(|(id, device)| device.confirmed(message).then(|| id.clone()));
+        if let Some(id) = found {
+            // The mark is removed with what is saved next, or some day.
+            self.unsent.insert(id.clone());
+            self.unsaved.insert(id);
+            let some_day = Some(now.boot.plus_ms(TWIN_MARK_MS));
+            self.save_at = sooner(self.save_at, some_day);
+        }
+    }
+}
