@@ -11,6 +11,8 @@ mod edge;
 mod link;
 mod local_api;
 mod memory;
+#[cfg(feature = "devices")]
+mod mqtt;
 #[cfg(feature = "cloud")]
 mod node;
 mod pod;
@@ -39,6 +41,8 @@ pub use edge::*;
 pub use link::*;
 pub use local_api::*;
 pub use memory::*;
+#[cfg(feature = "devices")]
+pub use mqtt::*;
 #[cfg(feature = "cloud")]
 pub use node::*;
 pub use pod::*;

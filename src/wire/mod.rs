@@ -28,6 +28,8 @@ pub mod log;
 pub mod manifest;
 #[cfg(feature = "api")]
 pub mod metrics;
+#[cfg(feature = "devices")]
+pub mod mqtt;
 #[cfg(feature = "images")]
 pub mod oci;
 mod output;
