@@ -54,6 +54,8 @@ mod jobs;
 pub mod lock;
 pub mod log;
 mod mounts;
+#[cfg(feature = "devices")]
+pub mod mqtt;
 #[cfg(feature = "page")]
 mod page;
 #[cfg(feature = "probes")]

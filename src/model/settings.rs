@@ -4,6 +4,7 @@
 mod cloud;
 #[cfg(feature = "devices")]
 mod devices;
+mod mqtt;
 #[cfg(feature = "cloud")]
 mod node;
 
@@ -13,6 +14,7 @@ pub use cloud::TunnelSettings;
 pub use cloud::{CloudLink, Secret};
 #[cfg(feature = "devices")]
 pub use devices::{DeviceSettings, MqttMode, MqttServer, MqttSettings, MqttTls, MqttTransport};
+pub use mqtt::{MqttBrokerSettings, MqttClientSettings, MqttMode, MqttServer, MqttSettings};
 #[cfg(feature = "cloud")]
 pub use node::{CloudSettings, Registration, Taint};
 

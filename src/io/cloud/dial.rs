@@ -419,7 +419,7 @@ pub(super) fn host_and_port(server: &str) -> Result<(String, u16), Input> {
 }
 
 /// Whether the connection is established.
-fn is_connected(socket: &TcpStream) -> io::Result<bool> {
+pub(in crate::io) fn is_connected(socket: &TcpStream) -> io::Result<bool> {
     if let Some(error) = socket.take_error()? {
         return Err(error);
     }

@@ -30,10 +30,10 @@ use crate::wire::x509::{self, pem};
 
 /// A certificate and its key.
 #[derive(Debug)]
-pub(super) struct Pair {
+pub(in crate::io) struct Pair {
     /// The node's own certificate first.
-    pub(super) chain: Vec<CertificateDer<'static>>,
-    pub(super) certified: CertifiedKey,
+    pub(in crate::io) chain: Vec<CertificateDer<'static>>,
+    pub(in crate::io) certified: CertifiedKey,
 }
 
 impl Pair {
@@ -70,7 +70,12 @@ impl Pair {
         Self::of(Path::new(&link.cert_file), Path::new(&link.key_file), provider)
     }
 
-    fn of(cert: &Path, key: &Path, provider: &CryptoProvider) -> Result<Self, Error> {
+    /// Reads the pair of these files.
+    pub(in crate::io) fn of(
+        cert: &Path,
+        key: &Path,
+        provider: &CryptoProvider,
+    ) -> Result<Self, Error> {
         let chain = certificates(cert)?;
         let certified = CertifiedKey::from_der(chain.clone(), private_key(key)?, provider)
             .map_err(|error| {
@@ -103,7 +108,7 @@ pub(in crate::io) fn store(path: &Path, text: &str, mode: u32) -> io::Result<()>
 }
 
 /// Every certificate of a PEM file.
-pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+pub(in crate::io) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let found: Vec<_> = blocks(path)?
         .into_iter()
         .filter(|block| block.label == "CERTIFICATE")
