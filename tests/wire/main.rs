@@ -18,6 +18,8 @@ mod issue;
 mod manifest;
 #[cfg(feature = "api")]
 mod metrics;
+#[cfg(feature = "devices")]
+mod mqtt;
 mod mutation;
 mod object;
 mod peer;

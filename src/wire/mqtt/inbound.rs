@@ -6,7 +6,7 @@
 //!  QoS 2: PUBLISH ─▶ owner ─acknowledge─▶ PUBREC ─▶ PUBREL ─▶ PUBCOMP
 //! ```
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::packet::{Delivery, Packet, PacketId, Problem, encode};
 use crate::limits::{MQTT_UNACKNOWLEDGED_MAX, MQTT_UNRELEASED_MAX};
@@ -22,6 +22,8 @@ pub(super) struct Inbound {
     acks: VecDeque<Ack>,
     /// Ids of QoS 2 that have come, and are not released.
     unreleased: BTreeSet<PacketId>,
+    /// Of them, those that came over a connection before, and wait for the owner.
+    earlier: BTreeMap<PacketId, MessageId>,
 }
 
 #[derive(Debug)]
@@ -50,6 +52,10 @@ impl Inbound {
         if !is_new && is_waiting {
             return Ok(false);
         }
+        if let Some(message) = self.earlier.remove(&packet).filter(|_| is_qos2) {
+            self.acks.push_back(Ack { packet, is_qos2, awaits: Some(message) });
+            return Ok(false);
+        }
         if is_new && is_qos2 {
             if self.unreleased.len() >= MQTT_UNRELEASED_MAX {
                 return Err(Problem::TooMany { max: MQTT_UNRELEASED_MAX });
@@ -68,8 +74,13 @@ impl Inbound {
 
     /// The owner has acknowledged it; whether it was known.
     pub(super) fn acknowledge(&mut self, message: MessageId) -> bool {
-        let ack = self.acks.iter_mut().find(|ack| ack.awaits == Some(message));
-        ack.map(|ack| ack.awaits = None).is_some()
+        if let Some(ack) = self.acks.iter_mut().find(|ack| ack.awaits == Some(message)) {
+            ack.awaits = None;
+            return true;
+        }
+        let count = self.earlier.len();
+        self.earlier.retain(|_, earlier| *earlier != message);
+        self.earlier.len() < count
     }
 
     /// Writes the acknowledgements that are due.
@@ -84,12 +95,18 @@ impl Inbound {
     /// A PUBREL came. It is answered in any case: the one before may have been lost.
     pub(super) fn release(&mut self, packet: PacketId, to: &mut Vec<u8>) {
         self.unreleased.remove(&packet);
+        self.earlier.remove(&packet);
         encode(&Packet::PubComp(packet), to);
     }
 
-    /// The connection is lost: messages of QoS 1 come again, with ids that may mean others.
+    /// The connection is lost: its messages come again, those of QoS 1 with ids that may mean
+    /// others. Nothing is sent for them before.
     pub(super) fn disconnect(&mut self) {
-        self.acks.retain(|ack| ack.is_qos2 && ack.awaits.is_some());
+        for Ack { packet, is_qos2, awaits } in self.acks.drain(..) {
+            if let Some(message) = awaits.filter(|_| is_qos2) {
+                self.earlier.insert(packet, message);
+            }
+        }
     }
 }
 
@@ -129,6 +146,7 @@ mod tests {
         assert_eq!(inbound.publish(again, Some(MessageId(1))), Ok(true));
         inbound.disconnect();
         assert_eq!(inbound.publish(again, Some(MessageId(2))), Ok(false), "it waits");
+        assert_eq!(inbound.publish(again, Some(MessageId(2))), Ok(false), "it still does");
         assert!(inbound.acknowledge(MessageId(1)));
         assert_eq!(flushed(&mut inbound), [0x50, 2, 0, 5], "once");
         assert_eq!(inbound.publish(again, Some(MessageId(3))), Ok(false), "PUBREC was lost");
@@ -137,6 +155,18 @@ mod tests {
         inbound.release(id(5), &mut to);
         assert_eq!(to, [0x70, 2, 0, 5, 0x70, 2, 0, 5], "PUBCOMP was lost");
         assert_eq!(inbound.publish(again, None), Ok(true), "the id is free");
+    }
+
+    #[test]
+    fn a_message_that_got_durable_between_two_connections_is_answered_when_it_comes_again() {
+        let mut inbound = Inbound::default();
+        let again = Delivery::ExactlyOnce(id(5));
+        assert_eq!(inbound.publish(again, Some(MessageId(1))), Ok(true));
+        inbound.disconnect();
+        assert!(inbound.acknowledge(MessageId(1)) && !inbound.acknowledge(MessageId(1)));
+        assert!(flushed(&mut inbound).is_empty(), "not before");
+        assert_eq!(inbound.publish(again, Some(MessageId(2))), Ok(false));
+        assert_eq!(flushed(&mut inbound), [0x50, 2, 0, 5]);
     }
 
     #[test]
