@@ -178,7 +178,9 @@ impl Exactly {
         self.input.extend(bytes);
         let input = std::mem::take(&mut self.input);
         let mut at = 0;
-        while let Some((packet, count)) = decode(&input[at..], MQTT_PACKET_BYTES_MAX).expect("valid") {
+        while let Some((packet, count)) =
+            decode(&input[at..], MQTT_PACKET_BYTES_MAX).expect("valid")
+        {
             at += count;
             match packet {
                 Packet::ConnAck { .. } => self.say(true),
@@ -269,8 +271,7 @@ impl World {
         if with_faults && has_room && self.rng.below(6) == 0 {
             let message = Message::new(LEAST, self.next.to_string().as_bytes());
             let mut events = Vec::new();
-            let number =
-                self.publisher.publish(message, QoS::AtLeastOnce, false, &mut events);
+            let number = self.publisher.publish(message, QoS::AtLeastOnce, false, &mut events);
             self.published.insert(number, self.next);
             self.next += 1;
             self.heard(1, events);
