@@ -10,10 +10,10 @@
 //! ```
 //!
 //! **Intended behaviour.** `receive` takes bytes split anywhere. A message of QoS 1 is acknowledged
-//! to its sender only when the owner has acknowledged it, that is when its effect is durable; PUBACK
-//! and PUBREC leave in the order of the messages (section 4.6). Received messages of QoS 2 are
-//! handled exactly once; what is sent has QoS 0 or 1, and a subscription with 2 is granted 1. Up to
-//! [`limits::MQTT_UNACKNOWLEDGED_MAX`] messages are under way in each direction; after a
+//! to its sender only when the owner has acknowledged it, that is when its effect is durable;
+//! PUBACK and PUBREC leave in the order of the messages (section 4.6). Received messages of QoS 2
+//! are handled exactly once; what is sent has QoS 0 or 1, and a subscription with 2 is granted 1.
+//! Up to [`limits::MQTT_UNACKNOWLEDGED_MAX`] messages are under way in each direction; after a
 //! reconnection they are sent again with DUP.
 //!
 //! **What is not here.** MQTT 5 (a CONNECT of it gets the answer 1, on which clients fall back),

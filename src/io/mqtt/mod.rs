@@ -266,3 +266,6 @@ fn of_broker(event: BrokerEvent) -> Option<Event> {
         BrokerEvent::Connected { .. } | BrokerEvent::Disconnected { .. } => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -274,8 +274,8 @@ impl Connection {
 fn remedy(address: &Address, error: &io::Error) -> &'static str {
     match (address, error.kind()) {
         (Address::Port(_), ErrorKind::AddrInUse) => {
-            "another program listens there (mosquitto, or KubeEdge's edgecore?): stop it, or choose \
-             another with mqttServerInternal"
+            "another program listens there (mosquitto, or KubeEdge's edgecore?): stop it, or \
+             choose another with mqttServerInternal"
         }
         (Address::Port(_) | Address::Socket(_), _) => "the cloud and the pods do not need it",
     }

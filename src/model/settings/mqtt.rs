@@ -1,7 +1,7 @@
 //! MQTT: which brokers there are, and how to reach them (KubeEdge's `modules.eventBus`).
 
+use core::net::{IpAddr, SocketAddr};
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
 
 use super::Secret;
 use crate::limits::MQTT_SESSION_MESSAGES_MAX;

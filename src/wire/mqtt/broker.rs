@@ -529,7 +529,9 @@ impl Broker {
             if self.is_short {
                 self.is_short = false;
                 let all: Vec<_> = self.connections.keys().copied().collect();
-                all.into_iter().for_each(|id| self.pump(id));
+                for id in all {
+                    self.pump(id);
+                }
             }
         }
         let Some(connection) = self.connections.get_mut(&id) else { return };

@@ -32,6 +32,10 @@ pub(super) enum Oversize {
     Skip,
 }
 
+/// Takes a packet, and may change the limit for those after it.
+pub(super) type Handler<'h> =
+    dyn FnMut(Incoming<'_>, &mut usize) -> Result<ControlFlow<()>, Violation> + 'h;
+
 impl Inbox {
     /// Bytes that are kept.
     pub(super) fn len(&self) -> usize {
@@ -50,14 +54,13 @@ impl Inbox {
         self.bytes.extend_from_slice(&bytes[passed..]);
     }
 
-    /// Gives every complete packet to `each`, until it breaks; the rest is kept. `each` also gets
-    /// the limit for the packets after the one at hand.
+    /// Gives every complete packet to `each`, until it breaks; the rest is kept.
     pub(super) fn receive(
         &mut self,
         bytes: &[u8],
         mut bytes_max: usize,
         oversize: Oversize,
-        each: &mut dyn FnMut(Incoming<'_>, &mut usize) -> Result<ControlFlow<()>, Violation>,
+        each: &mut Handler<'_>,
     ) -> Result<(), Violation> {
         let passed = self.passing.min(bytes.len());
         self.passing -= passed;

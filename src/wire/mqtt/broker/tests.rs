@@ -115,7 +115,7 @@ fn in_words(packet: &Packet<'_>) -> String {
         }
         Packet::SubAck { codes, .. } => format!("SUBACK {codes:?}"),
         Packet::Publish(Publish { dup, retain, topic, payload, delivery }) => {
-            let qos = if *delivery == Delivery::AtMostOnce { 0 } else { 1 };
+            let qos = u8::from(*delivery != Delivery::AtMostOnce);
             let size = payload.len();
             let text =
                 if size > 20 { size.to_string() } else { String::from_utf8_lossy(payload).into() };
@@ -426,32 +426,58 @@ fn a_client_that_asks_and_does_not_read_is_cut() {
 }
 
 #[test]
-fn all_outputs_together_have_a_bound_and_what_waits_goes_on() {
+fn all_outputs_together_have_a_bound() {
+    for qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
+        let mut world = World::new();
+        world.joined(ONE, "one");
+        let count = MQTT_CONNECTIONS_MAX as u64;
+        for at in 2..count {
+            world.joined(ConnectionId(at), &at.to_string());
+            world.subscribes(ConnectionId(at), "a", qos);
+        }
+        let large = "x".repeat(MQTT_PACKET_BYTES_MAX / 2);
+        world.publishes(ONE, "a", &large, Delivery::AtLeastOnce(id(1)));
+        let waits: usize = (1..count).map(|at| world.broker.output(ConnectionId(at)).len()).sum();
+        assert!(waits <= MQTT_OUTPUT_TOTAL_BYTES_MAX + MQTT_PACKET_BYTES_MAX, "{waits}");
+        let mut came = 0;
+        for _ in 0..2 {
+            came += (2..count).map(|at| world.got(ConnectionId(at)).len()).sum::<usize>();
+        }
+        let dropped = world.broker.counts().dropped as usize;
+        assert_eq!(came + dropped, count as usize - 2);
+        let room = MQTT_STORED_BYTES_MAX / large.len();
+        assert!((room - 1..=room).contains(&came), "{came} of {room}");
+    }
+}
+
+#[test]
+fn what_found_no_room_in_all_outputs_goes_on_when_another_client_reads() {
     let mut world = World::new();
     world.joined(ONE, "one");
-    let count = MQTT_CONNECTIONS_MAX as u64;
-    for at in 2..count {
-        world.joined(ConnectionId(at), &at.to_string());
-        world.subscribes(ConnectionId(at), "a", QoS::AtLeastOnce);
-    }
     let large = "x".repeat(MQTT_PACKET_BYTES_MAX / 2);
-    world.publishes(ONE, "a", &large, Delivery::AtLeastOnce(id(1)));
-    let waits: usize = (1..count).map(|at| world.broker.output(ConnectionId(at)).len()).sum();
-    assert!(waits <= MQTT_OUTPUT_TOTAL_BYTES_MAX + MQTT_PACKET_BYTES_MAX, "{waits}");
-    let mut came = 0;
-    for _ in 0..2 {
-        came += (2..count).map(|at| world.got(ConnectionId(at)).len()).sum::<usize>();
+    let fill = MQTT_OUTPUT_TOTAL_BYTES_MAX / large.len() - 1;
+    for at in 0..fill as u64 {
+        world.joined(ConnectionId(10 + at), &at.to_string());
+        world.subscribes(ConnectionId(10 + at), "fill", QoS::AtMostOnce);
     }
-    let dropped = world.broker.counts().dropped as usize;
-    assert_eq!(came + dropped, count as usize - 2);
-    let room = MQTT_STORED_BYTES_MAX / large.len();
-    assert!((room - 1..=room).contains(&came), "{came} of {room}");
+    for (at, filter) in [(TWO, "a"), (ConnectionId(3), "b")] {
+        world.joined(at, filter);
+        world.subscribes(at, filter, QoS::AtLeastOnce);
+    }
+    for topic in ["fill", "a", "b"] {
+        world.publishes(ONE, topic, &large, Delivery::AtLeastOnce(id(1)));
+    }
+    assert!(world.broker.output(ConnectionId(3)).is_empty(), "there is no room");
+    assert_eq!(world.broker.counts().dropped, 0);
+    assert_eq!(world.got(ConnectionId(10)).len(), 1);
+    assert_eq!(world.got(ConnectionId(3)), [format!("b {} 1", large.len())]);
 }
 
 #[test]
 fn incomplete_packets_together_have_a_bound() {
     let mut world = World::new();
-    let begun = [&[0x30, 0x80, 0x80, 0x0f][..], &[0; 200 << 10]].concat();
+    let mut begun = vec![0; 200 << 10];
+    begun[..4].copy_from_slice(&[0x30, 0x80, 0x80, 0x0f]);
     let room = MQTT_INPUT_TOTAL_BYTES_MAX / begun.len();
     for at in 0..=room as u64 {
         world.joined(ConnectionId(at), &at.to_string());

@@ -59,6 +59,7 @@ fn each_packet_comes_back_the_same() {
         payload: b"{}",
     };
     let plain = Publish { dup: false, retain: false, delivery: Delivery::AtMostOnce, ..publish };
+    let large = vec![7; 20_000];
     let list = filter_list(["a/#", "+"].into_iter(), Some(QoS::AtLeastOnce));
     let names = filter_list(["a/#"].into_iter(), None);
     for packet in [
@@ -71,7 +72,7 @@ fn each_packet_comes_back_the_same() {
         Packet::Publish(publish),
         Packet::Publish(plain),
         Packet::Publish(Publish { delivery: Delivery::AtLeastOnce(id(1)), payload: b"", ..plain }),
-        Packet::Publish(Publish { payload: &[7; 20_000], ..plain }),
+        Packet::Publish(Publish { payload: &large, ..plain }),
         Packet::PubAck(id(1)),
         Packet::PubRec(id(2)),
         Packet::PubRel(id(3)),
