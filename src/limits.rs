@@ -6,6 +6,7 @@ mod cloud;
 mod controller;
 #[cfg(feature = "devices")]
 mod devices;
+mod dmi;
 #[cfg(feature = "controller")]
 mod edge;
 mod link;
@@ -36,6 +37,7 @@ pub use cloud::*;
 pub use controller::*;
 #[cfg(feature = "devices")]
 pub use devices::*;
+pub use dmi::*;
 #[cfg(feature = "controller")]
 pub use edge::*;
 pub use link::*;

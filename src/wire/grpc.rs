@@ -1,4 +1,5 @@
-//! gRPC over one HTTP/2 connection: unary calls and server streams, sans-IO.
+//! gRPC over one HTTP/2 connection, sans-IO: unary calls and server streams of a client, and unary
+//! calls of a server.
 //!
 //! ```text
 //!  unary · stream ─▶ waiting (bounded) ─▶ open ─▶ Reply │ Done │ Failed │ Lost      (exactly one)
@@ -15,17 +16,27 @@
 //! then end a call by its own clock, shortly before or after the caller gives up, and the same
 //! event would have two forms (DEADLINE_EXCEEDED, or nothing). RST_STREAM has the same effect.
 //!
-//! **What is not here.** Compression, request metadata, client streams, authentication, retries.
+//! **The server's end** (`Server`, feature `devices`) reports each call once its request is complete,
+//! and takes one answer to it. What is no call of gRPC is answered with an HTTP status, what cannot
+//! be read with a status of gRPC; neither costs the connection. A call whose client has given up is
+//! `Cancelled`. `grpc-timeout` is passed on with the call; time is its caller's.
 //!
-//! **If we crash here** the socket closes and the server cancels what it has not finished.
+//! **What is not here.** Compression, request metadata, client streams, authentication, retries; of
+//! the server, streams.
+//!
+//! **If we crash here** the socket closes, and the other end cancels what is not finished.
 //!
 //! Sources: «gRPC over HTTP2» (PROTOCOL-HTTP2) and «HTTP to gRPC Status Code Mapping» of the gRPC
 //! project.
 
 mod client;
 mod message;
+#[cfg(feature = "devices")]
+mod server;
 mod status;
 
 pub use super::rpc::{Begun, CallKey, Code, Event, Lost, Refused, Status};
 pub use client::{Client, Names};
 pub use message::{Assembler, PREFIX_BYTES, Unreadable, frame};
+#[cfg(feature = "devices")]
+pub use server::{Call, Incoming, Server};

@@ -1,8 +1,8 @@
-//! HTTP/2 for a gRPC client on a local socket (RFC 9113): one connection, sans-IO.
+//! HTTP/2 for gRPC on a local socket (RFC 9113): one connection, sans-IO, either end of it.
 //!
 //! ```text
 //!  socket ──bytes──▶ Connection::receive ──▶ Event: Headers · Data · Trailers · Reset · Refused
-//!  socket ◀─output── Connection::output  ◀── open · reset, and the answers the protocol demands
+//!  socket ◀─output── Connection::output  ◀── open │ respond · reset, and what the protocol demands
 //! ```
 //!
 //! **Intended behaviour.** `receive` takes bytes split anywhere and returns one event at a time;
@@ -12,7 +12,14 @@
 //! `sent` and WINDOW_UPDATEs. PING and SETTINGS are answered; we never send a PING, because grpc-go
 //! answers the fourth in a row with GOAWAY "too_many_pings".
 //!
-//! **What is not here.** Server push (disabled; PUSH_PROMISE is an error), priorities (ignored, as
+//! **The two ends** have frames, windows, header blocks and errors in common. A client opens
+//! streams, and a stream is closed once its response has ended. A server (feature `devices`) reports
+//! a stream that the client opens as `Headers`; it is closed once `respond`'s answer is written. More
+//! streams than announced are refused one by one. How often a client may open and reset streams, or
+//! send frames that are only answered, is for the socket's owner to limit, by the bytes that it reads
+//! in a second: nothing here has a clock.
+//!
+//! **What is not here.** Server push (disabled; PUSH_PROMISE is an error), 1xx responses, priorities (ignored, as
 //! RFC 9113 section 5.3 requires), upgrade from HTTP/1.1, TLS, request trailers, header blocks of
 //! ours that need CONTINUATION, time. Names and values of headers are not checked.
 //!
@@ -21,7 +28,7 @@
 //! and returns an [`Error`] for us. Nothing on a closed stream is a violation: frames that
 //! crossed our RST_STREAM or follow an early end are counted against the windows and dropped.
 //!
-//! **If we crash here** the socket closes and the server cancels every stream; no state is stored.
+//! **If we crash here** the socket closes and the peer cancels every stream; no state is stored.
 
 mod connection;
 mod error;
@@ -36,7 +43,7 @@ use std::fmt;
 
 use super::hpack::FieldList;
 
-/// A stream of ours: odd, rising by two with each request (RFC 9113 section 5.1.1).
+/// A stream of the client's: odd, rising with each request (RFC 9113 section 5.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StreamId(pub(super) u32);
 
@@ -50,10 +57,10 @@ impl fmt::Display for StreamId {
 /// stream is closed and never named again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// The response's header block (1xx ones are skipped).
+    /// The header block of a request, or of a response (1xx ones are skipped).
     Headers {
         stream: StreamId,
-        /// Its fields, with `:status`.
+        /// Its fields, with `:path` or `:status`.
         fields: FieldList,
         /// The stream ends here.
         end: bool,
@@ -66,7 +73,7 @@ pub enum Event<'a> {
         /// The stream ends here.
         end: bool,
     },
-    /// The header block that ends a response.
+    /// The header block that ends a request or response.
     Trailers { stream: StreamId, fields: FieldList },
     /// RST_STREAM from the peer.
     Reset { stream: StreamId, code: ErrorCode },

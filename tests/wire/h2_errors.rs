@@ -119,7 +119,7 @@ fn streams_are_the_right_ones() {
         ),
         (
             head(2),
-            "server's HEADERS on stream 2: even stream, expected one that we opened \
+            "server's HEADERS on stream 2: even stream, expected an odd one \
              (PROTOCOL_ERROR)",
         ),
         (

@@ -7,6 +7,8 @@ mod cri;
 mod edge;
 mod golden;
 mod grpc;
+#[cfg(feature = "devices")]
+mod grpc_server;
 mod h2_errors;
 mod h2_flow;
 mod h2_streams;

@@ -1,5 +1,7 @@
 //! The status of a call, from its trailers.
 
+#[cfg(feature = "devices")]
+use crate::limits::DMI_STATUS_TEXT_BYTES_MAX;
 use crate::wire::h2::ErrorCode;
 use crate::wire::hpack::FieldList;
 use crate::wire::rpc::{Code, Status, cut};
@@ -107,6 +109,55 @@ fn percent_decode(value: &[u8]) -> String {
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
+/// The reverse, for `grpc-message`: all but printable ASCII is encoded. A text beyond its bound is
+/// cut between two characters.
+#[cfg(feature = "devices")]
+pub(super) fn percent_encode(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for (at, character) in text.char_indices() {
+        let mut bytes = [0; 4];
+        let bytes = character.encode_utf8(&mut bytes);
+        if at + bytes.len() > DMI_STATUS_TEXT_BYTES_MAX {
+            break;
+        }
+        if matches!(character, ' '..='~') && character != '%' {
+            out.push(character);
+            continue;
+        }
+        for byte in bytes.bytes() {
+            out.extend(['%', upper_hex(byte >> 4), upper_hex(byte & 15)]);
+        }
+    }
+    out
+}
+
+#[cfg(feature = "devices")]
+fn upper_hex(digit: u8) -> char {
+    char::from(b"0123456789ABCDEF"[usize::from(digit)])
+}
+
 fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).map(|value| value as u8)
+}
+
+#[cfg(all(test, feature = "devices"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_what_it_was_once_it_is_decoded() {
+        for text in ["", "a b~", "100 %", "größer\n", "%41", "\u{7f}\u{1f600}"] {
+            let encoded = percent_encode(text);
+            assert!(encoded.bytes().all(|byte| matches!(byte, b' '..=b'~')), "{encoded}");
+            assert_eq!(percent_decode(encoded.as_bytes()), text);
+        }
+        assert_eq!(percent_encode("ä%"), "%C3%A4%25");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_two_characters() {
+        let text = format!("{}ä", "x".repeat(DMI_STATUS_TEXT_BYTES_MAX - 1));
+        assert_eq!(percent_encode(&text), text[..DMI_STATUS_TEXT_BYTES_MAX - 1]);
+        assert_eq!(percent_encode(&text[1..]).len(), DMI_STATUS_TEXT_BYTES_MAX - 2 + 6);
+    }
 }

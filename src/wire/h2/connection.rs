@@ -2,6 +2,8 @@
 
 mod control;
 mod receive;
+#[cfg(feature = "devices")]
+mod serve;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,8 +27,15 @@ pub struct Config {
     pub stream_window_bytes: u32,
     /// The same for all streams together; at least 65,535.
     pub connection_window_bytes: u32,
-    /// Streams of ours that are open at a time, if the server allows as many.
+    /// Streams that are open at a time: a client opens no more, if the server allows as many; a
+    /// server announces it as SETTINGS_MAX_CONCURRENT_STREAMS.
     pub streams_max: usize,
+    /// SETTINGS_MAX_HEADER_LIST_SIZE, in bytes: what is beyond it is dropped.
+    pub header_list_bytes_max: usize,
+    /// Bytes of one header block on the wire, frame heads of its CONTINUATIONs included.
+    pub header_block_bytes_max: usize,
+    /// Bytes that wait to be written: DATA fills half of it, answers to frames may fill the rest.
+    pub output_bytes_max: usize,
 }
 
 impl Default for Config {
@@ -36,6 +45,9 @@ impl Default for Config {
             stream_window_bytes: limits::CRI_WINDOW_BYTES,
             connection_window_bytes: limits::CRI_WINDOW_BYTES,
             streams_max: limits::CRI_STREAMS_MAX,
+            header_list_bytes_max: limits::CRI_HEADER_LIST_BYTES_MAX,
+            header_block_bytes_max: limits::CRI_HEADER_BLOCK_BYTES_MAX,
+            output_bytes_max: limits::CRI_OUTPUT_BYTES_MAX,
         }
     }
 }
@@ -52,13 +64,35 @@ pub enum Refused {
     HeadersTooLarge,
 }
 
-/// A client's HTTP/2 connection. See the module for its contract.
+/// Which end of the connection this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// We open the streams.
+    Client,
+    /// The peer does.
+    #[cfg(feature = "devices")]
+    Server,
+}
+
+impl Role {
+    /// The other end, for an error.
+    fn peer(self) -> &'static str {
+        match self {
+            Self::Client => "server",
+            #[cfg(feature = "devices")]
+            Self::Server => "client",
+        }
+    }
+}
+
+/// One end of an HTTP/2 connection. See the module for its contract.
 #[derive(Debug)]
 pub struct Connection {
+    role: Role,
     config: Config,
     output: Output,
     streams: BTreeMap<StreamId, Stream>,
-    /// The next stream to open; above 2^31-1 there is none.
+    /// The next stream to open, by us or by a client; above 2^31-1 there is none.
     next_stream: u32,
     peer: Peer,
     send_window: Window,
@@ -76,7 +110,7 @@ pub struct Connection {
     failed: Option<Error>,
 }
 
-/// The server's SETTINGS.
+/// The peer's SETTINGS.
 #[derive(Debug)]
 struct Peer {
     settings_seen: bool,
@@ -85,7 +119,7 @@ struct Peer {
     streams_max: u32,
 }
 
-/// Our encoder never uses the dynamic table, which a server's decoder need not know. Only if it
+/// Our encoder never uses the dynamic table, which the peer's decoder need not know. Only if it
 /// announces another size than the initial one does RFC 7541 section 4.2 require an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Encoder {
@@ -101,10 +135,21 @@ impl Connection {
     /// A connection with preface, SETTINGS and, if its window is larger than the initial one, a
     /// WINDOW_UPDATE in its output. Requests may follow at once, before the server has answered.
     pub fn new(config: Config) -> Connection {
+        let mut connection = Connection::of(Role::Client, config);
+        connection.output.tail().extend_from_slice(PREFACE);
+        connection.greet(&[
+            (setting::HEADER_TABLE_SIZE, config.header_table_bytes),
+            (setting::ENABLE_PUSH, 0),
+        ]);
+        connection
+    }
+
+    fn of(role: Role, config: Config) -> Connection {
         assert!(i64::from(config.stream_window_bytes) <= WINDOW_BYTES_MAX, "RFC 9113, 6.5.2");
         assert!(i64::from(config.connection_window_bytes) <= WINDOW_BYTES_MAX, "RFC 9113, 6.9.1");
         assert!(config.connection_window_bytes >= WINDOW_BYTES_INITIAL, "it cannot shrink");
-        let mut connection = Connection {
+        Connection {
+            role,
             config,
             output: Output::default(),
             streams: BTreeMap::new(),
@@ -123,7 +168,7 @@ impl Connection {
             encoder: Encoder::Initial,
             decoder: hpack::Decoder::new(
                 config.header_table_bytes as usize,
-                limits::CRI_HEADER_LIST_BYTES_MAX,
+                config.header_list_bytes_max,
             ),
             reading: Reading::Head,
             partial: Vec::new(),
@@ -131,21 +176,18 @@ impl Connection {
             due: VecDeque::new(),
             going_away: false,
             failed: None,
-        };
-        connection.greet();
-        connection
+        }
     }
 
-    fn greet(&mut self) {
+    /// SETTINGS, those of the role first, and the connection's window.
+    fn greet(&mut self, of_role: &[(u16, u32)]) {
         let out = self.output.tail();
-        out.extend_from_slice(PREFACE);
         let mut settings = Vec::with_capacity(24);
-        for (id, value) in [
-            (setting::HEADER_TABLE_SIZE, self.config.header_table_bytes),
-            (setting::ENABLE_PUSH, 0),
+        let of_both = [
             (setting::INITIAL_WINDOW_SIZE, self.config.stream_window_bytes),
-            (setting::MAX_HEADER_LIST_SIZE, limits::CRI_HEADER_LIST_BYTES_MAX as u32),
-        ] {
+            (setting::MAX_HEADER_LIST_SIZE, self.config.header_list_bytes_max as u32),
+        ];
+        for (id, value) in of_role.iter().chain(&of_both) {
             settings.extend_from_slice(&id.to_be_bytes());
             settings.extend_from_slice(&value.to_be_bytes());
         }
@@ -160,13 +202,7 @@ impl Connection {
     /// as the server allows goes into the output at once; the rest follows later.
     pub fn open(&mut self, fields: &[(&str, &str)], body: Vec<u8>) -> Result<StreamId, Refused> {
         self.can_open()?;
-        let mut block = Vec::with_capacity(256);
-        if self.encoder == Encoder::UpdateDue {
-            hpack::encode_table_size(0, &mut block);
-        }
-        for (name, value) in fields {
-            hpack::encode(name, value, &mut block);
-        }
+        let block = self.header_block_of(fields);
         if block.len() > self.peer.frame_bytes_max as usize {
             return Err(Refused::HeadersTooLarge);
         }
@@ -183,13 +219,24 @@ impl Connection {
         Ok(stream)
     }
 
+    fn header_block_of(&self, fields: &[(&str, &str)]) -> Vec<u8> {
+        let mut block = Vec::with_capacity(256);
+        if self.encoder == Encoder::UpdateDue {
+            hpack::encode_table_size(0, &mut block);
+        }
+        for (name, value) in fields {
+            hpack::encode(name, value, &mut block);
+        }
+        block
+    }
+
     /// Whether a stream could be opened now.
     pub fn can_open(&self) -> Result<(), Refused> {
         if self.is_closing() {
             return Err(Refused::Closing);
         }
         let streams_max = self.config.streams_max.min(self.peer.streams_max as usize);
-        if self.streams.len() >= streams_max || self.output.len() >= REQUESTS_BYTES_MAX {
+        if self.streams.len() >= streams_max || self.output.len() >= self.data_bytes_max() {
             return Err(Refused::Busy);
         }
         Ok(())
@@ -204,7 +251,7 @@ impl Connection {
     /// event will name it. A stream that has ended is not changed.
     pub fn reset(&mut self, stream: StreamId) {
         if self.streams.remove(&stream).is_some() {
-            self.put_reset(stream);
+            self.put_reset(stream, ErrorCode::CANCEL);
         }
         self.due.retain(|event| *event != Event::Refused { stream });
     }
@@ -220,58 +267,85 @@ impl Connection {
         self.pump();
     }
 
-    /// The peer has finished a stream; a request that it did not read to the end is cut off,
+    /// The peer has finished a stream. A request that a server did not read to the end is cut off,
     /// because the stream would stay half open otherwise (RFC 9113 section 8.1).
     fn close(&mut self, stream: StreamId) {
-        if self.streams.remove(&stream).is_some_and(|closed| !closed.ended) {
-            self.put_reset(stream);
+        match self.role {
+            Role::Client => {
+                if self.streams.remove(&stream).is_some_and(|closed| !closed.ended) {
+                    self.put_reset(stream, ErrorCode::CANCEL);
+                }
+            }
+            #[cfg(feature = "devices")]
+            Role::Server => self.request_ended(stream),
         }
     }
 
-    fn put_reset(&mut self, stream: StreamId) {
-        let code = ErrorCode::CANCEL.0.to_be_bytes();
+    fn put_reset(&mut self, stream: StreamId, code: ErrorCode) {
+        let code = code.0.to_be_bytes();
         frame::put(Kind::RST_STREAM, 0, stream.0, &code, self.output.tail());
     }
 
-    /// Writes requests as far as windows and output allow, the oldest stream first.
+    /// Writes bodies as far as windows and output allow, the oldest stream first.
     fn pump(&mut self) {
         if self.failed.is_some() {
             return;
         }
+        let data_bytes_max = self.data_bytes_max();
         for (id, stream) in &mut self.streams {
-            while !stream.ended && self.output.len() < REQUESTS_BYTES_MAX {
+            while !stream.ended && self.output.len() < data_bytes_max {
                 let room = self.send_window.room().min(stream.send_window.room());
-                let room = room.min(REQUESTS_BYTES_MAX - self.output.len());
+                let room = room.min(data_bytes_max - self.output.len());
                 let count = stream.unsent().len().min(room).min(self.peer.frame_bytes_max as usize);
                 if count == 0 {
                     break;
                 }
                 let last = count == stream.unsent().len();
-                let flags = if last { END_STREAM } else { 0 };
+                let flags = if last && stream.trailers.is_empty() { END_STREAM } else { 0 };
                 let out = self.output.tail();
                 Head { length: count as u32, kind: Kind::DATA, flags, stream: id.0 }.put(out);
                 out.extend_from_slice(&stream.unsent()[..count]);
                 self.send_window.spend(count);
                 stream.advance(count);
+                if last && !stream.trailers.is_empty() {
+                    let flags = END_HEADERS | END_STREAM;
+                    frame::put(Kind::HEADERS, flags, id.0, &stream.trailers, self.output.tail());
+                }
             }
         }
+        match self.role {
+            Role::Client => {}
+            #[cfg(feature = "devices")]
+            Role::Server => self.remove_answered(),
+        }
+    }
+
+    /// DATA is written while less than this waits; the rest, up to the bound of the output, is
+    /// reserved for answers to frames.
+    fn data_bytes_max(&self) -> usize {
+        self.config.output_bytes_max / 2
     }
 
     /// Ends the connection: the GOAWAY is the last frame it sends.
     fn fail(&mut self, error: &Error) {
-        let mut payload = Vec::with_capacity(8);
-        // The last stream of the server that we processed: it opens none.
-        payload.extend_from_slice(&0u32.to_be_bytes());
-        payload.extend_from_slice(&error.code.0.to_be_bytes());
-        frame::put(Kind::GOAWAY, 0, 0, &payload, self.output.tail());
+        self.put_go_away(error.code);
         self.failed = Some(error.clone());
         self.streams.clear();
         self.due.clear();
         self.block = None;
         self.partial = Vec::new();
     }
-}
 
-/// Requests are written while less than this waits; the rest, up to the bound of the output, is
-/// reserved for answers.
-const REQUESTS_BYTES_MAX: usize = limits::CRI_OUTPUT_BYTES_MAX / 2;
+    fn put_go_away(&mut self, code: ErrorCode) {
+        // The last stream of the peer that we processed: a server opens none.
+        let last_stream = match self.role {
+            Role::Client => 0,
+            #[cfg(feature = "devices")]
+            Role::Server => self.next_stream.saturating_sub(2),
+        };
+        let mut payload = Vec::with_capacity(8);
+        payload.extend_from_slice(&last_stream.to_be_bytes());
+        payload.extend_from_slice(&code.0.to_be_bytes());
+        frame::put(Kind::GOAWAY, 0, 0, &payload, self.output.tail());
+    }
+}

@@ -49,9 +49,11 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// The server violated the protocol, or a limit of ours; the connection is over.
+/// The peer violated the protocol, or a limit of ours; the connection is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
+    /// `server` or `client`.
+    pub peer: &'static str,
     /// The code of the GOAWAY that we queued.
     pub code: ErrorCode,
     /// The type of the faulty frame.
@@ -63,8 +65,8 @@ pub struct Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Error { code, frame, stream, problem } = self;
-        write!(f, "server's {frame} on stream {stream}: {problem} ({code})")
+        let Error { peer, code, frame, stream, problem } = self;
+        write!(f, "{peer}'s {frame} on stream {stream}: {problem} ({code})")
     }
 }
 
@@ -73,7 +75,8 @@ impl std::error::Error for Error {}
 /// The problem: got, and expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// The first frame must be SETTINGS; text of another protocol ends up here.
+    /// The first frame must be SETTINGS, and a client's preface stands before it; text of another
+    /// protocol ends up here.
     NotHttp2,
     /// A length beyond what we accept.
     FrameTooLarge {
@@ -95,11 +98,14 @@ pub enum Problem {
     OnConnection,
     /// A stream that only a server could have opened.
     StreamOfServer,
-    /// A stream we have not opened yet.
+    /// A stream that is not open yet.
     StreamIdle {
-        /// The next one we would open.
+        /// The lowest one that could be opened.
         next: u32,
     },
+    /// A stream whose request has ended.
+    #[cfg(feature = "devices")]
+    StreamEnded,
     /// We disabled push.
     PushDisabled,
     /// Padding longer than the frame.
@@ -154,7 +160,7 @@ pub enum Problem {
         /// The range.
         expected: &'static str,
     },
-    /// The server causes answers and does not read them.
+    /// The peer causes answers and does not read them.
     AnswersUnread {
         /// The bytes that wait to be written.
         got_bytes: usize,
@@ -177,10 +183,12 @@ impl fmt::Display for Problem {
             }
             Problem::OnStream => write!(f, "expected on stream 0"),
             Problem::OnConnection => write!(f, "expected on a stream"),
-            Problem::StreamOfServer => write!(f, "even stream, expected one that we opened"),
+            Problem::StreamOfServer => write!(f, "even stream, expected an odd one"),
             Problem::StreamIdle { next } => {
                 write!(f, "stream not open yet, expected one below {next}")
             }
+            #[cfg(feature = "devices")]
+            Problem::StreamEnded => write!(f, "nothing is expected after END_STREAM"),
             Problem::PushDisabled => write!(f, "not expected: push is disabled"),
             Problem::Padding { got_bytes, max_bytes } => {
                 write!(f, "padding is {got_bytes}, expected at most {max_bytes}")

@@ -10,6 +10,9 @@ pub(super) enum Phase {
     Headers,
     /// Body, or the trailers.
     Body,
+    /// Nothing: a client has sent its request, and the answer is due.
+    #[cfg(feature = "devices")]
+    Ended,
 }
 
 #[derive(Debug)]
@@ -17,6 +20,8 @@ pub(super) struct Stream {
     pub(super) phase: Phase,
     body: Vec<u8>,
     body_sent: usize,
+    /// The header block after the body; empty: the body ends the stream.
+    pub(super) trailers: Vec<u8>,
     /// Whether END_STREAM has been written.
     pub(super) ended: bool,
     pub(super) send_window: Window,
@@ -31,9 +36,22 @@ impl Stream {
             ended: body.is_empty(),
             body,
             body_sent: 0,
+            trailers: Vec::new(),
             send_window: Window(i64::from(send)),
             receive_window: Credit::new(receive, receive),
         }
+    }
+
+    /// A client's stream whose answer is not known yet.
+    #[cfg(feature = "devices")]
+    pub(super) fn unanswered(send: u32, receive: u32) -> Stream {
+        Stream { phase: Phase::Body, ended: false, ..Stream::new(Vec::new(), send, receive) }
+    }
+
+    /// What is sent after the HEADERS; neither part is empty.
+    #[cfg(feature = "devices")]
+    pub(super) fn answer(&mut self, body: Vec<u8>, trailers: Vec<u8>) {
+        (self.body, self.trailers) = (body, trailers);
     }
 
     /// The unsent part of the request.

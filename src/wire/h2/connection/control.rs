@@ -2,7 +2,7 @@
 //! lengths have been checked.
 
 use super::receive::{SETTING_BYTES, Violation};
-use super::{Connection, Encoder};
+use super::{Connection, Encoder, Role};
 use crate::wire::h2::frame::{self, ACK, FRAME_BYTES_MAX, Head, Kind, WINDOW_BYTES_MAX, setting};
 use crate::wire::h2::{ErrorCode, Event, Problem, StreamId};
 
@@ -33,7 +33,7 @@ impl Connection {
             setting::HEADER_TABLE_SIZE if self.encoder == Encoder::Initial => {
                 self.encoder = Encoder::UpdateDue;
             }
-            setting::ENABLE_PUSH if got != 0 => {
+            setting::ENABLE_PUSH if got > self.push_max() => {
                 return out_of_range(ErrorCode::PROTOCOL_ERROR, "ENABLE_PUSH", "0");
             }
             setting::MAX_CONCURRENT_STREAMS => self.peer.streams_max = got,
@@ -60,12 +60,28 @@ impl Connection {
         Ok(())
     }
 
+    /// A server must not allow push; a client may, in vain (RFC 9113 section 6.5.2).
+    fn push_max(&self) -> u32 {
+        match self.role {
+            Role::Client => 0,
+            #[cfg(feature = "devices")]
+            Role::Server => 1,
+        }
+    }
+
     pub(super) fn go_away(&mut self, payload: &[u8]) -> Event<'static> {
         let last = frame::number(payload) & 0x7fff_ffff;
         let code = ErrorCode(frame::number(&payload[4..]));
-        self.going_away = true;
-        let refused = self.streams.split_off(&StreamId(last.saturating_add(1)));
-        self.due.extend(refused.into_keys().map(|stream| Event::Refused { stream }));
+        match self.role {
+            Role::Client => {
+                self.going_away = true;
+                let refused = self.streams.split_off(&StreamId(last.saturating_add(1)));
+                self.due.extend(refused.into_keys().map(|stream| Event::Refused { stream }));
+            }
+            // It is about streams of ours, and there are none.
+            #[cfg(feature = "devices")]
+            Role::Server => {}
+        }
         Event::GoAway { code, debug: String::from_utf8_lossy(&payload[8..]).into_owned() }
     }
 

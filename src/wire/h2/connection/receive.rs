@@ -3,7 +3,7 @@
 
 use std::mem;
 
-use super::Connection;
+use super::{Connection, Role};
 use crate::limits;
 use crate::wire::h2::frame::{
     self, ACK, END_HEADERS, END_STREAM, FRAME_BYTES_MAX, HEAD_BYTES, Head, Kind, PADDED,
@@ -15,6 +15,9 @@ use crate::wire::h2::{Error, ErrorCode, Event, Problem, StreamId};
 /// What the next bytes are.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reading {
+    /// A client's preface, of which so many bytes have come.
+    #[cfg(feature = "devices")]
+    Preface(usize),
     /// A frame's head.
     Head,
     /// The payload of a frame that is processed once it is complete.
@@ -44,6 +47,13 @@ pub(super) struct Block {
     wire_bytes: usize,
 }
 
+#[cfg(feature = "devices")]
+impl Block {
+    pub(super) fn held_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
 /// A violation, before its frame is known.
 pub(super) type Violation = (ErrorCode, Problem);
 
@@ -68,9 +78,16 @@ impl Connection {
                 return Ok(Some(event));
             }
             match self.reading {
+                #[cfg(feature = "devices")]
+                Reading::Preface(seen) => {
+                    self.reading = self.preface(seen, input)?;
+                    if input.is_empty() {
+                        return Ok(None);
+                    }
+                }
                 Reading::Head => {
                     let Some(head) = self.collect_head(input) else { return Ok(None) };
-                    self.reading = self.begin(head).map_err(|violation| at(head, violation))?;
+                    self.reading = self.begin(head).map_err(|v| self.at(head, v))?;
                 }
                 Reading::Payload(head) => match self.collect_payload(head, input)? {
                     Collected::Part => return Ok(None),
@@ -80,7 +97,8 @@ impl Connection {
                 Reading::PadLength(data) => {
                     let Some((&padding, rest)) = input.split_first() else { return Ok(None) };
                     *input = rest;
-                    self.reading = pad(data, u32::from(padding)).map_err(|v| at(data.head, v))?;
+                    self.reading =
+                        pad(data, u32::from(padding)).map_err(|v| self.at(data.head, v))?;
                 }
                 Reading::Data(data) => {
                     let event = self.data(data, input)?;
@@ -176,13 +194,13 @@ impl Connection {
         }
     }
 
-    /// The stream must be one that we have opened, even if it is closed again.
+    /// The stream must be one that was opened, even if it is closed again.
     fn on_stream(&self, head: Head) -> Result<(), Violation> {
         let problem = if head.stream == 0 {
             Problem::OnConnection
         } else if head.stream.is_multiple_of(2) {
             Problem::StreamOfServer
-        } else if head.stream >= self.next_stream {
+        } else if head.stream >= self.next_stream && !self.may_open(head) {
             Problem::StreamIdle { next: self.next_stream }
         } else {
             return Ok(());
@@ -190,12 +208,26 @@ impl Connection {
         Err((ErrorCode::PROTOCOL_ERROR, problem))
     }
 
+    /// A client's HEADERS open a stream.
+    fn may_open(&self, head: Head) -> bool {
+        match self.role {
+            Role::Client => false,
+            #[cfg(feature = "devices")]
+            Role::Server => head.kind == Kind::HEADERS,
+        }
+    }
+
     /// Flow control counts the whole frame, padding included, also on closed streams.
     fn begin_data(&mut self, head: Head) -> Result<Reading, Violation> {
         self.receive_window.spend(head.length, "connection")?;
         if let Some(stream) = self.streams.get_mut(&StreamId(head.stream)) {
-            if stream.phase == Phase::Headers {
-                return Err((ErrorCode::PROTOCOL_ERROR, Problem::DataBeforeHeaders));
+            match stream.phase {
+                Phase::Headers => {
+                    return Err((ErrorCode::PROTOCOL_ERROR, Problem::DataBeforeHeaders));
+                }
+                Phase::Body => {}
+                #[cfg(feature = "devices")]
+                Phase::Ended => return Err((ErrorCode::STREAM_CLOSED, Problem::StreamEnded)),
             }
             stream.receive_window.spend(head.length, "stream")?;
         }
@@ -252,12 +284,17 @@ impl Connection {
 
     /// After each answer: a server that does not read answers must not fill our memory.
     fn check_answers(&self, head: Head) -> Result<(), Error> {
-        let (got_bytes, max_bytes) = (self.output.len(), limits::CRI_OUTPUT_BYTES_MAX);
+        let (got_bytes, max_bytes) = (self.output.len(), self.config.output_bytes_max);
         if got_bytes <= max_bytes {
             return Ok(());
         }
         let problem = Problem::AnswersUnread { got_bytes, max_bytes };
-        Err(at(head, (ErrorCode::ENHANCE_YOUR_CALM, problem)))
+        Err(self.at(head, (ErrorCode::ENHANCE_YOUR_CALM, problem)))
+    }
+
+    fn at(&self, head: Head, (code, problem): Violation) -> Error {
+        let peer = self.role.peer();
+        Error { peer, code, frame: head.kind, stream: head.stream, problem }
     }
 
     /// A whole frame; its length has been checked.
@@ -277,7 +314,7 @@ impl Connection {
             Kind::WINDOW_UPDATE => self.window_update(head, payload).map(|()| None),
             Kind(other) => unreachable!("frame type {other} is not collected"),
         };
-        let event = event.map_err(|violation| at(head, violation))?;
+        let event = event.map_err(|violation| self.at(head, violation))?;
         self.check_answers(head)?;
         Ok(event)
     }
@@ -299,7 +336,7 @@ impl Connection {
     ) -> Result<Option<Event<'static>>, Violation> {
         let mut block = self.block.take().expect("checked with the frame's head");
         block.wire_bytes += HEAD_BYTES + payload.len();
-        let max_bytes = limits::CRI_HEADER_BLOCK_BYTES_MAX;
+        let max_bytes = self.config.header_block_bytes_max;
         if block.wire_bytes > max_bytes {
             return Err((ErrorCode::ENHANCE_YOUR_CALM, Problem::BlockTooLarge { max_bytes }));
         }
@@ -324,7 +361,11 @@ impl Connection {
         let id = StreamId(head.stream);
         let end = head.has(END_STREAM);
         let Some(stream) = self.streams.get_mut(&id) else {
-            return Ok(None);
+            return Ok(match self.role {
+                Role::Client => None,
+                #[cfg(feature = "devices")]
+                Role::Server => self.opened(id, fields, end),
+            });
         };
         let informational = fields.first(":status").is_some_and(|status| status.starts_with(b"1"));
         let event = match stream.phase {
@@ -338,6 +379,8 @@ impl Connection {
             }
             Phase::Body if end => Event::Trailers { stream: id, fields },
             Phase::Body => return Err((ErrorCode::PROTOCOL_ERROR, Problem::TrailersWithoutEnd)),
+            #[cfg(feature = "devices")]
+            Phase::Ended => return Err((ErrorCode::STREAM_CLOSED, Problem::StreamEnded)),
         };
         if end {
             self.close(id);
@@ -350,10 +393,6 @@ impl Connection {
 enum Collected {
     Part,
     Whole(Option<Event<'static>>),
-}
-
-fn at(head: Head, (code, problem): Violation) -> Error {
-    Error { code, frame: head.kind, stream: head.stream, problem }
 }
 
 /// At most `count` bytes from the front.

@@ -1,0 +1,33 @@
+//! Limits of the gRPC with mappers on unix sockets (DMI).
+
+/// Connections of mappers at a time. A mapper opens one for each report; when there is no room, the
+/// one that has been idle for longest is closed.
+pub const DMI_CONNECTIONS_MAX: usize = 32;
+/// Calls under way on one connection: a mapper that reports all properties at once waits for some.
+pub const DMI_STREAMS_MAX: usize = 16;
+/// Flow-control window of a stream and of the connection: the initial one, and many reports.
+pub const DMI_WINDOW_BYTES: u32 = 1 << 16;
+/// Bytes of one message from a mapper. A report of 64 properties with values of 512 bytes has less
+/// than 64 KiB; an image as a value may be larger.
+pub const DMI_MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// Bytes of one message to a mapper, as grpc-go accepts it: 4 MiB. 512 devices have some 3 KiB each
+/// with 16 properties.
+pub const DMI_ANSWER_BYTES_MAX: usize = 4 << 20;
+/// Bytes of requests and answers that are half received or half sent, on all connections together:
+/// two of the largest answers. The connection that goes beyond is closed.
+pub const DMI_HELD_BYTES_MAX: usize = 8 << 20;
+/// Bytes of one decoded header list (RFC 9113 section 6.5.2 counts 32 per field). That of a call of
+/// grpc-go has 450.
+pub const DMI_HEADER_LIST_BYTES_MAX: usize = 8 << 10;
+/// Bytes of one header block on the wire, frame heads of its CONTINUATIONs included.
+pub const DMI_HEADER_BLOCK_BYTES_MAX: usize = 16 << 10;
+/// Bytes that wait to be written to one socket: answers take half of it at most, and acknowledged
+/// PINGs and SETTINGS the rest.
+pub const DMI_OUTPUT_BYTES_MAX: usize = 64 << 10;
+/// Bytes of the text of an error: it is one frame's, also if each byte is encoded as three.
+pub const DMI_STATUS_TEXT_BYTES_MAX: usize = 1 << 10;
+/// Properties in one report: each takes some 50 bytes in memory, and two on the wire. Four times
+/// those of a device.
+pub const DMI_TWINS_MAX: usize = 256;
+/// Bytes of a name: twice what Kubernetes allows for a namespace and a name.
+pub const DMI_NAME_BYTES_MAX: usize = 512;
