@@ -15,7 +15,7 @@
 //! **Tokens.** [`SIGNALS`], [`RUNTIME`] and [`FOLDER`] are single sources; the link to the cloud
 //! has [`CLOUD`] and the next token; the HTTP server has all tokens from [`SERVER`] on, for its
 //! listeners and their connections; requests of people have those from [`STREAMS`] on, connections
-//! of probes and hooks those from [`PROBES`] on.
+//! of probes and hooks those from [`PROBES`] on, and mappers those from `DMI` on.
 //!
 //! **If we crash here** nothing is lost: the next start reads everything again from the runtime,
 //! the manifest folder and the store. Pods keep running.
@@ -42,6 +42,8 @@ pub mod disk;
 #[cfg(not(feature = "cloud"))]
 #[path = "disk/absent.rs"]
 pub mod disk;
+#[cfg(feature = "devices")]
+pub mod dmi;
 pub mod folder;
 mod frame;
 #[cfg(feature = "images")]
@@ -152,6 +154,9 @@ pub const SERVER: Token = Token(1_024);
 pub const STREAMS: Token = Token(32_768);
 /// The first connection of a probe; the others have the next tokens.
 pub const PROBES: Token = Token(65_536);
+/// The socket for mappers; its connections and those to mappers have the next tokens.
+#[cfg(feature = "devices")]
+pub const DMI: Token = Token(131_072);
 
 /// Reads the configuration again; the error says why it cannot be used.
 pub type Reload<'a> = &'a mut dyn FnMut() -> Result<Config, config::Error>;

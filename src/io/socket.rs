@@ -5,11 +5,11 @@
 //! we crash here** the unix socket's file stays, and the next start replaces it.
 
 use std::fmt;
-use std::fs::{DirBuilder, remove_file, symlink_metadata};
+use std::fs::{DirBuilder, Permissions, remove_file, set_permissions, symlink_metadata};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -56,6 +56,8 @@ pub struct Listener {
     /// For the log: `the HTTP API`.
     name: &'static str,
     token: Token,
+    /// Of a unix socket's file.
+    mode: Mode,
     bound: Option<Bound>,
     /// When to try again to listen.
     retry_at: Instant,
@@ -75,7 +77,15 @@ impl Listener {
     /// [`Listener::listen`] opens it.
     pub fn new(address: Address, name: &'static str, token: Token) -> Self {
         let (bound, retry_at, logged) = (None, Instant(0), None);
-        Self { address, name, token, bound, retry_at, logged, waiting: false }
+        let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+        Self { address, name, token, mode, bound, retry_at, logged, waiting: false }
+    }
+
+    /// The same for the group of a unix socket's owner, as well.
+    #[cfg(feature = "devices")]
+    #[must_use]
+    pub fn for_group(self) -> Self {
+        Self { mode: self.mode | Mode::S_IRGRP | Mode::S_IWGRP, ..self }
     }
 
     /// Which users can reach it.
@@ -108,7 +118,7 @@ impl Listener {
         }
         self.retry_at = now.plus_ms(HTTP_LISTEN_RETRY_MS);
         let (name, address) = (self.name, &self.address);
-        match Bound::open(address, self.token, registry) {
+        match Bound::open(address, self.mode, self.token, registry) {
             Ok(bound) => {
                 log::info!("{name} listens on {address}");
                 (self.bound, self.waiting, self.logged) = (Some(bound), true, None);
@@ -164,7 +174,7 @@ impl Listener {
 }
 
 impl Bound {
-    fn open(address: &Address, token: Token, registry: &Registry) -> io::Result<Self> {
+    fn open(address: &Address, mode: Mode, token: Token, registry: &Registry) -> io::Result<Self> {
         match address {
             Address::Port(address) => {
                 let mut listener = TcpListener::bind(*address)?;
@@ -172,7 +182,7 @@ impl Bound {
                 Ok(Self::Port(listener))
             }
             Address::Socket(path) => {
-                let mut listener = bind_private(path)?;
+                let mut listener = bind(path, mode)?;
                 registry.register(&mut listener, token, Interest::READABLE)?;
                 Ok(Self::Socket(listener))
             }
@@ -187,9 +197,9 @@ impl Bound {
     }
 }
 
-/// Binds a unix socket that is never open to other users, not even for a moment: the file gets the
-/// mode that its descriptor already has.
-fn bind_private(path: &Path) -> io::Result<UnixListener> {
+/// Binds a unix socket that is never open to users beyond its mode, not even for a moment: the file
+/// gets the mode that its descriptor already has, less the umask, and the rest of the mode then.
+fn bind(path: &Path, mode: Mode) -> io::Result<UnixListener> {
     match symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             if let Some(folder) = path.parent() {
@@ -212,8 +222,9 @@ fn bind_private(path: &Path) -> io::Result<UnixListener> {
     }
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let file = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-    fchmod(&file, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    fchmod(&file, mode)?;
     socket::bind(file.as_raw_fd(), &UnixAddr::new(path)?)?;
+    set_permissions(path, Permissions::from_mode(mode.bits()))?;
     socket::listen(&file, Backlog::new(WAITING_MAX)?)?;
     Ok(UnixListener::from_std(file.into()))
 }
@@ -304,10 +315,21 @@ impl Write for BeforeMore<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
     use crate::io::test_folder::TestFolder;
+
+    fn bind_private(path: &Path) -> io::Result<UnixListener> {
+        bind(path, Mode::S_IRUSR | Mode::S_IWUSR)
+    }
+
+    #[test]
+    fn a_group_is_let_in_whatever_the_umask() {
+        let folder = TestFolder::new("socket");
+        let path = folder.join("dmi.sock");
+        bind(&path, Mode::from_bits_truncate(0o660)).expect("a socket");
+        let mode = std::fs::metadata(&path).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o660);
+    }
 
     #[test]
     fn a_socket_is_its_owners_alone() {

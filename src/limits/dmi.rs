@@ -31,3 +31,28 @@ pub const DMI_STATUS_TEXT_BYTES_MAX: usize = 1 << 10;
 pub const DMI_TWINS_MAX: usize = 256;
 /// Bytes of a name: twice what Kubernetes allows for a namespace and a name.
 pub const DMI_NAME_BYTES_MAX: usize = 512;
+/// Calls of all mappers in one second, and at once; more are refused with RESOURCE_EXHAUSTED. Some
+/// hundred properties that are reported each second are far below.
+pub const DMI_CALLS_PER_S: u32 = 1_000;
+/// Bytes of one read of a mapper's socket.
+pub const DMI_READ_BYTES: usize = 4 << 10;
+/// Reads of one connection in a second: 1 MiB. A mapper that sends more is read later; one that
+/// floods its connection with PING, SETTINGS or RST_STREAM costs no more of the processor than that.
+pub const DMI_READS_PER_S: u32 = 256;
+/// Reads of one connection after a quiet time: one of the largest messages, and as much again.
+pub const DMI_READS_BURST: u32 = 512;
+/// Reads of one connection in one turn, so that the others get their turn.
+pub const DMI_TURN_READS: usize = 16;
+/// Milliseconds for a call until it is answered with DEADLINE_EXCEEDED, unless the mapper gave it
+/// less.
+pub const DMI_ANSWER_MS: u64 = 10_000;
+/// Milliseconds in which a mapper must complete what it began to send, or read what is sent to it.
+pub const DMI_STALL_MS: u64 = 10_000;
+/// Milliseconds for a call to a mapper (EdgeCore's): drivers talk to slow hardware.
+pub const DMI_CALL_MS: u64 = 10_000;
+/// Mappers that are called at a time; each gets one call after the other.
+pub const DMI_CALLS_MAX: usize = 16;
+/// Calls that wait for their mapper: a device and a model for each of 512 devices.
+pub const DMI_CALLS_WAITING_MAX: usize = 1_024;
+/// Bytes of a mapper's answer to one call, all frames included: real ones have some hundred.
+pub const DMI_REPLY_BYTES_MAX: usize = 64 << 10;

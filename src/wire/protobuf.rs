@@ -2,12 +2,19 @@
 //! for lists of which only a few fields are read, and for messages that are written as they are
 //! made.
 
-#[cfg(feature = "runtime")]
+#[cfg(any(feature = "devices", feature = "runtime"))]
+#[cfg_attr(
+    not(all(feature = "devices", feature = "runtime")),
+    expect(
+        dead_code,
+        reason = "each of the two needs some types of fields that the other does not"
+    )
+)]
 mod typed;
 
 use std::fmt;
 
-#[cfg(feature = "runtime")]
+#[cfg(any(feature = "devices", feature = "runtime"))]
 pub(super) use typed::Writer;
 
 /// Why bytes are not the message that was expected; the other side's fault.

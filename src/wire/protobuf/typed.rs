@@ -142,6 +142,15 @@ impl Writer {
         self.bytes[at..].rotate_right(prefix);
     }
 
+    /// `float`
+    pub(in crate::wire) fn float(&mut self, field: u32, value: f32) {
+        // The negative zero is no default.
+        if value.to_bits() != 0 {
+            self.varint(u64::from(field << 3 | 5));
+            self.bytes.extend_from_slice(&value.to_le_bytes());
+        }
+    }
+
     fn present(&mut self, field: u32, value: &[u8]) {
         self.varint(u64::from(field << 3 | 2));
         self.varint(value.len() as u64);
