@@ -5,8 +5,9 @@
 pub const DMI_CONNECTIONS_MAX: usize = 32;
 /// Calls under way on one connection: a mapper that reports all properties at once waits for some.
 pub const DMI_STREAMS_MAX: usize = 16;
-/// Flow-control window of a stream and of the connection: the initial one, and many reports.
-pub const DMI_WINDOW_BYTES: u32 = 1 << 16;
+/// Flow-control window of a stream and of the connection: the initial one, so that a connection for
+/// one report costs no WINDOW_UPDATE.
+pub const DMI_WINDOW_BYTES: u32 = (1 << 16) - 1;
 /// Bytes of one message from a mapper. A report of 64 properties with values of 512 bytes has less
 /// than 64 KiB; an image as a value may be larger.
 pub const DMI_MESSAGE_BYTES_MAX: usize = 1 << 20;

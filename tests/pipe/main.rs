@@ -25,6 +25,11 @@ mod jobs;
 #[cfg(feature = "controller")]
 #[expect(clippy::disallowed_methods, reason = "the controller is a process, in real time")]
 mod kubelet_port;
+#[cfg(feature = "devices")]
+#[path = "../support/mapper.rs"]
+mod mapper;
+#[cfg(feature = "devices")]
+mod mappers;
 #[cfg(feature = "controller")]
 #[expect(clippy::disallowed_methods, reason = "certificates are valid in real time")]
 #[path = "../support/node_key.rs"]

@@ -30,6 +30,8 @@ pub mod joined;
 #[cfg(feature = "cloud")]
 pub mod line;
 pub mod log_line;
+#[cfg(feature = "devices")]
+pub mod mapper;
 #[cfg(feature = "controller")]
 pub mod node_key;
 pub mod port;

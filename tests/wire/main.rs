@@ -4,6 +4,8 @@
 #[cfg(feature = "controller")]
 mod controller_messages;
 mod cri;
+#[cfg(feature = "devices")]
+mod dmi;
 mod edge;
 mod golden;
 mod grpc;
