@@ -67,8 +67,8 @@
 //!
 //! No async runtime and no second thread: what may hang runs in a child process that can be killed.
 //! No state per runtime call: the next step of a pod is a pure function of what is wanted and what
-//! was observed. No trait for state machines, no bus, no callbacks. No HTTP/2 library: CRI and mappers need
-//! the few frames that `wire/h2` has. No list without a bound: see [`limits`].
+//! was observed. No trait for state machines, no bus, no callbacks. No HTTP/2 library: CRI and
+//! mappers need the few frames that `wire/h2` has. No list without a bound: see [`limits`].
 //!
 //! # Glossary
 //!

@@ -23,7 +23,7 @@ pub struct Mapper {
     /// The agent's socket.
     agent: PathBuf,
     address: PathBuf,
-    calls: Receiver<Call>,
+    calls: Mutex<Receiver<Call>>,
     state: Arc<State>,
 }
 
@@ -58,7 +58,9 @@ impl Mapper {
     /// Serves calls of the agent on `address`, in place of a mapper that was there.
     pub fn listen(agent: &Path, address: &Path) -> Self {
         match fs::remove_file(address) {
-            Err(error) if error.kind() != ErrorKind::NotFound => panic!("{address:?}: {error}"),
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                panic!("{}: {error}", address.display())
+            }
             _ => {}
         }
         let listener = UnixListener::bind(address).expect("a free path");
@@ -73,6 +75,7 @@ impl Mapper {
                 serve(socket, &sender, &shared.refusal);
             }
         });
+        let calls = Mutex::new(calls);
         Self { agent: agent.to_owned(), address: address.to_owned(), calls, state }
     }
 
@@ -83,7 +86,8 @@ impl Mapper {
 
     /// The next call of the agent, if one comes in that time.
     pub fn next_call(&self, wait: Duration) -> Option<Call> {
-        self.calls.recv_timeout(wait).ok()
+        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        calls.recv_timeout(wait).ok()
     }
 
     /// Registers with data.

@@ -255,6 +255,23 @@ fn the_windows_of_a_client_are_kept() {
 }
 
 #[test]
+fn the_window_of_a_long_request_is_returned_in_halves() {
+    let mut server = server(&[]);
+    server.receive(&frame(HEADERS, END_HEADERS, 1, &block(FIELDS))).unwrap();
+    let half = limits::DMI_WINDOW_BYTES / 2;
+    let count = half.div_ceil(8_000);
+    let body = message(&vec![7; 100_000]);
+    for part in body.chunks(8_000).take(count as usize - 1) {
+        server.receive(&frame(DATA, 0, 1, part)).unwrap();
+        assert_eq!(written(&mut server), []);
+    }
+    server.receive(&frame(DATA, 0, 1, &body[..8_000])).unwrap();
+    let wrote = written(&mut server);
+    let returned = [0, 1].map(|stream| window_update(stream, count * 8_000)).concat();
+    assert_eq!(wrote, frames(&returned));
+}
+
+#[test]
 fn more_streams_than_announced_are_refused_one_by_one() {
     let mut server = server(&[]);
     let max = limits::DMI_STREAMS_MAX as u32;

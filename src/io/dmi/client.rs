@@ -154,9 +154,8 @@ impl Client {
     }
 
     pub(super) fn wake_at(&self) -> Option<Instant> {
-        let one = |conversation: &Conversation| match conversation.unread {
-            true => Instant(0),
-            false => conversation.deadline,
+        let one = |conversation: &Conversation| {
+            if conversation.unread { Instant(0) } else { conversation.deadline }
         };
         self.open.values().map(one).min()
     }

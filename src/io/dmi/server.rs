@@ -34,7 +34,15 @@ pub(super) struct Server {
     last: u64,
     rate: Rate,
     buffer: Box<[u8]>,
-    limit: Limit,
+    limits: Limits,
+}
+
+/// Of lines that a mapper can repeat.
+#[derive(Debug, Default)]
+struct Limits {
+    refused: Limit,
+    left_out: Limit,
+    closed: Limit,
 }
 
 #[derive(Debug)]
@@ -70,7 +78,7 @@ impl Server {
             last: 0,
             rate: Rate::new(DMI_CALLS_PER_S, DMI_CALLS_PER_S, now),
             buffer: vec![0; DMI_READ_BYTES].into(),
-            limit: Limit::default(),
+            limits: Limits::default(),
         }
     }
 
@@ -99,7 +107,8 @@ impl Server {
             let Some(connection) = self.open.get_mut(&at) else { continue };
             let ended = connection.read(now, &mut self.buffer);
             self.take(now, at, events);
-            let held: usize = self.held_bytes();
+            let keeps = |connection: &Connection| connection.server.held_bytes() > 0;
+            let held = if self.open.get(&at).is_some_and(keeps) { self.held_bytes() } else { 0 };
             let Some(connection) = self.open.get_mut(&at) else { continue };
             let ended = ended.and_then(|()| {
                 if held > DMI_HELD_BYTES_MAX {
@@ -172,7 +181,7 @@ impl Server {
             };
             match decoded {
                 Err(status) => {
-                    if let Some(repeats) = self.limit.pass(now) {
+                    if let Some(repeats) = self.limits.refused.pass(now) {
                         log::warn!("a mapper's call is refused: {status}; repeats={repeats}");
                     }
                     connection.server.answer(call.stream, Err(&status));
@@ -195,7 +204,7 @@ impl Server {
         let Some(connection) = self.open.get_mut(&call.connection) else { return };
         let dmi::Answer { result, left_out } = dmi::answer(answer);
         if !left_out.is_empty()
-            && let Some(repeats) = self.limit.pass(now)
+            && let Some(repeats) = self.limits.left_out.pass(now)
         {
             log::warn!("a mapper is not told of {}; repeats={repeats}", left_out.join("; "));
         }
@@ -249,7 +258,7 @@ impl Server {
             Ended::Fault(text) => Some(text.clone()),
         };
         if let Some(why) = fault
-            && let Some(repeats) = self.limit.pass(now)
+            && let Some(repeats) = self.limits.closed.pass(now)
         {
             log::warn!("connection={at} of a mapper is closed: {why}; repeats={repeats}");
         }

@@ -296,6 +296,8 @@ const CONTENT: (&str, &str) = ("content-type", "application/grpc");
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::DMI_STATUS_TEXT_BYTES_MAX;
+    use crate::wire::grpc::status::percent_decode;
 
     #[test]
     fn a_timeout_has_eight_digits_and_a_unit() {
@@ -315,5 +317,22 @@ mod tests {
         ] {
             assert_eq!(timeout_ms(value.as_bytes()), expected, "{value}");
         }
+    }
+
+    #[test]
+    fn a_text_is_what_it_was_once_it_is_decoded() {
+        for text in ["", "a b~", "100 %", "größer\n", "%41", "\u{7f}\u{1f600}"] {
+            let encoded = percent_encode(text);
+            assert!(encoded.bytes().all(|byte| matches!(byte, b' '..=b'~')), "{encoded}");
+            assert_eq!(percent_decode(encoded.as_bytes()), text);
+        }
+        assert_eq!(percent_encode("ä%"), "%C3%A4%25");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_two_characters() {
+        let text = format!("{}ä", "x".repeat(DMI_STATUS_TEXT_BYTES_MAX - 1));
+        assert_eq!(percent_encode(&text), text[..DMI_STATUS_TEXT_BYTES_MAX - 1]);
+        assert_eq!(percent_encode(&text[1..]).len(), DMI_STATUS_TEXT_BYTES_MAX - 2 + 6);
     }
 }

@@ -92,7 +92,7 @@ fn message(fields: &FieldList) -> String {
 }
 
 /// Percent-encoded UTF-8; invalid sequences are kept as they are, as gRPC demands.
-fn percent_decode(value: &[u8]) -> String {
+pub(super) fn percent_decode(value: &[u8]) -> String {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value;
     while let Some((&first, after)) = rest.split_first() {
@@ -138,26 +138,4 @@ fn upper_hex(digit: u8) -> char {
 
 fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).map(|value| value as u8)
-}
-
-#[cfg(all(test, feature = "devices"))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_text_is_what_it_was_once_it_is_decoded() {
-        for text in ["", "a b~", "100 %", "größer\n", "%41", "\u{7f}\u{1f600}"] {
-            let encoded = percent_encode(text);
-            assert!(encoded.bytes().all(|byte| matches!(byte, b' '..=b'~')), "{encoded}");
-            assert_eq!(percent_decode(encoded.as_bytes()), text);
-        }
-        assert_eq!(percent_encode("ä%"), "%C3%A4%25");
-    }
-
-    #[test]
-    fn a_long_text_is_cut_between_two_characters() {
-        let text = format!("{}ä", "x".repeat(DMI_STATUS_TEXT_BYTES_MAX - 1));
-        assert_eq!(percent_encode(&text), text[..DMI_STATUS_TEXT_BYTES_MAX - 1]);
-        assert_eq!(percent_encode(&text[1..]).len(), DMI_STATUS_TEXT_BYTES_MAX - 2 + 6);
-    }
 }
