@@ -1,5 +1,5 @@
-//! What a mapper sends and what a Device says, any bytes: calls and messages, or errors. Input: which
-//! of them, then the bytes; a zero ends the device and begins its model.
+//! What a mapper sends and what a Device says, any bytes: calls and messages, or errors. Input:
+//! which of them, then the bytes; a zero ends the device and begins its model.
 #![no_main]
 
 use edged::limits::{DMI_ANSWER_BYTES_MAX, DMI_TWINS_MAX};

@@ -6,20 +6,21 @@
 //! ```
 //!
 //! **Intended behaviour.** A call of a mapper is reported once and answered once, at the latest at
-//! its deadline. A call to a mapper ends once: with its answer, or with the reason why there is none.
-//! Each mapper gets one call at a time, in order, and mappers are called side by side. Each call has a
-//! connection of its own, as with EdgeCore: mappers restart at any time, and a connection to a local
-//! socket costs less than to keep one, and to tell a dead one from a slow one.
+//! its deadline. A call to a mapper ends once: with its answer, or with the reason why there is
+//! none. Each mapper gets one call at a time, in order, and mappers are called side by side. Each
+//! call has a connection of its own, as with EdgeCore: mappers restart at any time, and a
+//! connection to a local socket costs less than to keep one, and to tell a dead one from a slow
+//! one.
 //!
-//! **Bounds.** Nothing of a mapper can make the agent wait or grow: connections, calls, bytes that are
-//! kept, bytes that are read in a second, and the time for each step have limits. When there is no
-//! room for a connection, the one that has been idle for longest is closed, with a GOAWAY.
+//! **Bounds.** Nothing of a mapper can make the agent wait or grow: connections, calls, bytes that
+//! are kept, bytes that are read in a second, and the time for each step have limits. When there is
+//! no room for a connection, the one that has been idle for longest is closed, with a GOAWAY.
 //!
-//! **What is not here.** Authentication: whoever may write the socket, root and its group, may report
-//! for any device, as with EdgeCore. Retries: the core knows what a mapper has not got.
+//! **What is not here.** Authentication: whoever may write the socket, root and its group, may
+//! report for any device, as with EdgeCore. Retries: the core knows what a mapper has not got.
 //!
-//! **If we crash here** mappers see their connections close and report again; the next start makes the
-//! socket anew.
+//! **If we crash here** mappers see their connections close and report again; the next start makes
+//! the socket anew.
 
 mod client;
 mod server;

@@ -38,7 +38,8 @@ pub const DMI_CALLS_PER_S: u32 = 1_000;
 /// Bytes of one read of a mapper's socket.
 pub const DMI_READ_BYTES: usize = 4 << 10;
 /// Reads of one connection in a second: 1 MiB. A mapper that sends more is read later; one that
-/// floods its connection with PING, SETTINGS or RST_STREAM costs no more of the processor than that.
+/// floods its connection with PING, SETTINGS or RST_STREAM costs no more of the processor than
+/// that.
 pub const DMI_READS_PER_S: u32 = 256;
 /// Reads of one connection after a quiet time: one of the largest messages, and as much again.
 pub const DMI_READS_BURST: u32 = 512;

@@ -16,10 +16,10 @@
 //! then end a call by its own clock, shortly before or after the caller gives up, and the same
 //! event would have two forms (DEADLINE_EXCEEDED, or nothing). RST_STREAM has the same effect.
 //!
-//! **The server's end** (`Server`, feature `devices`) reports each call once its request is complete,
-//! and takes one answer to it. What is no call of gRPC is answered with an HTTP status, what cannot
-//! be read with a status of gRPC; neither costs the connection. A call whose client has given up is
-//! `Cancelled`. `grpc-timeout` is passed on with the call; time is its caller's.
+//! **The server's end** (`Server`, feature `devices`) reports each call once its request is
+//! complete, and takes one answer to it. What is no call of gRPC is answered with an HTTP status,
+//! what cannot be read with a status of gRPC; neither costs the connection. A call whose client has
+//! given up is `Cancelled`. `grpc-timeout` is passed on with the call; time is its caller's.
 //!
 //! **What is not here.** Compression, request metadata, client streams, authentication, retries; of
 //! the server, streams.

@@ -13,15 +13,16 @@
 //! answers the fourth in a row with GOAWAY "too_many_pings".
 //!
 //! **The two ends** have frames, windows, header blocks and errors in common. A client opens
-//! streams, and a stream is closed once its response has ended. A server (feature `devices`) reports
-//! a stream that the client opens as `Headers`; it is closed once `respond`'s answer is written. More
-//! streams than announced are refused one by one. How often a client may open and reset streams, or
-//! send frames that are only answered, is for the socket's owner to limit, by the bytes that it reads
-//! in a second: nothing here has a clock.
+//! streams, and a stream is closed once its response has ended. A server (feature `devices`)
+//! reports a stream that the client opens as `Headers`; it is closed once `respond`'s answer is
+//! written. More streams than announced are refused one by one. How often a client may open and
+//! reset streams, or send frames that are only answered, is for the socket's owner to limit, by the
+//! bytes that it reads in a second: nothing here has a clock.
 //!
-//! **What is not here.** Server push (disabled; PUSH_PROMISE is an error), 1xx responses, priorities (ignored, as
-//! RFC 9113 section 5.3 requires), upgrade from HTTP/1.1, TLS, request trailers, header blocks of
-//! ours that need CONTINUATION, time. Names and values of headers are not checked.
+//! **What is not here.** Server push (disabled; PUSH_PROMISE is an error), 1xx responses,
+//! priorities (ignored, as RFC 9113 section 5.3 requires), upgrade from HTTP/1.1, TLS, request
+//! trailers, header blocks of ours that need CONTINUATION, time. Names and values of headers are
+//! not checked.
 //!
 //! **Errors.** A violation by the peer ends the connection, also where RFC 9113 requires only the
 //! stream's end (section 5.4.1 leaves that choice): it queues a GOAWAY with the reason for the peer

@@ -26,6 +26,7 @@ mod jobs;
 #[expect(clippy::disallowed_methods, reason = "the controller is a process, in real time")]
 mod kubelet_port;
 #[cfg(feature = "devices")]
+#[expect(clippy::disallowed_methods, reason = "the mapper runs beside the test")]
 #[path = "../support/mapper.rs"]
 mod mapper;
 #[cfg(feature = "devices")]

@@ -1,5 +1,6 @@
-//! A mapper of devices, played by the test: it registers, reports, and serves the calls of the agent
-//! on a socket of its own. Its messages are read and written by prost, not by the agent's code.
+//! A mapper of devices, played by the test: it registers, reports, and serves the calls of the
+//! agent on a socket of its own. Its messages are read and written by prost, not by the agent's
+//! code.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,3 +1,5 @@
+//! Mappers that call and are called, on real sockets, with a clock that the test moves.
+
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};

@@ -1,3 +1,5 @@
+//! The messages of mappers and to them, byte by byte.
+
 use std::sync::Arc;
 
 use super::*;
@@ -310,7 +312,8 @@ fn the_model_gives_defaults_key_by_key() {
     let filled = r#"{"metadata":{"name":"d"},"spec":{
         "protocol":{"configData":{"port":1,"speed":9600}},
         "properties":[
-            {"name":"temp","visitors":{"protocolName":"of-model","configData":{"off":5,"reg":"m"}}}]}}"#;
+            {"name":"temp","visitors":{
+                "protocolName":"of-model","configData":{"off":5,"reg":"m"}}}]}}"#;
     assert_eq!(device_of(bare, Some(model)), device_of(filled, None));
     // Defaults do not replace what is wrong.
     let wrong = r#"{"metadata":{"name":"d"},"spec":{"protocol":"modbus"}}"#;

@@ -44,7 +44,7 @@ pub struct Server {
 #[derive(Debug)]
 enum Request {
     /// Its message is not complete, or the client may send more.
-    Open { path: Box<str>, timeout_ms: Option<u64>, assembler: Assembler, message: Option<Vec<u8>> },
+    Open { path: Box<str>, timeout_ms: Option<u64>, partial: Assembler, message: Option<Vec<u8>> },
     /// It was reported as a call.
     Reported,
 }
@@ -181,11 +181,11 @@ impl Server {
     }
 
     fn data(&mut self, stream: StreamId, mut bytes: &[u8]) -> Result<(), Status> {
-        let Some(Request::Open { assembler, message, .. }) = self.requests.get_mut(&stream) else {
+        let Some(Request::Open { partial, message, .. }) = self.requests.get_mut(&stream) else {
             return Ok(());
         };
         while !bytes.is_empty() {
-            let Some(complete) = assembler.next(&mut bytes, DMI_MESSAGE_BYTES_MAX)? else {
+            let Some(complete) = partial.next(&mut bytes, DMI_MESSAGE_BYTES_MAX)? else {
                 return Ok(());
             };
             if message.replace(complete).is_some() {
@@ -199,8 +199,8 @@ impl Server {
     /// The client has sent its whole request.
     fn finish(&mut self, stream: StreamId) {
         let Some(request) = self.requests.insert(stream, Request::Reported) else { return };
-        let Request::Open { path, timeout_ms, assembler, message } = request else { return };
-        let Some(message) = message.filter(|_| !assembler.is_inside()) else {
+        let Request::Open { path, timeout_ms, partial, message } = request else { return };
+        let Some(message) = message.filter(|_| !partial.is_inside()) else {
             let text = "request ended inside a message, or without one; expected one message";
             return self.refuse(stream, Refusal::Status(Status::new(Code::Internal, text)));
         };
@@ -222,8 +222,8 @@ impl Server {
 impl Request {
     fn held_bytes(&self) -> usize {
         match self {
-            Self::Open { path, assembler, message, .. } => {
-                path.len() + assembler.held_bytes() + message.as_ref().map_or(0, Vec::len)
+            Self::Open { path, partial, message, .. } => {
+                path.len() + partial.held_bytes() + message.as_ref().map_or(0, Vec::len)
             }
             Self::Reported => 0,
         }
@@ -268,8 +268,8 @@ fn begin(fields: &FieldList) -> Result<Request, Refusal> {
             return refused(Code::Internal, text);
         }
     };
-    let (path, assembler) = (path.into(), Assembler::default());
-    Ok(Request::Open { path, timeout_ms, assembler, message: None })
+    let (path, partial) = (path.into(), Assembler::default());
+    Ok(Request::Open { path, timeout_ms, partial, message: None })
 }
 
 /// At most eight digits and one of `H M S m u n`.

@@ -60,7 +60,7 @@ impl Connection {
         Ok(())
     }
 
-    /// A server must not allow push; a client may, in vain (RFC 9113 section 6.5.2).
+    /// A server must not allow push; a client may, without effect (RFC 9113 section 6.5.2).
     fn push_max(&self) -> u32 {
         match self.role {
             Role::Client => 0,
