@@ -31,29 +31,14 @@ type Meant = (Vec<u8>, Vec<String>, Vec<u8>, Option<Violation>);
 fn command(bytes: &[u8], size: usize, protocol: Protocol) -> Meant {
     let pipes = Pipes { stdin: true, stdout: true, stderr: false, tty: true };
     let mut command = Command::new(protocol, pipes);
-    let (mut input, mut others, mut error) = (Vec::new(), Vec::new(), None);
-    'pieces: for piece in bytes.chunks(size) {
-        let mut rest = piece;
-        loop {
-            match command.receive(rest) {
-                Err(violation) => {
-                    error = Some(violation);
-                    break 'pieces;
-                }
-                Ok((taken, incoming)) => {
-                    rest = &rest[taken..];
-                    match incoming {
-                        Some(Incoming::Input(bytes)) => input.extend_from_slice(&bytes),
-                        // Of sizes that come at once only the last one counts.
-                        Some(Incoming::Size { .. }) => {}
-                        Some(other) => others.push(format!("{other:?}")),
-                        None if rest.is_empty() => break,
-                        None => assert!(taken > 0),
-                    }
-                }
-            }
-        }
-    }
+    let (mut input, mut others) = (Vec::new(), Vec::new());
+    let receive = |bytes| command.receive(bytes);
+    let error = feed(bytes, size, receive, |incoming| match incoming {
+        Incoming::Input(bytes) => input.extend_from_slice(&bytes),
+        // Of sizes that come at once only the last one counts.
+        Incoming::Size { .. } => {}
+        other => others.push(format!("{other:?}")),
+    });
     command.output(Output::Stdout, b"out");
     command.finish(&Ended::Exited(1));
     (input, others, command.pending().to_vec(), error)
@@ -61,28 +46,38 @@ fn command(bytes: &[u8], size: usize, protocol: Protocol) -> Meant {
 
 fn forward(bytes: &[u8], size: usize, protocol: Protocol) -> Meant {
     let mut forward = Forward::new(protocol, &[80, 81]);
-    let (mut input, mut others, mut error) = (Vec::new(), Vec::new(), None);
-    'pieces: for piece in bytes.chunks(size) {
-        let mut rest = piece;
-        loop {
-            match forward.receive(rest) {
-                Err(violation) => {
-                    error = Some(violation);
-                    break 'pieces;
-                }
-                Ok((taken, incoming)) => {
-                    rest = &rest[taken..];
-                    match incoming {
-                        Some(Port::Data(_, bytes)) => input.extend_from_slice(&bytes),
-                        Some(other) => others.push(format!("{other:?}")),
-                        None if rest.is_empty() => break,
-                        None => assert!(taken > 0),
-                    }
-                }
-            }
-        }
-    }
+    let (mut input, mut others) = (Vec::new(), Vec::new());
+    let receive = |bytes| forward.receive(bytes);
+    let error = feed(bytes, size, receive, |incoming| match incoming {
+        Port::Data(_, bytes) => input.extend_from_slice(&bytes),
+        other => others.push(format!("{other:?}")),
+    });
     forward.close(1, Some("why"));
     forward.finish();
     (input, others, forward.pending().to_vec(), error)
+}
+
+/// Hands the bytes over in pieces of this size; what they complete goes to `take`. Returns the
+/// violation that has ended it.
+fn feed<'a, I>(
+    bytes: &'a [u8],
+    size: usize,
+    mut receive: impl FnMut(&'a [u8]) -> Result<(usize, Option<I>), Violation>,
+    mut take: impl FnMut(I),
+) -> Option<Violation> {
+    for mut rest in bytes.chunks(size) {
+        loop {
+            let (taken, incoming) = match receive(rest) {
+                Ok(received) => received,
+                Err(violation) => return Some(violation),
+            };
+            rest = &rest[taken..];
+            match incoming {
+                Some(incoming) => take(incoming),
+                None if rest.is_empty() => break,
+                None => assert!(taken > 0),
+            }
+        }
+    }
+    None
 }

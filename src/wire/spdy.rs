@@ -105,9 +105,23 @@ struct Frame {
 
 /// What frames have completed.
 enum Received<'a> {
-    Data(u32, &'a [u8]),
-    End(u32),
+    Data(DataFrame<'a>),
     Control(Control),
+}
+
+/// What a data frame means, for both ends.
+enum DataFrame<'a> {
+    Bytes(u32, &'a [u8]),
+    End(u32),
+}
+
+impl<'a> From<DataFrame<'a>> for Incoming<'a> {
+    fn from(frame: DataFrame<'a>) -> Self {
+        match frame {
+            DataFrame::Bytes(id, bytes) => Self::Data(id, bytes),
+            DataFrame::End(id) => Self::End(id),
+        }
+    }
 }
 
 struct Control {
@@ -185,45 +199,35 @@ impl Client {
         &mut self,
         bytes: &'a [u8],
     ) -> Result<(usize, Option<Incoming<'a>>), Violation> {
-        let mut taken = 0;
-        loop {
-            let (count, received) = self.frames.receive(&bytes[taken..])?;
-            taken += count;
-            let Some(received) = received else { return Ok((taken, None)) };
-            let incoming = match received {
-                Received::Data(id, piece) => Some(Incoming::Data(id, piece)),
-                Received::End(id) => Some(Incoming::End(id)),
-                Received::Control(control) => self.control(&control)?,
-            };
-            if incoming.is_some() {
-                return Ok((taken, incoming));
-            }
-        }
+        self.frames.receive(bytes, client_control)
     }
+}
 
-    fn control(&mut self, control: &Control) -> Result<Option<Incoming<'static>>, Violation> {
-        Ok(match control.kind {
-            // These servers open none.
-            SYN_STREAM => {
-                self.frames.reset(control.id()?, REFUSED_STREAM);
-                None
-            }
-            SYN_REPLY => {
-                let id = control.id()?;
-                control.ends().then_some(Incoming::End(id))
-            }
-            RST_STREAM => Some(Incoming::Reset(control.id()?, control.word(4)?)),
-            PING => {
-                self.frames.pong(control.word(0)?, 0);
-                None
-            }
-            GOAWAY => {
-                control.id()?;
-                Some(Incoming::GoAway(control.word(4)?))
-            }
-            _ => None,
-        })
-    }
+fn client_control<'a>(
+    frames: &mut Frames,
+    control: &Control,
+) -> Result<Option<Incoming<'a>>, Violation> {
+    Ok(match control.kind {
+        // These servers open none.
+        SYN_STREAM => {
+            frames.reset(control.id()?, REFUSED_STREAM);
+            None
+        }
+        SYN_REPLY => {
+            let id = control.id()?;
+            control.ends().then_some(Incoming::End(id))
+        }
+        RST_STREAM => Some(Incoming::Reset(control.id()?, control.word(4)?)),
+        PING => {
+            frames.pong(control.word(0)?, 0);
+            None
+        }
+        GOAWAY => {
+            control.id()?;
+            Some(Incoming::GoAway(control.word(4)?))
+        }
+        _ => None,
+    })
 }
 
 impl Frames {
@@ -232,7 +236,32 @@ impl Frames {
         Self { output, head, head_len: 0, frame, kept_max, has_headers: false }
     }
 
-    fn receive<'a>(&mut self, bytes: &'a [u8]) -> Result<(usize, Option<Received<'a>>), Violation> {
+    /// Takes these bytes up to the end of what they complete. `control` says what a control frame
+    /// means at this end, and may answer it.
+    fn receive<'a, I: From<DataFrame<'a>>>(
+        &mut self,
+        bytes: &'a [u8],
+        mut control: impl FnMut(&mut Self, &Control) -> Result<Option<I>, Violation>,
+    ) -> Result<(usize, Option<I>), Violation> {
+        let mut taken = 0;
+        loop {
+            let (count, received) = self.take_frame(&bytes[taken..])?;
+            taken += count;
+            let incoming = match received {
+                None => return Ok((taken, None)),
+                Some(Received::Data(frame)) => Some(frame.into()),
+                Some(Received::Control(frame)) => control(self, &frame)?,
+            };
+            if incoming.is_some() {
+                return Ok((taken, incoming));
+            }
+        }
+    }
+
+    fn take_frame<'a>(
+        &mut self,
+        bytes: &'a [u8],
+    ) -> Result<(usize, Option<Received<'a>>), Violation> {
         let mut taken = 0;
         loop {
             if self.frame.is_none() {
@@ -248,7 +277,8 @@ impl Frames {
                 let kept = count.min(self.kept_max - frame.payload.len());
                 frame.payload.extend_from_slice(&piece[..kept]);
             } else if !piece.is_empty() {
-                return Ok((taken, Some(Received::Data(frame.word, piece))));
+                let bytes = DataFrame::Bytes(frame.word, piece);
+                return Ok((taken, Some(Received::Data(bytes))));
             }
             if frame.left > 0 {
                 return Ok((taken, None));
@@ -259,7 +289,7 @@ impl Frames {
                 return Ok((taken, Some(Received::Control(control))));
             }
             if flags & FIN != 0 {
-                return Ok((taken, Some(Received::End(word))));
+                return Ok((taken, Some(Received::Data(DataFrame::End(word)))));
             }
         }
     }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::io::Read;
 
 use super::{
-    CANCEL, Control, Frames, GOAWAY, PING, REFUSED_STREAM, RST_STREAM, Received, SYN_REPLY,
+    CANCEL, Control, DataFrame, Frames, GOAWAY, PING, REFUSED_STREAM, RST_STREAM, SYN_REPLY,
     SYN_STREAM, Violation,
 };
 use crate::limits::SPDY_HEADERS_BYTES_MAX;
@@ -27,6 +27,15 @@ pub enum Incoming<'a> {
     Reset(u32),
 }
 
+impl<'a> From<DataFrame<'a>> for Incoming<'a> {
+    fn from(frame: DataFrame<'a>) -> Self {
+        match frame {
+            DataFrame::Bytes(id, bytes) => Self::Data(id, bytes),
+            DataFrame::End(id) => Self::End(id),
+        }
+    }
+}
+
 /// Names, in lower case, and values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Headers(Vec<(String, String)>);
@@ -41,6 +50,11 @@ impl Headers {
 /// One connection.
 pub struct Server {
     frames: Frames,
+    opened: Opened,
+}
+
+/// The streams that the client has opened, and the zlib stream of their headers.
+struct Opened {
     inflate: Inflate,
     /// The zlib stream has begun.
     has_begun: bool,
@@ -52,7 +66,7 @@ pub struct Server {
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("last", &self.last).finish_non_exhaustive()
+        f.debug_struct("Server").field("last", &self.opened.last).finish_non_exhaustive()
     }
 }
 
@@ -61,10 +75,12 @@ impl Default for Server {
         Self {
             // One more, so that a longer one is noticed: the id, another one, priority and slot.
             frames: Frames::new(10 + SPDY_HEADERS_BYTES_MAX + 1),
-            inflate: Inflate::new(CHUNK, CHUNK),
-            has_begun: false,
-            last: 0,
-            ended: None,
+            opened: Opened {
+                inflate: Inflate::new(CHUNK, CHUNK),
+                has_begun: false,
+                last: 0,
+                ended: None,
+            },
         }
     }
 }
@@ -79,26 +95,67 @@ impl Server {
         &mut self,
         bytes: &'a [u8],
     ) -> Result<(usize, Option<Incoming<'a>>), Violation> {
-        if let Some(id) = self.ended.take() {
+        let Self { frames, opened } = self;
+        if let Some(id) = opened.ended.take() {
             return Ok((0, Some(Incoming::End(id))));
         }
-        let mut taken = 0;
-        loop {
-            let (count, received) = self.frames.receive(&bytes[taken..])?;
-            taken += count;
-            let Some(received) = received else { return Ok((taken, None)) };
-            let incoming = match received {
-                Received::Data(id, piece) => Some(Incoming::Data(id, piece)),
-                Received::End(id) => Some(Incoming::End(id)),
-                Received::Control(control) => self.control(&control)?,
-            };
-            if incoming.is_some() {
-                return Ok((taken, incoming));
-            }
-        }
+        frames.receive(bytes, |frames, control| opened.control(frames, control))
     }
 
-    fn control(&mut self, control: &Control) -> Result<Option<Incoming<'static>>, Violation> {
+    /// Answers a stream that was opened.
+    pub fn accept(&mut self, stream: u32) {
+        let mut payload = stream.to_be_bytes().to_vec();
+        self.frames.put_headers(&[], &mut payload);
+        self.frames.control(SYN_REPLY, 0, &payload);
+    }
+
+    /// Likewise: it is for nothing here.
+    pub fn refuse(&mut self, stream: u32) {
+        self.frames.reset(stream, REFUSED_STREAM);
+    }
+
+    /// Sends bytes on a stream.
+    pub fn data(&mut self, stream: u32, bytes: &[u8]) {
+        self.frames.data(stream, bytes);
+    }
+
+    /// Sends that nothing follows on a stream.
+    pub fn end(&mut self, stream: u32) {
+        self.frames.end(stream);
+    }
+
+    /// Gives up a stream.
+    pub fn cancel(&mut self, stream: u32) {
+        self.frames.reset(stream, CANCEL);
+    }
+
+    /// Sends that all is done, and the connection ends.
+    pub fn go_away(&mut self) {
+        let done = 0_u32;
+        self.frames.control(
+            GOAWAY,
+            0,
+            &[self.opened.last.to_be_bytes(), done.to_be_bytes()].concat(),
+        );
+    }
+
+    /// The bytes that are to be sent.
+    pub fn output(&self) -> &[u8] {
+        &self.frames.output
+    }
+
+    /// So many of them were sent.
+    pub fn sent(&mut self, count: usize) {
+        self.frames.output.drain(..count);
+    }
+}
+
+impl Opened {
+    fn control<'a>(
+        &mut self,
+        frames: &mut Frames,
+        control: &Control,
+    ) -> Result<Option<Incoming<'a>>, Violation> {
         Ok(match control.kind {
             SYN_STREAM => {
                 let id = control.id()?;
@@ -113,7 +170,7 @@ impl Server {
             }
             RST_STREAM => Some(Incoming::Reset(control.id()?)),
             PING => {
-                self.frames.pong(control.word(0)?, 1);
+                frames.pong(control.word(0)?, 1);
                 None
             }
             // Also GOAWAY: the client opens no more streams, and closes when it has done.
@@ -167,49 +224,6 @@ impl Server {
                 }
             }
         }
-    }
-
-    /// Answers a stream that was opened.
-    pub fn accept(&mut self, stream: u32) {
-        let mut payload = stream.to_be_bytes().to_vec();
-        self.frames.put_headers(&[], &mut payload);
-        self.frames.control(SYN_REPLY, 0, &payload);
-    }
-
-    /// Likewise: it is for nothing here.
-    pub fn refuse(&mut self, stream: u32) {
-        self.frames.reset(stream, REFUSED_STREAM);
-    }
-
-    /// Sends bytes on a stream.
-    pub fn data(&mut self, stream: u32, bytes: &[u8]) {
-        self.frames.data(stream, bytes);
-    }
-
-    /// Sends that nothing follows on a stream.
-    pub fn end(&mut self, stream: u32) {
-        self.frames.end(stream);
-    }
-
-    /// Gives up a stream.
-    pub fn cancel(&mut self, stream: u32) {
-        self.frames.reset(stream, CANCEL);
-    }
-
-    /// Sends that all is done, and the connection ends.
-    pub fn go_away(&mut self) {
-        let done = 0_u32;
-        self.frames.control(GOAWAY, 0, &[self.last.to_be_bytes(), done.to_be_bytes()].concat());
-    }
-
-    /// The bytes that are to be sent.
-    pub fn output(&self) -> &[u8] {
-        &self.frames.output
-    }
-
-    /// So many of them were sent.
-    pub fn sent(&mut self, count: usize) {
-        self.frames.output.drain(..count);
     }
 }
 

@@ -6,10 +6,10 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 
 use super::upgrade::Protocol;
-use super::{Message, Violation, WebSocket};
+use super::{Message, Received, Violation, WebSocket};
 use crate::limits::STREAM_SIZE_BYTES_MAX;
 use crate::model::cri::Pipes;
-use crate::wire::spdy::server::{self, Server};
+use crate::wire::spdy::server;
 
 /// A client.
 #[derive(Debug)]
@@ -20,19 +20,17 @@ pub struct Command {
     size: Vec<u8>,
 }
 
+type Line = super::Line<Streams, WebSocketVersion>;
+
 #[derive(Debug)]
-enum Line {
-    Spdy {
-        server: Box<Server>,
-        version: u8,
-        /// By [`Channel`].
-        streams: [Option<u32>; 5],
-    },
-    WebSocket {
-        line: WebSocket,
-        version: u8,
-    },
+struct Streams {
+    version: u8,
+    /// By [`Channel`].
+    ids: [Option<u32>; 5],
 }
+
+#[derive(Debug)]
+struct WebSocketVersion(u8);
 
 /// The numbers are those of WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,14 +84,14 @@ impl Command {
     pub fn new(protocol: Protocol, pipes: Pipes) -> Self {
         let line = match protocol {
             Protocol::Spdy(version) => {
-                Line::Spdy { server: Box::default(), version, streams: [None; 5] }
+                Line::Spdy(Box::default(), Streams { version, ids: [None; 5] })
             }
             Protocol::WebSocket(version) => {
-                let mut line = WebSocket::default();
+                let mut socket = WebSocket::default();
                 // It says that the client is connected.
                 let first = if pipes.stdout { Channel::Stdout } else { Channel::Error };
-                line.send(first as u8, b"");
-                Line::WebSocket { line, version }
+                socket.send(first as u8, b"");
+                Line::WebSocket(socket, WebSocketVersion(version))
             }
         };
         Self { pipes, line, size: Vec::new() }
@@ -106,7 +104,7 @@ impl Command {
             Channel::Stderr => self.pipes.stderr && !self.pipes.tty,
             Channel::Error => true,
             Channel::Resize => {
-                self.pipes.tty && !matches!(self.line, Line::Spdy { version: ..3, .. })
+                self.pipes.tty && !matches!(self.line, Line::Spdy(_, Streams { version: ..3, .. }))
             }
         }
     }
@@ -114,10 +112,10 @@ impl Command {
     /// All streams are open.
     pub fn is_ready(&self) -> bool {
         match &self.line {
-            Line::Spdy { streams, .. } => CHANNELS.iter().all(|(channel, _)| {
-                streams[*channel as usize].is_some() || !self.is_wanted(*channel)
+            Line::Spdy(_, streams) => CHANNELS.iter().all(|(channel, _)| {
+                streams.ids[*channel as usize].is_some() || !self.is_wanted(*channel)
             }),
-            Line::WebSocket { .. } => true,
+            Line::WebSocket(..) => true,
         }
     }
 
@@ -129,21 +127,14 @@ impl Command {
     ) -> Result<(usize, Option<Incoming<'a>>), Violation> {
         let mut taken = 0;
         loop {
-            let rest = &bytes[taken..];
-            let (count, incoming, stays) = match &mut self.line {
-                Line::Spdy { server, .. } => {
-                    let (count, came) = server.receive(rest)?;
-                    let stays = came.is_none();
-                    (count, came.and_then(|came| self.of_spdy(came)), stays)
-                }
-                Line::WebSocket { line, .. } => {
-                    let (count, came) = line.receive(rest)?;
-                    let stays = came.is_none();
-                    (count, came.and_then(|came| self.of_message(came)), stays)
-                }
-            };
+            let (count, received) = self.line.receive(&bytes[taken..])?;
             taken += count;
-            if stays || incoming.is_some() {
+            let incoming = match received {
+                None => return Ok((taken, None)),
+                Some(Received::Spdy(incoming)) => self.of_spdy(incoming),
+                Some(Received::WebSocket(message)) => self.of_message(message),
+            };
+            if incoming.is_some() {
                 return Ok((taken, incoming));
             }
         }
@@ -156,8 +147,8 @@ impl Command {
                 let channel = CHANNELS.iter().find(|(_, name)| *name == kind);
                 let channel = channel.map(|(channel, _)| *channel);
                 let wanted = channel.filter(|channel| self.is_wanted(*channel));
-                let Line::Spdy { server, streams, .. } = &mut self.line else { return None };
-                match wanted.map(|channel| &mut streams[channel as usize]) {
+                let Line::Spdy(server, streams) = &mut self.line else { return None };
+                match wanted.map(|channel| &mut streams.ids[channel as usize]) {
                     Some(stream @ None) => {
                         *stream = Some(id);
                         server.accept(id);
@@ -177,8 +168,8 @@ impl Command {
             server::Incoming::Reset(id) => {
                 let channel = self.channel(id)?;
                 // Nothing more can be sent on it.
-                if let Line::Spdy { streams, .. } = &mut self.line {
-                    streams[channel as usize] = Some(CLOSED);
+                if let Line::Spdy(_, streams) = &mut self.line {
+                    streams.ids[channel as usize] = Some(CLOSED);
                 }
                 (channel == Channel::Stdin).then_some(Incoming::EndOfInput)
             }
@@ -186,13 +177,13 @@ impl Command {
     }
 
     fn channel(&self, id: u32) -> Option<Channel> {
-        let Line::Spdy { streams, .. } = &self.line else { return None };
-        let at = streams.iter().position(|stream| *stream == Some(id))?;
+        let Line::Spdy(_, streams) = &self.line else { return None };
+        let at = streams.ids.iter().position(|stream| *stream == Some(id))?;
         Some(CHANNELS[at].0)
     }
 
     fn of_message<'a>(&mut self, message: Message) -> Option<Incoming<'a>> {
-        let Line::WebSocket { version, .. } = self.line else { return None };
+        let Line::WebSocket(_, WebSocketVersion(version)) = self.line else { return None };
         match message {
             Message::Of(STDIN, bytes) if self.pipes.stdin => Some(Incoming::Input(bytes.into())),
             Message::Of(RESIZE, bytes) => self.take_size(&bytes),
@@ -233,20 +224,20 @@ impl Command {
 
     fn send(&mut self, channel: Channel, bytes: &[u8]) {
         match &mut self.line {
-            Line::Spdy { server, streams, .. } => {
-                if let Some(id) = streams[channel as usize].filter(|id| *id != CLOSED) {
+            Line::Spdy(server, streams) => {
+                if let Some(id) = streams.ids[channel as usize].filter(|id| *id != CLOSED) {
                     server.data(id, bytes);
                 }
             }
-            Line::WebSocket { line, .. } => line.send(channel as u8, bytes),
+            Line::WebSocket(socket, _) => socket.send(channel as u8, bytes),
         }
     }
 
     /// Sends the end of the outputs, and how the command has ended. Nothing follows.
     pub fn finish(&mut self, ended: &Ended) {
         let status = match &self.line {
-            Line::Spdy { version: ..4, .. } => plain_status(ended),
-            Line::Spdy { .. } | Line::WebSocket { .. } => status(ended).to_string(),
+            Line::Spdy(_, Streams { version: ..4, .. }) => plain_status(ended),
+            Line::Spdy(..) | Line::WebSocket(..) => status(ended).to_string(),
         };
         for channel in [Channel::Stdout, Channel::Stderr] {
             self.end(channel);
@@ -257,33 +248,24 @@ impl Command {
         for channel in [Channel::Error, Channel::Stdin, Channel::Resize] {
             self.end(channel);
         }
-        match &mut self.line {
-            Line::Spdy { server, .. } => server.go_away(),
-            Line::WebSocket { line, .. } => line.close(),
-        }
+        self.line.finish();
     }
 
     fn end(&mut self, channel: Channel) {
-        let Line::Spdy { server, streams, .. } = &mut self.line else { return };
-        if let Some(id) = streams[channel as usize].replace(CLOSED).filter(|id| *id != CLOSED) {
+        let Line::Spdy(server, streams) = &mut self.line else { return };
+        if let Some(id) = streams.ids[channel as usize].replace(CLOSED).filter(|id| *id != CLOSED) {
             server.end(id);
         }
     }
 
     /// The bytes that are to be sent.
     pub fn pending(&self) -> &[u8] {
-        match &self.line {
-            Line::Spdy { server, .. } => server.output(),
-            Line::WebSocket { line, .. } => &line.output,
-        }
+        self.line.pending()
     }
 
     /// So many of them were sent.
     pub fn sent(&mut self, count: usize) {
-        match &mut self.line {
-            Line::Spdy { server, .. } => server.sent(count),
-            Line::WebSocket { line, .. } => drop(line.output.drain(..count)),
-        }
+        self.line.sent(count);
     }
 }
 

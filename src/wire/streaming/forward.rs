@@ -8,9 +8,9 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
 use super::upgrade::Protocol;
-use super::{Message, Violation, WebSocket};
+use super::{Message, Received, Violation, WebSocket};
 use crate::limits::SESSION_CONNECTIONS_MAX;
-use crate::wire::spdy::server::{Headers, Incoming as Spdy, Server};
+use crate::wire::spdy::server::{Headers, Incoming as Spdy};
 
 /// A client.
 #[derive(Debug)]
@@ -20,20 +20,19 @@ pub struct Forward {
     opened: VecDeque<(u32, u16)>,
 }
 
-#[derive(Debug)]
-enum Line {
-    Spdy {
-        server: Box<Server>,
-        /// Streams whose other one has not come, by `requestid`.
-        halves: BTreeMap<String, (Half, u32)>,
-        /// From the data stream of a connection to its other one.
-        pairs: BTreeMap<u32, u32>,
-    },
-    WebSocket {
-        line: WebSocket,
-        ports: usize,
-    },
+type Line = super::Line<Streams, Ports>;
+
+#[derive(Debug, Default)]
+struct Streams {
+    /// Streams whose other one has not come, by `requestid`.
+    halves: BTreeMap<String, (Half, u32)>,
+    /// From the data stream of a connection to its other one.
+    pairs: BTreeMap<u32, u32>,
 }
+
+/// How many ports the call has.
+#[derive(Debug)]
+struct Ports(usize);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Half {
@@ -60,21 +59,17 @@ impl Forward {
     pub fn new(protocol: Protocol, ports: &[u16]) -> Self {
         let mut opened = VecDeque::new();
         let line = match protocol {
-            Protocol::Spdy(_) => Line::Spdy {
-                server: Box::default(),
-                halves: BTreeMap::new(),
-                pairs: BTreeMap::new(),
-            },
+            Protocol::Spdy(_) => Line::Spdy(Box::default(), Streams::default()),
             Protocol::WebSocket(_) => {
                 let ports = &ports[..ports.len().min(WEB_SOCKET_PORTS_MAX)];
-                let mut line = WebSocket::default();
+                let mut socket = WebSocket::default();
                 for (at, port) in (0_u8..).zip(ports) {
                     // Each channel begins with its port.
-                    line.send(2 * at, &port.to_le_bytes());
-                    line.send(2 * at + 1, &port.to_le_bytes());
+                    socket.send(2 * at, &port.to_le_bytes());
+                    socket.send(2 * at + 1, &port.to_le_bytes());
                     opened.push_back((at.into(), *port));
                 }
-                Line::WebSocket { line, ports: ports.len() }
+                Line::WebSocket(socket, Ports(ports.len()))
             }
         };
         Self { line, opened }
@@ -86,33 +81,26 @@ impl Forward {
         &mut self,
         bytes: &'a [u8],
     ) -> Result<(usize, Option<Incoming<'a>>), Violation> {
+        if let Some((connection, port)) = self.opened.pop_front() {
+            return Ok((0, Some(Incoming::Open(connection, port))));
+        }
         let mut taken = 0;
         loop {
-            if let Some((connection, port)) = self.opened.pop_front() {
-                return Ok((taken, Some(Incoming::Open(connection, port))));
-            }
-            let rest = &bytes[taken..];
-            let (count, incoming, stays) = match &mut self.line {
-                Line::Spdy { server, .. } => {
-                    let (count, came) = server.receive(rest)?;
-                    let stays = came.is_none();
-                    (count, came.and_then(|came| self.of_spdy(came)), stays)
-                }
-                Line::WebSocket { line, ports } => {
-                    let (count, came) = line.receive(rest)?;
-                    let stays = came.is_none();
-                    (count, came.and_then(|came| of_message(came, *ports)), stays)
-                }
-            };
+            let (count, received) = self.line.receive(&bytes[taken..])?;
             taken += count;
-            if incoming.is_some() || stays && self.opened.is_empty() {
+            let incoming = match received {
+                None => return Ok((taken, None)),
+                Some(Received::Spdy(incoming)) => self.of_spdy(incoming),
+                Some(Received::WebSocket(message)) => self.of_message(message),
+            };
+            if incoming.is_some() {
                 return Ok((taken, incoming));
             }
         }
     }
 
     fn of_spdy<'a>(&mut self, came: Spdy<'a>) -> Option<Incoming<'a>> {
-        let Line::Spdy { server, halves, pairs } = &mut self.line else { return None };
+        let Line::Spdy(server, Streams { halves, pairs }) = &mut self.line else { return None };
         match came {
             Spdy::Open(id, headers) => {
                 let has_room = halves.len() + pairs.len() < SESSION_CONNECTIONS_MAX;
@@ -144,17 +132,29 @@ impl Forward {
         }
     }
 
+    fn of_message<'a>(&self, message: Message) -> Option<Incoming<'a>> {
+        let Line::WebSocket(_, Ports(ports)) = self.line else { return None };
+        match message {
+            Message::Of(channel, bytes) => {
+                let connection = u32::from(channel / 2);
+                let is_data = channel % 2 == 0 && (connection as usize) < ports;
+                is_data.then(|| Incoming::Data(connection, bytes.into()))
+            }
+            Message::Close => Some(Incoming::Left),
+        }
+    }
+
     /// Sends what has come from the pod.
     pub fn data(&mut self, connection: u32, bytes: &[u8]) {
         match &mut self.line {
-            Line::Spdy { server, .. } => server.data(connection, bytes),
-            Line::WebSocket { line, .. } => line.send(2 * connection as u8, bytes),
+            Line::Spdy(server, _) => server.data(connection, bytes),
+            Line::WebSocket(socket, _) => socket.send(2 * connection as u8, bytes),
         }
     }
 
     /// Sends that the pod sends no more.
     pub fn end(&mut self, connection: u32) {
-        if let Line::Spdy { server, .. } = &mut self.line {
+        if let Line::Spdy(server, _) = &mut self.line {
             server.end(connection);
         }
     }
@@ -162,17 +162,17 @@ impl Forward {
     /// Forgets a connection whose two directions have ended. `why`: it has failed.
     pub fn close(&mut self, connection: u32, why: Option<&str>) {
         match &mut self.line {
-            Line::Spdy { server, pairs, .. } => {
-                let Some(error) = pairs.remove(&connection) else { return };
+            Line::Spdy(server, streams) => {
+                let Some(error) = streams.pairs.remove(&connection) else { return };
                 server.data(error, why.unwrap_or_default().as_bytes());
                 server.end(error);
                 if why.is_some() {
                     server.end(connection);
                 }
             }
-            Line::WebSocket { line, .. } => {
+            Line::WebSocket(socket, _) => {
                 if let Some(why) = why {
-                    line.send(2 * connection as u8 + 1, why.as_bytes());
+                    socket.send(2 * connection as u8 + 1, why.as_bytes());
                 }
             }
         }
@@ -180,26 +180,17 @@ impl Forward {
 
     /// Sends that all is done.
     pub fn finish(&mut self) {
-        match &mut self.line {
-            Line::Spdy { server, .. } => server.go_away(),
-            Line::WebSocket { line, .. } => line.close(),
-        }
+        self.line.finish();
     }
 
     /// The bytes that are to be sent.
     pub fn pending(&self) -> &[u8] {
-        match &self.line {
-            Line::Spdy { server, .. } => server.output(),
-            Line::WebSocket { line, .. } => &line.output,
-        }
+        self.line.pending()
     }
 
     /// So many of them were sent.
     pub fn sent(&mut self, count: usize) {
-        match &mut self.line {
-            Line::Spdy { server, .. } => server.sent(count),
-            Line::WebSocket { line, .. } => drop(line.output.drain(..count)),
-        }
+        self.line.sent(count);
     }
 }
 
@@ -233,17 +224,6 @@ fn opened(
             let (data, error) = if half == Half::Data { (id, other) } else { (other, id) };
             Some(Some((data, error, port)))
         }
-    }
-}
-
-fn of_message(message: Message, ports: usize) -> Option<Incoming<'static>> {
-    match message {
-        Message::Of(channel, bytes) => {
-            let connection = u32::from(channel / 2);
-            let is_data = channel % 2 == 0 && (connection as usize) < ports;
-            is_data.then(|| Incoming::Data(connection, bytes.into()))
-        }
-        Message::Close => Some(Incoming::Left),
     }
 }
 

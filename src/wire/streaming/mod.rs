@@ -18,6 +18,7 @@ pub mod upgrade;
 use std::fmt;
 
 use crate::limits::STREAM_MESSAGE_BYTES_MAX;
+use crate::wire::spdy::server::{self, Server};
 use crate::wire::{spdy, ws};
 
 /// A violation of the protocol: the connection is unusable.
@@ -36,6 +37,57 @@ impl From<spdy::Violation> for Violation {
     }
 }
 
+/// A connection in one of the two protocols, and what its user keeps beside it.
+#[derive(Debug)]
+enum Line<S, W> {
+    Spdy(Box<Server>, S),
+    WebSocket(WebSocket, W),
+}
+
+/// What came over it.
+enum Received<'a> {
+    Spdy(server::Incoming<'a>),
+    WebSocket(Message),
+}
+
+impl<S, W> Line<S, W> {
+    /// Takes these bytes up to the end of what they complete.
+    fn receive<'a>(&mut self, bytes: &'a [u8]) -> Result<(usize, Option<Received<'a>>), Violation> {
+        Ok(match self {
+            Self::Spdy(server, _) => {
+                let (taken, incoming) = server.receive(bytes)?;
+                (taken, incoming.map(Received::Spdy))
+            }
+            Self::WebSocket(socket, _) => {
+                let (taken, message) = socket.receive(bytes)?;
+                (taken, message.map(Received::WebSocket))
+            }
+        })
+    }
+
+    /// Sends that all is done.
+    fn finish(&mut self) {
+        match self {
+            Self::Spdy(server, _) => server.go_away(),
+            Self::WebSocket(socket, _) => socket.close(),
+        }
+    }
+
+    fn pending(&self) -> &[u8] {
+        match self {
+            Self::Spdy(server, _) => server.output(),
+            Self::WebSocket(socket, _) => &socket.output,
+        }
+    }
+
+    fn sent(&mut self, count: usize) {
+        match self {
+            Self::Spdy(server, _) => server.sent(count),
+            Self::WebSocket(socket, _) => drop(socket.output.drain(..count)),
+        }
+    }
+}
+
 /// Messages of a channel and its bytes.
 #[derive(Debug)]
 struct WebSocket {
@@ -43,7 +95,7 @@ struct WebSocket {
     output: Vec<u8>,
 }
 
-/// What came over it.
+/// A message of a client.
 enum Message {
     /// Of this channel, with these bytes.
     Of(u8, Vec<u8>),
