@@ -18,6 +18,8 @@ pub mod downstream;
 pub mod edge_message;
 pub mod endpoint;
 pub mod error;
+#[cfg(any(feature = "cloud", feature = "images"))]
+pub mod hex;
 pub mod housekeeping;
 pub mod ids;
 pub mod image;

@@ -28,6 +28,7 @@ use super::process;
 use crate::core::time::Instant;
 use crate::limits::{RECORD_BYTES_MAX, RECORD_LAZY_MS, RECORDS_BAD_MAX, RECORDS_MAX};
 use crate::model::error::{Error, Peer, System};
+use crate::model::hex;
 use crate::model::image::is_sha256;
 use crate::model::runtime::{Record, RecordKey};
 use crate::runtime::event::{Durability, Stored};
@@ -198,7 +199,7 @@ fn write(layout: &Layout, changes: &[Change]) -> Result<(), System> {
 
 fn encode(record: &Record) -> Result<Vec<u8>, System> {
     let mut bytes = serde_json::to_vec(record).map_err(|error| System::new(error.to_string()))?;
-    let sum = hex(digest(&SHA256, &bytes).as_ref());
+    let sum = hex::encode(digest(&SHA256, &bytes).as_ref());
     bytes.push(b'\n');
     bytes.extend_from_slice(sum.as_bytes());
     bytes.push(b'\n');
@@ -229,7 +230,7 @@ fn decode(bytes: &[u8]) -> Result<Record, Peer> {
     let torn = || Peer::new("it is not whole: its checksum differs");
     let (line, sum) = bytes.split_last_chunk::<66>().ok_or_else(torn)?;
     let [b'\n', sum @ .., b'\n'] = sum else { return Err(torn()) };
-    if hex(digest(&SHA256, line).as_ref()).as_bytes() != sum {
+    if hex::encode(digest(&SHA256, line).as_ref()).as_bytes() != sum {
         return Err(torn());
     }
     let record = serde_json::from_slice(line).map_err(|error| Peer::at("not readable", error))?;
@@ -279,15 +280,6 @@ fn set_aside(folder: &Path, path: &Path) -> Result<(), System> {
     let done =
         if kept { fs::rename(path, path.with_extension("bad")) } else { fs::remove_file(path) };
     done.map_err(|error| at("rename", path, &error))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    let mut text = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        write!(text, "{byte:02x}").expect("a text takes everything");
-    }
-    text
 }
 
 #[cfg(test)]

@@ -29,9 +29,9 @@ use super::https::{self, Answer, Anybody};
 use super::tls::{Credentials, Trust, builder};
 use crate::agent::time::Wall;
 use crate::io::crypto;
-use crate::model::base64;
 use crate::model::error::{Error, Input, Peer, System};
 use crate::model::settings::{CloudLink, Secret};
+use crate::model::{base64, hex};
 use crate::wire::x509::{self, About, NODE_PREFIX, pem};
 
 /// Requests a certificate and stores it. `wall`: `None` while the clock is not set.
@@ -137,7 +137,7 @@ fn fetch_ca(
         let why = format_args!("the cloud refuses ({}): {message}", answer.status);
         return Err(Peer::at(place, why).into());
     }
-    let hash = hex(digest::digest(&digest::SHA256, &answer.body).as_ref());
+    let hash = hex::encode(digest::digest(&digest::SHA256, &answer.body).as_ref());
     if hash != token.ca_hash() {
         let why = format_args!(
             "got a CA with the hash {hash}, expected the token's {}: the token is of another \
@@ -147,10 +147,6 @@ fn fetch_ca(
         return Err(Peer::at(place, why).into());
     }
     Ok(CertificateDer::from(answer.body))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 fn store_ca(link: &CloudLink, ca: &CertificateDer<'_>) -> Result<(), System> {

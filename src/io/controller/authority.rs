@@ -9,7 +9,7 @@
 //! Keys are PEM `EC PRIVATE KEY` of P-256 with mode 0600, as KubeEdge's are. **If we crash here** a
 //! key without its certificate is replaced at the next start; no node has seen it.
 
-use std::fmt::{Display, Write as _};
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -31,6 +31,7 @@ use super::any_client::AnyClient;
 use crate::controller as join;
 use crate::io::cloud::files;
 use crate::model::error::{Error, Input, Peer, System};
+use crate::model::hex;
 use crate::model::link::Validity;
 use crate::wire::x509::issue::{Application, Certificate, Issuer, ServerName, Subject, Usage};
 use crate::wire::x509::{self, issue, pem};
@@ -125,11 +126,7 @@ impl Authority {
 
     /// The SHA-256 of the CA's certificate, in hex.
     fn hash(&self) -> String {
-        let mut hash = String::with_capacity(64);
-        for byte in digest(&SHA256, &self.ca.certificate).as_ref() {
-            write!(hash, "{byte:02x}").expect("memory takes what is written");
-        }
-        hash
+        hex::encode(digest(&SHA256, &self.ca.certificate).as_ref())
     }
 
     /// A client certificate for the key of a CSR, in the name of this node, whatever

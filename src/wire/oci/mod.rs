@@ -16,9 +16,9 @@ pub mod seccomp;
 #[cfg(feature = "runtime")]
 pub mod spec;
 
-use std::fmt::Write as _;
-
 use ring::digest::{SHA256, digest};
+
+use crate::model::hex;
 
 /// The digest of these bytes as OCI writes it: `sha256:` and 64 hex digits.
 pub fn sha256(bytes: &[u8]) -> String {
@@ -27,11 +27,7 @@ pub fn sha256(bytes: &[u8]) -> String {
 
 /// A SHA-256 as OCI writes it.
 pub fn digest_text(sum: &[u8]) -> String {
-    let mut text = "sha256:".to_owned();
-    for byte in sum {
-        write!(text, "{byte:02x}").expect("writing to a string cannot fail");
-    }
-    text
+    format!("sha256:{}", hex::encode(sum))
 }
 
 #[cfg(test)]
