@@ -12,10 +12,21 @@ pub(in crate::io) struct TestFolder(PathBuf);
 impl TestFolder {
     /// An empty one. The name is for who finds it after a test that was killed.
     pub(in crate::io) fn new(name: &str) -> Self {
+        Self::below(&std::env::temp_dir(), name)
+    }
+
+    /// The same in memory, where there is such a place: for what syncs much.
+    #[cfg(feature = "runtime")]
+    pub(in crate::io) fn in_memory(name: &str) -> Self {
+        let memory = Path::new("/dev/shm");
+        if memory.is_dir() { Self::below(memory, name) } else { Self::new(name) }
+    }
+
+    fn below(folder: &Path, name: &str) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("edged-{name}-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let path = folder.join(name);
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).expect("a folder of ours");
         Self(path)

@@ -251,26 +251,26 @@ mod tests {
     use mio::{Events, Poll};
 
     use super::*;
+    use crate::io::test_folder::TestFolder;
     use crate::model::runtime::Request;
     use crate::wire::rpc::{self, CallKey};
 
     struct Scene {
-        dir: std::path::PathBuf,
+        top: TestFolder,
         poll: Poll,
         clients: Connections,
     }
 
     impl Scene {
         fn new(name: &str) -> Self {
-            let dir = std::env::temp_dir().join(format!("edged-{name}-{}", std::process::id()));
-            fs::create_dir_all(&dir).expect("a folder of ours");
+            let top = TestFolder::new(name);
             let poll = Poll::new().expect("a poll");
-            let clients = Connections::listen(&dir.join("sock"), poll.registry(), Token(8));
-            Self { clients: clients.expect("it listens"), dir, poll }
+            let clients = Connections::listen(&top.join("sock"), poll.registry(), Token(8));
+            Self { clients: clients.expect("it listens"), top, poll }
         }
 
         fn dial(&self) -> net::UnixStream {
-            let socket = net::UnixStream::connect(self.dir.join("sock")).expect("it listens");
+            let socket = net::UnixStream::connect(self.top.join("sock")).expect("it listens");
             socket.set_read_timeout(Some(Duration::from_secs(5))).expect("ours");
             socket
         }
@@ -286,12 +286,6 @@ mod tests {
             while self.clients.tick(&mut events) {}
             self.clients.flush(self.poll.registry(), &mut events);
             events
-        }
-    }
-
-    impl Drop for Scene {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.dir);
         }
     }
 

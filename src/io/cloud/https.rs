@@ -161,7 +161,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
 
-    use rustls::{ServerConfig, ServerConnection, StreamOwned};
+    use rustls::{ServerConnection, StreamOwned};
 
     use super::*;
     use crate::io::tls::loopback;
@@ -173,20 +173,8 @@ mod tests {
     const PACE: Duration = Duration::from_millis(5);
 
     /// A server for one request, and the configuration to reach it.
-    fn serve(serve: impl Fn(Stream) + Send + 'static) -> (CloudLink, Arc<ClientConfig>) {
-        let (client, server): (_, Arc<ServerConfig>) = loopback::configs();
-        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
-        let http_server = format!("https://{}", listener.local_addr().expect("an address"));
-        std::thread::spawn(move || {
-            let (socket, _) = listener.accept().expect("it is dialled");
-            let connection = ServerConnection::new(server).expect("a server");
-            let mut stream = StreamOwned::new(connection, socket);
-            let (mut head, mut byte) = (Vec::new(), [0]);
-            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|it| it == 1) {
-                head.push(byte[0]);
-            }
-            serve(stream);
-        });
+    fn serve(answer: impl FnOnce(Stream) + Send + 'static) -> (CloudLink, Arc<ClientConfig>) {
+        let (http_server, client) = loopback::serve_once(answer);
         (CloudLink { http_server, handshake_timeout_ms: 5_000, ..CloudLink::default() }, client)
     }
 

@@ -9,7 +9,9 @@ use mio::net::TcpStream;
 use rcgen::{CertificateParams, KeyPair, SanType};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
+};
 
 use super::Tls;
 
@@ -41,6 +43,29 @@ pub(in crate::io) fn client(believed: CertificateDer<'static>) -> Arc<ClientConf
         .with_root_certificates(roots)
         .with_no_client_auth();
     Arc::new(config)
+}
+
+/// A server for one request, whose head it has read when it calls `answer`, and a client that
+/// trusts it. Returns the server's origin: `https://127.0.0.1:PORT`.
+#[cfg(feature = "cloud")]
+#[expect(clippy::disallowed_methods, reason = "the other end lives beside the test")]
+pub(in crate::io) fn serve_once(
+    answer: impl FnOnce(StreamOwned<ServerConnection, std::net::TcpStream>) + Send + 'static,
+) -> (String, Arc<ClientConfig>) {
+    let (client, server) = configs();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let origin = format!("https://{}", listener.local_addr().expect("an address"));
+    std::thread::spawn(move || {
+        let (socket, _) = listener.accept().expect("it is dialled");
+        let connection = ServerConnection::new(server).expect("a server");
+        let mut stream = StreamOwned::new(connection, socket);
+        let (mut head, mut byte) = (Vec::new(), [0]);
+        while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|it| it == 1) {
+            head.push(byte[0]);
+        }
+        answer(stream);
+    });
+    (origin, client)
 }
 
 /// The client's end of a connection to this address, before the handshake.

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::*;
 use crate::io::builtin::layout::Layout;
+use crate::io::test_folder::TestFolder;
 use crate::limits::CNI_PLUGINS_MAX;
 use crate::model::cri::{PodRef, SandboxConfig, SandboxId};
 use crate::model::runtime::BootId;
@@ -25,14 +26,13 @@ case $answer in *'"code"'*) exit 1 ;; esac
 
 /// Folders of one test.
 struct Place {
-    top: PathBuf,
+    top: TestFolder,
     settings: Settings,
 }
 
 impl Place {
     fn new(name: &str, plugins: &[&str]) -> Self {
-        let top = std::env::temp_dir().join(format!("edged-cni-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&top);
+        let top = TestFolder::new(name);
         let (conf, bin) = (top.join("conf"), top.join("bin"));
         for folder in [&conf, &bin] {
             fs::create_dir_all(folder).expect("a folder of ours");
@@ -55,7 +55,7 @@ impl Place {
     }
 
     fn write(&self, file: &str, text: &str) -> &Self {
-        fs::write(self.top.join(file), text).expect("a file of ours");
+        self.top.write(file, text);
         self
     }
 
@@ -68,12 +68,6 @@ impl Place {
 
     fn log(&self) -> String {
         fs::read_to_string(self.top.join("calls")).unwrap_or_default()
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.top);
     }
 }
 
@@ -97,7 +91,7 @@ const CHAIN: &str = r#"{"cniVersion":"1.0.0","name":"pods","plugins":[
 const RESULT: &str = r#"{"cniVersion":"1.0.0","ips":[{"address":"10.9.0.7/24"}]}"#;
 
 fn place(name: &str) -> Place {
-    let place = Place::new(name, &["first", "second"]);
+    let place = Place::new(&format!("cni-{name}"), &["first", "second"]);
     place.write("conf/10-pods.conflist", CHAIN);
     place.write("first.ADD", RESULT).write("second.ADD", RESULT);
     place
@@ -193,7 +187,7 @@ fn what_is_kept_is_undone_whatever_the_record_says() {
 
 #[test]
 fn the_first_network_by_name_counts_but_loopback() {
-    let place = Place::new("choice", &["first"]);
+    let place = Place::new("cni-choice", &["first"]);
     let settings = &place.settings;
     let named = |file: &str, name: &str, kind: &str| {
         let text = json!({"name": name, "type": kind}).to_string();

@@ -324,7 +324,7 @@ mod tests {
     fn run_with(work: impl FnOnce() -> String) -> (String, Option<String>) {
         let place = Place::new();
         std::fs::write(place.0.join("inside"), "it").expect("a file of ours");
-        let root: OwnedFd = open(&place.0, OFlag::O_DIRECTORY, Mode::empty()).expect("a folder");
+        let root: OwnedFd = open(&*place.0, OFlag::O_DIRECTORY, Mode::empty()).expect("a folder");
         let file = File::open("/etc/passwd").expect("any file");
         let work = |_: &Confined<'_>, to: &mut UnixStream| {
             to.write_all(work().as_bytes()).expect("it is read");
@@ -415,7 +415,7 @@ mod tests {
     #[test]
     fn it_does_not_wait_for_a_reader_that_is_gone() {
         let place = Place::new();
-        let root: OwnedFd = open(&place.0, OFlag::O_DIRECTORY, Mode::empty()).expect("a folder");
+        let root: OwnedFd = open(&*place.0, OFlag::O_DIRECTORY, Mode::empty()).expect("a folder");
         let file = File::open("/etc/passwd").expect("any file");
         let work = |_: &Confined<'_>, to: &mut UnixStream| {
             let refused = to.write_all(&vec![0; 8 << 20]).expect_err("nobody reads it");

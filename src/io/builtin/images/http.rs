@@ -147,34 +147,18 @@ fn explain(error: io::Error) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::disallowed_methods, reason = "the other end lives beside the test")]
-
     use std::io::Write;
-    use std::net::TcpListener;
-
-    use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
     use super::*;
     use crate::io::tls::loopback;
 
     /// A server for one request.
     fn serve() -> (String, Arc<ClientConfig>) {
-        let (client, server): (_, Arc<ServerConfig>) = loopback::configs();
-        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
-        let url = format!("https://{}/v2/", listener.local_addr().expect("an address"));
-        std::thread::spawn(move || {
-            let (socket, _) = listener.accept().expect("it is dialled");
-            let connection = ServerConnection::new(server).expect("a server");
-            let mut stream = StreamOwned::new(connection, socket);
-            let (mut head, mut byte) = (Vec::new(), [0]);
-            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|it| it == 1) {
-                head.push(byte[0]);
-            }
+        loopback::serve_once(|mut stream| {
             let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
             // The client that does not trust it has hung up.
             let _ = stream.write_all(answer).and_then(|()| stream.flush());
-        });
-        (url, client)
+        })
     }
 
     #[test]

@@ -187,7 +187,7 @@ fn a_later_member_replaces_an_earlier_one() {
 /// Everything below a folder but the layers of `data`, with contents and times.
 fn outside(place: &Place) -> Vec<String> {
     let find = Command::new("find")
-        .arg(&place.0)
+        .arg(&*place.0)
         .args(["-path", "*/layout", "-prune", "-o", "-path", "*/data", "-prune", "-o"])
         .args(["-printf", "%P %y %m %U %G %s %T@ %n %l\n"])
         .output()
@@ -532,7 +532,7 @@ fn a_job_that_is_killed_leaves_only_what_is_unfinished() {
     for step in 0..12 {
         let mut child = Command::new(std::env::current_exe().expect("this program"))
             .args(["--exact", test])
-            .env(CHILD, &place.0)
+            .env(CHILD, &*place.0)
             .stdout(std::process::Stdio::null())
             .spawn()
             .expect("it starts");

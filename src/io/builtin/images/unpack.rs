@@ -683,7 +683,7 @@ mod tests {
 
     /// Unpacks into a folder, as the confined process does.
     fn layer(place: &Place) -> Layer {
-        Layer::new(open(&place.0, FOLDER, Mode::empty()).expect("a folder")).expect("a layer")
+        Layer::new(open(&*place.0, FOLDER, Mode::empty()).expect("a folder")).expect("a layer")
     }
 
     #[test]

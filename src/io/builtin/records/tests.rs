@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::io::builtin::layout::Layout;
+use crate::io::test_folder::TestFolder;
 use crate::model::cri::{SandboxConfig, SandboxId};
 use crate::model::runtime::{ContainerId, ImageId, ImageRecord, SandboxPhase, SandboxRecord};
 
@@ -11,15 +12,15 @@ use crate::model::runtime::{ContainerId, ImageId, ImageRecord, SandboxPhase, San
 struct Disk {
     layout: Layout,
     records: Records,
+    _top: TestFolder,
 }
 
 impl Disk {
     fn new(name: &str) -> Self {
-        let top = std::env::temp_dir().join(format!("edged-records-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&top);
+        let top = TestFolder::new(&format!("records-{name}"));
         let layout = Layout::new(top.join("run"), top.join("data"));
         let records = Records::open(&layout).expect("folders of ours");
-        Self { layout, records }
+        Self { layout, records, _top: top }
     }
 
     fn sandboxes(&self) -> (Vec<SandboxRecord>, Vec<SetAside>) {
@@ -40,12 +41,6 @@ impl Disk {
         let record = Box::new(Record::Sandbox(record.clone()));
         self.records.save(Instant(0), record, Durability::Now);
         assert_eq!(self.records.commit(Instant(0)), Some(Ok(())));
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(self.layout.data().parent().expect("it has one"));
     }
 }
 
@@ -140,7 +135,7 @@ fn a_file_torn_or_spoilt_at_any_byte_is_put_aside() {
 
 /// The bytes of a file with this line.
 fn with_sum(line: &str) -> Vec<u8> {
-    format!("{line}\n{}\n", hex(digest(&SHA256, line.as_bytes()).as_ref())).into_bytes()
+    format!("{line}\n{}\n", hex::encode(digest(&SHA256, line.as_bytes()).as_ref())).into_bytes()
 }
 
 #[test]

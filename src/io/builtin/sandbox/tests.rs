@@ -6,6 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use super::*;
 use crate::io::builtin::layout::Layout;
 use crate::io::mounts;
+use crate::io::test_folder::TestFolder;
 use crate::limits::HOLDER_READY_MS;
 use crate::model::builtin::Registries;
 use crate::model::cri::{Namespaces, PortMapping, Protocol};
@@ -13,7 +14,7 @@ use crate::model::runtime::{BootId, SandboxPhase};
 
 /// Folders of one test; what it leaves is taken down.
 struct Place {
-    top: PathBuf,
+    top: TestFolder,
     settings: Settings,
 }
 
@@ -21,7 +22,7 @@ const PLUGINS: &str = "/usr/lib/cni";
 
 impl Place {
     fn new(name: &str) -> Self {
-        let top = std::env::temp_dir().join(format!("edged-sandbox-{name}-{}", std::process::id()));
+        let top = TestFolder::new(&format!("sandbox-{name}"));
         let settings = Settings {
             layout: Layout::new(top.join("run"), top.join("data")),
             oci: PathBuf::new(),
@@ -70,7 +71,6 @@ impl Drop for Place {
         for id in found(&self.settings) {
             let _ = remove_folder(&self.settings.layout.sandbox(&id));
         }
-        let _ = fs::remove_dir_all(&self.top);
     }
 }
 

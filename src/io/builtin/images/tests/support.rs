@@ -4,34 +4,28 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::io::builtin::layout::{Layout, Settings};
+use crate::io::test_folder::TestFolder;
 use crate::model::builtin::Registries;
 use crate::wire::oci::sha256;
 
-/// A folder of its own for one test, removed at its end.
-pub(crate) struct Place(pub(crate) PathBuf);
+/// The folders of one test.
+pub(crate) struct Place(pub(crate) TestFolder);
 
 impl Place {
     /// In memory, where there is such a place: everything is synced.
     pub(crate) fn new() -> Self {
-        let memory = PathBuf::from("/dev/shm");
-        Self::below(&if memory.is_dir() { memory } else { std::env::temp_dir() })
+        Self::of(TestFolder::in_memory("images"))
     }
 
     pub(crate) fn on_disk() -> Self {
-        Self::below(&std::env::temp_dir())
+        Self::of(TestFolder::new("images"))
     }
 
-    fn below(folder: &Path) -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("edged-images-{}-{number}", std::process::id());
-        let path = folder.join(name);
-        fs::create_dir_all(&path).expect("a folder of ours");
-        fs::create_dir_all(path.join("data/tmp")).expect("a folder of ours");
-        Self(path)
+    fn of(top: TestFolder) -> Self {
+        fs::create_dir_all(top.join("data/tmp")).expect("a folder of ours");
+        Self(top)
     }
 
     pub(crate) fn settings(&self) -> Settings {
@@ -53,12 +47,6 @@ impl Place {
         let mut names: Vec<String> = entries.map(name).collect();
         names.sort();
         names
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
