@@ -222,7 +222,7 @@ impl Place {
         self.poll.poll(&mut ready, Some(Duration::from_millis(10))).expect("a poll");
         while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
             let Some((pid, how)) = super::ended(status) else { break };
-            self.monitors.child_ended(pid, how, &mut self.events);
+            self.monitors.child_ended(pid, how);
         }
         for event in &ready {
             self.monitors.ready(event.token(), &mut self.events);

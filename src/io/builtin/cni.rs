@@ -12,6 +12,7 @@
 
 use std::io::ErrorKind;
 use std::path::Path;
+use std::process::Command;
 
 use nix::unistd::{AccessFlags, access};
 use serde_json::Value;
@@ -213,16 +214,13 @@ impl Call<'_> {
         let input = self.network.input(plugin, config, previous).map_err(Fault::Invalid)?;
         let args = cni::args(&id.0, config).map_err(Fault::Invalid)?;
         let bin = &self.settings.cni_bin_dir;
-        let mut command = program::unbounded(bin.join(plugin.kind()));
+        let mut command = command(bin, plugin.kind());
         command
             .env("CNI_COMMAND", self.verb)
             .env("CNI_CONTAINERID", &*id.0)
             .env("CNI_NETNS", self.netns.unwrap_or(Path::new("")))
             .env("CNI_IFNAME", INTERFACE)
-            .env("CNI_PATH", bin)
-            .env("CNI_ARGS", args)
-            .current_dir("/");
-        program::with_path(&mut command);
+            .env("CNI_ARGS", args);
         let failed = |why: &dyn std::fmt::Display| {
             let verb = self.verb.to_ascii_lowercase();
             Fault::Failed(format!("plugin type=\"{}\" failed ({verb}): {why}", plugin.kind()))
@@ -234,6 +232,14 @@ impl Call<'_> {
         }
         Err(failed(&cni::failure(&ended.stdout, &ended.stderr)))
     }
+}
+
+/// A call of a plugin in this folder, without the words that are its own.
+pub(super) fn command(bin: &Path, plugin: &str) -> Command {
+    let mut command = program::unbounded(bin.join(plugin));
+    command.env("CNI_PATH", bin).current_dir("/");
+    program::with_path(&mut command);
+    command
 }
 
 #[cfg(test)]

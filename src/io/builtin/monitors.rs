@@ -283,7 +283,7 @@ impl Monitors {
 
     /// A child of this process has ended: a monitor, a container whose monitor died, or what such a
     /// container has left behind.
-    pub fn child_ended(&mut self, pid: i32, how: Ended, _events: &mut Vec<Event>) {
+    pub fn child_ended(&mut self, pid: i32, how: Ended) {
         let status = match how {
             Ended::Exited(code) => code << 8,
             Ended::Killed(signal) => signal,

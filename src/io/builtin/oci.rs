@@ -130,20 +130,6 @@ mod tests {
         std::env::temp_dir().join(format!("edged-oci-{name}-{}", std::process::id()))
     }
 
-    /// What `edged-run` sets for the server is not for containers.
-    #[test]
-    fn its_programs_have_no_bound_of_memory_below_the_hard_one() {
-        use nix::sys::resource::{Resource, getrlimit, setrlimit};
-
-        use crate::config::Config;
-        let bound = || getrlimit(Resource::RLIMIT_DATA).expect("it can be read");
-        let (_, hard) = bound();
-        setrlimit(Resource::RLIMIT_DATA, hard.min(1 << 40), hard)
-            .expect("it is below the hard one");
-        let _ = command(&Settings::of(&Config::default()), Path::new("/nowhere/log"));
-        assert_eq!(bound(), (hard, hard));
-    }
-
     #[test]
     fn the_last_error_of_the_log_is_the_text() {
         let log = place("log");

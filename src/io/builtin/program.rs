@@ -160,7 +160,44 @@ fn descendants(of: i32) -> BTreeSet<i32> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use nix::libc::RLIM_INFINITY;
+
     use super::*;
+    use crate::config::Config;
+    use crate::io::builtin::layout::Settings;
+    use crate::io::builtin::{cni, oci};
+    use crate::io::test_folder::TestFolder;
+
+    /// What `edged-run` sets for the server is neither for containers nor for plugins.
+    #[test]
+    fn programs_of_jobs_and_monitors_have_no_bound_of_memory_below_the_hard_one() {
+        use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+        let bound = || getrlimit(Resource::RLIMIT_DATA).expect("it can be read");
+        let (_, hard) = bound();
+        // No other test lowers it, so nothing but what is tested lifts it for all.
+        let lower = || {
+            let low = hard.min(1 << 40);
+            setrlimit(Resource::RLIMIT_DATA, low, hard).expect("it is below the hard one");
+        };
+        lower();
+        let mut asked = unbounded("/bin/sh");
+        let ended = run(asked.args(["-c", "ulimit -d"]), b"", 10_000).expect("it ended");
+        let in_kb = if hard == RLIM_INFINITY { "unlimited\n" } else { "" };
+        assert!(str::from_utf8(&ended.stdout).is_ok_and(|it| it.ends_with(in_kb)), "{ended:?}");
+        let settings = Settings::of(&Config::default());
+        let makers: [&dyn Fn() -> Command; 2] =
+            [&|| oci::command(&settings, Path::new("/nowhere/log")), &|| {
+                cni::command(Path::new("/nowhere"), "bridge")
+            }];
+        for make in makers {
+            lower();
+            let command = make();
+            assert_eq!(bound(), (hard, hard), "{command:?}");
+        }
+    }
 
     fn shell(script: &str) -> Command {
         let mut command = Command::new("/bin/sh");
@@ -198,12 +235,12 @@ mod tests {
 
     #[test]
     fn what_does_not_end_is_killed_with_what_it_has_started() {
-        let place = std::env::temp_dir().join(format!("edged-program-{}", std::process::id()));
+        let top = TestFolder::new("program");
+        let place = top.join("pid");
         let script = format!("(sleep 98767; :) & echo $! > {0}; wait", place.display());
         let refused = run(&mut shell(&script), b"", 300).expect_err("it does not end");
         assert_eq!(refused.to_string(), "/bin/sh: did not end within 0 s: killed");
         let pid = fs::read_to_string(&place).expect("it began").trim().to_owned();
-        fs::remove_file(&place).expect("ours");
         // The signal is on its way; who reaps it is not this program.
         let lives = || {
             let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

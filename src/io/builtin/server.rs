@@ -278,7 +278,7 @@ impl Server {
                     Err(why) => log::warn!("the machine was not looked at: {how}; {why}"),
                 }
             } else if !self.jobs.ended(pid, how, &mut self.events) {
-                self.monitors.child_ended(pid, how, &mut self.events);
+                self.monitors.child_ended(pid, how);
             }
         }
     }
