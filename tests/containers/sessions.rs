@@ -145,6 +145,19 @@ fn idle(place: &mut Place, uid: i64) -> ContainerId {
     id
 }
 
+/// Ends a container that runs. Returns the exit code that its monitor tells.
+fn end(place: &mut Place, id: &ContainerId) -> i32 {
+    remove(place, id);
+    let fact = place.fact(id);
+    let MonitorFact::Exited { code, .. } = fact else { panic!("{fact:?}") };
+    code
+}
+
+/// Ends what is left of a container.
+fn remove(place: &Place, id: &ContainerId) {
+    container::end(&place.settings, &place.folder(id)).expect("ended");
+}
+
 fn started(place: &mut Place, id: &ContainerId) -> Process {
     place.start(id);
     match place.fact(id) {
@@ -191,8 +204,7 @@ fn a_command_gets_its_input_and_its_output_and_code_come_back() {
             let script = "sleep 86466 & echo done";
             let (outcome, out, _) = Person::new(&place, exec(&place, &id, script, OUT)).rest();
             assert_eq!((outcome, &*out), (Outcome::Exited(0), "done\n"), "{oci}");
-            container::end(&place.settings, &place.folder(&id)).expect("ended");
-            assert!(matches!(place.fact(&id), MonitorFact::Exited { code: 137, .. }));
+            assert_eq!(end(&mut place, &id), 137);
         }
     });
 }
@@ -213,8 +225,7 @@ fn a_command_has_a_terminal_with_the_clients_size() {
             assert_eq!(outcome, Outcome::Exited(3), "{oci}: {out}");
             assert!(out.contains("xterm\r\n") && out.contains("33 111\r\n"), "{oci}: {out:?}");
             assert!(out.contains("<hello>\r\n"), "{oci}: {out:?}");
-            container::end(&place.settings, &place.folder(&id)).expect("ended");
-            assert!(matches!(place.fact(&id), MonitorFact::Exited { .. }));
+            end(&mut place, &id);
         }
     });
 }
@@ -235,8 +246,7 @@ fn a_command_by_websocket() {
         assert_eq!(status["reason"], "NonZeroExitCode");
         assert_eq!(status["details"]["causes"][0]["message"], "4");
         client.end();
-        container::end(&place.settings, &place.folder(&id)).expect("ended");
-        assert!(matches!(place.fact(&id), MonitorFact::Exited { .. }));
+        end(&mut place, &id);
     });
 }
 
@@ -270,8 +280,7 @@ fn what_becomes_of_a_command_whose_client_leaves() {
                       while ps | grep -q '[c]at /dev'; do usleep 10000; done";
         let (outcome, ..) = Person::new(&place, exec(&place, &id, script, OUT)).rest();
         assert_eq!(outcome, Outcome::Exited(0));
-        container::end(&place.settings, &place.folder(&id)).expect("ended");
-        assert!(matches!(place.fact(&id), MonitorFact::Exited { .. }));
+        end(&mut place, &id);
     });
 }
 
@@ -291,8 +300,7 @@ fn a_command_waits_for_a_client_that_does_not_read() {
         assert_eq!((person.out.len(), person.exec.outcome()), (30_000_000, Outcome::Exited(0)));
         assert!(written.exists());
         person.client.end();
-        container::end(&place.settings, &place.folder(&id)).expect("ended");
-        assert!(matches!(place.fact(&id), MonitorFact::Exited { .. }));
+        end(&mut place, &id);
     });
 }
 
@@ -328,7 +336,7 @@ fn a_container_is_attached_and_its_input_ends_once() {
             assert!(matches!(place.fact(&id), MonitorFact::Exited { code: 6, .. }));
             let (outcome, ..) = Person::new(&place, attach(&place, &id, OUT, false)).rest();
             assert_eq!(outcome, Outcome::Exited(0), "it has ended");
-            container::end(&place.settings, &place.folder(&id)).expect("ended");
+            remove(&place, &id);
         }
     });
 }
@@ -354,7 +362,7 @@ fn a_terminal_is_attached() {
         assert_eq!(outcome, Outcome::Exited(0));
         assert!(out.ends_with("<hello>\r\n"), "{out:?}");
         assert!(matches!(place.fact(&id), MonitorFact::Exited { code: 0, .. }));
-        container::end(&place.settings, &place.folder(&id)).expect("ended");
+        remove(&place, &id);
     });
 }
 
@@ -376,7 +384,7 @@ fn a_container_does_not_wait_for_one_that_is_attached_and_does_not_read() {
         let (outcome, out, _) = slow.rest();
         let Outcome::Failed(why) = outcome else { panic!("{outcome:?}") };
         assert!(why.contains("was read too slowly") && out.len() < 30_000_000, "{why}");
-        container::end(&place.settings, &place.folder(&id)).expect("ended");
+        remove(&place, &id);
     });
 }
 
