@@ -34,6 +34,8 @@ pub(super) struct Record {
     pub(super) is_stored: bool,
     /// It was sent before: from now on it is sent as an update.
     pub(super) was_sent: bool,
+    /// The last list of ObjectSyncs that named it; 0: none.
+    pub(super) round: u32,
     /// Since when none of the node's pods uses it.
     pub(super) unused_since: Option<Instant>,
     /// `resourceVersion` of the ObjectSync that stores it, as far as known; 0 in a table.

@@ -68,6 +68,7 @@ impl Cache {
             digest: 0,
             is_stored: false,
             was_sent: false,
+            round: 0,
             unused_since: None,
             object_sync_version: 0,
             predecessors: Vec::new(),

@@ -13,7 +13,7 @@ use super::ack_log::Line;
 use super::cache::{Cache, Live};
 use super::event::Out;
 use super::key::{Key, NodeId};
-use super::node::Record;
+use super::node::{Node, Record};
 use super::nullable::Nullable;
 use super::time::Instant;
 use crate::model::api::{Call, CallError, CallResult, Kind, PatchType, Subresource, Verb};
@@ -74,6 +74,39 @@ pub(super) fn read(raw: &RawValue) -> Result<(Option<sync::Record>, u64), Peer> 
 }
 
 impl Cache {
+    /// A list of this round names a record, which was written in this version.
+    pub(super) fn adopt_listed(&mut self, row: &sync::Record, at: u64, round: u32) {
+        self.adopt(row, at, false);
+        let id = self.node(&row.node);
+        let key = Key::new(row.kind, &row.namespace, &row.name);
+        let record = self.at(id).records.get_mut(&key);
+        if let Some(record) = record.filter(|record| *record.uid == *row.uid) {
+            record.round = round;
+        }
+    }
+
+    /// The list of this round and version is complete: records that it does not name were deleted
+    /// by others while the watch was behind. Those of nodes that are connected here are our own.
+    pub(super) fn sweep_records(&mut self, kind: Kind, round: u32, version: u64) {
+        let is_of_kind = |key: &Key| key.namespace.is_empty() == (kind == Kind::ClusterObjectSync);
+        let mut unnamed = Vec::new();
+        for (id, node) in self.nodes.iter().filter(|(_, node)| node.link.is_none()) {
+            let records = node.records.iter().filter(|(key, record)| {
+                is_of_kind(key)
+                    && record.round != round
+                    && record.is_stored
+                    // A newer record is left to the watch.
+                    && record.object_sync_version <= version
+                    && self.ack_log.is_saved(*id, key)
+            });
+            unnamed
+                .extend(records.map(|(key, record)| (*id, key.clone(), record.to_row(node, key))));
+        }
+        for (id, key, row) in unnamed {
+            self.record_removed(id, &row, &key, version);
+        }
+    }
+
     /// A record was written in this version; `gone`: deleted.
     pub(super) fn adopt(&mut self, row: &sync::Record, at: u64, is_deleted: bool) {
         let id = self.node(&row.node);
@@ -249,6 +282,17 @@ impl Cache {
 }
 
 impl Record {
+    fn to_row(&self, node: &Node, key: &Key) -> sync::Record {
+        sync::Record {
+            node: node.name.as_ref().into(),
+            kind: key.kind,
+            namespace: key.namespace.as_ref().into(),
+            name: key.name.as_ref().into(),
+            uid: self.uid.as_ref().into(),
+            version: self.version,
+        }
+    }
+
     /// A record that was stored before.
     pub(super) fn from_row(row: &sync::Record) -> Self {
         Self {
@@ -257,6 +301,7 @@ impl Record {
             digest: 0,
             is_stored: true,
             was_sent: true,
+            round: 0,
             unused_since: None,
             object_sync_version: 0,
             predecessors: Vec::new(),
@@ -268,8 +313,10 @@ impl Record {
 mod tests {
     use super::super::cache::From;
     use super::super::object::Object;
+    use super::super::session::{Link, SessionOwner};
     use super::*;
     use crate::limits::PREDECESSORS_MAX;
+    use crate::model::link::Session;
 
     #[test]
     fn of_two_of_one_name_only_the_one_that_is_surely_gone_is_removed() {
@@ -295,6 +342,11 @@ mod tests {
             let uids: Vec<&str> = lines.iter().map(|(.., uid)| &**uid).collect();
             assert_eq!(uids, removed.as_slice(), "{first}, {second}, {live}");
         }
+    }
+
+    fn link() -> Link {
+        let peer = super::super::event::Peer::default();
+        Link::new(Session(1), Instant(u64::MAX), SessionOwner::new(&peer))
     }
 
     /// A record as the API server has it.
@@ -354,6 +406,46 @@ mod tests {
         cache.adopt(&row("first"), 7, true);
         assert!(!cache.nodes.contains_key(&id), "it has nothing left");
         assert!(written(&mut cache).is_empty(), "others have done it");
+    }
+
+    #[test]
+    fn what_a_new_list_does_not_name_was_deleted_by_others() {
+        let mut cache = Cache::default();
+        let (id, key) = (cache.node("e1"), Key::new(Kind::ConfigMap, "n", "m"));
+        let connected = cache.node("e2");
+        cache.at(connected).link = Some(Box::new(link()));
+        for (node, at) in [("e1", 4), ("e2", 5)] {
+            cache.adopt_listed(&sync::Record { node: node.into(), ..row("first") }, at, 1);
+        }
+        cache.open_record(connected, &key, &Arc::from("first"));
+        cache.stored(connected, &key);
+        cache.sweep_records(Kind::ObjectSync, 1, 6);
+        cache.sweep_records(Kind::ClusterObjectSync, 2, 7);
+        assert_eq!(cache.nodes[&id].records.len(), 1, "it is named, and not of the other kind");
+        cache.sweep_records(Kind::ObjectSync, 2, 3);
+        assert_eq!(cache.nodes[&id].records.len(), 1, "it is newer than the list");
+        cache.adopt_listed(&row("first"), 4, 2);
+        cache.sweep_records(Kind::ObjectSync, 2, 7);
+        assert_eq!(cache.nodes[&id].records.len(), 1, "it is named once more");
+        cache.sweep_records(Kind::ObjectSync, 3, 8);
+        assert!(!cache.nodes.contains_key(&id), "it has nothing left");
+        assert_eq!(cache.nodes[&connected].records.len(), 1, "our own are newer");
+    }
+
+    #[test]
+    fn a_new_list_says_nothing_of_a_record_that_is_being_written() {
+        let mut cache = Cache::default();
+        let (id, key) = (cache.node("e1"), Key::new(Kind::ConfigMap, "n", "m"));
+        cache.open_record(id, &key, &Arc::from("first"));
+        cache.sweep_records(Kind::ObjectSync, 1, 9);
+        assert_eq!(cache.nodes[&id].records.len(), 1, "it is not stored yet");
+        let line = cache.ack_log.next(Instant(1)).expect("it is to be created");
+        cache.stored(id, &key);
+        cache.sweep_records(Kind::ObjectSync, 2, 9);
+        assert_eq!(cache.nodes[&id].records.len(), 1, "the answer is not there");
+        cache.ack_log.settled(Instant(1), &line, Ok(()), &mut Out::default());
+        cache.sweep_records(Kind::ObjectSync, 3, 9);
+        assert!(!cache.nodes.contains_key(&id));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use super::cache::From;
+use super::cache::{Cache, From};
 use super::event::{Action, Severity, WatchFact, WatchId};
 use super::identity::DENIED;
 use super::key::Key;
@@ -12,6 +12,7 @@ use super::{Controller, syncs};
 use crate::limits::UNREAD_LOGGED_MAX;
 use crate::model::api::Kind;
 use crate::model::error::Peer;
+use crate::model::sync;
 
 impl Controller {
     pub(super) fn watched(&mut self, now: Now, watch: WatchId, fact: WatchFact) {
@@ -20,14 +21,15 @@ impl Controller {
             && let WatchFact::Changed(raw) | WatchFact::Deleted(raw) = &fact
         {
             let is_deleted = matches!(fact, WatchFact::Deleted(_));
-            return self.record_received(kind, raw, is_deleted);
+            return self
+                .record_received(kind, raw, |cache, row, at| cache.adopt(row, at, is_deleted));
         }
         match fact {
             WatchFact::Listed(objects) => {
                 for raw in objects {
                     match kind {
                         Kind::ObjectSync | Kind::ClusterObjectSync => {
-                            self.record_received(kind, &raw, false);
+                            self.record_listed(kind, &raw);
                         }
                         _ => drop(self.learn(now, kind, &raw)),
                     }
@@ -39,7 +41,12 @@ impl Controller {
                 if kind == Kind::Secret && self.identities.denied_round != round {
                     self.identities.deny(None);
                 }
-                self.cache.sweep(now.boot, kind, round, at);
+                match kind {
+                    Kind::ObjectSync | Kind::ClusterObjectSync => {
+                        self.cache.sweep_records(kind, round, at);
+                    }
+                    _ => self.cache.sweep(now.boot, kind, round, at),
+                }
                 self.watches.listed(now.boot, kind, version);
             }
             WatchFact::Changed(raw) => {
@@ -77,11 +84,21 @@ impl Controller {
         }
     }
 
-    fn record_received(&mut self, kind: Kind, raw: &RawValue, is_deleted: bool) {
+    fn record_listed(&mut self, kind: Kind, raw: &RawValue) {
+        let round = self.watches.round(kind);
+        self.record_received(kind, raw, |cache, row, at| cache.adopt_listed(row, at, round));
+    }
+
+    fn record_received(
+        &mut self,
+        kind: Kind,
+        raw: &RawValue,
+        take: impl FnOnce(&mut Cache, &sync::Record, u64),
+    ) {
         match syncs::read(raw) {
             Ok((row, version)) => {
                 if let Some(row) = row {
-                    self.cache.adopt(&row, version, is_deleted);
+                    take(&mut self.cache, &row, version);
                 }
                 self.watches.received(kind, &version.to_string());
             }

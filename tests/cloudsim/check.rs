@@ -332,12 +332,16 @@ impl World {
             of_name.into_iter().any(|(_, object)| object["metadata"]["uid"] != uid)
         });
         let own = (Kind::Node, String::new(), node.to_owned());
+        // What was removed before is removed once more by a replica whose watch is behind: it sees
+        // the record beside that of the object which has replaced its own. Nothing is lost by that.
+        let is_removed = !self.cluster.objects.contains_key(&key);
         let is_gone = !self.cluster.objects.contains_key(&own)
             && self.check.deleted_at.get(node).is_some_and(|at| self.now - at >= GONE_NODE_MS);
         judge!(
             !is_gone
                 || led
                 || !honest
+                || is_removed
                 || is_replaced
                 || is_opened
                 || self.check.ended.contains(&deletion),
