@@ -534,8 +534,13 @@ impl Runtime {
                 sandbox.expect("it stays while it has a job").job_done(result, context);
             }
             Some(Owner::Container(id)) => {
-                let container = self.containers.get_mut(&id);
-                container.expect("it stays while it has a job").job_done(result, context);
+                let container = self.containers.get_mut(&id).expect("it stays while it has a job");
+                let sandbox = container.record().sandbox.clone();
+                let is_lost = matches!(result, Err(JobFault::SandboxLost(_)));
+                container.job_done(result, context);
+                if is_lost {
+                    self.sandbox_lost(&sandbox);
+                }
             }
             Some(Owner::Pull(number)) => self.images.fetched(number, result, context),
             Some(Owner::Layers) => {
@@ -556,6 +561,18 @@ impl Runtime {
                     }
                 }
             }
+        }
+    }
+
+    /// Its client sees that it is not ready, and makes another one.
+    fn sandbox_lost(&mut self, id: &SandboxId) {
+        self.log(Severity::Warn, format!("sandbox {id} has lost its process namespace"));
+        let now = self.context.now.boot;
+        if let Some(sandbox) = self.sandboxes.get_mut(id) {
+            sandbox.lost();
+        }
+        for container in self.members_mut(id) {
+            container.kill(now);
         }
     }
 

@@ -39,6 +39,8 @@ pub fn of_job(fault: JobFault) -> Refusal {
         JobFault::Denied(text) => refusal(Code::PermissionDenied, text),
         JobFault::Exhausted(text) => refusal(Code::ResourceExhausted, text),
         JobFault::TimedOut(text) => refusal(Code::DeadlineExceeded, text),
-        JobFault::Failed(text) | JobFault::Died(text) => refusal(Code::Unknown, text),
+        JobFault::Failed(text) | JobFault::Died(text) | JobFault::SandboxLost(text) => {
+            refusal(Code::Unknown, text)
+        }
     }
 }

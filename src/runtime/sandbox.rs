@@ -31,6 +31,8 @@ pub struct Sandbox {
     removes: Vec<CallId>,
     is_stopping: bool,
     is_leaving: bool,
+    /// Nothing can be started in it any more: it is stopped without being asked for.
+    is_lost: bool,
     /// It could not be made, or is no client's: it is taken down and erased.
     is_undone: bool,
     /// Why it could not be made.
@@ -93,6 +95,7 @@ impl Sandbox {
             removes: Vec::new(),
             is_stopping: false,
             is_leaving: false,
+            is_lost: false,
             is_undone: false,
             why_undone: None,
             retry: Retry::default(),
@@ -117,6 +120,12 @@ impl Sandbox {
         self.is_stopping = true;
         self.stops.push(call);
         self.retry.now();
+    }
+
+    /// Its process namespace has ended.
+    pub fn lost(&mut self) {
+        self.is_lost = true;
+        self.is_stopping = true;
     }
 
     pub fn remove(&mut self, call: CallId) {
@@ -172,7 +181,7 @@ impl Sandbox {
             // Its id is what a client can end the rest by.
             self.kept.is_visible = self.is_left;
         }
-        self.is_stopping = false;
+        self.is_stopping = self.is_lost;
         self.is_leaving = false;
     }
 
@@ -268,11 +277,13 @@ impl Sandbox {
             self.kept.is_visible = true;
             return true;
         }
-        if self.is_stopping {
-            // Saved before anything is taken down: one that is shown as ready is whole.
-            self.save(SandboxPhase::Stopping, self.record().ips.clone());
+        if !self.is_stopping || !self.retry.is_due(ctx.now.boot) {
+            return false;
         }
-        self.is_stopping
+        self.retry.now();
+        // Saved before anything is taken down: one that is shown as ready is whole.
+        self.save(SandboxPhase::Stopping, self.record().ips.clone());
+        true
     }
 
     fn advance_stopping(&mut self, members: &Members, ctx: &mut Context) -> bool {
@@ -333,7 +344,8 @@ impl Sandbox {
     pub fn wake_at(&self) -> Option<Instant> {
         let is_open = self.is_undone || self.is_left || self.is_leaving;
         let is_idle = self.kept.is_pending() || self.task != Task::None;
-        let is_resting = !self.is_undone && self.record().phase == SandboxPhase::Ready;
+        let is_ready = self.record().phase == SandboxPhase::Ready;
+        let is_resting = !self.is_undone && is_ready && !self.is_stopping;
         self.retry.at().filter(|_| is_open && !is_idle && !is_resting)
     }
 }

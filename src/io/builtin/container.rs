@@ -24,6 +24,7 @@ use super::layout::{Layout, Settings};
 use super::monitor::{self, PID};
 use super::root::Root;
 use super::rootfs::{self, ROOTFS};
+use super::sandbox::is_held;
 use super::{copy, files, oci, process, seccomp, users};
 use crate::io::{jobs, mounts, sys};
 use crate::limits::{DEVICES_MAX, RUNTIME_OCI_CALL_MS_MAX, SECCOMP_BYTES_MAX};
@@ -53,6 +54,10 @@ pub fn make(
     container: &ContainerRecord,
     image: &ImageRecord,
 ) -> Result<JobReply, JobFault> {
+    if !is_held(sandbox) {
+        let why = "the pod's process namespace has ended: its first process is gone";
+        return Err(JobFault::SandboxLost(why.to_owned()));
+    }
     made(settings, sandbox, container, image).map(|()| JobReply::Done).map_err(|error| {
         let folder = settings.layout.container(&container.id);
         let _ = take_down(&folder).and_then(|()| remove_layer(&settings.layout, &container.id));

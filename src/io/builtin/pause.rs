@@ -9,7 +9,8 @@
 //! It is process 1 of the pod, so it reaps what containers leave. It has an empty read-only root,
 //! no capabilities and a user of its own, and ends by SIGTERM, or when something is written to the
 //! FIFO `holder`: the job that ends the sandbox needs no process id for that. **If we crash here**
-//! the kernel kills every process of the pod.
+//! the kernel kills every process of the pod, and the job that makes its next container finds that
+//! the sandbox is lost.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -112,6 +113,15 @@ pub(super) fn release(folder: &Path) -> Result<(), System> {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::BrokenPipe) => Ok(()),
         Err(error) => Err(at("write", &fifo, &error)),
     }
+}
+
+/// Whether it lives, by its cgroup in each hierarchy: a process that ends is no longer in it.
+pub(super) fn lives(cgroups: &[impl AsRef<Path>]) -> bool {
+    let has_process = |cgroup: &&Path| {
+        let list = fs::read(cgroup.join("cgroup.procs"));
+        list.is_ok_and(|list| !list.is_empty())
+    };
+    cgroups.iter().map(AsRef::as_ref).all(|cgroup| has_process(&cgroup))
 }
 
 /// Removes its cgroup, once it has left it; otherwise whoever removes the pod's does.

@@ -151,6 +151,13 @@ fn cgroups() -> Cgroups {
     Cgroups::new(sys::CGROUPS.into(), sys::cgroups().hierarchy, Vec::new())
 }
 
+/// Whether the process namespace that the pod's containers share is there, if they share one: its
+/// first process is alone in a cgroup.
+pub(super) fn is_held(record: &SandboxRecord) -> bool {
+    let is_own = record.config.namespaces.pid == PidNamespace::Pod;
+    !is_own || pause::lives(&cgroups().folders(&holder_cgroup(record)))
+}
+
 /// Beside those of the pod's containers: with cgroup v2 an inner one must have no process.
 fn holder_cgroup(record: &SandboxRecord) -> String {
     format!("{}/{}", parent_cgroup(&record.config), record.id)

@@ -173,6 +173,9 @@ pub enum JobFault {
     Failed(String),
     /// The job itself was killed or died: it may have done anything.
     Died(String),
+    /// The process namespace of the sandbox has ended: nothing can be started in it (CRI:
+    /// `Unknown`).
+    SandboxLost(String),
 }
 
 impl JobFault {
@@ -185,7 +188,8 @@ impl JobFault {
             | Self::Exhausted(text)
             | Self::TimedOut(text)
             | Self::Failed(text)
-            | Self::Died(text) => text,
+            | Self::Died(text)
+            | Self::SandboxLost(text) => text,
         }
     }
 }

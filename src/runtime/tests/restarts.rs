@@ -272,3 +272,48 @@ fn a_stop_that_cannot_be_saved_is_refused_and_leaves_the_network() {
     let out = story.flow(out);
     assert_eq!(answer(&out, call), Some(Ok(Reply::Done)));
 }
+
+#[test]
+fn a_sandbox_whose_process_namespace_has_ended_is_stopped_and_another_one_can_be_made() {
+    let mut story = Story::new();
+    let (sandbox, other) = story.running();
+    let (call, out) = story.call(create(&sandbox, "next", "a:1"));
+    let out: Vec<Action> = out.into_iter().chain(story.give(Event::Saved)).collect();
+    let [(job, Job::MakeContainer { .. })] = &jobs(&out)[..] else { panic!("{out:?}") };
+    let why = "its first process is gone";
+    let out = story.give(Event::Job(*job, Err(JobFault::SandboxLost(why.into()))));
+    assert_eq!(signals(&out), [9], "what may be left in it ends");
+    let exit = story.give(Event::Monitor(other.clone(), exited(137)));
+    let all = story.flow([out, exit].concat());
+    assert_eq!(refused(&all, call).message, why);
+    assert_eq!(sandbox_phase(&mut story, &sandbox), SandboxPhase::NotReady);
+    let (again, out) = story.call(create(&sandbox, "next", "a:1"));
+    assert_eq!(refused(&out, again).code, Code::FailedPrecondition);
+}
+
+/// Nobody asks for the stop, so nobody asks for it again.
+#[test]
+fn that_a_sandbox_is_lost_is_saved_later_where_it_cannot_be_now() {
+    let mut story = Story::new();
+    let sandbox = story.ready_sandbox();
+    let (_, out) = story.call(create(&sandbox, "web", "a:1"));
+    let out: Vec<Action> = out.into_iter().chain(story.give(Event::Saved)).collect();
+    let [(job, _)] = jobs(&out)[..] else { panic!("{out:?}") };
+    let mut out = story.give(Event::Job(job, Err(JobFault::SandboxLost("gone".into()))));
+    assert!(kinds(&out).contains(&"save"), "{out:?}");
+    out.retain(|action| !is_save(action));
+    out.extend(story.give(Event::NotSaved("no space left".into())));
+    story.flow(out);
+    assert_eq!(sandbox_phase(&mut story, &sandbox), SandboxPhase::Ready);
+    let later = story.wait(RUNTIME_RETRY_MIN_MS);
+    let all = story.flow(later);
+    assert!(kinds(&all).contains(&"save"), "{all:?}");
+    assert_eq!(sandbox_phase(&mut story, &sandbox), SandboxPhase::NotReady);
+}
+
+fn sandbox_phase(story: &mut Story, id: &SandboxId) -> SandboxPhase {
+    match story.ask(Request::PodSandboxStatus(id.0.clone())) {
+        Ok(Reply::SandboxStatus(record)) => record.phase,
+        other => panic!("{other:?}"),
+    }
+}

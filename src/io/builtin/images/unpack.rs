@@ -662,7 +662,8 @@ fn with(mut fault: JobFault, change: impl FnOnce(String) -> String) -> JobFault 
     | JobFault::Exhausted(why)
     | JobFault::TimedOut(why)
     | JobFault::Failed(why)
-    | JobFault::Died(why)) = &mut fault;
+    | JobFault::Died(why)
+    | JobFault::SandboxLost(why)) = &mut fault;
     *why = change(std::mem::take(why));
     fault
 }
