@@ -42,7 +42,7 @@ pub struct Site {
 }
 
 /// `--runtime` for this socket: the built-in runtime's has this name.
-fn endpoint(socket: &Path) -> String {
+pub fn endpoint(socket: &Path) -> String {
     let scheme = if socket.ends_with("rt/sock") { "ttrpc" } else { "unix" };
     format!("{scheme}://{}", socket.display())
 }

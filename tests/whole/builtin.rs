@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use nix::sys::signal::Signal;
 
 use crate::World;
 use crate::support::agent::{Site, binary, manifest};
-use crate::support::containerd::{Containerd, Kind};
+use crate::support::containerd::{Containerd, Kind, run};
 use crate::support::port::free_port;
 use crate::support::process;
 use crate::support::registry::archive;
@@ -18,6 +19,9 @@ crate::tests!(
     a_pod_lives_on_while_server_and_monitors_are_killed_and_leaves_nothing,
     containers_from_before_a_power_cut_are_begun_anew,
     an_image_in_a_folder_has_its_ordinary_name_and_people_see_it,
+    a_pod_whose_process_namespace_is_gone_runs_again,
+    what_an_oci_runtime_has_deleted_is_begun_anew_and_removed_once,
+    what_stops_the_runtime_leaves_no_process_and_no_mount,
 );
 
 /// A shell that counts in tenths of a second, and ends at once when it is told to.
@@ -53,12 +57,16 @@ fn lines(site: &Site) -> Vec<u64> {
 
 /// The monitors of this runtime, by their arguments.
 pub(crate) fn monitors(dir: &Path) -> Vec<u32> {
-    let folder = dir.join("rt/c");
+    processes_in(&dir.join("rt/c"))
+}
+
+/// Processes that have a folder in this one as an argument.
+fn processes_in(folder: &Path) -> Vec<u32> {
     let is_one = |pid: &u32| {
         let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         words
             .split(|byte| *byte == 0)
-            .any(|word| Path::new(&*String::from_utf8_lossy(word)).parent() == Some(&folder))
+            .any(|word| Path::new(&*String::from_utf8_lossy(word)).parent() == Some(folder))
     };
     let entries = fs::read_dir("/proc").expect("it is mounted").flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -152,6 +160,87 @@ fn containers_from_before_a_power_cut_are_begun_anew(world: &World) {
     assert_eq!(state.running("main").len(), 1, "{}", state.short());
 }
 
+/// Its first process is one of ours: with it the kernel ends all others of the pod, and no further
+/// one can be started there.
+fn a_pod_whose_process_namespace_is_gone_runs_again(world: &World) {
+    let (runtime, site) = site(world, "bp");
+    site.put("count.yaml", &counter("  shareProcessNamespace: true\n"));
+    let _agent = site.start();
+    let pod = site.wait_running("count");
+    written(&site, 5);
+    let old = site.runtime_state().of(pod.uid()).ready()[0].id.clone();
+    let [first] = processes_in(&runtime.dir().join("rt/sb"))[..] else { panic!("one holds it") };
+    process::signal(first, Signal::SIGKILL);
+    until("it runs in another sandbox", || {
+        let state = site.runtime_state().of(pod.uid());
+        match (&state.ready()[..], &state.running("main")[..]) {
+            ([sandbox], [main]) if sandbox.id != old && main.pod_sandbox_id == sandbox.id => Ok(()),
+            _ => Err(format!("{}\n{}", state.short(), site.log_tail())),
+        }
+    });
+    written(&site, 5);
+    site.take("count.yaml");
+    site.wait_gone(&pod);
+    assert!(processes_in(&runtime.dir().join("rt/sb")).is_empty());
+}
+
+/// The program that has made the containers is at hand for anybody.
+fn what_an_oci_runtime_has_deleted_is_begun_anew_and_removed_once(world: &World) {
+    let (runtime, site) = site(world, "bd");
+    site.put("count.yaml", &counter(""));
+    let agent = site.start();
+    let pod = site.wait_running("count");
+    written(&site, 5);
+    let log = || fs::read_to_string(runtime.log()).expect("it has a log");
+    let oci = log().split_once(" oci=").expect("it says which one").1.to_owned();
+    let oci = oci.split(' ').next().expect("a path").to_owned();
+    let delete = |id: &str| {
+        let root = runtime.dir().join("rt/oci");
+        run(Command::new(&oci).arg("--root").arg(&root).args(["delete", "--force", id]));
+        assert!(!root.join(id).exists(), "{id} is still there");
+    };
+    let first = site.runtime_state().of(pod.uid()).running("main")[0].id.clone();
+    delete(&first);
+    let again = site.wait("count", "it runs again", |pod| pod.runs() && pod.restarts("main") == 1);
+    let second = site.runtime_state().of(pod.uid()).running("main")[0].id.clone();
+    assert_ne!(first, second);
+    let last = again.container("main")["lastState"]["terminated"]["exitCode"].as_i64();
+    assert_eq!(last, Some(137), "{}", again.0["status"]);
+    // The same while no agent is there, and then the pod is unwanted.
+    agent.kill();
+    site.take("count.yaml");
+    delete(&second);
+    let _agent = site.start();
+    site.wait_empty();
+    let log = log();
+    assert!(!log.contains(" ERROR "), "nothing of it is an error of the runtime: {log}");
+}
+
+/// `scripts/builtin stop`
+fn what_stops_the_runtime_leaves_no_process_and_no_mount(world: &World) {
+    let (runtime, site) = site(world, "bs");
+    site.put("count.yaml", &counter("  shareProcessNamespace: true\n"));
+    let agent = site.start();
+    site.wait_running("count");
+    drop(agent);
+    let dir = runtime.dir();
+    let pid = first_process(dir);
+    let folders = ["rt/c", "rt/sb"].map(|folder| dir.join(folder));
+    let of_it = || folders.iter().flat_map(|folder| processes_in(folder)).collect::<Vec<_>>();
+    assert_eq!(of_it().len(), 2, "a monitor, and what holds the process namespace");
+    runtime.cut();
+    until("no process of it is left", || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let lives = !stat.is_empty() && !stat.contains(") Z ");
+        if !lives && of_it().is_empty() { Ok(()) } else { Err(format!("{stat} {:?}", of_it())) }
+    });
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("it is mounted");
+    let below = format!(" {}/", dir.display());
+    let left: Vec<&str> = mounts.lines().filter(|line| line.contains(&below)).collect();
+    assert!(left.is_empty() && !dir.join("rt").exists(), "{left:?}");
+    runtime.start_daemon();
+}
+
 /// An image that lasts until SIGTERM, in a folder of its own.
 fn plant(dir: &Path, seconds: u32) -> PathBuf {
     let script = format!("trap 'exit 0' TERM; sleep {seconds} & wait");
@@ -224,7 +313,7 @@ const NAME: &str = "localhost/plant:1";
 /// What `edged` prints about this runtime, and whether it succeeds.
 fn of(runtime: &Containerd, arguments: &[&str]) -> (bool, String) {
     let endpoint = format!("ttrpc://{}", runtime.socket().display());
-    let mut command = std::process::Command::new(binary());
+    let mut command = Command::new(binary());
     let output = command.args(arguments).args(["--runtime", &endpoint]).output();
     let output = output.expect("the binary was built beside this test");
     let text = [output.stdout, output.stderr].concat();

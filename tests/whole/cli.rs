@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 use crate::World;
-use crate::support::agent::{Site, binary, sleeper};
+use crate::support::agent::{Site, binary, endpoint, sleeper};
 use crate::support::containerd::is_version;
 
 crate::tests![
@@ -100,7 +100,7 @@ fn commands_say_what_to_do_where_no_agent_listens(world: &World) {
 }
 
 fn check(site: &Site, runtime: &Path) -> Output {
-    let runtime = format!("unix://{}", runtime.display());
+    let runtime = endpoint(runtime);
     let manifests = site.manifests.display().to_string();
     let pod_logs = site.pod_logs.display().to_string();
     let container_logs = site.container_logs.display().to_string();

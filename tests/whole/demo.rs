@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use super::World;
-use super::support::agent::{binary, entries, sleeper};
+use super::support::agent::{binary, endpoint, entries, sleeper};
 use super::support::containerd::Kind;
 use super::support::port::{free_port, free_ports};
 use super::support::wait::{until, until_in};
@@ -287,7 +287,7 @@ fn the_demo_on_a_runtime_that_is_there_removes_only_what_is_its_own(world: &Worl
     let agent = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let on_it = |dir: &Path, agent| {
         let mut command = script(dir, agent, "standalone");
-        command.env("CRI", format!("unix://{}", world.socket().display()));
+        command.env("CRI", endpoint(&world.socket()));
         command
     };
     // Another agent's pods would be treated as orphans.

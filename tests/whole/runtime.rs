@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::World;
 use crate::support::agent::sleeper;
+use crate::support::containerd::{Containerd, Kind, kind};
 use crate::support::cri::Cri;
 use crate::support::wait::until;
 use crate::support::{http, process, runtime_state};
@@ -59,12 +60,15 @@ fn pods_live_through_a_restart_of_the_runtime_and_new_ones_start_after_it(world:
 
 fn a_runtime_that_appears_late_is_used_once_it_is_there(world: &World) {
     let mut site = world.site("runtime-late");
-    site.runtime = site.dir.join("late.sock");
+    // The built-in runtime's is known by its path.
+    let name = if kind() == Kind::Builtin { "rt/sock" } else { "late.sock" };
+    site.runtime = site.dir.join(name);
+    std::fs::create_dir_all(site.runtime.parent().expect("a folder")).expect("a folder of ours");
     site.put("early.yaml", &sleeper("early"));
     let mut agent = site.start();
     let pod = site.wait("early", "known, and Pending", |pod| pod.phase() == "Pending");
     assert_eq!(pod.waits_for("main"), "ContainerCreating", "{}", pod.0["status"]);
-    let names_it = |trouble: &Value| trouble.as_str().is_some_and(|it| it.contains("late.sock"));
+    let names_it = |trouble: &Value| trouble.as_str().is_some_and(|it| it.contains(name));
     site.wait_trouble("it names what is missing", names_it);
     // The agent itself is healthy: a restart of it would not help.
     assert_eq!(http::get(site.api, "/healthz").map(|answer| answer.code).ok(), Some(200));
@@ -134,16 +138,7 @@ fn a_pod_that_no_manifest_names_is_removed_and_strangers_are_left_alone(world: &
             ("io.kubernetes.pod.uid", "orphan-uid"),
         ],
     );
-    let bare = "edged-whole-bare";
-    world.containerd.ctr(&[
-        "run",
-        "--detach",
-        "--net-host",
-        "localhost/edged-demo:1",
-        bare,
-        "sleep",
-        "100000",
-    ]);
+    let bare = (kind() == Kind::Containerd).then(|| Bare::run(&world.containerd));
     let _agent = site.start();
     site.put("own.yaml", &sleeper("own"));
     site.wait_running("own");
@@ -164,19 +159,38 @@ fn a_pod_that_no_manifest_names_is_removed_and_strangers_are_left_alone(world: &
     let state = site.runtime_state();
     let ready: Vec<&str> = state.ready().iter().map(|one| one.id.as_str()).collect();
     assert!(ready.contains(&stranger.as_str()), "{}", state.short());
-    let tasks = world.containerd.ctr(&["tasks", "ls"]);
-    assert!(
-        tasks.lines().any(|line| line.starts_with(bare) && line.contains("RUNNING")),
-        "{tasks}"
-    );
-    world.containerd.ctr(&["tasks", "kill", "--signal", "SIGKILL", bare]);
-    until("the bare container has ended", || {
-        let tasks = world.containerd.ctr(&["tasks", "ls"]);
-        let runs = tasks.lines().any(|line| line.starts_with(bare) && line.contains("RUNNING"));
-        if runs { Err(tasks) } else { Ok(()) }
-    });
-    world.containerd.ctr(&["tasks", "rm", bare]);
-    world.containerd.ctr(&["containers", "rm", bare]);
+    if let Some(bare) = bare {
+        bare.end();
+    }
+}
+
+/// A container without a sandbox, which only `ctr` makes.
+struct Bare<'a>(&'a Containerd);
+
+impl<'a> Bare<'a> {
+    const NAME: &'static str = "edged-whole-bare";
+
+    fn run(containerd: &'a Containerd) -> Self {
+        let (image, command) = ("localhost/edged-demo:1", ["sleep", "100000"]);
+        let run = ["run", "--detach", "--net-host", image, Self::NAME];
+        containerd.ctr(&[&run[..], &command].concat());
+        Self(containerd)
+    }
+
+    fn runs(&self) -> bool {
+        let tasks = self.0.ctr(&["tasks", "ls"]);
+        tasks.lines().any(|line| line.starts_with(Self::NAME) && line.contains("RUNNING"))
+    }
+
+    fn end(self) {
+        assert!(self.runs(), "it was left alone");
+        self.0.ctr(&["tasks", "kill", "--signal", "SIGKILL", Self::NAME]);
+        until("the bare container has ended", || {
+            if self.runs() { Err("it runs".to_owned()) } else { Ok(()) }
+        });
+        self.0.ctr(&["tasks", "rm", Self::NAME]);
+        self.0.ctr(&["containers", "rm", Self::NAME]);
+    }
 }
 
 /// `scripts/containerd stop`: they are in a folder that all containerds of the machine share.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use crate::World;
 use crate::support::agent::{LogLine, Pod, Site, entries, manifest, sleeper};
+use crate::support::containerd::{Kind, kind};
 use crate::support::port::free_port;
 use crate::support::wait::until;
 use crate::support::{http, process, runtime_state};
@@ -235,7 +236,11 @@ fn namespace(pid: u32, kind: &str) -> PathBuf {
 /// The path where CNI keeps the network namespace of a pod.
 fn netns_of(site: &Site, pod: &Pod) -> PathBuf {
     let state = site.runtime_state().of(pod.uid());
-    let info = runtime_state::sandbox_info(&site.runtime, &state.ready()[0].id);
+    let id = &state.ready()[0].id;
+    if kind() == Kind::Builtin {
+        return site.runtime.with_file_name("sb").join(id).join("net");
+    }
+    let info = runtime_state::sandbox_info(&site.runtime, id);
     let all = info["runtimeSpec"]["linux"]["namespaces"].as_array().cloned().unwrap_or_default();
     let network = all.iter().find(|one| one["type"] == "network").expect("a network namespace");
     network["path"].as_str().expect("with a path").into()
