@@ -2,16 +2,18 @@
 # Breaks the cores on purpose, in thousands of places, and demands that a test notices each: a test
 # that finds nothing here proves little. tests/mutation does it: all mutants are compiled into one
 # copy of the tree, and each is shown to the tests that come by its place: units, stories, and for
-# what these let pass some seeds of the simulator; of the cloud side tests/controller and cloudsim.
+# what these let pass some seeds of the simulator; of the cloud side tests/controller and cloudsim,
+# of the built-in runtime rtsim.
 #
-# When: after a change to src/agent or to the tests that guard it. --rules takes minutes: only what
+# When: after a change to a core or to the tests that guard it. --rules takes minutes: only what
 # breaks the rules of tests/mutation/rules.txt. All take hours; --again asks only about those that
 # nothing caught last time, --new about those that the last run did not come to. Survivors that are
 # right stand in tests/mutation/accepted.txt, each with its reason; the others are written to
 # target/mutants/survivors.txt, by file.
 #
-#   scripts/mutants.sh [--rules] [--again|--new] [--list] [--core agent|controller] [--seeds N]
-#                      [--levels stories,units,controller,simulator,cloudsim] [TEXT...]
+#   scripts/mutants.sh [--rules] [--again|--new] [--list] [--seeds N]
+#                      [--core agent|controller|runtime]
+#                      [--levels stories,units,controller,simulator,cloudsim,rtsim] [TEXT...]
 #
 # TEXT: only mutants that contain it, as --list shows them. What is built lies in target/mutants, or
 # in MUTANTS_TARGET_DIR. Needs the packages that tests/mutation/Cargo.toml names, from the registry.

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::FEATURES;
 use crate::schema::Rendered;
 
 /// Packages are built as for other tests, our own code optimized so that thousands of runs of
@@ -16,7 +17,8 @@ fn cargo(tree: &Path, arguments: &[&str]) -> (bool, Vec<Value>) {
     let done = Command::new("scripts/cargo")
         .current_dir(tree)
         .args(arguments)
-        .args(["--quiet", "--locked", "--features", "controller", "--message-format", "json"])
+        .args(["--quiet", "--locked", "--features", &FEATURES.join(",")])
+        .args(["--message-format", "json"])
         .stderr(Stdio::inherit())
         .output()
         .expect("scripts/cargo can be started");
@@ -71,7 +73,7 @@ fn culprits(message: &Value, files: &BTreeMap<String, Rendered>) -> BTreeSet<u32
 
 /// Builds a test program, and returns its path. Simulators have a profile of their own.
 pub fn build(tree: &Path, target: &[&str]) -> Result<PathBuf, String> {
-    let simulates = target.iter().any(|it| ["sim", "cloudsim"].contains(it));
+    let simulates = target.iter().any(|it| ["sim", "cloudsim", "rtsim"].contains(it));
     let how = if simulates { ["--profile", "sim"] } else { QUICK };
     let (fits, messages) = cargo(tree, &[&["test", "--no-run"], &how, target].concat());
     if !fits {

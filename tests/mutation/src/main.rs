@@ -37,9 +37,11 @@ use source::Source;
 
 const SEEDS: u64 = 150;
 /// The folders with the rules, and with what the cores share.
-const CORES: [&str; 5] = ["agent", "controller", "core", "model", "wire"];
+const CORES: [&str; 6] = ["agent", "controller", "core", "model", "runtime", "wire"];
 /// Their unit tests.
-const UNITS: [&str; 5] = ["agent::", "controller::", "core::", "model::", "wire::"];
+const UNITS: [&str; 6] = ["agent::", "controller::", "core::", "model::", "runtime::", "wire::"];
+/// The features that the cores need beside the default ones.
+const FEATURES: [&str; 2] = ["controller", "runtime"];
 
 /// The arguments.
 struct Plan {
@@ -50,7 +52,8 @@ struct Plan {
     seeds: u64,
     due: Due,
     list: bool,
-    /// Stories, units, controller, simulator, cloudsim: all, unless some are named.
+    /// Stories, units, controller, simulator, cloudsim, rtsim: those of the cores, unless some are
+    /// named.
     levels: Vec<String>,
     chosen: Vec<String>,
 }
@@ -108,7 +111,7 @@ impl Plan {
 fn work(plan: &Plan) -> Result<bool, String> {
     let src = plan.top.join("src");
     let manifest = read(&plan.top.join("Cargo.toml"));
-    let features = source::features(&manifest, &["controller"]);
+    let features = source::features(&manifest, &FEATURES);
     let of_core = |core: &&str| source::read_core(&src, core, &features);
     let sources: Vec<Source> = CORES.iter().flat_map(of_core).collect();
     let mut mutants = find(plan, &sources, &features)?;
@@ -150,19 +153,14 @@ fn judge(
     // In the order of the given texts; rules first.
     let place = |it: &Mutant| plan.chosen.iter().position(|text| it.identity.contains(&**text));
     due.sort_by_key(|it| (it.rule.is_none(), place(it)));
-    let mut levels = vec!["stories", "units", "simulator"];
-    if due.iter().any(|it| !it.identity.starts_with("agent/")) {
-        levels.insert(2, "controller");
-        levels.push("cloudsim");
-    }
-    levels.retain(|name| plan.levels.is_empty() || plan.levels.iter().any(|it| it == name));
+    let levels = levels(plan, &due);
     let mut reached = BTreeSet::new();
     let programs = build(tree, &levels);
     for name in levels {
         let program = programs.recv().expect("one for each level")?;
         let folders = (tree, &*plan.work);
         let mut level = match name {
-            "simulator" | "cloudsim" => {
+            "simulator" | "cloudsim" | "rtsim" => {
                 Level::Simulator(Simulator::record(name, folders, program, plan.seeds)?)
             }
             "units" => Level::Tests(Tests::record(name, folders, program, &UNITS)?),
@@ -188,6 +186,27 @@ fn judge(
         println!("{name}: {} of {all} passed", due.len());
     }
     Ok(())
+}
+
+/// The levels that can reach one of these mutants, the quickest first.
+fn levels(plan: &Plan, due: &[&Mutant]) -> Vec<&'static str> {
+    // What the cores share is reached from each.
+    let concerns = |others: &[&str]| {
+        due.iter().any(|it| !others.iter().any(|other| it.identity.starts_with(other)))
+    };
+    let of_agent = concerns(&["controller/", "runtime/"]);
+    let of_controller = concerns(&["agent/", "runtime/"]);
+    let of_runtime = concerns(&["agent/", "controller/"]);
+    let all = [
+        ("stories", of_agent || of_controller),
+        ("units", true),
+        ("controller", of_controller),
+        ("simulator", of_agent || of_controller),
+        ("cloudsim", of_controller),
+        ("rtsim", of_runtime),
+    ];
+    let is_named = |name: &str| plan.levels.is_empty() || plan.levels.iter().any(|it| it == name);
+    all.into_iter().filter(|(name, holds)| *holds && is_named(name)).map(|(name, _)| name).collect()
 }
 
 /// Builds the programs of these levels, one after the other, in the background.
