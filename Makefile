@@ -28,8 +28,8 @@ sim: ## runs all simulators over 20,000 seeds; each says how to replay one that 
 power: ## cuts the power of the store 10,000 times (SEED=n TRACE=1 replays one seed)
 	@scripts/cargo test --locked --profile sim --test power -- 10000
 
-conformance: setup ## runs all of upstream's node tests into tests/conformance.md (six minutes)
-	@scripts/cargo test --locked --features controller,probe-https --test conformance
+conformance: setup ## runs all of upstream's node tests into tests/conformance.md (RUNTIME=builtin)
+	@scripts/cargo test --locked --features controller,probe-https,runtime --test conformance
 
 soak: setup ## kills two agents and a controller at random for ten minutes (SOAK_S=seconds SEED=n)
 	@SOAK_S=$${SOAK_S:-600} scripts/cargo test --features controller --test whole -- at_random

@@ -1,5 +1,7 @@
 //! Upstream tests without a case, each with its class and the reason.
 
+use crate::support::containerd::Kind;
+
 /// Why a test is excluded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {
@@ -38,7 +40,7 @@ impl Class {
 }
 
 /// Tests of one area with a common prefix.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Exclusion {
     /// The area.
     pub(crate) area: &'static str,
@@ -47,23 +49,34 @@ pub(crate) struct Exclusion {
     pub(crate) class: Class,
     /// The reason.
     pub(crate) why: &'static str,
+    /// The runtime that it is about; `None`: either.
+    pub(crate) runtime: Option<Kind>,
+}
+
+/// Those that count with this runtime.
+pub(crate) fn with(kind: Kind) -> impl Iterator<Item = &'static Exclusion> {
+    EXCLUSIONS.iter().filter(move |one| one.runtime.is_none_or(|about| about == kind))
+}
+
+const fn on(runtime: Kind, exclusion: Exclusion) -> Exclusion {
+    Exclusion { runtime: Some(runtime), ..exclusion }
 }
 
 const fn cluster(area: &'static str, name: &'static str, why: &'static str) -> Exclusion {
-    Exclusion { area, name, class: Class::Cluster, why }
+    Exclusion { area, name, class: Class::Cluster, why, runtime: None }
 }
 
 const fn validation(area: &'static str, name: &'static str) -> Exclusion {
     let why = "the API server refuses to create it";
-    Exclusion { area, name, class: Class::Validation, why }
+    Exclusion { area, name, class: Class::Validation, why, runtime: None }
 }
 
 const fn platform(area: &'static str, name: &'static str, why: &'static str) -> Exclusion {
-    Exclusion { area, name, class: Class::Platform, why }
+    Exclusion { area, name, class: Class::Platform, why, runtime: None }
 }
 
 const fn feature(area: &'static str, name: &'static str, why: &'static str) -> Exclusion {
-    Exclusion { area, name, class: Class::Feature, why }
+    Exclusion { area, name, class: Class::Feature, why, runtime: None }
 }
 
 const API: &str = "no node has a part in it";
@@ -96,6 +109,8 @@ const SWAP: &str = "needs cgroup v2 and swap";
 const V2: &str = "needs cgroup v2";
 const APPARMOR: &str = "needs a kernel with AppArmor";
 const RECURSIVE: &str = "needs a runtime with recursive read-only mounts: containerd 2.0";
+const NOT_RECURSIVE: &str = "needs a runtime without recursive read-only mounts";
+const READ_ONLY: &str = "Mount recursive read-only";
 const UNPRIVILEGED: &str = "needs CAP_SYS_RESOURCE: no process may lower its oom_score_adj";
 #[cfg(not(feature = "streams"))]
 const STREAMS: &str = "needs feature streams, which only larger sets have";
@@ -103,7 +118,7 @@ const STREAMS: &str = "needs feature streams, which only larger sets have";
 const HTTPS: &str = "needs feature probe-https, which only the full set has";
 
 /// All of them.
-pub(crate) const EXCLUSIONS: &[Exclusion] = &[
+const EXCLUSIONS: &[Exclusion] = &[
     // test/e2e/common and test/e2e/node
     cluster("Pods", "should contain environment variables for services", "needs services"),
     cluster("Pods", "should delete a collection of pods", API),
@@ -231,11 +246,18 @@ pub(crate) const EXCLUSIONS: &[Exclusion] = &[
     ),
     cluster("MirrorPod (Pod Generation)", "", GENERATION),
     feature("MirrorPod with EnvFiles", "", ENV_FILES),
-    platform("Mount recursive read-only", "should accept recursive read-only mounts", RECURSIVE),
-    platform(
-        "Mount recursive read-only",
-        "should reject invalid recursive read-only mounts",
-        RECURSIVE,
+    on(
+        Kind::Containerd,
+        platform(READ_ONLY, "should accept recursive read-only mounts", RECURSIVE),
+    ),
+    on(
+        Kind::Containerd,
+        platform(READ_ONLY, "should reject invalid recursive read-only mounts", RECURSIVE),
+    ),
+    on(Kind::Builtin, validation(READ_ONLY, "should reject invalid recursive read-only mounts")),
+    on(
+        Kind::Builtin,
+        platform(READ_ONLY, "should reject recursive read-only mounts", NOT_RECURSIVE),
     ),
     platform("Node Container Manager", "", "needs cgroups of systemd for the system's daemons"),
     platform("Node Performance Testing", "", LAB),

@@ -205,21 +205,22 @@ fn back_off(case: &Case<'_>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
     put(case, &format!("{address}/localhost/none:1"), SLEEP);
-    // One pull sends several requests in a moment.
-    let mut pulls: Vec<Instant> = Vec::new();
+    // One pull sends several requests, of the built-in runtime within seconds: from the last of
+    // them to the next pull the agent waits.
+    let mut gaps: Vec<u64> = Vec::new();
     let mut last: Option<Instant> = None;
     // The agent keeps so many events, and others' pods have some too: it is looked for in time.
     let mut is_told = false;
-    while pulls.len() < 3 {
+    while gaps.len() < 2 {
         drop(listener.accept().expect("the runtime sends a request"));
         let messages = case.events("BackOff");
         is_told |= messages.iter().any(|text| text.contains("Back-off pulling image"));
-        if last.is_none_or(|last| last.elapsed() > Duration::from_secs(5)) {
-            pulls.push(Instant::now());
+        let gap = last.map_or(Duration::ZERO, |last| last.elapsed());
+        if gap > Duration::from_secs(5) {
+            gaps.push(gap.as_secs());
         }
         last = Some(Instant::now());
     }
-    let gaps: Vec<u64> = pulls.windows(2).map(|two| (two[1] - two[0]).as_secs()).collect();
     assert!((8..=16).contains(&gaps[0]) && (18..=30).contains(&gaps[1]), "{gaps:?}");
     assert!(is_told, "{:?}", case.events("BackOff"));
 }

@@ -1,5 +1,6 @@
 //! The upstream conformance tests that concern one node, each as an equivalent test of the real
-//! agent on a real containerd. Writes the results to `tests/conformance.md`.
+//! agent on a real containerd. Writes the results to `tests/conformance.md`; where
+//! `RUNTIME=builtin`, on the built-in runtime, to `tests/conformance-builtin.md`.
 //!
 //! ```text
 //! cargo test --test conformance [-- FILTER...] [--common] [--list]
@@ -9,7 +10,7 @@
 //! the others, `make conformance` all of them, including those that need the feature `probe-https`:
 //! without it they count as excluded.
 //!
-//! One agent and one containerd serve most cases, several of them in parallel: each has pods of its
+//! One agent and one runtime serve most cases, several of them in parallel: each has pods of its
 //! own name, as on a node. Cases that only observe for minutes have a thread each. A second node
 //! runs beside that one, for cases that need other settings or a restart of the agent ([`Lane`]).
 //! A test that [`upstream`] lists fails every run unless there is a case for it or a class in
@@ -134,6 +135,7 @@ fn rows() -> Vec<Row> {
         networking::ROWS,
         node_files::ROWS,
         node_kernel::ROWS,
+        node_kernel::of_runtime(),
         probes::ROWS,
         hooks::ROWS,
         images::ROWS,

@@ -7,12 +7,14 @@ use crate::Entry;
 use crate::case::{Case, QUICK_END, SLEEP, quoted};
 use crate::support::agent::{Pod, manifest};
 use crate::support::cgroup;
+use crate::support::containerd::{self, Kind};
 use crate::support::wait::until;
 
 const SECURITY: &str = "Security Context";
 const CGROUPS: &str = "Kubelet Cgroup Manager";
 const MISC: &str = "Container Manager Misc";
 const OOM: &str = "OOMKiller";
+const READ_ONLY: &str = "Mount recursive read-only";
 
 pub(crate) const ROWS: &[Entry] = &[
     (
@@ -84,9 +86,17 @@ pub(crate) const ROWS: &[Entry] = &[
     ("AppArmor", "should reject a pod with an AppArmor profile in field", |case| {
         app_armor(case, false);
     }),
-    ("Mount recursive read-only", "should accept non-recursive read-only mounts", plain_read_only),
-    ("Mount recursive read-only", "should reject recursive read-only mounts", recursive_read_only),
+    (READ_ONLY, "should accept non-recursive read-only mounts", plain_read_only),
 ];
+
+/// The built-in runtime makes mounts read-only recursively; containerd does from 2.0 on.
+pub(crate) fn of_runtime() -> &'static [Entry] {
+    if is_recursive() {
+        &[(READ_ONLY, "should accept recursive read-only mounts", recursive_read_only)]
+    } else {
+        &[(READ_ONLY, "should reject recursive read-only mounts", no_recursive_read_only)]
+    }
+}
 
 fn second(name: &str, fields: &str) -> String {
     format!("  - name: {name}\n    image: localhost/edged-demo:1\n{fields}")
@@ -261,9 +271,8 @@ fn mounts(pod: &Pod) -> Vec<(String, Option<String>)> {
     all.iter().map(of).collect()
 }
 
-/// The built-in runtime makes mounts read-only recursively; containerd does from 2.0 on.
 fn is_recursive() -> bool {
-    std::env::var("RUNTIME").as_deref() == Ok("builtin")
+    containerd::kind() == Kind::Builtin
 }
 
 fn plain_read_only(case: &Case<'_>) {
@@ -290,18 +299,23 @@ fn plain_read_only(case: &Case<'_>) {
     }
 }
 
-fn recursive_read_only(case: &Case<'_>) {
+fn put_recursive(case: &Case<'_>) {
     let spec = "  volumes: [{name: v, emptyDir: {}}]\n";
     let main = format!(
         "{SLEEP}    volumeMounts: [{{name: v, mountPath: /v, readOnly: true, recursiveReadOnly: \
          Enabled}}]\n"
     );
     case.put_pod(spec, &main);
-    if is_recursive() {
-        let pod = case.wait("it runs", Pod::runs);
-        assert_eq!(mounts(&pod), [("/v".to_owned(), Some("Enabled".to_owned()))]);
-        return;
-    }
+}
+
+fn recursive_read_only(case: &Case<'_>) {
+    put_recursive(case);
+    let pod = case.wait("it runs", Pod::runs);
+    assert_eq!(mounts(&pod), [("/v".to_owned(), Some("Enabled".to_owned()))]);
+}
+
+fn no_recursive_read_only(case: &Case<'_>) {
+    put_recursive(case);
     until("its container cannot be made", || {
         let pod = case.pod();
         let reason = pod.waits_for("main").to_owned();

@@ -3,12 +3,14 @@
 
 use std::time::Duration;
 
+use edged::wire::cri::image::ListImagesRequest;
 use nix::sys::signal::Signal;
 
 use crate::Entry;
 use crate::case::{Case, SLEEP};
 use crate::support::agent::{Pod, manifest};
 use crate::support::cgroup;
+use crate::support::cri::Cri;
 use crate::support::process;
 use crate::support::wait::{always, until, until_in};
 
@@ -59,8 +61,9 @@ pub(crate) const AGEING: &[Entry] = &[
 const UNUSED: &str = "localhost/edged-demo:2";
 
 fn has_image(case: &Case<'_>) -> bool {
-    let list = case.node.containerd.ctr(&["images", "list", "--quiet"]);
-    list.lines().any(|name| name == UNUSED)
+    let mut cri = Cri::connect(&case.node.containerd.socket()).expect("the runtime listens");
+    let list = cri.call(&ListImagesRequest { filter: None }).expect("a list").images;
+    list.iter().any(|image| image.repo_tags.iter().any(|name| name == UNUSED))
 }
 
 fn unused_goes(case: &Case<'_>) {

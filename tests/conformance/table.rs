@@ -1,11 +1,12 @@
 //! `tests/conformance.md`: a row for each upstream test, with its result or the reason of its
-//! exclusion.
+//! exclusion. With the built-in runtime: `tests/conformance-builtin.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::exclusions::{Class, EXCLUSIONS, Exclusion};
+use crate::exclusions::{self, Class, Exclusion};
+use crate::support::containerd::{self, Kind};
 use crate::upstream::{self, Spec};
 use crate::{Results, Row, support};
 
@@ -39,7 +40,7 @@ pub(crate) fn mistakes(rows: &[Row]) -> Vec<String> {
             mistakes.push(format!("neither a case nor a class: {area}: {name}"));
         }
     }
-    for Exclusion { area, name, .. } in EXCLUSIONS {
+    for Exclusion { area, name, .. } in exclusions::with(containerd::kind()) {
         if !specs.iter().any(|spec| spec.area == *area && spec.name.starts_with(name)) {
             mistakes.push(format!("no upstream test begins with {area}: {name}"));
         }
@@ -48,7 +49,8 @@ pub(crate) fn mistakes(rows: &[Row]) -> Vec<String> {
 }
 
 fn exclusion(area: &str, name: &str) -> Option<&'static Exclusion> {
-    EXCLUSIONS.iter().find(|found| found.area == area && name.starts_with(found.name))
+    let mut all = exclusions::with(containerd::kind());
+    all.find(|found| found.area == area && name.starts_with(found.name))
 }
 
 /// The number of rows by result.
@@ -87,8 +89,9 @@ pub(crate) fn write(results: &Results) -> bool {
         writeln!(rows, "| {} | `{name}` | {tags} | {verdict} |", spec.area)
             .expect("a string grows");
     }
-    let text = format!("{}{rows}", head(&specs, &tally));
-    let path = path();
+    let kind = containerd::kind();
+    let text = format!("{}{rows}", head(kind, &specs, &tally));
+    let path = path(kind);
     let before = std::fs::read_to_string(&path).unwrap_or_default();
     std::fs::write(&path, &text).expect("a file of the project");
     let enough = tally.enough();
@@ -96,7 +99,8 @@ pub(crate) fn write(results: &Results) -> bool {
         println!("conformance: {} fail, too many", tally.failed);
     }
     if before != text {
-        println!("conformance: tests/conformance.md was not up to date; now it is: commit it");
+        let name = path.strip_prefix(support::top()).map_or_else(|_| &*path, Path::new).display();
+        println!("conformance: {name} was not up to date; now it is: commit it");
     }
     before == text && enough
 }
@@ -139,26 +143,43 @@ pub(crate) fn surprises(results: &Results) -> Vec<(String, String)> {
 
 /// Why a case fails, if that is known.
 fn known_failure(area: &str, name: &str) -> Option<&'static str> {
-    let found = KNOWN_FAILURES.iter().find(|known| (known.0, known.1) == (area, name));
+    let all = match containerd::kind() {
+        Kind::Containerd => KNOWN_FAILURES,
+        Kind::Builtin => KNOWN_FAILURES_OF_BUILTIN,
+    };
+    let found = all.iter().find(|known| (known.0, known.1) == (area, name));
     found.map(|(_, _, why)| *why)
 }
 
 /// Cases that fail, by area and name, each with the agent's fault.
 const KNOWN_FAILURES: &[(&str, &str, &str)] = &[];
 
-fn head(specs: &[Spec], tally: &Tally) -> String {
+/// The same with the built-in runtime.
+const KNOWN_FAILURES_OF_BUILTIN: &[(&str, &str, &str)] = &[(
+    "Pull Image",
+    "should pull immediately if no more than 5 pods",
+    "the built-in runtime pulls one image after the other",
+)];
+
+fn head(kind: Kind, specs: &[Spec], tally: &Tally) -> String {
+    let (title, command, runtime) = match kind {
+        Kind::Containerd => ("Conformance", "make conformance", "a real\ncontainerd"),
+        Kind::Builtin => (
+            "Conformance with the built-in runtime",
+            "make conformance RUNTIME=builtin",
+            "the\nbuilt-in runtime",
+        ),
+    };
     let count = |of: fn(&Spec) -> bool| specs.iter().filter(|spec| of(spec)).count();
     let mut text = format!(
-        "# Conformance\n\n\
-         Written by `cargo test --test conformance`: what becomes of each of the {all} tests of \
-         Kubernetes\n\
+        "# {title}\n\n\
+         Written by `{command}`: what becomes of each of the {all} tests of Kubernetes\n\
          {version} that a node can be asked: those of `test/e2e/common` and `test/e2e/node` with \
          the tag\n\
          `[Conformance]` (C) or `[NodeConformance]` (N), and all of `test/e2e_node`. {c} have the \
          tag C,\n\
-         {n} the tag N. «pass» and «fails» are results of an equivalent test of the agent on a \
-         real\n\
-         containerd, with pods of the manifest folder.\n\n\
+         {n} the tag N. «pass» and «fails» are results of an equivalent test of the agent on \
+         {runtime}, with pods of the manifest folder.\n\n\
          Of {requests} that were asked, {passed} pass and {failed} fail. {excluded} are not asked, \
          by classes:\n\n\
          | class | tests | means |\n|---|---|---|\n",
@@ -178,6 +199,9 @@ fn head(specs: &[Spec], tally: &Tally) -> String {
     text + "\n| area | test | tags | result |\n|---|---|---|---|\n"
 }
 
-fn path() -> PathBuf {
-    support::top().join("tests/conformance.md")
+fn path(kind: Kind) -> PathBuf {
+    support::top().join(match kind {
+        Kind::Containerd => "tests/conformance.md",
+        Kind::Builtin => "tests/conformance-builtin.md",
+    })
 }
