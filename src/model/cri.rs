@@ -345,7 +345,6 @@ impl RuntimeStatus {
 
 /// The network namespace of a sandbox (`NamespaceMode` of `NamespaceOption.network`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub enum Network {
     /// Its own.
     #[default]
@@ -374,7 +373,6 @@ pub struct Sandbox {
 
 /// The pod that the labels of sandboxes and containers name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub struct PodRef {
     /// Label `io.kubernetes.pod.uid`.
     pub uid: Box<str>,
@@ -440,7 +438,6 @@ impl PreStop {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub enum ContainerState {
     /// Created, not started.
     Created,
@@ -511,7 +508,6 @@ pub struct Image {
 
 /// `uid` and `username` of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub enum ImageUser {
     /// Neither is set: root.
     #[default]

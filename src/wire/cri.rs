@@ -23,6 +23,8 @@ pub mod edged;
 pub mod events;
 pub mod image;
 mod lists;
+#[cfg(feature = "runtime")]
+pub mod record;
 mod resources;
 mod rpc;
 pub mod runtime;

@@ -31,6 +31,8 @@ pub mod manifest;
 pub mod metrics;
 #[cfg(feature = "devices")]
 pub mod mqtt;
+#[cfg(feature = "runtime")]
+pub mod monitor;
 #[cfg(feature = "images")]
 pub mod oci;
 mod output;

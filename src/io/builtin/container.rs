@@ -37,6 +37,7 @@ use crate::model::runtime::{
     ContainerFolder, ContainerId, ContainerRecord, ImageRecord, JobFault, JobReply, Process,
     SandboxRecord,
 };
+use crate::wire::monitor::read_pid;
 use crate::wire::oci::capabilities::Capabilities;
 use crate::wire::oci::spec::{self, Device, Host, Limits};
 
@@ -209,9 +210,9 @@ fn pid_namespace(
             if held.exists() { Ok(Some(path)) } else { Err(missing().at("pid").into()) }
         }
         PidNamespace::Target(id) => {
-            let process = files::read_json(&layout.container(id).join(PID)).ok();
+            let noted = files::read_text(&layout.container(id).join(PID), read_pid);
             let alive = |process: &Process| matches!(process::open(process), Ok(Some(_)));
-            let process = process.filter(alive).ok_or_else(|| {
+            let process = noted.map(|(process, _)| process).filter(alive).ok_or_else(|| {
                 Input::quoted(&id.0, "the id of a running container").at("target_id")
             })?;
             Ok(Some(format!("/proc/{}/ns/pid", process.pid)))

@@ -5,10 +5,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use serde::de::DeserializeOwned;
-
-use crate::limits::MONITOR_START_BYTES_MAX;
-use crate::model::error::System;
+use crate::limits::MONITOR_FACT_BYTES_MAX;
+use crate::model::error::{Peer, System};
 
 /// The whole file; of a longer one than so many bytes, one byte more than that.
 pub(super) fn read(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
@@ -17,15 +15,10 @@ pub(super) fn read(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A file of a container's folder: JSON. It is parsed in memory, as all JSON of this program: each
-/// other source of bytes would need code of its own for each type.
-pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
-    let bytes = read(path, MONITOR_START_BYTES_MAX)?;
-    if bytes.len() > MONITOR_START_BYTES_MAX {
-        let why = format!("got a longer file, expected {MONITOR_START_BYTES_MAX} bytes at most");
-        return Err(io::Error::other(why));
-    }
-    Ok(serde_json::from_slice(&bytes)?)
+/// A file that a monitor wrote; `None`: there is none, or it is not of its form, which is logged.
+pub(super) fn read_text<T>(path: &Path, decode: fn(&[u8]) -> Result<T, Peer>) -> Option<T> {
+    let bytes = read(path, MONITOR_FACT_BYTES_MAX).ok()?;
+    decode(&bytes).inspect_err(|why| log::warn!("{}: {why}", path.display())).ok()
 }
 
 /// Writes it anew, readable for all, whatever the umask.

@@ -6,8 +6,10 @@
 //!             └─ deadline, cancelled: SIGKILL
 //! ```
 //!
-//! Request and answer are JSON in one file in memory, which is the child's standard input: the
-//! child replaces the request by the answer. So neither end waits for the other, whatever the size.
+//! Request and answer are in one file in memory, which is the child's standard input: a byte that
+//! says which of the two it is, and postcard's bytes. The child replaces the request by the answer.
+//! So neither end waits for the other, whatever the size. Both ends are this program, so there is
+//! no version.
 //! The child leads a process group, and the whole group is killed: plugins and OCI runtimes would
 //! continue alone. If the server dies its jobs are killed with it; the next server does them again.
 //! A job that runs a command in a container is told by SIGTERM first, so that it ends the command.
@@ -15,7 +17,7 @@
 //! How many run at once is the core's to say.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
@@ -102,7 +104,7 @@ impl Jobs {
         let mut ended = self.running.swap_remove(at);
         let Some(id) = ended.job.take() else { return true };
         let died = |why: io::Error| Err(JobFault::Died(format!("{how}; {why}")));
-        let answer = read::<Result<JobReply, JobFault>>(&ended.file).unwrap_or_else(died);
+        let answer = read(&ended.file, Part::Answer).unwrap_or_else(died);
         let unsure = ended.changes_layers && answer.is_err();
         events.push(Event::Job(id, answer));
         if unsure {
@@ -160,7 +162,7 @@ impl Jobs {
         let settings = self.settings.with_program(job.program());
         let order = Order { parent: std::process::id() as i32, settings, job };
         let mut file = File::from(memfd_create(c"job", MFdFlags::MFD_CLOEXEC)?);
-        write(&mut file, &order)?;
+        write(&mut file, Part::Request, &order)?;
         let child = Command::new(&self.program)
             .args(["job", KIND])
             .stdin(Stdio::from(OwnedFd::from(file.try_clone()?)))
@@ -188,31 +190,55 @@ impl Running {
     }
 }
 
+/// What a file in memory has. A child that dies may leave its request there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Request,
+    Answer,
+}
+
+impl Part {
+    fn mark(self) -> u8 {
+        match self {
+            Self::Request => b'?',
+            Self::Answer => b'!',
+        }
+    }
+}
+
 /// Replaces the contents, and leaves the position at the beginning.
-pub(super) fn write(file: &mut File, message: &impl Serialize) -> io::Result<()> {
-    let bytes = serde_json::to_vec(message)?;
-    if bytes.len() > RUNTIME_JOB_BYTES_MAX {
+pub(super) fn write(file: &mut File, part: Part, message: &impl Serialize) -> io::Result<()> {
+    let message = postcard::to_stdvec(message).map_err(io::Error::other)?;
+    let bytes = 1 + message.len();
+    if bytes > RUNTIME_JOB_BYTES_MAX {
         return Err(io::Error::other(format!(
-            "got a message of {} bytes, expected {RUNTIME_JOB_BYTES_MAX} at most",
-            bytes.len()
+            "got a message of {bytes} bytes, expected {RUNTIME_JOB_BYTES_MAX} at most"
         )));
     }
     file.set_len(0)?;
     file.rewind()?;
-    file.write_all(&bytes)?;
+    file.write_all(&[part.mark()])?;
+    file.write_all(&message)?;
     file.rewind()
 }
 
-pub(super) fn read<T: DeserializeOwned>(file: &File) -> io::Result<T> {
+pub(super) fn read<T: DeserializeOwned>(file: &File, part: Part) -> io::Result<T> {
     let bytes = file.metadata()?.len() as usize;
     if bytes > RUNTIME_JOB_BYTES_MAX {
         return Err(io::Error::other(format!(
-            "got an answer of {bytes} bytes, expected {RUNTIME_JOB_BYTES_MAX} at most"
+            "got a message of {bytes} bytes, expected {RUNTIME_JOB_BYTES_MAX} at most"
         )));
     }
-    let mut text = vec![0; bytes];
-    file.read_exact_at(&mut text, 0)?;
-    serde_json::from_slice(&text).map_err(|_| io::Error::other("it sent no answer"))
+    let mut message = vec![0; bytes];
+    file.read_exact_at(&mut message, 0)?;
+    let message = message.strip_prefix(&[part.mark()]);
+    let message = message.and_then(|message| postcard::from_bytes(message).ok());
+    message.ok_or_else(|| {
+        io::Error::other(match part {
+            Part::Request => "it was sent no request",
+            Part::Answer => "it sent no answer",
+        })
+    })
 }
 
 /// The main function of a child.
@@ -221,11 +247,9 @@ pub fn child() -> ExitCode {
     let tied = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
     let Ok(stdin) = io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::FAILURE };
     let mut file = File::from(stdin);
-    let mut text = Vec::new();
-    let order =
-        file.read_to_end(&mut text).and_then(|_| Ok(serde_json::from_slice::<Order>(&text)?));
+    let order = read::<Order>(&file, Part::Request);
     let answer = match order {
-        Err(why) => Err(JobFault::Failed(format!("no request: {why}"))),
+        Err(why) => Err(JobFault::Failed(why.to_string())),
         // Also safe if the parent died before the line above.
         Ok(order) if tied.is_err() || nix::unistd::getppid().as_raw() != order.parent => {
             return ExitCode::FAILURE;
@@ -238,7 +262,7 @@ pub fn child() -> ExitCode {
             answer
         }
     };
-    match write(&mut file, &answer) {
+    match write(&mut file, Part::Answer, &answer) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
@@ -334,28 +358,57 @@ mod tests {
     #[test]
     fn a_message_has_a_bound_for_both_ends() {
         let mut file = File::from(memfd_create(c"test", MFdFlags::MFD_CLOEXEC).expect("memory"));
-        // Two quotes around it.
-        let message = |bytes: usize| "x".repeat(bytes - 2);
-        write(&mut file, &message(RUNTIME_JOB_BYTES_MAX)).expect("as long as may be");
-        let read_back = read::<String>(&file).expect("it was written");
-        assert_eq!(read_back.len(), RUNTIME_JOB_BYTES_MAX - 2);
-        let refused = write(&mut file, &message(RUNTIME_JOB_BYTES_MAX + 1)).expect_err("too long");
+        // The mark, and three bytes for the length.
+        let message = |bytes: usize| "x".repeat(bytes - 4);
+        let full = message(RUNTIME_JOB_BYTES_MAX);
+        write(&mut file, Part::Answer, &full).expect("as long as may be");
+        let read_back = read::<String>(&file, Part::Answer).expect("it was written");
+        assert_eq!(read_back.len(), RUNTIME_JOB_BYTES_MAX - 4);
+        let more = message(RUNTIME_JOB_BYTES_MAX + 1);
+        let refused = write(&mut file, Part::Answer, &more).expect_err("too long");
         assert!(refused.to_string().contains("expected 1048576 at most"), "{refused}");
         file.set_len(RUNTIME_JOB_BYTES_MAX as u64 + 1).expect("memory");
-        let refused = read::<String>(&file).expect_err("too long").to_string();
-        assert!(refused.starts_with("got an answer of 1048577 bytes"), "{refused}");
+        let refused = read::<String>(&file, Part::Answer).expect_err("too long").to_string();
+        assert!(refused.starts_with("got a message of 1048577 bytes"), "{refused}");
     }
 
     #[test]
     fn an_answer_replaces_a_longer_request_and_half_of_one_is_none() {
         let mut file = File::from(memfd_create(c"test", MFdFlags::MFD_CLOEXEC).expect("memory"));
-        write(&mut file, &"a request".repeat(100)).expect("there is room");
-        assert!(read::<Result<JobReply, JobFault>>(&file).is_err(), "a request is no answer");
+        let read_answer = |file: &File| read::<Result<JobReply, JobFault>>(file, Part::Answer);
         let answer: Result<JobReply, JobFault> = Err(JobFault::Failed("because".to_owned()));
-        write(&mut file, &answer).expect("there is room");
-        assert_eq!(read::<Result<JobReply, JobFault>>(&file).expect("an answer"), answer);
+        // The same bytes, but for the mark.
+        write(&mut file, Part::Request, &answer).expect("there is room");
+        let refused = read_answer(&file).expect_err("a request is no answer").to_string();
+        assert_eq!(refused, "it sent no answer");
+        write(&mut file, Part::Request, &"a request".repeat(100)).expect("there is room");
+        write(&mut file, Part::Answer, &answer).expect("there is room");
+        assert_eq!(read_answer(&file).expect("an answer"), answer);
         let bytes = file.metadata().expect("memory").len();
-        file.set_len(bytes - 1).expect("memory");
-        assert!(read::<Result<JobReply, JobFault>>(&file).is_err(), "its child was killed");
+        for bytes in (0..bytes).rev() {
+            file.set_len(bytes).expect("memory");
+            assert!(read_answer(&file).is_err(), "its child was killed after {bytes} bytes");
+        }
+    }
+
+    /// Records go to jobs in their stored form.
+    #[test]
+    fn a_job_arrives_with_its_records() {
+        use crate::model::runtime::{
+            BootId, SandboxConfig, SandboxId, SandboxPhase, SandboxRecord,
+        };
+        let record = SandboxRecord {
+            id: SandboxId("a".repeat(64).into()),
+            config: SandboxConfig { hostname: "web".to_owned(), ..SandboxConfig::default() },
+            phase: SandboxPhase::Ready,
+            created_at: -1,
+            ips: vec!["10.88.0.2".into(), "".into()],
+            boot: BootId("b".into()),
+            program: "/usr/bin/crun".into(),
+        };
+        let job = Job::MakeSandbox(Box::new(record));
+        let mut file = File::from(memfd_create(c"test", MFdFlags::MFD_CLOEXEC).expect("memory"));
+        write(&mut file, Part::Request, &job).expect("there is room");
+        assert_eq!(read::<Job>(&file, Part::Request).expect("a request"), job);
     }
 }

@@ -32,7 +32,6 @@ pub struct Settings {
     /// container's sandbox.
     pub oci: PathBuf,
     /// What sandboxes may name; the first one is the default.
-    #[serde(default)]
     pub handlers: Vec<Handler>,
     /// Of `*.conflist`, `*.conf` and `*.json`.
     pub cni_conf_dir: PathBuf,

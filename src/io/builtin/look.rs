@@ -21,7 +21,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::Signal;
 
 use super::environment::{self, NotReady};
-use super::jobs;
+use super::jobs::{self, Part};
 use crate::core::time::Instant;
 use crate::limits::RUNTIME_CONDITIONS_MS;
 
@@ -76,7 +76,7 @@ impl Look {
     /// A child of this process has ended. `Some`: it is this one.
     pub fn ended(&mut self, pid: i32) -> Option<io::Result<Result<(), NotReady>>> {
         let (_, file) = self.child.take_if(|(child, _)| child.id() as i32 == pid)?;
-        Some(jobs::read(&file))
+        Some(jobs::read(&file, Part::Answer))
     }
 }
 
@@ -87,7 +87,7 @@ pub fn child() -> ExitCode {
     let looked = environment::examine().map(drop);
     let answer = io::stdin().as_fd().try_clone_to_owned().map(File::from).and_then(|mut file| {
         file.rewind()?;
-        jobs::write(&mut file, &looked)
+        jobs::write(&mut file, Part::Answer, &looked)
     });
     if answer.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -122,7 +122,8 @@ mod tests {
     #[test]
     fn after_a_failure_one_child_looks_and_pauses() {
         let path = std::env::temp_dir().join(format!("edged-look-{}", std::process::id()));
-        let script = "#!/bin/sh\nprintf '{\"Err\":[\"Gone\",\"no crun\"]}' >/proc/self/fd/0\n";
+        // `Err` of two texts, each after its length.
+        let script = "#!/bin/sh\nprintf '!\\001\\004Gone\\007no crun' >/proc/self/fd/0\n";
         fs::write(&path, script).expect("a file of ours");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("ours");
         let mut look = Look::new(path.clone(), NOW);

@@ -4,7 +4,7 @@
 //! ```text
 //!  server ── standard input, ctl ──▶ monitor ── crun create, crun start ──▶ container
 //!    ▲                                │  ▲                                     │
-//!    └── facts: JSON, one a message ──┘  └──────────── FIFOs out, err ─────────┘
+//!    └── facts: text, one a message ──┘  └──────────── FIFOs out, err ─────────┘
 //! ```
 //!
 //! The streams are FIFOs, and the container's ends are open for reading as well: if the monitor
@@ -17,6 +17,9 @@
 //! STATUS`: how an adopted process has ended, from its parent. Output has a byte in front, 1 or 2
 //! for the stream. Input is a message with the byte 0 in front; while the container does not take
 //! it, its client is not read. A client is told the last fact when it connects.
+//!
+//! Facts, and the files `pid` and `exit`, are text ([`crate::wire::monitor`]): the server may be of
+//! another version.
 //!
 //! **If it crashes** the container goes on, and at most what was read and not yet written is lost:
 //! 64 KiB. The memory is taken at the start and does not grow.
@@ -45,14 +48,17 @@ use super::layout::Settings;
 use super::process::{self, PidFd};
 use super::{files, oci, seccomp};
 use crate::io::clock;
-use crate::limits::{MONITOR_DRAIN_QUIET_MS, MONITOR_EXIT_WAIT_MS, RUNTIME_OCI_CALL_MS_MAX};
+use crate::limits::{
+    MONITOR_DRAIN_QUIET_MS, MONITOR_EXIT_WAIT_MS, MONITOR_START_BYTES_MAX, RUNTIME_OCI_CALL_MS_MAX,
+};
 use crate::model::runtime::{MonitorFact, MonitorStart, Process};
+use crate::wire;
 use control::Control;
 pub(super) use control::{INPUT, WORD_BYTES};
 use log::{Log, LogFault};
 use streams::Streams;
 
-/// The file `start`.
+/// The file `start`: postcard, for the monitor that the same program starts, and for nobody else.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Order {
     pub settings: Settings,
@@ -121,7 +127,7 @@ struct Monitor {
 impl Monitor {
     fn open(control: &mut Control) -> Result<Self, String> {
         let start = Path::new(START);
-        let order: Order = files::read_json(start).map_err(|error| at("read", start, &error))?;
+        let order = read_order().map_err(|error| at("read", start, &error))?;
         control.listen(CTL).map_err(|error| at("listen on", Path::new(CTL), &error))?;
         let log = Log::open(&order.start.log).map_err(|LogFault(why)| why)?;
         step("listens");
@@ -279,9 +285,9 @@ fn create(
         let text = fs::read_to_string("oci.pid").map_err(|error| format!("oci.pid: {error}"))?;
         let pid = text.trim().parse().map_err(|_| format!("oci.pid: got {text:?}"))?;
         let process = process::name(pid).map_err(|error| format!("process {pid}: {error}"))?;
-        let json = serde_json::to_vec(&process).expect("plain data");
+        let text = wire::monitor::pid(&process, &start.cgroup);
         step("has made the container");
-        replace(PID, &json).map_err(|error| at("write", Path::new(PID), &error))?;
+        replace(PID, text.as_bytes()).map_err(|error| at("write", Path::new(PID), &error))?;
         step("has noted the process");
         Ok(process)
     });
@@ -299,6 +305,15 @@ fn delete(settings: &Settings, start: &MonitorStart) {
     call.args(["delete", "--force"]).arg(&*start.id.0);
     // The server's job does it again, with more force.
     let _ = oci::run(call, log, OCI_CALL);
+}
+
+fn read_order() -> io::Result<Order> {
+    let bytes = files::read(Path::new(START), MONITOR_START_BYTES_MAX)?;
+    if bytes.len() > MONITOR_START_BYTES_MAX {
+        let why = format!("got a longer file, expected {MONITOR_START_BYTES_MAX} bytes at most");
+        return Err(io::Error::other(why));
+    }
+    postcard::from_bytes(&bytes).map_err(io::Error::other)
 }
 
 /// The current folder is `c/ID` in RUN.
@@ -320,10 +335,10 @@ pub(super) fn replace_in(folder: &Path, name: &str, content: &[u8]) -> io::Resul
 /// Keeps the last fact in `exit` and tells it. Without room for the file, it waits for somebody to
 /// tell it to; without the folder, nobody can want it.
 fn farewell(control: &mut Control, fact: &MonitorFact) {
-    let json = serde_json::to_vec(fact).expect("plain data");
+    let text = wire::monitor::fact(fact);
     loop {
         step("has not kept the end");
-        let kept = replace(EXIT, &json);
+        let kept = replace(EXIT, text.as_bytes());
         step("has kept the end, and not told it");
         let told = control.tell(fact);
         let gone = kept.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
@@ -370,7 +385,7 @@ mod tests {
             cni_bin_dir: "/b".into(),
             registries: Registries::default(),
         };
-        let order = serde_json::to_vec(&Order { settings, start }).expect("plain data");
-        assert!(order.len() < crate::limits::MONITOR_START_BYTES_MAX, "{}", order.len());
+        let order = postcard::to_stdvec(&Order { settings, start }).expect("plain data");
+        assert!(order.len() < MONITOR_START_BYTES_MAX, "{}", order.len());
     }
 }

@@ -13,7 +13,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use mio::unix::SourceFd;
@@ -27,6 +27,7 @@ use super::{files, process};
 use crate::limits::{MONITOR_FACT_BYTES_MAX, MONITORS_MAX};
 use crate::model::runtime::{BootId, ContainerId, MonitorFact, MonitorStart, Process};
 use crate::runtime::event::{Event, Found};
+use crate::wire::monitor;
 
 /// All monitors that are connected, and processes that wait for one.
 #[derive(Debug)]
@@ -117,11 +118,10 @@ impl Monitors {
 
     fn find(&mut self, id: &ContainerId, boot: &BootId) -> Found {
         let folder = self.settings.layout.container(id);
-        let order = read::<Order>(&folder, START);
-        let cgroup = order.map(|order| order.start.cgroup);
-        let process = read::<Process>(&folder, PID).filter(|process| process.boot == *boot);
+        let noted = files::read_text(&folder.join(PID), monitor::read_pid);
+        let (process, cgroup) = noted.filter(|(process, _)| process.boot == *boot).unzip();
         // A monitor that has written this file ends, or has ended.
-        if let Some(fact) = read::<MonitorFact>(&folder, EXIT) {
+        if let Some(fact) = files::read_text(&folder.join(EXIT), monitor::read_fact) {
             return Found::Ended(fact);
         }
         let connected = Channel::connect(&folder, CTL).and_then(|channel| self.watch(id, channel));
@@ -134,7 +134,7 @@ impl Monitors {
         match process.filter(|process| matches!(process::open(process), Ok(Some(_)))) {
             Some(process) => {
                 self.by_id.insert(id.clone(), monitor);
-                Found::Alone(process, read::<i64>(&folder, STARTED))
+                Found::Alone(process, files::read_text(&folder.join(STARTED), monitor::read_number))
             }
             None => Found::Remains,
         }
@@ -177,7 +177,8 @@ impl Monitors {
         let folder = self.settings.layout.container(&start.id);
         let settings = self.settings.with_program(&start.program);
         let order = Order { settings, start: start.clone() };
-        replace_in(&folder, START, &serde_json::to_vec(&order)?)?;
+        let order = postcard::to_stdvec(&order).map_err(io::Error::other)?;
+        replace_in(&folder, START, &order)?;
         if start.adopt.is_none() {
             // Of an earlier start, which a crash has cut off.
             for old in [EXIT, PID, STARTED] {
@@ -228,22 +229,20 @@ impl Monitors {
             match channel.receive(&mut buffer) {
                 Received::Nothing => return,
                 Received::End => break,
-                Received::Message(bytes) => {
-                    match serde_json::from_slice::<MonitorFact>(&buffer[..bytes]) {
-                        Ok(fact) => {
-                            if let MonitorFact::Started { process, .. } = &fact {
-                                monitor.process = Some(process.clone());
-                            }
-                            if matches!(fact, MonitorFact::Reopened(_)) {
-                                monitor.reopens = monitor.reopens.saturating_sub(1);
-                            }
-                            monitor.has_told |=
-                                matches!(fact, MonitorFact::Exited { .. } | MonitorFact::Failed(_));
-                            events.push(Event::Monitor(id.clone(), fact));
+                Received::Message(bytes) => match monitor::read_fact(&buffer[..bytes]) {
+                    Ok(fact) => {
+                        if let MonitorFact::Started { process, .. } = &fact {
+                            monitor.process = Some(process.clone());
                         }
-                        Err(why) => log::warn!("container={id} got no fact of its monitor: {why}"),
+                        if matches!(fact, MonitorFact::Reopened(_)) {
+                            monitor.reopens = monitor.reopens.saturating_sub(1);
+                        }
+                        monitor.has_told |=
+                            matches!(fact, MonitorFact::Exited { .. } | MonitorFact::Failed(_));
+                        events.push(Event::Monitor(id.clone(), fact));
                     }
-                }
+                    Err(why) => log::warn!("container={id} got no fact of its monitor: {why}"),
+                },
             }
         }
         self.by_token.remove(&token);
@@ -264,16 +263,15 @@ impl Monitors {
             return;
         }
         let folder = self.settings.layout.container(id);
-        let cgroup = monitor.cgroup.as_deref().unwrap_or_default();
-        let fact = match (read::<MonitorFact>(&folder, EXIT), monitor.status) {
+        // It may have noted the process and died before it told of it.
+        let (process, cgroup) = files::read_text(&folder.join(PID), monitor::read_pid).unzip();
+        monitor.process = monitor.process.take().or(process);
+        monitor.cgroup = monitor.cgroup.take().or(cgroup);
+        let fact = match (files::read_text(&folder.join(EXIT), monitor::read_fact), monitor.status)
+        {
             (Some(fact), _) => fact,
-            (None, Some(status)) => exited(status, cgroup),
-            // It may have noted the process and died before it told of it.
-            (None, None) => {
-                let noted = || read::<Process>(&folder, PID);
-                monitor.process = monitor.process.take().or_else(noted);
-                MonitorFact::Gone
-            }
+            (None, Some(status)) => exited(status, monitor.cgroup.as_deref().unwrap_or_default()),
+            (None, None) => MonitorFact::Gone,
         };
         if fact != MonitorFact::Gone {
             self.by_id.remove(id);
@@ -316,11 +314,6 @@ fn exited(status: i32, cgroup: &str) -> MonitorFact {
         oom_killed: kills.is_some_and(|count| count > 0),
         at: super::monitor::nanos(),
     }
-}
-
-/// A JSON file of a container's folder; `None`: absent, or not of its form.
-fn read<T: serde::de::DeserializeOwned>(folder: &Path, name: &str) -> Option<T> {
-    files::read_json(&folder.join(name)).ok()
 }
 
 #[cfg(test)]
@@ -368,7 +361,7 @@ mod tests {
     #[test]
     fn the_longest_fact_is_received() {
         let text = "\u{1}".repeat(CRI_STATUS_TEXT_BYTES_MAX);
-        let fact = serde_json::to_vec(&MonitorFact::Failed(text)).expect("plain data");
+        let fact = monitor::fact(&MonitorFact::Failed(text));
         assert!(fact.len() < MONITOR_FACT_BYTES_MAX, "{}", fact.len());
     }
 }

@@ -1,16 +1,22 @@
 //! The records of sandboxes, containers and images: one file each in DATA.
 //!
 //! ```text
-//!  {"Sandbox":{"id":"0f…","config":{…},"phase":"Ready",…}}⏎     one line of JSON
-//!  9a1c…⏎                                                       SHA-256 of that line in hex
+//!  edged record          12 bytes: what the file is
+//!  1                     a byte, no digit: the version of this form
+//!  message               protobuf: crate::wire::cri::record
+//!  SHA-256               32 bytes: of everything before them
 //! ```
 //!
 //! A record is written to `tmp/`, synced, renamed, and its folder is synced: after a crash or a
 //! power cut the file is the old or the new one, whole. Those of one turn share the sync of their
-//! folder. Fields that a newer version has added are skipped.
+//! folder.
 //!
-//! A file that does not check is renamed to `*.bad` and does not come back; what it was about is
-//! found in RUN and cleaned, as anything without a record. **If we crash here** between two records
+//! **Other versions of this program** read and write the same files: fields that one of them does
+//! not know are skipped, and missing ones have their zero (`wire::cri::record`). What that cannot
+//! express raises the version byte, and a file of another version is refused.
+//!
+//! A file that does not check is renamed to `*.bad` and does not come back, and the server logs its
+//! name; what it was about is found in RUN and cleaned, as anything without a record. **If we crash here** between two records
 //! of one turn, the first is durable and nobody was told so.
 
 use std::ffi::OsStr;
@@ -28,10 +34,10 @@ use super::process;
 use crate::core::time::Instant;
 use crate::limits::{RECORD_BYTES_MAX, RECORD_LAZY_MS, RECORDS_BAD_MAX, RECORDS_MAX};
 use crate::model::error::{Error, Peer, System};
-use crate::model::hex;
 use crate::model::image::is_sha256;
 use crate::model::runtime::{Record, RecordKey};
 use crate::runtime::event::{Durability, Stored};
+use crate::wire::cri::record;
 
 /// What is to be saved.
 #[derive(Debug)]
@@ -197,12 +203,12 @@ fn write(layout: &Layout, changes: &[Change]) -> Result<(), System> {
     Ok(())
 }
 
+const MAGIC: &[u8; 12] = b"edged record";
+const VERSION: u8 = 1;
+const SUM_BYTES: usize = 32;
+
 fn encode(record: &Record) -> Result<Vec<u8>, System> {
-    let mut bytes = serde_json::to_vec(record).map_err(|error| System::new(error.to_string()))?;
-    let sum = hex::encode(digest(&SHA256, &bytes).as_ref());
-    bytes.push(b'\n');
-    bytes.extend_from_slice(sum.as_bytes());
-    bytes.push(b'\n');
+    let bytes = with_sum(VERSION, &record::encode(record));
     if bytes.len() > RECORD_BYTES_MAX {
         return Err(System::new(format!(
             "got a record of {} bytes, expected {RECORD_BYTES_MAX} at most: its configuration is \
@@ -211,6 +217,13 @@ fn encode(record: &Record) -> Result<Vec<u8>, System> {
         )));
     }
     Ok(bytes)
+}
+
+fn with_sum(version: u8, message: &[u8]) -> Vec<u8> {
+    let mut bytes = [MAGIC, &[version][..], message].concat();
+    let sum = digest(&SHA256, &bytes);
+    bytes.extend_from_slice(sum.as_ref());
+    bytes
 }
 
 fn read(layout: &Layout, path: &Path) -> Result<Record, Error> {
@@ -227,13 +240,23 @@ fn decode(bytes: &[u8]) -> Result<Record, Peer> {
     if bytes.len() > RECORD_BYTES_MAX {
         return Err(Peer::new(format!("got more than {RECORD_BYTES_MAX} bytes")));
     }
-    let torn = || Peer::new("it is not whole: its checksum differs");
-    let (line, sum) = bytes.split_last_chunk::<66>().ok_or_else(torn)?;
-    let [b'\n', sum @ .., b'\n'] = sum else { return Err(torn()) };
-    if hex::encode(digest(&SHA256, line).as_ref()).as_bytes() != sum {
-        return Err(torn());
+    let Some((version, _)) = bytes.strip_prefix(MAGIC).and_then(<[u8]>::split_first) else {
+        let begin = bytes[..bytes.len().min(MAGIC.len())].escape_ascii();
+        let expected = MAGIC.escape_ascii();
+        return Err(Peer::new(format!(
+            "got a file that begins \"{begin}\", expected \"{expected}\""
+        )));
+    };
+    if *version != VERSION {
+        let why = format!("got version {version} of a record's form, expected {VERSION}");
+        return Err(Peer::new(why));
     }
-    let record = serde_json::from_slice(line).map_err(|error| Peer::at("not readable", error))?;
+    let whole = bytes.split_last_chunk::<SUM_BYTES>().and_then(|(before, sum)| {
+        let message = before.get(MAGIC.len() + 1..)?;
+        (digest(&SHA256, before).as_ref() == sum).then_some(message)
+    });
+    let message = whole.ok_or_else(|| Peer::new("it is not whole: its checksum differs"))?;
+    let record = record::decode(message).map_err(|error| Peer::at("not readable", error))?;
     sound(&record)?;
     Ok(record)
 }

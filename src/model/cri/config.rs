@@ -8,7 +8,6 @@ use super::{ContainerSecurity, Namespaces, PodRef, SandboxSecurity};
 
 /// `PodSandboxConfig`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub struct SandboxConfig {
     /// `metadata` name, namespace, uid.
     pub pod: PodRef,
@@ -44,7 +43,6 @@ pub struct SandboxConfig {
 
 /// `DNSConfig`: the contents of `/etc/resolv.conf`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub struct Dns {
     /// `nameserver` lines.
     pub servers: Vec<String>,
@@ -55,7 +53,6 @@ pub struct Dns {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub struct PortMapping {
     /// `TCP`, `UDP` or `SCTP`.
     pub protocol: Protocol,
@@ -69,7 +66,6 @@ pub struct PortMapping {
 
 /// `Protocol` of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub enum Protocol {
     #[default]
     Tcp,
@@ -79,7 +75,6 @@ pub enum Protocol {
 
 /// `ContainerConfig`. Its `Debug` shows no variable's value: they may be secret.
 #[derive(Clone, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub struct ContainerConfig {
     /// `metadata.name`
     pub name: Box<str>,
@@ -113,13 +108,11 @@ pub struct ContainerConfig {
     pub namespaces: Namespaces,
     /// `linux.security_context`
     pub security: ContainerSecurity,
-    #[cfg_attr(feature = "runtime", serde(default))]
     pub devices: Vec<Device>,
 }
 
 /// `Device`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub struct Device {
     /// Absolute, inside the container.
     pub container_path: String,
@@ -156,7 +149,6 @@ impl fmt::Debug for ContainerConfig {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub struct Mount {
     /// Absolute, inside the container.
     pub container_path: String,
@@ -174,7 +166,6 @@ pub struct Mount {
 
 /// `MountPropagation`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub enum Propagation {
     /// Neither side sees the other's.
     #[default]
@@ -187,7 +178,6 @@ pub enum Propagation {
 
 /// The three terminal flags of a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub struct Terminal {
     /// Keep standard input open.
     pub stdin: bool,
@@ -218,10 +208,8 @@ pub struct Resources {
     /// `unified`: files of cgroup v2.
     pub unified: BTreeMap<String, String>,
     /// `cpuset_cpus`: a list as cpuset(7) has it, `0-2,7`.
-    #[cfg_attr(feature = "runtime", serde(default))]
     pub cpuset_cpus: String,
     /// `cpuset_mems`, likewise.
-    #[cfg_attr(feature = "runtime", serde(default))]
     pub cpuset_mems: String,
 }
 

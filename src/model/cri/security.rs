@@ -4,7 +4,6 @@ use super::{ContainerId, Network};
 
 /// `NamespaceOption`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub struct Namespaces {
     /// `network`
     pub network: Network,
@@ -16,7 +15,6 @@ pub struct Namespaces {
 
 /// The process namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub enum PidNamespace {
     /// Its own. Not the CRI's zero, which is POD.
     #[default]
@@ -31,7 +29,6 @@ pub enum PidNamespace {
 
 /// The IPC namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub enum IpcNamespace {
     /// The pod's.
     #[default]
@@ -43,7 +40,6 @@ pub enum IpcNamespace {
 /// `LinuxSandboxSecurityContext` without the namespaces. Its own seccomp profile is always the
 /// runtime's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub struct SandboxSecurity {
     /// One of its containers is privileged.
     pub privileged: bool,
@@ -55,7 +51,6 @@ pub struct SandboxSecurity {
 
 /// `LinuxContainerSecurityContext` without the namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub struct ContainerSecurity {
     /// All privileges of the host's root.
     pub privileged: bool,
@@ -83,7 +78,6 @@ pub struct ContainerSecurity {
 
 /// The user and groups of processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub struct User {
     /// `run_as_user`
     pub uid: Option<i64>,
@@ -99,7 +93,6 @@ pub struct User {
 
 /// `SecurityProfile`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub enum Profile {
     /// None.
     #[default]
@@ -112,7 +105,6 @@ pub enum Profile {
 
 /// `SELinuxOption`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub struct Selinux {
     pub user: String,
     pub role: String,

@@ -207,7 +207,6 @@ pub struct MonitorStart {
     /// Absolute in each hierarchy.
     pub cgroup: Box<str>,
     /// [`SandboxRecord::program`]
-    #[serde(default)]
     pub program: Box<str>,
     /// The process runs already and has no monitor: take over its streams.
     pub adopt: Option<Process>,

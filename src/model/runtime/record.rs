@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{ContainerConfig, ContainerId, ContainerState, ImageUser, SandboxConfig, SandboxId};
 
 /// One file: `sb/ID.rec`, `c/ID.rec`, `images/HEX.rec`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     Sandbox(SandboxRecord),
     Container(ContainerRecord),
@@ -36,7 +36,7 @@ impl Record {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootId(pub Box<str>);
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxRecord {
     pub id: SandboxId,
     /// As `RunPodSandbox` asked for it.
@@ -50,11 +50,10 @@ pub struct SandboxRecord {
     pub boot: BootId,
     /// The OCI runtime's program for all of its containers, absolute: that of its handler when it
     /// was made. Empty: the server's own choice.
-    #[serde(default)]
     pub program: Box<str>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SandboxPhase {
     /// Saved before anything of it is made: whatever a crash leaves is found by this.
     Making,
@@ -66,7 +65,7 @@ pub enum SandboxPhase {
     NotReady,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerRecord {
     pub id: ContainerId,
     pub sandbox: SandboxId,
@@ -85,7 +84,7 @@ pub struct ContainerRecord {
     pub phase: ContainerPhase,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContainerPhase {
     /// `CONTAINER_CREATED`
     Created,
@@ -111,7 +110,7 @@ pub struct Process {
 }
 
 /// How a container ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exit {
     /// Of the process; 128 and the signal's number; 128 where it could not be started; 255 where
     /// nobody knows.
@@ -126,7 +125,7 @@ pub struct Exit {
 }
 
 /// `reason` of an exited container: the variant's name, but `OOMKilled`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitReason {
     /// Code 0.
     Completed,
@@ -139,14 +138,14 @@ pub enum ExitReason {
 }
 
 /// `sha256:` and 64 hex digits of the image's configuration.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ImageId(pub Box<str>);
 
 /// `sha256:` and 64 hex digits of a layer as an uncompressed archive: its folder's name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DiffId(pub Box<str>);
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageRecord {
     pub id: ImageId,
     /// Full names with tags: `docker.io/library/busybox:1`.
@@ -163,7 +162,7 @@ pub struct ImageRecord {
 }
 
 /// The part `config` of an image's configuration (OCI image-spec).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageConfig {
     /// `User` as written: `uid`, `name`, either with `:group`.
     pub user: Box<str>,

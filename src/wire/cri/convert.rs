@@ -26,6 +26,8 @@ use crate::model::cri::{
     CgroupDriver, ContainerId, ContainerState, ContainerStatus, Exec, Image, ImageUser, Network,
     Reply, Request, RuntimeHandler, RuntimeStatus, SandboxId, SandboxStatus, TaskEnd, Version,
 };
+#[cfg(feature = "runtime")]
+use crate::model::cri::{ContainerConfig, SandboxConfig};
 
 /// The version in the request of the `Version` call (section 13.1).
 const VERSION: &str = "0.1.0";
@@ -100,6 +102,18 @@ pub fn encode(request: &Request) -> (Rpc, Vec<u8>) {
         #[cfg(feature = "streams")]
         Request::Streaming(call) => streaming::encode(call),
     }
+}
+
+/// `PodSandboxConfig`. The runtime handler is beside it in a request.
+#[cfg(feature = "runtime")]
+pub(super) fn sandbox_config(from: &SandboxConfig) -> Vec<u8> {
+    prost::Message::encode_to_vec(&config::sandbox(from))
+}
+
+/// `ContainerConfig`
+#[cfg(feature = "runtime")]
+pub(super) fn container_config(from: &ContainerConfig) -> Vec<u8> {
+    prost::Message::encode_to_vec(&config::container(from))
 }
 
 fn task(id: &ContainerId, end: TaskEnd) -> (Rpc, Vec<u8>) {

@@ -25,6 +25,7 @@ use crate::model::runtime::{
 use crate::wire::protobuf::{Malformed, Value, fields};
 use crate::wire::rpc;
 
+pub(super) use config::{container as container_config, sandbox as sandbox_config};
 pub use reply::{Context, encode, encode_event};
 
 /// A call as it came.

@@ -13,6 +13,7 @@ use super::streams::Streams;
 use crate::io::builtin::channel::{Channel, Listener, Received};
 use crate::limits::{MONITOR_ATTACH_BYTES, MONITOR_ATTACH_WAIT_MS, MONITOR_CONNECTIONS_MAX};
 use crate::model::runtime::MonitorFact;
+use crate::wire::monitor;
 
 #[derive(Debug)]
 pub(super) struct Control {
@@ -72,7 +73,7 @@ impl Control {
 
     /// Tells everybody; whether anybody was told.
     pub(super) fn tell(&mut self, fact: &MonitorFact) -> bool {
-        self.fact = serde_json::to_vec(fact).expect("plain data");
+        self.fact = monitor::fact(fact).into_bytes();
         let plain = self.connections.iter().filter(|one| !one.attached);
         plain.filter(|one| one.channel.send(&self.fact)).count() > 0
     }
@@ -150,7 +151,7 @@ fn obey(
         "reopen" => {
             let done = log.reopen().map_err(|LogFault(why)| why);
             let fact = MonitorFact::Reopened(done);
-            from.channel.send(&serde_json::to_vec(&fact).expect("plain data"));
+            from.channel.send(monitor::fact(&fact).as_bytes());
         }
         "status" => {
             let dropped = format!("{{\"dropped_bytes\":{}}}", log.dropped());
@@ -184,9 +185,10 @@ mod tests {
         let (server, ours) = Channel::pair().expect("a pair");
         let mut control = Control::new(server);
         control.listen(folder.join("ctl").to_str().expect("text")).expect("it listens");
-        assert!(control.tell(&MonitorFact::Gone));
+        let fact = MonitorFact::Reopened(Ok(()));
+        assert!(control.tell(&fact));
         let mut buffer = [0; 64];
-        assert_eq!(ours.receive(&mut buffer), Received::Message(6));
+        assert_eq!(ours.receive(&mut buffer), Received::Message(8));
         let mut connect = || {
             let one = Channel::connect(&folder, "ctl").expect("it listens");
             control.wait(Duration::from_secs(9));
@@ -196,14 +198,14 @@ mod tests {
         let surplus = connect();
         assert_eq!(surplus.receive(&mut buffer), Received::End);
         for other in &others {
-            assert_eq!(other.receive(&mut buffer), Received::Message(6));
-            assert_eq!(&buffer[..6], b"\"Gone\"");
+            assert_eq!(other.receive(&mut buffer), Received::Message(8));
+            assert_eq!(&buffer[..8], b"reopened");
         }
         drop(others);
         control.wait(Duration::from_secs(9));
         assert_eq!(control.connections.len(), 1);
         drop(ours);
-        assert!(!control.tell(&MonitorFact::Gone), "nobody is there");
+        assert!(!control.tell(&fact), "nobody is there");
         std::fs::remove_dir_all(&folder).expect("ours");
     }
 

@@ -4,7 +4,6 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::io::builtin::layout::Layout;
-use crate::io::test_folder::TestFolder;
 use crate::model::cri::{SandboxConfig, SandboxId};
 use crate::model::runtime::{ContainerId, ImageId, ImageRecord, SandboxPhase, SandboxRecord};
 
@@ -12,15 +11,15 @@ use crate::model::runtime::{ContainerId, ImageId, ImageRecord, SandboxPhase, San
 struct Disk {
     layout: Layout,
     records: Records,
-    _top: TestFolder,
 }
 
 impl Disk {
     fn new(name: &str) -> Self {
-        let top = TestFolder::new(&format!("records-{name}"));
+        let top = std::env::temp_dir().join(format!("edged-records-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&top);
         let layout = Layout::new(top.join("run"), top.join("data"));
         let records = Records::open(&layout).expect("folders of ours");
-        Self { layout, records, _top: top }
+        Self { layout, records }
     }
 
     fn sandboxes(&self) -> (Vec<SandboxRecord>, Vec<SetAside>) {
@@ -41,6 +40,12 @@ impl Disk {
         let record = Box::new(Record::Sandbox(record.clone()));
         self.records.save(Instant(0), record, Durability::Now);
         assert_eq!(self.records.commit(Instant(0)), Some(Ok(())));
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(self.layout.data().parent().expect("it has one"));
     }
 }
 
@@ -91,7 +96,10 @@ fn all_three_kinds_have_their_folders() {
     let container = crate::model::runtime::ContainerRecord {
         id: ContainerId("c".repeat(64).into()),
         sandbox: sandbox(1, "").id,
-        config: crate::model::runtime::ContainerConfig::default(),
+        config: crate::model::runtime::ContainerConfig {
+            image_ref: "sha256:1".into(),
+            ..Default::default()
+        },
         log: "".into(),
         image: image.id.clone(),
         layers: image.layers.clone(),
@@ -133,28 +141,37 @@ fn a_file_torn_or_spoilt_at_any_byte_is_put_aside() {
     assert_eq!(fs::read(path.with_extension("bad")).expect("it is kept").len(), bytes.len() / 2);
 }
 
-/// The bytes of a file with this line.
-fn with_sum(line: &str) -> Vec<u8> {
-    format!("{line}\n{}\n", hex::encode(digest(&SHA256, line.as_bytes()).as_ref())).into_bytes()
-}
-
 #[test]
-fn fields_of_a_newer_version_are_skipped_and_foreign_ids_refused() {
-    let disk = Disk::new("newer");
-    let record = sandbox(1, "x");
-    let line = serde_json::to_string(&Record::Sandbox(record.clone())).expect("JSON");
-    let newer = line.replace("\"hostname\":", "\"color\":[{}],\"hostname\":");
-    assert_ne!(line, newer);
-    fs::write(disk.path(&record), with_sum(&newer)).expect("a file of ours");
-    assert_eq!(disk.sandboxes(), (vec![record.clone()], vec![]));
+fn what_is_no_record_of_this_form_is_named_and_foreign_ids_are_refused() {
+    let mut disk = Disk::new("newer");
+    let (record, other) = (sandbox(1, "x"), sandbox(2, "other"));
+    disk.save(&other);
+    let message = record::encode(&Record::Sandbox(record.clone()));
+    let newer = [&message[..], b"\xba\x06\x01?"].concat();
+    assert_eq!(decode(&with_sum(VERSION, &newer)), Ok(Record::Sandbox(record.clone())));
+    let refused = |bytes: &[u8]| decode(bytes).expect_err("it is none").to_string();
+    let version = refused(&with_sum(VERSION + 1, &message));
+    assert_eq!(version, "got version 2 of a record's form, expected 1");
+    let json = refused(b"{\"Sandbox\":{\"id\":\"0\"}}\n");
+    assert_eq!(json, r#"got a file that begins "{\"Sandbox\":{", expected "edged record""#);
+    let half = refused(&with_sum(VERSION, &message[..message.len() - 1]));
+    assert!(half.starts_with("not readable: "), "{half}");
 
-    let way_out = line.replace(&*record.id.0, "../../../etc/passwd");
-    let refused = decode(&with_sum(&way_out)).expect_err("it leaves the folder").to_string();
+    // Another version's file does not stop the others, and is named.
+    fs::write(disk.path(&record), with_sum(VERSION + 1, &message)).expect("a file of ours");
+    let (kept, aside) = disk.sandboxes();
+    assert_eq!(kept, [other]);
+    assert_eq!(aside, [SetAside { path: disk.path(&record), why: version }]);
+
+    let mut way_out = record.clone();
+    way_out.id.0 = "../../../etc/passwd".into();
+    let refused = refused(&with_sum(VERSION, &record::encode(&Record::Sandbox(way_out))));
     assert!(refused.starts_with("got the id \"../../../etc/passwd\", expected"), "{refused}");
-    let renamed = disk.path(&sandbox(2, ""));
+    disk.save(&record);
+    let renamed = disk.path(&sandbox(3, ""));
     fs::rename(disk.path(&record), &renamed).expect("ours");
     let (kept, aside) = disk.sandboxes();
-    assert_eq!((kept, aside.len()), (vec![], 1), "{aside:?}");
+    assert_eq!((kept.len(), aside.len()), (1, 1), "{aside:?}");
     assert!(aside[0].why.starts_with("got the record of /"), "{aside:?}");
 }
 
@@ -164,15 +181,16 @@ fn a_record_has_a_bound_and_so_have_those_that_are_put_aside() {
     let bytes_of = |hostname: usize| {
         encode(&Record::Sandbox(sandbox(1, &"x".repeat(hostname)))).map(|bytes| bytes.len())
     };
-    let beside = bytes_of(0).expect("it is small");
+    // A name of no bytes has no field, and one of 128 a longer length than one of 127.
+    let beside = bytes_of(60_000).expect("it is small") - 60_000;
     assert_eq!(bytes_of(RECORD_BYTES_MAX - beside), Ok(RECORD_BYTES_MAX));
     let large = sandbox(1, &"x".repeat(RECORD_BYTES_MAX - beside + 1));
     disk.records.save(Instant(0), Box::new(Record::Sandbox(large)), Durability::Now);
     let refused = disk.records.commit(Instant(0)).expect("one").expect_err("one byte more");
     let expected = format!("got a record of {} bytes, expected", RECORD_BYTES_MAX + 1);
     assert!(refused.to_string().starts_with(&expected), "{refused}");
-    let long = " ".repeat(RECORD_BYTES_MAX);
-    let refused = decode(&with_sum(&long)).expect_err("too long").to_string();
+    let long = vec![0; RECORD_BYTES_MAX];
+    let refused = decode(&with_sum(VERSION, &long)).expect_err("too long").to_string();
     assert_eq!(refused, format!("got more than {RECORD_BYTES_MAX} bytes"));
 
     for number in 0..RECORDS_BAD_MAX as u64 + 3 {

@@ -9,7 +9,10 @@ use crate::model::runtime::{ContainerConfig, SandboxConfig};
 use crate::wire::protobuf::{Malformed, Value, fields};
 
 /// `PodSandboxConfig`
-pub(super) fn sandbox(message: &[u8], handler: &str) -> Result<SandboxConfig, Malformed> {
+pub(in crate::wire::cri) fn sandbox(
+    message: &[u8],
+    handler: &str,
+) -> Result<SandboxConfig, Malformed> {
     let mut config = SandboxConfig { runtime_handler: handler.into(), ..SandboxConfig::default() };
     // The CRI's zero.
     config.namespaces.pid = PidNamespace::Pod;
@@ -52,7 +55,7 @@ fn linux_sandbox(message: &[u8], config: &mut SandboxConfig) -> Result<(), Malfo
 }
 
 /// `ContainerConfig`
-pub(super) fn container(message: &[u8]) -> Result<ContainerConfig, Malformed> {
+pub(in crate::wire::cri) fn container(message: &[u8]) -> Result<ContainerConfig, Malformed> {
     let mut config = ContainerConfig::default();
     // The CRI's zero.
     config.namespaces.pid = PidNamespace::Pod;
