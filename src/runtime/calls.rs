@@ -1,14 +1,13 @@
 //! The open calls: each gets exactly one answer.
 
-use std::collections::BTreeSet;
-
 use super::event::{Action, CallId, Out};
 use crate::limits::RUNTIME_CALLS_MAX;
+use crate::model::map::Set;
 use crate::model::runtime::{Refusal, Reply};
 
 #[derive(Debug, Default)]
 pub struct Calls {
-    open: BTreeSet<CallId>,
+    open: Set<CallId>,
     /// Not requested yet.
     answers: Out,
 }

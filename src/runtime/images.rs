@@ -6,7 +6,7 @@
 //! with the downloads that were broken off. If the server dies here, the records are what counts:
 //! layers without one are known at the next start.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::context::{Context, Retry};
@@ -17,6 +17,7 @@ use super::refusal::{cancelled, exhausted, not_saved, of_job, refusal};
 use crate::core::time::{Instant, sooner};
 use crate::limits::{PULL_DEADLINE_MS, RUNTIME_IMAGES_MAX, RUNTIME_JOB_MS, RUNTIME_RESUME_MS};
 use crate::model::image::{ImageName, with_tag};
+use crate::model::map::{Map, Set};
 use crate::model::runtime::{
     Code, DiffId, ImageId, ImageRecord, Job, JobFault, JobReply, Record, RecordKey, Refusal,
     RegistryAuth, Reply,
@@ -25,16 +26,16 @@ use crate::model::runtime::{
 #[derive(Debug, Default)]
 pub struct Images {
     /// Durable.
-    all: BTreeMap<ImageId, Arc<ImageRecord>>,
+    all: Map<ImageId, Arc<ImageRecord>>,
     changes: VecDeque<Change>,
     /// The change under way.
     sent: Option<Sent>,
     /// Images whose last change failed: the disk may have what was before, or after it.
-    unsure: BTreeSet<ImageId>,
+    unsure: Set<ImageId>,
     restore: Retry,
-    fetches: BTreeMap<u64, Fetch>,
+    fetches: Map<u64, Fetch>,
     last_fetch: u64,
-    unpacked: BTreeSet<DiffId>,
+    unpacked: Set<DiffId>,
     /// Layers that a job removes; it may remove broken downloads alone.
     removing: Option<Vec<DiffId>>,
     /// When broken downloads are removed: nothing has continued them.
@@ -353,7 +354,7 @@ impl Images {
     }
 
     fn put(&self, images: &[ImageRecord]) -> Vec<(ImageId, Option<Arc<ImageRecord>>)> {
-        let mut changed: BTreeMap<ImageId, ImageRecord> = BTreeMap::new();
+        let mut changed: Map<ImageId, ImageRecord> = Map::new();
         for image in images {
             let mut image = image.clone();
             if let Some(old) = changed.get(&image.id).or(self.all.get(&image.id).map(|old| &**old))
@@ -363,7 +364,7 @@ impl Images {
                 image.pinned |= old.pinned;
             }
             let others: Vec<&ImageId> = self.all.keys().chain(changed.keys()).collect();
-            let others: BTreeSet<ImageId> =
+            let others: Set<ImageId> =
                 others.into_iter().filter(|id| **id != image.id).cloned().collect();
             for id in others {
                 let other = changed.get(&id).or(self.all.get(&id).map(|old| &**old));
@@ -381,7 +382,7 @@ impl Images {
 
     /// Images without the names that one before them has.
     fn repaired(&self) -> impl Iterator<Item = (ImageId, Option<Arc<ImageRecord>>)> {
-        let mut taken: BTreeSet<&str> = BTreeSet::new();
+        let mut taken: Set<&str> = Set::new();
         self.all.values().filter_map(move |image| {
             let (double, own): (Vec<&Box<str>>, Vec<&Box<str>>) =
                 image.tags.iter().partition(|tag| !taken.insert(tag));
@@ -418,7 +419,7 @@ impl Images {
             return;
         }
         self.collect_at = None;
-        let mut named: BTreeSet<&DiffId> = named.collect();
+        let mut named: Set<&DiffId> = named.collect();
         named.extend(self.all.values().flat_map(|image| &image.layers));
         let unnamed: Vec<DiffId> =
             self.unpacked.iter().filter(|layer| !named.contains(layer)).cloned().collect();

@@ -1,7 +1,7 @@
 //! Jobs and starts of containers: those under way, each with its owner, and those that wait for
 //! their turn. After a crash nothing is under way: the server's end kills its jobs.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use super::event::{Action, CallId, JobId, Out};
 use crate::core::time::Instant;
@@ -10,6 +10,7 @@ use crate::limits::{
     RUNTIME_ENDS_MAX, RUNTIME_EXECS_MAX, RUNTIME_JOB_MS, RUNTIME_MEASURES_MAX, RUNTIME_PULLS_MAX,
     RUNTIME_REMOVALS_MAX, RUNTIME_SESSION_OPENS_MAX, RUNTIME_STARTS_MAX,
 };
+use crate::model::map::Map;
 use crate::model::runtime::{ContainerId, Job, MonitorStart, SandboxId};
 
 /// Jobs of a class have a bound together.
@@ -56,7 +57,7 @@ pub struct Jobs {
     waiting: VecDeque<Waiting>,
     book: WorkBook<JobId, (Class, Owner)>,
     /// Containers that are being started, each with the moment when that has taken too long.
-    starts: BTreeMap<ContainerId, Instant>,
+    starts: Map<ContainerId, Instant>,
 }
 
 #[derive(Debug)]

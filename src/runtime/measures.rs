@@ -1,6 +1,5 @@
 //! Usage of containers and sandboxes: one job for each call measures all cgroups.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::context::Context;
@@ -8,13 +7,14 @@ use super::event::CallId;
 use super::jobs::Owner;
 use super::refusal::of_job;
 use crate::limits::RUNTIME_JOB_MS;
+use crate::model::map::Map;
 use crate::model::runtime::{
     ContainerId, ContainerRecord, Job, JobFault, JobReply, Reply, SandboxRecord, StatsOf, Usage,
 };
 
 #[derive(Debug, Default)]
 pub struct Measures {
-    open: BTreeMap<CallId, Targets>,
+    open: Map<CallId, Targets>,
 }
 
 /// What one call measures, in the order of its job.

@@ -31,7 +31,6 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use container::{Container, Remains, image_not_found, sandbox_not_ready};
@@ -50,6 +49,7 @@ use crate::core::time::{Instant, Now, Rng, sooner};
 use crate::limits::{
     RUNTIME_CALLS_MAX, RUNTIME_CONTAINERS_MAX, RUNTIME_LAYER_USAGE_MS, RUNTIME_SANDBOXES_MAX,
 };
+use crate::model::map::{Map, Set};
 use crate::model::runtime::{
     Code, Conditions, ContainerConfig, ContainerFilter, ContainerId, ContainerPhase,
     ContainerRecord, ImageId, ImageRecord, JobFault, JobReply, MonitorFact, Refusal, Reply,
@@ -63,11 +63,11 @@ pub struct Runtime {
     rng: Rng,
     conditions: Conditions,
     saves: Saves,
-    sandboxes: BTreeMap<SandboxId, Sandbox>,
-    containers: BTreeMap<ContainerId, Container>,
+    sandboxes: Map<SandboxId, Sandbox>,
+    containers: Map<ContainerId, Container>,
     images: Images,
     /// Commands under way, each with its own time in seconds, and sessions that are opened.
-    execs: BTreeMap<CallId, u32>,
+    execs: Map<CallId, u32>,
     measures: Measures,
     streams: Streams,
 }
@@ -81,10 +81,10 @@ impl Runtime {
             rng: Rng::new(seed),
             conditions: unknown_conditions(),
             saves: Saves::default(),
-            sandboxes: BTreeMap::new(),
-            containers: BTreeMap::new(),
+            sandboxes: Map::new(),
+            containers: Map::new(),
             images: Images::new(stored.images),
-            execs: BTreeMap::new(),
+            execs: Map::new(),
             measures: Measures::default(),
             streams: Streams::default(),
         };
@@ -98,8 +98,8 @@ impl Runtime {
     fn boot_sandboxes(
         &mut self,
         records: Vec<SandboxRecord>,
-        mut in_run: BTreeSet<SandboxId>,
-        mut networks: BTreeSet<SandboxId>,
+        mut in_run: Set<SandboxId>,
+        mut networks: Set<SandboxId>,
     ) {
         for record in records {
             let id = record.id.clone();
@@ -108,7 +108,7 @@ impl Runtime {
             let is_found = networks.remove(&id) || is_in_run;
             self.sandboxes.insert(id, Sandbox::stored(record, is_whole, is_found));
         }
-        in_run.append(&mut networks);
+        in_run.extend(networks);
         for id in in_run {
             self.log(Severity::Warn, format!("sandbox {id} has no record: it is taken down"));
             let record = SandboxRecord {
@@ -130,7 +130,7 @@ impl Runtime {
         records: Vec<ContainerRecord>,
         found: Vec<(ContainerId, Found)>,
     ) {
-        let mut found: BTreeMap<ContainerId, Found> = found.into_iter().collect();
+        let mut found: Map<ContainerId, Found> = found.into_iter().collect();
         for record in records {
             let id = record.id.clone();
             let found = found.remove(&id);
@@ -743,7 +743,7 @@ fn orphan_record(id: ContainerId) -> ContainerRecord {
     }
 }
 
-fn members(of: &SandboxId, containers: &BTreeMap<ContainerId, Container>) -> Members {
+fn members(of: &SandboxId, containers: &Map<ContainerId, Container>) -> Members {
     let mut members = Members::default();
     for container in containers.values().filter(|container| container.record().sandbox == *of) {
         members.count += 1;

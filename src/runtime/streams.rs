@@ -1,16 +1,15 @@
 //! Event streams: what a client that keeps a list is told in between.
 
-use std::collections::BTreeSet;
-
 use super::calls::Calls;
 use super::event::{Action, CallId, Out};
 use super::refusal::{exhausted, refusal};
 use crate::limits::{RUNTIME_EVENTS_MAX, RUNTIME_STREAMS_MAX};
+use crate::model::map::Set;
 use crate::model::runtime::{Code, Refusal, RuntimeEvent};
 
 #[derive(Debug, Default)]
 pub struct Streams {
-    open: BTreeSet<CallId>,
+    open: Set<CallId>,
 }
 
 impl Streams {
@@ -40,7 +39,7 @@ impl Streams {
             }
             return;
         }
-        for call in &self.open {
+        for call in self.open.iter() {
             for event in events {
                 out.push(Action::Item(*call, Box::new(event.clone())));
             }

@@ -2,7 +2,6 @@
 //!
 //! Only root may connect: the socket's mode is 0600, and each peer's credentials are looked at.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
@@ -16,6 +15,7 @@ use nix::sys::socket::{getsockopt, sockopt};
 
 use crate::io::socket_writer::SocketWriter;
 use crate::limits::{RUNTIME_CONNECTIONS_MAX, RUNTIME_READ_BYTES, RUNTIME_TURN_READS};
+use crate::model::map::Map;
 use crate::model::runtime::{Refusal, Reply, RuntimeEvent};
 use crate::runtime::event::{CallId, Event};
 use crate::wire::cri::serve;
@@ -27,8 +27,8 @@ pub struct Connections {
     listener: UnixListener,
     first: Token,
     /// By the number that follows the listener's token.
-    open: BTreeMap<usize, Connection>,
-    calls: BTreeMap<CallId, Call>,
+    open: Map<usize, Connection>,
+    calls: Map<CallId, Call>,
     last: u64,
     buffer: Box<[u8]>,
 }
@@ -59,7 +59,7 @@ impl Connections {
         fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
         registry.register(&mut listener, first, Interest::READABLE)?;
         let buffer = vec![0; RUNTIME_READ_BYTES].into();
-        Ok(Self { listener, first, open: BTreeMap::new(), calls: BTreeMap::new(), last: 0, buffer })
+        Ok(Self { listener, first, open: Map::new(), calls: Map::new(), last: 0, buffer })
     }
 
     pub fn ready(&mut self, ready: &Ready, registry: &Registry) {

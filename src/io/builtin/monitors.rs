@@ -8,7 +8,6 @@
 //!
 //! **If we crash here** nothing ends. The next server connects to every `ctl` in RUN.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -25,6 +24,7 @@ use super::layout::{Settings, is_id};
 use super::monitor::{CTL, EXIT, Order, PID, START, STARTED, replace_in};
 use super::{files, process};
 use crate::limits::{MONITOR_FACT_BYTES_MAX, MONITORS_MAX};
+use crate::model::map::Map;
 use crate::model::runtime::{BootId, ContainerId, MonitorFact, MonitorStart, Process};
 use crate::runtime::event::{Event, Found};
 use crate::wire::monitor;
@@ -38,8 +38,8 @@ pub struct Monitors {
     registry: Registry,
     /// The next connection's.
     token: Token,
-    by_token: BTreeMap<Token, ContainerId>,
-    by_id: BTreeMap<ContainerId, Monitor>,
+    by_token: Map<Token, ContainerId>,
+    by_id: Map<ContainerId, Monitor>,
 }
 
 #[derive(Debug, Default)]
@@ -83,8 +83,8 @@ impl Monitors {
             program: "/proc/self/exe".into(),
             registry,
             token: first,
-            by_token: BTreeMap::new(),
-            by_id: BTreeMap::new(),
+            by_token: Map::new(),
+            by_id: Map::new(),
         }
     }
 

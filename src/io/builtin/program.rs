@@ -4,7 +4,6 @@
 //! The caller waits, so this is for job children and for the server's start. **If we crash here**
 //! the program goes on; the server kills a job together with its process group.
 
-use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Seek, Write};
@@ -20,6 +19,7 @@ use nix::unistd::Pid;
 use crate::io::{clock, sys};
 use crate::limits::{PROGRAM_OUTPUT_BYTES_MAX, PROGRAM_POLL_MS};
 use crate::model::error::System;
+use crate::model::map::Set;
 
 /// How it ended, and the beginning of what it wrote.
 #[derive(Debug)]
@@ -137,7 +137,7 @@ fn kill_all(child: &mut Child) {
 }
 
 /// As `/proc` shows them now, without the process itself.
-fn descendants(of: i32) -> BTreeSet<i32> {
+fn descendants(of: i32) -> Set<i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let parents: Vec<(i32, i32)> = entries
         .filter_map(|entry| {
@@ -149,7 +149,7 @@ fn descendants(of: i32) -> BTreeSet<i32> {
             Some((pid, rest.split(' ').nth(2)?.parse().ok()?))
         })
         .collect();
-    let mut found = BTreeSet::new();
+    let mut found = Set::new();
     let mut parents_of = vec![of];
     while let Some(parent) = parents_of.pop() {
         let children = parents.iter().filter(|(_, its)| *its == parent).map(|(pid, _)| *pid);

@@ -16,8 +16,8 @@
 //! express raises the version byte, and a file of another version is refused.
 //!
 //! A file that does not check is renamed to `*.bad` and does not come back, and the server logs its
-//! name; what it was about is found in RUN and cleaned, as anything without a record. **If we crash here** between two records
-//! of one turn, the first is durable and nobody was told so.
+//! name; what it was about is found in RUN and cleaned, as anything without a record. **If we crash
+//! here** between two records of one turn, the first is durable and nobody was told so.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};

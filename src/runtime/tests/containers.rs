@@ -1,5 +1,7 @@
 //! Stories of containers: their lives, commands in them, and what is counted of them.
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::limits::{
     RUNTIME_CALLS_MAX, RUNTIME_CONTAINERS_MAX, RUNTIME_ENDS_MAX, RUNTIME_EVENTS_MAX,

@@ -1,5 +1,7 @@
 //! Stories of restarts: what was stored, what is found, and what follows.
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::limits::RUNTIME_JOB_MS;
 

@@ -1,12 +1,13 @@
 //! The client: maps calls to streams.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use super::frame::{
     Assembler, DATA, Frame, HEAD_BYTES, Item, NO_DATA, REMOTE_CLOSED, REQUEST, RESPONSE, put,
 };
 use super::{CANCEL, Error, envelope};
 use crate::limits::{CRI_STREAMS_MAX, CriBudget, TTRPC_MESSAGE_BYTES_MAX};
+use crate::model::map::Map;
 use crate::wire::output::Output;
 use crate::wire::rpc::{Begun, CallKey, Code, Event, Lost, Refused, Status};
 
@@ -19,7 +20,7 @@ pub struct Client {
     /// Bytes of output so far, and how many of them were written.
     made_bytes: u64,
     sent_bytes: u64,
-    open: BTreeMap<u32, Call>,
+    open: Map<u32, Call>,
     /// Beyond 32 bits there is none.
     next_stream: u64,
     events: VecDeque<Event>,
@@ -58,7 +59,7 @@ impl Client {
             output: Output::default(),
             made_bytes: 0,
             sent_bytes: 0,
-            open: BTreeMap::new(),
+            open: Map::new(),
             next_stream: 1,
             events: VecDeque::new(),
             closing: None,

@@ -1,6 +1,6 @@
 //! The server: reports calls, and writes their answers.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::frame::{
@@ -8,6 +8,7 @@ use super::frame::{
 };
 use super::{CANCEL, Error, envelope};
 use crate::limits::{TTRPC_CALLS_MAX, TTRPC_MESSAGE_BYTES_MAX, TTRPC_OUTPUT_BYTES_MAX};
+use crate::model::map::Set;
 use crate::wire::output::Output;
 use crate::wire::rpc::{Code, Status};
 
@@ -43,7 +44,7 @@ pub struct Call {
 pub struct Server {
     input: Assembler,
     output: Output,
-    open: BTreeSet<StreamId>,
+    open: Set<StreamId>,
     last_stream: u32,
     events: VecDeque<Event>,
 }

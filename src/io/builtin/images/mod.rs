@@ -24,10 +24,10 @@ mod layer;
 mod registry;
 mod unpack;
 
+use crate::model::map::Set;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -220,7 +220,7 @@ fn manifest(
         }
         Document::Index(entries) => {
             let Some(chosen) = machine.choose(&entries) else {
-                let got: BTreeSet<String> = entries
+                let got: Set<String> = entries
                     .iter()
                     .filter_map(|entry| entry.platform.as_ref().map(ToString::to_string))
                     .collect();

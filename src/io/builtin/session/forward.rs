@@ -4,7 +4,6 @@
 //! One client has one connection for all of them: while one port does not take its bytes and
 //! [`SESSION_FORWARD_BYTES_MAX`] wait, the client is not read, and the others wait as well.
 
-use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
@@ -21,6 +20,7 @@ use super::client::Socket;
 use crate::io::builtin::layout::Layout;
 use crate::io::builtin::namespace::{self, NET};
 use crate::limits::{SESSION_FORWARD_BYTES_MAX, SESSION_READ_BYTES, SESSION_UNSENT_BYTES_MAX};
+use crate::model::map::Map;
 use crate::model::runtime::SandboxId;
 use crate::wire::streaming::Violation;
 use crate::wire::streaming::forward::{Forward, Incoming};
@@ -93,7 +93,7 @@ struct Port {
 struct Ports<'a> {
     place: &'a Place,
     forward: Forward,
-    open: BTreeMap<u32, Port>,
+    open: Map<u32, Port>,
     has_left: bool,
 }
 
@@ -112,7 +112,7 @@ pub(super) fn serve(
         return;
     }
     let forward = Forward::new(protocol, numbers);
-    let mut ports = Ports { place, forward, open: BTreeMap::new(), has_left: false };
+    let mut ports = Ports { place, forward, open: Map::new(), has_left: false };
     let mut buffer = vec![0; SESSION_READ_BYTES];
     ports.take(rest);
     loop {
@@ -329,7 +329,7 @@ mod tests {
         let layout = Layout::new("/nowhere".into(), "/nowhere".into());
         let place = Place::new(&layout, &SandboxId("a".into()), false);
         let forward = Forward::new(Protocol::Spdy(1), &[]);
-        let mut ports = Ports { place: &place, forward, open: BTreeMap::new(), has_left: false };
+        let mut ports = Ports { place: &place, forward, open: Map::new(), has_left: false };
         let mut peer = Peer::default();
         let id = peer.open(number);
         peer.data(id, &vec![b'x'; SESSION_FORWARD_BYTES_MAX - 1]);
