@@ -397,7 +397,7 @@ impl World {
 #[test]
 fn over_connections_that_break_nothing_is_lost_and_qos_2_comes_once() {
     let (mut cuts, mut exactly) = (0, 0);
-    for seed in 0..60 {
+    for seed in 0..30 {
         let mut world = World::new(seed);
         // The session is there before the first message.
         for _ in 0..300 {
@@ -410,7 +410,7 @@ fn over_connections_that_break_nothing_is_lost_and_qos_2_comes_once() {
         for _ in 0..3_000 {
             world.step(true);
         }
-        for _ in 0..20_000 {
+        for _ in 0..6_000 {
             world.step(false);
         }
         assert_eq!(world.broker.counts().dropped, 0, "seed {seed}: too few were allowed");
@@ -424,5 +424,5 @@ fn over_connections_that_break_nothing_is_lost_and_qos_2_comes_once() {
         assert_eq!(world.exactly_came, once, "seed {seed}: each once, in order");
         (cuts, exactly) = (cuts + world.cuts, exactly + once.len());
     }
-    assert!(cuts > 1_000 && exactly > 1_000, "{cuts} {exactly}");
+    assert!(cuts > 500 && exactly > 500, "{cuts} {exactly}");
 }
