@@ -4,22 +4,23 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::io::builtin::layout::Layout;
+use crate::io::test_folder::TestFolder;
 use crate::model::cri::{SandboxConfig, SandboxId};
 use crate::model::runtime::{ContainerId, ImageId, ImageRecord, SandboxPhase, SandboxRecord};
 
 /// Folders of a runtime, removed at the end.
 struct Disk {
+    _top: TestFolder,
     layout: Layout,
     records: Records,
 }
 
 impl Disk {
     fn new(name: &str) -> Self {
-        let top = std::env::temp_dir().join(format!("edged-records-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&top);
+        let top = TestFolder::new(&format!("records-{name}"));
         let layout = Layout::new(top.join("run"), top.join("data"));
         let records = Records::open(&layout).expect("folders of ours");
-        Self { layout, records }
+        Self { _top: top, layout, records }
     }
 
     fn sandboxes(&self) -> (Vec<SandboxRecord>, Vec<SetAside>) {
@@ -40,12 +41,6 @@ impl Disk {
         let record = Box::new(Record::Sandbox(record.clone()));
         self.records.save(Instant(0), record, Durability::Now);
         assert_eq!(self.records.commit(Instant(0)), Some(Ok(())));
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(self.layout.data().parent().expect("it has one"));
     }
 }
 
