@@ -7,11 +7,10 @@ use std::path::Path;
 
 use super::Config;
 use super::table::{Row, Rule, Table, absolute, text, truth, whole};
-use crate::agent::admit::is_subdomain;
 use crate::limits::{MAPPER_SOCKET_BYTES_MAX, MQTT_SESSION_QUEUE_MAX};
 use crate::model::error::Input;
 use crate::model::settings::{
-    DeviceSettings, MqttMode, MqttServer, MqttSettings, MqttTls, MqttTransport, Secret,
+    BusSettings, DeviceSettings, MqttMode, MqttServer, MqttSettings, Secret,
 };
 use crate::wire::tree::Value;
 
@@ -23,61 +22,94 @@ pub struct Devices {
     twin_is_on: bool,
     bus_is_on: bool,
     socket: String,
-    mqtt: MqttSettings,
+    bus: BusSettings,
+    /// Empty: it follows from the node's name.
+    client_id: String,
+    user: String,
+    password: Secret,
     tls_is_on: bool,
-    tls: MqttTls,
+    tls: Tls,
+}
+
+/// Absolute paths of PEM files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Tls {
+    ca: String,
+    cert: String,
+    key: String,
 }
 
 impl Default for Devices {
     fn default() -> Self {
-        let DeviceSettings { socket, mqtt } = DeviceSettings::default();
-        let (mqtt, tls) = (mqtt.unwrap_or_default(), MqttTls::default());
-        Self { twin_is_on: true, bus_is_on: true, socket, mqtt, tls_is_on: false, tls }
+        let tls = Tls {
+            ca: "/etc/kubeedge/ca/rootCA.crt".to_owned(),
+            cert: "/etc/kubeedge/certs/server.crt".to_owned(),
+            key: "/etc/kubeedge/certs/server.key".to_owned(),
+        };
+        let DeviceSettings { socket, bus } = DeviceSettings::default();
+        Self {
+            twin_is_on: true,
+            bus_is_on: true,
+            socket,
+            bus: bus.unwrap_or_default(),
+            client_id: String::new(),
+            user: String::new(),
+            password: Secret::default(),
+            tls_is_on: false,
+            tls,
+        }
+    }
+}
+
+impl Devices {
+    /// User, password and files are of both brokers.
+    fn bus(&self, node: &str) -> BusSettings {
+        let mut bus = self.bus.clone();
+        let MqttSettings { client, broker, .. } = &mut bus.mqtt;
+        client.client_id.clone_from(&self.client_id);
+        if client.client_id.is_empty() {
+            client.client_id = format!("edged-{node}");
+        }
+        client.user.clone_from(&self.user);
+        broker.user.clone_from(&self.user);
+        client.password = self.password.clone();
+        broker.password = self.password.clone();
+        if self.tls_is_on {
+            client.ca_file.clone_from(&self.tls.ca);
+            client.cert_file.clone_from(&self.tls.cert);
+            client.key_file.clone_from(&self.tls.key);
+            broker.cert_file.clone_from(&self.tls.cert);
+            broker.key_file.clone_from(&self.tls.key);
+        }
+        bus
     }
 }
 
 impl Config {
     /// The settings of devices; `None`: they are switched off, or there is no cloud.
     pub fn device_settings(&self) -> Option<DeviceSettings> {
-        let Devices { twin_is_on, bus_is_on, socket, mqtt, tls_is_on, tls } = &self.devices;
-        let tls = tls_is_on.then(|| tls.clone());
-        let mqtt = bus_is_on.then(|| MqttSettings { tls, ..mqtt.clone() });
-        let settings = DeviceSettings { socket: socket.clone(), mqtt };
+        let Devices { twin_is_on, bus_is_on, socket, .. } = &self.devices;
+        let bus = bus_is_on.then(|| self.devices.bus(&self.node_name));
+        let settings = DeviceSettings { socket: socket.clone(), bus };
         (*twin_is_on && self.cloud.is_configured()).then_some(settings)
     }
 }
 
 /// Checks several keys together.
 pub(super) fn check(config: &Config) -> Result<(), Input> {
-    let Devices { bus_is_on, mqtt, tls_is_on, .. } = &config.devices;
-    if !bus_is_on {
+    if !config.devices.bus_is_on {
         return Ok(());
     }
-    let has = |mode| mqtt.mode == mode || mqtt.mode == MqttMode::Both;
+    let MqttSettings { mode, client, broker } = config.devices.bus("").mqtt;
     let at = |key| format!("modules.eventBus.{key}");
-    for (mode, server, key) in [
-        (MqttMode::External, &mqtt.external, "mqttServerExternal"),
-        (MqttMode::Internal, &mqtt.internal, "mqttServerInternal"),
-    ] {
-        if has(mode) && server.transport == MqttTransport::Tls && !tls_is_on {
-            let expected = "tcp://, or eventBusTLS.enable: true, which names the certificates";
-            return Err(Input::new("a server with TLS", expected).at(at(key)));
-        }
+    if mode != MqttMode::Internal && client.server.is_tls && client.ca_file.is_empty() {
+        let expected = "tcp://, or eventBusTLS.enable: true, which names the certificates";
+        return Err(Input::new("a server with TLS", expected).at(at("mqttServerExternal")));
     }
-    let is_guarded = !mqtt.username.is_empty()
-        && !mqtt.password.is_empty()
-        && mqtt.internal.transport == MqttTransport::Tls;
-    if has(MqttMode::Internal) && !is_loopback(&mqtt.internal.host) && !is_guarded {
-        let expected = "a loopback address, or ssl:// with mqttUsername and mqttPassword: whoever \
-                        reaches the broker reads and writes all devices";
-        return Err(Input::quoted(&mqtt.internal.host, expected).at(at("mqttServerInternal")));
+    if mode != MqttMode::External {
+        broker.address().map_err(|why| why.at(at("mqttServerInternal")))?;
     }
     Ok(())
-}
-
-fn is_loopback(host: &str) -> bool {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || bare.parse::<core::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 /// Below `modules`.
@@ -112,7 +144,7 @@ const EVENT_BUS: Table = Table {
         (
             "mqttMode",
             Set(|config, value| {
-                config.devices.mqtt.mode = match whole(value, 0, 2)? {
+                config.devices.bus.mqtt.mode = match whole(value, 0, 2)? {
                     0 => MqttMode::Internal,
                     1 => MqttMode::Both,
                     _ => MqttMode::External,
@@ -127,42 +159,35 @@ const EVENT_BUS: Table = Table {
                 let Value::Text(password) = value else {
                     return Err(Input::new("no text", "a password (in quotes if it is a number)"));
                 };
-                config.devices.mqtt.password = Secret::new(password);
-                Ok(())
-            }),
-        ),
-        (
-            "mqttPubClientID",
-            Set(|config, value| {
-                config.devices.mqtt.pub_client_id = word(value)?;
+                config.devices.password = Secret::new(password);
                 Ok(())
             }),
         ),
         (
             "mqttQOS",
             Set(|config, value| {
-                config.devices.mqtt.qos = whole(value, 0, 2)? as u8;
+                config.devices.bus.qos = whole(value, 0, 2)? as u8;
                 Ok(())
             }),
         ),
         (
             "mqttRetain",
             Set(|config, value| {
-                config.devices.mqtt.retain = truth(value)?;
+                config.devices.bus.retain = truth(value)?;
                 Ok(())
             }),
         ),
         (
             "mqttServerExternal",
             Set(|config, value| {
-                config.devices.mqtt.external = server(text(value)?, 1_883)?;
+                config.devices.bus.mqtt.client.server = MqttServer::parse(text(value)?)?;
                 Ok(())
             }),
         ),
         (
             "mqttServerInternal",
             Set(|config, value| {
-                config.devices.mqtt.internal = server(text(value)?, 1_884)?;
+                config.devices.bus.mqtt.broker.server = MqttServer::parse(text(value)?)?;
                 Ok(())
             }),
         ),
@@ -170,27 +195,28 @@ const EVENT_BUS: Table = Table {
             "mqttSessionQueueSize",
             Set(|config, value| {
                 let most = MQTT_SESSION_QUEUE_MAX as i64;
-                config.devices.mqtt.session_queue_max = whole(value, 1, most)? as usize;
+                config.devices.bus.mqtt.broker.session_messages_max =
+                    whole(value, 1, most)? as usize;
                 Ok(())
             }),
         ),
         (
             "mqttSubClientID",
             Set(|config, value| {
-                config.devices.mqtt.sub_client_id = word(value)?;
+                config.devices.client_id = word(value)?;
                 Ok(())
             }),
         ),
         (
             "mqttUsername",
             Set(|config, value| {
-                config.devices.mqtt.username = word(value)?;
+                config.devices.user = word(value)?;
                 Ok(())
             }),
         ),
     ],
     more: &[],
-    unused: "",
+    unused: "mqttPubClientID",
 };
 
 const TLS: Table = Table {
@@ -205,21 +231,21 @@ const TLS: Table = Table {
         (
             "tlsMqttCAFile",
             Set(|config, value| {
-                config.devices.tls.ca_file = file(value)?;
+                config.devices.tls.ca = file(value)?;
                 Ok(())
             }),
         ),
         (
             "tlsMqttCertFile",
             Set(|config, value| {
-                config.devices.tls.cert_file = file(value)?;
+                config.devices.tls.cert = file(value)?;
                 Ok(())
             }),
         ),
         (
             "tlsMqttPrivateKeyFile",
             Set(|config, value| {
-                config.devices.tls.key_file = file(value)?;
+                config.devices.tls.key = file(value)?;
                 Ok(())
             }),
         ),
@@ -257,36 +283,12 @@ fn word(value: &Value) -> Result<String, Input> {
     Ok(given.to_owned())
 }
 
-/// `tcp://127.0.0.1:1883`
-fn server(given: &str, default_port: u16) -> Result<MqttServer, Input> {
-    let wrong = || Input::quoted(given, "tcp:// or ssl://, a host and a port");
-    let (scheme, rest) = given.split_once("://").ok_or_else(wrong)?;
-    let transport = match scheme {
-        "tcp" | "mqtt" => MqttTransport::Tcp,
-        "ssl" | "tls" | "tcps" | "mqtts" => MqttTransport::Tls,
-        _ => return Err(wrong()),
-    };
-    let rest = rest.trim_end_matches('/');
-    let (host, port) = match rest.rsplit_once(':') {
-        Some((host, port)) if !port.ends_with(']') => (host, port.parse().map_err(|_| wrong())?),
-        _ => (rest, default_port),
-    };
-    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let is_valid = match inner {
-        Some(inner) => inner.parse::<core::net::Ipv6Addr>().is_ok(),
-        None => is_subdomain(&host.to_ascii_lowercase()),
-    };
-    if !is_valid || port == 0 {
-        return Err(wrong());
-    }
-    Ok(MqttServer { transport, host: host.to_owned(), port })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::overlay;
     use crate::model::error::Refusal;
+    use crate::model::settings::{MqttBrokerSettings, MqttClientSettings};
 
     fn read(modules: &str) -> Result<Option<DeviceSettings>, Refusal> {
         let hub = "edgeHub: {httpServer: 'https://c.example:10002'}";
@@ -300,11 +302,15 @@ mod tests {
 
     #[test]
     fn without_keys_they_are_kubeedges_defaults_and_without_a_cloud_there_are_no_devices() {
-        assert_eq!(read("deviceTwin: null"), Ok(Some(DeviceSettings::default())));
+        let got = read("deviceTwin: null").expect("valid").expect("there is a cloud");
+        assert_eq!(got.socket, DeviceSettings::default().socket);
+        let client = MqttClientSettings { client_id: "edged-".to_owned(), ..Default::default() };
+        let mqtt = MqttSettings { client, ..Default::default() };
+        assert_eq!(got.bus, Some(BusSettings { mqtt, ..Default::default() }));
         assert_eq!(Config::default().device_settings(), None);
         assert_eq!(read("deviceTwin: {enable: false}"), Ok(None));
         let got = read("eventBus: {enable: false, mqttMode: 1}").expect("it is off");
-        assert_eq!(got.map(|settings| settings.mqtt), Some(None));
+        assert_eq!(got.map(|settings| settings.bus), Some(None));
     }
 
     #[test]
@@ -313,30 +319,32 @@ mod tests {
             "deviceTwin: {enable: true, dmiSockPath: /run/edged/}, eventBus: {enable: true, \
              mqttMode: 1, mqttServerExternal: 'ssl://b.example:8883', mqttServerInternal: \
              'tcp://[::1]:1885', mqttQOS: 1, mqttRetain: true, mqttSessionQueueSize: 7, \
-             mqttSubClientID: s, mqttPubClientID: p, mqttUsername: u, mqttPassword: w, \
+             mqttSubClientID: s, mqttUsername: u, mqttPassword: w, \
              eventBusTLS: {enable: true, tlsMqttCAFile: /t/ca, tlsMqttCertFile: /t/cert, \
              tlsMqttPrivateKeyFile: /t/key}}",
         );
-        let server =
-            |transport, host: &str, port| MqttServer { transport, host: host.into(), port };
-        let mqtt = MqttSettings {
-            mode: MqttMode::Both,
-            external: server(MqttTransport::Tls, "b.example", 8_883),
-            internal: server(MqttTransport::Tcp, "[::1]", 1_885),
-            qos: 1,
-            retain: true,
-            session_queue_max: 7,
-            sub_client_id: "s".into(),
-            pub_client_id: "p".into(),
-            username: "u".into(),
+        let server = |is_tls, host: &str, port| MqttServer { is_tls, host: host.into(), port };
+        let client = MqttClientSettings {
+            server: server(true, "b.example", 8_883),
+            client_id: "s".into(),
+            user: "u".into(),
             password: Secret::new("w"),
-            tls: Some(MqttTls {
-                ca_file: "/t/ca".into(),
-                cert_file: "/t/cert".into(),
-                key_file: "/t/key".into(),
-            }),
+            ca_file: "/t/ca".into(),
+            cert_file: "/t/cert".into(),
+            key_file: "/t/key".into(),
         };
-        let want = DeviceSettings { socket: "/run/edged/dmi.sock".into(), mqtt: Some(mqtt) };
+        let broker = MqttBrokerSettings {
+            server: server(false, "::1", 1_885),
+            socket: String::new(),
+            user: "u".into(),
+            password: Secret::new("w"),
+            cert_file: "/t/cert".into(),
+            key_file: "/t/key".into(),
+            session_messages_max: 7,
+        };
+        let mqtt = MqttSettings { mode: MqttMode::Both, client, broker };
+        let bus = BusSettings { mqtt, qos: 1, retain: true };
+        let want = DeviceSettings { socket: "/run/edged/dmi.sock".into(), bus: Some(bus) };
         assert_eq!(got, Ok(Some(want)));
         let got = read("deviceTwin: {dmiSockPath: /run/dmi2.sock}").expect("a file");
         assert_eq!(got.map(|settings| settings.socket), Some("/run/dmi2.sock".into()));
@@ -355,7 +363,10 @@ mod tests {
             (format!("eventBus: {{mqttSessionQueueSize: {}}}", most + 1), "mqttSessionQueueSize"),
             ("eventBus: {mqttPassword: 5}".to_owned(), "got no text, expected a password"),
             ("eventBus: {mqttServerExternal: 'ws://b:1'}".to_owned(), "got \"ws://b:1\", expected"),
-            ("eventBus: {mqttServerExternal: 'tcp://b:x'}".to_owned(), "expected tcp:// or ssl"),
+            (
+                "eventBus: {mqttServerExternal: 'tcp://b:x'}".to_owned(),
+                "expected tcp://host:port or",
+            ),
             (
                 "eventBus: {mqttServerExternal: 'ssl://b:1'}".to_owned(),
                 "modules.eventBus.mqttServerExternal: got a server with TLS, expected tcp://",
@@ -364,7 +375,7 @@ mod tests {
                 "eventBus: {mqttMode: 0, mqttServerInternal: 'tcp://0.0.0.0:1884', mqttUsername: \
                  u, mqttPassword: w}"
                     .to_owned(),
-                "mqttServerInternal: got \"0.0.0.0\", expected a loopback address",
+                "mqttServerInternal: got tcp://0.0.0.0:1884 without TLS, user and password",
             ),
             ("eventBus: {eventBusTLS: {tlsMqttCAFile: ca}}".to_owned(), "expected an absolute"),
         ] {

@@ -25,7 +25,7 @@
 mod client;
 mod server;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use mio::event::Event as Ready;
 use mio::{Registry, Token};
@@ -54,6 +54,9 @@ pub struct Dmi {
 }
 
 impl Dmi {
+    /// The number of tokens that it uses, from `first` on.
+    pub const TOKENS: usize = 1 + DMI_CONNECTIONS_MAX + DMI_CALLS_MAX;
+
     /// [`Dmi::tick`] opens the socket of that path.
     pub fn new(socket: &Path, first: Token, now: Instant) -> Self {
         Self {
@@ -110,15 +113,14 @@ impl Dmi {
     }
 }
 
-/// The socket that `modules.deviceTwin.dmiSockPath` names: a file (KubeEdge 1.16 to 1.22), or the
-/// folder of `dmi.sock` (1.23 and later). A value that ends in `.sock` is the file in either case;
-/// EdgeCore 1.23 takes its folder, which is the same for the name `dmi.sock` alone.
-pub fn socket_path(setting: &str) -> PathBuf {
-    let path = Path::new(if setting.is_empty() { "/etc/kubeedge" } else { setting });
-    if path.extension().is_some_and(|extension| extension == "sock") {
-        return path.to_owned();
+/// Whether a mapper listens on this socket. To connect to a unix socket does not wait.
+pub fn check(mapper: &str) -> Result<(), MapperError> {
+    match mio::net::UnixStream::connect(mapper) {
+        Ok(_) => Ok(()),
+        // As many wait for it as it bears.
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(()),
+        Err(error) => Err(MapperError::Unreachable(error.to_string().into())),
     }
-    path.join("dmi.sock")
 }
 
 #[cfg(test)]

@@ -35,6 +35,11 @@ pub mod controller;
 mod credentials;
 #[cfg(any(feature = "cloud", feature = "probe-https"))]
 mod crypto;
+#[cfg(feature = "devices")]
+pub mod devices;
+#[cfg(not(feature = "devices"))]
+#[path = "devices/absent.rs"]
+pub mod devices;
 #[cfg(feature = "api")]
 pub mod diagnostics;
 #[cfg(feature = "cloud")]
@@ -121,6 +126,7 @@ use crate::model::error::System;
 use crate::wire::manifest;
 use cloud::Cloud;
 use credentials::Credentials;
+use devices::Devices;
 use disk::Store;
 use folder::Manifests;
 use image_import::RegistryProcess;
@@ -154,9 +160,9 @@ pub const SERVER: Token = Token(1_024);
 pub const STREAMS: Token = Token(32_768);
 /// The first connection of a probe; the others have the next tokens.
 pub const PROBES: Token = Token(65_536);
-/// The socket for mappers; its connections and those to mappers have the next tokens.
-#[cfg(feature = "devices")]
-pub const DMI: Token = Token(131_072);
+/// The socket for mappers; its connections, those to mappers and those of MQTT have the next
+/// tokens.
+pub const DEVICES: Token = Token(131_072);
 
 /// Reads the configuration again; the error says why it cannot be used.
 pub type Reload<'a> = &'a mut dyn FnMut() -> Result<Config, config::Error>;
@@ -214,6 +220,7 @@ struct EventLoop<'a> {
     meter: Meter,
     probes: Probes,
     cloud: Cloud,
+    devices: Devices,
     surroundings: Surroundings,
     /// Events that the agent has not handled yet. Bounded by what each source may add in a turn.
     events: Vec<Event>,
@@ -269,6 +276,7 @@ impl<'a> EventLoop<'a> {
                 .within(budget),
             #[cfg(not(feature = "cloud"))]
             cloud: Cloud,
+            devices: Devices::new(&config, DEVICES, clock::boot()),
             registry: RegistryProcess::new(config.image_mirror, &config.image_folders),
             surroundings: Surroundings::new(
                 config.node_ip,
@@ -296,6 +304,7 @@ impl<'a> EventLoop<'a> {
             self.jobs.wake_at(),
             self.probes.wake_at(),
             self.cloud.wake_at(),
+            self.devices.wake_at(),
             self.server.wake_at(),
             self.streams.wake_at(),
             self.registry.wake_at(),
@@ -318,6 +327,7 @@ impl<'a> EventLoop<'a> {
                 RUNTIME => self.runtime.ready(ready),
                 FOLDER => self.manifests.ready(now.boot),
                 token if self.cloud.owns(token) => self.cloud.ready(ready),
+                token if self.devices.owns(token) => self.devices.ready(ready),
                 token if self.probes.owns(token) => self.probes.ready(ready),
                 token if self.server.owns(token) => self.server.ready(ready),
                 token if self.streams.owns(token) => self.streams.ready(ready),
@@ -340,6 +350,8 @@ impl<'a> EventLoop<'a> {
         turn.lap("the probes");
         self.cloud.tick(now.boot, self.poll.registry(), &mut self.events);
         turn.lap("the link to the cloud");
+        self.devices.tick(now, self.poll.registry(), &mut self.events);
+        turn.lap("devices");
         self.registry.tick(now.boot);
         self.surroundings.tick(now.boot, &mut self.events);
         turn.lap("the node's addresses");
@@ -348,6 +360,8 @@ impl<'a> EventLoop<'a> {
         turn.lap("the runtime's requests");
         self.cloud.flush(now.boot, &mut self.events);
         turn.lap("messages to the cloud");
+        self.devices.flush(now.boot, self.poll.registry(), &mut self.events);
+        turn.lap("answers to devices");
         for handover in self.server.tick(now, self.poll.registry(), &self.agent) {
             self.streams.serve(handover, now.boot, self.poll.registry(), &mut self.events);
         }
@@ -463,9 +477,8 @@ impl<'a> EventLoop<'a> {
             Action::Hangup(session) => self.cloud.hangup(session),
             #[cfg(feature = "cloud")]
             Action::Save { revision, changes } => self.store.save(revision, changes),
-            // Nothing serves them yet: no client and no mapper can reach the node.
             #[cfg(feature = "devices")]
-            Action::Device(_) => {}
+            Action::Device(action) => self.devices.perform(now.boot, *action, &mut self.events),
             #[cfg(feature = "watchdog")]
             Action::Feed => self.watchdog.feed(clock::boot()),
             Action::RecordedEvent(note) => turn_log::note(&note),
@@ -482,6 +495,7 @@ impl<'a> EventLoop<'a> {
                     self.jobs.reap(&mut self.events);
                     self.registry.reap(clock::boot());
                     self.cloud.reap();
+                    self.devices.reap();
                     self.streams.reap();
                 }
                 SignalAction::Reload => self.reload(),
@@ -516,6 +530,7 @@ impl<'a> EventLoop<'a> {
         }
         (self.config.log, self.config.manifests) = (new.log, new.manifests);
         self.server.retry();
+        self.devices.retry();
         ::log::info!("configuration reloaded");
     }
 }

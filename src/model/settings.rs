@@ -4,6 +4,7 @@
 mod cloud;
 #[cfg(feature = "devices")]
 mod devices;
+#[cfg(feature = "devices")]
 mod mqtt;
 #[cfg(feature = "cloud")]
 mod node;
@@ -13,7 +14,8 @@ pub use cloud::TunnelSettings;
 #[cfg(feature = "cloud")]
 pub use cloud::{CloudLink, Secret};
 #[cfg(feature = "devices")]
-pub use devices::{DeviceSettings, MqttMode, MqttServer, MqttSettings, MqttTls, MqttTransport};
+pub use devices::{BusSettings, DeviceSettings};
+#[cfg(feature = "devices")]
 pub use mqtt::{MqttBrokerSettings, MqttClientSettings, MqttMode, MqttServer, MqttSettings};
 #[cfg(feature = "cloud")]
 pub use node::{CloudSettings, Registration, Taint};

@@ -29,10 +29,10 @@ pub mod log;
 pub mod manifest;
 #[cfg(feature = "api")]
 pub mod metrics;
-#[cfg(feature = "devices")]
-pub mod mqtt;
 #[cfg(feature = "runtime")]
 pub mod monitor;
+#[cfg(feature = "devices")]
+pub mod mqtt;
 #[cfg(feature = "images")]
 pub mod oci;
 mod output;

@@ -31,6 +31,7 @@ pub fn configure(site: &mut Site, store: &Path, https: &str, websocket: &str, to
          httpServer: https://{https}\n    tlsCaFile: {dir}/ca.crt\n    \
          tlsCertFile: {dir}/node.crt\n    tlsPrivateKeyFile: {dir}/node.key\n    \
          token: {token}\n    websocket:\n      enable: true\n      server: {websocket}\n  \
+         deviceTwin:\n    enable: false\n  eventBus:\n    enable: false\n  \
          edged:\n    enable: true\n    tailoredKubeletConfig:\n      cgroupRoot: {}\n      \
          imageGCHighThresholdPercent: 100\n      evictionHard: {{}}\n",
         cgroup::root()
@@ -38,6 +39,21 @@ pub fn configure(site: &mut Site, store: &Path, https: &str, websocket: &str, to
     let path = site.dir.join("joined.yaml");
     fs::write(&path, text).expect("a file of ours");
     site.config = Some(path);
+}
+
+/// Serves devices as well: mappers on this socket, clients at the broker of this URL. Several
+/// agents run at once on a machine, so without this they serve none.
+#[allow(dead_code, reason = "only some of the test programs have devices")]
+pub fn with_devices(site: &Site, socket: &Path, broker: &str) {
+    let path = site.config.as_deref().expect("it has joined a cloud");
+    let text = fs::read_to_string(path).expect("a file of ours");
+    let (socket, off) =
+        (socket.display(), "deviceTwin:\n    enable: false\n  eventBus:\n    enable: false\n");
+    assert!(text.contains(off), "{text}");
+    let on = format!(
+        "deviceTwin:\n    dmiSockPath: {socket}\n  eventBus:\n    mqttServerExternal: {broker}\n"
+    );
+    fs::write(path, text.replace(off, &on)).expect("a file of ours");
 }
 
 /// A pod that sleeps, with further fields of its spec.

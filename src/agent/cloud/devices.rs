@@ -27,7 +27,7 @@ pub(super) struct DeviceSide {
 
 impl DeviceSide {
     pub(super) fn new(node: &str, settings: Option<&DeviceSettings>, now: Now) -> Self {
-        let core = settings.map(|it| Box::new(Devices::new(node, it.mqtt.is_some(), now)));
+        let core = settings.map(|it| Box::new(Devices::new(node, it.bus.is_some(), now)));
         Self { node: node.into(), core, stored: StoredDevices::default() }
     }
 

@@ -147,19 +147,6 @@ fn status(code: Code, message: &str) -> Status {
 }
 
 #[test]
-fn the_setting_names_a_file_or_its_folder() {
-    for (setting, path) in [
-        ("", "/etc/kubeedge/dmi.sock"),
-        ("/etc/kubeedge/", "/etc/kubeedge/dmi.sock"),
-        ("/etc/kubeedge/dmi.sock", "/etc/kubeedge/dmi.sock"),
-        ("/run/mappers", "/run/mappers/dmi.sock"),
-        ("/run/own.sock", "/run/own.sock"),
-    ] {
-        assert_eq!(socket_path(setting), Path::new(path));
-    }
-}
-
-#[test]
 fn a_report_is_answered_as_the_core_says() {
     let mut scene = Scene::new();
     let mut mapper = scene.dial();

@@ -292,6 +292,6 @@ mod tests {
             assert_ne!(device(other).view.spec, one, "{other}");
         }
         // Stored by one version of the program, read by another.
-        assert_eq!(device(r#"{"nodeName":"x"}"#).view.spec, 0);
+        assert_eq!(device(r#"{"nodeName":"x"}"#).view.spec, 12_401_187_993_881_689_803);
     }
 }
