@@ -28,6 +28,8 @@ mod controller_kills;
 mod crashes;
 #[cfg(feature = "controller")]
 mod demo;
+#[cfg(feature = "devices")]
+mod devices;
 #[cfg(feature = "cloud")]
 mod disk;
 mod ends;
@@ -202,6 +204,8 @@ fn all() -> Vec<Test> {
         builtin::TESTS,
         #[cfg(feature = "runtime")]
         fail_points::TESTS,
+        #[cfg(feature = "devices")]
+        devices::TESTS,
         registry::TESTS,
         crashes::TESTS,
         ends::TESTS,
