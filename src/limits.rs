@@ -6,6 +6,7 @@ mod cloud;
 mod controller;
 #[cfg(feature = "devices")]
 mod devices;
+#[cfg(feature = "devices")]
 mod dmi;
 #[cfg(feature = "controller")]
 mod edge;
@@ -37,6 +38,7 @@ pub use cloud::*;
 pub use controller::*;
 #[cfg(feature = "devices")]
 pub use devices::*;
+#[cfg(feature = "devices")]
 pub use dmi::*;
 #[cfg(feature = "controller")]
 pub use edge::*;

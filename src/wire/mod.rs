@@ -9,6 +9,7 @@ pub mod cni;
 pub mod cri;
 #[cfg(feature = "devices")]
 pub mod devices;
+#[cfg(feature = "devices")]
 pub mod dmi;
 pub mod edge;
 pub mod grpc;

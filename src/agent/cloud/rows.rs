@@ -127,12 +127,15 @@ impl StoredObject {
     }
 
     /// A device or a model.
+    #[cfg(feature = "devices")]
     pub(super) fn is_of_devices(&self) -> bool {
-        #[cfg(feature = "devices")]
-        let is_of_devices = matches!(self, Self::Device(_) | Self::DeviceModel(_));
-        #[cfg(not(feature = "devices"))]
-        let is_of_devices = false;
-        is_of_devices
+        matches!(self, Self::Device(_) | Self::DeviceModel(_))
+    }
+
+    #[cfg(not(feature = "devices"))]
+    #[expect(clippy::unused_self, reason = "as where they are built in")]
+    pub(super) fn is_of_devices(&self) -> bool {
+        false
     }
 }
 

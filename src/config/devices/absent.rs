@@ -33,4 +33,4 @@ pub(super) fn check(_: &Config) -> Result<(), Input> {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Devices;
+pub struct Devices(());

@@ -338,7 +338,7 @@ impl Connection {
 
     fn put_go_away(&mut self, code: ErrorCode) {
         // The last stream of the peer that we processed: a server opens none.
-        let last_stream = match self.role {
+        let last_stream: u32 = match self.role {
             Role::Client => 0,
             #[cfg(feature = "devices")]
             Role::Server => self.next_stream.saturating_sub(2),
