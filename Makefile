@@ -88,5 +88,5 @@ size: ## measures what is flashed into docs/features.md (an hour; SETS=1: named 
 plots: ## draws docs/peers.svg out of docs/peers.csv
 	@scripts/plots
 
-size-gate: ## builds gateway and standalone for armv7 and fails where a budget is missed
-	@scripts/size --gate
+size-gate: ## builds SETS=gateway for armv7, or others, and fails where a budget is missed
+	@scripts/size --gate $(SETS)
