@@ -284,6 +284,9 @@ pub const CGROUP_PROCS_BYTES_MAX: u64 = 64 << 10;
 pub const JOB_DEADLINE_MS: u64 = 120_000;
 /// Orphaned pods in the runtime that are stopped at once; the others wait for their turn.
 pub const ORPHANS_MAX: usize = 256;
+/// Users of a pod with users of its own (`hostUsers: false`): as the kubelet has it, so that every
+/// user an image may name exists.
+pub const USERS_PER_POD: u32 = 65_536;
 
 // The CRI socket.
 

@@ -257,14 +257,13 @@ mod tests {
         let volume = got("", "web");
         assert_eq!(volume.reason, "UnsupportedVolumeType");
         assert_eq!(volume.message, "not built into this edged: spec.volumes[0].iscsi");
-        let feature = got(r#", "hostUsers": false"#, "web");
+        let feature = got(r#", "hostnameOverride": "box""#, "web");
         assert_eq!(feature.reason, "UnsupportedFeature");
         assert_eq!(
             feature.message,
-            "not built into this edged: spec.volumes[0].iscsi, \
-             spec.hostUsers (got false, expected true)"
+            "not built into this edged: spec.volumes[0].iscsi, spec.hostnameOverride"
         );
-        let windows = got(r#", "os": {"name": "windows"}, "hostUsers": false"#, "web");
+        let windows = got(r#", "os": {"name": "windows"}, "hostnameOverride": "box""#, "web");
         assert_eq!(windows.reason, "PodOSNotSupported");
         assert!(
             windows.message.starts_with(

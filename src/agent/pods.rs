@@ -16,7 +16,9 @@ use super::admit::{self, PlacedBy, Surroundings};
 use super::calls::Uid;
 use super::objects::Key;
 use super::pleg::List;
-use super::pod::{self, HostInfo, NodeView, Origin, Phase, Pod, PodContext, Verdict, Wanted};
+use super::pod::{
+    self, HostInfo, LentUsers, NodeView, Origin, Phase, Pod, PodContext, Verdict, Wanted,
+};
 use super::time::{Instant, Now, sooner};
 use crate::limits;
 use crate::model::cri::{PodRef, RuntimeStatus};
@@ -40,6 +42,8 @@ pub struct Pods {
     unadmitted: BTreeSet<Uid>,
     /// The pressures of the node.
     pressures: BTreeSet<Pressure>,
+    /// Who has which users of the host.
+    users: LentUsers,
     orphans: u64,
     /// Pods that were removed and came back: of the cloud, of the folder.
     restarted: [u64; 2],
@@ -285,6 +289,7 @@ impl Pods {
             }
             adopted.then(|| Pod::orphan(pod_ref, now))
         };
+        self.users.begin_list();
         for sandbox in list.sandboxes {
             let Some(pod_ref) = &sandbox.pod else { continue };
             if let Some(pod) = self.map.get_mut(&pod_ref.uid) {
@@ -295,6 +300,8 @@ impl Pods {
                 orphan.add_listed_sandbox(sandbox);
                 self.map.insert(uid, orphan);
                 self.revision += 1;
+            } else {
+                self.users.add_unclaimed(&sandbox);
             }
         }
         for container in list.containers {
@@ -338,6 +345,7 @@ impl Pods {
     ) -> Stepped {
         let mut stepped = Stepped::default();
         self.admit_all(context.config);
+        self.users.lend(&mut self.map, &self.unlisted);
         if !self.map.values().any(|pod| pod.needs_step(now) || pod.is_probe_due(now)) {
             return stepped;
         }

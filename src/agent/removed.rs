@@ -102,6 +102,7 @@ mod tests {
             created_at: 0,
             source: None,
             seen_at: None,
+            first_user: None,
         };
         List { serial, sandboxes: vec![Arc::new(sandbox)], containers: Vec::new() }
     }

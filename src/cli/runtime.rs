@@ -67,10 +67,11 @@ pub(super) fn parse(
     let usual = Settings::of(&config);
     let named = Some(usual.oci).filter(|named| !named.as_os_str().is_empty());
     let oci = oci.or(named).unwrap_or_else(|| environment.oci.clone());
+    let layout = Layout::new(run, data.unwrap_or_else(|| usual.layout.data().to_path_buf()));
     let settings = Settings {
-        handlers: environment::handlers(&oci, handlers)
+        handlers: environment::handlers(&oci, handlers, layout.data())
             .map_err(|why| Error::Failed(why.to_string()))?,
-        layout: Layout::new(run, data.unwrap_or_else(|| usual.layout.data().to_path_buf())),
+        layout,
         oci,
         cni_conf_dir: conflists.unwrap_or(usual.cni_conf_dir),
         cni_bin_dir: plugins.unwrap_or(usual.cni_bin_dir),

@@ -25,7 +25,7 @@ pub use config::{
 };
 pub use security::{
     ContainerSecurity, IpcNamespace, Namespaces, PidNamespace, Profile, SandboxSecurity, Selinux,
-    User,
+    User, UserRange,
 };
 #[cfg(feature = "streams")]
 pub use streaming::{Pipes, StreamingCall};
@@ -369,6 +369,8 @@ pub struct Sandbox {
     pub source: Option<Box<str>>,
     /// The annotation [`SEEN`](super::pod::SEEN): when an agent first observed its pod.
     pub seen_at: Option<Timestamp>,
+    /// The annotation [`FIRST_USER`](super::pod::FIRST_USER).
+    pub first_user: Option<u32>,
 }
 
 /// The pod that the labels of sandboxes and containers name.

@@ -56,6 +56,9 @@ fields!(Pod {
 /// The annotation with the time at which the agent first observed the pod; all others are the
 /// source's.
 pub const SEEN: &str = "kubernetes.io/config.seen";
+/// The annotation of a sandbox with users of its own (`hostUsers: false`): who its user 0 is on the
+/// host.
+pub const FIRST_USER: &str = "edged/first-user";
 /// The annotation with the source of a pod: `file` or `api`.
 pub const SOURCE: &str = "kubernetes.io/config.source";
 /// The annotation of a mirror pod in the API server: the static pod that it shows.
@@ -150,6 +153,9 @@ pub struct PodSpec {
     /// Use the host's shared memory and message queues.
     #[serde(rename = "hostIPC", skip_serializing_if = "is_default")]
     pub host_ipc: bool,
+    /// `false`: the pod has users of its own. Default: the host's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_users: Option<bool>,
     /// All containers see the same processes.
     #[serde(skip_serializing_if = "is_default")]
     pub share_process_namespace: bool,
@@ -209,6 +215,7 @@ fields!(PodSpec {
     "hostNetwork" => host_network,
     "hostPID" => host_pid,
     "hostIPC" => host_ipc,
+    "hostUsers" => host_users,
     "shareProcessNamespace" => share_process_namespace,
     "hostAliases" => host_aliases,
     "subdomain" => subdomain,
@@ -227,6 +234,11 @@ fields!(PodSpec {
 } rest rest);
 
 impl PodSpec {
+    /// Whether the pod has users of its own.
+    pub fn has_users(&self) -> bool {
+        self.host_users == Some(false)
+    }
+
     /// Containers of every kind.
     pub fn all_containers(&self) -> impl Iterator<Item = &Container> {
         self.init_containers.iter().chain(&self.containers).chain(&self.ephemeral_containers)

@@ -103,6 +103,7 @@ impl BarePod {
             image_user: &self.image_user,
             sources: Sources { downward, objects },
             mount_context: MountContext::nothing(&config.root),
+            users: None,
             target: None,
         }
     }
@@ -124,7 +125,7 @@ impl Bare {
         let pods: Vec<BarePod> =
             manifests.iter().enumerate().map(|(n, text)| pod(n, text)).collect();
         for pod in &pods {
-            let sandbox = sandbox_config(&pod.api, 0, &Dns::default(), &config);
+            let sandbox = sandbox_config(&pod.api, 0, None, &Dns::default(), &config);
             let folder = sandbox.expect("a plain pod").log_directory;
             let folder = Path::new(&folder).join(&*pod.api.spec.containers[0].name);
             std::fs::create_dir_all(folder).expect("a folder of ours");
@@ -229,7 +230,7 @@ impl Bare {
         let sandbox = || pod.sandbox.clone().expect("a step before made it");
         let container = || pod.container.clone().expect("a step before made it");
         let config = || {
-            let made = sandbox_config(&pod.api, self.attempt, &Dns::default(), &self.config);
+            let made = sandbox_config(&pod.api, self.attempt, None, &Dns::default(), &self.config);
             Box::new(made.expect("a plain pod"))
         };
         match step {

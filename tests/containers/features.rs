@@ -150,8 +150,12 @@ fn a_mount_is_read_only_with_what_is_mounted_in_it() {
             let refused = make(&place, 'a', true);
             let Err(JobFault::Invalid(why)) = refused else { panic!("{oci}: {refused:?}") };
             assert!(why.starts_with("recursive_read_only: the kernel or the OCI"), "{why}");
-            place.settings.handlers =
-                vec![Handler { name: "".into(), program: oci.into(), recursive_read_only: true }];
+            place.settings.handlers = vec![Handler {
+                name: "".into(),
+                program: oci.into(),
+                recursive_read_only: true,
+                user_namespaces: false,
+            }];
             for (letter, recursive, refusals) in [('b', false, 1), ('c', true, 2)] {
                 make(&place, letter, recursive).expect("it is made");
                 let id = crate::place::id(letter);

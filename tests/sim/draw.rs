@@ -105,6 +105,10 @@ impl Drawer {
         };
         let mut pod = Pod { metadata, spec: Arc::new(spec), ..Pod::default() };
         crate::short::give(&mut pod);
+        // Not drawn: other worlds do not change.
+        if self.pods % 16 == 5 && !pod.spec.host_network {
+            Arc::make_mut(&mut pod.spec).host_users = Some(false);
+        }
         pod
     }
 

@@ -6,7 +6,8 @@ pub const NAMES: &[&str] = &[
     // Requests to the runtime.
     "attempts grow", "cancel", "cgroup last", "connection", "deadline", "files first",
     "gone is gone", "grace", "ids", "labels", "last one kept", "logs", "no kill",
-    "no stop without reason", "old run first", "one call", "one sandbox", "prompt stop",
+    "no stop without reason", "old run first", "one call", "one sandbox", "own users",
+    "prompt stop",
     "ready sandbox", "refused", "restart policy", "retries", "room", "sandbox config",
     "sources first", "stop before start", "strangers", "volumes last",
     // Changes in the runtime.

@@ -47,7 +47,7 @@ fn a_manifest_that_cannot_run_here_leaves_the_pod_that_runs() {
     harness.manifests(&[&pod(MAIN)]);
     harness.does_all(&["podsandbox_status s1", "container_status c1"]);
     let no_containers = format!(r#"{{"metadata":{{"name":"p","uid":"{UID}"}},"spec":{{}}}}"#);
-    let unsupported = pod(&format!(r#""hostUsers":false,{MAIN}"#)).replace(UID, "another");
+    let unsupported = pod(&format!(r#""hostnameOverride":"box",{MAIN}"#)).replace(UID, "another");
     for broken in [no_containers, unsupported] {
         harness.manifests(&[&broken]);
         harness.pass(60_000);

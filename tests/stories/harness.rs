@@ -451,7 +451,9 @@ impl Harness {
                 let id = self.id("s");
                 self.network = config.namespaces.network;
                 let sandbox = sandbox(&id, config.attempt, true);
-                self.sandboxes.push(Sandbox { pod: Some(config.pod.clone()), ..sandbox });
+                let pod = Some(config.pod.clone());
+                let first_user = config.namespaces.users.map(|users| users.first);
+                self.sandboxes.push(Sandbox { pod, first_user, ..sandbox });
                 Reply::Sandbox(SandboxId(id))
             }
             Request::PodSandboxStatus(_) => Reply::SandboxStatus(Box::new(SandboxStatus {

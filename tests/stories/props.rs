@@ -14,6 +14,7 @@ pub fn sandbox(id: &str, attempt: u32, ready: bool) -> Sandbox {
         created_at: 1,
         source: Some("file".into()),
         seen_at: None,
+        first_user: None,
     }
 }
 

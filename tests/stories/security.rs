@@ -1,8 +1,14 @@
 //! Security contexts of a pod and its containers, and the runtime's configuration for them.
 
-use edged::model::cri::{ImageUser, IpcNamespace, Network, PidNamespace, Profile, Selinux, User};
+use edged::agent::event::Event;
+use edged::limits::USERS_PER_POD;
+use edged::model::cri::{
+    ImageUser, IpcNamespace, Network, PidNamespace, Profile, Request, RuntimeHandler, Selinux,
+    User, UserRange,
+};
+use edged::model::pod::FIRST_USER;
 
-use crate::harness::{Harness, MAIN};
+use crate::harness::{Harness, MAIN, UID, sandbox};
 use crate::made::{annotated, container_of, made, made_on, sandbox_of};
 
 /// One container `m` with this context in a pod with that one.
@@ -175,6 +181,90 @@ fn namespaces_are_the_pods_the_hosts_or_each_containers_own() {
         assert_eq!((&sandbox.namespaces.pid, sandbox.namespaces.ipc), (&pid, ipc), "{field}");
         assert_eq!(container.namespaces, sandbox.namespaces, "{field}");
     }
+}
+
+/// A pod with users of its own, on a runtime that can make them.
+fn own_users(name: &str, uid: &str) -> String {
+    let spec = format!(r#""hostUsers":false,"volumes":[{{"name":"v","emptyDir":{{}}}}],{MOUNTS}"#);
+    annotated("", &spec).replace(UID, uid).replace(r#""name":"p""#, &format!(r#""name":"{name}""#))
+}
+
+const MOUNTS: &str = r#""containers":[{"name":"m","image":"i:1",
+    "volumeMounts":[{"name":"v","mountPath":"/v"}]}]"#;
+
+fn with_users() -> Harness {
+    let mut harness = Harness::new();
+    let handler = RuntimeHandler { user_namespaces: true, ..RuntimeHandler::default() };
+    harness.runtime.handlers = vec![handler];
+    harness.deliver(Event::RuntimeUp);
+    harness.pass(10_000);
+    harness
+}
+
+#[test]
+fn pods_with_users_of_their_own_share_none() {
+    let mut harness = with_users();
+    harness.manifests(&[&own_users("p", UID)]);
+    let sandbox = sandbox_of(&mut harness);
+    let users = Some(UserRange { first: USERS_PER_POD, count: USERS_PER_POD });
+    assert_eq!(sandbox.namespaces.users, users);
+    assert_eq!(sandbox.annotations[FIRST_USER], USERS_PER_POD.to_string());
+    harness.does("image_status i:1");
+    let container = container_of(&mut harness);
+    assert_eq!(container.namespaces, sandbox.namespaces);
+    assert!(!container.mounts.is_empty());
+    assert!(container.mounts.iter().all(|mount| mount.users == users), "{:?}", container.mounts);
+}
+
+#[test]
+fn users_that_any_sandbox_has_are_not_lent_again() {
+    let mut harness = with_users();
+    // One of a pod that nobody knows, and one of our own that was made before the agent's start.
+    let mut unknown = sandbox("s7", 0, true);
+    unknown.pod.as_mut().expect("a pod").uid = "another".into();
+    unknown.first_user = Some(USERS_PER_POD);
+    harness.sandboxes.push(unknown);
+    let mut ours = sandbox("s8", 0, false);
+    ours.first_user = Some(5 * USERS_PER_POD);
+    harness.sandboxes.push(ours);
+    harness.deliver(Event::RuntimeUp);
+    harness.pass(10_000);
+    harness.manifests(&[&own_users("p", UID), &own_users("q", "0f3a-2")]);
+    let mut seen = Vec::new();
+    while seen.len() < 2 {
+        let is_open = |(_, request): &(_, Request)| *request != Request::GetContainerEvents;
+        let at = harness.open.iter().position(is_open).expect("both are started");
+        let (call, request) = harness.open.remove(at);
+        if let Request::RunPodSandbox(config) = &request {
+            let users = config.namespaces.users.expect("of its own");
+            seen.push((config.pod.name.to_string(), users.first / USERS_PER_POD));
+        }
+        let reply = harness.perform(&request);
+        harness.deliver(Event::Cri(call, Ok(reply)));
+    }
+    seen.sort();
+    assert_eq!(seen, [("p-gw".to_owned(), 5), ("q-gw".to_owned(), 2)]);
+}
+
+#[test]
+fn a_runtime_without_user_namespaces_runs_no_such_pod() {
+    let mut harness = Harness::new();
+    harness.manifests(&[&own_users("p", UID)]);
+    assert_eq!(harness.open_calls(), [] as [&str; 0]);
+    let told = "the runtime does not support user namespaces with the handler \"\"";
+    assert!(harness.events.iter().any(|event| event.contains(told)), "{:?}", harness.events);
+    for field in ["hostNetwork", "hostPID", "hostIPC"] {
+        let mut harness = with_users();
+        harness
+            .manifests(&[&annotated("", &format!(r#""hostUsers":false,"{field}":true,{MAIN}"#))]);
+        assert_eq!(harness.open_calls(), [] as [&str; 0], "{field}");
+    }
+    // A manifest does not say which users it has.
+    let claims = format!(r#","annotations":{{"{FIRST_USER}":"0"}}"#);
+    let mut harness = Harness::new();
+    harness.manifests(&[&annotated(&claims, MAIN)]);
+    let sandbox = sandbox_of(&mut harness);
+    assert!(!sandbox.annotations.contains_key(FIRST_USER) && sandbox.namespaces.users.is_none());
 }
 
 #[test]

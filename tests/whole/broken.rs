@@ -208,13 +208,13 @@ fn a_pod_outlives_a_restart_of_the_agent_while_its_manifest_is_broken(world: &Wo
 fn what_edged_does_not_do_fails_the_pod_and_names_the_field(world: &World) {
     let site = world.site("broken-unsupported");
     let _agent = site.start();
-    let fields = "  hostUsers: false\n  volumes: [{name: v, iscsi: {lun: 1}}]\n";
+    let fields = "  hostnameOverride: box\n  volumes: [{name: v, iscsi: {lun: 1}}]\n";
     let text = manifest("asks", fields, "    command: [sleep, '100000']\n");
     site.put("asks.yaml", &text);
     let failed = site.wait("asks", "Failed", |pod| pod.phase() == "Failed");
     assert_eq!(failed.reason(), "UnsupportedFeature", "{}", failed.0["status"]);
     let message = failed.message();
-    assert!(message.contains("spec.hostUsers"), "{message}");
+    assert!(message.contains("spec.hostnameOverride"), "{message}");
     assert!(message.contains("spec.volumes[0].iscsi"), "{message}");
     assert!(site.runtime_state().of(failed.uid()).is_empty(), "nothing was started");
     site.put("asks.yaml", &sleeper("asks"));

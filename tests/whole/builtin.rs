@@ -1,13 +1,14 @@
 //! The built-in runtime: the agent drives it as it drives containerd.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nix::sys::signal::Signal;
 
 use crate::World;
-use crate::support::agent::{Site, binary, manifest};
+use crate::support::agent::{Pod, Site, binary, manifest};
 use crate::support::containerd::{Containerd, Kind, run};
 use crate::support::port::free_port;
 use crate::support::process;
@@ -22,6 +23,7 @@ crate::tests!(
     a_pod_whose_process_namespace_is_gone_runs_again,
     what_an_oci_runtime_has_deleted_is_begun_anew_and_removed_once,
     what_stops_the_runtime_leaves_no_process_and_no_mount,
+    pods_with_users_of_their_own_are_nobody_on_the_host,
 );
 
 /// A shell that counts in tenths of a second, and ends at once when it is told to.
@@ -115,6 +117,10 @@ fn a_pod_lives_on_while_server_and_monitors_are_killed_and_leaves_nothing(world:
     assert_eq!(state.running("main").len(), 1, "{}", state.short());
     site.take("count.yaml");
     site.wait_gone(&pod);
+    nothing_is_left(&runtime);
+}
+
+fn nothing_is_left(runtime: &Containerd) {
     until("the runtime has nothing left of it", || {
         let left: Vec<_> = ["rt/c", "rt/sb", "rt/oci", "data/c", "data/sb", "data/cni"]
             .iter()
@@ -242,6 +248,80 @@ fn what_stops_the_runtime_leaves_no_process_and_no_mount(world: &World) {
     let left: Vec<&str> = mounts.lines().filter(|line| line.contains(&below)).collect();
     assert!(left.is_empty() && !dir.join("rt").exists(), "{left:?}");
     runtime.start_daemon();
+}
+
+/// `hostUsers: false`
+fn pods_with_users_of_their_own_are_nobody_on_the_host(world: &World) {
+    const SCRIPT: &str = "id -u; cat /proc/self/uid_map; echo own > /v/file; echo own > /etc/own; \
+                          echo too >> /etc/hosts; cat /c/key; echo; echo again > /dev/stdout; \
+                          stat -c %u:%g / /v /v/file /etc/hosts /c/key; \
+                          trap 'exit 0' TERM; sleep 100000 & wait";
+    let (runtime, site) = site(world, "bu");
+    let text = |name: &str, more: &str| {
+        let spec = format!(
+            "  hostUsers: false\n{more}  terminationGracePeriodSeconds: 5\n  volumes:\n  - {{name: \
+             v, emptyDir: {{}}}}\n  - {{name: c, configMap: {{name: own}}}}\n"
+        );
+        let container = format!(
+            "    command: [/bin/sh, -c, {SCRIPT:?}]\n    volumeMounts:\n    \
+             - {{name: v, mountPath: /v}}\n    - {{name: c, mountPath: /c}}\n"
+        );
+        manifest(name, &spec, &container)
+    };
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: own}\ndata: {key: value}\n";
+    site.put("map.yaml", map);
+    site.put("one.yaml", &text("one", ""));
+    let agent = site.start();
+    let one = site.wait_running("one");
+    let lines = until("all is written", || {
+        let all = logged(&site, &one);
+        if all.len() >= 9 { Ok(all) } else { Err(format!("{all:?}\n{}", site.log_tail())) }
+    });
+    assert_eq!(lines[..1], ["0"]);
+    let mapped: Vec<&str> = lines[1].split_whitespace().collect();
+    assert_eq!(mapped, ["0", "65536", "65536"]);
+    assert_eq!(lines[2..4], ["value", "again"]);
+    assert_eq!(lines[4..], ["0:0"; 5], "the root, volumes, and what is made in them");
+    let owner = |path: &Path| fs::metadata(path).expect("it is there").uid();
+    let process = format!("/proc/{}", first_process(runtime.dir()));
+    assert_eq!(owner(Path::new(&process)), 65_536, "nobody on the host");
+    let volumes = site.root.join("pods").join(one.uid()).join("volumes");
+    let file = volumes.join("kubernetes.io~empty-dir/v/file");
+    assert_eq!(owner(&file), 0, "what is on the disk does not depend on the range");
+    // Commands as well, and a stream that the command opens by name.
+    let server = format!("unix://{}/edged.sock", site.root.display());
+    let exec =
+        ["exec", "one-gw", "--server", &server, "--", "sh", "-c", "id -u; echo x >/dev/stdout"];
+    let output = Command::new(binary()).args(exec).output().expect("the program of this build");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "0\nx\n", "{output:?}");
+
+    // After a restart of the agent another pod has other users, also with shared processes.
+    drop(agent);
+    let _agent = site.start();
+    site.put("two.yaml", &text("two", "  shareProcessNamespace: true\n"));
+    let two = site.wait_running("two");
+    let lines = until("the second has written", || {
+        let all = logged(&site, &two);
+        if all.len() >= 9 { Ok(all) } else { Err(format!("{all:?}\n{}", site.log_tail())) }
+    });
+    assert_eq!(lines[1].split_whitespace().nth(1), Some("131072"), "{lines:?}");
+    assert_eq!(site.pod("one").expect("it runs").restarts("main"), 0);
+    for (name, pod) in [("one.yaml", &one), ("two.yaml", &two)] {
+        site.take(name);
+        site.wait_gone(pod);
+    }
+    assert!(!volumes.exists(), "nothing is left of it");
+    nothing_is_left(&runtime);
+}
+
+/// What a pod's first container has written.
+fn logged(site: &Site, pod: &Pod) -> Vec<String> {
+    let entries = fs::read_dir(&site.pod_logs).expect("a folder of ours").flatten();
+    let is_its = |path: &PathBuf| path.to_string_lossy().ends_with(pod.uid());
+    let folder = entries.map(|entry| entry.path()).find(is_its);
+    let log = folder.map(|folder| folder.join("main/0.log"));
+    let text = log.and_then(|log| fs::read_to_string(log).ok()).unwrap_or_default();
+    text.lines().filter_map(|line| Some(line.split_once(" F ")?.1.to_owned())).collect()
 }
 
 /// An image that lasts until SIGTERM, in a folder of its own.

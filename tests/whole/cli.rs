@@ -44,7 +44,7 @@ fn pods_are_listed_as_kubectl_lists_them(world: &World) {
     let _agent = site.start();
     let server = site.api.to_string();
     site.put("listed.yaml", &sleeper("listed"));
-    let unsupported = sleeper("asks").replace("  hostNetwork: true\n", "  hostUsers: false\n");
+    let unsupported = sleeper("asks").replace("  hostNetwork: true\n", "  hostnameOverride: box\n");
     site.put("asks.yaml", &unsupported);
     let listed = site.wait_running("listed");
     site.wait("asks", "Failed", |pod| pod.phase() == "Failed");

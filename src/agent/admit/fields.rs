@@ -8,7 +8,7 @@ use crate::agent::requests::STORAGE;
 use crate::model::names::cut;
 use crate::model::pod::{
     Container, EnvVarSource, Pod, PodSecurityContext, PodSpec, Profile, ResourceRequirements, Rest,
-    SeLinuxOptions, SecurityContext, Untyped, is_nothing, plain, shown,
+    SeLinuxOptions, SecurityContext, Untyped, is_nothing, plain,
 };
 
 /// How a field is treated. An empty value (null, empty text, list or map) is always accepted.
@@ -16,8 +16,6 @@ use crate::model::pod::{
 enum Rule {
     /// No effect at the node, or only what edged does anyway.
     Fine,
-    /// These values request what edged does anyway; others are not supported.
-    Only(&'static [&'static str]),
     /// Not supported.
     Lacking,
     /// Not supported, because it depends on volumes.
@@ -28,7 +26,7 @@ enum Rule {
 
 type Table = &'static [(&'static str, Rule)];
 
-use Rule::{Fine, Lacking, LackingVolumes, Only, Os};
+use Rule::{Fine, Lacking, LackingVolumes, Os};
 
 /// Metadata of the API server.
 const METADATA: Table = &[
@@ -60,7 +58,6 @@ const POD_SPEC: Table = &[
     ("serviceAccountName", Fine),
     // KubeEdge's edged makes no service variables either way.
     ("enableServiceLinks", Fine),
-    ("hostUsers", Only(&["true"])),
     ("hostnameOverride", Lacking),
     ("resourceClaims", Lacking),
     ("os", Os),
@@ -220,11 +217,6 @@ impl Findings {
     fn field(&mut self, path: String, rule: Rule, value: &Untyped) {
         match rule {
             Fine => {}
-            Only(values) if values.contains(&&*plain(value)) => {}
-            Only(values) => {
-                let (got, expected) = (shown(value), values.join(" or "));
-                self.features.push(format!("{path} (got {got}, expected {expected})"));
-            }
             Lacking => self.features.push(path),
             LackingVolumes => self.volumes.push(path),
             Os => {
@@ -316,15 +308,6 @@ mod tests {
                 Lacking => assert_eq!(found.features, [path]),
                 LackingVolumes => assert_eq!(found.volumes, [path]),
                 Os => assert!(found.foreign_os),
-                Only(values) => {
-                    let expected = values.join(" or ");
-                    let want = format!("{path} (got a map, expected {expected})");
-                    assert_eq!(found.features, [want]);
-                    for value in *values {
-                        let parsed = serde_json::from_str(value).unwrap_or_else(|_| json!(value));
-                        assert_eq!(all(&put(name, parsed)), [""; 0], "{path} {value}");
-                    }
-                }
             }
         }
     }

@@ -17,10 +17,10 @@ pub use super::volumes::{MountContext, MountError};
 use crate::agent::Config;
 use crate::model::cri::{
     ContainerConfig, ContainerId, Dns, ImageUser, PidNamespace, PodRef, PortMapping, PreStop,
-    Protocol, SandboxConfig, Terminal,
+    Protocol, SandboxConfig, Terminal, UserRange,
 };
 use crate::model::names::dotted_sysctl;
-use crate::model::pod::{Container, Pod, PodSpec, PortProtocol, SEEN};
+use crate::model::pod::{Container, FIRST_USER, Pod, PodSpec, PortProtocol, SEEN};
 
 const FQDN_BYTES_MAX: usize = 64;
 
@@ -35,6 +35,8 @@ pub enum ConfigError {
     LongName(String),
     /// The RuntimeClass of this name.
     NoRuntimeClass(String),
+    /// The runtime's handler of this name cannot give the pod users of its own.
+    NoUsers(Box<str>),
     /// The container of this name, whose processes an ephemeral container sees.
     NoTarget(String),
 }
@@ -55,6 +57,11 @@ impl fmt::Display for ConfigError {
                 f,
                 "failed to get RuntimeClass {name}: runtimeclass.node.k8s.io \"{name}\" not found"
             ),
+            Self::NoUsers(handler) => write!(
+                f,
+                "can't set `hostUsers: false`: the runtime does not support user namespaces with \
+                 the handler {handler:?}"
+            ),
             Self::NoTarget(name) => write!(f, "unable to find target container {name}"),
         }
     }
@@ -65,6 +72,7 @@ impl fmt::Display for ConfigError {
 pub fn sandbox_config(
     pod: &Pod,
     attempt: u32,
+    users: Option<UserRange>,
     resolver: &Dns,
     config: &Config,
 ) -> Result<SandboxConfig, ConfigError> {
@@ -74,6 +82,9 @@ pub fn sandbox_config(
     let mut annotations = pod.metadata.annotations.clone();
     // The next start of the agent reads the pod's start time from it.
     annotations.extend(pod.status.start_time.map(|at| (SEEN.to_owned(), at.to_string())));
+    // And which users are taken: a manifest does not say that.
+    annotations.remove(FIRST_USER);
+    annotations.extend(users.map(|users| (FIRST_USER.to_owned(), users.first.to_string())));
     Ok(SandboxConfig {
         attempt,
         hostname: sandbox_hostname(pod, config)?,
@@ -82,7 +93,7 @@ pub fn sandbox_config(
         port_mappings: port_mappings(&pod.spec),
         labels,
         annotations,
-        namespaces: namespaces(&pod.spec),
+        namespaces: namespaces(&pod.spec, users),
         security: sandbox_security(&pod.spec),
         sysctls: sysctls(&pod.spec),
         resources: pod_resources(&pod.spec, &config.settings.cgroups),
@@ -106,6 +117,8 @@ pub struct NewContainer<'a> {
     pub sources: Sources<'a>,
     /// What its mounts depend on.
     pub mount_context: MountContext<'a>,
+    /// The pod's own users.
+    pub users: Option<UserRange>,
     /// The container whose processes it sees besides its own.
     pub target: Option<ContainerId>,
 }
@@ -118,7 +131,7 @@ pub fn container_config(
     let NewContainer { pod, container, attempt, image_ref, image_user, sources, .. } =
         *new_container;
     let mut envs = Environment::of(container, sources).map_err(ConfigError::Env)?;
-    let mut namespaces = namespaces(&pod.spec);
+    let mut namespaces = namespaces(&pod.spec, new_container.users);
     if let Some(target) = &new_container.target
         && namespaces.pid == PidNamespace::Container
     {
@@ -139,6 +152,9 @@ pub fn container_config(
                 .map_err(ConfigError::Mount)?;
             let pod_ips = sources.downward.pod_ips;
             mounts.extend(files::mounts(pod, container, attempt, pod_ips, config));
+            for mount in &mut mounts {
+                mount.users = new_container.users;
+            }
             mounts
         },
         labels,

@@ -75,7 +75,16 @@ impl Pod {
         let config = context.config;
         let sandbox = |attempt| self.sandbox_config(attempt, context).map(Box::new);
         Ok(match step {
-            Step::RunSandbox { attempt } => Request::RunPodSandbox(sandbox(*attempt)?),
+            Step::RunSandbox { attempt } => {
+                let config = sandbox(*attempt)?;
+                let handler = self.runtime_handler(context);
+                if config.namespaces.users.is_some()
+                    && !handler.is_some_and(|it| it.user_namespaces)
+                {
+                    return Err(ConfigError::NoUsers(config.runtime_handler));
+                }
+                Request::RunPodSandbox(config)
+            }
             Step::InspectSandbox(id) => Request::PodSandboxStatus(id.clone()),
             Step::StopSandbox(id) => Request::StopPodSandbox(id.clone()),
             Step::RemoveSandbox(id) => Request::RemovePodSandbox(id.clone()),
@@ -101,6 +110,7 @@ impl Pod {
                         locations: &locations,
                         recursive: self.volumes.may_be_recursive(),
                     },
+                    users: self.users,
                     target: self.target(spec)?,
                 };
                 Request::CreateContainer {
@@ -125,7 +135,8 @@ impl Pod {
         attempt: u32,
         context: &PodContext<'_>,
     ) -> Result<SandboxConfig, ConfigError> {
-        let mut config = sandbox_config(&self.api, attempt, context.resolver, context.config)?;
+        let mut config =
+            sandbox_config(&self.api, attempt, self.users, context.resolver, context.config)?;
         if let Some(name) = self.class_name() {
             let class = context
                 .objects

@@ -53,6 +53,7 @@ mod schedule;
 pub mod security;
 mod status;
 mod step;
+mod users;
 mod volumes;
 
 use std::sync::Arc;
@@ -62,7 +63,7 @@ use super::objects::Key;
 pub use super::objects::Origin;
 use super::requests;
 use super::time::{Instant, Now, sooner};
-use crate::model::cri::{Container, PodRef, Sandbox};
+use crate::model::cri::{Container, PodRef, Sandbox, UserRange};
 use crate::model::pod as api;
 use crate::model::status::{ContainerStatus, PodStatus};
 use observation::{ListOutcome, Observation};
@@ -76,6 +77,7 @@ pub use lifecycle::{DISRUPTED, Eviction, Phase, Refused, Verdict, Wanted, overru
 pub use plan::{NodeView, Step, StopReason};
 pub use resources::{burstable_milli, memory_limit, qos_class};
 pub use status::{HostAddresses, HostInfo};
+pub use users::LentUsers;
 
 #[derive(Debug)]
 pub struct Pod {
@@ -85,6 +87,8 @@ pub struct Pod {
     /// The spec limits the pod's disk usage; read at each step.
     bounds_disk: bool,
     origin: Origin,
+    /// Its own users on the host; `None`: it has those of the host, or none have been lent yet.
+    users: Option<UserRange>,
     lifecycle: Lifecycle,
     observed: Observation,
     runner: runner::Runner,
@@ -130,6 +134,7 @@ impl Pod {
             bounds_disk: requests::bounds_disk(&api),
             api: Box::new(api),
             origin,
+            users: None,
             lifecycle: Lifecycle::new(wanted, now.boot),
             observed: Observation::default(),
             runner: runner::Runner::default(),
@@ -223,6 +228,7 @@ impl Pod {
 
     /// A list contains this sandbox of the pod.
     pub fn add_listed_sandbox(&mut self, sandbox: Arc<Sandbox>) {
+        self.users = self.users.or(users::lent_to(&sandbox));
         self.observed.add_listed_sandbox(sandbox);
     }
 

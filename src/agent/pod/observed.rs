@@ -318,6 +318,7 @@ mod tests {
             created_at: 1,
             source: None,
             seen_at: None,
+            first_user: None,
         }
     }
 

@@ -7,7 +7,7 @@ use super::{Refused, Verdict};
 use crate::agent::Config;
 use crate::model::cri::{
     ContainerSecurity, ImageUser, IpcNamespace, Namespaces, Network, PidNamespace, Profile,
-    RuntimeStatus, SandboxSecurity, Selinux, User,
+    RuntimeStatus, SandboxSecurity, Selinux, User, UserRange,
 };
 use crate::model::pod::{
     self as api, Container, Pod, PodSpec, ProcMount, ProfileType, SeLinuxOptions,
@@ -43,7 +43,7 @@ pub fn network(spec: &PodSpec) -> Network {
 }
 
 /// Namespaces of the sandbox, and of every container that names no target.
-pub fn namespaces(spec: &PodSpec) -> Namespaces {
+pub fn namespaces(spec: &PodSpec, users: Option<UserRange>) -> Namespaces {
     Namespaces {
         network: network(spec),
         pid: if spec.host_pid {
@@ -54,6 +54,7 @@ pub fn namespaces(spec: &PodSpec) -> Namespaces {
             PidNamespace::Container
         },
         ipc: if spec.host_ipc { IpcNamespace::Node } else { IpcNamespace::Pod },
+        users,
     }
 }
 

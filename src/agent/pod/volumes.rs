@@ -297,6 +297,7 @@ fn one_mount(
             Some(MountPropagation::HostToContainer) => Propagation::HostToContainer,
             Some(MountPropagation::Bidirectional) => Propagation::Bidirectional,
         },
+        users: None,
         image: None,
     })
 }

@@ -25,6 +25,7 @@ use super::monitor::{self, PID};
 use super::root::Root;
 use super::rootfs::{self, ROOTFS};
 use super::sandbox::is_held;
+use super::user_namespace::{self, Users};
 use super::{copy, files, oci, process, seccomp, users};
 use crate::io::{jobs, mounts, sys};
 use crate::limits::{DEVICES_MAX, RUNTIME_OCI_CALL_MS_MAX, SECCOMP_BYTES_MAX};
@@ -32,7 +33,7 @@ use crate::model::cgroup::Hierarchy;
 use crate::model::cri::{
     ContainerConfig, ContainerSecurity, Mount, PidNamespace, Profile, Propagation,
 };
-use crate::model::error::{Error, Input};
+use crate::model::error::{Error, Input, System};
 use crate::model::runtime::{
     ContainerFolder, ContainerId, ContainerRecord, ImageRecord, JobFault, JobReply, Process,
     SandboxRecord,
@@ -85,17 +86,42 @@ fn made(
     let folder = layout.container(id);
     DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
     step(layout, "the folder is made");
-    rootfs::mount_all(layout, id, &container.layers)?;
+    let config = &container.config;
+    let users = users_of(layout, sandbox, config)?;
+    if let Some(users) = &users {
+        // Of a job that was killed.
+        user_namespace::take_down(&folder)?;
+        user_namespace::open_way(layout, &folder, users.range())?;
+        users.own(&layout.own_layer(id).join("upper"))?;
+    }
+    rootfs::mount_all(layout, id, &container.layers, users.as_ref())?;
     step(layout, "the root is mounted");
     let root = Root::open(&folder.join(ROOTFS))?;
-    let config = &container.config;
-    root.make_folders(spec::cwd(config, &image.config))?;
-    let mut host = host(settings, sandbox, container, image, &root)?;
+    let owner = users.as_ref().map_or(0, |users| users.range().first);
+    root.make_folders(spec::cwd(config, &image.config), owner)?;
+    let mut host = host(settings, sandbox, container, image, &root, users.as_ref())?;
     let profile = spec::seccomp_profile(&config.security, &host)?;
     host.seccomp_filter = profile.and_then(|text| seccomp::find(settings, &folder, &text));
     let bytes = spec::bundle(sandbox, container, &image.config, &host)?;
     monitor::replace_in(&folder, CONFIG, &bytes)?;
     Ok(())
+}
+
+/// The pod's own users.
+fn users_of(
+    layout: &Layout,
+    sandbox: &SandboxRecord,
+    config: &ContainerConfig,
+) -> Result<Option<Users>, Error> {
+    let users = config.namespaces.users;
+    let mut mounts = config.mounts.iter().filter_map(|mount| mount.users);
+    let others = sandbox.config.namespaces.users != users || mounts.any(|it| Some(it) != users);
+    if others {
+        let why = "got other users than the sandbox has, expected the same for all of the pod";
+        return Err(Input::other(why).at("userns_options").into());
+    }
+    let of = |range| Users::of(&layout.sandbox(&sandbox.id), range);
+    Ok(users.map(of).transpose()?)
 }
 
 /// `upper` and `work` appear together.
@@ -120,12 +146,20 @@ fn host(
     container: &ContainerRecord,
     image: &ImageRecord,
     root: &Root,
+    users: Option<&Users>,
 ) -> Result<Host, Error> {
     let (config, layout) = (&container.config, &settings.layout);
     let security = &config.security;
     let of_sandbox = layout.sandbox(&sandbox.id);
     let table = mounts::table()?;
-    let sources = config.mounts.iter().map(|mount| source(mount, &table));
+    let folder = layout.container(&container.id);
+    let sources = config.mounts.iter().enumerate().map(|(at, mount)| {
+        let source = source(mount, &table)?;
+        match users.filter(|_| mount.users.is_some()) {
+            None => Ok(source),
+            Some(users) => mapped(users, &folder, at, &source),
+        }
+    });
     if config.mounts.iter().any(|mount| mount.recursive_read_only) && !makes_recursive(settings) {
         let why = "the kernel or the OCI runtime cannot make a mount read-only recursively";
         return Err(Input::other(why).at("recursive_read_only").into());
@@ -143,7 +177,7 @@ fn host(
         user: users::look_up(root, &security.user, &image.config.user)?,
         pid_namespace: pid_namespace(layout, &of_sandbox, config)?,
         sources: sources.collect::<Result<_, Error>>()?,
-        volumes: volumes(layout, container, &image.config.volumes, root)?,
+        volumes: volumes(layout, container, &image.config.volumes, root, users)?,
         devices: devices(config)?,
         seccomp: match &security.seccomp {
             Profile::Localhost(path) if !security.privileged => Some(profile(path)?),
@@ -155,7 +189,16 @@ fn host(
         oom_score_adj_min: if may_lower { -1_000 } else { own_score() },
         limits: limits(),
         selinux: selinux(config),
+        users: config.namespaces.users,
     })
+}
+
+/// A volume with the owners that its files have for the pod's users.
+fn mapped(users: &Users, folder: &Path, at: usize, source: &str) -> Result<String, Error> {
+    let place = users.map_volume(folder, at, Path::new(source)).map_err(|error| {
+        System::at(format_args!("{source} cannot be mapped to the pod's users"), error)
+    })?;
+    Ok(text(&place)?.to_owned())
 }
 
 fn makes_recursive(settings: &Settings) -> bool {
@@ -229,8 +272,7 @@ fn source(mount: &Mount, table: &str) -> Result<String, Error> {
     if !path.is_absolute() {
         return Err(Input::quoted(&mount.host_path, "an absolute path").at("host_path").into());
     }
-    let failed =
-        |error: io::Error| Error::System(crate::model::error::System::at(&mount.host_path, error));
+    let failed = |error: io::Error| Error::System(System::at(&mount.host_path, error));
     let real = match path.canonicalize() {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             fs::create_dir_all(path).and_then(|()| path.canonicalize())
@@ -258,6 +300,7 @@ fn volumes(
     container: &ContainerRecord,
     volumes: &[Box<str>],
     root: &Root,
+    users: Option<&Users>,
 ) -> Result<Vec<(String, String)>, Error> {
     let mounts = &container.config.mounts;
     let plain = |path: &str| path.trim_matches('/').to_owned();
@@ -267,7 +310,7 @@ fn volumes(
             continue;
         }
         let folder = layout.own_layer(&container.id).join("volumes").join(at.to_string());
-        fill(layout, &container.id, volume, &folder, root)?;
+        fill(layout, &container.id, volume, &folder, root, users)?;
         all.push((volume.to_string(), text(&folder)?.to_owned()));
     }
     Ok(all)
@@ -279,6 +322,7 @@ fn fill(
     volume: &str,
     folder: &Path,
     root: &Root,
+    users: Option<&Users>,
 ) -> io::Result<()> {
     if folder.is_dir() {
         return Ok(());
@@ -286,6 +330,7 @@ fn fill(
     let unfinished = layout.tmp().join(format!("{id}.{VOLUME}"));
     remove_tree(&unfinished)?;
     DirBuilder::new().recursive(true).mode(0o755).create(&unfinished)?;
+    users.map_or(Ok(()), |users| users.own(&unfinished))?;
     if let Some(from) = root.get(volume, OFlag::O_RDONLY | OFlag::O_DIRECTORY)? {
         let from = format!("/proc/self/fd/{}", from.as_raw_fd());
         copy::layer(&Path::new(&from).join("."), &unfinished)?;
@@ -469,7 +514,8 @@ fn ended(settings: &Settings, container: &ContainerFolder) -> io::Result<()> {
     // The OCI runtime leaves what the container has made in it.
     Cgroup::find(&container.cgroup)?.remove()?;
     step("its cgroup is removed");
-    rootfs::unmount(&folder.join(ROOTFS))?;
+    user_namespace::take_down(&folder)?;
+    rootfs::take_down(&folder)?;
     step("its root is unmounted");
     remove_tree(&folder)
 }
@@ -479,7 +525,8 @@ fn step(layout: &Layout, what: &str) {
 }
 
 fn take_down(folder: &Path) -> io::Result<()> {
-    rootfs::unmount(&folder.join(ROOTFS))?;
+    user_namespace::take_down(folder)?;
+    rootfs::take_down(folder)?;
     remove_tree(folder)
 }
 

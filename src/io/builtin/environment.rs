@@ -13,7 +13,7 @@ use std::process::Command;
 use nix::unistd::{AccessFlags, access};
 use serde::Deserialize;
 
-use super::program;
+use super::{files, program, user_namespace};
 use crate::io::sys;
 use crate::limits::OCI_VERSION_MS;
 use crate::model::cgroup::Hierarchy;
@@ -53,13 +53,28 @@ pub fn examine() -> Result<Environment, NotReady> {
 }
 
 /// The runtime handlers: the default one, those that are `named`, and `crun` and `runc` where they
-/// work here and no other has the name. `Err`: a named one does not work.
-pub fn handlers(default: &Path, named: Vec<(String, PathBuf)>) -> Result<Vec<Handler>, System> {
+/// work here and no other has the name. `data`: where the layers of images are. `Err`: a named one
+/// does not work.
+pub fn handlers(
+    default: &Path,
+    named: Vec<(String, PathBuf)>,
+    data: &Path,
+) -> Result<Vec<Handler>, System> {
     let kernel = has_mount_setattr();
+    let users = files::make_dir(data).and_then(|()| user_namespace::works(data));
+    if let Err(why) = &users {
+        log::info!("pods with `hostUsers: false` cannot run here: {why}");
+    }
+    let user_namespaces = users.is_ok();
     let handler = |name: &str, program: &Path| {
         let recursive_read_only = kernel && makes_recursive(program, &version(program)?);
         let program = program.to_string_lossy().into();
-        Ok::<_, System>(Handler { name: name.into(), program, recursive_read_only })
+        Ok::<_, System>(Handler {
+            name: name.into(),
+            program,
+            recursive_read_only,
+            user_namespaces,
+        })
     };
     let mut all = vec![handler("", default)?];
     for (name, program) in named {
@@ -357,15 +372,16 @@ mod tests {
     fn handlers_are_the_default_the_named_ones_and_those_that_work_here() {
         let found = examine().expect("the tests' machine has runc or crun");
         let names = |all: &[Handler]| all.iter().map(|it| it.name.to_string()).collect::<Vec<_>>();
-        let plain = handlers(&found.oci, Vec::new()).expect("it works");
+        let plain = handlers(&found.oci, Vec::new(), &env::temp_dir()).expect("it works");
         let own = found.oci.file_name().expect("a name").to_string_lossy();
         assert!(plain[0].name.is_empty() && names(&plain).contains(&own.into_owned()));
         let named = vec![("runc".to_owned(), found.oci.clone())];
-        let all = handlers(&found.oci, named).expect("it works");
+        let all = handlers(&found.oci, named, &env::temp_dir()).expect("it works");
         assert_eq!(all.iter().filter(|it| *it.name == *"runc").count(), 1, "{all:?}");
         assert_eq!(*all[1].program, *found.oci.to_string_lossy());
         let broken = vec![("broken".to_owned(), "/bin/false".into())];
-        let why = handlers(&found.oci, broken).expect_err("it fails").to_string();
+        let why = handlers(&found.oci, broken, &env::temp_dir());
+        let why = why.expect_err("it fails").to_string();
         assert_eq!(why, "/bin/false: --version: exit status: 1");
     }
 

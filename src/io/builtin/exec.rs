@@ -22,7 +22,7 @@ use nix::unistd::Pid;
 use super::container::CONFIG;
 use super::layout::Settings;
 use super::process::{self, PidFd};
-use super::{cgroup, monitor, oci};
+use super::{cgroup, monitor, oci, user_namespace};
 use crate::io::clock;
 use crate::limits::{
     EXEC_DRAIN_MS, EXEC_OUTPUT_BYTES_MAX, RUNTIME_KILL_PASSES_MAX, RUNTIME_KILL_PAUSE_MS,
@@ -48,6 +48,7 @@ pub fn exec(
     let (files, mut call) = prepare(settings, &folder, command, false)?;
     call.arg(&*container.id.0);
     let mut child = spawn(call).map_err(|error| failed("the OCI runtime", &error))?;
+    user_namespace::own_streams(&folder, &child).map_err(|error| failed("streams", &error))?;
     cgroup::begin_grace_period();
     let outcome = watch(&mut child, timeout_s, &files, told.as_fd());
     let output = match outcome.map_err(|error| failed("output", &error))? {

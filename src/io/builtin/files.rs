@@ -5,7 +5,10 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use crate::limits::MONITOR_FACT_BYTES_MAX;
+use nix::errno::Errno;
+use nix::mount::{MntFlags, umount2};
+
+use crate::limits::{MONITOR_FACT_BYTES_MAX, MOUNTS_STACKED_MAX};
 use crate::model::error::{Peer, System};
 
 /// The whole file; of a longer one than so many bytes, one byte more than that.
@@ -50,6 +53,21 @@ pub(super) fn remove(path: &Path) -> Result<(), System> {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(at("remove", path, &error)),
         _ => Ok(()),
     }
+}
+
+/// Takes down whatever is mounted there.
+pub(super) fn unmount(place: &Path) -> io::Result<()> {
+    for _ in 0..MOUNTS_STACKED_MAX {
+        // Detached: what is still open in it does not keep it from the name space.
+        match umount2(place, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
+            Ok(()) => {}
+            Err(Errno::EINVAL | Errno::ENOENT) => return Ok(()),
+            Err(errno) => {
+                return Err(io::Error::other(format!("umount {}: {errno}", place.display())));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Makes a folder for root only, and those above it.

@@ -33,4 +33,5 @@ pub mod start;
 pub mod stats;
 mod terminal;
 pub mod update;
+mod user_namespace;
 mod users;

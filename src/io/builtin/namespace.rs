@@ -8,7 +8,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
@@ -29,6 +29,17 @@ pub(super) type Kind = (&'static str, CloneFlags);
 pub(super) fn in_new<T>(kinds: &[Kind], act: impl FnOnce() -> T) -> Result<T, System> {
     let flags = kinds.iter().fold(CloneFlags::empty(), |all, (_, flag)| all | *flag);
     away(kinds, || Ok(unshare(flags)?), act)
+}
+
+/// What `act` does in the namespaces of these kinds that `file` names by their names.
+pub(super) fn in_those<T>(
+    kinds: &[Kind],
+    file: impl Fn(&str) -> PathBuf,
+    act: impl FnOnce() -> T,
+) -> Result<T, System> {
+    let go =
+        || kinds.iter().try_for_each(|(name, flag)| Ok(setns(File::open(file(name))?, *flag)?));
+    away(kinds, go, act)
 }
 
 /// What `act` does in the namespace that this file holds.

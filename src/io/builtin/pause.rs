@@ -15,20 +15,25 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sched::{CloneFlags, unshare};
+use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::prctl;
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::stat::Mode;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{Gid, Uid, chdir, mkfifo, pivot_root, setgroups, setresgid, setresuid, setsid};
+use nix::unistd::{
+    ForkResult, Gid, Pid, Uid, chdir, fork, mkfifo, pivot_root, setgroups, setresgid, setresuid,
+    setsid,
+};
 
 use super::files::{self, at};
 use crate::limits::HOLDER_READY_MS;
@@ -41,42 +46,81 @@ const ROOT: &str = "root";
 const NAMESPACE: &str = "pid";
 
 /// Starts it as the first process of a new process namespace: the caller has made one for its
-/// children, and is in the other namespaces of the pod. `cgroups`: its folders, one for each
-/// hierarchy.
+/// children, and is in the other namespaces of the pod; or it is to be made in the user namespace
+/// `users`. `cgroups`: its folders, one for each hierarchy.
 pub(super) fn hold(
     program: &Path,
     folder: &Path,
     cgroups: &[impl AsRef<Path>],
+    users: Option<&Path>,
 ) -> Result<(), System> {
     let fifo = folder.join(HOLDER);
     mkfifo(&fifo, Mode::from_bits_truncate(0o600))
         .map_err(|errno| at("mkfifo", &fifo, &errno.into()))?;
     files::make_dir(&folder.join(ROOT))?;
-    let spawned = Command::new(program)
-        .arg("pause")
-        .arg(folder)
-        .env_clear()
-        .current_dir("/")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn();
-    let mut child = spawned.map_err(|error| at("cannot start", program, &error))?;
-    let held = settle(&mut child, folder, cgroups);
+    let mut call = Command::new(program);
+    call.arg("pause").arg(folder).env_clear().current_dir("/");
+    call.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let failed = |error: io::Error| at("cannot start", program, &error);
+    let (mut child, pid) = match users {
+        None => {
+            let child = call.spawn().map_err(failed)?;
+            let pid = Pid::from_raw(child.id() as i32);
+            (child, pid)
+        }
+        Some(users) => {
+            let owner = fs::metadata(folder).map_err(failed)?.gid();
+            chown(&fifo, Some(owner), Some(owner)).map_err(failed)?;
+            spawn_inside(&mut call, users).map_err(failed)?
+        }
+    };
+    let stdout = OwnedFd::from(child.stdout.take().expect("it is piped"));
+    let held = settle(pid, stdout, folder, cgroups);
     if held.is_err() {
-        let _ = child.kill();
+        let _ = kill(pid, Signal::SIGKILL);
         let _ = child.wait();
     }
     held
 }
 
-fn settle(child: &mut Child, folder: &Path, cgroups: &[impl AsRef<Path>]) -> Result<(), System> {
-    let pid = child.id();
+/// Starts it in a user namespace, as the first process of a process namespace that belongs to it. A
+/// process is in another process namespace only from its start on: so there are two, and the first
+/// one ends. → the first one, which has ended, and the pid of the second.
+#[expect(unsafe_code, reason = "the standard library does not fork twice")]
+fn spawn_inside(call: &mut Command, users: &Path) -> io::Result<(Child, Pid)> {
+    let users = File::open(users)?;
+    let (from, to) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
+    let enter = move || {
+        setns(&users, CloneFlags::CLONE_NEWUSER)?;
+        setresgid(0.into(), 0.into(), 0.into())?;
+        setresuid(0.into(), 0.into(), 0.into())?;
+        unshare(CloneFlags::CLONE_NEWPID)?;
+        // SAFETY: this process has one thread.
+        if let ForkResult::Parent { child } = unsafe { fork() }? {
+            let told = nix::unistd::write(&to, &child.as_raw().to_ne_bytes());
+            // SAFETY: nothing of the job's is to be run here: no destructor, no exit handler.
+            unsafe { libc::_exit(i32::from(told.is_err())) }
+        }
+        Ok(())
+    };
+    // SAFETY: a job has one thread, so the child may do all that its parent may.
+    let mut child = unsafe { call.pre_exec(enter) }.spawn()?;
+    child.wait()?;
+    let mut pid = [0; 4];
+    File::from(from).read_exact(&mut pid)?;
+    Ok((child, Pid::from_raw(i32::from_ne_bytes(pid))))
+}
+
+fn settle(
+    pid: Pid,
+    stdout: OwnedFd,
+    folder: &Path,
+    cgroups: &[impl AsRef<Path>],
+) -> Result<(), System> {
     for cgroup in cgroups {
         let procs = cgroup.as_ref().join("cgroup.procs");
         fs::write(&procs, pid.to_string()).map_err(|error| at("write", &procs, &error))?;
     }
-    let stdout = OwnedFd::from(child.stdout.take().expect("it is piped"));
     let mut waits = [PollFd::new(stdout.as_fd(), PollFlags::POLLIN)];
     let _ = poll(&mut waits, PollTimeout::from(HOLDER_READY_MS));
     if waits[0].any() != Some(true) {

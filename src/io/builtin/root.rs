@@ -8,8 +8,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::{Mode, mkdirat};
+use nix::unistd::{Gid, Uid, fchownat};
 
 /// A root file system.
 #[derive(Debug)]
@@ -77,8 +78,9 @@ impl Root {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Makes the folders of a path that are absent, for everybody to read.
-    pub fn make_folders(&self, path: &str) -> io::Result<()> {
+    /// Makes the folders of a path that are absent, for everybody to read. `owner`: the user and
+    /// the group that they belong to.
+    pub fn make_folders(&self, path: &str, owner: u32) -> io::Result<()> {
         let mut so_far = String::new();
         for part in path.split('/').filter(|part| !matches!(*part, "" | ".")) {
             let above = if so_far.is_empty() { ".".to_owned() } else { so_far.clone() };
@@ -88,9 +90,13 @@ impl Root {
                 continue;
             }
             let parent = self.get(&above, folder)?.ok_or(ErrorKind::NotADirectory)?;
-            mkdirat(parent.as_fd(), part, Mode::from_bits_truncate(0o755)).map_err(|errno| {
-                io::Error::other(format!("mkdir {so_far} in the image: {errno}"))
-            })?;
+            let made = mkdirat(parent.as_fd(), part, Mode::from_bits_truncate(0o755));
+            let flags = AtFlags::AT_SYMLINK_NOFOLLOW;
+            let (user, group) = (Uid::from_raw(owner), Gid::from_raw(owner));
+            made.and_then(|()| fchownat(parent.as_fd(), part, Some(user), Some(group), flags))
+                .map_err(|errno| {
+                    io::Error::other(format!("mkdir {so_far} in the image: {errno}"))
+                })?;
         }
         Ok(())
     }
@@ -99,7 +105,7 @@ impl Root {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{MetadataExt, symlink};
 
     use super::*;
     use crate::io::test_folder::TestFolder;
@@ -171,12 +177,13 @@ mod tests {
         symlink("/srv", place.0.join("root/var")).expect("a link");
         fs::create_dir(place.0.join("root/srv")).expect("a folder");
         let root = place.root();
-        root.make_folders("/var/lib//app/").expect("made");
-        root.make_folders("/var/lib/app").expect("there");
-        assert!(place.0.join("root/srv/lib/app").is_dir());
-        root.make_folders("../x").expect("made");
+        root.make_folders("/var/lib//app/", 7).expect("made");
+        root.make_folders("/var/lib/app", 7).expect("there");
+        let made = fs::metadata(place.0.join("root/srv/lib/app")).expect("it is there");
+        assert_eq!((made.is_dir(), made.uid(), made.gid()), (true, 7, 7));
+        root.make_folders("../x", 7).expect("made");
         assert!(place.0.join("root/x").is_dir(), "above the root is the root");
         fs::write(place.0.join("root/file"), "").expect("a file");
-        assert!(root.make_folders("/file/x").is_err());
+        assert!(root.make_folders("/file/x", 7).is_err());
     }
 }

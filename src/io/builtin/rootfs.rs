@@ -7,19 +7,27 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::mount::{MsFlags, mount};
 
-use super::copy;
 use super::layout::Layout;
+use super::user_namespace::{self, Users};
+use super::{copy, files};
 use crate::io::{mounts, sys};
-use crate::limits::MOUNTS_STACKED_MAX;
 use crate::model::runtime::{ContainerId, DiffId};
 
 /// The place in a container's folder.
 pub const ROOTFS: &str = "rootfs";
+/// Short names of its layers, in a container's folder.
+const LINKS: &str = "l";
 
-/// Mounts it, unless it is mounted. The layers: the lowest first. Changes the current folder.
-pub fn mount_all(layout: &Layout, id: &ContainerId, layers: &[DiffId]) -> io::Result<()> {
+/// Mounts it, unless it is mounted. The layers: the lowest first. `users`: whose files these are
+/// in the container. Changes the current folder.
+pub(super) fn mount_all(
+    layout: &Layout,
+    id: &ContainerId,
+    layers: &[DiffId],
+    users: Option<&Users>,
+) -> io::Result<()> {
     let place = layout.container(id).join(ROOTFS);
     fs::create_dir_all(&place)?;
     if is_mounted(&place)? {
@@ -27,8 +35,12 @@ pub fn mount_all(layout: &Layout, id: &ContainerId, layers: &[DiffId]) -> io::Re
     }
     let copied = layout.own_layer(id).join("copy");
     if !copied.is_dir() {
-        match overlay(layout, id, layers) {
+        match overlay(layout, id, layers, users) {
             Ok(()) => return Ok(()),
+            Err(errno) if users.is_some() => {
+                let why = format!("mount overlay for a pod with users of its own: {errno}");
+                return Err(io::Error::other(why));
+            }
             // No such file system; not on this one; not with these extended attributes.
             Err(Errno::ENODEV | Errno::EINVAL | Errno::ENOTSUP | Errno::EPERM) => {}
             Err(errno) => return Err(io::Error::other(format!("mount overlay: {errno}"))),
@@ -42,17 +54,25 @@ pub fn mount_all(layout: &Layout, id: &ContainerId, layers: &[DiffId]) -> io::Re
 
 /// The options of a mount must fit into one page: names are short links in one folder, and the
 /// mount looks them up from there. So no name has a character that would need an escape, either.
-fn overlay(layout: &Layout, id: &ContainerId, layers: &[DiffId]) -> Result<(), Errno> {
+fn overlay(
+    layout: &Layout,
+    id: &ContainerId,
+    layers: &[DiffId],
+    users: Option<&Users>,
+) -> Result<(), Errno> {
     let folder = layout.container(id);
-    let links = folder.join("l");
+    let links = folder.join(LINKS);
     let own = layout.own_layer(id);
     let system = |error: io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO));
     let linked = (|| {
         let _ = fs::remove_dir_all(&links);
         fs::create_dir(&links)?;
         for (at, layer) in layers.iter().rev().enumerate() {
-            let fs = layout.layer(layer).join("fs");
-            std::os::unix::fs::symlink(fs, links.join(at.to_string()))?;
+            let (fs, name) = (layout.layer(layer).join("fs"), links.join(at.to_string()));
+            match users {
+                Some(users) => users.map_folder(&fs, &name)?,
+                None => std::os::unix::fs::symlink(fs, name)?,
+            }
         }
         std::os::unix::fs::symlink(own.join("upper"), links.join("u"))?;
         std::os::unix::fs::symlink(own.join("work"), links.join("w"))?;
@@ -75,6 +95,10 @@ fn overlay(layout: &Layout, id: &ContainerId, layers: &[DiffId]) -> Result<(), E
         }
     }
     let _ = std::env::set_current_dir("/");
+    if users.is_some() {
+        // It has copies of these mounts.
+        user_namespace::unmap_all(&links).map_err(system)?;
+    }
     last
 }
 
@@ -94,19 +118,10 @@ fn copy_all(layout: &Layout, id: &ContainerId, layers: &[DiffId], copied: &Path)
     fs::rename(&unfinished, copied)
 }
 
-/// Takes down whatever is mounted there.
-pub fn unmount(place: &Path) -> io::Result<()> {
-    for _ in 0..MOUNTS_STACKED_MAX {
-        // Detached: what is still open in it does not keep it from the name space.
-        match umount2(place, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
-            Ok(()) => {}
-            Err(Errno::EINVAL | Errno::ENOENT) => return Ok(()),
-            Err(errno) => {
-                return Err(io::Error::other(format!("umount {}: {errno}", place.display())));
-            }
-        }
-    }
-    Ok(())
+/// Takes down what is mounted below a container's folder for its root.
+pub(super) fn take_down(container: &Path) -> io::Result<()> {
+    user_namespace::unmap_all(&container.join(LINKS))?;
+    files::unmount(&container.join(ROOTFS))
 }
 
 fn is_mounted(place: &Path) -> io::Result<bool> {

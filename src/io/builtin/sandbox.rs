@@ -3,7 +3,7 @@
 //! ```text
 //!  RUN/sb/ID/  resolv.conf hosts hostname   files, bind-mounted into containers
 //!              shm                          a file system in memory, likewise
-//!              net ipc uts                  namespaces of the pod, each mounted on a file
+//!              net ipc uts user             namespaces of the pod, each mounted on a file
 //!              pid holder root              only with a process namespace of the pod
 //! ```
 //!
@@ -15,6 +15,7 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -23,13 +24,16 @@ use nix::sys::statfs::{NSFS_MAGIC, statfs};
 use nix::unistd::sethostname;
 
 use super::fail_point::{self, Who};
-use super::layout::{Settings, is_id};
+use super::layout::{Layout, Settings, is_id};
 use super::namespace::{self, IPC, Kind, NET, PID, UTS};
+use super::user_namespace::{self, Holder, USER};
 use super::{cni, files, pause};
 use crate::io::jobs::Cgroups;
 use crate::io::sys;
 use crate::limits::{HOST_FILE_BYTES_MAX, MOUNTS_STACKED_MAX, SANDBOX_SHM_BYTES};
-use crate::model::cri::{Dns, IpcNamespace, Network, PidNamespace, SandboxConfig};
+use crate::model::cri::{
+    Dns, IpcNamespace, Namespaces, Network, PidNamespace, SandboxConfig, UserRange,
+};
 use crate::model::error::System;
 use crate::model::runtime::{JobFault, JobReply, SandboxId, SandboxRecord};
 
@@ -47,6 +51,7 @@ fn make_with(
 ) -> Result<JobReply, JobFault> {
     let config = &record.config;
     checked(&record.id)?;
+    checked_users(config)?;
     let sysctls = config
         .sysctls
         .iter()
@@ -91,6 +96,20 @@ fn checked(id: &SandboxId) -> Result<(), JobFault> {
     Err(JobFault::Invalid(format!("got the sandbox id {:?}, expected 64 hex digits", id.0)))
 }
 
+/// Who has users of their own has no rights in the host's namespaces.
+fn checked_users(config: &SandboxConfig) -> Result<(), JobFault> {
+    let Namespaces { network, pid, ipc, users } = &config.namespaces;
+    let is_own = *network == Network::Pod
+        && *ipc == IpcNamespace::Pod
+        && matches!(pid, PidNamespace::Container | PidNamespace::Pod);
+    if users.is_none() || is_own {
+        return Ok(());
+    }
+    let why = "userns_options: got users of the pod's own with a namespace of the host, expected \
+               network, pid and ipc of the pod";
+    Err(JobFault::Invalid(why.to_owned()))
+}
+
 type Sysctl<'a> = (PathBuf, &'a String, &'a String);
 
 fn make_all(
@@ -105,6 +124,9 @@ fn make_all(
     let step = |what| step(settings, what);
     step("the sandbox's folder is made");
     write_files(&folder, config)?;
+    if let Some(users) = config.namespaces.users {
+        give_files(&settings.layout, &folder, users).map_err(failed)?;
+    }
     cgroups().make_parent(parent_cgroup(config)).map_err(failed)?;
     step("the cgroup parent is made");
     let kinds = kinds(config);
@@ -113,16 +135,26 @@ fn make_all(
         step("/dev/shm is mounted");
     }
     if !kinds.is_empty() {
-        let hold = || {
+        let hold = |users: Option<&Path>| {
             make_namespaces(&folder, config, &kinds, sysctls)?;
             if kinds.contains(&PID) {
                 let cgroup = holder_cgroup(record);
                 cgroups().make_parent(&cgroup)?;
-                pause::hold(program, &folder, &cgroups().folders(&cgroup))?;
+                pause::hold(program, &folder, &cgroups().folders(&cgroup), users)?;
             }
             Ok(())
         };
-        namespace::in_new(&kinds, hold).map_err(failed)?.map_err(failed)?;
+        let held = match config.namespaces.users {
+            None => namespace::in_new(&kinds, || hold(None)),
+            Some(users) => {
+                let own: Vec<Kind> = kinds.iter().copied().filter(|kind| *kind != PID).collect();
+                let holder = Holder::new(users, &own).map_err(failed)?;
+                let place = folder.join(USER);
+                bind_file(&holder.file(USER), &place).map_err(failed)?;
+                namespace::in_those(&own, |name| holder.file(name), || hold(Some(&place)))
+            }
+        };
+        held.map_err(failed)?.map_err(failed)?;
     }
     step("namespaces are held");
     if kinds.contains(&NET) {
@@ -192,14 +224,28 @@ fn make_namespaces(
             options.write(true).open(path).and_then(|mut it| it.write_all(value.as_bytes()));
         written.map_err(|error| System::at(format_args!("sysctl {name}={value}"), error))?;
     }
-    for (name, _) in kinds.iter().filter(|kind| **kind != PID) {
-        let file = folder.join(name);
-        File::create(&file).map_err(|error| files::at("create", &file, &error))?;
-        let none = None::<&str>;
-        mount(Some(&Path::new(namespace::OWN).join(name)), &file, none, MsFlags::MS_BIND, none)
-            .map_err(|errno| files::at("mount on", &file, &errno.into()))?;
-    }
-    Ok(())
+    let mut kinds = kinds.iter().filter(|kind| **kind != PID);
+    kinds.try_for_each(|(name, _)| {
+        bind_file(&Path::new(namespace::OWN).join(name), &folder.join(name))
+    })
+}
+
+/// Mounts a namespace on a file, which is made.
+fn bind_file(namespace: &Path, file: &Path) -> Result<(), System> {
+    File::create(file).map_err(|error| files::at("create", file, &error))?;
+    let none = None::<&str>;
+    mount(Some(namespace), file, none, MsFlags::MS_BIND, none)
+        .map_err(|errno| files::at("mount on", file, &errno.into()))
+}
+
+/// The pod's user 0 comes to its files, and may change them.
+fn give_files(layout: &Layout, folder: &Path, users: UserRange) -> Result<(), System> {
+    let given = user_namespace::open_way(layout, folder, users).and_then(|()| {
+        let mut names = [RESOLV_CONF, HOSTS, HOSTNAME].into_iter();
+        let owner = Some(users.first);
+        names.try_for_each(|name| chown(folder.join(name), owner, owner))
+    });
+    given.map_err(|error| files::at("chown below", folder, &error))
 }
 
 fn make_shm(place: &Path) -> Result<(), System> {
@@ -337,7 +383,7 @@ fn take_down(settings: &Settings, record: &SandboxRecord) -> Result<(), JobFault
 }
 
 fn remove_folder(folder: &Path) -> Result<(), System> {
-    for name in [SHM, NET.0, IPC.0, UTS.0].iter().chain(&pause::FILES) {
+    for name in [SHM, NET.0, IPC.0, UTS.0, USER].iter().chain(&pause::FILES) {
         let place = folder.join(name);
         for _ in 0..MOUNTS_STACKED_MAX {
             match umount2(&place, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {

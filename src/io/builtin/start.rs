@@ -5,6 +5,8 @@
 //! node for one rule for its whole subnet; the networks of others run unchanged. Both steps may be
 //! repeated: **if we crash here** the next start does them again.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -22,6 +24,10 @@ use crate::wire::cni::Subnet;
 /// other mount namespace sees what is mounted in it and keeps it busy.
 pub fn make_run(layout: &Layout) -> Result<(), System> {
     let run = layout.run();
+    let above = run.parent().expect("it is no root");
+    // Pods with users of their own pass it.
+    let made = DirBuilder::new().recursive(true).mode(0o711).create(above);
+    made.map_err(|error| files::at("mkdir", above, &error))?;
     files::make_dir(run)?;
     let run = run.canonicalize().map_err(|error| files::at("open", run, &error))?;
     let table = mounts::table()?;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::{ContainerSecurity, Namespaces, PodRef, SandboxSecurity};
+use super::{ContainerSecurity, Namespaces, PodRef, SandboxSecurity, UserRange};
 
 /// `PodSandboxConfig`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -160,6 +160,9 @@ pub struct Mount {
     pub recursive_read_only: bool,
     /// The propagation of mounts that are made below it later.
     pub propagation: Propagation,
+    /// `uidMappings` and `gidMappings`: whose user 0 owns what the host's user 0 owns in it, and so
+    /// on; `None`: files have the owners that they have on the host.
+    pub users: Option<UserRange>,
     /// The image whose root is mounted, by `image_ref` and the name that the pod spec uses.
     pub image: Option<(Box<str>, Box<str>)>,
 }

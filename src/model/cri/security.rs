@@ -11,6 +11,17 @@ pub struct Namespaces {
     pub pid: PidNamespace,
     /// `ipc`
     pub ipc: IpcNamespace,
+    /// `userns_options`: the users and groups of the pod's own namespace; `None`: the host's.
+    pub users: Option<UserRange>,
+}
+
+/// The only entry of `uids`, and of `gids` as well: `container_id` is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserRange {
+    /// `host_id`: who the pod's user 0 is on the host.
+    pub first: u32,
+    /// `length`: how many users the pod has.
+    pub count: u32,
 }
 
 /// The process namespace.

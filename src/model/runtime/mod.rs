@@ -179,6 +179,8 @@ pub struct Handler {
     pub program: Box<str>,
     /// `recursive_read_only_mounts`: the program and the kernel can make them.
     pub recursive_read_only: bool,
+    /// `user_namespaces`: the kernel can make them, and map the files of images.
+    pub user_namespaces: bool,
 }
 
 /// The two conditions of `Status`; `Err` has the reason (one word) and the message. And its

@@ -9,6 +9,7 @@ fn conditions(handlers: &[(&str, &str)]) -> Event {
         name: (*name).into(),
         program: (*program).into(),
         recursive_read_only: false,
+        user_namespaces: false,
     };
     let handlers = handlers.iter().map(handler).collect();
     Event::Conditions(Conditions { handlers, ..unknown_conditions() })

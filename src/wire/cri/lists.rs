@@ -11,7 +11,7 @@ use crate::limits::ATTEMPT_MAX;
 use crate::model::cri::{
     Container, ContainerId, ContainerState, PodRef, PreStop, Sandbox, SandboxId,
 };
-use crate::model::pod::SEEN;
+use crate::model::pod::{FIRST_USER, SEEN};
 use crate::model::time::Timestamp;
 use crate::wire::protobuf::{Value, fields, text};
 
@@ -53,7 +53,7 @@ fn list<T>(
 fn sandbox(message: &[u8]) -> Result<Sandbox, DecodeError> {
     let (mut id, mut attempt, mut state, mut created_at) = ("", 0, 0, 0);
     let mut labels = Labels::default();
-    let (mut source, mut seen_at) = (None, None);
+    let (mut source, mut seen_at, mut first_user) = (None, None, None);
     for field in fields(message) {
         match field? {
             (1, Value::Bytes(bytes)) => id = text(bytes)?,
@@ -67,6 +67,8 @@ fn sandbox(message: &[u8]) -> Result<Sandbox, DecodeError> {
                     source = Some(text(value)?.into());
                 } else if key == SEEN.as_bytes() {
                     seen_at = Timestamp::parse(text(value)?);
+                } else if key == FIRST_USER.as_bytes() {
+                    first_user = text(value)?.parse().ok();
                 }
             }
             _ => {}
@@ -80,6 +82,7 @@ fn sandbox(message: &[u8]) -> Result<Sandbox, DecodeError> {
         created_at: created_at as i64,
         source,
         seen_at,
+        first_user,
     })
 }
 

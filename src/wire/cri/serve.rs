@@ -12,6 +12,7 @@
 mod config;
 mod reply;
 mod security;
+mod users;
 
 use std::collections::BTreeMap;
 

@@ -16,7 +16,7 @@ use super::capabilities::Capabilities;
 use super::seccomp::Seccomp;
 use crate::model::cri::{
     ContainerConfig, ContainerSecurity, IpcNamespace, Network, PidNamespace, Profile, Propagation,
-    Resources, Selinux,
+    Resources, Selinux, UserRange,
 };
 use crate::model::error::Input;
 use crate::model::runtime::{ContainerRecord, ImageConfig, SandboxRecord};
@@ -50,6 +50,8 @@ pub struct Host {
     pub oom_score_adj_min: i64,
     pub limits: Limits,
     pub selinux: bool,
+    /// The pod's own: its sandbox has a namespace `user`.
+    pub users: Option<UserRange>,
 }
 
 /// What the machine's cgroups can limit.
@@ -133,6 +135,8 @@ pub fn bundle(
         linux: Linux {
             cgroups_path: sandbox.cgroup(&container.id),
             namespaces: namespaces(sandbox, config, host)?,
+            uid_mappings: host.users.map(Mapping::of),
+            gid_mappings: host.users.map(Mapping::of),
             resources: LinuxResources {
                 devices: device_rules(security.privileged, &host.devices),
                 ..resources(&config.resources, host.limits)?
@@ -243,6 +247,10 @@ struct Mount<'a> {
 struct Linux<'a> {
     cgroups_path: String,
     namespaces: Vec<Namespace>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uid_mappings: Option<[Mapping; 1]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gid_mappings: Option<[Mapping; 1]>,
     resources: LinuxResources<'a>,
     devices: Vec<Device>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -268,6 +276,22 @@ struct Namespace {
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<String>,
+}
+
+/// One of `linux.uidMappings` and `linux.gidMappings`.
+#[derive(Serialize)]
+struct Mapping {
+    #[serde(rename = "containerID")]
+    inside: u32,
+    #[serde(rename = "hostID")]
+    first: u32,
+    size: u32,
+}
+
+impl Mapping {
+    fn of(users: UserRange) -> [Self; 1] {
+        [Self { inside: 0, first: users.first, size: users.count }]
+    }
 }
 
 #[derive(Serialize)]
@@ -537,6 +561,9 @@ fn namespaces(
     }
     if sandbox.config.namespaces.network == Network::Pod {
         all.extend([of_sandbox("network", "net"), of_sandbox("uts", "uts")]);
+    }
+    if host.users.is_some() {
+        all.push(of_sandbox("user", "user"));
     }
     if host.limits.cgroup2 && !config.security.privileged {
         all.push(new("cgroup"));

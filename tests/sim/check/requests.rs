@@ -261,6 +261,7 @@ impl Check {
         let source = config.annotations.get("kubernetes.io/config.source").map(String::as_str);
         let wanted_by = if pod.of_cloud { "api" } else { "file" };
         judge!(source == Some(wanted_by), "[labels] pod {} has the source {source:?}", pod.uid);
+        check_users(runtime, config);
         let known = self.instances.sandboxes_of(at);
         for (number, sandbox) in known.filter(|(_, it)| pod.observation.knows(it.made_at)) {
             let listed = &runtime.sandboxes[&number].listed;
@@ -481,6 +482,18 @@ impl Newest for Option<(u32, &crate::runtime::Container)> {
 }
 
 /// The names by which the runtime and other tools identify the pod.
+/// No other pod has the users that are asked for.
+fn check_users(runtime: &Runtime, config: &SandboxConfig) {
+    let Some(users) = config.namespaces.users else { return };
+    let uid = &config.pod.uid;
+    let mut others = runtime.sandboxes.values().map(|sandbox| &sandbox.listed);
+    let taken = others.find(|listed| {
+        listed.first_user == Some(users.first)
+            && listed.pod.as_ref().is_some_and(|pod| pod.uid != *uid)
+    });
+    judge!(taken.is_none(), "[own users] pod {uid} asks for {users:?}, which {taken:?} has");
+}
+
 fn check_sandbox_config(config: &SandboxConfig) {
     let label = |key: &str| config.labels.get(key).map(String::as_str).unwrap_or_default();
     let pod = &config.pod;

@@ -17,7 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use edged::model::cri::{
-    self, CallError, Code, ContainerConfig, Reply, Request, RuntimeStatus, SandboxConfig,
+    self, CallError, Code, ContainerConfig, Reply, Request, RuntimeHandler, RuntimeStatus,
+    SandboxConfig,
 };
 
 use crate::chance::Chance;
@@ -387,10 +388,10 @@ impl Runtime {
         let condition = |ready: bool, what: &str| {
             if ready { Ok(()) } else { Err(format!("{what}NotReady: out of order")) }
         };
-        RuntimeStatus::of(
-            condition(self.is_ready, "Runtime"),
-            condition(self.network_ready, "Network"),
-        )
+        let ready = condition(self.is_ready, "Runtime");
+        let network = condition(self.network_ready, "Network");
+        let handler = RuntimeHandler { user_namespaces: true, ..RuntimeHandler::default() };
+        RuntimeStatus { handlers: vec![handler], ..RuntimeStatus::of(ready, network) }
     }
 
     fn number(&mut self) -> u32 {

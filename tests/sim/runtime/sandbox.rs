@@ -7,7 +7,7 @@ use edged::model::cri::{
     self, CallError, Code, Namespaces, Network, PodRef, Reply, SandboxConfig, SandboxId,
     SandboxStatus,
 };
-use edged::model::pod::SEEN;
+use edged::model::pod::{FIRST_USER, SEEN};
 use edged::model::time::Timestamp;
 
 use super::number_of;
@@ -125,6 +125,7 @@ impl Runtime {
             created_at: clock.nanos,
             source: source.map(|source| source.as_str().into()),
             seen_at: config.annotations.get(SEEN).and_then(|at| Timestamp::parse(at)),
+            first_user: config.annotations.get(FIRST_USER).and_then(|first| first.parse().ok()),
         });
         self.names.insert(name.clone(), Holder::Sandbox(number));
         let sandbox = Sandbox {

@@ -80,7 +80,7 @@ const ROWS: &[Row] = &[
     row(SPEC, "hostIPC", "true", Shows("ipc: Node")),
     row(SPEC, "hostNetwork", "true", Shows("network: Node")),
     row(SPEC, "hostPID", "true", Shows("pid: Node")),
-    row(SPEC, "hostUsers", "false", Refused("spec.hostUsers")),
+    row(SPEC, "hostUsers", "false", InStory("security::pods_with_users_of_their_own_share_none")),
     row(SPEC, "hostname", r#""box""#, Shows("hostname: \"box\"")),
     row(SPEC, "hostnameOverride", r#""box""#, Refused("spec.hostnameOverride")),
     row(

@@ -17,6 +17,19 @@ impl Findings {
             let why = "ShareProcessNamespace and HostPID cannot both be enabled";
             self.invalid("spec.shareProcessNamespace", true, why);
         }
+        if pod.spec.has_users() {
+            let spec = &pod.spec;
+            for (name, is_host) in [
+                ("hostNetwork", spec.host_network),
+                ("hostPID", spec.host_pid),
+                ("hostIPC", spec.host_ipc),
+            ] {
+                if is_host {
+                    let path = format!("spec.{name}");
+                    self.problem(&path, "Forbidden: when `hostUsers` is false");
+                }
+            }
+        }
         let path = "spec.securityContext";
         self.id(&format!("{path}.runAsUser"), security_context.run_as_user);
         self.id(&format!("{path}.runAsGroup"), security_context.run_as_group);

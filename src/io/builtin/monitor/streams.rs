@@ -15,6 +15,7 @@ use nix::sys::socket::SockType;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
+use super::super::user_namespace;
 use super::log::Log;
 use crate::io::builtin::channel::{Listener, receive_fd};
 use crate::io::builtin::terminal;
@@ -76,7 +77,9 @@ impl Streams {
         {
             fifo(name)?;
             let lines = Lines::new(*stream);
-            ends[at + 1] = open_both(name, 0)?.into();
+            let end = open_both(name, 0)?;
+            user_namespace::own_stream(Path::new("."), &end)?;
+            ends[at + 1] = end.into();
             let file = open_both(name, libc::O_NONBLOCK)?;
             streams.outputs[at] = Some(Output { file, lines });
         }
@@ -222,6 +225,7 @@ fn open_input() -> io::Result<(File, File)> {
     let end = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open("in")?;
     let input = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open("in")?;
     fcntl(&end, FcntlArg::F_SETFL(OFlag::O_RDONLY))?;
+    user_namespace::own_stream(Path::new("."), &end)?;
     Ok((end, input))
 }
 

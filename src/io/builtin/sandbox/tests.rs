@@ -351,3 +351,41 @@ fn of_a_long_file_of_the_host_whole_lines_are_taken() {
     fs::remove_file(&path).expect("ours");
     assert_eq!(host_file(name, 5), b"", "absent");
 }
+
+#[test]
+fn a_pod_with_users_of_its_own_has_namespaces_that_belong_to_them() {
+    let place = Place::new("users");
+    let mut record = record("users", Network::Pod, IpcNamespace::Pod);
+    let users = UserRange { first: 300_000, count: 65_536 };
+    record.config.namespaces.users = Some(users);
+    record.config.namespaces.pid = PidNamespace::Pod;
+    record.config.sysctls = [("net.ipv4.ip_default_ttl".to_owned(), "9".to_owned())].into();
+    let folder = place.settings.layout.sandbox(&record.id);
+    let program = place.top.join("holder.sh");
+    fs::write(&program, HOLDER).expect("a file of ours");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("ours");
+    place.alone(|settings| {
+        for _ in 0..2 {
+            let made = make_with(settings, &record, &program);
+            assert!(matches!(made, Ok(JobReply::Network(_))), "{made:?}");
+        }
+        assert!(is_held(&record));
+        let meta = fs::metadata(folder.join("hosts")).expect("it is there");
+        assert_eq!(std::os::unix::fs::MetadataExt::uid(&meta), users.first);
+        let ttl = inside(&place, &record, "cat /proc/sys/net/ipv4/ip_default_ttl");
+        assert_eq!(ttl, "9\n");
+        assert_eq!(end(settings, &record), Ok(JobReply::Done));
+        assert!(!folder.exists());
+        assert_eq!(place.mounts(), 0);
+    });
+    for (network, pid, ipc) in [
+        (Network::Node, PidNamespace::Container, IpcNamespace::Pod),
+        (Network::Pod, PidNamespace::Node, IpcNamespace::Pod),
+        (Network::Pod, PidNamespace::Container, IpcNamespace::Node),
+    ] {
+        record.config.namespaces = Namespaces { network, pid, ipc, users: Some(users) };
+        let refused = make(&place.settings, &record).expect_err("the host's are not theirs");
+        assert!(matches!(refused, JobFault::Invalid(_)), "{refused:?}");
+    }
+    remove_cgroup(&record);
+}

@@ -25,7 +25,7 @@ use crate::io::builtin::channel::{Listener, receive_fd};
 use crate::io::builtin::exec::{Files, prepare};
 use crate::io::builtin::layout::Settings;
 use crate::io::builtin::process::{self, PidFd};
-use crate::io::builtin::{cgroup, oci, terminal};
+use crate::io::builtin::{cgroup, oci, terminal, user_namespace};
 use crate::io::clock;
 use crate::limits::{EXEC_DRAIN_MS, RUNTIME_OCI_CALL_MS_MAX, SESSION_READ_BYTES};
 use crate::model::cri::Pipes;
@@ -95,6 +95,7 @@ fn start(
     call.arg(&*container.id.0);
     let mut child = call.spawn().map_err(|error| failed("the OCI runtime", &error))?;
     drop(call);
+    user_namespace::own_streams(&folder, &child).map_err(of_streams)?;
     cgroup::begin_grace_period();
     let mut input = child.stdin.take().map(|pipe| File::from(OwnedFd::from(pipe)));
     let mut outputs = [

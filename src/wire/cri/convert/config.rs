@@ -82,6 +82,8 @@ fn mount(from: &cri::Mount) -> Mount {
         recursive_read_only: from.recursive_read_only,
         propagation: propagation.into(),
         image: from.image.as_ref().map(|(image_ref, name)| image(image_ref, name)),
+        uid_mappings: security::users_map(from.users),
+        gid_mappings: security::users_map(from.users),
         ..Mount::default()
     }
 }

@@ -2,10 +2,13 @@
 
 use super::super::Int64Value;
 use super::super::security::{
-    Capability, LinuxContainerSecurityContext, LinuxSandboxSecurityContext, NamespaceMode,
-    NamespaceOption, ProfileType, SecurityProfile, SelinuxOption, SupplementalGroupsPolicy,
+    Capability, IdMapping, LinuxContainerSecurityContext, LinuxSandboxSecurityContext,
+    NamespaceMode, NamespaceOption, ProfileType, SecurityProfile, SelinuxOption,
+    SupplementalGroupsPolicy, UserNamespace,
 };
-use crate::model::cri::{self, IpcNamespace, Namespaces, Network, PidNamespace, Profile};
+use crate::model::cri::{
+    self, IpcNamespace, Namespaces, Network, PidNamespace, Profile, UserRange,
+};
 
 pub(super) fn sandbox(from: &cri::SandboxConfig) -> LinuxSandboxSecurityContext {
     let security = &from.security;
@@ -72,8 +75,19 @@ fn namespaces(from: &Namespaces) -> NamespaceOption {
         pid: pid.into(),
         ipc: ipc.into(),
         target_id,
-        ..NamespaceOption::default()
+        userns_options: from.users.map(|users| UserNamespace {
+            mode: NamespaceMode::Pod.into(),
+            uids: users_map(Some(users)),
+            gids: users_map(Some(users)),
+        }),
     }
+}
+
+/// The list of mappings.
+pub(super) fn users_map(users: Option<UserRange>) -> Vec<IdMapping> {
+    let mapping =
+        |users: UserRange| IdMapping { host_id: users.first, container_id: 0, length: users.count };
+    users.map(mapping).into_iter().collect()
 }
 
 fn profile(from: &Profile) -> SecurityProfile {

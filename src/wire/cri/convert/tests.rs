@@ -67,6 +67,7 @@ pub(in crate::wire::cri) fn container_config() -> ContainerConfig {
                 readonly: true,
                 recursive_read_only: true,
                 propagation: Propagation::HostToContainer,
+                users: None,
                 image: None,
             },
             Mount {
@@ -91,6 +92,7 @@ pub(in crate::wire::cri) fn container_config() -> ContainerConfig {
             network: Network::Pod,
             pid: PidNamespace::Target(ContainerId("c0".into())),
             ipc: IpcNamespace::Node,
+            users: None,
         },
         security: ContainerSecurity {
             user: User { name: "web".into(), gid: Some(5), strict_groups: true, ..User::default() },
@@ -278,6 +280,7 @@ fn listed_sandboxes_belong_to_the_pod_of_their_labels_or_to_none() {
         annotations: map(&[
             ("kubernetes.io/config.source", "file"),
             ("kubernetes.io/config.seen", "2026-08-06T10:00:00.5Z"),
+            ("edged/first-user", "131072"),
         ]),
         runtime_handler: String::new(),
     };
@@ -295,6 +298,7 @@ fn listed_sandboxes_belong_to_the_pod_of_their_labels_or_to_none() {
             created_at: 7,
             source: Some("file".into()),
             seen_at: Timestamp::parse("2026-08-06T10:00:00Z"),
+            first_user: Some(131_072),
         }
     );
     assert_eq!((&list[1].pod, &list[2].pod), (&None, &None));

@@ -1,6 +1,7 @@
 //! Configurations of sandboxes and containers: the inverse of `convert`'s.
 
 use super::security::{self, apparmor_of_text};
+use super::users;
 use super::{absent, choice, insert, number_in, owned, push, text_in, unknown, unsupported};
 use crate::model::cri::{
     Device, Dns, Mount, PidNamespace, PortMapping, Propagation, Protocol, Resources,
@@ -124,6 +125,7 @@ fn image(message: &[u8]) -> Result<(Box<str>, Box<str>), Malformed> {
 /// `Mount`
 fn mount(message: &[u8]) -> Result<Mount, Malformed> {
     let mut mount = Mount::default();
+    let mut users = [None; 2];
     for field in fields(message) {
         match field? {
             (1, value) => mount.container_path = owned(value)?,
@@ -138,14 +140,15 @@ fn mount(message: &[u8]) -> Result<Mount, Malformed> {
                 ];
                 mount.propagation = choice("Mount.propagation", value, &all)?;
             }
-            (6, _) => return Err(unsupported("Mount.uidMappings")),
-            (7, _) => return Err(unsupported("Mount.gidMappings")),
+            (6, value) => users::add(&mut users[0], "Mount.uidMappings", value)?,
+            (7, value) => users::add(&mut users[1], "Mount.gidMappings", value)?,
             (8, value) => mount.recursive_read_only = value.flag()?,
             (9, value) => mount.image = Some(image(value.bytes()?)?),
             (10, value) => absent("Mount.image_sub_path", value)?,
             (number, _) => return Err(unknown("Mount", number)),
         }
     }
+    mount.users = users::same("Mount", users)?;
     Ok(mount)
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::model::cri::{
     ImageUser, IpcNamespace, Mount, Namespaces, Network, PidNamespace, Propagation, Resources,
+    UserRange,
 };
 use crate::model::runtime::{
     Conditions, ContainerPhase, ContainerRecord, EventKind, ExitReason, ImageRecord, Reply,
@@ -136,7 +137,10 @@ fn status(w: &mut Writer, conditions: &Conditions) {
     for handler in &conditions.handlers {
         w.message(3, &mut |w| {
             w.text(1, &handler.name);
-            w.message(2, &mut |features| features.flag(1, handler.recursive_read_only));
+            w.message(2, &mut |features| {
+                features.flag(1, handler.recursive_read_only);
+                features.flag(2, handler.user_namespaces);
+            });
         });
     }
     // `supplemental_groups_policy`
@@ -218,6 +222,20 @@ fn namespaces(w: &mut Writer, options: &Namespaces) {
     if let PidNamespace::Target(id) = &options.pid {
         w.text(4, &id.0);
     }
+    if let Some(users) = options.users {
+        w.message(5, &mut |w| {
+            mapping(w, 2, users);
+            mapping(w, 3, users);
+        });
+    }
+}
+
+/// `IDMapping`
+fn mapping(w: &mut Writer, field: u32, users: UserRange) {
+    w.message(field, &mut |w| {
+        w.number(1, users.first.into());
+        w.number(3, users.count.into());
+    });
 }
 
 /// `Container`
@@ -331,6 +349,10 @@ fn mount(w: &mut Writer, mount: &Mount) {
             Propagation::Bidirectional => 2,
         },
     );
+    if let Some(users) = mount.users {
+        mapping(w, 6, users);
+        mapping(w, 7, users);
+    }
     w.flag(8, mount.recursive_read_only);
     if let Some((image, user_specified)) = &mount.image {
         w.message(9, &mut |w| {

@@ -1,6 +1,6 @@
 //! Security contexts of sandboxes and containers: the inverse of `convert`'s.
 
-use super::{absent, choice, last, number_in, owned, push, text_in, unknown, unsupported};
+use super::{absent, choice, number_in, owned, push, text_in, unknown, unsupported, users};
 use crate::model::cri::{IpcNamespace, Namespaces, Network, PidNamespace, Profile, Selinux, User};
 use crate::model::runtime::{ContainerConfig, ContainerId, SandboxConfig};
 use crate::wire::protobuf::{Malformed, Value, fields};
@@ -74,14 +74,14 @@ pub(super) fn container<'a>(
 fn namespaces(message: &[u8]) -> Result<Namespaces, Malformed> {
     const MODES: [Mode; 4] = [Mode::Pod, Mode::Container, Mode::Node, Mode::Target];
     let (mut network, mut pid, mut ipc) = (Mode::Pod, Mode::Pod, Mode::Pod);
-    let mut target = "";
+    let (mut target, mut users) = ("", None);
     for field in fields(message) {
         match field? {
             (1, value) => network = choice("NamespaceOption.network", value, &MODES)?,
             (2, value) => pid = choice("NamespaceOption.pid", value, &MODES)?,
             (3, value) => ipc = choice("NamespaceOption.ipc", value, &MODES)?,
             (4, value) => target = value.text()?,
-            (5, value) => host_users(value.bytes()?)?,
+            (5, value) => users = users::namespace(value.bytes()?)?,
             (number, _) => return Err(unknown("NamespaceOption", number)),
         }
     }
@@ -109,6 +109,7 @@ fn namespaces(message: &[u8]) -> Result<Namespaces, Malformed> {
             }
             Mode::Target => PidNamespace::Target(ContainerId(target.into())),
         },
+        users,
     })
 }
 
@@ -119,16 +120,6 @@ enum Mode {
     Container,
     Node,
     Target,
-}
-
-/// `UserNamespace`: only the host's, NODE.
-fn host_users(message: &[u8]) -> Result<(), Malformed> {
-    const NODE: u64 = 2;
-    let mapped = last(message, 2)?.or(last(message, 3)?).is_some();
-    if mapped || number_in(message, 1)? != NODE {
-        return Err(unsupported("NamespaceOption.userns_options"));
-    }
-    Ok(())
 }
 
 /// `SecurityProfile`

@@ -11,7 +11,7 @@ use super::super::security::{
 use super::super::{container as c, image as i, sandbox as s, stats as st};
 use super::*;
 use crate::model::cri::{
-    self, IpcNamespace, Namespaces, Network, PidNamespace, Profile, Resources,
+    self, IpcNamespace, Namespaces, Network, PidNamespace, Profile, Resources, UserRange,
 };
 use crate::model::housekeeping::HousekeepingCall;
 use crate::model::runtime::{ContainerConfig, ContainerId, SandboxConfig, SandboxId};
@@ -63,7 +63,8 @@ fn a_sandbox_comes_back_as_the_agent_asked_for_it() {
     strict.port_mappings[0].protocol = cri::Protocol::Sctp;
     for pid in [PidNamespace::Pod, PidNamespace::Node] {
         for ipc in [IpcNamespace::Pod, IpcNamespace::Node] {
-            strict.namespaces = Namespaces { network: Network::Pod, pid: pid.clone(), ipc };
+            let users = Some(UserRange { first: u32::MAX - 10, count: 10 });
+            strict.namespaces = Namespaces { network: Network::Pod, pid: pid.clone(), ipc, users };
             for config in [node.clone(), empty.clone(), strict.clone()] {
                 let request = cri::Request::RunPodSandbox(Box::new(config.clone()));
                 assert_eq!(served(&request), Request::RunPodSandbox(Box::new(config)));
@@ -83,6 +84,8 @@ fn a_container_comes_back_as_the_agent_asked_for_it() {
     other.security.user.uid = Some(0);
     other.mounts[0].propagation = cri::Propagation::Bidirectional;
     other.namespaces = Namespaces::default();
+    other.namespaces.users = Some(UserRange { first: 1 << 16, count: 1 << 16 });
+    other.mounts[0].users = other.namespaces.users;
     other.security.selinux = Some(cri::Selinux { role: "r".to_owned(), ..Default::default() });
     other.envs.push((String::new(), String::new()));
     for config in [target, plain, other] {
@@ -240,14 +243,16 @@ fn fields_of_a_container_that_are_not_supported_are_refused_by_name() {
     fn context(config: &mut c::ContainerConfig) -> &mut LinuxContainerSecurityContext {
         config.linux.as_mut().expect("linux").security_context.as_mut().expect("a context")
     }
-    let changes: [(&str, Change); 11] = [
+    let changes: [(&str, Change); 10] = [
         ("ContainerConfig.CDI_devices", |config| config.cdi_devices.push(c::CdiDevice::default())),
         ("ImageSpec.runtime_handler", |config| {
             config.image.as_mut().expect("an image").runtime_handler = "kata".to_owned();
         }),
         ("Mount.selinux_relabel", |config| config.mounts[0].selinux_relabel = true),
-        ("Mount.uidMappings", |config| config.mounts[0].uid_mappings.push(IdMapping::default())),
-        ("Mount.gidMappings", |config| config.mounts[0].gid_mappings.push(IdMapping::default())),
+        ("Mount: got different mappings", |config| {
+            let mapping = IdMapping { host_id: 9, container_id: 0, length: 1 };
+            config.mounts[0].uid_mappings.push(mapping);
+        }),
         ("Capability.add_ambient_capabilities", |config| {
             let add_ambient_capabilities = vec!["NET_RAW".to_owned()];
             context(config).capabilities =
@@ -258,13 +263,15 @@ fn fields_of_a_container_that_are_not_supported_are_refused_by_name() {
         }),
         ("NamespaceOption.userns_options", |config| {
             let options = context(config).namespace_options.as_mut().expect("options");
-            options.userns_options = Some(UserNamespace::default());
+            let mode = NamespaceMode::Target.into();
+            options.userns_options = Some(UserNamespace { mode, ..UserNamespace::default() });
         }),
         ("NamespaceOption.userns_options", |config| {
             let options = context(config).namespace_options.as_mut().expect("options");
-            let uids = vec![IdMapping { host_id: 0, container_id: 0, length: 1 }];
+            let uids = vec![IdMapping { host_id: 9, container_id: 0, length: 1 }];
             let mode = NamespaceMode::Node.into();
-            options.userns_options = Some(UserNamespace { mode, uids, ..Default::default() });
+            let gids = uids.clone();
+            options.userns_options = Some(UserNamespace { mode, uids, gids });
         }),
         ("NamespaceOption.network", |config| {
             let options = context(config).namespace_options.as_mut().expect("options");
@@ -287,6 +294,35 @@ fn fields_of_a_container_that_are_not_supported_are_refused_by_name() {
     options.expect("options").userns_options =
         Some(UserNamespace { mode: NamespaceMode::Node.into(), ..UserNamespace::default() });
     decode(RUNTIME, "CreateContainer", &request.encode_to_vec()).expect("it is served");
+}
+
+#[test]
+fn users_are_one_range_of_users_without_privileges() {
+    let mapping = |host_id, container_id, length| IdMapping { host_id, container_id, length };
+    let good = mapping(1 << 16, 0, 1 << 16);
+    let namespace = |mode: NamespaceMode, uids: &[IdMapping], gids: &[IdMapping]| UserNamespace {
+        mode: mode.into(),
+        uids: uids.to_vec(),
+        gids: gids.to_vec(),
+    };
+    let pod = |uids: &[IdMapping]| namespace(NamespaceMode::Pod, uids, uids);
+    for (options, expected) in [
+        (pod(&[]), "got no mapping, expected one"),
+        (pod(&[good, good]), "userns_options.uids: got several mappings, expected one"),
+        (namespace(NamespaceMode::Pod, &[good], &[]), "got different mappings of users and of"),
+        (pod(&[mapping(9, 1, 9)]), "userns_options.uids: got container_id 1, expected 0"),
+        (pod(&[mapping(0, 0, 9)]), "got host_id or length 0, expected users without privileges"),
+        (pod(&[mapping(9, 0, 0)]), "got host_id or length 0"),
+        (pod(&[mapping(9, 0, u32::MAX)]), "got a range of users that ends beyond 4294967294"),
+        (namespace(NamespaceMode::Node, &[good], &[good]), "got a mapping with the host's users"),
+    ] {
+        let mut request = run_message();
+        let linux = request.config.as_mut().and_then(|config| config.linux.as_mut());
+        let security = linux.and_then(|linux| linux.security_context.as_mut()).expect("it is set");
+        security.namespace_options.as_mut().expect("it is set").userns_options = Some(options);
+        let why = invalid("RunPodSandbox", &request.encode_to_vec());
+        assert!(why.contains(expected), "{why}");
+    }
 }
 
 /// Fields that the wire's structs do not have, after those of a good message.

@@ -64,6 +64,7 @@ fn host(config: &ContainerConfig, hostname: &str, groups: &[u32]) -> Host {
         oom_score_adj_min: -1_000,
         limits: Limits { cgroup2: false, swap: true, hugetlb: true },
         selinux: false,
+        users: config.namespaces.users,
     }
 }
 
@@ -491,4 +492,19 @@ fn a_command_gets_the_containers_own_process() {
     for bad in [&b""[..], b"{}", b"[]", b"{\"process\":[]}", b"{\"process\":{}"] {
         assert_eq!(exec_process(bad, &[], false), None, "{bad:?}");
     }
+}
+
+#[test]
+fn a_pod_with_users_of_its_own_joins_their_namespace() {
+    let mut config = ContainerConfig { command: vec!["a".to_owned()], ..Default::default() };
+    let sandbox = sandbox(Network::Pod, "/kubepods");
+    let plain = written(&sandbox, &config, &host(&config, "h", &[]));
+    assert!(plain["linux"].get("uidMappings").is_none(), "{plain}");
+    config.namespaces.users = Some(UserRange { first: 65_536, count: 1_000 });
+    let own = written(&sandbox, &config, &host(&config, "h", &[]));
+    let mapping = serde_json::json!([{"containerID": 0, "hostID": 65_536, "size": 1_000}]);
+    assert_eq!(own["linux"]["uidMappings"], mapping);
+    assert_eq!(own["linux"]["gidMappings"], mapping);
+    let namespaces = own["linux"]["namespaces"].as_array().expect("a list");
+    assert!(namespaces.contains(&serde_json::json!({"type": "user", "path": "/sb/user"})));
 }

@@ -103,12 +103,14 @@ fn version_status_and_configuration_are_read_by_the_agent() {
         name: name.into(),
         program: "/usr/bin/crun".into(),
         recursive_read_only,
+        user_namespaces: !recursive_read_only,
     });
     let handlers = handlers.into();
     let reply = Reply::Status(Conditions { runtime: Ok(()), network: down, handlers });
     let cri::Reply::Status(status) = read(Rpc::Status, &reply) else { panic!("a status") };
     let default = cri::RuntimeHandler { recursive_read_only_mounts: true, ..Default::default() };
-    let runc = cri::RuntimeHandler { name: "runc".into(), ..Default::default() };
+    let runc =
+        cri::RuntimeHandler { name: "runc".into(), user_namespaces: true, ..Default::default() };
     let expected = cri::RuntimeStatus {
         handlers: vec![default, runc],
         strict_groups: true,
@@ -137,6 +139,7 @@ fn sandboxes_are_read_by_the_agent() {
         created_at: 7,
         source: Some("file".into()),
         seen_at: None,
+        first_user: None,
     };
     assert_eq!(*read_list[0], expected);
     assert_eq!(*read_list[1], cri::Sandbox { ready: false, ..expected });
