@@ -98,7 +98,7 @@ const PODS_API: &str = "the pods API over gRPC is not served";
 const PULLED: &str = "no record of the credentials that pulled an image";
 const SHUTDOWN: &str = "no inhibitor lock of systemd-logind";
 const IDS_PER_POD: &str = "idsPerPod is not read: a pod with users of its own has 65,536";
-const USERNS_RUNTIME: &str = "containerd 1.6 makes no user namespaces";
+const USERNS_RUNTIME: &str = "needs a runtime with user namespaces: containerd 2.0";
 const QOS_V2: &str = "memory.high and memory.min of cgroup v2 are not set";
 const PREEMPTION: &str = "a critical pod preempts no other";
 const PORT_TLS: &str = "no port to the network, so no certificates that clients check";
@@ -280,7 +280,10 @@ const EXCLUSIONS: &[Exclusion] = &[
     ),
     feature("POD Resources API", "", POD_RESOURCES),
     feature("Kubelet Pods API", "", PODS_API),
-    feature("ProcMount", "will unmask proc mounts if requested", USERNS_RUNTIME),
+    on(
+        Kind::Containerd,
+        platform("ProcMount", "will unmask proc mounts if requested", USERNS_RUNTIME),
+    ),
     platform("Probe Stress", "", "fifty containers probed each second want a machine of their own"),
     validation("ProcMount", "will fail to unmask proc mounts if not in user namespace"),
     feature("ResourceMetricsAPI", "", STATS),

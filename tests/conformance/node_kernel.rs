@@ -89,10 +89,14 @@ pub(crate) const ROWS: &[Entry] = &[
     (READ_ONLY, "should accept non-recursive read-only mounts", plain_read_only),
 ];
 
-/// The built-in runtime makes mounts read-only recursively; containerd does from 2.0 on.
+/// The built-in runtime makes mounts read-only recursively, and user namespaces; containerd does
+/// from 2.0 on.
 pub(crate) fn of_runtime() -> &'static [Entry] {
     if is_recursive() {
-        &[(READ_ONLY, "should accept recursive read-only mounts", recursive_read_only)]
+        &[
+            (READ_ONLY, "should accept recursive read-only mounts", recursive_read_only),
+            ("ProcMount", "will unmask proc mounts if requested", unmasked),
+        ]
     } else {
         &[(READ_ONLY, "should reject recursive read-only mounts", no_recursive_read_only)]
     }
@@ -173,6 +177,13 @@ fn masked(case: &Case<'_>) {
     let lines = case.output_of("", "", "grep ' /proc' /proc/mounts");
     let read_only = lines.iter().filter(|line| line.contains(" ro,")).count();
     assert!(lines.len() > 1 && read_only > 0, "{lines:?}");
+}
+
+fn unmasked(case: &Case<'_>) {
+    let fields = "    securityContext: {procMount: Unmasked}\n";
+    let lines = case.output_of("  hostUsers: false\n", fields, "grep ' /proc' /proc/mounts");
+    let points: Vec<_> = lines.iter().filter_map(|line| line.split(' ').nth(1)).collect();
+    assert_eq!(points, ["/proc"], "{lines:?}");
 }
 
 fn classes(case: &Case<'_>) {
