@@ -23,6 +23,8 @@ pub struct Review {
     /// The agent's revision that was judged last; `None`: the inputs of the rules have changed
     /// since.
     judged: Option<u64>,
+    /// All statuses are checked next time, whatever their revisions.
+    whole: bool,
     /// The agent's revision when its statuses were last checked, in this life.
     revision: Option<u64>,
     /// The agent's steps, and how often all statuses are checked.
@@ -33,11 +35,11 @@ pub struct Review {
 impl Review {
     /// Everything is judged in every n-th step.
     pub fn new(sample_every: u64) -> Self {
-        Self { judged: None, revision: None, steps: 0, sample_every }
+        Self { judged: None, whole: false, revision: None, steps: 0, sample_every }
     }
 
     pub fn begin_life(&mut self) {
-        (self.judged, self.revision) = (None, None);
+        (self.judged, self.revision, self.whole) = (None, None, true);
     }
 
     /// The inputs of the rules have changed.
@@ -59,7 +61,7 @@ impl Review {
         if self.judged == revision && !must && !sampled {
             return None;
         }
-        let whole = sampled || self.judged.is_none();
+        let whole = sampled || std::mem::take(&mut self.whole);
         self.judged = revision;
         Some((whole, std::mem::replace(&mut self.revision, revision) != revision))
     }
@@ -69,6 +71,7 @@ impl Check {
     /// Forgets what was judged: the next check covers all statuses.
     pub fn judge_all_again(&mut self) {
         self.review.again();
+        self.review.whole = true;
         self.evict.judged = None;
     }
 
