@@ -58,7 +58,7 @@ use recorder::Recorder;
 use removed::Removed;
 use runtime::Runtime;
 use source::Source;
-use time::{Instant, Now, Rng};
+use time::{Instant, Now, Rng, sooner};
 use watchdog::Watchdog;
 
 use crate::limits::{Budget, SHUTDOWN_MS};
@@ -411,7 +411,8 @@ impl Agent {
             self.pods.refresh(now, host_info(&self.runtime, &self.addresses));
             #[cfg(feature = "probes")]
             self.probe_results.step(&self.pods, out);
-            if by <= now.boot || !self.calls.has_work() {
+            let is_saved = self.save_before_exit(now, out);
+            if by <= now.boot || (!self.calls.has_work() && is_saved) {
                 out.push(Action::Exit);
             }
             return;
@@ -554,7 +555,7 @@ impl Agent {
     /// When to call [`Agent::step`] again if nothing happens before; strictly after the last step.
     pub fn wake_at(&self) -> Option<Instant> {
         if self.leave_by.is_some() {
-            return self.leave_by;
+            return sooner(self.leave_by, self.save_before_exit_at());
         }
         #[cfg(all(feature = "cloud", feature = "streams"))]
         let of_tunnel = self.streams.wake_at();

@@ -44,6 +44,14 @@ impl Agent {
 
     pub(super) fn step_cloud(&mut self, _: Now, _: &mut Out) {}
 
+    pub(super) fn save_before_exit(&mut self, _: Now, _: &mut Out) -> bool {
+        true
+    }
+
+    pub(super) fn save_before_exit_at(&self) -> Option<Instant> {
+        None
+    }
+
     pub(super) fn cloud_overview(&self, _: Now) -> Option<CloudOverview> {
         None
     }

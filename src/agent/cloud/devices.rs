@@ -109,20 +109,34 @@ impl DeviceSide {
             return;
         }
         core.step(now, rng, out);
-        core.registrations().retain(|change| {
-            let outcome = match change {
-                RegistrationChange::Put(mapper) => {
-                    let row = rows::mapper(mapper);
-                    meta.put(&mapper_key(&mapper.name), rows::MAPPER, &row, None)
-                }
-                RegistrationChange::Remove(name) => meta.delete(&mapper_key(name), "", None),
-            };
-            matches!(outcome, ChangeOutcome::Dropped)
-        });
+        store_registrations(core, meta);
         if meta.may_save(now) && (core.save_at(now).is_some_and(|at| at <= now.boot)) {
             let changes = core.begin_save(now);
             meta.save_also(changes.into_iter().map(Change::Device));
         }
+    }
+
+    /// The agent is about to exit: starts to save what is not saved, due or not. Returns whether
+    /// everything is.
+    pub(super) fn save_all(&mut self, now: Now, meta: &mut Meta, out: &mut Out) -> bool {
+        let Some(core) = &mut self.core else { return true };
+        // Before the store is read nothing is known that is not in it.
+        if meta.origin().is_none() || core.is_saved() {
+            return true;
+        }
+        store_registrations(core, meta);
+        if meta.may_save(now) {
+            let changes = core.begin_save(now);
+            meta.save_also(changes.into_iter().map(Change::Device));
+            meta.step(now, out);
+        }
+        core.is_saved()
+    }
+
+    /// When [`DeviceSide::save_all`] may go on after a save that failed.
+    pub(super) fn save_all_at(&self, now: Now, meta: &Meta) -> Option<Instant> {
+        let core = self.core.as_ref()?;
+        meta.save_at(now).filter(|_| !core.is_saved())
     }
 
     /// Sends the reports that are due.
@@ -148,6 +162,20 @@ impl DeviceSide {
         let save_at = core.save_at(now).and_then(|at| Some(at.max(meta.save_at(now)?)));
         sooner(core.wake_at(now), save_at).filter(|_| meta.origin().is_some())
     }
+}
+
+/// Queues the registrations of mappers for the next save.
+fn store_registrations(core: &mut Devices, meta: &mut Meta) {
+    core.registrations().retain(|change| {
+        let outcome = match change {
+            RegistrationChange::Put(mapper) => {
+                let row = rows::mapper(mapper);
+                meta.put(&mapper_key(&mapper.name), rows::MAPPER, &row, None)
+            }
+            RegistrationChange::Remove(name) => meta.delete(&mapper_key(name), "", None),
+        };
+        matches!(outcome, ChangeOutcome::Dropped)
+    });
 }
 
 /// The key of an object's row.

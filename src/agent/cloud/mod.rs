@@ -620,6 +620,17 @@ impl Cloud {
         wake_at.map(|at| at.max(now.boot.plus_ms(1)))
     }
 
+    /// The agent is about to exit: saves what of devices is not saved. Returns whether everything
+    /// is.
+    pub(super) fn save_devices(&mut self, now: Now, out: &mut Out) -> bool {
+        self.devices.save_all(now, &mut self.meta, out)
+    }
+
+    /// When [`Cloud::save_devices`] may go on.
+    fn save_devices_at(&self, now: Now) -> Option<Instant> {
+        self.devices.save_all_at(now, &self.meta)
+    }
+
     // ---- for the rest of the core ----
 
     /// The state of the cloud side, for the status display.

@@ -97,6 +97,16 @@ impl Agent {
         }
     }
 
+    /// The agent is about to exit: saves what is to be saved before. Returns whether everything is.
+    pub(in crate::agent) fn save_before_exit(&mut self, now: Now, out: &mut Out) -> bool {
+        self.cloud.as_mut().is_none_or(|cloud| cloud.save_devices(now, out))
+    }
+
+    /// When [`Agent::save_before_exit`] may go on.
+    pub(in crate::agent) fn save_before_exit_at(&self) -> Option<Instant> {
+        self.cloud.as_ref()?.save_devices_at(self.now)
+    }
+
     pub(in crate::agent) fn cloud_overview(&self, now: Now) -> Option<CloudOverview> {
         self.cloud.as_ref().map(|cloud| cloud.overview(now))
     }

@@ -229,6 +229,11 @@ impl Mappers {
         &mut self.registrations
     }
 
+    /// Whether nothing has to be saved, and no save is under way.
+    pub(super) fn is_saved(&self) -> bool {
+        self.registrations.is_empty() && self.unsaved.is_empty() && self.saving.is_empty()
+    }
+
     pub(super) fn has_unsaved(&self) -> bool {
         !self.unsaved.is_empty()
     }

@@ -445,6 +445,11 @@ impl Devices {
         self.mappers.end_save(is_saved);
     }
 
+    /// Whether nothing has to be saved, and no save is under way.
+    pub(super) fn is_saved(&self) -> bool {
+        self.table.is_saved() && self.mappers.is_saved()
+    }
+
     /// The registrations of mappers that are not stored yet.
     pub(super) fn registrations(&mut self) -> &mut Vec<RegistrationChange> {
         self.mappers.registrations()

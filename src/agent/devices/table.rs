@@ -194,6 +194,12 @@ impl Table {
         self.save_at
     }
 
+    /// Whether nothing has to be saved, and no save is under way.
+    pub(super) fn is_saved(&self) -> bool {
+        let all = [&self.unsaved, &self.saving, &self.removed, &self.removing];
+        all.into_iter().all(BTreeSet::is_empty)
+    }
+
     /// Starts to save all that is not saved.
     pub(super) fn begin_save(&mut self, now: Now) -> Vec<DeviceChange> {
         self.save_at = None;

@@ -24,6 +24,14 @@ impl DeviceSide {
 
     pub(super) fn step(&mut self, _: Now, _: &mut Meta, _: &mut Rng, _: &mut Out) {}
 
+    pub(super) fn save_all(&mut self, _: Now, _: &mut Meta, _: &mut Out) -> bool {
+        true
+    }
+
+    pub(super) fn save_all_at(&self, _: Now, _: &Meta) -> Option<Instant> {
+        None
+    }
+
     pub(super) fn report(&mut self, _: &mut CloudContext<'_>) {}
 
     pub(super) fn report_at(&self, _: Now) -> Option<Instant> {
