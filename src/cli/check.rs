@@ -5,6 +5,8 @@
 mod builtin;
 #[cfg(feature = "cloud")]
 mod cloud;
+#[cfg(feature = "devices")]
+mod devices;
 mod judge;
 mod remedy;
 

@@ -95,6 +95,57 @@ impl Config {
     }
 }
 
+impl Config {
+    /// Settings that can be used, and that somebody did not mean so.
+    pub fn device_contradictions(&self) -> Vec<String> {
+        let Devices { twin_is_on, bus_is_on, bus, user, password, tls_is_on, .. } = &self.devices;
+        let MqttSettings { mode, client, broker } = &bus.mqtt;
+        let unused = if self.cloud.is_configured() {
+            "deviceTwin is switched off"
+        } else {
+            "no cloud is configured"
+        };
+        if client.is_written && *bus_is_on && !(*twin_is_on && self.cloud.is_configured()) {
+            return vec![format!("{unused}: eventBus has no effect")];
+        }
+        if !bus_is_on {
+            return Vec::new();
+        }
+        let default = BusSettings::default();
+        let of_broker = *broker != default.mqtt.broker
+            || (bus.qos, bus.retain) != (default.qos, default.retain);
+        let uses_tls = match mode {
+            MqttMode::Internal => broker.server.is_tls,
+            MqttMode::Both => broker.server.is_tls || client.server.is_tls,
+            MqttMode::External => client.server.is_tls,
+        };
+        let all = [
+            (
+                *mode == MqttMode::External && of_broker,
+                "mqttMode 2 has no broker inside: mqttServerInternal, mqttSocketInternal, mqttQOS, \
+                 mqttRetain and mqttSessionQueueSize have no effect",
+            ),
+            (
+                *mode == MqttMode::Internal && client.server != default.mqtt.client.server,
+                "mqttMode 0 has no other broker: mqttServerExternal has no effect",
+            ),
+            (
+                *mode == MqttMode::Both && client.server.address() == broker.server.address(),
+                "mqttServerExternal is the broker inside, mqttServerInternal",
+            ),
+            (
+                user.is_empty() && !password.is_empty(),
+                "mqttPassword has no effect without mqttUsername",
+            ),
+            (
+                *tls_is_on && !uses_tls,
+                "eventBusTLS.enable is true, and no server in use begins with ssl://",
+            ),
+        ];
+        all.into_iter().filter(|(holds, _)| *holds).map(|(_, why)| why.to_owned()).collect()
+    }
+}
+
 /// Checks several keys together.
 pub(super) fn check(config: &Config) -> Result<(), Input> {
     if !config.devices.bus_is_on {
@@ -137,6 +188,7 @@ const EVENT_BUS: Table = Table {
             "enable",
             Set(|config, value| {
                 config.devices.bus_is_on = truth(value)?;
+                config.devices.bus.mqtt.client.is_written = true;
                 Ok(())
             }),
         ),
@@ -149,6 +201,7 @@ const EVENT_BUS: Table = Table {
                     1 => MqttMode::Both,
                     _ => MqttMode::External,
                 };
+                config.devices.bus.mqtt.client.is_written = true;
                 Ok(())
             }),
         ),
@@ -181,6 +234,7 @@ const EVENT_BUS: Table = Table {
             "mqttServerExternal",
             Set(|config, value| {
                 config.devices.bus.mqtt.client.server = MqttServer::parse(text(value)?)?;
+                config.devices.bus.mqtt.client.is_written = true;
                 Ok(())
             }),
         ),
@@ -197,6 +251,16 @@ const EVENT_BUS: Table = Table {
                 let most = MQTT_SESSION_QUEUE_MAX as i64;
                 config.devices.bus.mqtt.broker.session_messages_max =
                     whole(value, 1, most)? as usize;
+                Ok(())
+            }),
+        ),
+        // Edged's own: KubeEdge has no such setting.
+        (
+            "mqttSocketInternal",
+            Set(|config, value| {
+                let given = text(value)?;
+                let path = if given.is_empty() { String::new() } else { unix_socket(given)? };
+                config.devices.bus.mqtt.broker.socket = path;
                 Ok(())
             }),
         ),
@@ -261,16 +325,25 @@ fn socket(config: &mut Config, value: &Value) -> Result<(), Input> {
     let path = absolute(given).ok_or_else(wrong)?;
     let is_file = Path::new(&path).extension().is_some_and(|end| end == "sock");
     let path = if is_file { path } else { format!("{path}/dmi.sock") };
+    config.devices.socket = unix_socket(&path)?;
+    Ok(())
+}
+
+/// The absolute path of a unix socket.
+fn unix_socket(given: &str) -> Result<String, Input> {
+    let path = file_path(given)?;
     if path.len() > MAPPER_SOCKET_BYTES_MAX {
         let expected = format!("{MAPPER_SOCKET_BYTES_MAX} at most: it is a unix socket");
         return Err(Input::new(format_args!("a path of {} bytes", path.len()), expected));
     }
-    config.devices.socket = path;
-    Ok(())
+    Ok(path)
 }
 
 fn file(value: &Value) -> Result<String, Input> {
-    let given = text(value)?;
+    file_path(text(value)?)
+}
+
+fn file_path(given: &str) -> Result<String, Input> {
     absolute(given).ok_or_else(|| Input::quoted(given, "an absolute path of a file"))
 }
 
@@ -319,13 +392,15 @@ mod tests {
             "deviceTwin: {enable: true, dmiSockPath: /run/edged/}, eventBus: {enable: true, \
              mqttMode: 1, mqttServerExternal: 'ssl://b.example:8883', mqttServerInternal: \
              'tcp://[::1]:1885', mqttQOS: 1, mqttRetain: true, mqttSessionQueueSize: 7, \
-             mqttSubClientID: s, mqttUsername: u, mqttPassword: w, \
+             mqttSocketInternal: /run/mqtt.sock, mqttSubClientID: s, mqttUsername: u, \
+             mqttPassword: w, \
              eventBusTLS: {enable: true, tlsMqttCAFile: /t/ca, tlsMqttCertFile: /t/cert, \
              tlsMqttPrivateKeyFile: /t/key}}",
         );
         let server = |is_tls, host: &str, port| MqttServer { is_tls, host: host.into(), port };
         let client = MqttClientSettings {
             server: server(true, "b.example", 8_883),
+            is_written: true,
             client_id: "s".into(),
             user: "u".into(),
             password: Secret::new("w"),
@@ -335,7 +410,7 @@ mod tests {
         };
         let broker = MqttBrokerSettings {
             server: server(false, "::1", 1_885),
-            socket: String::new(),
+            socket: "/run/mqtt.sock".into(),
             user: "u".into(),
             password: Secret::new("w"),
             cert_file: "/t/cert".into(),
@@ -378,6 +453,8 @@ mod tests {
                 "mqttServerInternal: got tcp://0.0.0.0:1884 without TLS, user and password",
             ),
             ("eventBus: {eventBusTLS: {tlsMqttCAFile: ca}}".to_owned(), "expected an absolute"),
+            ("eventBus: {mqttSocketInternal: a.sock}".to_owned(), "expected an absolute path"),
+            (format!("eventBus: {{mqttSocketInternal: /{long}}}"), "expected 107 at most"),
         ] {
             let got = read(&modules);
             let is_named = got.as_ref().is_err_and(|why| why.to_string().contains(want));
@@ -386,5 +463,41 @@ mod tests {
         let guarded = "eventBus: {mqttMode: 0, mqttServerInternal: 'ssl://0.0.0.0:8883', \
                        mqttUsername: u, mqttPassword: w, eventBusTLS: {enable: true}}";
         assert!(read(guarded).is_ok_and(|settings| settings.is_some()), "it is guarded");
+    }
+
+    #[test]
+    fn settings_that_contradict_others_are_named() {
+        let of = |modules: &str| {
+            let mut config = Config::default();
+            let text = format!("modules: {{{modules}}}\n");
+            overlay(&mut config, text.as_bytes()).expect("valid");
+            config.device_contradictions()
+        };
+        let hub = "edgeHub: {httpServer: 'https://c.example:10002'}";
+        for (bus, want) in [
+            ("mqttServerInternal: 'tcp://127.0.0.1:9'", "mqttMode 2 has no broker inside"),
+            ("mqttQOS: 1", "mqttMode 2 has no broker inside"),
+            ("mqttMode: 0, mqttServerExternal: 'tcp://b:1'", "mqttMode 0 has no other broker"),
+            ("mqttMode: 1, mqttServerExternal: 'tcp://127.0.0.1:1884'", "is the broker inside"),
+            ("mqttPassword: w", "mqttPassword has no effect without mqttUsername"),
+            ("eventBusTLS: {enable: true}", "no server in use begins with ssl://"),
+        ] {
+            let found = of(&format!("{hub}, eventBus: {{{bus}}}"));
+            assert!(found.len() == 1 && found[0].contains(want), "{bus}: {found:?}");
+        }
+        let off = of(&format!("{hub}, deviceTwin: {{enable: false}}, eventBus: {{mqttMode: 0}}"));
+        assert_eq!(off, ["deviceTwin is switched off: eventBus has no effect"]);
+        assert_eq!(
+            of("eventBus: {enable: true}"),
+            ["no cloud is configured: eventBus has no effect"]
+        );
+        for well in [
+            hub.to_owned(),
+            format!("{hub}, eventBus: {{enable: false, mqttQOS: 1}}"),
+            format!("{hub}, eventBus: {{mqttMode: 0, mqttQOS: 1, mqttSocketInternal: /m.sock}}"),
+            "eventBus: {enable: false}".to_owned(),
+        ] {
+            assert_eq!(of(&well), [""; 0], "{well}");
+        }
     }
 }

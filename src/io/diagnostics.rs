@@ -7,6 +7,8 @@
 mod builtin;
 #[cfg(feature = "cloud")]
 mod cloud;
+#[cfg(feature = "devices")]
+mod devices;
 mod runtime;
 
 use std::ffi::OsString;
@@ -29,6 +31,8 @@ use crate::model::error::{self, System};
 pub use builtin::BuiltinFacts;
 #[cfg(feature = "cloud")]
 pub use cloud::CloudFacts;
+#[cfg(feature = "devices")]
+pub use devices::DeviceFacts;
 
 /// All facts.
 #[derive(Clone, Debug)]
@@ -83,6 +87,9 @@ pub struct Diagnostics {
     /// The store and the connection to the cloud, if one is configured.
     #[cfg(feature = "cloud")]
     pub cloud: Option<CloudFacts>,
+    /// What devices need, if they are served.
+    #[cfg(feature = "devices")]
+    pub devices: Option<DeviceFacts>,
 }
 
 /// A manifest file's path and bytes, or why it cannot be read.
@@ -149,6 +156,8 @@ pub fn gather(flags: &[OsString]) -> Result<Diagnostics, Error> {
         builtin: (config.runtime.framing == Framing::Ttrpc).then(|| builtin::read(&config)),
         #[cfg(feature = "cloud")]
         cloud: cloud::read(&config),
+        #[cfg(feature = "devices")]
+        devices: devices::read(&config),
         config,
     })
 }

@@ -50,6 +50,11 @@ pub(super) fn all(facts: &Diagnostics) -> Vec<Row> {
     rows.extend(manifests(facts));
     #[cfg(feature = "cloud")]
     rows.extend(facts.cloud.iter().flat_map(super::cloud::rows));
+    #[cfg(feature = "devices")]
+    {
+        rows.extend(facts.devices.iter().flat_map(super::devices::rows));
+        rows.extend(super::devices::contradictions(&facts.config.device_contradictions()));
+    }
     rows
 }
 

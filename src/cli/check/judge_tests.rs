@@ -60,6 +60,8 @@ fn machine() -> Diagnostics {
         builtin: None,
         #[cfg(feature = "cloud")]
         cloud: None,
+        #[cfg(feature = "devices")]
+        devices: None,
     }
 }
 

@@ -18,7 +18,7 @@ const EVENT_BUS: Table = Table {
     rules: &[ENABLE, ("eventBusTLS", Map(&EVENT_BUS_TLS))],
     more: &[],
     unused: "mqttMode mqttPassword mqttPubClientID mqttQOS mqttRetain mqttServerExternal \
-        mqttServerInternal mqttSessionQueueSize mqttSubClientID mqttUsername",
+        mqttServerInternal mqttSessionQueueSize mqttSocketInternal mqttSubClientID mqttUsername",
 };
 const EVENT_BUS_TLS: Table = Table {
     rules: &[ENABLE],

@@ -121,7 +121,7 @@ fn the_built_in_runtime_is_named_by_its_kind_or_its_socket_in_any_order() {
 
 #[test]
 fn keys_without_effect_are_named_and_nulls_are_not() {
-    let text = "modules:\n  eventBus: {mqttMode: 2}\n  serviceBus: {port: 9060}\n  edged:\n    \
+    let text = "modules:\n  eventBus: {mqttQOS: 0}\n  serviceBus: {port: 9060}\n  edged:\n    \
                 certDirectory: /var/lib/certs\n    nodeLabels: null\n    cniConfDir: ''\n    \
                 tailoredKubeletConfig: {oomScoreAdj: -999, featureGates: {}}\n";
     let (config, unused) = read(text).expect(text);

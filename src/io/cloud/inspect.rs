@@ -47,8 +47,8 @@ pub fn inspect(link: &CloudLink) -> Inspection {
     }
 }
 
-/// Connects to each address of the name until one succeeds.
-fn reach(server: &str) -> Result<(), System> {
+/// Connects to each address of `host:port` until one succeeds.
+pub(in crate::io) fn reach(server: &str) -> Result<(), System> {
     let found = server.to_socket_addrs()?;
     let mut refused = System::new("the name has no address");
     for address in names::first(found) {

@@ -44,6 +44,8 @@ use crate::model::upstream::Upstream;
 use connector::{Connected, Connector};
 use dial::Endpoint;
 pub use enrol::enrol;
+#[cfg(feature = "devices")]
+pub(super) use inspect::reach;
 pub use inspect::{Inspection, inspect};
 use session::End;
 use tls::explain;

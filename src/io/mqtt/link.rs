@@ -7,9 +7,11 @@
 //! ```
 //!
 //! Nothing waits for the broker. The log has a line when the state changes, and the cause when it
-//! is another one, each at most once a minute.
+//! is another one, each at most once a minute: a warning, unless nobody has asked for a broker. By
+//! KubeEdge's defaults a node without a word about MQTT dials loopback, where mostly none listens.
 
 use std::collections::VecDeque;
+use std::io::{Error, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Child;
@@ -53,6 +55,8 @@ pub(super) struct Link {
     /// Something is to be done that epoll does not report.
     busy: bool,
     is_up: bool,
+    /// The last dial was refused by this machine: nobody listens.
+    is_refused_here: bool,
     /// The last cause, for the log and for the status.
     cause: String,
     up_limit: Limit,
@@ -89,7 +93,7 @@ enum Stage {
 /// What the owner gets.
 pub(super) enum LinkEvent {
     Client(ClientEvent),
-    /// Once for each loss, and if the first dial fails.
+    /// Once for each loss, and if a dial fails for another cause than the one before.
     Down(String),
 }
 
@@ -117,6 +121,7 @@ impl Link {
             children: Vec::new(),
             busy: true,
             is_up: false,
+            is_refused_here: false,
             cause: String::new(),
             up_limit: Limit::default(),
             down_limit: Limit::default(),
@@ -224,7 +229,9 @@ impl Link {
                         Ok(false) if rest.is_empty() => {
                             return Err(format!("no answer to a TCP connect to {to}"));
                         }
-                        Err(error) if rest.is_empty() => return Err(format!("{to}: {error}")),
+                        Err(error) if rest.is_empty() => {
+                            return Err(self.refused(to, &error));
+                        }
                         Ok(false) | Err(_) => self.connect(rest, deadline, now.boot, registry)?,
                     }
                 }
@@ -240,6 +247,7 @@ impl Link {
     }
 
     fn start(&mut self, now: Instant, registry: &Registry) -> Result<(), String> {
+        self.is_refused_here = false;
         let deadline = now.plus_ms(MQTT_DIAL_MS);
         let (host, port) = (self.settings.server.host.clone(), self.settings.server.port);
         if let Ok(ip) = host.parse::<IpAddr>() {
@@ -286,10 +294,17 @@ impl Link {
                     self.stage = Stage::Connecting { socket, to, since: now, rest, deadline };
                     return Ok(());
                 }
-                Err(error) => why = format!("{to}: {error}"),
+                Err(error) => why = self.refused(to, &error),
             }
         }
         Err(why)
+    }
+
+    /// The text for the error of a dial.
+    fn refused(&mut self, to: SocketAddr, error: &Error) -> String {
+        let is_refused = error.kind() == ErrorKind::ConnectionRefused;
+        self.is_refused_here = is_refused && to.ip().is_loopback();
+        format!("{to}: {error}")
     }
 
     fn open(
@@ -413,21 +428,30 @@ impl Link {
         }
     }
 
+    /// Whether a failure now is one that somebody has to know of.
+    pub(super) fn is_trouble(&self) -> bool {
+        self.settings.is_written || self.is_up || !self.is_refused_here
+    }
+
     fn fail(&mut self, why: String, now: Instant, events: &mut Vec<LinkEvent>) {
         let is_news = self.is_up || self.cause != why;
-        if is_news && let Some(repeats) = self.down_limit.pass(now) {
-            let server = &self.settings.server;
-            log::warn!(
+        let server = &self.settings.server;
+        let is_trouble = self.is_trouble();
+        match is_news.then(|| self.down_limit.pass(now)).flatten() {
+            Some(repeats) if is_trouble => log::warn!(
                 "the MQTT broker {server} is not connected, and dialled again: {why}; \
                  repeats={repeats}"
-            );
-        } else {
-            log::debug!("the MQTT broker {}: {why}", self.settings.server);
+            ),
+            Some(repeats) => log::info!(
+                "no MQTT broker listens on {server}, KubeEdge's default; it is dialled again, \
+                 and modules.eventBus.enable: false ends that; repeats={repeats}"
+            ),
+            None => log::debug!("the MQTT broker {server}: {why}"),
         }
         let mut found = Vec::new();
         self.client.close(&mut found);
         events.extend(found.into_iter().map(LinkEvent::Client));
-        if self.is_up || self.cause.is_empty() {
+        if is_news {
             events.push(LinkEvent::Down(why.clone()));
         }
         (self.is_up, self.cause) = (false, why);

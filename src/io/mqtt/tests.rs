@@ -75,6 +75,27 @@ fn a_broker_that_is_away_is_dialled_at_longer_and_longer_intervals() {
 }
 
 #[test]
+fn a_broker_that_nobody_named_may_be_absent_on_this_machine() {
+    let dialled = |is_written, server: &str| {
+        let mut settings = MqttSettings::default();
+        settings.client.server = MqttServer::parse(server).expect("a URL");
+        settings.client.is_written = is_written;
+        let mqtt = Mqtt::new(&settings, PathBuf::from("/nowhere/edged"), Token(3), 5);
+        let mqtt = mqtt.expect("the settings are right");
+        let mut shell = Shell { poll: Poll::new().expect("a poll"), mqtt, events: Vec::new() };
+        while shell.downs() == 0 {
+            shell.turn();
+        }
+        shell.mqtt.link.as_ref().is_some_and(Link::is_trouble)
+    };
+    let server = format!("tcp://127.0.0.1:{}", free());
+    assert!(!dialled(false, &server));
+    assert!(dialled(true, &server));
+    // The lookup cannot even begin.
+    assert!(dialled(false, "tcp://broker.example:1883"), "another failure is not expected");
+}
+
+#[test]
 fn a_broker_that_does_not_answer_is_left_in_time() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let port = listener.local_addr().expect("an address").port();

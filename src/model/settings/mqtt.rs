@@ -32,6 +32,9 @@ pub enum MqttMode {
 pub struct MqttClientSettings {
     /// `mqttServerExternal`
     pub server: MqttServer,
+    /// The file has one of the keys `enable`, `mqttMode` and `mqttServerExternal`: somebody
+    /// expects a broker there.
+    pub is_written: bool,
     /// `mqttSubClientID`; stable, because the broker keeps messages for it.
     pub client_id: String,
     /// `mqttUsername`; empty: none.
@@ -50,6 +53,7 @@ impl Default for MqttClientSettings {
     fn default() -> Self {
         Self {
             server: MqttServer { is_tls: false, host: "127.0.0.1".to_owned(), port: 1883 },
+            is_written: false,
             client_id: "edged".to_owned(),
             user: String::new(),
             password: Secret::default(),
@@ -146,14 +150,18 @@ impl MqttServer {
         let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(wrong)?;
         Ok(Self { is_tls, host: bare.unwrap_or(host).to_owned(), port })
     }
+
+    /// `host:port`
+    pub fn address(&self) -> String {
+        let Self { host, port, .. } = self;
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    }
 }
 
 impl fmt::Display for MqttServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { is_tls, host, port } = self;
-        let scheme = if *is_tls { "ssl" } else { "tcp" };
-        let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
-        write!(f, "{scheme}://{open}{host}{close}:{port}")
+        let scheme = if self.is_tls { "ssl" } else { "tcp" };
+        write!(f, "{scheme}://{}", self.address())
     }
 }
 
