@@ -8,7 +8,7 @@ use crate::model::cri::{CallError, ContainerId, Dns, Reply, Request};
 #[cfg(feature = "devices")]
 use crate::model::device::{
     ClientRequest, ManagerAnswer, ManagerCall, ManagerCallId, MapperCall, MapperCallId,
-    MapperError, Publication,
+    MapperError, MqttStatus, Publication, Upload,
 };
 #[cfg(feature = "cloud")]
 use crate::model::downstream::Downstream;
@@ -229,6 +229,10 @@ pub enum DeviceEvent {
     Called(ManagerCallId, ManagerCall),
     /// The answer to a [`DeviceAction::Call`] or a [`DeviceAction::CheckSocket`]: exactly one each.
     Answered(MapperCallId, Result<(), MapperError>),
+    /// A message of an MQTT client for an application in the cloud.
+    Upload(Upload),
+    /// The state of the brokers has changed.
+    Mqtt(Box<MqttStatus>),
 }
 
 /// A request about devices.

@@ -1,9 +1,13 @@
 //! Read access to the core: pods, events, counters.
 
+#[cfg(feature = "devices")]
+use super::devices::Devices;
 use super::pod::{Origin, Wanted};
 use super::time::Now;
 use super::{Agent, pod};
 use crate::model::cri::ContainerState;
+#[cfg(feature = "devices")]
+use crate::model::device::DeviceInfo;
 use crate::model::metrics::Metrics;
 use crate::model::node::Condition;
 use crate::model::pod::Pod;
@@ -102,6 +106,8 @@ impl Agent {
             relist_interval: relist_interval.clone(),
             relist_last_seen: self.relist_last_seen(),
             image_pull: self.calls.duration_of("pull_image"),
+            #[cfg(feature = "devices")]
+            devices: self.device_core().map(Devices::metrics),
         }
     }
 
@@ -148,6 +154,14 @@ impl Agent {
             tunnel: self.streams.tunnel_overview(now),
             #[cfg(not(all(feature = "cloud", feature = "streams")))]
             tunnel: None,
+            #[cfg(feature = "devices")]
+            devices: self.device_core().map(|core| core.overview(now)),
         }
+    }
+
+    /// All devices, by id; `None`: they are not served.
+    #[cfg(feature = "devices")]
+    pub fn devices(&self) -> Option<impl Iterator<Item = DeviceInfo<'_>>> {
+        self.device_core().map(Devices::infos)
     }
 }

@@ -14,6 +14,8 @@ pub mod controller;
 mod cp;
 #[cfg(feature = "streams")]
 mod describe;
+#[cfg(feature = "devices")]
+mod devices;
 #[cfg(feature = "api")]
 mod events;
 #[cfg(feature = "streams")]
@@ -134,6 +136,19 @@ pub const PAGES: &[Page] = &[
             "  -o, --output FORM      json or yaml\n",
             "  -w, --watch            and what happens, until it is ended\n",
             ask!(),
+        ),
+    ),
+    page(
+        "devices",
+        "[NAME] [OPTIONS]",
+        "print the devices, or one with its properties",
+        concat!(
+            "  -n, --namespace NAME   only those of this namespace\n",
+            "  -A, --all-namespaces   with a column of namespaces\n",
+            "  -o, --output FORM      wide (with messages), json or yaml\n",
+            "  -w, --watch            and what changes, values if there is a NAME\n",
+            ask!(),
+            "Values are shown to root only: through ROOTDIR/edged.sock.\n",
         ),
     ),
     page(
@@ -301,9 +316,10 @@ impl From<config::Error> for Error {
 
 /// Whether [`main`] has the command.
 pub fn has(command: &str) -> bool {
-    const COMMANDS: [&str; 15] = [
+    const COMMANDS: [&str; 16] = [
         "pods",
         "events",
+        "devices",
         "describe",
         "logs",
         "exec",
@@ -333,6 +349,8 @@ pub fn main(
         "pods" => pods::run(args, out),
         #[cfg(feature = "api")]
         "events" => events::run(args, out),
+        #[cfg(feature = "devices")]
+        "devices" => devices::run(args, out),
         #[cfg(feature = "streams")]
         "describe" => describe::run(args, out, list::EDGED),
         #[cfg(feature = "streams")]
@@ -363,6 +381,7 @@ pub fn main(
             drop(args);
             let feature = match command {
                 "check" => "api",
+                "devices" => "devices",
                 "images" => "images",
                 "runtime ps" => "runtime",
                 "join" | "verify-release" => "cloud",

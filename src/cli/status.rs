@@ -6,6 +6,8 @@ use lexopt::prelude::*;
 
 use super::{Error, age};
 use crate::io::client;
+#[cfg(feature = "devices")]
+use crate::model::device::{DevicesOverview, MapperOverview, MqttOverview};
 use crate::model::view::Overview;
 
 /// Parses the flags, requests the state and prints it.
@@ -34,6 +36,49 @@ fn link(up_ms: Option<u64>, trouble: Option<&String>) -> String {
         (None, Some(why)) => format!("NOT CONNECTED: {why}"),
         (None, None) => "not connected yet".to_owned(),
     }
+}
+
+/// The lines about devices, with their names.
+#[cfg(feature = "devices")]
+fn devices(of: &DevicesOverview) -> Vec<(&'static str, String)> {
+    let waits = match of.unconfirmed {
+        0 => String::new(),
+        count => format!(", {count} values or states that the cloud has not confirmed"),
+    };
+    let mut lines = vec![("devices", format!("{}{waits}", of.devices))];
+    if let Some(MqttOverview { server, up_ms, trouble, address, listens, clients }) = &of.mqtt {
+        if !server.is_empty() {
+            let state = match (up_ms, &**trouble) {
+                (Some(ms), _) => format!("connected for {}", age::short((ms / 1000) as i64)),
+                (None, "") => "not connected yet".to_owned(),
+                (None, why) => format!("not connected: {why}"),
+            };
+            lines.push(("mqtt", format!("{server}, {state}")));
+        }
+        if !address.is_empty() {
+            let state =
+                if *listens { format!("{clients} clients") } else { "NOT LISTENING".to_owned() };
+            lines.push(("broker", format!("{address}, {state}")));
+        }
+    }
+    if of.uploads > 0 {
+        lines.push(("uploads", format!("{} messages wait for the cloud", of.uploads)));
+    }
+    lines.extend(of.mappers.iter().map(|mapper| ("mapper", mapper_line(mapper))));
+    lines
+}
+
+#[cfg(feature = "devices")]
+fn mapper_line(mapper: &MapperOverview) -> String {
+    let MapperOverview { name, protocol, socket, unreachable_ms, devices, trouble } = mapper;
+    let state = match (unreachable_ms, &**trouble) {
+        (Some(ms), why) => {
+            format!("NOT REACHED for {}: {why}", age::short((ms / 1000) as i64))
+        }
+        (None, "") => "ready".to_owned(),
+        (None, why) => format!("last error: {why}"),
+    };
+    format!("{name} of {protocol}, {devices} devices, {socket}, {state}")
 }
 
 fn print(overview: &Overview, out: &mut dyn Write) -> std::io::Result<()> {
@@ -67,6 +112,10 @@ fn print(overview: &Overview, out: &mut dyn Write) -> std::io::Result<()> {
     }
     if let Some(tunnel) = &overview.tunnel {
         line("streams", &link(tunnel.up_ms, tunnel.trouble.as_ref()))?;
+    }
+    #[cfg(feature = "devices")]
+    for (name, text) in overview.devices.iter().flat_map(devices) {
+        line(name, &text)?;
     }
     let pressures = match overview.pressures.as_deref() {
         None => "not watched".to_owned(),
@@ -155,5 +204,53 @@ mod tests {
         ] {
             assert!(text.contains(want), "{text}");
         }
+    }
+
+    #[cfg(feature = "devices")]
+    #[test]
+    fn brokers_and_mappers_have_a_line_each() {
+        let mapper = |unreachable_ms, trouble: &str| MapperOverview {
+            name: "m1".to_owned(),
+            protocol: "modbus".to_owned(),
+            socket: "/m.sock".to_owned(),
+            unreachable_ms,
+            devices: 2,
+            trouble: trouble.to_owned(),
+        };
+        let mut devices = DevicesOverview {
+            devices: 3,
+            unconfirmed: 2,
+            uploads: 7,
+            mqtt: Some(MqttOverview {
+                server: "tcp://b:1883".to_owned(),
+                up_ms: Some(5_000),
+                address: "tcp://127.0.0.1:1884".to_owned(),
+                listens: true,
+                clients: 4,
+                ..MqttOverview::default()
+            }),
+            mappers: vec![mapper(None, ""), mapper(Some(9_000), "refused"), mapper(None, "no")],
+        };
+        let shown = |devices: &DevicesOverview| {
+            let overview = Overview { devices: Some(devices.clone()), ..Overview::default() };
+            printed(&overview)
+        };
+        let text = shown(&devices);
+        for want in [
+            "devices    3, 2 values or states that the cloud has not confirmed\n",
+            "mqtt       tcp://b:1883, connected for 5s\n",
+            "broker     tcp://127.0.0.1:1884, 4 clients\n",
+            "uploads    7 messages wait for the cloud\n",
+            "mapper     m1 of modbus, 2 devices, /m.sock, ready\n",
+            "mapper     m1 of modbus, 2 devices, /m.sock, NOT REACHED for 9s: refused\n",
+            "mapper     m1 of modbus, 2 devices, /m.sock, last error: no\n",
+        ] {
+            assert!(text.contains(want), "{text}");
+        }
+        let mqtt = devices.mqtt.as_mut().expect("it is there");
+        (mqtt.up_ms, mqtt.trouble, mqtt.listens) = (None, "refused".to_owned(), false);
+        let text = shown(&devices);
+        assert!(text.contains("mqtt       tcp://b:1883, not connected: refused\n"), "{text}");
+        assert!(text.contains("broker     tcp://127.0.0.1:1884, NOT LISTENING\n"), "{text}");
     }
 }

@@ -5,8 +5,9 @@
 //!  mappers ◀─▶ io/dmi ─▶ DeviceEvent ─▶ core ─▶ DeviceAction ─▶ both
 //! ```
 //!
-//! A request by MQTT is acknowledged to the broker once the core has it. The core saves within
-//! seconds; what a power cut takes of that is sent again by its device.
+//! A message by MQTT is acknowledged to the broker once the core has it. The core saves requests
+//! within seconds; what a power cut takes of that is sent again by its device. Messages for the
+//! cloud are in memory until they have left the node.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +19,7 @@ use super::mqtt::{self, Mqtt};
 use crate::agent::event::{DeviceAction, DeviceEvent, Event};
 use crate::agent::time::{Instant, Now, sooner};
 use crate::config::Config;
-use crate::model::device::{ManagerCallId, MapperCallId, Publication};
+use crate::model::device::{ManagerCallId, MapperCallId, MqttStatus, OtherBroker, Publication};
 use crate::model::settings::{DeviceSettings, MqttMode};
 use crate::wire::devices;
 use crate::wire::mqtt::QoS;
@@ -37,6 +38,22 @@ struct Clients {
     /// How answers are published.
     qos: QoS,
     retain: bool,
+    /// The URL of the broker inside, if there is one, and whether it listened at the last look.
+    broker: Option<Box<str>>,
+    listens: bool,
+    published: u64,
+    dropped: u64,
+    report: Report,
+}
+
+/// What the core does not know yet of the brokers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Report {
+    Nothing,
+    /// Counters: they go with the next event.
+    Counts,
+    /// A state: at once.
+    State,
 }
 
 impl Devices {
@@ -75,6 +92,7 @@ impl Devices {
             let mut found = Vec::new();
             clients.mqtt.tick(now, registry, &mut found);
             clients.take(found, events);
+            clients.report(events);
         }
     }
 
@@ -113,6 +131,7 @@ impl Devices {
             let mut found = Vec::new();
             clients.mqtt.flush(now, &mut found);
             clients.take(found, events);
+            clients.report(events);
         }
     }
 
@@ -149,19 +168,65 @@ impl Clients {
             MqttMode::Internal => (QoS::ExactlyOnce, bus.retain),
             MqttMode::Both | MqttMode::External => (QoS::AtLeastOnce, false),
         };
-        Some(Self { mqtt: opened.ok()?, qos, retain })
+        let has_broker = bus.mqtt.mode != MqttMode::External;
+        let broker = has_broker.then(|| bus.mqtt.broker.server.to_string().into());
+        let (listens, published, dropped) = Default::default();
+        let mqtt = opened.ok()?;
+        Some(Self { mqtt, qos, retain, broker, listens, published, dropped, report: Report::State })
     }
 
     fn take(&mut self, found: Vec<mqtt::Event>, events: &mut Vec<Event>) {
         for event in found {
-            let mqtt::Event::Received { id, topic, payload } = event else { continue };
-            match devices::request(&topic, &payload) {
-                Some(request) => events.push(of(DeviceEvent::Request(request))),
-                None => log::debug!("topic={topic:?} is not about devices: dropped"),
-            }
-            if let Some(id) = id {
-                self.mqtt.acknowledge(id);
-            }
+            let report = match event {
+                mqtt::Event::Received { id, topic, payload } => {
+                    let request = devices::request(&topic, &payload).map(DeviceEvent::Request);
+                    let upload = || devices::upload(&topic, &payload).map(DeviceEvent::Upload);
+                    match request.or_else(upload) {
+                        Some(event) => events.push(of(event)),
+                        None => log::debug!("topic={topic:?} is none of a request: dropped"),
+                    }
+                    if let Some(id) = id {
+                        self.mqtt.acknowledge(id);
+                    }
+                    Report::Nothing
+                }
+                mqtt::Event::Up | mqtt::Event::Down(_) | mqtt::Event::Clients => Report::State,
+                mqtt::Event::Published(_) => {
+                    self.published += 1;
+                    Report::Counts
+                }
+                mqtt::Event::Dropped(_) => {
+                    self.dropped += 1;
+                    Report::Counts
+                }
+            };
+            self.report = self.report.max(report);
+        }
+    }
+
+    /// Reports the brokers to the core, if there is something new.
+    fn report(&mut self, events: &mut Vec<Event>) {
+        let listens = self.mqtt.bound().is_some();
+        let is_due = match self.report {
+            Report::Nothing => false,
+            // They are worth no step of the core by themselves.
+            Report::Counts => !events.is_empty(),
+            Report::State => true,
+        };
+        if is_due || listens != self.listens {
+            (self.report, self.listens) = (Report::Nothing, listens);
+            let mqtt::Status { client, counts, .. } = self.mqtt.status();
+            let status = MqttStatus {
+                client: client.map(|(server, state)| OtherBroker {
+                    server: server.into(),
+                    trouble: state.err().map(Box::from),
+                }),
+                broker: self.broker.clone().map(|address| (address, listens)),
+                clients: counts.clients,
+                published: self.published,
+                dropped: self.dropped + counts.dropped,
+            };
+            events.push(of(DeviceEvent::Mqtt(Box::new(status))));
         }
     }
 

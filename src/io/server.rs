@@ -13,6 +13,8 @@
 
 mod answer;
 mod connection;
+#[cfg(feature = "devices")]
+mod devices;
 #[cfg(feature = "streams")]
 mod people;
 mod process;

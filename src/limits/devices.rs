@@ -70,3 +70,9 @@ pub const MANAGER_CALLS_MAX: u32 = 1_000;
 /// Messages that may wait in one session of the node's broker: KubeEdge's default is 100, and all
 /// of them are in memory.
 pub const MQTT_SESSION_QUEUE_MAX: usize = 1_000;
+/// Messages of MQTT clients that wait for the cloud (EdgeCore's); of more, the oldest is dropped.
+pub const UPLOADS_MAX: usize = 1_024;
+/// Bytes of these messages: a few minutes of telemetry, in a process that has 16 MiB.
+pub const UPLOAD_BYTES_MAX: usize = 512 << 10;
+/// Bytes of them that were handed to the link and have not left. A single one may be larger.
+pub const UPLOADS_UNDER_WAY_BYTES: usize = 64 << 10;

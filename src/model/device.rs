@@ -4,6 +4,7 @@
 //! `wire/devices` reads and writes the JSON of MQTT and of the cloud, `wire/dmi` the protobuf of
 //! mappers. `agent/devices` sees only these types.
 
+mod info;
 mod object;
 mod stored;
 
@@ -11,6 +12,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+pub use info::{
+    DeviceInfo, DeviceMetrics, DevicesOverview, MapperMetrics, MapperOverview, MqttOverview,
+    MqttStatus, OtherBroker, PropertyInfo,
+};
 pub use object::{DeviceObject, ModelObject};
 pub use stored::{Acknowledged, DeviceChange, DeviceRow, StoredDevices, TwinRow};
 
@@ -355,6 +360,21 @@ pub enum DeviceUpstream {
     State(DeviceId, DeviceState),
     /// `get membership/detail` for the node of this name.
     GetDetail(Box<str>),
+}
+
+/// A message of an MQTT client that goes to the cloud's router (section 6.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upload {
+    pub topic: Box<str>,
+    /// What is not UTF-8 is replaced: the cloud gets a text.
+    pub payload: Box<str>,
+}
+
+impl Upload {
+    /// About how many bytes it takes.
+    pub fn bytes(&self) -> usize {
+        self.topic.len() + self.payload.len() + size_of::<Self>()
+    }
 }
 
 /// Identifies one [`ManagerCall`] until its answer. Never used twice.

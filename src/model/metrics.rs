@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+#[cfg(feature = "devices")]
+use super::device::DeviceMetrics;
+
 /// All counters since the agent's start, and the current gauges.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {
@@ -46,6 +49,9 @@ pub struct Metrics {
     pub relist_last_seen: Option<i64>,
     /// `kubelet_image_pull_duration_seconds`
     pub image_pull: Histogram,
+    /// `None`: devices are not served.
+    #[cfg(feature = "devices")]
+    pub devices: Option<DeviceMetrics>,
 }
 
 /// Calls of one RPC.

@@ -1,9 +1,11 @@
 //! What a node sends to its cloud (wire spec sections 2 and 5). `wire/kubeedge` writes it.
 
 use std::collections::BTreeMap;
+#[cfg(feature = "devices")]
+use std::sync::Arc;
 
 #[cfg(feature = "devices")]
-use super::device::DeviceUpstream;
+use super::device::{DeviceUpstream, Upload};
 use super::message::{Message, Route};
 use super::node_status::NodeStatus;
 use super::pod::Pod;
@@ -95,6 +97,9 @@ pub enum Up {
     /// A report about devices.
     #[cfg(feature = "devices")]
     Device(Box<DeviceUpstream>),
+    /// A message of an MQTT client for the cloud's router, in the name of EventBus.
+    #[cfg(feature = "devices")]
+    Upload(Arc<Upload>),
 }
 
 /// The origin of a message from the cloud, for the answer: its id, and its route.

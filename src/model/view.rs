@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "devices")]
+use super::device::DevicesOverview;
 use super::time::Timestamp;
 
 /// A summary of the agent.
@@ -43,6 +45,10 @@ pub struct Overview {
     /// The state of the stream tunnel; `None`: it is switched off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<TunnelOverview>,
+    /// Devices in short; `None`: they are not served.
+    #[cfg(feature = "devices")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub devices: Option<DevicesOverview>,
 }
 
 /// The state of the tunnel for logs and commands.

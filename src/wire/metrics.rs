@@ -4,6 +4,8 @@
 
 use std::fmt::Write;
 
+#[cfg(feature = "devices")]
+use crate::model::device::{DeviceMetrics, MapperMetrics};
 use crate::model::metrics::{Histogram, Metrics};
 
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -49,6 +51,10 @@ pub fn render(metrics: &Metrics, process: Process) -> String {
     ] {
         page.family(name, "histogram", help);
         page.histogram(name, None, histogram);
+    }
+    #[cfg(feature = "devices")]
+    if let Some(devices) = &metrics.devices {
+        page.devices(devices);
     }
     page.process(process);
     page.0
@@ -155,6 +161,53 @@ impl Page {
         }
     }
 
+    #[cfg(feature = "devices")]
+    fn devices(&mut self, of: &DeviceMetrics) {
+        let gauge = "gauge";
+        self.one("edged_devices", gauge, "Devices of the node", of.devices as f64);
+        let help = "Properties and states of devices that the cloud has not confirmed";
+        self.one("edged_devices_unconfirmed", gauge, help, of.unconfirmed as f64);
+        let help = "Updates of twins by MQTT clients and mappers, accepted";
+        self.one("edged_device_updates_total", "counter", help, of.updates as f64);
+        let name = "edged_device_refusals_total";
+        self.family(name, "counter", "Requests and calls about devices, refused");
+        for (reason, count) in of.refused {
+            self.line(format_args!("{name}{{reason=\"{reason}\"}} {count}"));
+        }
+        if let Some(mqtt) = &of.mqtt {
+            if let Some(other) = &mqtt.client {
+                let help = "Whether the other MQTT broker is connected";
+                self.one("edged_mqtt_connected", gauge, help, u8::from(other.is_up()).into());
+            }
+            if mqtt.broker.is_some() {
+                let help = "Clients of the MQTT broker inside edged";
+                self.one("edged_mqtt_clients", gauge, help, mqtt.clients as f64);
+            }
+            let [waiting, sent, dropped] = of.uploads;
+            let help = "MQTT messages that wait for the cloud";
+            self.one("edged_mqtt_uploads_waiting", gauge, help, waiting as f64);
+            let help = "MQTT messages that left for the cloud";
+            self.one("edged_mqtt_uploads_total", "counter", help, sent as f64);
+            let help = "MQTT messages for the cloud that were dropped: too many waited";
+            self.one("edged_mqtt_uploads_dropped_total", "counter", help, dropped as f64);
+            let help = "MQTT messages that the other broker or clients got";
+            self.one("edged_mqtt_publications_total", "counter", help, mqtt.published as f64);
+            let help = "MQTT messages that were dropped: too many waited, or the broker was away";
+            self.one("edged_mqtt_dropped_total", "counter", help, mqtt.dropped as f64);
+        }
+        for (name, kind, help, value) in MAPPER_FAMILIES {
+            if !of.mappers.is_empty() {
+                self.family(name, kind, help);
+            }
+            for mapper in &of.mappers {
+                let (of, protocol) = (Escaped(&mapper.name), Escaped(&mapper.protocol));
+                let value = value(mapper);
+                let labels = format_args!("mapper=\"{of}\",protocol=\"{protocol}\"");
+                self.line(format_args!("{name}{{{labels}}} {value}"));
+            }
+        }
+    }
+
     /// The core counts each bucket separately; they are summed up here.
     fn histogram(&mut self, name: &str, operation: Option<&str>, histogram: &Histogram) {
         let label = operation.map(|kind| format!("operation_type=\"{kind}\"")).unwrap_or_default();
@@ -199,6 +252,23 @@ impl Page {
     }
 }
 
+/// Name, kind and help of a metric that each mapper has, and its value.
+#[cfg(feature = "devices")]
+type MapperFamily = (&'static str, &'static str, &'static str, fn(&MapperMetrics) -> u64);
+
+#[cfg(feature = "devices")]
+const MAPPER_FAMILIES: [MapperFamily; 3] = [
+    ("edged_mapper_up", "gauge", "Whether the mapper's socket accepts connections", |mapper| {
+        mapper.is_up.into()
+    }),
+    ("edged_mapper_calls_total", "counter", "Calls of the mapper that have ended", |mapper| {
+        mapper.calls
+    }),
+    ("edged_mapper_failures_total", "counter", "Of them, those without success", |mapper| {
+        mapper.failures
+    }),
+];
+
 /// A label's value.
 struct Escaped<'a>(&'a str);
 
@@ -213,5 +283,61 @@ impl core::fmt::Display for Escaped<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(all(test, feature = "devices"))]
+mod tests {
+    use super::*;
+    use crate::model::device::{MqttStatus, OtherBroker};
+
+    #[test]
+    fn devices_have_metrics_where_they_are_served() {
+        let mut metrics = Metrics::default();
+        assert!(!render(&metrics, Process::default()).contains("device"));
+        let mqtt = MqttStatus {
+            client: Some(OtherBroker { server: "tcp://b:1".into(), trouble: None }),
+            broker: Some(("tcp://127.0.0.1:2".into(), true)),
+            clients: 3,
+            published: 4,
+            dropped: 5,
+        };
+        let mapper = MapperMetrics {
+            name: "m\"1".into(),
+            protocol: "modbus".into(),
+            is_up: true,
+            calls: 6,
+            failures: 7,
+        };
+        metrics.devices = Some(DeviceMetrics {
+            devices: 1,
+            unconfirmed: 2,
+            updates: 8,
+            refused: [("unknown_device", 9), ("invalid", 10), ("too_many", 11)],
+            uploads: [12, 13, 14],
+            mqtt: Some(mqtt),
+            mappers: vec![mapper],
+        });
+        let page = render(&metrics, Process::default());
+        for line in [
+            "edged_devices 1",
+            "edged_devices_unconfirmed 2",
+            "edged_device_updates_total 8",
+            "edged_device_refusals_total{reason=\"unknown_device\"} 9",
+            "edged_device_refusals_total{reason=\"invalid\"} 10",
+            "edged_device_refusals_total{reason=\"too_many\"} 11",
+            "edged_mqtt_connected 1",
+            "edged_mqtt_clients 3",
+            "edged_mqtt_uploads_waiting 12",
+            "edged_mqtt_uploads_total 13",
+            "edged_mqtt_uploads_dropped_total 14",
+            "edged_mqtt_publications_total 4",
+            "edged_mqtt_dropped_total 5",
+            "edged_mapper_up{mapper=\"m\\\"1\",protocol=\"modbus\"} 1",
+            "edged_mapper_calls_total{mapper=\"m\\\"1\",protocol=\"modbus\"} 6",
+            "edged_mapper_failures_total{mapper=\"m\\\"1\",protocol=\"modbus\"} 7",
+        ] {
+            assert!(page.lines().any(|it| it == line), "{line} in {page}");
+        }
     }
 }

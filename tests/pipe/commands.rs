@@ -197,8 +197,8 @@ fn commands_about_images_say_what_is_wrong() {
 /// The programs of this build.
 fn programs() -> Vec<(&'static str, Vec<&'static str>)> {
     let edged = [
-        &["run", "pods", "events", "describe", "logs", "exec", "attach", "port-forward"][..],
-        &["cp", "top", "status", "check", "join", "images", "completion"],
+        &["run", "pods", "events", "devices", "describe", "logs", "exec", "attach"][..],
+        &["port-forward", "cp", "top", "status", "check", "join", "images", "completion"],
     ]
     .concat();
     #[allow(unused_mut, reason = "the other has a feature of its own")]

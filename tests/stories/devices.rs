@@ -1,9 +1,11 @@
 //! Devices: what the cloud says of them, and what clients and mappers do.
 
 use edged::agent::event::{DeviceAction, DeviceEvent, Event};
+use edged::limits::SHUTDOWN_MS;
 use edged::model::device::{
     ClientContent, ClientRequest, DeviceChange, DeviceId, ManagerAnswer, ManagerCall,
     ManagerCallId, Mapper, MapperCall, MapperCallId, PropertyUpdate, Published, StoredDevices,
+    TwinSide, Upload,
 };
 use edged::model::message::{Message, Resource};
 use edged::model::meta::{Change, DiskError, Row, Saved};
@@ -273,6 +275,104 @@ fn nothing_is_sent_that_is_not_saved() {
     cloud.harness.deliver(Event::Saved(revision));
     cloud.settle();
     assert_eq!(values(&mut cloud)[0].1, "1");
+}
+
+#[test]
+fn sigterm_saves_the_last_values_before_the_agent_exits() {
+    let mut cloud = world(Saved::default());
+    cloud.replay(&device());
+    cloud.pass(20_000);
+    // The first one after a quiet time is saved at once; others wait.
+    report(&mut cloud, "1");
+    cloud.written.clear();
+    report(&mut cloud, "2");
+    assert!(cloud.written.is_empty(), "{:?}", cloud.written);
+    cloud.keeps = false;
+    cloud.harness.deliver(Event::Stop);
+    cloud.settle();
+    assert!(!cloud.harness.exited, "it is not saved yet");
+    let (revision, changes) = cloud.saves.pop().expect("a save");
+    let [Change::Device(DeviceChange::PutTwin(row))] = &changes[..] else { panic!("{changes:?}") };
+    assert_eq!(row.twin.actual.as_ref().map(TwinSide::text), Some("2"));
+    // A disk that is full for a moment.
+    let full = DiskError::Full("no room".to_owned());
+    cloud.harness.deliver(Event::SaveFailed(revision, full));
+    cloud.settle();
+    cloud.harness.pass(1_500);
+    cloud.settle();
+    let (revision, _) = cloud.saves.pop().expect("it is tried again");
+    assert!(!cloud.harness.exited);
+    cloud.harness.deliver(Event::Saved(revision));
+    assert!(cloud.harness.exited);
+}
+
+#[test]
+fn a_disk_that_saves_nothing_does_not_keep_the_agent() {
+    let mut cloud = world(Saved::default());
+    cloud.replay(&device());
+    cloud.pass(20_000);
+    report(&mut cloud, "1");
+    report(&mut cloud, "2");
+    cloud.keeps = false;
+    cloud.harness.deliver(Event::Stop);
+    cloud.settle();
+    cloud.harness.pass(SHUTDOWN_MS / 2);
+    assert!(!cloud.harness.exited);
+    cloud.harness.pass(SHUTDOWN_MS);
+    assert!(cloud.harness.exited);
+}
+
+fn upload(cloud: &mut CloudHarness, payload: &str) {
+    let upload = Upload { topic: "plant/user/line1".into(), payload: payload.into() };
+    handle(cloud, DeviceEvent::Upload(upload));
+}
+
+/// The payloads that were sent to the cloud's router since the last look.
+fn uploads(cloud: &mut CloudHarness) -> Vec<String> {
+    let (uploads, rest) = std::mem::take(&mut cloud.sent)
+        .into_iter()
+        .partition::<Vec<_>, _>(|message| &*message.route.source == "bus");
+    cloud.sent = rest;
+    let payload = |message: &Message| {
+        let route = [&message.route.group, &message.route.operation, &message.route.resource];
+        assert_eq!(route.map(|word| &**word), ["user", "upload", "plant/user/line1"]);
+        content(message).as_str().expect("a text").to_owned()
+    };
+    uploads.iter().map(payload).collect()
+}
+
+#[test]
+fn messages_for_applications_in_the_cloud_wait_for_the_link_and_keep_their_order() {
+    let mut cloud = world(Saved::default());
+    upload(&mut cloud, "0");
+    assert_eq!(uploads(&mut cloud), ["0"]);
+    cloud.disconnect();
+    for payload in ["1", "2", "3"] {
+        upload(&mut cloud, payload);
+    }
+    assert_eq!(uploads(&mut cloud), [""; 0]);
+    cloud.pass(20_000);
+    cloud.connect();
+    cloud.pass(1_000);
+    assert_eq!(uploads(&mut cloud), ["1", "2", "3"]);
+}
+
+#[test]
+fn what_had_not_left_when_the_link_broke_is_sent_again() {
+    let mut cloud = world(Saved::default());
+    cloud.pass(1_000);
+    cloud.takes = false;
+    for payload in ["1", "2", "3"] {
+        upload(&mut cloud, payload);
+    }
+    assert_eq!(uploads(&mut cloud), ["1", "2", "3"]);
+    cloud.leave(2);
+    cloud.disconnect();
+    cloud.takes = true;
+    cloud.pass(20_000);
+    cloud.connect();
+    cloud.pass(1_000);
+    assert_eq!(uploads(&mut cloud), ["3"]);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! The registration of a mapper is a row of `meta`, as in KubeEdge; the other rows of devices have
 //! tables of their own, and are saved in the same transactions.
 
+use super::hub::Hub;
 use super::meta::{ChangeOutcome, Meta};
 use super::requests::CloudContext;
 use super::rows::{self, StoredObject};
@@ -29,6 +30,11 @@ impl DeviceSide {
     pub(super) fn new(node: &str, settings: Option<&DeviceSettings>, now: Now) -> Self {
         let core = settings.map(|it| Box::new(Devices::new(node, it.bus.is_some(), now)));
         Self { node: node.into(), core, stored: StoredDevices::default() }
+    }
+
+    /// `None`: devices are not served.
+    pub(super) fn core(&self) -> Option<&Devices> {
+        self.core.as_deref()
     }
 
     /// Takes the rows of the store, before its objects are read.
@@ -143,11 +149,24 @@ impl DeviceSide {
     pub(super) fn report(&mut self, context: &mut CloudContext<'_>) {
         let Some(core) = &mut self.core else { return };
         while context.may_send() {
-            let Some((device, report)) = core.report(context.now) else { return };
+            let Some((device, report)) = core.report(context.now) else { break };
             let message = context.send(Up::Device(Box::new(report)));
             if let Some(device) = device {
                 core.sent(context.now, &device, message);
             }
+        }
+        // After all else: a client must not delay what the cloud decides by.
+        while context.may_send() {
+            let Some(upload) = core.next_upload() else { return };
+            context.send(Up::Upload(upload));
+            core.upload_handed_over(context.hub.counts().0);
+        }
+    }
+
+    /// Messages have left.
+    pub(super) fn sent(&mut self, hub: &Hub) {
+        if let Some(core) = &mut self.core {
+            core.uploads_left(hub.counts().1);
         }
     }
 

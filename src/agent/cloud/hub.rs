@@ -72,7 +72,8 @@ struct Up {
     has_received: bool,
     pinged_at: Option<Instant>,
     keepalive_at: Instant,
-    /// Messages that were handed over for sending and have not left.
+    /// Messages that were handed over for sending, and of them those that have not left.
+    handed_over: u64,
     unsent: usize,
 }
 
@@ -121,6 +122,7 @@ impl Hub {
             pinged_at: None,
             // The cloud counts the time from the WebSocket upgrade.
             keepalive_at: now.boot,
+            handed_over: 0,
             unsent: 0,
         });
         LinkEvent::Up
@@ -241,6 +243,16 @@ impl Hub {
         }
     }
 
+    /// The number of the last message that was handed over in this session, from 1 on, and of the
+    /// last one that has left.
+    #[cfg(feature = "devices")]
+    pub(super) fn counts(&self) -> (u64, u64) {
+        match &self.state {
+            State::Up(up) => (up.handed_over, up.handed_over - up.unsent as u64),
+            State::Down { .. } | State::Dialing(_) => (0, 0),
+        }
+    }
+
     /// Queues an answer to the cloud, which is sent before anything else. When the queue is full
     /// the answer is dropped: the cloud then sends again what it wants to have acknowledged.
     pub(super) fn answer(&mut self, now: Now, content: upstream::Up, rng: &mut Rng) {
@@ -273,6 +285,7 @@ impl Hub {
     fn hand_over(&mut self, now: Now, message: Upstream, out: &mut Out) {
         let State::Up(up) = &mut self.state else { panic!("nothing is sent without a link") };
         self.rate.take(now.boot);
+        up.handed_over += 1;
         up.unsent += 1;
         out.push(Action::Send(up.session, Box::new(message)));
     }
@@ -334,6 +347,7 @@ impl Hub {
         let State::Up(up) = &mut self.state else { return };
         if up.keepalive_at <= now.boot {
             up.keepalive_at = now.boot.plus_ms(self.heartbeat_ms);
+            up.handed_over += 1;
             up.unsent += 1;
             // Without regard to the rate: without it the cloud closes the connection.
             let message = message(rng, now, upstream::Up::KeepAlive);

@@ -256,6 +256,7 @@ impl Cloud {
 
     pub(super) fn sent(&mut self, session: Session, count: usize) {
         self.hub.sent(session, count);
+        self.devices.sent(&self.hub);
     }
 
     /// Takes the result of the job of the cloud side.

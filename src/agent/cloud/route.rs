@@ -1,6 +1,8 @@
 //! Connects the cloud side to the agent: its events, its step, and when it wakes.
 
 use super::{Changed, Cloud, CloudInputs, NodeInputs};
+#[cfg(feature = "devices")]
+use crate::agent::devices::Devices;
 use crate::agent::event::{Event, Out};
 use crate::agent::objects::Key;
 use crate::agent::pods::Knowledge;
@@ -109,6 +111,11 @@ impl Agent {
 
     pub(in crate::agent) fn cloud_overview(&self, now: Now) -> Option<CloudOverview> {
         self.cloud.as_ref().map(|cloud| cloud.overview(now))
+    }
+
+    #[cfg(feature = "devices")]
+    pub(in crate::agent) fn device_core(&self) -> Option<&Devices> {
+        self.cloud.as_ref()?.devices.core()
     }
 
     pub(in crate::agent) fn cloud_wake_at(&self) -> Option<Instant> {

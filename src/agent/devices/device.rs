@@ -140,6 +140,23 @@ impl Device {
         &self.state
     }
 
+    pub(super) fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// The properties that are not deleted, by name; and whether the cloud has confirmed each.
+    pub(super) fn properties(&self) -> impl Iterator<Item = (&str, &Twin, bool)> {
+        let all = self.properties.iter().filter(|(_, property)| !property.twin.is_deleted());
+        all.map(|(name, property)| (&**name, &property.twin, !property.progress.is_unsent()))
+    }
+
+    /// How many properties the cloud has not confirmed, and one for the state.
+    pub(super) fn unconfirmed(&self) -> usize {
+        let properties = self.properties.values();
+        let unsent = properties.filter(|property| property.progress.is_unsent()).count();
+        unsent + usize::from(self.progress.is_unsent())
+    }
+
     /// How many properties it has, deleted ones included.
     pub(super) fn count(&self) -> usize {
         self.properties.len()

@@ -99,6 +99,7 @@ struct Refusal {
     count: u32,
     backoff: Backoff,
     retry_at: Instant,
+    why: Box<str>,
 }
 
 /// What is to be done with a mapper next.
@@ -193,6 +194,17 @@ impl Mapper {
         self.unreachable_since
     }
 
+    /// The last error; `None`: none since the last success.
+    pub(super) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    /// Why it does not have this device, or its model, as it should.
+    pub(super) fn refusal(&self, device: &DeviceId, model: Option<&DeviceId>) -> Option<&str> {
+        let of = |item: Item| self.refused.get(&item).map(|refusal| &*refusal.why);
+        of(Item::Device(device.clone())).or_else(|| of(Item::Model(model?.clone())))
+    }
+
     /// Whether it is lost since this moment.
     pub(super) fn becomes_lost(&mut self, now: Now) -> bool {
         let lost_at = self.unreachable_since.map(|since| since.plus_ms(MAPPER_LOST_MS));
@@ -215,6 +227,11 @@ impl Mapper {
         };
         self.under_way = Some(work);
         Some(next)
+    }
+
+    /// Whether the call of this id is under way; checks of the socket are no calls.
+    pub(super) fn is_calling(&self, id: MapperCallId) -> bool {
+        self.call == id && matches!(self.under_way, Some(Work::Item(..)))
     }
 
     /// The call that has just begun has this id.
@@ -319,11 +336,12 @@ impl Mapper {
             }
             Err(MapperError::Refused(code, why)) => {
                 self.reached(now);
-                self.refuse(now, work, changes);
-                format!("it refuses: {why} (gRPC status {code})").into()
+                let why: Box<str> = format!("it refuses: {why} (gRPC status {code})").into();
+                self.refuse(now, work, &why, changes);
+                why
             }
             Err(MapperError::Unwritable(why)) => {
-                self.refuse(now, work, changes);
+                self.refuse(now, work, &why, changes);
                 why
             }
         };
@@ -358,7 +376,7 @@ impl Mapper {
         }
     }
 
-    fn refuse(&mut self, now: Now, work: Work, changes: &mut Acknowledgements) {
+    fn refuse(&mut self, now: Now, work: Work, why: &str, changes: &mut Acknowledgements) {
         let Work::Item(item, digest) = work else { return };
         let before = self.refused.remove(&item).filter(|before| before.digest == digest);
         let (before, mut backoff) =
@@ -369,7 +387,8 @@ impl Mapper {
             return;
         }
         let retry_at = backoff.retry_at(now.boot, MAPPER_REFUSED_MIN_MS, MAPPER_REFUSED_MAX_MS);
-        self.refused.insert(item, Refusal { digest, count, backoff, retry_at });
+        let why = why.into();
+        self.refused.insert(item, Refusal { digest, count, backoff, retry_at, why });
     }
 
     /// When something may be due.

@@ -13,7 +13,7 @@ use crate::core::work::WorkBook;
 use crate::limits::MAPPERS_MAX;
 use crate::model::device::{
     Acknowledged, DeviceChange, DeviceId, DeviceObject, Mapper as Registration, MapperCall,
-    MapperCallId, MapperError, ModelObject,
+    MapperCallId, MapperError, MapperMetrics, MapperOverview, ModelObject,
 };
 
 #[derive(Debug, Default)]
@@ -37,6 +37,17 @@ struct Entry {
     wanted: Wanted,
     /// There may be a call to be made.
     needs_look: bool,
+    /// Calls that have ended, and of them those without success.
+    calls: u64,
+    failures: u64,
+}
+
+/// The mapper that a device goes to.
+#[derive(Debug)]
+pub(super) struct Assignment<'a> {
+    mapper: &'a Mapper,
+    /// The device's model is here, or it names none.
+    has_model: bool,
 }
 
 /// A change of the registrations in the store.
@@ -175,7 +186,7 @@ impl Mappers {
         if self.is_stale {
             self.assign(devices);
         }
-        for Entry { mapper, wanted, needs_look } in &mut self.all {
+        for Entry { mapper, wanted, needs_look, .. } in &mut self.all {
             let is_due = mapper.wake_at(wanted).is_some_and(|at| at <= now.boot);
             if !*needs_look && !is_due {
                 continue;
@@ -203,9 +214,13 @@ impl Mappers {
         let name = self.calls.end(id).expect("each call is answered once");
         // The mapper may not be known any more.
         let mut all = self.all.iter_mut();
-        let Entry { mapper, needs_look, .. } =
+        let Entry { mapper, needs_look, calls, failures, .. } =
             all.find(|entry| entry.mapper.registration.name == name)?;
         let was_lost = mapper.is_lost();
+        if mapper.is_calling(id) {
+            *calls += 1;
+            *failures += u64::from(answer.is_err());
+        }
         let line = mapper.answered(now, id, answer, &mut self.unsaved);
         *needs_look = true;
         self.is_stale |= was_lost != mapper.is_lost();
@@ -220,6 +235,47 @@ impl Mappers {
     /// Something is to be decided at once.
     pub(super) fn needs_step(&self) -> bool {
         self.is_stale || self.all.iter().any(|entry| entry.needs_look)
+    }
+
+    // ---- what is shown ----
+
+    /// The mapper of each device that goes to one.
+    pub(super) fn assignments(&self) -> BTreeMap<&DeviceId, Assignment<'_>> {
+        let mut all = BTreeMap::new();
+        for Entry { mapper, wanted, .. } in &self.all {
+            for (device, model) in &wanted.devices {
+                let has_model = model.is_some() || device.model().is_none();
+                all.insert(&device.id, Assignment { mapper, has_model });
+            }
+        }
+        all
+    }
+
+    pub(super) fn model(&self, id: &DeviceId) -> Option<&ModelObject> {
+        self.models.get(id).map(|model| &**model)
+    }
+
+    pub(super) fn overviews(&self, now: Now) -> Vec<MapperOverview> {
+        let overview = |Entry { mapper, wanted, .. }: &Entry| MapperOverview {
+            name: mapper.registration.name.to_string(),
+            protocol: mapper.registration.protocol.to_string(),
+            socket: mapper.registration.address.to_string(),
+            unreachable_ms: mapper.unreachable_since().map(|since| now.boot.since_ms(since)),
+            devices: wanted.devices.len(),
+            trouble: mapper.trouble().unwrap_or_default().to_owned(),
+        };
+        self.all.iter().map(overview).collect()
+    }
+
+    pub(super) fn metrics(&self) -> Vec<MapperMetrics> {
+        let of = |Entry { mapper, calls, failures, .. }: &Entry| MapperMetrics {
+            name: mapper.registration.name.clone(),
+            protocol: mapper.registration.protocol.clone(),
+            is_up: mapper.unreachable_since().is_none(),
+            calls: *calls,
+            failures: *failures,
+        };
+        self.all.iter().map(of).collect()
     }
 
     // ---- the store ----
@@ -262,6 +318,26 @@ impl Mappers {
 
 impl Entry {
     fn new(mapper: Mapper) -> Self {
-        Self { mapper, wanted: Wanted::default(), needs_look: true }
+        Self { mapper, wanted: Wanted::default(), needs_look: true, calls: 0, failures: 0 }
+    }
+}
+
+impl<'a> Assignment<'a> {
+    pub(super) fn mapper_name(&self) -> &'a str {
+        &self.mapper.registration.name
+    }
+
+    /// Why the mapper does not have the device as the cloud wants it; empty: it has.
+    pub(super) fn trouble(&self, object: &DeviceObject) -> String {
+        let model = object.model();
+        match (&model, self.mapper.refusal(&object.id, model.as_ref())) {
+            (Some(model), _) if !self.has_model => format!("the model {model} is not here"),
+            (_, Some(why)) => why.to_owned(),
+            (_, None) if self.mapper.unreachable_since().is_some() => {
+                let why = self.mapper.trouble().unwrap_or_default();
+                format!("its mapper cannot be reached: {why}")
+            }
+            (_, None) => String::new(),
+        }
     }
 }

@@ -28,6 +28,8 @@ mod mappers;
 mod progress;
 mod table;
 mod twin;
+mod uploads;
+mod view;
 
 #[cfg(test)]
 mod tests;
@@ -43,7 +45,8 @@ use crate::limits::{
 use crate::model::device::{
     ClientContent, ClientRequest, DeviceChange, DeviceDownstream, DeviceId, DeviceObject,
     DeviceState, DeviceUpstream, Door, GivenDevice, ManagerAnswer, ManagerCall, Mapper,
-    ModelObject, PropertyUpdate, Publication, Published, ReportedTwin, StoredDevices,
+    ModelObject, MqttStatus, OtherBroker, PropertyUpdate, Publication, Published, ReportedTwin,
+    StoredDevices, Upload,
 };
 
 use device::{Device, Effects, wall_ms};
@@ -53,6 +56,7 @@ pub(super) use mappers::RegistrationChange;
 use mappers::Request;
 use table::{Members, Table};
 use twin::{Change, Delta};
+use uploads::Uploads;
 
 /// The core of devices.
 #[derive(Debug)]
@@ -70,6 +74,21 @@ pub(super) struct Devices {
     /// The list of devices is requested from the cloud.
     detail_is_due: bool,
     is_full_logged: bool,
+    uploads: Uploads,
+    mqtt: MqttStatus,
+    /// Since when the other broker is connected.
+    mqtt_up_at: Option<Instant>,
+    /// Updates of twins that were accepted.
+    updates: u64,
+    refused: Refused,
+}
+
+/// Requests and calls that were refused, since the start.
+#[derive(Debug, Default)]
+struct Refused {
+    unknown_device: u64,
+    invalid: u64,
+    too_many: u64,
 }
 
 /// Why a request is refused: as an HTTP status, and for the client.
@@ -92,6 +111,11 @@ impl Devices {
             lines: Vec::new(),
             detail_is_due: false,
             is_full_logged: false,
+            uploads: Uploads::default(),
+            mqtt: MqttStatus::default(),
+            mqtt_up_at: None,
+            updates: 0,
+            refused: Refused::default(),
         }
     }
 
@@ -204,6 +228,26 @@ impl Devices {
     pub(super) fn link_up(&mut self) {
         self.detail_is_due = true;
         self.table.link_up();
+        let dropped = self.uploads.link_up();
+        if dropped > 0 {
+            let line = format!("devices: {dropped} messages of MQTT clients were dropped");
+            self.lines.push((Severity::Warn, line));
+        }
+    }
+
+    /// The next message of a client for the cloud.
+    pub(super) fn next_upload(&self) -> Option<Arc<Upload>> {
+        self.uploads.next().cloned()
+    }
+
+    /// It was sent as the message of this number.
+    pub(super) fn upload_handed_over(&mut self, number: u64) {
+        self.uploads.handed_over(number);
+    }
+
+    /// All messages up to this number have left.
+    pub(super) fn uploads_left(&mut self, number: u64) {
+        self.uploads.left(number);
     }
 
     /// The report to the cloud that is due; the device that it is about, if it is about one.
@@ -216,7 +260,8 @@ impl Devices {
 
     /// When a report is due.
     pub(super) fn report_at(&self, now: Now) -> Option<Instant> {
-        sooner(self.detail_is_due.then_some(now.boot), self.table.report_at())
+        let is_due = self.detail_is_due || self.uploads.next().is_some();
+        sooner(is_due.then_some(now.boot), self.table.report_at())
     }
 
     /// The report about this device was sent as the message of this id.
@@ -230,8 +275,26 @@ impl Devices {
     pub(super) fn handle(&mut self, now: Now, event: DeviceEvent, rng: &mut Rng) {
         match event {
             DeviceEvent::Request(request) => self.request(now, request, rng),
+            DeviceEvent::Upload(upload) => {
+                if self.uploads.push(upload) {
+                    let line = "devices: messages of MQTT clients wait for the cloud, and there is \
+                                no room for more: the oldest are dropped";
+                    self.lines.push((Severity::Warn, line.to_owned()));
+                }
+            }
+            DeviceEvent::Mqtt(status) => {
+                let is_up = status.client.as_ref().is_some_and(OtherBroker::is_up);
+                self.mqtt_up_at = self.mqtt_up_at.or(Some(now.boot)).filter(|_| is_up);
+                self.mqtt = *status;
+            }
             DeviceEvent::Called(id, call) => {
                 let answer = self.call(now, call, rng);
+                match answer {
+                    ManagerAnswer::NotFound(_) => self.refused.unknown_device += 1,
+                    ManagerAnswer::Invalid(_) => self.refused.invalid += 1,
+                    ManagerAnswer::TooMany(_) => self.refused.too_many += 1,
+                    ManagerAnswer::Done | ManagerAnswer::Registered { .. } => {}
+                }
                 self.pending.push(DeviceAction::Answer(id, answer));
             }
             DeviceEvent::Answered(id, answer) => {
@@ -269,6 +332,11 @@ impl Devices {
             },
             ClientContent::Invalid(id, door, why) => Published::Refused(door, id, 400, why),
         };
+        match &answer {
+            Published::Refused(_, _, 404, _) => self.refused.unknown_device += 1,
+            Published::Refused(..) => self.refused.invalid += 1,
+            _ => {}
+        }
         self.publish(now, event_id, answer);
     }
 
@@ -282,7 +350,10 @@ impl Devices {
         match updated {
             None => Err((404, UNKNOWN.into())),
             Some(Err(why)) => Err((400, why.into())),
-            Some(Ok(effects)) => Ok(effects),
+            Some(Ok(effects)) => {
+                self.updates += 1;
+                Ok(effects)
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! The core of devices alone: what a client, a mapper and the cloud see of it.
 
 mod mappers;
+mod view;
 mod worlds;
 
 use super::*;

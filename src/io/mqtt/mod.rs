@@ -59,6 +59,8 @@ pub enum Event {
     Published(u64),
     /// It is lost: the other broker was away for too long.
     Dropped(u64),
+    /// A client of the broker inside came or left.
+    Clients,
 }
 
 /// Names a received message until it is acknowledged.
@@ -136,7 +138,7 @@ impl Mqtt {
         if let Some(server) = &mut self.server {
             let mut found = Vec::new();
             server.tick(now.boot, registry, &mut found);
-            events.extend(found.into_iter().filter_map(of_broker));
+            events.extend(found.into_iter().map(of_broker));
         }
     }
 
@@ -150,7 +152,7 @@ impl Mqtt {
         if let Some(server) = &mut self.server {
             let mut found = Vec::new();
             server.flush(now, &mut found);
-            events.extend(found.into_iter().filter_map(of_broker));
+            events.extend(found.into_iter().map(of_broker));
         }
     }
 
@@ -225,13 +227,18 @@ impl Mqtt {
         }
     }
 
+    /// The address of the broker inside, once it listens.
+    pub fn bound(&self) -> Option<SocketAddr> {
+        self.server.as_ref().and_then(Server::bound)
+    }
+
     pub fn status(&self) -> Status {
         let link = self.link.as_ref();
         let server = self.server.as_ref();
         Status {
             client: link.map(|link| (link.server(), link.state().map_err(str::to_owned))),
             waiting: link.map_or(0, |link| link.client.waiting()),
-            broker: server.and_then(Server::bound),
+            broker: self.bound(),
             counts: server.map(|server| server.broker.counts()).unwrap_or_default(),
         }
     }
@@ -257,13 +264,13 @@ fn of_link(event: LinkEvent) -> Option<Event> {
     })
 }
 
-fn of_broker(event: BrokerEvent) -> Option<Event> {
+fn of_broker(event: BrokerEvent) -> Event {
     match event {
         BrokerEvent::Received { id, topic, payload } => {
             let id = id.map(|message| ReceivedId { is_inside: true, message });
-            Some(Event::Received { id, topic, payload })
+            Event::Received { id, topic, payload }
         }
-        BrokerEvent::Connected { .. } | BrokerEvent::Disconnected { .. } => None,
+        BrokerEvent::Connected { .. } | BrokerEvent::Disconnected { .. } => Event::Clients,
     }
 }
 

@@ -29,6 +29,21 @@ function edgedFacts(it) {
   return facts;
 }
 
+const DEVICE = ['Device', 'State', 'Mapper', 'Reported'];
+
+function showDevices(devices) {
+  if (!$('devices')) {
+    const head = el('thead', {}, el('tr', {}, ...DEVICE.map((it) => el('th', {}, it))));
+    const table = el('table', {}, head, el('tbody', { id: 'devices' }));
+    $('images').closest('table').after(el('h2', {}, 'Devices'), table);
+  }
+  fill('devices', devices.map(({ metadata: of, state, mapper, trouble, properties }) => {
+    const last = properties.map((it) => it.reportedAt || '').sort().pop();
+    const name = [of.namespace, of.name].filter(Boolean).join('/');
+    return row(DEVICE, [name, [state, trouble && mark(false, trouble)], mapper, ago(last)]);
+  }));
+}
+
 async function load() {
   const status = await json('/edged/status');
   now = Date.parse(status.time);
@@ -39,5 +54,6 @@ async function load() {
   known.uptimeMs = status.uptimeMs;
   say('title', status.node);
   document.title = status.node + ' – edged';
+  if (status.devices) showDevices((await json('/edged/devices')).items || []);
   showNode('Node', edgedFacts(status), known.pods, status.pulls, known.events);
 }

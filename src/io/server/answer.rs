@@ -3,6 +3,8 @@
 use serde::Serialize;
 use serde_json::json;
 
+#[cfg(feature = "devices")]
+use super::devices::Device;
 use super::redact::Redacted;
 use crate::agent::Agent;
 use crate::agent::time::Now;
@@ -30,6 +32,8 @@ pub(super) fn to(path: &str, access: Access, now: Now, agent: &Agent) -> Respons
         }
         "/events" => json(&list("EventList", agent.events().map(event).collect())),
         "/edged/status" => json(&agent.overview(now)),
+        #[cfg(feature = "devices")]
+        "/edged/devices" => devices(access, agent),
         "/metrics" => {
             use crate::wire::metrics;
             let page = metrics::render(&agent.metrics(), super::process::read());
@@ -38,6 +42,18 @@ pub(super) fn to(path: &str, access: Access, now: Now, agent: &Agent) -> Respons
         }
         _ => page(path).unwrap_or_else(|| Response::text(Status::NotFound, THERE_IS)),
     }
+}
+
+#[cfg(feature = "devices")]
+fn devices(access: Access, agent: &Agent) -> Response {
+    let Some(devices) = agent.devices() else {
+        let why = "devices are not served: no cloud is configured, or \
+                   modules.deviceTwin.enable is false";
+        return Response::text(Status::NotFound, why);
+    };
+    let devices: Vec<_> = devices.collect();
+    let shown = devices.iter().map(|device| Device::of(device, access));
+    json(&list("DeviceList", shown.collect()))
 }
 
 #[cfg(feature = "page")]
@@ -51,8 +67,12 @@ fn page(_: &str) -> Option<Response> {
 }
 
 /// The available paths, in one line.
+#[cfg(not(feature = "devices"))]
 const THERE_IS: &str = "not here: there are /healthz /healthz/syncloop /pods /runningpods/ \
                          /metrics /events /edged/status";
+#[cfg(feature = "devices")]
+const THERE_IS: &str = "not here: there are /healthz /healthz/syncloop /pods /runningpods/ \
+                         /metrics /events /edged/status /edged/devices";
 
 /// A list as the API writes it.
 #[derive(Serialize)]

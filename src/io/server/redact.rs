@@ -24,7 +24,7 @@ impl Serialize for Redacted<'_> {
 }
 
 /// Replaces a value.
-const HIDDEN: &str = "<redacted>";
+pub(super) const HIDDEN: &str = "<redacted>";
 
 /// Anywhere in a pod: the three kinds of containers have them, and their probes and hooks.
 pub(in crate::io) fn redact(value: &mut Value) {

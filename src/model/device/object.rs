@@ -22,13 +22,15 @@ pub struct ModelObject {
     pub id: DeviceId,
     /// A digest of `spec`: equal specs have equal digests.
     pub spec: u64,
+    /// `spec.properties`, those with a unit, by name.
+    pub units: BTreeMap<Box<str>, Box<str>>,
     pub text: ObjectText,
 }
 
 impl DeviceObject {
     /// Reads the JSON of a `Device`.
     pub fn read(text: &str) -> Result<Self, Fault> {
-        let (object, spec): (Device, u64) = read(text)?;
+        let (object, _, spec): (Device, _, _) = read(text)?;
         let Device { metadata, spec: given } = object;
         let desired = given.properties.into_iter().map(|it| (it.name, it.desired.value));
         let view = DeviceView {
@@ -61,19 +63,20 @@ impl DeviceObject {
 impl ModelObject {
     /// Reads the JSON of a `DeviceModel`.
     pub fn read(text: &str) -> Result<Self, Fault> {
-        let (Model { metadata }, spec) = read(text)?;
+        let (Model { metadata }, node, spec) = read(text)?;
         let id = DeviceId::new(&metadata.namespace, &metadata.name);
-        Ok(Self { id, spec, text: text.into() })
+        Ok(Self { id, spec, units: units(&node), text: text.into() })
     }
 
     /// About how many bytes it takes on the heap.
     pub fn heap_bytes(&self) -> usize {
-        self.text.len() + size_of::<Self>()
+        let sizes = self.units.iter().map(|(name, unit)| name.len() + unit.len() + 64);
+        self.text.len() + size_of::<Self>() + sizes.sum::<usize>()
     }
 }
 
-/// The object, and the digest of its spec.
-fn read<T: tree::Read + Default>(text: &str) -> Result<(T, u64), Fault> {
+/// The object, its tree, and the digest of its spec.
+fn read<T: tree::Read + Default>(text: &str) -> Result<(T, Node, u64), Fault> {
     let node = tree::parse_json(text.as_bytes()).map_err(|refusal| Fault::bare(refusal.why))?;
     let mut digest = Digest(FNV_OFFSET);
     if let Value::Map(map) = &node.value
@@ -81,7 +84,15 @@ fn read<T: tree::Read + Default>(text: &str) -> Result<(T, u64), Fault> {
     {
         digest.node(&spec.node, "spec");
     }
-    Ok((tree::read(&node, &[])?, digest.0))
+    Ok((tree::read(&node, &[])?, node, digest.0))
+}
+
+/// The units of a model's properties, by name. They are only shown: what is no text is left out.
+fn units(node: &Node) -> BTreeMap<Box<str>, Box<str>> {
+    let properties = at(&node.value, "spec").and_then(|spec| at(spec, "properties"));
+    let Some(Value::List(list)) = properties else { return BTreeMap::new() };
+    let named = |node: &Node| Some((name_of(node).into(), word(&node.value, "unit")?.into()));
+    list.iter().filter_map(named).collect()
 }
 
 #[derive(Default)]
@@ -236,11 +247,21 @@ impl Digest {
 }
 
 fn name_of(node: &Node) -> &str {
-    let Value::Map(map) = &node.value else { return "" };
-    match map.get("name").map(|entry| &entry.node.value) {
-        Some(Value::Text(name)) => name,
-        Some(_) | None => "",
+    word(&node.value, "name").unwrap_or_default()
+}
+
+/// The text of this key that is not empty.
+fn word<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
+    match at(value, key) {
+        Some(Value::Text(text)) if !text.is_empty() => Some(text),
+        Some(_) | None => None,
     }
+}
+
+/// The value of this key of a map.
+fn at<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
+    let Value::Map(map) = value else { return None };
+    map.get(key).map(|entry| &entry.node.value)
 }
 
 #[cfg(test)]
@@ -277,6 +298,16 @@ mod tests {
         assert_eq!(got.view, view);
         assert_eq!(device("{}").model(), None, "a device may name no model");
         assert!(DeviceObject::read(r#"{"spec":{"properties":{}}}"#).is_err());
+    }
+
+    #[test]
+    fn units_are_those_that_are_texts() {
+        let text = r#"{"metadata":{"name":"m"},"spec":{"properties":[{"name":"a","unit":"C"},
+            {"name":"b","unit":5},{"name":"c","unit":""},{"name":"d"},7]}}"#;
+        let units = ModelObject::read(text).expect("a model").units;
+        assert_eq!(units, [("a".into(), "C".into())].into());
+        let odd = ModelObject::read(r#"{"spec":{"properties":{}}}"#).expect("a model");
+        assert!(odd.units.is_empty());
     }
 
     #[test]

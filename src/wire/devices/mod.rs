@@ -21,4 +21,4 @@ mod tests;
 
 pub use cloud::{decode_cloud, encode_cloud};
 pub use publish::publish;
-pub use request::request;
+pub use request::{request, upload};

@@ -4,7 +4,7 @@ use crate::limits::{
     DEVICE_ID_BYTES_MAX, DEVICE_PAYLOAD_BYTES_MAX, DEVICE_PAYLOAD_SHOWN, DEVICE_PAYLOAD_VALUES_MAX,
     DEVICE_PROPERTIES_MAX, DEVICE_WORD_BYTES_MAX,
 };
-use crate::model::device::{ClientContent, ClientRequest, DeviceId, Door, PropertyUpdate};
+use crate::model::device::{ClientContent, ClientRequest, DeviceId, Door, PropertyUpdate, Upload};
 use crate::model::error::Peer;
 use crate::model::tree::{self, Node, Shape, Value};
 
@@ -29,6 +29,16 @@ pub fn request(topic: &str, payload: &[u8]) -> Option<ClientRequest> {
         }
     };
     Some(ClientRequest { event_id, content })
+}
+
+/// A message of a client for the cloud: any but those about devices and nodes (section 6.1).
+pub fn upload(topic: &str, payload: &[u8]) -> Option<Upload> {
+    let below =
+        |of: &str| topic.strip_prefix(of).is_some_and(|it| matches!(it.get(..1), None | Some("/")));
+    if below("$hw/events/device") || below("$hw/events/node") {
+        return None;
+    }
+    Some(Upload { topic: topic.into(), payload: String::from_utf8_lossy(payload).into() })
 }
 
 /// `$hw/events/node/<node>/membership/get`, `$hw/events/device/<namespace>/<name>/twin/update` and

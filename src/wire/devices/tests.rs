@@ -324,3 +324,18 @@ fn reports_are_written_as_edgecore_writes_them() {
         )
     );
 }
+
+#[test]
+fn what_is_not_about_devices_and_nodes_is_for_the_cloud() {
+    for topic in
+        ["$hw/events/upload/a", "SYS/dis/upload_records", "plant/user/x", "$hw/events/nodes"]
+    {
+        let got = upload(topic, b"a\xff").expect("it is");
+        assert_eq!((&*got.topic, &*got.payload), (topic, "a\u{fffd}"));
+    }
+    for topic in
+        ["$hw/events/device/d/twin/what", "$hw/events/node/n/membership/got", "$hw/events/device"]
+    {
+        assert!(upload(topic, b"").is_none(), "{topic}");
+    }
+}

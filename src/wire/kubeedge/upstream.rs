@@ -111,6 +111,10 @@ fn envelope(message: &Upstream) -> Envelope {
                 devices::encode_cloud(report, &message.id, message.timestamp_ms);
             Envelope::new(["twin", "resource", operation, &resource], Some(content))
         }
+        #[cfg(feature = "devices")]
+        Up::Upload(upload) => {
+            Envelope::new(["bus", "user", "upload", &upload.topic], Some(json(&upload.payload)))
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Replaces the core of devices in builds without it (feature `devices`): their objects are stored,
 //! and nothing else is done with them.
 
+use super::hub::Hub;
 use super::meta::Meta;
 use super::requests::CloudContext;
 use crate::agent::event::Out;
@@ -33,6 +34,8 @@ impl DeviceSide {
     }
 
     pub(super) fn report(&mut self, _: &mut CloudContext<'_>) {}
+
+    pub(super) fn sent(&mut self, _: &Hub) {}
 
     pub(super) fn report_at(&self, _: Now) -> Option<Instant> {
         None
