@@ -13,7 +13,7 @@ help: ## lists the targets
 setup: ## installs the Debian packages that building, running and testing need
 	@scripts/setup --test
 
-run: ## runs the whole system with demo pods until Ctrl-C (MODE=standalone: edged alone)
+run: ## runs the system with demo pods until Ctrl-C (MODE=standalone: edged alone; DEVICES=1)
 	@scripts/run
 
 test: setup ## runs the whole test suite, the same as in CI

@@ -26,6 +26,8 @@ use super::support::{guard, http, process, top};
 crate::tests!(
     #[cfg(feature = "runtime")]
     the_demo_on_the_built_in_runtime_leaves_nothing,
+    #[cfg(all(feature = "runtime", feature = "devices"))]
+    the_demo_with_devices_shows_values_and_turns_a_switch_on,
     the_demo_shows_its_pods_and_leaves_nothing,
     the_demo_on_a_runtime_that_is_there_removes_only_what_is_its_own,
 );
@@ -64,8 +66,8 @@ fn script(dir: &Path, agent: SocketAddr, mode: &str) -> Command {
     command.arg("--default-signal").arg(top().join("scripts/run"));
     command.env("EDGED", binary()).env("EDGED_RUN_DIR", dir).env("MODE", mode);
     command.env("RUNTIME", "containerd");
-    // The controller's four ports, as the script derives them from the first.
-    let hub = free_ports(&[0, 2, 4, 20]);
+    // The controller's four ports, and the broker's, as the script derives them from the first.
+    let hub = free_ports(&[0, 2, 4, 6, 20]);
     command.env("EDGED_LISTEN", agent.to_string()).env("CLOUD_PORT", hub.to_string());
     command.stdin(Stdio::null());
     command
@@ -95,7 +97,8 @@ impl Demo {
 
     /// The processes that the script started, and that have not ended yet.
     fn programs(&self) -> Vec<u32> {
-        let files = ["edged.pid", "edgecontroller.pid"].map(|name| self.dir.join(name));
+        let files = ["edged.pid", "edgecontroller.pid", "mapper.pid"];
+        let files = files.map(|name| self.dir.join(name));
         let texts = files.iter().filter_map(|file| fs::read_to_string(file).ok());
         texts.filter_map(|text| text.trim().parse().ok()).collect()
     }
@@ -280,6 +283,27 @@ fn shows_its_pods_and_leaves_nothing(dir: &Path, kind: Kind) {
         let started = log.lines().find(|line| line.contains(" oci=/"));
         assert!(started.is_some_and(|line| line.contains("version=\"")), "{log}");
     }
+}
+
+#[cfg(all(feature = "runtime", feature = "devices"))]
+fn the_demo_with_devices_shows_values_and_turns_a_switch_on(world: &World) {
+    let dir = world.folder("demo-devices");
+    let agent = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let mapper = binary().with_file_name("examples").join("demo-mapper");
+    assert!(mapper.exists(), "{}: cargo test builds it with all tests", mapper.display());
+    let mut command = script(&dir, agent, "cloud");
+    command.env_remove("RUNTIME").env("DEVICES", "1");
+    let mut demo = Demo::start(dir.clone(), command, agent);
+    demo.wait_output("the cloud wants it on");
+    for words in [["thermometer", "demo-mapper"], ["temperature", "°C"]] {
+        demo.wait_row(words);
+    }
+    // As the cloud wants it, and as the mapper has set it.
+    demo.wait_output("switch   power      on         on ");
+    demo.wait_pod("web", "runs", is_running);
+    assert_eq!(demo.end(Signal::SIGINT), Some(0), "{}", demo.output());
+    assert_eq!(left(&dir), [] as [&str; 0]);
+    assert_eq!(entries(&dir.join("wanted")), [] as [&str; 0]);
 }
 
 fn the_demo_on_a_runtime_that_is_there_removes_only_what_is_its_own(world: &World) {
