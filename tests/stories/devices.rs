@@ -291,6 +291,37 @@ fn nothing_is_sent_that_is_not_saved() {
 }
 
 #[test]
+fn the_first_report_of_a_property_is_sent_twice_because_cloudcore_records_the_second() {
+    let mut cloud = world(Saved::default());
+    cloud.replay(&recorded(include_str!("../golden/devices/membership.json")));
+    report(&mut cloud, "21");
+    let first = values(&mut cloud);
+    assert_eq!(first[0].1, "21");
+    confirm(&mut cloud, &first[0].0);
+    cloud.pass(2_000);
+    let second = values(&mut cloud);
+    assert_eq!(second.iter().map(|(_, value)| &**value).collect::<Vec<_>>(), ["21"]);
+    confirm(&mut cloud, &second[0].0);
+    for _ in 0..4 {
+        cloud.pass(20_000);
+        cloud.sign_of_life();
+    }
+    assert!(values(&mut cloud).is_empty(), "it is recorded");
+    report(&mut cloud, "22");
+    cloud.pass(2_000);
+    let third = values(&mut cloud);
+    assert_eq!(third.iter().map(|(_, value)| &**value).collect::<Vec<_>>(), ["22"]);
+    confirm(&mut cloud, &third[0].0);
+    cloud.pass(2_000);
+    assert!(values(&mut cloud).is_empty());
+    // The mark is removed: the next process has nothing to say.
+    cloud.pass(600_000);
+    let mut next = world(kept(&cloud));
+    next.pass(2_000);
+    assert!(values(&mut next).is_empty());
+}
+
+#[test]
 fn a_value_that_changes_faster_than_it_can_be_saved_reaches_the_cloud() {
     let mut cloud = world(Saved::default());
     cloud.replay(&device());

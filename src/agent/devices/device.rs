@@ -48,6 +48,8 @@ struct Property {
     held: Option<Box<(u64, Twin)>>,
     /// When the cloud was last told.
     told_at: Option<Instant>,
+    /// The cloud has confirmed something about it.
+    is_introduced: bool,
 }
 
 /// The messages to the cloud about a device.
@@ -118,8 +120,9 @@ impl Device {
             || self.properties.contains_key(&row.property);
         if has_room {
             let TwinRow { property, twin, desired, is_unsent, .. } = row;
-            let progress = Progress::stored(is_unsent);
-            self.properties.insert(property, Property { desired, progress, ..Property::new(twin) });
+            let (progress, is_introduced) = (Progress::stored(is_unsent), !is_unsent);
+            let loaded = Property { desired, progress, is_introduced, ..Property::new(twin) };
+            self.properties.insert(property, loaded);
         }
         has_room
     }
@@ -421,7 +424,7 @@ impl Device {
             Contents::Twins(twins) => {
                 for (name, content) in twins {
                     if let Some(property) = self.properties.get_mut(&name) {
-                        property.progress.confirm(content);
+                        property.confirm(content);
                     }
                 }
             }
@@ -432,7 +435,23 @@ impl Device {
 
 impl Property {
     fn new(twin: Twin) -> Self {
-        Self { twin, desired: None, progress: Progress::new(), held: None, told_at: None }
+        Self {
+            twin,
+            desired: None,
+            progress: Progress::new(),
+            held: None,
+            told_at: None,
+            is_introduced: false,
+        }
+    }
+
+    /// The cloud has this content. CloudCore from 1.17 on records nothing of the first message that
+    /// names a property, and confirms it (section 3 of spec `devices`): it is told again.
+    fn confirm(&mut self, content: u64) {
+        self.progress.confirm(content);
+        if !std::mem::replace(&mut self.is_introduced, true) {
+            self.progress.repeat();
+        }
     }
 
     /// Returns the twin before.

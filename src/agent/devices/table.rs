@@ -4,9 +4,9 @@
 //! while a membership message says so: those of clouds up to 1.14, and those whose object is still
 //! on its way.
 //!
-//! Intended behaviour: what nobody repeats is saved at once; actual values are saved some time
-//! after the save before, all together, because flash wears out. The first one after a quiet time
-//! is saved at once.
+//! Intended behaviour: what nobody repeats is saved at once, and so is the first value of a
+//! property. Other actual values are saved some time after the save before, all together, because
+//! flash wears out. The first one after a quiet time is saved at once.
 //!
 //! If we crash here: actual values of the last seconds are lost, which the cloud has not got
 //! either.

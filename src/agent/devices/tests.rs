@@ -523,6 +523,9 @@ fn the_cloud_is_told_now_and_then_that_a_value_is_still_so() {
     world.step();
     let (id, _) = world.reported().expect("it is new");
     world.confirm(&id);
+    world.pass(DEVICE_MESSAGE_MS);
+    let (id, _) = world.reported().expect("the first one is repeated");
+    world.confirm(&id);
     world.pass(TWIN_REFRESH_MS - 1);
     world.update("u", actual("1"));
     assert!(world.reported().is_none());

@@ -102,8 +102,10 @@ pub(super) fn apply(
     }
     if let Some(value) = actual {
         check_value(value, &twin.type_name)?;
+        // Whoever has made a device waits for its first value.
+        let is_first = twin.actual.as_ref().is_none_or(|side| side.value.is_none());
         if set(&mut twin.actual, value, now_ms) {
-            change = change.max(Change::Soon);
+            change = change.max(if is_first { Change::AtOnce } else { Change::Soon });
         }
     }
     if optional == Some(false) && twin.optional {
