@@ -345,6 +345,35 @@ fn a_value_that_changes_faster_than_it_can_be_saved_reaches_the_cloud() {
 }
 
 #[test]
+fn a_device_that_was_made_anew_is_another_one() {
+    let mut cloud = world(Saved::default());
+    cloud.replay(&device());
+    report(&mut cloud, "21");
+    cloud.pass(20_000);
+    confirm_all(&mut cloud);
+    published(&mut cloud);
+    // The sync controller sends the new object, and only then the deletion of the old one.
+    let mut anew = changed(|object| {
+        object["metadata"]["uid"] = "another".into();
+        object["metadata"]["resourceVersion"] = "900".into();
+    });
+    anew.route.operation = "update".into();
+    anew.route.source = "edgecontroller".into();
+    cloud.replay(&anew);
+    cloud.replay(&recorded(include_str!("../golden/devices/delete-device.json")));
+    let got = published(&mut cloud);
+    let [Published::MembersChanged { removed, .. }, Published::MembersChanged { added, .. }, ..] =
+        &got[..]
+    else {
+        panic!("{got:?}")
+    };
+    assert_eq!((&removed[..], &added[0].id), (&[dev1()][..], &dev1()));
+    let (_, value) = values(&mut cloud).pop().expect("the new object has no status");
+    assert_eq!(value, "-", "what was reported of the old one is not of the new one");
+    assert_eq!(kept(&cloud).devices.twins.len(), 1);
+}
+
+#[test]
 fn a_device_that_was_deleted_while_the_node_was_away_is_removed_everywhere() {
     let mut cloud = world(Saved::default());
     cloud.replay(&model());
