@@ -153,4 +153,11 @@ mod tests {
         assert!(of("pods").starts_with(&["-n", "--namespace", "-A"]));
         assert!(of("join").contains(&"--certport"));
     }
+
+    #[test]
+    fn the_name_of_the_program_stands_for_no_argument_of_an_option() {
+        let lines = super::super::PAGES.iter().flat_map(|page| page.options.lines());
+        let named: Vec<&str> = lines.filter(|line| line.contains("PROGRAM")).collect();
+        assert!(matches!(&named[..], [line] if line.contains("PROGRAM completion")), "{named:?}");
+    }
 }

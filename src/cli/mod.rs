@@ -240,8 +240,8 @@ pub const PAGES: &[Page] = &[
         "  --config FILE          edgecore.yaml     [/etc/kubeedge/config/edgecore.yaml]\n  \
          --run-dir DIR          on tmpfs              [/run/edged/rt]\n  \
          --data-dir DIR         on flash              [/var/lib/edged/rt]\n  \
-         --oci PROGRAM          crun or runc          [the one that this machine can use]\n  \
-         --handler NAME=PROGRAM of RuntimeClasses     [crun, runc, where they work]\n  \
+         --oci FILE             crun or runc          [the one that this machine can use]\n  \
+         --handler NAME=FILE    of RuntimeClasses     [crun, runc, where they work]\n  \
          --cni-bin-dir DIR      plugins               [/opt/cni/bin, or the distribution's]\n  \
          --cni-conf-dir DIR     their configuration   [/etc/cni/net.d]\n  \
          --log LEVEL            error, warn, info, debug [info]\n\

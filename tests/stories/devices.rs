@@ -131,6 +131,20 @@ fn confirm(cloud: &mut CloudHarness, message: &Message) {
     cloud.replay(&confirmation);
 }
 
+/// The cloud confirms all that is sent to it, until nothing more is.
+fn confirm_all(cloud: &mut CloudHarness) {
+    loop {
+        let sent = values(cloud);
+        if sent.is_empty() {
+            return;
+        }
+        for (message, _) in sent {
+            confirm(cloud, &message);
+        }
+        cloud.pass(2_000);
+    }
+}
+
 /// What the store has after all that was saved.
 fn kept(cloud: &CloudHarness) -> Saved {
     let mut rows: Vec<Row> = Vec::new();
@@ -239,6 +253,8 @@ fn of_values_that_were_reported_while_the_link_was_away_the_last_one_arrives() {
     let desired = values(&mut cloud);
     assert_eq!(desired.len(), 1, "what is desired is observed");
     confirm(&mut cloud, &desired[0].0);
+    cloud.pass(2_000);
+    confirm_all(&mut cloud);
     cloud.disconnect();
     for value in 0..20 {
         report(&mut cloud, &value.to_string());
@@ -259,8 +275,7 @@ fn of_values_that_were_reported_while_the_link_was_away_the_last_one_arrives() {
 fn nothing_is_sent_that_is_not_saved() {
     let mut cloud = world(Saved::default());
     cloud.replay(&device());
-    let desired = values(&mut cloud);
-    confirm(&mut cloud, &desired[0].0);
+    confirm_all(&mut cloud);
     cloud.pass(20_000);
     cloud.keeps = false;
     report(&mut cloud, "1");
@@ -373,6 +388,89 @@ fn what_had_not_left_when_the_link_broke_is_sent_again() {
     cloud.connect();
     cloud.pass(1_000);
     assert_eq!(uploads(&mut cloud), ["3"]);
+}
+
+#[test]
+fn the_first_report_of_a_property_is_sent_twice_because_cloudcore_records_the_second() {
+    let mut cloud = world(Saved::default());
+    cloud.replay(&recorded(include_str!("../golden/devices/membership.json")));
+    report(&mut cloud, "21");
+    let first = values(&mut cloud);
+    assert_eq!(first[0].1, "21");
+    confirm(&mut cloud, &first[0].0);
+    cloud.pass(2_000);
+    let second = values(&mut cloud);
+    assert_eq!(second.iter().map(|(_, value)| &**value).collect::<Vec<_>>(), ["21"]);
+    confirm(&mut cloud, &second[0].0);
+    for _ in 0..4 {
+        cloud.pass(20_000);
+        cloud.sign_of_life();
+    }
+    assert!(values(&mut cloud).is_empty(), "it is recorded");
+    report(&mut cloud, "22");
+    cloud.pass(2_000);
+    let third = values(&mut cloud);
+    assert_eq!(third.iter().map(|(_, value)| &**value).collect::<Vec<_>>(), ["22"]);
+    confirm(&mut cloud, &third[0].0);
+    cloud.pass(2_000);
+    assert!(values(&mut cloud).is_empty());
+    // The mark is removed: the next process has nothing to say.
+    cloud.pass(600_000);
+    let mut next = world(kept(&cloud));
+    next.pass(2_000);
+    assert!(values(&mut next).is_empty());
+}
+
+#[test]
+fn a_value_that_changes_faster_than_it_can_be_saved_reaches_the_cloud() {
+    let mut cloud = world(Saved::default());
+    cloud.replay(&device());
+    confirm_all(&mut cloud);
+    cloud.pass(20_000);
+    cloud.keeps = false;
+    report(&mut cloud, "0");
+    for value in 1..4 {
+        // This slow disk has a value only when the next one is there.
+        let (revision, _) = cloud.saves.pop().expect("the value before is saved");
+        report(&mut cloud, &value.to_string());
+        cloud.harness.deliver(Event::Saved(revision));
+        cloud.settle();
+        let got = values(&mut cloud);
+        let texts: Vec<String> = got.iter().map(|(_, text)| text.clone()).collect();
+        assert_eq!(texts, [(value - 1).to_string()], "the cloud gets what is saved");
+        confirm(&mut cloud, &got[0].0);
+        cloud.pass(20_000);
+        assert!(values(&mut cloud).is_empty(), "nothing newer is saved");
+    }
+}
+
+#[test]
+fn a_device_that_was_made_anew_is_another_one() {
+    let mut cloud = world(Saved::default());
+    cloud.replay(&device());
+    report(&mut cloud, "21");
+    cloud.pass(20_000);
+    confirm_all(&mut cloud);
+    published(&mut cloud);
+    // The sync controller sends the new object, and only then the deletion of the old one.
+    let mut anew = changed(|object| {
+        object["metadata"]["uid"] = "another".into();
+        object["metadata"]["resourceVersion"] = "900".into();
+    });
+    anew.route.operation = "update".into();
+    anew.route.source = "edgecontroller".into();
+    cloud.replay(&anew);
+    cloud.replay(&recorded(include_str!("../golden/devices/delete-device.json")));
+    let got = published(&mut cloud);
+    let [Published::MembersChanged { removed, .. }, Published::MembersChanged { added, .. }, ..] =
+        &got[..]
+    else {
+        panic!("{got:?}")
+    };
+    assert_eq!((&removed[..], &added[0].id), (&[dev1()][..], &dev1()));
+    let (_, value) = values(&mut cloud).pop().expect("the new object has no status");
+    assert_eq!(value, "-", "what was reported of the old one is not of the new one");
+    assert_eq!(kept(&cloud).devices.twins.len(), 1);
 }
 
 #[test]

@@ -85,6 +85,8 @@ mod conditions;
 mod decisions;
 #[cfg(feature = "devices")]
 mod devices;
+#[cfg(feature = "devices")]
+mod devices_conversation;
 mod environment;
 #[cfg(feature = "eviction")]
 mod eviction;

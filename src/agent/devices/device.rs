@@ -43,8 +43,13 @@ struct Property {
     /// See [`TwinRow::desired`].
     desired: Option<Box<str>>,
     progress: Progress,
+    /// A content that is saved, or being saved, and that the twin has no more: the cloud gets it
+    /// if the twin changes faster than it can be saved.
+    held: Option<Box<(u64, Twin)>>,
     /// When the cloud was last told.
     told_at: Option<Instant>,
+    /// The cloud has confirmed something about it.
+    is_introduced: bool,
 }
 
 /// The messages to the cloud about a device.
@@ -115,8 +120,9 @@ impl Device {
             || self.properties.contains_key(&row.property);
         if has_room {
             let TwinRow { property, twin, desired, is_unsent, .. } = row;
-            let progress = Progress::stored(is_unsent);
-            self.properties.insert(property, Property { twin, desired, progress, told_at: None });
+            let (progress, is_introduced) = (Progress::stored(is_unsent), !is_unsent);
+            let loaded = Property { desired, progress, is_introduced, ..Property::new(twin) };
+            self.properties.insert(property, loaded);
         }
         has_room
     }
@@ -231,12 +237,9 @@ impl Device {
         let shown = |twin: &Twin| twin::live(Some(twin)).cloned();
         let current = shown(&twin);
         let last = if let Some(property) = self.properties.get_mut(name) {
-            property.progress.change();
-            shown(&std::mem::replace(&mut property.twin, twin))
+            shown(&property.change(twin))
         } else {
-            let progress = Progress::new();
-            let property = Property { twin, desired: None, progress, told_at: None };
-            self.properties.insert(name.into(), property);
+            self.properties.insert(name.into(), Property::new(twin));
             None
         };
         effects.changes.push((name.into(), TwinChange { last, current }));
@@ -387,15 +390,15 @@ impl Device {
         if self.progress.may_send() {
             return Some(DeviceUpstream::State(id.clone(), self.state.clone()));
         }
-        let due = self.properties.iter().filter(|(_, property)| property.progress.may_send());
-        let twins = due.map(|(name, property)| (name.clone(), property.twin.clone()));
+        let due = self.properties.iter();
+        let twins = due.filter_map(|(name, it)| Some((name.clone(), it.sendable()?.clone())));
         Some(DeviceUpstream::Twins(id.clone(), twins.collect()))
     }
 
     /// When a report is due; `None`: nothing is to be sent.
     pub(super) fn report_at(&self) -> Option<Instant> {
         let mut all = self.properties.values();
-        let waits = self.progress.may_send() || all.any(|property| property.progress.may_send());
+        let waits = self.progress.may_send() || all.any(|it| it.sendable().is_some());
         if !waits || self.upward.sends >= DEVICE_SENDS_MAX {
             return None;
         }
@@ -411,7 +414,7 @@ impl Device {
             Contents::State(self.progress.send())
         } else {
             let due = self.properties.iter_mut();
-            let due = due.filter(|(_, property)| property.progress.may_send());
+            let due = due.filter(|(_, property)| property.sendable().is_some());
             Contents::Twins(
                 due.map(|(name, property)| {
                     property.told_at = Some(now.boot);
@@ -438,12 +441,53 @@ impl Device {
             Contents::Twins(twins) => {
                 for (name, content) in twins {
                     if let Some(property) = self.properties.get_mut(&name) {
-                        property.progress.confirm(content);
+                        property.confirm(content);
                     }
                 }
             }
         }
         true
+    }
+}
+
+impl Property {
+    fn new(twin: Twin) -> Self {
+        Self {
+            twin,
+            desired: None,
+            progress: Progress::new(),
+            held: None,
+            told_at: None,
+            is_introduced: false,
+        }
+    }
+
+    /// The cloud has this content. CloudCore from 1.17 on records nothing of the first message that
+    /// names a property, and confirms it (section 3 of spec `devices`): it is told again.
+    fn confirm(&mut self, content: u64) {
+        self.progress.confirm(content);
+        if !std::mem::replace(&mut self.is_introduced, true) {
+            self.progress.repeat();
+        }
+    }
+
+    /// Returns the twin before.
+    fn change(&mut self, twin: Twin) -> Twin {
+        let before = std::mem::replace(&mut self.twin, twin);
+        if let Some(content) = self.progress.content_for_cloud() {
+            self.held = Some(Box::new((content, before.clone())));
+        }
+        self.progress.change();
+        before
+    }
+
+    /// What the cloud may get now.
+    fn sendable(&self) -> Option<&Twin> {
+        if self.progress.may_send() {
+            return Some(&self.twin);
+        }
+        let (content, twin) = self.held.as_deref()?;
+        self.progress.may_send_held(*content).then_some(twin)
     }
 }
 

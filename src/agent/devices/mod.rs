@@ -218,9 +218,12 @@ impl Devices {
         }
         let added = self.table.members(&members.added);
         let removed = members.removed.clone();
-        if !added.is_empty() || !removed.is_empty() {
-            let id = event_id(rng);
-            self.publish(now, id, Published::MembersChanged { added, removed });
+        // Removals first: a device may have been made anew.
+        for (added, removed) in [(Vec::new(), removed), (added, Vec::new())] {
+            if !added.is_empty() || !removed.is_empty() {
+                let id = event_id(rng);
+                self.publish(now, id, Published::MembersChanged { added, removed });
+            }
         }
     }
 

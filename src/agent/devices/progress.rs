@@ -89,10 +89,23 @@ impl Progress {
         (self.is_unsent() || self.is_repeated) && self.saved == self.latest
     }
 
-    /// It is sent. Returns which content that is.
+    /// The latest content, if it is on the disk, or on its way there, and the cloud does not have
+    /// it.
+    pub(super) fn content_for_cloud(&self) -> Option<u64> {
+        let saving = self.saving.map(|(content, _)| content);
+        let is_there = self.saved == self.latest || saving == Some(self.latest);
+        (is_there && self.is_unsent()).then_some(self.latest)
+    }
+
+    /// The cloud is to get this content, which has changed since, and may: it is what the disk has.
+    pub(super) fn may_send_held(&self, content: u64) -> bool {
+        self.saved == content && self.confirmed < content
+    }
+
+    /// What is saved is sent. Returns which content that is.
     pub(super) fn send(&mut self) -> u64 {
         self.is_repeated = false;
-        self.latest
+        self.saved
     }
 
     /// The cloud has this content.

@@ -4,9 +4,9 @@
 //! while a membership message says so: those of clouds up to 1.14, and those whose object is still
 //! on its way.
 //!
-//! Intended behaviour: what nobody repeats is saved at once; actual values are saved some time
-//! after the save before, all together, because flash wears out. The first one after a quiet time
-//! is saved at once.
+//! Intended behaviour: what nobody repeats is saved at once, and so is the first value of a
+//! property. Other actual values are saved some time after the save before, all together, because
+//! flash wears out. The first one after a quiet time is saved at once.
 //!
 //! If we crash here: actual values of the last seconds are lost, which the cloud has not got
 //! either.
@@ -133,6 +133,12 @@ impl Table {
         let mut there = BTreeSet::new();
         for object in objects {
             let id = &object.id;
+            // A device that was deleted and made anew: nothing of the old one is left.
+            let is_old =
+                |it: &Device| it.object().is_some_and(|old| old.view.uid != object.view.uid);
+            if self.devices.get(id).is_some_and(is_old) {
+                self.remove(now, id.clone(), &mut members);
+            }
             if !self.add(now, id, &object.view.description, &mut members) {
                 continue;
             }

@@ -34,7 +34,6 @@ const NAME: &str = "The key of twin must only include upper or lowercase letters
                     less than 128 bytes";
 const VALUE: &str = "the length of value should be less than 512 bytes";
 const TYPE: &str = "the value type is not allowed";
-const BODY: &str = "the request body is wrong";
 
 /// Fails if a property may not have this name.
 pub(super) fn check_name(name: &str) -> Result<(), &'static str> {
@@ -65,7 +64,8 @@ pub(super) fn live(twin: Option<&Twin>) -> Option<&Twin> {
     twin.filter(|twin| !twin.is_deleted())
 }
 
-/// What a client or a mapper changes. `None`: it may not be deleted, and nothing happens.
+/// What a client or a mapper changes. `None`: it may not be deleted, or does not exist, and nothing
+/// happens.
 pub(super) fn apply(
     existing: Option<&Twin>,
     update: &PropertyUpdate,
@@ -73,7 +73,7 @@ pub(super) fn apply(
 ) -> Result<Option<Applied>, &'static str> {
     let (expected, actual, optional, type_name) = match update {
         PropertyUpdate::Delete => {
-            let twin = live(existing).ok_or(BODY)?;
+            let Some(twin) = live(existing) else { return Ok(None) };
             let deleted = || Applied {
                 twin: tombstone(twin, TwinVersion { cloud: 0, edge: 1 }),
                 answer: None,
@@ -102,8 +102,10 @@ pub(super) fn apply(
     }
     if let Some(value) = actual {
         check_value(value, &twin.type_name)?;
+        // Whoever has made a device waits for its first value.
+        let is_first = twin.actual.as_ref().is_none_or(|side| side.value.is_none());
         if set(&mut twin.actual, value, now_ms) {
-            change = change.max(Change::Soon);
+            change = change.max(if is_first { Change::AtOnce } else { Change::Soon });
         }
     }
     if optional == Some(false) && twin.optional {
@@ -115,8 +117,6 @@ pub(super) fn apply(
         actual: twin.actual.clone().filter(|_| actual.is_some()),
         ..twin.clone()
     };
-    // All of a new property is news.
-    let answer = if is_new { twin.clone() } else { answer };
     Ok(Some(Applied { twin, answer: Some(answer), change }))
 }
 

@@ -221,11 +221,11 @@ struct Type<'a> {
     name: &'a str,
 }
 
-/// `{}` after a deletion.
+/// `{}` after a deletion. An empty value is written: the cloud ignores a side without one.
 #[derive(Serialize)]
 struct TwinValue<'a> {
-    #[serde(skip_serializing_if = "str::is_empty")]
-    value: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata: Option<Time>,
 }
@@ -250,7 +250,7 @@ struct Version {
 impl<'a> MsgTwin<'a> {
     pub(super) fn of(twin: &'a Twin, versions: Versions) -> Self {
         let value = |side: &'a TwinSide| TwinValue {
-            value: side.text(),
+            value: side.value.as_deref(),
             metadata: side.value.is_some().then_some(Time { timestamp: side.timestamp_ms }),
         };
         let version = |side: &TwinSide| {

@@ -11,9 +11,13 @@
 //! SUBSCRIBE of all filters, whatever the broker says of its session, and by the publications that
 //! were not acknowledged, with DUP.
 //!
-//! No more is read while [`crate::limits::MQTT_UNACKNOWLEDGED_MAX`] messages wait for the owner;
-//! a PINGRESP may then be late. A message that is too large is skipped, acknowledged and reported:
-//! the broker would send it again after each reconnection. Not here: when to dial again.
+//! mosquitto drops acknowledgements if its queue for a slow client is full. A publication that is
+//! the oldest without one at two pings in a row ends the connection, so that it is sent again: else
+//! [`crate::limits::MQTT_UNACKNOWLEDGED_MAX`] of them would stop all publications for good.
+//!
+//! No more is read while that many messages wait for the owner; a PINGRESP may then be late. A
+//! message that is too large is skipped, acknowledged and reported: the broker would send it again
+//! after each reconnection. Not here: when to dial again.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::ControlFlow;
@@ -76,6 +80,8 @@ pub enum End {
     NoConnAck,
     /// No answer to a ping.
     NoPingResp,
+    /// No answer to a publication.
+    NoPubAck,
 }
 
 impl std::fmt::Display for End {
@@ -85,6 +91,7 @@ impl std::fmt::Display for End {
             Self::Refused(code) => write!(f, "{} (CONNACK {code})", refusal(*code)),
             Self::NoConnAck => f.write_str("it does not answer the CONNECT: is it MQTT?"),
             Self::NoPingResp => f.write_str("it does not answer a ping"),
+            Self::NoPubAck => f.write_str("it does not acknowledge a publication"),
         }
     }
 }
@@ -117,6 +124,8 @@ enum State {
         ping_at_ms: u64,
         /// When the answer to a ping is late.
         answer_by_ms: Option<u64>,
+        /// The oldest publication without an answer at the last ping.
+        unanswered: Option<PacketId>,
         /// SUBSCRIBEs without an answer, with their filters.
         subscribing: VecDeque<(PacketId, Vec<Box<str>>)>,
     },
@@ -265,7 +274,7 @@ impl Client {
     fn begin(&mut self, now_ms: u64) {
         let ping_at_ms = now_ms.saturating_add(KEEP_ALIVE_MS);
         let subscribing = VecDeque::new();
-        self.state = State::Up { ping_at_ms, answer_by_ms: None, subscribing };
+        self.state = State::Up { ping_at_ms, answer_by_ms: None, unanswered: None, subscribing };
         self.outbound.resend(&mut self.output);
         let filters: Vec<_> = self.filters.iter().cloned().collect();
         self.send_subscribe(filters);
@@ -410,7 +419,7 @@ impl Client {
         match &mut self.state {
             State::Connecting { deadline_ms } if *deadline_ms <= now_ms => Err(End::NoConnAck),
             State::Down | State::Connecting { .. } => Ok(()),
-            State::Up { ping_at_ms, answer_by_ms, .. } => {
+            State::Up { ping_at_ms, answer_by_ms, unanswered, .. } => {
                 if answer_by_ms.is_some_and(|by| by <= now_ms) {
                     // Nothing is read until the owner has acknowledged.
                     if !is_full {
@@ -419,6 +428,11 @@ impl Client {
                     *answer_by_ms = Some(now_ms.saturating_add(MQTT_PING_MS));
                 }
                 if *ping_at_ms <= now_ms {
+                    let oldest = self.outbound.oldest().filter(|_| !is_full);
+                    if oldest.is_some() && oldest == *unanswered {
+                        return Err(End::NoPubAck);
+                    }
+                    *unanswered = oldest;
                     *ping_at_ms = now_ms.saturating_add(KEEP_ALIVE_MS);
                     answer_by_ms.get_or_insert(now_ms.saturating_add(MQTT_PING_MS));
                     encode(&Packet::PingReq, self.output.tail());

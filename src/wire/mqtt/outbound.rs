@@ -112,6 +112,11 @@ impl Outbound {
         Some(outgoing)
     }
 
+    /// The id of the first one under way.
+    pub(super) fn oldest(&self) -> Option<PacketId> {
+        self.unacknowledged.front().map(|(id, _)| *id)
+    }
+
     /// After a reconnection: sends again what is not acknowledged.
     pub(super) fn resend(&self, output: &mut Output) {
         for (id, outgoing) in &self.unacknowledged {

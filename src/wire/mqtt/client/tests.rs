@@ -1,6 +1,7 @@
 //! The client against a broker that the test plays.
 
 use super::*;
+use crate::limits::MQTT_UNACKNOWLEDGED_MAX;
 use crate::wire::mqtt::packet::decode;
 use crate::wire::mqtt::topic::Fault;
 
@@ -171,7 +172,7 @@ fn a_message_of_a_connection_before_is_not_acknowledged() {
 fn no_more_is_read_while_many_messages_wait_for_the_owner() {
     let mut world = World::up();
     world.sent();
-    let max = crate::limits::MQTT_UNACKNOWLEDGED_MAX as u16;
+    let max = MQTT_UNACKNOWLEDGED_MAX as u16;
     for number in 1..=max + 2 {
         world.publishes(number, Delivery::AtLeastOnce).expect("valid");
     }
@@ -250,6 +251,37 @@ fn it_pings_and_ends_a_connection_that_does_not_answer() {
     world.at(ping_ms + 30_000).expect("the next");
     world.at(ping_ms + 30_000 + MQTT_PING_MS - 1).expect("there is time");
     assert_eq!(world.at(ping_ms + 30_000 + MQTT_PING_MS), Err(End::NoPingResp));
+}
+
+#[test]
+fn a_broker_that_loses_an_acknowledgement_gets_the_publications_again() {
+    let mut world = World::up();
+    for number in 0..=MQTT_UNACKNOWLEDGED_MAX {
+        world.publish("a", &number.to_string());
+    }
+    assert_eq!(world.sent().len(), 1 + MQTT_UNACKNOWLEDGED_MAX);
+    let ping = |world: &mut World| {
+        let result = world.at(world.now_ms + 30_000);
+        world.says(&Packet::PingResp).expect("valid");
+        world.sent();
+        result
+    };
+    ping(&mut world).expect("there is time");
+    world.says(&Packet::PubAck(id(2))).expect("valid");
+    ping(&mut world).expect("another one is the oldest now");
+    world.says(&Packet::PubAck(id(4))).expect("valid");
+    assert_eq!(ping(&mut world), Err(End::NoPubAck));
+    world.lose();
+    world.events();
+    world.connect(true);
+    let sent = world.sent();
+    assert_eq!(sent[0], "PUBLISH a 1 again");
+    for number in 3..=u16::try_from(MQTT_UNACKNOWLEDGED_MAX).expect("few") + 3 {
+        world.says(&Packet::PubAck(id(number))).expect("valid");
+    }
+    assert_eq!(world.client.waiting(), 0);
+    ping(&mut world).expect("nothing waits");
+    ping(&mut world).expect("nothing waits");
 }
 
 #[test]
