@@ -148,33 +148,32 @@ impl Cache {
                 self.at(id).is_known = true;
                 self.becomes_edge(id);
             }
-            Kind::Pod => return self.put_pod(now, &key, object, from),
+            Kind::Pod => return self.put_bound(now, &key, object, from),
             _ => {}
         }
         self.store_object(&key, object, from);
     }
 
-    fn put_pod(&mut self, now: Instant, key: &Key, object: Object, from: From) {
-        let facts = object.pod.as_ref().expect("a pod was read as one");
-        if facts.node.is_empty() {
+    fn put_bound(&mut self, now: Instant, key: &Key, object: Object, from: From) {
+        let binding = object.binding().expect("its kind is bound to nodes");
+        if binding.node.is_empty() {
             return;
         }
-        let (node, needs) = (facts.node.clone(), facts.needs.clone());
+        let (node, needs) = (Box::<str>::from(binding.node), binding.needs.clone());
         let unknown = matches!(self.objects.get(key), Some(Entry { live: Live::Unknown, .. }));
         let old = self.object(key);
-        // Whether the pod still exists the watch knows better.
+        // Whether it still exists the watch knows better.
         let is_late = old.is_none_or(|old| old.uid != object.uid) && !unknown;
         if from != From::Watch && is_late || old.is_some_and(|old| old.version > object.version) {
             return;
         }
-        if self.object(key).and_then(|old| old.pod.as_ref()).is_some_and(|old| old.node != node) {
+        if self.object(key).and_then(Object::binding).is_some_and(|old| *old.node != *node) {
             // Another pod of this name; the deletion of its predecessor was never seen.
             self.deleted(now, key, None);
         }
-        let old = self.object(key).and_then(|old| old.pod.as_ref());
-        let old = old.map(|old| old.needs.clone());
+        let old = self.object(key).and_then(Object::binding).map(|old| old.needs.clone());
         let id = self.node(&node);
-        self.at(id).pods.insert(key.clone(), object.round);
+        self.at(id).bound.insert(key.clone(), object.round);
         if !self.at(id).is_edge() && !self.objects.contains_key(key) {
             // It costs nothing until its node turns out to be an edge node.
             return;
@@ -192,13 +191,13 @@ impl Cache {
         self.store_object(key, object, from);
     }
 
-    /// A pod is bound to one node: another node that had a pod of this name has none now, even if
-    /// its deletion was never seen.
+    /// An object is bound to one node: another node that had one of this name has none now, even
+    /// if its deletion was never seen.
     fn unbind_from_others(&mut self, now: Instant, id: NodeId, key: &Key) {
         let Some(entry) = self.objects.get(key) else { return };
         let others: Vec<NodeId> = entry.wanted.keys().copied().filter(|of| *of != id).collect();
         for other in others {
-            self.at(other).pods.remove(key);
+            self.at(other).bound.remove(key);
             self.unwant_all(now, other, key);
         }
     }
@@ -251,7 +250,7 @@ impl Cache {
         }
     }
 
-    /// The object does not exist any more. `node`: for a pod, the node that it was bound to.
+    /// The object does not exist any more. `node`: the node that it was bound to.
     pub(super) fn deleted(&mut self, now: Instant, key: &Key, node: Option<&str>) {
         match key.kind {
             Kind::Node => {
@@ -266,7 +265,7 @@ impl Cache {
                     self.remove_if_idle(id);
                 }
             }
-            Kind::Pod => self.pod_deleted(now, key, node),
+            Kind::Pod => self.bound_deleted(now, key, node),
             _ => {}
         }
         let Some(entry) = self.objects.get_mut(key) else { return };
@@ -276,12 +275,12 @@ impl Cache {
         self.drop_if_idle(key);
     }
 
-    fn pod_deleted(&mut self, now: Instant, key: &Key, node: Option<&str>) {
-        let facts = self.object(key).and_then(|object| object.pod.as_ref());
-        let needs = facts.map(|facts| facts.needs.clone()).unwrap_or_default();
-        let name = facts.map(|facts| &*facts.node).or(node);
+    fn bound_deleted(&mut self, now: Instant, key: &Key, node: Option<&str>) {
+        let binding = self.object(key).and_then(Object::binding);
+        let needs = binding.map(|binding| binding.needs.clone()).unwrap_or_default();
+        let name = binding.map(|binding| binding.node).or(node);
         let Some(id) = name.and_then(|name| self.names.get(name)).copied() else { return };
-        self.at(id).pods.remove(key);
+        self.at(id).bound.remove(key);
         for need in &needs {
             self.unwant(now, id, need);
         }
@@ -325,7 +324,7 @@ impl Cache {
         if kind == Kind::Pod {
             let elsewhere = self.nodes.values_mut().filter(|node| !node.is_edge());
             for node in elsewhere {
-                node.pods.retain(|_, listed| *listed == round);
+                node.bound.retain(|key, listed| key.kind != kind || *listed == round);
             }
         }
     }
@@ -334,7 +333,7 @@ impl Cache {
     fn becomes_edge(&mut self, id: NodeId) {
         let node = self.at(id);
         let own = Some(Key::node(&node.name)).filter(|_| node.is_known);
-        let keys: Vec<Key> = node.pods.keys().cloned().chain(own).collect();
+        let keys: Vec<Key> = node.bound.keys().cloned().chain(own).collect();
         for key in keys {
             self.want_once(id, &key);
         }
@@ -434,7 +433,7 @@ impl Cache {
         };
         // Even if the node wants it: a pod belongs to its own node alone.
         let foreign = match &entry.live {
-            Live::Present(object) => object.pod.as_ref().is_some_and(|pod| *pod.node != *node.name),
+            Live::Present(object) => object.binding().is_some_and(|it| *it.node != *node.name),
             Live::Unknown | Live::Absent => false,
         };
         let wanted = entry.wanted.contains_key(&id) && !foreign;

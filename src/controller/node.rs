@@ -13,8 +13,8 @@ pub(super) struct Node {
     pub(super) link: Option<Box<Link>>,
     /// The API server has it, with the label of edge nodes.
     pub(super) is_known: bool,
-    /// The pods bound to it, with the last list in which each was seen.
-    pub(super) pods: BTreeMap<Key, u32>,
+    /// The pods and devices bound to it, with the last list in which each was seen.
+    pub(super) bound: BTreeMap<Key, u32>,
     /// The objects that it needs.
     pub(super) wanted: BTreeSet<Key>,
     /// The objects that it has or may have.
@@ -65,7 +65,7 @@ impl Node {
             name,
             link: None,
             is_known: false,
-            pods: BTreeMap::new(),
+            bound: BTreeMap::new(),
             wanted: BTreeSet::new(),
             records: BTreeMap::new(),
             timer: None,
@@ -78,7 +78,7 @@ impl Node {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        !self.is_edge() && self.pods.is_empty() && self.records.is_empty()
+        !self.is_edge() && self.bound.is_empty() && self.records.is_empty()
     }
 
     /// Marks an object to be checked. Returns whether the node is to be served for it.

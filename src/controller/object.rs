@@ -39,6 +39,15 @@ pub(super) struct Object {
     pub(super) round: u32,
 }
 
+/// To which node an object is bound.
+#[derive(Clone, Copy)]
+pub(super) struct Binding<'a> {
+    /// Empty: to none.
+    pub(super) node: &'a str,
+    /// What the node needs for it.
+    pub(super) needs: &'a BTreeSet<Key>,
+}
+
 type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
 #[derive(Default, Deserialize)]
@@ -189,6 +198,11 @@ impl Object {
             round: 0,
         };
         Ok(Read { key, object, is_edge: metadata.labels.contains_key(EDGE_LABEL) })
+    }
+
+    /// To which node it is bound; `None`: it is not of a kind that is.
+    pub(super) fn binding(&self) -> Option<Binding<'_>> {
+        self.pod.as_ref().map(|pod| Binding { node: &pod.node, needs: &pod.needs })
     }
 
     /// Of a node.

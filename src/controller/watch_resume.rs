@@ -61,8 +61,7 @@ impl Controller {
                     }
                     let known = self.cache.object(&read.key);
                     if known.is_none_or(|known| known.version <= read.object.version) {
-                        let facts = read.object.pod.as_ref();
-                        let node = facts.map(|facts| &*facts.node);
+                        let node = read.object.binding().map(|binding| binding.node);
                         self.cache.deleted(now.boot, &read.key, node);
                     }
                     self.watches.received(kind, &read.object.version.to_string());
