@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::key::Key;
+use super::outbound::Membership;
 use super::session::Link;
 use super::time::Instant;
 use crate::limits::PREDECESSORS_MAX;
+use crate::model::api::Kind;
 
 pub(super) struct Node {
     pub(super) name: Arc<str>,
@@ -85,5 +87,22 @@ impl Node {
     pub(super) fn mark_dirty(&mut self, key: &Key) -> bool {
         let Some(link) = &mut self.link else { return false };
         link.dirty.insert(key.clone())
+    }
+
+    /// Marks all its devices to be checked.
+    pub(super) fn mark_devices_dirty(&mut self) {
+        let Some(link) = &mut self.link else { return };
+        let from = Key::new(Kind::Device, "", "");
+        let devices = self.wanted.range(from..).take_while(|key| key.kind == Kind::Device);
+        link.dirty.extend(devices.cloned());
+    }
+
+    /// A device is bound to it, or is not any more: it is told, if it is connected.
+    pub(super) fn member_changed(&mut self, key: &Key, membership: Membership) {
+        if key.kind == Kind::Device
+            && let Some(link) = &mut self.link
+        {
+            link.members.insert(key.clone(), membership);
+        }
     }
 }

@@ -70,3 +70,8 @@ pub const MANAGER_CALLS_MAX: u32 = 1_000;
 /// Messages that may wait in one session of the node's broker: KubeEdge's default is 100, and all
 /// of them are in memory.
 pub const MQTT_SESSION_QUEUE_MAX: usize = 1_000;
+/// Bytes of a report of EdgeCore about a device: more than all properties that it can have here,
+/// with the longest names and values.
+pub const DEVICE_REPORT_BYTES_MAX: usize = 1 << 20;
+/// Properties in such a report: EdgeCore has no bound of its own.
+pub const DEVICE_REPORT_PROPERTIES_MAX: usize = 1_024;
