@@ -4,7 +4,7 @@
 mod cloud;
 #[cfg(feature = "controller")]
 mod controller;
-#[cfg(feature = "devices")]
+#[cfg(any(feature = "controller", feature = "devices"))]
 mod devices;
 #[cfg(feature = "devices")]
 mod dmi;
@@ -36,7 +36,7 @@ mod watchdog;
 pub use cloud::*;
 #[cfg(feature = "controller")]
 pub use controller::*;
-#[cfg(feature = "devices")]
+#[cfg(any(feature = "controller", feature = "devices"))]
 pub use devices::*;
 #[cfg(feature = "devices")]
 pub use dmi::*;

@@ -19,5 +19,9 @@ fuzz_target!(|data: &[u8]| {
         let _ = devices::decode_cloud(resource, text);
     }
     let _ = devices::decode_cloud(text, "{}");
+    for resource in ["device/default/dev1/twin/edge_updated", "device/dev1/state/update"] {
+        let _ = devices::decode_report(resource, text);
+    }
+    let _ = devices::decode_report(text, "{}");
     let _ = (DeviceObject::read(text), ModelObject::read(text));
 });

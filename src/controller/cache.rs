@@ -12,11 +12,13 @@ use std::sync::Arc;
 
 use super::Session;
 use super::ack_log::AckLog;
-use super::key::{Key, NodeId};
+use super::key::{Key, NodeId, is_of_devices};
 use super::node::Node;
 use super::object::{Object, Read};
+use super::outbound::Membership;
 use super::session::{Link, RequestedObject};
 use super::time::Instant;
+use super::watches::Listed;
 use crate::limits::UNUSED_MS;
 use crate::model::api::Kind;
 use crate::model::cloud_message::CloudMessage;
@@ -39,6 +41,14 @@ pub(super) struct Cache {
     pub(super) suspects: BTreeSet<NodeId>,
     /// Nodes whose objects have changed.
     pub(super) changed_nodes: BTreeSet<NodeId>,
+    /// What is known of all devices.
+    pub(super) devices: Listed,
+    /// Models cannot be listed: no device waits for one that is not known.
+    pub(super) are_models_unlisted: bool,
+    /// Nodes that have registered: their clocks may begin anew.
+    pub(super) registered: BTreeSet<NodeId>,
+    /// Devices that were deleted, or taken from their nodes.
+    pub(super) gone_devices: BTreeSet<Key>,
     /// The nodes with each address.
     addresses: BTreeMap<Box<str>, BTreeSet<NodeId>>,
 }
@@ -53,6 +63,11 @@ pub(super) struct Entry {
     pub(super) held: BTreeSet<NodeId>,
     /// The round of the last list in which it was and could not be parsed.
     unread: u32,
+    /// It was fetched, and there was no answer.
+    is_unanswered: bool,
+    /// Of a device or a model: the object of this name that existed before, whose deletion carries
+    /// it.
+    last: Option<Box<Object>>,
 }
 
 /// Whether the object exists.
@@ -148,33 +163,37 @@ impl Cache {
                 self.at(id).is_known = true;
                 self.becomes_edge(id);
             }
-            Kind::Pod => return self.put_pod(now, &key, object, from),
+            Kind::Pod | Kind::Device => return self.put_bound(now, &key, object, from),
             _ => {}
         }
         self.store_object(&key, object, from);
     }
 
-    fn put_pod(&mut self, now: Instant, key: &Key, object: Object, from: From) {
-        let facts = object.pod.as_ref().expect("a pod was read as one");
-        if facts.node.is_empty() {
+    fn put_bound(&mut self, now: Instant, key: &Key, object: Object, from: From) {
+        let binding = object.binding().expect("its kind is bound to nodes");
+        if binding.node.is_empty() && key.kind == Kind::Pod {
             return;
         }
-        let (node, needs) = (facts.node.clone(), facts.needs.clone());
+        let (node, needs) = (Box::<str>::from(binding.node), binding.needs.clone());
         let unknown = matches!(self.objects.get(key), Some(Entry { live: Live::Unknown, .. }));
         let old = self.object(key);
-        // Whether the pod still exists the watch knows better.
+        // Whether it still exists the watch knows better.
         let is_late = old.is_none_or(|old| old.uid != object.uid) && !unknown;
         if from != From::Watch && is_late || old.is_some_and(|old| old.version > object.version) {
             return;
         }
-        if self.object(key).and_then(|old| old.pod.as_ref()).is_some_and(|old| old.node != node) {
-            // Another pod of this name; the deletion of its predecessor was never seen.
+        if self.object(key).and_then(Object::binding).is_some_and(|old| *old.node != *node) {
+            // A device that was moved; or another pod of this name, and the deletion of its
+            // predecessor was never seen.
             self.deleted(now, key, None);
         }
-        let old = self.object(key).and_then(|old| old.pod.as_ref());
-        let old = old.map(|old| old.needs.clone());
+        if node.is_empty() {
+            // A device that is on no node does not exist for any of them.
+            return self.deleted(now, key, None);
+        }
+        let old = self.object(key).and_then(Object::binding).map(|old| old.needs.clone());
         let id = self.node(&node);
-        self.at(id).pods.insert(key.clone(), object.round);
+        self.at(id).bound.insert(key.clone(), object.round);
         if !self.at(id).is_edge() && !self.objects.contains_key(key) {
             // It costs nothing until its node turns out to be an edge node.
             return;
@@ -192,13 +211,13 @@ impl Cache {
         self.store_object(key, object, from);
     }
 
-    /// A pod is bound to one node: another node that had a pod of this name has none now, even if
-    /// its deletion was never seen.
+    /// An object is bound to one node: another node that had one of this name has none now, even
+    /// if its deletion was never seen.
     fn unbind_from_others(&mut self, now: Instant, id: NodeId, key: &Key) {
         let Some(entry) = self.objects.get(key) else { return };
         let others: Vec<NodeId> = entry.wanted.keys().copied().filter(|of| *of != id).collect();
         for other in others {
-            self.at(other).pods.remove(key);
+            self.at(other).bound.remove(key);
             self.unwant_all(now, other, key);
         }
     }
@@ -219,7 +238,10 @@ impl Cache {
         if key.kind == Kind::Node {
             self.node_changed(key, &old);
         }
-        let Some(entry) = self.objects.get(key) else { return };
+        let Some(entry) = self.objects.get_mut(key) else { return };
+        if is_new {
+            entry.keep_last(key.kind, old);
+        }
         if is_new {
             for id in entry.held.iter().copied().collect::<Vec<NodeId>>() {
                 self.settle_records(id, key);
@@ -251,7 +273,7 @@ impl Cache {
         }
     }
 
-    /// The object does not exist any more. `node`: for a pod, the node that it was bound to.
+    /// The object does not exist any more. `node`: the node that it was bound to.
     pub(super) fn deleted(&mut self, now: Instant, key: &Key, node: Option<&str>) {
         match key.kind {
             Kind::Node => {
@@ -266,28 +288,40 @@ impl Cache {
                     self.remove_if_idle(id);
                 }
             }
-            Kind::Pod => self.pod_deleted(now, key, node),
+            Kind::Pod | Kind::Device => self.bound_deleted(now, key, node),
             _ => {}
         }
         let Some(entry) = self.objects.get_mut(key) else { return };
-        entry.live = Live::Absent;
+        let old = std::mem::replace(&mut entry.live, Live::Absent);
+        entry.keep_last(key.kind, old);
         self.fetch.remove(key);
         self.mark_dirty(key);
         self.drop_if_idle(key);
     }
 
-    fn pod_deleted(&mut self, now: Instant, key: &Key, node: Option<&str>) {
-        let facts = self.object(key).and_then(|object| object.pod.as_ref());
-        let needs = facts.map(|facts| facts.needs.clone()).unwrap_or_default();
-        let name = facts.map(|facts| &*facts.node).or(node);
-        let Some(id) = name.and_then(|name| self.names.get(name)).copied() else { return };
-        self.at(id).pods.remove(key);
-        for need in &needs {
-            self.unwant(now, id, need);
+    fn bound_deleted(&mut self, now: Instant, key: &Key, node: Option<&str>) {
+        let binding = self.object(key).and_then(Object::binding);
+        let needs = binding.map(|binding| binding.needs.clone()).unwrap_or_default();
+        let name = binding.map(|binding| binding.node).or(node);
+        let bound = name.and_then(|name| self.names.get(name)).copied();
+        if key.kind == Kind::Device {
+            self.gone_devices.insert(key.clone());
+        }
+        if let Some(id) = bound {
+            self.at(id).bound.remove(key);
+            for need in &needs {
+                self.unwant(now, id, need);
+            }
         }
         self.mark_dirty(key);
-        self.unwant_all(now, id, key);
-        self.remove_if_idle(id);
+        // A node that had it before it was known.
+        let wanting = self.objects.get(key).into_iter().flat_map(|entry| entry.wanted.keys());
+        let wanting = wanting.copied().chain(bound).collect::<BTreeSet<NodeId>>();
+        for id in wanting {
+            self.at(id).bound.remove(key);
+            self.unwant_all(now, id, key);
+            self.remove_if_idle(id);
+        }
     }
 
     /// A list contains this object, but it could not be parsed: it exists.
@@ -314,7 +348,8 @@ impl Cache {
             .collect();
         for key in unnamed {
             let is_fetched = self.object(&key).is_some_and(|object| object.round == 0);
-            if is_fetched && matches!(kind, Kind::ConfigMap | Kind::Secret) {
+            let is_used = matches!(kind, Kind::ConfigMap | Kind::Secret | Kind::DeviceModel);
+            if is_fetched && is_used {
                 // It may have been listed before it was wanted, too.
                 self.objects.get_mut(&key).expect("just checked").live = Live::Unknown;
                 self.fetch.insert(key);
@@ -322,10 +357,10 @@ impl Cache {
                 self.deleted(now, &key, None);
             }
         }
-        if kind == Kind::Pod {
+        if matches!(kind, Kind::Pod | Kind::Device) {
             let elsewhere = self.nodes.values_mut().filter(|node| !node.is_edge());
             for node in elsewhere {
-                node.pods.retain(|_, listed| *listed == round);
+                node.bound.retain(|key, listed| key.kind != kind || *listed == round);
             }
         }
     }
@@ -334,7 +369,7 @@ impl Cache {
     fn becomes_edge(&mut self, id: NodeId) {
         let node = self.at(id);
         let own = Some(Key::node(&node.name)).filter(|_| node.is_known);
-        let keys: Vec<Key> = node.pods.keys().cloned().chain(own).collect();
+        let keys: Vec<Key> = node.bound.keys().cloned().chain(own).collect();
         for key in keys {
             self.want_once(id, &key);
         }
@@ -377,6 +412,7 @@ impl Cache {
         }
         let node = self.at(id);
         node.wanted.insert(key.clone());
+        node.member_changed(key, Membership::Added);
         if let Some(record) = node.records.get_mut(key) {
             record.unused_since = None;
         }
@@ -398,9 +434,15 @@ impl Cache {
         let Some(entry) = self.objects.get_mut(key) else { return };
         entry.wanted.remove(&id);
         let node = self.at(id);
-        node.wanted.remove(key);
+        if node.wanted.remove(key) {
+            node.member_changed(key, Membership::Removed);
+        }
         if let Some(record) = node.records.get_mut(key) {
             record.unused_since = Some(now);
+            // Others are kept for a while.
+            if is_of_devices(key.kind) && node.mark_dirty(key) {
+                self.ready.insert(id);
+            }
         }
         self.drop_if_idle(key);
     }
@@ -424,6 +466,14 @@ impl Cache {
         }
     }
 
+    /// The object of this name and uid, though it may not exist any more; only of devices and
+    /// models.
+    pub(super) fn last_object(&self, key: &Key, uid: &str) -> Option<&Object> {
+        let live = self.object(key).filter(|_| is_of_devices(key.kind));
+        let last = self.objects.get(key).and_then(|entry| entry.last.as_deref());
+        live.into_iter().chain(last).find(|object| *object.uid == *uid)
+    }
+
     /// What the node needs of this object.
     pub(super) fn due(&mut self, now: Instant, id: NodeId, key: &Key) -> Due {
         let node = self.nodes.get_mut(&id).expect("a node with an id exists");
@@ -434,7 +484,7 @@ impl Cache {
         };
         // Even if the node wants it: a pod belongs to its own node alone.
         let foreign = match &entry.live {
-            Live::Present(object) => object.pod.as_ref().is_some_and(|pod| *pod.node != *node.name),
+            Live::Present(object) => object.binding().is_some_and(|it| *it.node != *node.name),
             Live::Unknown | Live::Absent => false,
         };
         let wanted = entry.wanted.contains_key(&id) && !foreign;
@@ -446,7 +496,8 @@ impl Cache {
             (Live::Present(object), Some(record)) if record.uid != object.uid => Due::Delete,
             (Live::Present(_), Some(record)) if !wanted => {
                 let since = *record.unused_since.get_or_insert(now);
-                if now.since_ms(since) < UNUSED_MS { Due::Nothing } else { Due::Delete }
+                let is_kept = !is_of_devices(key.kind) && now.since_ms(since) < UNUSED_MS;
+                if is_kept { Due::Nothing } else { Due::Delete }
             }
             (Live::Present(object), Some(record)) if record.version == object.version => {
                 record.digest = object.digest;
@@ -470,6 +521,20 @@ impl Cache {
             self.objects.get_mut(key).expect("just checked").live = Live::Absent;
             self.mark_dirty(key);
         }
+    }
+
+    /// There was no answer about it: nobody waits for it.
+    pub(super) fn unanswered(&mut self, key: &Key) {
+        if let Some(entry) = self.objects.get_mut(key) {
+            entry.is_unanswered = true;
+            self.mark_dirty(key);
+        }
+    }
+
+    /// Whether a model that is not known yet is about to be.
+    pub(super) fn is_awaited(&self, model: &Key) -> bool {
+        let entry = self.objects.get(model).filter(|entry| matches!(entry.live, Live::Unknown));
+        entry.is_some_and(|entry| !entry.is_unanswered && !self.are_models_unlisted)
     }
 
     /// Whether it is wanted, and not known.
@@ -506,6 +571,17 @@ impl Cache {
         match &self.objects.get(key)?.live {
             Live::Present(object) => Some(object),
             Live::Unknown | Live::Absent => None,
+        }
+    }
+}
+
+impl Entry {
+    /// An object that is replaced, or gone.
+    fn keep_last(&mut self, kind: Kind, old: Live) {
+        if let Live::Present(old) = old
+            && is_of_devices(kind)
+        {
+            self.last = Some(old);
         }
     }
 }

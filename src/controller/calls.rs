@@ -50,6 +50,10 @@ enum Purpose {
     NoAnswer,
 }
 
+/// Identifies a call about the status of a device. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct StatusCall(pub(super) u64);
+
 /// The parts of the controller that make calls of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OwnPart {
@@ -58,6 +62,10 @@ pub(super) enum OwnPart {
     TunnelPort,
     /// The port of this Node.
     KubeletPort(NodeId),
+    /// Whether the API server has the kind of devices' statuses.
+    DeviceStatusKind,
+    /// The status of a device, and the verb of the call.
+    DeviceStatus(StatusCall, &'static str),
 }
 
 impl Calls {
@@ -208,6 +216,7 @@ impl Calls {
             }
             Err(CallError::Refused { code: 404, .. }) => cache.absent(&key),
             Err(CallError::Refused { .. } | CallError::Lost(_)) => {
+                cache.unanswered(&key);
                 if cache.is_unknown(&key) {
                     cache.fetch.insert(key);
                 }

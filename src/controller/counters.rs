@@ -25,10 +25,15 @@ pub struct Counters {
     pub calls: usize,
     /// Refused sessions.
     pub sessions_refused: u64,
+    /// Reports of nodes about devices.
+    pub device_reports: u64,
+    /// Those of them about devices that the node does not have.
+    pub device_reports_ignored: u64,
+    /// Statuses of devices that were written.
+    pub device_writes: u64,
     /// Refused messages: malformed, too large, or about objects that the node may not access.
     pub messages_refused: u64,
-    /// Messages to modules that do not exist here: MetaServer's cloud side, routers, devices,
-    /// tasks.
+    /// Messages to modules that do not exist here: MetaServer's cloud side, routers, tasks.
     pub messages_unserved: u64,
     /// Signed certificates.
     pub certificates: u64,

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use super::Counters;
 use super::cache::{Cache, Due};
 use super::event::Out;
-use super::key::{Key, NodeId};
+use super::key::{Key, NodeId, is_of_devices};
 use super::outbound::{self, Origin};
 use super::session::{AckEffect, InFlight, Link, RequestedObject};
-use super::time::{Now, Rng};
+use super::time::{Instant, Now, Rng};
 use crate::model::api::Kind;
 use crate::model::cloud_message::{CloudMessage, Content, Failure, Tombstone};
 
@@ -32,7 +32,12 @@ impl Cache {
     /// Sends a node what may be sent now.
     pub(super) fn serve(&mut self, id: NodeId, context: &mut NodeContext<'_>) {
         let Some(mut link) = self.at(id).link.take() else { return };
+        self.tell_members(id, &mut link, context);
         link.flush(context.now, context.counters, context.out);
+        while let Some(message) = link.next_confirmation() {
+            let confirmation = outbound::confirmation(context.rng, context.now, message);
+            link.send_now(confirmation, context.counters, context.out);
+        }
         if link.is_free()
             && let Some(in_flight) = self.next_message(id, &mut link, context)
         {
@@ -117,19 +122,27 @@ impl Cache {
             Due::Put => self.update_message(id, link, key, context),
             Due::Delete => {
                 let record = &self.at(id).records[key];
-                let uid = Arc::clone(&record.uid);
+                let (uid, is_stored) = (Arc::clone(&record.uid), record.is_stored);
+                let was_sent = record.was_sent;
                 if link.is_postponed(key, 0) {
                     return Next::Unacknowledged;
                 }
-                if !record.is_stored {
-                    if record.was_sent {
+                if self.has_devices_to_delete(context.now.boot, id, link, key) {
+                    return Next::Later;
+                }
+                if !is_stored {
+                    if was_sent {
                         return Next::Later;
                     }
                     // It was never sent.
                     self.close_record(id, key, &uid);
                     return self.message_for(id, link, key, context);
                 }
-                let content = Content::Tombstone(Box::new(tombstone(key, &uid)));
+                // EdgeCore finds the mapper by the protocol of the deleted device.
+                let whole = self.last_object(key, &uid);
+                let whole = whole.map(|object| Content::Object(Arc::clone(&object.json)));
+                let content =
+                    whole.unwrap_or_else(|| Content::Tombstone(Box::new(tombstone(key, &uid))));
                 let mut in_flight = InFlight::new(
                     outbound::new_id(context.rng),
                     key.clone(),
@@ -158,17 +171,77 @@ impl Cache {
         let uid = Arc::clone(&object.uid);
         let content = Content::Object(Arc::clone(&object.json));
         let (version, digest, is_ending) = (object.version, object.digest, object.is_ending);
+        let model = object.device.as_ref().and_then(|device| device.needs.first().cloned());
+        if model.is_some_and(|model| self.is_sent_before(context.now.boot, id, link, &model)) {
+            return Next::Later;
+        }
+        if key.kind == Kind::DeviceModel && !self.let_devices_follow(id, key) {
+            return Next::Later;
+        }
         if !self.open_record(id, key, &uid) {
             return Next::Later;
         }
         let record = self.at(id).records.get_mut(key).expect("just opened");
         let was_sent = std::mem::replace(&mut record.was_sent, true);
-        let is_new = !was_sent && !is_ending && matches!(key.kind, Kind::Pod | Kind::ConfigMap);
+        let is_inserted =
+            is_of_devices(key.kind) || matches!(key.kind, Kind::Pod | Kind::ConfigMap);
+        let is_new = !was_sent && !is_ending && is_inserted;
         let mut in_flight =
             InFlight::new(outbound::new_id(context.rng), key.clone(), uid, content, context.now);
         (in_flight.version, in_flight.digest) = (version, digest);
         in_flight.operation = if is_new { "insert" } else { "update" };
         Next::Now(Box::new(in_flight))
+    }
+
+    /// A model is about to be sent: the devices of it that the node has acknowledged count as not
+    /// acknowledged, so that they are sent after it, whatever happens to us in between. EdgeCore
+    /// uses a model only when a device of it comes. Returns whether that is stored.
+    fn let_devices_follow(&mut self, id: NodeId, model: &Key) -> bool {
+        let from = Key::new(Kind::Device, "", "");
+        let devices = self.nodes[&id].records.range(from..).map(|(key, _)| key);
+        let devices = devices.take_while(|key| key.kind == Kind::Device).filter(|key| {
+            let object = self.object(key).and_then(|object| object.device.as_ref());
+            object.is_some_and(|device| device.needs.contains(model))
+        });
+        let mut is_stored = true;
+        for key in devices.cloned().collect::<Vec<Key>>() {
+            let record = self.at(id).records.get_mut(&key).expect("just found");
+            if record.version > 0 {
+                (record.version, record.digest) = (0, 0);
+                let uid = Arc::clone(&record.uid);
+                self.ack_log.mark_changed(id, &key, &uid);
+            }
+            is_stored &= self.ack_log.is_saved(id, &key);
+        }
+        is_stored
+    }
+
+    /// Whether a model is about to be sent to the node: its devices wait for it. A model that does
+    /// not exist, cannot be read, or is not acknowledged holds nobody up.
+    fn is_sent_before(&mut self, now: Instant, id: NodeId, link: &Link, model: &Key) -> bool {
+        if self.is_awaited(model) {
+            return true;
+        }
+        let version = self.object(model).map_or(0, |object| object.version);
+        link.dirty.contains(model)
+            && !link.is_postponed(model, version)
+            && self.due(now, id, model) == Due::Put
+    }
+
+    /// Whether devices are about to be deleted at the node: a model waits for them.
+    fn has_devices_to_delete(
+        &mut self,
+        now: Instant,
+        id: NodeId,
+        link: &Link,
+        model: &Key,
+    ) -> bool {
+        let from = Key::new(Kind::Device, "", "");
+        let devices = link.dirty.range(from..).take_while(|key| key.kind == Kind::Device);
+        model.kind == Kind::DeviceModel
+            && devices.into_iter().any(|device| {
+                !link.is_postponed(device, 0) && self.due(now, id, device) == Due::Delete
+            })
     }
 
     /// The node has acknowledged a message.
@@ -191,6 +264,9 @@ impl Cache {
                     in_flight.version,
                     in_flight.digest,
                 );
+                if in_flight.key.kind == Kind::DeviceModel {
+                    self.at(id).mark_devices_dirty();
+                }
             }
             AckEffect::Deletion => self.close_record(id, &in_flight.key, &in_flight.uid),
         }

@@ -147,6 +147,8 @@ pub enum WatchFact {
     Bookmark(Box<str>),
     /// 410: the requested version is too old. The list or watch is over.
     Gone,
+    /// 404: the API server does not have this kind. The list or watch is over.
+    Unserved,
     /// The list or watch is over: it timed over, or the connection or the server failed.
     Ended(String),
 }

@@ -37,7 +37,8 @@ impl Controller {
             }
             "error" => self.node_error(id, &message),
             _ if &*route.resource == "k8s/ca.crt" => self.api_authority(now, id, &message),
-            "get" if &*route.resource == "membership/detail" => self.membership(now, id, &message),
+            "get" if &*route.resource == "membership/detail" => self.membership(id, &message),
+            _ if &*route.source == "twin" => self.device_message(now, id, session, message),
             _ if CLOUD_SOURCES.contains(&&*route.source) => {
                 self.count_offence(
                     id,
@@ -136,15 +137,6 @@ impl Controller {
         let content = Content::Authority(authority.into());
         let mut answer = outbound::response(&mut self.rng, now, &origin, 0, content);
         answer.source = "cloudhub";
-        self.answer(id, answer);
-    }
-
-    /// There are no devices here; an answer ends the repetition of the request.
-    fn membership(&mut self, now: Now, id: NodeId, message: &EdgeMessage) {
-        let origin = origin(message);
-        let mut answer = outbound::response(&mut self.rng, now, &origin, 0, Content::NoDevices);
-        answer.source = "devicecontroller";
-        answer.group = "twin";
         self.answer(id, answer);
     }
 

@@ -28,6 +28,11 @@ impl Key {
     }
 }
 
+/// Whether this kind is `devicecontroller`'s.
+pub(super) fn is_of_devices(kind: Kind) -> bool {
+    matches!(kind, Kind::Device | Kind::DeviceModel)
+}
+
 /// As on the wire: `default/pod/web`, `null/node/edge-1`.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

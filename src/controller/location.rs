@@ -1,5 +1,6 @@
 //! LocationCache: the ConfigMaps and Secrets, claims and accounts that a pod needs on its node
-//! (wire spec section 8.4; unlike in KubeEdge, init and ephemeral containers count as well).
+//! (wire spec section 8.4; unlike in KubeEdge, init and ephemeral containers count as well), and
+//! the model that a device needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,6 +10,7 @@ use serde_json::value::RawValue;
 
 use super::key::Key;
 use super::nullable::Nullable;
+use crate::limits::DEVICE_RECORDED_MAX;
 use crate::model::api::Kind;
 use crate::model::error::Peer;
 
@@ -101,6 +103,54 @@ struct Projection {
     secret: Nullable<Named>,
 }
 
+/// The parts of a device that matter here (spec `devices`, section 1).
+#[derive(Debug, Default)]
+pub(super) struct DeviceFacts {
+    /// `spec.nodeName`; empty: it is on no node.
+    pub(super) node: Box<str>,
+    /// Its model, if it names one.
+    pub(super) needs: BTreeSet<Key>,
+    /// The names in `spec.properties`.
+    pub(super) properties: BTreeSet<Box<str>>,
+    /// The label `description`; empty: none.
+    pub(super) description: Box<str>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct DeviceSpec {
+    node_name: Nullable<Box<str>>,
+    device_model_ref: Nullable<Named>,
+    properties: Nullable<Vec<Nullable<Named>>>,
+}
+
+impl DeviceFacts {
+    /// Parses a device's spec; `None`: it has none, which the API server accepts.
+    pub(super) fn read(
+        namespace: &str,
+        spec: Option<&RawValue>,
+        description: &str,
+    ) -> Result<Self, Peer> {
+        let spec: DeviceSpec = match spec {
+            Some(spec) => {
+                serde_json::from_str::<Nullable<_>>(spec.get())
+                    .map_err(|error| Peer::at("spec", error))?
+                    .0
+            }
+            None => DeviceSpec::default(),
+        };
+        let model = &*spec.device_model_ref.name;
+        let needs = Some(Key::new(Kind::DeviceModel, namespace, model));
+        let named = spec.properties.0.into_iter().map(|property| property.0.name.0);
+        Ok(Self {
+            node: spec.node_name.0,
+            needs: needs.filter(|key| !key.name.is_empty()).into_iter().collect(),
+            properties: named.take(DEVICE_RECORDED_MAX).collect(),
+            description: description.into(),
+        })
+    }
+}
+
 impl PodFacts {
     /// Parses a pod's spec.
     pub(super) fn read(namespace: &str, spec: &RawValue) -> Result<Self, Peer> {
@@ -177,6 +227,34 @@ impl Needs<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_device_its_node_model_and_properties_are_read() {
+        let read = |spec: &str| {
+            let spec = RawValue::from_string(spec.to_owned()).expect("JSON");
+            DeviceFacts::read("n", Some(&spec), "d").map_err(|why| why.to_string())
+        };
+        let facts = read(
+            r#"{"nodeName":"e","deviceModelRef":{"name":"m"},"properties":[{"name":"a"},
+            {"name":"b","desired":{"value":"1"}}],"protocol":{"protocolName":"modbus"}}"#,
+        );
+        let facts = facts.expect("a device");
+        assert_eq!((&*facts.node, &*facts.description), ("e", "d"));
+        let needs: Vec<String> = facts.needs.iter().map(ToString::to_string).collect();
+        assert_eq!(needs, ["n/devicemodel/m"]);
+        assert_eq!(facts.properties.into_iter().collect::<Vec<_>>(), ["a".into(), "b".into()]);
+        // No field is required by the API server.
+        for spec in ["{}", "null", r#"{"deviceModelRef":null,"properties":[null]}"#] {
+            let facts = read(spec).expect(spec);
+            assert!(facts.node.is_empty() && facts.needs.is_empty(), "{spec}");
+        }
+        assert!(DeviceFacts::read("n", None, "").expect("a device").node.is_empty());
+        assert!(read(r#"{"nodeName":7}"#).expect_err("no name").starts_with("spec: "));
+        let many: Vec<String> =
+            (0..=DEVICE_RECORDED_MAX).map(|at| format!(r#"{{"name":"{at}"}}"#)).collect();
+        let facts = read(&format!(r#"{{"properties":[{}]}}"#, many.join(","))).expect("a device");
+        assert_eq!(facts.properties.len(), DEVICE_RECORDED_MAX);
+    }
 
     #[test]
     fn whatever_a_pod_names_is_found() {

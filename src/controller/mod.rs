@@ -16,6 +16,7 @@
 //! - `inbound`, `upstream`, `restrict`, `legacy`: messages from nodes, and whether they are
 //!   allowed.
 //! - `requests`, `calls`: requests to the API server, in order and bounded.
+//! - `devices`: which devices a node has, and what it reports of them.
 //! - `ack_log`: what each node has acknowledged. `admission`: which node may connect and gets a
 //!   certificate, by its credentials (`join`) and by what is known of its name (`identity`).
 //! - `streams`: the tunnels of nodes for logs and commands, and which of them a request takes.
@@ -47,6 +48,7 @@ mod admission;
 mod cache;
 mod calls;
 mod counters;
+mod devices;
 mod downstream;
 pub mod event;
 mod garbage;
@@ -84,6 +86,7 @@ pub use crate::core::{rate, time};
 use cache::Cache;
 use calls::Calls;
 pub use counters::Counters;
+use devices::statuses::Statuses;
 use downstream::NodeContext;
 use event::{Action, Event, Exchange, Out, Severity};
 use garbage::Garbage;
@@ -153,6 +156,7 @@ pub struct Controller {
     tunnel_port: TunnelPort,
     kubelet_ports: KubeletPorts,
     identities: Identities,
+    statuses: Statuses,
     /// The session reconciled last, and when the next are.
     reconciled: Option<Session>,
     reconcile_at: Instant,
@@ -188,6 +192,7 @@ impl Controller {
             signing: BTreeSet::new(),
             streams: Streams::default(),
             identities: Identities::default(),
+            statuses: Statuses::default(),
             reconciled: None,
             reconcile_at: now.boot,
             served: NodeId(0),
@@ -279,6 +284,7 @@ impl Controller {
         if self.is_loaded && !self.stopping {
             self.counters.lists += self.watches.step(now.boot, &mut self.pending);
             self.due(now);
+            self.write_device_statuses(now);
             self.serve(now);
         }
         self.run_leader_election(now);

@@ -4,17 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::key::Key;
+use super::outbound::Membership;
 use super::session::Link;
 use super::time::Instant;
 use crate::limits::PREDECESSORS_MAX;
+use crate::model::api::Kind;
 
 pub(super) struct Node {
     pub(super) name: Arc<str>,
     pub(super) link: Option<Box<Link>>,
     /// The API server has it, with the label of edge nodes.
     pub(super) is_known: bool,
-    /// The pods bound to it, with the last list in which each was seen.
-    pub(super) pods: BTreeMap<Key, u32>,
+    /// The pods and devices bound to it, with the last list in which each was seen.
+    pub(super) bound: BTreeMap<Key, u32>,
     /// The objects that it needs.
     pub(super) wanted: BTreeSet<Key>,
     /// The objects that it has or may have.
@@ -65,7 +67,7 @@ impl Node {
             name,
             link: None,
             is_known: false,
-            pods: BTreeMap::new(),
+            bound: BTreeMap::new(),
             wanted: BTreeSet::new(),
             records: BTreeMap::new(),
             timer: None,
@@ -78,12 +80,29 @@ impl Node {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        !self.is_edge() && self.pods.is_empty() && self.records.is_empty()
+        !self.is_edge() && self.bound.is_empty() && self.records.is_empty()
     }
 
     /// Marks an object to be checked. Returns whether the node is to be served for it.
     pub(super) fn mark_dirty(&mut self, key: &Key) -> bool {
         let Some(link) = &mut self.link else { return false };
         link.dirty.insert(key.clone())
+    }
+
+    /// Marks all its devices to be checked.
+    pub(super) fn mark_devices_dirty(&mut self) {
+        let Some(link) = &mut self.link else { return };
+        let from = Key::new(Kind::Device, "", "");
+        let devices = self.wanted.range(from..).take_while(|key| key.kind == Kind::Device);
+        link.dirty.extend(devices.cloned());
+    }
+
+    /// A device is bound to it, or is not any more: it is told, if it is connected.
+    pub(super) fn member_changed(&mut self, key: &Key, membership: Membership) {
+        if key.kind == Kind::Device
+            && let Some(link) = &mut self.link
+        {
+            link.members.insert(key.clone(), membership);
+        }
     }
 }

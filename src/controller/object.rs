@@ -15,7 +15,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::key::Key;
-use super::location::PodFacts;
+use super::location::{DeviceFacts, PodFacts};
 use super::nullable::{Nullable, text};
 use crate::limits::NODE_ADDRESSES_MAX;
 use crate::model::api::{EDGE_LABEL, Kind};
@@ -33,10 +33,21 @@ pub(super) struct Object {
     pub(super) is_ending: bool,
     /// Only for pods.
     pub(super) pod: Option<Box<PodFacts>>,
+    /// Only for devices.
+    pub(super) device: Option<Box<DeviceFacts>>,
     /// Only for nodes.
     pub(super) node: Option<Box<NodeFacts>>,
     /// The list in which it was seen last.
     pub(super) round: u32,
+}
+
+/// To which node an object is bound.
+#[derive(Clone, Copy)]
+pub(super) struct Binding<'a> {
+    /// Empty: to none.
+    pub(super) node: &'a str,
+    /// What the node needs for it.
+    pub(super) needs: &'a BTreeSet<Key>,
 }
 
 type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
@@ -63,6 +74,8 @@ pub(super) struct NodeFacts {
     pub(super) addresses: BTreeSet<Box<str>>,
     /// `status.daemonEndpoints.kubeletEndpoint.Port`; 0: none.
     pub(super) kubelet_port: u16,
+    /// Its EdgeCore is older than 1.16.2, and knows devices without their namespaces.
+    pub(super) has_short_device_ids: bool,
 }
 
 impl NodeFacts {
@@ -75,6 +88,13 @@ impl NodeFacts {
             addresses: Nullable<Vec<Address>>,
             #[serde(default)]
             daemon_endpoints: Nullable<Endpoints>,
+            #[serde(default)]
+            node_info: Nullable<Info>,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default, rename_all = "camelCase")]
+        struct Info {
+            kubelet_version: Nullable<Box<str>>,
         }
         #[derive(Deserialize)]
         struct Address {
@@ -98,6 +118,42 @@ impl NodeFacts {
         Self {
             addresses: addresses.map(|it| it.address).collect(),
             kubelet_port: status.daemon_endpoints.0.kubelet_endpoint.0.port,
+            has_short_device_ids: is_before_long_ids(&status.node_info.kubelet_version),
+        }
+    }
+}
+
+/// Whether this is the version of an EdgeCore before 1.16.2: `v1.22.6-kubeedge-v1.12.1`.
+fn is_before_long_ids(kubelet_version: &str) -> bool {
+    let Some((_, version)) = kubelet_version.split_once("-kubeedge-v") else { return false };
+    let number = |text: &str| -> Option<u32> {
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        text[..digits].parse().ok()
+    };
+    let numbers: Vec<Option<u32>> = version.split('.').take(3).map(number).collect();
+    match numbers[..] {
+        [Some(major), Some(minor), Some(patch)] => (major, minor, patch) < (1, 16, 2),
+        _ => false,
+    }
+}
+
+/// The part of a device's status that its mapper reads (section 11.5 of spec `devices`); the rest
+/// is what its node has reported.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DeviceStatus<'a> {
+    #[serde(borrow, default)]
+    report_to_cloud: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    report_cycle: Option<&'a RawValue>,
+}
+
+impl DeviceStatus<'_> {
+    fn hash(&self, to: &mut DefaultHasher) {
+        let given = [self.report_to_cloud, self.report_cycle].map(|it| it.map(RawValue::get));
+        // A status that has neither is as none.
+        if given != [None, None] {
+            given.hash(to);
         }
     }
 }
@@ -175,6 +231,10 @@ impl Object {
             (Kind::Pod, None) => return Err(Peer::new("got a pod without spec")),
             _ => None,
         };
+        let label = metadata.labels.get("description").map_or("", |label| &**label);
+        let device = (kind == Kind::Device)
+            .then(|| DeviceFacts::read(&metadata.namespace, fields.get("spec").copied(), label));
+        let device = device.transpose()?.map(Box::new);
         let status = fields.get("status").filter(|_| kind == Kind::Node);
         let node = status.map(|status| Box::new(NodeFacts::read(status)));
         let key = Key::new(kind, &metadata.namespace, &metadata.name);
@@ -185,10 +245,17 @@ impl Object {
             json: whole(kind, raw, &fields, &about),
             is_ending: metadata.deletion_timestamp.is_some(),
             pod,
+            device,
             node,
             round: 0,
         };
         Ok(Read { key, object, is_edge: metadata.labels.contains_key(EDGE_LABEL) })
+    }
+
+    /// To which node it is bound; `None`: it is not of a kind that is.
+    pub(super) fn binding(&self) -> Option<Binding<'_>> {
+        let pod = self.pod.as_ref().map(|it| Binding { node: &it.node, needs: &it.needs });
+        pod.or_else(|| self.device.as_ref().map(|it| Binding { node: &it.node, needs: &it.needs }))
     }
 
     /// Of a node.
@@ -215,6 +282,11 @@ fn digest(kind: Kind, fields: &Fields<'_>, metadata: &Fields<'_>) -> u64 {
             (Kind::Node, "status") => {
                 let status = serde_json::from_str::<NodeStatus>(value.get());
                 status.ok().hash(&mut to);
+            }
+            (Kind::Device, "status") => {
+                if let Ok(status) = serde_json::from_str::<DeviceStatus<'_>>(value.get()) {
+                    status.hash(&mut to);
+                }
             }
             _ => (name, value.get()).hash(&mut to),
         }
@@ -306,6 +378,46 @@ mod tests {
         };
         assert_eq!(node("1", "True"), node("2", "True"));
         assert_ne!(node("1", "True"), node("1", "Unknown"), "somebody else has said that");
+    }
+
+    #[test]
+    fn what_a_device_reports_is_no_news_and_how_it_reports_is() {
+        let device = |version: u32, spec: &str, status: &str| {
+            let text = format!(
+                r#"{{"metadata":{{"name":"d","namespace":"n","uid":"u","resourceVersion":
+                "{version}"}},"spec":{spec},"status":{status}}}"#
+            );
+            read(Kind::Device, &text).object.digest
+        };
+        let plain = device(1, "{}", "{}");
+        let bare = r#"{"metadata":{"name":"d","namespace":"n","uid":"u",
+            "resourceVersion":"1"},"spec":{}}"#;
+        assert_eq!(plain, read(Kind::Device, bare).object.digest);
+        assert_eq!(plain, device(2, "{}", r#"{"twins":[{"propertyName":"t"}],"state":"ok"}"#));
+        assert_ne!(plain, device(2, r#"{"nodeName":"e"}"#, "{}"));
+        assert_ne!(plain, device(2, "{}", r#"{"reportToCloud":true}"#));
+        assert_ne!(plain, device(2, "{}", r#"{"reportCycle":7}"#));
+    }
+
+    #[test]
+    fn edges_before_1_16_2_know_devices_without_namespaces() {
+        for (version, is_before) in [
+            ("v1.22.6-kubeedge-v1.12.1", true),
+            ("v1.27.7-kubeedge-v1.16.1-5+a", true),
+            ("v1.27.7-kubeedge-v1.16.2", false),
+            ("v1.32.10-kubeedge-v1.23.0", false),
+            ("v1.32.10-kubeedge-v1.23.0-12+5d", false),
+            ("v1.32.10-kubeedge-v", false),
+            ("v1.32.10", false),
+            ("", false),
+        ] {
+            let text = format!(
+                r#"{{"metadata":{{"name":"e","uid":"u","resourceVersion":"1"}},
+                "status":{{"nodeInfo":{{"kubeletVersion":"{version}"}}}}}}"#
+            );
+            let node = read(Kind::Node, &text).object.node.expect("a status");
+            assert_eq!(node.has_short_device_ids, is_before, "{version}");
+        }
     }
 
     #[test]

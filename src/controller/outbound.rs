@@ -1,6 +1,8 @@
 //! Addresses the messages that the controller sends (wire spec sections 2.6, 3 and 5).
 
+use super::key::is_of_devices;
 use super::time::{Now, Rng};
+use crate::model::api::Kind;
 use crate::model::cloud_message::{CloudMessage, Content};
 
 /// The origin of a node's request, to which the answer refers.
@@ -8,6 +10,13 @@ use crate::model::cloud_message::{CloudMessage, Content};
 pub(super) struct Origin {
     pub(super) id: Box<str>,
     pub(super) resource: Box<str>,
+}
+
+/// What a node is told of a device that is bound to it, or was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Membership {
+    Added,
+    Removed,
 }
 
 /// A new id. 64 random bits are shorter than KubeEdge's UUID, and any text works.
@@ -36,6 +45,35 @@ pub(super) fn response(
     })
 }
 
+/// The confirmation of a message about devices (spec `devices`, section 2.1).
+pub(super) fn confirmation(rng: &mut Rng, now: Now, message: Box<str>) -> Box<CloudMessage> {
+    let origin = Origin { id: message, resource: TWIN.into() };
+    let mut confirmation = response(rng, now, &origin, 0, Content::Done);
+    (confirmation.source, confirmation.group) = (DEVICES, TWIN);
+    confirmation
+}
+
+/// A message about which devices a node has: it answers nothing, and nobody acknowledges it.
+pub(super) fn membership(
+    rng: &mut Rng,
+    now: Now,
+    resource: &str,
+    content: Content,
+) -> Box<CloudMessage> {
+    let origin = Origin { id: Box::default(), resource: resource.into() };
+    let mut message = response(rng, now, &origin, 0, content);
+    (message.source, message.group, message.operation) = (DEVICES, TWIN, "update");
+    message
+}
+
+/// The sender of objects of this kind. EdgeCore tells mappers only of what `devicecontroller`
+/// sends (section 4.2).
+pub(super) fn source_of(kind: Kind) -> &'static str {
+    if is_of_devices(kind) { DEVICES } else { SOURCE }
+}
+
+const DEVICES: &str = "devicecontroller";
+const TWIN: &str = "twin";
 /// The sender of most messages.
 pub(super) const SOURCE: &str = "edgecontroller";
 pub(super) const GROUP: &str = "resource";

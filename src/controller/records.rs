@@ -158,6 +158,7 @@ impl Cache {
                 self.ack_log.mark_changed(id, key, &record.uid);
             }
         }
+        self.registered.insert(id);
         self.check_all(id);
     }
 

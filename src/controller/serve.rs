@@ -107,6 +107,10 @@ impl Controller {
                 self.call_own(now, OwnPart::TunnelPort, next);
             }
             OwnPart::KubeletPort(id) => self.kubelet_port_answered(now, id, &result),
+            OwnPart::DeviceStatusKind => self.device_status_kind_answered(now, &result),
+            OwnPart::DeviceStatus(id, verb) => {
+                self.device_status_answered(now, id, verb, result);
+            }
         }
     }
 
@@ -180,6 +184,7 @@ impl Controller {
             self.garbage.wake_at().filter(|_| is_ready),
             self.tunnel_port.wake_at().filter(|_| is_ready),
             self.kubelet_ports.wake_at().filter(|_| is_ready),
+            self.statuses.wake_at().filter(|_| is_ready),
         ];
         all.into_iter().flatten().min().map(|at| at.max(now.plus_ms(1)))
     }

@@ -15,13 +15,14 @@ use serde_json::value::RawValue;
 
 use super::event::{Action, Out, Peer};
 use super::key::Key;
-use super::outbound::{self, Origin};
+use super::outbound::{self, Membership, Origin};
 use super::requests::PendingRequests;
 use super::time::{Instant, Now};
 use super::{Counters, Session};
 use crate::limits::{
-    ACK_MS, ACK_TRIES, EDGE_ANSWERS_BYTES_MAX, EDGE_ANSWERS_MAX, EDGE_CALLS_MAX, EDGE_REPLACED_MAX,
-    EDGE_REPLACED_MS, EDGE_UNSENT_BYTES_MAX, REFUSED_RETRY_MAX_MS, REFUSED_RETRY_MIN_MS,
+    ACK_MS, ACK_TRIES, DEVICE_CONFIRMATIONS_MAX, EDGE_ANSWERS_BYTES_MAX, EDGE_ANSWERS_MAX,
+    EDGE_CALLS_MAX, EDGE_REPLACED_MAX, EDGE_REPLACED_MS, EDGE_UNSENT_BYTES_MAX,
+    REFUSED_RETRY_MAX_MS, REFUSED_RETRY_MIN_MS,
 };
 use crate::model::cloud_message::{CloudMessage, Content};
 
@@ -48,6 +49,12 @@ pub(super) struct Link {
     /// An error of the node was logged.
     pub(super) is_error_logged: bool,
     pub(super) owner: SessionOwner,
+    /// Devices that the node has to be told of.
+    pub(super) members: BTreeMap<Key, Membership>,
+    /// Messages about devices that are done, by their ids.
+    confirmations: VecDeque<Box<str>>,
+    /// The node has requested the list of its devices: that message's id.
+    pub(super) detail: Option<Box<str>>,
     /// The node has registered; it is answered when all that it may have lost is recorded.
     pub(super) registration_answers: RegistrationAnswers,
 }
@@ -165,7 +172,7 @@ impl InFlight {
             parent,
             timestamp_ms: now.wall.map_or(0, |wall| wall.0),
             version: self.version,
-            source: outbound::SOURCE,
+            source: outbound::source_of(self.key.kind),
             group: outbound::GROUP,
             operation: self.operation,
             resource,
@@ -191,6 +198,9 @@ impl Link {
             offences: 0,
             is_error_logged: false,
             owner,
+            members: BTreeMap::new(),
+            confirmations: VecDeque::new(),
+            detail: None,
             registration_answers: RegistrationAnswers::default(),
         }
     }
@@ -245,6 +255,30 @@ impl Link {
         self.unacknowledged.push_back(message);
         self.unacknowledged.len() <= EDGE_ANSWERS_MAX
             && self.unacknowledged_bytes <= EDGE_ANSWERS_BYTES_MAX
+    }
+
+    /// A message about devices is done: the node is told when there is room. If there are too many
+    /// the oldest is dropped: the node sends it again.
+    pub(super) fn confirm(&mut self, message: Box<str>) {
+        if self.confirmations.len() >= DEVICE_CONFIRMATIONS_MAX {
+            self.confirmations.pop_front();
+        }
+        self.confirmations.push_back(message);
+    }
+
+    /// The next message that is confirmed, if there is room.
+    pub(super) fn next_confirmation(&mut self) -> Option<Box<str>> {
+        if self.has_room() { self.confirmations.pop_front() } else { None }
+    }
+
+    /// Sends a message at once, without an acknowledgement.
+    pub(super) fn send_now(
+        &mut self,
+        message: Box<CloudMessage>,
+        counters: &mut Counters,
+        out: &mut Out,
+    ) {
+        self.send(message, counters, out);
     }
 
     /// Queues an object until it is acknowledged. If the queue is full the request is not answered:
@@ -431,6 +465,19 @@ mod tests {
         assert!(link.queue(message(EDGE_ANSWERS_BYTES_MAX - message(0).bytes())));
         assert!(link.queue(message(0)));
         assert!(!link.queue(message(0)));
+    }
+
+    #[test]
+    fn confirmations_have_a_limit_and_the_oldest_is_dropped() {
+        let mut link = link();
+        for at in 0..=DEVICE_CONFIRMATIONS_MAX {
+            link.confirm(at.to_string().into());
+        }
+        link.drained(EDGE_UNSENT_BYTES_MAX);
+        assert_eq!(link.next_confirmation(), None, "there is no room");
+        link.drained(0);
+        let left: Vec<Box<str>> = std::iter::from_fn(|| link.next_confirmation()).collect();
+        assert_eq!((left.len(), &*left[0]), (DEVICE_CONFIRMATIONS_MAX, "1"));
     }
 
     #[test]

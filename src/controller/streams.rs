@@ -173,13 +173,19 @@ impl Controller {
             return Some(&facts.node);
         }
         // Pods of nodes that have never connected are known by name alone.
-        self.cache.nodes.values().find(|node| node.pods.contains_key(&key)).map(|node| &*node.name)
+        self.cache.nodes.values().find(|node| node.bound.contains_key(&key)).map(|node| &*node.name)
     }
 
     /// The namespaces and names of the pods that are bound to this node.
     pub fn pods_of(&self, node: &str) -> impl Iterator<Item = (&str, &str)> {
-        let pods = self.cache.find(node).into_iter().flat_map(|node| node.pods.keys());
-        pods.map(|key| (&*key.namespace, &*key.name))
+        self.bound_to(node, Kind::Pod)
+    }
+
+    /// The namespaces and names of the objects of this kind that are bound to this node.
+    pub(super) fn bound_to(&self, node: &str, kind: Kind) -> impl Iterator<Item = (&str, &str)> {
+        let bound = self.cache.find(node).into_iter().flat_map(|node| node.bound.keys());
+        let of_kind = bound.filter(move |key| key.kind == kind);
+        of_kind.map(|key| (&*key.namespace, &*key.name))
     }
 
     /// Whether this node has a session.

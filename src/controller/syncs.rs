@@ -59,7 +59,8 @@ pub(super) fn read(raw: &RawValue) -> Result<(Option<sync::Record>, u64), Peer> 
         serde_json::from_str(raw.get()).map_err(|error| Peer::new(error.to_string()))?;
     let name = object_sync.metadata.name.rsplit_once('.');
     let (node, uid) = name.ok_or_else(|| Peer::new("got no <node>.<uid>"))?;
-    let sent = [Kind::Node, Kind::ConfigMap, Kind::Secret, Kind::Pod];
+    let sent =
+        [Kind::Node, Kind::ConfigMap, Kind::Secret, Kind::Pod, Kind::DeviceModel, Kind::Device];
     let kind = sent.into_iter().find(|kind| kind.name() == &**object_sync.spec.object_kind);
     let record = kind.map(|kind| sync::Record {
         node: node.into(),

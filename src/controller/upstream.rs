@@ -382,7 +382,7 @@ impl Reader<'_> {
     }
 
     fn claims(&self) -> BTreeSet<(Box<str>, Box<str>)> {
-        let pods = self.cache.nodes[&self.id].pods.keys();
+        let pods = self.cache.nodes[&self.id].bound.keys();
         let facts = pods.filter_map(|key| Some((key, self.cache.object(key)?.pod.as_ref()?)));
         let own = facts.filter(|(_, facts)| *facts.node == *self.node);
         let claims = own.flat_map(|(key, facts)| {

@@ -8,6 +8,7 @@ use super::identity::DENIED;
 use super::key::Key;
 use super::object::{Object, Sketch};
 use super::time::Now;
+use super::watches::Listed;
 use super::{Controller, syncs};
 use crate::limits::UNREAD_LOGGED_MAX;
 use crate::model::api::Kind;
@@ -48,38 +49,59 @@ impl Controller {
                     _ => self.cache.sweep(now.boot, kind, round, at),
                 }
                 self.watches.listed(now.boot, kind, version);
+                match kind {
+                    Kind::Device => self.devices_listed(Listed::Yes),
+                    Kind::DeviceModel => self.cache.are_models_unlisted = false,
+                    _ => {}
+                }
             }
             WatchFact::Changed(raw) => {
                 if let Some(version) = self.learn(now, kind, &raw) {
                     self.watches.received(kind, &version.to_string());
                 }
             }
-            WatchFact::Deleted(raw) => match Object::read(kind, &raw) {
-                Ok(read) => {
-                    if self.denies(&read.key) {
-                        self.identities.deny(None);
-                    }
-                    let known = self.cache.object(&read.key);
-                    if known.is_none_or(|known| known.version <= read.object.version) {
-                        let facts = read.object.pod.as_ref();
-                        let node = facts.map(|facts| &*facts.node);
-                        self.cache.deleted(now.boot, &read.key, node);
-                    }
-                    self.watches.received(kind, &read.object.version.to_string());
-                }
-                Err(why) => {
-                    if let Some(sketch) = self.not_read(kind, &raw, &why) {
-                        let node = sketch.node.as_deref();
-                        self.cache.deleted(now.boot, &sketch.key, node);
-                        self.unread.remove(&sketch.key);
-                    }
-                }
-            },
+            WatchFact::Deleted(raw) => self.forget(now, kind, &raw),
             WatchFact::Bookmark(version) => self.watches.received(kind, &version),
+            WatchFact::Unserved => {
+                let (rng, out) = (&mut self.rng, &mut self.pending);
+                self.watches.unserved(now.boot, kind, rng, out);
+                match kind {
+                    Kind::Device => self.devices_listed(Listed::Unserved),
+                    Kind::DeviceModel => self.cache.are_models_unlisted = true,
+                    _ => {}
+                }
+            }
             WatchFact::Gone => self.watches.expired(now.boot, kind, &mut self.rng),
             WatchFact::Ended(why) => {
+                if kind == Kind::DeviceModel && !self.watches.was_listed(kind) {
+                    self.cache.are_models_unlisted = true;
+                }
                 let (rng, out) = (&mut self.rng, &mut self.pending);
                 self.watches.ended(now.boot, kind, &why, rng, out);
+            }
+        }
+    }
+
+    /// An object was deleted.
+    fn forget(&mut self, now: Now, kind: Kind, raw: &RawValue) {
+        match Object::read(kind, raw) {
+            Ok(read) => {
+                if self.denies(&read.key) {
+                    self.identities.deny(None);
+                }
+                let known = self.cache.object(&read.key);
+                if known.is_none_or(|known| known.version <= read.object.version) {
+                    let node = read.object.binding().map(|binding| binding.node);
+                    self.cache.deleted(now.boot, &read.key, node);
+                }
+                self.watches.received(kind, &read.object.version.to_string());
+            }
+            Err(why) => {
+                if let Some(sketch) = self.not_read(kind, raw, &why) {
+                    let node = sketch.node.as_deref();
+                    self.cache.deleted(now.boot, &sketch.key, node);
+                    self.unread.remove(&sketch.key);
+                }
             }
         }
     }

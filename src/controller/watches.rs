@@ -9,14 +9,15 @@
 //! ```
 //!
 //! ObjectSyncs are listed first; ConfigMaps and Secrets after nodes and pods, which show which of
-//! them a node wants.
+//! them a node wants. Devices, and then their models, are listed when all others are known: nobody
+//! waits for them, because an API server may not have these kinds, or may not show them to us.
 
 use std::collections::BTreeMap;
 
 use super::SyncStore;
 use super::event::{Action, Out, Severity, WatchId};
 use super::time::{Backoff, Instant, Rng};
-use crate::limits::{WATCH_CALM_MS, WATCH_RETRY_MAX_MS, WATCH_RETRY_MIN_MS};
+use crate::limits::{WATCH_CALM_MS, WATCH_RETRY_MAX_MS, WATCH_RETRY_MIN_MS, WATCH_UNSERVED_MS};
 use crate::model::api::Kind;
 
 /// All watched kinds.
@@ -47,11 +48,35 @@ enum State {
     BackingOff { until: Instant, relist: bool },
 }
 
+/// What is known of all devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Listed {
+    /// Nothing yet.
+    #[default]
+    NotYet,
+    /// All of them.
+    Yes,
+    /// The API server does not have the kind, for the moment or for good.
+    Unserved,
+}
+
 /// The kinds that are listed first; the later ones wait for them.
 const FIRST: [Kind; 2] = [Kind::Node, Kind::Pod];
 /// The kinds of records in KubeEdge's objects.
 const RECORDS: [Kind; 2] = [Kind::ObjectSync, Kind::ClusterObjectSync];
 const SECOND: [Kind; 2] = [Kind::ConfigMap, Kind::Secret];
+/// The kinds for which nobody waits, each after the one before it.
+const DEVICES: [Kind; 2] = [Kind::Device, Kind::DeviceModel];
+
+/// When a kind is listed: with the others of its stage, after those of earlier ones.
+fn stage(kind: Kind) -> usize {
+    match DEVICES.iter().position(|it| *it == kind) {
+        Some(at) => 3 + at,
+        None if RECORDS.contains(&kind) => 0,
+        None if FIRST.contains(&kind) => 1,
+        None => 2,
+    }
+}
 
 impl Watch {
     /// A watch that has held for long: earlier failures do not count. A list that takes as long and
@@ -74,14 +99,14 @@ impl Watches {
             since: Instant(0),
             is_trouble_logged: false,
         };
-        let kinds =
-            FIRST.iter().chain(&SECOND).chain(records).map(|kind| (*kind, watch())).collect();
+        let kinds = FIRST.iter().chain(&SECOND).chain(&DEVICES).chain(records);
+        let kinds = kinds.map(|kind| (*kind, watch())).collect();
         Self { kinds, ids: BTreeMap::new(), last: 0 }
     }
 
-    /// Whether every kind was listed once.
+    /// Whether every kind was listed once, except those for which nobody waits.
     pub(super) fn is_synced(&self) -> bool {
-        self.kinds.values().all(|watch| watch.is_synced)
+        self.kinds.iter().all(|(kind, watch)| watch.is_synced || DEVICES.contains(kind))
     }
 
     /// Whether this kind was listed once: objects that are not known after that are fetched.
@@ -125,6 +150,24 @@ impl Watches {
     /// 410: the version is too old.
     pub(super) fn expired(&mut self, now: Instant, kind: Kind, rng: &mut Rng) {
         self.fail(now, kind, rng, true);
+    }
+
+    /// The API server does not have this kind: it is looked for again.
+    pub(super) fn unserved(&mut self, now: Instant, kind: Kind, rng: &mut Rng, out: &mut Out) {
+        if !DEVICES.contains(&kind) {
+            return self.ended(now, kind, "the API server does not have this kind", rng, out);
+        }
+        let watch = self.kinds.get_mut(&kind).expect("it is listed");
+        if !std::mem::replace(&mut watch.is_trouble_logged, true) {
+            let (plural, version) = (kind.plural(), kind.api_version());
+            let line = format!(
+                "api: {plural}: the API server has no {version}; it is looked for every {} s",
+                WATCH_UNSERVED_MS / 1_000
+            );
+            out.push(Action::Log(Severity::Info, line));
+        }
+        let (until, relist) = (now.plus_ms(WATCH_UNSERVED_MS), true);
+        self.end(kind, State::BackingOff { until, relist });
     }
 
     /// The list or watch has ended.
@@ -171,16 +214,11 @@ impl Watches {
     /// Begins the lists and watches that are due. Returns how many lists were begun.
     pub(super) fn step(&mut self, now: Instant, out: &mut Out) -> u64 {
         let mut lists = 0;
-        let stage = |kind: &Kind| match kind {
-            kind if RECORDS.contains(kind) => 0,
-            kind if FIRST.contains(kind) => 1,
-            _ => 2,
-        };
         let late = self.kinds.iter().filter(|(_, watch)| !watch.is_synced);
-        let turn = late.map(|(kind, _)| stage(kind)).min().unwrap_or(2);
+        let turn = late.map(|(kind, _)| stage(*kind)).min().unwrap_or(0);
         for (kind, watch) in &mut self.kinds {
             let relist = match watch.state {
-                State::Waiting if stage(kind) <= turn => true,
+                State::Waiting if stage(*kind) <= turn => true,
                 State::BackingOff { until, relist } if until <= now => relist,
                 State::Waiting
                 | State::BackingOff { .. }

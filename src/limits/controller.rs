@@ -101,3 +101,34 @@ pub const KUBELET_PORT_CALLS_MAX: usize = 16;
 pub const KUBELET_PORT_RETRY_MS: u64 = 5_000;
 /// Addresses of a node by which requests for its usage may name it: a kubelet reports two to four.
 pub const NODE_ADDRESSES_MAX: usize = 16;
+/// Milliseconds before a kind is looked for again that the API server does not have: the CRDs of
+/// devices are installed once, by a person who then waits.
+pub const WATCH_UNSERVED_MS: u64 = 60_000;
+/// Properties of a device whose values are recorded: with the longest names and values a status of
+/// some 370 KiB, a quarter of what the API server stores.
+pub const DEVICE_RECORDED_MAX: usize = 256;
+/// Devices in a list that is sent to a node. A node with more gets none, because EdgeCore removes
+/// those that are not in it.
+pub const DEVICE_MEMBERS_MAX: usize = 4_096;
+/// Messages of one node about devices that are done and not confirmed to it yet. Of more, the
+/// oldest is sent again by the node.
+pub const DEVICE_CONFIRMATIONS_MAX: usize = 1_024;
+/// Messages about one device that wait to be recorded. Of more, the oldest is sent again by its
+/// node.
+pub const DEVICE_WAITING_MAX: usize = 256;
+/// Milliseconds between two writes of what is reported of one device.
+pub const DEVICE_WRITE_MS: u64 = 1_000;
+/// Milliseconds before a write that failed is tried again; doubles with each.
+pub const DEVICE_RETRY_MIN_MS: u64 = 1_000;
+/// Milliseconds between such tries at the most.
+pub const DEVICE_RETRY_MAX_MS: u64 = 60_000;
+/// Calls about statuses of devices at once: an eighth of all that nodes may have.
+pub const DEVICE_CALLS_MAX: usize = 32;
+/// Statuses of devices in memory, some kilobytes each. Those that nothing waits for make room, and
+/// are read again.
+pub const DEVICE_STATUSES_MAX: usize = 50_000;
+/// Milliseconds before the kind of statuses is looked for again that the API server does not have,
+/// or does not show to us: a person installs it, or grants it.
+pub const DEVICE_KIND_MS: u64 = 300_000;
+/// Milliseconds before it is looked for again after a failure.
+pub const DEVICE_KIND_RETRY_MS: u64 = 5_000;

@@ -76,3 +76,8 @@ pub const UPLOADS_MAX: usize = 1_024;
 pub const UPLOAD_BYTES_MAX: usize = 512 << 10;
 /// Bytes of them that were handed to the link and have not left. A single one may be larger.
 pub const UPLOADS_UNDER_WAY_BYTES: usize = 64 << 10;
+/// Bytes of a report of EdgeCore about a device: more than all properties that it can have here,
+/// with the longest names and values.
+pub const DEVICE_REPORT_BYTES_MAX: usize = 1 << 20;
+/// Properties in such a report: EdgeCore has no bound of its own.
+pub const DEVICE_REPORT_PROPERTIES_MAX: usize = 1_024;

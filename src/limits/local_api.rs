@@ -36,7 +36,7 @@ pub const HTTP_LISTEN_RETRY_MS: u64 = 20_000;
 /// Bytes of the page's files, as they are in the program: what one look at it costs over a thin
 /// link, and a hundredth of the flash that the program takes.
 #[cfg(feature = "page")]
-pub const PAGE_BYTES_MAX: usize = 20_000;
+pub const PAGE_BYTES_MAX: usize = 21_000;
 /// Nodes in one answer for the controller's page: as many as a person reads. Each is parsed anew.
 #[cfg(feature = "controller")]
 pub const PAGE_NODES_MAX: usize = 200;

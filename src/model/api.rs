@@ -17,28 +17,34 @@ pub enum Kind {
     ConfigMap,
     Secret,
     Pod,
+    DeviceModel,
+    Device,
     Lease,
     ServiceAccount,
     PersistentVolume,
     PersistentVolumeClaim,
     VolumeAttachment,
     Event,
+    DeviceStatus,
     ObjectSync,
     ClusterObjectSync,
 }
 
 impl Kind {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::Node,
         Self::ConfigMap,
         Self::Secret,
         Self::Pod,
+        Self::DeviceModel,
+        Self::Device,
         Self::Lease,
         Self::ServiceAccount,
         Self::PersistentVolume,
         Self::PersistentVolumeClaim,
         Self::VolumeAttachment,
         Self::Event,
+        Self::DeviceStatus,
         Self::ObjectSync,
         Self::ClusterObjectSync,
     ];
@@ -50,12 +56,15 @@ impl Kind {
             Self::ConfigMap => "ConfigMap",
             Self::Secret => "Secret",
             Self::Pod => "Pod",
+            Self::DeviceModel => "DeviceModel",
+            Self::Device => "Device",
             Self::Lease => "Lease",
             Self::ServiceAccount => "ServiceAccount",
             Self::PersistentVolume => "PersistentVolume",
             Self::PersistentVolumeClaim => "PersistentVolumeClaim",
             Self::VolumeAttachment => "VolumeAttachment",
             Self::Event => "Event",
+            Self::DeviceStatus => "DeviceStatus",
             Self::ObjectSync => "ObjectSync",
             Self::ClusterObjectSync => "ClusterObjectSync",
         }
@@ -66,6 +75,7 @@ impl Kind {
         match self {
             Self::Lease => "coordination.k8s.io/v1",
             Self::VolumeAttachment => "storage.k8s.io/v1",
+            Self::DeviceModel | Self::Device | Self::DeviceStatus => "devices.kubeedge.io/v1beta1",
             Self::ObjectSync | Self::ClusterObjectSync => "reliablesyncs.kubeedge.io/v1alpha1",
             Self::Node
             | Self::ConfigMap
@@ -85,12 +95,15 @@ impl Kind {
             Self::ConfigMap => "configmaps",
             Self::Secret => "secrets",
             Self::Pod => "pods",
+            Self::DeviceModel => "devicemodels",
+            Self::Device => "devices",
             Self::Lease => "leases",
             Self::ServiceAccount => "serviceaccounts",
             Self::PersistentVolume => "persistentvolumes",
             Self::PersistentVolumeClaim => "persistentvolumeclaims",
             Self::VolumeAttachment => "volumeattachments",
             Self::Event => "events",
+            Self::DeviceStatus => "devicestatuses",
             Self::ObjectSync => "objectsyncs",
             Self::ClusterObjectSync => "clusterobjectsyncs",
         }
@@ -106,10 +119,13 @@ impl Kind {
             Self::ConfigMap
             | Self::Secret
             | Self::Pod
+            | Self::DeviceModel
+            | Self::Device
             | Self::Lease
             | Self::ServiceAccount
             | Self::PersistentVolumeClaim
             | Self::Event
+            | Self::DeviceStatus
             | Self::ObjectSync => true,
         }
     }
@@ -122,12 +138,15 @@ impl Kind {
             Self::Pod => Some(("fieldSelector", "spec.nodeName!=")),
             Self::ConfigMap
             | Self::Secret
+            | Self::DeviceModel
+            | Self::Device
             | Self::Lease
             | Self::ServiceAccount
             | Self::PersistentVolume
             | Self::PersistentVolumeClaim
             | Self::VolumeAttachment
             | Self::Event
+            | Self::DeviceStatus
             | Self::ObjectSync
             | Self::ClusterObjectSync => None,
         }

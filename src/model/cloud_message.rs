@@ -57,14 +57,34 @@ pub enum Content {
     FailureText(Failure),
     /// The API server's CA, PEM; empty: there is none.
     Authority(Box<str>),
-    /// The node has no devices.
-    NoDevices,
+    /// Devices that the node has from now on, and those that it does not have any more.
+    Membership { added: Vec<DeviceMember>, removed: Vec<DeviceMember> },
+    /// All devices of the node.
+    MembershipDetail(Vec<DeviceMember>),
     /// The list of pods that MetaServer requested: its request, and the list or a failure.
     Listed(Box<str>, Result<Box<str>, Failure>),
     /// The rejection of a request of MetaServer, and the reason.
     Rejected(Box<str>, &'static str),
     /// The same of watches, by their ids.
     WatchesRejected(Box<str>, &'static str),
+}
+
+/// A device in a message about which devices a node has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceMember {
+    /// As the node knows it: `namespace/name`, up to 1.16.1 the name.
+    pub id: Box<str>,
+    pub name: Box<str>,
+    /// The device's label `description`; empty: none.
+    pub description: Box<str>,
+}
+
+impl DeviceMember {
+    fn bytes(&self) -> usize {
+        /// Keys, quotes and the empty twin.
+        const REST: usize = 64;
+        REST + self.id.len() + self.name.len() + self.description.len()
+    }
 }
 
 /// A deleted object.
@@ -126,7 +146,11 @@ impl Content {
             | Self::FailureText(failure) => failure.bytes(),
             Self::Tombstone(_) => OWN_BYTES,
             Self::Authority(pem) => pem.len(),
-            Self::Done | Self::NoDevices => 0,
+            Self::Membership { added, removed } => {
+                added.iter().chain(removed).map(DeviceMember::bytes).sum()
+            }
+            Self::MembershipDetail(all) => all.iter().map(DeviceMember::bytes).sum(),
+            Self::Done => 0,
         }
     }
 }

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::api::ListOptions;
+use super::device::DeviceUpstream;
 use super::error::Peer;
 use super::message::{Header, Route};
 
@@ -46,6 +47,9 @@ pub enum EdgeContent {
     Application(Box<Application>),
     /// Watches of MetaServer, JSON: an application by each id.
     Watches(Box<str>),
+    /// A report about a device, and its time by the node's clock, milliseconds since 1970; 0: not
+    /// known.
+    Device(Box<DeviceUpstream>, i64),
 }
 
 /// The whole status of a pod.

@@ -10,7 +10,7 @@ pub mod cgroup;
 #[cfg(feature = "controller")]
 pub mod cloud_message;
 pub mod cri;
-#[cfg(feature = "devices")]
+#[cfg(any(feature = "controller", feature = "devices"))]
 pub mod device;
 #[cfg(feature = "cloud")]
 pub mod downstream;

@@ -7,7 +7,7 @@
 #[cfg(feature = "runtime")]
 pub mod cni;
 pub mod cri;
-#[cfg(feature = "devices")]
+#[cfg(any(feature = "controller", feature = "devices"))]
 pub mod devices;
 #[cfg(feature = "devices")]
 pub mod dmi;

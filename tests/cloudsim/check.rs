@@ -9,6 +9,7 @@ use edged::model::link::Session;
 use edged::model::message::Message;
 use serde_json::Value;
 
+use crate::devices::DeviceCheck;
 use crate::node::Behaviour;
 use crate::rule::judge;
 use crate::users::node_of;
@@ -43,8 +44,8 @@ pub struct Check {
     pardoned_at: BTreeMap<String, u64>,
     /// Deletions that nodes have acknowledged, by record, to this replica in this life.
     ended: BTreeSet<(String, usize, u64)>,
-    /// Messages by their ids: to which node, and about which uid.
-    sent: BTreeMap<Box<str>, (String, String)>,
+    /// Messages by their ids: to which node, about which uid, and whether it is a deletion.
+    sent: BTreeMap<Box<str>, (String, String, bool)>,
     /// Registrations of nodes that were requested from the API server, by replica, life and call.
     registering: BTreeMap<(usize, u64, CallId), String>,
     /// The uids that a node has acknowledged since it registered.
@@ -53,6 +54,8 @@ pub struct Check {
     led_at: BTreeMap<usize, u64>,
     /// Objects that were sent to nodes.
     pub pushes: u64,
+    /// About devices.
+    pub devices: DeviceCheck,
 }
 
 /// The last write of a record.
@@ -100,10 +103,13 @@ impl Check {
 
     /// A message is under way.
     pub fn sent(&mut self, node: &str, message: &Message) {
-        let is_push = matches!(&*message.route.operation, "insert" | "update" | "delete");
+        let is_object = &*message.route.group == "resource";
+        let is_push =
+            is_object && matches!(&*message.route.operation, "insert" | "update" | "delete");
         let id = &message.header.id;
         if is_push && !self.sent.contains_key(id) {
-            let of = (node.to_owned(), uid_in(message));
+            let is_deletion = &*message.route.operation == "delete";
+            let of = (node.to_owned(), uid_in(message), is_deletion);
             self.sent.insert(id.clone(), of);
             self.pushes += 1;
         }
@@ -113,7 +119,7 @@ impl Check {
     pub fn registers(&mut self, node: &str) {
         self.confirmed.retain(|(of, _)| of != node);
         // Its acknowledgements of earlier messages do not count.
-        self.sent.retain(|_, (of, _)| of != node);
+        self.sent.retain(|_, (of, ..)| of != node);
     }
 
     /// A replica requests a node's registration from the API server.
@@ -130,8 +136,12 @@ impl Check {
 
     /// A node's acknowledgement of a message reaches a replica.
     pub fn acknowledged(&mut self, parent: &str) {
-        if let Some(of) = self.sent.get(parent) {
-            self.confirmed.insert(of.clone());
+        let Some((node, uid, is_deletion)) = self.sent.get(parent) else { return };
+        let of = (node.clone(), uid.clone());
+        if *is_deletion {
+            self.confirmed.remove(&of);
+        } else {
+            self.confirmed.insert(of);
         }
     }
 
@@ -203,6 +213,7 @@ impl World {
 
     /// A message is sent to a node.
     pub(crate) fn check_sent(&self, at: usize, session: Session, message: &Message) {
+        self.check_confirmed(at, message);
         let link = &self.links[&session];
         let (node, route) = (&link.node, &message.route);
         let text = message.content.as_ref().map(|it| it.get()).unwrap_or_default();
@@ -219,6 +230,8 @@ impl World {
             "configmap" => Kind::ConfigMap,
             "secret" => Kind::Secret,
             "node" => Kind::Node,
+            "device" => Kind::Device,
+            "devicemodel" => Kind::DeviceModel,
             _ => return,
         };
         let content: Value = serde_json::from_str(text).unwrap_or_default();
@@ -236,6 +249,10 @@ impl World {
             Kind::ConfigMap => {
                 let map = (name.to_owned(), node.clone());
                 judge!(self.check.maps.contains(&map), "[own objects] {node} gets the map {name}");
+            }
+            Kind::Device | Kind::DeviceModel => {
+                let had = self.had(&route.resource, node);
+                judge!(had, "[own objects] {node} gets {}", route.resource);
             }
             Kind::Node => judge!(name == node, "[own objects] {node} gets the Node {name}"),
             _ => {}
@@ -273,7 +290,7 @@ impl World {
             *of != kind
                 || metadata["uid"] != uid
                 || metadata["name"] != name
-                || (kind == Kind::Pod && node_of(object) != node)
+                || (matches!(kind, Kind::Pod | Kind::Device) && node_of(object) != node)
         });
         let node_has = || {
             let key = &*message.route.resource;
@@ -281,7 +298,11 @@ impl World {
             store.get(key).is_some_and(|it| it["metadata"]["uid"] == uid)
         };
         let in_objects = self.size.sync == SyncStore::Objects;
-        if record.is_none() && is_gone && (in_objects || node_has()) {
+        // Those that no device needs are deleted at once, and a watch of records that is behind
+        // reports them too.
+        let is_unused = matches!(kind, Kind::Device | Kind::DeviceModel)
+            && &*message.route.operation == "delete";
+        if record.is_none() && (is_gone || is_unused) && (in_objects || node_has()) {
             // A watch of records that is behind reports a removed one: the deletion is sent to the
             // node once more, without harm. The same holds for a watch that reports a pod without a
             // record, because the store was lost, or because there never was one.
@@ -297,6 +318,10 @@ impl World {
         // It may have lost what it acknowledged before it registered.
         let confirmed = self.check.confirmed.contains(&(node.clone(), uid.to_owned()));
         if !confirmed || self.may_not_know(at, &record.object) {
+            return;
+        }
+        if kind == Kind::Device {
+            // It is sent again after its model, and if that goes away meanwhile, without it.
             return;
         }
         let version = message.header.resource_version.parse().unwrap_or(u64::MAX);

@@ -1,6 +1,6 @@
 //! The end of a run: faults and users have stopped, and everything must become as it should be.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use edged::controller::SyncStore;
 use edged::model::api::Kind;
@@ -127,7 +127,7 @@ impl World {
         if node.session.is_none() {
             return Some(format!("{name} is not connected"));
         }
-        let mut expected = BTreeMap::new();
+        let (mut expected, mut members) = (BTreeMap::new(), BTreeSet::new());
         for ((kind, ..), object) in &self.cluster.objects {
             let of = object["metadata"]["name"].as_str().expect("a name");
             match kind {
@@ -151,11 +151,22 @@ impl World {
                         }
                     }
                 }
+                Kind::Device if object["spec"]["nodeName"] == name => {
+                    if let Some(why) = self.device_unsettled(node, of) {
+                        return Some(why);
+                    }
+                    members.insert(format!("n/{of}"));
+                    let all = self.objects_of(object).into_iter();
+                    expected.extend(all.map(|(key, object)| (key, own(object))));
+                }
                 Kind::Node if of == name => {
                     expected.insert(format!("null/node/{name}"), own(object));
                 }
                 _ => {}
             }
+        }
+        if let Some(why) = node.devices.members_unsettled(&members) {
+            return Some(format!("{name}: {why}"));
         }
         if !expected.contains_key(&format!("null/node/{name}")) {
             return Some(format!("{name} is not registered"));

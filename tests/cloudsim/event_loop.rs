@@ -122,7 +122,12 @@ impl World {
     pub(crate) fn execute(&mut self, at: usize, call: &Call) -> CallResult {
         let spoilt = self.forbidden_change(call);
         self.before_removal(call);
+        let name = (call.kind, call.namespace.to_string(), call.name.to_string());
+        let before = self.cluster.objects.get(&name).cloned();
         let result = self.cluster.call(call);
+        if result.is_ok() && !matches!(call.verb, Verb::Get | Verb::List) {
+            self.check_status_write(call, before.as_ref());
+        }
         if let Some(why) = spoilt {
             judge!(why.is_empty() || result.is_err(), "[stays its own] {why}");
         }

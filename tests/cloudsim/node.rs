@@ -11,6 +11,7 @@ use edged::wire::kubeedge;
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
+use crate::devices::Devices;
 use crate::rule::judge;
 use crate::trace::trace;
 use crate::world::{Due, Link, MORTAL, World};
@@ -42,6 +43,8 @@ pub struct Node {
     pub session: Option<Session>,
     /// Unanswered requests: on which session and when they were sent, and about what.
     pub pending: BTreeMap<String, (Session, u64, String)>,
+    /// What it has of devices.
+    pub devices: Devices,
     /// When its certificate was issued.
     made_s: i64,
     /// It has begun a new life and has not registered since; when it last tried.
@@ -65,6 +68,7 @@ impl Node {
             stale: BTreeSet::new(),
             session: None,
             pending: BTreeMap::new(),
+            devices: Devices::default(),
             made_s: 0,
             is_new: true,
             tried_at: None,
@@ -99,6 +103,11 @@ impl Node {
         self.message(["edged", "meta", operation, resource], content)
     }
 
+    /// A message about devices.
+    pub fn twin(&mut self, operation: &str, resource: &str, content: &Value) -> Message {
+        self.message(["twin", "resource", operation, resource], Some(content))
+    }
+
     fn register(&mut self) -> Message {
         // Of a node that registers more often than that, the oldest answers are dropped.
         let registrations = || {
@@ -130,6 +139,7 @@ impl Node {
     fn take(&mut self, message: &Message) -> Option<Message> {
         let Route { source, group, operation, resource } = message.route.clone();
         if group.as_ref() != "resource" {
+            self.devices.take(message);
             return None;
         }
         let content: Value = message
@@ -152,6 +162,7 @@ impl Node {
                 let old = self.store.get(&*resource);
                 if old.is_some_and(|old| old["metadata"]["uid"] == content["metadata"]["uid"]) {
                     self.store.remove(&*resource);
+                    self.devices.deleted(&resource);
                 }
             }
             "response" | "applicationResponse" => self.answered(message, &content),
@@ -256,6 +267,7 @@ impl World {
             Behaviour::Lies => {
                 self.live_normally(name, session);
                 self.report_falsely(name);
+                self.report_foreign_device(name);
             }
             Behaviour::Attacks => {
                 self.live_normally(name, session);
@@ -314,7 +326,7 @@ impl World {
         link.alive_at = now;
     }
 
-    fn send_message(&mut self, name: &str, message: Message) {
+    pub(crate) fn send_message(&mut self, name: &str, message: Message) {
         let Some(session) = self.nodes[name].session else { return };
         let Some(replica) = self.links.get(&session).map(|link| link.replica) else { return };
         self.send_event(
@@ -380,6 +392,7 @@ impl World {
             };
             self.question(name, message, &uid);
         }
+        self.serve_devices(name, session);
         if self.chance.percent(10) {
             let maps = self.check.maps_of(name);
             if !maps.is_empty() {

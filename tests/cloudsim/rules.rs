@@ -5,8 +5,9 @@
 pub const NAMES: &[&str] = &[
     // Messages to nodes.
     "not again", "on record", "one answer", "own objects", "predecessor first",
+    "recorded first",
     // Requests to the API server.
-    "leader cleans", "stays its own",
+    "leader cleans", "no older value", "own value", "stays its own",
     // Sessions.
     "revoked", "signs of life", "silence",
     // The controller's steps.

@@ -101,6 +101,7 @@ impl World {
             let lost = self.chance.percent(self.faults.node_store_lost_pct);
             let node = self.nodes.get_mut(name).expect("a node");
             node.restart();
+            node.devices.restart(lost);
             if lost {
                 node.store.clear();
             }
@@ -160,6 +161,9 @@ impl World {
         let names: Vec<String> = self.nodes.keys().cloned().collect();
         let node = self.chance.pick(&names).clone();
         let map = format!("m{}", self.chance.below(MAPS));
+        if self.chance.percent(30) {
+            return self.users_change_devices();
+        }
         match self.chance.below(13) {
             0..=2 if !self.cluster.objects.contains_key(&pod) => {
                 self.check.allow_map(&map, &node);
@@ -222,13 +226,15 @@ impl World {
             .objects
             .iter()
             .filter(|((kind, ..), pod)| {
-                *kind == Kind::Pod && !honest(pod["spec"]["nodeName"].as_str().unwrap_or_default())
+                matches!(kind, Kind::Pod | Kind::Device)
+                    && !honest(pod["spec"]["nodeName"].as_str().unwrap_or_default())
             })
             .map(|(name, _)| name.clone())
             .collect();
         for name in &spoilt {
             self.cluster.remove(name);
         }
+        self.collect_statuses();
     }
 }
 

@@ -19,6 +19,8 @@ pub struct Cluster {
     pub log: BTreeMap<(Kind, u64), (bool, Value)>,
     /// Earlier versions are dropped.
     pub compacted: u64,
+    /// Kinds whose CRDs are not installed.
+    pub unserved: Vec<Kind>,
 }
 
 pub fn name_of(kind: Kind, object: &Value) -> Name {
@@ -127,6 +129,13 @@ impl Cluster {
             token["status"] = json!({"token": "t", "expirationTimestamp": "2027-01-15T09:00:00Z"});
             return Ok(raw(&token));
         }
+        if self.unserved.contains(&call.kind) {
+            return Err(refused(404, "NotFound"));
+        }
+        if call.verb == Verb::List && call.kind == Kind::DeviceStatus {
+            assert_eq!(body["limit"], 1, "whether there is the kind");
+            return Ok(raw(&json!({"kind": "DeviceStatusList", "items": []})));
+        }
         if call.verb == Verb::List {
             return Ok(self.part(&body));
         }
@@ -182,6 +191,10 @@ impl Cluster {
     ) -> CallResult {
         let uid = &patch["metadata"]["uid"];
         if uid.is_string() && *uid != old["metadata"]["uid"] {
+            return Err(refused(409, "Conflict"));
+        }
+        let reported = &patch["metadata"]["resourceVersion"];
+        if reported.is_string() && *reported != old["metadata"]["resourceVersion"] {
             return Err(refused(409, "Conflict"));
         }
         let mut new = old.clone();

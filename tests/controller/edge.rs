@@ -21,6 +21,8 @@ pub struct Edge {
     pub answers: BTreeMap<String, Value>,
     /// The same, whole messages.
     pub replies: BTreeMap<String, Message>,
+    /// All received messages.
+    pub messages: Vec<Message>,
     /// Its socket accepts nothing: messages stay in the event loop.
     pub stuck: bool,
     /// Objects from before its Node was deleted, without records.
@@ -69,6 +71,11 @@ impl Edge {
         self.request("insert", &resource, Some(&node))
     }
 
+    /// A report about a device, or the request for the list of devices.
+    pub fn twin(&mut self, operation: &str, resource: &str, content: &Value) -> Message {
+        self.message(["twin", "resource", operation, resource], Some(content))
+    }
+
     /// The status of a pod, as KubeEdge's HEAD reports it.
     pub fn pod_patch(&mut self, pod: &Value, phase: &str) -> Message {
         let metadata = &pod["metadata"];
@@ -84,6 +91,7 @@ impl Edge {
         let Route { source, group, operation, resource } = message.route.clone();
         let version = message.header.resource_version.to_string();
         self.received.push((operation.to_string(), resource.to_string(), version));
+        self.messages.push(message.clone());
         if group.as_ref() != "resource" {
             return None;
         }

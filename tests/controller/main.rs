@@ -3,6 +3,8 @@
 
 mod bounds;
 mod cluster;
+mod device_reports;
+mod devices;
 mod edge;
 mod golden;
 mod join;

@@ -286,6 +286,9 @@ impl World {
                 };
                 self.send_event(Event::Called(id, result));
             }
+            Fact::List(watch, kind) if self.cluster.unserved.contains(&kind) => {
+                self.hand_in(Event::Watched(watch, WatchFact::Unserved));
+            }
             Fact::List(watch, kind) => {
                 let objects = self.cluster.list(kind);
                 let version = self.cluster.version.to_string().into();

@@ -23,6 +23,8 @@ mod cli;
 mod cloud;
 #[cfg(feature = "controller")]
 mod controller;
+#[cfg(all(feature = "controller", feature = "devices"))]
+mod controller_devices;
 #[cfg(feature = "controller")]
 mod controller_kills;
 mod crashes;
@@ -191,6 +193,8 @@ fn all() -> Vec<Test> {
     [
         eviction::TESTS,
         memory::TESTS,
+        #[cfg(all(feature = "controller", feature = "devices"))]
+        controller_devices::TESTS,
         #[cfg(feature = "controller")]
         controller_kills::TESTS,
         #[cfg(feature = "controller")]

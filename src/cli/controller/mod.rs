@@ -4,6 +4,7 @@
 //! Exit codes are those of [`super`].
 
 mod apply;
+mod devices;
 mod nodes;
 mod objects;
 
@@ -33,12 +34,12 @@ pub const PAGES: &[Page] = &[
     page("run", "[OPTIONS]", "serve the nodes, in the foreground", RUN),
     page(
         "get",
-        "nodes|pods|events|KIND [NAME] [OPTIONS]",
+        "nodes|pods|devices|events|KIND [NAME] [OPTIONS]",
         "print objects, or one",
         concat!(
             "  -n, --namespace NAME   only those of this namespace\n",
             "  -A, --all-namespaces   with a column of namespaces\n",
-            "  -o, --output FORM      wide (with messages), json or yaml\n",
+            "  -o, --output FORM      wide (with messages, or what devices report), json or yaml\n",
             "  -w, --watch            nodes, pods, events, and what changes, until it is ended\n",
             ask!(),
         ),
@@ -179,10 +180,11 @@ fn get(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
     match kind_of(&kind) {
         Some(Kind::Pod) => pods::show(args, out, "/api/v1/pods", list::CONTROLLER),
         Some(Kind::Node) => nodes::run(args, out),
+        Some(Kind::Device) => devices::run(args, out),
         Some(Kind::Event) => events::show(args, out, "/api/v1/events", list::CONTROLLER),
         Some(kind) => objects::run(args, out, kind),
         None => {
-            let expected = "nodes, pods, events, configmaps or the like";
+            let expected = "nodes, pods, devices, events, configmaps or the like";
             Err(Error::Usage(format!("got {kind:?}, expected {expected}")))
         }
     }

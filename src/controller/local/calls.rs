@@ -49,7 +49,7 @@ impl Objects {
         self.rows.get(key).map(|object| object.row.text.clone()).ok_or_else(|| missing(key))
     }
 
-    /// The pods of a node, or a page of them, as nodes request them.
+    /// The pods of a node, or a page of them, as nodes request them; or statuses of devices.
     fn list_page(&self, key: &Key, options: &Value) -> Result<Box<str>, CallError> {
         if !self.read {
             // Pods of the manifests may be missing yet, and the client would take the list as
@@ -58,14 +58,16 @@ impl Objects {
         }
         let options: ListOptions = serde_json::from_value(options.clone()).unwrap_or_default();
         let node = options.field_selector.strip_prefix("spec.nodeName=");
-        let node = node.filter(|_| key.kind == Kind::Pod).ok_or_else(|| {
-            refused(400, "BadRequest", key, "expected pods, and fieldSelector spec.nodeName=…")
-        })?;
+        let is_valid = node.is_some() == (key.kind == Kind::Pod);
+        if !is_valid || !matches!(key.kind, Kind::Pod | Kind::DeviceStatus) {
+            let why = "expected pods, and fieldSelector spec.nodeName=…";
+            return Err(refused(400, "BadRequest", key, why));
+        }
         let place = |key: &Key| format!("{}/{}", key.namespace, key.name);
-        let all = self.rows.iter().filter(|(at, _)| at.kind == Kind::Pod);
+        let all = self.rows.iter().filter(|(at, _)| at.kind == key.kind);
         // Only the node's own pods are parsed: any node may repeat the request.
         let mut items: Vec<(String, Value)> = all
-            .filter(|(_, pod)| pod.owner.as_deref() == Some(node))
+            .filter(|(_, pod)| pod.owner.as_deref() == node)
             .map(|(at, _)| (place(at), at))
             .filter(|(place, _)| *place > options.r#continue)
             .map(|(place, at)| (place, self.value(at).unwrap_or_default()))
@@ -78,8 +80,9 @@ impl Objects {
             metadata["continue"] = last.as_str().into();
         }
         let items: Vec<Value> = items.into_iter().map(|(_, pod)| pod).collect();
+        let (kind, version) = (format!("{}List", key.kind.name()), key.kind.api_version());
         let list =
-            json!({"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": items});
+            json!({"kind": kind, "apiVersion": version, "metadata": metadata, "items": items});
         Ok(list.to_string().into())
     }
 

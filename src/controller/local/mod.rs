@@ -337,6 +337,10 @@ impl Objects {
         let text: Box<str> = value.to_string().into();
         let watch_event = object.is_selected.then(|| WatchEvent::Deleted(text.clone()));
         self.record_change(key.clone(), None, watch_event);
+        if key.kind == Kind::Device {
+            // It owns its status.
+            self.remove(&Key { kind: Kind::DeviceStatus, ..key.clone() });
+        }
         Some(text)
     }
 

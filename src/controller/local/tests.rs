@@ -427,3 +427,28 @@ fn what_watches_may_have_missed_is_bounded_by_its_count() {
     assert_eq!(missed(&objects, before), None, "it lists anew");
     assert_eq!(missed(&objects, before + 1), Some(LOCAL_HISTORY_MAX));
 }
+
+#[test]
+fn a_status_goes_with_its_device_and_whether_there_are_statuses_is_answered() {
+    let mut objects = objects();
+    objects.all_was_read(NOW);
+    let device = json!({"spec": {"nodeName": "gw"}});
+    value(objects.call(&call(Verb::Create, Kind::Device, "pump", &device), NOW));
+    let status = json!({"status": {"state": "online"}});
+    let made = value(objects.call(&call(Verb::Create, Kind::DeviceStatus, "pump", &status), NOW));
+    assert_eq!(made["status"]["state"], "online");
+    let list = call(Verb::List, Kind::DeviceStatus, "", &json!({"limit": 1}));
+    let listed = value(objects.call(&list, NOW));
+    assert_eq!(
+        (&listed["kind"], listed["items"].as_array().map(Vec::len)),
+        (&json!("DeviceStatusList"), Some(1))
+    );
+    let patch = json!({"metadata": {"resourceVersion": "1"}, "status": {"state": "offline"}});
+    let merge = Verb::Patch(PatchType::Merge);
+    let refused = objects.call(&call(merge, Kind::DeviceStatus, "pump", &patch), NOW);
+    assert_eq!(code(refused).0, 409, "it is of another version");
+    objects.take_changes();
+    value(objects.call(&call(Verb::Delete, Kind::Device, "pump", &json!({})), NOW));
+    let gone: Vec<Kind> = objects.take_changes().iter().map(|change| change.key.kind).collect();
+    assert_eq!(gone, [Kind::Device, Kind::DeviceStatus]);
+}

@@ -9,9 +9,9 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::api::local::Local;
-use crate::controller::Controller;
 use crate::controller::local::{Key, Objects};
 use crate::controller::time::Now;
+use crate::controller::{Controller, Counters};
 use crate::io::socket::Access;
 use crate::model::api::{Call as ApiCall, CallError, Kind, Verb};
 use crate::model::metrics::Histogram;
@@ -53,7 +53,9 @@ impl HttpContext<'_> {
             },
             ("GET", "/metrics") => (200, METRICS, self.metrics().into_bytes()),
             _ if !self.admits(call, access) => text(403, PUBLIC),
-            _ if self.local.is_none() => text(404, "the objects are in the cluster: use kubectl"),
+            _ if self.local.is_none() => self
+                .devices(call)
+                .unwrap_or_else(|| text(404, "the objects are in the cluster: use kubectl")),
             ("POST", "/apply") => self.apply(call),
             ("GET", _) => self.nodes(call, access).unwrap_or_else(|| self.object(call)),
             ("DELETE", _) => self.object(call),
@@ -78,16 +80,25 @@ impl HttpContext<'_> {
 
     fn list(&mut self, kind: Kind, namespace: &str) -> Answer {
         let version = self.objects().version();
-        let items = self.objects().all(kind, namespace).collect::<Vec<&str>>().join(",");
-        let body = format!(
-            "{{\"kind\":\"{}List\",\"apiVersion\":\"{}\",\"metadata\":\
-             {{\"resourceVersion\":\"{}\"}},\"items\":[{}]}}\n",
-            kind.name(),
-            kind.api_version(),
-            version,
-            items
-        );
-        (200, JSON, body.into_bytes())
+        let items: Vec<&str> = self.objects().all(kind, namespace).collect();
+        list_of(kind, version, &items)
+    }
+
+    /// The devices that nodes have, in a cluster, and their statuses as far as they are known here:
+    /// those that were reported since the start. `None`: the path is another.
+    fn devices(&self, call: &Call) -> Option<Answer> {
+        let is_get = call.method == "GET";
+        let Ok(ApiRequest::List { kind, namespace, .. }) = rest::read(call) else { return None };
+        if !is_get || !namespace.is_empty() {
+            return None;
+        }
+        let all = self.controller.devices();
+        let items: Vec<String> = match kind {
+            Kind::Device => all.map(|(device, _)| device.to_owned()).collect(),
+            Kind::DeviceStatus => all.filter_map(|(_, status)| status).collect(),
+            _ => return None,
+        };
+        Some(list_of(kind, 0, &items))
     }
 
     fn call(&mut self, call: &ApiCall) -> Answer {
@@ -125,14 +136,9 @@ impl HttpContext<'_> {
         }
     }
 
-    fn metrics(&self) -> String {
-        let it = self.controller.counters();
-        let mut page = Vec::new();
-        let mut family = |name: &str, kind: &str, help: &str, samples: String| {
-            let name = format!("{PREFIX}{name}");
-            page.push(format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{samples}"));
-        };
-        for (name, kind, help, value) in [
+    /// Name, type, help and value of each metric that is one number.
+    fn samples(&self, it: &Counters) -> Vec<(&'static str, &'static str, &'static str, u64)> {
+        vec![
             ("nodes_connected", GAUGE, "Nodes with a session", it.nodes_connected as u64),
             ("connections", GAUGE, "Open connections of nodes", self.connections as u64),
             ("stream_tunnels", GAUGE, "Nodes with a stream tunnel", self.tunnels as u64),
@@ -167,6 +173,19 @@ impl HttpContext<'_> {
                 "Messages of nodes for parts of KubeEdge that are not here",
                 it.messages_unserved,
             ),
+            ("device_reports_total", COUNTER, "Reports of nodes about devices", it.device_reports),
+            (
+                "device_reports_ignored_total",
+                COUNTER,
+                "Reports about devices that the node does not have",
+                it.device_reports_ignored,
+            ),
+            (
+                "device_writes_total",
+                COUNTER,
+                "Statuses of devices that were written",
+                it.device_writes,
+            ),
             ("certificates_total", COUNTER, "Certificates issued to nodes", it.certificates),
             ("lists_total", COUNTER, "Lists of objects read from the API server", it.lists),
             ("leads", GAUGE, "1 where this replica serves the nodes", u64::from(it.leads)),
@@ -176,7 +195,17 @@ impl HttpContext<'_> {
                 "Records of what nodes have that were removed as stale",
                 it.records_removed,
             ),
-        ] {
+        ]
+    }
+
+    fn metrics(&self) -> String {
+        let it = self.controller.counters();
+        let mut page = Vec::new();
+        let mut family = |name: &str, kind: &str, help: &str, samples: String| {
+            let name = format!("{PREFIX}{name}");
+            page.push(format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{samples}"));
+        };
+        for (name, kind, help, value) in self.samples(&it) {
             family(name, kind, help, format!("{PREFIX}{name} {value}\n"));
         }
         let name = "connections_refused_total";
@@ -205,6 +234,19 @@ fn buckets(name: &str, histogram: &Histogram) -> String {
     lines.push(format!("_sum {total}"));
     lines.push(format!("_count {count}"));
     lines.iter().flat_map(|line| [PREFIX, name, line, "\n"]).collect()
+}
+
+/// A list of objects, which are JSON.
+fn list_of<T: std::borrow::Borrow<str>>(kind: Kind, version: u64, items: &[T]) -> Answer {
+    let body = format!(
+        "{{\"kind\":\"{}List\",\"apiVersion\":\"{}\",\"metadata\":\
+         {{\"resourceVersion\":\"{}\"}},\"items\":[{}]}}\n",
+        kind.name(),
+        kind.api_version(),
+        version,
+        items.join(",")
+    );
+    (200, JSON, body.into_bytes())
 }
 
 /// Whether it is to be deleted at once.

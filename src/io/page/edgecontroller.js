@@ -19,6 +19,25 @@ function pressed(conditions) {
   return mark(!all, all || 'none');
 }
 
+const DEVICE = ['Device', 'Protocol', 'State', 'Reported', 'Last online'];
+
+function deviceRow({ namespace, name, protocol, status }) {
+  const { twins = [], state, lastOnlineTime } = status || {};
+  const values = twins.filter((it) => it.reported)
+    .map((it) => `${it.propertyName} ${it.reported.value}`);
+  return row(DEVICE, [namespace + '/' + name, protocol, state, values.join(', '),
+    ago(lastOnlineTime)]);
+}
+
+function showDevices(devices) {
+  if (!$('devices')) {
+    const head = el('thead', {}, el('tr', {}, ...DEVICE.map((it) => el('th', {}, it))));
+    const table = el('table', {}, head, el('tbody', { id: 'devices' }));
+    $('images').closest('table').after(el('h2', {}, 'Devices'), table);
+  }
+  fill('devices', devices.map(deviceRow));
+}
+
 const seen = (it) => ago(it.seen) || 'never';
 
 function nodeRow(it, chosen) {
@@ -42,7 +61,7 @@ async function load() {
     .catch((it) => { if (it.code !== 404) throw it; });
   $('node').hidden = !one;
   if (!one) return;
-  const { row, node, pods, events } = one;
+  const { row, node, pods, devices, events } = one;
   const { nodeInfo = {}, addresses = [] } = node.status || {};
   const { kubeletVersion, containerRuntimeVersion, osImage, kernelVersion } = nodeInfo;
   showNode('Node ' + chosen, [fact('Ready', ...ready(row.conditions)),
@@ -50,6 +69,7 @@ async function load() {
     fact('Last seen', seen(row)), fact('Agent', kubeletVersion),
     fact('Runtime', containerRuntimeVersion), fact('System', osImage, ' ', kernelVersion),
     fact('Address', addresses.map((it) => it.address).join(' '))], pods, [], events);
+  showDevices(devices);
 }
 
 addEventListener('hashchange', poll);

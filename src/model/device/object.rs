@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::{DeviceId, DeviceView, ObjectText};
-use crate::model::tree::{self, Fault, Node, Value, fields};
+use crate::model::tree::{self, Fault, Node, Step, Value, fields};
 
 /// A `Device` of the cloud.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +45,11 @@ impl DeviceObject {
         };
         let id = DeviceId::new(&metadata.namespace, &metadata.name);
         Ok(Self { id, view, text: text.into() })
+    }
+
+    /// Whether it can be read from this place of a manifest.
+    pub fn check(node: &Node, path: &[Step]) -> Result<(), Fault> {
+        tree::read::<Device>(node, path).map(drop)
     }
 
     /// The id of its model; `None`: it names none.

@@ -135,7 +135,7 @@ fn twin(fields: &Fields<'_>) -> Result<GivenTwin, Peer> {
     })
 }
 
-fn number(fields: &Fields<'_>, name: &str) -> Result<i64, Peer> {
+pub(super) fn number(fields: &Fields<'_>, name: &str) -> Result<i64, Peer> {
     match fields.get(name) {
         None | Some(Value::Null) => Ok(0),
         Some(Value::Int(number)) => Ok(*number),

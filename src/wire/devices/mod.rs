@@ -4,6 +4,7 @@
 //! ```text
 //!  topic, payload ─▶ request ─▶ ClientRequest        Publication ─▶ publish ─▶ topic, payload
 //!  DeviceDownstream ◀─ cloud ◀─ content              DeviceUpstream ─▶ cloud ─▶ content
+//!                                     controller:    content ─▶ report ─▶ DeviceUpstream
 //! ```
 //!
 //! Topics are read by position: KubeEdge searches for the namespace in the whole topic, and loses
@@ -14,6 +15,8 @@
 
 mod cloud;
 mod publish;
+#[cfg(feature = "controller")]
+mod report;
 mod request;
 
 #[cfg(test)]
@@ -21,4 +24,6 @@ mod tests;
 
 pub use cloud::{decode_cloud, encode_cloud};
 pub use publish::publish;
+#[cfg(feature = "controller")]
+pub use report::decode_report;
 pub use request::{request, upload};

@@ -7,7 +7,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
 use crate::model::base64;
-use crate::model::cloud_message::{CloudMessage, Content, Failure, Tombstone};
+use crate::model::cloud_message::{CloudMessage, Content, DeviceMember, Failure, Tombstone};
 use crate::model::message::{Header, Message, Route};
 
 /// The envelope of a message.
@@ -45,9 +45,14 @@ fn content(message: &CloudMessage) -> Box<RawValue> {
         Content::Failure(failure) => err(failure),
         Content::FailureText(failure) => json(status(failure).get()),
         Content::Authority(pem) => json(pem),
-        Content::NoDevices => {
-            json(&json!({"event_id": "", "timestamp": message.timestamp_ms, "devices": []}))
-        }
+        Content::Membership { added, removed } => json(&json!({
+            "event_id": message.id, "timestamp": message.timestamp_ms,
+            "added_devices": members(added), "removed_devices": members(removed),
+        })),
+        Content::MembershipDetail(all) => json(&json!({
+            "event_id": message.id, "timestamp": message.timestamp_ms,
+            "devices": all.iter().map(Member::of).collect::<Vec<_>>(),
+        })),
         Content::Listed(request, list) => json(&listed(application(request), list)),
         Content::Rejected(request, reason) => json(&rejected(application(request), reason)),
         Content::WatchesRejected(requests, reason) => {
@@ -60,6 +65,29 @@ fn content(message: &CloudMessage) -> Box<RawValue> {
 
 fn json<T: Serialize + ?Sized>(value: &T) -> Box<RawValue> {
     to_raw_value(value).expect("plain data")
+}
+
+/// `null` for none, as KubeEdge writes it.
+fn members(all: &[DeviceMember]) -> Option<Vec<Member<'_>>> {
+    (!all.is_empty()).then(|| all.iter().map(Member::of).collect())
+}
+
+/// A device without properties (section 7.3 of spec `devices`). For a message without the key
+/// `twin` EdgeCore publishes an error (section 9).
+#[derive(Serialize)]
+struct Member<'a> {
+    id: &'a str,
+    name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    description: &'a str,
+    twin: Map<String, Value>,
+}
+
+impl<'a> Member<'a> {
+    fn of(member: &'a DeviceMember) -> Self {
+        let DeviceMember { id, name, description } = member;
+        Self { id, name, description, twin: Map::new() }
+    }
 }
 
 /// Both keys are always present.

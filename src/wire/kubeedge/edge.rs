@@ -13,6 +13,7 @@ use crate::model::edge_message::{
 };
 use crate::model::error::Peer;
 use crate::model::message::{Message, Resource, Route, inner};
+use crate::wire::devices;
 
 /// The resource of all watch requests of MetaServer, which it repeats now and then.
 const WATCHES: &str = "watchapp/sync";
@@ -33,6 +34,13 @@ fn read(route: &Route, content: Option<&RawValue>) -> Result<EdgeContent, Peer> 
         return Ok(EdgeContent::Refusal(content.map_or("", RawValue::get).into()));
     }
     let text = content.map(inner);
+    if &*route.source == "twin" {
+        let report = devices::decode_report(&route.resource, &text.unwrap_or_default());
+        return Ok(match report.transpose()? {
+            Some((report, at_ms)) => EdgeContent::Device(Box::new(report), at_ms),
+            None => EdgeContent::Nothing,
+        });
+    }
     if &*route.source == "metaserver" {
         return application(&route.resource, &text.unwrap_or_default());
     }

@@ -8,6 +8,7 @@ use serde_json::{Value as Json, json};
 use super::{Content, Fault, Found, Node, Refusal, Step, Value, field, tree};
 use crate::model::api::Kind;
 use crate::model::base64;
+use crate::model::device::DeviceObject;
 use crate::model::manifest::Validate;
 use crate::model::names::{is_label, is_subdomain};
 use crate::model::raw::{Manifest, drop_nulls};
@@ -62,11 +63,14 @@ fn any(
         Kind::ConfigMap | Kind::Secret | Kind::PersistentVolume | Kind::PersistentVolumeClaim => {
             super::any(node, &mut judged)?;
         }
+        Kind::Device => DeviceObject::check(node, path)?,
         Kind::Node
+        | Kind::DeviceModel
         | Kind::Lease
         | Kind::ServiceAccount
         | Kind::VolumeAttachment
         | Kind::Event
+        | Kind::DeviceStatus
         | Kind::ObjectSync
         | Kind::ClusterObjectSync => {}
     }
@@ -179,6 +183,11 @@ mod tests {
             (
                 "apiVersion: v1\nkind: Secret\nmetadata: {name: a, namespace: b.c}\n",
                 ":3:32: metadata.namespace: got \"b.c\", expected lower case letters",
+            ),
+            (
+                "apiVersion: devices.kubeedge.io/v1beta1\nkind: Device\nmetadata: {name: a}\n\
+                 spec: {nodeName: [e]}\n",
+                ":4:18: spec.nodeName: got a list, expected text",
             ),
             (
                 "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers: 7\n",

@@ -71,14 +71,15 @@ impl HttpContext<'_> {
         (200, TEXT, report.into_bytes())
     }
 
-    /// Why no node will run the pod, although it is accepted.
+    /// Why no node will have the pod or the device, although it is accepted.
     fn warning(&mut self, manifest: &Manifest) -> Option<String> {
-        if manifest.kind != Kind::Pod {
+        if !matches!(manifest.kind, Kind::Pod | Kind::Device) {
             return None;
         }
         let Some(node) = manifest.value["spec"]["nodeName"].as_str().filter(|it| !it.is_empty())
         else {
-            return Some("spec.nodeName: got none, so no node runs it".to_owned());
+            let verb = if manifest.kind == Kind::Pod { "runs" } else { "has" };
+            return Some(format!("spec.nodeName: got none, so no node {verb} it"));
         };
         let key = Key { kind: Kind::Node, namespace: "".into(), name: node.into() };
         let known = self.objects().has(&key);

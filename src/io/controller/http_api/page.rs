@@ -70,6 +70,41 @@ struct Row<'a> {
     /// When the node last reported, by its own clock.
     seen: Option<String>,
     pods: usize,
+    devices: usize,
+}
+
+/// What is shown of a device: the configuration of its protocol may have passwords.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Device {
+    spec: DeviceSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct DeviceSpec {
+    protocol: Protocol,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Protocol {
+    protocol_name: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Recorded {
+    status: serde_json::Value,
+}
+
+#[derive(Serialize)]
+struct DeviceRow<'a> {
+    namespace: &'a str,
+    name: &'a str,
+    protocol: Option<String>,
+    /// Of its DeviceStatus; `null`: nothing was reported.
+    status: serde_json::Value,
 }
 
 impl HttpContext<'_> {
@@ -133,8 +168,17 @@ impl HttpContext<'_> {
             // Both are of one form: the greater text is the later time, to the second.
             seen: lease.spec.renew_time.max(reported),
             pods: self.controller.pods_of(name).count(),
+            devices: self.controller.devices_of(name).count(),
             conditions,
         }
+    }
+
+    fn device<'a>(&self, namespace: &'a str, name: &'a str) -> DeviceRow<'a> {
+        let text = |kind| self.stored().text(&key(kind, namespace, name)).unwrap_or_default();
+        let device: Device = serde_json::from_str(text(Kind::Device)).unwrap_or_default();
+        let recorded: Recorded = serde_json::from_str(text(Kind::DeviceStatus)).unwrap_or_default();
+        let protocol = device.spec.protocol.protocol_name;
+        DeviceRow { namespace, name, protocol, status: recorded.status }
     }
 
     fn one_node(&self, name: &str, access: Access) -> Answer {
@@ -145,6 +189,9 @@ impl HttpContext<'_> {
         let pods = names
             .iter()
             .filter_map(|(namespace, pod)| self.stored().text(&key(Kind::Pod, namespace, pod)));
+        let devices = self.controller.devices_of(name);
+        let devices = devices.map(|(namespace, device)| self.device(namespace, device));
+        let devices = serde_json::to_string(&devices.collect::<Vec<_>>()).expect("plain data");
         let events = self.stored().keyed(Kind::Event).filter(|(key, _)| {
             // As client-go names them: that of the object, a dot, and a number.
             let about = key.name.rsplit_once('.').map_or("", |(about, _)| about);
@@ -159,8 +206,10 @@ impl HttpContext<'_> {
         let events: Vec<&str> = events.map(|(_, text)| text).collect();
         let row = serde_json::to_string(&self.row(name)).expect("plain data");
         let (pods, events) = (pods.join(","), events.join(","));
-        let body =
-            format!("{{\"row\":{row},\"node\":{node},\"pods\":[{pods}],\"events\":[{events}]}}\n");
+        let body = format!(
+            "{{\"row\":{row},\"node\":{node},\"pods\":[{pods}],\"devices\":{devices},\
+             \"events\":[{events}]}}\n"
+        );
         (200, JSON, body.into_bytes())
     }
 }

@@ -139,6 +139,7 @@ impl Task {
             Work::Watch(id, ..) => {
                 let fact = match status {
                     410 => WatchFact::Gone,
+                    404 => WatchFact::Unserved,
                     200 => WatchFact::Ended("its time was over".to_owned()),
                     _ => WatchFact::Ended(refusal_text(status, &body)),
                 };
@@ -161,6 +162,7 @@ impl Task {
                     events.push(Event::Watched(id, WatchFact::Ended(why)));
                 }
                 (410, _) => events.push(Event::Watched(id, WatchFact::Gone)),
+                (404, _) => events.push(Event::Watched(id, WatchFact::Unserved)),
                 _ => {
                     let ended = WatchFact::Ended(refusal_text(status, &body));
                     events.push(Event::Watched(id, ended));

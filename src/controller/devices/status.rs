@@ -1,0 +1,358 @@
+//! What is recorded of a device, as JSON: the status of a DeviceStatus, up to KubeEdge 1.22 of the
+//! Device itself (spec `devices`, sections 1 and 3).
+//!
+//! ```text
+//!  recorded status + reports ─▶ the status that should be ─▶ a patch of what differs
+//! ```
+//!
+//! Fields that nobody here knows stay. A list in a merge patch replaces the whole list, so the
+//! patch names the `resourceVersion` that it was made for.
+//!
+//! Beside KubeEdge's `timestamp` and `type` the metadata of a value has `version`: how often the
+//! cloud and the node had changed it, `0.7`. By it a report is recognized that the node sends again
+//! after a newer one.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::super::key::Key;
+use super::super::location::DeviceFacts;
+use super::super::nullable::Nullable;
+use crate::model::api::{Call, Kind, PatchType, Verb};
+use crate::model::device::{DELETED, DeviceState, TwinSide, TwinVersion, Twins};
+use crate::model::error::Peer;
+use crate::model::raw;
+
+/// What the API server has.
+#[derive(Debug, Default)]
+pub(super) struct Recorded {
+    /// `resourceVersion`; empty: there is no object yet.
+    version: Box<str>,
+    /// The uid of the Device that it belongs to; empty: it does not say.
+    owner: Box<str>,
+    status: Map<String, Value>,
+}
+
+/// A device with a status.
+#[derive(Clone, Copy)]
+pub(super) struct Device<'a> {
+    pub(super) key: &'a Key,
+    pub(super) uid: &'a str,
+    pub(super) facts: &'a DeviceFacts,
+}
+
+#[derive(Deserialize)]
+struct Object {
+    metadata: Metadata,
+    #[serde(default)]
+    status: Nullable<Map<String, Value>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    resource_version: Box<str>,
+    #[serde(default)]
+    owner_references: Nullable<Vec<Owner>>,
+}
+
+#[derive(Deserialize)]
+struct Owner {
+    kind: Box<str>,
+    uid: Box<str>,
+}
+
+impl Recorded {
+    /// Of an object of the API server.
+    pub(super) fn read(raw: &RawValue) -> Result<Self, Peer> {
+        let Object { metadata, status } =
+            serde_json::from_str(raw.get()).map_err(|error| Peer::new(error.to_string()))?;
+        let mut owners = metadata.owner_references.0.into_iter();
+        let owner = owners.find(|owner| &*owner.kind == Kind::Device.name());
+        let owner = owner.map(|owner| owner.uid).unwrap_or_default();
+        Ok(Self { version: metadata.resource_version, owner, status: status.0 })
+    }
+
+    /// The call that records these reports; `None`: they are recorded. `kind`: of the object with
+    /// the status.
+    pub(super) fn change(
+        &self,
+        kind: Kind,
+        device: Device<'_>,
+        twins: &Twins,
+        state: Option<&DeviceState>,
+    ) -> Option<Call> {
+        // A DeviceStatus of an earlier Device of this name is about to be deleted.
+        let is_foreign = kind == Kind::DeviceStatus && *self.owner != *device.uid;
+        let nothing = Map::new();
+        let old = if is_foreign { &nothing } else { &self.status };
+        let mut new = Map::new();
+        let list = recorded_twins(old, twins, device.facts);
+        if old.get("twins").and_then(Value::as_array).map_or(&[][..], Vec::as_slice) != list {
+            new.insert("twins".to_owned(), Value::Array(list));
+        }
+        if let Some(DeviceState { state, last_online }) = state {
+            for (key, word) in [("state", state), ("lastOnlineTime", last_online)] {
+                // The time of the last good state stays while the device is offline.
+                if !word.is_empty() && old.get(key).is_none_or(|it| *it != **word) {
+                    new.insert(key.to_owned(), json!(word));
+                }
+            }
+        }
+        if new.is_empty() {
+            return None;
+        }
+        let (namespace, name) = (&*device.key.namespace, &*device.key.name);
+        let owners = json!([{
+            "apiVersion": Kind::Device.api_version(), "kind": Kind::Device.name(), "name": name,
+            "uid": device.uid, "controller": true, "blockOwnerDeletion": true,
+        }]);
+        let (verb, body) = if self.version.is_empty() {
+            let body = json!({
+                "kind": kind.name(), "apiVersion": kind.api_version(),
+                "metadata": {"name": name, "namespace": namespace, "ownerReferences": owners},
+                "spec": {}, "status": new,
+            });
+            (Verb::Create, body)
+        } else {
+            let mut metadata = json!({"resourceVersion": self.version});
+            if is_foreign {
+                metadata["ownerReferences"] = owners;
+                for key in self.status.keys() {
+                    new.entry(key.as_str()).or_insert(Value::Null);
+                }
+            }
+            (Verb::Patch(PatchType::Merge), json!({"metadata": metadata, "status": new}))
+        };
+        let (namespace, name, body) = (namespace.into(), name.into(), Some(raw::json(&body)));
+        Some(Call { verb, kind, namespace, name, subresource: None, body })
+    }
+
+    /// As an object, for people.
+    pub(super) fn text(&self, key: &Key) -> String {
+        let kind = Kind::DeviceStatus;
+        let metadata = json!({"name": *key.name, "namespace": *key.namespace});
+        json!({
+            "kind": kind.name(), "apiVersion": kind.api_version(), "metadata": metadata,
+            "status": self.status,
+        })
+        .to_string()
+    }
+}
+
+/// What a `Status` of the API server says.
+pub(super) fn message(status: &RawValue) -> String {
+    #[derive(Deserialize)]
+    struct Status {
+        message: String,
+    }
+    let status = serde_json::from_str::<Status>(status.get());
+    status.map(|status| status.message).unwrap_or_default()
+}
+
+/// The list of twins with these reports. Properties that the device does not have any more are left
+/// out, as in KubeEdge.
+fn recorded_twins(old: &Map<String, Value>, twins: &Twins, facts: &DeviceFacts) -> Vec<Value> {
+    let name = |twin: &Value| twin["propertyName"].as_str().unwrap_or_default().to_owned();
+    let mut list = old.get("twins").and_then(Value::as_array).cloned().unwrap_or_default();
+    list.retain(|twin| facts.properties.contains(&*name(twin)));
+    for (property, twin) in twins.iter().filter(|(name, _)| facts.properties.contains(*name)) {
+        let sides = [("reported", &twin.actual), ("observedDesired", &twin.expected)];
+        for (key, side) in sides {
+            let Some((side, value)) =
+                side.as_ref().and_then(|side| Some((side, side.value.as_deref()?)))
+            else {
+                continue;
+            };
+            let at = list.iter().position(|twin| name(twin) == **property);
+            let at = at.unwrap_or_else(|| {
+                list.push(json!({"propertyName": property}));
+                list.len() - 1
+            });
+            if !is_older(side, &list[at][key]) {
+                list[at][key] = recorded_side(value, side, &twin.type_name);
+            }
+        }
+    }
+    list
+}
+
+fn recorded_side(value: &str, side: &TwinSide, type_name: &str) -> Value {
+    let mut metadata = Map::new();
+    if side.timestamp_ms != 0 {
+        metadata.insert("timestamp".to_owned(), json!(side.timestamp_ms.to_string()));
+    }
+    if !type_name.is_empty() && type_name != DELETED {
+        metadata.insert("type".to_owned(), json!(type_name));
+    }
+    let TwinVersion { cloud, edge } = side.version;
+    if side.version != TwinVersion::default() {
+        metadata.insert("version".to_owned(), json!(format!("{cloud}.{edge}")));
+    }
+    json!({"value": value, "metadata": metadata})
+}
+
+/// Whether a reported value is older than the recorded one.
+fn is_older(side: &TwinSide, recorded: &Value) -> bool {
+    let word = |key: &str| recorded["metadata"][key].as_str();
+    let timestamp_ms = word("timestamp").and_then(|text| text.parse().ok()).unwrap_or(0);
+    let version = word("version").and_then(|text| {
+        let (cloud, edge) = text.split_once('.')?;
+        Some(TwinVersion { cloud: cloud.parse().ok()?, edge: edge.parse().ok()? })
+    });
+    let recorded = TwinSide { value: None, timestamp_ms, version: version.unwrap_or_default() };
+    is_resent(side, &recorded)
+}
+
+/// Whether a value was reported before another one, and is sent again. Neither the version alone
+/// says so, because it begins anew when the node has lost its store, nor the time alone, because
+/// the node's clock may have been wrong.
+pub(super) fn is_resent(side: &TwinSide, other: &TwinSide) -> bool {
+    let none = TwinVersion::default();
+    let (new, old) = (side.version, other.version);
+    let is_behind = new != old && new.cloud <= old.cloud && new.edge <= old.edge;
+    let are_known = side.timestamp_ms != 0 && other.timestamp_ms != 0;
+    if new == none || old == none {
+        return are_known && side.timestamp_ms < other.timestamp_ms;
+    }
+    is_behind && are_known && side.timestamp_ms <= other.timestamp_ms
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::device::Twin;
+
+    fn side(value: &str, timestamp_ms: i64, edge: i64) -> TwinSide {
+        let version = TwinVersion { cloud: 0, edge };
+        TwinSide { value: Some(value.into()), timestamp_ms, version }
+    }
+
+    fn twins(name: &str, actual: TwinSide) -> Twins {
+        let (actual, type_name) = (Some(actual), "int".into());
+        Twins::from([(name.into(), Twin { expected: None, actual, optional: true, type_name })])
+    }
+
+    fn facts(properties: &[&str]) -> DeviceFacts {
+        let properties = properties.iter().map(|name| (*name).into()).collect();
+        DeviceFacts { properties, ..DeviceFacts::default() }
+    }
+
+    /// The verb and the body of the call, if there is one.
+    fn change(
+        recorded: &Recorded,
+        kind: Kind,
+        facts: &DeviceFacts,
+        twins: &Twins,
+        state: Option<&DeviceState>,
+    ) -> Option<(Verb, Value)> {
+        let key = Key::new(Kind::Device, "n", "d");
+        let device = Device { key: &key, uid: "u", facts };
+        let call = recorded.change(kind, device, twins, state)?;
+        let body = call.body.expect("a body");
+        Some((call.verb, serde_json::from_str(body.get()).expect("JSON")))
+    }
+
+    fn recorded(object: &Value) -> Recorded {
+        Recorded::read(&raw::json(object)).expect("an object")
+    }
+
+    /// A DeviceStatus of the device `u`.
+    fn own(status: &Value) -> Recorded {
+        recorded(&json!({"metadata": {"resourceVersion": "7",
+            "ownerReferences": [{"kind": "Device", "uid": "u"}]}, "status": status}))
+    }
+
+    #[test]
+    fn the_first_value_is_recorded_in_a_new_object() {
+        let (verb, body) = change(
+            &Recorded::default(),
+            Kind::DeviceStatus,
+            &facts(&["temp"]),
+            &twins("temp", side("21", 5, 1)),
+            Some(&DeviceState { state: "online".into(), last_online: "T".into() }),
+        )
+        .expect("a call");
+        assert_eq!(verb, Verb::Create);
+        let owner = &body["metadata"]["ownerReferences"][0];
+        assert_eq!((&owner["kind"], &owner["uid"]), (&json!("Device"), &json!("u")));
+        let metadata = json!({"timestamp": "5", "type": "int", "version": "0.1"});
+        let twin =
+            json!({"propertyName": "temp", "reported": {"value": "21", "metadata": metadata}});
+        let expected = json!({"twins": [twin], "state": "online", "lastOnlineTime": "T"});
+        assert_eq!(body["status"], expected);
+    }
+
+    #[test]
+    fn only_what_differs_is_written_and_the_whole_list() {
+        let status = json!({"state": "online", "lastOnlineTime": "T", "twins": [
+            {"propertyName": "a", "reported": {"value": "1"}, "more": 7},
+            {"propertyName": "gone", "reported": {"value": "1"}},
+        ]});
+        let (old, facts) = (own(&status), facts(&["a", "b"]));
+        let offline = DeviceState { state: "offline".into(), last_online: "".into() };
+        let none = Twins::new();
+        let (verb, body) =
+            change(&old, Kind::DeviceStatus, &facts, &twins("b", side("2", 5, 1)), Some(&offline))
+                .expect("a call");
+        assert_eq!(verb, Verb::Patch(PatchType::Merge));
+        assert_eq!(body["metadata"], json!({"resourceVersion": "7"}));
+        let names: Vec<&Value> =
+            body["status"]["twins"].as_array().expect("a list").iter().collect();
+        assert_eq!(*names[0], status["twins"][0], "it stays as it was");
+        assert_eq!((names.len(), &names[1]["propertyName"]), (2, &json!("b")));
+        assert_eq!(body["status"]["state"], "offline");
+        assert!(body["status"].get("lastOnlineTime").is_none(), "{body}");
+        let same = own(&json!({"state": "offline", "twins": []}));
+        assert!(change(&same, Kind::DeviceStatus, &facts, &none, Some(&offline)).is_none());
+        let unknown = twins("unknown", side("2", 5, 1));
+        assert!(change(&same, Kind::DeviceStatus, &facts, &unknown, None).is_none());
+        let deleted = twins("a", TwinSide { value: None, ..side("", 5, 2) });
+        assert!(change(&same, Kind::DeviceStatus, &facts, &deleted, None).is_none());
+    }
+
+    #[test]
+    fn a_status_of_an_earlier_device_of_this_name_is_replaced() {
+        let old = recorded(&json!({"metadata": {"resourceVersion": "7",
+            "ownerReferences": [{"kind": "Device", "uid": "earlier"}]},
+            "status": {"state": "online", "twins": [
+                {"propertyName": "a", "reported": {"value": "1"}}]}}));
+        let new = twins("b", side("2", 5, 1));
+        let facts = facts(&["a", "b"]);
+        let (_, body) = change(&old, Kind::DeviceStatus, &facts, &new, None).expect("a call");
+        assert_eq!(body["metadata"]["ownerReferences"][0]["uid"], "u");
+        assert_eq!(body["status"]["state"], Value::Null);
+        assert_eq!(body["status"]["twins"].as_array().map(Vec::len), Some(1));
+        // Up to KubeEdge 1.22 it is the device's own.
+        let (_, body) = change(&old, Kind::Device, &facts, &new, None).expect("a call");
+        assert_eq!(body["status"]["twins"].as_array().map(Vec::len), Some(2));
+        assert!(body["metadata"].get("ownerReferences").is_none());
+    }
+
+    #[test]
+    fn a_value_that_is_sent_again_after_a_newer_one_is_left_out() {
+        for (new, old, is_older) in [
+            ((5, 1), (6, 2), true),
+            ((6, 1), (6, 2), true),
+            ((6, 2), (6, 2), false),
+            ((7, 2), (6, 2), false),
+            // The node has lost its store.
+            ((7, 1), (6, 2), false),
+            // Its clock was ahead.
+            ((5, 3), (6, 2), false),
+            // Recorded by CloudCore, which does not write versions.
+            ((5, 1), (6, 0), true),
+            ((7, 1), (6, 0), false),
+            ((5, 0), (6, 2), true),
+            // A time is not known.
+            ((0, 1), (6, 2), false),
+            ((5, 1), (0, 2), false),
+        ] {
+            let (new, old) = (side("a", new.0, new.1), side("b", old.0, old.1));
+            assert_eq!(is_resent(&new, &old), is_older, "{new:?} {old:?}");
+            let recorded = recorded_side("b", &old, "int");
+            assert_eq!(super::is_older(&new, &recorded), is_older, "{new:?} {recorded}");
+        }
+    }
+}
