@@ -128,12 +128,7 @@ fn nothing_is_left(runtime: &Containerd) {
             .flatten()
             .map(|entry| entry.path())
             .collect();
-        let mounts = fs::read_to_string("/proc/self/mounts").expect("it is mounted");
-        let below = format!("{}/rt/", runtime.dir().display());
-        // The OCI runtimes' programs stay mounted: they belong to no container.
-        let programs = format!("{below}bin/");
-        let of_pods = |line: &&str| line.contains(&below) && !line.contains(&programs);
-        let mounts: Vec<_> = mounts.lines().filter(of_pods).collect();
+        let mounts = runtime.pod_mounts();
         if left.is_empty() && mounts.is_empty() && monitors(runtime.dir()).is_empty() {
             return Ok(());
         }

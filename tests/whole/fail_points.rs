@@ -416,12 +416,7 @@ impl Course {
         let leases = names(&dir.join("ipam").join(format!("edged{net}")));
         left.extend(leases.into_iter().filter(|name| name.starts_with("10.")));
         left.extend(names(Path::new(&format!("/sys/class/net/edged{net}/brif"))));
-        let mounts = fs::read_to_string("/proc/self/mounts").expect("it is mounted");
-        let below = format!("{}/rt/", dir.display());
-        // The OCI runtimes' programs stay mounted: they belong to no container.
-        let programs = format!("{below}bin/");
-        let of_pods = |line: &&str| line.contains(&below) && !line.contains(&programs);
-        left.extend(mounts.lines().filter(of_pods).map(str::to_owned));
+        left.extend(self.runtime.pod_mounts());
         left.extend(monitors(dir).into_iter().map(|pid| format!("monitor {pid}")));
         for parent in cgroup::all(&self.cgroup()) {
             let inside = fs::read_dir(&parent).into_iter().flatten().flatten();
