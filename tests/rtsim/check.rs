@@ -62,11 +62,20 @@ impl Check {
 
     /// The client knows of what this reply names.
     fn told(&mut self, reply: &Reply) {
-        self.removals.extend(match reply {
-            Reply::Sandbox(id) => Some(Request::RemovePodSandbox(id.0.clone())),
-            Reply::Container(id) => Some(Request::RemoveContainer(id.0.clone())),
-            _ => None,
-        });
+        let sandbox = |id: &SandboxId| Request::RemovePodSandbox(id.0.clone());
+        let container = |id: &ContainerId| Request::RemoveContainer(id.0.clone());
+        let known = match reply {
+            Reply::Sandbox(id) => vec![sandbox(id)],
+            Reply::Container(id) => vec![container(id)],
+            Reply::Sandboxes(all) => all.iter().map(|record| sandbox(&record.id)).collect(),
+            Reply::Containers(all) => all.iter().map(|(record, _)| container(&record.id)).collect(),
+            _ => Vec::new(),
+        };
+        for removal in known {
+            if !self.removals.contains(&removal) {
+                self.removals.push(removal);
+            }
+        }
     }
 }
 

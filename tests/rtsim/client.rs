@@ -149,14 +149,18 @@ impl World {
         })
     }
 
-    /// What removes all that there is, and all that the client was told of: after a failure of the
-    /// disk the server may show what has no record.
+    /// What shows all that there is, and what removes it, with all that the client was told of:
+    /// after a failure of the disk the server may show what has no record.
     pub fn removals(&self) -> Vec<Request> {
         let all = self.machine.records.values().map(|record| match record {
             Record::Sandbox(record) => Request::RemovePodSandbox(record.id.0.clone()),
             Record::Container(record) => Request::RemoveContainer(record.id.0.clone()),
             Record::Image(record) => Request::RemoveImage(record.id.0.clone()),
         });
-        self.check.removals.iter().cloned().chain(all).collect()
+        let lists = [
+            Request::ListPodSandbox(SandboxFilter::default()),
+            Request::ListContainers(ContainerFilter::default()),
+        ];
+        lists.into_iter().chain(self.check.removals.iter().cloned()).chain(all).collect()
     }
 }
