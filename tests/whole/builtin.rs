@@ -8,7 +8,7 @@ use std::process::Command;
 use nix::sys::signal::Signal;
 
 use crate::World;
-use crate::support::agent::{Pod, Site, binary, manifest};
+use crate::support::agent::{KEEP_ALL, Pod, Site, binary, manifest, settings};
 use crate::support::containerd::{Containerd, Kind, run};
 use crate::support::port::free_port;
 use crate::support::process;
@@ -329,10 +329,10 @@ fn an_image_in_a_folder_has_its_ordinary_name_and_people_see_it(world: &World) {
     let dir = world.folder("bi");
     let stick = plant(&dir, 100_000);
     // The same file for both programs.
-    let keys = format!("imageMirrorPort: {}, imageFolders: [{}]", free_port(), stick.display());
+    let keys = format!("imageMirrorPort: {}\nimageFolders: [{}]\n", free_port(), stick.display());
     let config = dir.join("c/edgecore.yaml");
     fs::create_dir_all(dir.join("c")).expect("a folder of ours");
-    fs::write(&config, format!("modules: {{edged: {{{keys}}}}}\n")).expect("a file of ours");
+    fs::write(&config, settings(&keys, KEEP_ALL)).expect("a file of ours");
     let runtime = Containerd::start_kind(dir.join("c"), Kind::Builtin);
     let mut site = Site::new(dir.join("s"), runtime.socket());
     site.config = Some(config);
