@@ -275,3 +275,6 @@ pub const SECCOMP_FILTER_BYTES_MAX: u64 = 32 << 10;
 /// Seccomp filters that are kept in memory, some 8 KiB each: one for each profile and each set of
 /// capabilities. A node has a few.
 pub const SECCOMP_FILTERS_MAX: usize = 32;
+/// Bytes in RUN below which a failure of an OCI runtime is put down to that: crun and runc need
+/// less for a start, and do not always say what they lacked.
+pub const RUNTIME_RUN_BYTES_MIN: u64 = 64 << 10;

@@ -418,16 +418,16 @@ impl Images {
         if !is_due || !self.is_settled() || !self.retry.is_due(ctx.now.boot) {
             return;
         }
-        self.collect_at = None;
+        let downloads = self.downloads_at.take_if(|at| *at <= ctx.now.boot).is_some();
+        // Downloads that are not due yet are not forgotten with what is removed before.
+        self.collect_at = self.downloads_at;
         let mut named: Set<&DiffId> = named.collect();
         named.extend(self.all.values().flat_map(|image| &image.layers));
         let unnamed: Vec<DiffId> =
             self.unpacked.iter().filter(|layer| !named.contains(layer)).cloned().collect();
-        let downloads = self.downloads_at.is_some_and(|at| at <= ctx.now.boot);
         if unnamed.is_empty() && !downloads {
             return;
         }
-        self.downloads_at = self.downloads_at.filter(|_| !downloads);
         self.unpacked.retain(|layer| !unnamed.contains(layer));
         self.removing = Some(unnamed.clone());
         let job = Job::RemoveLayers { layers: unnamed, downloads };

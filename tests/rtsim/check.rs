@@ -1,6 +1,6 @@
 //! What is checked of answers and requests, by what is true on the machine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use edged::limits::{
     RUNTIME_ENDS_MAX, RUNTIME_EXECS_MAX, RUNTIME_JOB_MS, RUNTIME_MEASURES_MAX, RUNTIME_PULLS_MAX,
@@ -20,6 +20,8 @@ use crate::world::World;
 #[derive(Default)]
 pub struct Check {
     open: BTreeMap<CallId, Request>,
+    /// Creations of containers in sandboxes that the server knew as lost by then.
+    in_lost: BTreeSet<CallId>,
     /// Calls that remove the sandboxes and containers that the client was told of.
     pub removals: Vec<Request>,
 }
@@ -38,9 +40,16 @@ impl Check {
         self.open.insert(call, request);
     }
 
+    pub fn creates_in_lost(&mut self, call: CallId, is_lost: bool) {
+        if is_lost {
+            self.in_lost.insert(call);
+        }
+    }
+
     /// The server is gone, and with it all calls.
     pub fn lost(&mut self) {
         self.open.clear();
+        self.in_lost.clear();
     }
 
     pub fn close(&mut self, call: CallId) -> Option<Request> {
@@ -53,11 +62,20 @@ impl Check {
 
     /// The client knows of what this reply names.
     fn told(&mut self, reply: &Reply) {
-        self.removals.extend(match reply {
-            Reply::Sandbox(id) => Some(Request::RemovePodSandbox(id.0.clone())),
-            Reply::Container(id) => Some(Request::RemoveContainer(id.0.clone())),
-            _ => None,
-        });
+        let sandbox = |id: &SandboxId| Request::RemovePodSandbox(id.0.clone());
+        let container = |id: &ContainerId| Request::RemoveContainer(id.0.clone());
+        let known = match reply {
+            Reply::Sandbox(id) => vec![sandbox(id)],
+            Reply::Container(id) => vec![container(id)],
+            Reply::Sandboxes(all) => all.iter().map(|record| sandbox(&record.id)).collect(),
+            Reply::Containers(all) => all.iter().map(|(record, _)| container(&record.id)).collect(),
+            _ => Vec::new(),
+        };
+        for removal in known {
+            if !self.removals.contains(&removal) {
+                self.removals.push(removal);
+            }
+        }
     }
 }
 
@@ -68,6 +86,9 @@ impl World {
             request.is_some(),
             "[one answer] {call:?} is answered without being open: {answer:?}"
         );
+        if self.check.in_lost.remove(&call) {
+            judge!(answer.is_err(), "[lost sandbox] {request:?} in a lost one: {answer:?}");
+        }
         let (Some(request), Ok(reply)) = (request, answer) else { return };
         self.check.told(reply);
         let machine = &self.machine;
@@ -123,6 +144,15 @@ impl World {
                 judge!(!is_there, "[ended answer] {id} was removed and is there");
             }
             _ => {}
+        }
+    }
+
+    /// Nobody asks for it: a sandbox in which nothing can be started is stopped by itself.
+    pub fn check_lost(&self) {
+        let server = self.server.as_ref().expect("nothing kills it any more");
+        for id in &server.lost {
+            let phase = sandbox(&self.machine, id).map(|record| record.phase);
+            judge!(phase != Some(SandboxPhase::Ready), "[lost sandbox] {id} is lost and ready");
         }
     }
 

@@ -1,6 +1,7 @@
 //! The client: calls as an agent makes them, and others.
 
-use edged::model::cri::{PodRef, Resources};
+use edged::model::cri::PidNamespace::{self, Container};
+use edged::model::cri::{Namespaces, PodRef, Resources};
 use edged::model::runtime::{
     ContainerConfig, ContainerFilter, Pipes, Record, RecordKey, Request, SandboxConfig,
     SandboxFilter,
@@ -27,6 +28,11 @@ impl World {
         let call = CallId(self.last_call);
         trace!(self.now, "call {} {request:?}", call.0);
         self.check.opened(call, request.clone());
+        if let Request::CreateContainer { sandbox, .. } = &request {
+            let server = self.server.as_ref().expect("just seen");
+            let is_lost = server.lost.iter().any(|id| id.0.starts_with(&**sandbox));
+            self.check.creates_in_lost(call, is_lost);
+        }
         if self.chance.percent(self.faults.cancel_pct) {
             let ms = self.delay_ms();
             self.at(ms, Due::Cancel(life, call));
@@ -54,7 +60,9 @@ impl World {
                     name: format!("pod-{number}").into(),
                 };
                 let attempt = chance.below(3) as u32;
-                let config = SandboxConfig { pod, attempt, ..SandboxConfig::default() };
+                let pid = if chance.percent(30) { PidNamespace::Pod } else { Container };
+                let namespaces = Namespaces { pid, ..Namespaces::default() };
+                let config = SandboxConfig { pod, attempt, namespaces, ..SandboxConfig::default() };
                 Request::RunPodSandbox(Box::new(config))
             }
             10..25 => {
@@ -141,14 +149,18 @@ impl World {
         })
     }
 
-    /// What removes all that there is, and all that the client was told of: after a failure of the
-    /// disk the server may show what has no record.
+    /// What shows all that there is, and what removes it, with all that the client was told of:
+    /// after a failure of the disk the server may show what has no record.
     pub fn removals(&self) -> Vec<Request> {
         let all = self.machine.records.values().map(|record| match record {
             Record::Sandbox(record) => Request::RemovePodSandbox(record.id.0.clone()),
             Record::Container(record) => Request::RemoveContainer(record.id.0.clone()),
             Record::Image(record) => Request::RemoveImage(record.id.0.clone()),
         });
-        self.check.removals.iter().cloned().chain(all).collect()
+        let lists = [
+            Request::ListPodSandbox(SandboxFilter::default()),
+            Request::ListContainers(ContainerFilter::default()),
+        ];
+        lists.into_iter().chain(self.check.removals.iter().cloned()).chain(all).collect()
     }
 }

@@ -37,6 +37,8 @@ pub struct Faults {
     pub record_lost_pct: u64,
     pub server_ppm: u64,
     pub monitor_ppm: u64,
+    /// The first process of a pod's process namespace ends.
+    pub holder_ppm: u64,
     pub power_ppm: u64,
     /// A server that is killed right after one of its requests.
     pub at_action_ppm: u64,
@@ -76,6 +78,7 @@ impl Faults {
             record_lost_pct: rate(10),
             server_ppm: rate(10_000),
             monitor_ppm: rate(10_000),
+            holder_ppm: rate(20_000),
             power_ppm: rate(4_000),
             at_action_ppm: rate(10_000),
             cancel_pct: rate(20),

@@ -20,6 +20,8 @@ pub struct Machine {
     pub addresses: BTreeSet<SandboxId>,
     /// Folders, mounts and namespaces of sandboxes on the tmpfs.
     pub sandboxes: BTreeSet<SandboxId>,
+    /// Those of them whose process namespace has ended: nothing can be started in them.
+    pub unheld: BTreeSet<SandboxId>,
     /// Folders of containers on the tmpfs, with their exit records.
     pub folders: BTreeMap<ContainerId, Option<MonitorFact>>,
     pub processes: BTreeMap<ContainerId, Proc>,
@@ -80,6 +82,7 @@ impl Machine {
     pub fn power_cut(&mut self) {
         self.boots += 1;
         self.sandboxes.clear();
+        self.unheld.clear();
         self.folders.clear();
         self.oci.clear();
         self.monitors.clear();
@@ -129,8 +132,14 @@ impl Machine {
 
     pub fn apply(&mut self, effect: Effect) {
         match effect {
-            Effect::Sandbox(id, true) => drop(self.sandboxes.insert(id)),
-            Effect::Sandbox(id, false) => drop(self.sandboxes.remove(&id)),
+            Effect::Sandbox(id, is_there) => {
+                self.unheld.remove(&id);
+                if is_there {
+                    self.sandboxes.insert(id);
+                } else {
+                    self.sandboxes.remove(&id);
+                }
+            }
             Effect::Address(id, true) => drop(self.addresses.insert(id)),
             Effect::Address(id, false) => drop(self.addresses.remove(&id)),
             Effect::Folder(id) => drop(self.folders.entry(id).or_insert(None)),

@@ -4,7 +4,7 @@
 #[rustfmt::skip]
 pub const NAMES: &[&str] = &[
     // Calls.
-    "one answer", "durable answer", "ended answer", "true exit", "limits",
+    "one answer", "durable answer", "ended answer", "true exit", "limits", "lost sandbox",
     // Jobs and monitors.
     "on record", "one process", "bounded", "own layers", "needed layers", "one save",
     // The core's steps.

@@ -1,12 +1,12 @@
 //! The server's lives: what it is told, what it requests, and how both come about.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use edged::core::time::Instant;
 use edged::limits::PULL_DEADLINE_MS;
 use edged::model::runtime::{
     ContainerId, ContainerPhase, ExitReason, Job, JobFault, MonitorFact, MonitorStart, Process,
-    Record, RecordKey,
+    Record, RecordKey, SandboxId,
 };
 use edged::runtime::Runtime;
 use edged::runtime::event::{Action, Durability, Event, Found, JobId, Out, Stored};
@@ -30,6 +30,8 @@ pub struct Server {
     lazy: BTreeMap<RecordKey, Record>,
     /// When the last fact of a container arrives: they come in order.
     fact_at: BTreeMap<ContainerId, u64>,
+    /// Sandboxes that a job has reported as lost.
+    pub lost: BTreeSet<SandboxId>,
 }
 
 /// A job under way.
@@ -74,6 +76,7 @@ impl World {
             batch: Vec::new(),
             lazy: BTreeMap::new(),
             fact_at: BTreeMap::new(),
+            lost: BTreeSet::new(),
         });
         self.deliver(Event::Layers(self.machine.layers.iter().cloned().collect()));
         for id in monitored {
@@ -343,22 +346,27 @@ impl World {
     fn finish_job(&mut self, id: u64, fate: Fate) {
         let server = self.server.as_mut().expect("its job ends");
         let Some(Running { job, .. }) = server.jobs.remove(&id) else { return };
-        let result = match fate {
-            Fate::Succeeds => {
+        let result = match (self.lost_sandbox_of(&job), fate) {
+            (Some(id), Fate::Succeeds | Fate::Fails) => {
+                self.tally.add("sandboxes found lost");
+                self.server.as_mut().expect("its job ends").lost.insert(id);
+                Err(JobFault::SandboxLost("its first process is gone".to_owned()))
+            }
+            (_, Fate::Succeeds) => {
                 let job = self.moved(job.clone());
                 for effect in Machine::effects(&job) {
                     self.machine.apply(effect);
                 }
                 Ok(Machine::reply(&job))
             }
-            Fate::Fails => {
+            (_, Fate::Fails) => {
                 // One that fails to make a sandbox leaves nothing.
                 if !matches!(job, Job::MakeSandbox(_)) {
                     self.apply_some(&job);
                 }
                 Err(JobFault::Failed("drawn".to_owned()))
             }
-            Fate::Dies => {
+            (_, Fate::Dies) => {
                 self.apply_some(&job);
                 Err(JobFault::Died("killed".to_owned()))
             }
@@ -374,6 +382,16 @@ impl World {
             server.runtime.handle(now, Event::Layers(layers));
         }
         server.wake = Some(self.now);
+    }
+
+    /// The sandbox in which this job cannot make its container.
+    fn lost_sandbox_of(&self, job: &Job) -> Option<SandboxId> {
+        match job {
+            Job::MakeContainer { sandbox, .. } if self.machine.unheld.contains(&sandbox.id) => {
+                Some(sandbox.id.clone())
+            }
+            _ => None,
+        }
     }
 
     /// The first few of a job's effects.
@@ -433,6 +451,12 @@ impl World {
         }
         if self.chance.percent(self.faults.start_fails_pct) {
             return self.monitor_ends(id, MonitorFact::Failed("no such file".to_owned()));
+        }
+        let record = self.machine.records.get(&RecordKey::Container(id.clone()));
+        if let Some(Record::Container(record)) = record
+            && self.machine.unheld.contains(&record.sandbox)
+        {
+            return self.monitor_ends(id, MonitorFact::Failed("no process namespace".to_owned()));
         }
         let lives = self.machine.processes.contains_key(id);
         judge!(!lives, "[one process] {id} lives and is started again");
@@ -535,6 +559,21 @@ impl World {
         // A program may ignore all but SIGKILL.
         if signal == 9 || self.chance.percent(60) {
             self.process_exits(id, 128 + signal);
+        }
+    }
+
+    /// The first process of the pod's process namespace ends, and the kernel kills all others.
+    pub fn holder_ends(&mut self, sandbox: &SandboxId) {
+        trace!(self.now, "the process namespace of {} ends", &sandbox.0[..8]);
+        self.tally.add("process namespaces lost");
+        self.machine.unheld.insert(sandbox.clone());
+        let is_in = |record: &Record| match record {
+            Record::Container(record) if record.sandbox == *sandbox => Some(record.id.clone()),
+            _ => None,
+        };
+        let killed: Vec<ContainerId> = self.machine.records.values().filter_map(is_in).collect();
+        for id in killed {
+            self.process_exits(&id, 137);
         }
     }
 

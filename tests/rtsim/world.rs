@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use edged::core::time::{Instant, Now, Wall};
-use edged::limits::PULL_DEADLINE_MS;
-use edged::model::runtime::{ContainerId, MonitorFact, Request};
+use edged::limits::{PULL_DEADLINE_MS, RUNTIME_RETRY_MAX_MS};
+use edged::model::cri::PidNamespace;
+use edged::model::runtime::{ContainerId, MonitorFact, Record, Request, SandboxId};
 use edged::runtime::event::CallId;
 
 use crate::chance::Chance;
@@ -103,6 +104,9 @@ impl World {
         self.faults = Faults::calm();
         self.is_over = true;
         self.run_until_answered();
+        // As long as a record that could not be saved may wait.
+        self.run_until(self.now + RUNTIME_RETRY_MAX_MS);
+        self.check_lost();
         self.remove_everything();
         self.stay_quiet();
         self.now
@@ -202,6 +206,19 @@ impl World {
         }
     }
 
+    /// Sandboxes whose process namespace has a process that may end.
+    fn held(&self) -> Vec<SandboxId> {
+        let machine = &self.machine;
+        let is_held = |record: &Record| match record {
+            Record::Sandbox(record) if record.config.namespaces.pid == PidNamespace::Pod => {
+                let is_made = machine.sandboxes.contains(&record.id);
+                (is_made && !machine.unheld.contains(&record.id)).then(|| record.id.clone())
+            }
+            _ => None,
+        };
+        machine.records.values().filter_map(is_held).collect()
+    }
+
     /// Draws the faults that come by themselves.
     fn tick(&mut self) {
         if self.is_over {
@@ -218,6 +235,12 @@ impl World {
         for id in monitors {
             if self.chance.ppm(kill_ppm) {
                 self.kill_monitor(&id);
+            }
+        }
+        let holder_ppm = self.faults.holder_ppm;
+        for id in self.held() {
+            if self.chance.ppm(holder_ppm) {
+                self.holder_ends(&id);
             }
         }
         let started = self.machine.processes.iter().filter(|(_, process)| process.is_started);

@@ -53,8 +53,9 @@ pub const NODE: &str = "gw";
 /// The machine's disk may be full, and the images are shared: nothing is removed for lack of room.
 pub const KEEP_ALL: &str = "imageGCHighThresholdPercent: 100\nevictionHard: {}\n";
 
-/// An edgecore.yaml with these lines.
-fn settings(edged: &str, tailored: &str) -> String {
+/// An edgecore.yaml with these lines: below `modules.edged` and below `tailoredKubeletConfig`,
+/// without indentation. Its cgroups are those of this run: another agent may have the machine's.
+pub fn settings(edged: &str, tailored: &str) -> String {
     let indent = |text: &str, by: &str| -> String {
         text.lines().flat_map(|line| [by, line, "\n"]).collect()
     };
@@ -95,8 +96,7 @@ impl Site {
         }
     }
 
-    /// The settings of agents that start from now on: lines below `modules.edged` and below
-    /// `tailoredKubeletConfig`, without indentation.
+    /// The [`settings`] of agents that start from now on.
     pub fn set(&self, edged: &str, tailored: &str) {
         let config = self.config.as_ref().expect("it was made with the site");
         fs::write(config, settings(edged, tailored)).expect("a file of ours");

@@ -184,6 +184,16 @@ impl Containerd {
         run(script.arg(verb).arg(&self.dir));
     }
 
+    /// What the built-in runtime has mounted for pods, a line of /proc/self/mounts each. The OCI
+    /// runtimes' programs stay mounted as long as it runs: they are of no pod.
+    pub fn pod_mounts(&self) -> Vec<String> {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").expect("it is mounted");
+        let below = format!(" {}/rt/", self.dir.display());
+        let programs = format!("{below}bin/");
+        let of_pods = |line: &&str| line.contains(&below) && !line.contains(&programs);
+        mounts.lines().filter(of_pods).map(str::to_owned).collect()
+    }
+
     /// Its folder.
     pub fn dir(&self) -> &Path {
         &self.dir

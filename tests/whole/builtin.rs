@@ -8,7 +8,7 @@ use std::process::Command;
 use nix::sys::signal::Signal;
 
 use crate::World;
-use crate::support::agent::{Pod, Site, binary, manifest};
+use crate::support::agent::{KEEP_ALL, Pod, Site, binary, manifest, settings};
 use crate::support::containerd::{Containerd, Kind, run};
 use crate::support::port::free_port;
 use crate::support::process;
@@ -128,12 +128,7 @@ fn nothing_is_left(runtime: &Containerd) {
             .flatten()
             .map(|entry| entry.path())
             .collect();
-        let mounts = fs::read_to_string("/proc/self/mounts").expect("it is mounted");
-        let below = format!("{}/rt/", runtime.dir().display());
-        // The OCI runtimes' programs stay mounted: they belong to no container.
-        let programs = format!("{below}bin/");
-        let of_pods = |line: &&str| line.contains(&below) && !line.contains(&programs);
-        let mounts: Vec<_> = mounts.lines().filter(of_pods).collect();
+        let mounts = runtime.pod_mounts();
         if left.is_empty() && mounts.is_empty() && monitors(runtime.dir()).is_empty() {
             return Ok(());
         }
@@ -334,10 +329,10 @@ fn an_image_in_a_folder_has_its_ordinary_name_and_people_see_it(world: &World) {
     let dir = world.folder("bi");
     let stick = plant(&dir, 100_000);
     // The same file for both programs.
-    let keys = format!("imageMirrorPort: {}, imageFolders: [{}]", free_port(), stick.display());
+    let keys = format!("imageMirrorPort: {}\nimageFolders: [{}]\n", free_port(), stick.display());
     let config = dir.join("c/edgecore.yaml");
     fs::create_dir_all(dir.join("c")).expect("a folder of ours");
-    fs::write(&config, format!("modules: {{edged: {{{keys}}}}}\n")).expect("a file of ours");
+    fs::write(&config, settings(&keys, KEEP_ALL)).expect("a file of ours");
     let runtime = Containerd::start_kind(dir.join("c"), Kind::Builtin);
     let mut site = Site::new(dir.join("s"), runtime.socket());
     site.config = Some(config);

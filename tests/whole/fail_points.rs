@@ -44,7 +44,7 @@ crate::tests!(
 
 /// What else ends when the server does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum With {
+pub(crate) enum With {
     Nothing,
     Monitors,
     Power,
@@ -121,18 +121,18 @@ const STEPS_MIN: usize = 3;
 const TRIES_MAX: usize = 60;
 const LINES_MIN: usize = 3;
 /// What the container ends with when it is told to.
-const CODE: i32 = 42;
+pub(crate) const CODE: i32 = 42;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Network {
+pub(crate) enum Network {
     Host,
     /// With a port of the host.
     Pod,
 }
 
 /// A pod with one container: run, stopped and removed.
-struct Course {
-    runtime: Containerd,
+pub(crate) struct Course {
+    pub(crate) runtime: Containerd,
     with: With,
     network: Network,
     host_port: u16,
@@ -142,7 +142,7 @@ struct Course {
     /// The order of this round.
     order: String,
     /// What the last call was refused with.
-    refusal: String,
+    pub(crate) refusal: String,
     /// The container may have ended when nobody was there who could learn its exit code.
     is_unseen: bool,
     /// The log of the container that was seen to run.
@@ -150,7 +150,7 @@ struct Course {
 }
 
 impl Course {
-    fn new(world: &World, name: &str, with: With, network: Network) -> Self {
+    pub(crate) fn new(world: &World, name: &str, with: With, network: Network) -> Self {
         let dir = world.folder(name);
         let runtime = Containerd::start_kind(dir.join("c"), Kind::Builtin);
         let logs = dir.join("logs");
@@ -213,7 +213,7 @@ impl Course {
         format!("{order:?} ({step}), with {with:?}; the last refusal is {refusal:?}")
     }
 
-    fn run(&mut self) {
+    pub(crate) fn run(&mut self) {
         let id = self.start();
         let log = self.log.clone();
         until_in(Duration::from_secs(20), "the container writes", || match numbers(&log).len() {
@@ -226,7 +226,7 @@ impl Course {
     }
 
     /// One call. `None`: no answer; a server that is dead is started again.
-    fn call<R: Request>(&mut self, request: &R) -> Option<R::Reply> {
+    pub(crate) fn call<R: Request>(&mut self, request: &R) -> Option<R::Reply> {
         let refusal = match Cri::connect(&self.runtime.socket()).map(|mut cri| cri.call(request)) {
             Ok(Ok(reply)) => return Some(reply),
             Ok(Err(refusal)) => refusal,
@@ -281,7 +281,7 @@ impl Course {
         fs::remove_dir_all(dir.join("rt")).expect("nothing is mounted in it");
     }
 
-    fn lists(&mut self) -> Option<(Vec<PodSandbox>, Vec<Container>)> {
+    pub(crate) fn lists(&mut self) -> Option<(Vec<PodSandbox>, Vec<Container>)> {
         let sandboxes = self.call(&ListPodSandboxRequest { filter: None })?.items;
         let containers = self.call(&ListContainersRequest { filter: None })?.containers;
         Some((sandboxes, containers))
@@ -332,14 +332,14 @@ impl Course {
         None
     }
 
-    fn run_sandbox(&mut self) -> Option<String> {
+    pub(crate) fn run_sandbox(&mut self) -> Option<String> {
         self.attempts += 1;
         let config = Some(self.sandbox());
         let request = RunPodSandboxRequest { config, runtime_handler: String::new() };
         Some(self.call(&request)?.pod_sandbox_id)
     }
 
-    fn create(&mut self, sandbox: &str) -> Option<String> {
+    pub(crate) fn create(&mut self, sandbox: &str) -> Option<String> {
         self.attempts += 1;
         let request = CreateContainerRequest {
             pod_sandbox_id: sandbox.to_owned(),
@@ -377,7 +377,7 @@ impl Course {
         assert_eq!(numbers, expected, "{}: lines are missing or doubled", self.place());
     }
 
-    fn remove(&mut self, id: &str) {
+    pub(crate) fn remove(&mut self, id: &str) {
         self.call(&RemoveContainerRequest { container_id: id.to_owned() });
         for _ in 0..TRIES_MAX {
             let Some((sandboxes, containers)) = self.lists() else { continue };
@@ -396,7 +396,7 @@ impl Course {
         panic!("it is not removed: {}", self.place());
     }
 
-    fn until_nothing_is_left(&mut self) {
+    pub(crate) fn until_nothing_is_left(&mut self) {
         until_in(Duration::from_secs(20), "nothing is left", || {
             // Also restarts a server that has died after its last answer.
             self.lists().ok_or_else(|| "no lists".to_owned())?;
@@ -416,12 +416,7 @@ impl Course {
         let leases = names(&dir.join("ipam").join(format!("edged{net}")));
         left.extend(leases.into_iter().filter(|name| name.starts_with("10.")));
         left.extend(names(Path::new(&format!("/sys/class/net/edged{net}/brif"))));
-        let mounts = fs::read_to_string("/proc/self/mounts").expect("it is mounted");
-        let below = format!("{}/rt/", dir.display());
-        // The OCI runtimes' programs stay mounted: they belong to no container.
-        let programs = format!("{below}bin/");
-        let of_pods = |line: &&str| line.contains(&below) && !line.contains(&programs);
-        left.extend(mounts.lines().filter(of_pods).map(str::to_owned));
+        left.extend(self.runtime.pod_mounts());
         left.extend(monitors(dir).into_iter().map(|pid| format!("monitor {pid}")));
         for parent in cgroup::all(&self.cgroup()) {
             let inside = fs::read_dir(&parent).into_iter().flatten().flatten();

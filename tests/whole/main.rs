@@ -41,6 +41,8 @@ mod fail_points;
 #[path = "../bench/fake/mod.rs"]
 #[allow(dead_code, reason = "the benchmarks use the rest")]
 mod fake;
+#[cfg(feature = "runtime")]
+mod full;
 mod garbage;
 #[cfg(feature = "controller")]
 mod hostile;
@@ -208,6 +210,8 @@ fn all() -> Vec<Test> {
         builtin::TESTS,
         #[cfg(feature = "runtime")]
         fail_points::TESTS,
+        #[cfg(feature = "runtime")]
+        full::TESTS,
         #[cfg(feature = "devices")]
         devices::TESTS,
         registry::TESTS,

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::World;
-use crate::support::agent::{Site, binary, endpoint, sleeper};
+use crate::support::agent::{KEEP_ALL, Site, binary, endpoint, sleeper};
 use crate::support::containerd::{Kind, kind};
 use crate::support::port::free_port;
 use crate::support::process::children;
@@ -109,14 +109,11 @@ fn a_private_image_is_pulled_with_the_nodes_own_credentials(world: &World) {
 
 fn pulls_keep_their_bound(world: &World) {
     for (name, keys, most) in [
-        ("serial", "serializeImagePulls: true", 1),
-        ("parallel", "serializeImagePulls: false, maxParallelImagePulls: 2", 2),
+        ("serial", "serializeImagePulls: true\n", 1),
+        ("parallel", "serializeImagePulls: false\nmaxParallelImagePulls: 2\n", 2),
     ] {
-        let mut site = world.site(&format!("registry-{name}"));
-        let config = site.dir.join("edgecore.yaml");
-        let text = format!("modules: {{edged: {{tailoredKubeletConfig: {{{keys}}}}}}}\n");
-        fs::write(&config, text).expect("a file of ours");
-        site.config = Some(config);
+        let site = world.site(&format!("registry-{name}"));
+        site.set("", &format!("{KEEP_ALL}{keys}"));
         let registry = demo_images(&site.dir);
         let gate = Gate::before(registry.address, None, Duration::from_millis(200));
         let host = gate.address;
@@ -141,15 +138,10 @@ fn pulls_keep_their_bound(world: &World) {
 }
 
 fn images_in_a_folder_are_pulled_from_the_agents_own_registry(world: &World) {
-    let mut site = world.site("registry-own");
+    let site = world.site("registry-own");
     let (port, stick) = (free_port(), site.dir.join("stick"));
-    let config = site.dir.join("edgecore.yaml");
-    let text = format!(
-        "modules: {{edged: {{imageMirrorPort: {port}, imageFolders: [{}]}}}}\n",
-        stick.display()
-    );
-    fs::write(&config, text).expect("a file of ours");
-    site.config = Some(config);
+    let keys = format!("imageMirrorPort: {port}\nimageFolders: [{}]\n", stick.display());
+    site.set(&keys, KEEP_ALL);
     let agent = site.start();
     // The USB stick is not plugged in yet.
     let image = format!("127.0.0.1:{port}/localhost/stick:1");

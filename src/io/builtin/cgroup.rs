@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::signal::{Signal, kill};
 use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, statfs};
-use nix::unistd::{ForkResult, Pid, fork};
+use nix::unistd::Pid;
 
+use super::child;
 use super::process::pause;
 use crate::io::sys::CGROUPS;
 use crate::limits::{CGROUP_DEPTH_MAX, RUNTIME_KILL_PASSES_MAX, RUNTIME_KILL_PAUSE_MS};
@@ -105,16 +106,10 @@ pub fn begin_grace_period() {
 /// The same in a child, for a job that does not wait and comes before a container's start. Nobody
 /// waits for the child; the server reaps it.
 pub fn begin_grace_period_aside() {
-    // SAFETY: a job has one thread, so the child may do all that its parent may.
-    #[expect(unsafe_code, reason = "there is no safe fork")]
-    if let Ok(ForkResult::Child) = unsafe { fork() } {
+    let _ = child::start(|| {
         begin_grace_period();
-        // SAFETY: nothing of the parent's is to be run here: no destructor, no exit handler.
-        #[expect(unsafe_code, reason = "there is no safe _exit")]
-        unsafe {
-            libc::_exit(0)
-        }
-    }
+        0
+    });
 }
 
 /// Where `cgroup.procs` may be of a line `4:memory:/a/b` of `/proc/PID/cgroup`.

@@ -81,10 +81,11 @@ fn made(
     image: &ImageRecord,
 ) -> Result<(), Error> {
     let (id, layout) = (&container.id, &settings.layout);
-    make_layer(layout, id)?;
+    let own = layout.own_layer(id);
+    make_layer(layout, id).map_err(|error| files::at("make", &own, &error))?;
     step(layout, "the own layer is made");
     let folder = layout.container(id);
-    DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+    files::make_dir(&folder)?;
     step(layout, "the folder is made");
     let config = &container.config;
     let users = users_of(layout, sandbox, config)?;
@@ -103,8 +104,8 @@ fn made(
     let profile = spec::seccomp_profile(&config.security, &host)?;
     host.seccomp_filter = profile.and_then(|text| seccomp::find(settings, &folder, &text));
     let bytes = spec::bundle(sandbox, container, &image.config, &host)?;
-    monitor::replace_in(&folder, CONFIG, &bytes)?;
-    Ok(())
+    let written = monitor::replace_in(&folder, CONFIG, &bytes);
+    Ok(written.map_err(|error| files::at("write", &folder.join(CONFIG), &error))?)
 }
 
 /// The pod's own users.

@@ -270,12 +270,7 @@ pub fn child() -> ExitCode {
 
 fn run(settings: &Settings, job: Job) -> Result<JobReply, JobFault> {
     match job {
-        Job::MakeSandbox(record) => {
-            let made = sandbox::make(settings, &record);
-            // A container follows as a rule.
-            cgroup::begin_grace_period_aside();
-            made
-        }
+        Job::MakeSandbox(record) => sandbox::make(settings, &record),
         Job::EndSandbox(record) => sandbox::end(settings, &record),
         Job::MakeContainer { sandbox, container, image } => {
             cgroup::begin_grace_period_aside();

@@ -2,6 +2,7 @@
 
 mod cgroup;
 mod channel;
+mod child;
 pub mod cni;
 mod connections;
 pub mod container;

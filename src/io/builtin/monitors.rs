@@ -178,7 +178,9 @@ impl Monitors {
         let settings = self.settings.with_program(&start.program);
         let order = Order { settings, start: start.clone() };
         let order = postcard::to_stdvec(&order).map_err(io::Error::other)?;
-        replace_in(&folder, START, &order)?;
+        let place = folder.join(START);
+        let written = replace_in(&folder, START, &order);
+        written.map_err(|error| io::Error::other(files::at("write", &place, &error)))?;
         if start.adopt.is_none() {
             // Of an earlier start, which a crash has cut off.
             for old in [EXIT, PID, STARTED] {

@@ -7,13 +7,14 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use nix::sys::statfs::statfs;
 use serde::Deserialize;
 
 use super::layout::Settings;
 use super::process::{self, PidFd};
 use super::{cgroup, program, read_only};
 use crate::io::clock;
-use crate::limits::{CRI_STATUS_TEXT_BYTES_MAX, RUNTIME_OCI_LOG_BYTES_MAX};
+use crate::limits::{CRI_STATUS_TEXT_BYTES_MAX, RUNTIME_OCI_LOG_BYTES_MAX, RUNTIME_RUN_BYTES_MIN};
 use crate::model::error::System;
 
 /// A call, without the words that are its own. Its log is `log`, which is emptied.
@@ -50,10 +51,25 @@ fn run_while(
     meanwhile();
     match wait(child, max) {
         Ok(Some(status)) if status.success() => Ok(()),
-        Ok(Some(status)) => Err(last_error(log).map_or_else(|| failed(&status), System::new)),
+        Ok(Some(status)) => {
+            Err(explained(last_error(log).map_or_else(|| failed(&status), System::new), log))
+        }
         Ok(None) => Err(failed(&format_args!("not ended within {} s", max.as_secs()))),
         Err(error) => Err(failed(&error)),
     }
+}
+
+/// What an OCI runtime does not always say: there was no room for the files that it writes.
+fn explained(why: System, log: &Path) -> System {
+    let folder = log.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new(".")).canonicalize().unwrap_or_default();
+    let Ok(on) = statfs(&folder) else { return why };
+    let bytes = on.blocks_available().saturating_mul(on.block_size() as u64);
+    if bytes >= RUNTIME_RUN_BYTES_MIN {
+        return why;
+    }
+    let folder = folder.display();
+    System::new(format!("{why}: no space left on device: {bytes} bytes for {folder}"))
 }
 
 /// `None`: it was killed at its deadline.
@@ -161,6 +177,24 @@ mod tests {
         assert_eq!(last_error(&log), None);
         fs::remove_file(&log).expect("ours");
         assert_eq!(last_error(&log), None);
+    }
+
+    #[test]
+    fn a_failure_where_there_is_no_room_says_so() {
+        let top = place("room");
+        fs::create_dir_all(&top).expect("a folder of ours");
+        for (bytes, is_said) in [(RUNTIME_RUN_BYTES_MIN - 4_096, true), (1 << 20, false)] {
+            let options = format!("size={bytes}");
+            let (none, flags) = (None::<&str>, nix::mount::MsFlags::empty());
+            nix::mount::mount(none, &top, Some("tmpfs"), flags, Some(&*options)).expect("root may");
+            let why = run(Command::new("false"), &top.join("log"), Duration::from_secs(9));
+            nix::mount::umount(&top).expect("ours");
+            let why = why.expect_err("it fails").to_string();
+            assert!(why.starts_with("false: exit status: 1"), "{why}");
+            let end = format!(": no space left on device: {bytes} bytes for {}", top.display());
+            assert_eq!(why.ends_with(&end), is_said, "{why}");
+        }
+        fs::remove_dir(&top).expect("ours");
     }
 
     #[test]

@@ -15,9 +15,10 @@
 //! not know are skipped, and missing ones have their zero (`wire::cri::record`). What that cannot
 //! express raises the version byte, and a file of another version is refused.
 //!
-//! A file that does not check is renamed to `*.bad` and does not come back, and the server logs its
-//! name; what it was about is found in RUN and cleaned, as anything without a record. **If we crash
-//! here** between two records of one turn, the first is durable and nobody was told so.
+//! A file that cannot be read, or does not check, is renamed to `*.bad` and does not come back, and
+//! the server logs its name; what it was about is found in RUN and cleaned, as anything without a
+//! record. An I/O error of one file concerns no other: the server reads on. **If we crash here**
+//! between two records of one turn, the first is durable and nobody was told so.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -56,11 +57,12 @@ struct Change {
     record: Option<Box<Record>>,
 }
 
-/// A file that did not check.
+/// A file that could not be read, or did not check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetAside {
     /// As it was called.
     pub path: PathBuf,
+    /// What is wrong with it, and why it could not be renamed if that failed as well.
     pub why: String,
 }
 
@@ -99,19 +101,28 @@ impl Records {
 
     /// Makes durable what was to be saved or erased since the last time, and what has waited long
     /// enough. `None`: nothing was to be saved but lazily. After a failure some of it may be
-    /// durable; none of it is tried again but what is saved lazily.
+    /// durable; none of it is tried again but what is saved lazily. The error names the file.
     pub fn commit(&mut self, now: Instant) -> Option<Result<(), System>> {
         let changes = std::mem::take(&mut self.now);
         let saved = (!changes.is_empty()).then(|| write(&self.layout, &changes));
         // What is saved lazily is newer than what was to be saved of the same object.
         let is_due = |(due, _): &mut (Instant, Change)| *due <= now;
         let due: Vec<Change> = self.lazy.extract_if(.., is_due).map(|(_, late)| late).collect();
-        if let Err(why) = write(&self.layout, &due) {
-            log::warn!("records of {} objects are saved later: {why}", due.len());
-            let again = now.plus_ms(RECORD_LAZY_MS);
-            self.lazy.extend(due.into_iter().map(|late| (again, late)));
+        if write(&self.layout, &due).is_err() {
+            self.write_each(due, now.plus_ms(RECORD_LAZY_MS));
         }
         saved
+    }
+
+    /// After they failed together, so that one that cannot be saved holds back no other. What fails
+    /// is tried again at this moment.
+    fn write_each(&mut self, due: Vec<Change>, again: Instant) {
+        for late in due {
+            if let Err(why) = write(&self.layout, std::slice::from_ref(&late)) {
+                log::warn!("a record is saved later: {why}");
+                self.lazy.push((again, late));
+            }
+        }
     }
 
     fn take_lazy(&mut self, key: &RecordKey) -> Option<Instant> {
@@ -138,11 +149,12 @@ pub fn load(layout: &Layout) -> Result<(Stored, Vec<SetAside>), System> {
                     aside.push(SetAside { path, why });
                     continue;
                 }
-                // The disk may be able to read it the next time.
-                Err(Error::System(why)) => return Err(why),
                 Err(why) => {
-                    aside.push(SetAside { why: why.to_string(), path: path.clone() });
-                    set_aside(&folder, &path)?;
+                    let why = match set_aside(&folder, &path) {
+                        Ok(()) => why.to_string(),
+                        Err(stays) => format!("{why}; it stays where it is: {stays}"),
+                    };
+                    aside.push(SetAside { path, why });
                     continue;
                 }
             };
@@ -158,12 +170,28 @@ pub fn load(layout: &Layout) -> Result<(Stored, Vec<SetAside>), System> {
 }
 
 fn write(layout: &Layout, changes: &[Change]) -> Result<(), System> {
+    let written = write_whole(layout, changes);
+    if written.is_err() {
+        // A full disk needs the room.
+        for Change { key, .. } in changes {
+            let _ = fs::remove_file(unfinished(layout, &layout.record(key)));
+        }
+    }
+    written
+}
+
+/// Where a record is until it is renamed to this path.
+fn unfinished(layout: &Layout, path: &Path) -> PathBuf {
+    layout.tmp().join(path.file_name().expect("a record's path has a name"))
+}
+
+fn write_whole(layout: &Layout, changes: &[Change]) -> Result<(), System> {
     let mut files = Vec::new();
     for Change { key, record } in changes {
         let Some(record) = record else { continue };
         let path = layout.record(key);
-        let tmp = layout.tmp().join(path.file_name().expect("a record's path has a name"));
-        let bytes = encode(record)?;
+        let tmp = unfinished(layout, &path);
+        let bytes = encode(record).map_err(|why| System::at(path.display(), why))?;
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
         let file = options.open(&tmp).map_err(|error| at("open", &tmp, &error))?;

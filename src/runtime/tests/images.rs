@@ -215,6 +215,20 @@ fn downloads_that_nothing_continues_are_removed_but_never_beside_a_pull() {
 }
 
 #[test]
+fn downloads_are_removed_in_their_time_whatever_was_removed_before() {
+    let mut story = Story::new();
+    story.give(Event::Layers(layers(&["a:1", "base"])));
+    story.wait(RUNTIME_RESUME_MS / 2);
+    let (_, out) = story.call(Request::RemoveImage("a:1".into()));
+    let removed = |out: &[Action]| jobs(out).into_iter().map(|(_, job)| job).collect::<Vec<_>>();
+    let [Job::RemoveLayers { downloads: false, .. }] = &removed(&story.flow(out))[..] else {
+        panic!("its layers are removed at once")
+    };
+    let all = removed(&story.wait(RUNTIME_RESUME_MS / 2));
+    assert_eq!(all, [Job::RemoveLayers { layers: Vec::new(), downloads: true }]);
+}
+
+#[test]
 fn a_pinned_image_is_not_removed() {
     let pinned = ImageRecord { pinned: true, ..image("a:1") };
     let mut story = Story::with(Stored { images: vec![pinned], ..Stored::default() });

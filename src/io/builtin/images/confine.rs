@@ -16,7 +16,6 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use nix::errno::Errno;
 use nix::sys::prctl::{set_no_new_privs, set_pdeathsig};
@@ -24,8 +23,9 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, umask};
 use nix::sys::wait::waitpid;
-use nix::unistd::{ForkResult, chdir, chroot, fchdir, fork, getpid, getppid};
+use nix::unistd::{chdir, chroot, fchdir, getpid, getppid};
 
+use crate::io::builtin::child;
 use crate::limits::LAYER_MEMORY_BYTES_MAX;
 
 /// What shows that this process is confined, with the folder that it has.
@@ -50,33 +50,18 @@ pub(super) fn run<T>(
 ) -> io::Result<(T, Option<String>)> {
     let (mut ours, mut theirs) = UnixStream::pair()?;
     let parent = getpid();
-    // SAFETY: this program has one thread, so that no lock is held by another one that does not
-    // exist in the child.
-    #[expect(unsafe_code, reason = "there is no safe fork")]
-    let child = match unsafe { fork() }? {
-        ForkResult::Parent { child } => child,
-        ForkResult::Child => {
-            drop(ours);
-            let status = catch_unwind(AssertUnwindSafe(|| {
-                let kept = [file.as_raw_fd(), theirs.as_raw_fd(), root.as_raw_fd()];
-                let confined = set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from);
-                if getppid() != parent {
-                    return ORPHAN;
-                }
-                match confined.and_then(|()| confine(root, kept)) {
-                    Ok(confined) => work(&confined, &mut theirs),
-                    Err(error) => return error.raw_os_error().unwrap_or(UNKNOWN).min(UNKNOWN),
-                }
-                0
-            }));
-            // SAFETY: nothing of the parent's is to be run here: no destructor, no exit handler.
-            #[expect(unsafe_code, reason = "there is no safe _exit")]
-            unsafe {
-                libc::_exit(status.unwrap_or(PANIC))
-            }
+    let kept = [file.as_raw_fd(), theirs.as_raw_fd(), root.as_raw_fd()];
+    let child = child::start(move || {
+        let confined = set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from);
+        if getppid() != parent {
+            return ORPHAN;
         }
-    };
-    drop(theirs);
+        match confined.and_then(|()| confine(root, kept)) {
+            Ok(confined) => work(&confined, &mut theirs),
+            Err(error) => return error.raw_os_error().unwrap_or(UNKNOWN).min(UNKNOWN),
+        }
+        0
+    })?;
     let answer = answer(&mut ours);
     // It must not wait for somebody to read the rest.
     drop(ours);
@@ -88,7 +73,7 @@ pub(super) fn run<T>(
     };
     let how = match ended {
         nix::sys::wait::WaitStatus::Exited(_, 0) => None,
-        nix::sys::wait::WaitStatus::Exited(_, PANIC) => Some("it panicked".to_owned()),
+        nix::sys::wait::WaitStatus::Exited(_, child::PANICKED) => Some("it panicked".to_owned()),
         nix::sys::wait::WaitStatus::Exited(_, errno) => {
             Some(format!("it could not be confined: {}", Errno::from_raw(errno).desc()))
         }
@@ -97,8 +82,7 @@ pub(super) fn run<T>(
     Ok((answer, how))
 }
 
-/// Exit codes beside 0; the others are error numbers of [`confine`].
-const PANIC: i32 = 255;
+/// Exit codes beside 0 and [`child::PANICKED`]; the others are error numbers of [`confine`].
 const ORPHAN: i32 = 254;
 const UNKNOWN: i32 = 253;
 

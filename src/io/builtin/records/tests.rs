@@ -1,6 +1,6 @@
 //! Records on a real disk: whole or put aside, and together.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::*;
 use crate::io::builtin::layout::Layout;
@@ -170,6 +170,34 @@ fn what_is_no_record_of_this_form_is_named_and_foreign_ids_are_refused() {
     assert!(aside[0].why.starts_with("got the record of /"), "{aside:?}");
 }
 
+/// A link to itself fails as a bad block does: when it is opened.
+#[test]
+fn a_record_that_cannot_be_read_is_put_aside_and_stops_no_other() {
+    let mut disk = Disk::new("unreadable");
+    let (unreadable, other) = (sandbox(1, "x"), sandbox(2, "other"));
+    disk.save(&other);
+    let path = disk.path(&unreadable);
+    symlink(&path, &path).expect("a folder of ours");
+    let (kept, aside) = disk.sandboxes();
+    assert_eq!((&kept[..], aside.len()), (&[other.clone()][..], 1), "{aside:?}");
+    let expected = format!("read {}: Too many levels", path.display());
+    assert!(aside[0].path == path && aside[0].why.starts_with(&expected), "{aside:?}");
+    assert_eq!(disk.sandboxes(), (vec![other.clone()], vec![]), "it is reported once");
+
+    // Where it cannot be renamed either, the server starts all the same.
+    symlink(&path, &path).expect("a folder of ours");
+    fs::remove_file(path.with_extension("bad")).expect("ours");
+    fs::create_dir_all(path.with_extension("bad")).expect("ours");
+    let (kept, aside) = disk.sandboxes();
+    assert_eq!((&kept[..], aside.len()), (&[other][..], 1), "{aside:?}");
+    let why = &aside[0].why;
+    assert!(why.contains("Too many levels") && why.contains("; it stays where it is: "), "{why}");
+    // It goes with the object that it was of.
+    disk.records.erase(RecordKey::Sandbox(unreadable.id));
+    assert_eq!(disk.records.commit(Instant(0)), Some(Ok(())));
+    assert_eq!(disk.sandboxes().1, []);
+}
+
 #[test]
 fn a_record_has_a_bound_and_so_have_those_that_are_put_aside() {
     let mut disk = Disk::new("bounds");
@@ -182,7 +210,9 @@ fn a_record_has_a_bound_and_so_have_those_that_are_put_aside() {
     let large = sandbox(1, &"x".repeat(RECORD_BYTES_MAX - beside + 1));
     disk.records.save(Instant(0), Box::new(Record::Sandbox(large)), Durability::Now);
     let refused = disk.records.commit(Instant(0)).expect("one").expect_err("one byte more");
-    let expected = format!("got a record of {} bytes, expected", RECORD_BYTES_MAX + 1);
+    let path = disk.path(&sandbox(1, ""));
+    let bytes = RECORD_BYTES_MAX + 1;
+    let expected = format!("{}: got a record of {bytes} bytes, expected", path.display());
     assert!(refused.to_string().starts_with(&expected), "{refused}");
     let long = vec![0; RECORD_BYTES_MAX];
     let refused = decode(&with_sum(VERSION, &long)).expect_err("too long").to_string();
@@ -235,6 +265,26 @@ fn what_is_saved_lazily_waits_for_the_last_of_its_kind() {
     assert_eq!(disk.records.commit(Instant(2_002)), Some(Ok(())));
     assert_eq!(disk.records.commit(Instant(9_000)), None);
     assert_eq!(names(&disk), [""; 0], "an erased record does not come back");
+}
+
+#[test]
+fn one_that_cannot_be_saved_holds_back_no_other_and_leaves_nothing_unfinished() {
+    let mut disk = Disk::new("one");
+    for number in 0..3 {
+        let record = Box::new(Record::Sandbox(sandbox(number, "x")));
+        disk.records.save(Instant(0), record, Durability::Lazily);
+    }
+    // In the place of the second one is what no file replaces.
+    let taken = disk.path(&sandbox(1, ""));
+    fs::create_dir(&taken).expect("a folder of ours");
+    assert_eq!(disk.records.commit(Instant(RECORD_LAZY_MS)), None);
+    let is_there = |number: u64| disk.path(&sandbox(number, "")).is_file();
+    assert_eq!([0, 1, 2].map(is_there), [true, false, true]);
+    assert_eq!(fs::read_dir(disk.layout.tmp()).expect("it is there").count(), 0);
+    fs::remove_dir(taken).expect("ours");
+    let again = disk.records.wake_at().expect("it is not given up");
+    assert_eq!(disk.records.commit(again), None);
+    assert_eq!(disk.sandboxes().0.len(), 3);
 }
 
 #[test]

@@ -27,10 +27,10 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{SockType, getsockopt, sockopt};
-use nix::unistd::{ForkResult, fork};
 use tungstenite::handshake::derive_accept_key;
 
 use super::channel::Listener;
+use super::child;
 use super::files;
 use super::layout::Settings;
 use crate::io::clock;
@@ -49,24 +49,15 @@ pub fn open(settings: &Settings, session: &Session) -> Result<JobReply, JobFault
     let name = format!("{number}-{:016x}{:016x}", clock::seed(), clock::seed());
     let listener =
         Listener::open_in(&folder, &name, SockType::Stream).map_err(|why| failed(&why))?;
-    // SAFETY: this program has one thread, so that no lock is held by another one that does not
-    // exist in the child.
-    #[expect(unsafe_code, reason = "there is no safe fork")]
-    match unsafe { fork() }.map_err(|why| failed(&why))? {
-        ForkResult::Parent { .. } => {
-            Ok(JobReply::Url(format!("unix://{}/{name}", folder.display()).into()))
+    let path = folder.join(&name);
+    let started = child::start(|| {
+        if detach().is_ok() {
+            run(settings, session, listener, &path);
         }
-        ForkResult::Child => {
-            if detach().is_ok() {
-                run(settings, session, listener, &folder.join(&name));
-            }
-            // SAFETY: nothing of the job's is to be run here: no answer, no exit handler.
-            #[expect(unsafe_code, reason = "there is no safe _exit")]
-            unsafe {
-                libc::_exit(0)
-            }
-        }
-    }
+        0
+    });
+    started.map_err(|why| failed(&why))?;
+    Ok(JobReply::Url(format!("unix://{}", path.display()).into()))
 }
 
 /// A number that no session has, with its lock, which children share. What a session that was
