@@ -252,8 +252,9 @@ pub enum DeviceAction {
         /// At this time [`MapperError::Deadline`] is the answer.
         deadline: Instant,
     },
-    /// Connect to this socket and close the connection: whether anybody listens.
-    CheckSocket { id: MapperCallId, socket: Box<str>, deadline: Instant },
+    /// Connect to this socket and close the connection: whether anybody listens. That does not
+    /// wait, so there is no deadline.
+    CheckSocket { id: MapperCallId, socket: Box<str> },
 }
 
 /// Identifies one call from its [`Action::Cri`] to its [`Event::Cri`]. Never used twice.

@@ -106,12 +106,12 @@ impl Devices {
             (DeviceAction::Answer(id, answer), Some(mappers)) => {
                 mappers.answer(now, id.0, &answer);
             }
-            (DeviceAction::Call { id, socket, call, .. }, Some(mappers)) => {
+            (DeviceAction::Call { id, socket, call, deadline }, Some(mappers)) => {
                 let mut found = Vec::new();
-                mappers.call(id.0, &socket, call, &mut found);
+                mappers.call(id.0, &socket, call, deadline, &mut found);
                 events.extend(found.into_iter().map(of_mapper));
             }
-            (DeviceAction::CheckSocket { id, socket, .. }, Some(_)) => {
+            (DeviceAction::CheckSocket { id, socket }, Some(_)) => {
                 let result = dmi::check(&socket);
                 events.push(of_mapper(dmi::Event::Done { id: id.0, result }));
             }
@@ -124,7 +124,7 @@ impl Devices {
     pub fn flush(&mut self, now: Instant, registry: &Registry, events: &mut Vec<Event>) {
         if let Some(mappers) = &mut self.mappers {
             let mut found = Vec::new();
-            mappers.flush(now, registry, &mut found);
+            mappers.flush(registry, &mut found);
             events.extend(found.into_iter().map(of_mapper));
         }
         if let Some(clients) = &mut self.clients {

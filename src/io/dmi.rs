@@ -97,14 +97,22 @@ impl Dmi {
     }
 
     /// Calls a mapper, by the path of its socket. `id` must not be used by two calls at a time.
-    pub fn call(&mut self, id: u64, mapper: &str, call: MapperCall, events: &mut Vec<Event>) {
-        self.client.call(id, mapper, call, events);
+    /// `deadline`: then it ends, whether its turn has come or not.
+    pub fn call(
+        &mut self,
+        id: u64,
+        mapper: &str,
+        call: MapperCall,
+        deadline: Instant,
+        events: &mut Vec<Event>,
+    ) {
+        self.client.call(id, mapper, call, deadline, events);
     }
 
     /// Begins the calls whose turn it is, and writes what is to be written, at the end of a turn.
-    pub fn flush(&mut self, now: Instant, registry: &Registry, events: &mut Vec<Event>) {
+    pub fn flush(&mut self, registry: &Registry, events: &mut Vec<Event>) {
         self.server.flush(registry);
-        self.client.flush(now, registry, events);
+        self.client.flush(registry, events);
     }
 
     /// When to call [`Dmi::tick`].

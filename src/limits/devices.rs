@@ -29,7 +29,7 @@ pub const DEVICE_PAYLOAD_SHOWN: usize = 256;
 pub const MAPPERS_MAX: usize = 16;
 /// Bytes of a mapper's socket path: what Linux allows (`sun_path`, without the zero at its end).
 pub const MAPPER_SOCKET_BYTES_MAX: usize = 107;
-/// Milliseconds for a call to a mapper (`EdgeCore`'s).
+/// Milliseconds for a call to a mapper (`EdgeCore`'s): drivers talk to slow hardware.
 pub const MAPPER_CALL_MS: u64 = 10_000;
 /// Milliseconds before a mapper is called again that could not be reached; doubles with each. A
 /// mapper opens its socket shortly after it has registered.
@@ -67,9 +67,6 @@ pub const TWIN_MARK_MS: u64 = 600_000;
 /// Calls of mappers in a second, on average and at once: a mapper calls for each property of each
 /// device by itself, and 512 devices with two each are not too many.
 pub const MANAGER_CALLS_MAX: u32 = 1_000;
-/// Messages that may wait in one session of the node's broker: KubeEdge's default is 100, and all
-/// of them are in memory.
-pub const MQTT_SESSION_QUEUE_MAX: usize = 1_000;
 /// Messages of MQTT clients that wait for the cloud (EdgeCore's); of more, the oldest is dropped.
 pub const UPLOADS_MAX: usize = 1_024;
 /// Bytes of these messages: a few minutes of telemetry, in a process that has 16 MiB.

@@ -50,8 +50,6 @@ pub const DMI_TURN_READS: usize = 16;
 pub const DMI_ANSWER_MS: u64 = 10_000;
 /// Milliseconds in which a mapper must complete what it began to send, or read what is sent to it.
 pub const DMI_STALL_MS: u64 = 10_000;
-/// Milliseconds for a call to a mapper (EdgeCore's): drivers talk to slow hardware.
-pub const DMI_CALL_MS: u64 = 10_000;
 /// Mappers that are called at a time; each gets one call after the other.
 pub const DMI_CALLS_MAX: usize = 16;
 /// Calls that wait for their mapper: a device and a model for each of 512 devices.

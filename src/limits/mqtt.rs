@@ -19,6 +19,8 @@ pub const MQTT_SUBSCRIPTIONS_MAX: usize = 64;
 /// Messages that wait for one client, unless `mqttSessionQueueSize` says otherwise (KubeEdge's
 /// default); of more, the oldest is dropped.
 pub const MQTT_SESSION_MESSAGES_MAX: usize = 100;
+/// What that key may say at the most: all of them are in memory.
+pub const MQTT_SESSION_QUEUE_MAX: usize = 1_000;
 /// Bytes of these messages. A single one may be larger.
 pub const MQTT_SESSION_BYTES_MAX: usize = 64 << 10;
 /// Bytes of the messages that wait for all clients together: 16 sessions that are full, twice.

@@ -6,21 +6,12 @@ use std::time::Duration;
 use edged::agent::time::Instant;
 use edged::io::dmi::{Dmi, Event};
 use edged::model::device::{
-    DeviceId, ManagerAnswer, ManagerCall, MapperCall, MapperError, ReportedTwin,
+    DeviceId, ManagerAnswer, ManagerCall, MapperCall, MapperError, ObjectText, ReportedTwin,
 };
 use edged::wire::grpc::{Code, Status};
 use mio::{Events, Poll, Token};
 
-use crate::mapper::{Any, Call, Mapper};
-
-const DEVICE: &str = r#"{"metadata":{"name":"dev1","namespace":"default"},"spec":{
-    "deviceModelRef":{"name":"model1"},
-    "protocol":{"protocolName":"modbus","configData":{"port":"/dev/ttyS0"}},
-    "properties":[{"name":"temp","desired":{"value":"20"},"visitors":{"configData":{"offset":40001,
-    "scale":0.5,"swap":true,"none":null}}},{"name":"plain"}]}}"#;
-
-const MODEL: &str = r#"{"metadata":{"name":"model1","namespace":"default"},"spec":{
-    "protocolConfigData":{"port":"/dev/null","speed":9600},"properties":[{"name":"temp"}]}}"#;
+use crate::mapper::{Any, Call, Mapper, device, model};
 
 struct Scene {
     folder: PathBuf,
@@ -59,7 +50,7 @@ impl Scene {
                 self.dmi.answer(Instant(1), *id, &answer(call));
             }
         }
-        self.dmi.flush(Instant(1), self.poll.registry(), &mut events);
+        self.dmi.flush(self.poll.registry(), &mut events);
         events
     }
 
@@ -86,7 +77,8 @@ impl Scene {
     fn call(&mut self, call: MapperCall) -> Result<(), MapperError> {
         let address = self.address();
         let mut events = Vec::new();
-        self.dmi.call(7, address.to_str().expect("text"), call, &mut events);
+        let deadline = Instant(10_000);
+        self.dmi.call(7, address.to_str().expect("text"), call, deadline, &mut events);
         for _ in 0..2_000 {
             events.extend(self.turn(&mut |_| ManagerAnswer::Done));
             if let Some(Event::Done { id: 7, result }) = events.pop() {
@@ -103,6 +95,11 @@ impl Drop for Scene {
     }
 }
 
+/// A device and its model.
+fn texts() -> (ObjectText, ObjectText) {
+    (device("gw", "20").to_string().into(), model().to_string().into())
+}
+
 fn any(kind: &str, value: &[u8]) -> Any {
     let type_url = format!("type.googleapis.com/google.protobuf.{kind}");
     Any { type_url, value: value.to_vec() }
@@ -112,8 +109,9 @@ fn any(kind: &str, value: &[u8]) -> Any {
 fn a_mapper_that_registers_gets_its_devices_with_the_defaults_of_their_model() {
     let mut scene = Scene::new("mapper-registers");
     let mapper = scene.mapper();
-    let devices = vec![(DEVICE.into(), Some(MODEL.into()))];
-    let answer = ManagerAnswer::Registered { models: vec![MODEL.into()], devices };
+    let (device, model) = texts();
+    let devices = vec![(device, Some(model.clone()))];
+    let answer = ManagerAnswer::Registered { models: vec![model], devices };
     let (registered, call) = scene.ask(|| mapper.register("m1", "modbus"), &answer);
     let ManagerCall::Register { mapper: read, with_data: true } = call else { panic!("{call:?}") };
     assert_eq!((&*read.name, &*read.protocol), ("m1", "modbus"));
@@ -164,7 +162,8 @@ fn a_mapper_is_told_of_devices_until_it_is_gone() {
     let mut scene = Scene::new("mapper-told");
     let mapper = scene.mapper();
     let told = |mapper: &Mapper| mapper.next_call(Duration::from_secs(5)).expect("it was called");
-    let call = || MapperCall::RegisterDevice(DEVICE.into(), Some(MODEL.into()));
+    let (device, model) = texts();
+    let call = || MapperCall::RegisterDevice(device.clone(), Some(model.clone()));
     assert_eq!(scene.call(call()), Ok(()));
     let registered: Call = told(&mapper);
     assert_eq!((&*registered.method, &*registered.device().name), ("RegisterDevice", "dev1"));

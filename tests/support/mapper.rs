@@ -15,6 +15,7 @@ use std::time::Duration;
 use edged::wire::grpc::{CallKey, Client, Code, Event, Incoming, Server, Status};
 use edged::wire::h2;
 use prost::Message;
+use serde_json::{Value as Json, json};
 
 /// How long the agent may take to answer.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -40,6 +41,37 @@ pub struct Call {
     /// `RegisterDevice`
     pub method: String,
     pub message: Vec<u8>,
+}
+
+/// The object of a device `default/dev1` on this node, with this value desired.
+pub fn device(node: &str, desired: &str) -> Json {
+    json!({
+        "kind": "Device", "apiVersion": "devices.kubeedge.io/v1beta1",
+        "metadata": {"name": "dev1", "namespace": "default"},
+        "spec": {
+            "deviceModelRef": {"name": "model1"}, "nodeName": node,
+            "protocol": {"protocolName": "modbus", "configData": {"port": "/dev/ttyS0"}},
+            "properties": [
+                {"name": "temp", "desired": {"value": desired}, "visitors": {"configData":
+                    {"offset": 40001, "scale": 0.5, "swap": true, "none": null}}},
+                {"name": "plain"},
+            ],
+        },
+        "status": {},
+    })
+}
+
+/// The object of its model.
+pub fn model() -> Json {
+    json!({
+        "kind": "DeviceModel", "apiVersion": "devices.kubeedge.io/v1beta1",
+        "metadata": {"name": "model1", "namespace": "default"},
+        "spec": {
+            "protocol": "modbus",
+            "protocolConfigData": {"port": "/dev/null", "speed": 9600},
+            "properties": [{"name": "temp", "type": "INT", "accessMode": "ReadWrite"}],
+        },
+    })
 }
 
 impl Call {

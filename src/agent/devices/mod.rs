@@ -557,7 +557,7 @@ impl Devices {
                 Request::Call(id, socket, call) => {
                     DeviceAction::Call { id, socket, call, deadline }
                 }
-                Request::Check(id, socket) => DeviceAction::CheckSocket { id, socket, deadline },
+                Request::Check(id, socket) => DeviceAction::CheckSocket { id, socket },
             };
             out.push(Action::Device(Box::new(action)));
         }

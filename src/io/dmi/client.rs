@@ -11,7 +11,7 @@ use super::Event;
 use crate::agent::time::Instant;
 use crate::io::socket_writer::SocketWriter;
 use crate::limits::{
-    CriBudget, DMI_CALL_MS, DMI_CALLS_MAX, DMI_CALLS_WAITING_MAX, DMI_HEADER_BLOCK_BYTES_MAX,
+    CriBudget, DMI_CALLS_MAX, DMI_CALLS_WAITING_MAX, DMI_HEADER_BLOCK_BYTES_MAX,
     DMI_HEADER_LIST_BYTES_MAX, DMI_OUTPUT_BYTES_MAX, DMI_READ_BYTES, DMI_REPLY_BYTES_MAX,
     DMI_WINDOW_BYTES,
 };
@@ -35,6 +35,7 @@ struct Waiting {
     /// The path of its socket.
     mapper: Box<str>,
     call: MapperCall,
+    deadline: Instant,
 }
 
 /// A connection with one call.
@@ -63,6 +64,7 @@ impl Client {
         id: u64,
         mapper: &str,
         call: MapperCall,
+        deadline: Instant,
         events: &mut Vec<Event>,
     ) {
         if self.waiting.len() >= DMI_CALLS_WAITING_MAX {
@@ -70,7 +72,7 @@ impl Client {
             let result = Err(MapperError::Unreachable(why.into()));
             return events.push(Event::Done { id, result });
         }
-        self.waiting.push_back(Waiting { id, mapper: mapper.into(), call });
+        self.waiting.push_back(Waiting { id, mapper: mapper.into(), call, deadline });
     }
 
     pub(super) fn ready(&mut self, ready: &Ready) {
@@ -86,7 +88,14 @@ impl Client {
 
     /// Reads answers, and ends what is late.
     pub(super) fn tick(&mut self, now: Instant, events: &mut Vec<Event>) {
-        let Self { open, buffer, .. } = self;
+        let Self { open, buffer, waiting, .. } = self;
+        waiting.retain(|waiting| {
+            let is_late = waiting.deadline <= now;
+            if is_late {
+                events.push(Event::Done { id: waiting.id, result: Err(MapperError::Deadline) });
+            }
+            !is_late
+        });
         open.retain(|_, conversation| {
             let ended = match conversation.read(buffer) {
                 Err(error) => Some(Err(error)),
@@ -99,7 +108,7 @@ impl Client {
     }
 
     /// Begins calls, the oldest of each mapper that has none under way, and writes.
-    pub(super) fn flush(&mut self, now: Instant, registry: &Registry, events: &mut Vec<Event>) {
+    pub(super) fn flush(&mut self, registry: &Registry, events: &mut Vec<Event>) {
         let mut at = 0;
         while at < self.waiting.len() && self.open.len() < DMI_CALLS_MAX {
             let mapper = &self.waiting[at].mapper;
@@ -109,7 +118,7 @@ impl Client {
             }
             let Some(waiting) = self.waiting.remove(at) else { return };
             let id = waiting.id;
-            if let Err(error) = self.begin(waiting, now, registry) {
+            if let Err(error) = self.begin(waiting, registry) {
                 events.push(Event::Done { id, result: Err(error) });
             }
         }
@@ -119,13 +128,8 @@ impl Client {
         }
     }
 
-    fn begin(
-        &mut self,
-        waiting: Waiting,
-        now: Instant,
-        registry: &Registry,
-    ) -> Result<(), MapperError> {
-        let Waiting { id, mapper, call } = waiting;
+    fn begin(&mut self, waiting: Waiting, registry: &Registry) -> Result<(), MapperError> {
+        let Waiting { id, mapper, call, deadline } = waiting;
         let (path, message) = dmi::encode(&call)?;
         let mut client = client();
         client.unary(CALL, path, &message).map_err(|refused| unreachable(&refused))?;
@@ -147,7 +151,7 @@ impl Client {
             writer: SocketWriter::default(),
             unread: false,
             received_bytes: 0,
-            deadline: now.plus_ms(DMI_CALL_MS),
+            deadline,
         };
         self.open.insert(at, conversation);
         Ok(())
@@ -157,7 +161,7 @@ impl Client {
         let one = |conversation: &Conversation| {
             if conversation.unread { Instant(0) } else { conversation.deadline }
         };
-        self.open.values().map(one).min()
+        self.open.values().map(one).chain(self.waiting.iter().map(|it| it.deadline)).min()
     }
 }
 

@@ -10,7 +10,7 @@ use mio::{Events, Poll};
 use super::*;
 use crate::io::test_folder::TestFolder;
 use crate::limits::{
-    DMI_ANSWER_MS, DMI_CALL_MS, DMI_CALLS_PER_S, DMI_CALLS_WAITING_MAX, DMI_HELD_BYTES_MAX,
+    DMI_ANSWER_MS, DMI_CALLS_PER_S, DMI_CALLS_WAITING_MAX, DMI_HELD_BYTES_MAX,
     DMI_MESSAGE_BYTES_MAX, DMI_READ_BYTES, DMI_READS_BURST, DMI_READS_PER_S, DMI_REPLY_BYTES_MAX,
     DMI_STALL_MS, DMI_TURN_READS,
 };
@@ -18,6 +18,8 @@ use crate::model::device::DeviceId;
 use crate::wire::grpc::{self, CallKey, Code, Incoming, Status};
 use crate::wire::h2;
 
+/// Until the deadline of each call to a mapper.
+const CALL_MS: u64 = 7_000;
 const STATE: &str = "/v1beta1.DeviceManagerService/ReportDeviceStates";
 
 /// The agent's side on a folder of its own, with a clock that the test moves.
@@ -46,7 +48,7 @@ impl Scene {
             self.dmi.ready(ready);
         }
         self.dmi.tick(self.now, self.poll.registry(), &mut events);
-        self.dmi.flush(self.now, self.poll.registry(), &mut events);
+        self.dmi.flush(self.poll.registry(), &mut events);
         events
     }
 
@@ -64,6 +66,11 @@ impl Scene {
     fn answer(&mut self, id: u64, answer: &ManagerAnswer) {
         self.dmi.answer(self.now, id, answer);
         self.turn();
+    }
+
+    /// Calls a mapper, with a deadline in [`CALL_MS`].
+    fn call(&mut self, id: u64, mapper: &str, call: MapperCall, events: &mut Vec<Event>) {
+        self.dmi.call(id, mapper, call, self.now.plus_ms(CALL_MS), events);
     }
 
     fn dial(&self) -> Peer {
@@ -206,15 +213,18 @@ fn the_connection_that_is_idle_for_longest_makes_room() {
         scene.now.0 += 1;
         mappers.push(mapper);
     }
-    // The second is used again, the third waits for its answer: the first makes room.
-    mappers[1].call(100, STATE, &state("online"));
+    // The first is used again, the second waits for its answer: the third makes room.
+    mappers[0].call(100, STATE, &state("online"));
+    let id = called(&scene.events());
+    scene.answer(id, &ManagerAnswer::Done);
+    mappers[0].event().expect("an answer");
+    mappers[1].call(101, STATE, &state("online"));
     called(&scene.events());
     let mut late = scene.dial();
     late.call(1, STATE, &state("online"));
     called(&scene.events());
-    assert!(mappers[0].is_closed());
-    let closed = mappers.iter_mut().skip(1).filter_map(|mapper| mapper.is_closed().then_some(()));
-    assert_eq!(closed.count(), 0);
+    let closed = mappers.iter_mut().enumerate().filter_map(|(n, it)| it.is_closed().then_some(n));
+    assert_eq!(closed.collect::<Vec<_>>(), [2]);
 }
 
 #[test]
@@ -260,6 +270,42 @@ fn a_call_that_the_core_forgets_ends_at_its_deadline() {
     let expected = grpc::Event::Failed(CallKey(1), status(Code::DeadlineExceeded, text));
     assert_eq!(mapper.event(), Some(expected));
     scene.answer(id, &ManagerAnswer::Done);
+}
+
+#[test]
+fn a_call_that_its_mapper_cancels_is_not_answered() {
+    let mut scene = Scene::new();
+    let mut mapper = scene.dial();
+    mapper.call(1, STATE, &state("online"));
+    let id = called(&scene.events());
+    mapper.client.cancel(CallKey(1));
+    mapper.write();
+    for _ in 0..20 {
+        assert_eq!(scene.turn(), []);
+    }
+    assert_eq!(scene.dmi.wake_at(), None, "it has no deadline any more");
+    scene.answer(id, &ManagerAnswer::Done);
+    mapper.call(2, STATE, &state("offline"));
+    let id = called(&scene.events());
+    scene.answer(id, &ManagerAnswer::Done);
+    assert_eq!(mapper.event(), Some(grpc::Event::Reply(CallKey(2), Vec::new())));
+}
+
+#[test]
+fn a_mapper_that_waits_for_a_shorter_time_is_answered_by_then() {
+    let mut scene = Scene::new();
+    let mut mapper = scene.dial();
+    let metadata = Some(("grpc-timeout", "1S"));
+    let asked = mapper.client.unary_with(CallKey(1), STATE, metadata, &state("online"));
+    asked.expect("there is room");
+    mapper.write();
+    called(&scene.events());
+    assert_eq!(scene.dmi.wake_at(), Some(scene.now.plus_ms(1_000)));
+    scene.now.0 += 1_000;
+    scene.turn();
+    let text = "the agent has not answered in time";
+    let expected = grpc::Event::Failed(CallKey(1), status(Code::DeadlineExceeded, text));
+    assert_eq!(mapper.event(), Some(expected));
 }
 
 #[test]
@@ -416,7 +462,7 @@ fn a_mapper_gets_one_call_after_the_other() {
     let (path, listener) = scene.listen("m.sock");
     let mut none = Vec::new();
     for id in [1, 2] {
-        scene.dmi.call(id, &path, remove("d"), &mut none);
+        scene.call(id, &path, remove("d"), &mut none);
     }
     let (mut socket, mut server, call) = serve(&mut scene, &listener);
     assert_eq!(&*call.path, "/v1beta1.DeviceMapperService/RemoveDevice");
@@ -440,11 +486,20 @@ fn mappers_are_called_side_by_side() {
     let mut none = Vec::new();
     for (id, (path, listener)) in (0..).zip(&mappers) {
         listener.set_nonblocking(true).expect("ours");
-        scene.dmi.call(id, path, remove("d"), &mut none);
+        scene.call(id, path, remove("d"), &mut none);
     }
     scene.turn();
-    let called = mappers.iter().filter_map(|(_, listener)| listener.accept().ok());
-    assert_eq!(called.count(), DMI_CALLS_MAX, "and one waits");
+    let called: Vec<_> =
+        mappers.iter().filter_map(|(_, listener)| listener.accept().ok()).collect();
+    assert_eq!(called.len(), DMI_CALLS_MAX, "and one waits");
+    // It waits no longer than until its deadline.
+    scene.now.0 += CALL_MS - 1;
+    assert_eq!(scene.turn(), []);
+    assert_eq!(scene.dmi.wake_at(), Some(scene.now.plus_ms(1)));
+    scene.now.0 += 1;
+    let ended = scene.turn();
+    let late = |it: &&Event| matches!(it, Event::Done { result: Err(MapperError::Deadline), .. });
+    assert_eq!(ended.iter().filter(late).count(), DMI_CALLS_MAX + 1);
 }
 
 #[test]
@@ -456,37 +511,37 @@ fn a_call_ends_with_the_reason_why_there_is_no_answer() {
     // Nobody has such a socket.
     let absent = scene.folder.join("absent.sock");
     let absent = absent.to_str().expect("text");
-    scene.dmi.call(1, absent, remove("d"), &mut none);
+    scene.call(1, absent, remove("d"), &mut none);
     let why = format!("connect {absent}: No such file or directory (os error 2)");
     assert_eq!(scene.events(), done(1, unreachable(why)));
     // A device that cannot be written.
-    scene.dmi.call(2, &path, MapperCall::UpdateDevice("[]".into(), None), &mut none);
+    scene.call(2, &path, MapperCall::UpdateDevice("[]".into(), None), &mut none);
     let events = scene.events();
     assert!(
         matches!(&events[..], [Event::Done { id: 2, result: Err(MapperError::Unwritable(_)) }]),
         "{events:?}"
     );
     // It is slow.
-    scene.dmi.call(3, &path, remove("d"), &mut none);
+    scene.call(3, &path, remove("d"), &mut none);
     let slow = serve(&mut scene, &listener);
-    scene.now.0 += DMI_CALL_MS - 1;
+    scene.now.0 += CALL_MS - 1;
     assert_eq!(scene.turn(), []);
     assert_eq!(scene.dmi.wake_at(), Some(scene.now.plus_ms(1)));
     scene.now.0 += 1;
     assert_eq!(scene.events(), done(3, Err(MapperError::Deadline)));
     drop(slow);
     // It dies.
-    scene.dmi.call(4, &path, remove("d"), &mut none);
+    scene.call(4, &path, remove("d"), &mut none);
     drop(serve(&mut scene, &listener));
     assert_eq!(scene.events(), done(4, unreachable("closed by the mapper".to_owned())));
     // It speaks something else.
-    scene.dmi.call(5, &path, remove("d"), &mut none);
+    scene.call(5, &path, remove("d"), &mut none);
     let (mut socket, ..) = serve(&mut scene, &listener);
     socket.write_all(b"\0\0\x08\x06\0\0\0\0\x01").expect("it is read");
     let why = "server's PING on stream 1: expected on stream 0 (PROTOCOL_ERROR)";
     assert_eq!(scene.events(), done(5, unreachable(why.to_owned())));
     // It talks without end.
-    scene.dmi.call(6, &path, remove("d"), &mut none);
+    scene.call(6, &path, remove("d"), &mut none);
     let (mut socket, ..) = serve(&mut scene, &listener);
     let endless = [0, 0, 0, 0x42, 0, 0, 0, 0, 0].repeat(DMI_REPLY_BYTES_MAX / 9 + 1);
     socket.write_all(&endless).expect("it fits");
@@ -500,7 +555,7 @@ fn the_queue_of_calls_has_a_bound() {
     let (path, _listener) = scene.listen("m.sock");
     let mut events = Vec::new();
     for id in 0..=DMI_CALLS_WAITING_MAX as u64 {
-        scene.dmi.call(id, &path, remove("d"), &mut events);
+        scene.call(id, &path, remove("d"), &mut events);
     }
     let [Event::Done { id, result: Err(MapperError::Unreachable(why)) }] = &events[..] else {
         panic!("{events:?}");
