@@ -8,6 +8,8 @@
 pub mod agent;
 #[cfg(feature = "controller")]
 pub mod apiserver;
+#[cfg(feature = "devices")]
+pub mod broker;
 #[cfg(feature = "controller")]
 pub mod browser;
 pub mod cgroup;

@@ -1,114 +1,22 @@
 //! A device of the cloud: a real mosquitto with its clients, and a mapper that the test plays.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::World;
 use super::support::agent::{NODE, Site};
+use super::support::broker::{Broker, DEVICE};
 use super::support::cloud::{Cloud, Setup};
 use super::support::joined::{join, with_devices};
-use super::support::mapper::{Call, Mapper};
-use super::support::port::free_port;
+use super::support::mapper::{Call, Mapper, device, model};
 use super::support::wait::until;
 
 crate::tests!(a_device_is_one_for_the_cloud_its_mapper_and_mqtt_clients);
 
 /// A call of the agent comes after 30 s at most: that is its longest back-off.
 const CALL: Duration = Duration::from_secs(40);
-const DEVICE: &str = "$hw/events/device/default/dev1";
-
-/// A program of the test, killed at its end.
-struct Program(Child);
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// mosquitto, and one subscriber that writes all that it hears to a file.
-struct Broker {
-    port: u16,
-    heard: std::path::PathBuf,
-    _mosquitto: Program,
-    _subscriber: Program,
-}
-
-impl Broker {
-    fn start(folder: &Path) -> Self {
-        let port = free_port();
-        let config = folder.join("mosquitto.conf");
-        let text = format!("listener {port} 127.0.0.1\nallow_anonymous true\nuser root\n");
-        fs::write(&config, text).expect("a file of ours");
-        let log = File::create(folder.join("mosquitto.log")).expect("ours");
-        let mosquitto =
-            Command::new("/usr/sbin/mosquitto").arg("-c").arg(&config).stderr(log).spawn();
-        let mosquitto = Program(mosquitto.expect("mosquitto is installed: run `make setup`"));
-        until("mosquitto listens", || {
-            std::net::TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string())
-        });
-        let heard = folder.join("heard");
-        let file = File::create(&heard).expect("ours");
-        let subscriber = Command::new("mosquitto_sub")
-            .args(["-p", &port.to_string(), "-v", "-t", "$hw/events/#", "-q", "1"])
-            .stdout(file)
-            .stderr(Stdio::null())
-            .spawn();
-        let subscriber = Program(subscriber.expect("mosquitto-clients is installed"));
-        Self { port, heard, _mosquitto: mosquitto, _subscriber: subscriber }
-    }
-
-    /// Publishes on a topic of the device.
-    fn publish(&self, topic: &str, payload: &Value) {
-        let published = Command::new("mosquitto_pub")
-            .args(["-p", &self.port.to_string(), "-q", "1"])
-            .args(["-t", &format!("{DEVICE}/{topic}"), "-m", &payload.to_string()])
-            .status();
-        assert!(published.expect("it runs").success());
-    }
-
-    /// Waits for a message on this topic for which that holds.
-    fn wait(&self, topic: &str, is: impl Fn(&Value) -> bool) -> Value {
-        until(&format!("a message on {topic}"), || {
-            let text = fs::read_to_string(&self.heard).expect("ours");
-            let messages =
-                text.lines().filter_map(|line| line.strip_prefix(topic)?.strip_prefix(' '));
-            let mut values = messages.filter_map(|message| serde_json::from_str(message).ok());
-            values.find(|value| is(value)).ok_or(text)
-        })
-    }
-}
-
-fn model() -> Value {
-    json!({
-        "kind": "DeviceModel", "apiVersion": "devices.kubeedge.io/v1beta1",
-        "metadata": {"name": "model1", "namespace": "default"},
-        "spec": {"protocol": "modbus", "properties": [
-            {"name": "temp", "type": "INT", "accessMode": "ReadWrite"}]},
-    })
-}
-
-fn device(desired: &str) -> Value {
-    json!({
-        "kind": "Device", "apiVersion": "devices.kubeedge.io/v1beta1",
-        "metadata": {"name": "dev1", "namespace": "default"},
-        "spec": {
-            "deviceModelRef": {"name": "model1"}, "nodeName": NODE,
-            "protocol": {"protocolName": "modbus", "configData": {"slaveID": 1}},
-            "properties": [{
-                "name": "temp", "desired": {"value": desired},
-                "visitors": {"protocolName": "modbus", "configData": {"offset": 40001}},
-            }],
-        },
-        "status": {},
-    })
-}
 
 /// Waits until the cloud was told of this actual value, and confirms all that it is told, as
 /// CloudCore does.
@@ -156,16 +64,12 @@ fn a_device_is_one_for_the_cloud_its_mapper_and_mqtt_clients(world: &World) {
     let agent = site.start();
     cloud.connected(1);
     // The broker has been reached once a question is answered.
-    until("an answer by MQTT", || {
-        broker.publish("twin/get", &json!({"event_id": "g0"}));
-        let text = fs::read_to_string(&broker.heard).expect("ours");
-        if text.contains("\"g0\",\"timestamp\"") { Ok(()) } else { Err(text) }
-    });
+    broker.ask("g0");
 
     // The cloud's device is there for clients, with what is desired of it.
     let id = cloud.put("default/devicemodel/model1", model());
     cloud.acked(&id);
-    let id = cloud.put("default/device/dev1", device("20"));
+    let id = cloud.put("default/device/dev1", device(NODE, "20"));
     cloud.acked(&id);
     broker.wait(&format!("{DEVICE}/twin/update/delta"), |it| it["delta"]["temp"] == "20");
 
@@ -174,7 +78,7 @@ fn a_device_is_one_for_the_cloud_its_mapper_and_mqtt_clients(world: &World) {
     let registered = mapper.register("m1", "modbus").expect("it is accepted");
     assert_eq!(registered.models.len(), 1);
     assert_eq!(registered.devices[0].name, "dev1");
-    cloud.put("default/device/dev1", device("25"));
+    cloud.put("default/device/dev1", device(NODE, "25"));
     let changed = next_call(&mapper, "UpdateDevice", &site).device();
     let desired = changed.spec.expect("a spec").properties[0].desired.clone();
     assert_eq!(desired.expect("it is sent").value, "25");
@@ -197,12 +101,7 @@ fn a_device_is_one_for_the_cloud_its_mapper_and_mqtt_clients(world: &World) {
     agent.kill();
     let agent = site.start();
     cloud.connected(2);
-    until("an answer by MQTT", || {
-        broker.publish("twin/get", &json!({"event_id": "g1"}));
-        let text = fs::read_to_string(&broker.heard).expect("ours");
-        if text.contains("\"g1\",\"timestamp\"") { Ok(()) } else { Err(text) }
-    });
-    let twin = broker.wait(&format!("{DEVICE}/twin/get/result"), |it| it["event_id"] == "g1");
+    let twin = broker.ask("g1");
     assert_eq!(twin["twin"]["temp"]["actual"]["value"], "22", "{twin}");
     assert_eq!(twin["twin"]["temp"]["expected"]["value"], "25", "{twin}");
 
