@@ -117,8 +117,7 @@ impl DeviceSide {
         core.step(now, rng, out);
         store_registrations(core, meta);
         if meta.may_save(now) && (core.save_at(now).is_some_and(|at| at <= now.boot)) {
-            let changes = core.begin_save(now);
-            meta.save_also(changes.into_iter().map(Change::Device));
+            begin_save(core, meta, now);
         }
     }
 
@@ -132,8 +131,7 @@ impl DeviceSide {
         }
         store_registrations(core, meta);
         if meta.may_save(now) {
-            let changes = core.begin_save(now);
-            meta.save_also(changes.into_iter().map(Change::Device));
+            begin_save(core, meta, now);
             meta.step(now, out);
         }
         core.is_saved()
@@ -181,6 +179,15 @@ impl DeviceSide {
         let save_at = core.save_at(now).and_then(|at| Some(at.max(meta.save_at(now)?)));
         sooner(core.wake_at(now), save_at).filter(|_| meta.origin().is_some())
     }
+}
+
+/// Adds what is not saved to the save that begins in this step; there may be nothing to be saved.
+fn begin_save(core: &mut Devices, meta: &mut Meta, now: Now) {
+    let changes = core.begin_save(now);
+    if changes.is_empty() && meta.is_settled() {
+        core.end_save(now, true);
+    }
+    meta.save_also(changes.into_iter().map(Change::Device));
 }
 
 /// Queues the registrations of mappers for the next save.

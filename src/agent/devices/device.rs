@@ -32,8 +32,8 @@ pub(super) struct Device {
     told_at: Option<Instant>,
     properties: BTreeMap<Box<str>, Property>,
     object: Option<Arc<DeviceObject>>,
-    /// Of the row: there is an object, or there was one.
-    has_object: bool,
+    /// Of the row: the uid of its object, which may have been read by an earlier process.
+    uid: Option<Box<str>>,
     upward: Upward,
 }
 
@@ -98,7 +98,7 @@ impl Device {
             told_at: None,
             properties: BTreeMap::new(),
             object: None,
-            has_object: false,
+            uid: None,
             upward: Upward::default(),
         }
     }
@@ -109,7 +109,7 @@ impl Device {
         Self {
             state: row.state,
             progress: Progress::stored(is_unsent),
-            has_object: row.has_object,
+            uid: row.uid,
             ..Self::new(&row.description)
         }
     }
@@ -133,7 +133,13 @@ impl Device {
 
     /// It was made from an object, perhaps by an earlier process.
     pub(super) fn had_object(&self) -> bool {
-        self.has_object
+        self.uid.is_some()
+    }
+
+    /// Whether this object has taken the place of the one that it was made from: one device was
+    /// deleted, and another one has its name.
+    pub(super) fn is_replaced_by(&self, object: &DeviceObject) -> bool {
+        self.uid.as_ref().is_some_and(|uid| *uid != object.view.uid)
     }
 
     /// Whether this property has an expected value.
@@ -291,9 +297,9 @@ impl Device {
             return effects;
         }
         let view = &object.view;
-        if !self.has_object || self.description != view.description {
+        if self.uid.is_none() || self.description != view.description {
             self.description.clone_from(&view.description);
-            self.has_object = true;
+            self.uid = Some(view.uid.clone());
             self.progress.change_here();
             effects.change = Some(Change::AtOnce);
         }
@@ -351,7 +357,7 @@ impl Device {
                 description: self.description.clone(),
                 state: self.state.clone(),
                 is_unsent,
-                has_object: self.has_object,
+                uid: self.uid.clone(),
             }));
         }
         for (name, property) in &mut self.properties {

@@ -8,9 +8,12 @@
 //!
 //! Intended behaviour: nothing is queued. What is missing is computed from what the mapper should
 //! have and what it has acknowledged, one call after another: removed devices, models, devices,
-//! removed models. A device is called for only when its model is there.
+//! removed models. A device is called for only when the mapper has its model. Before the first call
+//! about an object it is stored that the mapper may have it, with any content; from then on only
+//! an answer says more.
 //!
-//! If we crash here: what was acknowledged is stored; a call whose answer was lost is made again.
+//! If we crash here: what was acknowledged is stored. An object whose call got no answer is stored
+//! as in doubt: it is given again, or removed if nobody wants it any more.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,6 +27,9 @@ use crate::model::device::{
     DeviceId, DeviceObject, Mapper as Registration, MapperCall, MapperCallId, MapperError,
     ModelObject,
 };
+
+/// The digest of an object that the mapper may have, with any content.
+const IN_DOUBT: u64 = 0;
 
 /// What is to be saved of acknowledgements: digests by mapper and object; `None`: the mapper does
 /// not have the object any more.
@@ -41,9 +47,11 @@ pub(super) struct Mapper {
     pub registration: Registration,
     /// Digests by object.
     acknowledged: BTreeMap<Item, u64>,
-    /// Digests of objects that it may have: no answer came.
-    in_doubt: BTreeMap<Item, u64>,
+    /// What is known of objects in doubt; nothing of those from before this process.
+    in_doubt: BTreeMap<Item, Doubt>,
     under_way: Option<Work>,
+    /// Before the next call it is saved that its object is in doubt.
+    waits_for_save: bool,
     /// The id of the last call.
     call: MapperCallId,
     backoff: Backoff,
@@ -83,6 +91,17 @@ impl Item {
     }
 }
 
+/// What is known of an object in doubt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doubt {
+    /// No call about it was made.
+    Absent,
+    /// It has nothing else than this.
+    Tried(u64),
+    /// It has some content.
+    Present,
+}
+
 /// The call under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Work {
@@ -116,6 +135,7 @@ impl Mapper {
             acknowledged: BTreeMap::new(),
             in_doubt: BTreeMap::new(),
             under_way: None,
+            waits_for_save: false,
             call: MapperCallId(0),
             backoff: Backoff::default(),
             retry_at: None,
@@ -213,15 +233,32 @@ impl Mapper {
         becomes
     }
 
-    /// The next call, which begins: see [`Mapper::begin`].
-    pub(super) fn next(&mut self, now: Now, wanted: &Wanted) -> Option<Next> {
+    /// The next call, which begins: see [`Mapper::begin`]. `changes` are not saved yet, `saving`
+    /// are being saved.
+    pub(super) fn next(
+        &mut self,
+        now: Now,
+        wanted: &Wanted,
+        changes: &mut Acknowledgements,
+        saving: &Acknowledgements,
+    ) -> Option<Next> {
         let waits = self.retry_at.is_some_and(|at| at > now.boot);
         if self.under_way.is_some() || waits {
             return None;
         }
         self.retry_at = None;
+        self.waits_for_save = false;
+        self.drop_untried(wanted, changes);
         let (work, next) = match self.next_call(now, wanted) {
-            Some((item, digest, call)) => (Work::Item(item, digest), Next::Call(call)),
+            Some((item, digest, call)) => {
+                self.doubt(&item, changes);
+                let row = self.row(&item);
+                if changes.contains_key(&row) || saving.contains_key(&row) {
+                    self.waits_for_save = true;
+                    return None;
+                }
+                (Work::Item(item, digest), Next::Call(call))
+            }
             None if self.check_at(wanted)? <= now.boot => (Work::Check, Next::Check),
             None => return None,
         };
@@ -237,6 +274,26 @@ impl Mapper {
     /// The call that has just begun has this id.
     pub(super) fn begin(&mut self, call: MapperCallId) {
         self.call = call;
+    }
+
+    /// From now on it may have another content of this object, or none.
+    fn doubt(&mut self, item: &Item, changes: &mut Acknowledgements) {
+        let before = self.acknowledged.insert(item.clone(), IN_DOUBT);
+        if before != Some(IN_DOUBT) {
+            let doubt = if before.is_some() { Doubt::Present } else { Doubt::Absent };
+            self.in_doubt.insert(item.clone(), doubt);
+            changes.insert(self.row(item), Some(IN_DOUBT));
+        }
+    }
+
+    /// What it was not called about, and is not wanted any more, it does not have.
+    fn drop_untried(&mut self, wanted: &Wanted, changes: &mut Acknowledgements) {
+        let untried = self.in_doubt.iter().filter(|(_, doubt)| **doubt == Doubt::Absent);
+        let unwanted = untried.filter(|(item, _)| !wanted.names(item));
+        let unwanted: Vec<Item> = unwanted.map(|(item, _)| item.clone()).collect();
+        for item in unwanted {
+            self.acknowledge(item, None, changes);
+        }
     }
 
     fn next_call(&mut self, now: Now, wanted: &Wanted) -> Option<(Item, Option<u64>, MapperCall)> {
@@ -261,9 +318,17 @@ impl Mapper {
                 Item::Model(_) | Item::Device(_) => {}
             }
         }
+        let has = |item: &Item, digest: &u64| self.acknowledged.get(item) == Some(digest);
+        // A mapper refuses a device whose model it does not have.
+        let has_model = |item: &Item| match item {
+            Item::Device(id) => {
+                let model = wanted.device(id).1.as_ref();
+                model.is_none_or(|it| has(&Item::Model(it.id.clone()), &it.spec))
+            }
+            Item::Model(_) => true,
+        };
         let differs = |(item, digest): &(&Item, &u64)| {
-            self.acknowledged.get(*item) != Some(*digest)
-                && self.may_call(now, item, Some(**digest))
+            !has(item, digest) && has_model(item) && self.may_call(now, item, Some(**digest))
         };
         let missing = || {
             let (item, digest) = items.iter().find(differs)?;
@@ -273,22 +338,35 @@ impl Mapper {
     }
 
     /// The call that gives it this object. A mapper ignores the content of a registration of a
-    /// device that it has: where the answer to an earlier one may have been lost, it is an update.
+    /// device that it has, and makes one that is updated; it refuses to update a model that it does
+    /// not have, and replaces one that is made.
     fn call(&self, wanted: &Wanted, item: &Item, digest: u64) -> MapperCall {
-        let may_differ = self.in_doubt.get(item).is_some_and(|tried| *tried != digest);
-        let is_known = self.acknowledged.contains_key(item) || may_differ;
+        let doubt = match self.acknowledged.get(item) {
+            None => Some(Doubt::Absent),
+            Some(&IN_DOUBT) => self.in_doubt.get(item).copied(),
+            Some(_) => Some(Doubt::Present),
+        };
         match item {
             Item::Model(id) => {
                 let text = wanted.model(id).text.clone();
-                if is_known { MapperCall::UpdateModel(text) } else { MapperCall::CreateModel(text) }
+                if doubt == Some(Doubt::Present) {
+                    MapperCall::UpdateModel(text)
+                } else {
+                    MapperCall::CreateModel(text)
+                }
             }
             Item::Device(id) => {
                 let (device, model) = wanted.device(id);
                 let model = model.as_ref().map(|model| model.text.clone());
-                if is_known {
-                    MapperCall::UpdateDevice(device.text.clone(), model)
-                } else {
+                let is_new = match doubt {
+                    Some(Doubt::Absent) => true,
+                    Some(Doubt::Tried(tried)) => tried == digest,
+                    Some(Doubt::Present) | None => false,
+                };
+                if is_new {
                     MapperCall::RegisterDevice(device.text.clone(), model)
+                } else {
+                    MapperCall::UpdateDevice(device.text.clone(), model)
                 }
             }
         }
@@ -359,11 +437,23 @@ impl Mapper {
     }
 
     fn wait(&mut self, now: Now, work: Work) {
-        if let Work::Item(item, Some(digest)) = work {
-            self.in_doubt.insert(item, digest);
+        if let Work::Item(item, digest) = work {
+            self.tried(&item, digest);
         }
         let bounds = (MAPPER_RETRY_MIN_MS, MAPPER_RETRY_MAX_MS);
         self.retry_at = Some(self.backoff.retry_at(now.boot, bounds.0, bounds.1));
+    }
+
+    /// The call about this object got no answer; `None`: it was to be removed.
+    fn tried(&mut self, item: &Item, digest: Option<u64>) {
+        match (self.in_doubt.get(item).copied(), digest) {
+            (Some(Doubt::Absent), Some(digest)) => {
+                self.in_doubt.insert(item.clone(), Doubt::Tried(digest));
+            }
+            (Some(Doubt::Tried(before)), Some(digest)) if before == digest => {}
+            (Some(Doubt::Present), Some(_)) => {}
+            (_, _) => drop(self.in_doubt.remove(item)),
+        }
     }
 
     fn acknowledge(&mut self, item: Item, digest: Option<u64>, changes: &mut Acknowledgements) {
@@ -378,6 +468,10 @@ impl Mapper {
 
     fn refuse(&mut self, now: Now, work: Work, why: &str, changes: &mut Acknowledgements) {
         let Work::Item(item, digest) = work else { return };
+        if matches!(item, Item::Model(_)) {
+            // It may have none.
+            self.in_doubt.remove(&item);
+        }
         let before = self.refused.remove(&item).filter(|before| before.digest == digest);
         let (before, mut backoff) =
             before.map_or((0, Backoff::default()), |it| (it.count, it.backoff));
@@ -395,7 +489,7 @@ impl Mapper {
     pub(super) fn wake_at(&self, wanted: &Wanted) -> Option<Instant> {
         let lost_at = self.unreachable_since.filter(|_| !self.is_lost);
         let lost_at = lost_at.map(|since| since.plus_ms(MAPPER_LOST_MS));
-        if self.under_way.is_some() {
+        if self.under_way.is_some() || self.waits_for_save {
             return lost_at;
         }
         let again_at = self.refused.values().map(|refusal| refusal.retry_at);

@@ -192,7 +192,8 @@ impl Mappers {
                 continue;
             }
             *needs_look = false;
-            let Some(next) = mapper.next(now, wanted) else { continue };
+            let next = mapper.next(now, wanted, &mut self.unsaved, &self.saving);
+            let Some(next) = next else { continue };
             let id = self.calls.begin(mapper.registration.name.clone());
             mapper.begin(id);
             let socket = mapper.registration.address.clone();
@@ -307,6 +308,9 @@ impl Mappers {
     }
 
     pub(super) fn end_save(&mut self, is_saved: bool) {
+        for entry in &mut self.all {
+            entry.needs_look |= !self.saving.is_empty();
+        }
         for (row, digest) in std::mem::take(&mut self.saving) {
             if !is_saved {
                 // What came later counts.

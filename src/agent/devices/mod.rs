@@ -15,7 +15,8 @@
 //! Intended behaviour: an update is answered at once, saved within seconds, and only then sent to
 //! the cloud, which gets the last value of each property however long the link was away. Desired
 //! values of the cloud become expected when they change, so that what was expected here meanwhile
-//! is not undone by an echo.
+//! is not undone by an echo. A mapper's registration is answered once it is saved: it registers
+//! once in its life.
 //!
 //! If we crash here: rows and acknowledgements are read, and everything is compared again.
 //!
@@ -44,9 +45,9 @@ use crate::limits::{
 };
 use crate::model::device::{
     ClientContent, ClientRequest, DeviceChange, DeviceDownstream, DeviceId, DeviceObject,
-    DeviceState, DeviceUpstream, Door, GivenDevice, ManagerAnswer, ManagerCall, Mapper,
-    ModelObject, MqttStatus, OtherBroker, PropertyUpdate, Publication, Published, ReportedTwin,
-    StoredDevices, Upload,
+    DeviceState, DeviceUpstream, Door, GivenDevice, ManagerAnswer, ManagerCall, ManagerCallId,
+    Mapper, ModelObject, MqttStatus, OtherBroker, PropertyUpdate, Publication, Published,
+    ReportedTwin, StoredDevices, Upload,
 };
 
 use device::{Device, Effects, wall_ms};
@@ -70,6 +71,9 @@ pub(super) struct Devices {
     rate: Rate,
     /// Answers and publications of events since the last step.
     pending: Vec<DeviceAction>,
+    /// Answers to registrations that are not saved yet, and those of the save under way.
+    registering: Vec<(ManagerCallId, ManagerAnswer)>,
+    saving: Vec<(ManagerCallId, ManagerAnswer)>,
     lines: Vec<(Severity, String)>,
     /// The list of devices is requested from the cloud.
     detail_is_due: bool,
@@ -108,6 +112,8 @@ impl Devices {
             mappers: Mappers::default(),
             rate: Rate::new(MANAGER_CALLS_MAX, MANAGER_CALLS_MAX, now.boot),
             pending: Vec::new(),
+            registering: Vec::new(),
+            saving: Vec::new(),
             lines: Vec::new(),
             detail_is_due: false,
             is_full_logged: false,
@@ -216,10 +222,9 @@ impl Devices {
             let line = "devices: the node has as many devices as it may have; others are left out";
             self.lines.push((Severity::Error, line.to_owned()));
         }
+        // One of them may have been replaced: it is removed first.
         let added = self.table.members(&members.added);
-        let removed = members.removed.clone();
-        // Removals first: a device may have been made anew.
-        for (added, removed) in [(Vec::new(), removed), (added, Vec::new())] {
+        for (added, removed) in [(Vec::new(), members.removed.clone()), (added, Vec::new())] {
             if !added.is_empty() || !removed.is_empty() {
                 let id = event_id(rng);
                 self.publish(now, id, Published::MembersChanged { added, removed });
@@ -291,6 +296,7 @@ impl Devices {
                 self.mqtt = *status;
             }
             DeviceEvent::Called(id, call) => {
+                let registers = matches!(call, ManagerCall::Register { .. });
                 let answer = self.call(now, call, rng);
                 match answer {
                     ManagerAnswer::NotFound(_) => self.refused.unknown_device += 1,
@@ -298,7 +304,11 @@ impl Devices {
                     ManagerAnswer::TooMany(_) => self.refused.too_many += 1,
                     ManagerAnswer::Done | ManagerAnswer::Registered { .. } => {}
                 }
-                self.pending.push(DeviceAction::Answer(id, answer));
+                if registers && !self.mappers.is_saved() {
+                    self.registering.push((id, answer));
+                } else {
+                    self.pending.push(DeviceAction::Answer(id, answer));
+                }
             }
             DeviceEvent::Answered(id, answer) => {
                 let line = self.mappers.answered(now, id, answer);
@@ -500,16 +510,15 @@ impl Devices {
 
     /// When a save is due.
     pub(super) fn save_at(&self, now: Now) -> Option<Instant> {
-        sooner(self.mappers.has_unsaved().then_some(now.boot), self.table.save_at())
+        let is_due = self.mappers.has_unsaved() || !self.registering.is_empty();
+        sooner(is_due.then_some(now.boot), self.table.save_at())
     }
 
     /// Starts to save all that is not saved; there may be nothing.
     pub(super) fn begin_save(&mut self, now: Now) -> Vec<DeviceChange> {
         let mut changes = self.table.begin_save(now);
         self.mappers.begin_save(&mut changes);
-        if changes.is_empty() {
-            self.end_save(now, true);
-        }
+        self.saving.append(&mut self.registering);
         changes
     }
 
@@ -517,6 +526,11 @@ impl Devices {
     pub(super) fn end_save(&mut self, now: Now, is_saved: bool) {
         self.table.end_save(now, is_saved);
         self.mappers.end_save(is_saved);
+        for (id, answer) in self.saving.drain(..) {
+            let refused = || ManagerAnswer::TooMany("the registration could not be stored".into());
+            let answer = if is_saved { answer } else { refused() };
+            self.pending.push(DeviceAction::Answer(id, answer));
+        }
     }
 
     /// Whether nothing has to be saved, and no save is under way.

@@ -134,9 +134,7 @@ impl Table {
         for object in objects {
             let id = &object.id;
             // A device that was deleted and made anew: nothing of the old one is left.
-            let is_old =
-                |it: &Device| it.object().is_some_and(|old| old.view.uid != object.view.uid);
-            if self.devices.get(id).is_some_and(is_old) {
+            if self.devices.get(id).is_some_and(|device| device.is_replaced_by(object)) {
                 self.remove(now, id.clone(), &mut members);
             }
             if !self.add(now, id, &object.view.description, &mut members) {

@@ -2,7 +2,7 @@
 //! that a node may be taken over from EdgeCore and back, and three of our own beside them.
 //!
 //! ```text
-//!  edged_device          what the cloud has not confirmed of a device's state; whether it has an
+//!  edged_device          what the cloud has not confirmed of a device's state; the uid of its
 //!                        object
 //!  edged_twin            the same of a property; the desired value that was taken over last
 //!  edged_mapper_object   the digest of each object that a mapper has acknowledged
@@ -44,7 +44,7 @@ CREATE TABLE IF NOT EXISTS `device_twin` (`id` integer PRIMARY KEY AUTOINCREMENT
 `actual_meta` text,`expected_version` text,`actual_version` text,`optional` numeric,\
 `attr_type` text,`metadata` text);
 CREATE TABLE IF NOT EXISTS edged_device (deviceid text PRIMARY KEY, unsent integer,
-has_object integer) WITHOUT ROWID;
+uid text) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS edged_twin (deviceid text, name text, unsent integer, desired text,
 PRIMARY KEY (deviceid, name)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS edged_mapper_object (mapper text, object text, digest text,
@@ -59,7 +59,7 @@ pub(super) fn read(conn: &Connection, saved: &mut Saved) {
         }
         (columns.split(',').map(|_| "NULL").collect::<Vec<_>>().join(", "), String::new())
     };
-    let (columns, join) = ours("edged_device", "unsent, has_object");
+    let (columns, join) = ours("edged_device", "unsent, uid");
     let join = join.replace("USING (deviceid, name)", "ON deviceid = id");
     let sql = format!("SELECT id, description, state, last_online, {columns} FROM device{join}");
     read_table(conn, "device", &sql, NODE_DEVICES_MAX, |row| {
@@ -138,6 +138,15 @@ fn text(row: &Row<'_>, at: usize, most: usize) -> Option<Box<str>> {
     }
 }
 
+/// A text, or NULL. `None`: it is neither.
+#[expect(clippy::option_option, reason = "NULL is a value here")]
+fn optional(row: &Row<'_>, at: usize) -> Option<Option<Box<str>>> {
+    if row.get_ref(at).ok()? == ValueRef::Null {
+        return Some(None);
+    }
+    text(row, at, TWIN_VALUE_BYTES_MAX).map(Some)
+}
+
 /// `None`: NULL, or no number.
 fn flag(row: &Row<'_>, at: usize) -> Option<bool> {
     row.get_ref(at).ok()?.as_i64().ok().map(|number| number != 0)
@@ -157,7 +166,7 @@ fn device(row: &Row<'_>) -> Option<DeviceRow> {
             last_online: text(row, 3, DEVICE_WORD_BYTES_MAX)?,
         },
         is_unsent: flag(row, 4).unwrap_or(true),
-        has_object: flag(row, 5).unwrap_or(false),
+        uid: optional(row, 5)?,
     })
 }
 
@@ -173,10 +182,7 @@ fn twin(row: &Row<'_>) -> Option<TwinRow> {
         optional: flag(row, 8).unwrap_or(true),
         type_name: if type_name.is_empty() { "string".into() } else { type_name },
     };
-    let desired = match row.get_ref(11).ok()? {
-        ValueRef::Null => None,
-        _ => Some(text(row, 11, TWIN_VALUE_BYTES_MAX)?),
-    };
+    let desired = optional(row, 11)?;
     (!property.is_empty()).then_some(TwinRow {
         device: id(row)?,
         property,
@@ -229,14 +235,14 @@ pub(super) fn apply(conn: &Connection, changes: &[Change]) -> Result<(), DiskErr
 fn apply_one(conn: &Connection, change: &DeviceChange) -> rusqlite::Result<()> {
     match change {
         DeviceChange::PutDevice(row) => {
-            let DeviceRow { id, description, state, is_unsent, has_object } = row;
+            let DeviceRow { id, description, state, is_unsent, uid } = row;
             let DeviceState { state, last_online } = state;
             conn.execute(
                 PUT_DEVICE,
                 params![id.as_str(), id.name(), description, state, last_online],
             )?;
             let sql = "INSERT OR REPLACE INTO edged_device VALUES (?1, ?2, ?3)";
-            conn.execute(sql, params![id.as_str(), is_unsent, has_object])?;
+            conn.execute(sql, params![id.as_str(), is_unsent, uid])?;
         }
         DeviceChange::RemoveDevice(id) => {
             for (table, column) in [
@@ -373,7 +379,7 @@ mod tests {
             description: Box::default(),
             state,
             is_unsent: true,
-            has_object: false,
+            uid: None,
         };
         assert_eq!(devices[0], dev1);
         assert_eq!((&*devices[1].description, devices.len()), ("in the hall", 2));
@@ -405,7 +411,7 @@ mod tests {
         row.twin.actual.as_mut().expect("it has one").value = Some("21".into());
         (row.is_unsent, row.desired) = (false, Some("20".into()));
         let mut device = stored(&conn).devices.remove(0);
-        (device.is_unsent, device.has_object) = (false, true);
+        (device.is_unsent, device.uid) = (false, Some("u-1".into()));
         let added = TwinRow { property: "new".into(), ..row.clone() };
         let acknowledged = Acknowledged {
             mapper: "m1".into(),
@@ -438,7 +444,28 @@ mod tests {
         let got = stored(&conn);
         assert_eq!((got.devices.len(), got.twins.len(), got.acknowledged.len()), (1, 0, 0));
         assert!(texts(&conn, "SELECT name FROM device_attr").is_empty());
-        assert!(texts(&conn, "SELECT deviceid FROM edged_device").is_empty());
+        for table in ["edged_device", "edged_twin"] {
+            assert!(texts(&conn, &format!("SELECT deviceid FROM {table}")).is_empty(), "{table}");
+        }
+    }
+
+    #[test]
+    fn more_rows_than_are_kept_are_left_out() {
+        let conn = edgecore();
+        conn.execute_batch(&format!(
+            "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n
+             WHERE i <= {TWINS_MAX})
+             INSERT INTO device_twin SELECT 1000 + i, 'default/dev1', 'p' || i, '', '', '1', '',
+             '', '', '{{}}', 1, 'string', '{{}}' FROM n;
+             WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n
+             WHERE i <= {NODE_DEVICES_MAX})
+             INSERT INTO device SELECT 'd' || i, '', '', '', '' FROM n;"
+        ))
+        .expect("rows");
+        let got = stored(&conn);
+        assert_eq!(got.devices.len(), NODE_DEVICES_MAX);
+        // Two of them have one name.
+        assert_eq!(got.twins.len(), TWINS_MAX - 1);
     }
 
     #[test]

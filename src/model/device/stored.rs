@@ -24,8 +24,8 @@ pub struct DeviceRow {
     pub state: DeviceState,
     /// The cloud has not confirmed the state.
     pub is_unsent: bool,
-    /// It was made from an object of the cloud, and goes with it.
-    pub has_object: bool,
+    /// It was made from the object of this uid, and goes with it; `None`: there was none.
+    pub uid: Option<Box<str>>,
 }
 
 /// A property of a device.

@@ -1,6 +1,7 @@
 //! What mappers are told, and what they tell.
 
 use super::*;
+use crate::model::device::Acknowledged;
 
 #[test]
 fn a_registration_lists_what_the_mapper_should_have_and_later_changes_are_called_for() {
@@ -167,6 +168,139 @@ fn what_was_acknowledged_to_an_earlier_process_is_not_called_for_again() {
     assert!(called(next.take_objects()).is_none());
     let (_, call) = called(next.device("dev1", "2", 2)).expect("it has changed");
     assert!(matches!(call, MapperCall::UpdateDevice(..)), "{call:?}");
+}
+
+/// A mapper with the model and the device, of which nothing is in doubt.
+fn acquainted() -> World {
+    let mut world = World::new();
+    world.model("INT");
+    world.device("dev1", "1", 1);
+    world.register("m1", true);
+    world.step();
+    world.saved.clear();
+    world
+}
+
+fn no_answer() -> Result<(), MapperError> {
+    Err(MapperError::Deadline)
+}
+
+#[test]
+fn what_a_mapper_may_have_is_removed_when_nobody_wants_it() {
+    let mut world = acquainted();
+    let (id, _) = called(world.device("dev2", "1", 2)).expect("a new one");
+    world.answer(id, no_answer());
+    world.objects.clear();
+    world.take_objects();
+    world.pass(MAPPER_RETRY_MIN_MS);
+    let mut removed = Vec::new();
+    let mut next = called(world.step());
+    while let Some((id, call)) = next {
+        removed.push(call);
+        next = called(world.answer(id, Ok(())));
+    }
+    let device = |name| MapperCall::RemoveDevice(DeviceId::new("default", name));
+    let model = MapperCall::RemoveModel(DeviceId::new("default", "model1"));
+    assert_eq!(removed, [device("dev1"), device("dev2"), model]);
+}
+
+#[test]
+fn a_call_without_an_answer_is_followed_by_one_that_fits_both_cases() {
+    let mut world = acquainted();
+    let (id, _) = called(world.device("dev1", "2", 2)).expect("it has changed");
+    world.answer(id, no_answer());
+    // The object is again as the mapper has acknowledged it, and the mapper may have the other.
+    world.device("dev1", "1", 3);
+    world.pass(MAPPER_RETRY_MIN_MS);
+    let (id, call) = called(world.step()).expect("it is in doubt");
+    assert!(matches!(&call, MapperCall::UpdateDevice(text, _) if text.contains(r#""1""#)));
+    world.answer(id, Ok(()));
+    // A removal may have been done, and the model is wanted again.
+    let objects = std::mem::take(&mut world.objects);
+    let (id, _) = called(world.take_objects()).expect("the device goes");
+    let (id, call) = called(world.answer(id, Ok(()))).expect("the model goes");
+    assert!(matches!(call, MapperCall::RemoveModel(_)), "{call:?}");
+    world.answer(id, no_answer());
+    world.objects = objects;
+    world.take_objects();
+    world.pass(MAPPER_RETRY_MAX_MS);
+    let (id, call) = called(world.step()).expect("the model again");
+    assert!(matches!(call, MapperCall::CreateModel(_)), "{call:?}");
+    // A mapper that refuses an update may have lost the model.
+    let (id, _) = called(world.answer(id, Ok(()))).expect("the device again");
+    world.answer(id, Ok(()));
+    let (id, call) = called(world.model("FLOAT")).expect("it has changed");
+    assert!(matches!(call, MapperCall::UpdateModel(_)), "{call:?}");
+    let refused = Err(MapperError::Refused(2, "no such model".into()));
+    assert!(called(world.answer(id, refused)).is_none(), "the device waits for its model");
+    world.pass(MAPPER_REFUSED_MIN_MS);
+    let (_, call) = called(world.step()).expect("the model again");
+    assert!(matches!(call, MapperCall::CreateModel(_)), "{call:?}");
+}
+
+#[test]
+fn before_a_call_it_is_saved_that_the_mapper_may_have_the_object() {
+    let mut world = acquainted();
+    world.saves = false;
+    assert!(called(world.device("dev2", "1", 2)).is_none(), "it is not saved");
+    let changes = world.devices.begin_save(world.now);
+    assert!(called(world.step()).is_none(), "it is being saved");
+    world.devices.end_save(world.now, false);
+    assert!(called(world.step()).is_none(), "the save has failed");
+    world.devices.begin_save(world.now);
+    world.devices.end_save(world.now, true);
+    assert!(called(world.step()).is_some());
+    let doubt =
+        Acknowledged { mapper: "m1".into(), object: "device/default/dev2".into(), digest: 0 };
+    assert!(changes.contains(&DeviceChange::PutAcknowledged(doubt.clone())), "{changes:?}");
+    // The next process does not know whether the call was made.
+    let stored = StoredDevices { acknowledged: vec![doubt], ..StoredDevices::default() };
+    let mut next = World::with(stored, &[mapper("m1")]);
+    let (_, call) = called(next.take_objects()).expect("nobody wants it");
+    assert_eq!(call, MapperCall::RemoveDevice(DeviceId::new("default", "dev2")));
+}
+
+#[test]
+fn what_was_never_called_for_needs_no_removal() {
+    let mut world = acquainted();
+    world.saves = false;
+    world.device("dev2", "1", 2);
+    world.objects.retain(|object| object.id == dev1());
+    world.take_objects();
+    world.saves = true;
+    assert!(called(world.step()).is_none());
+}
+
+#[test]
+fn a_registration_is_answered_once_it_is_saved() {
+    let mut world = World::new();
+    world.model("INT");
+    world.device("dev1", "1", 1);
+    world.saves = false;
+    let register = || ManagerCall::Register { mapper: mapper("m1"), with_data: true };
+    let is_answer = |it: &DeviceAction| matches!(it, DeviceAction::Answer(..));
+    let got = world.handle(DeviceEvent::Called(ManagerCallId(7), register()));
+    assert!(!got.iter().any(is_answer), "{got:?}");
+    assert_eq!(world.devices.save_at(world.now), Some(world.now.boot));
+    world.devices.begin_save(world.now);
+    world.devices.end_save(world.now, false);
+    let got = world.step();
+    let [DeviceAction::Answer(ManagerCallId(7), ManagerAnswer::TooMany(why))] = &got[..] else {
+        panic!("{got:?}")
+    };
+    assert_eq!(&**why, "the registration could not be stored");
+    world.handle(DeviceEvent::Called(ManagerCallId(8), register()));
+    world.devices.registrations().clear();
+    world.devices.begin_save(world.now);
+    world.devices.end_save(world.now, true);
+    let got = world.step();
+    let [DeviceAction::Answer(ManagerCallId(8), ManagerAnswer::Registered { .. })] = &got[..]
+    else {
+        panic!("{got:?}")
+    };
+    // Nothing of it changes any more.
+    let got = world.handle(DeviceEvent::Called(ManagerCallId(9), register()));
+    assert!(got.iter().any(is_answer), "{got:?}");
 }
 
 #[test]
