@@ -33,6 +33,39 @@ pub const NAMES: &[&str] = &[
     "acked is durable", "acted on is durable", "back-pressure", "dead session", "delete last",
     "lost store", "mirrors", "never back", "one save", "one session", "others' conditions",
     "others' deletion", "reported is durable",
+    // Devices.
+    #[cfg(feature = "devices")]
+    "client answered",
+    #[cfg(feature = "devices")]
+    "devices are quiet",
+    #[cfg(feature = "devices")]
+    "lost mapper",
+    #[cfg(feature = "devices")]
+    "mapper answered",
+    #[cfg(feature = "devices")]
+    "mapper deadline",
+    #[cfg(feature = "devices")]
+    "mapper gets what is durable",
+    #[cfg(feature = "devices")]
+    "mapper retries",
+    #[cfg(feature = "devices")]
+    "members",
+    #[cfg(feature = "devices")]
+    "model first",
+    #[cfg(feature = "devices")]
+    "older value",
+    #[cfg(feature = "devices")]
+    "one mapper call",
+    #[cfg(feature = "devices")]
+    "one report",
+    #[cfg(feature = "devices")]
+    "removed once",
+    #[cfg(feature = "devices")]
+    "report is durable",
+    #[cfg(feature = "devices")]
+    "saved before exit",
+    #[cfg(feature = "devices")]
+    "twins",
     // Requests of people.
     #[cfg(feature = "streams")]
     "log ends",

@@ -209,6 +209,7 @@ fn replay(seed: u64) -> String {
     let features = match TARGET {
         "cloudsim" => " --features controller",
         "rtsim" => " --features runtime",
+        "sim" if cfg!(feature = "devices") => " --features devices",
         _ => "",
     };
     format!(

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use edged::agent::event::{Action, Event, Out, ProbeId};
 use edged::agent::time::{Instant, Now};
 use edged::agent::{Agent, Config};
+use edged::limits;
 use edged::model::cri::ContainerId;
 use edged::model::probe::ProbeResults;
 
@@ -256,9 +257,10 @@ impl World {
         let ends = actions.iter().any(|action| matches!(action, Action::Exit));
         let requests = actions.iter().filter(|action| !is_line(action)).count() - usize::from(ends);
         if let Some(delivered_at) = self.leaving {
-            let notes =
-                actions.iter().filter(|action| matches!(action, Action::SaveProbeResults(_)));
-            self.check.leaving(delivered_at, now.boot, requests - notes.count(), ends);
+            let has_devices = self.has_devices();
+            let saves = actions.iter().filter(|action| is_last_save(action, has_devices));
+            let requests = requests - saves.count();
+            self.check.leaving((delivered_at, now.boot), requests, ends, has_devices);
         }
         judge!(requests <= REQUESTS_A_STEP_MAX, "[bounded step] a step makes {requests} requests");
         if self.check.may_be_full() {
@@ -274,6 +276,7 @@ impl World {
             }
         }
         self.out.actions = actions;
+        self.devices_stepped();
         let mut wake = self.agent.wake_at();
         judge!(
             wake.is_none_or(|at| at > now.boot),
@@ -345,9 +348,14 @@ impl World {
             | Action::Hangup(_)
             | Action::Save { .. } => self.cloud_requested(action),
             #[cfg(feature = "devices")]
-            Action::Device(_) => unreachable!("devices are not served in these worlds"),
+            Action::Device(action) => self.device_requested(*action),
             Action::Exit => {
-                judge!(self.leaving.is_some(), "[exit] the agent exits, and was not stopped");
+                let stopped_at = self.leaving;
+                judge!(stopped_at.is_some(), "[exit] the agent exits, and was not stopped");
+                let until = stopped_at.map(|at| at.plus_ms(limits::SHUTDOWN_MS));
+                if until.is_some_and(|until| self.clocks.agent().boot < until) {
+                    self.devices_exit();
+                }
                 self.agent_dies();
             }
         }
@@ -443,6 +451,16 @@ fn statuses_each(class: Class, seed: u64) -> u64 {
         Class::Crowd | Class::Site => *chance.pick(&[50, 200]),
         Class::Usual | Class::Calm | Class::Storm => *chance.pick(&[3, 10, 30]),
     }
+}
+
+/// What the agent may request after it was stopped.
+#[cfg_attr(not(feature = "cloud"), expect(unused_variables, reason = "there is no store"))]
+fn is_last_save(action: &Action, has_devices: bool) -> bool {
+    #[cfg(feature = "cloud")]
+    if matches!(action, Action::Save { .. }) {
+        return has_devices;
+    }
+    matches!(action, Action::SaveProbeResults(_))
 }
 
 fn is_line(action: &Action) -> bool {

@@ -457,11 +457,22 @@ impl Check {
 
     /// The agent was stopped and has taken a step since: it begins nothing, and exits as soon as
     /// the runtime has finished what it creates, starts or removes, or when its time is over.
-    pub fn leaving(&self, stopped_at: Instant, now: Instant, requests: usize, ends: bool) {
+    /// `has_devices`: their values may have to be saved before.
+    pub fn leaving(
+        &self,
+        (stopped_at, now): (Instant, Instant),
+        requests: usize,
+        ends: bool,
+        has_devices: bool,
+    ) {
         judge!(requests == 0, "[leaving] makes {requests} requests after a stop");
         let work = self.calls.count(Class::Work);
         let may_wait = work > 0 && now < stopped_at.plus_ms(limits::SHUTDOWN_MS);
-        judge!(ends || may_wait, "[exit] the agent was stopped at {stopped_at:?}, and goes on");
+        let may_save = has_devices && now < stopped_at.plus_ms(limits::SHUTDOWN_MS);
+        judge!(
+            ends || may_wait || may_save,
+            "[exit] the agent was stopped at {stopped_at:?}, and goes on"
+        );
         judge!(
             !ends || !may_wait,
             "[leaving] exits while {work} calls are open that must not be cut off"

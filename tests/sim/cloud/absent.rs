@@ -33,6 +33,16 @@ impl World {
         match due {}
     }
 
+    pub(crate) fn devices_stepped(&mut self) {}
+
+    pub(crate) fn has_devices(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn devices_exit(&self) {}
+
+    pub(crate) fn devices_quiet(&self, _: u64) {}
+
     pub(crate) fn cloud_begin_life(&mut self) {}
 
     pub(crate) fn cloud_dies(&mut self) {}

@@ -46,6 +46,9 @@ impl CloudSim {
             }
             return;
         }
+        if &*route.source == "twin" {
+            return self.devices_report(now, conn, message, mute);
+        }
         let Some(resource) = Resource::parse(&route.resource) else { return };
         let namespace = resource.namespace.unwrap_or("null");
         let name = resource.name;
@@ -99,6 +102,11 @@ impl CloudSim {
                 self.hub.about("response", resource, parent, to_raw_value(&taken).expect("JSON"))
             }
         };
+        self.answer_later(conn, answer);
+    }
+
+    /// Sends an answer once the API server has answered.
+    pub(super) fn answer_later(&mut self, conn: u64, answer: Message) {
         self.last_answer += 1;
         let serial = self.last_answer;
         self.answers.insert(serial, (conn, answer));

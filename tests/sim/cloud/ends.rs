@@ -33,6 +33,7 @@ impl World {
         cloud.closed_until = 0;
         cloud.store.full_until = 0;
         cloud.api.heal();
+        cloud.devices_calm();
         cloud.inform();
         cloud.cut(now);
         for number in cloud.link.numbers() {
@@ -92,7 +93,8 @@ impl World {
 
     /// Only users and faults stop: the synchroniser goes on.
     pub(crate) fn is_cloud_fault(event: WorldEvent) -> bool {
-        matches!(event, WorldEvent::Cloud(Due::Tick | Due::UserChange))
+        let WorldEvent::Cloud(due) = event else { return false };
+        matches!(due, Due::Tick | Due::UserChange) || CloudSim::is_device_fault(due)
     }
 
     pub(crate) fn cloud_wants(&self) -> Vec<&Pod> {
@@ -191,7 +193,7 @@ impl World {
                 None => Some(format!("the agent does not know {key} {uid}")),
             }
         });
-        of_cloud.or_else(|| self.mismirrored())
+        of_cloud.or_else(|| self.mismirrored()).or_else(|| cloud.devices_unsettled())
     }
 
     /// A pod that runs without a change is not reported again and again.

@@ -115,7 +115,7 @@ impl Hub {
         let Change { action, key, object } = change;
         let kind = key.split('/').nth(1).unwrap_or_default();
         let concerns = match kind {
-            "pod" | "node" => true,
+            "pod" | "node" | "device" | "devicemodel" => true,
             _ => self.records.contains_key(&object.uid) || api.is_used(key),
         };
         let operation = match action {
@@ -225,7 +225,7 @@ impl Hub {
         let id = self.id();
         let header = Header { id, parent_id: parent.into(), ..Header::default() };
         let route = Route {
-            source: "edgecontroller".into(),
+            source: source_of(operation, resource).into(),
             group: "resource".into(),
             operation: operation.into(),
             resource: resource.into(),
@@ -322,6 +322,13 @@ pub fn essence(value: &Value) -> u64 {
         }
     }
     hasher.finish()
+}
+
+/// Objects of devices come from their own controller when they are new, and from the synchroniser
+/// under the other name.
+fn source_of(operation: &str, resource: &str) -> &'static str {
+    let is_device = resource.contains("/device/") || resource.contains("/devicemodel/");
+    if is_device && operation == "insert" { "devicecontroller" } else { "edgecontroller" }
 }
 
 /// `CloudCore` has no informer for these.

@@ -10,6 +10,11 @@
 
 mod answers;
 mod api;
+#[cfg(feature = "devices")]
+mod devices;
+#[cfg(not(feature = "devices"))]
+#[path = "devices/absent.rs"]
+mod devices;
 mod ends;
 mod hostile;
 mod hub;
@@ -41,6 +46,7 @@ use crate::trace::trace;
 use crate::world::{World, WorldEvent};
 
 use api::Api;
+use devices::{DeviceDue, DeviceSim};
 use hub::Hub;
 use link::Link;
 use rates::Rates;
@@ -84,6 +90,7 @@ pub struct CloudSim {
     /// The save under way will fail.
     save_fails: bool,
     counts: BTreeMap<&'static str, u64>,
+    devices: Option<Box<DeviceSim>>,
 }
 
 /// A future event.
@@ -111,6 +118,8 @@ pub enum Due {
     Tick,
     /// The users change something.
     UserChange,
+    /// Of devices.
+    Device(DeviceDue),
 }
 
 /// The outcome of a dial.
@@ -189,6 +198,7 @@ pub fn draw(
         lost: false,
         save_fails: false,
         counts: BTreeMap::new(),
+        devices: devices::draw(class, seed, config),
     };
     cloud.inform();
     Some(Box::new(cloud))
@@ -248,9 +258,11 @@ impl CloudSim {
                     message.header.id
                 );
                 self.rules.received(&message, &self.hub, &self.store);
+                self.devices_message(&message);
             }
             _ => {}
         }
+        self.devices_receive(now, event);
     }
 
     /// Only durable pods count.
@@ -281,7 +293,10 @@ impl CloudSim {
                 Change::Put(row) => (row.key.clone(), Some(Stored::of(row))),
                 Change::Delete { key } => (key, None),
                 #[cfg(feature = "devices")]
-                Change::Device(_) => continue,
+                Change::Device(change) => {
+                    self.devices_written(change);
+                    continue;
+                }
             };
             let held = self.store.get(&key);
             let there = self.api.get(&key);
@@ -289,6 +304,7 @@ impl CloudSim {
             self.rules.writes(&key, stored.as_ref(), &self.store, is_there);
             let over = stored.as_ref().filter(|stored| stored.ended.is_some());
             self.over.extend(over.map(|stored| stored.uid.clone()));
+            self.devices_object_written(&key);
             self.store.write(key, stored);
         }
         self.events.push(Event::Saved(revision));
@@ -309,6 +325,7 @@ impl World {
             Action::Send(session, message) => {
                 let message = Box::new(kubeedge::encode(&message));
                 cloud.rules.sends(now, &message, (&cloud.hub, &cloud.store, &self.check));
+                cloud.devices_send(now, &message);
                 cloud.send(now, session, message);
             }
             Action::Ping(session) => cloud.ping(now, session),
@@ -342,13 +359,15 @@ impl World {
             }
             Due::Tick => cloud.tick(now),
             Due::UserChange => cloud.users_change(now, self.faults.user_change_ms),
+            Due::Device(due) => cloud.device_due(now, due, self.faults.user_change_ms),
         }
         self.cloud_settle();
     }
 
     /// Moves the outputs of the cloud to their destinations.
-    fn cloud_settle(&mut self) {
+    pub(crate) fn cloud_settle(&mut self) {
         let Some(cloud) = &mut self.cloud else { return };
+        cloud.devices_settle();
         cloud.flush(self.clocks.now());
         for uid in std::mem::take(&mut cloud.over) {
             self.check.cloud_knows_end(&uid);
@@ -374,7 +393,8 @@ impl World {
         cloud.rules.begin_life();
         cloud.save_fails = false;
         cloud.coming.clear();
-        let saved = cloud.store.open();
+        let mut saved = cloud.store.open();
+        cloud.devices_begin_life(&mut saved);
         trace!(self.clocks.now(), "the store is {:?}: {:?}", saved.origin, saved.rows);
         cloud.events.push(Event::Loaded(Box::new(saved)));
         self.cloud_settle();
@@ -387,6 +407,7 @@ impl World {
             cloud.save_done(self.clocks.now());
         }
         cloud.events.clear();
+        cloud.devices_die();
         cloud.lose_end(self.clocks.now());
         self.cloud_settle();
     }
@@ -405,6 +426,7 @@ impl World {
         let lost = || StoreOrigin::Lost("file is not a database".to_owned());
         cloud.store.lose(if new { StoreOrigin::New } else { lost() });
         cloud.rules.lose();
+        cloud.devices_lose_store();
         cloud.lost = true;
         cloud.count("stores lost");
         self.check.cloud_lost();

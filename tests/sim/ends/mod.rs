@@ -116,6 +116,7 @@ impl World {
                 _ => None,
             };
         }
+        self.devices_quiet(began_at);
         self.check_steady(&steady, began_at, "in calm");
         let noisy = steady.iter().find(|uid| !self.cloud_is_quiet(uid, began_at));
         judge!(noisy.is_none(), "[quiet] {noisy:?} runs well and is reported again in calm");
