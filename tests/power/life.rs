@@ -8,11 +8,17 @@ use edged::io::disk::{Disk, Vfs};
 use edged::model::meta::{Change, Revision, Row, Saved, StoreOrigin};
 
 use crate::chance::Chance;
+use crate::devices::{self, Rows};
 use crate::disk::{Faults, FaultyDisk};
 use crate::vfs;
 
-/// The expected contents of the table: by key, kind and value.
-type Table = BTreeMap<Box<str>, Row>;
+/// The expected contents of the tables.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Tables {
+    /// Of objects: by key, kind and value.
+    objects: BTreeMap<Box<str>, Row>,
+    devices: Rows,
+}
 
 /// The counts.
 #[derive(Debug, Default)]
@@ -28,18 +34,22 @@ pub struct Tally {
     pub kept_under_way: u64,
     /// Rows that were checked after cuts.
     pub rows: u64,
+    /// Likewise of the tables of devices.
+    pub device_rows: u64,
 }
 
 struct Life {
     chance: Chance,
+    /// Every other seed has devices as well; the others stay as they were.
+    has_devices: bool,
     faults: Faults,
     /// The last state that was answered with success, or read and synced at a start.
-    acked: Table,
+    acked: Tables,
     /// What the running store has: `acked`, or a state that was read at a start and not synced.
-    current: Table,
+    current: Tables,
     /// The states after each save since then: a failed save may be found after a cut, whole, if its
     /// log reached the disk and no later one did.
-    asked: Vec<Table>,
+    asked: Vec<Tables>,
     revision: u64,
 }
 
@@ -54,9 +64,10 @@ pub fn live(seed: u64, cuts: u64, lies: bool, tally: &mut Tally) -> Result<(), S
     vfs::insert(FaultyDisk::new(chance.bits()));
     let mut life = Life {
         chance,
+        has_devices: !seed.is_multiple_of(2),
         faults,
-        acked: Table::new(),
-        current: Table::new(),
+        acked: Tables::default(),
+        current: Tables::default(),
         asked: Vec::new(),
         revision: 0,
     };
@@ -115,6 +126,7 @@ impl Life {
     fn start(&mut self, tally: &mut Tally) -> Result<Option<Disk>, String> {
         let opened = Disk::open_on(Vfs::of_test(vfs::VFS), Path::new("/edgecore.db"));
         let (disk, saved) = opened.map_err(|refused| refused.to_string())?;
+        let (devices, device_rows) = (devices::read(&saved), devices::count(&saved));
         let Saved { rows, origin, is_unsynced, .. } = saved;
         let what = if is_unsynced { "unsynced rows" } else { "rows" };
         crate::trace(format_args!("== opened: {origin:?}, {} {what}", rows.len()));
@@ -138,7 +150,9 @@ impl Life {
             return Ok(None);
         }
         tally.rows += rows.len() as u64;
-        let found: Table = rows.into_iter().map(|row| (row.key.clone(), row)).collect();
+        tally.device_rows += device_rows;
+        let objects = rows.into_iter().map(|row| (row.key.clone(), row)).collect();
+        let found = Tables { objects, devices };
         if found != self.acked {
             if !self.asked.contains(&found) {
                 return Err(self.difference(&found, &origin));
@@ -158,10 +172,10 @@ impl Life {
         let mut next = self.current.clone();
         for change in &changes {
             match change {
-                Change::Put(row) => drop(next.insert(row.key.clone(), row.clone())),
-                Change::Delete { key } => drop(next.remove(key)),
+                Change::Put(row) => drop(next.objects.insert(row.key.clone(), row.clone())),
+                Change::Delete { key } => drop(next.objects.remove(key)),
                 #[cfg(feature = "devices")]
-                Change::Device(_) => {}
+                Change::Device(change) => next.devices.write(change.clone()),
             }
         }
         self.revision += 1;
@@ -184,6 +198,11 @@ impl Life {
     }
 
     fn change(&mut self) -> Change {
+        if self.has_devices
+            && let Some(change) = devices::change(self.revision, &mut self.chance)
+        {
+            return change;
+        }
         let key = format!("default/pod/p{}", self.chance.below(40)).into_boxed_str();
         if self.chance.percent(25) {
             return Change::Delete { key };
@@ -194,22 +213,29 @@ impl Life {
         Change::Put(Row { key, kind: "pod".into(), value: value.into() })
     }
 
-    fn difference(&self, found: &Table, origin: &StoreOrigin) -> String {
-        let lost: Vec<&str> =
-            self.acked.keys().filter(|key| !found.contains_key(*key)).map(|key| &**key).collect();
-        let other: Vec<&str> = found
+    fn difference(&self, found: &Tables, origin: &StoreOrigin) -> String {
+        let (acked, found_objects) = (&self.acked.objects, &found.objects);
+        let lost: Vec<&str> = acked
+            .keys()
+            .filter(|key| !found_objects.contains_key(*key))
+            .map(|key| &**key)
+            .collect();
+        let other: Vec<&str> = found_objects
             .iter()
-            .filter(|(key, row)| self.acked.get(*key) != Some(row))
+            .filter(|(key, row)| acked.get(*key) != Some(row))
             .map(|(key, _)| &**key)
             .collect();
         let faults = &self.faults;
         let asked = self.asked.len();
         format!(
             "after {} saves ({faults:?}, {asked} failed since the last) the store ({origin:?}) \
-             holds {} rows, expected {}: lost {lost:?}, reverted or unknown {other:?}",
+             holds {} rows, expected {}: lost {lost:?}, reverted or unknown {other:?}; of devices \
+             {:?}, expected {:?}",
             self.revision,
-            found.len(),
-            self.acked.len()
+            found_objects.len(),
+            acked.len(),
+            found.devices,
+            self.acked.devices
         )
     }
 }

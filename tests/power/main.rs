@@ -15,6 +15,11 @@
 #[path = "../sim/chance.rs"]
 #[expect(dead_code, reason = "shared with the simulator; not all draws are needed here")]
 mod chance;
+#[cfg(feature = "devices")]
+mod devices;
+#[cfg(not(feature = "devices"))]
+#[path = "devices/absent.rs"]
+mod devices;
 mod disk;
 mod life;
 mod vfs;
@@ -53,13 +58,14 @@ fn main() -> ExitCode {
         (variable("SIM_FIRST").unwrap_or(1), count)
     };
     let seeds = first..first + count;
+    let features = if cfg!(feature = "devices") { " --features devices" } else { "" };
     println!("seeds {first} to {} and {ONCE_FAILED:?}", seeds.end - 1);
     let mut tally = Tally::default();
     for seed in seeds.chain(ONCE_FAILED) {
         if let Err(why) = life::live(seed, CUTS_PER_SEED, false, &mut tally) {
             println!(
-                "violated: {why}\n  SEED={seed} scripts/cargo test --locked --profile sim \
-                 --test power"
+                "violated: {why}\n  SEED={seed} scripts/cargo test --locked{features} \
+                 --profile sim --test power"
             );
             return ExitCode::FAILURE;
         }
