@@ -12,7 +12,7 @@
 # target/mutants/survivors.txt, by file.
 #
 #   scripts/mutants.sh [--rules] [--again|--new] [--list] [--seeds N]
-#                      [--core agent|controller|runtime]
+#                      [--core agent|controller|devices|runtime]
 #                      [--levels stories,units,controller,simulator,cloudsim,rtsim] [TEXT...]
 #
 # TEXT: only mutants that contain it, as --list shows them. What is built lies in target/mutants, or

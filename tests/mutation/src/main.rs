@@ -41,7 +41,7 @@ const CORES: [&str; 6] = ["agent", "controller", "core", "model", "runtime", "wi
 /// Their unit tests.
 const UNITS: [&str; 6] = ["agent::", "controller::", "core::", "model::", "runtime::", "wire::"];
 /// The features that the cores need beside the default ones.
-const FEATURES: [&str; 2] = ["controller", "runtime"];
+const FEATURES: [&str; 3] = ["controller", "devices", "runtime"];
 
 /// The arguments.
 struct Plan {
@@ -228,6 +228,14 @@ fn build(tree: &Path, levels: &[&'static str]) -> Receiver<Result<PathBuf, Strin
     programs
 }
 
+/// Whether the file belongs to this core. Devices are a part of the agent that can be chosen alone.
+fn is_of(core: &str, path: &str) -> bool {
+    match core {
+        "devices" => path.starts_with("agent/devices/") || path == "agent/cloud/devices.rs",
+        _ => path.starts_with(&format!("{core}/")),
+    }
+}
+
 /// The generated mutants of the chosen core, and those of the rules.
 fn find(
     plan: &Plan,
@@ -240,7 +248,7 @@ fn find(
     for (at, source) in sources.iter().enumerate() {
         let found = points::find(source, at, features);
         functions.push(found.functions);
-        if !plan.rules_only && source.path.starts_with(&format!("{}/", plan.core)) {
+        if !plan.rules_only && is_of(&plan.core, &source.path) {
             mutants.extend(found.mutants);
         }
     }
