@@ -205,13 +205,13 @@ fn as_it_comes(disk: &Disk, store: &Path, saves: usize) -> f64 {
 }
 
 /// A file system on a separate block device, whose writes the kernel counts.
-struct Disk {
-    mount: PathBuf,
+pub struct Disk {
+    pub mount: PathBuf,
     stat: PathBuf,
 }
 
 impl Disk {
-    fn new(dir: &Path) -> Self {
+    pub fn new(dir: &Path) -> Self {
         let (image, mount) = (dir.join("disk.img"), dir.join("disk"));
         fs::create_dir_all(&mount).expect("a folder of ours");
         let file = fs::File::create(&image).expect("a file of ours");
@@ -228,7 +228,7 @@ impl Disk {
     }
 
     /// Everything that was written to the device.
-    fn written_kib(&self) -> f64 {
+    pub fn written_kib(&self) -> f64 {
         run(Command::new("sync").arg("-f").arg(&self.mount));
         let stat = fs::read_to_string(&self.stat).expect("the kernel counts");
         // Field 7 (Documentation/block/stat.rst): sectors of 512 bytes.

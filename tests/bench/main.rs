@@ -28,6 +28,8 @@ mod cloud;
 mod cloud_link;
 #[cfg(feature = "controller")]
 mod controller;
+#[cfg(feature = "devices")]
+mod devices;
 #[allow(dead_code, reason = "the whole-tests use the rest")]
 mod fake;
 #[cfg_attr(not(feature = "cloud"), allow(dead_code, reason = "figures of the cloud use the rest"))]
@@ -90,6 +92,12 @@ const GROUPS: &[Group] = &[
     Group { names: cloud_link::BACK, run: cloud_link::back },
     #[cfg(feature = "cloud")]
     Group { names: cloud_link::IDLE, run: cloud_link::idle },
+    #[cfg(feature = "devices")]
+    Group { names: devices::UPDATES, run: devices::updates },
+    #[cfg(feature = "devices")]
+    Group { names: devices::MEMORY, run: devices::memory },
+    #[cfg(feature = "devices")]
+    Group { names: devices::IDLE, run: devices::idle },
     #[cfg(feature = "streams")]
     Group { names: streams::LOG, run: streams::throughput },
     #[cfg(feature = "streams")]
