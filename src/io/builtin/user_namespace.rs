@@ -35,11 +35,11 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
-use nix::unistd::{ForkResult, Pid, fork, getpid, getppid};
+use nix::unistd::{Pid, getpid, getppid};
 
-use super::files;
 use super::layout::Layout;
 use super::namespace::{Kind, OWN};
+use super::{child, files};
 use crate::limits::HOLDER_READY_MS;
 use crate::model::cri::UserRange;
 use crate::model::error::System;
@@ -62,23 +62,18 @@ impl Holder {
         let failed = |what: &str, error: io::Error| {
             System::at(format_args!("cannot make a user namespace: {what}"), error)
         };
-        let pair = UnixStream::pair().map_err(|error| failed("a socket", error))?;
-        let (mut ours, mut theirs) = pair;
+        let (mut ours, mut theirs) =
+            UnixStream::pair().map_err(|error| failed("a socket", error))?;
         let parent = getpid();
         let flags = kinds.iter().fold(CloneFlags::empty(), |all, (_, flag)| all | *flag);
-        // SAFETY: a job has one thread, so the child may do all that its parent may.
-        let child = match unsafe { fork() }.map_err(|errno| failed("fork", errno.into()))? {
-            ForkResult::Parent { child } => child,
-            ForkResult::Child => {
-                drop(ours);
-                let _ = set_pdeathsig(Signal::SIGKILL);
-                if getppid() == parent {
-                    hold(&mut theirs, flags);
-                }
-                // SAFETY: nothing of the parent's is to be run here: no destructor, no handler.
-                unsafe { libc::_exit(0) }
+        let started = child::start(|| {
+            let _ = set_pdeathsig(Signal::SIGKILL);
+            if getppid() == parent {
+                hold(&mut theirs, flags);
             }
-        };
+            0
+        });
+        let child = started.map_err(|errno| failed("fork", errno.into()))?;
         drop(theirs);
         let until = ours.try_clone().map_err(|error| failed("a socket", error))?;
         let holder = Self { pid: child, _until: until };
