@@ -1,7 +1,5 @@
 //! The interface of the core: inputs come in as [`Event`], requests go out as [`Action`].
 
-use std::collections::BTreeMap;
-
 use super::time::Instant;
 pub use crate::core::Severity;
 use crate::model::cri::{CallError, ContainerId, Dns, Reply, Request};
@@ -18,6 +16,7 @@ use crate::model::keyring::Keyring;
 #[cfg(feature = "cloud")]
 use crate::model::link::{Cause, Session, Validity};
 use crate::model::manifest::Folder;
+use crate::model::map::Map;
 #[cfg(feature = "cloud")]
 use crate::model::meta::{Change, DiskError, Revision, Saved};
 use crate::model::net::{Finding, Query};
@@ -54,7 +53,7 @@ pub enum Event {
     TerminationMessage(JobId, Box<str>),
     /// What the agent last saved by [`Action::SaveProbeResults`] since the machine's boot: once, at
     /// the agent's start, before the runtime is up.
-    SavedProbeResults(BTreeMap<ContainerId, ProbeResults>),
+    SavedProbeResults(Map<ContainerId, ProbeResults>),
     /// The content of the host's `resolv.conf`: at start and when it changes.
     Resolver(Box<Dns>),
     /// The node's own credentials of registries: at start, if there are any, and when they change.
@@ -152,7 +151,7 @@ pub enum Action {
     CancelProbe(ProbeId),
     /// Replace the saved results by these, at once. They must survive a restart of the agent, not a
     /// reboot of the machine. If they cannot be written, the old ones are removed as well.
-    SaveProbeResults(BTreeMap<ContainerId, ProbeResults>),
+    SaveProbeResults(Map<ContainerId, ProbeResults>),
     /// Read the termination message of an ended container, at once.
     Read {
         /// Identifies the answer.

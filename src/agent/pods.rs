@@ -23,12 +23,13 @@ use super::time::{Instant, Now, sooner};
 use crate::limits;
 use crate::model::cri::{PodRef, RuntimeStatus};
 use crate::model::job::LogDir;
+use crate::model::map::Map;
 use crate::model::node::Pressure;
 use crate::model::pod::{self as api, SEEN};
 
 #[derive(Debug, Default)]
 pub struct Pods {
-    map: BTreeMap<Uid, Pod>,
+    map: Map<Uid, Box<Pod>>,
     /// The first pod to be stepped: after the pod that last found no room.
     next_turn: Option<Uid>,
     /// Pods that the last list contained and that are not in the map, because it is not known
@@ -176,7 +177,7 @@ impl Pods {
     /// These objects were added, removed or changed: the pods that may use them try again.
     pub fn objects_changed(&mut self, changed: &BTreeSet<Key>) {
         let touched = |pod: &&mut Pod| changed.iter().any(|key| pod.may_use(key));
-        self.map.values_mut().filter(touched).for_each(Pod::objects_changed);
+        self.iter_mut().filter(touched).for_each(Pod::objects_changed);
     }
 
     fn add(&mut self, now: Now, uid: Uid, mut api: api::Pod, origin: Origin, config: &Config) {
@@ -199,7 +200,7 @@ impl Pods {
             let fields = review.unknown.join(", ");
             pod.warn("UnknownField", format!("unknown, ignored: {fields}"));
         }
-        self.map.insert(uid.clone(), pod);
+        self.map.insert(uid.clone(), Box::new(pod));
         self.revision += 1;
         if absent { &mut self.unadmitted } else { &mut self.unlisted }.insert(uid);
     }
@@ -224,7 +225,7 @@ impl Pods {
     }
 
     fn admit(&mut self, uid: &str, config: &Config) {
-        let pod = &self.map[uid];
+        let pod = self.map.get(uid).expect("just ranked");
         let starts = pod.phase() == Phase::Syncing && pod.is_active();
         if !starts || *pod.wanted() != Wanted::Yes {
             return;
@@ -267,9 +268,11 @@ impl Pods {
         let mut room = limits::ORPHANS_MAX.saturating_sub(orphan_count);
         // Two pods of one name must not run at the same time, whatever a broken manifest may
         // contain.
-        let wanted = self.map.values().filter(|pod| *pod.wanted() == Wanted::Yes);
-        let names: BTreeSet<(Box<str>, Box<str>)> =
-            if sources.are_whole() { BTreeSet::new() } else { wanted.map(Pod::name).collect() };
+        let mut names: BTreeSet<(Box<str>, Box<str>)> = BTreeSet::new();
+        if !sources.are_whole() {
+            let wanted = self.iter().filter(|pod| *pod.wanted() == Wanted::Yes);
+            names.extend(wanted.map(Pod::name));
+        }
         let mut left = BTreeMap::new();
         let mut adopt = |pod_ref: &PodRef, source: Option<&str>| {
             let is_replaced = || names.contains(&(pod_ref.namespace.clone(), pod_ref.name.clone()));
@@ -298,7 +301,7 @@ impl Pods {
                 let uid = pod_ref.uid.clone();
                 self.orphans += 1;
                 orphan.add_listed_sandbox(sandbox);
-                self.map.insert(uid, orphan);
+                self.map.insert(uid, Box::new(orphan));
                 self.revision += 1;
             } else {
                 self.users.add_unclaimed(&sandbox);
@@ -312,7 +315,7 @@ impl Pods {
                 let uid = pod_ref.uid.clone();
                 self.orphans += 1;
                 orphan.add_listed_container(container);
-                self.map.insert(uid, orphan);
+                self.map.insert(uid, Box::new(orphan));
                 self.revision += 1;
             }
         }
@@ -373,10 +376,12 @@ impl Pods {
             }
         };
         match first {
-            None => self.map.values_mut().for_each(step),
+            None => self.map.values_mut().for_each(|pod| step(pod)),
             Some(first) => {
-                self.map.range_mut(first.clone()..).for_each(|(_, pod)| step(pod));
-                self.map.range_mut(..first).for_each(|(_, pod)| step(pod));
+                let from = |(uid, _): &(&Uid, _)| **uid >= first;
+                let before = |(uid, _): &(&Uid, _)| **uid < first;
+                self.map.iter_mut().filter(from).for_each(|(_, pod)| step(pod));
+                self.map.iter_mut().filter(before).for_each(|(_, pod)| step(pod));
             }
         }
         stepped
@@ -421,7 +426,7 @@ impl Pods {
                 && (pod.phase() > Phase::Syncing || *pod.wanted() != Wanted::Yes)
         };
         let leaving: BTreeSet<(&str, &str, &str)> =
-            self.map.values().filter(|pod| is_leaving(pod)).map(key).collect();
+            self.iter().filter(|pod| is_leaving(pod)).map(key).collect();
         if leaving.is_empty() {
             return BTreeSet::new();
         }
@@ -432,7 +437,7 @@ impl Pods {
             let mut of_name = of_name.take_while(|other| (other.0, other.1) == (namespace, name));
             of_name.any(|other| other.2 != uid)
         };
-        self.map.values().filter(starting).filter(waits).map(|pod| pod.uid().clone()).collect()
+        self.iter().filter(starting).filter(waits).map(|pod| pod.uid().clone()).collect()
     }
 
     /// Whether every pod that the runtime has is among these.
@@ -448,17 +453,17 @@ impl Pods {
             let LogDir { uid, namespace, name } = dir.clone();
             let mut pod = Pod::orphan(&PodRef { uid: uid.clone(), namespace, name }, now);
             pod.observe_nothing();
-            self.map.insert(uid, pod);
+            self.map.insert(uid, Box::new(pod));
             self.revision += 1;
         }
     }
 
     pub fn get(&self, uid: &str) -> Option<&Pod> {
-        self.map.get(uid)
+        self.map.get(uid).map(|pod| &**pod)
     }
 
     pub fn get_mut(&mut self, uid: &str) -> Option<&mut Pod> {
-        self.map.get_mut(uid)
+        self.map.get_mut(uid).map(|pod| &mut **pod)
     }
 
     /// The pod that a call, job or query belongs to: it is not removed before that is answered.
@@ -468,12 +473,12 @@ impl Pods {
 
     /// All pods, by uid.
     pub fn iter(&self) -> impl Iterator<Item = &Pod> {
-        self.map.values()
+        self.map.values().map(|pod| &**pod)
     }
 
     /// All pods, by uid.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Pod> {
-        self.map.values_mut()
+        self.map.values_mut().map(|pod| &mut **pod)
     }
 
     /// Whether there is no pod, neither wanted nor listed.
@@ -483,7 +488,7 @@ impl Pods {
 
     /// When the next pod has to be stepped if nothing happens before.
     pub fn wake_at(&self) -> Option<Instant> {
-        self.map.values().map(Pod::wake_at).fold(None, sooner)
+        self.iter().map(Pod::wake_at).fold(None, sooner)
     }
 
     /// Grows whenever a pod is added, removed, or has its status computed: as long as it is

@@ -8,11 +8,10 @@
 //!
 //! If we crash here: the next start loads what was saved last.
 
-use std::collections::BTreeMap;
-
 use super::Pods;
 use super::event::{Action, Out};
 use crate::model::cri::ContainerId;
+use crate::model::map::Map;
 use crate::model::probe::ProbeResults;
 
 /// The results that are saved, and those that were loaded at start.
@@ -20,22 +19,22 @@ use crate::model::probe::ProbeResults;
 pub(super) struct SavedResults {
     /// From before the restart, of containers that no probe is attached to yet; empty once all pods
     /// have been inspected.
-    loaded: BTreeMap<ContainerId, ProbeResults>,
+    loaded: Map<ContainerId, ProbeResults>,
     /// As they are saved now.
-    saved: BTreeMap<ContainerId, ProbeResults>,
+    saved: Map<ContainerId, ProbeResults>,
     /// The pods' revision when they were saved.
     revision: Option<u64>,
 }
 
 impl SavedResults {
     /// Takes what was saved before the restart.
-    pub(super) fn load(&mut self, saved: BTreeMap<ContainerId, ProbeResults>) {
+    pub(super) fn load(&mut self, saved: Map<ContainerId, ProbeResults>) {
         self.saved.clone_from(&saved);
         self.loaded = saved;
     }
 
     /// Results from before the restart, until all pods have been inspected.
-    pub(super) fn loaded(&self) -> &BTreeMap<ContainerId, ProbeResults> {
+    pub(super) fn loaded(&self) -> &Map<ContainerId, ProbeResults> {
         &self.loaded
     }
 
@@ -54,7 +53,7 @@ impl SavedResults {
             self.loaded.remove(id);
         }
         let loaded = self.loaded.iter().map(|(id, results)| (id, *results));
-        let mut results: BTreeMap<&ContainerId, ProbeResults> = loaded.collect();
+        let mut results: Map<&ContainerId, ProbeResults> = loaded.collect();
         for pod in pods.iter() {
             if pod.is_fully_observed() {
                 for observed in &pod.observed().containers {

@@ -5,17 +5,16 @@
 //!
 //! Not persistent: after a restart the request is made once more.
 
-use std::collections::BTreeMap;
-
 use super::event::{Action, Out, Severity};
 use super::pleg::List;
 use super::time::{Backoff, Now};
 use crate::limits::{REMOVED_RETRY_MAX_MS, RETRY_MIN_MS};
 use crate::model::cri::PodRef;
+use crate::model::map::Map;
 
 /// All of them. Bounded by the runtime's lists, plus the answers since the last one.
 #[derive(Debug, Default)]
-pub struct Removed(BTreeMap<Box<str>, Entry>);
+pub struct Removed(Map<Box<str>, Entry>);
 
 #[derive(Debug)]
 struct Entry {

@@ -22,6 +22,7 @@ use super::pods::{DesiredPods, Pods};
 use crate::limits;
 use crate::model::cri::PodRef;
 use crate::model::manifest::{Content, Folder};
+use crate::model::map::Map;
 use crate::model::object::Object;
 use crate::model::pod::{self as api, SOURCE};
 
@@ -37,7 +38,7 @@ pub struct Source {
     delivered: bool,
     /// Why the folder itself cannot be read.
     trouble: Option<Box<str>>,
-    files: BTreeMap<Box<str>, File>,
+    files: Map<Box<str>, File>,
     /// For each uid that we assigned: the uid that another agent gave the pod.
     taken_over: BTreeMap<Box<str>, Box<str>>,
 }
@@ -105,7 +106,7 @@ impl Source {
             self.files.insert(read.path, file);
         }
         if self.trouble.is_some() {
-            self.files.append(&mut files);
+            self.files.extend(files);
         }
         let mut still_taken_over = BTreeMap::new();
         for entry in self.files.values_mut().flat_map(|file| &mut file.pods) {

@@ -14,11 +14,10 @@
 //!
 //! If we crash here: init restarts the agent, which has until the timeout to open the device.
 
-use std::collections::BTreeMap;
-
 use super::event::{Action, CallId, Event, JobId, Out, ProbeId, Severity};
 use super::time::Instant;
 use crate::limits::{WATCHDOG_LATE_MS, WATCHDOG_PINGS};
+use crate::model::map::Map;
 use crate::model::watchdog::Settings;
 
 /// The pending answers and their deadlines.
@@ -26,7 +25,7 @@ use crate::model::watchdog::Settings;
 pub struct Watchdog {
     /// `None`: there is no watchdog.
     settings: Option<Settings>,
-    pending: BTreeMap<Answer, Instant>,
+    pending: Map<Answer, Instant>,
     feed_at: Instant,
     /// Since when the runtime cannot be used.
     silent_since: Option<Instant>,
@@ -50,7 +49,7 @@ impl Watchdog {
     pub fn new(settings: &Settings, now: Instant) -> Self {
         Self {
             settings: (!settings.device.is_empty()).then(|| settings.clone()),
-            pending: BTreeMap::new(),
+            pending: Map::new(),
             feed_at: now,
             silent_since: Some(now),
             logged_trouble: None,

@@ -3,12 +3,12 @@
 //! An answer goes straight to the owner that its number belongs to; nobody is asked whether an
 //! answer is theirs. Not persistent: after a crash nothing is outstanding.
 
-use std::collections::BTreeMap;
+use crate::model::map::Map;
 
 /// The outstanding requests of one kind. Numbers begin with 1 and are never used twice.
 #[derive(Debug)]
 pub struct WorkBook<Id, Owner> {
-    open: BTreeMap<Id, Owner>,
+    open: Map<Id, Owner>,
     last: u64,
 }
 
@@ -48,7 +48,7 @@ impl<Id: Copy + Ord + From<u64>, Owner> WorkBook<Id, Owner> {
 
 impl<Id, Owner> Default for WorkBook<Id, Owner> {
     fn default() -> Self {
-        Self { open: BTreeMap::new(), last: 0 }
+        Self { open: Map::new(), last: 0 }
     }
 }
 

@@ -23,7 +23,6 @@ mod tls;
 #[path = "probe/plain.rs"]
 mod tls;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -37,6 +36,7 @@ use crate::agent::event::{Event, ProbeId};
 use crate::agent::time::Instant;
 use crate::limits::{PROBE_CONNECTIONS_MAX, PROBE_TURN_BYTES};
 use crate::model::cri::ContainerId;
+use crate::model::map::{Map, Set};
 use crate::model::net::{Finding, Query};
 use crate::model::probe::ProbeResults;
 use crate::wire::probe::{self as wire, Exchange, Outcome, Peer};
@@ -48,10 +48,10 @@ pub struct Probes {
     /// The token of the first slot.
     first: Token,
     slots: Vec<Option<ProbeId>>,
-    open: BTreeMap<ProbeId, Connection>,
-    deadlines: BTreeSet<(Instant, ProbeId)>,
+    open: Map<ProbeId, Connection>,
+    deadlines: Set<(Instant, ProbeId)>,
     /// Connections that can continue now.
-    busy: BTreeSet<ProbeId>,
+    busy: Set<ProbeId>,
     /// Where results are saved for the agent's next start; `None`: nowhere.
     pub(super) results: Option<ResultsFile>,
 }
@@ -76,9 +76,9 @@ impl Probes {
         Self {
             first,
             slots: Vec::new(),
-            open: BTreeMap::new(),
-            deadlines: BTreeSet::new(),
-            busy: BTreeSet::new(),
+            open: Map::new(),
+            deadlines: Set::new(),
+            busy: Set::new(),
             results: None,
         }
     }
@@ -165,7 +165,7 @@ impl Probes {
     }
 
     /// Saves these results.
-    pub fn save_results(&self, all: &BTreeMap<ContainerId, ProbeResults>) {
+    pub fn save_results(&self, all: &Map<ContainerId, ProbeResults>) {
         if let Some(results) = &self.results {
             results.save(all);
         }

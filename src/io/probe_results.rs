@@ -12,7 +12,6 @@
 //!
 //! If we crash here the file has its old or its new content.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -22,6 +21,7 @@ use std::path::{Path, PathBuf};
 use super::sys;
 use crate::limits::PROBE_RESULTS_BYTES_MAX;
 use crate::model::cri::ContainerId;
+use crate::model::map::Map;
 use crate::model::probe::ProbeResults;
 
 /// The folder of the file.
@@ -47,21 +47,21 @@ impl ResultsFile {
     }
 
     /// The results that were saved since the machine's boot.
-    pub(super) fn load(&self) -> BTreeMap<ContainerId, ProbeResults> {
+    pub(super) fn load(&self) -> Map<ContainerId, ProbeResults> {
         let mut text = String::new();
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
         let opened = self.path.as_ref().and_then(|path| options.open(path).ok());
-        let Some(file) = opened else { return BTreeMap::new() };
+        let Some(file) = opened else { return Map::new() };
         let most = u64::try_from(PROBE_RESULTS_BYTES_MAX).expect("it is small");
         if file.take(most + 1).read_to_string(&mut text).is_err() {
-            return BTreeMap::new();
+            return Map::new();
         }
         self.parse(&text).unwrap_or_default()
     }
 
     /// `None`: the text is of another boot, or not complete.
-    fn parse(&self, text: &str) -> Option<BTreeMap<ContainerId, ProbeResults>> {
+    fn parse(&self, text: &str) -> Option<Map<ContainerId, ProbeResults>> {
         let (boot, rest) = text.split_once('\n')?;
         if boot != self.boot || text.len() > PROBE_RESULTS_BYTES_MAX || !text.ends_with('\n') {
             return None;
@@ -79,7 +79,7 @@ impl ResultsFile {
     }
 
     /// Replaces the saved results by these.
-    pub(super) fn save(&self, all: &BTreeMap<ContainerId, ProbeResults>) {
+    pub(super) fn save(&self, all: &Map<ContainerId, ProbeResults>) {
         let Some(path) = &self.path else { return };
         let mut text = format!("{}\n", self.boot);
         for (id, proven) in all.iter().filter(|(_, proven)| proven.started) {
@@ -113,7 +113,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn all(ids: &[(&str, bool)]) -> BTreeMap<ContainerId, ProbeResults> {
+    fn all(ids: &[(&str, bool)]) -> Map<ContainerId, ProbeResults> {
         let one = |&(id, ready): &(&str, bool)| {
             (ContainerId(id.into()), ProbeResults { started: true, ready })
         };

@@ -5,7 +5,6 @@
 //! returns, and the whole agent would block. `io::mounts` finds the kind of a path's file system,
 //! and is called again every few minutes.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +16,7 @@ use crate::agent::time::Instant;
 use crate::limits::MOUNTS_VALID_MS;
 use crate::model::cgroup::Hierarchy;
 use crate::model::housekeeping::{Amount, MeasureRequest, Measures, Room};
+use crate::model::map::Map;
 
 #[derive(Debug)]
 pub struct Meter {
@@ -25,7 +25,7 @@ pub struct Meter {
     /// The mount point of the memory cgroups, and their version.
     cgroups: (PathBuf, Hierarchy),
     /// Whether a path may be measured, and until when that is valid.
-    measurable: BTreeMap<PathBuf, (Instant, bool)>,
+    measurable: Map<PathBuf, (Instant, bool)>,
 }
 
 impl Meter {
@@ -34,7 +34,7 @@ impl Meter {
             Hierarchy::V1 => cgroups.join("memory"),
             Hierarchy::None | Hierarchy::V2 => cgroups.to_owned(),
         };
-        Self { root, cgroups: (memory, hierarchy), measurable: BTreeMap::new() }
+        Self { root, cgroups: (memory, hierarchy), measurable: Map::new() }
     }
 
     pub fn read(&mut self, now: Instant, request: &MeasureRequest) -> Measures {

@@ -6,6 +6,7 @@
 //! that ascend. What may have many more in any order stays a `BTreeMap`.
 
 use std::borrow::Borrow;
+use std::ops::Index;
 use std::slice;
 
 /// Keys ascend, each once.
@@ -62,6 +63,43 @@ impl<K: Ord, V> Map<K, V> {
     {
         self.find(key).ok().map(|at| self.0.remove(at).1)
     }
+
+    /// The place of this key, to be filled if it is empty.
+    pub fn entry(&mut self, key: K) -> Entry<'_, K, V> {
+        Entry { found: self.find(&key), map: self, key }
+    }
+}
+
+/// What [`Map::entry`] returns.
+#[derive(Debug)]
+pub struct Entry<'a, K, V> {
+    map: &'a mut Map<K, V>,
+    key: K,
+    found: Result<usize, usize>,
+}
+
+impl<'a, K, V> Entry<'a, K, V> {
+    pub fn or_insert_with(self, value: impl FnOnce() -> V) -> &'a mut V {
+        let entries = &mut self.map.0;
+        match self.found {
+            Ok(at) => &mut entries[at].1,
+            Err(at) => {
+                entries.insert(at, (self.key, value()));
+                &mut entries[at].1
+            }
+        }
+    }
+
+    pub fn or_insert(self, value: V) -> &'a mut V {
+        self.or_insert_with(|| value)
+    }
+
+    pub fn or_default(self) -> &'a mut V
+    where
+        V: Default,
+    {
+        self.or_insert_with(V::default)
+    }
 }
 
 impl<K, V> Map<K, V> {
@@ -99,6 +137,10 @@ impl<K, V> Map<K, V> {
 
     pub fn into_values(self) -> impl DoubleEndedIterator<Item = V> {
         self.0.into_iter().map(|(_, value)| value)
+    }
+
+    pub fn clear(&mut self) {
+        self.0.clear();
     }
 
     pub fn retain(&mut self, mut keep: impl FnMut(&K, &mut V) -> bool) {
@@ -141,6 +183,10 @@ impl<K> Set<K> {
         self.0.is_empty()
     }
 
+    pub fn first(&self) -> Option<&K> {
+        self.iter().next()
+    }
+
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &K> + ExactSizeIterator + Clone {
         self.0.keys()
     }
@@ -162,6 +208,14 @@ impl<K> Default for Set<K> {
     }
 }
 
+impl<K: Ord + Borrow<Q>, Q: Ord + ?Sized, V> Index<&Q> for Map<K, V> {
+    type Output = V;
+
+    fn index(&self, key: &Q) -> &V {
+        self.get(key).expect("the map has this key")
+    }
+}
+
 /// Of two entries with one key the later one counts.
 impl<K: Ord, V> Extend<(K, V)> for Map<K, V> {
     fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
@@ -176,6 +230,12 @@ impl<K: Ord, V> FromIterator<(K, V)> for Map<K, V> {
         let mut map = Self::new();
         map.extend(entries);
         map
+    }
+}
+
+impl<K: Ord, V, const N: usize> From<[(K, V); N]> for Map<K, V> {
+    fn from(entries: [(K, V); N]) -> Self {
+        entries.into_iter().collect()
     }
 }
 
@@ -255,6 +315,8 @@ mod tests {
         for (at, key) in numbers().take(20_000).enumerate() {
             if at % 3 < 2 {
                 assert_eq!(ours.insert(key, at), theirs.insert(key, at));
+                *ours.entry(key / 2).or_insert(at) += 1;
+                *theirs.entry(key / 2).or_insert(at) += 1;
             } else {
                 assert_eq!(ours.remove(&key), theirs.remove(&key));
             }
@@ -287,6 +349,11 @@ mod tests {
         assert_eq!((set.len(), set.contains("a"), set.contains("c")), (2, true, false));
         assert!(!set.insert("a") && set.insert("c") && set.remove("b") && !set.remove("b"));
         set.retain(|key| *key != "a");
+        assert_eq!(set.first(), Some(&"c"));
         assert!(!set.is_empty() && set.iter().eq([&"c"]) && set.into_iter().eq(["c"]));
+        let mut map = Map::from([(1, 'a')]);
+        assert_eq!((*map.entry(1).or_default(), *map.entry(0).or_default()), ('a', '\0'));
+        map.clear();
+        assert!(map.is_empty());
     }
 }

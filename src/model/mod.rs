@@ -30,7 +30,6 @@ pub mod link;
 #[cfg(feature = "cloud")]
 pub mod machine;
 pub mod manifest;
-#[cfg(feature = "runtime")]
 pub mod map;
 pub mod message;
 #[cfg(feature = "cloud")]

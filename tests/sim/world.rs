@@ -11,6 +11,7 @@ use edged::agent::time::{Instant, Now};
 use edged::agent::{Agent, Config};
 use edged::limits;
 use edged::model::cri::ContainerId;
+use edged::model::map::Map;
 use edged::model::probe::ProbeResults;
 
 use crate::calls::Calls;
@@ -69,7 +70,7 @@ pub struct World {
     pub(crate) jobs: Jobs,
     pub(crate) queries: BTreeMap<ProbeId, Asking>,
     /// The results of probes that the agent saved, until the machine reboots.
-    pub(crate) probe_results: BTreeMap<ContainerId, ProbeResults>,
+    pub(crate) probe_results: Map<ContainerId, ProbeResults>,
     #[cfg(feature = "streams")]
     pub(crate) people: People,
     /// The agent's event loop.
@@ -118,7 +119,7 @@ impl World {
             calls: Calls::default(),
             jobs: Jobs::default(),
             queries: BTreeMap::new(),
-            probe_results: BTreeMap::new(),
+            probe_results: Map::new(),
             #[cfg(feature = "streams")]
             people: People::draw(seed),
             turns: Turns::default(),

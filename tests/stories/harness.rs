@@ -1,6 +1,6 @@
 //! The harness of the stories: the core, a clock, and a simulated runtime.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 pub use crate::named::name;
 use crate::named::{is_list, shared};
@@ -17,6 +17,7 @@ use edged::model::error::Refusal;
 use edged::model::housekeeping::{HousekeepingCall, Measures, StoredImage};
 use edged::model::job::{JobError, JobSpec, LastWords};
 use edged::model::manifest::{File, Folder};
+use edged::model::map::Map;
 use edged::model::net::{Finding, Query};
 use edged::model::pod::Pod;
 use edged::model::probe::ProbeResults;
@@ -42,7 +43,7 @@ pub struct Harness {
     /// The kinds of the events' objects.
     pub kinds: BTreeSet<&'static str>,
     /// The last probe results that the agent saved.
-    pub saved_results: Option<BTreeMap<ContainerId, ProbeResults>>,
+    pub saved_results: Option<Map<ContainerId, ProbeResults>>,
     /// The objects that lists contain.
     pub sandboxes: Vec<Sandbox>,
     pub containers: Vec<Container>,

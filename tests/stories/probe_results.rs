@@ -1,11 +1,10 @@
 //! Results of probes survive a restart of the agent: a container that still runs keeps those that
 //! were saved of it, and no other container gets them.
 
-use std::collections::BTreeMap;
-
 use edged::agent::event::Event;
 use edged::limits;
 use edged::model::cri::{ContainerId, ContainerState};
+use edged::model::map::Map;
 use edged::model::net::Finding;
 use edged::model::probe::ProbeResults;
 use serde_json::{Value, json};
@@ -13,7 +12,7 @@ use serde_json::{Value, json};
 use crate::harness::{Harness, container, pod, sandbox};
 
 /// The results of one container.
-fn only(id: &str, started: bool, ready: bool) -> BTreeMap<ContainerId, ProbeResults> {
+fn only(id: &str, started: bool, ready: bool) -> Map<ContainerId, ProbeResults> {
     [(ContainerId(id.into()), ProbeResults { started, ready })].into()
 }
 
@@ -31,7 +30,7 @@ fn served(harness: &Harness) -> (bool, bool) {
 }
 
 /// An agent that starts with these saved results, and finds `x0` running.
-fn restarted(left: BTreeMap<ContainerId, ProbeResults>) -> Harness {
+fn restarted(left: Map<ContainerId, ProbeResults>) -> Harness {
     let mut harness = Harness::new();
     harness.deliver(Event::SavedProbeResults(left));
     harness.sandboxes.push(sandbox("s1", 0, true));
@@ -73,7 +72,7 @@ fn results_are_saved_when_they_change() {
     assert_eq!(harness.saved_results, None, "nothing has changed");
     harness.exits("m", 1);
     harness.pass(2_000);
-    assert_eq!(harness.saved_results.take(), Some(BTreeMap::new()));
+    assert_eq!(harness.saved_results.take(), Some(Map::new()));
 }
 
 #[test]
@@ -106,7 +105,7 @@ fn a_container_that_had_started_and_was_not_ready_stays_so() {
 fn results_do_not_count_for_another_container() {
     let mut harness = restarted(only("x9", true, true));
     assert_eq!(served(&harness), (false, false));
-    assert_eq!(harness.saved_results, Some(BTreeMap::new()), "all was inspected: it is gone");
+    assert_eq!(harness.saved_results, Some(Map::new()), "all was inspected: it is gone");
     assert_eq!(requested(&mut harness), [1, 2, 3]);
     assert_eq!(harness.saved_results, Some(only("x0", true, true)));
 }
@@ -156,9 +155,9 @@ fn a_result_that_probes_have_refuted_is_not_saved_while_the_rest_is_inspected() 
     let (_, _) = harness.take("container_status x0");
     harness.pass(2_000);
     harness.finds(Finding::Bad("no".to_owned()));
-    assert_eq!(harness.saved_results, Some(BTreeMap::new()), "`n` is not ready any more");
+    assert_eq!(harness.saved_results, Some(Map::new()), "`n` is not ready any more");
     // The container in its place is another one.
     harness.exits("n", 1);
     harness.pass(2_000);
-    assert_eq!(harness.saved_results, Some(BTreeMap::new()));
+    assert_eq!(harness.saved_results, Some(Map::new()));
 }

@@ -1,10 +1,9 @@
 //! The rounds of probes: when each runs, and for which container it counts.
 
-use std::collections::BTreeMap;
-
 use edged::agent::event::Event;
 use edged::limits;
 use edged::model::cri::{Code, ContainerState, Reply};
+use edged::model::map::Map;
 use edged::model::net::{Finding, Query};
 use serde_json::{Value, json};
 
@@ -112,7 +111,7 @@ fn what_a_probe_says_is_said_of_its_own_container() {
         [0, 1, 2].map(|at| served(&harness, at)),
         [(false, false), (true, true), (true, false)]
     );
-    assert_eq!(harness.saved_results.as_ref().map(BTreeMap::len), Some(1), "of that one alone");
+    assert_eq!(harness.saved_results.as_ref().map(Map::len), Some(1), "of that one alone");
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! Requests the objects that the cloud's pods refer to and that are not in the store (wire spec
 //! section 5.8). The cloud pushes later changes of them by itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::meta::Meta;
 use super::requests::{CloudContext, RequestKind};
 use super::rows::StoredObject;
 use crate::agent::time::{Instant, Now, Rng};
 use crate::limits::QUERY_RETRY_MS;
+use crate::model::map::Map;
 use crate::model::message::Resource;
 use crate::model::object::{Claim, Object};
 use crate::model::pod::{Container, Pod};
@@ -23,7 +24,7 @@ pub(super) struct ObjectFetches {
     /// Something has changed since they were computed.
     stale: bool,
     /// By key of the row.
-    missing: BTreeMap<Box<str>, Missing>,
+    missing: Map<Box<str>, Missing>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

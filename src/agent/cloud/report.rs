@@ -18,7 +18,7 @@
 //! If we crash here: the next process does not know what the cloud has, and reports each pod once
 //! as a whole.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::meta::Meta;
 use super::requests::{CloudContext, RequestKind};
@@ -31,6 +31,7 @@ use crate::agent::pods::Pods;
 use crate::agent::time::{Instant, Now};
 use crate::limits::{DELETE_RETRY_MS, MISSING_POD_RETRY_MS, REPORT_GATHER_MS, REPORT_RETRY_MS};
 use crate::model::downstream::{Answer, Refusal};
+use crate::model::map::Map;
 use crate::model::remote_pod::{self, ParsedPodStatus, RemotePod, RemotePodStatus};
 use crate::model::status::{ConditionKind, Phase};
 use crate::model::status_patch::StatusPatch;
@@ -39,7 +40,7 @@ use crate::model::upstream::{PodName, Up};
 /// The state of the report, for each pod.
 #[derive(Debug, Default)]
 pub(super) struct Report {
-    pods: BTreeMap<Uid, PodReport>,
+    pods: Map<Uid, PodReport>,
     /// All that is due was reported at this revision of the pods, in this form; `None`: something
     /// else has changed since.
     reported_revision: Option<(u64, bool)>,

@@ -9,14 +9,13 @@
 //! the request, where an `EdgeCore` looks for it; the value is the answer, from which an `EdgeCore`
 //! computes the token's life, with the names and `asked` added, which an `EdgeCore` does not read.
 
-use std::collections::BTreeMap;
-
 use super::meta::Meta;
 use super::requests::{CloudContext, RequestKind};
 use super::rows;
 use super::rows::StoredObject;
 use crate::agent::time::{Instant, Now, Rng};
 use crate::limits::{QUERY_RETRY_MS, TOKEN_AGAIN_MS, TOKEN_AGE_MAX_S};
+use crate::model::map::Map;
 use crate::model::pod::{Pod, ServiceAccountToken};
 use crate::model::time::Timestamp;
 use crate::model::token::{self, Token};
@@ -28,7 +27,7 @@ pub(super) struct Tokens {
     /// Pods or tokens changed since the needs were computed.
     stale: bool,
     /// By the key of the row.
-    needs: BTreeMap<Box<str>, Need>,
+    needs: Map<Box<str>, Need>,
 }
 
 #[derive(Clone, Debug)]

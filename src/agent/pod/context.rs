@@ -1,8 +1,5 @@
 //! What a pod is given for a step.
 
-#[cfg(feature = "probes")]
-use std::collections::BTreeMap;
-
 use super::HostInfo;
 use crate::agent::Config;
 use crate::agent::calls::Calls;
@@ -16,6 +13,8 @@ use crate::agent::time::{Instant, Rng};
 #[cfg(feature = "probes")]
 use crate::model::cri::ContainerId;
 use crate::model::cri::{CgroupDriver, Dns, RuntimeStatus};
+#[cfg(feature = "probes")]
+use crate::model::map::Map;
 #[cfg(feature = "probes")]
 use crate::model::probe::ProbeResults;
 
@@ -39,7 +38,7 @@ pub struct PodContext<'a> {
     pub queries: &'a mut Queries,
     /// Results of probes from before the agent's restart.
     #[cfg(feature = "probes")]
-    pub saved_results: &'a BTreeMap<ContainerId, ProbeResults>,
+    pub saved_results: &'a Map<ContainerId, ProbeResults>,
     /// For random delays.
     pub rng: &'a mut Rng,
     /// When this process of the agent began.

@@ -8,8 +8,6 @@
 //!
 //! If we crash here: the job is run again, and an ended container is inspected again.
 
-use std::collections::BTreeMap;
-
 use super::hash::file_name;
 use super::names::{hostname, log_dir, subdomain};
 use super::plan::Step;
@@ -20,6 +18,7 @@ use crate::agent::jobs::JobOwner;
 use crate::agent::time::{Instant, Now};
 use crate::model::cri::{ContainerId, Mount};
 use crate::model::job::{ContainerFiles, Hosts, JobError, JobSpec, LastWords};
+use crate::model::map::Map;
 use crate::model::pod::{self as api, Container};
 
 const HOSTS: &str = "/etc/hosts";
@@ -114,7 +113,7 @@ pub(super) struct Files {
     /// Ended containers whose termination messages have to be read.
     messages_to_read: Vec<ContainerId>,
     /// Termination messages that are being read.
-    reads: BTreeMap<JobId, ContainerId>,
+    reads: Map<JobId, ContainerId>,
 }
 
 /// The directories for logs, volumes and other files.

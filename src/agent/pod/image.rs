@@ -10,8 +10,6 @@
 //! If we crash here: the runtime continues the pull or cancels it, and after the restart the image
 //! is requested again. Back-offs start again.
 
-use std::collections::BTreeMap;
-
 use super::plan::{HoldReason, Step};
 use super::{Pod, PodContext};
 use crate::agent::event::CallId;
@@ -20,6 +18,7 @@ use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, Rng};
 use crate::limits;
 use crate::model::cri::{self, CallError, Code, ImageUser, Request};
 use crate::model::image::{ImageName, with_tag};
+use crate::model::map::Map;
 use crate::model::pod::{Container, PodSpec, PullPolicy};
 use crate::model::recorded_event::EventType;
 use crate::model::status::Waiting;
@@ -69,7 +68,7 @@ impl Tries {
 
 /// The pulls of a pod that failed, by image name.
 #[derive(Debug, Default)]
-pub(super) struct Pulls(BTreeMap<Box<str>, FailedPull>);
+pub(super) struct Pulls(Map<Box<str>, FailedPull>);
 
 impl Pulls {
     pub(super) fn failed(&self, image: &str) -> Option<&FailedPull> {

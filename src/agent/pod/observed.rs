@@ -4,13 +4,13 @@
 //! which is kept as long as the state it was reported for lasts. The effect of our own calls is
 //! entered at once (rule R2), so the next step does not have to wait for a list.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::agent::time::{Backoff, Instant};
 use crate::model::cri::{
     Container, ContainerId, ContainerState, ContainerStatus, Sandbox, SandboxId, SandboxStatus,
 };
+use crate::model::map::Map;
 use crate::model::time::Timestamp;
 
 /// One pod in the runtime.
@@ -200,13 +200,13 @@ impl Observed {
             return false;
         }
         let Self { sandboxes: old_sandboxes, containers: old_containers } = std::mem::take(self);
-        let mut known: BTreeMap<SandboxId, ObservedSandbox> =
+        let mut known: Map<SandboxId, ObservedSandbox> =
             old_sandboxes.into_iter().map(|old| (old.id.clone(), old)).collect();
         for listed in sandboxes.drain(..) {
             let known = known.remove(&listed.id);
             self.sandboxes.push(ObservedSandbox::from_list(known, &listed));
         }
-        let mut known: BTreeMap<ContainerId, ObservedContainer> =
+        let mut known: Map<ContainerId, ObservedContainer> =
             old_containers.into_iter().map(|old| (old.id.clone(), old)).collect();
         for listed in containers.drain(..) {
             let known = known.remove(&listed.id);
@@ -221,7 +221,7 @@ impl Observed {
         if self.sandboxes.len() != sandboxes.len() || self.containers.len() != containers.len() {
             return false;
         }
-        let by_id: BTreeMap<&SandboxId, &ObservedSandbox> =
+        let by_id: Map<&SandboxId, &ObservedSandbox> =
             self.sandboxes.iter().map(|known| (&known.id, known)).collect();
         let same = |listed: &Arc<Sandbox>| {
             by_id.get(&listed.id).is_some_and(|known| known.is_as_listed(listed))
@@ -229,7 +229,7 @@ impl Observed {
         if !sandboxes.iter().all(same) {
             return false;
         }
-        let by_id: BTreeMap<&ContainerId, &ObservedContainer> =
+        let by_id: Map<&ContainerId, &ObservedContainer> =
             self.containers.iter().map(|known| (&known.id, known)).collect();
         containers
             .iter()

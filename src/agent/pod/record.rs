@@ -22,19 +22,18 @@
 //! If we crash here: back-offs are lost, and so is what was known of removed containers; an
 //! instance that has ended is counted.
 
-use std::collections::BTreeMap;
-
 use super::Pod;
 use super::image::{Image, Tries};
 use super::observed::ObservedContainer;
 use crate::agent::time::{Backoff, BackoffBounds, Instant};
 use crate::limits;
 use crate::model::cri::{CallError, ContainerId, SandboxId};
+use crate::model::map::Map;
 use crate::model::status::Waiting;
 
 /// The records by the containers' names in the spec.
 #[derive(Debug, Default)]
-pub(super) struct Records(BTreeMap<Box<str>, ContainerRecord>);
+pub(super) struct Records(Map<Box<str>, ContainerRecord>);
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct ContainerRecord {

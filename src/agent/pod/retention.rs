@@ -1,8 +1,6 @@
 //! What the node keeps of a pod while the pod stays: dead containers and old sandboxes (spec
 //! sections 8.1 and 8.2), images.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::next::remove_container;
 use super::observed::{ObservedContainer, ObservedSandbox};
 use super::plan::{Next, Step};
@@ -10,6 +8,7 @@ use super::{Pod, Wanted};
 use crate::agent::time::Instant;
 use crate::model::cri::{ContainerId, ContainerState, SandboxId};
 use crate::model::housekeeping::ContainerPolicy;
+use crate::model::map::{Map, Set};
 
 /// What a pod may keep.
 #[derive(Debug)]
@@ -17,12 +16,12 @@ pub(super) struct Retention {
     /// Dead instances of each container that are kept, for their logs and for `lastState`.
     dead_max: usize,
     /// Dead containers that have to be removed, because the node has no room for them.
-    garbage: BTreeSet<ContainerId>,
+    garbage: Set<ContainerId>,
 }
 
 impl Default for Retention {
     fn default() -> Self {
-        Self { dead_max: 1, garbage: BTreeSet::new() }
+        Self { dead_max: 1, garbage: Set::new() }
     }
 }
 
@@ -43,7 +42,7 @@ impl Pod {
 
     /// The node has no room for these of its dead containers.
     pub fn mark_garbage(&mut self, ids: Vec<ContainerId>) {
-        let ids: BTreeSet<ContainerId> = ids.into_iter().collect();
+        let ids: Set<ContainerId> = ids.into_iter().collect();
         if self.retention.garbage != ids {
             self.retention.garbage = ids;
             self.mark_dirty();
@@ -95,7 +94,7 @@ impl Pod {
     /// Instances that were created and never started are removed as soon as there is a newer one.
     fn surplus(&self) -> Option<&ObservedContainer> {
         // For each name: how many newer instances there are, and how many of these have ended.
-        let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+        let mut counts: Map<&str, (usize, usize)> = Map::new();
         self.observed.containers.iter().find(|container| {
             let count = counts.entry(&container.name).or_default();
             let (newer, dead) = *count;
@@ -124,7 +123,7 @@ impl Pod {
         let mut old = self.observed.sandboxes.iter().skip(kept).filter(|it| !it.ready).peekable();
         old.peek()?;
         let holders = self.observed.containers.iter();
-        let holding: BTreeSet<&SandboxId> = holders.map(|container| &container.sandbox).collect();
+        let holding: Set<&SandboxId> = holders.map(|container| &container.sandbox).collect();
         old.find(|it| !holding.contains(&it.id))
     }
 }

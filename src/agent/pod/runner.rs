@@ -16,21 +16,20 @@
 //!
 //! If we crash here: jobs die with us, calls may still take effect, and refusals come again.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::plan::Step;
 use crate::agent::event::{CallId, JobId};
 use crate::agent::time::Instant;
 use crate::limits;
 use crate::model::cri::{CallError, Code, ContainerId, TaskEnd};
 use crate::model::job::{JobError, JobSpec};
+use crate::model::map::{Map, Set};
 
 #[derive(Debug, Default)]
 pub(super) struct Runner {
     calls: Vec<(CallId, Step)>,
-    jobs: BTreeMap<JobId, JobSpec>,
+    jobs: Map<JobId, JobSpec>,
     /// Of these the cancelled ones.
-    cancelled_jobs: BTreeSet<JobId>,
+    cancelled_jobs: Set<JobId>,
     /// No sandbox is created, stopped or removed before this time.
     retry_at: Option<Instant>,
     /// No logs are removed before this time.
@@ -81,7 +80,7 @@ impl Runner {
     }
 
     /// The containers that are being stopped.
-    pub(super) fn stopping(&self) -> BTreeSet<&ContainerId> {
+    pub(super) fn stopping(&self) -> Set<&ContainerId> {
         let stops = self.calls.iter().filter_map(|(_, step)| match step {
             Step::Stop { id, .. } => Some(id),
             _ => None,

@@ -6,11 +6,12 @@
 //! which one it has. A pod that starts gets the lowest range that no pod in the runtime has.
 //! Differs from the kubelet, which keeps it in a file `userns` of the pod's folder.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::{Pod, Uid};
 use crate::limits::USERS_PER_POD;
 use crate::model::cri::{Sandbox, UserRange};
+use crate::model::map::Map;
 
 /// Who has which range.
 #[derive(Debug, Default)]
@@ -55,13 +56,13 @@ impl LentUsers {
 
     /// Gives a range to each pod that is to have one. Those that are not listed yet may have one in
     /// the runtime.
-    pub fn lend(&self, pods: &mut BTreeMap<Uid, Pod>, unlisted: &BTreeSet<Uid>) {
+    pub fn lend(&self, pods: &mut Map<Uid, Box<Pod>>, unlisted: &BTreeSet<Uid>) {
         let lacks = |pod: &Pod| pod.lacks_users() && !unlisted.contains(pod.uid());
         let lacking = pods.values().filter(|pod| lacks(pod)).count();
         if lacking == 0 {
             return;
         }
-        let free: Vec<_> = self.free(pods.values()).take(lacking).collect();
+        let free: Vec<_> = self.free(pods.values().map(|pod| &**pod)).take(lacking).collect();
         let lacking = pods.values_mut().filter(|pod| lacks(pod));
         for (pod, range) in lacking.zip(free) {
             pod.users = Some(range);

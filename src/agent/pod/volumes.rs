@@ -17,7 +17,7 @@
 //! Only volumes that a container mounts count. If we crash here: every volume is set up again, and
 //! the job finds what exists.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -32,6 +32,7 @@ use crate::agent::{Config, volume};
 use crate::limits;
 use crate::model::cri::{Mount, Propagation};
 use crate::model::job::{JobError, JobSpec, SubPath, VolumeSetUp};
+use crate::model::map::{Map, Set};
 use crate::model::pod::{self as api, Container, MountPropagation, RecursiveReadOnly, VolumeMount};
 use crate::model::recorded_event::EventType;
 use crate::model::status::VolumeMountStatus;
@@ -42,11 +43,11 @@ pub(super) struct Volumes {
     /// The plan is up to date: spec and objects have not changed since.
     planned: bool,
     /// By name: the volumes that a container mounts.
-    each: BTreeMap<Box<str>, VolumeState>,
+    each: Map<Box<str>, VolumeState>,
     /// Since when the pod has waited for them, or since that was last reported.
     waits_since: Option<Instant>,
     /// Bind mounts of sub-paths that exist, by container.
-    bound: BTreeMap<Box<str>, Bound>,
+    bound: Map<Box<str>, Bound>,
     removed: bool,
     failures: Failures,
     /// The pod's runtime handler supports recursive read-only mounts.
@@ -82,7 +83,7 @@ struct Failures {
 #[derive(Debug, Default)]
 struct Bound {
     attempt: u32,
-    indices: BTreeSet<u32>,
+    indices: Set<u32>,
 }
 
 /// The progress of the volumes.
@@ -252,7 +253,7 @@ pub struct MountContext<'a> {
     /// The kubelet's root.
     pub root: &'a str,
     /// Where the volumes are, by name.
-    pub locations: &'a BTreeMap<Box<str>, Location>,
+    pub locations: &'a Map<Box<str>, Location>,
     /// The runtime can make everything mounted below a mount read-only.
     pub recursive: bool,
 }
@@ -260,7 +261,7 @@ pub struct MountContext<'a> {
 impl<'a> MountContext<'a> {
     /// For a pod without volumes.
     pub fn nothing(root: &'a str) -> Self {
-        static NONE: BTreeMap<Box<str>, Location> = BTreeMap::new();
+        static NONE: Map<Box<str>, Location> = Map::new();
         Self { root, locations: &NONE, recursive: false }
     }
 }
@@ -422,7 +423,7 @@ impl Pod {
     }
 
     /// Where the volumes are, by name.
-    pub(super) fn locations(&self) -> BTreeMap<Box<str>, Location> {
+    pub(super) fn locations(&self) -> Map<Box<str>, Location> {
         let each = self.volumes.each.iter();
         each.filter_map(|(name, state)| Some((name.clone(), state.location.clone()?))).collect()
     }
@@ -469,7 +470,7 @@ impl Pod {
         let (container, attempt) = (container.clone(), *attempt);
         let bound = self.volumes.bound.entry(container).or_default();
         if bound.attempt != attempt {
-            *bound = Bound { attempt, indices: BTreeSet::new() };
+            *bound = Bound { attempt, indices: Set::new() };
         }
         for job in jobs {
             if !self.runner.has_job(&job) {

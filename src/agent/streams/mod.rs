@@ -18,8 +18,6 @@ mod target;
 #[cfg(feature = "cloud")]
 mod tunnel;
 
-use std::collections::BTreeMap;
-
 use super::calls::{Calls, Class, Owner};
 #[cfg(feature = "cloud")]
 use super::event::Event;
@@ -35,6 +33,7 @@ use crate::model::cri::{
     CallError, Code, ContainerId, ContainerState, ExecPurpose, Pipes, Reply, Request, StreamingCall,
 };
 use crate::model::housekeeping::{ContainerUsage, HousekeepingReply};
+use crate::model::map::Map;
 #[cfg(feature = "cloud")]
 use crate::model::settings::TunnelSettings;
 use crate::model::stream::{
@@ -50,11 +49,11 @@ pub struct Streams {
     /// In the order of their arrival.
     opened: Vec<(StreamId, StreamRequest)>,
     /// What waits for the runtime.
-    asking: BTreeMap<StreamId, CallId>,
+    asking: Map<StreamId, CallId>,
     /// The client has left before the runtime's answer.
     left: Vec<CallId>,
     /// Logs that are followed: the pod's uid, and the container.
-    following: BTreeMap<StreamId, (Box<str>, ContainerId)>,
+    following: Map<StreamId, (Box<str>, ContainerId)>,
     /// `None`: switched off.
     #[cfg(feature = "cloud")]
     tunnel: Option<tunnel::Tunnel>,

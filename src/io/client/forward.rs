@@ -5,7 +5,6 @@
 //! or to stop everything. It is kept up to a bound, and then nothing is read for any client until
 //! that one reads or hangs up.
 
-use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -17,6 +16,7 @@ use super::connection::{Connection, again};
 use crate::limits::{
     CLIENT_READ_BYTES, CLIENT_UNSENT_BYTES_MAX, FORWARD_CONNECTIONS_MAX, FORWARD_UNREAD_BYTES_MAX,
 };
+use crate::model::map::Map;
 use crate::wire::spdy::forward::{Event, Forward};
 
 /// A local port, and the pod's port behind it.
@@ -56,7 +56,7 @@ pub struct Ports<'a> {
     connection: Connection,
     forward: Forward,
     listeners: Vec<Listener>,
-    clients: BTreeMap<u32, Client>,
+    clients: Map<u32, Client>,
     out: &'a mut dyn Write,
     err: &'a mut dyn Write,
 }
@@ -75,7 +75,7 @@ impl<'a> Ports<'a> {
         out: &'a mut dyn Write,
         err: &'a mut dyn Write,
     ) -> Self {
-        let (forward, clients) = (Forward::default(), BTreeMap::new());
+        let (forward, clients) = (Forward::default(), Map::new());
         Self { connection, forward, listeners, clients, out, err }
     }
 
@@ -300,7 +300,7 @@ mod tests {
         let client = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
         assert_eq!(ports.wait().expect("poll").listeners, [0]);
         assert_eq!(ports.accept(0).expect("memory takes what is written"), None);
-        (client, *ports.clients.last_key_value().expect("a client").0)
+        (client, *ports.clients.keys().next_back().expect("a client"))
     }
 
     fn data(stream: u32, bytes: &[u8]) -> Vec<u8> {
@@ -337,7 +337,7 @@ mod tests {
             }
             clients.push(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens"));
             assert!(ports.wait().expect("poll").listeners.is_empty());
-            let first = *ports.clients.first_key_value().expect("a client").0;
+            let first = *ports.clients.keys().next().expect("a client");
             ports.drop_client(first);
             assert_eq!(ports.wait().expect("poll").listeners, [0]);
         });

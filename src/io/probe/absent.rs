@@ -1,6 +1,5 @@
 //! Probes and hooks are not built in: no connection is requested or open.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use mio::event::Event as Ready;
@@ -9,6 +8,7 @@ use mio::{Registry, Token};
 use crate::agent::event::{Event, ProbeId};
 use crate::agent::time::Instant;
 use crate::model::cri::ContainerId;
+use crate::model::map::Map;
 use crate::model::net::Query;
 use crate::model::probe::ProbeResults;
 
@@ -26,7 +26,7 @@ impl Probes {
         self
     }
 
-    pub fn save_results(&self, _: &BTreeMap<ContainerId, ProbeResults>) {}
+    pub fn save_results(&self, _: &Map<ContainerId, ProbeResults>) {}
 
     pub fn owns(&self, _: Token) -> bool {
         false

@@ -7,8 +7,6 @@
 //!
 //! A call that was answered `Lost` may have happened or not; the core relists.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::super::log::Limit;
 use crate::agent::event::{CallId, Event};
 use crate::agent::time::Instant;
@@ -16,6 +14,7 @@ use crate::limits::CriBudget;
 use crate::model::cri::{CallError, Code, Lost, Request};
 use crate::model::endpoint::Framing;
 use crate::model::error::Peer;
+use crate::model::map::{Map, Set};
 use crate::wire::cri::{Rpc, convert};
 use crate::wire::line::Line;
 use crate::wire::rpc::{self, CallKey, Status};
@@ -24,8 +23,8 @@ use crate::wire::rpc::{self, CallKey, Status};
 #[derive(Debug)]
 pub struct Calls {
     line: Line,
-    open: BTreeMap<CallId, Call>,
-    deadlines: BTreeSet<(Instant, CallId)>,
+    open: Map<CallId, Call>,
+    deadlines: Set<(Instant, CallId)>,
     has_answered: bool,
     limit: Limit,
     budget: CriBudget,
@@ -42,8 +41,8 @@ impl Calls {
     pub fn new(framing: Framing) -> Self {
         Self {
             line: Line::new(framing),
-            open: BTreeMap::new(),
-            deadlines: BTreeSet::new(),
+            open: Map::new(),
+            deadlines: Set::new(),
             has_answered: false,
             limit: Limit::default(),
             budget: CriBudget::default(),

@@ -1,9 +1,10 @@
 //! The client: maps calls to streams.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use super::message::{self, Assembler, Unreadable};
 use crate::limits;
+use crate::model::map::Map;
 use crate::wire::h2::{self, ErrorCode, StreamId};
 use crate::wire::hpack::FieldList;
 use crate::wire::rpc::{Begun, CallKey, Code, Event, Lost, Refused, Status};
@@ -14,7 +15,7 @@ use crate::wire::rpc::{Begun, CallKey, Code, Event, Lost, Refused, Status};
 pub struct Client {
     connection: h2::Connection,
     names: Names,
-    open: BTreeMap<StreamId, Call>,
+    open: Map<StreamId, Call>,
     waiting: VecDeque<Waiting>,
     events: VecDeque<Event>,
     /// Why no call can be made any more.
@@ -75,7 +76,7 @@ impl Client {
         Client {
             connection: h2::Connection::new(config),
             names,
-            open: BTreeMap::new(),
+            open: Map::new(),
             waiting: VecDeque::new(),
             events: VecDeque::new(),
             closing: None,

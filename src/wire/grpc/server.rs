@@ -1,6 +1,6 @@
 //! The server: reports unary calls, and writes their answers.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use super::message::{self, Assembler, Unreadable};
 use super::status::percent_encode;
@@ -8,6 +8,7 @@ use crate::limits::{
     DMI_HEADER_BLOCK_BYTES_MAX, DMI_HEADER_LIST_BYTES_MAX, DMI_MESSAGE_BYTES_MAX,
     DMI_OUTPUT_BYTES_MAX, DMI_STREAMS_MAX, DMI_WINDOW_BYTES,
 };
+use crate::model::map::Map;
 use crate::wire::h2::{self, StreamId};
 use crate::wire::hpack::FieldList;
 use crate::wire::rpc::{Code, Status};
@@ -37,7 +38,7 @@ pub struct Call {
 #[derive(Debug)]
 pub struct Server {
     connection: h2::Connection,
-    requests: BTreeMap<StreamId, Request>,
+    requests: Map<StreamId, Request>,
     incoming: VecDeque<Incoming>,
 }
 
@@ -68,7 +69,7 @@ impl Default for Server {
                 header_block_bytes_max: DMI_HEADER_BLOCK_BYTES_MAX,
                 output_bytes_max: DMI_OUTPUT_BYTES_MAX,
             }),
-            requests: BTreeMap::new(),
+            requests: Map::new(),
             incoming: VecDeque::new(),
         }
     }

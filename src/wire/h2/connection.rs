@@ -5,7 +5,7 @@ mod receive;
 #[cfg(feature = "devices")]
 mod serve;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use super::frame::{
     self, END_HEADERS, END_STREAM, FRAME_BYTES_MAX, Head, Kind, PREFACE, WINDOW_BYTES_INITIAL,
@@ -14,6 +14,7 @@ use super::frame::{
 use super::stream::{Credit, Stream, Window, put_window_update};
 use super::{Error, ErrorCode, Event, StreamId};
 use crate::limits;
+use crate::model::map::Map;
 use crate::wire::hpack;
 use crate::wire::output::Output;
 use receive::{Block, Reading};
@@ -91,7 +92,7 @@ pub struct Connection {
     role: Role,
     config: Config,
     output: Output,
-    streams: BTreeMap<StreamId, Stream>,
+    streams: Map<StreamId, Stream>,
     /// The next stream to open, by us or by a client; above 2^31-1 there is none.
     next_stream: u32,
     peer: Peer,
@@ -152,7 +153,7 @@ impl Connection {
             role,
             config,
             output: Output::default(),
-            streams: BTreeMap::new(),
+            streams: Map::new(),
             next_stream: 1,
             peer: Peer {
                 settings_seen: false,

@@ -1,10 +1,9 @@
 //! Connections to ports of a pod, as a client of `portforward.k8s.io`: any number of them over one
 //! SPDY connection, each with a stream for its data and one for the reason of a failure.
 
-use std::collections::BTreeMap;
-
 use super::{Client, Incoming, Violation};
 use crate::limits::SPDY_REASON_BYTES_MAX;
+use crate::model::map::Map;
 
 /// The version of the protocol, for `X-Stream-Protocol-Version`.
 pub const PROTOCOL: &str = "portforward.k8s.io";
@@ -16,9 +15,9 @@ pub struct Forward {
     /// Pairs that were opened.
     opened: u32,
     /// By the id of the data stream.
-    pairs: BTreeMap<u32, Pair>,
+    pairs: Map<u32, Pair>,
     /// From the id of the error stream to that of the data stream.
-    errors: BTreeMap<u32, u32>,
+    errors: Map<u32, u32>,
 }
 
 #[derive(Debug)]

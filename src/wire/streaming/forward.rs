@@ -5,11 +5,12 @@
 //! channels, which end with the WebSocket.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use super::upgrade::Protocol;
 use super::{Message, Received, Violation, WebSocket};
 use crate::limits::SESSION_CONNECTIONS_MAX;
+use crate::model::map::Map;
 use crate::wire::spdy::server::{Headers, Incoming as Spdy};
 
 /// A client.
@@ -25,9 +26,9 @@ type Line = super::Line<Streams, Ports>;
 #[derive(Debug, Default)]
 struct Streams {
     /// Streams whose other one has not come, by `requestid`.
-    halves: BTreeMap<String, (Half, u32)>,
+    halves: Map<String, (Half, u32)>,
     /// From the data stream of a connection to its other one.
-    pairs: BTreeMap<u32, u32>,
+    pairs: Map<u32, u32>,
 }
 
 /// How many ports the call has.
@@ -201,7 +202,7 @@ type Pair = (u32, u32, u16);
 /// connection is to come.
 #[expect(clippy::option_option, reason = "said above")]
 fn opened(
-    halves: &mut BTreeMap<String, (Half, u32)>,
+    halves: &mut Map<String, (Half, u32)>,
     id: u32,
     headers: &Headers,
 ) -> Option<Option<Pair>> {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use edged::agent::event::{CallId, ProbeId};
 use edged::model::cri::{CallError, ContainerId, Lost, Reply};
+use edged::model::map::Map;
 use edged::model::net::Finding;
 use edged::model::pod as api;
 use edged::model::probe::{Probe, ProbeResults};
@@ -291,7 +292,7 @@ impl Check {
     }
 
     /// The agent starts with the results that were saved before its restart.
-    pub fn probe_results_loaded(&mut self, all: &BTreeMap<ContainerId, ProbeResults>) {
+    pub fn probe_results_loaded(&mut self, all: &Map<ContainerId, ProbeResults>) {
         for (id, results) in all {
             let instance = self.probed.instances.entry(number_of(&id.0)).or_default();
             instance.startup.result = results.started.then_some(true);
@@ -300,7 +301,7 @@ impl Check {
     }
 
     /// The saved results are those that the probes gave.
-    pub fn probe_results_saved(&self, all: &BTreeMap<ContainerId, ProbeResults>) {
+    pub fn probe_results_saved(&self, all: &Map<ContainerId, ProbeResults>) {
         for (id, results) in all {
             let number = number_of(&id.0);
             let place = self.instances.place_of(number);

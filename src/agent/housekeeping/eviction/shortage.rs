@@ -1,9 +1,10 @@
 //! Eviction thresholds: which ones are met and since when, and the node's pressures that follow.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::agent::time::Instant;
 use crate::model::housekeeping::{self, Amount, EvictionPolicy, Measures, Signal};
+use crate::model::map::{Map, Set};
 use crate::model::node::Pressure;
 
 /// A signal and the amount that has to be available.
@@ -20,7 +21,7 @@ pub struct Threshold {
 /// The measured amounts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
-    amounts: BTreeMap<Signal, Amount>,
+    amounts: Map<Signal, Amount>,
     /// Images have a file system of their own.
     pub dedicated: bool,
 }
@@ -31,11 +32,11 @@ pub struct Shortage {
     /// By signal, hard thresholds before soft ones.
     all: Vec<Threshold>,
     /// Since when each met threshold is met, by its index in `all`.
-    since: BTreeMap<usize, Instant>,
+    since: Map<usize, Instant>,
     /// The thresholds to act on, as of the last observation.
-    acted_on: BTreeSet<usize>,
+    acted_on: Set<usize>,
     /// When each pressure was last observed.
-    seen_at: BTreeMap<Pressure, Instant>,
+    seen_at: Map<Pressure, Instant>,
     transition_ms: u64,
 }
 
@@ -129,9 +130,9 @@ impl Shortage {
         all.sort_by_key(|threshold| (threshold.signal, threshold.grace_ms.is_some()));
         Self {
             all,
-            since: BTreeMap::new(),
-            acted_on: BTreeSet::new(),
-            seen_at: BTreeMap::new(),
+            since: Map::new(),
+            acted_on: Set::new(),
+            seen_at: Map::new(),
             transition_ms: policy.transition_ms,
         }
     }

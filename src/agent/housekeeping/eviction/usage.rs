@@ -1,6 +1,6 @@
 //! Collects the resource usage of pods, one request after another.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use super::shortage::{Observed, Threshold};
 use crate::agent::calls::{CallTask, Uid};
@@ -15,18 +15,19 @@ use crate::model::housekeeping::{
     ContainerUsage, HousekeepingCall, HousekeepingReply, SandboxUsage, Signal,
 };
 use crate::model::job::{FolderKind, JobError, JobReply, JobSpec, Place, Used, Walk};
+use crate::model::map::Map;
 use crate::model::pod as api;
 
 /// The usage of each pod of which something is known.
-pub type Usages = BTreeMap<Uid, Usage>;
+pub type Usages = Map<Uid, Usage>;
 
 /// The usage of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// By name: running containers.
-    pub containers: BTreeMap<Box<str>, ContainerUse>,
+    pub containers: Map<Box<str>, ContainerUse>,
     /// By name: volumes on the disk.
-    pub volumes: BTreeMap<Box<str>, Used>,
+    pub volumes: Map<Box<str>, Used>,
     /// Number of processes.
     pub processes: Option<u64>,
 }

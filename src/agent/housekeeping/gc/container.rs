@@ -8,8 +8,6 @@
 //! Never marked: the newest instance of a container that a source wants. It proves that the pod has
 //! run; nothing else here stores that, and a finished job would start again.
 
-use std::collections::BTreeMap;
-
 use crate::agent::calls::Uid;
 use crate::agent::housekeeping::Periodic;
 use crate::agent::pod::{Pod, Wanted};
@@ -18,6 +16,7 @@ use crate::agent::time::{Instant, Now};
 use crate::limits;
 use crate::model::cri::{ContainerId, ContainerState};
 use crate::model::housekeeping::ContainerPolicy;
+use crate::model::map::Map;
 
 /// The garbage collector of dead containers.
 #[derive(Debug)]
@@ -107,7 +106,7 @@ fn surplus(
     policy: &ContainerPolicy,
     now: Now,
     dead: impl Iterator<Item = Dead>,
-) -> BTreeMap<Uid, Vec<ContainerId>> {
+) -> Map<Uid, Vec<ContainerId>> {
     let born_before = now.wall.map(|wall| {
         let age_ms = i64::try_from(policy.age_min_ms).unwrap_or(i64::MAX);
         wall.0.saturating_sub(age_ms).saturating_mul(1_000_000)
@@ -118,7 +117,7 @@ fn surplus(
         let known = policy.age_min_ms == 0 || born_before.is_some_and(|born| it.created_at <= born);
         known && (policy.age_min_ms == 0 || it.created_at > 0)
     };
-    let mut groups: BTreeMap<(Uid, Box<str>), Vec<Dead>> = BTreeMap::new();
+    let mut groups: Map<(Uid, Box<str>), Vec<Dead>> = Map::new();
     for it in dead.filter(is_old) {
         groups.entry((it.uid.clone(), it.name.clone())).or_default().push(it);
     }
@@ -129,7 +128,7 @@ fn surplus(
         keep(group, policy.per_container_max.unwrap_or(usize::MAX), &mut gone);
     }
     if let Some(all_max) = policy.all_max {
-        let count = |groups: &BTreeMap<_, Vec<Dead>>| groups.values().map(Vec::len).sum::<usize>();
+        let count = |groups: &Map<_, Vec<Dead>>| groups.values().map(Vec::len).sum::<usize>();
         if count(&groups) > all_max {
             let share = (all_max / groups.len().max(1)).max(1);
             for group in groups.values_mut() {
@@ -142,7 +141,7 @@ fn surplus(
         rest.sort();
         gone.extend(rest.into_iter().take(over));
     }
-    let mut by_pod: BTreeMap<Uid, Vec<ContainerId>> = BTreeMap::new();
+    let mut by_pod: Map<Uid, Vec<ContainerId>> = Map::new();
     for it in gone {
         by_pod.entry(it.uid).or_default().push(it.id);
     }

@@ -21,7 +21,7 @@
 
 mod name;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use crate::agent::calls::CallTask;
 use crate::agent::event::{Action, Severity};
@@ -35,6 +35,7 @@ use crate::model::cri::{CallError, Reply};
 use crate::model::housekeeping::{
     HousekeepingCall, HousekeepingReply, ImagePolicy, Room, StoredImage,
 };
+use crate::model::map::Map;
 use crate::model::recorded_event::EventType;
 use name::{NameMatcher, base_of};
 
@@ -49,9 +50,9 @@ pub struct Images {
     /// When the images are listed.
     list: Periodic,
     /// By id, as of the last list.
-    known: BTreeMap<Box<str>, Record>,
+    known: Map<Box<str>, Record>,
     /// When each image, by the id or name that a container reports, was last observed in use.
-    used: BTreeMap<Box<str>, Instant>,
+    used: Map<Box<str>, Instant>,
     room: Option<Room>,
     /// The last measurement of the file system failed, which was logged.
     room_unreadable: bool,
@@ -126,8 +127,8 @@ impl Images {
             room_check: Periodic::new(policy.period_ms, now),
             list: Periodic::new(limits::IMAGES_LIST_MS, now),
             policy,
-            known: BTreeMap::new(),
-            used: BTreeMap::new(),
+            known: Map::new(),
+            used: Map::new(),
             room: None,
             room_unreadable: false,
             pass: Pass::Rest,

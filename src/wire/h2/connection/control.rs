@@ -75,8 +75,13 @@ impl Connection {
         match self.role {
             Role::Client => {
                 self.going_away = true;
-                let refused = self.streams.split_off(&StreamId(last.saturating_add(1)));
-                self.due.extend(refused.into_keys().map(|stream| Event::Refused { stream }));
+                self.streams.retain(|stream, _| {
+                    let refused = stream.0 > last;
+                    if refused {
+                        self.due.push_back(Event::Refused { stream: *stream });
+                    }
+                    !refused
+                });
             }
             // It is about streams of ours, and there are none.
             #[cfg(feature = "devices")]
