@@ -211,8 +211,8 @@ impl Device {
         let mut added = 0;
         for (name, update) in updates {
             twin::check_name(name)?;
-            added += usize::from(self.existing(name).is_none());
             let result = twin::apply(self.existing(name), update, wall_ms(now))?;
+            added += usize::from(result.is_some() && self.existing(name).is_none());
             applied.extend(result.map(|result| (name, result)));
         }
         if added > room.min(DEVICE_PROPERTIES_MAX.saturating_sub(self.properties.len())) {

@@ -381,6 +381,11 @@ fn properties_and_devices_have_a_bound() {
         matches!(ask(many(0, 1))[0], Published::Updated(..)),
         "those that are there may change"
     );
+    let none = vec![("none".into(), PropertyUpdate::Delete)];
+    assert!(
+        matches!(ask(ClientContent::TwinUpdate(dev1(), none))[0], Published::Updated(..)),
+        "what does not exist needs no room"
+    );
 
     let mut world = World::new();
     let given = |n: usize| GivenDevice {

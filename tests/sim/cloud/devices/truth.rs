@@ -72,7 +72,6 @@ impl Property {
     fn set(&self, update: &PropertyUpdate) -> Result<Self, Refusal> {
         let mut next = self.clone();
         match update {
-            PropertyUpdate::Delete if self.is_deleted() => return Err(400),
             PropertyUpdate::Delete => {
                 if self.optional {
                     next.type_name = DELETED.into();
@@ -179,7 +178,10 @@ impl Truth {
         for (name, update) in updates {
             let deleted = Property { type_name: DELETED.into(), ..Property::default() };
             let before = known.properties.get(name).unwrap_or(&deleted);
-            next.insert(name.clone(), before.set(update)?);
+            // What does not exist may be deleted, and nothing happens.
+            if *update != PropertyUpdate::Delete || !before.is_deleted() {
+                next.insert(name.clone(), before.set(update)?);
+            }
         }
         if next.len() > known.properties.len() && next.len() > DEVICE_PROPERTIES_MAX {
             return Err(400);
