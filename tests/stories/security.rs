@@ -3,8 +3,8 @@
 use edged::agent::event::Event;
 use edged::limits::USERS_PER_POD;
 use edged::model::cri::{
-    ImageUser, IpcNamespace, Network, PidNamespace, Profile, Request, RuntimeHandler, Selinux,
-    User, UserRange,
+    Code, ImageUser, IpcNamespace, Network, PidNamespace, Profile, Request, RuntimeHandler,
+    Selinux, User, UserRange,
 };
 use edged::model::pod::FIRST_USER;
 
@@ -244,6 +244,22 @@ fn users_that_any_sandbox_has_are_not_lent_again() {
     }
     seen.sort();
     assert_eq!(seen, [("p-gw".to_owned(), 5), ("q-gw".to_owned(), 2)]);
+}
+
+/// A call of an agent that has ended took effect after the next one had lent others.
+#[test]
+fn a_sandbox_keeps_the_users_that_it_has() {
+    let mut harness = with_users();
+    harness.manifests(&[&own_users("p", UID)]);
+    harness.refuses("run_podsandbox #0", Code::Unknown, "the name is reserved");
+    let mut late = sandbox("s9", 0, true);
+    late.first_user = Some(7 * USERS_PER_POD);
+    harness.sandboxes.push(late);
+    harness.pass(10_000);
+    harness.does("podsandbox_status s9");
+    harness.does("image_status i:1");
+    let users = container_of(&mut harness).namespaces.users;
+    assert_eq!(users.map(|users| users.first), Some(7 * USERS_PER_POD));
 }
 
 #[test]

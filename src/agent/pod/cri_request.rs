@@ -110,7 +110,7 @@ impl Pod {
                         locations: &locations,
                         recursive: self.volumes.may_be_recursive(),
                     },
-                    users: self.users,
+                    users: self.users(),
                     target: self.target(spec)?,
                 };
                 Request::CreateContainer {
@@ -136,7 +136,7 @@ impl Pod {
         context: &PodContext<'_>,
     ) -> Result<SandboxConfig, ConfigError> {
         let mut config =
-            sandbox_config(&self.api, attempt, self.users, context.resolver, context.config)?;
+            sandbox_config(&self.api, attempt, self.users(), context.resolver, context.config)?;
         if let Some(name) = self.class_name() {
             let class = context
                 .objects

@@ -135,7 +135,8 @@ impl Pod {
         match (step, reply) {
             (Step::RunSandbox { attempt }, Reply::Sandbox(id)) => {
                 self.runner.sandbox_made();
-                self.observed.add_sandbox(id, attempt);
+                let users = self.users();
+                self.observed.add_sandbox(id, attempt, users);
             }
             (Step::InspectSandbox(id), Reply::SandboxStatus(status)) => {
                 self.observed.inspect_sandbox(&id, *status);

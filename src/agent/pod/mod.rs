@@ -87,8 +87,8 @@ pub struct Pod {
     /// The spec limits the pod's disk usage; read at each step.
     bounds_disk: bool,
     origin: Origin,
-    /// Its own users on the host; `None`: it has those of the host, or none have been lent yet.
-    users: Option<UserRange>,
+    /// The users of the host that it was lent for a sandbox.
+    lent: Option<UserRange>,
     lifecycle: Lifecycle,
     observed: Observation,
     runner: runner::Runner,
@@ -134,7 +134,7 @@ impl Pod {
             bounds_disk: requests::bounds_disk(&api),
             api: Box::new(api),
             origin,
-            users: None,
+            lent: None,
             lifecycle: Lifecycle::new(wanted, now.boot),
             observed: Observation::default(),
             runner: runner::Runner::default(),
@@ -228,7 +228,6 @@ impl Pod {
 
     /// A list contains this sandbox of the pod.
     pub fn add_listed_sandbox(&mut self, sandbox: Arc<Sandbox>) {
-        self.users = self.users.or(users::lent_to(&sandbox));
         self.observed.add_listed_sandbox(sandbox);
     }
 

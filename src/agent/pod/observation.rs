@@ -21,6 +21,7 @@ use crate::agent::time::{Backoff, Instant};
 use crate::limits;
 use crate::model::cri::{
     Container, ContainerId, ContainerState, ContainerStatus, Sandbox, SandboxId, SandboxStatus,
+    UserRange,
 };
 
 /// The objects can be read by everybody, and are written here only.
@@ -164,8 +165,8 @@ impl Observation {
         self.inspections.retry_at(now, limits::RETRY_MIN_MS, limits::RETRY_MS);
     }
 
-    pub(super) fn add_sandbox(&mut self, id: SandboxId, attempt: u32) {
-        self.objects.add_sandbox(ObservedSandbox::made(id, attempt));
+    pub(super) fn add_sandbox(&mut self, id: SandboxId, attempt: u32, users: Option<UserRange>) {
+        self.objects.add_sandbox(ObservedSandbox::made(id, attempt, users));
     }
 
     pub(super) fn inspect_sandbox(&mut self, id: &SandboxId, status: SandboxStatus) {

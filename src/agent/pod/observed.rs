@@ -6,9 +6,11 @@
 
 use std::sync::Arc;
 
+use super::users;
 use crate::agent::time::{Backoff, Instant};
 use crate::model::cri::{
     Container, ContainerId, ContainerState, ContainerStatus, Sandbox, SandboxId, SandboxStatus,
+    UserRange,
 };
 use crate::model::map::Map;
 use crate::model::time::Timestamp;
@@ -34,6 +36,8 @@ pub struct ObservedSandbox {
     pub created_at: i64,
     /// When an agent first saw the pod, as annotated on the sandbox.
     pub seen_at: Option<Timestamp>,
+    /// The users of its own.
+    pub users: Option<UserRange>,
     /// Inspected while it was ready; `None`: not inspected yet.
     pub status: Option<SandboxStatus>,
     /// `StopPodSandbox` succeeded since the agent's start.
@@ -72,13 +76,14 @@ pub struct ObservedContainer {
 
 impl ObservedSandbox {
     /// A sandbox that we have just created: ready, nothing else known.
-    pub fn made(id: SandboxId, attempt: u32) -> Self {
+    pub fn made(id: SandboxId, attempt: u32, users: Option<UserRange>) -> Self {
         Self {
             id,
             attempt,
             ready: true,
             created_at: 0,
             seen_at: None,
+            users,
             status: None,
             stopped: false,
         }
@@ -105,7 +110,8 @@ impl ObservedSandbox {
         let stopped = !ready && known.as_ref().is_some_and(|known| known.stopped);
         let same = known.filter(|known| known.ready == ready);
         let status = same.and_then(|known| known.status);
-        Self { id: id.clone(), attempt, ready, created_at, seen_at, status, stopped }
+        let (id, users) = (id.clone(), users::lent_to(listed));
+        Self { id, attempt, ready, created_at, seen_at, users, status, stopped }
     }
 }
 
@@ -491,7 +497,7 @@ mod tests {
         let lists = (vec![sandbox("b", 2, true)], vec![container("b", 2, ContainerState::Exited)]);
         let mut observed = Observed::default();
         take(&mut observed, NOW, &lists);
-        observed.add_sandbox(ObservedSandbox::made(SandboxId("a".into()), 1));
+        observed.add_sandbox(ObservedSandbox::made(SandboxId("a".into()), 1, None));
         let older = Arc::new(container("a", 1, ContainerState::Created));
         observed.add_container(ObservedContainer::from_list(NOW, None, &older));
         assert_eq!(&*observed.sandboxes[0].id.0, "b");
@@ -603,7 +609,7 @@ mod tests {
         assert_eq!(order(&observed.containers), "bca");
         let ids: String = observed.sandboxes.iter().map(|it| it.id.to_string()).collect();
         assert_eq!(ids, "bca");
-        let mut new = ObservedSandbox::made(SandboxId("d".into()), 3);
+        let mut new = ObservedSandbox::made(SandboxId("d".into()), 3, None);
         new.created_at = 0;
         observed.add_sandbox(new);
         assert_eq!(observed.sandbox().map(|it| it.id.to_string()).as_deref(), Some("d"));

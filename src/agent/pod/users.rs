@@ -3,7 +3,9 @@
 //!
 //! Files in volumes keep their owners: the runtime maps them (`Mount.uidMappings`). So a range
 //! belongs to the sandbox and not to the pod, and is not stored: the annotation of a sandbox tells
-//! which one it has. A pod that starts gets the lowest range that no pod in the runtime has.
+//! which one it has, which counts also where another one was lent since: a call of an agent that
+//! has ended may still take effect. A pod that starts gets the lowest range that no pod in the
+//! runtime has.
 //! Differs from the kubelet, which keeps it in a file `userns` of the pod's folder.
 
 use std::collections::BTreeSet;
@@ -41,7 +43,7 @@ impl LentUsers {
 
     /// Ranges that nobody has, the lowest first.
     fn free<'a>(&self, pods: impl Iterator<Item = &'a Pod>) -> impl Iterator<Item = UserRange> {
-        let taken = pods.filter_map(|pod| pod.users).chain(self.unclaimed.iter().copied());
+        let taken = pods.flat_map(Pod::taken).chain(self.unclaimed.iter().copied());
         let mut taken: Vec<u32> = taken.map(|range| range.first).collect();
         taken.sort_unstable();
         let mut taken = taken.into_iter().peekable();
@@ -65,14 +67,24 @@ impl LentUsers {
         let free: Vec<_> = self.free(pods.values().map(|pod| &**pod)).take(lacking).collect();
         let lacking = pods.values_mut().filter(|pod| lacks(pod));
         for (pod, range) in lacking.zip(free) {
-            pod.users = Some(range);
+            pod.lent = Some(range);
         }
     }
 }
 
 impl Pod {
+    /// The users that its newest sandbox has, or else that its next one is to have.
+    pub(super) fn users(&self) -> Option<UserRange> {
+        let newest = self.observed.sandbox().and_then(|sandbox| sandbox.users);
+        newest.or(self.lent).filter(|_| self.api.spec.has_users())
+    }
+
+    fn taken(&self) -> impl Iterator<Item = UserRange> {
+        self.observed.sandboxes.iter().filter_map(|sandbox| sandbox.users).chain(self.lent)
+    }
+
     fn lacks_users(&self) -> bool {
-        self.api.spec.has_users() && self.users.is_none() && self.is_active()
+        self.api.spec.has_users() && self.users().is_none() && self.is_active()
     }
 }
 

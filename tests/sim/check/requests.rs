@@ -197,6 +197,13 @@ impl Check {
                 self.check_post_start(at, request);
                 self.check_one_sandbox(at, sandbox, request);
                 self.check_create(runtime, at, config);
+                let first = config.namespaces.users.map(|users| users.first);
+                let has = runtime.sandboxes.get(&number_of(&sandbox.0));
+                let has = has.and_then(|sandbox| sandbox.listed.first_user);
+                judge!(
+                    has.is_none() || first == has,
+                    "[own users] a container has {first:?} in {sandbox}, which has {has:?}"
+                );
                 let slot = self.pods[at].slot_at(&config.name);
                 let slot = &mut self.pods[at].slots[slot];
                 slot.requested.push(config.attempt);
@@ -261,7 +268,7 @@ impl Check {
         let source = config.annotations.get("kubernetes.io/config.source").map(String::as_str);
         let wanted_by = if pod.of_cloud { "api" } else { "file" };
         judge!(source == Some(wanted_by), "[labels] pod {} has the source {source:?}", pod.uid);
-        check_users(runtime, config);
+        self.check_users(runtime, config);
         let known = self.instances.sandboxes_of(at);
         for (number, sandbox) in known.filter(|(_, it)| pod.observation.knows(it.made_at)) {
             let listed = &runtime.sandboxes[&number].listed;
@@ -280,6 +287,25 @@ impl Check {
                 pod.uid
             );
         }
+    }
+
+    /// No other pod has the users that are asked for, as far as the agent knows.
+    fn check_users(&self, runtime: &Runtime, config: &SandboxConfig) {
+        let Some(users) = config.namespaces.users else { return };
+        let uid = &config.pod.uid;
+        let is_known = |number: u32| {
+            self.instances.sandbox(number).is_some_and(|sandbox| {
+                sandbox.pod.is_some_and(|at| self.pods[at].observation.knows(sandbox.made_at))
+            })
+        };
+        let taken = runtime.sandboxes.iter().find(|(number, sandbox)| {
+            let listed = &sandbox.listed;
+            listed.first_user == Some(users.first)
+                && listed.pod.as_ref().is_some_and(|pod| pod.uid != *uid)
+                && is_known(**number)
+        });
+        let taken = taken.map(|(_, sandbox)| &sandbox.listed);
+        judge!(taken.is_none(), "[own users] pod {uid} asks for {users:?}, which {taken:?} has");
     }
 
     /// Nothing starts in a sandbox that is known to be down, or in one of two.
@@ -493,18 +519,6 @@ impl Newest for Option<(u32, &crate::runtime::Container)> {
 }
 
 /// The names by which the runtime and other tools identify the pod.
-/// No other pod has the users that are asked for.
-fn check_users(runtime: &Runtime, config: &SandboxConfig) {
-    let Some(users) = config.namespaces.users else { return };
-    let uid = &config.pod.uid;
-    let mut others = runtime.sandboxes.values().map(|sandbox| &sandbox.listed);
-    let taken = others.find(|listed| {
-        listed.first_user == Some(users.first)
-            && listed.pod.as_ref().is_some_and(|pod| pod.uid != *uid)
-    });
-    judge!(taken.is_none(), "[own users] pod {uid} asks for {users:?}, which {taken:?} has");
-}
-
 fn check_sandbox_config(config: &SandboxConfig) {
     let label = |key: &str| config.labels.get(key).map(String::as_str).unwrap_or_default();
     let pod = &config.pod;
