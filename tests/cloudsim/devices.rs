@@ -286,14 +286,20 @@ impl World {
             return;
         }
         let name = key(Kind::DeviceStatus, &call.name);
-        let Some((node, count)) = recorded(self.cluster.objects.get(&name)) else { return };
+        let now = self.cluster.objects.get(&name);
+        let Some((node, count)) = recorded(now) else { return };
         let resource = format!("n/device/{}", call.name);
         let had = self.check.devices.had.contains(&(resource, node.clone()));
         judge!(had, "[own value] {node} never had {}, and its value is recorded", call.name);
         let honest = self.nodes[&node].behaviour == Behaviour::Honest;
+        // A status that belonged to an earlier device of the name begins anew.
+        let owner = |status: Option<&Value>| {
+            status.map(|status| status["metadata"]["ownerReferences"][0]["uid"].clone())
+        };
         if let Some((by, old)) = recorded(before)
             && by == node
             && honest
+            && owner(before) == owner(now)
         {
             judge!(count >= old, "[no older value] {node}:{count} of {} after {old}", call.name);
         }
