@@ -50,6 +50,7 @@ use crate::model::job::JobError;
 use crate::model::link::{Cause, Session, Validity};
 use crate::model::message::Resource;
 use crate::model::meta::{DiskError, Revision, Saved, StoreOrigin};
+use crate::model::node_job::{JobDetail, JobReport, JobRequest};
 use crate::model::object::Object;
 use crate::model::pod::Pod;
 use crate::model::settings::CloudSettings;
@@ -313,9 +314,16 @@ impl Cloud {
             Down::TooLarge(why) => self.reply(now, origin, Reply::Refused(why.into()), rng),
             Down::NoObject => self.reply(now, origin, Reply::Stored, rng),
             Down::VolumeCall => self.reply(now, origin, Reply::NoVolumes, rng),
-            Down::NodeJob { action } => {
-                let at = now.timestamp().unwrap_or_default();
-                self.reply(now, origin, Reply::NoNodeJobs { action, at }, rng);
+            Down::NodeJob(request) => {
+                let JobRequest { key, action, .. } = *request;
+                let report = JobReport {
+                    key,
+                    action,
+                    result: Err("not built into edged".into()),
+                    at: Some(now.timestamp().unwrap_or_default()),
+                    detail: JobDetail::Nothing,
+                };
+                self.hub.answer(now, Up::NodeJob(Box::new(report)), rng);
             }
             Down::ServiceCall => self.reply(now, origin, Reply::NoServices, rng),
             #[cfg(feature = "devices")]
