@@ -163,37 +163,58 @@ fn reports() -> Vec<(JobReport, &'static str, &'static str, &'static str)> {
             report(V1Alpha2, pull, JobAction::Pull, Err("some failed"), images()),
             "UpdateNodeActionStatus",
             V2,
-            r#"{"action":"Pull","extend":"[{\"image\":\"nginx:1.27\",\"status\":\"True\"},{\"image\":\"web\",\"reason\":\"no such \\u003ctag\\u003e\",\"status\":\"False\"}]","finishTime":"2026-08-06T10:10:00Z","reason":"some failed","succ":false}"#,
+            concat!(
+                r#"{"action":"Pull","extend":"[{\"image\":\"nginx:1.27\",\"status\":\"True\"},{\""#,
+                r#"image\":\"web\",\"reason\":\"no such \\u003ctag\\u003e\",\"status\":\"False\"}"#,
+                r#"]","finishTime":"2026-08-06T10:10:00Z","reason":"some failed","succ":false}"#,
+            ),
         ),
         (
             report(V1Alpha2, pull, JobAction::Check, Ok(()), JobDetail::Nothing),
             "UpdateNodeActionStatus",
             V2,
-            r#"{"action":"Check","extend":"","finishTime":"2026-08-06T10:10:00Z","reason":"","succ":true}"#,
+            concat!(
+                r#"{"action":"Check","extend":"","finishTime":"2026-08-06T10:10:00Z","reason":"","#,
+                r#""succ":true}"#,
+            ),
         ),
         (
             report(V1Alpha2, upgrade, JobAction::Upgrade, Ok(()), versions()),
             "UpdateNodeActionStatus",
             upgraded,
-            r#"{"action":"Upgrade","extend":"v1.2.3,v1.2.4","finishTime":"2026-08-06T10:10:00Z","reason":"","succ":true}"#,
+            concat!(
+                r#"{"action":"Upgrade","extend":"v1.2.3,v1.2.4","finishTime":"2026-08-06T10:10:00"#,
+                r#"Z","reason":"","succ":true}"#,
+            ),
         ),
         (
             report(V1Alpha1, pull, JobAction::Init, Ok(()), JobDetail::Nothing),
             "prepull",
             "task/nightly/node/edge-1",
-            r#"{"Action":"Success","Event":"Init","ExternalMessage":"","NodeName":"edge-1","Reason":"","State":"","Time":""}"#,
+            concat!(
+                r#"{"Action":"Success","Event":"Init","ExternalMessage":"","NodeName":"edge-1","R"#,
+                r#"eason":"","State":"","Time":""}"#,
+            ),
         ),
         (
             report(V1Alpha1, pull, JobAction::Pull, Err("some failed"), images()),
             "prepull",
             "task/nightly/node/edge-1",
-            r#"{"Action":"Failure","Event":"Pull","ExternalMessage":"[{\"image\":\"nginx:1.27\",\"state\":\"Successful\"},{\"image\":\"web\",\"reason\":\"no such \\u003ctag\\u003e\",\"state\":\"Failed\"}]","NodeName":"edge-1","Reason":"some failed","State":"","Time":""}"#,
+            concat!(
+                r#"{"Action":"Failure","Event":"Pull","ExternalMessage":"[{\"image\":\"nginx:1.27"#,
+                r#"\",\"state\":\"Successful\"},{\"image\":\"web\",\"reason\":\"no such \\u003cta"#,
+                r#"g\\u003e\",\"state\":\"Failed\"}]","NodeName":"edge-1","Reason":"some failed","#,
+                r#""State":"","Time":""}"#,
+            ),
         ),
         (
             report(V1Alpha1, upgrade, JobAction::WaitingConfirmation, Ok(()), JobDetail::Nothing),
             "upgrade",
             "task/nightly/node/edge-1",
-            r#"{"Action":"Confirmation","Event":"Confirm","ExternalMessage":"","NodeName":"edge-1","Reason":"","State":"","Time":""}"#,
+            concat!(
+                r#"{"Action":"Confirmation","Event":"Confirm","ExternalMessage":"","NodeName":"ed"#,
+                r#"ge-1","Reason":"","State":"","Time":""}"#,
+            ),
         ),
     ]
 }
