@@ -1,3 +1,5 @@
+//! Jobs against runtime, store and cloud that answer as a test says.
+
 use std::sync::Arc;
 
 use super::*;
