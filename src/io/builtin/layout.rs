@@ -11,6 +11,7 @@
 //!    oci/        state of the OCI runtime
 //!    s/          N-TOKEN N.lock: sessions of exec, attach and port forwarding
 //!    seccomp/    filters that crun has made
+//!    rec/ID.rec  copies of the records of sandboxes and containers
 //! ```
 //!
 //! Every part of a path is an id that was checked when it was made or read: 64 hex digits.
@@ -114,6 +115,11 @@ impl Layout {
     /// Filters that crun has made.
     pub fn seccomp(&self) -> PathBuf {
         self.run.join("seccomp")
+    }
+
+    /// Copies of records.
+    pub fn copies(&self) -> PathBuf {
+        self.run.join("rec")
     }
 
     /// A sandbox's folder in RUN.
