@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::time::Timestamp;
 use super::tree::{fields, words};
 
@@ -245,4 +247,53 @@ pub struct ImageResult {
     pub image: Box<str>,
     /// Or why it is not on the node.
     pub result: Result<(), Box<str>>,
+}
+
+/// A job as the store has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredJob {
+    pub key: JobKey,
+    /// Of the last stage that was asked for.
+    pub spec: JobSpec,
+    pub stage: JobStage,
+    /// Of all actions that have ended, in order.
+    pub reports: Vec<JobReport>,
+    /// So many of them have reached the cloud.
+    pub confirmed: usize,
+}
+
+/// How far a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobStage {
+    /// For the cloud's next message, or for somebody at the node.
+    Waiting,
+    Doing(JobAction),
+    /// The last report is written. When; `None`: there was no clock.
+    Finished(Option<Timestamp>),
+}
+
+/// A job in short, for the status display.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct JobOverview {
+    /// `imageprepulljob/nightly`
+    pub name: String,
+    /// `Pull`, `waiting`, `finished`
+    pub stage: String,
+    /// Images that are on the node, and all of the job.
+    pub images: (usize, usize),
+    /// Why it failed, or what it waits for; empty: nothing.
+    pub trouble: String,
+    /// Reports that the cloud may not have got yet.
+    pub unconfirmed: usize,
+}
+
+/// Counters of jobs since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JobMetrics {
+    /// Jobs that have not finished.
+    pub open: u64,
+    pub succeeded: u64,
+    pub failed: u64,
+    pub refused: u64,
 }

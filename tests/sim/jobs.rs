@@ -6,6 +6,8 @@ use edged::agent::event::{Event, JobId};
 use edged::agent::pod::Phase;
 use edged::agent::time::Instant;
 use edged::model::cri::Request;
+#[cfg(feature = "node-jobs")]
+use edged::model::job::NodeUsage;
 use edged::model::job::{JobError, JobReply, JobSpec, LastWords, LogDir, LogLink};
 
 use crate::rule::judge;
@@ -81,11 +83,7 @@ impl Disk {
                     self.links.insert(link.clone());
                 }
             }
-            JobSpec::RemoveLog(link) => {
-                self.rotated.remove(&log_of(link));
-                self.logs.remove(&log_of(link));
-                self.links.remove(link);
-            }
+            JobSpec::RemoveLog(link) => self.remove_log(link),
             JobSpec::RotateLog { log, files_max, .. } => {
                 let path = log_of(log);
                 if self.logs.remove(&path) {
@@ -104,6 +102,8 @@ impl Disk {
             JobSpec::CompressLogs(_) | JobSpec::Measure(_) => {}
             #[cfg(feature = "cloud")]
             JobSpec::Enrol { .. } => {}
+            #[cfg(feature = "node-jobs")]
+            JobSpec::MeasureNode { .. } => {}
             JobSpec::SweepLinks { living } => {
                 let logs = &self.logs;
                 let leads = |link: &LogLink| logs.contains(&log_of(link));
@@ -121,6 +121,12 @@ impl Disk {
                 self.links.retain(|link| link.pod != *pod);
             }
         }
+    }
+
+    fn remove_log(&mut self, link: &LogLink) {
+        self.rotated.remove(&log_of(link));
+        self.logs.remove(&log_of(link));
+        self.links.remove(link);
     }
 
     /// The runtime opens the log of a container.
@@ -233,6 +239,8 @@ impl World {
                 let newest = containers.iter().map(|name| self.disk.newest_log(pod, name));
                 JobReply::Attempts(newest.collect())
             }
+            #[cfg(feature = "node-jobs")]
+            JobSpec::MeasureNode { .. } => JobReply::NodeUsage(usage()),
             _ => JobReply::Done,
         };
         self.deliver(vec![Event::Job(id, job.result.map(|()| reply))]);
@@ -292,6 +300,12 @@ impl World {
             }
         }
     }
+}
+
+/// A node that has enough.
+#[cfg(feature = "node-jobs")]
+fn usage() -> NodeUsage {
+    NodeUsage { cpu: Some(1_000), memory: Some(2_000), disk: Some(3_000) }
 }
 
 /// `/var/log/pods/<namespace>_<name>_<uid>`

@@ -8,7 +8,7 @@
 //!        cont. the job's spec                                 {"TaskID","Type","State","Item"}
 //!  up    op.   UpdateNodeActionStatus                         prepull, upgrade
 //!        res.  as it came                                     task/JOB/node/NODE
-//!        cont. {"action","succ","finishTime","reason","extend"}     {"NodeName","Event","Action",…}
+//!        cont. {"action","succ","finishTime",…}               {"NodeName","Event","Action",…}
 //! ```
 //!
 //! Job and node are taken from the resource. Whether the node is the one of the session, its reader

@@ -40,7 +40,9 @@ impl Check {
             self.exec_requested(now, runtime, id, number_of(&container.0), word);
         }
         self.check_room(class, pod, kind, request);
-        if kind == Kind::Change || kind == Kind::StopContainer || kind == Kind::Pull {
+        // A pull for no pod is a job's.
+        let of_pod = kind != Kind::Pull || pod.is_some();
+        if of_pod && matches!(kind, Kind::Change | Kind::StopContainer | Kind::Pull) {
             let of_cloud = pod.is_some_and(|at| self.pods[at].of_cloud);
             judge!(
                 self.manifests.are_delivered() || of_cloud,
@@ -112,6 +114,9 @@ impl Check {
                 return None;
             }
             Request::RunPodSandbox(config) => config,
+            Request::PullImage { sandbox_config, .. } if sandbox_config.pod.uid.is_empty() => {
+                return None;
+            }
             Request::PullImage { sandbox_config, .. } => sandbox_config,
             Request::CreateContainer { sandbox_config, sandbox, .. } => {
                 self.pod_of_sandbox(sandbox, request);
@@ -399,11 +404,21 @@ impl Check {
         newest == Some(sandbox)
     }
 
-    /// The agent requests a job.
-    pub fn job(&mut self, now: u64, id: JobId, spec: &JobSpec, deadline: u64) {
+    fn check_removed_log(&self, at: usize, link: &LogLink) {
+        let container = self.instances.container(number_of(&link.id));
+        let runs = container.is_some_and(|it| self.pods[at].observation.shows_alive(it));
+        judge!(!runs, "[logs] {link:?} is removed, of a container that runs");
+    }
+
+    fn begin_job(&mut self, now: u64, id: JobId, deadline: u64) {
         judge!(deadline > now, "[deadline] {id:?} has a deadline before its request");
         judge!(id > self.last_job, "[ids] {id:?} after {:?}", self.last_job);
         self.last_job = id;
+    }
+
+    /// The agent requests a job.
+    pub fn job(&mut self, now: u64, id: JobId, spec: &JobSpec, deadline: u64) {
+        self.begin_job(now, id, deadline);
         let at = match spec {
             JobSpec::MakePodDirs { pod, .. }
             | JobSpec::RemoveLogDir(pod)
@@ -423,6 +438,8 @@ impl Check {
             }
             #[cfg(feature = "cloud")]
             JobSpec::Enrol { .. } => return,
+            #[cfg(feature = "node-jobs")]
+            JobSpec::MeasureNode { .. } => return,
             JobSpec::SetUpVolume(wanted) => self.pods.index(&wanted.uid),
             JobSpec::BindSubPath(wanted) => self.pods.index(&wanted.uid),
             JobSpec::MakePodCgroup(wanted) => self.pods.index(&wanted.uid),
@@ -454,11 +471,7 @@ impl Check {
             JobSpec::TearDownVolumes(_) => {
                 judge!(pod.alive == 0, "[volumes last] {spec:?} of a pod that runs");
             }
-            JobSpec::RemoveLog(link) => {
-                let container = self.instances.container(number_of(&link.id));
-                let runs = container.is_some_and(|it| pod.observation.shows_alive(it));
-                judge!(!runs, "[logs] {spec:?} of a container that runs");
-            }
+            JobSpec::RemoveLog(link) => self.check_removed_log(at, link),
             JobSpec::RemoveLogDir(_) | JobSpec::RemovePodDir(_) => {
                 judge!(
                     pod.desired.is_none() || pod.came_back,
@@ -468,6 +481,8 @@ impl Check {
             }
             #[cfg(feature = "cloud")]
             JobSpec::Enrol { .. } => {}
+            #[cfg(feature = "node-jobs")]
+            JobSpec::MeasureNode { .. } => {}
         }
     }
 

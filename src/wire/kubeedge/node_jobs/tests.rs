@@ -1,3 +1,5 @@
+//! The messages of both generations, in both directions.
+
 use super::*;
 use crate::limits::NODE_JOB_REPORT_BYTES_MAX;
 use crate::model::time::Timestamp;
@@ -144,63 +146,108 @@ fn images() -> JobDetail {
     JobDetail::Images(vec![result("nginx:1.27", Ok(())), result("web", Err("no such <tag>"))])
 }
 
-/// Each report, with its operation, resource and content on the wire.
-fn reports() -> Vec<(JobReport, &'static str, &'static str, &'static str)> {
-    use Generation::{V1Alpha1, V1Alpha2};
+fn report(
+    generation: Generation,
+    kind: JobKind,
+    action: JobAction,
+    result: Result<(), &str>,
+    detail: JobDetail,
+) -> JobReport {
     let at = Timestamp::parse("2026-08-06T10:10:00Z");
-    let report = |generation, kind, action, result: Result<(), &str>, detail| JobReport {
+    JobReport {
         key: key(generation, kind),
         action,
         result: result.map_err(Box::from),
-        at: at.filter(|_| generation == V1Alpha2),
+        at: at.filter(|_| generation == Generation::V1Alpha2),
         detail,
+    }
+}
+
+/// A report, and its operation, resource and content on the wire.
+type Wire = (JobReport, &'static str, &'static str, &'static str);
+
+fn reports_of_v1alpha2() -> Vec<Wire> {
+    let of = |kind, action, result: Result<(), &str>, detail| {
+        report(Generation::V1Alpha2, kind, action, result, detail)
     };
     let versions = || JobDetail::Versions { from: "v1.2.3".into(), to: "v1.2.4".into() };
     let (pull, upgrade) = (JobKind::PrePull, JobKind::Upgrade);
     let upgraded = "operations.kubeedge.io/v1alpha2/nodeupgradejob/nightly/node/edge-1";
     vec![
         (
-            report(V1Alpha2, pull, JobAction::Pull, Err("some failed"), images()),
+            of(pull, JobAction::Pull, Err("some failed"), images()),
             "UpdateNodeActionStatus",
             V2,
-            r#"{"action":"Pull","extend":"[{\"image\":\"nginx:1.27\",\"status\":\"True\"},{\"image\":\"web\",\"reason\":\"no such \\u003ctag\\u003e\",\"status\":\"False\"}]","finishTime":"2026-08-06T10:10:00Z","reason":"some failed","succ":false}"#,
+            concat!(
+                r#"{"action":"Pull","extend":"[{\"image\":\"nginx:1.27\",\"status\":\"True\"},{\""#,
+                r#"image\":\"web\",\"reason\":\"no such \\u003ctag\\u003e\",\"status\":\"False\"}"#,
+                r#"]","finishTime":"2026-08-06T10:10:00Z","reason":"some failed","succ":false}"#,
+            ),
         ),
         (
-            report(V1Alpha2, pull, JobAction::Check, Ok(()), JobDetail::Nothing),
+            of(pull, JobAction::Check, Ok(()), JobDetail::Nothing),
             "UpdateNodeActionStatus",
             V2,
-            r#"{"action":"Check","extend":"","finishTime":"2026-08-06T10:10:00Z","reason":"","succ":true}"#,
+            concat!(
+                r#"{"action":"Check","extend":"","finishTime":"2026-08-06T10:10:00Z","reason":"","#,
+                r#""succ":true}"#,
+            ),
         ),
         (
-            report(V1Alpha2, upgrade, JobAction::Upgrade, Ok(()), versions()),
+            of(upgrade, JobAction::Upgrade, Ok(()), versions()),
             "UpdateNodeActionStatus",
             upgraded,
-            r#"{"action":"Upgrade","extend":"v1.2.3,v1.2.4","finishTime":"2026-08-06T10:10:00Z","reason":"","succ":true}"#,
+            concat!(
+                r#"{"action":"Upgrade","extend":"v1.2.3,v1.2.4","finishTime":"2026-08-06T10:10:00"#,
+                r#"Z","reason":"","succ":true}"#,
+            ),
         ),
+    ]
+}
+
+fn reports_of_v1alpha1() -> Vec<Wire> {
+    let of = |kind, action, result: Result<(), &str>, detail| {
+        report(Generation::V1Alpha1, kind, action, result, detail)
+    };
+    let (pull, upgrade) = (JobKind::PrePull, JobKind::Upgrade);
+    vec![
         (
-            report(V1Alpha1, pull, JobAction::Init, Ok(()), JobDetail::Nothing),
+            of(pull, JobAction::Init, Ok(()), JobDetail::Nothing),
             "prepull",
             "task/nightly/node/edge-1",
-            r#"{"Action":"Success","Event":"Init","ExternalMessage":"","NodeName":"edge-1","Reason":"","State":"","Time":""}"#,
+            concat!(
+                r#"{"Action":"Success","Event":"Init","ExternalMessage":"","NodeName":"edge-1","R"#,
+                r#"eason":"","State":"","Time":""}"#,
+            ),
         ),
         (
-            report(V1Alpha1, pull, JobAction::Pull, Err("some failed"), images()),
+            of(pull, JobAction::Pull, Err("some failed"), images()),
             "prepull",
             "task/nightly/node/edge-1",
-            r#"{"Action":"Failure","Event":"Pull","ExternalMessage":"[{\"image\":\"nginx:1.27\",\"state\":\"Successful\"},{\"image\":\"web\",\"reason\":\"no such \\u003ctag\\u003e\",\"state\":\"Failed\"}]","NodeName":"edge-1","Reason":"some failed","State":"","Time":""}"#,
+            concat!(
+                r#"{"Action":"Failure","Event":"Pull","ExternalMessage":"[{\"image\":\"nginx:1.27"#,
+                r#"\",\"state\":\"Successful\"},{\"image\":\"web\",\"reason\":\"no such \\u003cta"#,
+                r#"g\\u003e\",\"state\":\"Failed\"}]","NodeName":"edge-1","Reason":"some failed","#,
+                r#""State":"","Time":""}"#,
+            ),
         ),
         (
-            report(V1Alpha1, upgrade, JobAction::WaitingConfirmation, Ok(()), JobDetail::Nothing),
+            of(upgrade, JobAction::WaitingConfirmation, Ok(()), JobDetail::Nothing),
             "upgrade",
             "task/nightly/node/edge-1",
-            r#"{"Action":"Confirmation","Event":"Confirm","ExternalMessage":"","NodeName":"edge-1","Reason":"","State":"","Time":""}"#,
+            concat!(
+                r#"{"Action":"Confirmation","Event":"Confirm","ExternalMessage":"","NodeName":"ed"#,
+                r#"ge-1","Reason":"","State":"","Time":""}"#,
+            ),
         ),
     ]
 }
 
 #[test]
 fn reports_are_written_as_edge_core_does_and_read_again() {
-    for (report, operation, resource, content) in reports() {
+    for (report, operation, resource, content) in
+        reports_of_v1alpha2().into_iter().chain(reports_of_v1alpha1())
+    {
         let written = encode_report(&report);
         assert_eq!((written.0, &*written.1, written.2.get()), (operation, resource, content));
         let read = decode_report(&route(operation, resource), content);
