@@ -317,7 +317,7 @@ fn that_a_sandbox_is_ready_is_in_run_at_once_and_on_the_disk_soon() {
         disk.records.save(Instant(0), record, durability);
     };
     save(&mut disk, &ready, Durability::InRun);
-    assert_eq!(disk.sandboxes().0, [ready.clone()], "a crash does not lose it");
+    assert_eq!(disk.sandboxes().0, std::slice::from_ref(&ready), "a crash does not lose it");
 
     // What is not whole, of another sandbox or of an earlier boot does not count.
     let whole = fs::read(&in_run).expect("it is there");
@@ -327,7 +327,7 @@ fn that_a_sandbox_is_ready_is_in_run_at_once_and_on_the_disk_soon() {
     let other = SandboxRecord { id: sandbox(2, "").id, ..ready.clone() };
     for bad in [whole[..whole.len() - 1].to_vec(), encoded(earlier), encoded(other)] {
         fs::write(&in_run, bad).expect("a file of ours");
-        assert_eq!(disk.sandboxes().0, [making.clone()]);
+        assert_eq!(disk.sandboxes().0, std::slice::from_ref(&making));
     }
     fs::write(&in_run, whole).expect("a file of ours");
 
@@ -335,7 +335,7 @@ fn that_a_sandbox_is_ready_is_in_run_at_once_and_on_the_disk_soon() {
     assert!(in_run.exists());
     assert_eq!(disk.records.commit(Instant(RECORD_LAZY_MS)), None);
     assert!(!in_run.exists(), "the disk has it");
-    assert_eq!(disk.sandboxes().0, [ready.clone()]);
+    assert_eq!(disk.sandboxes().0, std::slice::from_ref(&ready));
 
     // What the disk has since is newer.
     save(&mut disk, &ready, Durability::InRun);
