@@ -2,7 +2,7 @@
 //! often a status is written.
 
 /// Jobs in memory, finished ones included, which make room: each has up to 1 MiB of status.
-pub const NODE_JOBS_MAX: usize = 512;
+pub const CONTROLLER_JOBS_MAX: usize = 512;
 /// Nodes of one job: with what each reports, a status of a megabyte, of which etcd stores 1.5.
 pub const JOB_NODES_MAX: usize = 1_000;
 /// Bytes of a job's list of nodes in its status. What is beyond is left out: first the results of

@@ -40,8 +40,8 @@ use super::object::{Edge, Object};
 use super::outbound;
 use super::time::{Backoff, Instant, Now};
 use crate::limits::{
-    JOB_CALLS_MAX, JOB_CHECK_MS, JOB_NODES_MAX, JOB_RETRY_MAX_MS, JOB_RETRY_MIN_MS, JOB_SETTLE_MS,
-    JOB_WRITE_BYTES, JOB_WRITE_MS, JOBS_PER_STEP, NODE_JOBS_MAX,
+    CONTROLLER_JOBS_MAX, JOB_CALLS_MAX, JOB_CHECK_MS, JOB_NODES_MAX, JOB_RETRY_MAX_MS,
+    JOB_RETRY_MIN_MS, JOB_SETTLE_MS, JOB_WRITE_BYTES, JOB_WRITE_MS, JOBS_PER_STEP,
 };
 use crate::model::api::{Call, CallError, CallResult, Kind};
 use crate::model::cloud_message::Content;
@@ -107,7 +107,7 @@ impl NodeJobs {
             entry.job = job;
         } else {
             self.remove(&key);
-            if self.all.len() >= NODE_JOBS_MAX && !self.make_room() {
+            if self.all.len() >= CONTROLLER_JOBS_MAX && !self.make_room() {
                 return Err(Full);
             }
             let (memory, running, due_at) = (Memory::default(), None, None);
@@ -368,7 +368,7 @@ impl Controller {
             && !std::mem::replace(&mut self.jobs.is_full_logged, true)
         {
             let line = format!(
-                "{key}: waits until this controller starts anew: {NODE_JOBS_MAX} jobs are not over"
+                "{key}: waits until this controller starts anew: {CONTROLLER_JOBS_MAX} jobs are not over"
             );
             self.pending.push(Action::Log(Severity::Warn, line));
         }
