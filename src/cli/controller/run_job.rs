@@ -134,14 +134,12 @@ impl Line {
                 (Kind::NodeUpgradeJob, "upgrade", Value::Object(fields))
             }
         };
-        let name = match name {
-            Some(name) => name,
-            None => {
-                let now_s = client::wall_s();
-                let now_s =
-                    now_s.ok_or_else(|| usage("this machine's clock is not set: --name"))?;
-                format!("{word}-{now_s}")
-            }
+        let name = if let Some(name) = name {
+            name
+        } else {
+            let now_s = client::wall_s();
+            let now_s = now_s.ok_or_else(|| usage("this machine's clock is not set: --name"))?;
+            format!("{word}-{now_s}")
         };
         let manifest = json!({"apiVersion": kind.api_version(), "kind": kind.name(),
             "metadata": {"name": name}, "spec": spec});

@@ -288,7 +288,7 @@ impl Job {
         let others: Vec<&String> = self.finalizers.iter().filter(|it| **it != own).collect();
         let version = self.version.to_string();
         let body = json!({"metadata": {"resourceVersion": version, "finalizers": others}});
-        self.patch(key, None, &body)
+        patch(key, None, &body)
     }
 
     /// The call that writes this status; it fails if another has written meanwhile.
@@ -299,18 +299,18 @@ impl Job {
         }
         let metadata = json!({"resourceVersion": self.version.to_string()});
         let body = json!({"metadata": metadata, "status": new});
-        self.patch(key, Some(Subresource::Status), &body)
+        patch(key, Some(Subresource::Status), &body)
     }
+}
 
-    fn patch(&self, key: &Key, subresource: Option<Subresource>, body: &Value) -> Call {
-        Call {
-            verb: Verb::Patch(PatchType::Merge),
-            kind: key.kind,
-            namespace: "".into(),
-            name: key.name.as_ref().into(),
-            subresource,
-            body: Some(raw::json(body)),
-        }
+fn patch(key: &Key, subresource: Option<Subresource>, body: &Value) -> Call {
+    Call {
+        verb: Verb::Patch(PatchType::Merge),
+        kind: key.kind,
+        namespace: "".into(),
+        name: key.name.as_ref().into(),
+        subresource,
+        body: Some(raw::json(body)),
     }
 }
 

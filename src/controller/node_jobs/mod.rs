@@ -95,18 +95,18 @@ impl Entry {
 
 impl NodeJobs {
     /// A job was read. It replaces what is known, unless that is newer.
-    fn put(&mut self, now: Instant, key: Key, job: Job, round: u32) -> Result<(), Full> {
-        let known = self.all.get_mut(&key).filter(|entry| entry.job.uid == job.uid);
+    fn put(&mut self, now: Instant, key: &Key, job: Job, round: u32) -> Result<(), Full> {
+        let known = self.all.get_mut(key).filter(|entry| entry.job.uid == job.uid);
         if let Some(entry) = known {
             entry.round = entry.round.max(round);
             if entry.job.version >= job.version {
                 return Ok(());
             }
-            self.leave_nodes(&key);
-            let entry = self.all.get_mut(&key).expect("just seen");
+            self.leave_nodes(key);
+            let entry = self.all.get_mut(key).expect("just seen");
             entry.job = job;
         } else {
-            self.remove(&key);
+            self.remove(key);
             if self.all.len() >= CONTROLLER_JOBS_MAX && !self.make_room() {
                 return Err(Full);
             }
@@ -115,11 +115,11 @@ impl NodeJobs {
             let entry = Entry { job, round, memory, running, due_at, next_at, backoff };
             self.all.insert(key.clone(), entry);
         }
-        let entry = &self.all[&key];
+        let entry = &self.all[key];
         for node in entry.open_nodes() {
             self.of_node.entry(node.name.clone()).or_default().insert(key.clone());
         }
-        self.schedule(&key, now);
+        self.schedule(key, now);
         Ok(())
     }
 
@@ -364,7 +364,7 @@ impl Controller {
     pub(super) fn job_read(&mut self, now: Now, object: &Object, key: &Key) -> Result<(), Peer> {
         let kind = kind_of(key.kind).expect("it is a job's");
         let job = Job::read(kind, object)?;
-        if self.jobs.put(now.boot, key.clone(), job, object.round).is_err()
+        if self.jobs.put(now.boot, key, job, object.round).is_err()
             && !std::mem::replace(&mut self.jobs.is_full_logged, true)
         {
             let line = format!(

@@ -50,10 +50,10 @@ fn jobs_have_a_limit_and_those_that_are_over_make_room() {
     let open = json!({"status": {"phase": "Init", "nodeStatus": nodes}});
     for at in 0..CONTROLLER_JOBS_MAX {
         let (key, job) = job(Kind::ImagePrePullJob, &at.to_string(), at as u64 + 1, &open);
-        assert!(jobs.put(Instant(1), key, job, 1).is_ok());
+        assert!(jobs.put(Instant(1), &key, job, 1).is_ok());
     }
     let (key, more) = job(Kind::ImagePrePullJob, "more", 9_999, &open);
-    assert!(jobs.put(Instant(1), key.clone(), more, 1).is_err());
+    assert!(jobs.put(Instant(1), &key, more, 1).is_err());
     assert_eq!(
         (jobs.all.len(), jobs.of_node["n"].len()),
         (CONTROLLER_JOBS_MAX, CONTROLLER_JOBS_MAX)
@@ -61,11 +61,11 @@ fn jobs_have_a_limit_and_those_that_are_over_make_room() {
     let over = json!({"status": {"phase": "Completed", "nodeStatus": nodes}});
     for (name, version) in [("7", 10_001), ("5", 10_000)] {
         let (key, job) = job(Kind::ImagePrePullJob, name, version, &over);
-        assert!(jobs.put(Instant(1), key, job, 1).is_ok());
+        assert!(jobs.put(Instant(1), &key, job, 1).is_ok());
     }
     assert_eq!(jobs.of_node["n"].len(), CONTROLLER_JOBS_MAX - 2);
     let (_, more) = job(Kind::ImagePrePullJob, "more", 9_999, &open);
-    assert!(jobs.put(Instant(1), key.clone(), more, 1).is_ok());
+    assert!(jobs.put(Instant(1), &key, more, 1).is_ok());
     let five = Key::new(Kind::ImagePrePullJob, "", "5");
     assert!(jobs.all.contains_key(&key) && !jobs.all.contains_key(&five), "the older one");
     assert_eq!((jobs.all.len(), jobs.queue.len()), (CONTROLLER_JOBS_MAX, CONTROLLER_JOBS_MAX));
