@@ -368,8 +368,8 @@ impl Controller {
             && !std::mem::replace(&mut self.jobs.is_full_logged, true)
         {
             let line = format!(
-                "{key}: waits until this controller starts anew: {CONTROLLER_JOBS_MAX} jobs are not \
-                 over"
+                "{key}: waits until this controller starts anew: {CONTROLLER_JOBS_MAX} jobs are \
+                 not over"
             );
             self.pending.push(Action::Log(Severity::Warn, line));
         }
