@@ -10,6 +10,8 @@ mod devices;
 mod dmi;
 #[cfg(feature = "controller")]
 mod edge;
+#[cfg(feature = "controller")]
+mod job_controller;
 mod link;
 mod local_api;
 mod memory;
@@ -44,6 +46,8 @@ pub use devices::*;
 pub use dmi::*;
 #[cfg(feature = "controller")]
 pub use edge::*;
+#[cfg(feature = "controller")]
+pub use job_controller::*;
 pub use link::*;
 pub use local_api::*;
 pub use memory::*;

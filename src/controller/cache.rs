@@ -49,6 +49,10 @@ pub(super) struct Cache {
     pub(super) registered: BTreeSet<NodeId>,
     /// Devices that were deleted, or taken from their nodes.
     pub(super) gone_devices: BTreeSet<Key>,
+    /// Nodes that have connected, and whether each has registered: it has begun a new life.
+    pub(super) arrived: BTreeMap<NodeId, bool>,
+    /// The Secret that a job names, and the nodes that work on the job.
+    pub(super) job_secrets: BTreeMap<Key, (Key, BTreeSet<Box<str>>)>,
     /// The nodes with each address.
     addresses: BTreeMap<Box<str>, BTreeSet<NodeId>>,
 }
@@ -378,6 +382,7 @@ impl Cache {
     /// A session of the node is open.
     pub(super) fn link_up(&mut self, id: NodeId, link: Box<Link>) {
         self.at(id).link = Some(link);
+        self.arrived.entry(id).or_default();
         self.becomes_edge(id);
         self.check_all(id);
         self.ready.insert(id);

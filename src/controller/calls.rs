@@ -54,6 +54,10 @@ enum Purpose {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct StatusCall(pub(super) u64);
 
+/// Identifies a call about a job. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct JobCall(pub(super) u64);
+
 /// The parts of the controller that make calls of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OwnPart {
@@ -66,6 +70,8 @@ pub(super) enum OwnPart {
     DeviceStatusKind,
     /// The status of a device, and the verb of the call.
     DeviceStatus(StatusCall, &'static str),
+    /// The status of a job for nodes.
+    NodeJob(JobCall),
 }
 
 impl Calls {

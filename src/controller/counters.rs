@@ -31,9 +31,19 @@ pub struct Counters {
     pub device_reports_ignored: u64,
     /// Statuses of devices that were written.
     pub device_writes: u64,
+    /// Jobs for nodes that are not over.
+    pub jobs_open: usize,
+    /// Requests to nodes to work on a job.
+    pub job_requests: u64,
+    /// Reports of nodes about jobs.
+    pub job_reports: u64,
+    /// Those of them about jobs that the node does not have.
+    pub job_reports_ignored: u64,
+    /// Statuses of jobs that were written.
+    pub job_writes: u64,
     /// Refused messages: malformed, too large, or about objects that the node may not access.
     pub messages_refused: u64,
-    /// Messages to modules that do not exist here: MetaServer's cloud side, routers, tasks.
+    /// Messages to modules that do not exist here: MetaServer's cloud side, routers.
     pub messages_unserved: u64,
     /// Signed certificates.
     pub certificates: u64,

@@ -14,7 +14,7 @@ use crate::model::edge_message::{EdgeContent, EdgeMessage};
 /// Sources that only the cloud's own modules use.
 const CLOUD_SOURCES: [&str; 5] =
     ["cloudhub", "cloudStream", "devicecontroller", "edgecontroller", "synccontroller"];
-/// Modules that do not exist here: routers, MetaServer, tasks.
+/// Modules that do not exist here: routers, MetaServer.
 const UNSUPPORTED: [&str; 3] = ["metaserver", "eventbus", "servicebus"];
 
 impl Controller {
@@ -36,6 +36,11 @@ impl Controller {
                 self.cache.acknowledged(now, id, parent, &mut self.counters);
             }
             "error" => self.node_error(id, &message),
+            _ if &*route.group == "hub" => match message.content {
+                EdgeContent::NodeJob(report) => self.job_report(now, id, *report),
+                EdgeContent::Invalid(why) => self.count_offence(id, &why.to_string()),
+                _ => self.counters.messages_unserved += 1,
+            },
             _ if &*route.resource == "k8s/ca.crt" => self.api_authority(now, id, &message),
             "get" if &*route.resource == "membership/detail" => self.membership(id, &message),
             _ if &*route.source == "twin" => self.device_message(now, id, session, message),

@@ -17,6 +17,7 @@
 //!   allowed.
 //! - `requests`, `calls`: requests to the API server, in order and bounded.
 //! - `devices`: which devices a node has, and what it reports of them.
+//! - `node_jobs`: which nodes are asked to pull images or to be upgraded, and what they report.
 //! - `ack_log`: what each node has acknowledged. `admission`: which node may connect and gets a
 //!   certificate, by its credentials (`join`) and by what is known of its name (`identity`).
 //! - `streams`: the tunnels of nodes for logs and commands, and which of them a request takes.
@@ -62,6 +63,7 @@ mod legacy;
 pub mod local;
 mod location;
 mod node;
+mod node_jobs;
 mod nullable;
 mod object;
 mod outbound;
@@ -96,6 +98,8 @@ use key::{Key, NodeId};
 use kubelet_port::KubeletPorts;
 pub use leader_election::Candidate;
 use leader_election::LeaderElection;
+pub use node_jobs::JobOfNode;
+use node_jobs::NodeJobs;
 pub use stream_client::may_request;
 use streams::Streams;
 use time::{Instant, Now, Rng};
@@ -157,6 +161,7 @@ pub struct Controller {
     kubelet_ports: KubeletPorts,
     identities: Identities,
     statuses: Statuses,
+    jobs: NodeJobs,
     /// The session reconciled last, and when the next are.
     reconciled: Option<Session>,
     reconcile_at: Instant,
@@ -193,6 +198,7 @@ impl Controller {
             streams: Streams::default(),
             identities: Identities::default(),
             statuses: Statuses::default(),
+            jobs: NodeJobs::default(),
             reconciled: None,
             reconcile_at: now.boot,
             served: NodeId(0),
@@ -285,6 +291,7 @@ impl Controller {
             self.counters.lists += self.watches.step(now.boot, &mut self.pending);
             self.due(now);
             self.write_device_statuses(now);
+            self.run_node_jobs(now);
             self.serve(now);
         }
         self.run_leader_election(now);
@@ -326,6 +333,7 @@ impl Controller {
             queued: links.map(|link| link.queued()).sum(),
             calls: self.calls.len(),
             leads: self.leader_election.leads(self.now.boot),
+            jobs_open: self.open_jobs(),
             ..self.counters.clone()
         }
     }

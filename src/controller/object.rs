@@ -20,6 +20,7 @@ use super::nullable::{Nullable, text};
 use crate::limits::NODE_ADDRESSES_MAX;
 use crate::model::api::{EDGE_LABEL, Kind};
 use crate::model::error::Peer;
+use crate::model::node_job::Generation;
 
 pub(super) struct Object {
     pub(super) uid: Arc<str>,
@@ -76,6 +77,10 @@ pub(super) struct NodeFacts {
     pub(super) kubelet_port: u16,
     /// Its EdgeCore is older than 1.16.2, and knows devices without their namespaces.
     pub(super) has_short_device_ids: bool,
+    /// Its condition `Ready` is `True`.
+    pub(super) is_ready: bool,
+    /// What its agent understands of jobs.
+    pub(super) edge: Edge,
 }
 
 impl NodeFacts {
@@ -90,6 +95,8 @@ impl NodeFacts {
             daemon_endpoints: Nullable<Endpoints>,
             #[serde(default)]
             node_info: Nullable<Info>,
+            #[serde(default)]
+            conditions: Nullable<Vec<Condition>>,
         }
         #[derive(Default, Deserialize)]
         #[serde(default, rename_all = "camelCase")]
@@ -115,16 +122,47 @@ impl NodeFacts {
             return Self::default();
         };
         let addresses = status.addresses.0.into_iter().take(NODE_ADDRESSES_MAX);
+        let (version, conditions) = (&status.node_info.kubelet_version, &status.conditions);
         Self {
             addresses: addresses.map(|it| it.address).collect(),
             kubelet_port: status.daemon_endpoints.0.kubelet_endpoint.0.port,
-            has_short_device_ids: is_before_long_ids(&status.node_info.kubelet_version),
+            has_short_device_ids: is_before(version, (1, 16, 2)),
+            is_ready: conditions.iter().any(|it| (&*it.r#type, &*it.status) == ("Ready", "True")),
+            edge: if version.contains("+edged") {
+                Edge::Idempotent
+            } else if is_before(version, (1, 21, 0)) {
+                Edge::Stages
+            } else {
+                Edge::Flow
+            },
         }
     }
 }
 
-/// Whether this is the version of an EdgeCore before 1.16.2: `v1.22.6-kubeedge-v1.12.1`.
-fn is_before_long_ids(kubelet_version: &str) -> bool {
+/// What the agent of a node understands of jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Edge {
+    /// EdgeCore up to 1.20: the messages of v1alpha1.
+    Stages,
+    /// EdgeCore since 1.21: those of v1alpha2.
+    #[default]
+    Flow,
+    /// edged: the same, and a request that comes twice is done once.
+    Idempotent,
+}
+
+impl Edge {
+    /// The form of the messages to it.
+    pub(super) fn generation(self) -> Generation {
+        match self {
+            Self::Stages => Generation::V1Alpha1,
+            Self::Flow | Self::Idempotent => Generation::V1Alpha2,
+        }
+    }
+}
+
+/// Whether this is the version of an EdgeCore before that one: `v1.22.6-kubeedge-v1.12.1`.
+fn is_before(kubelet_version: &str, other: (u32, u32, u32)) -> bool {
     let Some((_, version)) = kubelet_version.split_once("-kubeedge-v") else { return false };
     let number = |text: &str| -> Option<u32> {
         let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -132,7 +170,7 @@ fn is_before_long_ids(kubelet_version: &str) -> bool {
     };
     let numbers: Vec<Option<u32>> = version.split('.').take(3).map(number).collect();
     match numbers[..] {
-        [Some(major), Some(minor), Some(patch)] => (major, minor, patch) < (1, 16, 2),
+        [Some(major), Some(minor), Some(patch)] => (major, minor, patch) < other,
         _ => false,
     }
 }
@@ -256,6 +294,18 @@ impl Object {
     pub(super) fn binding(&self) -> Option<Binding<'_>> {
         let pod = self.pod.as_ref().map(|it| Binding { node: &it.node, needs: &it.needs });
         pod.or_else(|| self.device.as_ref().map(|it| Binding { node: &it.node, needs: &it.needs }))
+    }
+
+    /// `metadata.labels`
+    pub(super) fn labels(&self) -> BTreeMap<Box<str>, Box<str>> {
+        #[derive(Deserialize)]
+        struct Document<'a> {
+            #[serde(borrow)]
+            metadata: Metadata<'a>,
+        }
+        let document: Option<Document<'_>> = serde_json::from_str(self.json.get()).ok();
+        let labels = document.map(|document| document.metadata.labels.0).unwrap_or_default();
+        labels.into_iter().map(|(key, value)| (key, value.0)).collect()
     }
 
     /// Of a node.

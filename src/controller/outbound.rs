@@ -4,6 +4,7 @@ use super::key::is_of_devices;
 use super::time::{Now, Rng};
 use crate::model::api::Kind;
 use crate::model::cloud_message::{CloudMessage, Content};
+use crate::model::node_job::{Generation, JobKey, JobKind};
 
 /// The origin of a node's request, to which the answer refers.
 #[derive(Clone, Debug)]
@@ -66,6 +67,27 @@ pub(super) fn membership(
     message
 }
 
+/// The request to work on a job, or in v1alpha1 on a stage of one (spec `servicebus-router-tasks`,
+/// sections 15 and 20). Nobody acknowledges it.
+pub(super) fn job(rng: &mut Rng, now: Now, key: &JobKey, content: Content) -> Box<CloudMessage> {
+    let JobKey { generation, kind, name, node } = key;
+    let (operation, path) = match (generation, kind) {
+        (Generation::V1Alpha2, _) => {
+            let version = Kind::ImagePrePullJob.api_version();
+            ("Check", format!("{version}/{}", kind.resource()))
+        }
+        (Generation::V1Alpha1, JobKind::Upgrade) => ("upgrade", "upgrade".to_owned()),
+        (Generation::V1Alpha1, JobKind::PrePull | JobKind::ConfigUpdate) => {
+            ("prepull", "prepull".to_owned())
+        }
+    };
+    let resource = format!("{path}/{name}/node/{node}").into();
+    let origin = Origin { id: Box::default(), resource };
+    let mut message = response(rng, now, &origin, 0, content);
+    (message.source, message.group, message.operation) = (TASKS, TASKS, operation);
+    message
+}
+
 /// The sender of objects of this kind. EdgeCore tells mappers only of what `devicecontroller`
 /// sends (section 4.2).
 pub(super) fn source_of(kind: Kind) -> &'static str {
@@ -74,6 +96,7 @@ pub(super) fn source_of(kind: Kind) -> &'static str {
 
 const DEVICES: &str = "devicecontroller";
 const TWIN: &str = "twin";
+const TASKS: &str = "taskmanager";
 /// The sender of most messages.
 pub(super) const SOURCE: &str = "edgecontroller";
 pub(super) const GROUP: &str = "resource";

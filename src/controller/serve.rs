@@ -111,6 +111,7 @@ impl Controller {
             OwnPart::DeviceStatus(id, verb) => {
                 self.device_status_answered(now, id, verb, result);
             }
+            OwnPart::NodeJob(id) => self.node_job_answered(now, id, result),
         }
     }
 
@@ -185,6 +186,7 @@ impl Controller {
             self.tunnel_port.wake_at().filter(|_| is_ready),
             self.kubelet_ports.wake_at().filter(|_| is_ready),
             self.statuses.wake_at().filter(|_| is_ready),
+            self.jobs.wake_at().filter(|_| is_ready),
         ];
         all.into_iter().flatten().min().map(|at| at.max(now.plus_ms(1)))
     }

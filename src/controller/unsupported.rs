@@ -1,5 +1,5 @@
-//! Answers requests for modules that do not exist here: MetaServer's cloud side, routers and tasks
-//! (wire spec sections 5.12 and 5.13). All are counted; requests that expect an answer get an
+//! Answers requests for modules that do not exist here: MetaServer's cloud side, and routers
+//! (wire spec section 5.12). All are counted; requests that expect an answer get an
 //! error.
 //!
 //! One request of MetaServer is served: a node may list its own pods. So a node that lost its store

@@ -359,11 +359,18 @@ impl Reader<'_> {
     fn needed(&self, resource: &Resource<'_>, kind: Kind) -> Result<NodeRequest, Problem> {
         let form = Form::Object;
         let key = Key::new(kind, resource.namespace.unwrap_or_default(), resource.name);
+        let request = self.request(Verb::Get, kind, resource, None, form);
         if !self.cache.nodes[&self.id].wanted.contains(&key) {
-            return Err(self.foreign(form));
+            // A copy that is not kept up to date: it is read for each job anew.
+            return if self.is_of_job(&key) { request } else { Err(self.foreign(form)) };
         }
-        let request = self.request(Verb::Get, kind, resource, None, form)?;
-        Ok(NodeRequest { then: Then::Give(key), ..request })
+        Ok(NodeRequest { then: Then::Give(key), ..request? })
+    }
+
+    /// Whether the node works on a job that names this Secret.
+    fn is_of_job(&self, key: &Key) -> bool {
+        let mut secrets = self.cache.job_secrets.values();
+        secrets.any(|(secret, nodes)| secret == key && nodes.contains(self.node))
     }
 
     fn token(&self, resource: &Resource<'_>, content: EdgeContent) -> Result<NodeRequest, Problem> {

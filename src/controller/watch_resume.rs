@@ -46,6 +46,7 @@ impl Controller {
                     Kind::ObjectSync | Kind::ClusterObjectSync => {
                         self.cache.sweep_records(kind, round, at);
                     }
+                    _ if kind.is_node_job() => self.jobs_listed(kind, round, at),
                     _ => self.cache.sweep(now.boot, kind, round, at),
                 }
                 self.watches.listed(now.boot, kind, version);
@@ -89,6 +90,10 @@ impl Controller {
                 if self.denies(&read.key) {
                     self.identities.deny(None);
                 }
+                if kind.is_node_job() {
+                    self.job_deleted(&read.key);
+                    return self.watches.received(kind, &read.object.version.to_string());
+                }
                 let known = self.cache.object(&read.key);
                 if known.is_none_or(|known| known.version <= read.object.version) {
                     let node = read.object.binding().map(|binding| binding.node);
@@ -98,6 +103,9 @@ impl Controller {
             }
             Err(why) => {
                 if let Some(sketch) = self.not_read(kind, raw, &why) {
+                    if kind.is_node_job() {
+                        self.job_deleted(&sketch.key);
+                    }
                     let node = sketch.node.as_deref();
                     self.cache.deleted(now.boot, &sketch.key, node);
                     self.unread.remove(&sketch.key);
@@ -133,20 +141,32 @@ impl Controller {
             Ok(mut read) => {
                 read.object.round = self.watches.round(kind);
                 let version = read.object.version;
+                if kind.is_node_job()
+                    && let Err(why) = self.job_read(now, &read.object, &read.key)
+                {
+                    return self.stays_unread(kind, raw, &why);
+                }
                 self.unread.remove(&read.key);
                 if self.denies(&read.key) {
                     self.identities.denied_round = self.watches.round(kind);
                     self.deny(raw);
                 }
-                self.cache.put(now.boot, read, From::Watch);
+                if !kind.is_node_job() {
+                    self.cache.put(now.boot, read, From::Watch);
+                }
                 Some(version)
             }
-            Err(why) => {
-                let sketch = self.not_read(kind, raw, &why)?;
-                self.cache.seen_unread(&sketch.key, self.watches.round(kind));
-                sketch.version
-            }
+            Err(why) => self.stays_unread(kind, raw, &why),
         }
+    }
+
+    /// The object exists, and stays as it was.
+    fn stays_unread(&mut self, kind: Kind, raw: &RawValue, why: &Peer) -> Option<u64> {
+        let sketch = self.not_read(kind, raw, why)?;
+        let round = self.watches.round(kind);
+        self.cache.seen_unread(&sketch.key, round);
+        self.job_unread(&sketch.key, round);
+        sketch.version
     }
 
     /// Whether this is the Secret with the denied nodes.

@@ -10,7 +10,8 @@
 //!
 //! ObjectSyncs are listed first; ConfigMaps and Secrets after nodes and pods, which show which of
 //! them a node wants. Devices, and then their models, are listed when all others are known: nobody
-//! waits for them, because an API server may not have these kinds, or may not show them to us.
+//! waits for them, because an API server may not have these kinds, or may not show them to us. The
+//! same holds for jobs, which wait for no device.
 
 use std::collections::BTreeMap;
 
@@ -68,10 +69,16 @@ const SECOND: [Kind; 2] = [Kind::ConfigMap, Kind::Secret];
 /// The kinds for which nobody waits, each after the one before it.
 const DEVICES: [Kind; 2] = [Kind::Device, Kind::DeviceModel];
 
+/// Whether nobody waits for a kind.
+fn is_optional(kind: Kind) -> bool {
+    DEVICES.contains(&kind) || kind.is_node_job()
+}
+
 /// When a kind is listed: with the others of its stage, after those of earlier ones.
 fn stage(kind: Kind) -> usize {
     match DEVICES.iter().position(|it| *it == kind) {
         Some(at) => 3 + at,
+        None if kind.is_node_job() => 3,
         None if RECORDS.contains(&kind) => 0,
         None if FIRST.contains(&kind) => 1,
         None => 2,
@@ -99,14 +106,15 @@ impl Watches {
             since: Instant(0),
             is_trouble_logged: false,
         };
-        let kinds = FIRST.iter().chain(&SECOND).chain(&DEVICES).chain(records);
+        let kinds =
+            FIRST.iter().chain(&SECOND).chain(&DEVICES).chain(&Kind::NODE_JOBS).chain(records);
         let kinds = kinds.map(|kind| (*kind, watch())).collect();
         Self { kinds, ids: BTreeMap::new(), last: 0 }
     }
 
     /// Whether every kind was listed once, except those for which nobody waits.
     pub(super) fn is_synced(&self) -> bool {
-        self.kinds.iter().all(|(kind, watch)| watch.is_synced || DEVICES.contains(kind))
+        self.kinds.iter().all(|(kind, watch)| watch.is_synced || is_optional(*kind))
     }
 
     /// Whether this kind was listed once: objects that are not known after that are fetched.
@@ -154,7 +162,7 @@ impl Watches {
 
     /// The API server does not have this kind: it is looked for again.
     pub(super) fn unserved(&mut self, now: Instant, kind: Kind, rng: &mut Rng, out: &mut Out) {
-        if !DEVICES.contains(&kind) {
+        if !is_optional(kind) {
             return self.ended(now, kind, "the API server does not have this kind", rng, out);
         }
         let watch = self.kinds.get_mut(&kind).expect("it is listed");
@@ -214,8 +222,9 @@ impl Watches {
     /// Begins the lists and watches that are due. Returns how many lists were begun.
     pub(super) fn step(&mut self, now: Instant, out: &mut Out) -> u64 {
         let mut lists = 0;
-        let late = self.kinds.iter().filter(|(_, watch)| !watch.is_synced);
-        let turn = late.map(|(kind, _)| stage(*kind)).min().unwrap_or(0);
+        let is_late = |(kind, watch): &(&Kind, &Watch)| !watch.is_synced && !kind.is_node_job();
+        let late = self.kinds.iter().filter(is_late);
+        let turn = late.map(|(kind, _)| stage(*kind)).min().unwrap_or(usize::MAX);
         for (kind, watch) in &mut self.kinds {
             let relist = match watch.state {
                 State::Waiting if stage(*kind) <= turn => true,

@@ -28,10 +28,13 @@ pub enum Kind {
     DeviceStatus,
     ObjectSync,
     ClusterObjectSync,
+    ImagePrePullJob,
+    NodeUpgradeJob,
+    ConfigUpdateJob,
 }
 
 impl Kind {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::Node,
         Self::ConfigMap,
         Self::Secret,
@@ -47,7 +50,19 @@ impl Kind {
         Self::DeviceStatus,
         Self::ObjectSync,
         Self::ClusterObjectSync,
+        Self::ImagePrePullJob,
+        Self::NodeUpgradeJob,
+        Self::ConfigUpdateJob,
     ];
+
+    /// The kinds of jobs for nodes.
+    pub const NODE_JOBS: [Self; 3] =
+        [Self::ImagePrePullJob, Self::NodeUpgradeJob, Self::ConfigUpdateJob];
+
+    /// Whether its objects are jobs for nodes.
+    pub fn is_node_job(self) -> bool {
+        Self::NODE_JOBS.contains(&self)
+    }
 
     /// `kind` of its objects.
     pub fn name(self) -> &'static str {
@@ -67,6 +82,9 @@ impl Kind {
             Self::DeviceStatus => "DeviceStatus",
             Self::ObjectSync => "ObjectSync",
             Self::ClusterObjectSync => "ClusterObjectSync",
+            Self::ImagePrePullJob => "ImagePrePullJob",
+            Self::NodeUpgradeJob => "NodeUpgradeJob",
+            Self::ConfigUpdateJob => "ConfigUpdateJob",
         }
     }
 
@@ -77,6 +95,9 @@ impl Kind {
             Self::VolumeAttachment => "storage.k8s.io/v1",
             Self::DeviceModel | Self::Device | Self::DeviceStatus => "devices.kubeedge.io/v1beta1",
             Self::ObjectSync | Self::ClusterObjectSync => "reliablesyncs.kubeedge.io/v1alpha1",
+            Self::ImagePrePullJob | Self::NodeUpgradeJob | Self::ConfigUpdateJob => {
+                "operations.kubeedge.io/v1alpha2"
+            }
             Self::Node
             | Self::ConfigMap
             | Self::Secret
@@ -106,6 +127,9 @@ impl Kind {
             Self::DeviceStatus => "devicestatuses",
             Self::ObjectSync => "objectsyncs",
             Self::ClusterObjectSync => "clusterobjectsyncs",
+            Self::ImagePrePullJob => "imageprepulljobs",
+            Self::NodeUpgradeJob => "nodeupgradejobs",
+            Self::ConfigUpdateJob => "configupdatejobs",
         }
     }
 
@@ -115,7 +139,10 @@ impl Kind {
             Self::Node
             | Self::PersistentVolume
             | Self::VolumeAttachment
-            | Self::ClusterObjectSync => false,
+            | Self::ClusterObjectSync
+            | Self::ImagePrePullJob
+            | Self::NodeUpgradeJob
+            | Self::ConfigUpdateJob => false,
             Self::ConfigMap
             | Self::Secret
             | Self::Pod
@@ -148,7 +175,10 @@ impl Kind {
             | Self::Event
             | Self::DeviceStatus
             | Self::ObjectSync
-            | Self::ClusterObjectSync => None,
+            | Self::ClusterObjectSync
+            | Self::ImagePrePullJob
+            | Self::NodeUpgradeJob
+            | Self::ConfigUpdateJob => None,
         }
     }
 }

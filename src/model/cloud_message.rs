@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::api::Kind;
+use super::node_job::{JobAction, JobKey, JobSpec};
 
 /// One message to a node.
 #[derive(Clone, Debug)]
@@ -41,7 +42,7 @@ impl CloudMessage {
 /// The content of a message to a node.
 #[derive(Clone, Debug)]
 pub enum Content {
-    /// An object, or the answer to a query for one.
+    /// An object, the answer to a query for one, or the spec of a job.
     Object(Arc<RawValue>),
     /// All that is known of a deleted object.
     Tombstone(Box<Tombstone>),
@@ -61,6 +62,8 @@ pub enum Content {
     Membership { added: Vec<DeviceMember>, removed: Vec<DeviceMember> },
     /// All devices of the node.
     MembershipDetail(Vec<DeviceMember>),
+    /// The request for a stage of a job, of v1alpha1.
+    JobStage(Box<(JobKey, JobAction, JobSpec)>),
     /// The list of pods that MetaServer requested: its request, and the list or a failure.
     Listed(Box<str>, Result<Box<str>, Failure>),
     /// The rejection of a request of MetaServer, and the reason.
@@ -126,6 +129,16 @@ impl Failure {
     }
 }
 
+fn job_bytes(spec: &JobSpec) -> usize {
+    let sum = |texts: &[Box<str>]| texts.iter().map(|text| text.len() + 3).sum::<usize>();
+    OWN_BYTES
+        + match spec {
+            JobSpec::PrePull(spec) => sum(&spec.images) + sum(&spec.check_items),
+            JobSpec::Checks(items) => sum(items),
+            JobSpec::Upgrade(_) | JobSpec::ConfigUpdate => OWN_BYTES,
+        }
+}
+
 /// A `Status` or an object with all its keys and no text of any length.
 const OWN_BYTES: usize = 128;
 
@@ -145,6 +158,7 @@ impl Content {
             | Self::Failure(failure)
             | Self::FailureText(failure) => failure.bytes(),
             Self::Tombstone(_) => OWN_BYTES,
+            Self::JobStage(stage) => job_bytes(&stage.2),
             Self::Authority(pem) => pem.len(),
             Self::Membership { added, removed } => {
                 added.iter().chain(removed).map(DeviceMember::bytes).sum()

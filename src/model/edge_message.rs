@@ -11,6 +11,7 @@ use super::api::ListOptions;
 use super::device::DeviceUpstream;
 use super::error::Peer;
 use super::message::{Header, Route};
+use super::node_job::JobReport;
 
 /// One message of a node.
 #[derive(Clone, Debug)]
@@ -50,6 +51,8 @@ pub enum EdgeContent {
     /// A report about a device, and its time by the node's clock, milliseconds since 1970; 0: not
     /// known.
     Device(Box<DeviceUpstream>, i64),
+    /// A report about a job.
+    NodeJob(Box<JobReport>),
 }
 
 /// The whole status of a pod.

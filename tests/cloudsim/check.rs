@@ -10,6 +10,7 @@ use edged::model::message::Message;
 use serde_json::Value;
 
 use crate::devices::DeviceCheck;
+use crate::jobs::JobCheck;
 use crate::node::Behaviour;
 use crate::rule::judge;
 use crate::users::node_of;
@@ -56,6 +57,8 @@ pub struct Check {
     pub pushes: u64,
     /// About devices.
     pub devices: DeviceCheck,
+    /// About jobs.
+    pub jobs: JobCheck,
 }
 
 /// The last write of a record.
@@ -153,6 +156,11 @@ impl Check {
     /// A Node is deleted.
     pub fn node_deleted(&mut self, node: &str, now: u64) {
         self.deleted_at.insert(node.to_owned(), now);
+    }
+
+    /// Whether a Node was deleted at any time.
+    pub fn was_deleted(&self, node: &str) -> bool {
+        self.deleted_at.contains_key(node)
     }
 
     /// A record is written.

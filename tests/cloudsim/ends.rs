@@ -114,6 +114,7 @@ impl World {
         let queued: usize = queued.map(|core| core.counters().queued).sum();
         // Unused objects are kept for a while.
         let waits = (queued > 0).then(|| format!("{queued} objects wait for their nodes"));
+        let waits = waits.or_else(|| self.job_unsettled());
         waits.or_else(|| alive.find_map(|node| self.node_unsettled(&node.name))).or_else(|| {
             let left = self.records(MORTAL);
             let leads = self.replicas.iter().any(Replica::leads);

@@ -47,8 +47,7 @@ impl World {
                 let (what, resource) = (&message.route.operation, &message.route.resource);
                 trace!(self.now, "r{at} sends {what} {resource}");
                 self.check_sent(at, session, &message);
-                let node = self.links[&session].node.clone();
-                self.check.sent(&node, &message);
+                self.check_job_sent(at, session, &message);
                 let ms = self.delay_ms();
                 let link = self.links.get_mut(&session).expect("just seen");
                 let ms = ms.max(link.down_at.saturating_sub(self.now));
@@ -127,6 +126,8 @@ impl World {
         let result = self.cluster.call(call);
         if result.is_ok() && !matches!(call.verb, Verb::Get | Verb::List) {
             self.check_status_write(call, before.as_ref());
+            self.check_job_write(call, before.as_ref());
+            self.collect_jobs();
         }
         if let Some(why) = spoilt {
             judge!(why.is_empty() || result.is_err(), "[stays its own] {why}");

@@ -27,6 +27,7 @@ mod devices;
 mod ends;
 mod event_loop;
 mod faults;
+mod jobs;
 mod node;
 #[path = "../sim/rule.rs"]
 mod rule;

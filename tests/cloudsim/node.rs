@@ -12,6 +12,7 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 use crate::devices::Devices;
+use crate::jobs::Work;
 use crate::rule::judge;
 use crate::trace::trace;
 use crate::world::{Due, Link, MORTAL, World};
@@ -45,6 +46,8 @@ pub struct Node {
     pub pending: BTreeMap<String, (Session, u64, String)>,
     /// What it has of devices.
     pub devices: Devices,
+    /// Its jobs.
+    pub work: Work,
     /// When its certificate was issued.
     made_s: i64,
     /// It has begun a new life and has not registered since; when it last tried.
@@ -69,6 +72,7 @@ impl Node {
             session: None,
             pending: BTreeMap::new(),
             devices: Devices::default(),
+            work: Work::default(),
             made_s: 0,
             is_new: true,
             tried_at: None,
@@ -103,6 +107,14 @@ impl Node {
         self.message(["edged", "meta", operation, resource], content)
     }
 
+    /// Every other one is edged, and the others are EdgeCores.
+    fn version(&self) -> &'static str {
+        match self.name.bytes().last().unwrap_or_default() % 2 {
+            0 => "v1.32.10-kubeedge-v1.23.1+edged.0.1.0",
+            _ => "v1.32.10-kubeedge-v1.22.0",
+        }
+    }
+
     /// A message about devices.
     pub fn twin(&mut self, operation: &str, resource: &str, content: &Value) -> Message {
         self.message(["twin", "resource", operation, resource], Some(content))
@@ -121,7 +133,8 @@ impl Node {
         }
         let node = json!({"metadata": {"name": self.name, "labels": {
             "node-role.kubernetes.io/edge": "", "kubernetes.io/arch": "arm"}},
-            "spec": {}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+            "spec": {}, "status": {"conditions": [{"type": "Ready", "status": "True"}],
+            "nodeInfo": {"kubeletVersion": self.version()}}});
         let resource = format!("null/node/{}", self.name);
         self.request("insert", &resource, Some(&node))
     }
@@ -138,6 +151,10 @@ impl Node {
     /// Processes a message; returns its acknowledgement, where one is due.
     fn take(&mut self, message: &Message) -> Option<Message> {
         let Route { source, group, operation, resource } = message.route.clone();
+        if group.as_ref() == "taskmanager" {
+            self.work.take(message);
+            return None;
+        }
         if group.as_ref() != "resource" {
             self.devices.take(message);
             return None;
@@ -268,10 +285,12 @@ impl World {
                 self.live_normally(name, session);
                 self.report_falsely(name);
                 self.report_foreign_device(name);
+                self.report_jobs_falsely(name);
             }
             Behaviour::Attacks => {
                 self.live_normally(name, session);
                 self.attack(name, session);
+                self.report_jobs_falsely(name);
             }
         }
     }
@@ -393,6 +412,7 @@ impl World {
             self.question(name, message, &uid);
         }
         self.serve_devices(name, session);
+        self.work(name);
         if self.chance.percent(10) {
             let maps = self.check.maps_of(name);
             if !maps.is_empty() {

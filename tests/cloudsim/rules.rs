@@ -6,8 +6,10 @@ pub const NAMES: &[&str] = &[
     // Messages to nodes.
     "not again", "on record", "one answer", "own objects", "predecessor first",
     "recorded first",
+    "asked once", "own job",
     // Requests to the API server.
-    "leader cleans", "no older value", "own value", "stays its own",
+    "forward", "leader cleans", "no older value", "own report", "own value", "slots",
+    "stays its own",
     // Sessions.
     "revoked", "signs of life", "silence",
     // The controller's steps.

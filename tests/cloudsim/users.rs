@@ -101,6 +101,7 @@ impl World {
             let lost = self.chance.percent(self.faults.node_store_lost_pct);
             let node = self.nodes.get_mut(name).expect("a node");
             node.restart();
+            node.work.restart();
             node.devices.restart(lost);
             if lost {
                 node.store.clear();
@@ -163,6 +164,9 @@ impl World {
         let map = format!("m{}", self.chance.below(MAPS));
         if self.chance.percent(30) {
             return self.users_change_devices();
+        }
+        if self.chance.percent(10) {
+            return self.users_change_jobs();
         }
         match self.chance.below(13) {
             0..=2 if !self.cluster.objects.contains_key(&pod) => {

@@ -9,6 +9,7 @@ mod edge;
 mod golden;
 mod join;
 mod leaders;
+mod node_jobs;
 mod ports;
 mod pushes;
 mod questions;

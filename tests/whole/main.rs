@@ -25,6 +25,8 @@ mod cloud;
 mod controller;
 #[cfg(all(feature = "controller", feature = "devices"))]
 mod controller_devices;
+#[cfg(all(feature = "controller", feature = "node-jobs"))]
+mod controller_jobs;
 #[cfg(feature = "controller")]
 mod controller_kills;
 mod crashes;
@@ -197,6 +199,8 @@ fn all() -> Vec<Test> {
         memory::TESTS,
         #[cfg(all(feature = "controller", feature = "devices"))]
         controller_devices::TESTS,
+        #[cfg(all(feature = "controller", feature = "node-jobs"))]
+        controller_jobs::TESTS,
         #[cfg(feature = "controller")]
         controller_kills::TESTS,
         #[cfg(feature = "controller")]

@@ -5,8 +5,10 @@
 
 mod apply;
 mod devices;
+mod jobs;
 mod nodes;
 mod objects;
+mod run_job;
 
 use std::io::Write;
 
@@ -29,12 +31,25 @@ macro_rules! ask {
     };
 }
 
+/// Options of all commands that make a job for nodes.
+macro_rules! job {
+    () => {
+        "  -l, --selector KEY=VALUE,…   in place of names: the nodes with these labels\n  \
+         --concurrency N        nodes at once                       [1]\n  \
+         --tolerate SHARE       of the nodes that may fail, 0 to 1   [0]\n  \
+         --timeout SECONDS      for each action of a node            [3600]\n  \
+         --check ITEM,…         cpu, mem, disk: only where less than 80 % is used\n  \
+         --name NAME            of the job\n  \
+         --no-wait              do not wait until it is over\n"
+    };
+}
+
 /// The pages of `edgecontroller`.
 pub const PAGES: &[Page] = &[
     page("run", "[OPTIONS]", "serve the nodes, in the foreground", RUN),
     page(
         "get",
-        "nodes|pods|devices|events|KIND [NAME] [OPTIONS]",
+        "nodes|pods|devices|events|jobs|KIND [NAME] [OPTIONS]",
         "print objects, or one",
         concat!(
             "  -n, --namespace NAME   only those of this namespace\n",
@@ -107,6 +122,33 @@ pub const PAGES: &[Page] = &[
         ),
     ),
     page(
+        "prepull",
+        "NODE... --image IMAGE... [OPTIONS]",
+        "let nodes pull images before pods need them",
+        concat!(
+            "  --image IMAGE          may be repeated\n",
+            "  --secret NAMESPACE/NAME   with the registry's credentials\n",
+            "  --retries N            more tries for what could not be pulled   [0]\n",
+            job!(),
+            ask!(),
+            "The job goes on when this command ends. `get jobs` shows it.\n",
+        ),
+    ),
+    page(
+        "upgrade",
+        "NODE... --version VERSION --image REPOSITORY [OPTIONS]",
+        "let nodes upgrade their agent, some at once",
+        concat!(
+            "  --version VERSION      v1.2.3\n",
+            "  --image REPOSITORY     with the new agent; with a digest or without\n",
+            "  --digest ARCH=DIGEST,…    of the image for amd64 or arm64\n",
+            "  --confirm              each node waits until somebody there confirms\n",
+            job!(),
+            ask!(),
+            "The job goes on when this command ends. `get jobs` shows it.\n",
+        ),
+    ),
+    page(
         "token",
         "[OPTIONS]",
         "print a token with which nodes join for a day",
@@ -146,7 +188,7 @@ const RUN: &str = "  --manifests DIR        folder of manifests    [/etc/edgecon
 /// Whether [`main`] has the command.
 pub fn has(command: &str) -> bool {
     let streams = matches!(command, "logs" | "exec" | "attach" | "port-forward" | "cp" | "top");
-    streams || matches!(command, "get" | "token" | "apply" | "delete")
+    streams || matches!(command, "get" | "token" | "apply" | "delete" | "prepull" | "upgrade")
 }
 
 /// Runs a command that [`has`] knows; returns the exit code.
@@ -160,6 +202,8 @@ pub fn main(
         "get" => get(args, out),
         "token" => token(args, out),
         "apply" => apply::run(args, out, trouble),
+        "prepull" => run_job::run(args, run_job::Command::PrePull, out),
+        "upgrade" => run_job::run(args, run_job::Command::Upgrade, out),
         "logs" => logs::run(args, out, trouble, list::CONTROLLER),
         "exec" => exec::run(args, out, trouble, list::CONTROLLER),
         "attach" => exec::attach(args, out, trouble, list::CONTROLLER),
@@ -181,10 +225,11 @@ fn get(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
         Some(Kind::Pod) => pods::show(args, out, "/api/v1/pods", list::CONTROLLER),
         Some(Kind::Node) => nodes::run(args, out),
         Some(Kind::Device) => devices::run(args, out),
+        None if matches!(&*kind, "job" | "jobs") => jobs::run(args, out),
         Some(Kind::Event) => events::show(args, out, "/api/v1/events", list::CONTROLLER),
         Some(kind) => objects::run(args, out, kind),
         None => {
-            let expected = "nodes, pods, devices, events, configmaps or the like";
+            let expected = "nodes, pods, devices, jobs, events, configmaps or the like";
             Err(Error::Usage(format!("got {kind:?}, expected {expected}")))
         }
     }

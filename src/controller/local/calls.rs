@@ -306,6 +306,9 @@ fn has_status(kind: Kind) -> bool {
             | Kind::PersistentVolume
             | Kind::PersistentVolumeClaim
             | Kind::VolumeAttachment
+            | Kind::ImagePrePullJob
+            | Kind::NodeUpgradeJob
+            | Kind::ConfigUpdateJob
     )
 }
 

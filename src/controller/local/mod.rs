@@ -360,6 +360,22 @@ impl Objects {
         self.changes.push(Change { key, version, row, watch_event });
     }
 
+    /// Deletes the oldest jobs for nodes that a command has made and that are over, except so many.
+    pub fn prune_jobs(&mut self, kept: usize) {
+        let made = |key: &Key| self.rows[key].row.made_of.is_none();
+        let all = Kind::NODE_JOBS.into_iter().flat_map(|kind| self.keyed(kind));
+        let over = all.filter(|(key, _)| made(key)).filter_map(|(key, text)| {
+            let value: Value = serde_json::from_str(text).ok()?;
+            let phase = value["status"]["phase"].as_str()?;
+            matches!(phase, "Completed" | "Failure").then(|| (version_of(&value), key.clone()))
+        });
+        let over: BTreeSet<(u64, Key)> = over.collect();
+        let surplus = over.len().saturating_sub(kept);
+        for (_, key) in over.into_iter().take(surplus) {
+            self.remove(&key);
+        }
+    }
+
     /// Sets the fields that every new object has.
     fn complete_metadata(key: &Key, value: &mut Value, uid: String, now: Option<Timestamp>) {
         if !value.is_object() {

@@ -7,7 +7,8 @@ use serde_json::value::RawValue;
 
 use super::*;
 use crate::limits::{
-    LOCAL_EVENTS_BYTES_MAX, LOCAL_EVENTS_MAX, LOCAL_HISTORY_BYTES_MAX, LOCAL_HISTORY_MAX,
+    JOBS_KEPT_MAX, LOCAL_EVENTS_BYTES_MAX, LOCAL_EVENTS_MAX, LOCAL_HISTORY_BYTES_MAX,
+    LOCAL_HISTORY_MAX,
 };
 use crate::model::api::{Call, CallError, CallResult, PatchType, Subresource, Verb};
 use crate::model::raw::Manifest;
@@ -451,4 +452,26 @@ fn a_status_goes_with_its_device_and_whether_there_are_statuses_is_answered() {
     value(objects.call(&call(Verb::Delete, Kind::Device, "pump", &json!({})), NOW));
     let gone: Vec<Kind> = objects.take_changes().iter().map(|change| change.key.kind).collect();
     assert_eq!(gone, [Kind::Device, Kind::DeviceStatus]);
+}
+
+#[test]
+fn of_the_jobs_that_commands_have_made_the_latest_that_are_over_are_kept() {
+    let mut objects = Objects::load(Vec::new(), 0, 7);
+    let kind = Kind::ImagePrePullJob;
+    let over = |objects: &mut Objects, name: &str, phase: &str| {
+        let body = json!({"metadata": {"name": name}, "spec": {}});
+        objects.call(&call(Verb::Create, kind, name, &body), NOW).expect("it is made");
+        let mut write =
+            call(Verb::Patch(PatchType::Merge), kind, name, &json!({"status": {"phase": phase}}));
+        write.subresource = Some(Subresource::Status);
+        objects.call(&write, NOW).expect("it is there");
+    };
+    over(&mut objects, "open", "InProgress");
+    for at in 0..=JOBS_KEPT_MAX {
+        over(&mut objects, &format!("j{at}"), "Completed");
+    }
+    objects.prune_jobs(JOBS_KEPT_MAX);
+    let names: Vec<&str> = objects.keyed(kind).map(|(key, _)| &*key.name).collect();
+    assert_eq!(names.len(), JOBS_KEPT_MAX + 1);
+    assert!(names.contains(&"open") && !names.contains(&"j0"), "the oldest");
 }

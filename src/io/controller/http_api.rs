@@ -1,4 +1,5 @@
-//! The controller's HTTP API: objects, changes to the manifest folder, health, metrics.
+//! The controller's HTTP API: objects, changes to the manifest folder, jobs for nodes, health,
+//! metrics.
 
 mod apply;
 mod page;
@@ -54,12 +55,13 @@ impl HttpContext<'_> {
             ("GET", "/metrics") => (200, METRICS, self.metrics().into_bytes()),
             _ if !self.admits(call, access) => text(403, PUBLIC),
             _ if self.local.is_none() => self
-                .devices(call)
+                .known(call)
                 .unwrap_or_else(|| text(404, "the objects are in the cluster: use kubectl")),
             ("POST", "/apply") => self.apply(call),
+            ("POST", "/jobs") => self.create_jobs(call),
             ("GET", _) => self.nodes(call, access).unwrap_or_else(|| self.object(call)),
             ("DELETE", _) => self.object(call),
-            _ => text(405, "expected GET, DELETE, or POST /apply"),
+            _ => text(405, "expected GET, DELETE, or POST /apply or /jobs"),
         };
         call::answer(status, kind, &body)
     }
@@ -84,9 +86,9 @@ impl HttpContext<'_> {
         list_of(kind, version, &items)
     }
 
-    /// The devices that nodes have, in a cluster, and their statuses as far as they are known here:
-    /// those that were reported since the start. `None`: the path is another.
-    fn devices(&self, call: &Call) -> Option<Answer> {
+    /// In a cluster: the jobs for nodes, the devices that nodes have, and their statuses as far as
+    /// they are known here: those that were reported since the start. `None`: the path is another.
+    fn known(&self, call: &Call) -> Option<Answer> {
         let is_get = call.method == "GET";
         let Ok(ApiRequest::List { kind, namespace, .. }) = rest::read(call) else { return None };
         if !is_get || !namespace.is_empty() {
@@ -96,6 +98,7 @@ impl HttpContext<'_> {
         let items: Vec<String> = match kind {
             Kind::Device => all.map(|(device, _)| device.to_owned()).collect(),
             Kind::DeviceStatus => all.filter_map(|(_, status)| status).collect(),
+            _ if kind.is_node_job() => self.controller.node_jobs(kind).map(str::to_owned).collect(),
             _ => return None,
         };
         Some(list_of(kind, 0, &items))
@@ -186,6 +189,16 @@ impl HttpContext<'_> {
                 "Statuses of devices that were written",
                 it.device_writes,
             ),
+            ("jobs_open", GAUGE, "Jobs for nodes that are not over", it.jobs_open as u64),
+            ("job_requests_total", COUNTER, "Requests to nodes to work on a job", it.job_requests),
+            ("job_reports_total", COUNTER, "Reports of nodes about jobs", it.job_reports),
+            (
+                "job_reports_ignored_total",
+                COUNTER,
+                "Reports about jobs that the node does not have",
+                it.job_reports_ignored,
+            ),
+            ("job_writes_total", COUNTER, "Statuses of jobs that were written", it.job_writes),
             ("certificates_total", COUNTER, "Certificates issued to nodes", it.certificates),
             ("lists_total", COUNTER, "Lists of objects read from the API server", it.lists),
             ("leads", GAUGE, "1 where this replica serves the nodes", u64::from(it.leads)),

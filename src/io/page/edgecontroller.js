@@ -29,13 +29,15 @@ function deviceRow({ namespace, name, protocol, status }) {
     ago(lastOnlineTime)]);
 }
 
-function showDevices(devices) {
-  if (!$('devices')) {
-    const head = el('thead', {}, el('tr', {}, ...DEVICE.map((it) => el('th', {}, it))));
-    const table = el('table', {}, head, el('tbody', { id: 'devices' }));
-    $('images').closest('table').after(el('h2', {}, 'Devices'), table);
+const JOB = ['Job', 'Phase', 'Reason'];
+
+function show(id, title, names, rows) {
+  if (!$(id)) {
+    const head = el('thead', {}, el('tr', {}, ...names.map((it) => el('th', {}, it))));
+    const table = el('table', {}, head, el('tbody', { id }));
+    $('images').closest('table').after(el('h2', {}, title), table);
   }
-  fill('devices', devices.map(deviceRow));
+  fill(id, rows);
 }
 
 const seen = (it) => ago(it.seen) || 'never';
@@ -61,15 +63,16 @@ async function load() {
     .catch((it) => { if (it.code !== 404) throw it; });
   $('node').hidden = !one;
   if (!one) return;
-  const { row, node, pods, devices, events } = one;
+  const { row: it, node, pods, devices, jobs, events } = one;
   const { nodeInfo = {}, addresses = [] } = node.status || {};
   const { kubeletVersion, containerRuntimeVersion, osImage, kernelVersion } = nodeInfo;
-  showNode('Node ' + chosen, [fact('Ready', ...ready(row.conditions)),
-    fact('Pressure', pressed(row.conditions)), fact('Link', ...links(row)),
-    fact('Last seen', seen(row)), fact('Agent', kubeletVersion),
+  showNode('Node ' + chosen, [fact('Ready', ...ready(it.conditions)),
+    fact('Pressure', pressed(it.conditions)), fact('Link', ...links(it)),
+    fact('Last seen', seen(it)), fact('Agent', kubeletVersion),
     fact('Runtime', containerRuntimeVersion), fact('System', osImage, ' ', kernelVersion),
     fact('Address', addresses.map((it) => it.address).join(' '))], pods, [], events);
-  showDevices(devices);
+  show('jobs', 'Jobs', JOB, jobs.map((it) => row(JOB, [it.name, it.phase, it.reason])));
+  show('devices', 'Devices', DEVICE, devices.map(deviceRow));
 }
 
 addEventListener('hashchange', poll);

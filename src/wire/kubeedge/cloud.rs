@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
+use super::node_jobs::encode_request;
 use crate::model::base64;
 use crate::model::cloud_message::{CloudMessage, Content, DeviceMember, Failure, Tombstone};
 use crate::model::message::{Header, Message, Route};
@@ -53,6 +54,10 @@ fn content(message: &CloudMessage) -> Box<RawValue> {
             "event_id": message.id, "timestamp": message.timestamp_ms,
             "devices": all.iter().map(Member::of).collect::<Vec<_>>(),
         })),
+        Content::JobStage(stage) => {
+            let (key, action, spec) = &**stage;
+            encode_request(key, *action, spec).2
+        }
         Content::Listed(request, list) => json(&listed(application(request), list)),
         Content::Rejected(request, reason) => json(&rejected(application(request), reason)),
         Content::WatchesRejected(requests, reason) => {

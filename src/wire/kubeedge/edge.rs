@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::node_jobs::decode_report;
 use crate::model::api::ListOptions;
 use crate::model::base64;
 use crate::model::edge_message::{
@@ -34,6 +35,9 @@ fn read(route: &Route, content: Option<&RawValue>) -> Result<EdgeContent, Peer> 
         return Ok(EdgeContent::Refusal(content.map_or("", RawValue::get).into()));
     }
     let text = content.map(inner);
+    if let Some(report) = decode_report(route, text.as_deref().unwrap_or_default()) {
+        return Ok(EdgeContent::NodeJob(Box::new(report?)));
+    }
     if &*route.source == "twin" {
         let report = devices::decode_report(&route.resource, &text.unwrap_or_default());
         return Ok(match report.transpose()? {

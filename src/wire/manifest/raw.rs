@@ -72,7 +72,10 @@ fn any(
         | Kind::Event
         | Kind::DeviceStatus
         | Kind::ObjectSync
-        | Kind::ClusterObjectSync => {}
+        | Kind::ClusterObjectSync
+        | Kind::ImagePrePullJob
+        | Kind::NodeUpgradeJob
+        | Kind::ConfigUpdateJob => {}
     }
     let mut value = to_json(node);
     drop_nulls(&mut value);

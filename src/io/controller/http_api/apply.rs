@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use super::{Answer, HttpContext, TEXT, named, text};
 use crate::controller::local::Key;
 use crate::io::cloud::files;
-use crate::limits::{FILE_NAME_BYTES_MAX, MANIFEST_BYTES_MAX};
-use crate::model::api::Kind;
+use crate::limits::{FILE_NAME_BYTES_MAX, JOBS_KEPT_MAX, MANIFEST_BYTES_MAX};
+use crate::model::api::{Call as ApiCall, Kind, Verb};
 use crate::model::error::Input;
 use crate::model::names::{is_label, is_subdomain};
-use crate::model::raw::Manifest;
+use crate::model::raw::{self as json, Manifest};
 use crate::wire::http1::call::Call;
 use crate::wire::manifest::raw;
 
@@ -23,13 +23,9 @@ impl HttpContext<'_> {
     /// All
     /// are checked before the first one is written.
     pub(super) fn apply(&mut self, call: &Call) -> Answer {
-        // A web page cannot send this content type without a CORS preflight request.
-        if call.header("content-type") != "application/yaml" {
-            return text(415, "expected the Content-Type application/yaml");
-        }
-        let manifests = match raw::parse(&call.body) {
+        let manifests = match manifests(call) {
             Ok(manifests) => manifests,
-            Err(refusal) => return text(400, &refusal.to_string()),
+            Err(answer) => return answer,
         };
         let mut files = Vec::new();
         for manifest in &manifests {
@@ -71,6 +67,38 @@ impl HttpContext<'_> {
         (200, TEXT, report.into_bytes())
     }
 
+    /// Creates jobs for nodes. They are no files in the folder: each is done once.
+    pub(super) fn create_jobs(&mut self, call: &Call) -> Answer {
+        let manifests = match manifests(call) {
+            Ok(manifests) => manifests,
+            Err(answer) => return answer,
+        };
+        if let Some(other) = manifests.iter().find(|manifest| !manifest.kind.is_node_job()) {
+            let got = other.kind.name();
+            return text(422, &format!("got a {got}, expected a job for nodes"));
+        }
+        let mut report = String::new();
+        for Manifest { kind, name, value, .. } in manifests {
+            self.objects().prune_jobs(JOBS_KEPT_MAX);
+            let (verb, body) = (Verb::Create, Some(json::json(&*value)));
+            let (namespace, subresource) = ("".into(), None);
+            let (status, _, body) = self.call(&ApiCall {
+                verb,
+                kind,
+                namespace,
+                name: name.clone(),
+                subresource,
+                body,
+            });
+            if status != 200 {
+                return (status, super::JSON, body);
+            }
+            let key = Key { kind, namespace: "".into(), name };
+            report.extend([&named(&key), " created\n"]);
+        }
+        (200, TEXT, report.into_bytes())
+    }
+
     /// Why no node will have the pod or the device, although it is accepted.
     fn warning(&mut self, manifest: &Manifest) -> Option<String> {
         if !matches!(manifest.kind, Kind::Pod | Kind::Device) {
@@ -90,6 +118,15 @@ impl HttpContext<'_> {
     pub(super) fn file(&self, key: &Key) -> Result<PathBuf, Input> {
         file_name(key).map(|name| self.folder.join(name))
     }
+}
+
+/// The manifests in a request; or its refusal.
+fn manifests(call: &Call) -> Result<Vec<Manifest>, Answer> {
+    // A web page cannot send this content type without a CORS preflight request.
+    if call.header("content-type") != "application/yaml" {
+        return Err(text(415, "expected the Content-Type application/yaml"));
+    }
+    raw::parse(&call.body).map_err(|refusal| text(400, &refusal.to_string()))
 }
 
 /// A namespace has no dot, so that the parts are unambiguous.

@@ -99,6 +99,14 @@ struct Recorded {
 }
 
 #[derive(Serialize)]
+struct JobRow<'a> {
+    /// With its kind: `imageprepulljob/nightly`.
+    name: String,
+    phase: &'static str,
+    reason: &'a str,
+}
+
+#[derive(Serialize)]
 struct DeviceRow<'a> {
     namespace: &'a str,
     name: &'a str,
@@ -192,6 +200,11 @@ impl HttpContext<'_> {
         let devices = self.controller.devices_of(name);
         let devices = devices.map(|(namespace, device)| self.device(namespace, device));
         let devices = serde_json::to_string(&devices.collect::<Vec<_>>()).expect("plain data");
+        let jobs = self.controller.jobs_of(name).map(|job| {
+            let name = format!("{}/{}", job.kind.resource(), job.name);
+            JobRow { name, phase: job.phase, reason: job.reason }
+        });
+        let jobs = serde_json::to_string(&jobs.collect::<Vec<_>>()).expect("plain data");
         let events = self.stored().keyed(Kind::Event).filter(|(key, _)| {
             // As client-go names them: that of the object, a dot, and a number.
             let about = key.name.rsplit_once('.').map_or("", |(about, _)| about);
@@ -208,7 +221,7 @@ impl HttpContext<'_> {
         let (pods, events) = (pods.join(","), events.join(","));
         let body = format!(
             "{{\"row\":{row},\"node\":{node},\"pods\":[{pods}],\"devices\":{devices},\
-             \"events\":[{events}]}}\n"
+             \"jobs\":{jobs},\"events\":[{events}]}}\n"
         );
         (200, JSON, body.into_bytes())
     }
