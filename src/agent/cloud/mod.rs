@@ -225,7 +225,7 @@ impl Cloud {
             self.report.up();
             self.metasync.up();
             self.mirrors.up();
-            self.devices.link_up();
+            self.devices.link_up(now);
         }
     }
 
@@ -245,6 +245,7 @@ impl Cloud {
 
     /// The link is lost: no request is answered any more.
     fn link_lost(&mut self, now: Now) {
+        self.devices.link_down(now);
         for kind in self.requests.clear() {
             self.unanswered(now, &kind);
         }
