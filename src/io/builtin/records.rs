@@ -15,6 +15,10 @@
 //! not know are skipped, and missing ones have their zero (`wire::cri::record`). What that cannot
 //! express raises the version byte, and a file of another version is refused.
 //!
+//! That a sandbox is ready is written to its folder in RUN, unsynced, and to DATA within a second:
+//! a client need not wait for the disk, because no sandbox survives a power cut. A record in RUN
+//! counts while the one in DATA says that the sandbox is being made.
+//!
 //! A file that cannot be read, or does not check, is renamed to `*.bad` and does not come back, and
 //! the server logs its name; what it was about is found in RUN and cleaned, as anything without a
 //! record. An I/O error of one file concerns no other: the server reads on. **If we crash here**
@@ -36,7 +40,7 @@ use crate::core::time::Instant;
 use crate::limits::{RECORD_BYTES_MAX, RECORD_LAZY_MS, RECORDS_BAD_MAX, RECORDS_MAX};
 use crate::model::error::{Error, Peer, System};
 use crate::model::image::is_sha256;
-use crate::model::runtime::{Record, RecordKey};
+use crate::model::runtime::{Record, RecordKey, SandboxPhase, SandboxRecord};
 use crate::runtime::event::{Durability, Stored};
 use crate::wire::cri::record;
 
@@ -76,15 +80,35 @@ impl Records {
     }
 
     /// To be written by the next [`Records::commit`], or within [`RECORD_LAZY_MS`]. Of one object
-    /// the last one counts.
+    /// the last one counts. What is to be in RUN is there afterwards, or durable if RUN takes no
+    /// more.
     pub fn save(&mut self, now: Instant, record: Box<Record>, durability: Durability) {
         let change = Change { key: record.key(), record: Some(record) };
         let due = self.take_lazy(&change.key).unwrap_or(now.plus_ms(RECORD_LAZY_MS));
         self.now.retain(|earlier| durability == Durability::Lazily || earlier.key != change.key);
+        if durability == Durability::InRun
+            && let Err(why) = self.write_in_run(&change)
+        {
+            // If the disk takes it no more than RUN, a crash within the second loses the sandbox.
+            let saved = write(&self.layout, std::slice::from_ref(&change));
+            let what = saved.err().map_or_else(String::new, |fault| format!("; {fault}"));
+            log::warn!("a record is saved to the disk at once: {why}{what}");
+        }
         match durability {
             Durability::Now => self.now.push(change),
-            Durability::Lazily => self.lazy.push((due, change)),
+            Durability::Lazily | Durability::InRun => self.lazy.push((due, change)),
         }
+    }
+
+    fn write_in_run(&self, change: &Change) -> Result<(), System> {
+        let Change { key: RecordKey::Sandbox(id), record: Some(record) } = change else {
+            return Err(System::new("RUN keeps records of sandboxes alone".to_owned()));
+        };
+        let path = self.layout.sandbox_in_run(id);
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let file = options.open(&path).map_err(|error| at("open", &path, &error))?;
+        (&file).write_all(&encode(record)?).map_err(|error| at("write", &path, &error))
     }
 
     /// To be removed by the next [`Records::commit`].
@@ -160,7 +184,7 @@ pub fn load(layout: &Layout) -> Result<(Stored, Vec<SetAside>), System> {
             };
             left -= 1;
             match record {
-                Record::Sandbox(record) => stored.sandboxes.push(record),
+                Record::Sandbox(record) => stored.sandboxes.push(or_in_run(layout, record)),
                 Record::Container(record) => stored.containers.push(record),
                 Record::Image(record) => stored.images.push(record),
             }
@@ -169,12 +193,32 @@ pub fn load(layout: &Layout) -> Result<(Stored, Vec<SetAside>), System> {
     Ok((stored, aside))
 }
 
+/// What RUN has of a sandbox, if it is newer than this.
+fn or_in_run(layout: &Layout, record: SandboxRecord) -> SandboxRecord {
+    if record.phase != SandboxPhase::Making {
+        return record;
+    }
+    // One that is not whole was told to nobody.
+    let bytes = files::read(&layout.sandbox_in_run(&record.id), RECORD_BYTES_MAX);
+    match bytes.ok().and_then(|bytes| decode(&bytes).ok()) {
+        Some(Record::Sandbox(newer)) if newer.id == record.id && newer.boot == record.boot => newer,
+        _ => record,
+    }
+}
+
 fn write(layout: &Layout, changes: &[Change]) -> Result<(), System> {
     let written = write_whole(layout, changes);
-    if written.is_err() {
-        // A full disk needs the room.
-        for Change { key, .. } in changes {
-            let _ = fs::remove_file(unfinished(layout, &layout.record(key)));
+    for Change { key, .. } in changes {
+        match key {
+            _ if written.is_err() => {
+                // A full disk needs the room.
+                let _ = fs::remove_file(unfinished(layout, &layout.record(key)));
+            }
+            RecordKey::Sandbox(id) => {
+                // The disk has what it says, and RUN is memory.
+                let _ = fs::remove_file(layout.sandbox_in_run(id));
+            }
+            RecordKey::Container(_) | RecordKey::Image(_) => {}
         }
     }
     written

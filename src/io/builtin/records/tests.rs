@@ -303,3 +303,57 @@ fn a_failure_is_told_and_what_is_lazy_is_tried_again() {
     assert_eq!(disk.records.commit(again), None);
     assert_eq!(disk.sandboxes().0.len(), 1);
 }
+
+#[test]
+fn that_a_sandbox_is_ready_is_in_run_at_once_and_on_the_disk_soon() {
+    let mut disk = Disk::new("run");
+    let making = sandbox(1, "x");
+    let in_run = disk.layout.sandbox_in_run(&making.id);
+    files::make_dir(in_run.parent().expect("it lies in a folder")).expect("ours");
+    disk.save(&making);
+    let ready = SandboxRecord { phase: SandboxPhase::Ready, ..making.clone() };
+    let save = |disk: &mut Disk, record: &SandboxRecord, durability| {
+        let record = Box::new(Record::Sandbox(record.clone()));
+        disk.records.save(Instant(0), record, durability);
+    };
+    save(&mut disk, &ready, Durability::InRun);
+    assert_eq!(disk.sandboxes().0, std::slice::from_ref(&ready), "a crash does not lose it");
+
+    // What is not whole, of another sandbox or of an earlier boot does not count.
+    let whole = fs::read(&in_run).expect("it is there");
+    let encoded = |record| encode(&Record::Sandbox(record)).expect("it is small");
+    let earlier =
+        SandboxRecord { boot: crate::model::runtime::BootId("b".into()), ..ready.clone() };
+    let other = SandboxRecord { id: sandbox(2, "").id, ..ready.clone() };
+    for bad in [whole[..whole.len() - 1].to_vec(), encoded(earlier), encoded(other)] {
+        fs::write(&in_run, bad).expect("a file of ours");
+        assert_eq!(disk.sandboxes().0, std::slice::from_ref(&making));
+    }
+    fs::write(&in_run, whole).expect("a file of ours");
+
+    assert_eq!(disk.records.commit(Instant(RECORD_LAZY_MS - 1)), None);
+    assert!(in_run.exists());
+    assert_eq!(disk.records.commit(Instant(RECORD_LAZY_MS)), None);
+    assert!(!in_run.exists(), "the disk has it");
+    assert_eq!(disk.sandboxes().0, std::slice::from_ref(&ready));
+
+    // What the disk has since is newer.
+    save(&mut disk, &ready, Durability::InRun);
+    let stopping = SandboxRecord { phase: SandboxPhase::Stopping, ..making.clone() };
+    save(&mut disk, &stopping, Durability::Now);
+    fs::rename(&in_run, in_run.with_extension("late")).expect("ours");
+    assert_eq!(disk.records.commit(Instant(9_000)), Some(Ok(())));
+    fs::rename(in_run.with_extension("late"), &in_run).expect("ours");
+    assert_eq!(disk.sandboxes().0, [stopping]);
+}
+
+#[test]
+fn a_sandbox_that_run_takes_no_more_is_durable_at_once() {
+    let mut disk = Disk::new("fallback");
+    let making = sandbox(1, "x");
+    disk.save(&making);
+    let ready = SandboxRecord { phase: SandboxPhase::Ready, ..making };
+    let record = Box::new(Record::Sandbox(ready.clone()));
+    disk.records.save(Instant(0), record, Durability::InRun);
+    assert_eq!(disk.sandboxes().0, [ready], "there is no folder in RUN");
+}
