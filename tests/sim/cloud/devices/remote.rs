@@ -132,7 +132,7 @@ impl Remote {
                 );
             }
             if let Some((version, value)) = side("actual") {
-                self.sends_actual(key, version, value, row);
+                self.sends_actual(&key, version, value, row);
             }
         }
     }
@@ -141,12 +141,12 @@ impl Remote {
     /// the cloud does not have it, it would come after the newer one, after a power cut.
     fn sends_actual(
         &mut self,
-        key: (DeviceId, Box<str>),
+        key: &(DeviceId, Box<str>),
         version: i64,
         value: &str,
         row: &TwinRow,
     ) {
-        let (id, name) = &key;
+        let (id, name) = key;
         let stored = row.twin.actual.as_ref().map(|it| (it.version.edge, it.text()));
         let (reserved, text) = stored.unwrap_or_default();
         judge!(

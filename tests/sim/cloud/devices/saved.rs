@@ -12,11 +12,14 @@ use crate::rule::judge;
 /// Until a save that is due has ended: the agent may be stalled, and the disk slow.
 const SLOW_MS: u64 = 120_000;
 
+/// Times, and the numbers that were reported then.
+type Numbers = VecDeque<(u64, u64)>;
+
 /// The numbers that the agent has accepted in this life.
 #[derive(Default)]
 pub struct Reported {
-    /// With the times.
-    numbers: BTreeMap<(DeviceId, Box<str>), VecDeque<(u64, u64)>>,
+    /// By device and property.
+    numbers: BTreeMap<(DeviceId, Box<str>), Numbers>,
     /// A save has failed: there is no time by which anything is saved.
     has_failed: bool,
 }
