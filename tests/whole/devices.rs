@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::World;
-use super::support::agent::{NODE, Site};
+use super::support::agent::{Agent, NODE, Site};
 use super::support::broker::{Broker, DEVICE};
 use super::support::cloud::{Cloud, Setup};
 use super::support::joined::{join, with_devices};
@@ -69,6 +69,34 @@ fn next_call(mapper: &Mapper, method: &str, site: &Site) -> Call {
     call
 }
 
+/// Of what the cloud was told kill -9 takes reported values of the last minutes, which their
+/// devices report again; what is desired is not lost, nor undone by the mapper.
+fn kill_and_report_again<'a>(
+    site: &'a Site,
+    cloud: &Cloud,
+    broker: &Broker,
+    agent: Agent<'a>,
+) -> Agent<'a> {
+    let report =
+        |event: &str| json!({"event_id": event, "twin": {"temp": {"actual": {"value": "23"}}}});
+    broker.publish("twin/update", &report("u2"));
+    wait_reported(cloud, site, "23");
+    let before = last_version(cloud);
+    agent.kill();
+    let agent = site.start();
+    cloud.connected(2);
+    let twin = broker.ask("g1");
+    let actual = &twin["twin"]["temp"]["actual"]["value"];
+    assert!(actual == "22" || actual == "23", "{twin}");
+    assert_eq!(twin["twin"]["temp"]["expected"]["value"], "25", "{twin}");
+    broker.publish("twin/update", &report("u3"));
+    until("the cloud is told again", || match last_version(cloud) {
+        version if version > before => Ok(()),
+        version => Err(format!("version {version} after {before}")),
+    });
+    agent
+}
+
 fn a_device_is_one_for_the_cloud_its_mapper_and_mqtt_clients(world: &World) {
     let cloud = Cloud::start(&Setup::default());
     let mut site = world.site("devices");
@@ -112,25 +140,7 @@ fn a_device_is_one_for_the_cloud_its_mapper_and_mqtt_clients(world: &World) {
     assert_eq!(result["twin"]["temp"]["actual"]["value"], "22", "{result}");
     wait_reported(&cloud, &site, "22");
 
-    // Of what the cloud was told kill -9 takes reported values of the last minutes, which their
-    // devices report again; what is desired is not lost, nor undone by the mapper.
-    let report =
-        |event: &str| json!({"event_id": event, "twin": {"temp": {"actual": {"value": "23"}}}});
-    broker.publish("twin/update", &report("u2"));
-    wait_reported(&cloud, &site, "23");
-    let before = last_version(&cloud);
-    agent.kill();
-    let agent = site.start();
-    cloud.connected(2);
-    let twin = broker.ask("g1");
-    let actual = &twin["twin"]["temp"]["actual"]["value"];
-    assert!(actual == "22" || actual == "23", "{twin}");
-    assert_eq!(twin["twin"]["temp"]["expected"]["value"], "25", "{twin}");
-    broker.publish("twin/update", &report("u3"));
-    until("the cloud is told again", || match last_version(&cloud) {
-        version if version > before => Ok(()),
-        version => Err(format!("version {version} after {before}")),
-    });
+    let agent = kill_and_report_again(&site, &cloud, &broker, agent);
 
     // Its end is the end for all.
     cloud.remove("default/device/dev1");

@@ -9,9 +9,9 @@
 //! values up to it may be sent. After a power cut the row has an older value, and versions go on
 //! from the reserved one.
 //!
-//! If we crash here: what the store has marked is sent after the next start. The actual value of any
-//! other property is sent when it is next reported, changed or not, and not before: the cloud may
-//! have a newer one than the store.
+//! If we crash here: what the store has marked is sent after the next start. The actual value of
+//! any other property is sent when it is next reported, changed or not, and not before: the cloud
+//! may have a newer one than the store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -491,8 +491,8 @@ impl Device {
 
     // ---- the cloud ----
 
-    /// The link is new: nothing is under way, and everything may be sent. What is not saved is saved
-    /// first, so that the cloud gets the latest values, and only these.
+    /// The link is new: nothing is under way, and everything may be sent. What is not saved is
+    /// saved first, so that the cloud gets the latest values, and only these.
     pub(super) fn link_up(&mut self) {
         self.upward = Upward::default();
         for property in self.properties.values_mut() {

@@ -1,21 +1,23 @@
 //! The core of devices alone: what a client, a mapper and the cloud see of it. Many worlds with
 //! faults are the simulator's (`tests/sim/cloud/devices`), where the core has a store and a link.
 
+mod attributes;
 mod mappers;
+mod saves;
 mod view;
 
 use super::*;
 use crate::core::time::Wall;
 use crate::limits::{
-    ATTRIBUTES_MAX, DEVICE_ATTRIBUTES_MAX, DEVICE_CONFIRM_MS, DEVICE_MESSAGE_MS,
-    DEVICE_PROPERTIES_MAX, DEVICE_SAVE_MS, DEVICE_SENDS_MAX, MAPPER_CALL_MS, MAPPER_CHECK_MS,
-    MAPPER_LOST_MS, MAPPER_REFUSED_MAX_MS, MAPPER_REFUSED_MIN_MS, MAPPER_REMOVALS_MAX,
-    MAPPER_RETRY_MAX_MS, MAPPER_RETRY_MIN_MS, MAPPERS_MAX, NODE_DEVICES_MAX, TWIN_MARK_MS,
-    TWIN_NAME_BYTES_MAX, TWIN_REFRESH_MS, TWIN_SAVE_MS, TWIN_VERSIONS_RESERVED, TWINS_MAX,
+    DEVICE_CONFIRM_MS, DEVICE_MESSAGE_MS, DEVICE_PROPERTIES_MAX, DEVICE_SAVE_MS, DEVICE_SENDS_MAX,
+    MAPPER_CALL_MS, MAPPER_CHECK_MS, MAPPER_LOST_MS, MAPPER_REFUSED_MAX_MS, MAPPER_REFUSED_MIN_MS,
+    MAPPER_REMOVALS_MAX, MAPPER_RETRY_MAX_MS, MAPPER_RETRY_MIN_MS, MAPPERS_MAX, NODE_DEVICES_MAX,
+    TWIN_MARK_MS, TWIN_NAME_BYTES_MAX, TWIN_REFRESH_MS, TWIN_SAVE_MS, TWIN_VERSIONS_RESERVED,
+    TWINS_MAX,
 };
 use crate::model::device::{
-    Attribute, AttributeRow, Attributes, DELETED, GivenSide, GivenTwin, ManagerCallId, MapperCall,
-    MapperCallId, MapperError, TwinRow, TwinVersion,
+    DELETED, GivenSide, GivenTwin, ManagerCallId, MapperCall, MapperCallId, MapperError, TwinRow,
+    TwinVersion,
 };
 
 /// A core with one clock, of which every save succeeds.
@@ -202,6 +204,17 @@ impl World {
             _ => None,
         });
         rows.collect()
+    }
+}
+
+fn device_row(world: &World) -> crate::model::device::DeviceRow {
+    let device = world.devices.table.get(&dev1()).expect("it is there");
+    crate::model::device::DeviceRow {
+        id: dev1(),
+        description: device.description().into(),
+        state: device.state().clone(),
+        is_unsent: false,
+        uid: Some("u".into()),
     }
 }
 
@@ -461,253 +474,6 @@ fn what_a_mapper_observed_as_desired_undoes_nothing_either() {
 }
 
 #[test]
-fn the_first_value_is_saved_before_it_is_sent_and_the_latest_value_wins() {
-    let mut world = World::linked();
-    world.update("u", actual("1"));
-    world.step();
-    assert!(world.rows().pop().expect("the first value is saved at once").is_unsent);
-    let (first, got) = world.reported().expect("and sent");
-    assert_eq!(got, "- 1");
-    for value in ["2", "3"] {
-        world.pass(DEVICE_MESSAGE_MS);
-        world.update("u", actual(value));
-    }
-    assert!(world.reported().is_none(), "one message at a time");
-    world.confirm(&first);
-    world.step();
-    assert!(world.reported().is_none(), "the row says that the cloud does not have 1");
-    world.pass(DEVICE_SAVE_MS);
-    world.step();
-    let row = world.rows().pop().expect("the cloud waits for it");
-    assert!(!row.is_unsent && row.twin.actual.expect("a value").text() == "3");
-    assert_eq!(world.reported().expect("it is saved").1, "- 3");
-}
-
-/// A device whose value is `3`: it is saved, and the cloud has confirmed it.
-fn settled() -> World {
-    let mut world = World::linked();
-    for value in ["1", "2", "3"] {
-        world.update("u", actual(value));
-        world.pass(DEVICE_SAVE_MS);
-        world.step();
-        let (id, _) = world.reported().expect("it is sent");
-        world.confirm(&id);
-        world.pass(DEVICE_SAVE_MS);
-        world.step();
-        if let Some((id, _)) = world.reported() {
-            world.confirm(&id);
-        }
-    }
-    world.pass(TWIN_SAVE_MS);
-    world.step();
-    world.rows();
-    assert!(world.devices.is_saved() && world.reported().is_none());
-    world.pass(TWIN_SAVE_MS);
-    world
-}
-
-#[test]
-fn later_values_are_sent_at_once_and_saved_together_after_ten_minutes() {
-    let mut world = settled();
-    world.update("u", actual("4"));
-    assert_eq!(world.rows().len(), 1, "the first one after a quiet time");
-    let began = world.now.boot;
-    let (id, got) = world.reported().expect("it is new");
-    assert_eq!(got, "- 4");
-    world.confirm(&id);
-    for value in 5..=30 {
-        world.pass(DEVICE_SAVE_MS);
-        let value = value.to_string();
-        world.update("u", actual(&value));
-        let (id, got) = world.reported().expect("it is sent at once");
-        assert_eq!(got, format!("- {value}"));
-        world.confirm(&id);
-    }
-    assert!(world.rows().is_empty(), "they wait");
-    assert_eq!(world.devices.save_at(world.now), Some(began.plus_ms(TWIN_SAVE_MS)));
-    world.pass(TWIN_SAVE_MS - world.now.boot.since_ms(began));
-    world.step();
-    let row = world.rows().pop().expect("it is due");
-    assert_eq!((row.is_unsent, row.twin.actual.expect("a value").text()), (false, "30"));
-}
-
-#[test]
-fn a_save_reserves_versions_and_no_value_is_sent_with_another_one() {
-    let mut world = settled();
-    let version =
-        |twin: &crate::model::device::Twin| twin.actual.as_ref().map(|it| it.version.edge);
-    world.update("u", actual("4"));
-    let row = world.rows().pop().expect("it is saved");
-    assert_eq!(version(&row.twin), version(&world.twin()).map(|it| it + TWIN_VERSIONS_RESERVED));
-
-    // A power cut: versions go on from the reserved ones, of which none is left.
-    let stored = StoredDevices {
-        twins: vec![row.clone()],
-        devices: vec![device_row(&world)],
-        ..StoredDevices::default()
-    };
-    let mut next = World::with(stored, &[]);
-    next.link_up();
-    assert!(next.reported().is_none(), "the cloud may have a newer value");
-    next.saves = false;
-    next.update("u", actual("5"));
-    assert_eq!(version(&next.twin()), version(&row.twin).map(|it| it + 1));
-    assert!(next.reported().is_none(), "no save has reserved this version");
-    next.saves = true;
-    next.step();
-    assert_eq!(next.reported().expect("it is saved").1, "- 5");
-}
-
-fn device_row(world: &World) -> crate::model::device::DeviceRow {
-    let device = world.devices.table.get(&dev1()).expect("it is there");
-    crate::model::device::DeviceRow {
-        id: dev1(),
-        description: device.description().into(),
-        state: device.state().clone(),
-        is_unsent: false,
-        uid: Some("u".into()),
-    }
-}
-
-#[test]
-fn after_a_start_a_value_is_sent_when_it_is_reported_even_if_it_is_the_same() {
-    let mut world = settled();
-    world.update("u", actual("4"));
-    let row = world.rows().pop().expect("it is saved");
-    let stored = StoredDevices {
-        twins: vec![row.clone()],
-        devices: vec![device_row(&world)],
-        ..StoredDevices::default()
-    };
-    let mut next = World::with(stored, &[]);
-    next.link_up();
-    // The cloud may have got 5 before the power cut, and the device has 4 again.
-    next.update("u", actual("4"));
-    let (id, got) = next.reported().expect("the cloud may have another value");
-    assert_eq!(got, "- 4");
-    next.confirm(&id);
-    next.pass(DEVICE_MESSAGE_MS);
-    next.update("u", actual("4"));
-    assert!(next.reported().is_none(), "once");
-}
-
-#[test]
-fn after_a_start_a_desired_value_goes_without_the_actual_one_that_may_be_old() {
-    let mut world = settled();
-    world.update("u", actual("4"));
-    let row = world.rows().pop().expect("it is saved");
-    let start = |row: TwinRow| {
-        let (twins, devices) = (vec![row], vec![device_row(&world)]);
-        let stored = StoredDevices { devices, twins, ..StoredDevices::default() };
-        let mut next = World::with(stored, &[]);
-        next.link_up();
-        next
-    };
-    let mut next = start(row);
-    next.update("u", set(Some("9"), None));
-    let row = next.rows().pop().expect("it is saved at once");
-    assert!(row.is_unsent && row.is_doubtful);
-    assert_eq!(next.reported().expect("it is saved").1, "9 -");
-    // Another power cut, before the cloud has confirmed it.
-    let mut next = start(row);
-    let (id, got) = next.reported().expect("it is not confirmed");
-    assert_eq!(got, "9 -");
-    next.confirm(&id);
-    next.pass(DEVICE_MESSAGE_MS);
-    next.update("u", actual("4"));
-    assert_eq!(next.reported().expect("it is reported").1, "9 4");
-}
-
-#[test]
-fn what_the_cloud_has_not_confirmed_is_marked_when_the_link_goes_and_then_nothing_overtakes_it() {
-    let mut world = settled();
-    world.update("u", actual("4"));
-    assert!(!world.rows().pop().expect("it is saved").is_unsent);
-    world.reported().expect("it is sent, and not confirmed");
-    world.devices.link_down(world.now);
-    world.pass(TWIN_SAVE_MS);
-    world.step();
-    assert!(world.rows().pop().expect("the mark").is_unsent);
-    world.update("u", actual("5"));
-    world.pass(DEVICE_SAVE_MS);
-    world.step();
-    assert!(world.rows().is_empty(), "without a link there is no hurry");
-    world.saves = false;
-    world.link_up();
-    assert!(world.reported().is_none(), "after a power cut 4 would come after 5");
-    world.saves = true;
-    world.step();
-    assert!(!world.rows().pop().expect("the mark is removed").is_unsent);
-    assert_eq!(world.reported().expect("now it may").1, "- 5");
-}
-
-#[test]
-fn a_desired_value_is_saved_before_it_is_sent_and_takes_the_actual_one_with_it() {
-    let mut world = settled();
-    world.update("u", actual("4"));
-    let (id, _) = world.reported().expect("it is sent");
-    world.confirm(&id);
-    world.rows();
-    world.pass(DEVICE_MESSAGE_MS);
-    world.update("u", actual("5"));
-    assert!(world.rows().is_empty(), "it waits");
-    world.saves = false;
-    world.update("u", set(Some("9"), None));
-    assert!(world.reported().is_none(), "it is not saved");
-    world.saves = true;
-    world.step();
-    let row = world.rows().pop().expect("at once");
-    assert!(row.is_unsent && row.twin.actual.expect("too").text() == "5");
-    world.update("u", actual("6"));
-    assert_eq!(world.reported().expect("what the disk has").1, "9 5");
-}
-
-#[test]
-fn that_the_cloud_has_a_value_is_saved_some_day() {
-    let mut world = World::linked();
-    world.update("u", actual("1"));
-    assert!(world.rows().pop().expect("it is saved at once").is_unsent);
-    let (id, _) = world.reported().expect("it is sent");
-    world.confirm(&id);
-    world.pass(TWIN_MARK_MS - 1);
-    world.step();
-    assert!(world.rows().is_empty(), "a write for it costs more than a message");
-    world.pass(1);
-    world.step();
-    assert!(!world.rows().pop().expect("it is due").is_unsent);
-}
-
-#[test]
-fn an_unchanged_value_costs_no_write() {
-    let mut world = settled();
-    for _ in 0..20 {
-        world.pass(DEVICE_MESSAGE_MS);
-        world.update("u", actual("3"));
-        world.step();
-    }
-    assert!(world.rows().is_empty());
-}
-
-#[test]
-fn the_first_state_is_saved_and_sent_at_once_and_later_ones_after_seconds() {
-    let mut world = World::linked();
-    world.update("u", actual("1"));
-    world.state("online");
-    assert!(matches!(world.saved.pop(), Some(DeviceChange::PutDevice(row)) if row.is_unsent));
-    let (id, report) = world.report().expect("it is saved");
-    assert!(matches!(report, DeviceUpstream::State(_, state) if &*state.state == "online"));
-    world.confirm(&id);
-    world.saved.clear();
-    world.state("offline");
-    assert!(world.saved.is_empty(), "states may change each second");
-    world.pass(DEVICE_SAVE_MS);
-    world.step();
-    assert!(matches!(world.saved.pop(), Some(DeviceChange::PutDevice(_))));
-    let (_, report) = world.report().expect("it is saved");
-    assert!(matches!(report, DeviceUpstream::State(_, state) if &*state.state == "offline"));
-}
-
-#[test]
 fn an_unconfirmed_report_is_repeated_with_the_value_of_then_and_given_up() {
     let mut world = World::linked();
     world.update("u", actual("1"));
@@ -803,88 +569,6 @@ fn membership_adds_and_removes_only_what_has_no_object() {
     let got = say(DeviceDownstream::Detail(Vec::new()));
     let [Published::MembersChanged { added, removed }] = &got[..] else { panic!("{got:?}") };
     assert_eq!((added.len(), &removed[..]), (0, &[DeviceId::of("dev9")][..]));
-}
-
-fn attribute(value: &str) -> Attribute {
-    Attribute { value: value.into(), optional: true, type_name: "string".into() }
-}
-
-/// The rows of attributes that were saved since the last call.
-fn attribute_rows(world: &mut World) -> Vec<Attributes> {
-    let saved = std::mem::take(&mut world.saved).into_iter();
-    let all = saved.filter_map(|change| match change {
-        DeviceChange::PutAttributes(id, all) if id == dev1() => Some(all),
-        _ => None,
-    });
-    all.collect()
-}
-
-#[test]
-fn attributes_are_those_of_the_cloud_and_a_message_without_any_leaves_them() {
-    let mut world = World::new();
-    let say = |world: &mut World, message| {
-        world.devices.message(world.now, message, &mut world.rng);
-        let published = published(world.step());
-        let changes = published.into_iter().filter_map(|it| match it {
-            Published::Attributes(id, changes) if id == dev1() => Some(changes),
-            _ => None,
-        });
-        (changes.collect::<Vec<_>>(), attribute_rows(world))
-    };
-    let member = |attributes: Option<Attributes>| {
-        let given =
-            GivenDevice { id: dev1(), description: Box::default(), attributes, twins: Vec::new() };
-        DeviceDownstream::Membership { added: vec![given], removed: Vec::new() }
-    };
-    let maker: Attributes = [("maker".into(), attribute("acme"))].into();
-    let (told, rows) = say(&mut world, member(Some(maker.clone())));
-    assert_eq!(told, [vec![("maker".into(), Some(attribute("acme")))]]);
-    assert_eq!(rows, std::slice::from_ref(&maker), "they are saved at once");
-    for same in [None, Some(maker.clone())] {
-        assert_eq!(say(&mut world, member(same)), (Vec::new(), Vec::new()));
-    }
-    let changes = vec![("line".into(), Some(attribute("2"))), ("none".into(), None)];
-    let (told, rows) = say(&mut world, DeviceDownstream::Attributes(dev1(), changes.clone()));
-    assert_eq!((told, rows[0].len()), (vec![changes[..1].to_vec()], 2), "others stay");
-    let members = world.devices.table.members(&[dev1()]);
-    assert_eq!(members[0].attributes.len(), 2);
-    let (told, rows) = say(&mut world, member(Some(maker.clone())));
-    assert_eq!((told, rows), (vec![vec![("line".into(), None)]], vec![maker.clone()]));
-
-    // The next process has them.
-    let (device, name) = (dev1(), "maker".into());
-    let row = AttributeRow { device, name, attribute: attribute("acme") };
-    let devices = vec![device_row(&world)];
-    let stored = StoredDevices { devices, attributes: vec![row], ..StoredDevices::default() };
-    let next = World::with(stored, &[]);
-    assert_eq!(next.devices.table.members(&[dev1()])[0].attributes, maker);
-    let unknown = DeviceDownstream::Attributes(DeviceId::of("none"), changes);
-    assert_eq!(say(&mut world, unknown), (Vec::new(), Vec::new()));
-}
-
-#[test]
-fn attributes_have_a_bound() {
-    let mut world = World::new();
-    let many = |count: usize| -> Attributes {
-        (0..count).map(|n| (format!("a{n}").into(), attribute("1"))).collect()
-    };
-    let given = |n: usize| GivenDevice {
-        id: DeviceId::of(&format!("d{n}")),
-        description: Box::default(),
-        attributes: Some(many(DEVICE_ATTRIBUTES_MAX + 1)),
-        twins: Vec::new(),
-    };
-    let added = (0..=ATTRIBUTES_MAX / DEVICE_ATTRIBUTES_MAX).map(given).collect();
-    let message = DeviceDownstream::Membership { added, removed: Vec::new() };
-    world.devices.message(world.now, message, &mut world.rng);
-    let counts: Vec<usize> =
-        world.devices.table.iter().map(|(_, it)| it.attributes().len()).collect();
-    assert_eq!(counts[0], DEVICE_ATTRIBUTES_MAX);
-    assert_eq!(counts.iter().sum::<usize>(), ATTRIBUTES_MAX);
-    let full = &DeviceId::of("d0");
-    let changes = vec![("a0".into(), Some(attribute("2")))];
-    let changed = world.devices.table.change_attributes(full, changes).expect("it is there");
-    assert_eq!(changed.attributes.len(), 1, "those that are there may change");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What is stored of devices: the rows of KubeEdge's tables `device`, `device_attr` and
-//! `device_twin` (section 5), and beside them what only edged needs: what the cloud has not confirmed, which desired values
-//! were taken over, and what each mapper has acknowledged.
+//! `device_twin` (section 5), and beside them what only edged needs: what the cloud has not
+//! confirmed, which desired values were taken over, and what each mapper has acknowledged.
 
 use super::{Attribute, Attributes, DeviceId, DeviceState, Twin};
 

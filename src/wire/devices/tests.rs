@@ -169,33 +169,12 @@ fn answers_are_written_as_edgecore_writes_them() {
     );
     let twins: Twins = [("temp".into(), both.clone())].into();
     let device = "$hw/events/device/default/dev1";
-    let member = |attributes: Attributes| Member {
-        id: dev1(),
-        description: Box::default(),
-        state: DeviceState::default(),
-        attributes,
-    };
-    let attributes: Attributes = [("maker".into(), maker())].into();
-    let maker = r#"{"maker":{"value":"acme","optional":true,"metadata":{"type":"string"}}}"#;
     let deleted = TwinChange { last: Some(both.clone()), current: None };
     for (content, topic, rest) in [
         (
             Published::Members(vec![member(Attributes::new())]),
             "$hw/events/node/edge1/membership/get/result".to_owned(),
             r#""devices":[{"id":"default/dev1","name":"dev1"}]}"#.to_owned(),
-        ),
-        (
-            Published::Members(vec![member(attributes.clone())]),
-            "$hw/events/node/edge1/membership/get/result".to_owned(),
-            format!(r#""devices":[{{"id":"default/dev1","name":"dev1","attributes":{maker}}}]}}"#),
-        ),
-        (
-            Published::Attributes(
-                dev1(),
-                vec![("maker".into(), Some(attributes["maker"].clone())), ("zone".into(), None)],
-            ),
-            format!("{device}/updated"),
-            format!(r#""attributes":{},"zone":null}}}}"#, &maker[..maker.len() - 1]),
         ),
         (
             Published::MembersChanged { added: Vec::new(), removed: vec![dev1()] },
@@ -245,6 +224,58 @@ fn answers_are_written_as_edgecore_writes_them() {
     let revived = Twin { type_name: "float".into(), ..temp(Some(tombstone), None) };
     let (_, got) = published("u8", Published::Updated(dev1(), vec![("t".into(), Some(revived))]));
     assert!(got.contains(r#"{"t":{"expected":{},"optional":true,"metadata":{"type":"float"}}}"#));
+}
+
+/// The device, with these attributes.
+fn member(attributes: Attributes) -> Member {
+    let (description, state) = Default::default();
+    Member { id: dev1(), description, state, attributes }
+}
+
+#[test]
+fn attributes_are_written_as_edgecore_writes_them() {
+    let attributes: Attributes = [("maker".into(), maker())].into();
+    let maker = r#"{"maker":{"value":"acme","optional":true,"metadata":{"type":"string"}}}"#;
+    let device = "$hw/events/device/default/dev1";
+    for (content, topic, rest) in [
+        (
+            Published::Members(vec![member(attributes.clone())]),
+            "$hw/events/node/edge1/membership/get/result".to_owned(),
+            format!(r#""devices":[{{"id":"default/dev1","name":"dev1","attributes":{maker}}}]}}"#),
+        ),
+        (
+            Published::Attributes(
+                dev1(),
+                vec![("maker".into(), Some(attributes["maker"].clone())), ("zone".into(), None)],
+            ),
+            format!("{device}/updated"),
+            format!(r#""attributes":{},"zone":null}}}}"#, &maker[..maker.len() - 1]),
+        ),
+    ] {
+        let got = published("u1", content);
+        assert_eq!(got, (topic, format!(r#"{{"event_id":"u1","timestamp":1795,{rest}"#)));
+    }
+}
+
+#[test]
+fn attributes_of_the_cloud_are_read() {
+    let attributes = r#"{"maker":{"value":"acme","metadata":{"type":"string"}},"zone":null}"#;
+    for (resource, id) in [("device/dev9", "dev9"), ("device/default/dev1", "default/dev1")] {
+        let got = decode_cloud(resource, &format!(r#"{{"attributes":{attributes}}}"#));
+        let changes = vec![("maker".into(), Some(maker())), ("zone".into(), None)];
+        assert_eq!(got, Some(Ok(DeviceDownstream::Attributes(DeviceId::of(id), changes))));
+    }
+    let given = |attributes: &str| {
+        let text = format!(r#"{{"devices":[{{"id":"dev9"{attributes}}}]}}"#);
+        match decode_cloud("membership/detail", &text) {
+            Some(Ok(DeviceDownstream::Detail(mut devices))) => devices.remove(0).attributes,
+            other => panic!("{text}: {other:?}"),
+        }
+    };
+    let all = Attributes::from([("maker".into(), maker())]);
+    assert_eq!(given(&format!(r#","attributes":{attributes}"#)), Some(all));
+    assert_eq!(given(r#","attributes":{}"#), Some(Attributes::new()));
+    assert_eq!(given(r#","attributes":null"#), None);
 }
 
 #[test]
@@ -305,23 +336,6 @@ fn messages_of_the_cloud_are_read() {
         assert_eq!(got, Some(Ok(want)));
     }
     assert_eq!(decode_cloud("device/default/dev1/other", "{}"), None);
-    let attributes = r#"{"maker":{"value":"acme","metadata":{"type":"string"}},"zone":null}"#;
-    for (resource, id) in [("device/dev9", "dev9"), ("device/default/dev1", "default/dev1")] {
-        let got = decode_cloud(resource, &format!(r#"{{"attributes":{attributes}}}"#));
-        let changes = vec![("maker".into(), Some(maker())), ("zone".into(), None)];
-        assert_eq!(got, Some(Ok(DeviceDownstream::Attributes(DeviceId::of(id), changes))));
-    }
-    let given = |attributes: &str| {
-        let text = format!(r#"{{"devices":[{{"id":"dev9"{attributes}}}]}}"#);
-        match decode_cloud("membership/detail", &text) {
-            Some(Ok(DeviceDownstream::Detail(mut devices))) => devices.remove(0).attributes,
-            other => panic!("{text}: {other:?}"),
-        }
-    };
-    let all = Attributes::from([("maker".into(), maker())]);
-    assert_eq!(given(&format!(r#","attributes":{attributes}"#)), Some(all));
-    assert_eq!(given(r#","attributes":{}"#), Some(Attributes::new()));
-    assert_eq!(given(r#","attributes":null"#), None);
     let attribute = |n: usize| format!(r#""a{n}":null"#);
     let attributes: Vec<String> = (0..=DEVICE_ATTRIBUTES_MAX).map(attribute).collect();
     let attributes = attributes.join(",");

@@ -151,8 +151,8 @@ impl DeviceSim {
         self.event(DeviceEvent::Called(id, call));
     }
 
-    /// In calm, devices that have been reported report again after a start of the agent: it may have
-    /// an older value, and may not know what the cloud has.
+    /// In calm, devices that have been reported report again after a start of the agent: it may
+    /// have an older value, and may not know what the cloud has.
     pub(super) fn report_again(&mut self, after_ms: u64) {
         if self.rates.act_ms == 0 {
             self.timers.push((after_ms, DeviceDue::ReportsAgain(self.life)));
