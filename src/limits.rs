@@ -291,6 +291,9 @@ pub const ORPHANS_MAX: usize = 256;
 /// Users of a pod with users of its own (`hostUsers: false`): as the kubelet has it, so that every
 /// user an image may name exists.
 pub const USERS_PER_POD: u32 = 65_536;
+/// Ranges of users that can be lent: those below 2^31. Beyond it an id is negative to programs that
+/// keep it as a signed number.
+pub const USER_RANGES: u32 = 32_767;
 
 // The CRI socket.
 

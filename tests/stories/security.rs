@@ -206,9 +206,11 @@ fn pods_with_users_of_their_own_share_none() {
     let mut harness = with_users();
     harness.manifests(&[&own_users("p", UID)]);
     let sandbox = sandbox_of(&mut harness);
-    let users = Some(UserRange { first: USERS_PER_POD, count: USERS_PER_POD });
-    assert_eq!(sandbox.namespaces.users, users);
-    assert_eq!(sandbox.annotations[FIRST_USER], USERS_PER_POD.to_string());
+    let users = sandbox.namespaces.users;
+    let UserRange { first, count } = users.expect("of its own");
+    assert_eq!((first % USERS_PER_POD, count), (0, USERS_PER_POD));
+    assert!(first > 0, "these are the host's own");
+    assert_eq!(sandbox.annotations[FIRST_USER], first.to_string());
     harness.does("image_status i:1");
     let container = container_of(&mut harness);
     assert_eq!(container.namespaces, sandbox.namespaces);
@@ -216,24 +218,14 @@ fn pods_with_users_of_their_own_share_none() {
     assert!(container.mounts.iter().all(|mount| mount.users == users), "{:?}", container.mounts);
 }
 
-#[test]
-fn users_that_any_sandbox_has_are_not_lent_again() {
-    let mut harness = with_users();
-    // One of a pod that nobody knows, and one of our own that was made before the agent's start.
-    let mut unknown = sandbox("s7", 0, true);
-    unknown.pod.as_mut().expect("a pod").uid = "another".into();
-    unknown.first_user = Some(USERS_PER_POD);
-    harness.sandboxes.push(unknown);
-    let mut ours = sandbox("s8", 0, false);
-    ours.first_user = Some(5 * USERS_PER_POD);
-    harness.sandboxes.push(ours);
-    harness.deliver(Event::RuntimeUp);
-    harness.pass(10_000);
-    harness.manifests(&[&own_users("p", UID), &own_users("q", "0f3a-2")]);
+/// Which range each of these pods is lent.
+fn lent(harness: &mut Harness, pods: &[(&str, &str)]) -> Vec<u32> {
+    let pods: Vec<String> = pods.iter().map(|(name, uid)| own_users(name, uid)).collect();
+    harness.manifests(&pods.iter().map(|pod| &**pod).collect::<Vec<_>>());
     let mut seen = Vec::new();
-    while seen.len() < 2 {
+    while seen.len() < pods.len() {
         let is_open = |(_, request): &(_, Request)| *request != Request::GetContainerEvents;
-        let at = harness.open.iter().position(is_open).expect("both are started");
+        let at = harness.open.iter().position(is_open).expect("all are started");
         let (call, request) = harness.open.remove(at);
         if let Request::RunPodSandbox(config) = &request {
             let users = config.namespaces.users.expect("of its own");
@@ -243,7 +235,34 @@ fn users_that_any_sandbox_has_are_not_lent_again() {
         harness.deliver(Event::Cri(call, Ok(reply)));
     }
     seen.sort();
-    assert_eq!(seen, [("p-gw".to_owned(), 5), ("q-gw".to_owned(), 2)]);
+    seen.into_iter().map(|(_, range)| range).collect()
+}
+
+#[test]
+fn the_next_agent_lends_a_pod_the_same_users() {
+    let (p, q, r) = (("p", UID), ("q", "0f3a-2"), ("r", "0f3a-3"));
+    let all = lent(&mut with_users(), &[p, q, r]);
+    assert_eq!(lent(&mut with_users(), &[r]), all[2..]);
+    assert_eq!(lent(&mut with_users(), &[p, q]), all[..2]);
+    assert!(all[0] != all[1] && all[1] != all[2] && all[0] != all[2], "{all:?}");
+}
+
+#[test]
+fn users_that_any_sandbox_has_are_not_lent_again() {
+    let q = ("q", "0f3a-2");
+    let alone = lent(&mut with_users(), &[q])[0];
+    let mut harness = with_users();
+    // One of a pod that nobody knows, and one of our own that was made before the agent's start.
+    let mut unknown = sandbox("s7", 0, true);
+    unknown.pod.as_mut().expect("a pod").uid = "another".into();
+    unknown.first_user = Some(alone * USERS_PER_POD);
+    harness.sandboxes.push(unknown);
+    let mut ours = sandbox("s8", 0, false);
+    ours.first_user = Some((alone + 1) * USERS_PER_POD);
+    harness.sandboxes.push(ours);
+    harness.deliver(Event::RuntimeUp);
+    harness.pass(10_000);
+    assert_eq!(lent(&mut harness, &[("p", UID), q]), [alone + 1, alone + 2]);
 }
 
 /// A call of an agent that has ended took effect after the next one had lent others.

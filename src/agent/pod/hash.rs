@@ -29,6 +29,13 @@ pub fn file_name(container: &str, attempt: u32) -> Box<str> {
     format!("{:08x}", fnv.0).into()
 }
 
+/// Spreads pods over a table: the same in each version of this program.
+pub fn of_uid(uid: &str) -> u32 {
+    let mut fnv = Fnv32::new();
+    fnv.write(uid.as_bytes());
+    fnv.0
+}
+
 /// Go's JSON escapes `<`, `>`, `&` and the two line separators besides what JSON requires. The
 /// names and images here contain no control characters, but a bad one must not break the text.
 fn go_json(text: &str) -> String {
@@ -83,6 +90,13 @@ mod tests {
         let text = "a\"b\\c\nd\re\tf<g>h&i\u{2028}j\u{1}é";
         let escaped = r#"a\"b\\c\nd\re\tf\u003cg\u003eh\u0026i\u2028j\u0001é"#;
         assert_eq!(go_json(text), escaped);
+    }
+
+    #[test]
+    fn the_hash_of_a_uid_is_that_of_fnv() {
+        for (uid, hash) in [("", 0x811c_9dc5), ("a", 0xe40c_292c), ("foobar", 0xbf9c_f968)] {
+            assert_eq!(of_uid(uid), hash, "{uid}");
+        }
     }
 
     #[test]

@@ -10,8 +10,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Pod, Uid};
-use crate::limits::USERS_PER_POD;
+use super::{Pod, Uid, hash};
+use crate::limits::{USER_RANGES, USERS_PER_POD};
 use crate::model::cri::{Sandbox, UserRange};
 use crate::model::map::Map;
 
@@ -41,35 +41,34 @@ impl LentUsers {
         self.unclaimed.extend(lent_to(sandbox));
     }
 
-    /// Ranges that nobody has, the lowest first.
-    fn free<'a>(&self, pods: impl Iterator<Item = &'a Pod>) -> impl Iterator<Item = UserRange> {
-        let taken = pods.flat_map(Pod::taken).chain(self.unclaimed.iter().copied());
-        let mut taken: Vec<u32> = taken.map(|range| range.first).collect();
-        taken.sort_unstable();
-        let mut taken = taken.into_iter().peekable();
-        // The first range is the host's own; the last id is no user.
-        let all = (USERS_PER_POD..u32::MAX - USERS_PER_POD).step_by(USERS_PER_POD as usize);
-        all.filter(move |first| {
-            while taken.next_if(|it| it.saturating_add(USERS_PER_POD) <= *first).is_some() {}
-            taken.peek().is_none_or(|it| first + USERS_PER_POD <= *it)
-        })
-        .map(|first| UserRange { first, count: USERS_PER_POD })
+    /// The numbers of the ranges that somebody has, or has a part of.
+    fn taken<'a>(&self, pods: impl Iterator<Item = &'a Pod>) -> Vec<u32> {
+        let all = pods.flat_map(Pod::taken).chain(self.unclaimed.iter().copied());
+        let ends = all.flat_map(|UserRange { first, count }| [first, first + (count - 1)]);
+        ends.map(|id| id / USERS_PER_POD).collect()
     }
 
     /// Gives a range to each pod that is to have one. Those that are not listed yet may have one in
     /// the runtime.
     pub fn lend(&self, pods: &mut Map<Uid, Box<Pod>>, unlisted: &BTreeSet<Uid>) {
         let lacks = |pod: &Pod| pod.lacks_users() && !unlisted.contains(pod.uid());
-        let lacking = pods.values().filter(|pod| lacks(pod)).count();
-        if lacking == 0 {
+        if !pods.values().any(|pod| lacks(pod)) {
             return;
         }
-        let free: Vec<_> = self.free(pods.values().map(|pod| &**pod)).take(lacking).collect();
-        let lacking = pods.values_mut().filter(|pod| lacks(pod));
-        for (pod, range) in lacking.zip(free) {
-            pod.lent = Some(range);
+        let mut taken = self.taken(pods.values().map(|pod| &**pod));
+        for pod in pods.values_mut().filter(|pod| lacks(pod)) {
+            if let Some(number) = free(hash::of_uid(pod.uid()), &taken) {
+                pod.lent = Some(UserRange { first: number * USERS_PER_POD, count: USERS_PER_POD });
+                taken.push(number);
+            }
         }
     }
+}
+
+/// The number of the first free range from this place on. The first range of all is the host's own.
+fn free(from: u32, taken: &[u32]) -> Option<u32> {
+    let mut all = (0..USER_RANGES).map(|at| 1 + (from % USER_RANGES + at) % USER_RANGES);
+    all.find(|number| !taken.contains(number))
 }
 
 impl Pod {
@@ -106,29 +105,44 @@ mod tests {
         }
     }
 
-    /// The first three free ranges, in ranges.
-    fn free(taken: &[u32]) -> Vec<u32> {
+    fn taken(firsts: &[u32]) -> Vec<u32> {
         let mut users = LentUsers::default();
-        for first in taken {
+        for first in firsts {
             users.add_unclaimed(&sandbox(*first));
         }
-        let free = users.free(std::iter::empty()).take(3);
-        free.map(|range| range.first / USERS_PER_POD).collect()
+        users.taken(std::iter::empty())
     }
 
     #[test]
-    fn the_lowest_range_that_nobody_has_is_free() {
+    fn what_somebody_has_is_taken_also_in_part() {
         const N: u32 = USERS_PER_POD;
-        assert_eq!(free(&[]), [1, 2, 3]);
-        assert_eq!(free(&[N, 2 * N, 4 * N]), [3, 5, 6]);
-        assert_eq!(free(&[4 * N, N, N]), [2, 3, 5], "in any order, and twice");
-        assert_eq!(free(&[2 * N - 1]), [3, 4, 5], "of another form: it takes part of two");
-        assert_eq!(free(&[1]), [2, 3, 4]);
+        assert_eq!(taken(&[4 * N, N]), [4, 4, 1, 1]);
+        assert_eq!(taken(&[2 * N - 1]), [1, 2], "of another form: it takes part of two");
+        assert_eq!(taken(&[1]), [0, 1]);
         // No range: nobody of these has users of its own.
-        assert_eq!(free(&[0, u32::MAX]), [1, 2, 3]);
+        assert_eq!(taken(&[0, u32::MAX]), [0; 0]);
+        assert_eq!(taken(&[u32::MAX - N]), [u32::MAX / N - 1, u32::MAX / N]);
         let mut users = LentUsers::default();
         users.add_unclaimed(&sandbox(N));
         users.begin_list();
-        assert_eq!(users.free(std::iter::empty()).next().map(|it| it.first), Some(N));
+        assert_eq!(users.taken(std::iter::empty()), [0; 0]);
+    }
+
+    #[test]
+    fn the_first_free_range_from_a_place_on_is_lent() {
+        const LAST: u32 = USER_RANGES;
+        assert_eq!(free(0, &[]), Some(1), "the first range of all is the host's own");
+        assert_eq!(free(6, &[]), Some(7));
+        assert_eq!(free(6, &[8, 7, 10]), Some(9));
+        assert_eq!(free(LAST - 1, &[]), Some(LAST));
+        assert_eq!(free(LAST - 1, &[LAST, 1]), Some(2), "after the last comes the first");
+        assert_eq!(free(LAST, &[]), Some(1));
+        assert!(free(u32::MAX, &[]).is_some_and(|number| (1..=LAST).contains(&number)));
+        let all: Vec<u32> = (1..=LAST).collect();
+        assert_eq!(free(7, &all), None);
+        assert_eq!(free(7, &all[1..]), Some(1));
+        // No id of a range is negative to who keeps it as a signed number.
+        assert!(i32::try_from((LAST + 1) * USERS_PER_POD - 1).is_ok());
+        assert!(i32::try_from((LAST + 2) * USERS_PER_POD - 1).is_err());
     }
 }

@@ -5,13 +5,13 @@
 //!    sock        the server listens            sb/ID.rec  c/ID.rec  images/HEX.rec   records
 //!    sb/ID/      net ipc uts shm               c/ID/      upper work volumes
 //!                resolv.conf hosts hostname    layers/HEX/fs  layers/HEX/size
-//!                record
 //!    c/ID/       start config.json rootfs      cni/ID     result of ADD, for DEL after a reboot
 //!                out err in ctl pid exit       tmp/       what is unfinished
 //!    bin/        the OCI runtimes' programs, mounted read-only
 //!    oci/        state of the OCI runtime
 //!    s/          N-TOKEN N.lock: sessions of exec, attach and port forwarding
 //!    seccomp/    filters that crun has made
+//!    rec/ID.rec  copies of the records of sandboxes and containers
 //! ```
 //!
 //! Every part of a path is an id that was checked when it was made or read: 64 hex digits.
@@ -117,6 +117,11 @@ impl Layout {
         self.run.join("seccomp")
     }
 
+    /// Copies of records.
+    pub fn copies(&self) -> PathBuf {
+        self.run.join("rec")
+    }
+
     /// A sandbox's folder in RUN.
     pub fn sandbox(&self, id: &SandboxId) -> PathBuf {
         self.run.join("sb").join(&*id.0)
@@ -146,11 +151,6 @@ impl Layout {
         self.data.join("cni").join(&*id.0)
     }
 
-    /// A sandbox's record until the one in DATA says that it is ready.
-    pub fn sandbox_in_run(&self, id: &SandboxId) -> PathBuf {
-        self.sandbox(id).join(SANDBOX_RECORD)
-    }
-
     pub fn tmp(&self) -> PathBuf {
         self.data.join("tmp")
     }
@@ -165,9 +165,6 @@ impl Layout {
         }
     }
 }
-
-/// In a sandbox's folder in RUN.
-pub(super) const SANDBOX_RECORD: &str = "record";
 
 /// Where CNI plugins are: the first folder that is there, of those that are named and then of those
 /// that distributions have.

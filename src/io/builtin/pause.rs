@@ -71,7 +71,7 @@ pub(super) fn hold(
         Some(users) => {
             let owner = fs::metadata(folder).map_err(failed)?.gid();
             chown(&fifo, Some(owner), Some(owner)).map_err(failed)?;
-            spawn_inside(&mut call, users).map_err(failed)?
+            spawn_inside(call, users).map_err(failed)?
         }
     };
     let stdout = OwnedFd::from(child.stdout.take().expect("it is piped"));
@@ -87,7 +87,7 @@ pub(super) fn hold(
 /// process is in another process namespace only from its start on: so there are two, and the first
 /// one ends. → the first one, which has ended, and the pid of the second.
 #[expect(unsafe_code, reason = "the standard library does not fork twice")]
-fn spawn_inside(call: &mut Command, users: &Path) -> io::Result<(Child, Pid)> {
+fn spawn_inside(mut call: Command, users: &Path) -> io::Result<(Child, Pid)> {
     let users = File::open(users)?;
     let (from, to) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
     let enter = move || {
@@ -104,11 +104,33 @@ fn spawn_inside(call: &mut Command, users: &Path) -> io::Result<(Child, Pid)> {
         Ok(())
     };
     // SAFETY: a job has one thread, so the child may do all that its parent may.
-    let mut child = unsafe { call.pre_exec(enter) }.spawn()?;
-    child.wait()?;
-    let mut pid = [0; 4];
-    File::from(from).read_exact(&mut pid)?;
-    Ok((child, Pid::from_raw(i32::from_ne_bytes(pid))))
+    let spawned = unsafe { call.pre_exec(enter) }.spawn();
+    // With it goes the pipe's end for writing: if the first process dies, reading ends.
+    drop(call);
+    let mut first = spawned?;
+    let pid = read_pid(from, HOLDER_READY_MS);
+    if pid.is_err() {
+        let _ = first.kill();
+    }
+    first.wait()?;
+    Ok((first, pid?))
+}
+
+/// The pid that comes from the pipe within this time. Not positive, it would stand for other
+/// processes where it is signalled.
+fn read_pid(from: OwnedFd, wait_ms: u16) -> io::Result<Pid> {
+    let mut waits = [PollFd::new(from.as_fd(), PollFlags::POLLIN)];
+    let _ = poll(&mut waits, PollTimeout::from(wait_ms));
+    if waits[0].any() != Some(true) {
+        let why = format!("got no process id within {wait_ms} ms");
+        return Err(io::Error::new(ErrorKind::TimedOut, why));
+    }
+    let mut bytes = [0; 4];
+    File::from(from).read_exact(&mut bytes)?;
+    match i32::from_ne_bytes(bytes) {
+        pid @ 1.. => Ok(Pid::from_raw(pid)),
+        pid => Err(io::Error::other(format!("got the process id {pid}, expected a positive one"))),
+    }
 }
 
 fn settle(
@@ -283,5 +305,42 @@ fn wait(fifo: &File, signals: &SignalFd) {
                 break;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_whose_pid_does_not_come_is_a_failure_and_no_wait() {
+        let pipe = || nix::unistd::pipe2(OFlag::O_CLOEXEC).expect("a pipe");
+        for (bytes, expected) in [
+            (7_i32.to_ne_bytes().to_vec(), Ok(7)),
+            (0_i32.to_ne_bytes().to_vec(), Err("got the process id 0, expected a positive one")),
+            ((-1_i32).to_ne_bytes().to_vec(), Err("got the process id -1, expected a positive")),
+            (vec![1, 0], Err("failed to fill whole buffer")),
+        ] {
+            let (from, to) = pipe();
+            File::from(to).write_all(&bytes).expect("a pipe has room");
+            match (read_pid(from, HOLDER_READY_MS), expected) {
+                (Ok(pid), Ok(expected)) => assert_eq!(pid.as_raw(), expected),
+                (Err(why), Err(begin)) => assert!(why.to_string().starts_with(begin), "{why}"),
+                (got, expected) => panic!("got {got:?}, expected {expected:?}"),
+            }
+        }
+        let (from, _to) = pipe();
+        let why = read_pid(from, 10).expect_err("nothing comes");
+        assert_eq!(why.to_string(), "got no process id within 10 ms");
+    }
+
+    #[test]
+    #[expect(unsafe_code, reason = "it has to die before the program begins")]
+    fn a_first_process_that_dies_is_noticed_at_once() {
+        let mut call = Command::new("/bin/true");
+        // SAFETY: it ends the process, and runs nothing of the parent's.
+        unsafe { call.pre_exec(|| libc::_exit(3)) };
+        let why = spawn_inside(call, Path::new("/proc/self/ns/user")).expect_err("it has died");
+        assert_eq!(why.kind(), ErrorKind::UnexpectedEof, "{why}");
     }
 }

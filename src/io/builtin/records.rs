@@ -15,14 +15,19 @@
 //! not know are skipped, and missing ones have their zero (`wire::cri::record`). What that cannot
 //! express raises the version byte, and a file of another version is refused.
 //!
-//! That a sandbox is ready is written to its folder in RUN, unsynced, and to DATA within a second:
-//! a client need not wait for the disk, because no sandbox survives a power cut. A record in RUN
-//! counts while the one in DATA says that the sandbox is being made.
+//! **What may run has a copy of its record** in RUN, which is memory: a bad block of the flash does
+//! not end a container. If the file cannot be read, or does not check, its copy counts and is saved
+//! again. After a reboot there is none, and nothing runs.
 //!
-//! A file that cannot be read, or does not check, is renamed to `*.bad` and does not come back, and
-//! the server logs its name; what it was about is found in RUN and cleaned, as anything without a
-//! record. An I/O error of one file concerns no other: the server reads on. **If we crash here**
-//! between two records of one turn, the first is durable and nobody was told so.
+//! Without a copy such a file is renamed to `*.bad` and does not come back, and the server logs its
+//! name; what it was about is found in RUN and cleaned, as anything without a record. An I/O error
+//! of one file concerns no other: the server reads on. **If we crash here** between two records of
+//! one turn, the first is durable and nobody was told so; a copy may be older than its record until
+//! the next start, which makes them equal.
+//!
+//! That a sandbox is ready is written to its copy at once and to DATA within a second: a client need
+//! not wait for the disk, because no sandbox survives a power cut. Where the record in DATA says
+//! that the sandbox is being made, its copy counts.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -63,17 +68,21 @@ struct Change {
 
 /// A file that could not be read, or did not check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SetAside {
-    /// As it was called.
+pub struct Unread {
+    /// As it is called, or was before it was put aside.
     pub path: PathBuf,
     /// What is wrong with it, and why it could not be renamed if that failed as well.
     pub why: String,
+    /// What its copy says, which counts and is to be saved again. `None`: there is none, and it is
+    /// put aside.
+    pub copy: Option<Box<Record>>,
 }
 
 impl Records {
-    /// Makes the folders in DATA.
+    /// Makes its folders.
     pub fn open(layout: &Layout) -> Result<Self, System> {
-        for folder in FOLDERS.into_iter().map(|it| layout.data().join(it)).chain([layout.tmp()]) {
+        let folders = FOLDERS.into_iter().map(|it| layout.data().join(it));
+        for folder in folders.chain([layout.tmp(), layout.copies()]) {
             files::make_dir(&folder)?;
         }
         Ok(Self { layout: layout.clone(), now: Vec::new(), lazy: Vec::new() })
@@ -87,7 +96,9 @@ impl Records {
         let due = self.take_lazy(&change.key).unwrap_or(now.plus_ms(RECORD_LAZY_MS));
         self.now.retain(|earlier| durability == Durability::Lazily || earlier.key != change.key);
         if durability == Durability::InRun
-            && let Err(why) = self.write_in_run(&change)
+            && let Some(record) = &change.record
+            && let Err(why) =
+                encode(record).and_then(|bytes| copy(&self.layout, &change.key, &bytes))
         {
             // If the disk takes it no more than RUN, a crash within the second loses the sandbox.
             let saved = write(&self.layout, std::slice::from_ref(&change));
@@ -98,17 +109,6 @@ impl Records {
             Durability::Now => self.now.push(change),
             Durability::Lazily | Durability::InRun => self.lazy.push((due, change)),
         }
-    }
-
-    fn write_in_run(&self, change: &Change) -> Result<(), System> {
-        let Change { key: RecordKey::Sandbox(id), record: Some(record) } = change else {
-            return Err(System::new("RUN keeps records of sandboxes alone".to_owned()));
-        };
-        let path = self.layout.sandbox_in_run(id);
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let file = options.open(&path).map_err(|error| at("open", &path, &error))?;
-        (&file).write_all(&encode(record)?).map_err(|error| at("write", &path, &error))
     }
 
     /// To be removed by the next [`Records::commit`].
@@ -158,67 +158,66 @@ impl Records {
 /// The folders of records, in the order of [`RecordKey`].
 const FOLDERS: [&str; 3] = ["sb", "c", "images"];
 
-/// All records, and the files that were put aside. The other fields of [`Stored`] are left empty.
-pub fn load(layout: &Layout) -> Result<(Stored, Vec<SetAside>), System> {
+/// All records, and the files that could not be read. The other fields of [`Stored`] are left
+/// empty.
+pub fn load(layout: &Layout) -> Result<(Stored, Vec<Unread>), System> {
     let boot = process::boot_id().map_err(|error| System::at("boot id", error))?;
-    let (mut stored, mut aside) = (Stored { boot, ..Stored::default() }, Vec::new());
+    let (mut stored, mut unread) = (Stored { boot, ..Stored::default() }, Vec::new());
     for folder in FOLDERS {
         let folder = layout.data().join(folder);
         let mut left = RECORDS_MAX;
         for path in with_end(&folder, "rec")? {
-            let record = match read(layout, &path) {
-                Ok(record) if left > 0 => record,
-                Ok(_) => {
-                    let why = format!("got more than {RECORDS_MAX} records in one folder");
-                    aside.push(SetAside { path, why });
-                    continue;
-                }
-                Err(why) => {
-                    let why = match set_aside(&folder, &path) {
+            let (record, fault) = match read(layout, &path, &path) {
+                Ok(record) => (Some(or_copy(layout, &path, record)), None),
+                Err(why) => (read(layout, &copy_of(layout, &path), &path).ok(), Some(why)),
+            };
+            let Some(record) = record.filter(|_| left > 0) else {
+                let why = match fault {
+                    None => format!("got more than {RECORDS_MAX} records in one folder"),
+                    Some(why) => match set_aside(&folder, &path) {
                         Ok(()) => why.to_string(),
                         Err(stays) => format!("{why}; it stays where it is: {stays}"),
-                    };
-                    aside.push(SetAside { path, why });
-                    continue;
-                }
+                    },
+                };
+                unread.push(Unread { path, why, copy: None });
+                continue;
             };
             left -= 1;
+            match fault {
+                // Of an earlier version, or of a server that was killed, it has none or an old one.
+                None => keep_copy(layout, &record.key(), &encode(&record)?),
+                Some(why) => {
+                    let copy = Some(Box::new(record.clone()));
+                    unread.push(Unread { path, why: why.to_string(), copy });
+                }
+            }
             match record {
-                Record::Sandbox(record) => stored.sandboxes.push(or_in_run(layout, record)),
+                Record::Sandbox(record) => stored.sandboxes.push(record),
                 Record::Container(record) => stored.containers.push(record),
                 Record::Image(record) => stored.images.push(record),
             }
         }
     }
-    Ok((stored, aside))
+    Ok((stored, unread))
 }
 
-/// What RUN has of a sandbox, if it is newer than this.
-fn or_in_run(layout: &Layout, record: SandboxRecord) -> SandboxRecord {
-    if record.phase != SandboxPhase::Making {
+/// The record, or its copy where that is newer.
+fn or_copy(layout: &Layout, path: &Path, record: Record) -> Record {
+    let Record::Sandbox(SandboxRecord { phase: SandboxPhase::Making, boot, .. }) = &record else {
         return record;
-    }
-    // One that is not whole was told to nobody.
-    let bytes = files::read(&layout.sandbox_in_run(&record.id), RECORD_BYTES_MAX);
-    match bytes.ok().and_then(|bytes| decode(&bytes).ok()) {
-        Some(Record::Sandbox(newer)) if newer.id == record.id && newer.boot == record.boot => newer,
+    };
+    match read(layout, &copy_of(layout, path), path) {
+        Ok(Record::Sandbox(newer)) if newer.boot == *boot => Record::Sandbox(newer),
         _ => record,
     }
 }
 
 fn write(layout: &Layout, changes: &[Change]) -> Result<(), System> {
     let written = write_whole(layout, changes);
-    for Change { key, .. } in changes {
-        match key {
-            _ if written.is_err() => {
-                // A full disk needs the room.
-                let _ = fs::remove_file(unfinished(layout, &layout.record(key)));
-            }
-            RecordKey::Sandbox(id) => {
-                // The disk has what it says, and RUN is memory.
-                let _ = fs::remove_file(layout.sandbox_in_run(id));
-            }
-            RecordKey::Container(_) | RecordKey::Image(_) => {}
+    if written.is_err() {
+        // A full disk needs the room.
+        for Change { key, .. } in changes {
+            let _ = fs::remove_file(unfinished(layout, &layout.record(key)));
         }
     }
     written
@@ -230,7 +229,7 @@ fn unfinished(layout: &Layout, path: &Path) -> PathBuf {
 }
 
 fn write_whole(layout: &Layout, changes: &[Change]) -> Result<(), System> {
-    let mut files = Vec::new();
+    let mut written = Vec::new();
     for Change { key, record } in changes {
         let Some(record) = record else { continue };
         let path = layout.record(key);
@@ -240,25 +239,28 @@ fn write_whole(layout: &Layout, changes: &[Change]) -> Result<(), System> {
         options.write(true).create(true).truncate(true).mode(0o600);
         let file = options.open(&tmp).map_err(|error| at("open", &tmp, &error))?;
         (&file).write_all(&bytes).map_err(|error| at("write", &tmp, &error))?;
-        files.push((file, tmp));
+        written.push((file, tmp, bytes));
     }
     let step = |what: &str| fail_point::step(layout.run(), Who::Server, what);
     step("records are written, and not synced");
     // The first sync often writes what the others wait for.
-    for (file, tmp) in &files {
+    for (file, tmp, _) in &written {
         file.sync_all().map_err(|error| at("sync", tmp, &error))?;
     }
     step("records are synced, and not renamed");
-    let mut files = files.iter();
+    let mut files = written.iter();
     let mut folders: Vec<PathBuf> = Vec::new();
     for Change { key, record } in changes {
         let path = layout.record(key);
         let done = match record {
             Some(_) => fs::rename(&files.next().expect("one for each record").1, &path),
-            None => match fs::remove_file(&path) {
-                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-                done => done,
-            },
+            None => {
+                let _ = fs::remove_file(copy_of(layout, &path));
+                match fs::remove_file(&path) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+                    done => done,
+                }
+            }
         };
         done.map_err(|error| at("write", &path, &error))?;
         step("a record is renamed or removed, and its folder not synced");
@@ -272,7 +274,39 @@ fn write_whole(layout: &Layout, changes: &[Change]) -> Result<(), System> {
         synced.map_err(|error| at("sync", folder, &error))?;
     }
     step("records are durable, and nobody knows");
+    let saved = changes.iter().filter(|change| change.record.is_some());
+    for (Change { key, .. }, (_, _, bytes)) in saved.zip(&written) {
+        keep_copy(layout, key, bytes);
+    }
     Ok(())
+}
+
+/// The copy of a record with this path.
+fn copy_of(layout: &Layout, path: &Path) -> PathBuf {
+    layout.copies().join(path.file_name().expect("a record's path has a name"))
+}
+
+/// Writes the copy of a record that is durable. Images need none: what runs goes on without its
+/// image's record.
+fn keep_copy(layout: &Layout, key: &RecordKey, bytes: &[u8]) {
+    if matches!(key, RecordKey::Image(_)) {
+        return;
+    }
+    if let Err(why) = copy(layout, key, bytes) {
+        log::warn!("a record has no copy: {why}");
+    }
+}
+
+/// Writes the copy of a record, or leaves none.
+fn copy(layout: &Layout, key: &RecordKey, bytes: &[u8]) -> Result<(), System> {
+    let copy = copy_of(layout, &layout.record(key));
+    let new = copy.with_extension("new");
+    files::replace(&new, &copy, bytes).inspect_err(|_| {
+        // An old one would say what is no longer true.
+        for path in [new, copy] {
+            let _ = fs::remove_file(path);
+        }
+    })
 }
 
 const MAGIC: &[u8; 12] = b"edged record";
@@ -298,8 +332,9 @@ fn with_sum(version: u8, message: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn read(layout: &Layout, path: &Path) -> Result<Record, Error> {
-    let bytes = files::read(path, RECORD_BYTES_MAX).map_err(|error| at("read", path, &error))?;
+/// Reads a record, or the copy of one. `path`: where a record of this id lies.
+fn read(layout: &Layout, file: &Path, path: &Path) -> Result<Record, Error> {
+    let bytes = files::read(file, RECORD_BYTES_MAX).map_err(|error| at("read", file, &error))?;
     let record = decode(&bytes)?;
     let named = layout.record(&record.key());
     if named != path {

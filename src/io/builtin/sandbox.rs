@@ -24,7 +24,7 @@ use nix::sys::statfs::{NSFS_MAGIC, statfs};
 use nix::unistd::sethostname;
 
 use super::fail_point::{self, Who};
-use super::layout::{Layout, SANDBOX_RECORD, Settings, is_id};
+use super::layout::{Layout, Settings, is_id};
 use super::namespace::{self, IPC, Kind, NET, PID, UTS};
 use super::user_namespace::{self, Holder, USER};
 use super::{cni, files, pause};
@@ -394,7 +394,7 @@ fn remove_folder(folder: &Path) -> Result<(), System> {
         }
         files::remove(&place)?;
     }
-    for name in [RESOLV_CONF, HOSTS, HOSTNAME, SANDBOX_RECORD, ""] {
+    for name in [RESOLV_CONF, HOSTS, HOSTNAME, ""] {
         files::remove(&folder.join(name))?;
     }
     Ok(())

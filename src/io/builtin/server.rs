@@ -32,7 +32,7 @@ use super::jobs::Jobs;
 use super::layout::Settings;
 use super::look::Look;
 use super::monitors::{Ended, Monitors};
-use super::records::{self, Records};
+use super::records::{self, Records, Unread};
 use super::{cni, images, read_only, sandbox, start};
 use crate::core::Severity;
 use crate::core::time::{Instant, Now};
@@ -43,7 +43,7 @@ use crate::io::{clock, sys};
 use crate::limits::{RUNTIME_ANEW_MS, RUNTIME_CONDITIONS_MS};
 use crate::model::runtime::{Conditions, ContainerId, MonitorFact, Request};
 use crate::runtime::Runtime;
-use crate::runtime::event::{Action, Event, Found, Out, Stored};
+use crate::runtime::event::{Action, Durability, Event, Found, Out, Stored};
 use crate::wire::cri::serve;
 
 const SIGNALS: Token = Token(0);
@@ -120,7 +120,7 @@ impl Server {
         start::make_run(layout).map_err(io::Error::other)?;
         let programs = settings.handlers.iter().map(|it| Path::new(&*it.program));
         read_only::hold(layout, programs.chain([&*settings.oci]));
-        let records = Records::open(layout).map_err(io::Error::other)?;
+        let mut records = Records::open(layout).map_err(io::Error::other)?;
         images::empty_tmp(&settings).map_err(io::Error::other)?;
         if let Err(why) = start::masquerade(&settings) {
             log::error!("{why}");
@@ -128,9 +128,9 @@ impl Server {
         sys::raise_descriptors();
         nix::sys::prctl::set_child_subreaper(true)?;
         let mut monitors = Monitors::new(settings.clone(), registry.try_clone()?, MONITORS);
-        let stored = stored(&settings, &mut monitors)?;
-        let layers = images::layers(&settings)?;
         let now = clock::now();
+        let stored = stored(&settings, &mut monitors, &mut records, now.boot)?;
+        let layers = images::layers(&settings)?;
         // The machine has just been examined.
         let network = cni::readiness(&settings);
         let handlers = settings.handlers.clone();
@@ -306,10 +306,21 @@ impl Server {
 }
 
 /// The records, and what of them lives.
-fn stored(settings: &Settings, monitors: &mut Monitors) -> io::Result<Stored> {
-    let (mut stored, aside) = records::load(&settings.layout).map_err(io::Error::other)?;
-    for file in aside {
-        log::error!("{} is put aside: {}", file.path.display(), file.why);
+fn stored(
+    settings: &Settings,
+    monitors: &mut Monitors,
+    records: &mut Records,
+    now: Instant,
+) -> io::Result<Stored> {
+    let (mut stored, unread) = records::load(&settings.layout).map_err(io::Error::other)?;
+    for Unread { path, why, copy } in unread {
+        let path = path.display();
+        if let Some(record) = copy {
+            log::error!("{path} cannot be read, and is saved again from memory: {why}");
+            records.save(now, record, Durability::Lazily);
+        } else {
+            log::error!("{path} is put aside: {why}");
+        }
     }
     stored.found = monitors.adopt_all(&stored.boot)?;
     stored.found_sandboxes = sandbox::found(settings);

@@ -79,14 +79,15 @@ impl Holder {
         let holder = Self { pid: child, _until: until };
         ours.set_read_timeout(Some(Duration::from_millis(HOLDER_READY_MS.into())))
             .map_err(|error| failed("a socket", error))?;
-        expect_word(&mut ours).map_err(|error| failed("unshare", error))?;
+        let not_made = |why| System::at("cannot make a user namespace", why);
+        expect_done(&mut ours).map_err(not_made)?;
         let UserRange { first, count } = users;
         for name in ["uid_map", "gid_map"] {
             let path = format!("/proc/{child}/{name}");
             fs::write(&path, format!("0 {first} {count}")).map_err(|error| failed(name, error))?;
         }
-        ours.write_all(&[READY]).map_err(|error| failed("a socket", error))?;
-        expect_word(&mut ours).map_err(|error| failed("unshare in it", error))?;
+        ours.write_all(&[0]).map_err(|error| failed("a socket", error))?;
+        expect_done(&mut ours).map_err(not_made)?;
         Ok(holder)
     }
 
@@ -103,32 +104,45 @@ impl Drop for Holder {
     }
 }
 
-const READY: u8 = b'r';
-
-/// A word is one byte; another one is an error's number.
-fn expect_word(socket: &mut UnixStream) -> io::Result<()> {
-    let mut word = [0];
-    match socket.read_exact(&mut word) {
-        Ok(()) if word == [READY] => Ok(()),
-        Ok(()) => Err(io::Error::from_raw_os_error(word[0].into())),
-        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Err(ErrorKind::BrokenPipe.into()),
-        Err(error) => Err(error),
-    }
-}
+/// What the helper does, in this order. Between the first and the second its parent maps the users:
+/// what is made from then on belongs to the new namespace's user 0, if that is who makes it.
+const STEPS: [(&str, fn(CloneFlags) -> nix::Result<()>); 4] = [
+    ("unshare", |_| unshare(CloneFlags::CLONE_NEWUSER)),
+    ("setresgid in it", |_| nix::unistd::setresgid(0.into(), 0.into(), 0.into())),
+    ("setresuid in it", |_| nix::unistd::setresuid(0.into(), 0.into(), 0.into())),
+    ("unshare in it", unshare),
+];
 
 /// The helper: it is in the namespaces until its parent closes the socket.
 fn hold(socket: &mut UnixStream, flags: CloneFlags) {
-    let mut step = |done: nix::Result<()>| {
-        let word = done.map_or_else(|errno| errno as i32 as u8, |()| READY);
-        socket.write_all(&[word]).is_ok() && word == READY && socket.read(&mut [0]).is_ok()
-    };
-    // What is made next belongs to the new namespace's user 0 only if that is who makes it.
-    let become_user_0 = || {
-        nix::unistd::setresgid(0.into(), 0.into(), 0.into())?;
-        nix::unistd::setresuid(0.into(), 0.into(), 0.into())
-    };
-    if step(unshare(CloneFlags::CLONE_NEWUSER)) {
-        step(become_user_0().and_then(|()| unshare(flags)));
+    for (at, (_, step)) in STEPS.iter().enumerate() {
+        let error = step(flags).map_or_else(|errno| errno as i32 as u8, |()| 0);
+        let is_awaited = error != 0 || at == 0 || at == STEPS.len() - 1;
+        if is_awaited {
+            let told = socket.write_all(&[at as u8, error]);
+            if told.is_err() || error != 0 || !matches!(socket.read(&mut [0]), Ok(1)) {
+                return;
+            }
+        }
+    }
+}
+
+/// The helper's word: the number of its last step, and the error of that one, or 0.
+fn expect_done(socket: &mut UnixStream) -> Result<(), String> {
+    let mut word = [0; 2];
+    match socket.read_exact(&mut word) {
+        Ok(()) if word[1] == 0 => Ok(()),
+        Ok(()) => {
+            let step = STEPS.get(usize::from(word[0])).map_or("an unknown step", |(name, _)| name);
+            Err(format!("{step}: {}", io::Error::from_raw_os_error(word[1].into())))
+        }
+        Err(error) => Err(match error.kind() {
+            ErrorKind::UnexpectedEof => "its helper has ended".to_owned(),
+            ErrorKind::WouldBlock => {
+                format!("its helper has said nothing within {HOLDER_READY_MS} ms")
+            }
+            _ => format!("a socket: {error}"),
+        }),
     }
 }
 
@@ -329,6 +343,8 @@ pub(super) fn unmap_all(folder: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Shutdown;
+
     use super::*;
     use crate::io::builtin::namespace::{NET, UTS, in_those};
     use crate::io::test_folder::TestFolder;
@@ -350,6 +366,33 @@ mod tests {
         let held = holder.file(USER);
         drop(holder);
         assert!(!held.exists());
+    }
+
+    #[test]
+    fn a_failure_names_the_step_that_failed() {
+        // No namespace is of this kind.
+        let why = Holder::new(USERS, &[("x", CloneFlags::CLONE_PTRACE)]).expect_err("invalid");
+        let expected = "cannot make a user namespace: unshare in it: Invalid argument";
+        assert!(why.to_string().starts_with(expected), "{why}");
+        let none = Holder::new(UserRange { first: 7, count: 0 }, &[]).expect_err("no users");
+        assert!(none.to_string().starts_with("cannot make a user namespace: uid_map: "), "{none}");
+
+        let (mut ours, mut theirs) = UnixStream::pair().expect("a pair");
+        ours.set_read_timeout(Some(Duration::from_millis(10))).expect("ours");
+        let mut told = |word: &[u8]| {
+            theirs.write_all(word).expect("a socket has room");
+            expect_done(&mut ours)
+        };
+        assert_eq!(told(&[0, 0]), Ok(()));
+        for (step, name) in [(0, "unshare"), (1, "setresgid in it"), (2, "setresuid in it")] {
+            let why = told(&[step, libc::EPERM as u8]).expect_err("it has failed");
+            assert_eq!(why, format!("{name}: Operation not permitted (os error 1)"));
+        }
+        let silent = format!("its helper has said nothing within {HOLDER_READY_MS} ms");
+        assert_eq!(told(&[]), Err(silent));
+        // A child of another test may have it as well.
+        theirs.shutdown(Shutdown::Both).expect("ours");
+        assert_eq!(expect_done(&mut ours), Err("its helper has ended".to_owned()));
     }
 
     #[test]

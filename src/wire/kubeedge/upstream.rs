@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::node_jobs::encode_report;
 use crate::model::base64;
 use crate::model::message::{Header, Message, Resource, Route};
+use crate::model::node_job::JobReport;
 use crate::model::pod::Pod;
 use crate::model::recorded_event::{EventMetadata, RecordedEvent};
 use crate::model::settings::Taint;
@@ -106,10 +107,7 @@ fn envelope(message: &Upstream) -> Envelope {
         Up::Event { is_new, digest, event: recorded, node } => {
             event(*is_new, *digest, recorded, node)
         }
-        Up::NodeJob(report) => {
-            let (operation, resource, content) = encode_report(report);
-            Envelope::new(["websocket", "hub", operation, &resource], Some(content))
-        }
+        Up::NodeJob(report) => node_job(report),
         #[cfg(feature = "devices")]
         Up::Device(report) => {
             let (operation, resource, content) =
@@ -125,6 +123,11 @@ fn envelope(message: &Upstream) -> Envelope {
 
 fn json<T: Serialize + ?Sized>(value: &T) -> Box<RawValue> {
     to_raw_value(value).expect("plain data")
+}
+
+fn node_job(report: &JobReport) -> Envelope {
+    let (operation, resource, content) = encode_report(report);
+    Envelope::new(["websocket", "hub", operation, &resource], Some(content))
 }
 
 // ---- answers ----

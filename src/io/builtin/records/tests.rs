@@ -23,7 +23,7 @@ impl Disk {
         Self { _top: top, layout, records }
     }
 
-    fn sandboxes(&self) -> (Vec<SandboxRecord>, Vec<SetAside>) {
+    fn sandboxes(&self) -> (Vec<SandboxRecord>, Vec<Unread>) {
         let (stored, aside) = load(&self.layout).expect("it is readable");
         (stored.sandboxes, aside)
     }
@@ -41,6 +41,16 @@ impl Disk {
         let record = Box::new(Record::Sandbox(record.clone()));
         self.records.save(Instant(0), record, Durability::Now);
         assert_eq!(self.records.commit(Instant(0)), Some(Ok(())));
+    }
+
+    fn copy(&self, record: &SandboxRecord) -> PathBuf {
+        copy_of(&self.layout, &self.path(record))
+    }
+
+    /// RUN is in memory.
+    fn reboot(&self) {
+        fs::remove_dir_all(self.layout.copies()).expect("ours");
+        files::make_dir(&self.layout.copies()).expect("ours");
     }
 }
 
@@ -110,6 +120,8 @@ fn all_three_kinds_have_their_folders() {
     let (stored, aside) = load(&disk.layout).expect("it is readable");
     assert_eq!((stored.images, stored.containers), (vec![image], vec![container]));
     assert_eq!(aside, []);
+    let copies = fs::read_dir(disk.layout.copies()).expect("it is there");
+    assert_eq!(copies.count(), 1, "an image runs nothing");
     assert_eq!(stored.boot.0.len(), 36);
 }
 
@@ -119,6 +131,7 @@ fn a_file_torn_or_spoilt_at_any_byte_is_put_aside() {
     let (whole, other) = (sandbox(1, "whole"), sandbox(2, "other"));
     disk.save(&other);
     disk.save(&whole);
+    disk.reboot();
     let path = disk.path(&whole);
     let bytes = fs::read(&path).expect("it is there");
     for at in 0..bytes.len() {
@@ -131,7 +144,7 @@ fn a_file_torn_or_spoilt_at_any_byte_is_put_aside() {
     let (kept, aside) = disk.sandboxes();
     assert_eq!(kept, [other]);
     let why = "it is not whole: its checksum differs".to_owned();
-    assert_eq!(aside, [SetAside { path: path.clone(), why }]);
+    assert_eq!(aside, [Unread { path: path.clone(), why, copy: None }]);
     assert_eq!(disk.sandboxes().1, [], "it is reported once");
     assert_eq!(fs::read(path.with_extension("bad")).expect("it is kept").len(), bytes.len() / 2);
 }
@@ -156,7 +169,7 @@ fn what_is_no_record_of_this_form_is_named_and_foreign_ids_are_refused() {
     fs::write(disk.path(&record), with_sum(VERSION + 1, &message)).expect("a file of ours");
     let (kept, aside) = disk.sandboxes();
     assert_eq!(kept, [other]);
-    assert_eq!(aside, [SetAside { path: disk.path(&record), why: version }]);
+    assert_eq!(aside, [Unread { path: disk.path(&record), why: version, copy: None }]);
 
     let mut way_out = record.clone();
     way_out.id.0 = "../../../etc/passwd".into();
@@ -196,6 +209,84 @@ fn a_record_that_cannot_be_read_is_put_aside_and_stops_no_other() {
     disk.records.erase(RecordKey::Sandbox(unreadable.id));
     assert_eq!(disk.records.commit(Instant(0)), Some(Ok(())));
     assert_eq!(disk.sandboxes().1, []);
+}
+
+/// What a bad block, and what a torn file do to a record whose container may run.
+#[test]
+fn a_record_that_cannot_be_read_is_taken_from_its_copy_and_saved_again() {
+    let mut disk = Disk::new("copy");
+    let making = sandbox(1, "x");
+    let ready = SandboxRecord { phase: SandboxPhase::Ready, ..making.clone() };
+    let path = disk.path(&ready);
+    let link = |path: &Path| symlink(path, path).expect("a folder of ours");
+    let tear = |path: &Path| fs::write(path, &MAGIC[..7]).expect("a folder of ours");
+    let breaks: [(fn(&Path), &str); 2] = [(link, "read "), (tear, "got a file that begins")];
+    for (spoil, begin) in breaks {
+        disk.save(&making);
+        disk.save(&ready);
+        fs::remove_file(&path).expect("ours");
+        spoil(&path);
+        for _ in 0..2 {
+            let (kept, mut unread) = disk.sandboxes();
+            let Unread { path: of, why, copy } = unread.remove(0);
+            assert_eq!((kept, of, unread), (vec![ready.clone()], path.clone(), vec![]));
+            assert!(why.starts_with(begin), "{why}");
+            assert_eq!(copy, Some(Box::new(Record::Sandbox(ready.clone()))));
+        }
+        assert_eq!(disk.count("bad"), 0, "what is saved again takes its place");
+        disk.save(&ready);
+        assert_eq!(disk.sandboxes(), (vec![ready.clone()], vec![]));
+    }
+}
+
+#[test]
+fn a_copy_counts_only_if_it_is_whole_and_of_this_record() {
+    let mut disk = Disk::new("copies");
+    let (one, other) = (sandbox(1, "x"), sandbox(2, "y"));
+    let spoilt = |disk: &mut Disk, copy: &[u8]| {
+        disk.save(&one);
+        fs::write(disk.path(&one), "?").expect("ours");
+        fs::write(disk.copy(&one), copy).expect("ours");
+        let (kept, unread) = disk.sandboxes();
+        assert!(unread.len() == 1 && unread[0].copy.is_none(), "{unread:?}");
+        kept
+    };
+    assert_eq!(spoilt(&mut disk, b"?"), []);
+    let bytes = encode(&Record::Sandbox(other.clone())).expect("it is small");
+    assert_eq!(spoilt(&mut disk, &bytes), []);
+    assert_eq!(disk.count("bad"), 1);
+}
+
+#[test]
+fn a_copy_is_never_older_than_its_record_after_a_start_and_goes_with_it() {
+    let mut disk = Disk::new("copies-old");
+    let making = sandbox(1, "x");
+    let ready = SandboxRecord { phase: SandboxPhase::Ready, ..making.clone() };
+    let copied = |disk: &Disk| read(&disk.layout, &disk.copy(&ready), &disk.path(&ready)).ok();
+    let is = |record: &SandboxRecord| Some(Record::Sandbox(record.clone()));
+    disk.save(&making);
+    assert_eq!(copied(&disk), is(&making));
+    let old = fs::read(disk.copy(&making)).expect("it is there");
+    disk.save(&ready);
+    assert_eq!(copied(&disk), is(&ready));
+    // A server that was killed just before it wrote the copy; and one that wrote none.
+    fs::write(disk.copy(&ready), old).expect("ours");
+    for _ in 0..2 {
+        disk.sandboxes();
+        assert_eq!(copied(&disk), is(&ready));
+        disk.reboot();
+    }
+    // There is no room for it: the record is saved all the same, and an old copy is removed.
+    disk.save(&making);
+    fs::create_dir(disk.copy(&ready).with_extension("new")).expect("ours");
+    disk.save(&ready);
+    assert_eq!((disk.sandboxes().0, copied(&disk)), (vec![ready.clone()], None));
+    fs::remove_dir(disk.copy(&ready).with_extension("new")).expect("ours");
+    disk.save(&ready);
+    assert_eq!(copied(&disk), is(&ready));
+    disk.records.erase(RecordKey::Sandbox(ready.id.clone()));
+    assert_eq!(disk.records.commit(Instant(0)), Some(Ok(())));
+    assert_eq!(fs::read_dir(disk.layout.copies()).expect("it is there").count(), 0);
 }
 
 #[test]
@@ -308,9 +399,8 @@ fn a_failure_is_told_and_what_is_lazy_is_tried_again() {
 fn that_a_sandbox_is_ready_is_in_run_at_once_and_on_the_disk_soon() {
     let mut disk = Disk::new("run");
     let making = sandbox(1, "x");
-    let in_run = disk.layout.sandbox_in_run(&making.id);
-    files::make_dir(in_run.parent().expect("it lies in a folder")).expect("ours");
     disk.save(&making);
+    let in_run = copy_of(&disk.layout, &disk.path(&making));
     let ready = SandboxRecord { phase: SandboxPhase::Ready, ..making.clone() };
     let save = |disk: &mut Disk, record: &SandboxRecord, durability| {
         let record = Box::new(Record::Sandbox(record.clone()));
@@ -332,18 +422,14 @@ fn that_a_sandbox_is_ready_is_in_run_at_once_and_on_the_disk_soon() {
     fs::write(&in_run, whole).expect("a file of ours");
 
     assert_eq!(disk.records.commit(Instant(RECORD_LAZY_MS - 1)), None);
-    assert!(in_run.exists());
     assert_eq!(disk.records.commit(Instant(RECORD_LAZY_MS)), None);
-    assert!(!in_run.exists(), "the disk has it");
+    fs::remove_file(&in_run).expect("it is there");
     assert_eq!(disk.sandboxes().0, std::slice::from_ref(&ready));
 
     // What the disk has since is newer.
-    save(&mut disk, &ready, Durability::InRun);
-    let stopping = SandboxRecord { phase: SandboxPhase::Stopping, ..making.clone() };
-    save(&mut disk, &stopping, Durability::Now);
-    fs::rename(&in_run, in_run.with_extension("late")).expect("ours");
-    assert_eq!(disk.records.commit(Instant(9_000)), Some(Ok(())));
-    fs::rename(in_run.with_extension("late"), &in_run).expect("ours");
+    let stopping = SandboxRecord { phase: SandboxPhase::Stopping, ..making };
+    disk.save(&stopping);
+    fs::write(&in_run, encoded(ready)).expect("a file of ours");
     assert_eq!(disk.sandboxes().0, [stopping]);
 }
 
@@ -353,6 +439,7 @@ fn a_sandbox_that_run_takes_no_more_is_durable_at_once() {
     let making = sandbox(1, "x");
     disk.save(&making);
     let ready = SandboxRecord { phase: SandboxPhase::Ready, ..making };
+    fs::remove_dir_all(disk.layout.copies()).expect("ours");
     let record = Box::new(Record::Sandbox(ready.clone()));
     disk.records.save(Instant(0), record, Durability::InRun);
     assert_eq!(disk.sandboxes().0, [ready], "there is no folder in RUN");
