@@ -387,6 +387,24 @@ mod tests {
     }
 
     #[test]
+    fn the_shipped_file_has_every_key_and_its_default_as_a_comment() {
+        let shipped = include_str!("../../config/edgecore.yaml");
+        let lines = shipped.lines().skip_while(|line| *line != "  #deviceTwin:");
+        let lines: Vec<&str> = lines.map_while(|line| line.strip_prefix("  #")).collect();
+        let text = format!("modules:\n  {}\n", lines.join("\n  "));
+        let mut config = Config::default();
+        assert_eq!(overlay(&mut config, text.as_bytes()), Ok(Vec::new()), "{text}");
+        // Whoever names a broker expects one.
+        let client = &mut config.devices.bus.mqtt.client;
+        assert!(std::mem::take(&mut client.is_written));
+        assert_eq!(config, Config::default());
+        for (key, _) in [DEVICE_TWIN, EVENT_BUS, TLS].iter().flat_map(Table::all) {
+            let start = format!("{key}:");
+            assert!(lines.iter().any(|line| line.trim_start().starts_with(&start)), "{key}");
+        }
+    }
+
+    #[test]
     fn every_setting_is_taken() {
         let got = read(
             "deviceTwin: {enable: true, dmiSockPath: /run/edged/}, eventBus: {enable: true, \

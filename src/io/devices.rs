@@ -5,9 +5,9 @@
 //!  mappers ◀─▶ io/dmi ─▶ DeviceEvent ─▶ core ─▶ DeviceAction ─▶ both
 //! ```
 //!
-//! A message by MQTT is acknowledged to the broker once the core has it. The core saves requests
-//! within seconds; what a power cut takes of that is sent again by its device. Messages for the
-//! cloud are in memory until they have left the node.
+//! A message by MQTT is acknowledged to the broker once the core has it. The core saves what it
+//! says within minutes; what a power cut takes of that is reported again by its device. Messages
+//! for the cloud are in memory until they have left the node.
 
 use std::path::{Path, PathBuf};
 

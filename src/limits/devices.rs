@@ -7,7 +7,12 @@ pub const NODE_DEVICES_MAX: usize = 512;
 pub const DEVICE_PROPERTIES_MAX: usize = 64;
 /// Properties of all devices: eight for each of as many devices as a node may have.
 pub const TWINS_MAX: usize = 4_096;
-/// Bytes of a property's name (`EdgeCore`'s).
+/// Attributes of one device: as many as properties.
+pub const DEVICE_ATTRIBUTES_MAX: usize = 64;
+/// Attributes of all devices: two for each of as many devices as a node may have. Clouds since 1.15
+/// send none.
+pub const ATTRIBUTES_MAX: usize = 1_024;
+/// Bytes of a property's or an attribute's name (`EdgeCore`'s).
 pub const TWIN_NAME_BYTES_MAX: usize = 128;
 /// Bytes of a value (`EdgeCore`'s).
 pub const TWIN_VALUE_BYTES_MAX: usize = 512;
@@ -48,9 +53,15 @@ pub const MAPPER_CHECK_MS: u64 = 30_000;
 /// Milliseconds that a mapper cannot be reached before the state of its devices is unknown: it may
 /// be restarting.
 pub const MAPPER_LOST_MS: u64 = 60_000;
-/// Milliseconds between two saves of actual values: flash wears out. The first change after a
-/// quiet time is saved at once.
-pub const TWIN_SAVE_MS: u64 = 10_000;
+/// Milliseconds between two saves of actual values: flash wears out, and after a power cut devices
+/// report again. The first change after a quiet time is saved at once.
+pub const TWIN_SAVE_MS: u64 = 600_000;
+/// Milliseconds between two saves of states, and of values that must be saved before the cloud may
+/// get them: both may change each second.
+pub const DEVICE_SAVE_MS: u64 = 10_000;
+/// Versions of an actual value that a save reserves: more than the calls of mappers between two
+/// saves. Values with these versions may be sent before they are saved.
+pub const TWIN_VERSIONS_RESERVED: i64 = 1_000_000;
 /// Milliseconds between two messages to the cloud about one device.
 pub const DEVICE_MESSAGE_MS: u64 = 1_000;
 /// Milliseconds that the cloud has to confirm a message before it is sent again (`EdgeCore`'s).

@@ -17,7 +17,7 @@ pub use info::{
     MqttStatus, OtherBroker, PropertyInfo,
 };
 pub use object::{DeviceObject, ModelObject};
-pub use stored::{Acknowledged, DeviceChange, DeviceRow, StoredDevices, TwinRow};
+pub use stored::{Acknowledged, AttributeRow, DeviceChange, DeviceRow, StoredDevices, TwinRow};
 
 /// `default/thermometer`; from clouds up to 1.16.1 and their topics, without the namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -258,6 +258,21 @@ pub struct TwinVersion {
 /// The properties of a device, by name.
 pub type Twins = BTreeMap<Box<str>, Twin>;
 
+/// `MsgAttr` of section 7.1: a fact about a device that only the cloud changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attribute {
+    pub value: Box<str>,
+    pub optional: bool,
+    /// `metadata.type`
+    pub type_name: Box<str>,
+}
+
+/// The attributes of a device, by name.
+pub type Attributes = BTreeMap<Box<str>, Attribute>;
+
+/// A change of attributes, by name; `None`: it is deleted.
+pub type AttributeChanges = Vec<(Box<str>, Option<Attribute>)>;
+
 /// What the node publishes for MQTT clients (section 6.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publication {
@@ -287,6 +302,8 @@ pub enum Published {
     Delta { device: DeviceId, twins: Twins, delta: Vec<(Box<str>, Box<str>)> },
     /// `state/update/result`
     State(DeviceId, DeviceState),
+    /// `updated`
+    Attributes(DeviceId, AttributeChanges),
 }
 
 /// A property before and after an update; `None`: there was none, or there is none any more.
@@ -302,6 +319,7 @@ pub struct Member {
     pub id: DeviceId,
     pub description: Box<str>,
     pub state: DeviceState,
+    pub attributes: Attributes,
 }
 
 /// The state of a device.
@@ -324,6 +342,8 @@ pub enum DeviceDownstream {
     Detail(Vec<GivenDevice>),
     /// `twin/cloud_updated`, from clouds up to 1.14.
     CloudUpdated(DeviceId, Vec<(Box<str>, GivenTwin)>),
+    /// `device/<id>`: other attributes than these stay.
+    Attributes(DeviceId, AttributeChanges),
 }
 
 /// A device in a message of the cloud.
@@ -331,6 +351,8 @@ pub enum DeviceDownstream {
 pub struct GivenDevice {
     pub id: DeviceId,
     pub description: Box<str>,
+    /// All that it has; `None`: not given, and those that it has stay.
+    pub attributes: Option<Attributes>,
     pub twins: Vec<(Box<str>, GivenTwin)>,
 }
 

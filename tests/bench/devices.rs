@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 use edged::agent::event::{Action, DeviceAction, DeviceEvent, Event, Out};
 use edged::agent::time::{Instant as Boot, Now, Wall};
 use edged::agent::{Agent, Config};
-use edged::limits::{NODE_DEVICES_MAX, TWINS_MAX};
-use edged::model::meta::{Row, Saved, StoreOrigin};
+use edged::io::disk::Disk as Store;
+use edged::limits::{NODE_DEVICES_MAX, TWIN_SAVE_MS, TWINS_MAX};
+use edged::model::device::{DeviceChange, DeviceId, Twin, TwinRow, TwinSide, TwinVersion};
+use edged::model::meta::{Change, Revision, Row, Saved, StoreOrigin};
 use edged::model::settings::{CloudSettings, DeviceSettings};
 use edged::wire::devices;
 use serde_json::{Value, json};
@@ -30,6 +32,8 @@ pub const UPDATES: &[&str] = &["devices.updates_per_s", "devices.update_us_p99"]
 pub const MEMORY: &[&str] = &["devices.memory.full"];
 /// Names of [`idle`].
 pub const IDLE: &[&str] = &["devices.cpu.idle", "devices.flash.day"];
+/// Names of [`flash`].
+pub const FLASH: &[&str] = &["devices.flash.save", "devices.flash.changing"];
 
 const ROUNDS: usize = 5;
 const UPDATES_A_ROUND: usize = 20_000;
@@ -193,6 +197,58 @@ pub fn idle(rig: &Rig) -> Vec<Figure> {
         Figure::beside(IDLE[0], &[ours], &[theirs], "ms/s", Limit::Ratio(4.0)),
         Figure::alone(IDLE[1], day, "MiB/day", Some(Limit::Most(1.0))),
     ]
+}
+
+/// KiB on the device below the store for a save of as many values as devices at rest have, and MiB
+/// in a day if all of them change each second: as many saves as fit into it.
+pub fn flash(rig: &Rig) -> Vec<Figure> {
+    rig.wipe();
+    let site = rig.site();
+    let disk = Disk::new(&site.dir);
+    let (mut store, _) = Store::open(&disk.mount.join("edgecore.db")).expect("nobody else's");
+    let mut save = |n: u64| {
+        let rows = (0..RESTING).map(|at| Change::Device(DeviceChange::PutTwin(row(at, n))));
+        let saved = store.save(Revision(n), &rows.collect::<Vec<_>>());
+        assert!(matches!(saved, Event::Saved(_)), "{saved:?}");
+        // The file system writes its journal in the meantime.
+        std::thread::sleep(SAVE_PAUSE);
+    };
+    (0..2).for_each(&mut save);
+    let before = disk.written_kib();
+    (2..2 + SAVES).for_each(&mut save);
+    let kib = (disk.written_kib() - before) / SAVES as f64;
+    drop(store);
+    rig.wipe();
+    let saves_a_day = 86_400_000.0 / TWIN_SAVE_MS as f64;
+    vec![
+        Figure::alone(FLASH[0], kib, "KiB", Some(Limit::Most(32.0))),
+        Figure::alone(FLASH[1], kib * saves_a_day / 1_024.0, "MiB/day", Some(Limit::Most(4.0))),
+    ]
+}
+
+const SAVES: u64 = 10;
+/// Longer than ext4 waits before it writes its journal (5 s).
+const SAVE_PAUSE: Duration = Duration::from_secs(7);
+
+fn row(device: usize, n: u64) -> Box<TwinRow> {
+    let side = |value: String| {
+        let version = TwinVersion { cloud: 0, edge: 1_000_000 + n as i64 };
+        let timestamp_ms = 1_800_000_000_000 + n as i64;
+        Some(TwinSide { value: Some(value.into()), timestamp_ms, version })
+    };
+    Box::new(TwinRow {
+        device: DeviceId::new("default", &format!("dev{device}")),
+        property: "p0".into(),
+        twin: Twin {
+            expected: side("20".to_owned()),
+            actual: side(n.to_string()),
+            optional: true,
+            type_name: "string".into(),
+        },
+        is_unsent: false,
+        is_doubtful: false,
+        desired: Some("20".into()),
+    })
 }
 
 /// A device that reports one value again and again.

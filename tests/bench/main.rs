@@ -98,6 +98,8 @@ const GROUPS: &[Group] = &[
     Group { names: devices::MEMORY, run: devices::memory },
     #[cfg(feature = "devices")]
     Group { names: devices::IDLE, run: devices::idle },
+    #[cfg(feature = "devices")]
+    Group { names: devices::FLASH, run: devices::flash },
     #[cfg(feature = "streams")]
     Group { names: streams::LOG, run: streams::throughput },
     #[cfg(feature = "streams")]

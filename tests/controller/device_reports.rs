@@ -75,6 +75,37 @@ fn the_first_value_is_recorded_and_then_confirmed() {
     assert_eq!((counters.device_reports, counters.device_writes), (2, 2));
 }
 
+/// A node reports a state, at this time of its clock.
+fn report_state(world: &mut World, state: &str, at: i64) -> String {
+    let text = json!({"event_id": "e", "timestamp": at, "device": {"name": "d", "state": state}});
+    let message =
+        world.edge("e1").twin("update", "device/n/d/state/update", &json!(text.to_string()));
+    world.send("e1", message)
+}
+
+fn recorded_state(world: &World) -> String {
+    let status = &world.cluster.objects[&name(Kind::DeviceStatus, "d")];
+    status["status"]["state"].as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn after_a_restart_a_state_is_not_replaced_by_one_that_was_reported_before_it() {
+    let mut world = with_device();
+    report_state(&mut world, "online", 20);
+    world.pass(DEVICE_WRITE_MS);
+    world.crash();
+    world.pass(20_000);
+    world.connect("e1");
+    world.pass(1_000);
+    let id = report_state(&mut world, "offline", 19);
+    world.pass(DEVICE_WRITE_MS);
+    assert!(is_confirmed(&mut world, "e1", &id), "the node must not send it for ever");
+    assert_eq!(recorded_state(&world), "online");
+    report_state(&mut world, "unknown", 21);
+    world.pass(2 * DEVICE_WRITE_MS);
+    assert_eq!(recorded_state(&world), "unknown");
+}
+
 #[test]
 fn nothing_is_confirmed_before_it_is_written() {
     let mut world = with_device();

@@ -1,8 +1,8 @@
 //! The tables of devices: changes of their rows, and what is found of them.
 
 use edged::model::device::{
-    Acknowledged, DeviceChange, DeviceId, DeviceRow, DeviceState, Twin, TwinRow, TwinSide,
-    TwinVersion,
+    Acknowledged, Attribute, DeviceChange, DeviceId, DeviceRow, DeviceState, Twin, TwinRow,
+    TwinSide, TwinVersion,
 };
 use edged::model::meta::{Change, Saved};
 
@@ -47,11 +47,19 @@ pub fn change(revision: u64, chance: &mut Chance) -> Option<Change> {
             uid: chance.percent(80).then(|| format!("u-{revision}").into()),
         }),
         2 => DeviceChange::RemoveDevice(id),
+        3 if chance.percent(30) => {
+            let value = format!("{revision}").into();
+            let attribute = Attribute { value, optional: true, type_name: "string".into() };
+            let names = (0..chance.below(3)).map(|n| format!("a{n}").into());
+            let attributes = names.map(|name| (name, attribute.clone())).collect();
+            DeviceChange::PutAttributes(id, attributes)
+        }
         3..8 => DeviceChange::PutTwin(Box::new(TwinRow {
             device: id,
             property: format!("p{}", chance.below(PROPERTIES)).into(),
             twin: twin(revision, text(chance), chance),
             is_unsent: chance.percent(50),
+            is_doubtful: false,
             desired: chance.percent(50).then(|| text(chance)),
         })),
         other => {

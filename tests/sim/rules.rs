@@ -35,6 +35,8 @@ pub const NAMES: &[&str] = &[
     "others' deletion", "reported is durable",
     // Devices.
     #[cfg(feature = "devices")]
+    "ahead of a mark",
+    #[cfg(feature = "devices")]
     "client answered",
     #[cfg(feature = "devices")]
     "devices are quiet",
@@ -65,7 +67,13 @@ pub const NAMES: &[&str] = &[
     #[cfg(feature = "devices")]
     "saved before exit",
     #[cfg(feature = "devices")]
+    "saved in time",
+    #[cfg(feature = "devices")]
     "twins",
+    #[cfg(feature = "devices")]
+    "version grows",
+    #[cfg(feature = "devices")]
+    "version is reserved",
     // Jobs for the node.
     #[cfg(feature = "node-jobs")]
     "job ends",

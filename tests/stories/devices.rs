@@ -3,7 +3,7 @@
 use edged::agent::event::{DeviceAction, DeviceEvent, Event};
 use edged::limits::SHUTDOWN_MS;
 use edged::model::device::{
-    ClientContent, ClientRequest, DeviceChange, DeviceId, ManagerAnswer, ManagerCall,
+    AttributeRow, ClientContent, ClientRequest, DeviceChange, DeviceId, ManagerAnswer, ManagerCall,
     ManagerCallId, Mapper, MapperCall, MapperCallId, PropertyUpdate, Published, StoredDevices,
     TwinSide, Upload,
 };
@@ -168,6 +168,14 @@ fn kept(cloud: &CloudHarness) -> Saved {
                 devices.twins.retain(|other| other.property != row.property);
                 devices.twins.push(*row);
             }
+            Change::Device(DeviceChange::PutAttributes(device, attributes)) => {
+                devices.attributes.retain(|other| other.device != device);
+                let rows = attributes.into_iter().map(|(name, attribute)| {
+                    let device = device.clone();
+                    AttributeRow { device, name, attribute }
+                });
+                devices.attributes.extend(rows);
+            }
             Change::Device(DeviceChange::PutAcknowledged(row)) => {
                 devices.acknowledged.retain(|other| other.object != row.object);
                 devices.acknowledged.push(row);
@@ -269,6 +277,110 @@ fn of_values_that_were_reported_while_the_link_was_away_the_last_one_arrives() {
     confirm(&mut cloud, &got[0].0);
     cloud.pass(1_000);
     assert!(values(&mut cloud).is_empty());
+}
+
+/// Acceptance (c) of spec `devices`, section 18.
+#[test]
+fn after_an_hour_without_a_link_the_last_values_arrive_within_seconds_in_one_message_each() {
+    let mut cloud = world(Saved::default());
+    let names: Vec<String> = (0..10).map(|n| format!("dev{n}")).collect();
+    for name in &names {
+        let mut message = changed(|object| {
+            object["metadata"]["name"] = name.as_str().into();
+            object["metadata"]["uid"] = format!("uid-{name}").into();
+        });
+        message.header.id = name.as_str().into();
+        message.route.resource = format!("default/device/{name}").into();
+        cloud.replay(&message);
+    }
+    let report = |cloud: &mut CloudHarness, name: &str, value: u32| {
+        let update = PropertyUpdate::Set {
+            expected: None,
+            actual: Some(value.to_string().into()),
+            optional: None,
+            type_name: Box::default(),
+        };
+        let id = DeviceId::new("default", name);
+        let content = ClientContent::TwinUpdate(id, vec![("temp".into(), update)]);
+        let request = ClientRequest { event_id: "u".into(), content };
+        cloud.harness.deliver(Event::Device(Box::new(DeviceEvent::Request(request))));
+        cloud.settle();
+        cloud.devices.clear();
+    };
+    names.iter().for_each(|name| report(&mut cloud, name, 1));
+    confirm_all(&mut cloud);
+    cloud.disconnect();
+    // Ten reports in a second.
+    let mut last_value = 0;
+    let before = cloud.written.len();
+    let began = cloud.harness.now.boot;
+    for value in 0.. {
+        if cloud.harness.now.boot.since_ms(began) >= 3_600_000 {
+            break;
+        }
+        last_value = value;
+        names.iter().for_each(|name| report(&mut cloud, name, value));
+        cloud.pass(500);
+    }
+    let saves = cloud.written.len() - before;
+    assert!(saves <= 7 * names.len(), "{saves} rows were written in an hour");
+    cloud.connect();
+    let mut arrived: Vec<(String, String)> = Vec::new();
+    for _ in 0..10 {
+        for (message, value) in values(&mut cloud) {
+            let resource = message.route.resource.to_string();
+            arrived.push((resource, value));
+            confirm(&mut cloud, &message);
+        }
+        cloud.pass(1_000);
+    }
+    arrived.sort();
+    let last = |name: &String| {
+        (format!("device/default/{name}/twin/edge_updated"), last_value.to_string())
+    };
+    assert_eq!(arrived, names.iter().map(last).collect::<Vec<_>>());
+}
+
+/// Acceptance (d): what a power cut leaves of a desired value.
+#[test]
+fn a_power_cut_takes_reported_values_only_and_they_are_told_when_they_are_reported_again() {
+    let mut cloud = world(Saved::default());
+    cloud.replay(&device());
+    report(&mut cloud, "1");
+    confirm_all(&mut cloud);
+    for _ in 0..40 {
+        cloud.pass(20_000);
+        cloud.sign_of_life();
+    }
+    let mut sent = Vec::new();
+    for value in ["2", "3"] {
+        report(&mut cloud, value);
+        let got = values(&mut cloud);
+        got.iter().for_each(|(message, _)| confirm(&mut cloud, message));
+        sent.extend(got);
+        cloud.pass(2_000);
+    }
+    assert_eq!(sent.last().map(|(_, value)| &**value), Some("3"), "it is sent before it is saved");
+    let version = |message: &Message| {
+        content(message)["twin"]["temp"]["actual_version"]["edge"].as_i64().expect("a version")
+    };
+    let last = version(&sent.last().expect("just seen").0);
+
+    let mut next = world(kept(&cloud));
+    next.pass(2_000);
+    assert!(values(&mut next).is_empty(), "the cloud has a newer value than the store");
+    report(&mut next, "3");
+    next.pass(2_000);
+    let again = values(&mut next);
+    assert_eq!(again.iter().map(|(_, value)| &**value).collect::<Vec<_>>(), ["3"]);
+    assert!(version(&again[0].0) > last, "{} after {last}", version(&again[0].0));
+    let got = published(&mut next);
+    let twin = got.iter().rev().find_map(|it| match it {
+        Published::Delta { twins, .. } => Some(twins["temp"].clone()),
+        _ => None,
+    });
+    let expected = twin.expect("it is not as desired").expected;
+    assert_eq!(expected.as_ref().map(TwinSide::text), Some("20"), "what is desired is not lost");
 }
 
 #[test]
@@ -428,15 +540,29 @@ fn a_value_that_changes_faster_than_it_can_be_saved_reaches_the_cloud() {
     confirm_all(&mut cloud);
     cloud.pass(20_000);
     cloud.keeps = false;
-    report(&mut cloud, "0");
+    let expect = |cloud: &mut CloudHarness, value: u32| {
+        let update = PropertyUpdate::Set {
+            expected: Some(value.to_string().into()),
+            actual: None,
+            optional: None,
+            type_name: Box::default(),
+        };
+        let content = ClientContent::TwinUpdate(dev1(), vec![("temp".into(), update)]);
+        let request = ClientRequest { event_id: "u".into(), content };
+        handle(cloud, DeviceEvent::Request(request));
+    };
+    expect(&mut cloud, 0);
     for value in 1..4 {
         // This slow disk has a value only when the next one is there.
         let (revision, _) = cloud.saves.pop().expect("the value before is saved");
-        report(&mut cloud, &value.to_string());
+        expect(&mut cloud, value);
         cloud.harness.deliver(Event::Saved(revision));
         cloud.settle();
         let got = values(&mut cloud);
-        let texts: Vec<String> = got.iter().map(|(_, text)| text.clone()).collect();
+        let texts = got.iter().map(|(message, _)| {
+            content(message)["twin"]["temp"]["expected"]["value"].as_str().map(str::to_owned)
+        });
+        let texts: Vec<_> = texts.map(|text| text.expect("a value")).collect();
         assert_eq!(texts, [(value - 1).to_string()], "the cloud gets what is saved");
         confirm(&mut cloud, &got[0].0);
         cloud.pass(20_000);

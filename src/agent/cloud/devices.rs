@@ -95,9 +95,15 @@ impl DeviceSide {
         core.handle(now, event, rng);
     }
 
-    pub(super) fn link_up(&mut self) {
+    pub(super) fn link_up(&mut self, now: Now) {
         if let Some(core) = &mut self.core {
-            core.link_up();
+            core.link_up(now);
+        }
+    }
+
+    pub(super) fn link_down(&mut self, now: Now) {
+        if let Some(core) = &mut self.core {
+            core.link_down(now);
         }
     }
 
@@ -108,7 +114,7 @@ impl DeviceSide {
         }
     }
 
-    /// Makes calls and answers, and saves what is due.
+    /// Makes calls and answers, and saves what is due, or all with a save that begins in any case.
     pub(super) fn step(&mut self, now: Now, meta: &mut Meta, rng: &mut Rng, out: &mut Out) {
         let Some(core) = &mut self.core else { return };
         if meta.origin().is_none() {
@@ -116,7 +122,9 @@ impl DeviceSide {
         }
         core.step(now, rng, out);
         store_registrations(core, meta);
-        if meta.may_save(now) && (core.save_at(now).is_some_and(|at| at <= now.boot)) {
+        let is_due = core.save_at(now).is_some_and(|at| at <= now.boot);
+        let joins = !meta.is_settled() && core.has_unsaved();
+        if meta.may_save(now) && (is_due || joins) {
             begin_save(core, meta, now);
         }
     }
@@ -126,7 +134,11 @@ impl DeviceSide {
     pub(super) fn save_all(&mut self, now: Now, meta: &mut Meta, out: &mut Out) -> bool {
         let Some(core) = &mut self.core else { return true };
         // Before the store is read nothing is known that is not in it.
-        if meta.origin().is_none() || core.is_saved() {
+        if meta.origin().is_none() {
+            return true;
+        }
+        core.link_down(now);
+        if core.is_saved() {
             return true;
         }
         store_registrations(core, meta);

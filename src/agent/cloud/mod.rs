@@ -239,7 +239,7 @@ impl Cloud {
             self.report.up();
             self.metasync.up();
             self.mirrors.up();
-            self.devices.link_up();
+            self.devices.link_up(now);
             self.node_jobs.link_up();
         }
     }
@@ -260,6 +260,7 @@ impl Cloud {
 
     /// The link is lost: no request is answered any more.
     fn link_lost(&mut self, now: Now) {
+        self.devices.link_down(now);
         for kind in self.requests.clear() {
             self.unanswered(now, &kind);
         }

@@ -4,21 +4,30 @@
 //! are, so a newer value is never overwritten by an older one. What is not confirmed is sent again,
 //! three times in all; then it waits for a change, or for the next link.
 //!
-//! If we crash here: what the store has marked is sent after the next start.
+//! Actual values are sent before they are saved. So that none of them is older than what the cloud
+//! has by its version, each save reserves versions: the row has a higher one than the twin, and
+//! values up to it may be sent. After a power cut the row has an older value, and versions go on
+//! from the reserved one.
+//!
+//! If we crash here: what the store has marked is sent after the next start. The actual value of
+//! any other property is sent when it is next reported, changed or not, and not before: the cloud
+//! may have a newer one than the store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::progress::Progress;
+use super::progress::{Firmness, Progress};
 use super::twin::{self, Applied, Change, Delta, Synced};
 use crate::core::time::{Instant, Now};
 use crate::limits::{
-    DEVICE_CONFIRM_MS, DEVICE_MESSAGE_MS, DEVICE_PROPERTIES_MAX, DEVICE_SENDS_MAX,
-    TWIN_NAME_BYTES_MAX, TWIN_REFRESH_MS, TWIN_VALUE_BYTES_MAX,
+    DEVICE_ATTRIBUTES_MAX, DEVICE_CONFIRM_MS, DEVICE_MESSAGE_MS, DEVICE_PROPERTIES_MAX,
+    DEVICE_SENDS_MAX, TWIN_NAME_BYTES_MAX, TWIN_REFRESH_MS, TWIN_VALUE_BYTES_MAX,
+    TWIN_VERSIONS_RESERVED,
 };
 use crate::model::device::{
-    DeviceChange, DeviceId, DeviceObject, DeviceRow, DeviceState, DeviceUpstream, GivenTwin,
-    Member, PropertyUpdate, Twin, TwinChange, TwinRow, Twins,
+    Attribute, AttributeChanges, Attributes, DeviceChange, DeviceId, DeviceObject, DeviceRow,
+    DeviceState, DeviceUpstream, GivenTwin, Member, PropertyUpdate, Twin, TwinChange, TwinRow,
+    Twins,
 };
 
 /// A device.
@@ -30,6 +39,9 @@ pub(super) struct Device {
     progress: Progress,
     /// When the cloud was last told the state.
     told_at: Option<Instant>,
+    attributes: Attributes,
+    /// Of their rows.
+    attribute_rows: Progress,
     properties: BTreeMap<Box<str>, Property>,
     object: Option<Arc<DeviceObject>>,
     /// Of the row: the uid of its object, which may have been read by an earlier process.
@@ -43,6 +55,9 @@ struct Property {
     /// See [`TwinRow::desired`].
     desired: Option<Box<str>>,
     progress: Progress,
+    /// The version of the actual value on the disk, and in the save under way.
+    reserved: i64,
+    reserving: i64,
     /// A content that is saved, or being saved, and that the twin has no more: the cloud gets it
     /// if the twin changes faster than it can be saved.
     held: Option<Box<(u64, Twin)>>,
@@ -50,6 +65,9 @@ struct Property {
     told_at: Option<Instant>,
     /// The cloud has confirmed something about it.
     is_introduced: bool,
+    /// The actual value is as an earlier process has saved it: the cloud may have a newer one, and
+    /// does not get it before it is reported.
+    is_doubtful: bool,
 }
 
 /// The messages to the cloud about a device.
@@ -83,6 +101,7 @@ pub(super) struct Effects {
     pub answers: Vec<(Box<str>, Option<Twin>)>,
     /// By property that has changed.
     pub changes: Vec<(Box<str>, TwinChange)>,
+    pub attributes: AttributeChanges,
     pub change: Option<Change>,
 }
 
@@ -96,6 +115,8 @@ impl Device {
             state: DeviceState::default(),
             progress,
             told_at: None,
+            attributes: Attributes::new(),
+            attribute_rows: Progress::stored(false),
             properties: BTreeMap::new(),
             object: None,
             uid: None,
@@ -119,12 +140,27 @@ impl Device {
         let has_room = self.properties.len() < DEVICE_PROPERTIES_MAX
             || self.properties.contains_key(&row.property);
         if has_room {
-            let TwinRow { property, twin, desired, is_unsent, .. } = row;
-            let (progress, is_introduced) = (Progress::stored(is_unsent), !is_unsent);
-            let loaded = Property { desired, progress, is_introduced, ..Property::new(twin) };
+            let TwinRow { property, twin, desired, is_unsent, is_doubtful, .. } = row;
+            let loaded = Property {
+                desired,
+                progress: Progress::stored(is_unsent),
+                reserved: twin::actual_version(&twin),
+                is_introduced: !is_unsent,
+                is_doubtful: !is_unsent || is_doubtful,
+                ..Property::new(twin)
+            };
             self.properties.insert(property, loaded);
         }
         has_room
+    }
+
+    /// Takes an attribute of the store.
+    pub(super) fn load_attribute(&mut self, name: Box<str>, attribute: Attribute) {
+        self.attributes.insert(name, attribute);
+    }
+
+    pub(super) fn attributes(&self) -> &Attributes {
+        &self.attributes
     }
 
     pub(super) fn object(&self) -> Option<&Arc<DeviceObject>> {
@@ -175,7 +211,12 @@ impl Device {
     }
 
     pub(super) fn member(&self, id: &DeviceId) -> Member {
-        Member { id: id.clone(), description: self.description.clone(), state: self.state.clone() }
+        Member {
+            id: id.clone(),
+            description: self.description.clone(),
+            state: self.state.clone(),
+            attributes: self.attributes.clone(),
+        }
     }
 
     /// The properties, without those that were deleted.
@@ -220,20 +261,25 @@ impl Device {
         }
         let mut effects = Effects::default();
         for (name, Applied { twin, answer, change }) in applied {
+            let has_actual = answer.as_ref().is_none_or(|answer| answer.actual.is_some());
             effects.answers.push((name.clone(), answer));
+            let property = self.properties.get_mut(name).filter(|_| has_actual);
+            let was_doubtful = property.is_some_and(|it| std::mem::take(&mut it.is_doubtful));
             match change {
-                Change::Nothing => self.repeat(now, name, twin),
-                Change::Soon | Change::AtOnce => self.put(name, twin, change, &mut effects),
+                Change::Nothing => self.repeat(now, name, twin, was_doubtful),
+                Change::Value | Change::Soon | Change::AtOnce => {
+                    self.put(name, twin, change, &mut effects);
+                }
             }
         }
         Ok(effects)
     }
 
-    /// Only the times differ: the cloud is told now and then.
-    fn repeat(&mut self, now: Now, name: &str, twin: Twin) {
+    /// Only the times differ: the cloud is told now and then, and if it may have another value.
+    fn repeat(&mut self, now: Now, name: &str, twin: Twin, was_doubtful: bool) {
         let property = self.properties.get_mut(name).expect("it exists");
         property.twin = twin;
-        if is_old(now, &mut property.told_at) {
+        if is_old(now, &mut property.told_at) || was_doubtful {
             property.progress.repeat();
             self.upward.sends = 0;
         }
@@ -243,7 +289,7 @@ impl Device {
         let shown = |twin: &Twin| twin::live(Some(twin)).cloned();
         let current = shown(&twin);
         let last = if let Some(property) = self.properties.get_mut(name) {
-            shown(&property.change(twin))
+            shown(&property.change(twin, change))
         } else {
             self.properties.insert(name.into(), Property::new(twin));
             None
@@ -280,6 +326,37 @@ impl Device {
                     }
                 }
             }
+        }
+        effects
+    }
+
+    /// What the cloud changes of attributes. `room`: how many more there may be; those beyond are
+    /// left out.
+    pub(super) fn change_attributes(
+        &mut self,
+        changes: AttributeChanges,
+        mut room: usize,
+    ) -> Effects {
+        let mut effects = Effects::default();
+        for (name, attribute) in changes {
+            let before = self.attributes.get(&name);
+            let is_new = before.is_none();
+            let is_full = room == 0 || self.attributes.len() >= DEVICE_ATTRIBUTES_MAX;
+            if before == attribute.as_ref() || (is_new && is_full) {
+                continue;
+            }
+            match &attribute {
+                Some(attribute) => {
+                    room = room.saturating_sub(usize::from(is_new));
+                    self.attributes.insert(name.clone(), attribute.clone());
+                }
+                None => drop(self.attributes.remove(&name)),
+            }
+            effects.attributes.push((name, attribute));
+            effects.change = Some(Change::AtOnce);
+        }
+        if effects.change.is_some() {
+            self.attribute_rows.change_here();
         }
         effects
     }
@@ -330,14 +407,16 @@ impl Device {
         effects
     }
 
-    /// Returns when it has to be saved.
+    /// Returns when it has to be saved: the first state at once, because whoever has made a device
+    /// waits for it.
     pub(super) fn set_state(&mut self, now: Now, state: DeviceState) -> Change {
         let is_same = self.state.state == state.state;
+        let is_first = self.state.state.is_empty();
         self.state = state;
         if !is_same {
-            self.progress.change();
+            self.progress.change(Firmness::Firm);
             self.upward.sends = 0;
-            return Change::Soon;
+            return if is_first { Change::AtOnce } else { Change::Soon };
         }
         if is_old(now, &mut self.told_at) {
             self.progress.repeat();
@@ -348,10 +427,28 @@ impl Device {
 
     // ---- the store ----
 
+    /// Something differs from its rows on the disk. `is_linked`: there is a link to the cloud.
+    pub(super) fn needs_save(&self, is_linked: bool) -> bool {
+        let rows = self.properties.values().map(|property| &property.progress);
+        let own = [&self.progress, &self.attribute_rows];
+        own.into_iter().chain(rows).any(|row| row.needs_save(is_linked))
+    }
+
+    /// The cloud waits for a property that must be saved before it is sent.
+    pub(super) fn is_blocked(&self) -> bool {
+        let is_blocked = |it: &Property| it.progress.is_due() && it.sendable().is_none();
+        self.properties.values().any(is_blocked)
+    }
+
     /// Starts to save what differs.
-    pub(super) fn begin_save(&mut self, id: &DeviceId, changes: &mut Vec<DeviceChange>) {
-        if self.progress.needs_save() {
-            let is_unsent = self.progress.begin_save();
+    pub(super) fn begin_save(
+        &mut self,
+        id: &DeviceId,
+        is_linked: bool,
+        changes: &mut Vec<DeviceChange>,
+    ) {
+        if self.progress.needs_save(is_linked) {
+            let is_unsent = self.progress.begin_save(is_linked);
             changes.push(DeviceChange::PutDevice(DeviceRow {
                 id: id.clone(),
                 description: self.description.clone(),
@@ -360,14 +457,21 @@ impl Device {
                 uid: self.uid.clone(),
             }));
         }
+        if self.attribute_rows.needs_save(is_linked) {
+            self.attribute_rows.begin_save(is_linked);
+            changes.push(DeviceChange::PutAttributes(id.clone(), self.attributes.clone()));
+        }
         for (name, property) in &mut self.properties {
-            if property.progress.needs_save() {
-                let is_unsent = property.progress.begin_save();
+            if property.progress.needs_save(is_linked) {
+                let is_unsent = property.progress.begin_save(is_linked);
+                let twin = twin::with_reserved(&property.twin, TWIN_VERSIONS_RESERVED);
+                property.reserving = twin::actual_version(&twin);
                 changes.push(DeviceChange::PutTwin(Box::new(TwinRow {
                     device: id.clone(),
                     property: name.clone(),
-                    twin: property.twin.clone(),
+                    twin,
                     is_unsent,
+                    is_doubtful: is_unsent && property.is_doubtful,
                     desired: property.desired.clone(),
                 })));
             }
@@ -376,16 +480,24 @@ impl Device {
 
     pub(super) fn end_save(&mut self, is_saved: bool) {
         self.progress.end_save(is_saved);
+        self.attribute_rows.end_save(is_saved);
         for property in self.properties.values_mut() {
+            if is_saved && property.progress.is_saving() {
+                property.reserved = property.reserving;
+            }
             property.progress.end_save(is_saved);
         }
     }
 
     // ---- the cloud ----
 
-    /// The link is new: nothing is under way, and everything may be sent.
+    /// The link is new: nothing is under way, and everything may be sent. What is not saved is
+    /// saved first, so that the cloud gets the latest values, and only these.
     pub(super) fn link_up(&mut self) {
         self.upward = Upward::default();
+        for property in self.properties.values_mut() {
+            property.held = None;
+        }
     }
 
     /// The report that is due now.
@@ -393,18 +505,19 @@ impl Device {
         if self.report_at().is_none_or(|at| at > now.boot) {
             return None;
         }
-        if self.progress.may_send() {
+        if self.progress.saved_for_cloud().is_some() {
             return Some(DeviceUpstream::State(id.clone(), self.state.clone()));
         }
         let due = self.properties.iter();
-        let twins = due.filter_map(|(name, it)| Some((name.clone(), it.sendable()?.clone())));
+        let twins = due.filter_map(|(name, it)| Some((name.clone(), it.for_cloud()?)));
         Some(DeviceUpstream::Twins(id.clone(), twins.collect()))
     }
 
     /// When a report is due; `None`: nothing is to be sent.
     pub(super) fn report_at(&self) -> Option<Instant> {
         let mut all = self.properties.values();
-        let waits = self.progress.may_send() || all.any(|it| it.sendable().is_some());
+        let has_state = self.progress.saved_for_cloud().is_some();
+        let waits = has_state || all.any(|it| it.sendable().is_some());
         if !waits || self.upward.sends >= DEVICE_SENDS_MAX {
             return None;
         }
@@ -415,19 +528,18 @@ impl Device {
 
     /// The report of [`Device::report`] was sent as the message of this id.
     pub(super) fn sent(&mut self, now: Now, message: Box<str>) {
-        let contents = if self.progress.may_send() {
+        let contents = if let Some(content) = self.progress.saved_for_cloud() {
             self.told_at = Some(now.boot);
-            Contents::State(self.progress.send())
+            self.progress.send();
+            Contents::State(content)
         } else {
-            let due = self.properties.iter_mut();
-            let due = due.filter(|(_, property)| property.sendable().is_some());
-            Contents::Twins(
-                due.map(|(name, property)| {
-                    property.told_at = Some(now.boot);
-                    (name.clone(), property.progress.send())
-                })
-                .collect(),
-            )
+            let due = self.properties.iter_mut().filter_map(|(name, property)| {
+                let (content, _) = property.sendable()?;
+                property.told_at = Some(now.boot);
+                property.progress.send();
+                Some((name.clone(), content))
+            });
+            Contents::Twins(due.collect())
         };
         let (sent_at, next_at) = (now.boot, now.boot.plus_ms(DEVICE_MESSAGE_MS));
         let message = Some(Message { id: message, sent_at, contents });
@@ -462,9 +574,12 @@ impl Property {
             twin,
             desired: None,
             progress: Progress::new(),
+            reserved: 0,
+            reserving: 0,
             held: None,
             told_at: None,
             is_introduced: false,
+            is_doubtful: false,
         }
     }
 
@@ -478,22 +593,34 @@ impl Property {
     }
 
     /// Returns the twin before.
-    fn change(&mut self, twin: Twin) -> Twin {
+    fn change(&mut self, twin: Twin, change: Change) -> Twin {
         let before = std::mem::replace(&mut self.twin, twin);
         if let Some(content) = self.progress.content_for_cloud() {
             self.held = Some(Box::new((content, before.clone())));
         }
-        self.progress.change();
+        self.progress.change(match change {
+            Change::Value => Firmness::Repeated,
+            Change::Nothing | Change::Soon | Change::AtOnce => Firmness::Firm,
+        });
         before
     }
 
-    /// What the cloud may get now.
-    fn sendable(&self) -> Option<&Twin> {
-        if self.progress.may_send() {
-            return Some(&self.twin);
+    /// What the cloud gets now.
+    fn for_cloud(&self) -> Option<Twin> {
+        let (_, twin) = self.sendable()?;
+        let actual = twin.actual.clone().filter(|_| !self.is_doubtful);
+        Some(Twin { actual, ..twin.clone() })
+    }
+
+    /// What the cloud may get now, and its content.
+    fn sendable(&self) -> Option<(u64, &Twin)> {
+        let has_version = twin::actual_version(&self.twin) <= self.reserved;
+        let ahead = self.progress.ahead_for_cloud().filter(|_| has_version);
+        if let Some(content) = self.progress.saved_for_cloud().or(ahead) {
+            return Some((content, &self.twin));
         }
         let (content, twin) = self.held.as_deref()?;
-        self.progress.may_send_held(*content).then_some(twin)
+        self.progress.may_send_held(*content).then_some((*content, twin))
     }
 }
 

@@ -12,13 +12,15 @@
 //! the objects that the store has, whoever sent them. Messages about membership only add and remove
 //! what has no object.
 //!
-//! Intended behaviour: an update is answered at once, saved within seconds, and only then sent to
-//! the cloud, which gets the last value of each property however long the link was away. Desired
+//! Intended behaviour: an update is answered at once, and sent to the cloud, which gets the last
+//! value of each property however long the link was away. Actual values that devices report are
+//! saved each ten minutes at most; everything else is saved before the cloud gets it. Desired
 //! values of the cloud become expected when they change, so that what was expected here meanwhile
 //! is not undone by an echo. A mapper's registration is answered once it is saved: it registers
 //! once in its life.
 //!
-//! If we crash here: rows and acknowledgements are read, and everything is compared again.
+//! If we crash here: rows and acknowledgements are read, and everything is compared again. Actual
+//! values may be ten minutes old until their devices report again.
 //!
 //! Not here: JSON, MQTT and gRPC. Requests come and answers go as types of
 //! [`crate::model::device`].
@@ -181,6 +183,11 @@ impl Devices {
                     self.publish_effects(now, &id, effects, None, rng);
                 }
             }
+            DeviceDownstream::Attributes(id, changes) => {
+                if let Some(effects) = self.table.change_attributes(&id, changes) {
+                    self.publish_effects(now, &id, effects, None, rng);
+                }
+            }
         }
     }
 
@@ -197,6 +204,9 @@ impl Devices {
                 let sync =
                     self.table.change(&device.id, |it, room| it.sync(now, &device.twins, room));
                 all.push((&device.id, sync.expect("it is there")));
+                let attributes = self.table.attribute_changes(device);
+                let changed = self.table.change_attributes(&device.id, attributes);
+                all.push((&device.id, changed.expect("it is there")));
             }
         }
         self.members_changed(now, &members, rng);
@@ -233,14 +243,19 @@ impl Devices {
     }
 
     /// The link is new: the list of devices is requested, and everything unconfirmed is sent.
-    pub(super) fn link_up(&mut self) {
+    pub(super) fn link_up(&mut self, now: Now) {
         self.detail_is_due = true;
-        self.table.link_up();
+        self.table.link_up(now);
         let dropped = self.uploads.link_up();
         if dropped > 0 {
             let line = format!("devices: {dropped} messages of MQTT clients were dropped");
             self.lines.push((Severity::Warn, line));
         }
+    }
+
+    /// The link is lost, or is about to be.
+    pub(super) fn link_down(&mut self, now: Now) {
+        self.table.link_down(now);
     }
 
     /// The next message of a client for the cloud.
@@ -476,7 +491,7 @@ impl Devices {
         answer: Option<Box<str>>,
         rng: &mut Rng,
     ) {
-        let Effects { answers, changes, change } = effects;
+        let Effects { answers, changes, attributes, change } = effects;
         self.table.changed(now, id, change.unwrap_or(Change::Nothing));
         if !self.has_clients {
             return;
@@ -496,6 +511,11 @@ impl Devices {
             let id = event_id(rng);
             self.publish(now, id, Published::Delta { device, twins, delta });
         }
+        if !attributes.is_empty() {
+            // As EdgeCore does, without an id.
+            let content = Published::Attributes(id.clone(), attributes);
+            self.publish(now, Box::default(), content);
+        }
     }
 
     fn publish(&mut self, now: Now, event_id: Box<str>, content: Published) {
@@ -512,6 +532,11 @@ impl Devices {
     pub(super) fn save_at(&self, now: Now) -> Option<Instant> {
         let is_due = self.mappers.has_unsaved() || !self.registering.is_empty();
         sooner(is_due.then_some(now.boot), self.table.save_at())
+    }
+
+    /// Whether something has to be saved, due or not.
+    pub(super) fn has_unsaved(&self) -> bool {
+        self.table.has_unsaved() || self.mappers.has_unsaved()
     }
 
     /// Starts to save all that is not saved; there may be nothing.

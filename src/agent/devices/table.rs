@@ -4,12 +4,14 @@
 //! while a membership message says so: those of clouds up to 1.14, and those whose object is still
 //! on its way.
 //!
-//! Intended behaviour: what nobody repeats is saved at once, and so is the first value of a
-//! property. Other actual values are saved some time after the save before, all together, because
-//! flash wears out. The first one after a quiet time is saved at once.
+//! Intended behaviour: what nobody repeats is saved at once, and so are the first value of a
+//! property and the first state of a device. Later states, and values that the cloud may get only
+//! after a save, are saved some seconds after the save before. Other actual values go to the cloud
+//! without a save, and are saved some minutes after the save before, all together, because flash
+//! wears out; or with a save that is made for another reason. The first one after a quiet time is
+//! saved at once.
 //!
-//! If we crash here: actual values of the last seconds are lost, which the cloud has not got
-//! either.
+//! If we crash here: actual values of the last minutes are lost, and states of the last seconds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,9 +19,13 @@ use std::sync::Arc;
 use super::device::{Device, Effects};
 use super::twin::Change;
 use crate::core::time::{Instant, Now, sooner};
-use crate::limits::{NODE_DEVICES_MAX, TWIN_MARK_MS, TWIN_SAVE_MS, TWINS_MAX};
+use crate::limits::{
+    ATTRIBUTES_MAX, DEVICE_ATTRIBUTES_MAX, DEVICE_SAVE_MS, NODE_DEVICES_MAX, TWIN_MARK_MS,
+    TWIN_SAVE_MS, TWINS_MAX,
+};
 use crate::model::device::{
-    DeviceChange, DeviceId, DeviceObject, DeviceUpstream, Member, StoredDevices,
+    AttributeChanges, AttributeRow, DeviceChange, DeviceId, DeviceObject, DeviceUpstream,
+    GivenDevice, Member, StoredDevices,
 };
 
 #[derive(Debug, Default)]
@@ -35,8 +41,10 @@ pub(super) struct Table {
     removing: BTreeSet<DeviceId>,
     /// When the next save is due.
     save_at: Option<Instant>,
-    /// The earliest time for actual values.
-    soon_at: Instant,
+    /// When the last save began; `None`: there was none.
+    saved_at: Option<Instant>,
+    /// There is a link to the cloud.
+    is_linked: bool,
     /// Devices about which there may be a report.
     unsent: BTreeSet<DeviceId>,
 }
@@ -60,6 +68,13 @@ impl Table {
                 self.devices.insert(row.id.clone(), Device::stored(row));
             } else {
                 left += 1;
+            }
+        }
+        for AttributeRow { device, name, attribute } in stored.attributes {
+            let device = self.devices.get_mut(&device);
+            match device.filter(|it| it.attributes().len() < DEVICE_ATTRIBUTES_MAX) {
+                Some(device) => device.load_attribute(name, attribute),
+                None => left += 1,
             }
         }
         for row in stored.twins {
@@ -108,11 +123,35 @@ impl Table {
         Some(result)
     }
 
+    /// What a message that lists all attributes changes of those of its device. Clouds since 1.15
+    /// give none, and then all stay: EdgeCore would delete them.
+    pub(super) fn attribute_changes(&self, given: &GivenDevice) -> AttributeChanges {
+        let Some(all) = &given.attributes else { return Vec::new() };
+        let known = self.devices.get(&given.id).map(Device::attributes);
+        let gone = known.into_iter().flatten().filter(|(name, _)| !all.contains_key(*name));
+        let gone = gone.map(|(name, _)| (name.clone(), None));
+        gone.chain(all.iter().map(|(name, it)| (name.clone(), Some(it.clone())))).collect()
+    }
+
+    /// Changes attributes of a device. Returns what has changed; `None`: there is no such device.
+    pub(super) fn change_attributes(
+        &mut self,
+        id: &DeviceId,
+        changes: AttributeChanges,
+    ) -> Option<Effects> {
+        let count: usize = self.devices.values().map(|device| device.attributes().len()).sum();
+        let device = self.devices.get_mut(id)?;
+        Some(device.change_attributes(changes, ATTRIBUTES_MAX.saturating_sub(count)))
+    }
+
     /// A device has changed: when it has to be saved.
     pub(super) fn changed(&mut self, now: Now, id: &DeviceId, change: Change) {
+        let after = |ms: u64| self.saved_at.map_or(now.boot, |at| at.plus_ms(ms).max(now.boot));
+        let is_blocked = || self.is_linked && self.devices.get(id).is_some_and(Device::is_blocked);
         let at = match change {
             Change::Nothing => return,
-            Change::Soon => self.soon_at.max(now.boot),
+            Change::Value if !is_blocked() => after(TWIN_SAVE_MS),
+            Change::Value | Change::Soon => after(DEVICE_SAVE_MS),
             Change::AtOnce => now.boot,
         };
         self.unsaved.insert(id.clone());
@@ -198,6 +237,11 @@ impl Table {
         self.save_at
     }
 
+    /// Whether something has to be saved, due or not.
+    pub(super) fn has_unsaved(&self) -> bool {
+        !self.unsaved.is_empty() || !self.removed.is_empty()
+    }
+
     /// Whether nothing has to be saved, and no save is under way.
     pub(super) fn is_saved(&self) -> bool {
         let all = [&self.unsaved, &self.saving, &self.removed, &self.removing];
@@ -207,14 +251,14 @@ impl Table {
     /// Starts to save all that is not saved.
     pub(super) fn begin_save(&mut self, now: Now) -> Vec<DeviceChange> {
         self.save_at = None;
-        self.soon_at = now.boot.plus_ms(TWIN_SAVE_MS);
+        self.saved_at = Some(now.boot);
         self.removing = std::mem::take(&mut self.removed);
         let mut changes: Vec<DeviceChange> =
             self.removing.iter().cloned().map(DeviceChange::RemoveDevice).collect();
         self.saving = std::mem::take(&mut self.unsaved);
         for id in &self.saving {
             let device = self.devices.get_mut(id).expect("it is not removed");
-            device.begin_save(id, &mut changes);
+            device.begin_save(id, self.is_linked, &mut changes);
         }
         changes
     }
@@ -239,11 +283,27 @@ impl Table {
 
     // ---- the cloud ----
 
-    /// The link is new: everything that is not confirmed may be sent.
-    pub(super) fn link_up(&mut self) {
+    /// The link is new: everything that is not confirmed may be sent, or is saved for that.
+    pub(super) fn link_up(&mut self, now: Now) {
+        self.is_linked = true;
         for (id, device) in &mut self.devices {
             device.link_up();
             self.unsent.insert(id.clone());
+        }
+        let blocked = self.devices.iter().filter(|(_, device)| device.is_blocked());
+        let blocked: Vec<DeviceId> = blocked.map(|(id, _)| id.clone()).collect();
+        for id in blocked {
+            self.changed(now, &id, Change::AtOnce);
+        }
+    }
+
+    /// The link is lost: it is saved that the cloud does not have what it has not confirmed.
+    pub(super) fn link_down(&mut self, now: Now) {
+        self.is_linked = false;
+        let differ = self.devices.iter().filter(|(_, device)| device.needs_save(false));
+        let differ: Vec<DeviceId> = differ.map(|(id, _)| id.clone()).collect();
+        for id in differ {
+            self.changed(now, &id, Change::Value);
         }
     }
 
@@ -273,9 +333,12 @@ impl Table {
             .devices
             .iter_mut()
             .find_map(|(id, device)| device.confirmed(message).then(|| id.clone()));
-        if let Some(id) = found {
+        let Some(id) = found else { return };
+        self.unsent.insert(id.clone());
+        if self.devices[&id].is_blocked() {
+            self.changed(now, &id, Change::Soon);
+        } else if self.devices[&id].needs_save(self.is_linked) {
             // The mark is removed with what is saved next, or some day.
-            self.unsent.insert(id.clone());
             self.unsaved.insert(id);
             let some_day = Some(now.boot.plus_ms(TWIN_MARK_MS));
             self.save_at = sooner(self.save_at, some_day);

@@ -1,16 +1,19 @@
 //! The core of devices alone: what a client, a mapper and the cloud see of it. Many worlds with
 //! faults are the simulator's (`tests/sim/cloud/devices`), where the core has a store and a link.
 
+mod attributes;
 mod mappers;
+mod saves;
 mod view;
 
 use super::*;
 use crate::core::time::Wall;
 use crate::limits::{
-    DEVICE_CONFIRM_MS, DEVICE_MESSAGE_MS, DEVICE_PROPERTIES_MAX, DEVICE_SENDS_MAX, MAPPER_CALL_MS,
-    MAPPER_CHECK_MS, MAPPER_LOST_MS, MAPPER_REFUSED_MAX_MS, MAPPER_REFUSED_MIN_MS,
+    DEVICE_CONFIRM_MS, DEVICE_MESSAGE_MS, DEVICE_PROPERTIES_MAX, DEVICE_SAVE_MS, DEVICE_SENDS_MAX,
+    MAPPER_CALL_MS, MAPPER_CHECK_MS, MAPPER_LOST_MS, MAPPER_REFUSED_MAX_MS, MAPPER_REFUSED_MIN_MS,
     MAPPER_REMOVALS_MAX, MAPPER_RETRY_MAX_MS, MAPPER_RETRY_MIN_MS, MAPPERS_MAX, NODE_DEVICES_MAX,
-    TWIN_MARK_MS, TWIN_NAME_BYTES_MAX, TWIN_REFRESH_MS, TWIN_SAVE_MS, TWINS_MAX,
+    TWIN_MARK_MS, TWIN_NAME_BYTES_MAX, TWIN_REFRESH_MS, TWIN_SAVE_MS, TWIN_VERSIONS_RESERVED,
+    TWINS_MAX,
 };
 use crate::model::device::{
     DELETED, GivenSide, GivenTwin, ManagerCallId, MapperCall, MapperCallId, MapperError, TwinRow,
@@ -171,7 +174,7 @@ impl World {
 
     /// The link comes up, and the list of devices is requested.
     fn link_up(&mut self) {
-        self.devices.link_up();
+        self.devices.link_up(self.now);
         let Some((_, DeviceUpstream::GetDetail(node))) = self.report() else {
             panic!("the list is requested first")
         };
@@ -201,6 +204,17 @@ impl World {
             _ => None,
         });
         rows.collect()
+    }
+}
+
+fn device_row(world: &World) -> crate::model::device::DeviceRow {
+    let device = world.devices.table.get(&dev1()).expect("it is there");
+    crate::model::device::DeviceRow {
+        id: dev1(),
+        description: device.description().into(),
+        state: device.state().clone(),
+        is_unsent: false,
+        uid: Some("u".into()),
     }
 }
 
@@ -391,6 +405,7 @@ fn properties_and_devices_have_a_bound() {
     let given = |n: usize| GivenDevice {
         id: DeviceId::of(&format!("d{n}")),
         description: Box::default(),
+        attributes: None,
         twins: (0..9).map(|at| (format!("p{at}").into(), GivenTwin::default())).collect(),
     };
     let added = (0..=NODE_DEVICES_MAX).map(given).collect();
@@ -456,57 +471,6 @@ fn what_a_mapper_observed_as_desired_undoes_nothing_either() {
     let unknown = DeviceId::new("default", "dev2");
     let unknown = ManagerCall::ReportState { device: unknown, state: "online".into() };
     assert!(matches!(world.call(unknown).0, ManagerAnswer::NotFound(_)));
-}
-
-#[test]
-fn only_what_is_saved_is_sent_and_the_latest_value_wins() {
-    let mut world = World::linked();
-    world.update("u", actual("1"));
-    world.step();
-    let (first, got) = world.reported().expect("the first change is saved at once, and sent");
-    assert_eq!(got, "- 1");
-    for value in ["2", "3"] {
-        world.pass(DEVICE_MESSAGE_MS);
-        world.update("u", actual(value));
-    }
-    assert!(world.reported().is_none(), "one message at a time, and it is not saved");
-    world.confirm(&first);
-    assert!(world.reported().is_none(), "it is not saved");
-    world.pass(TWIN_SAVE_MS);
-    world.step();
-    let (second, got) = world.reported().expect("it is saved");
-    assert_eq!(got, "- 3");
-    world.confirm(&second);
-    world.pass(DEVICE_CONFIRM_MS);
-    assert!(world.reported().is_none(), "it is confirmed");
-    world.rows();
-    world.pass(TWIN_MARK_MS);
-    world.step();
-    assert!(!world.rows().pop().expect("its mark is removed").is_unsent);
-}
-
-#[test]
-fn actual_values_are_saved_together_after_a_while_and_expected_ones_at_once() {
-    let mut world = World::new();
-    world.device("dev1", "", 1);
-    world.pass(TWIN_SAVE_MS);
-    world.update("u", actual("1"));
-    world.step();
-    assert_eq!(world.rows().len(), 1, "the first one");
-    for value in ["2", "3", "4"] {
-        world.update("u", actual(value));
-        world.step();
-    }
-    assert!(world.rows().is_empty(), "they wait");
-    world.update("u", set(Some("9"), None));
-    world.step();
-    assert_eq!(world.rows().pop().expect("at once").twin.actual.expect("too").text(), "4");
-    for _ in 0..20 {
-        world.pass(DEVICE_MESSAGE_MS);
-        world.update("u", actual("4"));
-        world.step();
-    }
-    assert!(world.rows().is_empty(), "an unchanged value costs no write");
 }
 
 #[test]
@@ -591,6 +555,7 @@ fn membership_adds_and_removes_only_what_has_no_object() {
     let given = |id: &str| GivenDevice {
         id: DeviceId::of(id),
         description: Box::default(),
+        attributes: None,
         twins: Vec::new(),
     };
     let mut say = |message| {

@@ -12,9 +12,11 @@ use crate::model::device::{
 pub(super) enum Change {
     /// Only times differ.
     Nothing,
-    /// An actual value: it may be lost by a power cut, like what was reported a moment later.
+    /// An actual value: after a power cut its device reports it again.
+    Value,
+    /// What the cloud waits for, and what changes often.
     Soon,
-    /// Anything that nobody repeats.
+    /// Anything else.
     AtOnce,
 }
 
@@ -105,7 +107,7 @@ pub(super) fn apply(
         // Whoever has made a device waits for its first value.
         let is_first = twin.actual.as_ref().is_none_or(|side| side.value.is_none());
         if set(&mut twin.actual, value, now_ms) {
-            change = change.max(if is_first { Change::AtOnce } else { Change::Soon });
+            change = change.max(if is_first { Change::AtOnce } else { Change::Value });
         }
     }
     if optional == Some(false) && twin.optional {
@@ -220,6 +222,20 @@ pub(super) fn desire(
     let version = TwinVersion { cloud: cloud.max(before.version.cloud), ..before.version };
     twin.expected = Some(TwinSide { value: Some(value.into()), timestamp_ms: now_ms, version });
     (!is_same).then_some(twin)
+}
+
+/// How often the node has changed the actual value; 0: there is none.
+pub(super) fn actual_version(twin: &Twin) -> i64 {
+    twin.actual.as_ref().map_or(0, |side| side.version.edge)
+}
+
+/// The twin as it is stored: its actual value has a version that is higher by so many.
+pub(super) fn with_reserved(twin: &Twin, count: i64) -> Twin {
+    let mut twin = twin.clone();
+    if let Some(side) = twin.actual.as_mut().filter(|side| side.value.is_some()) {
+        side.version.edge = side.version.edge.saturating_add(count);
+    }
+    twin
 }
 
 /// The properties whose actual values are not as expected.

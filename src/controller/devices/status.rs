@@ -10,7 +10,8 @@
 //!
 //! Beside KubeEdge's `timestamp` and `type` the metadata of a value has `version`: how often the
 //! cloud and the node had changed it, `0.7`. By it a report is recognized that the node sends again
-//! after a newer one.
+//! after a newer one. A state has no version: the object has an annotation with the time at which
+//! the recorded one was reported, so that an older one is recognized after a restart as well.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -31,7 +32,22 @@ pub(super) struct Recorded {
     version: Box<str>,
     /// The uid of the Device that it belongs to; empty: it does not say.
     owner: Box<str>,
+    /// When the state was reported, by the node's clock: milliseconds since 1970; 0: not recorded.
+    pub(super) state_at_ms: i64,
     status: Map<String, Value>,
+}
+
+/// The annotation with the time of the state, in milliseconds since 1970.
+const STATE_AT: &str = "edged.io/state-reported-at-ms";
+
+/// A state that a node has reported.
+#[derive(Clone, Copy)]
+pub(super) struct ReportedState<'a> {
+    pub(super) state: &'a DeviceState,
+    /// By the node's clock: milliseconds since 1970; 0: not given.
+    pub(super) at_ms: i64,
+    /// The node has begun anew since the recorded state, and its clock with it.
+    pub(super) is_anew: bool,
 }
 
 /// A device with a status.
@@ -55,6 +71,14 @@ struct Metadata {
     resource_version: Box<str>,
     #[serde(default)]
     owner_references: Nullable<Vec<Owner>>,
+    #[serde(default)]
+    annotations: Nullable<Annotations>,
+}
+
+#[derive(Default, Deserialize)]
+struct Annotations {
+    #[serde(default, rename = "edged.io/state-reported-at-ms")]
+    state_at: Box<str>,
 }
 
 #[derive(Deserialize)]
@@ -71,7 +95,8 @@ impl Recorded {
         let mut owners = metadata.owner_references.0.into_iter();
         let owner = owners.find(|owner| &*owner.kind == Kind::Device.name());
         let owner = owner.map(|owner| owner.uid).unwrap_or_default();
-        Ok(Self { version: metadata.resource_version, owner, status: status.0 })
+        let state_at_ms = metadata.annotations.0.state_at.parse().unwrap_or(0);
+        Ok(Self { version: metadata.resource_version, owner, state_at_ms, status: status.0 })
     }
 
     /// The call that records these reports; `None`: they are recorded. `kind`: of the object with
@@ -81,7 +106,7 @@ impl Recorded {
         kind: Kind,
         device: Device<'_>,
         twins: &Twins,
-        state: Option<&DeviceState>,
+        state: Option<ReportedState<'_>>,
     ) -> Option<Call> {
         // A DeviceStatus of an earlier Device of this name is about to be deleted.
         let is_foreign = kind == Kind::DeviceStatus && *self.owner != *device.uid;
@@ -92,7 +117,11 @@ impl Recorded {
         if old.get("twins").and_then(Value::as_array).map_or(&[][..], Vec::as_slice) != list {
             new.insert("twins".to_owned(), Value::Array(list));
         }
-        if let Some(DeviceState { state, last_online }) = state {
+        let is_older = |it: &ReportedState<'_>| {
+            !it.is_anew && !is_foreign && it.at_ms != 0 && it.at_ms < self.state_at_ms
+        };
+        let state = state.filter(|it| !is_older(it));
+        if let Some(ReportedState { state: DeviceState { state, last_online }, .. }) = state {
             for (key, word) in [("state", state), ("lastOnlineTime", last_online)] {
                 // The time of the last good state stays while the device is offline.
                 if !word.is_empty() && old.get(key).is_none_or(|it| *it != **word) {
@@ -103,20 +132,29 @@ impl Recorded {
         if new.is_empty() {
             return None;
         }
+        let at_ms = state.map_or(0, |it| it.at_ms);
+        let has_time =
+            at_ms != 0 && (new.contains_key("state") || new.contains_key("lastOnlineTime"));
         let (namespace, name) = (&*device.key.namespace, &*device.key.name);
         let owners = json!([{
             "apiVersion": Kind::Device.api_version(), "kind": Kind::Device.name(), "name": name,
             "uid": device.uid, "controller": true, "blockOwnerDeletion": true,
         }]);
+        let mut metadata = json!({});
+        if has_time {
+            metadata["annotations"] = json!({STATE_AT: at_ms.to_string()});
+        }
         let (verb, body) = if self.version.is_empty() {
+            metadata["name"] = name.into();
+            metadata["namespace"] = namespace.into();
+            metadata["ownerReferences"] = owners;
             let body = json!({
-                "kind": kind.name(), "apiVersion": kind.api_version(),
-                "metadata": {"name": name, "namespace": namespace, "ownerReferences": owners},
+                "kind": kind.name(), "apiVersion": kind.api_version(), "metadata": metadata,
                 "spec": {}, "status": new,
             });
             (Verb::Create, body)
         } else {
-            let mut metadata = json!({"resourceVersion": self.version});
+            metadata["resourceVersion"] = (*self.version).into();
             if is_foreign {
                 metadata["ownerReferences"] = owners;
                 for key in self.status.keys() {
@@ -247,6 +285,7 @@ mod tests {
         twins: &Twins,
         state: Option<&DeviceState>,
     ) -> Option<(Verb, Value)> {
+        let state = state.map(|state| ReportedState { state, at_ms: 0, is_anew: false });
         let key = Key::new(Kind::Device, "n", "d");
         let device = Device { key: &key, uid: "u", facts };
         let call = recorded.change(kind, device, twins, state)?;
@@ -328,6 +367,35 @@ mod tests {
         let (_, body) = change(&old, Kind::Device, &facts, &new, None).expect("a call");
         assert_eq!(body["status"]["twins"].as_array().map(Vec::len), Some(2));
         assert!(body["metadata"].get("ownerReferences").is_none());
+    }
+
+    #[test]
+    fn a_state_that_was_reported_before_the_recorded_one_is_left_out() {
+        let (key, facts) = (Key::new(Kind::Device, "n", "d"), facts(&[]));
+        let device = Device { key: &key, uid: "u", facts: &facts };
+        let change = |old: &Recorded, state: &str, at_ms: i64, is_anew: bool| {
+            let state = &DeviceState { state: state.into(), last_online: "".into() };
+            let state = Some(ReportedState { state, at_ms, is_anew });
+            let call = old.change(Kind::DeviceStatus, device, &Twins::new(), state)?;
+            let body = call.body.expect("a body");
+            Some(serde_json::from_str::<Value>(body.get()).expect("JSON"))
+        };
+        let body = change(&Recorded::default(), "online", 20, false).expect("it is new");
+        let annotations = &body["metadata"]["annotations"];
+        assert_eq!(*annotations, json!({"edged.io/state-reported-at-ms": "20"}));
+        let mut object = json!({"metadata": {"resourceVersion": "7", "annotations": annotations,
+            "ownerReferences": [{"kind": "Device", "uid": "u"}]}, "status": {"state": "online"}});
+        let old = recorded(&object);
+        assert!(change(&old, "offline", 19, false).is_none(), "it is older");
+        let body = change(&old, "offline", 21, false).expect("it is newer");
+        assert_eq!(body["metadata"]["annotations"]["edged.io/state-reported-at-ms"], "21");
+        for (at_ms, is_anew) in [(20, false), (0, false), (19, true)] {
+            assert!(change(&old, "offline", at_ms, is_anew).is_some(), "{at_ms} {is_anew}");
+        }
+        let body = change(&old, "offline", 0, false).expect("a time is not known");
+        assert!(body["metadata"].get("annotations").is_none(), "{body}");
+        object["metadata"]["ownerReferences"][0]["uid"] = "earlier".into();
+        assert!(change(&recorded(&object), "offline", 19, false).is_some(), "of another device");
     }
 
     #[test]

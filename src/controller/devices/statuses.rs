@@ -19,7 +19,7 @@ use super::super::event::{Action, Severity};
 use super::super::key::{Key, NodeId};
 use super::super::time::{Backoff, Instant, Now};
 use super::super::{Controller, Session};
-use super::status::{Device, Recorded, is_resent, message};
+use super::status::{Device, Recorded, ReportedState, is_resent, message};
 use crate::limits::{
     DEVICE_CALLS_MAX, DEVICE_KIND_MS, DEVICE_KIND_RETRY_MS, DEVICE_RETRY_MAX_MS,
     DEVICE_RETRY_MIN_MS, DEVICE_STATUSES_MAX, DEVICE_WAITING_MAX, DEVICE_WRITE_MS,
@@ -58,6 +58,9 @@ pub(in crate::controller) struct Statuses {
     target: Target,
     /// Refusals that were logged: the verb and the kind.
     refused: BTreeSet<(&'static str, Kind)>,
+    /// Nodes that have begun anew since we started: what was recorded of their states before says
+    /// nothing.
+    anew: BTreeSet<NodeId>,
 }
 
 /// Where statuses are written.
@@ -79,6 +82,8 @@ struct Status {
     state: Option<DeviceState>,
     /// When the last state was reported, by the node's clock.
     state_at_ms: i64,
+    /// The node has begun anew since the recorded state.
+    is_anew: bool,
     waiting: VecDeque<Waiting>,
     /// The call under way, and how many of the waiting it has; 0: it reads.
     running: Option<(StatusCall, usize)>,
@@ -116,7 +121,9 @@ impl Statuses {
             self.all.remove(&idle);
         }
         self.idle.remove(key);
-        let status = self.all.entry(key.clone()).or_default();
+        let is_anew = self.anew.contains(&waiting.node);
+        let new = || Status { is_anew, ..Status::default() };
+        let status = self.all.entry(key.clone()).or_insert_with(new);
         match report {
             Report::Twins(twins) => {
                 for (name, twin) in twins {
@@ -138,10 +145,11 @@ impl Statuses {
     }
 
     /// The clock of a node may begin anew: what it reports is not older than before.
-    fn node_restarted<'a>(&mut self, bound: impl Iterator<Item = &'a Key>) {
+    fn node_restarted<'a>(&mut self, node: NodeId, bound: impl Iterator<Item = &'a Key>) {
+        self.anew.insert(node);
         for key in bound.filter(|key| key.kind == Kind::Device) {
             if let Some(status) = self.all.get_mut(key) {
-                status.state_at_ms = 0;
+                (status.state_at_ms, status.is_anew) = (0, true);
             }
         }
     }
@@ -212,7 +220,12 @@ impl Statuses {
             status.due_at = None;
             let device = Device { key: &key, uid: &object.uid, facts };
             let call = if let Some(recorded) = &status.recorded {
-                let call = recorded.change(kind, device, &status.twins, status.state.as_ref());
+                let state = status.state.as_ref().map(|state| ReportedState {
+                    state,
+                    at_ms: status.state_at_ms,
+                    is_anew: status.is_anew,
+                });
+                let call = recorded.change(kind, device, &status.twins, state);
                 let Some(call) = call else {
                     done.append(&mut status.settled());
                     self.idle.insert(key);
@@ -248,6 +261,8 @@ impl Statuses {
             Outcome::Read(recorded) => status.recorded = Some(recorded),
             Outcome::Missing => status.recorded = Some(Recorded::default()),
             Outcome::Written(recorded) => {
+                // Once its state is recorded, so is its new clock.
+                status.is_anew &= recorded.state_at_ms != status.state_at_ms;
                 status.recorded = Some(recorded);
                 status.backoff = Backoff::default();
                 status.next_at = now.plus_ms(DEVICE_WRITE_MS);
@@ -340,7 +355,7 @@ impl Controller {
         }
         for id in std::mem::take(&mut self.cache.registered) {
             if let Some(node) = self.cache.nodes.get(&id) {
-                self.statuses.node_restarted(node.bound.keys());
+                self.statuses.node_restarted(id, node.bound.keys());
             }
         }
         let look = self.statuses.look(now.boot);

@@ -4,15 +4,13 @@
 //! ```text
 //!  edged_device          what the cloud has not confirmed of a device's state; the uid of its
 //!                        object
-//!  edged_twin            the same of a property; the desired value that was taken over last
+//!  edged_twin            the same of a property (2: but the cloud may have a newer actual value);
+//!                        the desired value that was taken over last
 //!  edged_mapper_object   the digest of each object that a mapper has acknowledged
 //! ```
 //!
 //! EdgeCore ignores these. A row of its own that has none of ours counts as not confirmed: it never
 //! sends what was written while the cloud was away.
-//!
-//! Attributes (`device_attr`) come from clouds up to 1.14 only: their rows stay as they are, and go
-//! with their device.
 //!
 //! A table that cannot be read is logged and counts as empty: devices follow from the objects, and
 //! their values are reported again.
@@ -24,12 +22,13 @@ use rusqlite::{Connection, Row, params};
 use serde::Deserialize;
 
 use crate::limits::{
-    DEVICE_DESCRIPTION_BYTES_MAX, DEVICE_ID_BYTES_MAX, DEVICE_WORD_BYTES_MAX, MAPPERS_MAX,
-    NODE_DEVICES_MAX, STORE_KEY_BYTES_MAX, TWIN_NAME_BYTES_MAX, TWIN_VALUE_BYTES_MAX, TWINS_MAX,
+    ATTRIBUTES_MAX, DEVICE_DESCRIPTION_BYTES_MAX, DEVICE_ID_BYTES_MAX, DEVICE_WORD_BYTES_MAX,
+    MAPPERS_MAX, NODE_DEVICES_MAX, STORE_KEY_BYTES_MAX, TWIN_NAME_BYTES_MAX, TWIN_VALUE_BYTES_MAX,
+    TWINS_MAX,
 };
 use crate::model::device::{
-    Acknowledged, DeviceChange, DeviceId, DeviceRow, DeviceState, StoredDevices, Twin, TwinRow,
-    TwinSide, TwinVersion,
+    Acknowledged, Attribute, AttributeRow, DeviceChange, DeviceId, DeviceRow, DeviceState,
+    StoredDevices, Twin, TwinRow, TwinSide, TwinVersion,
 };
 use crate::model::meta::{Change, DiskError, Saved};
 
@@ -52,7 +51,7 @@ PRIMARY KEY (mapper, object)) WITHOUT ROWID;";
 
 /// Reads the tables that are there.
 pub(super) fn read(conn: &Connection, saved: &mut Saved) {
-    let StoredDevices { devices, twins, acknowledged } = &mut saved.devices;
+    let StoredDevices { devices, attributes, twins, acknowledged } = &mut saved.devices;
     let ours = |table: &str, columns: &str| {
         if has(conn, table) {
             return (columns.to_owned(), format!(" LEFT JOIN {table} USING (deviceid, name)"));
@@ -64,6 +63,11 @@ pub(super) fn read(conn: &Connection, saved: &mut Saved) {
     let sql = format!("SELECT id, description, state, last_online, {columns} FROM device{join}");
     read_table(conn, "device", &sql, NODE_DEVICES_MAX, |row| {
         devices.push(device(row)?);
+        Some(())
+    });
+    let sql = "SELECT deviceid, name, value, optional, attr_type FROM device_attr ORDER BY id";
+    read_table(conn, "device_attr", sql, ATTRIBUTES_MAX, |row| {
+        attributes.push(attribute(row)?);
         Some(())
     });
     // The last one wins where an interrupted update of EdgeCore has left two.
@@ -170,6 +174,16 @@ fn device(row: &Row<'_>) -> Option<DeviceRow> {
     })
 }
 
+fn attribute(row: &Row<'_>) -> Option<AttributeRow> {
+    let name = text(row, 1, TWIN_NAME_BYTES_MAX)?;
+    let attribute = Attribute {
+        value: text(row, 2, TWIN_VALUE_BYTES_MAX)?,
+        optional: flag(row, 3).unwrap_or(true),
+        type_name: text(row, 4, DEVICE_WORD_BYTES_MAX)?,
+    };
+    (!name.is_empty()).then_some(AttributeRow { device: id(row)?, name, attribute })
+}
+
 fn twin(row: &Row<'_>) -> Option<TwinRow> {
     let property = text(row, 1, TWIN_NAME_BYTES_MAX)?;
     let type_name = text(row, 9, DEVICE_WORD_BYTES_MAX)?;
@@ -183,11 +197,13 @@ fn twin(row: &Row<'_>) -> Option<TwinRow> {
         type_name: if type_name.is_empty() { "string".into() } else { type_name },
     };
     let desired = optional(row, 11)?;
+    let unsent = row.get_ref(10).ok().and_then(|value| value.as_i64().ok()).unwrap_or(UNSENT);
     (!property.is_empty()).then_some(TwinRow {
         device: id(row)?,
         property,
         twin,
-        is_unsent: flag(row, 10).unwrap_or(true),
+        is_unsent: unsent != CONFIRMED,
+        is_doubtful: unsent == DOUBTFUL,
         desired,
     })
 }
@@ -256,6 +272,15 @@ fn apply_one(conn: &Connection, change: &DeviceChange) -> rusqlite::Result<()> {
             }
         }
         DeviceChange::PutTwin(row) => put_twin(conn, row)?,
+        DeviceChange::PutAttributes(id, attributes) => {
+            conn.execute("DELETE FROM device_attr WHERE deviceid = ?1", [id.as_str()])?;
+            for (name, Attribute { value, optional, type_name }) in attributes {
+                conn.execute(
+                    ADD_ATTRIBUTE,
+                    params![id.as_str(), name, value, optional, type_name],
+                )?;
+            }
+        }
         DeviceChange::PutAcknowledged(Acknowledged { mapper, object, digest }) => {
             let sql = "INSERT OR REPLACE INTO edged_mapper_object VALUES (?1, ?2, ?3)";
             conn.execute(sql, params![mapper, object, format!("{digest:x}")])?;
@@ -272,6 +297,8 @@ const PUT_DEVICE: &str = "INSERT INTO device (id, name, description, state, last
                           VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (id) DO UPDATE SET \
                           description = excluded.description, state = excluded.state, \
                           last_online = excluded.last_online";
+const ADD_ATTRIBUTE: &str = "INSERT INTO device_attr (deviceid, name, description, value, \
+                             optional, attr_type, metadata) VALUES (?1, ?2, '', ?3, ?4, ?5, '{}')";
 const SET_TWIN: &str = "UPDATE device_twin SET expected = ?3, actual = ?4, expected_meta = ?5, \
                         actual_meta = ?6, expected_version = ?7, actual_version = ?8, \
                         optional = ?9, attr_type = ?10 WHERE deviceid = ?1 AND name = ?2";
@@ -280,9 +307,25 @@ const ADD_TWIN: &str = "INSERT INTO device_twin (deviceid, name, description, ex
                         attr_type, metadata) \
                         VALUES (?1, ?2, '', ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, '{}')";
 
+/// Values of `edged_twin.unsent`.
+const CONFIRMED: i64 = 0;
+const UNSENT: i64 = 1;
+const DOUBTFUL: i64 = 2;
+
+/// A row that is the same is not written: most saves are of values, and each page costs flash.
+const PUT_MARK: &str = "INSERT INTO edged_twin VALUES (?1, ?2, ?3, ?4) \
+                        ON CONFLICT (deviceid, name) DO UPDATE SET \
+                        unsent = excluded.unsent, desired = excluded.desired \
+                        WHERE unsent IS NOT excluded.unsent OR desired IS NOT excluded.desired";
+
 /// The table has no unique key.
 fn put_twin(conn: &Connection, row: &TwinRow) -> rusqlite::Result<()> {
-    let TwinRow { device, property, twin, is_unsent, desired } = row;
+    let TwinRow { device, property, twin, is_unsent, is_doubtful, desired } = row;
+    let unsent = match (is_unsent, is_doubtful) {
+        (false, _) => CONFIRMED,
+        (true, false) => UNSENT,
+        (true, true) => DOUBTFUL,
+    };
     let value = |side: &Option<TwinSide>| side.as_ref().and_then(|side| side.value.clone());
     let meta = |side: &Option<TwinSide>| {
         let side = side.as_ref().filter(|side| side.value.is_some())?;
@@ -315,8 +358,7 @@ fn put_twin(conn: &Connection, row: &TwinRow) -> rusqlite::Result<()> {
             break;
         }
     }
-    let sql = "INSERT OR REPLACE INTO edged_twin VALUES (?1, ?2, ?3, ?4)";
-    conn.execute(sql, params![device.as_str(), property, is_unsent, desired])?;
+    conn.execute(PUT_MARK, params![device.as_str(), property, unsent, desired])?;
     Ok(())
 }
 
@@ -371,7 +413,7 @@ mod tests {
 
     #[test]
     fn the_rows_of_edgecore_are_read_and_count_as_not_confirmed() {
-        let StoredDevices { devices, twins, acknowledged } = stored(&edgecore());
+        let StoredDevices { devices, attributes, twins, acknowledged } = stored(&edgecore());
         let state =
             DeviceState { state: "ONLINE".into(), last_online: "2026-11-23T21:00:30Z".into() };
         let dev1 = DeviceRow {
@@ -383,6 +425,10 @@ mod tests {
         };
         assert_eq!(devices[0], dev1);
         assert_eq!((&*devices[1].description, devices.len()), ("in the hall", 2));
+        let (value, type_name) = ("acme".into(), "string".into());
+        let attribute = Attribute { value, optional: true, type_name };
+        let (device, name) = (devices[0].id.clone(), "maker".into());
+        assert_eq!(attributes, [AttributeRow { device, name, attribute }]);
         let names: Vec<&str> = twins.iter().map(|row| &*row.property).collect();
         assert_eq!(names, ["gone", "temp", "twice"]);
         let side = |value: &str, timestamp_ms, edge| {
@@ -412,7 +458,8 @@ mod tests {
         (row.is_unsent, row.desired) = (false, Some("20".into()));
         let mut device = stored(&conn).devices.remove(0);
         (device.is_unsent, device.uid) = (false, Some("u-1".into()));
-        let added = TwinRow { property: "new".into(), ..row.clone() };
+        let added =
+            TwinRow { property: "new".into(), is_unsent: true, is_doubtful: true, ..row.clone() };
         let acknowledged = Acknowledged {
             mapper: "m1".into(),
             object: "device/default/dev1".into(),
@@ -439,6 +486,15 @@ mod tests {
         assert_eq!(got.devices[0], device);
         assert!(got.twins.contains(&row) && got.twins.contains(&added));
         assert_eq!(got.acknowledged, [acknowledged]);
+        let (value, type_name) = ("2".into(), "int".into());
+        let line = Attribute { value, optional: false, type_name };
+        let attributes = [("line".into(), line.clone())].into();
+        change(&conn, vec![DeviceChange::PutAttributes(dev1(), attributes)]);
+        let row = "SELECT deviceid || ' ' || name || ' ' || value || optional || attr_type || \
+                   metadata || description FROM device_attr";
+        assert_eq!(texts(&conn, row), ["default/dev1 line 20int{}"]);
+        let (device, name) = (dev1(), "line".into());
+        assert_eq!(stored(&conn).attributes, [AttributeRow { device, name, attribute: line }]);
         let gone = DeviceChange::RemoveAcknowledged("m1".into(), "device/default/dev1".into());
         change(&conn, vec![DeviceChange::RemoveDevice(dev1()), gone]);
         let got = stored(&conn);
@@ -459,10 +515,15 @@ mod tests {
              '', '', '{{}}', 1, 'string', '{{}}' FROM n;
              WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n
              WHERE i <= {NODE_DEVICES_MAX})
-             INSERT INTO device SELECT 'd' || i, '', '', '', '' FROM n;"
+             INSERT INTO device SELECT 'd' || i, '', '', '', '' FROM n;
+             WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n
+             WHERE i <= {ATTRIBUTES_MAX})
+             INSERT INTO device_attr SELECT 10 + i, 'dev9', 'a' || i, '', '1', 1, 'int', '{{}}'
+             FROM n;"
         ))
         .expect("rows");
         let got = stored(&conn);
+        assert_eq!(got.attributes.len(), ATTRIBUTES_MAX);
         assert_eq!(got.devices.len(), NODE_DEVICES_MAX);
         // Two of them have one name.
         assert_eq!(got.twins.len(), TWINS_MAX - 1);

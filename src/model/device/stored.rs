@@ -1,8 +1,8 @@
-//! What is stored of devices: the rows of KubeEdge's tables `device` and `device_twin` (section 5),
-//! and beside them what only edged needs: what the cloud has not confirmed, which desired values
-//! were taken over, and what each mapper has acknowledged.
+//! What is stored of devices: the rows of KubeEdge's tables `device`, `device_attr` and
+//! `device_twin` (section 5), and beside them what only edged needs: what the cloud has not
+//! confirmed, which desired values were taken over, and what each mapper has acknowledged.
 
-use super::{DeviceId, DeviceState, Twin};
+use super::{Attribute, Attributes, DeviceId, DeviceState, Twin};
 
 /// A change of the tables of devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub enum DeviceChange {
     /// With its properties and attributes.
     RemoveDevice(DeviceId),
     PutTwin(Box<TwinRow>),
+    /// All attributes of this device: other rows of it are removed.
+    PutAttributes(DeviceId, Attributes),
     PutAcknowledged(Acknowledged),
     /// Of this mapper, about this object.
     RemoveAcknowledged(Box<str>, Box<str>),
@@ -28,6 +30,14 @@ pub struct DeviceRow {
     pub uid: Option<Box<str>>,
 }
 
+/// An attribute of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttributeRow {
+    pub device: DeviceId,
+    pub name: Box<str>,
+    pub attribute: Attribute,
+}
+
 /// A property of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TwinRow {
@@ -36,6 +46,9 @@ pub struct TwinRow {
     pub twin: Twin,
     /// The cloud has not confirmed it.
     pub is_unsent: bool,
+    /// Of what it has not confirmed: it may have a newer actual value nevertheless, which a power
+    /// cut has taken from the node.
+    pub is_doubtful: bool,
     /// The last desired value of the object, empty if it had none; `None`: none was seen.
     pub desired: Option<Box<str>>,
 }
@@ -53,6 +66,7 @@ pub struct Acknowledged {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredDevices {
     pub devices: Vec<DeviceRow>,
+    pub attributes: Vec<AttributeRow>,
     pub twins: Vec<TwinRow>,
     pub acknowledged: Vec<Acknowledged>,
 }

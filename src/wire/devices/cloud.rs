@@ -7,11 +7,12 @@ use serde_json::value::RawValue;
 use super::publish::{Base, Changed, StateUpdate, Versions, all};
 use super::request::Fields;
 use crate::limits::{
-    DEVICE_DESCRIPTION_BYTES_MAX, DEVICE_ID_BYTES_MAX, DEVICE_PROPERTIES_MAX, NODE_DEVICES_MAX,
-    TWIN_NAME_BYTES_MAX, TWIN_VALUE_BYTES_MAX,
+    DEVICE_ATTRIBUTES_MAX, DEVICE_DESCRIPTION_BYTES_MAX, DEVICE_ID_BYTES_MAX,
+    DEVICE_PROPERTIES_MAX, NODE_DEVICES_MAX, TWIN_NAME_BYTES_MAX, TWIN_VALUE_BYTES_MAX,
 };
 use crate::model::device::{
-    DeviceDownstream, DeviceId, DeviceUpstream, GivenDevice, GivenSide, GivenTwin, TwinVersion,
+    Attribute, AttributeChanges, DeviceDownstream, DeviceId, DeviceUpstream, GivenDevice,
+    GivenSide, GivenTwin, TwinVersion,
 };
 use crate::model::error::Peer;
 use crate::model::tree::{self, Node, Value};
@@ -36,6 +37,13 @@ pub fn decode_cloud(resource: &str, content: &str) -> Option<Result<DeviceDownst
             read().and_then(|node| {
                 let twins = twins(&Fields::of(&node)?)?;
                 Ok(DeviceDownstream::CloudUpdated(id, twins))
+            })
+        }
+        ["device", _] | ["device", _, _] => {
+            let id = DeviceId::of(&parts[1..].join("/"));
+            read().and_then(|node| {
+                let changes = attributes(&Fields::of(&node)?)?.unwrap_or_default();
+                Ok(DeviceDownstream::Attributes(id, changes))
             })
         }
         _ => return None,
@@ -71,7 +79,60 @@ fn device(node: &Node) -> Result<GivenDevice, Peer> {
         return Err(Peer::new(format!("id: got {id:?}, expected namespace/name")));
     }
     let description = bounded(&fields, "description", DEVICE_DESCRIPTION_BYTES_MAX)?;
-    Ok(GivenDevice { id: DeviceId::of(&id), description, twins: twins(&fields)? })
+    let attributes = attributes(&fields)?;
+    let attributes = attributes.map(|given| {
+        given.into_iter().filter_map(|(name, attribute)| Some((name, attribute?))).collect()
+    });
+    let id = DeviceId::of(&id);
+    Ok(GivenDevice { id, description, attributes, twins: twins(&fields)? })
+}
+
+/// `attributes`; `None`: not given.
+fn attributes(fields: &Fields<'_>) -> Result<Option<AttributeChanges>, Peer> {
+    if matches!(fields.get("attributes"), None | Some(Value::Null)) {
+        return Ok(None);
+    }
+    let given = fields.entries("attributes")?;
+    if given.len() > DEVICE_ATTRIBUTES_MAX {
+        let got = given.len();
+        return Err(Peer::new(format!(
+            "attributes: got {got}, expected {DEVICE_ATTRIBUTES_MAX} at most"
+        )));
+    }
+    let read = |(name, node): (&str, &Node)| {
+        check_name("attributes", name)?;
+        if node.value == Value::Null {
+            return Ok((name.into(), None));
+        }
+        let attribute = Fields::of(node).and_then(|fields| attribute(&fields));
+        let attribute =
+            attribute.map_err(|why| Peer::at(format_args!("attributes.{name}"), why))?;
+        Ok((name.into(), Some(attribute)))
+    };
+    given.into_iter().map(read).collect::<Result<_, _>>().map(Some)
+}
+
+fn attribute(fields: &Fields<'_>) -> Result<Attribute, Peer> {
+    Ok(Attribute {
+        value: bounded(fields, "value", TWIN_VALUE_BYTES_MAX)?,
+        optional: fields.truth("optional")?.unwrap_or(true),
+        type_name: type_name(fields)?,
+    })
+}
+
+fn type_name(fields: &Fields<'_>) -> Result<Box<str>, Peer> {
+    match fields.inner("metadata")? {
+        Some(metadata) => metadata.word("type"),
+        None => Ok(Box::default()),
+    }
+}
+
+fn check_name(of: &str, name: &str) -> Result<(), Peer> {
+    if (1..=TWIN_NAME_BYTES_MAX).contains(&name.len()) {
+        return Ok(());
+    }
+    let got = name.len();
+    Err(Peer::new(format!("{of}: got a name of {got} bytes, expected 1 to {TWIN_NAME_BYTES_MAX}")))
 }
 
 fn bounded(fields: &Fields<'_>, name: &str, most: usize) -> Result<Box<str>, Peer> {
@@ -99,12 +160,7 @@ fn twins(fields: &Fields<'_>) -> Result<Vec<(Box<str>, GivenTwin)>, Peer> {
         if node.value == Value::Null {
             continue;
         }
-        if name.is_empty() || name.len() > TWIN_NAME_BYTES_MAX {
-            let got = name.len();
-            return Err(Peer::new(format!(
-                "twin: got a name of {got} bytes, expected 1 to {TWIN_NAME_BYTES_MAX}"
-            )));
-        }
+        check_name("twin", name)?;
         let twin = Fields::of(node).and_then(|fields| twin(&fields));
         twins.push((name.into(), twin.map_err(|why| Peer::at(format_args!("twin.{name}"), why))?));
     }
@@ -123,15 +179,11 @@ fn twin(fields: &Fields<'_>) -> Result<GivenTwin, Peer> {
         };
         Ok(Some(GivenSide { value, version }))
     };
-    let type_name = match fields.inner("metadata")? {
-        Some(metadata) => metadata.word("type")?,
-        None => Box::default(),
-    };
     Ok(GivenTwin {
         expected: side("expected", "expected_version")?,
         actual: side("actual", "actual_version")?,
         optional: fields.truth("optional")?,
-        type_name,
+        type_name: type_name(fields)?,
     })
 }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::model::device::{
-    DeviceId, DeviceState, Door, Member, Publication, Published, Twin, TwinChange, TwinSide, Twins,
+    Attribute, DeviceId, DeviceState, Door, Member, Publication, Published, Twin, TwinChange,
+    TwinSide, Twins,
 };
 use crate::wire::edge;
 
@@ -46,6 +47,11 @@ pub fn publish(node: &str, publication: &Publication) -> (String, Vec<u8>) {
             delta: delta.iter().map(|(name, value)| (&**name, &**value)).collect(),
         }),
         Published::State(device, state) => json(&StateUpdate::of(base, device, state)),
+        Published::Attributes(_, changes) => {
+            let each = changes.iter();
+            let each = each.map(|(name, it)| (&**name, it.as_ref().map(MsgAttr::of)));
+            json(&ChangedAttributes { base, attributes: each.collect() })
+        }
     };
     (topic, payload)
 }
@@ -70,6 +76,7 @@ fn topic(node: &str, content: &Published) -> String {
         Published::Document(device, _) => of(device, "twin/update/document"),
         Published::Delta { device, .. } => of(device, "twin/update/delta"),
         Published::State(device, _) => of(device, "state/update/result"),
+        Published::Attributes(device, _) => of(device, "updated"),
     }
 }
 
@@ -122,6 +129,8 @@ struct Device<'a> {
     state: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     last_online: &'a str,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    attributes: BTreeMap<&'a str, MsgAttr<'a>>,
 }
 
 impl<'a> Device<'a> {
@@ -132,7 +141,30 @@ impl<'a> Device<'a> {
             description: &member.description,
             state: &member.state.state,
             last_online: &member.state.last_online,
+            attributes: member.attributes.iter().map(|(k, it)| (&**k, MsgAttr::of(it))).collect(),
         }
+    }
+}
+
+/// `updated`
+#[derive(Serialize)]
+struct ChangedAttributes<'a> {
+    #[serde(flatten)]
+    base: Base<'a>,
+    attributes: BTreeMap<&'a str, Option<MsgAttr<'a>>>,
+}
+
+#[derive(Serialize)]
+struct MsgAttr<'a> {
+    value: &'a str,
+    optional: bool,
+    metadata: Type<'a>,
+}
+
+impl<'a> MsgAttr<'a> {
+    fn of(attribute: &'a Attribute) -> Self {
+        let Attribute { value, optional, type_name } = attribute;
+        Self { value, optional: *optional, metadata: Type { name: type_name } }
     }
 }
 

@@ -3,14 +3,14 @@
 
 use super::*;
 use crate::limits::{
-    DEVICE_DESCRIPTION_BYTES_MAX, DEVICE_ID_BYTES_MAX, DEVICE_PAYLOAD_BYTES_MAX,
-    DEVICE_PAYLOAD_SHOWN, DEVICE_PAYLOAD_VALUES_MAX, DEVICE_PROPERTIES_MAX, DEVICE_WORD_BYTES_MAX,
-    NODE_DEVICES_MAX,
+    DEVICE_ATTRIBUTES_MAX, DEVICE_DESCRIPTION_BYTES_MAX, DEVICE_ID_BYTES_MAX,
+    DEVICE_PAYLOAD_BYTES_MAX, DEVICE_PAYLOAD_SHOWN, DEVICE_PAYLOAD_VALUES_MAX,
+    DEVICE_PROPERTIES_MAX, DEVICE_WORD_BYTES_MAX, NODE_DEVICES_MAX,
 };
 use crate::model::device::{
-    ClientContent, ClientRequest, DeviceDownstream, DeviceId, DeviceState, DeviceUpstream, Door,
-    GivenDevice, GivenSide, GivenTwin, Member, PropertyUpdate, Publication, Published, Twin,
-    TwinChange, TwinSide, TwinVersion, Twins,
+    Attribute, Attributes, ClientContent, ClientRequest, DeviceDownstream, DeviceId, DeviceState,
+    DeviceUpstream, Door, GivenDevice, GivenSide, GivenTwin, Member, PropertyUpdate, Publication,
+    Published, Twin, TwinChange, TwinSide, TwinVersion, Twins,
 };
 
 const UPDATE: &str = "$hw/events/device/default/dev1/twin/update";
@@ -26,6 +26,10 @@ fn side(value: &str, timestamp_ms: i64, edge: i64) -> TwinSide {
 
 fn temp(expected: Option<TwinSide>, actual: Option<TwinSide>) -> Twin {
     Twin { expected, actual, optional: true, type_name: "int".into() }
+}
+
+fn maker() -> Attribute {
+    Attribute { value: "acme".into(), optional: true, type_name: "string".into() }
 }
 
 fn set(expected: Option<&str>, actual: Option<&str>) -> PropertyUpdate {
@@ -165,11 +169,10 @@ fn answers_are_written_as_edgecore_writes_them() {
     );
     let twins: Twins = [("temp".into(), both.clone())].into();
     let device = "$hw/events/device/default/dev1";
-    let member = |state: DeviceState| Member { id: dev1(), description: Box::default(), state };
     let deleted = TwinChange { last: Some(both.clone()), current: None };
     for (content, topic, rest) in [
         (
-            Published::Members(vec![member(DeviceState::default())]),
+            Published::Members(vec![member(Attributes::new())]),
             "$hw/events/node/edge1/membership/get/result".to_owned(),
             r#""devices":[{"id":"default/dev1","name":"dev1"}]}"#.to_owned(),
         ),
@@ -223,6 +226,58 @@ fn answers_are_written_as_edgecore_writes_them() {
     assert!(got.contains(r#"{"t":{"expected":{},"optional":true,"metadata":{"type":"float"}}}"#));
 }
 
+/// The device, with these attributes.
+fn member(attributes: Attributes) -> Member {
+    let (description, state) = Default::default();
+    Member { id: dev1(), description, state, attributes }
+}
+
+#[test]
+fn attributes_are_written_as_edgecore_writes_them() {
+    let attributes: Attributes = [("maker".into(), maker())].into();
+    let maker = r#"{"maker":{"value":"acme","optional":true,"metadata":{"type":"string"}}}"#;
+    let device = "$hw/events/device/default/dev1";
+    for (content, topic, rest) in [
+        (
+            Published::Members(vec![member(attributes.clone())]),
+            "$hw/events/node/edge1/membership/get/result".to_owned(),
+            format!(r#""devices":[{{"id":"default/dev1","name":"dev1","attributes":{maker}}}]}}"#),
+        ),
+        (
+            Published::Attributes(
+                dev1(),
+                vec![("maker".into(), Some(attributes["maker"].clone())), ("zone".into(), None)],
+            ),
+            format!("{device}/updated"),
+            format!(r#""attributes":{},"zone":null}}}}"#, &maker[..maker.len() - 1]),
+        ),
+    ] {
+        let got = published("u1", content);
+        assert_eq!(got, (topic, format!(r#"{{"event_id":"u1","timestamp":1795,{rest}"#)));
+    }
+}
+
+#[test]
+fn attributes_of_the_cloud_are_read() {
+    let attributes = r#"{"maker":{"value":"acme","metadata":{"type":"string"}},"zone":null}"#;
+    for (resource, id) in [("device/dev9", "dev9"), ("device/default/dev1", "default/dev1")] {
+        let got = decode_cloud(resource, &format!(r#"{{"attributes":{attributes}}}"#));
+        let changes = vec![("maker".into(), Some(maker())), ("zone".into(), None)];
+        assert_eq!(got, Some(Ok(DeviceDownstream::Attributes(DeviceId::of(id), changes))));
+    }
+    let given = |attributes: &str| {
+        let text = format!(r#"{{"devices":[{{"id":"dev9"{attributes}}}]}}"#);
+        match decode_cloud("membership/detail", &text) {
+            Some(Ok(DeviceDownstream::Detail(mut devices))) => devices.remove(0).attributes,
+            other => panic!("{text}: {other:?}"),
+        }
+    };
+    let all = Attributes::from([("maker".into(), maker())]);
+    assert_eq!(given(&format!(r#","attributes":{attributes}"#)), Some(all));
+    assert_eq!(given(r#","attributes":{}"#), Some(Attributes::new()));
+    assert_eq!(given(r#","attributes":null"#), None);
+}
+
 #[test]
 fn states_are_written_as_edgecore_writes_them() {
     let device = "$hw/events/device/default/dev1";
@@ -250,8 +305,12 @@ fn states_are_written_as_edgecore_writes_them() {
 fn messages_of_the_cloud_are_read() {
     let membership = r#"{"event_id":"2b19","timestamp":1795196937285,
         "added_devices":[{"id":"default/dev1","name":"dev1"}],"removed_devices":null}"#;
-    let given =
-        |id: &str, twins| GivenDevice { id: DeviceId::of(id), description: Box::default(), twins };
+    let given = |id: &str, twins| GivenDevice {
+        id: DeviceId::of(id),
+        description: Box::default(),
+        attributes: None,
+        twins,
+    };
     let added = vec![given("default/dev1", Vec::new())];
     let want = DeviceDownstream::Membership { added, removed: Vec::new() };
     assert_eq!(decode_cloud("membership", membership), Some(Ok(want)));
@@ -277,6 +336,9 @@ fn messages_of_the_cloud_are_read() {
         assert_eq!(got, Some(Ok(want)));
     }
     assert_eq!(decode_cloud("device/default/dev1/other", "{}"), None);
+    let attribute = |n: usize| format!(r#""a{n}":null"#);
+    let attributes: Vec<String> = (0..=DEVICE_ATTRIBUTES_MAX).map(attribute).collect();
+    let attributes = attributes.join(",");
     let long = "x".repeat(DEVICE_DESCRIPTION_BYTES_MAX + 1);
     let many = vec![r#"{"id":"a"}"#; NODE_DEVICES_MAX + 1].join(",");
     for content in [
@@ -286,6 +348,9 @@ fn messages_of_the_cloud_are_read() {
         r#"{"added_devices":[{"id":""}]}"#,
         r#"{"added_devices":[{"id":"a/b/c"}]}"#,
         r#"{"added_devices":[{"id":"a","twin":{"":{}}}]}"#,
+        r#"{"added_devices":[{"id":"a","attributes":{"":{}}}]}"#,
+        r#"{"added_devices":[{"id":"a","attributes":{"maker":{"value":[]}}}]}"#,
+        &format!(r#"{{"added_devices":[{{"id":"a","attributes":{{{attributes}}}}}]}}"#),
         r#"{"added_devices":[{"id":"a","twin":{"t":{"expected":{"value":[]}}}}]}"#,
         &format!(r#"{{"added_devices":[{{"id":"a","description":"{long}"}}]}}"#),
         &format!(r#"{{"added_devices":[{many}]}}"#),

@@ -426,7 +426,7 @@ impl World {
             cloud.save_done(self.clocks.now());
         }
         cloud.events.clear();
-        cloud.devices_die();
+        cloud.devices_die(self.clocks.now());
         cloud.lose_end(self.clocks.now());
         self.cloud_settle();
     }

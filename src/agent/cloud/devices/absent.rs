@@ -19,7 +19,9 @@ impl DeviceSide {
 
     pub(super) fn objects_changed(&mut self, _: Now, _: &Meta, _: &mut Rng) {}
 
-    pub(super) fn link_up(&mut self) {}
+    pub(super) fn link_up(&mut self, _: Now) {}
+
+    pub(super) fn link_down(&mut self, _: Now) {}
 
     pub(super) fn end_save(&mut self, _: Now, _is_saved: bool) {}
 

@@ -34,7 +34,7 @@ impl CloudSim {
 
     pub(super) fn devices_begin_life(&mut self, _: &mut Saved) {}
 
-    pub(super) fn devices_die(&mut self) {}
+    pub(super) fn devices_die(&mut self, _: u64) {}
 
     pub(super) fn devices_lose_store(&mut self) {}
 

@@ -151,6 +151,41 @@ impl DeviceSim {
         self.event(DeviceEvent::Called(id, call));
     }
 
+    /// In calm, devices that have been reported report again after a start of the agent: it may
+    /// have an older value, and may not know what the cloud has.
+    pub(super) fn report_again(&mut self, after_ms: u64) {
+        if self.rates.act_ms == 0 {
+            self.timers.push((after_ms, DeviceDue::ReportsAgain(self.life)));
+        }
+    }
+
+    pub(super) fn reports_again(&mut self, life: u32) {
+        if life != self.life {
+            return;
+        }
+        if !self.is_loaded {
+            return self.report_again(1_000);
+        }
+        let mut calls = Vec::new();
+        for (id, known) in &self.truth.devices {
+            let twins = known.properties.iter().filter_map(|(name, property)| {
+                let own: u64 = property.actual.as_ref()?.parse().ok()?;
+                let number = self.remote.number(id, name).map_or(own, |theirs| theirs.max(own));
+                let (property, actual) = (name.clone(), Some(number.to_string().into()));
+                Some(ReportedTwin { property, expected: None, actual })
+            });
+            let twins: Vec<_> = twins.collect();
+            if !twins.is_empty() {
+                calls.push(ManagerCall::ReportStatus { device: id.clone(), twins });
+            }
+        }
+        for call in calls {
+            self.count("reports again");
+            let id = self.next_call();
+            self.event(DeviceEvent::Called(id, call));
+        }
+    }
+
     fn next_call(&mut self) -> ManagerCallId {
         self.last_id += 1;
         ManagerCallId(self.last_id)

@@ -28,6 +28,7 @@ impl CloudSim {
                 devices.timers.push((1, DeviceDue::Starts(at)));
             }
         }
+        devices.report_again(1);
         users::heal(&mut self.api);
         self.inform();
     }

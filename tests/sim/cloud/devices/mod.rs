@@ -18,6 +18,7 @@ mod ends;
 mod mapper;
 mod remote;
 mod rows;
+mod saved;
 mod truth;
 mod users;
 
@@ -49,6 +50,7 @@ use crate::world::{NODE, World};
 use mapper::{Call, Mapper, State, id_in};
 use remote::Remote;
 use rows::Rows;
+use saved::Reported;
 use truth::{Members, Refusal, Truth};
 
 /// The share of worlds with a cloud that have devices, percent.
@@ -68,6 +70,11 @@ pub struct DeviceSim {
     last_id: u64,
     truth: Truth,
     rows: Rows,
+    reported: Reported,
+    /// The agent has read its store in this life.
+    is_loaded: bool,
+    /// When the last life of the agent has ended.
+    ended_at: u64,
     mappers: Vec<Mapper>,
     calls: BTreeMap<u64, Call>,
     serial: u64,
@@ -121,6 +128,8 @@ pub enum DeviceDue {
     Starts(usize),
     /// The process of a mapper listens from now on.
     Listens(usize, u32),
+    /// Devices report again what they have, in this life of the agent.
+    ReportsAgain(u32),
 }
 
 /// `_pct`: percent each time; `_ms`: at most.
@@ -208,6 +217,9 @@ pub fn draw(class: Class, seed: u64, config: &mut Config) -> Option<Box<DeviceSi
         last_id: 0,
         truth: Truth::default(),
         rows: Rows::default(),
+        reported: Reported::default(),
+        is_loaded: false,
+        ended_at: 0,
         mappers,
         calls: BTreeMap::new(),
         serial: 0,
@@ -246,11 +258,11 @@ impl DeviceSim {
     fn receives(&mut self, now: u64, event: &DeviceEvent) {
         match event {
             DeviceEvent::Request(ClientRequest { event_id, content }) => {
-                let answer = self.expect(content);
+                let answer = self.expect(now, content);
                 self.expected.answers.insert(event_id.clone(), answer);
             }
             DeviceEvent::Called(id, call) => {
-                let answer = self.expect_call(call);
+                let answer = self.expect_call(now, call);
                 self.expected.calls.insert(*id, answer);
             }
             DeviceEvent::Answered(id, answer) => self.knows_answer(now, *id, answer),
@@ -259,7 +271,7 @@ impl DeviceSim {
         }
     }
 
-    fn expect(&mut self, content: &ClientContent) -> Answer {
+    fn expect(&mut self, now: u64, content: &ClientContent) -> Answer {
         match content {
             ClientContent::Membership => {
                 Answer::Members(self.truth.devices.keys().cloned().collect())
@@ -268,7 +280,7 @@ impl DeviceSim {
                 Some(known) => Answer::Twins(id.clone(), known.clone()),
                 None => Answer::Refused(404),
             },
-            ClientContent::TwinUpdate(id, updates) => match self.truth.update(id, updates) {
+            ClientContent::TwinUpdate(id, updates) => match self.updated(now, id, updates) {
                 Ok(()) => Answer::Updated,
                 Err(code) => Answer::Refused(code),
             },
@@ -288,12 +300,23 @@ impl DeviceSim {
         Ok(())
     }
 
-    fn expect_call(&mut self, call: &ManagerCall) -> Result<(), Refusal> {
+    fn updated(
+        &mut self,
+        now: u64,
+        id: &DeviceId,
+        updates: &[(Box<str>, PropertyUpdate)],
+    ) -> Result<(), Refusal> {
+        self.truth.update(id, updates)?;
+        self.reported.accept(now, id, updates);
+        Ok(())
+    }
+
+    fn expect_call(&mut self, now: u64, call: &ManagerCall) -> Result<(), Refusal> {
         match call {
             ManagerCall::Register { .. } => Ok(()),
             ManagerCall::ReportStatus { device, twins } => {
                 let updates: Vec<_> = twins.iter().map(|it| self.reported(device, it)).collect();
-                self.truth.update(device, &updates)
+                self.updated(now, device, &updates)
             }
             ManagerCall::ReportState { device, state } => {
                 self.set_state(device, state)?;
@@ -336,6 +359,7 @@ impl DeviceSim {
     fn members_change(&mut self, members: Members) {
         for id in &members.removed {
             self.remote.forgotten(id);
+            self.reported.forget(id);
         }
         let Members { added, removed } = members;
         for members in
@@ -454,7 +478,8 @@ impl DeviceSim {
             | Published::Refused(..)
             | Published::Members(_)
             | Published::Twins(..)
-            | Published::State(..) => {}
+            | Published::State(..)
+            | Published::Attributes(..) => {}
         }
         let expected = self.expected.answers.remove(event_id);
         match (expected, content) {
@@ -529,13 +554,15 @@ impl CloudSim {
             Event::Device(event) => devices.receives(now, event),
             Event::Loaded(saved) => {
                 let rows = Rows::of(&saved.devices);
-                devices.remote.judge_rows(&rows);
+                devices.reported.judge(devices.ended_at, &rows);
+                devices.is_loaded = true;
                 devices.truth.load(&rows);
                 devices.objects_are(&self.store);
             }
             Event::Saved(_) if std::mem::take(&mut devices.is_written) => {
                 devices.objects_are(&self.store);
             }
+            Event::SaveFailed(..) => devices.reported.save_failed(),
             Event::LinkUp(session, _) if self.link.known_up == Some(*session) => {
                 devices.remote.link_up();
             }
@@ -598,7 +625,9 @@ impl CloudSim {
         devices.expected = Expected::default();
         devices.asked.clear();
         devices.is_written = false;
+        devices.is_loaded = false;
         devices.remote.link_up();
+        devices.report_again(1_000);
         for at in 0..devices.mappers.len() {
             devices.mappers[at].begin_life();
             // Its registration was not answered: it ends, and is started again.
@@ -610,15 +639,18 @@ impl CloudSim {
     }
 
     /// The events that the agent has not received are lost with it.
-    pub(super) fn devices_die(&mut self) {
+    pub(super) fn devices_die(&mut self, now: u64) {
         if let Some(devices) = &mut self.devices {
             devices.events.clear();
+            devices.ended_at = now;
         }
     }
 
     pub(super) fn devices_lose_store(&mut self) {
         if let Some(devices) = &mut self.devices {
             devices.rows = Rows::default();
+            devices.remote.lost();
+            devices.reported = Reported::default();
             devices.is_lost = true;
         }
     }
@@ -685,6 +717,7 @@ impl CloudSim {
             DeviceDue::Expires(serial) => devices.expires(serial),
             DeviceDue::Starts(at) => devices.starts(now, at),
             DeviceDue::Listens(at, process) => devices.listens(at, process),
+            DeviceDue::ReportsAgain(life) => devices.reports_again(life),
         }
     }
 

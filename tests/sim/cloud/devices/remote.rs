@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use edged::limits::{DEVICE_CONFIRM_MS, DEVICE_MESSAGE_MS};
-use edged::model::device::{DELETED, DeviceId};
+use edged::model::device::{DELETED, DeviceId, TwinRow};
 use edged::model::message::Message;
 use serde_json::{Value, json};
 
@@ -27,6 +27,8 @@ pub struct Remote {
     under_way: BTreeMap<DeviceId, UnderWay>,
     /// When reports were sent.
     sent_at: Vec<u64>,
+    /// The highest number that the agent has sent of each property, with its version.
+    versions: BTreeMap<(DeviceId, Box<str>), (u64, i64)>,
 }
 
 /// `DeviceStatus`
@@ -65,6 +67,12 @@ impl Remote {
     /// The agent does not have the device any more.
     pub fn forgotten(&mut self, id: &DeviceId) {
         self.under_way.remove(id);
+        self.versions.retain(|(device, _), _| device != id);
+    }
+
+    /// The agent has lost its store, and the versions with it.
+    pub fn lost(&mut self) {
+        self.versions.clear();
     }
 
     /// The agent knows that this report was received.
@@ -105,26 +113,63 @@ impl Remote {
             return;
         }
         for (name, twin) in content["twin"].as_object().expect("a report of twins") {
-            let row = rows.twins.get(&(id.clone(), name.as_str().into())).map(|row| &row.twin);
-            let stored = |side: &str| {
-                let row = row?;
-                let side = if side == "expected" { &row.expected } else { &row.actual };
-                side.as_ref().map(|side| (side.version.edge, side.text().to_owned()))
+            let key = (id.clone(), name.as_str().into());
+            let row = rows.twins.get(&key);
+            judge!(row.is_some(), "[report is durable] {id} {name} is reported, and not stored");
+            let row = row.expect("just judged");
+            let side = |side: &str| {
+                let value = twin[side]["value"].as_str()?;
+                Some((twin[format!("{side}_version")]["edge"].as_i64().unwrap_or(0), value))
             };
-            for side in ["expected", "actual"] {
-                let Some(value) = twin[side]["value"].as_str() else { continue };
-                let version = twin[format!("{side}_version")]["edge"].as_i64().unwrap_or(0);
-                let sent = (version, value.to_owned());
+            if let Some(sent) = side("expected") {
+                let stored = row.twin.expected.as_ref().map(|it| (it.version.edge, it.text()));
                 // A newer one may be stored already.
                 let is_stored =
-                    stored(side).is_some_and(|it| it == sent || (it.0 > version && it.1 != value));
+                    stored.is_some_and(|it| it == sent || (it.0 > sent.0 && it.1 != sent.1));
                 judge!(
                     is_stored,
-                    "[report is durable] {id} {name} {side}: {sent:?}, stored {:?}",
-                    stored(side)
+                    "[report is durable] {id} {name} expects {sent:?}, stored {stored:?}"
                 );
             }
+            if let Some((version, value)) = side("actual") {
+                self.sends_actual(&key, version, value, row);
+            }
         }
+    }
+
+    /// An actual value may be ahead of the disk, but its version may not. Where the row says that
+    /// the cloud does not have it, it would come after the newer one, after a power cut.
+    fn sends_actual(
+        &mut self,
+        key: &(DeviceId, Box<str>),
+        version: i64,
+        value: &str,
+        row: &TwinRow,
+    ) {
+        let (id, name) = key;
+        let stored = row.twin.actual.as_ref().map(|it| (it.version.edge, it.text()));
+        let (reserved, text) = stored.unwrap_or_default();
+        judge!(
+            version <= reserved,
+            "[version is reserved] {id} {name} is {value}, version {version}, stored {stored:?}"
+        );
+        let (Ok(number), stored) = (value.parse::<u64>(), text.parse::<u64>()) else { return };
+        let is_ahead = stored.is_ok_and(|stored| number > stored);
+        judge!(
+            !is_ahead || !row.is_unsent,
+            "[ahead of a mark] {id} {name} is {number}, stored {text} as not sent"
+        );
+        let before = self.versions.entry(key.clone()).or_default();
+        let is_newer = number <= before.0 || version > before.1;
+        judge!(is_newer, "[version grows] {key:?} is {number}, version {version}, was {before:?}");
+        if number >= before.0 {
+            *before = (number, version);
+        }
+    }
+
+    /// The highest number that the cloud has of this property.
+    pub fn number(&self, id: &DeviceId, name: &str) -> Option<u64> {
+        self.devices.get(id)?.numbers.get(name).copied()
     }
 
     // ---- what arrives ----
@@ -167,11 +212,17 @@ impl Remote {
             let value = |side: &str| {
                 twin[side]["value"].as_str().filter(|it| !it.is_empty()).map(Box::from)
             };
-            let got = Twin {
+            let before = status.twins.remove(name.as_str());
+            let mut got = Twin {
                 expected: value("expected"),
                 actual: value("actual"),
                 is_deleted: twin["metadata"]["type"] == DELETED,
             };
+            // A side that is not given stays.
+            if let Some(before) = before.filter(|_| !got.is_deleted) {
+                got.expected = got.expected.or(before.expected);
+                got.actual = got.actual.or(before.actual);
+            }
             trace!(now, "    the cloud has {id} {name}: {got:?}");
             if let Some(number) = got.actual.as_ref().and_then(|it| it.parse::<u64>().ok()) {
                 let before = status.numbers.insert(name.as_str().into(), number).unwrap_or(0);
@@ -185,21 +236,7 @@ impl Remote {
         vec![confirmation]
     }
 
-    // ---- the store, and the end ----
-
-    /// After a power cut the store has nothing older than the cloud.
-    pub fn judge_rows(&self, rows: &Rows) {
-        for ((id, name), row) in &rows.twins {
-            let stored = row.twin.actual.as_ref().and_then(|it| it.text().parse::<u64>().ok());
-            let remote = self.devices.get(id).and_then(|status| status.numbers.get(name));
-            if let (Some(stored), Some(remote)) = (stored, remote) {
-                judge!(
-                    stored >= *remote,
-                    "[older value] {id} {name} is {stored} in the store, {remote} in the cloud"
-                );
-            }
-        }
-    }
+    // ---- the end ----
 
     /// How many reports were sent since then.
     pub fn reports(&self, since: u64) -> usize {
