@@ -10,23 +10,18 @@ use super::table::Columns;
 use super::{Error, age};
 use crate::io::client;
 use crate::io::log::printable;
-use crate::limits::WATCH_MS;
 
 /// Parses the flags, requests the devices and prints them.
 pub(super) fn run(args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
     let options = Options::parse(args, list::EDGED)?;
     let agent = options.agent(list::EDGED)?;
     let mut print = Print { options: &options, columns: Columns::default(), shown: None };
-    loop {
+    options.print_turns(out, &mut |out| {
         let list = options.fetch(&agent, "/edged/devices", "metadata")?;
         options.expect_named(&list, "devices")?;
-        print.turn(&list, client::wall_s(), out)?;
-        if !options.watch {
-            return Ok(0);
-        }
-        out.flush()?;
-        client::pause(WATCH_MS);
-    }
+        print.turn(&list, client::wall_s(), out)
+    })?;
+    Ok(0)
 }
 
 /// One line: a device, or a property of one.
@@ -91,13 +86,7 @@ impl Print<'_> {
         let is_same = |key, row: &Row| shown.get(key).is_some_and(|it| it.cells == row.cells);
         let changed = rows.iter().filter(|(key, row)| !is_same(*key, row));
         lines.extend(changed.map(|(_, row)| self.line(row, with_namespace, now)));
-        for line in &lines {
-            self.columns.fit(line);
-        }
-        for line in &lines {
-            self.columns.print(line, out)?;
-        }
-        Ok(())
+        Ok(self.columns.print_all(&lines, 0, out)?)
     }
 
     /// The columns must not change while a watched list grows.

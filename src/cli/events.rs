@@ -9,7 +9,6 @@ use super::list::{self, Api, Options};
 use super::table::Columns;
 use super::{Error, age};
 use crate::io::client;
-use crate::limits::WATCH_MS;
 
 /// Parses the flags, requests the events and prints them.
 pub(super) fn run(args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
@@ -26,15 +25,11 @@ pub(super) fn show(
     let options = Options::parse(args, api)?;
     let agent = options.agent(api)?;
     let mut print = Print { options: &options, columns: Columns::default(), shown: None };
-    loop {
+    options.print_turns(out, &mut |out| {
         let list = options.fetch(&agent, path, "involvedObject")?;
-        print.turn(&list, client::wall_s(), out)?;
-        if !options.watch {
-            return Ok(0);
-        }
-        out.flush()?;
-        client::pause(WATCH_MS);
-    }
+        print.turn(&list, client::wall_s(), out)
+    })?;
+    Ok(0)
 }
 
 /// The events of one pod, under a heading, as a part of another page.
@@ -110,13 +105,7 @@ impl Print<'_> {
             row
         }));
         let from = usize::from(!wide);
-        for row in &rows {
-            self.columns.fit(&row[from..]);
-        }
-        for row in &rows {
-            self.columns.print(&row[from..], out)?;
-        }
-        Ok(())
+        Ok(self.columns.print_all(&rows, from, out)?)
     }
 
     /// The columns must not change while a watched list grows.

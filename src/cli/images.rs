@@ -145,12 +145,7 @@ fn list(options: Options, out: &mut dyn Write, trouble: &mut dyn Write) -> Resul
     }
     rows[1..].sort();
     let mut columns = table::Columns::default();
-    for row in &rows {
-        columns.fit(row);
-    }
-    for row in &rows {
-        columns.print(row, out)?;
-    }
+    columns.print_all(&rows, 0, out)?;
     for trouble in &unusable {
         writeln!(out, "NOT USED  {trouble}")?;
     }

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::{Error, yaml};
 use crate::io::client::{self, Agent};
+use crate::limits::WATCH_MS;
 
 /// The server of a command.
 #[derive(Clone, Copy)]
@@ -103,6 +104,22 @@ impl Options {
     /// The server to connect to.
     pub(super) fn agent(&self, api: Api) -> Result<Agent, Error> {
         (api.at)(self.server.as_deref(), self.home.as_deref())
+    }
+
+    /// Prints a turn, or with `--watch` one after the other until that fails.
+    pub(super) fn print_turns(
+        &self,
+        out: &mut dyn Write,
+        turn: &mut dyn FnMut(&mut dyn Write) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        loop {
+            turn(out)?;
+            if !self.watch {
+                return Ok(());
+            }
+            out.flush()?;
+            client::pause(WATCH_MS);
+        }
     }
 
     /// The list at `path`, reduced to the selected objects. `about`: the field of an item that

@@ -11,7 +11,6 @@ use super::Error;
 use super::list::{self, Api, Form, Options};
 use super::table::Columns;
 use crate::io::client;
-use crate::limits::WATCH_MS;
 use row::Row;
 
 /// Parses the flags, requests the pods and prints them.
@@ -29,16 +28,12 @@ pub(super) fn show(
     let options = Options::parse(args, api)?;
     let agent = options.agent(api)?;
     let mut print = Print { options: &options, columns: Columns::default(), shown: None };
-    loop {
+    options.print_turns(out, &mut |out| {
         let list = options.fetch(&agent, path, "metadata")?;
         options.expect_named(&list, "pods")?;
-        print.turn(&list, client::wall_s(), out)?;
-        if !options.watch {
-            return Ok(0);
-        }
-        out.flush()?;
-        client::pause(WATCH_MS);
-    }
+        print.turn(&list, client::wall_s(), out)
+    })?;
+    Ok(0)
 }
 
 /// The last printed content of each row, without its ages.
@@ -82,13 +77,7 @@ impl Print<'_> {
         }
         let changed = rows.iter().filter(|(key, row)| shown.get(*key) != Some(*row));
         lines.extend(changed.map(|(_, row)| self.line(row, with_namespace, now)));
-        for line in &lines {
-            self.columns.fit(line);
-        }
-        for line in &lines {
-            self.columns.print(line, out)?;
-        }
-        Ok(())
+        Ok(self.columns.print_all(&lines, 0, out)?)
     }
 
     /// The columns must not change while a watched list grows.

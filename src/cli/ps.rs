@@ -180,13 +180,7 @@ fn print(rows: &[Row], now: Option<i64>, out: &mut dyn Write) -> std::io::Result
         ]);
     }
     let mut columns = table::Columns::default();
-    for row in &table {
-        columns.fit(row);
-    }
-    for row in &table {
-        columns.print(row, out)?;
-    }
-    Ok(())
+    columns.print_all(&table, 0, out)
 }
 
 #[cfg(test)]

@@ -20,6 +20,23 @@ impl Columns {
         }
     }
 
+    /// Makes room for all rows, and prints them. `from`: how many cells of each are left out.
+    pub(super) fn print_all<R, T>(
+        &mut self,
+        rows: &[R],
+        from: usize,
+        out: &mut dyn Write,
+    ) -> io::Result<()>
+    where
+        R: AsRef<[T]>,
+        T: AsRef<str>,
+    {
+        for row in rows {
+            self.fit(&row.as_ref()[from..]);
+        }
+        rows.iter().try_for_each(|row| self.print(&row.as_ref()[from..], out))
+    }
+
     /// Prints a row.
     pub(super) fn print<T: AsRef<str>>(&self, row: &[T], out: &mut dyn Write) -> io::Result<()> {
         let Some((last, cells)) = row.split_last() else { return Ok(()) };

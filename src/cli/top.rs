@@ -99,12 +99,7 @@ pub(super) fn run(
     let summaries: Vec<Value> = now.into_iter().map(since).collect();
     let rows = rows(&options, &summaries)?;
     let mut columns = Columns::default();
-    for row in &rows {
-        columns.fit(row);
-    }
-    for row in &rows {
-        columns.print(row, out)?;
-    }
+    columns.print_all(&rows, 0, out)?;
     Ok(0)
 }
 

@@ -83,8 +83,8 @@ pub enum Action {
     Answer(CallId, Result<Reply, Refusal>),
     /// One item of a stream.
     Item(CallId, Box<RuntimeEvent>),
-    /// Written before the next [`Event::Saved`]; `Lazily`: within a second is enough, and no
-    /// [`Event::Saved`] answers it.
+    /// Written before the next [`Event::Saved`]. Unless it is to be saved `Now`, within a second is
+    /// enough, and no [`Event::Saved`] answers it.
     Save(Box<Record>, Durability),
     /// Removed before the next [`Event::Saved`], with what is still to be saved lazily of it. It is
     /// no error if there is none.
@@ -111,6 +111,8 @@ pub enum Durability {
     Now,
     /// Soon: the truth is in RUN as well, until the next power cut.
     Lazily,
+    /// In RUN before what follows it, and on the disk soon.
+    InRun,
 }
 
 /// Where the core leaves its requests.

@@ -1,5 +1,5 @@
 //! A record in memory, how far the disk has it, and who sees it. What is shown to clients is
-//! durable, except what is saved lazily: of that the truth is in RUN as well.
+//! durable, except what is saved soon: of that the truth is in RUN as well.
 
 use std::sync::Arc;
 
@@ -84,10 +84,19 @@ impl<R: Keep> Kept<R> {
         self.state = State::Wanted(next);
     }
 
-    /// Shown at once.
+    /// Shown at once: RUN tells it as well.
     pub fn save_lazily(&mut self, record: R, out: &mut Out) {
+        self.save_soon(record, Durability::Lazily, out);
+    }
+
+    /// Shown at once: RUN has the record as well.
+    pub fn save_in_run(&mut self, record: R, out: &mut Out) {
+        self.save_soon(record, Durability::InRun, out);
+    }
+
+    fn save_soon(&mut self, record: R, durability: Durability, out: &mut Out) {
         assert!(!self.is_pending(), "one change of a record at a time");
-        out.push(Action::Save(Box::new(record.record()), Durability::Lazily));
+        out.push(Action::Save(Box::new(record.record()), durability));
         self.shown = Arc::new(record);
     }
 

@@ -90,7 +90,8 @@ impl Runtime {
         };
         let in_run = stored.found_sandboxes.into_iter().collect();
         let networks = stored.found_networks.into_iter().collect();
-        runtime.boot_sandboxes(stored.sandboxes, in_run, networks);
+        let used = stored.containers.iter().map(|it| it.sandbox.clone()).collect();
+        runtime.boot_sandboxes(stored.sandboxes, &used, in_run, networks);
         runtime.boot_containers(now, stored.containers, stored.found);
         runtime
     }
@@ -98,6 +99,7 @@ impl Runtime {
     fn boot_sandboxes(
         &mut self,
         records: Vec<SandboxRecord>,
+        used: &Set<SandboxId>,
         mut in_run: Set<SandboxId>,
         mut networks: Set<SandboxId>,
     ) {
@@ -106,7 +108,8 @@ impl Runtime {
             let is_in_run = in_run.remove(&id);
             let is_whole = is_in_run && record.boot == self.context.boot;
             let is_found = networks.remove(&id) || is_in_run;
-            self.sandboxes.insert(id, Sandbox::stored(record, is_whole, is_found));
+            let sandbox = Sandbox::stored(record, is_whole, is_found, used.contains(&id));
+            self.sandboxes.insert(id, sandbox);
         }
         in_run.extend(networks);
         for id in in_run {

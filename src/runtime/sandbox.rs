@@ -1,12 +1,12 @@
 //! One sandbox: what there is of it, what calls want of it, and from both its next piece of work.
 //!
 //! ```text
-//!  record Making saved → namespaces, network → Ready saved → [containers end] Stopping saved
-//!  → network and mounts taken down → NotReady saved → [containers removed] → erased
+//!  record Making saved → namespaces, network → Ready in RUN, saved soon → [containers end]
+//!  Stopping saved → network and mounts taken down → NotReady saved → [containers removed] → erased
 //! ```
 //!
 //! If the server dies here, the record's phase says where to go on: one that is still `Making` is
-//! undone.
+//! undone. That it is ready need not survive a power cut, because nothing of it does.
 
 use std::sync::Arc;
 
@@ -67,9 +67,21 @@ impl Sandbox {
         Self::with(Kept::new(record, call))
     }
 
-    /// A record with what is found: all that is in RUN of this boot (`is_whole`), or anything.
-    pub fn stored(mut record: SandboxRecord, is_whole: bool, is_found: bool) -> Self {
-        if record.phase == SandboxPhase::Ready && !is_whole {
+    /// A record with what is found: all that is in RUN of this boot (`is_whole`), or anything; and
+    /// whether there are records of containers in it (`is_used`).
+    pub fn stored(
+        mut record: SandboxRecord,
+        is_whole: bool,
+        is_found: bool,
+        is_used: bool,
+    ) -> Self {
+        let is_over = match record.phase {
+            SandboxPhase::Ready => !is_whole,
+            // A power cut came before it was saved that it had become ready.
+            SandboxPhase::Making => is_used,
+            SandboxPhase::Stopping | SandboxPhase::NotReady => false,
+        };
+        if is_over {
             // Not saved: the next start would say the same.
             record.phase = SandboxPhase::Stopping;
         }
@@ -148,7 +160,7 @@ impl Sandbox {
                     | JobReply::Images(_)
                     | JobReply::Stats(_) => Vec::new(),
                 };
-                self.save(SandboxPhase::Ready, ips);
+                self.kept.save_in_run(self.in_phase(SandboxPhase::Ready, ips), &mut ctx.out);
             }
             (Task::Make, Err(fault)) => {
                 // What was killed may have done anything; all else leaves nothing.
@@ -185,11 +197,8 @@ impl Sandbox {
         self.is_leaving = false;
     }
 
-    fn save(&mut self, phase: SandboxPhase, ips: Vec<Box<str>>) {
-        let mut record = SandboxRecord::clone(self.record());
-        record.phase = phase;
-        record.ips = ips;
-        self.kept.save(record);
+    fn in_phase(&self, phase: SandboxPhase, ips: Vec<Box<str>>) -> SandboxRecord {
+        SandboxRecord { phase, ips, ..SandboxRecord::clone(self.record()) }
     }
 
     // ---- the next step ----
@@ -282,7 +291,8 @@ impl Sandbox {
         }
         self.retry.now();
         // Saved before anything is taken down: one that is shown as ready is whole.
-        self.save(SandboxPhase::Stopping, self.record().ips.clone());
+        let ips = self.record().ips.clone();
+        self.kept.save(self.in_phase(SandboxPhase::Stopping, ips));
         true
     }
 
@@ -296,7 +306,7 @@ impl Sandbox {
         if self.is_left {
             self.end(ctx);
         } else {
-            self.save(SandboxPhase::NotReady, Vec::new());
+            self.kept.save(self.in_phase(SandboxPhase::NotReady, Vec::new()));
         }
         true
     }

@@ -74,6 +74,10 @@ pub fn updates(_: &Rig) -> Vec<Figure> {
     agent.handle(now(started), Event::Loaded(Box::new(saved)));
     let mut out = Out::default();
     agent.step(now(started), &mut out);
+    // What every device publishes at a start is no answer.
+    while answer(&mut agent, &mut out, now(started)) > 0 {
+        agent.step(now(started), &mut out);
+    }
     let mut rates = Vec::new();
     let mut times_us = Vec::new();
     let mut number = 0_usize;

@@ -94,7 +94,7 @@ impl World {
         let machine = &self.machine;
         match (&request, reply) {
             (_, Reply::Sandbox(id)) => {
-                let phase = sandbox(machine, id).map(|record| record.phase);
+                let phase = machine.in_run.get(id).or(sandbox(machine, id)).map(|it| it.phase);
                 judge!(phase == Some(SandboxPhase::Ready), "[durable answer] {id} is {phase:?}");
             }
             (_, Reply::Container(id)) => {

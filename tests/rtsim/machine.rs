@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use edged::model::runtime::{
     BootId, ContainerId, DiffId, ImageConfig, ImageId, ImageRecord, Job, JobReply, MonitorFact,
-    Process, Record, RecordKey, SandboxId, Usage,
+    Process, Record, RecordKey, SandboxId, SandboxRecord, Usage,
 };
 
 /// What does not go with the server.
@@ -20,6 +20,8 @@ pub struct Machine {
     pub addresses: BTreeSet<SandboxId>,
     /// Folders, mounts and namespaces of sandboxes on the tmpfs.
     pub sandboxes: BTreeSet<SandboxId>,
+    /// Records in those folders: of sandboxes whose record on the disk may still be older.
+    pub in_run: BTreeMap<SandboxId, SandboxRecord>,
     /// Those of them whose process namespace has ended: nothing can be started in them.
     pub unheld: BTreeSet<SandboxId>,
     /// Folders of containers on the tmpfs, with their exit records.
@@ -82,6 +84,7 @@ impl Machine {
     pub fn power_cut(&mut self) {
         self.boots += 1;
         self.sandboxes.clear();
+        self.in_run.clear();
         self.unheld.clear();
         self.folders.clear();
         self.oci.clear();
@@ -138,6 +141,7 @@ impl Machine {
                     self.sandboxes.insert(id);
                 } else {
                     self.sandboxes.remove(&id);
+                    self.in_run.remove(&id);
                 }
             }
             Effect::Address(id, true) => drop(self.addresses.insert(id)),

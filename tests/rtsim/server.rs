@@ -6,7 +6,7 @@ use edged::core::time::Instant;
 use edged::limits::PULL_DEADLINE_MS;
 use edged::model::runtime::{
     ContainerId, ContainerPhase, ExitReason, Job, JobFault, MonitorFact, MonitorStart, Process,
-    Record, RecordKey, SandboxId,
+    Record, RecordKey, SandboxId, SandboxPhase,
 };
 use edged::runtime::Runtime;
 use edged::runtime::event::{Action, Durability, Event, Found, JobId, Out, Stored};
@@ -105,7 +105,11 @@ impl World {
         let mut stored = Stored { boot: machine.boot_id(), ..Stored::default() };
         for record in machine.records.values().cloned() {
             match record {
-                Record::Sandbox(record) => stored.sandboxes.push(record),
+                Record::Sandbox(record) => {
+                    let is_making = record.phase == SandboxPhase::Making;
+                    let newer = machine.in_run.get(&record.id).filter(|_| is_making);
+                    stored.sandboxes.push(newer.cloned().unwrap_or(record));
+                }
                 Record::Container(record) => stored.containers.push(record),
                 Record::Image(record) => stored.images.push(record),
             }
@@ -229,7 +233,10 @@ impl World {
                 let is_open = self.check.is_open(call);
                 judge!(is_open, "[one answer] an event for {call:?}, which is not open");
             }
-            Action::Save(record, Durability::Lazily) => {
+            Action::Save(record, durability @ (Durability::Lazily | Durability::InRun)) => {
+                if let (Record::Sandbox(record), Durability::InRun) = (&*record, durability) {
+                    self.machine.in_run.insert(record.id.clone(), record.clone());
+                }
                 let server = self.server.as_mut().expect("it requests this");
                 server.lazy.insert(record.key(), *record);
                 let ms = self.chance.below(1_000);

@@ -37,12 +37,7 @@ pub(super) fn run(args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error
     let mut rows = vec![header(wide)];
     rows.extend(items.iter().map(|item| row(item, wide, now)));
     let mut columns = Columns::default();
-    for row in &rows {
-        columns.fit(&row[from..]);
-    }
-    for row in &rows {
-        columns.print(&row[from..], out)?;
-    }
+    columns.print_all(&rows, from, out)?;
     Ok(0)
 }
 

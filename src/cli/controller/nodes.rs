@@ -10,51 +10,40 @@ use crate::cli::list::{self, Form, Options};
 use crate::cli::table::Columns;
 use crate::cli::{Error, age};
 use crate::io::client;
-use crate::limits::WATCH_MS;
 
 /// Parses the flags, requests the nodes and prints them.
 pub(super) fn run(args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
     let options = Options::parse(args, list::CONTROLLER)?;
     let agent = options.agent(list::CONTROLLER)?;
-    let (wide, watch) = (options.form == Form::Wide, options.watch);
+    let wide = options.form == Form::Wide;
     let mut columns = Columns::default();
     let mut shown: Option<BTreeMap<String, Row>> = None;
-    loop {
+    options.print_turns(out, &mut |out| {
         let list = options.fetch(&agent, "/api/v1/nodes", "metadata")?;
         options.expect_named(&list, "nodes")?;
         if options.print_whole(&list, out)? {
-            return Ok(0);
+            return Ok(());
         }
         let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);
         let rows: BTreeMap<String, Row> =
             items.iter().map(Row::of).map(|row| (row.name.clone(), row)).collect();
-        if rows.is_empty() && !watch {
-            writeln!(out, "No nodes.")?;
-            return Ok(0);
+        if rows.is_empty() && !options.watch {
+            return Ok(writeln!(out, "No nodes.")?);
         }
         let leases = options.fetch(&agent, LEASES, "metadata")?;
         let seen = last_seen(items, &leases);
         let now = client::wall_s();
+        let before = shown.replace(rows.clone());
         let mut lines = Vec::new();
-        if shown.is_none() {
+        if before.is_none() {
             lines.push(header(wide));
         }
-        let before = shown.unwrap_or_default();
+        let before = before.unwrap_or_default();
         let changed = rows.iter().filter(|(name, row)| before.get(*name) != Some(*row));
         lines.extend(changed.map(|(name, row)| row.line(wide, seen.get(name).copied(), now)));
-        for line in &lines {
-            columns.fit(line);
-        }
-        for line in &lines {
-            columns.print(line, out)?;
-        }
-        if !watch {
-            return Ok(0);
-        }
-        out.flush()?;
-        shown = Some(rows);
-        client::pause(WATCH_MS);
-    }
+        Ok(columns.print_all(&lines, 0, out)?)
+    })?;
+    Ok(0)
 }
 
 fn header(wide: bool) -> Vec<String> {

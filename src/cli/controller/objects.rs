@@ -35,12 +35,7 @@ pub(super) fn run(args: lexopt::Parser, out: &mut dyn Write, kind: Kind) -> Resu
     let now = client::wall_s();
     rows.extend(items.iter().map(|item| row(item, now)));
     let mut columns = Columns::default();
-    for row in &rows {
-        columns.fit(&row[from..]);
-    }
-    for row in &rows {
-        columns.print(&row[from..], out)?;
-    }
+    columns.print_all(&rows, from, out)?;
     Ok(0)
 }
 

@@ -270,7 +270,13 @@ pub fn child() -> ExitCode {
 
 fn run(settings: &Settings, job: Job) -> Result<JobReply, JobFault> {
     match job {
-        Job::MakeSandbox(record) => sandbox::make(settings, &record),
+        Job::MakeSandbox(record) => {
+            let made = sandbox::make(settings, &record)?;
+            // A container follows as a rule, and crun joins its cgroups before a grace period that
+            // the container's job begins can end.
+            cgroup::begin_grace_period_aside();
+            Ok(made)
+        }
         Job::EndSandbox(record) => sandbox::end(settings, &record),
         Job::MakeContainer { sandbox, container, image } => {
             cgroup::begin_grace_period_aside();

@@ -15,9 +15,11 @@
 //! not know are skipped, and missing ones have their zero (`wire::cri::record`). What that cannot
 //! express raises the version byte, and a file of another version is refused.
 //!
-//! **What may run has a copy of its record** in RUN, which is memory: a bad block of the flash does
-//! not end a container. If the file cannot be read, or does not check, its copy counts and is saved
-//! again. After a reboot there is none, and nothing runs.
+//! **What may run has a copy of its record** in RUN, which is memory, unsynced. That a sandbox is
+//! ready is written there first, and to DATA within a second: a client need not wait for the disk,
+//! because no sandbox survives a power cut. So a copy counts while the record in DATA says that the
+//! sandbox is being made; and also where that cannot be read, or does not check: a bad block of the
+//! flash does not end a container. It is saved again then.
 //!
 //! Without a copy such a file is renamed to `*.bad` and does not come back, and the server logs its
 //! name; what it was about is found in RUN and cleaned, as anything without a record. An I/O error
@@ -41,7 +43,7 @@ use crate::core::time::Instant;
 use crate::limits::{RECORD_BYTES_MAX, RECORD_LAZY_MS, RECORDS_BAD_MAX, RECORDS_MAX};
 use crate::model::error::{Error, Peer, System};
 use crate::model::image::is_sha256;
-use crate::model::runtime::{Record, RecordKey};
+use crate::model::runtime::{Record, RecordKey, SandboxPhase};
 use crate::runtime::event::{Durability, Stored};
 use crate::wire::cri::record;
 
@@ -85,15 +87,29 @@ impl Records {
     }
 
     /// To be written by the next [`Records::commit`], or within [`RECORD_LAZY_MS`]. Of one object
-    /// the last one counts.
+    /// the last one counts. What is to be in RUN is there afterwards, or durable if RUN takes no
+    /// more.
     pub fn save(&mut self, now: Instant, record: Box<Record>, durability: Durability) {
         let change = Change { key: record.key(), record: Some(record) };
         let due = self.take_lazy(&change.key).unwrap_or(now.plus_ms(RECORD_LAZY_MS));
         self.now.retain(|earlier| durability == Durability::Lazily || earlier.key != change.key);
+        if durability == Durability::InRun
+            && let Err(why) = self.write_in_run(&change)
+        {
+            // If the disk takes it no more than RUN, a crash within the second loses the sandbox.
+            let saved = write(&self.layout, std::slice::from_ref(&change));
+            let what = saved.err().map_or_else(String::new, |fault| format!("; {fault}"));
+            log::warn!("a record is saved to the disk at once: {why}{what}");
+        }
         match durability {
             Durability::Now => self.now.push(change),
-            Durability::Lazily => self.lazy.push((due, change)),
+            Durability::Lazily | Durability::InRun => self.lazy.push((due, change)),
         }
+    }
+
+    fn write_in_run(&self, change: &Change) -> Result<(), System> {
+        let record = change.record.as_ref().expect("nothing is erased in RUN alone");
+        write_copy(&self.layout, &change.key, &encode(record)?)
     }
 
     /// To be removed by the next [`Records::commit`].
@@ -152,7 +168,7 @@ pub fn load(layout: &Layout) -> Result<(Stored, Vec<Unread>), System> {
         let folder = layout.data().join(folder);
         let mut left = RECORDS_MAX;
         for path in with_end(&folder, "rec")? {
-            let (record, fault) = match read(layout, &path, &path) {
+            let (record, fault) = match read_newest(layout, &path) {
                 Ok(record) => (Some(record), None),
                 Err(why) => (read(layout, &copy_of(layout, &path), &path).ok(), Some(why)),
             };
@@ -168,13 +184,9 @@ pub fn load(layout: &Layout) -> Result<(Stored, Vec<Unread>), System> {
                 continue;
             };
             left -= 1;
-            match fault {
-                // Of an earlier version, or of a server that was killed, it has none or an old one.
-                None => keep_copy(layout, &record.key(), &encode(&record)?),
-                Some(why) => {
-                    let copy = Some(Box::new(record.clone()));
-                    unread.push(Unread { path, why: why.to_string(), copy });
-                }
+            if let Some(why) = fault {
+                let copy = Some(Box::new(record.clone()));
+                unread.push(Unread { path, why: why.to_string(), copy });
             }
             match record {
                 Record::Sandbox(record) => stored.sandboxes.push(record),
@@ -184,6 +196,22 @@ pub fn load(layout: &Layout) -> Result<(Stored, Vec<Unread>), System> {
         }
     }
     Ok((stored, unread))
+}
+
+/// What the disk has, or RUN if that is newer; otherwise RUN has the same afterwards.
+fn read_newest(layout: &Layout, path: &Path) -> Result<Record, Error> {
+    let record = read(layout, path, path)?;
+    if let Record::Sandbox(made) = &record
+        && made.phase == SandboxPhase::Making
+        // One that is not whole was told to nobody.
+        && let Ok(Record::Sandbox(newer)) = read(layout, &copy_of(layout, path), path)
+        && newer.boot == made.boot
+    {
+        return Ok(Record::Sandbox(newer));
+    }
+    // Of an earlier version, or of a server that was killed, it has none or an old one.
+    keep_copy(layout, &record.key(), &encode(&record)?);
+    Ok(record)
 }
 
 fn write(layout: &Layout, changes: &[Change]) -> Result<(), System> {
@@ -226,14 +254,13 @@ fn write_whole(layout: &Layout, changes: &[Change]) -> Result<(), System> {
     let mut folders: Vec<PathBuf> = Vec::new();
     for Change { key, record } in changes {
         let path = layout.record(key);
-        let done = match record {
-            Some(_) => fs::rename(&files.next().expect("one for each record").1, &path),
-            None => {
-                let _ = fs::remove_file(copy_of(layout, &path));
-                match fs::remove_file(&path) {
-                    Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-                    done => done,
-                }
+        let done = if record.is_some() {
+            fs::rename(&files.next().expect("one for each record").1, &path)
+        } else {
+            let _ = fs::remove_file(copy_of(layout, &path));
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+                done => done,
             }
         };
         done.map_err(|error| at("write", &path, &error))?;
@@ -263,18 +290,24 @@ fn copy_of(layout: &Layout, path: &Path) -> PathBuf {
 /// Writes the copy of a record that is durable. Images need none: what runs goes on without its
 /// image's record.
 fn keep_copy(layout: &Layout, key: &RecordKey, bytes: &[u8]) {
-    if matches!(key, RecordKey::Image(_)) {
-        return;
+    if !matches!(key, RecordKey::Image(_))
+        && let Err(why) = write_copy(layout, key, bytes)
+    {
+        log::warn!("a record has no copy: {why}");
     }
+}
+
+fn write_copy(layout: &Layout, key: &RecordKey, bytes: &[u8]) -> Result<(), System> {
     let copy = copy_of(layout, &layout.record(key));
     let new = copy.with_extension("new");
-    if let Err(why) = files::replace(&new, &copy, bytes) {
+    let written = files::replace(&new, &copy, bytes);
+    if written.is_err() {
         // An old one would say what is no longer true.
         for path in [new, copy] {
             let _ = fs::remove_file(path);
         }
-        log::warn!("a record has no copy: {why}");
     }
+    written
 }
 
 const MAGIC: &[u8; 12] = b"edged record";

@@ -208,6 +208,7 @@ fn kinds(out: &[Action]) -> Vec<&'static str> {
         Action::Item(..) => Some("item"),
         Action::Save(_, Durability::Now) => Some("save"),
         Action::Save(_, Durability::Lazily) => Some("save lazily"),
+        Action::Save(_, Durability::InRun) => Some("save in run"),
         Action::Erase(_) => Some("erase"),
         Action::Job(_, Job::MakeSandbox(_), _) => Some("make sandbox"),
         Action::Job(_, Job::EndSandbox(_), _) => Some("end sandbox"),
@@ -266,7 +267,7 @@ fn exited(code: i32) -> MonitorFact {
 // ---- sandboxes ----
 
 #[test]
-fn a_sandbox_is_on_record_before_it_is_made_and_answered_once_it_is_durable() {
+fn a_sandbox_is_on_record_before_it_is_made_and_answered_once_run_has_it() {
     let mut story = Story::new();
     let (call, out) = story.call(run("pod", 0));
     assert_eq!(kinds(&out), ["save"]);
@@ -277,12 +278,12 @@ fn a_sandbox_is_on_record_before_it_is_made_and_answered_once_it_is_durable() {
     assert!(matches!(out[0], Action::Job(_, _, at) if at == Instant(RUNTIME_SANDBOX_MS)));
     let (job, _) = jobs(&out)[0].clone();
     let network = JobReply::Network(vec!["10.0.0.2".into()]);
-    assert_eq!(kinds(&story.give(Event::Job(job, Ok(network)))), ["save"]);
     assert_eq!(
         story.ask(Request::ListPodSandbox(SandboxFilter::default())),
         Ok(Reply::Sandboxes(Vec::new()))
     );
-    let out = story.give(Event::Saved);
+    let out = story.give(Event::Job(job, Ok(network)));
+    assert_eq!(kinds(&out), ["save in run", "answer"]);
     let Some(Ok(Reply::Sandbox(id))) = answer(&out, call) else { panic!("{out:?}") };
     let Ok(Reply::SandboxStatus(record)) = story.ask(Request::PodSandboxStatus(id.0[..12].into()))
     else {

@@ -128,14 +128,19 @@ fn after_a_reboot_sandboxes_are_not_ready_and_containers_have_exited() {
         started_at: 5,
         finished_at: 6,
     };
-    for (phase, code, started_at) in [
+    let all = [
         (ContainerPhase::Created, 255, 0),
         (ContainerPhase::Starting(boot()), 255, 0),
         (running(), 255, 5),
         (ContainerPhase::Exited(exit), 3, 5),
-    ] {
+    ];
+    let both = |it| [(SandboxPhase::Ready, it), (SandboxPhase::Making, it)];
+    for (of_sandbox, (phase, code, started_at)) in all.iter().flat_map(both) {
+        let (code, started_at) = (*code, *started_at);
         let mut before = stored(phase.clone(), None);
         before.sandboxes[0].boot = BootId("before".into());
+        // The disk may not know yet that it had become ready.
+        before.sandboxes[0].phase = of_sandbox;
         let (sandbox, id) = (before.sandboxes[0].id.clone(), before.containers[0].id.clone());
         let mut story = Story::with(before);
         let out = std::mem::take(&mut story.out);

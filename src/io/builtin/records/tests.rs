@@ -284,6 +284,8 @@ fn a_copy_is_never_older_than_its_record_after_a_start_and_goes_with_it() {
     fs::remove_dir(disk.copy(&ready).with_extension("new")).expect("ours");
     disk.save(&ready);
     assert_eq!(copied(&disk), is(&ready));
+    // Also with what was to be saved in the same turn.
+    disk.records.save(Instant(0), Box::new(Record::Sandbox(ready.clone())), Durability::Now);
     disk.records.erase(RecordKey::Sandbox(ready.id.clone()));
     assert_eq!(disk.records.commit(Instant(0)), Some(Ok(())));
     assert_eq!(fs::read_dir(disk.layout.copies()).expect("it is there").count(), 0);
@@ -393,4 +395,69 @@ fn a_failure_is_told_and_what_is_lazy_is_tried_again() {
     fs::create_dir(disk.layout.tmp()).expect("ours");
     assert_eq!(disk.records.commit(again), None);
     assert_eq!(disk.sandboxes().0.len(), 1);
+}
+
+#[test]
+fn that_a_sandbox_is_ready_is_in_run_at_once_and_on_the_disk_soon() {
+    let mut disk = Disk::new("run");
+    let making = sandbox(1, "x");
+    disk.save(&making);
+    let ready = SandboxRecord { phase: SandboxPhase::Ready, ..making.clone() };
+    let save = |disk: &mut Disk, record: &SandboxRecord, durability| {
+        let record = Box::new(Record::Sandbox(record.clone()));
+        disk.records.save(Instant(0), record, durability);
+    };
+    save(&mut disk, &ready, Durability::InRun);
+    for _ in 0..2 {
+        assert_eq!(disk.sandboxes().0, [ready.clone()], "a crash does not lose it");
+    }
+
+    // What is not whole, of another sandbox or of an earlier boot does not count.
+    let in_run = disk.copy(&ready);
+    let whole = fs::read(&in_run).expect("it is there");
+    let encoded = |record| encode(&Record::Sandbox(record)).expect("it is small");
+    let earlier =
+        SandboxRecord { boot: crate::model::runtime::BootId("b".into()), ..ready.clone() };
+    let other = SandboxRecord { id: sandbox(2, "").id, ..ready.clone() };
+    for bad in [whole[..whole.len() - 1].to_vec(), encoded(earlier), encoded(other)] {
+        fs::write(&in_run, bad).expect("a file of ours");
+        assert_eq!(disk.sandboxes().0, [making.clone()]);
+    }
+    fs::write(&in_run, &whole).expect("a file of ours");
+
+    assert_eq!(disk.records.commit(Instant(RECORD_LAZY_MS - 1)), None);
+    assert_eq!(on_disk(&disk, &ready), Some(making.clone()));
+    assert_eq!(disk.records.commit(Instant(RECORD_LAZY_MS)), None);
+    assert_eq!(on_disk(&disk, &ready), Some(ready.clone()));
+    assert_eq!(disk.sandboxes().0, [ready.clone()]);
+
+    // What the disk has since is newer.
+    save(&mut disk, &ready, Durability::InRun);
+    let stopping = SandboxRecord { phase: SandboxPhase::Stopping, ..making.clone() };
+    save(&mut disk, &stopping, Durability::Now);
+    assert_eq!(disk.records.commit(Instant(9_000)), Some(Ok(())));
+    fs::write(&in_run, whole).expect("a file of ours");
+    assert_eq!(disk.sandboxes().0, [stopping]);
+}
+
+/// What the record in DATA says.
+fn on_disk(disk: &Disk, of: &SandboxRecord) -> Option<SandboxRecord> {
+    let path = disk.path(of);
+    match read(&disk.layout, &path, &path) {
+        Ok(Record::Sandbox(record)) => Some(record),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_sandbox_that_run_takes_no_more_is_durable_at_once() {
+    let mut disk = Disk::new("fallback");
+    let making = sandbox(1, "x");
+    disk.save(&making);
+    let ready = SandboxRecord { phase: SandboxPhase::Ready, ..making };
+    // In the place of the file is what no file replaces.
+    fs::create_dir(disk.copy(&ready).with_extension("new")).expect("ours");
+    let record = Box::new(Record::Sandbox(ready.clone()));
+    disk.records.save(Instant(0), record, Durability::InRun);
+    assert_eq!(on_disk(&disk, &ready), Some(ready));
 }
