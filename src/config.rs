@@ -102,6 +102,8 @@ pub struct Config {
     pub cloud: Cloud,
     /// Devices of the cloud.
     pub devices: Devices,
+    /// `modules.taskManager.enable`: jobs of the cloud for the node itself are done.
+    pub node_jobs: bool,
     /// Set only by a flag.
     pub log: LevelFilter,
 }
@@ -131,6 +133,7 @@ impl Default for Config {
             watchdog: watched::Settings::default(),
             cloud: Cloud::default(),
             devices: Devices::default(),
+            node_jobs: false,
             log: LevelFilter::Info,
         }
     }

@@ -17,6 +17,8 @@ mod memory;
 mod mqtt;
 #[cfg(feature = "cloud")]
 mod node;
+#[cfg(feature = "cloud")]
+mod node_jobs;
 mod pod;
 mod probe;
 #[cfg(feature = "runtime")]
@@ -49,6 +51,8 @@ pub use memory::*;
 pub use mqtt::*;
 #[cfg(feature = "cloud")]
 pub use node::*;
+#[cfg(feature = "cloud")]
+pub use node_jobs::*;
 pub use pod::*;
 pub use probe::*;
 #[cfg(feature = "runtime")]

@@ -31,6 +31,9 @@ pub enum Owner {
     Pod(Uid),
     /// [`super::housekeeping`]
     Housekeeping(CallTask),
+    /// [`super::node_jobs`]
+    #[cfg(feature = "node-jobs")]
+    NodeJobs,
     /// A probe of one pod, in parallel to the pod's other calls.
     Probe(Uid),
     /// A hook of one pod, in parallel to the pod's other calls.
@@ -108,6 +111,8 @@ pub struct Calls {
     open: WorkBook<CallId, Open>,
     /// Pending calls by class.
     counts: [usize; 8],
+    /// A pod could not begin a pull for lack of room, since its last pull or step.
+    pull_waits: bool,
     operations: BTreeMap<&'static str, Operation>,
 }
 
@@ -125,7 +130,24 @@ impl Calls {
     /// No pending calls. `pulls_max` is the bound of [`Class::Pull`].
     pub fn new(pulls_max: usize) -> Self {
         assert!((1..=limits::PULL_CALLS_MAX).contains(&pulls_max), "{pulls_max} pulls at once");
-        Self { pulls_max, open: WorkBook::default(), counts: [0; 8], operations: BTreeMap::new() }
+        let (open, operations) = (WorkBook::default(), BTreeMap::new());
+        Self { pulls_max, open, counts: [0; 8], pull_waits: false, operations }
+    }
+
+    /// The pods are about to be stepped: those that wait for room say so again.
+    pub fn begin_pods(&mut self) {
+        self.pull_waits = false;
+    }
+
+    /// A pod waits for room for a call of this class.
+    pub fn wait_for_room(&mut self, class: Class) {
+        self.pull_waits |= class == Class::Pull;
+    }
+
+    /// Whether a pod waits for room for a pull.
+    #[cfg(feature = "node-jobs")]
+    pub fn is_pull_waiting(&self) -> bool {
+        self.pull_waits
     }
 
     /// Whether one more call of the class may begin.

@@ -8,7 +8,11 @@ use super::rate::Rate;
 use super::time::Now;
 use crate::model::cri::Auth;
 use crate::model::image::{self, ImageName};
+#[cfg(feature = "node-jobs")]
+use crate::model::keyring;
 use crate::model::keyring::Keyring;
+#[cfg(feature = "node-jobs")]
+use crate::model::object::Secret;
 use crate::model::pod::{Pod, PullPolicy};
 
 /// The settings of pulls.
@@ -86,6 +90,27 @@ impl Images {
                 None => missing.push(name.clone()),
             }
         }
+        Ok(Candidates { auths: self.auths(&own, image)?, missing })
+    }
+
+    /// The same for the image of a job, which names one secret.
+    #[cfg(feature = "node-jobs")]
+    pub fn candidates_by(
+        &self,
+        secret: Option<&Secret>,
+        image: &str,
+    ) -> Result<Vec<Option<Auth>>, String> {
+        let mut own = Keyring::default();
+        let Some(secret) = secret else { return self.auths(&own, image) };
+        if let Some(auth) = keyring::flat(secret) {
+            return Ok(vec![Some(auth)]);
+        }
+        own.add_secret(secret).map_err(|wrong| wrong.to_string())?;
+        self.auths(&own, image)
+    }
+
+    /// Never empty.
+    fn auths(&self, own: &Keyring, image: &str) -> Result<Vec<Option<Auth>>, String> {
         let repository =
             ImageName::parse(image).map_err(|invalid| invalid.to_string())?.repository();
         let found = own.find(&repository).chain(self.node.find(&repository));
@@ -93,7 +118,7 @@ impl Images {
         if auths.is_empty() {
             auths.push(None);
         }
-        Ok(Candidates { auths, missing })
+        Ok(auths)
     }
 }
 

@@ -20,6 +20,9 @@ pub enum JobOwner {
     Cloud,
     /// [`super::housekeeping`]
     Housekeeping(JobTask),
+    /// [`super::node_jobs`]
+    #[cfg(feature = "node-jobs")]
+    NodeJobs,
     /// One pod.
     Pod(Uid),
 }
@@ -49,6 +52,8 @@ impl Jobs {
             #[cfg(feature = "cloud")]
             JobOwner::Cloud => limits::ENROL_MS,
             JobOwner::Housekeeping(_) | JobOwner::Pod(_) => limits::JOB_DEADLINE_MS,
+            #[cfg(feature = "node-jobs")]
+            JobOwner::NodeJobs => limits::JOB_DEADLINE_MS,
         });
         let job = self.0.begin(owner);
         out.push(Action::Job { job, spec, deadline });

@@ -18,6 +18,8 @@ mod housekeeping;
 pub mod image;
 mod jobs;
 mod node;
+#[cfg(feature = "node-jobs")]
+mod node_jobs;
 pub mod objects;
 mod pleg;
 pub mod pod;
@@ -50,6 +52,8 @@ use housekeeping::{Housekeeping, HousekeepingContext};
 use image::Images;
 use jobs::{JobOwner, Jobs, Queries, QueryOwner};
 use node::Node;
+#[cfg(feature = "node-jobs")]
+use node_jobs::NodeJobs;
 use objects::{Objects, ObjectsOf};
 use pleg::Pleg;
 use pod::{Answer, HostInfo, PodContext};
@@ -110,6 +114,9 @@ pub struct Config {
     /// Settings of devices, which the cloud has; `None`: they are not served.
     #[cfg(feature = "devices")]
     pub devices: Option<DeviceSettings>,
+    /// Whether jobs of the cloud for the node itself are done (`modules.taskManager.enable`).
+    #[cfg(feature = "node-jobs")]
+    pub node_jobs: bool,
     /// Settings of the stream tunnel; `None`: there is none.
     #[cfg(all(feature = "cloud", feature = "streams"))]
     pub tunnel: Option<TunnelSettings>,
@@ -319,6 +326,8 @@ impl Agent {
             #[cfg(feature = "cloud")]
             JobOwner::Cloud => self.cloud_job_done(now, &result.map(drop)),
             JobOwner::Housekeeping(task) => self.housekeeping.job_done(task, result),
+            #[cfg(feature = "node-jobs")]
+            JobOwner::NodeJobs => self.node_jobs_mut().job_done(job, result),
             JobOwner::Pod(uid) => {
                 let pod = self.pods.with_work(&uid);
                 match result {
@@ -354,6 +363,8 @@ impl Agent {
                 }
             }
             Owner::Housekeeping(task) => self.housekeeping.answer(now, task, &result),
+            #[cfg(feature = "node-jobs")]
+            Owner::NodeJobs => self.node_jobs_mut().answer(now.boot, call, result),
             Owner::Probe(uid) => {
                 self.pods.with_work(&uid).probe_exec_done(now, call, result);
             }
@@ -437,6 +448,9 @@ impl Agent {
             // Before the pods: it marks their garbage, and continues where garbage was removed.
             self.step_housekeeping(now, out);
             let moved = self.step_pods(now, out);
+            // After the pods, which come first.
+            #[cfg(feature = "node-jobs")]
+            let moved = self.step_node_jobs(now, out) || moved;
             let forgot = self.pods.forget(now, &self.config);
             // Others may have waited for that.
             if !moved && !forgot {
@@ -491,6 +505,7 @@ impl Agent {
 
     /// Returns whether a pod entered another phase.
     fn step_pods(&mut self, now: Now, out: &mut Out) -> bool {
+        self.calls.begin_pods();
         let host_info = host_info(&self.runtime, &self.addresses);
         let mut context = PodContext {
             config: &self.config,
@@ -567,6 +582,8 @@ impl Agent {
         if self.runtime.is_ready(self.now) {
             let own = self.housekeeping.wake_at();
             let of_calls = self.calls.wake_at();
+            #[cfg(feature = "node-jobs")]
+            let of_calls = sooner(of_calls, self.node_jobs().and_then(NodeJobs::wake_at));
             wake_at = [wake_at, self.pods.wake_at(), self.pleg.wake_at(self.now), own, of_calls]
                 .into_iter()
                 .flatten()

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "devices")]
 use super::devices::Devices;
+#[cfg(feature = "node-jobs")]
+use super::node_jobs::NodeJobs;
 use super::pod::{Origin, Wanted};
 use super::time::Now;
 use super::{Agent, pod};
@@ -108,6 +110,8 @@ impl Agent {
             image_pull: self.calls.duration_of("pull_image"),
             #[cfg(feature = "devices")]
             devices: self.device_core().map(Devices::metrics),
+            #[cfg(feature = "node-jobs")]
+            node_jobs: self.node_jobs().map(NodeJobs::metrics),
         }
     }
 
@@ -156,6 +160,8 @@ impl Agent {
             tunnel: None,
             #[cfg(feature = "devices")]
             devices: self.device_core().map(|core| core.overview(now)),
+            #[cfg(feature = "node-jobs")]
+            node_jobs: self.node_jobs().map(NodeJobs::overview),
         }
     }
 

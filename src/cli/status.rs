@@ -8,6 +8,8 @@ use super::{Error, age};
 use crate::io::client;
 #[cfg(feature = "devices")]
 use crate::model::device::{DevicesOverview, MapperOverview, MqttOverview};
+#[cfg(feature = "node-jobs")]
+use crate::model::node_job::JobOverview;
 use crate::model::view::Overview;
 
 /// Parses the flags, requests the state and prints it.
@@ -81,6 +83,18 @@ fn mapper_line(mapper: &MapperOverview) -> String {
     format!("{name} of {protocol}, {devices} devices, {socket}, {state}")
 }
 
+#[cfg(feature = "node-jobs")]
+fn job_line(job: &JobOverview) -> String {
+    let JobOverview { name, stage, images, trouble, unconfirmed } = job;
+    let images = match images {
+        (_, 0) => String::new(),
+        (done, all) => format!(", {done} of {all} images"),
+    };
+    let waits = if *unconfirmed > 0 { ", the cloud may not know" } else { "" };
+    let trouble = if trouble.is_empty() { String::new() } else { format!(": {trouble}") };
+    format!("{name}, {stage}{images}{waits}{trouble}")
+}
+
 fn print(overview: &Overview, out: &mut dyn Write) -> std::io::Result<()> {
     let mut line = |name: &str, text: &str| writeln!(out, "{name:10} {text}");
     line("node", &overview.node)?;
@@ -116,6 +130,10 @@ fn print(overview: &Overview, out: &mut dyn Write) -> std::io::Result<()> {
     #[cfg(feature = "devices")]
     for (name, text) in overview.devices.iter().flat_map(devices) {
         line(name, &text)?;
+    }
+    #[cfg(feature = "node-jobs")]
+    for job in overview.node_jobs.iter().flatten() {
+        line("job", &job_line(job))?;
     }
     let pressures = match overview.pressures.as_deref() {
         None => "not watched".to_owned(),
@@ -201,6 +219,31 @@ mod tests {
             "pulling    localhost/i:1 for 90s\n",
             "store      LOST, 2 objects since: it was set aside\n",
             "streams    NOT CONNECTED: refused\n",
+        ] {
+            assert!(text.contains(want), "{text}");
+        }
+    }
+
+    #[cfg(feature = "node-jobs")]
+    #[test]
+    fn jobs_have_a_line_each() {
+        let job = |stage: &str, images, trouble: &str, unconfirmed| JobOverview {
+            name: "imageprepulljob/nightly".to_owned(),
+            stage: stage.to_owned(),
+            images,
+            trouble: trouble.to_owned(),
+            unconfirmed,
+        };
+        let jobs = vec![
+            job("Pull", (1, 3), "web: refused", 0),
+            job("finished", (3, 3), "", 1),
+            job("Check", (0, 0), "", 0),
+        ];
+        let text = printed(&Overview { node_jobs: Some(jobs), ..Overview::default() });
+        for want in [
+            "job        imageprepulljob/nightly, Pull, 1 of 3 images: web: refused\n",
+            "job        imageprepulljob/nightly, finished, 3 of 3 images, the cloud may not know\n",
+            "job        imageprepulljob/nightly, Check\n",
         ] {
             assert!(text.contains(want), "{text}");
         }

@@ -34,6 +34,8 @@ pub(super) fn agent_config(config: &Config) -> agent::Config {
         cloud: config.cloud.is_configured().then(|| config.cloud.settings.clone()),
         #[cfg(feature = "devices")]
         devices: config.device_settings(),
+        #[cfg(feature = "node-jobs")]
+        node_jobs: config.node_jobs,
         #[cfg(all(feature = "cloud", feature = "streams"))]
         tunnel: config.tunnel_settings(),
     }
@@ -61,6 +63,7 @@ pub(super) fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("imageMirrorPort", old.image_mirror != new.image_mirror),
         ("the settings of the cloud and its store", old.cloud != new.cloud),
         ("deviceTwin and eventBus", old.devices != new.devices),
+        ("taskManager", old.node_jobs != new.node_jobs),
     ]
     .into_iter()
     .filter_map(|(name, differs)| differs.then_some(name))

@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 #[cfg(feature = "devices")]
 use super::device::DeviceDownstream;
+use super::node_job::JobRequest;
 use super::node_status::RemoteNode;
 use super::remote_pod::RemotePod;
 use super::upstream::Origin;
@@ -39,7 +40,7 @@ pub enum Down {
     /// A call of the CSI controller (section 4.9).
     VolumeCall,
     /// A job for the node itself (section 4.10).
-    NodeJob { action: Box<str> },
+    NodeJob(Box<JobRequest>),
     /// An HTTP request for a service on the node (section 4.8).
     ServiceCall,
     /// A message for the twins of devices (section 7.3), or why it cannot be used.

@@ -71,6 +71,12 @@ pub enum JobSpec {
     },
     /// Measure the disk usage of these folders. May take long: runs in a child.
     Measure(Walk),
+    /// Measure how much of the node is in use. Takes a while: runs in a child.
+    #[cfg(feature = "node-jobs")]
+    MeasureNode {
+        /// Absolute path of the runtime's images; `None`: not known.
+        image_fs: Option<Box<str>>,
+    },
 }
 
 impl JobSpec {
@@ -96,6 +102,8 @@ impl JobSpec {
             #[cfg(feature = "cloud")]
             Self::Enrol { .. } => "Enrol",
             Self::Measure(_) => "Measure",
+            #[cfg(feature = "node-jobs")]
+            Self::MeasureNode { .. } => "MeasureNode",
         }
     }
 }
@@ -110,6 +118,21 @@ pub enum JobReply {
     /// To [`JobSpec::MakePodDirs`]: for each container in order the newest attempt with a log;
     /// `None`: there is none.
     Attempts(Vec<Option<u32>>),
+    /// To [`JobSpec::MeasureNode`].
+    #[cfg(feature = "node-jobs")]
+    NodeUsage(NodeUsage),
+}
+
+/// How much of the node is in use, in hundredths of a per cent. `None`: it could not be read.
+#[cfg(feature = "node-jobs")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeUsage {
+    /// Of all processors together.
+    pub cpu: Option<u32>,
+    /// As the kubelet counts it: without what the kernel can free.
+    pub memory: Option<u32>,
+    /// Of the fuller one of the file systems of images and of pods.
+    pub disk: Option<u32>,
 }
 
 /// Names `<pod logs>/<namespace>_<name>_<uid>`.

@@ -97,6 +97,20 @@ impl Keyring {
     }
 }
 
+/// The credentials of a secret in the form that `EdgeCore` expects of jobs: username and password
+/// alone, for whatever registry. `None`: it has another form.
+#[cfg(feature = "node-jobs")]
+pub fn flat(secret: &Secret) -> Option<Auth> {
+    let bytes = secret.data.get(".dockerconfigjson")?.as_ref();
+    if bytes.len() > KEYRING_BYTES_MAX {
+        return None;
+    }
+    let value: Value = serde_json::from_slice(bytes).ok()?;
+    let map = value.as_object().filter(|map| !map.contains_key("auths"))?;
+    let (username, password) = (map.get("username")?.as_str()?, map.get("password")?.as_str()?);
+    Some(Auth { username: username.into(), password: password.into() })
+}
+
 fn object<'a>(value: &'a Value, what: &str) -> Result<&'a Map<String, Value>, Input> {
     value.as_object().ok_or_else(|| Input::new(kind(value), "a map").at(what))
 }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 #[cfg(feature = "devices")]
 use super::device::DeviceMetrics;
+#[cfg(feature = "node-jobs")]
+use super::node_job::JobMetrics;
 
 /// All counters since the agent's start, and the current gauges.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -52,6 +54,9 @@ pub struct Metrics {
     /// `None`: devices are not served.
     #[cfg(feature = "devices")]
     pub devices: Option<DeviceMetrics>,
+    /// `None`: jobs for the node are switched off.
+    #[cfg(feature = "node-jobs")]
+    pub node_jobs: Option<JobMetrics>,
 }
 
 /// Calls of one RPC.

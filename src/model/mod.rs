@@ -39,6 +39,8 @@ pub mod names;
 pub mod net;
 pub mod node;
 #[cfg(feature = "cloud")]
+pub mod node_job;
+#[cfg(feature = "cloud")]
 pub mod node_status;
 pub mod object;
 pub mod pod;

@@ -7,13 +7,13 @@ use std::sync::Arc;
 #[cfg(feature = "devices")]
 use super::device::{DeviceUpstream, Upload};
 use super::message::{Message, Route};
+use super::node_job::JobReport;
 use super::node_status::NodeStatus;
 use super::pod::Pod;
 use super::recorded_event::RecordedEvent;
 use super::settings::Taint;
 use super::status::PodStatus;
 use super::status_patch::StatusPatch;
-use super::time::Timestamp;
 
 /// One message to the cloud.
 #[derive(Clone, Debug)]
@@ -94,6 +94,8 @@ pub enum Up {
         event: Box<RecordedEvent>,
         node: Box<str>,
     },
+    /// A report about a job for the node itself (section 4.10).
+    NodeJob(Box<JobReport>),
     /// A report about devices.
     #[cfg(feature = "devices")]
     Device(Box<DeviceUpstream>),
@@ -133,12 +135,6 @@ pub enum Reply {
     Refused(Box<str>),
     /// To Viaduct's own messages (section 2.2).
     Received,
-    /// edged has no node jobs (section 4.10).
-    NoNodeJobs {
-        /// The operation of the message.
-        action: Box<str>,
-        at: Timestamp,
-    },
     /// edged has no `ServiceBus` (section 4.8).
     NoServices,
     /// edged has no CSI volumes (section 4.9).

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "devices")]
 use super::device::DevicesOverview;
+#[cfg(feature = "node-jobs")]
+use super::node_job::JobOverview;
 use super::time::Timestamp;
 
 /// A summary of the agent.
@@ -49,6 +51,10 @@ pub struct Overview {
     #[cfg(feature = "devices")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub devices: Option<DevicesOverview>,
+    /// Jobs of the cloud for the node itself; `None`: they are switched off.
+    #[cfg(feature = "node-jobs")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_jobs: Option<Vec<JobOverview>>,
 }
 
 /// The state of the tunnel for logs and commands.

@@ -7,6 +7,8 @@ use std::fmt::Write;
 #[cfg(feature = "devices")]
 use crate::model::device::{DeviceMetrics, MapperMetrics};
 use crate::model::metrics::{Histogram, Metrics};
+#[cfg(feature = "node-jobs")]
+use crate::model::node_job::JobMetrics;
 
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -51,6 +53,10 @@ pub fn render(metrics: &Metrics, process: Process) -> String {
     ] {
         page.family(name, "histogram", help);
         page.histogram(name, None, histogram);
+    }
+    #[cfg(feature = "node-jobs")]
+    if let Some(jobs) = &metrics.node_jobs {
+        page.node_jobs(*jobs);
     }
     #[cfg(feature = "devices")]
     if let Some(devices) = &metrics.devices {
@@ -158,6 +164,19 @@ impl Page {
         self.family(name, "histogram", "From a call of the runtime to its answer");
         for (kind, operation) in &metrics.operations {
             self.histogram(name, Some(kind), &operation.duration);
+        }
+    }
+
+    #[cfg(feature = "node-jobs")]
+    fn node_jobs(&mut self, of: JobMetrics) {
+        let help = "Jobs of the cloud for the node that have not ended";
+        self.one("edged_node_jobs", "gauge", help, of.open as f64);
+        let name = "edged_node_jobs_total";
+        self.family(name, "counter", "Jobs of the cloud for the node that have ended, by result");
+        for (result, count) in
+            [("succeeded", of.succeeded), ("failed", of.failed), ("refused", of.refused)]
+        {
+            self.line(format_args!("{name}{{result=\"{result}\"}} {count}"));
         }
     }
 
@@ -286,11 +305,30 @@ impl core::fmt::Display for Escaped<'_> {
     }
 }
 
-#[cfg(all(test, feature = "devices"))]
+#[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(feature = "devices")]
     use crate::model::device::{MqttStatus, OtherBroker};
 
+    #[cfg(feature = "node-jobs")]
+    #[test]
+    fn jobs_have_metrics_where_they_are_done() {
+        let mut metrics = Metrics::default();
+        assert!(!render(&metrics, Process::default()).contains("node_jobs"));
+        metrics.node_jobs = Some(JobMetrics { open: 1, succeeded: 2, failed: 3, refused: 4 });
+        let page = render(&metrics, Process::default());
+        for line in [
+            "edged_node_jobs 1",
+            "edged_node_jobs_total{result=\"succeeded\"} 2",
+            "edged_node_jobs_total{result=\"failed\"} 3",
+            "edged_node_jobs_total{result=\"refused\"} 4",
+        ] {
+            assert!(page.lines().any(|it| it == line), "{line} in {page}");
+        }
+    }
+
+    #[cfg(feature = "devices")]
     #[test]
     fn devices_have_metrics_where_they_are_served() {
         let mut metrics = Metrics::default();

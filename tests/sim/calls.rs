@@ -87,6 +87,7 @@ impl World {
         self.check_volumes(&request);
         self.check_cgroup(&request);
         self.check_log(&request);
+        self.job_image_requested(&request);
         // The agent may not have received the event yet.
         if self.lose(id) {
             return;

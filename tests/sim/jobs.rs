@@ -6,6 +6,8 @@ use edged::agent::event::{Event, JobId};
 use edged::agent::pod::Phase;
 use edged::agent::time::Instant;
 use edged::model::cri::Request;
+#[cfg(feature = "node-jobs")]
+use edged::model::job::NodeUsage;
 use edged::model::job::{JobError, JobReply, JobSpec, LastWords, LogDir, LogLink};
 
 use crate::rule::judge;
@@ -104,6 +106,8 @@ impl Disk {
             JobSpec::CompressLogs(_) | JobSpec::Measure(_) => {}
             #[cfg(feature = "cloud")]
             JobSpec::Enrol { .. } => {}
+            #[cfg(feature = "node-jobs")]
+            JobSpec::MeasureNode { .. } => {}
             JobSpec::SweepLinks { living } => {
                 let logs = &self.logs;
                 let leads = |link: &LogLink| logs.contains(&log_of(link));
@@ -233,6 +237,8 @@ impl World {
                 let newest = containers.iter().map(|name| self.disk.newest_log(pod, name));
                 JobReply::Attempts(newest.collect())
             }
+            #[cfg(feature = "node-jobs")]
+            JobSpec::MeasureNode { .. } => JobReply::NodeUsage(usage()),
             _ => JobReply::Done,
         };
         self.deliver(vec![Event::Job(id, job.result.map(|()| reply))]);
@@ -292,6 +298,12 @@ impl World {
             }
         }
     }
+}
+
+/// A node that has enough.
+#[cfg(feature = "node-jobs")]
+fn usage() -> NodeUsage {
+    NodeUsage { cpu: Some(1_000), memory: Some(2_000), disk: Some(3_000) }
 }
 
 /// `/var/log/pods/<namespace>_<name>_<uid>`

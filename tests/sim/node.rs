@@ -44,6 +44,8 @@ pub fn draw(class: Class, seed: u64, chance: &mut Chance) -> Config {
         cloud: None,
         #[cfg(feature = "devices")]
         devices: None,
+        #[cfg(feature = "node-jobs")]
+        node_jobs: false,
         #[cfg(all(feature = "cloud", feature = "streams"))]
         tunnel: None,
     }

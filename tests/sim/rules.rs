@@ -66,6 +66,19 @@ pub const NAMES: &[&str] = &[
     "saved before exit",
     #[cfg(feature = "devices")]
     "twins",
+    // Jobs for the node.
+    #[cfg(feature = "node-jobs")]
+    "job ends",
+    #[cfg(feature = "node-jobs")]
+    "job images",
+    #[cfg(feature = "node-jobs")]
+    "job keeps",
+    #[cfg(feature = "node-jobs")]
+    "job order",
+    #[cfg(feature = "node-jobs")]
+    "job time",
+    #[cfg(feature = "node-jobs")]
+    "one result",
     // Requests of people.
     #[cfg(feature = "streams")]
     "log ends",

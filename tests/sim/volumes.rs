@@ -189,6 +189,8 @@ pub fn perform(volumes: &mut Volumes, spec: &JobSpec, whole: bool) {
         | JobSpec::RemoveLogDir(_) => {}
         #[cfg(feature = "cloud")]
         JobSpec::Enrol { .. } => {}
+        #[cfg(feature = "node-jobs")]
+        JobSpec::MeasureNode { .. } => {}
     }
 }
 

@@ -104,6 +104,9 @@ impl World {
             }
         };
         let cloud = cloud::draw(class, seed, &mut config, &mut pods_wished);
+        for (image, ms) in cloud.iter().flat_map(|cloud| cloud.job_images()) {
+            registry.offer(image, ms);
+        }
         let now = Now { boot: Instant(0), wall: None };
         let mut world = Self {
             agent: Agent::boot(config.clone(), now, chance.bits()),

@@ -15,16 +15,28 @@ fn answer(cloud: &mut CloudHarness, route: [&str; 4], reported: &Value) -> ([Str
     (route.map(ToString::to_string), content(&answers[0]))
 }
 
+#[cfg(feature = "node-jobs")]
+const NO_JOBS: &str = "node jobs are switched off on this node (modules.taskManager.enable of its \
+                       edgecore.yaml)";
+#[cfg(not(feature = "node-jobs"))]
+const NO_JOBS: &str = "not built into edged";
+
 #[test]
 fn who_waits_for_an_answer_gets_one() {
     let mut cloud = CloudHarness::new();
     let (_, reported) = answer(&mut cloud, ["edgehub", "resource", "ping", "x"], &json!("hello"));
     assert_eq!(reported, "ack");
-    let job = ["taskmanager", "taskmanager", "upgrade", "task/t/node/gw"];
+    let job = ["taskmanager", "taskmanager", "upgrade", "upgrade/t/node/gw"];
+    let (route, reported) = answer(&mut cloud, job, &json!({"State": "Upgrading"}));
+    assert_eq!(route, ["websocket", "hub", "upgrade", "task/t/node/gw"]);
+    assert_eq!((&reported["Event"], &reported["Action"]), (&json!("Upgrade"), &json!("Failure")));
+    assert_eq!(reported["Reason"], NO_JOBS);
+    let resource = "operations.kubeedge.io/v1alpha2/imageprepulljob/t/node/gw";
+    let job = ["taskmanager", "taskmanager", "Check", resource];
     let (route, reported) = answer(&mut cloud, job, &json!({}));
-    assert_eq!(route[..3], ["websocket", "hub", "UpdateNodeActionStatus"]);
-    assert_eq!((&reported["action"], &reported["succ"]), (&json!("upgrade"), &json!(false)));
-    assert_eq!(reported["reason"], "not built into edged");
+    assert_eq!(route, ["websocket", "hub", "UpdateNodeActionStatus", resource]);
+    assert_eq!((&reported["action"], &reported["succ"]), (&json!("Check"), &json!(false)));
+    assert_eq!(reported["reason"], NO_JOBS);
     let http = ["router_servicebus", "user", "GET", "host/path"];
     let (route, reported) = answer(&mut cloud, http, &json!({"method": "GET"}));
     assert_eq!(route, ["servicebus", "user", "upload", ""]);

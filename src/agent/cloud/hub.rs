@@ -245,7 +245,6 @@ impl Hub {
 
     /// The number of the last message that was handed over in this session, from 1 on, and of the
     /// last one that has left.
-    #[cfg(feature = "devices")]
     pub(super) fn counts(&self) -> (u64, u64) {
         match &self.state {
             State::Up(up) => (up.handed_over, up.handed_over - up.unsent as u64),

@@ -24,6 +24,11 @@ mod meta;
 mod metasync;
 mod mirror;
 mod node;
+#[cfg(feature = "node-jobs")]
+mod node_jobs;
+#[cfg(not(feature = "node-jobs"))]
+#[path = "node_jobs/absent.rs"]
+mod node_jobs;
 mod object_fetch;
 mod relist;
 mod report;
@@ -65,6 +70,7 @@ use meta::{ChangeOutcome, DurableChanges, Meta};
 use metasync::Metasync;
 use mirror::{Mirrors, Owner};
 use node::{Node, NodeInputs};
+use node_jobs::JobSide;
 use object_fetch::ObjectFetches;
 use relist::{PageError, Relist};
 use report::{RemoteExistence, Report, ReportInputs};
@@ -91,6 +97,7 @@ pub(super) struct Cloud {
     relist: Relist,
     events: Option<Events>,
     devices: DeviceSide,
+    node_jobs: JobSide,
     /// The cloud's wall clock, with the time since boot when it was received.
     clock: Option<(Instant, Wall)>,
 }
@@ -127,8 +134,13 @@ impl Cloud {
         let devices = DeviceSide::new(node, config.devices.as_ref(), now);
         #[cfg(not(feature = "devices"))]
         let devices = DeviceSide;
+        #[cfg(feature = "node-jobs")]
+        let node_jobs = JobSide::new(node, config.node_jobs);
+        #[cfg(not(feature = "node-jobs"))]
+        let node_jobs = JobSide;
         Self {
             devices,
+            node_jobs,
             hub: Hub::new(settings, now),
             meta: Meta::new(node, budget),
             terminal_statuses: TerminalStatuses::default(),
@@ -162,6 +174,7 @@ impl Cloud {
         self.devices.take_stored(&mut saved);
         self.meta.load(saved, out);
         self.devices.load(now, &self.meta, rng);
+        self.node_jobs.load(now, &self.meta);
         self.object_fetches.mark_dirty();
         self.tokens.mark_dirty();
     }
@@ -185,7 +198,8 @@ impl Cloud {
         for ack in acks {
             self.reply(now, ack, Reply::Stored, rng);
         }
-        if pods || objects {
+        // A job may name a secret.
+        if pods || objects || self.node_jobs.end_save(&self.meta) {
             self.object_fetches.mark_dirty();
             self.tokens.mark_dirty();
         }
@@ -226,6 +240,7 @@ impl Cloud {
             self.metasync.up();
             self.mirrors.up();
             self.devices.link_up();
+            self.node_jobs.link_up();
         }
     }
 
@@ -297,15 +312,18 @@ impl Cloud {
         match message.content {
             Down::Transport => self.reply(now, origin, Reply::Received, rng),
             Down::Answer(parent, answer) => match self.requests.answered(&parent) {
-                Some(kind) => self.response(now, &kind, answer, origin, rng, out),
+                Some((kind, number)) => {
+                    self.node_jobs.answered(number);
+                    self.response(now, &kind, answer, origin, rng, out);
+                }
                 None => self.late_response(now, answer, origin, rng),
             },
             Down::Pods(parent, page) => match self.requests.answered(&parent) {
-                Some(RequestKind::Pods) => {
+                Some((RequestKind::Pods, _)) => {
                     let page = page.map_err(PageError::Unusable);
                     self.relist.answered(now, page, &mut self.meta, out);
                 }
-                Some(other) => self.unanswered(now, &other),
+                Some((other, _)) => self.unanswered(now, &other),
                 None => {}
             },
             Down::Put(object) => self.object_received(now, &object, origin, rng),
@@ -313,9 +331,10 @@ impl Cloud {
             Down::TooLarge(why) => self.reply(now, origin, Reply::Refused(why.into()), rng),
             Down::NoObject => self.reply(now, origin, Reply::Stored, rng),
             Down::VolumeCall => self.reply(now, origin, Reply::NoVolumes, rng),
-            Down::NodeJob { action } => {
-                let at = now.timestamp().unwrap_or_default();
-                self.reply(now, origin, Reply::NoNodeJobs { action, at }, rng);
+            Down::NodeJob(request) => {
+                if let Some(report) = self.node_jobs.request(now, *request) {
+                    self.hub.answer(now, Up::NodeJob(Box::new(report)), rng);
+                }
             }
             Down::ServiceCall => self.reply(now, origin, Reply::NoServices, rng),
             #[cfg(feature = "devices")]
@@ -543,6 +562,9 @@ impl Cloud {
             Found::Changes => self.report.mark_dirty(),
         }
         self.devices.step(now, &mut self.meta, rng, out);
+        for refused in self.node_jobs.store(now, &mut self.meta) {
+            self.hub.answer(now, Up::NodeJob(Box::new(refused)), rng);
+        }
         self.meta.step(now, out);
         self.enrol.step(now, self.hub.is_dialing(), rng, jobs, out);
         if self.hub.step(now, self.enrol.may_dial(now), rng, out) == LinkEvent::Lost {
@@ -581,6 +603,7 @@ impl Cloud {
         if let Some(events) = &mut self.events {
             events.step(recorder, &node.config.node_name, &mut context);
         }
+        self.node_jobs.report(&mut context);
         self.devices.report(&mut context);
     }
 
@@ -602,6 +625,7 @@ impl Cloud {
                 self.node.wake_at(now, &self.settings),
                 self.metasync.wake_at(),
                 self.devices.report_at(now),
+                self.node_jobs.report_at(now),
             ];
             let mut send_at = own.into_iter().flatten().min();
             if self.requests.has_room() {

@@ -1,11 +1,13 @@
-//! Requests the objects that the cloud's pods refer to and that are not in the store (wire spec
-//! section 5.8). The cloud pushes later changes of them by itself.
+//! Requests the objects that the cloud's pods and jobs for the node refer to and that are not in the
+//! store (wire spec section 5.8). The cloud pushes later changes of them by itself.
 
 use std::collections::BTreeSet;
 
 use super::meta::Meta;
 use super::requests::{CloudContext, RequestKind};
 use super::rows::StoredObject;
+#[cfg(feature = "node-jobs")]
+use crate::agent::node_jobs::NodeJobs;
 use crate::agent::time::{Instant, Now, Rng};
 use crate::limits::QUERY_RETRY_MS;
 use crate::model::map::Map;
@@ -112,8 +114,18 @@ impl ObjectFetches {
     fn compute_missing(&mut self, meta: &Meta) {
         let mut named = BTreeSet::new();
         for object in meta.stored_objects() {
-            if let StoredObject::Pod(pod) = object {
-                name_objects(pod, &mut named);
+            match object {
+                StoredObject::Pod(pod) => name_objects(pod, &mut named),
+                #[cfg(feature = "node-jobs")]
+                StoredObject::NodeJob(job) => {
+                    let secret = NodeJobs::image_secret(job).map(|(namespace, name)| Resource {
+                        namespace: Some(namespace),
+                        kind: "secret",
+                        name,
+                    });
+                    named.extend(secret.map(|secret| secret.to_string().into()));
+                }
+                _ => {}
             }
         }
         for key in named.clone() {

@@ -46,6 +46,8 @@ pub(super) struct PendingRequests {
 struct PendingRequest {
     kind: RequestKind,
     deadline: Instant,
+    /// Of its message in this session.
+    number: u64,
 }
 
 /// What the parts of the cloud side need to send messages.
@@ -79,7 +81,8 @@ impl CloudContext<'_> {
     /// As [`CloudContext::request`], with another timeout.
     pub(super) fn request_within(&mut self, timeout_ms: u64, kind: RequestKind, content: Up) {
         let id = self.hub.send(self.now, content, self.rng, self.out);
-        self.requests.begin(id, kind, self.now.boot.plus_ms(timeout_ms));
+        let (deadline, number) = (self.now.boot.plus_ms(timeout_ms), self.hub.counts().0);
+        self.requests.open.insert(id, PendingRequest { kind, deadline, number });
     }
 
     /// Sends a message that is not answered as a request is; returns its id. The caller has checked
@@ -95,13 +98,10 @@ impl PendingRequests {
         self.open.len() < REQUESTS_MAX
     }
 
-    fn begin(&mut self, message_id: Box<str>, kind: RequestKind, deadline: Instant) {
-        self.open.insert(message_id, PendingRequest { kind, deadline });
-    }
-
-    /// Removes the request that this answers. `None`: it is not open any more.
-    pub(super) fn answered(&mut self, parent_id: &str) -> Option<RequestKind> {
-        self.open.remove(parent_id).map(|request| request.kind)
+    /// Removes the request that this answers; returns also the number of its message. `None`: it is
+    /// not open any more.
+    pub(super) fn answered(&mut self, parent_id: &str) -> Option<(RequestKind, u64)> {
+        self.open.remove(parent_id).map(|request| (request.kind, request.number))
     }
 
     /// Removes the requests that were not answered in time.

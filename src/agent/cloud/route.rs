@@ -4,6 +4,8 @@ use super::{Changed, Cloud, CloudInputs, NodeInputs};
 #[cfg(feature = "devices")]
 use crate::agent::devices::Devices;
 use crate::agent::event::{Event, Out};
+#[cfg(feature = "node-jobs")]
+use crate::agent::node_jobs::{JobsContext, NodeJobs};
 use crate::agent::objects::Key;
 use crate::agent::pods::Knowledge;
 use crate::agent::time::{Instant, Now};
@@ -111,6 +113,33 @@ impl Agent {
 
     pub(in crate::agent) fn cloud_overview(&self, now: Now) -> Option<CloudOverview> {
         self.cloud.as_ref().map(|cloud| cloud.overview(now))
+    }
+
+    #[cfg(feature = "node-jobs")]
+    pub(in crate::agent) fn node_jobs(&self) -> Option<&NodeJobs> {
+        self.cloud.as_ref()?.node_jobs.core()
+    }
+
+    #[cfg(feature = "node-jobs")]
+    pub(in crate::agent) fn node_jobs_mut(&mut self) -> &mut NodeJobs {
+        let cloud = self.cloud.as_mut().and_then(|cloud| cloud.node_jobs.core_mut());
+        cloud.expect("only jobs that are done have calls")
+    }
+
+    /// Works on jobs for the node. Returns whether a pull was given up for a pod.
+    #[cfg(feature = "node-jobs")]
+    pub(in crate::agent) fn step_node_jobs(&mut self, now: Now, out: &mut Out) -> bool {
+        let Self { cloud, calls, images, cloud_objects, jobs, recorder, housekeeping, .. } = self;
+        let Some(core) = cloud.as_mut().and_then(|cloud| cloud.node_jobs.core_mut()) else {
+            return false;
+        };
+        if let Some(kept) = core.take_kept_images() {
+            housekeeping.keep_images(kept);
+        }
+        let image_fs = housekeeping.image_path();
+        let objects = &*cloud_objects;
+        let mut context = JobsContext { calls, images, objects, jobs, recorder, image_fs, out };
+        core.step(now, &mut context)
     }
 
     #[cfg(feature = "devices")]

@@ -14,6 +14,9 @@
 //! `metadata.managedFields` is left out: it is a third of all bytes, and only says who wrote which
 //! field at the API server. The rest is stored as it came.
 
+#[cfg(feature = "node-jobs")]
+mod job;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -30,6 +33,8 @@ use crate::model::base64;
 #[cfg(feature = "devices")]
 use crate::model::device::{DeviceObject, Mapper, ModelObject};
 use crate::model::message::Resource;
+#[cfg(feature = "node-jobs")]
+use crate::model::node_job::StoredJob;
 use crate::model::object::{Object, Secret};
 use crate::model::pod::{MIRROR, Pod, ReadinessGate, SOURCE};
 use crate::model::status::{
@@ -39,6 +44,9 @@ use crate::model::time::Timestamp;
 use crate::model::token::Token;
 use crate::model::tree::{self, Fault, Read as _, fields};
 use crate::model::upstream::TokenRequest;
+
+#[cfg(feature = "node-jobs")]
+pub(super) use job::{NODE_JOB, node_job};
 
 /// An object of a message, parsed as far as necessary to decide whether it has changed.
 #[derive(Debug)]
@@ -82,6 +90,9 @@ pub(super) enum StoredObject {
     /// The registration of a mapper.
     #[cfg(feature = "devices")]
     Mapper(Arc<Mapper>),
+    /// A job for the node itself.
+    #[cfg(feature = "node-jobs")]
+    NodeJob(Arc<StoredJob>),
     /// Stored only because the cloud sent it.
     Other,
 }
@@ -122,6 +133,9 @@ impl StoredObject {
             Self::DeviceModel(model) => model.heap_bytes(),
             #[cfg(feature = "devices")]
             Self::Mapper(mapper) => size_of::<Mapper>() + mapper.address.len(),
+            // The text of the row is longer, and counts.
+            #[cfg(feature = "node-jobs")]
+            Self::NodeJob(_) => size_of::<StoredJob>(),
             Self::Node(_) | Self::Other => 0,
         }
     }
@@ -469,6 +483,8 @@ fn stored_object(
         "devicemodel" => StoredObject::DeviceModel(Arc::new(ModelObject::read(text)?)),
         #[cfg(feature = "devices")]
         MAPPER => StoredObject::Mapper(Arc::new(registration(text)?)),
+        #[cfg(feature = "node-jobs")]
+        NODE_JOB => StoredObject::NodeJob(Arc::new(job::read(text)?)),
         "node" => {
             let object: Named = tree::of_json(text)?;
             if *object.metadata.name == *node {

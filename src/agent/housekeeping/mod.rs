@@ -166,6 +166,18 @@ impl Housekeeping {
         }
     }
 
+    /// These images are not collected, unless a container has used them since.
+    #[cfg(feature = "node-jobs")]
+    pub fn keep_images(&mut self, kept: Vec<(Box<str>, Instant)>) {
+        self.gc.keep_images(kept);
+    }
+
+    /// The path of the runtime's images, if it is known.
+    #[cfg(feature = "node-jobs")]
+    pub fn image_path(&self) -> Option<&str> {
+        self.gc.image_path()
+    }
+
     /// The images in the node's status; `None`: not known yet.
     #[cfg(feature = "cloud")]
     pub fn images(&self) -> Option<&[StoredImage]> {

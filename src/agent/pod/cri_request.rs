@@ -30,6 +30,7 @@ impl Pod {
     /// Makes the call, if it can be made now. `false`: nothing more can be requested.
     pub(super) fn call(&mut self, now: Now, step: Step, context: &mut PodContext<'_>) -> bool {
         if !context.calls.has_room(step.class()) {
+            context.calls.wait_for_room(step.class());
             return false;
         }
         if self.bind_sub_paths(now, &step, context) || self.make_files(now, &step, context) {

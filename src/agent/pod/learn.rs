@@ -125,6 +125,8 @@ impl Pod {
             ) => panic!("{job:?} is not a pod's job"),
             #[cfg(feature = "cloud")]
             (JobSpec::Enrol { .. }, _) => panic!("{job:?} is not a pod's job"),
+            #[cfg(feature = "node-jobs")]
+            (JobSpec::MeasureNode { .. }, _) => panic!("{job:?} is not a pod's job"),
             (JobSpec::LinkLog(_), Err(error)) => {
                 self.warn("Failed", format!("error linking the container's log: {error}"));
             }

@@ -3,6 +3,8 @@
 use crate::config::table::{Row, Rule, Table, truth};
 
 use crate::wire::tree::Value;
+#[cfg(feature = "node-jobs")]
+use Rule::Map;
 use Rule::{Module, Take as Set};
 
 /// Below `modules`, each with KubeEdge's default for `enable`.
@@ -13,8 +15,24 @@ pub(super) const ALL: &[Row] = &[
     #[cfg(not(all(feature = "cloud", feature = "streams")))]
     ("edgeStream", Module(&EDGE_STREAM, false)),
     ("serviceBus", Module(&SERVICE_BUS, false)),
+    #[cfg(feature = "node-jobs")]
+    ("taskManager", Map(&TASK_MANAGER)),
+    #[cfg(not(feature = "node-jobs"))]
     ("taskManager", Module(&BARE, false)),
 ];
+
+#[cfg(feature = "node-jobs")]
+const TASK_MANAGER: Table = Table {
+    rules: &[(
+        "enable",
+        Set(|config, value| {
+            config.node_jobs = truth(value)?;
+            Ok(())
+        }),
+    )],
+    more: &[],
+    unused: "",
+};
 
 const ENABLE: &[Row] = &[("enable", Set(|_, value| truth(value).map(drop)))];
 

@@ -15,17 +15,19 @@
 //! not know are skipped, and missing ones have their zero (`wire::cri::record`). What that cannot
 //! express raises the version byte, and a file of another version is refused.
 //!
-//! **What may run has a copy of its record** in RUN, which is memory, unsynced. That a sandbox is
-//! ready is written there first, and to DATA within a second: a client need not wait for the disk,
-//! because no sandbox survives a power cut. So a copy counts while the record in DATA says that the
-//! sandbox is being made; and also where that cannot be read, or does not check: a bad block of the
-//! flash does not end a container. It is saved again then.
+//! **What may run has a copy of its record** in RUN, which is memory: a bad block of the flash does
+//! not end a container. If the file cannot be read, or does not check, its copy counts and is saved
+//! again. After a reboot there is none, and nothing runs.
 //!
 //! Without a copy such a file is renamed to `*.bad` and does not come back, and the server logs its
 //! name; what it was about is found in RUN and cleaned, as anything without a record. An I/O error
 //! of one file concerns no other: the server reads on. **If we crash here** between two records of
 //! one turn, the first is durable and nobody was told so; a copy may be older than its record until
 //! the next start, which makes them equal.
+//!
+//! That a sandbox is ready is written to its copy at once and to DATA within a second: a client need
+//! not wait for the disk, because no sandbox survives a power cut. Where the record in DATA says
+//! that the sandbox is being made, its copy counts.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -43,7 +45,7 @@ use crate::core::time::Instant;
 use crate::limits::{RECORD_BYTES_MAX, RECORD_LAZY_MS, RECORDS_BAD_MAX, RECORDS_MAX};
 use crate::model::error::{Error, Peer, System};
 use crate::model::image::is_sha256;
-use crate::model::runtime::{Record, RecordKey, SandboxPhase};
+use crate::model::runtime::{Record, RecordKey, SandboxPhase, SandboxRecord};
 use crate::runtime::event::{Durability, Stored};
 use crate::wire::cri::record;
 
@@ -94,7 +96,9 @@ impl Records {
         let due = self.take_lazy(&change.key).unwrap_or(now.plus_ms(RECORD_LAZY_MS));
         self.now.retain(|earlier| durability == Durability::Lazily || earlier.key != change.key);
         if durability == Durability::InRun
-            && let Err(why) = self.write_in_run(&change)
+            && let Some(record) = &change.record
+            && let Err(why) =
+                encode(record).and_then(|bytes| copy(&self.layout, &change.key, &bytes))
         {
             // If the disk takes it no more than RUN, a crash within the second loses the sandbox.
             let saved = write(&self.layout, std::slice::from_ref(&change));
@@ -105,11 +109,6 @@ impl Records {
             Durability::Now => self.now.push(change),
             Durability::Lazily | Durability::InRun => self.lazy.push((due, change)),
         }
-    }
-
-    fn write_in_run(&self, change: &Change) -> Result<(), System> {
-        let record = change.record.as_ref().expect("nothing is erased in RUN alone");
-        write_copy(&self.layout, &change.key, &encode(record)?)
     }
 
     /// To be removed by the next [`Records::commit`].
@@ -168,8 +167,8 @@ pub fn load(layout: &Layout) -> Result<(Stored, Vec<Unread>), System> {
         let folder = layout.data().join(folder);
         let mut left = RECORDS_MAX;
         for path in with_end(&folder, "rec")? {
-            let (record, fault) = match read_newest(layout, &path) {
-                Ok(record) => (Some(record), None),
+            let (record, fault) = match read(layout, &path, &path) {
+                Ok(record) => (Some(or_copy(layout, &path, record)), None),
                 Err(why) => (read(layout, &copy_of(layout, &path), &path).ok(), Some(why)),
             };
             let Some(record) = record.filter(|_| left > 0) else {
@@ -184,9 +183,13 @@ pub fn load(layout: &Layout) -> Result<(Stored, Vec<Unread>), System> {
                 continue;
             };
             left -= 1;
-            if let Some(why) = fault {
-                let copy = Some(Box::new(record.clone()));
-                unread.push(Unread { path, why: why.to_string(), copy });
+            match fault {
+                // Of an earlier version, or of a server that was killed, it has none or an old one.
+                None => keep_copy(layout, &record.key(), &encode(&record)?),
+                Some(why) => {
+                    let copy = Some(Box::new(record.clone()));
+                    unread.push(Unread { path, why: why.to_string(), copy });
+                }
             }
             match record {
                 Record::Sandbox(record) => stored.sandboxes.push(record),
@@ -198,20 +201,15 @@ pub fn load(layout: &Layout) -> Result<(Stored, Vec<Unread>), System> {
     Ok((stored, unread))
 }
 
-/// What the disk has, or RUN if that is newer; otherwise RUN has the same afterwards.
-fn read_newest(layout: &Layout, path: &Path) -> Result<Record, Error> {
-    let record = read(layout, path, path)?;
-    if let Record::Sandbox(made) = &record
-        && made.phase == SandboxPhase::Making
-        // One that is not whole was told to nobody.
-        && let Ok(Record::Sandbox(newer)) = read(layout, &copy_of(layout, path), path)
-        && newer.boot == made.boot
-    {
-        return Ok(Record::Sandbox(newer));
+/// The record, or its copy where that is newer.
+fn or_copy(layout: &Layout, path: &Path, record: Record) -> Record {
+    let Record::Sandbox(SandboxRecord { phase: SandboxPhase::Making, boot, .. }) = &record else {
+        return record;
+    };
+    match read(layout, &copy_of(layout, path), path) {
+        Ok(Record::Sandbox(newer)) if newer.boot == *boot => Record::Sandbox(newer),
+        _ => record,
     }
-    // Of an earlier version, or of a server that was killed, it has none or an old one.
-    keep_copy(layout, &record.key(), &encode(&record)?);
-    Ok(record)
 }
 
 fn write(layout: &Layout, changes: &[Change]) -> Result<(), System> {
@@ -290,24 +288,24 @@ fn copy_of(layout: &Layout, path: &Path) -> PathBuf {
 /// Writes the copy of a record that is durable. Images need none: what runs goes on without its
 /// image's record.
 fn keep_copy(layout: &Layout, key: &RecordKey, bytes: &[u8]) {
-    if !matches!(key, RecordKey::Image(_))
-        && let Err(why) = write_copy(layout, key, bytes)
-    {
+    if matches!(key, RecordKey::Image(_)) {
+        return;
+    }
+    if let Err(why) = copy(layout, key, bytes) {
         log::warn!("a record has no copy: {why}");
     }
 }
 
-fn write_copy(layout: &Layout, key: &RecordKey, bytes: &[u8]) -> Result<(), System> {
+/// Writes the copy of a record, or leaves none.
+fn copy(layout: &Layout, key: &RecordKey, bytes: &[u8]) -> Result<(), System> {
     let copy = copy_of(layout, &layout.record(key));
     let new = copy.with_extension("new");
-    let written = files::replace(&new, &copy, bytes);
-    if written.is_err() {
+    files::replace(&new, &copy, bytes).inspect_err(|_| {
         // An old one would say what is no longer true.
         for path in [new, copy] {
             let _ = fs::remove_file(path);
         }
-    }
-    written
+    })
 }
 
 const MAGIC: &[u8; 12] = b"edged record";

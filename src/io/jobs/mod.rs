@@ -9,6 +9,8 @@ mod cgroup;
 mod files;
 mod gzip;
 mod log;
+#[cfg(feature = "node-jobs")]
+mod node;
 mod pod_dir;
 mod rotate;
 mod tree;
@@ -81,6 +83,8 @@ pub(super) fn run(roots: &mut Roots, spec: &JobSpec) -> Result<JobReply, JobErro
         | JobSpec::RemovePodDir(_)
         | JobSpec::TearDownVolumes(_)
         | JobSpec::Measure(_) => return run_in_child(roots.of(spec).handle()?, spec),
+        #[cfg(feature = "node-jobs")]
+        JobSpec::MeasureNode { .. } => return run_in_child(roots.of(spec).handle()?, spec),
         JobSpec::RotateLog { log, files_max, at_s } => {
             rotate::rotate(roots.pod_logs.handle()?, log, *files_max, *at_s)
         }
@@ -120,6 +124,8 @@ pub(super) fn run_if_small(roots: &mut Roots, spec: &JobSpec) -> Option<Result<(
         | JobSpec::SetQosCgroups(_) => return None,
         #[cfg(feature = "cloud")]
         JobSpec::Enrol { .. } => return None,
+        #[cfg(feature = "node-jobs")]
+        JobSpec::MeasureNode { .. } => return None,
     };
     match done {
         Ok(true) => Some(Ok(())),
@@ -164,6 +170,10 @@ pub(super) fn read(roots: &mut Roots, last_words: &LastWords) -> String {
 pub(super) fn run_in_child(root: BorrowedFd<'_>, spec: &JobSpec) -> Result<JobReply, JobError> {
     let done = match spec {
         JobSpec::Measure(walk) => return Ok(JobReply::Used(usage::measure(root, walk))),
+        #[cfg(feature = "node-jobs")]
+        JobSpec::MeasureNode { image_fs } => {
+            return Ok(JobReply::NodeUsage(node::measure(root, image_fs.as_deref())));
+        }
         JobSpec::CompressLogs(log) => rotate::compress(root, log).map_err(JobError::from),
         JobSpec::RemoveLogDir(pod) => log::remove_dir(root, pod).map_err(JobError::from),
         JobSpec::RemovePodDir(pod) => pod_dir::remove(root, &pod.uid).map_err(JobError::from),
@@ -203,6 +213,8 @@ fn place_of_work(spec: &JobSpec) -> (Below, Option<&'static str>) {
         // It works below no folder: any open one will do.
         #[cfg(feature = "cloud")]
         JobSpec::Enrol { .. } => (Below::Pods, Some(ENROL)),
+        #[cfg(feature = "node-jobs")]
+        JobSpec::MeasureNode { .. } => (Below::Pods, Some("measure-node")),
         JobSpec::MakePodDirs { .. } | JobSpec::MakeContainerFiles(_) => (Below::Pods, None),
         JobSpec::SetUpVolume(wanted) => (Below::Pods, set_up_kind(wanted)),
         JobSpec::Measure(walk) => {

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::node_jobs::decode_request;
 use crate::limits::Budget;
 use crate::model::base64;
 #[cfg(feature = "devices")]
@@ -16,6 +17,7 @@ use crate::model::downstream::{
     Answer, Down, Downstream, ObjectView, PodPage, Refusal, RemoteLease, RemoteObject,
 };
 use crate::model::message::{self, Message, Resource};
+use crate::model::node_job::JobRequest;
 use crate::model::node_status::RemoteNode;
 use crate::model::remote_pod::RemotePod;
 use crate::model::tree::{self, Value};
@@ -44,7 +46,7 @@ fn down(message: &Message, budget: &Budget) -> Down {
             }
         }
         ("resource" | "func", _) => object(message, budget),
-        ("taskmanager", action) => Down::NodeJob { action: action.into() },
+        ("taskmanager", _) => node_job(message, budget),
         // Subscriptions are not answered.
         ("user", operation) if &*route.source == "router_servicebus" && is_http(operation) => {
             Down::ServiceCall
@@ -69,6 +71,18 @@ fn device(message: &Message, budget: &Budget) -> Down {
         Ok(None) => Down::Unsupported,
         Err(why) => wrong(&why),
     }
+}
+
+fn node_job(message: &Message, budget: &Budget) -> Down {
+    let text = message.content.as_deref().map_or(Ok(Cow::default()), |it| inner(it, budget));
+    let request = match text {
+        Ok(text) => decode_request(&message.route, &text),
+        Err(why) => decode_request(&message.route, "null").map(|request| {
+            let spec = Err(why.into());
+            JobRequest { spec, ..request }
+        }),
+    };
+    request.map_or(Down::Unsupported, |request| Down::NodeJob(Box::new(request)))
 }
 
 fn is_http(operation: &str) -> bool {

@@ -9,6 +9,7 @@ mod cloud;
 mod downstream;
 #[cfg(feature = "controller")]
 mod edge;
+mod node_jobs;
 mod upstream;
 
 #[cfg(feature = "controller")]
@@ -16,4 +17,6 @@ pub use cloud::encode_cloud;
 pub use downstream::decode;
 #[cfg(feature = "controller")]
 pub use edge::decode_edge;
+#[cfg(feature = "controller")]
+pub use node_jobs::{decode_report, encode_request};
 pub use upstream::encode;

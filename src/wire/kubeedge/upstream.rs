@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
+use super::node_jobs::encode_report;
 use crate::model::base64;
 use crate::model::message::{Header, Message, Resource, Route};
 use crate::model::pod::Pod;
@@ -105,6 +106,10 @@ fn envelope(message: &Upstream) -> Envelope {
         Up::Event { is_new, digest, event: recorded, node } => {
             event(*is_new, *digest, recorded, node)
         }
+        Up::NodeJob(report) => {
+            let (operation, resource, content) = encode_report(report);
+            Envelope::new(["websocket", "hub", operation, &resource], Some(content))
+        }
         #[cfg(feature = "devices")]
         Up::Device(report) => {
             let (operation, resource, content) =
@@ -142,14 +147,6 @@ fn reply(to: &Origin, reply: &Reply) -> Envelope {
             Envelope::new(route, Some(json(why)))
         }
         Reply::Received => answer("response", json("ack")),
-        Reply::NoNodeJobs { action, at } => {
-            let content = json!({
-                "action": action, "succ": false, "finishTime": at, "reason": NOT_BUILT_IN,
-                "extend": "",
-            });
-            let route = ["websocket", "hub", "UpdateNodeActionStatus", &to.resource];
-            Envelope::new(route, Some(json(&content)))
-        }
         Reply::NoServices => {
             let body = base64::encode(NOT_BUILT_IN.as_bytes());
             let content = json!({"header": {}, "status_code": 501, "body": body});

@@ -241,6 +241,8 @@ impl Check {
             JobSpec::RestoreLog(_) | JobSpec::CompressLogs(_) | JobSpec::SetQosCgroups(_) => true,
             #[cfg(feature = "cloud")]
             JobSpec::Enrol { .. } => true,
+            #[cfg(feature = "node-jobs")]
+            JobSpec::MeasureNode { .. } => true,
             JobSpec::Measure(_) => {
                 let under_way = self.garbage.walking.replace(id);
                 judge!(under_way.is_none(), "[one walk] {spec:?} while {under_way:?} is under way");

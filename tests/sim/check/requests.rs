@@ -40,7 +40,9 @@ impl Check {
             self.exec_requested(now, runtime, id, number_of(&container.0), word);
         }
         self.check_room(class, pod, kind, request);
-        if kind == Kind::Change || kind == Kind::StopContainer || kind == Kind::Pull {
+        // A pull for no pod is a job's.
+        let of_pod = kind != Kind::Pull || pod.is_some();
+        if of_pod && matches!(kind, Kind::Change | Kind::StopContainer | Kind::Pull) {
             let of_cloud = pod.is_some_and(|at| self.pods[at].of_cloud);
             judge!(
                 self.manifests.are_delivered() || of_cloud,
@@ -112,6 +114,9 @@ impl Check {
                 return None;
             }
             Request::RunPodSandbox(config) => config,
+            Request::PullImage { sandbox_config, .. } if sandbox_config.pod.uid.is_empty() => {
+                return None;
+            }
             Request::PullImage { sandbox_config, .. } => sandbox_config,
             Request::CreateContainer { sandbox_config, sandbox, .. } => {
                 self.pod_of_sandbox(sandbox, request);
@@ -423,6 +428,8 @@ impl Check {
             }
             #[cfg(feature = "cloud")]
             JobSpec::Enrol { .. } => return,
+            #[cfg(feature = "node-jobs")]
+            JobSpec::MeasureNode { .. } => return,
             JobSpec::SetUpVolume(wanted) => self.pods.index(&wanted.uid),
             JobSpec::BindSubPath(wanted) => self.pods.index(&wanted.uid),
             JobSpec::MakePodCgroup(wanted) => self.pods.index(&wanted.uid),
@@ -468,6 +475,8 @@ impl Check {
             }
             #[cfg(feature = "cloud")]
             JobSpec::Enrol { .. } => {}
+            #[cfg(feature = "node-jobs")]
+            JobSpec::MeasureNode { .. } => {}
         }
     }
 

@@ -2,6 +2,7 @@
 
 use edged::agent::event::{Event, JobId};
 use edged::agent::{Agent, Config};
+use edged::model::cri::Request;
 use edged::model::job::JobSpec;
 use edged::model::pod::{Pod, Volume};
 
@@ -22,6 +23,10 @@ pub fn draw(_: Class, _: u64, _: &mut Config, _: &mut usize) -> Option<Box<Cloud
 }
 
 impl CloudSim {
+    pub fn job_images(&self) -> [(Box<str>, u64); 0] {
+        match *self {}
+    }
+
     pub fn received(&mut self, _: u64, _: &Event, _: &mut Check, _: &Agent) {
         match *self {}
     }
@@ -32,6 +37,8 @@ impl World {
     pub(crate) fn cloud_due(&mut self, due: Due) {
         match due {}
     }
+
+    pub(crate) fn job_image_requested(&self, _: &Request) {}
 
     pub(crate) fn devices_stepped(&mut self) {}
 

@@ -46,6 +46,9 @@ impl CloudSim {
             }
             return;
         }
+        if self.job_report(now, message) {
+            return;
+        }
         if &*route.source == "twin" {
             return self.devices_report(now, conn, message, mute);
         }

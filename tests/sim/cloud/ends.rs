@@ -94,7 +94,9 @@ impl World {
     /// Only users and faults stop: the synchroniser goes on.
     pub(crate) fn is_cloud_fault(event: WorldEvent) -> bool {
         let WorldEvent::Cloud(due) = event else { return false };
-        matches!(due, Due::Tick | Due::UserChange) || CloudSim::is_device_fault(due)
+        matches!(due, Due::Tick | Due::UserChange)
+            || CloudSim::is_device_fault(due)
+            || CloudSim::is_job_fault(due)
     }
 
     pub(crate) fn cloud_wants(&self) -> Vec<&Pod> {
@@ -193,7 +195,10 @@ impl World {
                 None => Some(format!("the agent does not know {key} {uid}")),
             }
         });
-        of_cloud.or_else(|| self.mismirrored()).or_else(|| cloud.devices_unsettled())
+        of_cloud
+            .or_else(|| self.mismirrored())
+            .or_else(|| cloud.devices_unsettled())
+            .or_else(|| cloud.jobs_unsettled())
     }
 
     /// A pod that runs without a change is not reported again and again.

@@ -21,6 +21,11 @@ mod hub;
 mod link;
 mod merge;
 mod mirrors;
+#[cfg(feature = "node-jobs")]
+mod node_jobs;
+#[cfg(not(feature = "node-jobs"))]
+#[path = "node_jobs/absent.rs"]
+mod node_jobs;
 mod rates;
 mod rules;
 mod store;
@@ -49,6 +54,7 @@ use api::Api;
 use devices::{DeviceDue, DeviceSim};
 use hub::Hub;
 use link::Link;
+use node_jobs::{JobDue, JobSim};
 use rates::Rates;
 use rules::Rules;
 use store::{Store, Stored};
@@ -91,6 +97,7 @@ pub struct CloudSim {
     save_fails: bool,
     counts: BTreeMap<&'static str, u64>,
     devices: Option<Box<DeviceSim>>,
+    node_jobs: Option<Box<JobSim>>,
 }
 
 /// A future event.
@@ -120,6 +127,8 @@ pub enum Due {
     UserChange,
     /// Of devices.
     Device(DeviceDue),
+    /// Of jobs for the node.
+    Job(JobDue),
 }
 
 /// The outcome of a dial.
@@ -199,12 +208,19 @@ pub fn draw(
         save_fails: false,
         counts: BTreeMap::new(),
         devices: devices::draw(class, seed, config),
+        node_jobs: node_jobs::draw(class, seed, config),
     };
+    cloud.jobs_begin();
     cloud.inform();
     Some(Box::new(cloud))
 }
 
 impl CloudSim {
+    /// The images that only jobs use.
+    pub fn job_images(&self) -> impl Iterator<Item = (Box<str>, u64)> {
+        self.node_jobs.iter().flat_map(|_| node_jobs::offers())
+    }
+
     fn count(&mut self, what: &'static str) {
         *self.counts.entry(what).or_default() += 1;
     }
@@ -305,6 +321,7 @@ impl CloudSim {
             let over = stored.as_ref().filter(|stored| stored.ended.is_some());
             self.over.extend(over.map(|stored| stored.uid.clone()));
             self.devices_object_written(&key);
+            self.job_written(&key, stored.as_ref().map(|stored| &stored.row));
             self.store.write(key, stored);
         }
         self.events.push(Event::Saved(revision));
@@ -326,7 +343,8 @@ impl World {
                 let message = Box::new(kubeedge::encode(&message));
                 cloud.rules.sends(now, &message, (&cloud.hub, &cloud.store, &self.check));
                 cloud.devices_send(now, &message);
-                cloud.send(now, session, message);
+                cloud.send(now, session, message.clone());
+                self.job_reported(&message);
             }
             Action::Ping(session) => cloud.ping(now, session),
             Action::Hangup(session) => cloud.hang_up(now, session),
@@ -360,6 +378,7 @@ impl World {
             Due::Tick => cloud.tick(now),
             Due::UserChange => cloud.users_change(now, self.faults.user_change_ms),
             Due::Device(due) => cloud.device_due(now, due, self.faults.user_change_ms),
+            Due::Job(due) => cloud.job_due(now, due),
         }
         self.cloud_settle();
     }
@@ -427,6 +446,7 @@ impl World {
         cloud.store.lose(if new { StoreOrigin::New } else { lost() });
         cloud.rules.lose();
         cloud.devices_lose_store();
+        cloud.jobs_lose_store();
         cloud.lost = true;
         cloud.count("stores lost");
         self.check.cloud_lost();

@@ -177,7 +177,7 @@ impl Rules {
         let any = || self.deletions_received.contains(&(key.clone(), "".into()));
         let same = self.deletions_received.contains(&(key.clone(), old.uid.clone()));
         let token = &*old.row.kind == "serviceaccounttoken";
-        let ours = &*old.row.kind == "edged";
+        let ours = matches!(&*old.row.kind, "edged" | "nodejob");
         let mirror = old.is_mirror && !is_there;
         // Another incarnation has taken the pod's place.
         let past =

@@ -11,6 +11,8 @@ use crate::faults::Faults;
 /// The image store and the registry behind it.
 pub struct Registry {
     here: BTreeSet<Box<str>>,
+    /// Images that are present or were.
+    been: BTreeSet<Box<str>>,
     /// The images that can be pulled: milliseconds of a pull on a calm line.
     offered: BTreeMap<Box<str>, u64>,
 }
@@ -18,12 +20,23 @@ pub struct Registry {
 impl Registry {
     /// Empty; with these images on offer.
     pub fn new(offered: BTreeMap<Box<str>, u64>) -> Self {
-        Self { here: BTreeSet::new(), offered }
+        Self { here: BTreeSet::new(), been: BTreeSet::new(), offered }
+    }
+
+    /// The registry offers one more.
+    pub fn offer(&mut self, image: Box<str>, ms: u64) {
+        self.offered.insert(image, ms);
+    }
+
+    /// Whether it is present or was.
+    pub fn has_been_here(&self, image: &str) -> bool {
+        self.been.contains(image)
     }
 
     /// As if it had been pulled before.
     pub fn preload(&mut self, image: &str) {
         self.here.insert(image.into());
+        self.been.insert(image.into());
     }
 
     /// The image is removed by hand.
@@ -86,6 +99,7 @@ impl Registry {
             return Err(refused(Code::Unknown, message));
         }
         self.here.insert(image.into());
+        self.been.insert(image.into());
         Ok(Reply::Pulled(format!("sha256:{image}").into()))
     }
 }

@@ -14,7 +14,8 @@
 //! Never removed: an image of any container, running or not, whoever created it; an image that a
 //! pod of this node wants, because it may not be available again (a link that is down, a registry
 //! that is gone); an image that the runtime has pinned; and the sandbox image. The name in a pod
-//! rather matches too many images than too few.
+//! rather matches too many images than too few. An image that a job of the cloud has brought stays
+//! until a container has used it, but not under disk pressure: pods would be evicted for it.
 //!
 //! If we crash here: the next start lists the images again; it does not know when they were last
 //! used, so unused images count as equally old.
@@ -53,6 +54,8 @@ pub struct Images {
     known: Map<Box<str>, Record>,
     /// When each image, by the id or name that a container reports, was last observed in use.
     used: Map<Box<str>, Instant>,
+    /// Names of images that stay until they are used, and since when.
+    kept: Vec<(Box<str>, Instant)>,
     room: Option<Room>,
     /// The last measurement of the file system failed, which was logged.
     room_unreadable: bool,
@@ -129,6 +132,7 @@ impl Images {
             policy,
             known: Map::new(),
             used: Map::new(),
+            kept: Vec::new(),
             room: None,
             room_unreadable: false,
             pass: Pass::Rest,
@@ -161,6 +165,12 @@ impl Images {
                 Pass::Listing(why) | Pass::Relisting { why, .. } => *why == PassReason::Pressure,
                 Pass::Removing(removal) => removal.why == PassReason::Pressure,
             }
+    }
+
+    /// These stay until a container has used them since.
+    #[cfg(feature = "node-jobs")]
+    pub fn keep(&mut self, kept: Vec<(Box<str>, Instant)>) {
+        self.kept = kept;
     }
 
     /// The path of the images, as the runtime reports it.
@@ -257,6 +267,7 @@ impl Images {
         }
         let names: BTreeSet<&str> = images.iter().flat_map(names_of).collect();
         self.used.retain(|used, _| names.contains(&**used));
+        self.release_used(images);
         let ages =
             self.policy.age_max_ms > 0 && now.since_ms(self.started_at) > self.policy.age_max_ms;
         if why != PassReason::Age || ages {
@@ -264,9 +275,26 @@ impl Images {
         }
     }
 
+    /// What was kept for its first use, and was used, is like any other image.
+    fn release_used(&mut self, images: &[StoredImage]) {
+        let used = images.iter().filter_map(|image| Some((image, self.last_used(image)?)));
+        let used: Vec<(&StoredImage, Instant)> = used.collect();
+        self.kept.retain(|(name, since)| {
+            let name = NameMatcher::by([&**name]);
+            !used.iter().any(|(image, at)| at > since && name.has(image))
+        });
+    }
+
+    /// The images that stay, although nothing uses them.
+    fn wanted<'a>(&'a self, pods: &'a Pods, why: PassReason) -> NameMatcher<'a> {
+        let kept = self.kept.iter().filter(|_| why != PassReason::Pressure);
+        let names = pods.iter().flat_map(Pod::images_wanted);
+        NameMatcher::by(names.chain(kept.map(|(name, _)| &**name)))
+    }
+
     /// Chooses the images to remove, and their order.
     fn choose(&mut self, now: Instant, images: Vec<StoredImage>, why: PassReason, pods: &Pods) {
-        let wanted = wanted(pods);
+        let wanted = self.wanted(pods, why);
         let policy = &self.policy;
         let old = |image: &StoredImage| match self.last_used(image) {
             Some(at) => now.since_ms(at) > policy.age_max_ms,
@@ -467,7 +495,7 @@ impl Images {
             }
         };
         // The pods may want other images now.
-        let wanted = wanted(context.pods);
+        let wanted = self.wanted(context.pods, removal.why);
         while let Some(image) = removal.queue.pop_front() {
             let enough = match removal.why {
                 PassReason::Room(bytes) => {
@@ -551,9 +579,4 @@ impl Images {
 /// All names by which a container may refer to the image.
 fn names_of(image: &StoredImage) -> impl Iterator<Item = &str> {
     image.names.iter().map(|name| &**name).chain([&*image.id])
-}
-
-/// The images that pods of this node need to start again.
-fn wanted(pods: &Pods) -> NameMatcher<'_> {
-    NameMatcher::by(pods.iter().flat_map(Pod::images_wanted))
 }

@@ -67,6 +67,18 @@ impl Gc {
         self.orphans.links_swept();
     }
 
+    /// These images are not collected, unless a container has used them since.
+    #[cfg(feature = "node-jobs")]
+    pub fn keep_images(&mut self, kept: Vec<(Box<str>, Instant)>) {
+        self.images.keep(kept);
+    }
+
+    /// The path of the images, as far as the runtime reports it.
+    #[cfg(any(feature = "eviction", feature = "node-jobs"))]
+    pub fn image_path(&self) -> Option<&str> {
+        self.images.path()
+    }
+
     /// Requests what is due.
     pub fn step(
         &mut self,
@@ -102,11 +114,6 @@ impl Gc {
     /// Whether that is still under way. The pods themselves know whether containers are left.
     pub fn is_reclaiming(&self) -> bool {
         self.containers.is_reclaiming() || self.images.is_reclaiming()
-    }
-
-    /// The path of the images, as far as the runtime reports it.
-    pub fn image_path(&self) -> Option<&str> {
-        self.images.path()
     }
 
     /// Requests the path of the images, unless it is known or was `requested` before without

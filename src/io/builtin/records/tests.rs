@@ -402,18 +402,16 @@ fn that_a_sandbox_is_ready_is_in_run_at_once_and_on_the_disk_soon() {
     let mut disk = Disk::new("run");
     let making = sandbox(1, "x");
     disk.save(&making);
+    let in_run = copy_of(&disk.layout, &disk.path(&making));
     let ready = SandboxRecord { phase: SandboxPhase::Ready, ..making.clone() };
     let save = |disk: &mut Disk, record: &SandboxRecord, durability| {
         let record = Box::new(Record::Sandbox(record.clone()));
         disk.records.save(Instant(0), record, durability);
     };
     save(&mut disk, &ready, Durability::InRun);
-    for _ in 0..2 {
-        assert_eq!(disk.sandboxes().0, [ready.clone()], "a crash does not lose it");
-    }
+    assert_eq!(disk.sandboxes().0, std::slice::from_ref(&ready), "a crash does not lose it");
 
     // What is not whole, of another sandbox or of an earlier boot does not count.
-    let in_run = disk.copy(&ready);
     let whole = fs::read(&in_run).expect("it is there");
     let encoded = |record| encode(&Record::Sandbox(record)).expect("it is small");
     let earlier =
@@ -421,32 +419,20 @@ fn that_a_sandbox_is_ready_is_in_run_at_once_and_on_the_disk_soon() {
     let other = SandboxRecord { id: sandbox(2, "").id, ..ready.clone() };
     for bad in [whole[..whole.len() - 1].to_vec(), encoded(earlier), encoded(other)] {
         fs::write(&in_run, bad).expect("a file of ours");
-        assert_eq!(disk.sandboxes().0, [making.clone()]);
+        assert_eq!(disk.sandboxes().0, std::slice::from_ref(&making));
     }
-    fs::write(&in_run, &whole).expect("a file of ours");
+    fs::write(&in_run, whole).expect("a file of ours");
 
     assert_eq!(disk.records.commit(Instant(RECORD_LAZY_MS - 1)), None);
-    assert_eq!(on_disk(&disk, &ready), Some(making.clone()));
     assert_eq!(disk.records.commit(Instant(RECORD_LAZY_MS)), None);
-    assert_eq!(on_disk(&disk, &ready), Some(ready.clone()));
-    assert_eq!(disk.sandboxes().0, [ready.clone()]);
+    fs::remove_file(&in_run).expect("it is there");
+    assert_eq!(disk.sandboxes().0, std::slice::from_ref(&ready));
 
     // What the disk has since is newer.
-    save(&mut disk, &ready, Durability::InRun);
-    let stopping = SandboxRecord { phase: SandboxPhase::Stopping, ..making.clone() };
-    save(&mut disk, &stopping, Durability::Now);
-    assert_eq!(disk.records.commit(Instant(9_000)), Some(Ok(())));
-    fs::write(&in_run, whole).expect("a file of ours");
+    let stopping = SandboxRecord { phase: SandboxPhase::Stopping, ..making };
+    disk.save(&stopping);
+    fs::write(&in_run, encoded(ready)).expect("a file of ours");
     assert_eq!(disk.sandboxes().0, [stopping]);
-}
-
-/// What the record in DATA says.
-fn on_disk(disk: &Disk, of: &SandboxRecord) -> Option<SandboxRecord> {
-    let path = disk.path(of);
-    match read(&disk.layout, &path, &path) {
-        Ok(Record::Sandbox(record)) => Some(record),
-        _ => None,
-    }
 }
 
 #[test]
@@ -455,9 +441,8 @@ fn a_sandbox_that_run_takes_no_more_is_durable_at_once() {
     let making = sandbox(1, "x");
     disk.save(&making);
     let ready = SandboxRecord { phase: SandboxPhase::Ready, ..making };
-    // In the place of the file is what no file replaces.
-    fs::create_dir(disk.copy(&ready).with_extension("new")).expect("ours");
+    fs::remove_dir_all(disk.layout.copies()).expect("ours");
     let record = Box::new(Record::Sandbox(ready.clone()));
     disk.records.save(Instant(0), record, Durability::InRun);
-    assert_eq!(on_disk(&disk, &ready), Some(ready));
+    assert_eq!(disk.sandboxes().0, [ready], "there is no folder in RUN");
 }
