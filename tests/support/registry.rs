@@ -141,12 +141,14 @@ fn serve(
     std::thread::sleep(delay);
     let range = header("range").map_or(String::new(), |range| format!("Range: {range}\r\n"));
     let request = format!("{first}\r\nHost: {registry}\r\n{range}Connection: close\r\n\r\n");
+    let mut answer = Vec::new();
     let done = TcpStream::connect(registry).and_then(|mut behind| {
         behind.write_all(request.as_bytes())?;
-        io::copy(&mut behind, &mut stream)
+        behind.read_to_end(&mut answer)
     });
+    // Who has its answer may request the next image before this thread goes on.
     tally.count(name, false);
-    done.map(|_| ())
+    done.and_then(|_| stream.write_all(&answer))
 }
 
 /// A folder with one archive: the demo image under another name, with this entry point and these

@@ -30,6 +30,8 @@ pub(super) fn start(work: impl FnOnce() -> i32) -> nix::Result<Pid> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use nix::sys::wait::{WaitStatus, waitpid};
 
     use super::*;
@@ -45,9 +47,22 @@ mod tests {
         }
     }
 
+    static PARENT: AtomicU32 = AtomicU32::new(0);
+
+    /// Runs when a process of this program ends by exit(3).
+    extern "C" fn at_exit() {
+        if std::process::id() != PARENT.load(Ordering::Relaxed) {
+            // SAFETY: it ends the process.
+            unsafe { libc::_exit(8) }
+        }
+    }
+
     #[test]
     fn a_child_ends_with_the_code_of_its_work_and_drops_nothing_of_its_parents() {
         let _parents = OfParent(std::process::id());
+        PARENT.store(std::process::id(), Ordering::Relaxed);
+        // SAFETY: the handler touches nothing but the number.
+        assert_eq!(unsafe { libc::atexit(at_exit) }, 0);
         for (code, ended) in [(Some(0), 0), (Some(7), 7), (None, PANICKED)] {
             let child = start(|| code.unwrap_or_else(|| std::panic::resume_unwind(Box::new(()))));
             let child = child.expect("there is room for a process");

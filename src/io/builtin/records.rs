@@ -252,14 +252,13 @@ fn write_whole(layout: &Layout, changes: &[Change]) -> Result<(), System> {
     let mut folders: Vec<PathBuf> = Vec::new();
     for Change { key, record } in changes {
         let path = layout.record(key);
-        let done = match record {
-            Some(_) => fs::rename(&files.next().expect("one for each record").1, &path),
-            None => {
-                let _ = fs::remove_file(copy_of(layout, &path));
-                match fs::remove_file(&path) {
-                    Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-                    done => done,
-                }
+        let done = if record.is_some() {
+            fs::rename(&files.next().expect("one for each record").1, &path)
+        } else {
+            let _ = fs::remove_file(copy_of(layout, &path));
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+                done => done,
             }
         };
         done.map_err(|error| at("write", &path, &error))?;

@@ -106,12 +106,14 @@ impl Drop for Holder {
 
 /// What the helper does, in this order. Between the first and the second its parent maps the users:
 /// what is made from then on belongs to the new namespace's user 0, if that is who makes it.
-const STEPS: [(&str, fn(CloneFlags) -> nix::Result<()>); 4] = [
+const STEPS: [(&str, Step); 4] = [
     ("unshare", |_| unshare(CloneFlags::CLONE_NEWUSER)),
     ("setresgid in it", |_| nix::unistd::setresgid(0.into(), 0.into(), 0.into())),
     ("setresuid in it", |_| nix::unistd::setresuid(0.into(), 0.into(), 0.into())),
     ("unshare in it", unshare),
 ];
+
+type Step = fn(CloneFlags) -> nix::Result<()>;
 
 /// The helper: it is in the namespaces until its parent closes the socket.
 fn hold(socket: &mut UnixStream, flags: CloneFlags) {
@@ -376,6 +378,19 @@ mod tests {
         assert!(why.to_string().starts_with(expected), "{why}");
         let none = Holder::new(UserRange { first: 7, count: 0 }, &[]).expect_err("no users");
         assert!(none.to_string().starts_with("cannot make a user namespace: uid_map: "), "{none}");
+
+        // Nobody is user 0 before the users are mapped.
+        let (mut ours, mut theirs) = UnixStream::pair().expect("a pair");
+        let started = child::start(|| {
+            hold(&mut theirs, CloneFlags::empty());
+            0
+        });
+        let helper = Holder { pid: started.expect("a process"), _until: theirs };
+        assert_eq!(expect_done(&mut ours), Ok(()));
+        ours.write_all(&[0]).expect("it reads");
+        let why = "setresgid in it: Invalid argument (os error 22)";
+        assert_eq!(expect_done(&mut ours), Err(why.to_owned()));
+        drop(helper);
 
         let (mut ours, mut theirs) = UnixStream::pair().expect("a pair");
         ours.set_read_timeout(Some(Duration::from_millis(10))).expect("ours");

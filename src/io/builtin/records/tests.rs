@@ -284,6 +284,8 @@ fn a_copy_is_never_older_than_its_record_after_a_start_and_goes_with_it() {
     fs::remove_dir(disk.copy(&ready).with_extension("new")).expect("ours");
     disk.save(&ready);
     assert_eq!(copied(&disk), is(&ready));
+    // Also with what was to be saved in the same turn.
+    disk.records.save(Instant(0), Box::new(Record::Sandbox(ready.clone())), Durability::Now);
     disk.records.erase(RecordKey::Sandbox(ready.id.clone()));
     assert_eq!(disk.records.commit(Instant(0)), Some(Ok(())));
     assert_eq!(fs::read_dir(disk.layout.copies()).expect("it is there").count(), 0);
