@@ -55,6 +55,8 @@ pub(super) fn all(facts: &Diagnostics) -> Vec<Row> {
         rows.extend(facts.devices.iter().flat_map(super::devices::rows));
         rows.extend(super::devices::contradictions(&facts.config.device_contradictions()));
     }
+    #[cfg(feature = "services")]
+    rows.extend(facts.services.iter().flat_map(super::services::rows));
     rows
 }
 
