@@ -24,7 +24,7 @@
 #[cfg(feature = "runtime")]
 pub mod builtin;
 #[cfg(any(feature = "runtime", feature = "services"))]
-mod channel;
+pub mod channel;
 #[cfg(feature = "api")]
 pub mod client;
 pub mod clock;
