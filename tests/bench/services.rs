@@ -5,6 +5,7 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -93,14 +94,13 @@ struct Serving {
 }
 
 impl Serving {
-    fn start(rig: &Rig) -> Serving {
-        let path = rig.site().dir.join("services");
-        let child = Command::new(binary()).args(["services", "serve"]).arg(&path).spawn();
+    fn start(path: &Path) -> Serving {
+        let child = Command::new(binary()).args(["services", "serve"]).arg(path).spawn();
         let child = child.expect("it can be started");
         let flags = SockFlag::SOCK_CLOEXEC;
         let channel = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None);
         let channel = channel.expect("a socket");
-        let address = UnixAddr::new(&path).expect("a short path");
+        let address = UnixAddr::new(path).expect("a short path");
         wait(|| connect(channel.as_raw_fd(), &address).ok());
         Serving { child, channel }
     }
@@ -137,14 +137,16 @@ fn wait<T>(mut look: impl FnMut() -> Option<T>) -> T {
 
 /// Names over UDP, bytes through a ClusterIP beside bytes over loopback, and memory.
 pub fn served(rig: &Rig) -> Vec<Figure> {
-    std::thread::scope(|scope| scope.spawn(|| in_namespace(rig)).join().expect("it is measured"))
+    let path = rig.site().dir.join("services");
+    let measured = std::thread::spawn(move || in_namespace(&path));
+    measured.join().expect("it is measured")
 }
 
-fn in_namespace(rig: &Rig) -> Vec<Figure> {
+fn in_namespace(path: &Path) -> Vec<Figure> {
     unshare(CloneFlags::CLONE_NEWNET).expect("root may");
     let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
     assert!(up.expect("iproute2 is there").success());
-    let serving = Serving::start(rig);
+    let serving = Serving::start(path);
     serving.tell(&Order::Settings(Settings {
         domain: "cluster.local".to_owned(),
         address: RESOLVER,
