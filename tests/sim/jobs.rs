@@ -83,11 +83,7 @@ impl Disk {
                     self.links.insert(link.clone());
                 }
             }
-            JobSpec::RemoveLog(link) => {
-                self.rotated.remove(&log_of(link));
-                self.logs.remove(&log_of(link));
-                self.links.remove(link);
-            }
+            JobSpec::RemoveLog(link) => self.remove_log(link),
             JobSpec::RotateLog { log, files_max, .. } => {
                 let path = log_of(log);
                 if self.logs.remove(&path) {
@@ -125,6 +121,12 @@ impl Disk {
                 self.links.retain(|link| link.pod != *pod);
             }
         }
+    }
+
+    fn remove_log(&mut self, link: &LogLink) {
+        self.rotated.remove(&log_of(link));
+        self.logs.remove(&log_of(link));
+        self.links.remove(link);
     }
 
     /// The runtime opens the log of a container.

@@ -1,4 +1,4 @@
-//! Requests the objects that the cloud's pods and jobs for the node refer to and that are not in
+//! Requests the objects that the cloud's pods and jobs for the node refer to, and that are not in
 //! the store (wire spec section 5.8). The cloud pushes later changes of them by itself.
 
 use std::collections::BTreeSet;

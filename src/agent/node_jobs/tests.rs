@@ -1,3 +1,5 @@
+//! Jobs against runtime, store and cloud that answer as a test says.
+
 use std::sync::Arc;
 
 use super::*;
@@ -157,8 +159,8 @@ fn refused(message: &str) -> Result<Reply, CallError> {
     Err(CallError::Refused { code: Code::Unknown, message: message.to_owned() })
 }
 
-fn pulled() -> Result<Reply, CallError> {
-    Ok(Reply::Pulled("sha256:00".into()))
+fn pulled() -> Reply {
+    Reply::Pulled("sha256:00".into())
 }
 
 fn results(all: &[(&str, Result<(), &str>)]) -> JobDetail {
@@ -178,7 +180,7 @@ fn a_job_pulls_what_is_absent_and_reports_each_image() {
     assert_eq!(&*world.status(false), "b:1");
     let (call, image, user) = world.pull();
     assert_eq!((&*image, user), ("b:1", None));
-    world.answer(call, pulled());
+    world.answer(call, Ok(pulled()));
     assert!(world.next_call().is_none());
     let detail = results(&[("a", Ok(())), ("b:1", Ok(()))]);
     let expected =
@@ -316,7 +318,7 @@ fn a_pull_gives_way_to_a_pod_and_is_begun_again() {
     assert!(world.next_call().is_none(), "a pod waits for it");
     world.calls.begin_pods();
     let (call, ..) = world.pull();
-    world.answer(call, pulled());
+    world.answer(call, Ok(pulled()));
     world.next_call();
     assert_eq!(world.core.metrics().succeeded, 1);
 }
@@ -484,7 +486,7 @@ fn jobs_survive_a_restart() {
     world.core.load(world.now.boot, stored.into_iter());
     world.status(false);
     let (call, ..) = world.pull();
-    world.answer(call, pulled());
+    world.answer(call, Ok(pulled()));
     world.next_call();
     assert_eq!(world.actions(), [JobAction::Check, JobAction::Pull]);
     let other = StoredJob {

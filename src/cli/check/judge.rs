@@ -55,9 +55,21 @@ pub(super) fn all(facts: &Diagnostics) -> Vec<Row> {
         rows.extend(facts.devices.iter().flat_map(super::devices::rows));
         rows.extend(super::devices::contradictions(&facts.config.device_contradictions()));
     }
+    #[cfg(feature = "node-jobs")]
+    rows.extend(node_jobs(facts));
     #[cfg(feature = "services")]
     rows.extend(facts.services.iter().flat_map(super::services::rows));
     rows
+}
+
+/// Only a cloud has jobs for the node.
+#[cfg(feature = "node-jobs")]
+fn node_jobs(facts: &Diagnostics) -> Option<Row> {
+    let config = &facts.config;
+    (config.node_jobs && !config.cloud.is_configured()).then(|| {
+        let detail = "modules.taskManager is on, and no cloud is configured";
+        warn("jobs", detail, "switch it off, or join a cloud: edged join")
+    })
 }
 
 fn config(facts: &Diagnostics) -> Row {

@@ -354,3 +354,12 @@ fn the_configuration_and_the_manifests_are_judged() {
     let facts = Diagnostics { manifests: file(&pod.replace(", X", "")), ..machine() };
     assert!(all(&facts).iter().any(|row| row.detail == "/etc/kubeedge/manifests: files 1, pods 1"));
 }
+
+#[cfg(feature = "node-jobs")]
+#[test]
+fn jobs_without_a_cloud_are_a_warning() {
+    let mut facts = machine();
+    assert_eq!(node_jobs(&facts), None);
+    facts.config.node_jobs = true;
+    assert_eq!(node_jobs(&facts).expect("a row").verdict, Verdict::Warn);
+}

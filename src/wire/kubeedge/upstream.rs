@@ -9,6 +9,7 @@ use crate::model::base64;
 #[cfg(feature = "devices")]
 use crate::model::device::DeviceUpstream;
 use crate::model::message::{Header, Message, Resource, Route};
+use crate::model::node_job::JobReport;
 use crate::model::pod::Pod;
 use crate::model::recorded_event::{EventMetadata, RecordedEvent};
 use crate::model::settings::Taint;
@@ -108,10 +109,7 @@ fn envelope(message: &Upstream) -> Envelope {
         Up::Event { is_new, digest, event: recorded, node } => {
             event(*is_new, *digest, recorded, node)
         }
-        Up::NodeJob(report) => {
-            let (operation, resource, content) = encode_report(report);
-            Envelope::new(["websocket", "hub", operation, &resource], Some(content))
-        }
+        Up::NodeJob(report) => node_job(report),
         #[cfg(feature = "devices")]
         Up::Device(report) => device(report, message),
         #[cfg(feature = "devices")]
@@ -130,6 +128,11 @@ fn device(report: &DeviceUpstream, message: &Upstream) -> Envelope {
 
 fn json<T: Serialize + ?Sized>(value: &T) -> Box<RawValue> {
     to_raw_value(value).expect("plain data")
+}
+
+fn node_job(report: &JobReport) -> Envelope {
+    let (operation, resource, content) = encode_report(report);
+    Envelope::new(["websocket", "hub", operation, &resource], Some(content))
 }
 
 // ---- answers ----

@@ -404,11 +404,21 @@ impl Check {
         newest == Some(sandbox)
     }
 
-    /// The agent requests a job.
-    pub fn job(&mut self, now: u64, id: JobId, spec: &JobSpec, deadline: u64) {
+    fn check_removed_log(&self, at: usize, link: &LogLink) {
+        let container = self.instances.container(number_of(&link.id));
+        let runs = container.is_some_and(|it| self.pods[at].observation.shows_alive(it));
+        judge!(!runs, "[logs] {link:?} is removed, of a container that runs");
+    }
+
+    fn begin_job(&mut self, now: u64, id: JobId, deadline: u64) {
         judge!(deadline > now, "[deadline] {id:?} has a deadline before its request");
         judge!(id > self.last_job, "[ids] {id:?} after {:?}", self.last_job);
         self.last_job = id;
+    }
+
+    /// The agent requests a job.
+    pub fn job(&mut self, now: u64, id: JobId, spec: &JobSpec, deadline: u64) {
+        self.begin_job(now, id, deadline);
         let at = match spec {
             JobSpec::MakePodDirs { pod, .. }
             | JobSpec::RemoveLogDir(pod)
@@ -461,11 +471,7 @@ impl Check {
             JobSpec::TearDownVolumes(_) => {
                 judge!(pod.alive == 0, "[volumes last] {spec:?} of a pod that runs");
             }
-            JobSpec::RemoveLog(link) => {
-                let container = self.instances.container(number_of(&link.id));
-                let runs = container.is_some_and(|it| pod.observation.shows_alive(it));
-                judge!(!runs, "[logs] {spec:?} of a container that runs");
-            }
+            JobSpec::RemoveLog(link) => self.check_removed_log(at, link),
             JobSpec::RemoveLogDir(_) | JobSpec::RemovePodDir(_) => {
                 judge!(
                     pod.desired.is_none() || pod.came_back,

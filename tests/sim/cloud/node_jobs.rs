@@ -99,7 +99,7 @@ impl Job {
     }
 
     fn has(&self, image: &str) -> bool {
-        self.images.iter().any(|it| *it == image)
+        self.images.contains(&image)
     }
 
     /// Operation, resource and content of the request.

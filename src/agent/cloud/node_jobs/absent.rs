@@ -12,6 +12,7 @@ pub(super) struct JobSide;
 impl JobSide {
     pub(super) fn load(&mut self, _: Now, _: &Meta) {}
 
+    #[expect(clippy::unnecessary_wraps, reason = "as where some are accepted")]
     pub(super) fn request(&mut self, now: Now, request: JobRequest) -> Option<JobReport> {
         let (result, at) = (Err("not built into edged".into()), now.timestamp());
         let JobRequest { key, action, .. } = request;

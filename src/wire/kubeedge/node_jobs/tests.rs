@@ -1,3 +1,5 @@
+//! The messages of both generations, in both directions.
+
 use super::*;
 use crate::limits::NODE_JOB_REPORT_BYTES_MAX;
 use crate::model::time::Timestamp;
@@ -144,23 +146,36 @@ fn images() -> JobDetail {
     JobDetail::Images(vec![result("nginx:1.27", Ok(())), result("web", Err("no such <tag>"))])
 }
 
-/// Each report, with its operation, resource and content on the wire.
-fn reports() -> Vec<(JobReport, &'static str, &'static str, &'static str)> {
-    use Generation::{V1Alpha1, V1Alpha2};
+fn report(
+    generation: Generation,
+    kind: JobKind,
+    action: JobAction,
+    result: Result<(), &str>,
+    detail: JobDetail,
+) -> JobReport {
     let at = Timestamp::parse("2026-08-06T10:10:00Z");
-    let report = |generation, kind, action, result: Result<(), &str>, detail| JobReport {
+    JobReport {
         key: key(generation, kind),
         action,
         result: result.map_err(Box::from),
-        at: at.filter(|_| generation == V1Alpha2),
+        at: at.filter(|_| generation == Generation::V1Alpha2),
         detail,
+    }
+}
+
+/// A report, and its operation, resource and content on the wire.
+type Wire = (JobReport, &'static str, &'static str, &'static str);
+
+fn reports_of_v1alpha2() -> Vec<Wire> {
+    let of = |kind, action, result: Result<(), &str>, detail| {
+        report(Generation::V1Alpha2, kind, action, result, detail)
     };
     let versions = || JobDetail::Versions { from: "v1.2.3".into(), to: "v1.2.4".into() };
     let (pull, upgrade) = (JobKind::PrePull, JobKind::Upgrade);
     let upgraded = "operations.kubeedge.io/v1alpha2/nodeupgradejob/nightly/node/edge-1";
     vec![
         (
-            report(V1Alpha2, pull, JobAction::Pull, Err("some failed"), images()),
+            of(pull, JobAction::Pull, Err("some failed"), images()),
             "UpdateNodeActionStatus",
             V2,
             concat!(
@@ -170,7 +185,7 @@ fn reports() -> Vec<(JobReport, &'static str, &'static str, &'static str)> {
             ),
         ),
         (
-            report(V1Alpha2, pull, JobAction::Check, Ok(()), JobDetail::Nothing),
+            of(pull, JobAction::Check, Ok(()), JobDetail::Nothing),
             "UpdateNodeActionStatus",
             V2,
             concat!(
@@ -179,7 +194,7 @@ fn reports() -> Vec<(JobReport, &'static str, &'static str, &'static str)> {
             ),
         ),
         (
-            report(V1Alpha2, upgrade, JobAction::Upgrade, Ok(()), versions()),
+            of(upgrade, JobAction::Upgrade, Ok(()), versions()),
             "UpdateNodeActionStatus",
             upgraded,
             concat!(
@@ -187,8 +202,17 @@ fn reports() -> Vec<(JobReport, &'static str, &'static str, &'static str)> {
                 r#"Z","reason":"","succ":true}"#,
             ),
         ),
+    ]
+}
+
+fn reports_of_v1alpha1() -> Vec<Wire> {
+    let of = |kind, action, result: Result<(), &str>, detail| {
+        report(Generation::V1Alpha1, kind, action, result, detail)
+    };
+    let (pull, upgrade) = (JobKind::PrePull, JobKind::Upgrade);
+    vec![
         (
-            report(V1Alpha1, pull, JobAction::Init, Ok(()), JobDetail::Nothing),
+            of(pull, JobAction::Init, Ok(()), JobDetail::Nothing),
             "prepull",
             "task/nightly/node/edge-1",
             concat!(
@@ -197,7 +221,7 @@ fn reports() -> Vec<(JobReport, &'static str, &'static str, &'static str)> {
             ),
         ),
         (
-            report(V1Alpha1, pull, JobAction::Pull, Err("some failed"), images()),
+            of(pull, JobAction::Pull, Err("some failed"), images()),
             "prepull",
             "task/nightly/node/edge-1",
             concat!(
@@ -208,7 +232,7 @@ fn reports() -> Vec<(JobReport, &'static str, &'static str, &'static str)> {
             ),
         ),
         (
-            report(V1Alpha1, upgrade, JobAction::WaitingConfirmation, Ok(()), JobDetail::Nothing),
+            of(upgrade, JobAction::WaitingConfirmation, Ok(()), JobDetail::Nothing),
             "upgrade",
             "task/nightly/node/edge-1",
             concat!(
@@ -221,7 +245,9 @@ fn reports() -> Vec<(JobReport, &'static str, &'static str, &'static str)> {
 
 #[test]
 fn reports_are_written_as_edge_core_does_and_read_again() {
-    for (report, operation, resource, content) in reports() {
+    for (report, operation, resource, content) in
+        reports_of_v1alpha2().into_iter().chain(reports_of_v1alpha1())
+    {
         let written = encode_report(&report);
         assert_eq!((written.0, &*written.1, written.2.get()), (operation, resource, content));
         let read = decode_report(&route(operation, resource), content);
