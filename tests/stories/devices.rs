@@ -307,7 +307,7 @@ fn after_an_hour_without_a_link_the_last_values_arrive_within_seconds_in_one_mes
         cloud.settle();
         cloud.devices.clear();
     };
-    for name in names {
+    for name in &names {
         report(&mut cloud, name, 1);
     }
     confirm_all(&mut cloud);
@@ -321,7 +321,7 @@ fn after_an_hour_without_a_link_the_last_values_arrive_within_seconds_in_one_mes
             break;
         }
         last_value = value;
-        for name in names {
+        for name in &names {
             report(&mut cloud, name, value);
         }
         cloud.pass(500);
