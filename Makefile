@@ -23,7 +23,7 @@ check: setup ## format, lints, style and dependency rules
 	@scripts/check
 
 sim: ## runs all simulators over 20,000 seeds; each says how to replay one that fails
-	@scripts/cargo test --locked -F controller,devices,runtime --profile sim --test '*sim' -- 1 20000
+	@scripts/cargo test --locked -F full,controller,runtime --profile sim --test '*sim' -- 1 20000
 
 power: ## cuts the power of the store 10,000 times (SEED=n TRACE=1 replays one seed)
 	@scripts/cargo test --locked --features devices --profile sim --test power -- 10000
@@ -41,10 +41,10 @@ fuzz: ## runs each fuzz target for a minute (needs cargo-fuzz)
 	@scripts/fuzz
 
 bench: setup flashed ## measures time, memory and CPU beside their references into target/bench.json
-	@scripts/cargo bench --locked --features controller,devices,runtime --bench bench
+	@scripts/cargo bench --locked --features full,controller,runtime --bench bench
 
 bench-check: setup flashed ## the same, and fails where a figure misses its limit
-	@scripts/cargo bench --locked --features controller,devices,runtime --bench bench -- --check
+	@scripts/cargo bench --locked --features full,controller,runtime --bench bench -- --check
 
 flashed: ## builds what `make bench` measures, where the tools for it are there
 	@scripts/flashed

@@ -15,6 +15,18 @@ fn answer(cloud: &mut CloudHarness, route: [&str; 4], reported: &Value) -> ([Str
     (route.map(ToString::to_string), content(&answers[0]))
 }
 
+/// The only report of a job, which is no answer: the request has no sender who waits.
+fn report(cloud: &mut CloudHarness, route: [&str; 4], asked: &Value) -> ([String; 4], Value) {
+    cloud.sent.clear();
+    cloud.push_to(route, asked);
+    let is_hub = |sent: &&Message| &*sent.route.group == "hub";
+    let reports: Vec<&Message> = cloud.sent.iter().filter(is_hub).collect();
+    assert_eq!(reports.len(), 1, "{route:?}");
+    let route = &reports[0].route;
+    let route = [&route.source, &route.group, &route.operation, &route.resource];
+    (route.map(ToString::to_string), content(reports[0]))
+}
+
 #[cfg(feature = "node-jobs")]
 const NO_JOBS: &str = "node jobs are switched off on this node (modules.taskManager.enable of its \
                        edgecore.yaml)";
@@ -27,13 +39,13 @@ fn who_waits_for_an_answer_gets_one() {
     let (_, reported) = answer(&mut cloud, ["edgehub", "resource", "ping", "x"], &json!("hello"));
     assert_eq!(reported, "ack");
     let job = ["taskmanager", "taskmanager", "upgrade", "upgrade/t/node/gw"];
-    let (route, reported) = answer(&mut cloud, job, &json!({"State": "Upgrading"}));
+    let (route, reported) = report(&mut cloud, job, &json!({"State": "Upgrading"}));
     assert_eq!(route, ["websocket", "hub", "upgrade", "task/t/node/gw"]);
     assert_eq!((&reported["Event"], &reported["Action"]), (&json!("Upgrade"), &json!("Failure")));
     assert_eq!(reported["Reason"], NO_JOBS);
     let resource = "operations.kubeedge.io/v1alpha2/imageprepulljob/t/node/gw";
     let job = ["taskmanager", "taskmanager", "Check", resource];
-    let (route, reported) = answer(&mut cloud, job, &json!({}));
+    let (route, reported) = report(&mut cloud, job, &json!({}));
     assert_eq!(route, ["websocket", "hub", "UpdateNodeActionStatus", resource]);
     assert_eq!((&reported["action"], &reported["succ"]), (&json!("Check"), &json!(false)));
     assert_eq!(reported["reason"], NO_JOBS);

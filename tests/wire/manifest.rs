@@ -203,8 +203,8 @@ fn wrong_values_in_json_are_named_with_path_and_line() {
 fn what_is_no_pod_is_named() {
     for (text, want) in [
         (
-            "apiVersion: v1\nkind: Service\n",
-            ":2:7: kind: got kind Service (v1), expected Pod, ConfigMap, Secret, PersistentVo",
+            "apiVersion: v1\nkind: Node\n",
+            ":2:7: kind: got kind Node (v1), expected Pod, ConfigMap, Secret, PersistentVo",
         ),
         ("kind: Pod\napiVersion: v2\n", "kind: got kind Pod (v2), expected"),
         ("kind: Pod\n", ":1:1: got no apiVersion, expected apiVersion: v1"),
@@ -218,8 +218,8 @@ fn what_is_no_pod_is_named() {
         ),
         ("apiVersion: v1\nkind: List\nitems: 3\n", ":3:8: items: got 3, expected a list"),
         (
-            "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Service}]\n",
-            "items[0].kind: got kind Service (v1)",
+            "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Node}]\n",
+            "items[0].kind: got kind Node (v1)",
         ),
         (
             "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: List}]\n",
