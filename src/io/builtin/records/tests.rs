@@ -220,8 +220,8 @@ fn a_record_that_cannot_be_read_is_taken_from_its_copy_and_saved_again() {
     let path = disk.path(&ready);
     let link = |path: &Path| symlink(path, path).expect("a folder of ours");
     let tear = |path: &Path| fs::write(path, &MAGIC[..7]).expect("a folder of ours");
-    let breaks: [(fn(&Path), &str); 2] = [(link, "read "), (tear, "got a file that begins")];
-    for (spoil, begin) in breaks {
+    let breaks: [&dyn Fn(&Path); 2] = [&link, &tear];
+    for (spoil, begin) in breaks.into_iter().zip(["read ", "got a file that begins"]) {
         disk.save(&making);
         disk.save(&ready);
         fs::remove_file(&path).expect("ours");
