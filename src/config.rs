@@ -22,6 +22,11 @@ mod devices;
 mod edgecore;
 mod keys;
 mod runtime;
+#[cfg(feature = "services")]
+pub mod services;
+#[cfg(not(feature = "services"))]
+#[path = "config/services/absent.rs"]
+pub mod services;
 mod table;
 #[cfg(feature = "watchdog")]
 mod watchdog;
@@ -51,6 +56,7 @@ use crate::model::watchdog as watched;
 use cloud::Cloud;
 use devices::Devices;
 pub use edgecore::overlay;
+use services::Services;
 
 /// The default path of edgecore.yaml.
 pub const PATH: &str = "/etc/kubeedge/config/edgecore.yaml";
@@ -104,6 +110,8 @@ pub struct Config {
     pub devices: Devices,
     /// `modules.taskManager.enable`: jobs of the cloud for the node itself are done.
     pub node_jobs: bool,
+    /// Services by name.
+    pub services: Services,
     /// Set only by a flag.
     pub log: LevelFilter,
 }
@@ -134,6 +142,7 @@ impl Default for Config {
             cloud: Cloud::default(),
             devices: Devices::default(),
             node_jobs: false,
+            services: Services::default(),
             log: LevelFilter::Info,
         }
     }

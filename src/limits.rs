@@ -25,6 +25,8 @@ mod pod;
 mod probe;
 #[cfg(feature = "runtime")]
 mod runtime;
+#[cfg(feature = "services")]
+mod services;
 #[cfg(feature = "streams")]
 mod spdy;
 #[cfg(feature = "streams")]
@@ -61,6 +63,8 @@ pub use pod::*;
 pub use probe::*;
 #[cfg(feature = "runtime")]
 pub use runtime::*;
+#[cfg(feature = "services")]
+pub use services::*;
 #[cfg(feature = "streams")]
 pub use spdy::*;
 #[cfg(feature = "streams")]

@@ -40,6 +40,11 @@ fn main() -> ExitCode {
         Some("pause") => io::builtin::pause::run(rest.first().unwrap_or(&OsString::new()).as_ref()),
         #[cfg(feature = "runtime")]
         Some("monitor") => io::builtin::monitor::main(rest),
+        #[cfg(feature = "services")]
+        Some("services") if rest.first().is_some_and(|verb| verb == "serve") => {
+            io::log::open(log::LevelFilter::Info);
+            io::services::server::main(&rest[1..])
+        }
         Some(command) if cli::has(command) => command_line(command, rest),
         _ => ExitCode::from(help::wrong(&EDGED, command)),
     }

@@ -1,5 +1,8 @@
 //! The interface of the core: inputs come in as [`Event`], requests go out as [`Action`].
 
+#[cfg(feature = "services")]
+use std::sync::Arc;
+
 use super::time::Instant;
 pub use crate::core::Severity;
 use crate::model::cri::{CallError, ContainerId, Dns, Reply, Request};
@@ -22,6 +25,8 @@ use crate::model::meta::{Change, DiskError, Revision, Saved};
 use crate::model::net::{Finding, Query};
 use crate::model::probe::ProbeResults;
 use crate::model::recorded_event::RecordedEvent;
+#[cfg(feature = "services")]
+use crate::model::service::{ServiceEntry, ServicesReport};
 #[cfg(feature = "streams")]
 use crate::model::stream::{StreamAnswer, StreamId, StreamRequest};
 #[cfg(feature = "cloud")]
@@ -106,6 +111,9 @@ pub enum Event {
     /// Something about devices, if the cloud's devices are served.
     #[cfg(feature = "devices")]
     Device(Box<DeviceEvent>),
+    /// The process that serves Services tells how that goes.
+    #[cfg(feature = "services")]
+    Services(Box<ServicesReport>),
     /// SIGTERM: leave the pods running and exit, once the runtime has finished creating objects for
     /// us.
     Stop,
@@ -207,6 +215,9 @@ pub enum Action {
     /// Something about devices.
     #[cfg(feature = "devices")]
     Device(Box<DeviceAction>),
+    /// Serve these Services from now on, and no others.
+    #[cfg(feature = "services")]
+    Services(Vec<Arc<ServiceEntry>>),
     /// Feed the machine's watchdog: every deadline is met.
     #[cfg(feature = "watchdog")]
     Feed,

@@ -30,6 +30,8 @@ mod recorder;
 mod removed;
 mod requests;
 mod runtime;
+#[cfg(feature = "services")]
+pub mod services;
 mod source;
 #[cfg(feature = "streams")]
 mod streams;
@@ -72,6 +74,7 @@ use crate::model::housekeeping::Settings as HousekeepingSettings;
 use crate::model::job::{JobError, JobReply};
 #[cfg(feature = "cloud")]
 use crate::model::machine::Identity;
+use crate::model::manifest::Folder;
 use crate::model::metrics::Histogram;
 use crate::model::node::Pressure;
 use crate::model::recorded_event::{EventType, Object};
@@ -80,6 +83,8 @@ use crate::model::settings::CloudSettings;
 #[cfg(feature = "devices")]
 use crate::model::settings::DeviceSettings;
 use crate::model::settings::PodSettings;
+#[cfg(feature = "services")]
+use crate::model::settings::ServiceSettings;
 #[cfg(all(feature = "cloud", feature = "streams"))]
 use crate::model::settings::TunnelSettings;
 use crate::model::watchdog as watched;
@@ -117,6 +122,9 @@ pub struct Config {
     /// Whether jobs of the cloud for the node itself are done (`modules.taskManager.enable`).
     #[cfg(feature = "node-jobs")]
     pub node_jobs: bool,
+    /// Settings of Services by name; `None`: they are not served.
+    #[cfg(feature = "services")]
+    pub services: Option<ServiceSettings>,
     /// Settings of the stream tunnel; `None`: there is none.
     #[cfg(all(feature = "cloud", feature = "streams"))]
     pub tunnel: Option<TunnelSettings>,
@@ -174,6 +182,8 @@ pub struct Agent {
     queries: Queries,
     recorder: Recorder,
     housekeeping: Housekeeping,
+    #[cfg(feature = "services")]
+    services: Option<services::Services>,
     #[cfg(feature = "streams")]
     streams: streams::Streams,
     watchdog: Watchdog,
@@ -201,6 +211,8 @@ impl Agent {
         let pulls = config.pulls;
         let cloud = Self::cloud(&config, now);
         let watchdog = Watchdog::new(&config.watchdog, now.boot);
+        #[cfg(feature = "services")]
+        let services = Self::services(&config, now);
         #[cfg(all(feature = "cloud", feature = "streams"))]
         let streams = streams::Streams::with_tunnel(config.tunnel, now);
         #[cfg(all(feature = "streams", not(feature = "cloud")))]
@@ -224,6 +236,8 @@ impl Agent {
             images: Images::new(pulls, now),
             queries: Queries::default(),
             recorder: Recorder::default(),
+            #[cfg(feature = "services")]
+            services,
             #[cfg(feature = "streams")]
             streams,
             housekeeping,
@@ -250,14 +264,7 @@ impl Agent {
             Event::RuntimeDown { cause } => self.runtime.down(cause),
             Event::Cri(call, result) => self.answer(now, call, result),
             Event::Changed(call) => self.pleg.changed(call),
-            Event::Manifests(folder) => {
-                let refusal = |pod: &_| Some(admit::refusal(pod, &self.config)?.message);
-                let name = &self.config.node_name;
-                self.source.take(folder, name, &refusal, &mut self.pending);
-                let changed = self.objects.take(self.source.objects(), &mut self.pending);
-                self.pods.objects_changed(&changed);
-                self.update_desired_pods(now);
-            }
+            Event::Manifests(folder) => self.take_manifests(now, folder),
             Event::Job(job, result) => self.job_done(now, job, result),
             Event::Measured(measures) => self.housekeeping.measured(now, &measures),
             // Ignored if it was cancelled while its answer was on the way.
@@ -299,6 +306,12 @@ impl Agent {
             | Event::Cloud(..) => self.handle_cloud(now, event),
             #[cfg(feature = "devices")]
             Event::Device(_) => self.handle_cloud(now, event),
+            #[cfg(feature = "services")]
+            Event::Services(report) => {
+                if let Some(services) = &mut self.services {
+                    services.take_report(*report, &mut self.pending);
+                }
+            }
             #[cfg(feature = "streams")]
             Event::StreamOpened(id, request) => self.streams.open(id, *request),
             #[cfg(feature = "streams")]
@@ -311,6 +324,17 @@ impl Agent {
                 self.leave_by.get_or_insert(now.boot.plus_ms(SHUTDOWN_MS));
             }
         }
+    }
+
+    fn take_manifests(&mut self, now: Now, folder: Folder) {
+        let refusal = |pod: &_| Some(admit::refusal(pod, &self.config)?.message);
+        let name = &self.config.node_name;
+        self.source.take(folder, name, &refusal, &mut self.pending);
+        let changed = self.objects.take(self.source.objects(), &mut self.pending);
+        self.pods.objects_changed(&changed);
+        #[cfg(feature = "services")]
+        self.services.iter_mut().for_each(services::Services::objects_changed);
+        self.update_desired_pods(now);
     }
 
     fn runtime_up(&mut self, now: Now) {
@@ -429,6 +453,8 @@ impl Agent {
             return;
         }
         self.step_parts(now, out);
+        #[cfg(feature = "services")]
+        self.step_services(now, out);
         #[cfg(feature = "streams")]
         self.step_streams(now, out);
         // Last, because it checks the requests of all the others.
@@ -495,6 +521,22 @@ impl Agent {
         }
     }
 
+    #[cfg(feature = "services")]
+    fn services(config: &Config, now: Now) -> Option<services::Services> {
+        let settings = config.services.clone()?;
+        Some(services::Services::new(settings, &config.node_name, now))
+    }
+
+    #[cfg(feature = "services")]
+    fn step_services(&mut self, now: Now, out: &mut Out) {
+        let is_read = self.sources().are_known();
+        if let Some(services) = &mut self.services {
+            let is_whole = is_read && self.pods.is_listed();
+            let objects = ObjectsOf { folder: &self.objects, cloud: &self.cloud_objects };
+            services.step(now, &self.pods, is_whole, objects, out);
+        }
+    }
+
     #[cfg(feature = "streams")]
     fn step_streams(&mut self, now: Now, out: &mut Out) {
         let trouble = self.runtime.trouble(now);
@@ -510,6 +552,8 @@ impl Agent {
         let mut context = PodContext {
             config: &self.config,
             objects: ObjectsOf { folder: &self.objects, cloud: &self.cloud_objects },
+            #[cfg(feature = "services")]
+            services: self.services.as_ref().map_or(&[], services::Services::table),
             host_info,
             runtime: self.runtime.status(),
             driver: self.runtime.driver(),
@@ -576,8 +620,13 @@ impl Agent {
         let of_tunnel = self.streams.wake_at();
         #[cfg(not(all(feature = "cloud", feature = "streams")))]
         let of_tunnel = None;
+        #[cfg(feature = "services")]
+        let of_services = self.services.as_ref().and_then(services::Services::wake_at);
+        #[cfg(not(feature = "services"))]
+        let of_services = None;
+        let of_cloud = self.cloud_wake_at();
         let always =
-            [self.runtime.wake_at(), self.cloud_wake_at(), self.watchdog.wake_at(), of_tunnel];
+            [self.runtime.wake_at(), of_cloud, self.watchdog.wake_at(), of_services, of_tunnel];
         let mut wake_at = always.into_iter().flatten().min();
         if self.runtime.is_ready(self.now) {
             let own = self.housekeeping.wake_at();

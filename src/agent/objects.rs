@@ -14,6 +14,8 @@ use super::event::{Action, Out, Severity};
 use crate::model::object::{
     Claim, ConfigMap, Object, ObjectKind, PersistentVolume, RuntimeClass, Secret,
 };
+#[cfg(feature = "services")]
+use crate::model::service::{Endpoints, Service};
 use crate::model::token::{self, Metadata, Token};
 
 #[derive(Debug, Default)]
@@ -151,6 +153,22 @@ impl Objects {
             Object::PersistentVolume(volume) => Some(&**volume),
             _ => None,
         })
+    }
+
+    /// By namespace and name.
+    #[cfg(feature = "services")]
+    pub fn services(&self) -> impl Iterator<Item = &Service> {
+        self.map.values().filter_map(|object| match &**object {
+            Object::Service(service) => Some(&**service),
+            _ => None,
+        })
+    }
+
+    #[cfg(feature = "services")]
+    pub fn endpoints(&self, namespace: &str, name: &str) -> Option<&Endpoints> {
+        let kind = ObjectKind::Endpoints;
+        let Object::Endpoints(endpoints) = self.find(kind, namespace, name)? else { return None };
+        Some(endpoints)
     }
 
     fn find(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<&Object> {

@@ -77,6 +77,12 @@ pub enum Knowledge {
 }
 
 impl Sources {
+    /// Whether each source has delivered at least once.
+    #[cfg(feature = "services")]
+    pub fn are_known(self) -> bool {
+        self.of_all() > Knowledge::Silent
+    }
+
     /// What is known of all pods, or of a pod without a source annotation.
     fn of_all(self) -> Knowledge {
         self.folder.min(self.cloud)
@@ -443,6 +449,12 @@ impl Pods {
     /// Whether every pod that the runtime has is among these.
     pub fn is_complete(&self) -> bool {
         self.unclaimed.as_ref().is_some_and(BTreeMap::is_empty)
+    }
+
+    /// Whether each wanted pod was listed: what of it runs is known.
+    #[cfg(feature = "services")]
+    pub fn is_listed(&self) -> bool {
+        self.unclaimed.is_some() && self.unlisted.is_empty()
     }
 
     /// Only directories or a cgroup are left of a pod: adds it as an orphan, which ends and removes

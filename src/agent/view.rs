@@ -1,10 +1,15 @@
 //! Read access to the core: pods, events, counters.
 
+#[cfg(feature = "services")]
+use std::sync::Arc;
+
 #[cfg(feature = "devices")]
 use super::devices::Devices;
 #[cfg(feature = "node-jobs")]
 use super::node_jobs::NodeJobs;
 use super::pod::{Origin, Wanted};
+#[cfg(feature = "services")]
+use super::services::Services;
 use super::time::Now;
 use super::{Agent, pod};
 use crate::model::cri::ContainerState;
@@ -14,6 +19,8 @@ use crate::model::metrics::Metrics;
 use crate::model::node::Condition;
 use crate::model::pod::Pod;
 use crate::model::recorded_event::RecordedEvent;
+#[cfg(feature = "services")]
+use crate::model::service::ServiceEntry;
 use crate::model::status::Phase;
 use crate::model::view::{Overview, RunningPod};
 
@@ -112,6 +119,8 @@ impl Agent {
             devices: self.device_core().map(Devices::metrics),
             #[cfg(feature = "node-jobs")]
             node_jobs: self.node_jobs().map(NodeJobs::metrics),
+            #[cfg(feature = "services")]
+            services: self.services.as_ref().map(Services::overview),
         }
     }
 
@@ -162,7 +171,15 @@ impl Agent {
             devices: self.device_core().map(|core| core.overview(now)),
             #[cfg(feature = "node-jobs")]
             node_jobs: self.node_jobs().map(NodeJobs::overview),
+            #[cfg(feature = "services")]
+            services: self.services.as_ref().map(Services::overview),
         }
+    }
+
+    /// All Services that are known, by namespace and name; `None`: they are not served.
+    #[cfg(feature = "services")]
+    pub fn service_table(&self) -> Option<&[Arc<ServiceEntry>]> {
+        self.services.as_ref().map(Services::table)
     }
 
     /// All devices, by id; `None`: they are not served.

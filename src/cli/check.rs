@@ -9,6 +9,8 @@ mod cloud;
 mod devices;
 mod judge;
 mod remedy;
+#[cfg(feature = "services")]
+mod services;
 
 use std::io::Write;
 

@@ -39,6 +39,8 @@ mod ps;
 mod remote;
 #[cfg(feature = "runtime")]
 mod runtime;
+#[cfg(feature = "services")]
+mod services;
 #[cfg(feature = "api")]
 mod status;
 #[cfg(any(feature = "api", feature = "images"))]
@@ -149,6 +151,16 @@ pub const PAGES: &[Page] = &[
             "  -w, --watch            and what changes, values if there is a NAME\n",
             ask!(),
             "Values are shown to root only: through ROOTDIR/edged.sock.\n",
+        ),
+    ),
+    page(
+        "services",
+        "[NAME] [OPTIONS]",
+        "print the Services that this node serves by name, with their endpoints",
+        concat!(
+            "  -n, --namespace NAME   only those of this namespace\n",
+            "  -o, --output FORM      json or yaml\n",
+            ask!(),
         ),
     ),
     page(
@@ -316,10 +328,11 @@ impl From<config::Error> for Error {
 
 /// Whether [`main`] has the command.
 pub fn has(command: &str) -> bool {
-    const COMMANDS: [&str; 16] = [
+    const COMMANDS: [&str; 17] = [
         "pods",
         "events",
         "devices",
+        "services",
         "describe",
         "logs",
         "exec",
@@ -351,6 +364,8 @@ pub fn main(
         "events" => events::run(args, out),
         #[cfg(feature = "devices")]
         "devices" => devices::run(args, out),
+        #[cfg(feature = "services")]
+        "services" => services::run(args, out),
         #[cfg(feature = "streams")]
         "describe" => describe::run(args, out, list::EDGED),
         #[cfg(feature = "streams")]
@@ -382,6 +397,7 @@ pub fn main(
             let feature = match command {
                 "check" => "api",
                 "devices" => "devices",
+                "services" => "services",
                 "images" => "images",
                 "runtime ps" => "runtime",
                 "join" | "verify-release" => "cloud",

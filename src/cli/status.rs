@@ -10,6 +10,8 @@ use crate::io::client;
 use crate::model::device::{DevicesOverview, MapperOverview, MqttOverview};
 #[cfg(feature = "node-jobs")]
 use crate::model::node_job::JobOverview;
+#[cfg(feature = "services")]
+use crate::model::service::ServicesOverview;
 use crate::model::view::Overview;
 
 /// Parses the flags, requests the state and prints it.
@@ -67,6 +69,18 @@ fn devices(of: &DevicesOverview) -> Vec<(&'static str, String)> {
         lines.push(("uploads", format!("{} messages wait for the cloud", of.uploads)));
     }
     lines.extend(of.mappers.iter().map(|mapper| ("mapper", mapper_line(mapper))));
+    lines
+}
+
+/// The lines about Services.
+#[cfg(feature = "services")]
+fn services(of: &ServicesOverview) -> Vec<String> {
+    let report = &of.report;
+    let mut lines = vec![format!(
+        "{}, {} connections, {} UDP clients, {} DNS queries and {} forwarded",
+        of.services, report.connections, report.flows, report.queries, report.forwarded
+    )];
+    lines.extend(report.trouble.iter().map(|why| format!("NOT SERVED: {why}")));
     lines
 }
 
@@ -130,6 +144,10 @@ fn print(overview: &Overview, out: &mut dyn Write) -> std::io::Result<()> {
     #[cfg(feature = "devices")]
     for (name, text) in overview.devices.iter().flat_map(devices) {
         line(name, &text)?;
+    }
+    #[cfg(feature = "services")]
+    for text in overview.services.iter().flat_map(services) {
+        line("services", &text)?;
     }
     #[cfg(feature = "node-jobs")]
     for job in overview.node_jobs.iter().flatten() {

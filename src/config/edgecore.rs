@@ -11,7 +11,7 @@ use super::table::Rule::{Idle, Map, Module, Take as Set};
 use super::table::{
     Table, duration, endpoint, folder, ip, loopback, node_name, one_of, text, whole,
 };
-use super::{Config, builtin, cloud, devices, keys, watchdog};
+use super::{Config, builtin, cloud, devices, keys, services, watchdog};
 use crate::limits::{BACKOFF_MAX_MS, MANIFEST_PODS_MAX};
 use crate::model::endpoint::Framing;
 use crate::model::error::Input;
@@ -40,6 +40,7 @@ pub fn overlay(config: &mut Config, bytes: &[u8]) -> Result<Vec<String>, Refusal
         .and_then(|()| config.cloud.finish())
         .and_then(|()| devices::check(config))
         .map_err(|why| Refusal { line: at.line, column: at.column, why: why.to_string() })?;
+    services::finish(config);
     Ok(unused)
 }
 
@@ -119,7 +120,7 @@ const EDGED: Table = Table {
         ),
         ("tailoredKubeletConfig", Map(&TAILORED)),
     ],
-    more: &[keys::EDGED, cloud::EDGED, builtin::EDGED, watchdog::EDGED],
+    more: &[keys::EDGED, cloud::EDGED, builtin::EDGED, services::EDGED, watchdog::EDGED],
     unused: "certDirectory cniCacheDir customInterfaceName \
         dockerEndpoint dockershimRootDirectory exitOnLockContention experimentalMounterPath \
         experimentalNodeAllocatableIgnoreEvictionThreshold imageCredentialProviderBinDir \

@@ -10,6 +10,8 @@ mod cloud;
 #[cfg(feature = "devices")]
 mod devices;
 mod runtime;
+#[cfg(feature = "services")]
+mod services;
 
 use std::ffi::OsString;
 use std::fs;
@@ -33,6 +35,8 @@ pub use builtin::BuiltinFacts;
 pub use cloud::CloudFacts;
 #[cfg(feature = "devices")]
 pub use devices::DeviceFacts;
+#[cfg(feature = "services")]
+pub use services::ServiceFacts;
 
 /// All facts.
 #[derive(Clone, Debug)]
@@ -90,6 +94,9 @@ pub struct Diagnostics {
     /// What devices need, if they are served.
     #[cfg(feature = "devices")]
     pub devices: Option<DeviceFacts>,
+    /// What Services by name need, if they are served.
+    #[cfg(feature = "services")]
+    pub services: Option<ServiceFacts>,
 }
 
 /// A manifest file's path and bytes, or why it cannot be read.
@@ -158,6 +165,8 @@ pub fn gather(flags: &[OsString]) -> Result<Diagnostics, Error> {
         cloud: cloud::read(&config),
         #[cfg(feature = "devices")]
         devices: devices::read(&config),
+        #[cfg(feature = "services")]
+        services: services::read(&config),
         config,
     })
 }

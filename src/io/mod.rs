@@ -15,13 +15,16 @@
 //! **Tokens.** [`SIGNALS`], [`RUNTIME`] and [`FOLDER`] are single sources; the link to the cloud
 //! has [`CLOUD`] and the next token; the HTTP server has all tokens from [`SERVER`] on, for its
 //! listeners and their connections; requests of people have those from [`STREAMS`] on, connections
-//! of probes and hooks those from [`PROBES`] on, and mappers those from `DMI` on.
+//! of probes and hooks those from [`PROBES`] on, mappers those from `DMI` on, and the process that
+//! serves Services has [`SERVICES`].
 //!
 //! **If we crash here** nothing is lost: the next start reads everything again from the runtime,
 //! the manifest folder and the store. Pods keep running.
 
 #[cfg(feature = "runtime")]
 pub mod builtin;
+#[cfg(any(feature = "runtime", feature = "services"))]
+pub mod channel;
 #[cfg(feature = "api")]
 pub mod client;
 pub mod clock;
@@ -81,6 +84,11 @@ pub mod server;
 #[cfg(not(feature = "api"))]
 #[path = "server/absent.rs"]
 pub mod server;
+#[cfg(feature = "services")]
+pub mod services;
+#[cfg(not(feature = "services"))]
+#[path = "services/absent.rs"]
+pub mod services;
 mod settings;
 pub mod signal;
 #[cfg(feature = "api")]
@@ -136,6 +144,7 @@ use log::Limit;
 use probe::Probes;
 use runtime::Runtime;
 use server::Server;
+use services::Services;
 #[cfg(feature = "cloud")]
 use settings::link_of;
 use settings::{agent_config, needs_restart};
@@ -154,6 +163,8 @@ pub const RUNTIME: Token = Token(1);
 pub const FOLDER: Token = Token(2);
 /// The link to the cloud; the next token is for its name lookup.
 pub const CLOUD: Token = Token(3);
+/// The process that serves Services.
+pub const SERVICES: Token = Token(8);
 /// The HTTP server's first listener; its connections and the second listener have the next tokens.
 pub const SERVER: Token = Token(1_024);
 /// The watch of followed logs; requests of people have the next tokens.
@@ -221,6 +232,7 @@ struct EventLoop<'a> {
     probes: Probes,
     cloud: Cloud,
     devices: Devices,
+    services: Services,
     surroundings: Surroundings,
     /// Events that the agent has not handled yet. Bounded by what each source may add in a turn.
     events: Vec<Event>,
@@ -277,6 +289,7 @@ impl<'a> EventLoop<'a> {
             #[cfg(not(feature = "cloud"))]
             cloud: Cloud,
             devices: Devices::new(&config, DEVICES, clock::boot()),
+            services: Services::new(&config, SERVICES),
             registry: RegistryProcess::new(config.image_mirror, &config.image_folders),
             surroundings: Surroundings::new(
                 config.node_ip,
@@ -305,6 +318,7 @@ impl<'a> EventLoop<'a> {
             self.probes.wake_at(),
             self.cloud.wake_at(),
             self.devices.wake_at(),
+            self.services.wake_at(),
             self.server.wake_at(),
             self.streams.wake_at(),
             self.registry.wake_at(),
@@ -327,6 +341,7 @@ impl<'a> EventLoop<'a> {
                 RUNTIME => self.runtime.ready(ready),
                 FOLDER => self.manifests.ready(now.boot),
                 token if self.cloud.owns(token) => self.cloud.ready(ready),
+                token if self.services.owns(token) => self.services.ready(ready),
                 token if self.devices.owns(token) => self.devices.ready(ready),
                 token if self.probes.owns(token) => self.probes.ready(ready),
                 token if self.server.owns(token) => self.server.ready(ready),
@@ -352,6 +367,7 @@ impl<'a> EventLoop<'a> {
         turn.lap("the link to the cloud");
         self.devices.tick(now, self.poll.registry(), &mut self.events);
         turn.lap("devices");
+        self.services.tick(now.boot, self.poll.registry(), &mut self.events);
         self.registry.tick(now.boot);
         self.surroundings.tick(now.boot, &mut self.events);
         turn.lap("the node's addresses");
@@ -362,6 +378,7 @@ impl<'a> EventLoop<'a> {
         turn.lap("messages to the cloud");
         self.devices.flush(now.boot, self.poll.registry(), &mut self.events);
         turn.lap("answers to devices");
+        self.services.flush(now.boot);
         for handover in self.server.tick(now, self.poll.registry(), &self.agent) {
             self.streams.serve(handover, now.boot, self.poll.registry(), &mut self.events);
         }
@@ -479,6 +496,8 @@ impl<'a> EventLoop<'a> {
             Action::Save { revision, changes } => self.store.save(revision, changes),
             #[cfg(feature = "devices")]
             Action::Device(action) => self.devices.perform(now.boot, *action, &mut self.events),
+            #[cfg(feature = "services")]
+            Action::Services(table) => self.services.serve(table),
             #[cfg(feature = "watchdog")]
             Action::Feed => self.watchdog.feed(clock::boot()),
             Action::RecordedEvent(note) => turn_log::note(&note),
@@ -496,6 +515,7 @@ impl<'a> EventLoop<'a> {
                     self.registry.reap(clock::boot());
                     self.cloud.reap();
                     self.devices.reap();
+                    self.services.reap();
                     self.streams.reap();
                 }
                 SignalAction::Reload => self.reload(),

@@ -11,7 +11,7 @@ use std::io::{self, ErrorKind, Read};
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
-#[cfg(any(feature = "cloud", feature = "probes"))]
+#[cfg(any(feature = "cloud", feature = "probes", feature = "services"))]
 use std::path::PathBuf;
 
 use nix::ifaddrs::getifaddrs;
@@ -28,7 +28,7 @@ use crate::model::error::System;
 use crate::wire::resolv;
 
 /// Raises the limit of open descriptors of this process to its hard limit.
-#[cfg(any(feature = "controller", feature = "runtime"))]
+#[cfg(any(feature = "controller", feature = "runtime", feature = "services"))]
 pub fn raise_descriptors() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
@@ -73,7 +73,7 @@ pub fn make_root(path: &Path) -> Result<(), System> {
 
 /// The file in `dir` that an agent has for this purpose and its root directory, which is named by
 /// device and inode. `None`: the root directory cannot be read.
-#[cfg(any(feature = "cloud", feature = "probes"))]
+#[cfg(any(feature = "cloud", feature = "probes", feature = "services"))]
 pub fn file_of_root(dir: &Path, purpose: &str, root: &Path) -> Option<PathBuf> {
     let meta = fs::metadata(root).ok()?;
     Some(dir.join(format!("edged.{purpose}-{:x}-{:x}", meta.dev(), meta.ino())))

@@ -26,9 +26,12 @@ pub enum Down {
     Transport,
     /// The answer to the request of this id.
     Answer(Box<str>, Answer),
-    /// The answer to the request of this id for a page of pods (section 4.12), or why it cannot be
-    /// used.
+    /// The answer to the request of this id for a page of pods, or of Services (section 4.12), or
+    /// why it cannot be used.
     Pods(Box<str>, Result<PodPage, String>),
+    /// The answer to the request of this id for the live watches; which are refused and why.
+    #[cfg(feature = "services")]
+    WatchesSynced(Box<str>, Option<String>),
     /// An object was added or changed.
     Put(Box<RemoteObject>),
     /// An object was deleted; its uid, empty: not given.
@@ -104,7 +107,7 @@ pub struct RemoteLease {
     pub owner: Option<Box<str>>,
 }
 
-/// A page of the list of this node's pods.
+/// A page of the list of this node's pods, or of the cluster's Services.
 #[derive(Clone, Debug)]
 pub struct PodPage {
     /// The key of each, and its JSON.

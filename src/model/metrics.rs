@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use super::device::DeviceMetrics;
 #[cfg(feature = "node-jobs")]
 use super::node_job::JobMetrics;
+#[cfg(feature = "services")]
+use super::service::ServicesOverview;
 
 /// All counters since the agent's start, and the current gauges.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -57,6 +59,9 @@ pub struct Metrics {
     /// `None`: jobs for the node are switched off.
     #[cfg(feature = "node-jobs")]
     pub node_jobs: Option<JobMetrics>,
+    /// `None`: Services are not served.
+    #[cfg(feature = "services")]
+    pub services: Option<ServicesOverview>,
 }
 
 /// Calls of one RPC.

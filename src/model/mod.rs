@@ -12,6 +12,8 @@ pub mod cloud_message;
 pub mod cri;
 #[cfg(any(feature = "controller", feature = "devices"))]
 pub mod device;
+#[cfg(feature = "services")]
+pub mod dns;
 #[cfg(feature = "cloud")]
 pub mod downstream;
 #[cfg(feature = "controller")]
@@ -53,6 +55,8 @@ pub mod recorded_event;
 pub mod remote_pod;
 #[cfg(feature = "runtime")]
 pub mod runtime;
+#[cfg(feature = "services")]
+pub mod service;
 pub mod settings;
 pub mod status;
 #[cfg(feature = "cloud")]

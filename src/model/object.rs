@@ -13,6 +13,8 @@ use std::fmt;
 use super::base64;
 use super::pod::Metadata;
 use super::quantity::Quantity;
+#[cfg(feature = "services")]
+use super::service::{Endpoints, Service};
 use super::tree::{self, Fault, Node, Read, Step, by_tree, fields};
 
 pub use storage::{
@@ -32,6 +34,12 @@ pub enum Object {
     Claim(Claim),
     /// core/v1 `PersistentVolume`
     PersistentVolume(Box<PersistentVolume>),
+    /// core/v1 `Service`
+    #[cfg(feature = "services")]
+    Service(Box<Service>),
+    /// core/v1 `Endpoints`
+    #[cfg(feature = "services")]
+    Endpoints(Box<Endpoints>),
 }
 
 /// The kind of an object.
@@ -42,6 +50,10 @@ pub enum ObjectKind {
     RuntimeClass,
     PersistentVolumeClaim,
     PersistentVolume,
+    #[cfg(feature = "services")]
+    Service,
+    #[cfg(feature = "services")]
+    Endpoints,
 }
 
 /// core/v1 `ConfigMap`. A key is in at most one of the two maps.
@@ -118,6 +130,10 @@ impl Object {
             Self::RuntimeClass(_) => ObjectKind::RuntimeClass,
             Self::Claim(_) => ObjectKind::PersistentVolumeClaim,
             Self::PersistentVolume(_) => ObjectKind::PersistentVolume,
+            #[cfg(feature = "services")]
+            Self::Service(_) => ObjectKind::Service,
+            #[cfg(feature = "services")]
+            Self::Endpoints(_) => ObjectKind::Endpoints,
         }
     }
 
@@ -129,6 +145,10 @@ impl Object {
             Self::RuntimeClass(class) => &class.metadata,
             Self::Claim(claim) => &claim.metadata,
             Self::PersistentVolume(volume) => &volume.metadata,
+            #[cfg(feature = "services")]
+            Self::Service(service) => &service.metadata,
+            #[cfg(feature = "services")]
+            Self::Endpoints(endpoints) => &endpoints.metadata,
         }
     }
 
@@ -140,6 +160,10 @@ impl Object {
             Self::RuntimeClass(class) => class.heap_bytes(),
             Self::Claim(claim) => claim.heap_bytes(),
             Self::PersistentVolume(volume) => volume.heap_bytes(),
+            #[cfg(feature = "services")]
+            Self::Service(service) => service.heap_bytes(),
+            #[cfg(feature = "services")]
+            Self::Endpoints(endpoints) => endpoints.heap_bytes(),
         };
         tree::piece_bytes(size_of::<Self>()) + behind
     }
@@ -157,6 +181,10 @@ impl Object {
             Self::PersistentVolume(volume) => {
                 volume.spec.local.as_ref().map_or(0, |local| local.path.len())
             }
+            #[cfg(feature = "services")]
+            Self::Service(service) => service.heap_bytes(),
+            #[cfg(feature = "services")]
+            Self::Endpoints(endpoints) => endpoints.heap_bytes(),
         }
     }
 }

@@ -200,6 +200,9 @@ pub struct PodSpec {
     /// The node it is bound to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
+    /// Variables of Services; default: yes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enable_service_links: Option<bool>,
     /// The other fields.
     #[serde(flatten)]
     pub rest: Rest,
@@ -231,6 +234,7 @@ fields!(PodSpec {
     "hostname" => hostname,
     "imagePullSecrets" => image_pull_secrets,
     "nodeName" => node_name,
+    "enableServiceLinks" => enable_service_links,
 } rest rest);
 
 impl PodSpec {

@@ -8,6 +8,8 @@ mod devices;
 mod mqtt;
 #[cfg(feature = "cloud")]
 mod node;
+#[cfg(feature = "services")]
+mod services;
 
 #[cfg(all(feature = "cloud", feature = "streams"))]
 pub use cloud::TunnelSettings;
@@ -19,6 +21,8 @@ pub use devices::{BusSettings, DeviceSettings};
 pub use mqtt::{MqttBrokerSettings, MqttClientSettings, MqttMode, MqttServer, MqttSettings};
 #[cfg(feature = "cloud")]
 pub use node::{CloudSettings, Registration, Taint};
+#[cfg(feature = "services")]
+pub use services::ServiceSettings;
 
 use super::cgroup;
 

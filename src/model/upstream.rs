@@ -85,6 +85,18 @@ pub enum Up {
         /// The token of the page; empty: the first one.
         page: Box<str>,
     },
+    /// List the Services of the cluster (metaserver.md, section 7).
+    #[cfg(feature = "services")]
+    ListServices {
+        node: Box<str>,
+        /// So many at most.
+        limit: u32,
+        /// The token of the page; empty: the first one.
+        page: Box<str>,
+    },
+    /// Watch them, and nothing else (`watchapp/sync`, metaserver.md, section 6).
+    #[cfg(feature = "services")]
+    WatchServices { node: Box<str> },
     /// Report an event (section 5.11).
     Event {
         /// It was not sent before.

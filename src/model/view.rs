@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::device::DevicesOverview;
 #[cfg(feature = "node-jobs")]
 use super::node_job::JobOverview;
+#[cfg(feature = "services")]
+use super::service::ServicesOverview;
 use super::time::Timestamp;
 
 /// A summary of the agent.
@@ -55,6 +57,10 @@ pub struct Overview {
     #[cfg(feature = "node-jobs")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_jobs: Option<Vec<JobOverview>>,
+    /// Services in short; `None`: they are not served.
+    #[cfg(feature = "services")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub services: Option<ServicesOverview>,
 }
 
 /// The state of the tunnel for logs and commands.

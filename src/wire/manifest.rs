@@ -1,10 +1,10 @@
 //! Reads a manifest file into pods, and the objects that they use.
 //!
 //! YAML (several documents, `---` between them) or JSON; `v1` `Pod`, `ConfigMap`, `Secret`,
-//! `PersistentVolumeClaim` and `PersistentVolume`, and `PodList` or `List` of them. Read as
-//! Kubernetes reads it (see [`super::tree`]), but stricter where a mistake would stay unnoticed: a
-//! duplicate key, another kind, and an unknown field at the top are errors. A file is accepted or
-//! refused as a whole.
+//! `PersistentVolumeClaim` and `PersistentVolume`, with Services by name also `Service` and
+//! `Endpoints`, and `PodList` or `List` of them. Read as Kubernetes reads it (see [`super::tree`]),
+//! but stricter where a mistake would stay unnoticed: a duplicate key, another kind, and an unknown
+//! field at the top are errors. A file is accepted or refused as a whole.
 //!
 //! The caller checks whether the pod itself is valid (`agent::admit`); errors are located here.
 
@@ -91,12 +91,21 @@ fn kind(node: &Node, path: &[Step]) -> Result<Kind, Fault> {
             ("v1", "Secret") => Ok(Kind::Object(ObjectKind::Secret)),
             ("v1", "PersistentVolumeClaim") => Ok(Kind::Object(ObjectKind::PersistentVolumeClaim)),
             ("v1", "PersistentVolume") => Ok(Kind::Object(ObjectKind::PersistentVolume)),
+            #[cfg(feature = "services")]
+            ("v1", "Service") => Ok(Kind::Object(ObjectKind::Service)),
+            #[cfg(feature = "services")]
+            ("v1", "Endpoints") => Ok(Kind::Object(ObjectKind::Endpoints)),
             ("node.k8s.io/v1", "RuntimeClass") => Ok(Kind::Object(ObjectKind::RuntimeClass)),
             ("v1", "PodList") => Ok(Kind::PodList),
             ("v1", "List") => Ok(Kind::List),
             _ => {
-                let expected = "Pod, ConfigMap, Secret, PersistentVolumeClaim, \
-                                PersistentVolume, PodList or List (v1)";
+                let expected = if cfg!(feature = "services") {
+                    "Pod, ConfigMap, Secret, PersistentVolumeClaim, PersistentVolume, Service, \
+                     Endpoints, PodList or List (v1)"
+                } else {
+                    "Pod, ConfigMap, Secret, PersistentVolumeClaim, PersistentVolume, PodList or \
+                     List (v1)"
+                };
                 let why = format!("got kind {name} ({version}), expected {expected}");
                 fault(kind, "kind", why)
             }

@@ -9,6 +9,8 @@ use crate::model::device::{DeviceMetrics, MapperMetrics};
 use crate::model::metrics::{Histogram, Metrics};
 #[cfg(feature = "node-jobs")]
 use crate::model::node_job::JobMetrics;
+#[cfg(feature = "services")]
+use crate::model::service::ServicesOverview;
 
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -61,6 +63,10 @@ pub fn render(metrics: &Metrics, process: Process) -> String {
     #[cfg(feature = "devices")]
     if let Some(devices) = &metrics.devices {
         page.devices(devices);
+    }
+    #[cfg(feature = "services")]
+    if let Some(services) = &metrics.services {
+        page.services(services);
     }
     page.process(process);
     page.0
@@ -164,6 +170,49 @@ impl Page {
         self.family(name, "histogram", "From a call of the runtime to its answer");
         for (kind, operation) in &metrics.operations {
             self.histogram(name, Some(kind), &operation.duration);
+        }
+    }
+
+    #[cfg(feature = "services")]
+    fn services(&mut self, of: &ServicesOverview) {
+        let (gauge, counter, report) = ("gauge", "counter", &of.report);
+        for (name, kind, help, value) in [
+            ("edged_services", gauge, "Services that are known", of.services as u64),
+            (
+                "edged_service_trouble",
+                gauge,
+                "What keeps Services from being served",
+                report.trouble.len() as u64,
+            ),
+            (
+                "edged_service_connections",
+                gauge,
+                "TCP connections through Services",
+                report.connections,
+            ),
+            ("edged_service_flows", gauge, "UDP clients of Services", report.flows),
+            (
+                "edged_service_connections_total",
+                counter,
+                "TCP connections to Services",
+                report.accepted,
+            ),
+            (
+                "edged_service_connections_failed_total",
+                counter,
+                "TCP connections that no endpoint took",
+                report.failed,
+            ),
+            ("edged_dns_queries_total", counter, "DNS queries about Services", report.queries),
+            ("edged_dns_forwarded_total", counter, "DNS queries forwarded", report.forwarded),
+            (
+                "edged_dns_unanswered_total",
+                counter,
+                "DNS queries forwarded and not answered",
+                report.unanswered,
+            ),
+        ] {
+            self.one(name, kind, help, value as f64);
         }
     }
 

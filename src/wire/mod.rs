@@ -11,6 +11,8 @@ pub mod cri;
 pub mod devices;
 #[cfg(feature = "devices")]
 pub mod dmi;
+#[cfg(feature = "services")]
+pub mod dns;
 pub mod edge;
 pub mod grpc;
 pub mod h2;
@@ -44,6 +46,8 @@ pub mod resolv;
 #[cfg(feature = "controller")]
 pub mod rest;
 pub mod rpc;
+#[cfg(feature = "services")]
+pub mod rtnetlink;
 #[cfg(feature = "streams")]
 pub mod spdy;
 #[cfg(feature = "runtime")]

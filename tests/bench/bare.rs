@@ -101,7 +101,12 @@ impl BarePod {
             attempt,
             image_ref: &self.image_ref,
             image_user: &self.image_user,
-            sources: Sources { downward, objects },
+            sources: Sources {
+                downward,
+                objects,
+                #[cfg(feature = "services")]
+                services: &[],
+            },
             mount_context: MountContext::nothing(&config.root),
             users: None,
             target: None,

@@ -44,6 +44,8 @@ mod reboot;
 mod rig;
 #[cfg(feature = "runtime")]
 mod runtime;
+#[cfg(feature = "services")]
+mod services;
 mod shim;
 mod simulator;
 #[cfg(feature = "cloud")]
@@ -100,6 +102,10 @@ const GROUPS: &[Group] = &[
     Group { names: devices::IDLE, run: devices::idle },
     #[cfg(feature = "devices")]
     Group { names: devices::FLASH, run: devices::flash },
+    #[cfg(feature = "services")]
+    Group { names: services::NAMES, run: services::names },
+    #[cfg(feature = "services")]
+    Group { names: services::SERVED, run: services::served },
     #[cfg(feature = "streams")]
     Group { names: streams::LOG, run: streams::throughput },
     #[cfg(feature = "streams")]

@@ -339,6 +339,8 @@ impl World {
             Action::DialTunnel { .. } | Action::PingTunnel(_) | Action::HangupTunnel(_) => {
                 panic!("{action:?}: the tunnel is switched off")
             }
+            #[cfg(feature = "services")]
+            Action::Services(_) => panic!("{action:?}: Services are switched off"),
             #[cfg(feature = "watchdog")]
             Action::Feed => {}
             Action::Log(severity, line) => {

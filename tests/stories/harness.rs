@@ -62,6 +62,9 @@ pub struct Harness {
     /// The requested jobs.
     pub specs: Vec<JobSpec>,
     pub exited: bool,
+    /// The tables of Services that were given out.
+    #[cfg(feature = "services")]
+    pub services: Vec<edged::agent::services::Table>,
     /// How often the watchdog was fed.
     #[cfg(feature = "watchdog")]
     pub watchdog_feeds: u32,
@@ -209,6 +212,8 @@ impl Harness {
             reads: Vec::new(),
             specs: Vec::new(),
             exited: false,
+            #[cfg(feature = "services")]
+            services: Vec::new(),
             #[cfg(feature = "watchdog")]
             watchdog_feeds: 0,
             #[cfg(feature = "cloud")]
@@ -303,6 +308,8 @@ impl Harness {
                 Action::Exit => self.exited = true,
                 #[cfg(feature = "streams")]
                 Action::Stream(id, answer) => self.people.push((id, answer)),
+                #[cfg(feature = "services")]
+                Action::Services(table) => self.services.push(table),
                 #[cfg(feature = "watchdog")]
                 Action::Feed => self.watchdog_feeds += 1,
                 #[cfg(feature = "cloud")]

@@ -59,6 +59,8 @@ mod cloud_once;
 mod cloud_reports;
 #[cfg(feature = "cloud")]
 mod cloud_room;
+#[cfg(all(feature = "cloud", feature = "services"))]
+mod cloud_services;
 #[cfg(feature = "cloud")]
 mod cloud_sessions;
 #[cfg(feature = "cloud")]
@@ -128,6 +130,8 @@ mod refusals;
 mod rounds;
 mod rules;
 mod security;
+#[cfg(feature = "services")]
+mod services;
 mod shown;
 mod statuses;
 #[cfg(feature = "streams")]

@@ -57,6 +57,8 @@ mod page;
 mod people;
 mod registry;
 mod runtime;
+#[cfg(feature = "services")]
+mod services;
 mod starts;
 mod storage;
 #[path = "../support/mod.rs"]
@@ -235,6 +237,8 @@ fn all() -> Vec<Test> {
         cloud::TESTS,
         #[cfg(feature = "cloud")]
         disk::TESTS,
+        #[cfg(feature = "services")]
+        services::TESTS,
         #[cfg(feature = "controller")]
         hostile::TESTS,
         cli::TESTS,

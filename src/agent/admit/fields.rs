@@ -56,8 +56,6 @@ const POD_SPEC: Table = &[
     ("automountServiceAccountToken", Fine),
     ("serviceAccount", Fine),
     ("serviceAccountName", Fine),
-    // KubeEdge's edged makes no service variables either way.
-    ("enableServiceLinks", Fine),
     ("hostnameOverride", Lacking),
     ("resourceClaims", Lacking),
     ("os", Os),

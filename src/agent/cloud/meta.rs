@@ -204,6 +204,15 @@ impl Meta {
         self.stored.get(key).map(|row| &row.object)
     }
 
+    /// The keys of the durable objects of this kind.
+    #[cfg(feature = "services")]
+    pub(super) fn keys_of(&self, kind: &str) -> impl Iterator<Item = &str> {
+        let is_it = move |key: &&str| {
+            crate::model::message::Resource::parse(key).is_some_and(|it| it.kind == kind)
+        };
+        self.stored.iter().map(|(key, _)| key).filter(is_it)
+    }
+
     /// Whether this uid is the latest that was received for the key, durable or not.
     pub(super) fn is_latest(&self, key: &str, uid: &str) -> bool {
         self.latest(key).is_some_and(|latest| *latest.uid == *uid)

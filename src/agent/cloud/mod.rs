@@ -35,6 +35,11 @@ mod report;
 mod requests;
 mod route;
 mod rows;
+#[cfg(feature = "services")]
+mod services;
+#[cfg(not(feature = "services"))]
+#[path = "services/absent.rs"]
+mod services;
 mod terminal_status;
 mod tokens;
 
@@ -76,6 +81,7 @@ use relist::{PageError, Relist};
 use report::{RemoteExistence, Report, ReportInputs};
 use requests::{CloudContext, PendingRequests, RequestKind};
 use rows::StoredObject;
+use services::ServiceWatch;
 use terminal_status::{Found, TerminalStatuses};
 use tokens::Tokens;
 
@@ -98,6 +104,7 @@ pub(super) struct Cloud {
     events: Option<Events>,
     devices: DeviceSide,
     node_jobs: JobSide,
+    services: ServiceWatch,
     /// The cloud's wall clock, with the time since boot when it was received.
     clock: Option<(Instant, Wall)>,
 }
@@ -141,6 +148,7 @@ impl Cloud {
         Self {
             devices,
             node_jobs,
+            services: ServiceWatch::new(config),
             hub: Hub::new(settings, now),
             meta: Meta::new(node, budget),
             terminal_statuses: TerminalStatuses::default(),
@@ -241,6 +249,7 @@ impl Cloud {
             self.mirrors.up();
             self.devices.link_up(now);
             self.node_jobs.link_up();
+            self.services.up();
         }
     }
 
@@ -262,7 +271,7 @@ impl Cloud {
     fn link_lost(&mut self, now: Now) {
         self.devices.link_down(now);
         for kind in self.requests.clear() {
-            self.unanswered(now, &kind);
+            self.unanswered(now, &kind, &mut Out::default());
         }
     }
 
@@ -324,7 +333,17 @@ impl Cloud {
                     let page = page.map_err(PageError::Unusable);
                     self.relist.answered(now, page, &mut self.meta, out);
                 }
-                Some((other, _)) => self.unanswered(now, &other),
+                #[cfg(feature = "services")]
+                Some((RequestKind::Services, _)) => {
+                    self.services.listed(now, page, &mut self.meta, out);
+                }
+                Some((other, _)) => self.unanswered(now, &other, out),
+                None => {}
+            },
+            #[cfg(feature = "services")]
+            Down::WatchesSynced(parent, refused) => match self.requests.answered(&parent) {
+                Some((RequestKind::ServiceWatch, _)) => self.services.synced(now, refused, out),
+                Some((other, _)) => self.unanswered(now, &other, out),
                 None => {}
             },
             Down::Put(object) => self.object_received(now, &object, origin, rng),
@@ -375,6 +394,8 @@ impl Cloud {
                 let why = PageError::NoPage(refusal);
                 self.relist.answered(now, Err(why), &mut self.meta, out);
             }
+            #[cfg(feature = "services")]
+            RequestKind::Services | RequestKind::ServiceWatch => self.unanswered(now, kind, out),
             RequestKind::Token(need) => self.token_answered(now, need, answer, rng, out),
             RequestKind::Object(key) => self.fetch_answered(now, key, answer, origin, rng),
             RequestKind::Register => {
@@ -491,8 +512,12 @@ impl Cloud {
     }
 
     /// No answer came in time, or none will come.
-    fn unanswered(&mut self, now: Now, kind: &RequestKind) {
+    fn unanswered(&mut self, now: Now, kind: &RequestKind, out: &mut Out) {
         match kind {
+            #[cfg(feature = "services")]
+            RequestKind::Services | RequestKind::ServiceWatch => {
+                self.services.unanswered(now, self.hub.is_up(), out);
+            }
             RequestKind::Object(key) => self.object_fetches.unanswered(now, key),
             RequestKind::Token(need) => self.tokens.unanswered(now, need),
             RequestKind::Register => self.node.registration_unanswered(now),
@@ -508,6 +533,8 @@ impl Cloud {
             }
             RequestKind::Pods => self.relist.unanswered(now),
         }
+        #[cfg(not(feature = "services"))]
+        let _ = out;
     }
 
     /// An object was added or changed.
@@ -572,7 +599,7 @@ impl Cloud {
             self.link_lost(now);
         }
         for kind in self.requests.overdue(now.boot) {
-            self.unanswered(now, &kind);
+            self.unanswered(now, &kind, out);
         }
         if !self.hub.is_up() {
             return;
@@ -589,6 +616,7 @@ impl Cloud {
         self.node.step(&node, &self.meta, &self.settings, &mut context);
         self.relist.step(&node.config.node_name, &self.meta, &mut context);
         self.object_fetches.step(&self.meta, &mut context);
+        self.services.step(&node.config.node_name, &self.meta, &mut context);
         self.tokens.step(&self.meta, &mut context);
         let report_inputs = ReportInputs {
             terminal_statuses: &self.terminal_statuses,
@@ -633,6 +661,7 @@ impl Cloud {
                 let others = [
                     self.object_fetches.wake_at(&self.meta),
                     self.relist.wake_at(&self.meta),
+                    self.services.wake_at(&self.meta),
                     self.tokens.wake_at(now, &self.meta),
                     self.report.wake_at(),
                     self.mirrors.wake_at().filter(|_| !self.node.is_legacy()),

@@ -163,6 +163,9 @@ impl Relist {
 /// Stores the pods of a page; returns the continue token of the next one.
 fn store_pods(page: PodPage, meta: &mut Meta) -> Result<Option<Box<str>>, PageError> {
     for (key, text) in page.pods {
+        if !key.contains("/pod/") {
+            return Err(PageError::Unusable(format!("got {key}, expected pods")));
+        }
         match meta.put(&key, "pod", &text, None) {
             ChangeOutcome::Queued | ChangeOutcome::Unchanged => {}
             ChangeOutcome::Dropped => {

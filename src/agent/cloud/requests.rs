@@ -33,6 +33,12 @@ pub(super) enum RequestKind {
     Token(Box<str>),
     /// List the pods of this node.
     Pods,
+    /// List the Services of the cluster.
+    #[cfg(feature = "services")]
+    Services,
+    /// Watch them.
+    #[cfg(feature = "services")]
+    ServiceWatch,
 }
 
 /// The open requests.

@@ -75,6 +75,8 @@ impl Agent {
             changed.extend(tokens.iter().map(|token| Key::of_token(token)));
             self.cloud_objects.take_tokens(tokens);
             self.pods.objects_changed(&changed);
+            #[cfg(feature = "services")]
+            self.services.iter_mut().for_each(crate::agent::services::Services::objects_changed);
         }
         if changed.pods {
             self.update_desired_pods(now);

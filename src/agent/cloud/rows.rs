@@ -111,6 +111,10 @@ pub(super) struct Mirror {
 /// The kind of the rows of terminal statuses.
 pub(super) const TERMINAL_STATUS: &str = "podpatch";
 
+/// The kind of the rows of Services.
+#[cfg(feature = "services")]
+pub(super) const SERVICE: &str = "service";
+
 /// The key of this kind for a pod: `default/podpatch/web`.
 pub(super) fn pod_key(pod: &agent::pod::Pod, kind: &str) -> String {
     let metadata = &pod.api().metadata;
@@ -473,6 +477,8 @@ fn stored_object(
         "secret" => object(Object::Secret(secret(text)?)),
         "persistentvolumeclaim" => object(Object::Claim(tree::of_json(text)?)),
         "persistentvolume" => object(Object::PersistentVolume(Box::new(tree::of_json(text)?))),
+        #[cfg(feature = "services")]
+        SERVICE => object(Object::Service(Box::new(tree::of_json(text)?))),
         "serviceaccounttoken" => StoredObject::Token(Arc::new(tree::of_json(text)?)),
         TERMINAL_STATUS if status.phase.is_terminal() => {
             StoredObject::TerminalStatuses(uid.into(), Box::new(status))

@@ -1,5 +1,8 @@
 //! What a pod is given for a step.
 
+#[cfg(feature = "services")]
+use std::sync::Arc;
+
 use super::HostInfo;
 use crate::agent::Config;
 use crate::agent::calls::Calls;
@@ -17,6 +20,8 @@ use crate::model::cri::{CgroupDriver, Dns, RuntimeStatus};
 use crate::model::map::Map;
 #[cfg(feature = "probes")]
 use crate::model::probe::ProbeResults;
+#[cfg(feature = "services")]
+use crate::model::service::ServiceEntry;
 
 /// Everything that a pod needs for a step.
 pub struct PodContext<'a> {
@@ -24,6 +29,9 @@ pub struct PodContext<'a> {
     pub config: &'a Config,
     /// ConfigMaps and Secrets.
     pub objects: ObjectsOf<'a>,
+    /// The Services that are known, by namespace and name.
+    #[cfg(feature = "services")]
+    pub services: &'a [Arc<ServiceEntry>],
     /// The node's addresses and the runtime's name.
     pub host_info: HostInfo<'a>,
     /// The runtime's last reported status.

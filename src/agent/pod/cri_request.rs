@@ -67,7 +67,12 @@ impl Pod {
             pod_ips,
             config: context.config,
         };
-        Sources { downward, objects: context.objects.of(self.origin) }
+        Sources {
+            downward,
+            objects: context.objects.of(self.origin),
+            #[cfg(feature = "services")]
+            services: context.services,
+        }
     }
 
     /// `Err`: why the container cannot be created as it is.

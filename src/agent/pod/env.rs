@@ -3,12 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::fmt;
+#[cfg(feature = "services")]
+use std::sync::Arc;
 
+#[cfg(feature = "services")]
+use super::service_links;
 use crate::agent::downward::{Downward, ResourceError};
 use crate::agent::objects::Objects;
 use crate::limits::EXPANDED_ITEM_BYTES;
 use crate::model::object::{ConfigMap, Secret};
 use crate::model::pod::{Container, EnvFrom, EnvVar, EnvVarSource, KeyRef};
+#[cfg(feature = "services")]
+use crate::model::service::ServiceEntry;
 use crate::model::tree::shorten;
 
 /// Why a container has no environment: what is missing, in the kubelet's words, or is too large.
@@ -68,6 +74,9 @@ pub struct Sources<'a> {
     pub downward: Downward<'a>,
     /// ConfigMaps and Secrets.
     pub objects: &'a Objects,
+    /// The Services that are known.
+    #[cfg(feature = "services")]
+    pub services: &'a [Arc<ServiceEntry>],
 }
 
 /// The variables of one container and everything else that is expanded for it. All bytes written in
@@ -83,11 +92,20 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// The variables of a container, each name once: first those of whole objects, then its own,
-    /// both in the order of the spec. A later variable of the same name replaces the value of the
-    /// earlier one and keeps its position. A value may refer to variables before it.
+    /// The variables of a container, each name once: first those of Services and of whole objects,
+    /// then its own, both in the order of the spec. A later variable of the same name replaces the
+    /// value of the earlier one and keeps its position. A value may refer to variables before it.
     pub fn of(container: &Container, sources: Sources<'_>) -> Result<Self, EnvError> {
         let mut known = Self::within(sources.downward.config.machine.budget.expanded_bytes_max);
+        #[cfg(feature = "services")]
+        {
+            let pod = sources.downward.pod;
+            if pod.spec.enable_service_links != Some(false) {
+                for (name, value) in service_links::of(sources.services, &pod.metadata.namespace) {
+                    known.set(name, value)?;
+                }
+            }
+        }
         for from in &container.env_from {
             sources.all(from, &mut known)?;
         }

@@ -51,6 +51,8 @@ mod retention;
 mod runner;
 mod schedule;
 pub mod security;
+#[cfg(feature = "services")]
+mod service_links;
 mod status;
 mod step;
 mod users;
@@ -337,7 +339,7 @@ impl Pod {
 
     /// Whether all its containers have been inspected since the agent's start, or the pod is
     /// ending.
-    #[cfg(feature = "probes")]
+    #[cfg(any(feature = "probes", feature = "services"))]
     pub fn is_fully_observed(&self) -> bool {
         self.observed.is_complete() || self.phase() > Phase::Syncing
     }

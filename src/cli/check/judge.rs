@@ -57,6 +57,8 @@ pub(super) fn all(facts: &Diagnostics) -> Vec<Row> {
     }
     #[cfg(feature = "node-jobs")]
     rows.extend(node_jobs(facts));
+    #[cfg(feature = "services")]
+    rows.extend(facts.services.iter().flat_map(super::services::rows));
     rows
 }
 

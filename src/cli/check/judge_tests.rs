@@ -62,6 +62,8 @@ fn machine() -> Diagnostics {
         cloud: None,
         #[cfg(feature = "devices")]
         devices: None,
+        #[cfg(feature = "services")]
+        services: None,
     }
 }
 

@@ -42,11 +42,11 @@ use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::cgroup::Cgroup;
-use super::channel::Channel;
 use super::fail_point::{self, Who};
 use super::layout::Settings;
 use super::process::{self, PidFd};
 use super::{files, oci, seccomp};
+use crate::io::channel::Channel;
 use crate::io::clock;
 use crate::limits::{
     MONITOR_DRAIN_QUIET_MS, MONITOR_EXIT_WAIT_MS, MONITOR_START_BYTES_MAX, RUNTIME_OCI_CALL_MS_MAX,

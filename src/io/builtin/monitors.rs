@@ -19,10 +19,10 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 
 use super::cgroup::Cgroup;
-use super::channel::{Channel, Received};
 use super::layout::{Settings, is_id};
 use super::monitor::{CTL, EXIT, Order, PID, START, STARTED, replace_in};
 use super::{files, process};
+use crate::io::channel::{Channel, Received};
 use crate::limits::{MONITOR_FACT_BYTES_MAX, MONITORS_MAX};
 use crate::model::map::Map;
 use crate::model::runtime::{BootId, ContainerId, MonitorFact, MonitorStart, Process};

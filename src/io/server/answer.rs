@@ -34,13 +34,15 @@ pub(super) fn to(path: &str, access: Access, now: Now, agent: &Agent) -> Respons
         "/edged/status" => json(&agent.overview(now)),
         #[cfg(feature = "devices")]
         "/edged/devices" => devices(access, agent),
+        #[cfg(feature = "services")]
+        "/edged/services" => services(agent),
         "/metrics" => {
             use crate::wire::metrics;
             let page = metrics::render(&agent.metrics(), super::process::read());
             let body = page.into_bytes();
             Response { status: Status::Ok, content_type: metrics::CONTENT_TYPE, more: "", body }
         }
-        _ => page(path).unwrap_or_else(|| Response::text(Status::NotFound, THERE_IS)),
+        _ => page(path).unwrap_or_else(|| Response::text(Status::NotFound, &there_is())),
     }
 }
 
@@ -56,6 +58,17 @@ fn devices(access: Access, agent: &Agent) -> Response {
     json(&list("DeviceList", shown.collect()))
 }
 
+#[cfg(feature = "services")]
+fn services(agent: &Agent) -> Response {
+    match agent.service_table() {
+        Some(table) => json(&list("ServiceList", table.iter().map(|it| it.info()).collect())),
+        None => Response::text(
+            Status::NotFound,
+            "Services are not served: modules.edged.services.enable is false",
+        ),
+    }
+}
+
 #[cfg(feature = "page")]
 fn page(path: &str) -> Option<Response> {
     crate::io::page::file(path, crate::io::page::Shown::Agent)
@@ -67,12 +80,18 @@ fn page(_: &str) -> Option<Response> {
 }
 
 /// The available paths, in one line.
-#[cfg(not(feature = "devices"))]
-const THERE_IS: &str = "not here: there are /healthz /healthz/syncloop /pods /runningpods/ \
-                         /metrics /events /edged/status";
-#[cfg(feature = "devices")]
-const THERE_IS: &str = "not here: there are /healthz /healthz/syncloop /pods /runningpods/ \
-                         /metrics /events /edged/status /edged/devices";
+fn there_is() -> String {
+    let mut paths = "not here: there are /healthz /healthz/syncloop /pods /runningpods/ /metrics \
+                     /events /edged/status"
+        .to_owned();
+    if cfg!(feature = "devices") {
+        paths.push_str(" /edged/devices");
+    }
+    if cfg!(feature = "services") {
+        paths.push_str(" /edged/services");
+    }
+    paths
+}
 
 /// A list as the API writes it.
 #[derive(Serialize)]

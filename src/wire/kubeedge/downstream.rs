@@ -38,6 +38,10 @@ fn down(message: &Message, budget: &Budget) -> Down {
         #[cfg(feature = "devices")]
         ("twin", _) => device(message, budget),
         (_, "response" | "error" | "applicationResponse") if !parent.is_empty() => {
+            #[cfg(feature = "services")]
+            if &*route.resource == WATCHES {
+                return Down::WatchesSynced(parent.clone(), refused_watches(message));
+            }
             // Only the request for a list is about no resource.
             if &*route.operation == "applicationResponse" || &*route.resource == "null" {
                 Down::Pods(parent.clone(), pods(message, budget))
@@ -326,13 +330,16 @@ fn pods(message: &Message, budget: &Budget) -> Result<PodPage, String> {
     tree::within_values(&body, budget.message_values_max, budget).map_err(|it| it.to_string())?;
     let list: List<'_> =
         serde_json::from_str(&body).map_err(|error| format!("got no list: {error}"))?;
-    if list.kind.as_deref().is_some_and(|kind| !matches!(kind, "PodList" | "List")) {
-        return Err(format!("got a {}, expected a PodList", list.kind.unwrap_or_default()));
-    }
+    let kind = match list.kind.as_deref() {
+        None | Some("PodList" | "List") => "pod",
+        #[cfg(feature = "services")]
+        Some("ServiceList") => "service",
+        Some(other) => return Err(format!("got a {other}, expected a PodList")),
+    };
     let mut next = Ok(list.metadata.r#continue.filter(|next| !next.is_empty()));
     let mut pods = Vec::new();
     for item in list.items.unwrap_or_default() {
-        match pod(item) {
+        match listed(kind, item) {
             Ok(pod) => pods.push(pod),
             Err(why) => {
                 next = Err(why);
@@ -343,12 +350,31 @@ fn pods(message: &Message, budget: &Budget) -> Result<PodPage, String> {
     Ok(PodPage { pods, next })
 }
 
-/// The key of a pod in a list, and its text.
-fn pod(item: &RawValue) -> Result<(Box<str>, Box<str>), String> {
+/// The key of an object in a list, and its text.
+fn listed(kind: &str, item: &RawValue) -> Result<(Box<str>, Box<str>), String> {
     let Item { metadata: ItemNames { name, namespace } } =
-        serde_json::from_str(item.get()).map_err(|error| format!("got no pod: {error}"))?;
-    let key = Resource { namespace: Some(&namespace), kind: "pod", name: &name }.to_string();
+        serde_json::from_str(item.get()).map_err(|error| format!("got no {kind}: {error}"))?;
+    let key = Resource { namespace: Some(&namespace), kind, name: &name }.to_string();
     Ok((key.into(), item.get().into()))
+}
+
+/// The resource of messages about all live watches.
+#[cfg(feature = "services")]
+const WATCHES: &str = "watchapp/sync";
+
+/// The watches that the cloud does not take, by id; `None`: it takes all of them.
+#[cfg(feature = "services")]
+fn refused_watches(message: &Message) -> Option<String> {
+    let text = message.content.as_deref().map(message::inner)?;
+    let parsed: Result<std::collections::BTreeMap<Box<str>, Application>, _> =
+        serde_json::from_str(&text);
+    match parsed {
+        Ok(refused) => refused.into_values().next().map(|one| {
+            let error = one.error.map(|error| error.err_status.message);
+            error.filter(|it| !it.is_empty()).or(one.reason).unwrap_or_default().into()
+        }),
+        Err(error) => Some(format!("got an answer that is no map of Applications: {error}")),
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 
 use super::node_jobs::encode_report;
 use crate::model::base64;
+#[cfg(feature = "devices")]
+use crate::model::device::DeviceUpstream;
 use crate::model::message::{Header, Message, Resource, Route};
 use crate::model::node_job::JobReport;
 use crate::model::pod::Pod;
@@ -99,26 +101,29 @@ fn envelope(message: &Upstream) -> Envelope {
         }
         Up::QueryObject { key } => request("query", key, None),
         Up::RequestToken(it) => token(it),
-        Up::ListPods { node, limit, page } => {
-            // In MetaServer's name.
-            let route = ["metaserver", "dynamiccontroller", "null", "null"];
-            Envelope::new(route, Some(json(&list(node, *limit, page))))
-        }
+        Up::ListPods { node, limit, page } => list_pods(node, *limit, page),
+        #[cfg(feature = "services")]
+        Up::ListServices { node, limit, page } => list_services(node, *limit, page),
+        #[cfg(feature = "services")]
+        Up::WatchServices { node } => watch_services(node),
         Up::Event { is_new, digest, event: recorded, node } => {
             event(*is_new, *digest, recorded, node)
         }
         Up::NodeJob(report) => node_job(report),
         #[cfg(feature = "devices")]
-        Up::Device(report) => {
-            let (operation, resource, content) =
-                devices::encode_cloud(report, &message.id, message.timestamp_ms);
-            Envelope::new(["twin", "resource", operation, &resource], Some(content))
-        }
+        Up::Device(report) => device(report, message),
         #[cfg(feature = "devices")]
         Up::Upload(upload) => {
             Envelope::new(["bus", "user", "upload", &upload.topic], Some(json(&upload.payload)))
         }
     }
+}
+
+#[cfg(feature = "devices")]
+fn device(report: &DeviceUpstream, message: &Upstream) -> Envelope {
+    let (operation, resource, content) =
+        devices::encode_cloud(report, &message.id, message.timestamp_ms);
+    Envelope::new(["twin", "resource", operation, &resource], Some(content))
 }
 
 fn json<T: Serialize + ?Sized>(value: &T) -> Box<RawValue> {
@@ -283,15 +288,48 @@ fn mirror(pod: &Pod, node: &str, node_uid: &str) -> Value {
     mirror
 }
 
+/// In MetaServer's name.
+const TO_CONTROLLER: [&str; 4] = ["metaserver", "dynamiccontroller", "null", "null"];
+
 /// Without a `resourceVersion` the API server answers from its storage, not from a cache.
-fn list(node: &str, limit: u32, page: &str) -> Value {
+fn list_pods(node: &str, limit: u32, page: &str) -> Envelope {
     let mut options = json!({"fieldSelector": format!("spec.nodeName={node}"), "limit": limit});
     if !page.is_empty() {
         options["continue"] = page.into();
     }
+    let content = application("edged", "/core/v1/pods/null/null", "list", node, &options);
+    Envelope::new(TO_CONTROLLER, Some(json(&content)))
+}
+
+#[cfg(feature = "services")]
+fn list_services(node: &str, limit: u32, page: &str) -> Envelope {
+    let mut options = json!({"limit": limit});
+    if !page.is_empty() {
+        options["continue"] = page.into();
+    }
+    let content = application("edged", SERVICES, "list", node, &options);
+    Envelope::new(TO_CONTROLLER, Some(json(&content)))
+}
+
+#[cfg(feature = "services")]
+fn watch_services(node: &str) -> Envelope {
+    let [source, group, operation, _] = TO_CONTROLLER;
+    // The same in each connection: the cloud knows a watch by its id.
+    let id = format!("edged-services-{node}");
+    let content = application(&id, SERVICES, "watch", node, &json!({"watch": true}));
+    let route = [source, group, operation, "watchapp/sync"];
+    Envelope::new(route, Some(json(&json!({ id: content }))))
+}
+
+/// All Services.
+#[cfg(feature = "services")]
+const SERVICES: &str = "/core/v1/services/null/null";
+
+/// A request to the dynamic controller. KubeEdge's ids are digests, by which the cloud only
+/// recognizes watches.
+fn application(id: &str, key: &str, verb: &str, node: &str, options: &Value) -> Value {
     json!({
-        // KubeEdge has a digest here to recognize watches. This is not one.
-        "ID": "edged", "Key": "/core/v1/pods/null/null", "Verb": "list", "Nodename": node,
+        "ID": id, "Key": key, "Verb": verb, "Nodename": node,
         "Option": base64::encode(options.to_string().as_bytes()), "ReqBody": "",
         "Subresource": "", "RespBody": null, "Status": "InApplying", "Reason": "",
     })

@@ -3,9 +3,13 @@
 //! No error contains a value of a Secret: errors go to the log, which many people can read.
 
 use crate::limits::OBJECT_BYTES_MAX;
+#[cfg(feature = "services")]
+use crate::model::names::is_label;
 use crate::model::object::{
     Bytes, Claim, ConfigMap, Object, ObjectKind, PersistentVolume, RuntimeClass, Secret,
 };
+#[cfg(feature = "services")]
+use crate::model::service::{Endpoints, Service, ServiceType};
 use crate::model::tree::fields;
 use crate::wire::tree::{self, Entry, Fault, Node, Step, Value};
 
@@ -17,6 +21,10 @@ pub(super) fn read(kind: ObjectKind, node: &Node, path: &[Step]) -> Result<Objec
         ObjectKind::RuntimeClass => runtime_class(node, path)?,
         ObjectKind::PersistentVolumeClaim => claim(node, path)?,
         ObjectKind::PersistentVolume => persistent_volume(node, path)?,
+        #[cfg(feature = "services")]
+        ObjectKind::Service => service(node, path)?,
+        #[cfg(feature = "services")]
+        ObjectKind::Endpoints => endpoints(node, path)?,
     };
     let fault = |why: String| Err(Fault::new(node, path.to_vec(), why));
     if object.metadata().name.is_empty() {
@@ -66,6 +74,37 @@ fn persistent_volume(node: &Node, path: &[Step]) -> Result<Object, Fault> {
     let mut volume: PersistentVolume = tree::read(node, path)?;
     volume.metadata.namespace.clear();
     Ok(Object::PersistentVolume(Box::new(volume)))
+}
+
+#[cfg(feature = "services")]
+fn service(node: &Node, path: &[Step]) -> Result<Object, Fault> {
+    known(node, path, &["spec", "status"])?;
+    let mut service: Service = tree::read(node, path)?;
+    let fault = |why: String| Err(Fault::new(node, path.to_vec(), why));
+    let name = &service.metadata.name;
+    if !name.is_empty() && !is_label(name) {
+        return fault(format!("got the name {name:?}, expected a DNS label: it becomes a name"));
+    }
+    let ports = &service.spec.ports;
+    if let Some(port) = ports.iter().find(|port| port.port == 0) {
+        return fault(format!("got port 0 ({:?}), expected 1 to 65535", port.name));
+    }
+    if ports.len() > 1 && ports.iter().any(|port| port.name.is_empty()) {
+        return fault("got several ports and one without a name, expected a name each".into());
+    }
+    if service.spec.kind == ServiceType::ExternalName && service.spec.external_name.is_empty() {
+        return fault("got type ExternalName without externalName, expected one".into());
+    }
+    default_namespace(&mut service.metadata.namespace);
+    Ok(Object::Service(Box::new(service)))
+}
+
+#[cfg(feature = "services")]
+fn endpoints(node: &Node, path: &[Step]) -> Result<Object, Fault> {
+    known(node, path, &["subsets"])?;
+    let mut endpoints: Endpoints = tree::read(node, path)?;
+    default_namespace(&mut endpoints.metadata.namespace);
+    Ok(Object::Endpoints(Box::new(endpoints)))
 }
 
 /// A field that may be written and is read as part of `data`.

@@ -95,6 +95,8 @@ impl Check {
             | Event::LinkActive(_)
             | Event::Sent(..)
             | Event::Cloud(..) => {}
+            #[cfg(feature = "services")]
+            Event::Services(_) => {}
             #[cfg(feature = "devices")]
             Event::Device(_) => {}
         }

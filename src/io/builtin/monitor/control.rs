@@ -10,7 +10,7 @@ use nix::sys::socket::{SockType, setsockopt, sockopt};
 
 use super::log::{Log, LogFault};
 use super::streams::Streams;
-use crate::io::builtin::channel::{Channel, Listener, Received};
+use crate::io::channel::{Channel, Listener, Received};
 use crate::limits::{MONITOR_ATTACH_BYTES, MONITOR_ATTACH_WAIT_MS, MONITOR_CONNECTIONS_MAX};
 use crate::model::runtime::MonitorFact;
 use crate::wire::monitor;

@@ -17,8 +17,8 @@ use nix::unistd::mkfifo;
 
 use super::super::user_namespace;
 use super::log::Log;
-use crate::io::builtin::channel::{Listener, receive_fd};
 use crate::io::builtin::terminal;
+use crate::io::channel::{Listener, receive_fd};
 use crate::io::clock;
 use crate::limits::{
     CRI_STATUS_TEXT_BYTES_MAX, LOG_OUTPUT_BYTES_MAX, MONITOR_DRAIN_MS_MAX, MONITOR_READ_BYTES,

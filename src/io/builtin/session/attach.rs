@@ -10,9 +10,9 @@ use std::path::Path;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::client::Client;
-use crate::io::builtin::channel::{Channel, Received};
 use crate::io::builtin::layout::Settings;
 use crate::io::builtin::monitor::{CTL, EXIT, INPUT, WORD_BYTES};
+use crate::io::channel::{Channel, Received};
 use crate::limits::MONITOR_READ_BYTES;
 use crate::model::cri::Pipes;
 use crate::model::runtime::ContainerFolder;

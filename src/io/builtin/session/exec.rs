@@ -21,11 +21,11 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::client::Client;
-use crate::io::builtin::channel::{Listener, receive_fd};
 use crate::io::builtin::exec::{Files, prepare};
 use crate::io::builtin::layout::Settings;
 use crate::io::builtin::process::{self, PidFd};
 use crate::io::builtin::{cgroup, oci, terminal, user_namespace};
+use crate::io::channel::{Listener, receive_fd};
 use crate::io::clock;
 use crate::limits::{EXEC_DRAIN_MS, RUNTIME_OCI_CALL_MS_MAX, SESSION_READ_BYTES};
 use crate::model::cri::Pipes;

@@ -1,5 +1,6 @@
-//! The sockets between the server and its monitors (SOCK_SEQPACKET, unix(7)): each message arrives
-//! whole or not at all, so that none needs a length. Nothing here waits.
+//! The sockets between the built-in runtime's server and its monitors, and between the agent and
+//! the process that serves Services (SOCK_SEQPACKET, unix(7)): each message arrives whole or not at
+//! all, so that none needs a length. Nothing here waits.
 
 #![expect(unsafe_code, reason = "accepted and received descriptors come as plain numbers")]
 

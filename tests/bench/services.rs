@@ -1,0 +1,216 @@
+//! Services by name: an answer about a name, connections through a ClusterIP beside direct ones,
+//! and the memory of many Services. Without a runtime: the process that serves them, in a network
+//! namespace of its own.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use edged::agent::services::names::Zone;
+use edged::io::services::protocol::{Order, Settings};
+use edged::limits::DNS_UDP_BYTES_MAX;
+use edged::model::dns::{Resolution, kind};
+use edged::model::service::{Endpoint, EntryKind, EntryPort, Protocol, ServiceEntry};
+use edged::wire::dns::{OwnQuery, parse};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, send, socket,
+};
+
+use crate::figure::{Figure, Limit, median};
+use crate::rig::Rig;
+use crate::support::agent::binary;
+use crate::support::process::pss_kb;
+
+/// Names of [`names`].
+pub const NAMES: &[&str] = &["services.lookup_us"];
+/// Names of [`served`].
+pub const SERVED: &[&str] =
+    &["services.udp_lookup_ms", "services.tcp_mb_per_s", "services.memory.500"];
+
+const SERVICES: usize = 500;
+const ROUNDS: usize = 5;
+const LOOKUPS: usize = 20_000;
+const BYTES: usize = 1 << 30;
+const RESOLVER: Ipv4Addr = Ipv4Addr::new(169, 254, 96, 16);
+const PORT: u16 = 8_080;
+
+fn entry(number: usize) -> ServiceEntry {
+    let [high, low] = (number as u16 + 1).to_be_bytes();
+    ServiceEntry {
+        namespace: "default".into(),
+        name: format!("service-{number:04}").into(),
+        kind: EntryKind::Cluster(Ipv4Addr::new(10, 96, high, low)),
+        ports: vec![EntryPort {
+            name: "http".into(),
+            protocol: Protocol::Tcp,
+            port: 80,
+            node_port: 0,
+        }],
+        endpoints: vec![Endpoint {
+            ip: Ipv4Addr::LOCALHOST,
+            hostname: "".into(),
+            ports: vec![PORT],
+        }],
+        affinity_s: 0,
+    }
+}
+
+fn name(number: usize) -> String {
+    format!("service-{:04}.default.svc.cluster.local", number % SERVICES)
+}
+
+/// Our own part of an answer: the query is read, the name found, and the answer written.
+pub fn names(_: &Rig) -> Vec<Figure> {
+    let table: Vec<Arc<ServiceEntry>> = (0..SERVICES).map(|n| Arc::new(entry(n))).collect();
+    let queries: Vec<Vec<u8>> =
+        (0..LOOKUPS).map(|n| OwnQuery::new(n as u16, &name(n), kind::A).bytes).collect();
+    let round = || {
+        let begun = Instant::now();
+        let mut bytes = 0;
+        for query in &queries {
+            let query = parse(query).expect("a query");
+            let zone = Zone { domain: "cluster.local", table: &table, turn: 0 };
+            let Resolution::Answer(answer) = zone.resolve(&query.question) else {
+                panic!("it is in the zone")
+            };
+            bytes += query.answer(&answer, DNS_UDP_BYTES_MAX).len();
+        }
+        assert!(bytes > LOOKUPS * 50);
+        begun.elapsed().as_secs_f64() * 1e6 / LOOKUPS as f64
+    };
+    let rounds: Vec<f64> = (0..ROUNDS).map(|_| round()).collect();
+    vec![Figure::alone(NAMES[0], median(&rounds), "µs", Some(Limit::Most(200.0)))]
+}
+
+/// The process in this thread's network namespace.
+struct Serving {
+    child: Child,
+    channel: OwnedFd,
+}
+
+impl Serving {
+    fn start(path: &Path) -> Serving {
+        let child = Command::new(binary()).args(["services", "serve"]).arg(path).spawn();
+        let child = child.expect("it can be started");
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let channel = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None);
+        let channel = channel.expect("a socket");
+        let address = UnixAddr::new(path).expect("a short path");
+        wait(|| connect(channel.as_raw_fd(), &address).ok());
+        Serving { child, channel }
+    }
+
+    fn tell(&self, order: &Order) {
+        let bytes = postcard::to_stdvec(order).expect("plain data");
+        send(self.channel.as_raw_fd(), &bytes, MsgFlags::empty()).expect("it reads");
+    }
+
+    fn serve(&self, count: usize) {
+        self.tell(&Order::Begin);
+        (0..count).for_each(|n| self.tell(&Order::Put(Arc::new(entry(n)))));
+        self.tell(&Order::End);
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.tell(&Order::Stop);
+        let _ = self.child.wait();
+    }
+}
+
+fn wait<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "it has not come");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Names over UDP, bytes through a ClusterIP beside bytes over loopback, and memory.
+pub fn served(rig: &Rig) -> Vec<Figure> {
+    let path = rig.site().dir.join("services");
+    let measured = std::thread::spawn(move || in_namespace(&path));
+    measured.join().expect("it is measured")
+}
+
+fn in_namespace(path: &Path) -> Vec<Figure> {
+    unshare(CloneFlags::CLONE_NEWNET).expect("root may");
+    let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
+    assert!(up.expect("iproute2 is there").success());
+    let serving = Serving::start(path);
+    serving.tell(&Order::Settings(Settings {
+        domain: "cluster.local".to_owned(),
+        address: RESOLVER,
+        upstream: Vec::new(),
+        resolv_conf: String::new(),
+    }));
+    serving.serve(1);
+    let server = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).expect("a free port");
+    let cluster = SocketAddr::new(Ipv4Addr::new(10, 96, 0, 1).into(), 80);
+    wait(|| TcpStream::connect(cluster).ok());
+    let _ = server.accept();
+    let before = pss_kb(serving.child.id()) as f64;
+    serving.serve(SERVICES);
+    let socket = UdpSocket::bind("0.0.0.0:0").expect("a port");
+    socket.set_read_timeout(Some(Duration::from_secs(20))).expect("ours");
+    socket.connect((RESOLVER, 53)).expect("it is on this machine");
+    let mut buffer = [0; 1_232];
+    let mut ask = |number: usize| {
+        let query = OwnQuery::new(number as u16, &name(number), kind::A);
+        socket.send(&query.bytes).expect("it is sent");
+        let bytes = socket.recv(&mut buffer).expect("an answer");
+        query.is_answered_by(number as u16, &buffer[..bytes])
+    };
+    assert!(ask(SERVICES - 1));
+    std::thread::sleep(Duration::from_secs(2));
+    let memory = (pss_kb(serving.child.id()) as f64 - before) / 1_024.0;
+    let mut lookups: Vec<f64> = (0..2_000)
+        .map(|number| {
+            let begun = Instant::now();
+            assert!(ask(number));
+            begun.elapsed().as_secs_f64() * 1e3
+        })
+        .collect();
+    lookups.sort_by(f64::total_cmp);
+    let direct = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT);
+    let mut through = Vec::new();
+    let mut beside = Vec::new();
+    for _ in 0..ROUNDS {
+        through.push(throughput(&server, cluster));
+        beside.push(throughput(&server, direct));
+    }
+    vec![
+        Figure::alone(SERVED[0], median(&lookups), "ms", Some(Limit::Most(0.2))),
+        Figure::beside(SERVED[1], &through, &beside, "MB/s", Limit::Share(0.8)),
+        Figure::alone(SERVED[2], memory, "MB", Some(Limit::Most(1.0))),
+    ]
+}
+
+/// Megabytes in a second from the server to a client of this address.
+fn throughput(server: &TcpListener, to: SocketAddr) -> f64 {
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, _) = server.accept().expect("a connection");
+            let block = vec![7; 256 << 10];
+            (0..BYTES / block.len()).for_each(|_| stream.write_all(&block).expect("open"));
+        });
+        let mut stream = TcpStream::connect(to).expect("it listens");
+        let begun = Instant::now();
+        let mut buffer = vec![0; 256 << 10];
+        let mut sum = 0;
+        while let Ok(bytes @ 1..) = stream.read(&mut buffer) {
+            sum += bytes;
+        }
+        assert_eq!(sum, BYTES);
+        sum as f64 / 1e6 / begun.elapsed().as_secs_f64()
+    })
+}
