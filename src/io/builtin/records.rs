@@ -25,9 +25,9 @@
 //! one turn, the first is durable and nobody was told so; a copy may be older than its record until
 //! the next start, which makes them equal.
 //!
-//! That a sandbox is ready is written to its copy at once and to DATA within a second: a client need
-//! not wait for the disk, because no sandbox survives a power cut. Where the record in DATA says
-//! that the sandbox is being made, its copy counts.
+//! That a sandbox is ready is written to its copy at once and to DATA within a second: a client
+//! need not wait for the disk, because no sandbox survives a power cut. Where the record in DATA
+//! says that the sandbox is being made, its copy counts.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
