@@ -140,9 +140,13 @@ pub fn knows(settings: &Settings, id: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::path::PathBuf;
 
-    fn place(name: &str) -> std::path::PathBuf {
+    use super::*;
+    use crate::io::builtin::layout::Layout;
+    use crate::model::builtin::Registries;
+
+    fn place(name: &str) -> PathBuf {
         std::env::temp_dir().join(format!("edged-oci-{name}-{}", std::process::id()))
     }
 
@@ -180,6 +184,24 @@ mod tests {
     }
 
     #[test]
+    fn a_call_has_an_empty_log_and_no_variables_of_ours() {
+        let log = place("begin");
+        fs::write(&log, r#"{"level":"error","msg":"of an earlier call"}"#).expect("ours");
+        let settings = Settings {
+            layout: Layout::new("/none/run".into(), "/none/data".into()),
+            oci: "/none/crun".into(),
+            handlers: Vec::new(),
+            cni_conf_dir: PathBuf::new(),
+            cni_bin_dir: PathBuf::new(),
+            registries: Registries::default(),
+        };
+        let call = command(&settings, &log);
+        assert!(!log.exists());
+        let names: Vec<_> = call.get_envs().map(|(name, _)| name.to_owned()).collect();
+        assert_eq!(names, ["PATH"]);
+    }
+
+    #[test]
     fn a_failure_where_there_is_no_room_says_so() {
         let top = place("room");
         fs::create_dir_all(&top).expect("a folder of ours");
@@ -201,7 +223,8 @@ mod tests {
     fn a_program_that_does_not_end_is_killed() {
         let log = place("slow");
         let mut sleep = Command::new("sleep");
-        sleep.arg("60");
+        // Longer than any test may take.
+        sleep.arg("100000");
         let why = run(sleep, &log, Duration::from_millis(50)).expect_err("it takes too long");
         assert_eq!(why.to_string(), "sleep: not ended within 0 s");
         let why = run(Command::new("false"), &log, Duration::from_secs(9)).expect_err("it fails");
