@@ -307,7 +307,9 @@ fn after_an_hour_without_a_link_the_last_values_arrive_within_seconds_in_one_mes
         cloud.settle();
         cloud.devices.clear();
     };
-    names.iter().for_each(|name| report(&mut cloud, name, 1));
+    for name in &names {
+        report(&mut cloud, name, 1);
+    }
     confirm_all(&mut cloud);
     cloud.disconnect();
     // Ten reports in a second.
@@ -319,7 +321,9 @@ fn after_an_hour_without_a_link_the_last_values_arrive_within_seconds_in_one_mes
             break;
         }
         last_value = value;
-        names.iter().for_each(|name| report(&mut cloud, name, value));
+        for name in &names {
+            report(&mut cloud, name, value);
+        }
         cloud.pass(500);
     }
     let saves = cloud.written.len() - before;
@@ -356,7 +360,9 @@ fn a_power_cut_takes_reported_values_only_and_they_are_told_when_they_are_report
     for value in ["2", "3"] {
         report(&mut cloud, value);
         let got = values(&mut cloud);
-        got.iter().for_each(|(message, _)| confirm(&mut cloud, message));
+        for (message, _) in &got {
+            confirm(&mut cloud, message);
+        }
         sent.extend(got);
         cloud.pass(2_000);
     }
