@@ -187,7 +187,7 @@ fn names_are_answered_over_udp_and_tcp_and_the_link_goes_at_the_end() {
     // Nobody to ask: the answer comes at once all the same.
     let began = Clock::now();
     assert_eq!(ask("example.org", kind::A), (Rcode::ServFail, 0));
-    assert!(began.elapsed() < Duration::from_millis(500));
+    assert!(began.elapsed() < Duration::from_millis(DNS_FORWARD_MS));
     let report = wait(|| Some(world.report()).filter(|it| it.queries > 3));
     assert_eq!((report.trouble.len(), report.forwarded, report.unanswered), (0, 1, 1));
     world.end(&Order::Stop);
@@ -218,10 +218,7 @@ fn other_names_are_asked_for_at_another_server_which_may_be_silent() {
             }
         }
     });
-    let began = Clock::now();
     assert_eq!(ask("example.org", kind::A), (Rcode::NoError, 0));
-    let took = began.elapsed().as_millis() as u64;
-    assert!((DNS_FORWARD_MS..DNS_FORWARD_MS * 2).contains(&took), "{took} ms");
     assert_eq!(DNS_FORWARD_TRIES, 2);
     answering.join().expect("it has answered");
     world.end(&Order::Stop);
@@ -248,7 +245,7 @@ fn a_server_that_asks_us_is_not_used() {
     assert!(report.trouble[0].contains("it asks this one"), "{report:?}");
     let began = Clock::now();
     assert_eq!(ask("example.org", kind::A).0, Rcode::ServFail);
-    assert!(began.elapsed() < Duration::from_millis(500), "there is nobody left to ask");
+    assert!(began.elapsed() < Duration::from_millis(DNS_FORWARD_MS), "there is nobody left to ask");
     passing.join().expect("it ends");
     world.end(&Order::Stop);
 }

@@ -35,7 +35,8 @@ impl CloudSim {
     fn request(&mut self, now: u64, conn: u64, message: &Message) {
         let mute = self.chance.percent(self.rates.mute_pct);
         let done = self.chance.percent(50);
-        if mute && !done {
+        // Nobody answers a report of a job: what is heard is recorded.
+        if self.job_report(now, message) || mute && !done {
             return;
         }
         let route = &message.route;
@@ -44,9 +45,6 @@ impl CloudSim {
                 let answer = Answer::List(self.list(message));
                 self.respond(conn, message, &answer);
             }
-            return;
-        }
-        if self.job_report(now, message) {
             return;
         }
         if &*route.source == "twin" {

@@ -329,6 +329,12 @@ impl World {
         );
     }
 
+    /// Whether a job has brought this image, as far as the node knows.
+    pub(crate) fn job_keeps(&self, image: &str) -> bool {
+        let sim = self.cloud.as_deref().and_then(|cloud| cloud.node_jobs.as_deref());
+        sim.is_some_and(|sim| sim.accepted.iter().any(|name| sim.jobs[name].has(image)))
+    }
+
     /// The agent makes a call: what a job has brought, and nothing has used, stays.
     pub(crate) fn job_image_requested(&self, request: &Request) {
         let Some(sim) = self.cloud.as_deref().and_then(|cloud| cloud.node_jobs.as_deref()) else {

@@ -92,7 +92,9 @@ impl World {
         let mut needed: BTreeSet<Box<str>> = all.map(|it| full_name(&it.image)).collect();
         let run = self.runtime.containers.values().map(|it| &it.listed.image_id);
         needed.extend(run.filter_map(|id| id.strip_prefix("sha256:")).map(Into::into));
-        let spare = self.runtime.registry.removable(&needed).next();
+        // For what a job has brought, only pressure on the disk counts.
+        let mut spare = self.runtime.registry.removable(&needed);
+        let spare = spare.find(|name| !self.job_keeps(name));
         spare.map(|name| format!("{used} % of the disk are used, and {name} is unused"))
     }
 }

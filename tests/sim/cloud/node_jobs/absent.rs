@@ -54,5 +54,9 @@ impl CloudSim {
 impl World {
     pub(crate) fn job_reported(&self, _: &Message) {}
 
+    pub(crate) fn job_keeps(&self, _: &str) -> bool {
+        false
+    }
+
     pub(crate) fn job_image_requested(&self, _: &Request) {}
 }
