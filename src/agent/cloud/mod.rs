@@ -582,6 +582,14 @@ impl Cloud {
         self.hub.answer(now, Up::Reply(to, reply), rng);
     }
 
+    /// Queues the rows of jobs for the node that are due for the next save. Those that the store
+    /// has already are durable at once.
+    fn store_jobs(&mut self, now: Now, rng: &mut Rng) {
+        for refused in self.node_jobs.store(now, &mut self.meta) {
+            self.hub.answer(now, Up::NodeJob(Box::new(refused)), rng);
+        }
+    }
+
     /// Sends what is due to the cloud.
     pub(super) fn step(&mut self, now: Now, inputs: CloudInputs<'_>) {
         let CloudInputs { pods, recorder, folder_is_whole, node, rng, jobs, out } = inputs;
@@ -590,9 +598,7 @@ impl Cloud {
             Found::Changes => self.report.mark_dirty(),
         }
         self.devices.step(now, &mut self.meta, rng, out);
-        for refused in self.node_jobs.store(now, &mut self.meta) {
-            self.hub.answer(now, Up::NodeJob(Box::new(refused)), rng);
-        }
+        self.store_jobs(now, rng);
         self.meta.step(now, out);
         self.enrol.step(now, self.hub.is_dialing(), rng, jobs, out);
         if self.hub.step(now, self.enrol.may_dial(now), rng, out) == LinkEvent::Lost {

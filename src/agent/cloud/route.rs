@@ -131,10 +131,12 @@ impl Agent {
     /// Works on jobs for the node. Returns whether a pull was given up for a pod.
     #[cfg(feature = "node-jobs")]
     pub(in crate::agent) fn step_node_jobs(&mut self, now: Now, out: &mut Out) -> bool {
-        let Self { cloud, calls, images, cloud_objects, jobs, recorder, housekeeping, .. } = self;
-        let Some(core) = cloud.as_mut().and_then(|cloud| cloud.node_jobs.core_mut()) else {
-            return false;
-        };
+        let Self { cloud, rng, calls, images, cloud_objects, jobs, recorder, .. } = self;
+        let Some(cloud) = cloud else { return false };
+        // Before the work: it may go on with what is durable.
+        cloud.store_jobs(now, rng);
+        let Some(core) = cloud.node_jobs.core_mut() else { return false };
+        let housekeeping = &mut self.housekeeping;
         if let Some(kept) = core.take_kept_images() {
             housekeeping.keep_images(kept);
         }

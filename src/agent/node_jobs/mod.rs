@@ -103,6 +103,17 @@ pub struct JobsContext<'a> {
     pub out: &'a mut Out,
 }
 
+/// What the work on jobs has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// There is nothing to do now.
+    Waits,
+    /// An action has ended.
+    Ended,
+    /// A pull was given up for a pod.
+    GaveWay,
+}
+
 /// Why a row was not taken into the store.
 #[derive(Debug)]
 pub enum NotSaved {
@@ -370,10 +381,14 @@ impl NodeJobs {
 
     /// Does what can be done now. Returns whether it gave up a pull for a pod that waits for room.
     pub fn step(&mut self, now: Now, context: &mut JobsContext<'_>) -> bool {
-        if let Some(index) = self.jobs.iter().position(|job| job.is_over(now)) {
+        while let Some(index) = self.jobs.iter().position(|job| job.is_over(now)) {
             self.remove(index);
         }
-        let gave_way = self.step_run(now, context);
+        // Where an action has ended, the one of another job may begin.
+        let mut progress = self.step_run(now, context);
+        while progress == Progress::Ended {
+            progress = self.step_run(now, context);
+        }
         for Message { severity, reason, text } in std::mem::take(&mut self.messages) {
             if let Some(reason) = reason {
                 let kind = match severity {
@@ -385,10 +400,10 @@ impl NodeJobs {
             }
             context.out.push(Action::Log(severity, text));
         }
-        gave_way
+        progress == Progress::GaveWay
     }
 
-    fn step_run(&mut self, now: Now, context: &mut JobsContext<'_>) -> bool {
+    fn step_run(&mut self, now: Now, context: &mut JobsContext<'_>) -> Progress {
         let is_current = |run: &Run| {
             let job = self.jobs.iter().find(|job| job.run == run.number());
             job.is_some_and(|job| matches!(job.stored.stage, JobStage::Doing(_)))
@@ -401,17 +416,18 @@ impl NodeJobs {
                 JobStage::Doing(action) if job.row == Row::Saved => Some((job, action)),
                 JobStage::Doing(_) | JobStage::Waiting | JobStage::Finished(_) => None,
             });
-            let Some((job, action)) = next else { return false };
+            let Some((job, action)) = next else { return Progress::Waits };
             self.run = Some(Run::begin(now, job.run, action, &job.stored.spec));
         }
         let run = self.run.as_mut().expect("just begun");
-        let gave_way = run.give_way(now, context);
-        if !gave_way && let Some((result, detail)) = run.step(now, context) {
-            let number = run.number();
-            self.run = None;
-            self.end_action(now, number, result, detail);
+        if run.give_way(now, context) {
+            return Progress::GaveWay;
         }
-        gave_way
+        let Some((result, detail)) = run.step(now, context) else { return Progress::Waits };
+        let number = run.number();
+        self.run = None;
+        self.end_action(now, number, result, detail);
+        Progress::Ended
     }
 
     /// The action of this run has ended.
