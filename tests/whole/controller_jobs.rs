@@ -27,7 +27,7 @@ fn with_jobs(site: &Site) {
 fn run(cloud: &Cloud, command: &str, arguments: &[&str]) -> (Option<i32>, String) {
     let server = format!("unix://{}", cloud.socket().display());
     let mut process = Command::new(binary());
-    process.args([command, "--server", &server]).args(arguments);
+    process.arg(command).args(arguments).args(["--server", &server]);
     let output = process.output().expect("it was built beside this test");
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8_lossy(&text).into_owned())
