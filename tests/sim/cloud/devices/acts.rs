@@ -169,9 +169,11 @@ impl DeviceSim {
         let mut calls = Vec::new();
         for (id, known) in &self.truth.devices {
             let twins = known.properties.iter().filter_map(|(name, property)| {
-                let own: u64 = property.actual.as_ref()?.parse().ok()?;
-                let number = self.remote.number(id, name).map_or(own, |theirs| theirs.max(own));
-                let (property, actual) = (name.clone(), Some(number.to_string().into()));
+                let own = property.actual.as_ref()?;
+                // Not every value is a number.
+                let number = own.parse().ok().max(self.remote.number(id, name));
+                let actual = number.map_or_else(|| own.clone(), |it| it.to_string().into());
+                let (property, actual) = (name.clone(), Some(actual));
                 Some(ReportedTwin { property, expected: None, actual })
             });
             let twins: Vec<_> = twins.collect();
