@@ -116,6 +116,9 @@ impl DeviceSim {
         if self.chance.percent(self.rates.die_pct) {
             trace!(now, "{} ends", self.mappers[at].name);
             self.count("mappers end");
+            if let State::Registers(id) = self.mappers[at].state {
+                self.expected.ended.push(id);
+            }
             self.mappers[at].die();
             let ms = 1 + self.chance.spread(300_000);
             self.timers.push((ms, DeviceDue::Starts(at)));

@@ -100,6 +100,8 @@ struct Expected {
     members: VecDeque<Members>,
     /// States that mappers have reported.
     states: VecDeque<(DeviceId, Box<str>)>,
+    /// Registrations of mappers that have ended since.
+    ended: Vec<ManagerCallId>,
 }
 
 enum Answer {
@@ -531,12 +533,13 @@ impl DeviceSim {
     }
 
     fn is_registration(&self, id: ManagerCallId) -> bool {
-        self.mappers.iter().any(|it| it.state == State::Registers(id))
+        let is_it = |it: &Mapper| it.state == State::Registers(id);
+        self.mappers.iter().any(is_it) || self.expected.ended.contains(&id)
     }
 
     /// All requests of the events before this step are answered.
     fn stepped(&mut self) {
-        let Expected { answers, calls, members, states } = &self.expected;
+        let Expected { answers, calls, members, states, .. } = &self.expected;
         // A mapper's registration is answered once it is durable.
         let is_answered = answers.is_empty() && calls.keys().all(|id| self.is_registration(*id));
         judge!(is_answered, "[client answered] {} requests have no answer", answers.len());
