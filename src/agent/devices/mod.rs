@@ -76,6 +76,8 @@ pub(super) struct Devices {
     /// Answers to registrations that are not saved yet, and those of the save under way.
     registering: Vec<(ManagerCallId, ManagerAnswer)>,
     saving: Vec<(ManagerCallId, ManagerAnswer)>,
+    /// A registration could not be stored, and no save has succeeded since.
+    is_unstored: bool,
     lines: Vec<(Severity, String)>,
     /// The list of devices is requested from the cloud.
     detail_is_due: bool,
@@ -115,6 +117,7 @@ impl Devices {
             rate: Rate::new(MANAGER_CALLS_MAX, MANAGER_CALLS_MAX, now.boot),
             pending: Vec::new(),
             registering: Vec::new(),
+            is_unstored: false,
             saving: Vec::new(),
             lines: Vec::new(),
             detail_is_due: false,
@@ -319,7 +322,7 @@ impl Devices {
                     ManagerAnswer::TooMany(_) => self.refused.too_many += 1,
                     ManagerAnswer::Done | ManagerAnswer::Registered { .. } => {}
                 }
-                if registers && !self.mappers.is_saved() {
+                if registers && (self.is_unstored || !self.mappers.is_saved()) {
                     self.registering.push((id, answer));
                 } else {
                     self.pending.push(DeviceAction::Answer(id, answer));
@@ -551,6 +554,7 @@ impl Devices {
     pub(super) fn end_save(&mut self, now: Now, is_saved: bool) {
         self.table.end_save(now, is_saved);
         self.mappers.end_save(is_saved);
+        self.is_unstored = !is_saved && (self.is_unstored || !self.saving.is_empty());
         for (id, answer) in self.saving.drain(..) {
             let refused = || ManagerAnswer::TooMany("the registration could not be stored".into());
             let answer = if is_saved { answer } else { refused() };

@@ -272,6 +272,29 @@ fn what_was_never_called_for_needs_no_removal() {
 }
 
 #[test]
+fn a_registration_that_could_not_be_stored_is_not_stored_when_it_comes_again() {
+    let mut world = World::new();
+    world.saves = false;
+    let register = || ManagerCall::Register { mapper: mapper("m1"), with_data: true };
+    world.handle(DeviceEvent::Called(ManagerCallId(7), register()));
+    // The store takes it, and cannot write it. The mapper has no devices.
+    world.devices.registrations().clear();
+    world.devices.begin_save(world.now);
+    world.devices.end_save(world.now, false);
+    world.step();
+    let got = world.handle(DeviceEvent::Called(ManagerCallId(8), register()));
+    assert!(got.is_empty(), "it is not stored yet: {got:?}");
+    assert_eq!(world.devices.save_at(world.now), Some(world.now.boot));
+    world.devices.begin_save(world.now);
+    world.devices.end_save(world.now, true);
+    let got = world.step();
+    let [DeviceAction::Answer(ManagerCallId(8), ManagerAnswer::Registered { .. })] = &got[..]
+    else {
+        panic!("{got:?}")
+    };
+}
+
+#[test]
 fn a_registration_is_answered_once_it_is_saved() {
     let mut world = World::new();
     world.model("INT");
