@@ -37,7 +37,7 @@ use crate::model::cri::{CallError, Reply};
 use crate::model::job::{JobError, JobReply};
 use crate::model::node_job::{
     Generation, ImageResult, JobAction, JobDetail, JobKey, JobKind, JobMetrics, JobOverview,
-    JobReport, JobRequest, JobSpec, JobStage, StoredJob,
+    JobReport, JobRequest, JobSpec, JobStage, PrePullSpec, StoredJob,
 };
 use crate::model::recorded_event::{EventType, Object};
 use run::Run;
@@ -194,7 +194,12 @@ impl NodeJobs {
         if let Some(why) = unsupported(key.kind) {
             return Some(self.refuse(now, key, action, why));
         }
-        match self.jobs.iter().position(|job| job.stored.key == key) {
+        let index = self.jobs.iter().position(|job| job.stored.key == key);
+        let spec = match index {
+            Some(index) => with_images(&self.jobs[index].stored.spec, spec),
+            None => spec,
+        };
+        match index {
             Some(index) if self.is_repeated(index, action, &spec) => {}
             Some(index) => self.begin_again(now, index, action, spec),
             None => {
@@ -552,6 +557,17 @@ fn has_report(job: &Job) -> bool {
 
 fn done(images: &[ImageResult]) -> usize {
     images.iter().filter(|image| image.result.is_ok()).count()
+}
+
+/// The cloud of v1alpha1 names the images at the first stage, and not with the checks that follow:
+/// until they are pulled the job still has them.
+fn with_images(known: &JobSpec, spec: JobSpec) -> JobSpec {
+    match (known, spec) {
+        (JobSpec::PrePull(known), JobSpec::Checks(check_items)) => {
+            JobSpec::PrePull(PrePullSpec { check_items, ..known.clone() })
+        }
+        (_, spec) => spec,
+    }
 }
 
 /// The report of a refusal.

@@ -459,6 +459,8 @@ fn the_cloud_of_v1alpha1_asks_for_each_stage() {
     assert_eq!(world.actions(), [JobAction::Init]);
     assert!(world.next_call().is_none(), "nothing by itself");
     ask(&mut world, JobAction::Check, checks());
+    let kept = world.core.take_kept_images().expect("the job has changed");
+    assert_eq!(kept.iter().map(|(name, _)| &**name).collect::<Vec<_>>(), ["a"]);
     world.next_call();
     assert_eq!(world.actions(), [JobAction::Check]);
     ask(&mut world, JobAction::Pull, pull());
