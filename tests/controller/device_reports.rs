@@ -8,8 +8,8 @@ use edged::model::api::{Kind, Verb};
 use serde_json::json;
 
 use crate::devices::{device, is_confirmed, model, name, with_device};
-use crate::{listed, received};
 use crate::world::World;
+use crate::{listed, received};
 
 /// A node reports the value of a property, in a version.
 pub(crate) fn report(
@@ -225,10 +225,8 @@ fn a_report_of_a_device_that_the_node_does_not_have_is_confirmed_and_ignored() {
 #[test]
 fn a_report_of_a_device_that_is_about_to_be_read_is_not_confirmed_without_a_record() {
     // The node is unknown when the devices are listed, and no edge node before it connects.
-    let mut world = listed(&[
-        (Kind::DeviceModel, model("m", "100")),
-        (Kind::Device, device("d", "e1", "m")),
-    ]);
+    let mut world =
+        listed(&[(Kind::DeviceModel, model("m", "100")), (Kind::Device, device("d", "e1", "m"))]);
     world.forbidden = vec![(Kind::Device, "d".to_owned(), 500)];
     world.connect("e1");
     let id = report(&mut world, "e1", D, ("temp", "7", 1));
