@@ -26,7 +26,6 @@ use super::cache::Cache;
 use super::downstream::NodeContext;
 use super::event::{Action, Severity};
 use super::key::{Key, NodeId};
-use super::object::Object;
 use super::outbound::{self, Membership};
 use super::session::Link;
 use super::time::Now;
@@ -150,12 +149,11 @@ impl Cache {
             let key = Key::new(Kind::Device, device.namespace(), device.name());
             node.bound.contains_key(&key).then_some(key)
         };
-        let Some(key) = key else { return Owned::No };
-        match self.object(&key).map(Object::binding) {
+        match key {
+            None => Owned::No,
             // It was bound before its node was known as an edge node.
-            None => Owned::Unknown,
-            Some(Some(binding)) if *binding.node == *node.name => Owned::Yes(key),
-            Some(_) => Owned::No,
+            Some(key) if self.object(&key).is_none() => Owned::Unknown,
+            Some(key) => Owned::Yes(key),
         }
     }
 
