@@ -110,6 +110,8 @@ pub struct Config {
     pub devices: Devices,
     /// `modules.taskManager.enable`: jobs of the cloud for the node itself are done.
     pub node_jobs: bool,
+    /// `modules.taskManager.upgradeRepositories`: images of these need no digest to upgrade edged.
+    pub upgrade_repositories: Vec<Box<str>>,
     /// Services by name.
     pub services: Services,
     /// Set only by a flag.
@@ -142,6 +144,7 @@ impl Default for Config {
             cloud: Cloud::default(),
             devices: Devices::default(),
             node_jobs: false,
+            upgrade_repositories: Vec::new(),
             services: Services::default(),
             log: LevelFilter::Info,
         }

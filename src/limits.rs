@@ -471,6 +471,8 @@ pub const LOG_REPEAT_MS: u64 = 60_000;
 pub const IMAGE_JSON_BYTES_MAX: usize = 4 << 20;
 /// Names of images in one archive or layout; a release of a whole site has some dozens.
 pub const IMAGE_NAMES_MAX: usize = 512;
+/// Names by digest of one image that are read: one for each repository that it was pulled from.
+pub const IMAGE_DIGESTS_MAX: usize = 16;
 /// Layers of one image: overlayfs mounts no more than 500, Docker makes no more than 127.
 pub const IMAGE_LAYERS_MAX: usize = 512;
 /// Members of one archive. With 512 images of a hundred layers each there would be more; an archive
@@ -479,6 +481,11 @@ pub const IMAGE_MEMBERS_MAX: usize = 1 << 15;
 /// Bytes of the pax headers of one member: its extended attributes, which Linux limits to 64 KiB
 /// each.
 pub const IMAGE_PAX_BYTES_MAX: usize = 1 << 20;
+/// Bytes of memory that the process which reads a layer may use for itself, beyond those that it
+/// is forked with.
+pub const LAYER_MEMORY_BYTES_MAX: u64 = 64 << 20;
+/// Indexes in indexes that lead to a manifest.
+pub const IMAGE_INDEX_DEPTH_MAX: usize = 3;
 /// Archives and layouts in all folders together; the others are logged.
 pub const IMAGE_SOURCES_MAX: usize = 256;
 /// Milliseconds between two reads of the folders: a USB stick may have been plugged in or out.

@@ -114,6 +114,9 @@ pub enum Event {
     /// The process that serves Services tells how that goes.
     #[cfg(feature = "services")]
     Services(Box<ServicesReport>),
+    /// Somebody at the node confirms the upgrade that waits for it; without one it is ignored.
+    #[cfg(feature = "node-jobs")]
+    ConfirmUpgrade,
     /// SIGTERM: leave the pods running and exit, once the runtime has finished creating objects for
     /// us.
     Stop,

@@ -122,6 +122,10 @@ pub struct Config {
     /// Whether jobs of the cloud for the node itself are done (`modules.taskManager.enable`).
     #[cfg(feature = "node-jobs")]
     pub node_jobs: bool,
+    /// Repositories of the images of upgrades that need no digest
+    /// (`modules.taskManager.upgradeRepositories`).
+    #[cfg(feature = "node-jobs")]
+    pub upgrade_repositories: Vec<Box<str>>,
     /// Settings of Services by name; `None`: they are not served.
     #[cfg(feature = "services")]
     pub services: Option<ServiceSettings>,
@@ -307,11 +311,7 @@ impl Agent {
             #[cfg(feature = "devices")]
             Event::Device(_) => self.handle_cloud(now, event),
             #[cfg(feature = "services")]
-            Event::Services(report) => {
-                if let Some(services) = &mut self.services {
-                    services.take_report(*report, &mut self.pending);
-                }
-            }
+            Event::Services(report) => self.take_services_report(*report),
             #[cfg(feature = "streams")]
             Event::StreamOpened(id, request) => self.streams.open(id, *request),
             #[cfg(feature = "streams")]
@@ -320,9 +320,18 @@ impl Agent {
             Event::TunnelUp(_) | Event::TunnelDown(..) | Event::TunnelActive(_) => {
                 self.streams.tunnel_event(now, &event, &mut self.rng, &mut self.pending);
             }
+            #[cfg(feature = "node-jobs")]
+            Event::ConfirmUpgrade => self.confirm_upgrade(),
             Event::Stop => {
                 self.leave_by.get_or_insert(now.boot.plus_ms(SHUTDOWN_MS));
             }
+        }
+    }
+
+    #[cfg(feature = "services")]
+    fn take_services_report(&mut self, report: crate::model::service::ServicesReport) {
+        if let Some(services) = &mut self.services {
+            services.take_report(report, &mut self.pending);
         }
     }
 

@@ -47,6 +47,8 @@ mod status;
 mod table;
 #[cfg(feature = "streams")]
 mod top;
+#[cfg(feature = "node-jobs")]
+mod upgrade;
 #[cfg(feature = "cloud")]
 mod verify;
 #[cfg(feature = "api")]
@@ -214,7 +216,10 @@ pub const PAGES: &[Page] = &[
         "status",
         "[OPTIONS]",
         "print the agent's state; exit code 1: the runtime is not ready",
-        ask!(),
+        concat!(
+            "      --connected        exit code 3: a cloud is configured and not connected\n",
+            ask!(),
+        ),
     ),
     page("check", "[OPTIONS]", "find what is missing on this machine, with a remedy for each", RUN),
     page(
@@ -261,6 +266,12 @@ pub const PAGES: &[Page] = &[
          -a, --all              ended ones as well, with exit code and reason\n  \
          -o, --output json      for programs\n  \
          --runtime SOCKET       the runtime's         [that of the agent]\n",
+    ),
+    page(
+        "upgrade",
+        "confirm [OPTIONS]",
+        "let the upgrade of edged go on that a job of the cloud asks for",
+        ask!(),
     ),
     page(
         "verify-release",
@@ -328,7 +339,7 @@ impl From<config::Error> for Error {
 
 /// Whether [`main`] has the command.
 pub fn has(command: &str) -> bool {
-    const COMMANDS: [&str; 17] = [
+    const COMMANDS: [&str; 18] = [
         "pods",
         "events",
         "devices",
@@ -345,6 +356,7 @@ pub fn has(command: &str) -> bool {
         "images",
         "join",
         "runtime ps",
+        "upgrade",
         "verify-release",
     ];
     COMMANDS.contains(&command)
@@ -390,6 +402,8 @@ pub fn main(
         "join" => join::run(args, out),
         #[cfg(feature = "runtime")]
         "runtime ps" => ps::run(args, out),
+        #[cfg(feature = "node-jobs")]
+        "upgrade" => upgrade::run(args, out),
         #[cfg(feature = "cloud")]
         "verify-release" => verify::run(args, out),
         _ => {
@@ -400,6 +414,7 @@ pub fn main(
                 "services" => "services",
                 "images" => "images",
                 "runtime ps" => "runtime",
+                "upgrade" => "node-jobs",
                 "join" | "verify-release" => "cloud",
                 "describe" | "logs" | "exec" | "attach" | "port-forward" | "cp" | "top" => {
                     "streams"

@@ -16,11 +16,12 @@ use crate::model::view::Overview;
 
 /// Parses the flags, requests the state and prints it.
 pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
-    let (mut server, mut config) = (None, None);
+    let (mut server, mut config, mut is_connected) = (None, None, false);
     while let Some(arg) = args.next()? {
         match arg {
             Long("server") => server = Some(args.value()?.string()?),
             Long("config") => config = Some(args.value()?.string()?),
+            Long("connected") => is_connected = true,
             _ => return Err(arg.unexpected().into()),
         }
     }
@@ -30,8 +31,15 @@ pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, E
         Error::Failed(format!("got an answer that is not edged's status: {error}"))
     })?;
     print(&overview, out)?;
+    let is_away = overview.cloud.as_ref().is_some_and(|cloud| cloud.up_ms.is_none());
+    if is_connected && is_away {
+        return Ok(NOT_CONNECTED);
+    }
     Ok(u8::from(overview.runtime_trouble.is_some()))
 }
+
+/// An exit code, which `edged-run` knows.
+const NOT_CONNECTED: u8 = 3;
 
 /// The state of a connection to the cloud.
 fn link(up_ms: Option<u64>, trouble: Option<&String>) -> String {

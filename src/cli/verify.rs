@@ -8,7 +8,7 @@ use std::path::Path;
 use lexopt::prelude::*;
 
 use super::Error;
-use crate::io::release::verify;
+use crate::io::release::{KEYS, verify};
 
 /// Prints the file's name if its signature is valid.
 pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
@@ -27,11 +27,8 @@ pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, E
         beside.push(".sig");
         beside
     });
-    let key = key.unwrap_or_else(|| KEY.into());
+    let key = key.unwrap_or_else(|| KEYS.into());
     verify(Path::new(&program), Path::new(&signature), Path::new(&key))?;
     writeln!(out, "{} is signed by the release key", program.display())?;
     Ok(0)
 }
-
-/// Where root installs it; `edged-run` uses the same path.
-const KEY: &str = "/etc/edged/release.pub";

@@ -130,6 +130,14 @@ impl Agent {
         self.request(method, path, (&head, body), CLIENT_WAIT_MS)
     }
 
+    /// Sends a request without a body that changes something; returns the answer's first line.
+    #[cfg(feature = "node-jobs")]
+    pub fn post(&self, path: &str) -> Result<String, Error> {
+        let answer = self.request("POST", path, ("Content-Length: 0\r\n", b""), CLIENT_WAIT_MS)?;
+        let why = answer.why();
+        if answer.status == 200 { Ok(why) } else { Err(Peer::new(why).into()) }
+    }
+
     /// The body at `path`, or an error with a remedy.
     pub fn get(&self, path: &str) -> Result<Vec<u8>, Error> {
         self.body(path, CLIENT_WAIT_MS)

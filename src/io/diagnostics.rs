@@ -97,6 +97,9 @@ pub struct Diagnostics {
     /// What Services by name need, if they are served.
     #[cfg(feature = "services")]
     pub services: Option<ServiceFacts>,
+    /// Whether there is a key of releases, without which no job upgrades edged.
+    #[cfg(feature = "node-jobs")]
+    pub release_key: bool,
 }
 
 /// A manifest file's path and bytes, or why it cannot be read.
@@ -167,6 +170,8 @@ pub fn gather(flags: &[OsString]) -> Result<Diagnostics, Error> {
         devices: devices::read(&config),
         #[cfg(feature = "services")]
         services: services::read(&config),
+        #[cfg(feature = "node-jobs")]
+        release_key: Path::new(super::release::KEYS).exists(),
         config,
     })
 }

@@ -292,6 +292,10 @@ pub fn child(kind: &str) -> ExitCode {
             let enrolled = super::cloud::enrol(&link, renew, super::clock::now().wall);
             enrolled.map(|_| JobReply::Done).map_err(|error| JobError::Failed(error.to_string()))
         }
+        #[cfg(feature = "node-jobs")]
+        Ok(Order { spec: JobSpec::Upgrade(step), .. }) => {
+            super::upgrade::run(&step).map(JobReply::Upgrade)
+        }
         Ok(order) => jobs::run_in_child(io::stdout().as_fd(), &order.spec),
     };
     match send(&mut socket, &answer) {

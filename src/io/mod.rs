@@ -25,6 +25,8 @@
 pub mod builtin;
 #[cfg(any(feature = "runtime", feature = "services"))]
 pub mod channel;
+#[cfg(any(feature = "node-jobs", feature = "runtime"))]
+mod child;
 #[cfg(feature = "api")]
 pub mod client;
 pub mod clock;
@@ -33,6 +35,8 @@ pub mod cloud;
 #[cfg(not(feature = "cloud"))]
 #[path = "cloud/absent.rs"]
 pub mod cloud;
+#[cfg(any(feature = "node-jobs", feature = "runtime"))]
+mod confine;
 #[cfg(feature = "controller")]
 pub mod controller;
 mod credentials;
@@ -109,6 +113,8 @@ mod tls;
 mod token;
 mod turn;
 mod turn_log;
+#[cfg(feature = "node-jobs")]
+mod upgrade;
 mod usage;
 #[cfg(feature = "watchdog")]
 mod watchdog;
@@ -379,7 +385,9 @@ impl<'a> EventLoop<'a> {
         self.devices.flush(now.boot, self.poll.registry(), &mut self.events);
         turn.lap("answers to devices");
         self.services.flush(now.boot);
-        for handover in self.server.tick(now, self.poll.registry(), &self.agent) {
+        let registry = self.poll.registry();
+        let handovers = self.server.tick(now, registry, &self.agent, &mut self.events);
+        for handover in handovers {
             self.streams.serve(handover, now.boot, self.poll.registry(), &mut self.events);
         }
         turn.lap("the HTTP API");

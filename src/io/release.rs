@@ -19,6 +19,9 @@ use crate::wire::x509::pem;
 const SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 const SIGNATURE_BYTES: usize = 64;
 
+/// Where root installs the keys; `edged-run` uses the same path.
+pub const KEYS: &str = "/etc/edged/release.pub";
+
 /// Verifies the program with one of the keys; all are files. `keys`: PEM, as `openssl pkey
 /// -pubout` writes it; several keys one after the other while one replaces another.
 pub fn verify(program: &Path, signature: &Path, keys: &Path) -> Result<(), Error> {

@@ -30,6 +30,7 @@ use mio::{Registry, Token};
 use super::socket::{Access, Address, Listener, Stream};
 use super::streams::Handover;
 use crate::agent::Agent;
+use crate::agent::event::Event;
 use crate::agent::time::{Instant, Now};
 use crate::limits::{
     HTTP_ACCEPTS_PER_TURN, HTTP_CONNECTIONS_MAX, HTTP_PROTECTED_MIN, HTTP_UNSENT_BYTES_MAX,
@@ -106,7 +107,13 @@ impl Server {
 
     /// Listens, accepts connections, answers and closes, as far as each is due. Returns the
     /// connections that are for [`super::streams`].
-    pub fn tick(&mut self, now: Now, registry: &Registry, agent: &Agent) -> Vec<Handover> {
+    pub fn tick(
+        &mut self,
+        now: Now,
+        registry: &Registry,
+        agent: &Agent,
+        events: &mut Vec<Event>,
+    ) -> Vec<Handover> {
         for at in 0..self.listeners.len() {
             self.listeners[at].listen(now.boot, registry, remedy);
             self.accept(at, now.boot, registry);
@@ -125,7 +132,14 @@ impl Server {
                             continue;
                         }
                         Some(Err(refusal)) => refusal,
-                        None if request.method == Method::Post => unknown().bytes(Method::Post),
+                        None if request.method == Method::Post => {
+                            let access = self.connections[at].as_ref().map(Connection::access);
+                            let answer = match access {
+                                Some(access) => post(&request.path, access, agent, events),
+                                None => unknown(),
+                            };
+                            answer.bytes(Method::Post)
+                        }
                         None if unsent >= HTTP_UNSENT_BYTES_MAX => busy().bytes(request.method),
                         None => {
                             let access = self.connections[at].as_ref().map(Connection::access);
@@ -240,6 +254,30 @@ fn remedy(address: &Address, error: &io::Error) -> &'static str {
 #[cfg(feature = "streams")]
 pub(super) fn answer(path: &str, now: Now, agent: &Agent) -> Response {
     answer::to(path, Access::Protected, now, agent)
+}
+
+/// The answer to what changes something.
+#[cfg(feature = "node-jobs")]
+fn post(path: &str, access: Access, agent: &Agent, events: &mut Vec<Event>) -> Response {
+    if path != crate::wire::http1::CONFIRM_UPGRADE {
+        return unknown();
+    }
+    if access != Access::Protected {
+        let why = "only root may confirm an upgrade: through ROOTDIR/edged.sock";
+        return Response::text(Status::Forbidden, why);
+    }
+    match agent.awaits_confirmation() {
+        Some(job) => {
+            events.push(Event::ConfirmUpgrade);
+            Response::text(Status::Ok, &format!("{job} is confirmed"))
+        }
+        None => Response::text(Status::NotFound, "no upgrade waits for a confirmation"),
+    }
+}
+
+#[cfg(not(feature = "node-jobs"))]
+fn post(_: &str, _: Access, _: &Agent, _: &mut Vec<Event>) -> Response {
+    unknown()
 }
 
 fn unknown() -> Response {

@@ -36,6 +36,8 @@ pub(super) fn agent_config(config: &Config) -> agent::Config {
         devices: config.device_settings(),
         #[cfg(feature = "node-jobs")]
         node_jobs: config.node_jobs,
+        #[cfg(feature = "node-jobs")]
+        upgrade_repositories: config.upgrade_repositories.clone(),
         #[cfg(feature = "services")]
         services: config.services.settings().cloned(),
         #[cfg(all(feature = "cloud", feature = "streams"))]

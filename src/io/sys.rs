@@ -310,6 +310,35 @@ fn cores_of(online: &str) -> u64 {
     online.trim().split(',').filter_map(count).sum::<u64>().max(1)
 }
 
+/// What images this machine runs.
+#[cfg(any(feature = "node-jobs", feature = "runtime"))]
+pub fn image_machine() -> crate::wire::oci::manifest::Machine {
+    let kernel = nix::sys::utsname::uname().ok();
+    let kernel = kernel.as_ref().and_then(|name| name.machine().to_str()).unwrap_or_default();
+    image_machine_of(std::env::consts::ARCH, kernel)
+}
+
+/// Of this program's architecture in Rust's words, and the kernel's in its own.
+#[cfg(any(feature = "node-jobs", feature = "runtime"))]
+pub(super) fn image_machine_of(
+    program: &'static str,
+    kernel: &str,
+) -> crate::wire::oci::manifest::Machine {
+    let version = |kernel: &str| {
+        let digit = kernel.strip_prefix("armv")?.bytes().next()?;
+        digit.is_ascii_digit().then(|| digit - b'0')
+    };
+    let (architecture, variant) = match program {
+        "x86_64" => ("amd64", 0),
+        "x86" => ("386", 0),
+        "aarch64" => ("arm64", 8),
+        // A kernel of 64 bits calls itself aarch64.
+        "arm" => ("arm", version(kernel).unwrap_or(8)),
+        other => (other, 0),
+    };
+    crate::wire::oci::manifest::Machine { architecture, variant }
+}
+
 /// Opens a file that the operator named.
 pub fn open(path: impl AsRef<Path>) -> io::Result<fs::File> {
     fs::File::open(path)

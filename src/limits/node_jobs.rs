@@ -26,3 +26,21 @@ pub const NODE_JOB_KEPT_MS: u64 = 8 * 24 * 3_600_000;
 pub const NODE_JOB_USAGE_MAX: u32 = 8_000;
 /// Milliseconds over which the load of the processors is measured (`EdgeCore`'s).
 pub const NODE_JOB_CPU_MS: u64 = 100;
+/// Bytes of a layer of an image with a new edged, uncompressed: such an image has little else.
+pub const UPGRADE_LAYER_BYTES_MAX: u64 = 256 << 20;
+/// Bytes of a file of `edged-run` that are read: a word, or a reason.
+pub const UPGRADE_STATE_BYTES_MAX: u64 = 1_024;
+/// The space for an upgrade in the slots' file system, in programs: the one that is taken out of
+/// the image, and its copy in the slot.
+pub const UPGRADE_SPACE_PROGRAMS: u64 = 2;
+/// Milliseconds between two looks at a trial, which takes a minute at least.
+pub const UPGRADE_LOOK_MS: u64 = 5_000;
+/// Looks at a trial that may fail one after another.
+pub const UPGRADE_LOOKS_MAX: u32 = 12;
+/// Milliseconds for edged to end after its trial was begun, before it is told to end once more.
+pub const UPGRADE_RESTART_MS: u64 = 60_000;
+/// Further tries for the image of an upgrade: those of a pod are without end.
+pub const UPGRADE_RETRIES: i32 = 2;
+/// Repositories of images of edged in the configuration: a fleet has one, and another while it
+/// moves.
+pub const UPGRADE_REPOSITORIES_MAX: usize = 16;

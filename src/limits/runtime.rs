@@ -140,11 +140,6 @@ pub const LAYER_RATIO_MAX: u64 = 200;
 /// Bytes that remain free on the file system of the layers: room for records and for what
 /// containers write.
 pub const LAYER_SPARE_BYTES: u64 = 16 << 20;
-/// Bytes of memory that the process which unpacks a layer may use for itself, beyond those that it
-/// is forked with.
-pub const LAYER_MEMORY_BYTES_MAX: u64 = 64 << 20;
-/// Indexes in indexes that lead to a manifest.
-pub const IMAGE_INDEX_DEPTH_MAX: usize = 3;
 
 // Pulls.
 

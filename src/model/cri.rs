@@ -504,6 +504,8 @@ pub struct Image {
     pub id: Box<str>,
     /// Bytes.
     pub size: u64,
+    /// `repo_digests`: `registry.example/app@sha256:…`, as far as they are read.
+    pub digests: Vec<Box<str>>,
     /// The default user of its containers.
     pub user: ImageUser,
 }

@@ -1,5 +1,7 @@
 //! Jobs on the file system and in child processes: postcard on the pipe to `edged job`.
 
+#[cfg(feature = "node-jobs")]
+mod upgrade;
 mod usage;
 mod volume;
 
@@ -7,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::cgroup::{PodCgroup, QosCgroups};
 
+#[cfg(feature = "node-jobs")]
+pub use upgrade::{Slots, Trial, UpgradeReply, UpgradeStep};
 pub use usage::{FolderKind, Place, Used, Walk};
 pub use volume::{
     FileContent, FileEntry, Files, FilesPlugin, HostPathKind, Medium, Source, SubPath, VolumeSetUp,
@@ -77,6 +81,9 @@ pub enum JobSpec {
         /// Absolute path of the runtime's images; `None`: not known.
         image_fs: Option<Box<str>>,
     },
+    /// A step of an upgrade of edged itself. Takes a while: runs in a child.
+    #[cfg(feature = "node-jobs")]
+    Upgrade(UpgradeStep),
 }
 
 impl JobSpec {
@@ -104,6 +111,8 @@ impl JobSpec {
             Self::Measure(_) => "Measure",
             #[cfg(feature = "node-jobs")]
             Self::MeasureNode { .. } => "MeasureNode",
+            #[cfg(feature = "node-jobs")]
+            Self::Upgrade(_) => "Upgrade",
         }
     }
 }
@@ -121,6 +130,9 @@ pub enum JobReply {
     /// To [`JobSpec::MeasureNode`].
     #[cfg(feature = "node-jobs")]
     NodeUsage(NodeUsage),
+    /// To [`JobSpec::Upgrade`].
+    #[cfg(feature = "node-jobs")]
+    Upgrade(UpgradeReply),
 }
 
 /// How much of the node is in use, in hundredths of a per cent. `None`: it could not be read.

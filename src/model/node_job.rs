@@ -260,7 +260,28 @@ pub struct StoredJob {
     pub reports: Vec<JobReport>,
     /// So many of them have reached the cloud.
     pub confirmed: usize,
+    /// How far an upgrade is.
+    pub upgrade: UpgradeProgress,
 }
+
+/// How far an upgrade is beyond its stage.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UpgradeProgress {
+    /// Somebody at the node has confirmed it.
+    pub is_confirmed: bool,
+    /// The digest of the program whose trial was begun or is about to begin, `sha256:…`; empty:
+    /// none. It is stored before the trial begins, so that whichever program runs afterwards
+    /// reports what has become of it.
+    pub program: Box<str>,
+    /// The version of edged that began the trial, with `v`.
+    pub from: Box<str>,
+}
+
+fields!(UpgradeProgress {
+    "isConfirmed" => is_confirmed,
+    "program" => program,
+    "from" => from,
+});
 
 /// How far a job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

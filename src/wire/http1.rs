@@ -133,6 +133,7 @@ pub fn request(bytes: &[u8], bound: SocketAddr) -> Result<Option<Request>, Bad> 
         Some("GET") => Method::Get,
         Some("HEAD") => Method::Head,
         Some("POST") if cfg!(feature = "streams") && takes_post(target) => Method::Post,
+        Some("POST") if cfg!(feature = "node-jobs") && target == CONFIRM_UPGRADE => Method::Post,
         _ => {
             let why = "this API is read only: expected GET or HEAD".to_owned();
             return Err(Bad { status: Status::MethodNotAllowed, why });
@@ -159,6 +160,9 @@ pub fn request(bytes: &[u8], bound: SocketAddr) -> Result<Option<Request>, Bad> 
 fn takes_post(target: &str) -> bool {
     ["/exec/", "/attach/", "/portForward/", "/run/"].iter().any(|path| target.starts_with(path))
 }
+
+/// Somebody at the node confirms an upgrade that waits for it.
+pub const CONFIRM_UPGRADE: &str = "/edged/upgrade/confirm";
 
 /// A request line: the target and the words around it.
 const LINE_BYTES_MAX: usize = HTTP_TARGET_BYTES_MAX + 32;

@@ -19,7 +19,7 @@ pub mod h2;
 pub mod hpack;
 #[cfg(any(feature = "api", feature = "images", feature = "probes"))]
 pub mod http1;
-#[cfg(feature = "runtime")]
+#[cfg(any(feature = "node-jobs", feature = "runtime"))]
 pub mod inflate;
 #[cfg(feature = "controller")]
 pub mod kubeconfig;

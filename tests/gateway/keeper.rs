@@ -65,6 +65,7 @@ impl Gateway {
             .env("EDGED_FACTORY", self.scratch.path("edged-flashed"))
             .env("EDGED_RELEASE_KEY", self.scratch.path("release.pub"))
             .env("EDGED_TRIAL_S", self.trial_s)
+            .env("EDGED_LINK_S", "1")
             .env("EDGED_MEMORY_KB", self.memory_kb)
             .env("EDGED_FLAGS", self.flags)
             .env("RAN", self.scratch.path("ran"))
@@ -482,4 +483,72 @@ fn where_nobody_reads_standard_error_the_log_goes_to_syslog() {
     assert!(!to_syslog(Stdio::null(), "stderr"));
     assert!(!to_syslog(Stdio::piped(), ""), "it has a reader");
     assert!(to_syslog(Stdio::piped(), "syslog"));
+}
+
+/// An edged whose status says with this exit code whether it has reached its cloud.
+fn linked(name: &str, code: &str) -> String {
+    good(name).replacen(
+        "status) exit 0 ;;",
+        &format!("status)\n    case \" $* \" in *' --connected '*) exit {code} ;; esac\n    ;;"),
+        1,
+    )
+}
+
+#[test]
+fn an_upgrade_that_must_reach_its_cloud_and_does_not_is_left_with_the_reason() {
+    let mut gateway = Gateway::new();
+    gateway.start();
+    gateway.runs("flashed");
+    let away = gateway.scratch.program("away", &linked("away", "3"));
+    let mut command = gateway.command();
+    command.args(["upgrade", "--unsigned", "--connected"]).arg(&away);
+    assert!(command.output().expect("busybox runs").status.success());
+    gateway.runs("away");
+    let trial = gateway.scratch.read("home/trial");
+    assert!(trial.ends_with(" connected"), "{trial}");
+    gateway.runs("flashed");
+    until("it is left", || gateway.is_trusted());
+    assert_eq!(gateway.current(), "");
+    assert_eq!(gateway.scratch.read("home/left"), "has not reached its cloud in 3 s");
+    // Without the demand it holds, and the reason of the one before is gone.
+    assert!(gateway.upgrade(&away).status.success());
+    gateway.runs("away");
+    until("it is trusted", || gateway.is_trusted());
+    assert_eq!(gateway.scratch.read("home/left"), "");
+}
+
+#[test]
+fn an_upgrade_that_reaches_its_cloud_or_cannot_say_so_is_trusted() {
+    for (name, code) in [("here", "0"), ("older", "2"), ("unready", "1")] {
+        let mut gateway = Gateway::new();
+        gateway.start();
+        gateway.runs("flashed");
+        let new = gateway.scratch.program(name, &linked(name, code));
+        let mut command = gateway.command();
+        command.args(["upgrade", "--connected", "--unsigned"]).arg(&new);
+        assert!(command.output().expect("busybox runs").status.success());
+        gateway.runs(name);
+        until("it is trusted", || gateway.is_trusted());
+        assert_eq!(gateway.current(), "a");
+    }
+}
+
+#[test]
+fn edged_knows_its_keeper_and_its_slots() {
+    let mut gateway = Gateway::new();
+    let known = gateway.scratch.path("known").display().to_string();
+    let tell = format!("run)\n    echo $EDGED_KEEPER $EDGED_HOME >{known}\n");
+    gateway.scratch.program("edged-flashed", &good("flashed").replacen("run)\n", &tell, 1));
+    gateway.start();
+    gateway.runs("flashed");
+    let keeper = fs::canonicalize(std::path::Path::new(crate::TOP).join(SCRIPT)).expect("a file");
+    let home = gateway.scratch.path("home");
+    let expected = format!("{} {}", keeper.display(), home.display());
+    assert_eq!(gateway.scratch.read("known"), expected);
+    let first = gateway.pid();
+    assert!(gateway.command().arg("restart").status().expect("busybox runs").success());
+    until("another runs", || {
+        let now = gateway.scratch.read("run/edged.pid");
+        !now.is_empty() && now != first.to_string()
+    });
 }

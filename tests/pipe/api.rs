@@ -89,7 +89,7 @@ impl Bed {
             assert!(self.server.owns(ready.token()));
             self.server.ready(ready);
         }
-        self.server.tick(self.now, self.poll.registry(), &self.agent);
+        self.server.tick(self.now, self.poll.registry(), &self.agent, &mut Vec::new());
     }
 
     fn turns(&mut self, count: usize) {

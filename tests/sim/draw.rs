@@ -101,6 +101,8 @@ impl Drawer {
             name: format!("pod{}", self.pods),
             namespace: if chance.percent(80) { "default" } else { "site" }.to_owned(),
             uid: self.uid(),
+            // Not drawn: other worlds do not change.
+            labels: [("part".to_owned(), (self.pods % 3).to_string())].into(),
             ..Metadata::default()
         };
         let mut pod = Pod { metadata, spec: Arc::new(spec), ..Pod::default() };

@@ -103,7 +103,7 @@ impl Disk {
             #[cfg(feature = "cloud")]
             JobSpec::Enrol { .. } => {}
             #[cfg(feature = "node-jobs")]
-            JobSpec::MeasureNode { .. } => {}
+            JobSpec::MeasureNode { .. } | JobSpec::Upgrade(_) => {}
             JobSpec::SweepLinks { living } => {
                 let logs = &self.logs;
                 let leads = |link: &LogLink| logs.contains(&log_of(link));

@@ -52,6 +52,8 @@ mod rule;
 mod rules;
 mod runner;
 mod runtime;
+#[cfg(feature = "services")]
+mod services;
 mod short;
 mod tally;
 mod trace;

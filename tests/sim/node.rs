@@ -48,6 +48,8 @@ pub fn draw(class: Class, seed: u64, chance: &mut Chance) -> Config {
         devices: None,
         #[cfg(feature = "node-jobs")]
         node_jobs: false,
+        #[cfg(feature = "node-jobs")]
+        upgrade_repositories: Vec::new(),
         #[cfg(all(feature = "cloud", feature = "streams"))]
         tunnel: None,
     }

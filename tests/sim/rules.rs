@@ -87,6 +87,11 @@ pub const NAMES: &[&str] = &[
     "job time",
     #[cfg(feature = "node-jobs")]
     "one result",
+    // Services.
+    #[cfg(feature = "services")]
+    "services",
+    #[cfg(feature = "services")]
+    "services once",
     // Requests of people.
     #[cfg(feature = "streams")]
     "log ends",

@@ -246,6 +246,8 @@ impl World {
         let change = self.folder.change(&mut self.chance);
         trace!(self.clocks.now(), "users: {change:?}");
         self.tally.change(change);
+        #[cfg(feature = "services")]
+        self.services.iter_mut().for_each(crate::services::ServiceSim::change);
         self.folder_changed();
         let ms = 1 + self.chance.below(self.faults.user_change_ms * 2);
         self.at(ms, WorldEvent::UserChange);
@@ -265,7 +267,14 @@ impl World {
             return;
         }
         self.reading = false;
-        self.deliver(vec![Event::Manifests(self.folder.read())]);
+        let folder = self.folder.read();
+        #[cfg(feature = "services")]
+        let folder = {
+            let mut folder = folder;
+            self.services.iter().for_each(|services| services.add_to(&mut folder));
+            folder
+        };
+        self.deliver(vec![Event::Manifests(folder)]);
     }
 
     pub(crate) fn deliver_addresses(&mut self, life: u32) {

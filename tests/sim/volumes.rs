@@ -190,7 +190,7 @@ pub fn perform(volumes: &mut Volumes, spec: &JobSpec, whole: bool) {
         #[cfg(feature = "cloud")]
         JobSpec::Enrol { .. } => {}
         #[cfg(feature = "node-jobs")]
-        JobSpec::MeasureNode { .. } => {}
+        JobSpec::MeasureNode { .. } | JobSpec::Upgrade(_) => {}
     }
 }
 

@@ -73,6 +73,8 @@ pub struct World {
     pub(crate) probe_results: Map<ContainerId, ProbeResults>,
     #[cfg(feature = "streams")]
     pub(crate) people: People,
+    #[cfg(feature = "services")]
+    pub(crate) services: Option<crate::services::ServiceSim>,
     /// The agent's event loop.
     pub(crate) turns: Turns,
     /// The folder is being read.
@@ -107,6 +109,8 @@ impl World {
         for (image, ms) in cloud.iter().flat_map(|cloud| cloud.job_images()) {
             registry.offer(image, ms);
         }
+        #[cfg(feature = "services")]
+        let services = crate::services::draw(seed, &mut config);
         let now = Now { boot: Instant(0), wall: None };
         let mut world = Self {
             agent: Agent::boot(config.clone(), now, chance.bits()),
@@ -125,6 +129,8 @@ impl World {
             probe_results: Map::new(),
             #[cfg(feature = "streams")]
             people: People::draw(seed),
+            #[cfg(feature = "services")]
+            services,
             turns: Turns::default(),
             reading: false,
             clocks: Clocks::draw(&mut chance),
@@ -171,6 +177,8 @@ impl World {
         self.queries.clear();
         #[cfg(feature = "streams")]
         self.people.lose_the_agent();
+        #[cfg(feature = "services")]
+        self.services.iter_mut().for_each(crate::services::ServiceSim::begin_life);
         self.machine.forget();
         self.link.begin_life();
         self.leaving = None;
@@ -340,7 +348,10 @@ impl World {
                 panic!("{action:?}: the tunnel is switched off")
             }
             #[cfg(feature = "services")]
-            Action::Services(_) => panic!("{action:?}: Services are switched off"),
+            Action::Services(table) => {
+                trace!(self.clocks.now(), "  {} Services are given out", table.len());
+                self.services.as_mut().expect("they are switched on").given(table);
+            }
             #[cfg(feature = "watchdog")]
             Action::Feed => {}
             Action::Log(severity, line) => {

@@ -49,6 +49,9 @@ pub struct Harness {
     pub containers: Vec<Container>,
     pub exit_codes: Vec<(Box<str>, i32)>,
     pub images: Vec<&'static str>,
+    /// The answers to the steps of an upgrade; the last one is given again and again.
+    #[cfg(feature = "node-jobs")]
+    pub upgrade: std::cell::RefCell<std::collections::VecDeque<edged::model::job::UpgradeReply>>,
     /// The default user of images.
     pub image_user: ImageUser,
     /// The runtime's version and status.
@@ -205,6 +208,8 @@ impl Harness {
             containers: Vec::new(),
             exit_codes: Vec::new(),
             images: vec!["i:1", "i:2"],
+            #[cfg(feature = "node-jobs")]
+            upgrade: std::cell::RefCell::default(),
             image_user: ImageUser::Unset,
             runtime: RuntimeStatus::of(Ok(()), Ok(())),
             network: Network::Pod,
@@ -237,6 +242,11 @@ impl Harness {
             newest_log: None,
             made: 0,
         }
+    }
+
+    fn image(&self) -> Image {
+        let user = self.image_user.clone();
+        Image { id: "sha256:1".into(), size: 5, digests: Vec::new(), user }
     }
 
     /// Delivers one event, then takes one step. Lists and status requests are answered at once; a
@@ -482,13 +492,7 @@ impl Harness {
             }
             Request::ImageStatus(image) => {
                 let here = self.images.contains(&&**image);
-                Reply::Image(here.then(|| {
-                    Box::new(Image {
-                        id: "sha256:1".into(),
-                        size: 5,
-                        user: self.image_user.clone(),
-                    })
-                }))
+                Reply::Image(here.then(|| Box::new(self.image())))
             }
             Request::PullImage { .. } => Reply::Pulled("sha256:2".into()),
             Request::CreateContainer { sandbox, config, .. } => {

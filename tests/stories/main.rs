@@ -77,6 +77,8 @@ mod cloud_tokens;
 mod cloud_unserved;
 #[cfg(feature = "cloud")]
 mod cloud_untold;
+#[cfg(all(feature = "cloud", feature = "node-jobs"))]
+mod cloud_upgrade;
 #[cfg(feature = "cloud")]
 mod cloud_waits;
 #[cfg(feature = "cloud")]

@@ -197,6 +197,15 @@ impl Harness {
             (JobSpec::MakePodDirs { containers, .. }, Ok(())) => {
                 Ok(JobReply::Attempts(vec![self.newest_log; containers.len()]))
             }
+            #[cfg(feature = "node-jobs")]
+            (JobSpec::Upgrade(step), Ok(())) => {
+                let mut replies = self.upgrade.borrow_mut();
+                let next = replies.pop_front().unwrap_or_else(|| panic!("no answer to {step:?}"));
+                if replies.is_empty() {
+                    replies.push_back(next.clone());
+                }
+                Ok(JobReply::Upgrade(next))
+            }
             (_, result) => result.map(|()| JobReply::Done),
         };
         Event::Job(job, result)

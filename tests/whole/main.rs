@@ -51,6 +51,8 @@ mod hostile;
 mod images;
 mod lanes;
 mod memory;
+#[cfg(all(feature = "controller", feature = "node-jobs"))]
+mod node_upgrade;
 #[cfg(feature = "controller")]
 mod page;
 #[cfg(feature = "streams")]
@@ -201,6 +203,8 @@ fn all() -> Vec<Test> {
         memory::TESTS,
         #[cfg(all(feature = "controller", feature = "devices"))]
         controller_devices::TESTS,
+        #[cfg(all(feature = "controller", feature = "node-jobs"))]
+        node_upgrade::TESTS,
         #[cfg(all(feature = "controller", feature = "node-jobs"))]
         controller_jobs::TESTS,
         #[cfg(feature = "controller")]

@@ -142,7 +142,7 @@ impl Cloud {
         #[cfg(not(feature = "devices"))]
         let devices = DeviceSide;
         #[cfg(feature = "node-jobs")]
-        let node_jobs = JobSide::new(node, config.node_jobs);
+        let node_jobs = JobSide::new(node, config);
         #[cfg(not(feature = "node-jobs"))]
         let node_jobs = JobSide;
         Self {

@@ -3,6 +3,7 @@
 use super::meta::{ChangeOutcome, Meta};
 use super::requests::CloudContext;
 use super::rows::{self, StoredObject};
+use crate::agent::Config;
 use crate::agent::node_jobs::{NodeJobs, NotSaved, refusal};
 use crate::agent::time::{Instant, Now};
 use crate::model::message::Resource;
@@ -14,8 +15,9 @@ use crate::model::upstream::Up;
 pub(super) struct JobSide(Option<Box<NodeJobs>>);
 
 impl JobSide {
-    pub(super) fn new(node: &str, is_enabled: bool) -> Self {
-        Self(is_enabled.then(|| Box::new(NodeJobs::new(node))))
+    pub(super) fn new(node: &str, config: &Config) -> Self {
+        let repositories = &config.upgrade_repositories;
+        Self(config.node_jobs.then(|| Box::new(NodeJobs::new(node, repositories))))
     }
 
     /// `None`: they are switched off.

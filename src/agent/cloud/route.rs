@@ -128,6 +128,20 @@ impl Agent {
         cloud.expect("only jobs that are done have calls")
     }
 
+    /// The job that waits for somebody to confirm an upgrade, as `nodeupgradejob/NAME`.
+    #[cfg(feature = "node-jobs")]
+    pub fn awaits_confirmation(&self) -> Option<String> {
+        self.node_jobs()?.awaits_confirmation().map(ToString::to_string)
+    }
+
+    #[cfg(feature = "node-jobs")]
+    pub(in crate::agent) fn confirm_upgrade(&mut self) {
+        let core = self.cloud.as_mut().and_then(|cloud| cloud.node_jobs.core_mut());
+        if let Some(core) = core {
+            core.confirm_upgrade();
+        }
+    }
+
     /// Works on jobs for the node. Returns whether a pull was given up for a pod.
     #[cfg(feature = "node-jobs")]
     pub(in crate::agent) fn step_node_jobs(&mut self, now: Now, out: &mut Out) -> bool {

@@ -18,7 +18,9 @@
 //!
 //! If we crash here: the rows are read, and the action under way begins again.
 
+mod pull;
 mod run;
+mod upgrade;
 
 #[cfg(test)]
 mod tests;
@@ -37,15 +39,18 @@ use crate::model::cri::{CallError, Reply};
 use crate::model::job::{JobError, JobReply};
 use crate::model::node_job::{
     Generation, ImageResult, JobAction, JobDetail, JobKey, JobKind, JobMetrics, JobOverview,
-    JobReport, JobRequest, JobSpec, JobStage, PrePullSpec, StoredJob,
+    JobReport, JobRequest, JobSpec, JobStage, PrePullSpec, StoredJob, UpgradeProgress, UpgradeSpec,
 };
 use crate::model::recorded_event::{EventType, Object};
+use pull::StepEnd;
 use run::Run;
 
 /// All jobs of the node.
 #[derive(Debug)]
 pub struct NodeJobs {
     node: Box<str>,
+    /// Repositories of the images of upgrades that need no digest.
+    upgrade_repositories: Vec<Box<str>>,
     /// In the order of their arrival.
     jobs: Vec<Job>,
     /// The work on the job that is under way.
@@ -127,12 +132,37 @@ impl Job {
         Self { stored, run, row, sent: 0, last_sent: 0, since: now }
     }
 
+    fn doing(&self) -> Option<JobAction> {
+        match self.stored.stage {
+            JobStage::Doing(action) => Some(action),
+            JobStage::Waiting | JobStage::Finished(_) => None,
+        }
+    }
+
     fn is_finished(&self) -> bool {
         matches!(self.stored.stage, JobStage::Finished(_))
     }
 
     fn is_confirmed(&self) -> bool {
         self.stored.confirmed == self.stored.reports.len()
+    }
+
+    fn awaits_confirmation(&self) -> bool {
+        let StoredJob { spec: JobSpec::Upgrade(spec), stage, upgrade, reports, .. } = &self.stored
+        else {
+            return false;
+        };
+        // That of v1alpha1 also waits between two stages.
+        let is_asked = reports.last().is_some_and(|it| it.action == JobAction::WaitingConfirmation);
+        *stage == JobStage::Waiting
+            && spec.require_confirmation
+            && !upgrade.is_confirmed
+            && is_asked
+    }
+
+    /// The trial of its program has begun, or is about to.
+    fn is_tried(&self) -> bool {
+        !self.stored.upgrade.program.is_empty() && !self.is_finished()
     }
 
     /// The reports from this one on are sent again.
@@ -156,9 +186,11 @@ impl Job {
 }
 
 impl NodeJobs {
-    pub fn new(node: &str) -> Self {
+    /// `upgrade_repositories`: `modules.taskManager.upgradeRepositories`.
+    pub fn new(node: &str, upgrade_repositories: &[Box<str>]) -> Self {
         Self {
             node: node.into(),
+            upgrade_repositories: upgrade_repositories.to_vec(),
             jobs: Vec::new(),
             run: None,
             removed: VecDeque::new(),
@@ -194,11 +226,19 @@ impl NodeJobs {
         if let Some(why) = unsupported(key.kind) {
             return Some(self.refuse(now, key, action, why));
         }
+        // The flow of an upgrade has one beginning, whatever the cloud of v1alpha2 asks for.
+        let action = match (key.generation, key.kind) {
+            (Generation::V1Alpha2, JobKind::Upgrade) => JobAction::Check,
+            _ => action,
+        };
         let index = self.jobs.iter().position(|job| job.stored.key == key);
         let spec = match index {
-            Some(index) => with_images(&self.jobs[index].stored.spec, spec),
+            Some(index) => completed(&self.jobs[index].stored.spec, spec),
             None => spec,
         };
+        if key.kind == JobKind::Upgrade {
+            self.replace_waiting(now, &key);
+        }
         match index {
             Some(index) if self.is_repeated(index, action, &spec) => {}
             Some(index) => self.begin_again(now, index, action, spec),
@@ -208,7 +248,8 @@ impl NodeJobs {
                     return Some(self.refuse(now, key, action, &why));
                 }
                 let (stage, reports) = (JobStage::Doing(action), Vec::new());
-                let stored = StoredJob { key, spec, stage, reports, confirmed: 0 };
+                let upgrade = UpgradeProgress::default();
+                let stored = StoredJob { key, spec, stage, reports, confirmed: 0, upgrade };
                 self.last_run += 1;
                 self.log(Severity::Info, &stored.key, action.name());
                 self.jobs.push(Job::new(stored, self.last_run, Row::Due, now.boot));
@@ -221,6 +262,13 @@ impl NodeJobs {
     /// The cloud has asked for this before, and gets the reports again if there are any.
     fn is_repeated(&mut self, index: usize, action: JobAction, spec: &JobSpec) -> bool {
         let job = &mut self.jobs[index];
+        if job.is_tried() {
+            // Nothing changes what runs already.
+            if job.stored.key.generation == Generation::V1Alpha2 {
+                job.repeat_from(0);
+            }
+            return true;
+        }
         if job.is_finished() && job.is_confirmed() || job.stored.spec != *spec {
             return false;
         }
@@ -249,12 +297,53 @@ impl NodeJobs {
             job.stored.reports.clear();
             (job.stored.confirmed, job.sent) = (0, 0);
         }
+        if !is_next_stage {
+            job.stored.upgrade = UpgradeProgress::default();
+        }
         job.stored.spec = spec;
         job.stored.stage = JobStage::Doing(action);
         (job.run, job.row, job.since) = (self.last_run, Row::Due, now.boot);
         let key = job.stored.key.clone();
         self.log(Severity::Info, &key, action.name());
         self.is_kept_stale = true;
+    }
+
+    /// A node has one upgrade at a time that waits for somebody: a newer one replaces it.
+    fn replace_waiting(&mut self, now: Now, by: &JobKey) {
+        let is_replaced = |job: &&mut Job| {
+            let StoredJob { key, stage, .. } = &job.stored;
+            key.kind == JobKind::Upgrade && *stage == JobStage::Waiting && key != by
+        };
+        for job in self.jobs.iter_mut().filter(is_replaced) {
+            let key = job.stored.key.clone();
+            let text = format!("job={key} is replaced by {by}");
+            let why = format!("replaced by {by}");
+            job.stored.stage = JobStage::Finished(now.timestamp());
+            job.stored.reports.push(refusal(now, key, JobAction::BackUp, &why));
+            job.row = Row::Due;
+            self.metrics.failed += 1;
+            self.messages.push(Message { severity: Severity::Info, reason: None, text });
+        }
+    }
+
+    /// Somebody at the node confirms the upgrade that waits for it, if there is one.
+    pub fn confirm_upgrade(&mut self) {
+        let waits = self.jobs.iter_mut().find(|job| job.awaits_confirmation());
+        let Some(job) = waits else { return };
+        job.stored.upgrade.is_confirmed = true;
+        job.stored.stage = JobStage::Doing(match job.stored.key.generation {
+            Generation::V1Alpha2 => JobAction::BackUp,
+            // Its cloud asks for the next stage once the first one has succeeded.
+            Generation::V1Alpha1 => JobAction::Init,
+        });
+        job.row = Row::Due;
+        let key = job.stored.key.clone();
+        self.log(Severity::Info, &key, "confirmed");
+    }
+
+    /// The upgrade that waits for somebody to confirm it.
+    pub fn awaits_confirmation(&self) -> Option<&JobKey> {
+        Some(&self.jobs.iter().find(|job| job.awaits_confirmation())?.stored.key)
     }
 
     /// Removes the oldest finished job if there are too many.
@@ -417,22 +506,40 @@ impl NodeJobs {
             run.give_up(now, context);
         }
         if self.run.is_none() {
-            let next = self.jobs.iter().find_map(|job| match job.stored.stage {
-                JobStage::Doing(action) if job.row == Row::Saved => Some((job, action)),
-                JobStage::Doing(_) | JobStage::Waiting | JobStage::Finished(_) => None,
-            });
-            let Some((job, action)) = next else { return Progress::Waits };
-            self.run = Some(Run::begin(now, job.run, action, &job.stored.spec));
+            let due = |job: &&Job| job.row == Row::Saved && job.doing().is_some();
+            // What has become of a trial is known at once.
+            let tried = self.jobs.iter().filter(due).find(|job| job.is_tried());
+            let Some(job) = tried.or_else(|| self.jobs.iter().find(due)) else {
+                return Progress::Waits;
+            };
+            let action = job.doing().expect("it is due");
+            let repositories = &self.upgrade_repositories;
+            self.run = Some(Run::begin(now, job.run, action, &job.stored, repositories));
         }
         let run = self.run.as_mut().expect("just begun");
         if run.give_way(now, context) {
             return Progress::GaveWay;
         }
-        let Some((result, detail)) = run.step(now, context) else { return Progress::Waits };
         let number = run.number();
-        self.run = None;
-        self.end_action(now, number, result, detail);
-        Progress::Ended
+        let is_saved = self.jobs.iter().any(|job| job.run == number && job.row == Row::Saved);
+        match run.step(now, is_saved, context) {
+            None => Progress::Waits,
+            Some(StepEnd::Announced(program)) => {
+                let job = self.jobs.iter_mut().find(|job| job.run == number);
+                let job = job.expect("it is current");
+                job.stored.upgrade.program = program;
+                job.stored.upgrade.from = upgrade::VERSION.into();
+                job.row = Row::Due;
+                let key = job.stored.key.clone();
+                self.log(Severity::Info, &key, "its trial begins");
+                Progress::Waits
+            }
+            Some(StepEnd::Ended(result, detail)) => {
+                self.run = None;
+                self.end_action(now, number, result, detail);
+                Progress::Ended
+            }
+        }
     }
 
     /// The action of this run has ended.
@@ -440,7 +547,17 @@ impl NodeJobs {
         let job = self.jobs.iter_mut().find(|job| job.run == number).expect("it is current");
         let JobStage::Doing(action) = job.stored.stage else { panic!("only actions are run") };
         let key = job.stored.key.clone();
-        job.stored.stage = match next_stage(&key, action, result.is_ok()) {
+        let action = match &job.stored.spec {
+            JobSpec::Upgrade(spec)
+                if action == JobAction::Init
+                    && spec.require_confirmation
+                    && !job.stored.upgrade.is_confirmed =>
+            {
+                JobAction::WaitingConfirmation
+            }
+            _ => action,
+        };
+        job.stored.stage = match next_stage(&job.stored, action, result.is_ok()) {
             JobStage::Finished(_) => JobStage::Finished(now.timestamp()),
             next => next,
         };
@@ -517,7 +634,7 @@ impl NodeJobs {
     }
 
     fn overview_of(&self, job: &Job) -> JobOverview {
-        let StoredJob { key, spec, stage, reports, confirmed } = &job.stored;
+        let StoredJob { key, spec, stage, reports, confirmed, .. } = &job.stored;
         let run = self.run.as_ref().filter(|run| run.number() == job.run);
         let stage = match stage {
             JobStage::Waiting => "waiting",
@@ -532,6 +649,9 @@ impl NodeJobs {
             JobDetail::Images(images) => Some(done(images)),
             JobDetail::Nothing | JobDetail::Versions { .. } => None,
         });
+        let confirmation = job
+            .awaits_confirmation()
+            .then(|| "waits for somebody to confirm it: edged upgrade confirm".to_owned());
         let failure = reports.last().and_then(|report| report.result.as_ref().err());
         JobOverview {
             name: key.to_string(),
@@ -539,6 +659,7 @@ impl NodeJobs {
             images: (run.map(Run::done).or(reported).unwrap_or(0), all),
             trouble: run
                 .and_then(Run::trouble)
+                .or(confirmation)
                 .or(failure.map(ToString::to_string))
                 .unwrap_or_default(),
             unconfirmed: reports.len() - confirmed,
@@ -559,12 +680,15 @@ fn done(images: &[ImageResult]) -> usize {
     images.iter().filter(|image| image.result.is_ok()).count()
 }
 
-/// The cloud of v1alpha1 names the images at the first stage, and not with the checks that follow:
-/// until they are pulled the job still has them.
-fn with_images(known: &JobSpec, spec: JobSpec) -> JobSpec {
+/// The cloud of v1alpha1 says at the first stage what is to be done, and not with the checks that
+/// follow: the job still has it.
+fn completed(known: &JobSpec, spec: JobSpec) -> JobSpec {
     match (known, spec) {
         (JobSpec::PrePull(known), JobSpec::Checks(check_items)) => {
             JobSpec::PrePull(PrePullSpec { check_items, ..known.clone() })
+        }
+        (JobSpec::Upgrade(known), JobSpec::Checks(check_items)) => {
+            JobSpec::Upgrade(UpgradeSpec { check_items, ..known.clone() })
         }
         (_, spec) => spec,
     }
@@ -579,11 +703,7 @@ pub fn refusal(now: Now, key: JobKey, action: JobAction, why: &str) -> JobReport
 /// Why such a job cannot be done here.
 fn unsupported(kind: JobKind) -> Option<&'static str> {
     match kind {
-        JobKind::PrePull => None,
-        JobKind::Upgrade => Some(
-            "edged is not upgraded by jobs: run edged-run upgrade on the node, which tries the new \
-             program and goes back by itself",
-        ),
+        JobKind::PrePull | JobKind::Upgrade => None,
         JobKind::ConfigUpdate => Some(
             "edged does not change its configuration by jobs: write edgecore.yaml on the node and \
              restart edged",
@@ -601,16 +721,29 @@ fn last_action(kind: JobKind) -> JobAction {
 }
 
 /// What follows an action. The cloud of v1alpha1 asks for the next stage by itself.
-fn next_stage(key: &JobKey, action: JobAction, is_ok: bool) -> JobStage {
+fn next_stage(job: &StoredJob, action: JobAction, is_ok: bool) -> JobStage {
+    let StoredJob { key, spec, .. } = job;
+    if key.generation == Generation::V1Alpha2 && action == JobAction::Upgrade && !is_ok {
+        return JobStage::Doing(JobAction::RollBack);
+    }
     if !is_ok || action == last_action(key.kind) {
         return JobStage::Finished(None);
     }
     match (key.generation, key.kind) {
         (Generation::V1Alpha1, _) => JobStage::Waiting,
         (Generation::V1Alpha2, JobKind::PrePull) => JobStage::Doing(JobAction::Pull),
-        (Generation::V1Alpha2, JobKind::Upgrade | JobKind::ConfigUpdate) => {
-            JobStage::Finished(None)
-        }
+        (Generation::V1Alpha2, JobKind::Upgrade) => match (action, spec) {
+            (JobAction::Check, _) => JobStage::Doing(JobAction::WaitingConfirmation),
+            (JobAction::WaitingConfirmation, JobSpec::Upgrade(spec))
+                if spec.require_confirmation =>
+            {
+                JobStage::Waiting
+            }
+            (JobAction::WaitingConfirmation, _) => JobStage::Doing(JobAction::BackUp),
+            (JobAction::BackUp, _) => JobStage::Doing(JobAction::Upgrade),
+            _ => JobStage::Finished(None),
+        },
+        (Generation::V1Alpha2, JobKind::ConfigUpdate) => JobStage::Finished(None),
     }
 }
 

@@ -1,29 +1,13 @@
 //! One action of one job, step by step.
-//!
-//! ```text
-//!  Check: the usage of the node is measured, if anything is to be checked
-//!  Pull:  for each image: ImageStatus ─present─▶ done
-//!                             └─absent─▶ PullImage, with one credential after another ─▶ done
-//!         those that failed once more, after a while, as often as the job says
-//! ```
 
 use super::JobsContext;
-use crate::agent::calls::{Class, Owner};
-use crate::agent::event::{Action, CallId, JobId};
-use crate::agent::image::joined;
-use crate::agent::jobs::JobOwner;
+use super::pull::{Check, Pull, StepEnd};
+use super::upgrade::{Readiness, Upgrade, VERSION, image_of};
+use crate::agent::event::{CallId, JobId};
 use crate::agent::time::{Instant, Now};
-use crate::limits::{
-    NODE_JOB_BUDGET_MS, NODE_JOB_RETRIES_MAX, NODE_JOB_RETRY_MS, NODE_JOB_SECRET_MS,
-    NODE_JOB_USAGE_MAX,
-};
-use crate::model::cri::{Auth, CallError, Code, Lost, Reply, Request, SandboxConfig};
-use crate::model::image::{ImageName, with_tag};
-use crate::model::job::{JobError, JobReply, JobSpec as SystemJob, NodeUsage};
-use crate::model::node_job::{ImageResult, JobAction, JobDetail, JobSpec, PrePullSpec};
-
-/// The result of an action.
-type End = (Result<(), String>, JobDetail);
+use crate::model::cri::{CallError, Reply};
+use crate::model::job::{JobError, JobReply};
+use crate::model::node_job::{JobAction, JobDetail, JobSpec, PrePullSpec, StoredJob, UpgradeSpec};
 
 /// The action under way.
 #[derive(Debug)]
@@ -35,73 +19,37 @@ pub(super) struct Run {
 #[derive(Debug)]
 enum Task {
     /// There is nothing to do.
-    Nothing(Result<(), String>),
+    Nothing(Result<(), String>, JobDetail),
     Check(Check),
     Pull(Box<Pull>),
-}
-
-#[derive(Debug)]
-struct Check {
-    items: Vec<Box<str>>,
-    /// The measurement; `None`: it is not requested yet.
-    job: Option<JobId>,
-    usage: Option<Result<NodeUsage, JobError>>,
-}
-
-#[derive(Debug)]
-struct Pull {
-    /// `namespace/name`; empty: none.
-    secret: Box<str>,
-    /// Until then the secret may come.
-    secret_by: Instant,
-    images: Vec<Image>,
-    /// The image that it is at.
-    at: usize,
-    /// Rounds that may follow this one.
-    rounds_left: u32,
-    state: State,
-}
-
-#[derive(Debug)]
-struct Image {
-    /// As the job names it.
-    name: Box<str>,
-    /// `None`: not tried in this round.
-    result: Option<Result<(), String>>,
-}
-
-/// How far the image is that it is at.
-#[derive(Debug)]
-enum State {
-    /// Whether it is present is to be asked.
-    Look,
-    Looking(CallId),
-    /// Absent. With these credentials, the next one last, and the errors of those before.
-    ToPull(Vec<Option<Auth>>, Vec<String>),
-    /// Before it is pulled by these.
-    Pulling {
-        call: CallId,
-        left: Vec<Option<Auth>>,
-        errors: Vec<String>,
-    },
-    /// Absent, and its credentials are not known yet.
-    Absent,
-    Rest(Instant),
+    /// The check of an upgrade.
+    Readiness(Box<Readiness>),
+    Upgrade(Box<Upgrade>),
 }
 
 impl Run {
-    pub(super) fn begin(now: Now, number: u64, action: JobAction, spec: &JobSpec) -> Self {
-        let task = match (action, spec) {
+    /// `repositories`: those of images of upgrades without a digest.
+    pub(super) fn begin(
+        now: Now,
+        number: u64,
+        action: JobAction,
+        job: &StoredJob,
+        repositories: &[Box<str>],
+    ) -> Self {
+        let task = match (action, &job.spec) {
+            (JobAction::Init | JobAction::WaitingConfirmation, JobSpec::Upgrade(_)) => {
+                Task::nothing(Ok(()))
+            }
+            (action, JobSpec::Upgrade(spec)) => {
+                Task::of_upgrade(now, action, spec, job, repositories)
+            }
             (
                 JobAction::Check,
                 JobSpec::PrePull(PrePullSpec { check_items: items, .. }) | JobSpec::Checks(items),
             ) => Task::check(items),
             (JobAction::Pull, JobSpec::PrePull(spec)) => Task::Pull(Box::new(Pull::new(now, spec))),
-            (JobAction::Init, _) => Task::Nothing(Ok(())),
-            (action, _) => {
-                let action = action.name();
-                Task::Nothing(Err(format!("got the action {action}, which such jobs do not have")))
-            }
+            (JobAction::Init, _) => Task::nothing(Ok(())),
+            (action, _) => Task::unknown(action),
         };
         Self { number, task }
     }
@@ -114,323 +62,161 @@ impl Run {
     /// Nobody wants the result.
     pub(super) fn give_up(&mut self, now: Now, context: &mut JobsContext<'_>) {
         match &self.task {
-            Task::Nothing(_) => {}
-            Task::Check(check) => {
-                if let Some(job) = check.job.filter(|_| check.usage.is_none()) {
-                    context.out.push(Action::KillJob(job));
-                }
-            }
-            Task::Pull(pull) => {
-                if let State::Looking(call) | State::Pulling { call, .. } = pull.state {
-                    context.calls.cancel(now, call, context.out);
-                }
-            }
+            Task::Nothing(..) => {}
+            Task::Check(check) => check.give_up(context),
+            Task::Pull(pull) => pull.give_up(now, context),
+            Task::Readiness(readiness) => readiness.give_up(now, context),
+            Task::Upgrade(upgrade) => upgrade.give_up(now, context),
         }
     }
 
     /// Gives up the pull under way if a pod waits for the room. What was pulled of it, the runtime
     /// need not fetch again.
     pub(super) fn give_way(&mut self, now: Now, context: &mut JobsContext<'_>) -> bool {
-        let Task::Pull(pull) = &mut self.task else { return false };
-        let State::Pulling { call, .. } = pull.state else { return false };
-        if !context.calls.is_pull_waiting() {
-            return false;
-        }
-        context.calls.cancel(now, call, context.out);
-        pull.state = State::Look;
-        true
+        let Some(pull) = self.task.pull() else { return false };
+        pull.give_way(now, context)
     }
 
     /// Requests what can be requested; returns the result once there is one.
-    pub(super) fn step(&mut self, now: Now, context: &mut JobsContext<'_>) -> Option<End> {
-        match &mut self.task {
-            Task::Nothing(result) => Some((result.clone(), JobDetail::Nothing)),
-            Task::Check(check) => check.step(now, context),
-            Task::Pull(pull) => pull.step(now, context),
-        }
+    /// `is_saved`: the row of the job is durable.
+    pub(super) fn step(
+        &mut self,
+        now: Now,
+        is_saved: bool,
+        context: &mut JobsContext<'_>,
+    ) -> Option<StepEnd> {
+        let (result, detail) = match &mut self.task {
+            Task::Nothing(result, detail) => (result.clone(), detail.clone()),
+            Task::Check(check) => check.step(now, context)?,
+            Task::Pull(pull) => pull.step(now, context)?,
+            Task::Readiness(readiness) => readiness.step(now, context)?,
+            Task::Upgrade(upgrade) => return upgrade.step(now, is_saved, context),
+        };
+        Some(StepEnd::Ended(result, detail))
     }
 
     pub(super) fn answer(&mut self, now: Instant, call: CallId, result: Result<Reply, CallError>) {
-        if let Task::Pull(pull) = &mut self.task {
-            pull.answer(now, call, result);
+        match &mut self.task {
+            Task::Upgrade(upgrade) => upgrade.answer(now, call, result),
+            task => {
+                if let Some(pull) = task.pull() {
+                    pull.answer(now, call, result);
+                }
+            }
         }
     }
 
     pub(super) fn job_done(&mut self, job: JobId, result: Result<JobReply, JobError>) {
-        if let Task::Check(check) = &mut self.task
-            && check.job == Some(job)
-        {
-            check.usage = Some(match result {
-                Ok(JobReply::NodeUsage(usage)) => Ok(usage),
-                Ok(other) => panic!("a measurement of the node cannot answer {other:?}"),
-                Err(why) => Err(why),
-            });
+        match &mut self.task {
+            Task::Check(check) => check.job_done(job, result),
+            Task::Readiness(readiness) => readiness.job_done(job, result),
+            Task::Upgrade(upgrade) => upgrade.job_done(job, result),
+            Task::Nothing(..) | Task::Pull(_) => {}
         }
     }
 
     pub(super) fn wake_at(&self) -> Option<Instant> {
         match &self.task {
-            Task::Pull(pull) => match pull.state {
-                State::Rest(until) => Some(until),
-                State::Absent => Some(pull.secret_by),
-                State::Look | State::Looking(_) | State::ToPull(..) | State::Pulling { .. } => None,
-            },
-            Task::Nothing(_) | Task::Check(_) => None,
+            Task::Pull(pull) => pull.wake_at(),
+            Task::Readiness(readiness) => readiness.pull.wake_at(),
+            Task::Upgrade(upgrade) => upgrade.wake_at(),
+            Task::Nothing(..) | Task::Check(_) => None,
         }
     }
 
     /// Images that are on the node.
     pub(super) fn done(&self) -> usize {
         match &self.task {
-            Task::Pull(pull) => {
-                pull.images.iter().filter(|image| image.result == Some(Ok(()))).count()
-            }
-            Task::Nothing(_) | Task::Check(_) => 0,
+            Task::Pull(pull) => pull.done(),
+            Task::Nothing(..) | Task::Check(_) | Task::Readiness(_) | Task::Upgrade(_) => 0,
         }
     }
 
     /// What it waits for, or the last failure.
     pub(super) fn trouble(&self) -> Option<String> {
-        let Task::Pull(pull) = &self.task else { return None };
-        if matches!(pull.state, State::Absent) {
-            return Some(format!("waits for the secret {}", pull.secret));
+        match &self.task {
+            Task::Pull(pull) => pull.trouble(),
+            Task::Readiness(readiness) => readiness.pull.trouble(),
+            Task::Upgrade(upgrade) => upgrade.trouble(),
+            Task::Nothing(..) | Task::Check(_) => None,
         }
-        pull.images.iter().rev().find_map(|image| image.result.as_ref()?.as_ref().err().cloned())
     }
 }
 
 impl Task {
+    fn nothing(result: Result<(), String>) -> Self {
+        Self::Nothing(result, JobDetail::Nothing)
+    }
+
+    fn unknown(action: JobAction) -> Self {
+        let action = action.name();
+        Self::nothing(Err(format!("got the action {action}, which such jobs do not have")))
+    }
+
     fn check(items: &[Box<str>]) -> Self {
-        let unknown = items.iter().find(|item| !matches!(&***item, "cpu" | "mem" | "disk"));
-        match unknown {
-            Some(item) => Self::Nothing(Err(format!("check item {item} not support"))),
-            None if items.is_empty() => Self::Nothing(Ok(())),
-            None => Self::Check(Check { items: items.to_vec(), job: None, usage: None }),
-        }
-    }
-}
-
-impl Check {
-    fn step(&mut self, now: Now, context: &mut JobsContext<'_>) -> Option<End> {
-        if self.job.is_none() {
-            let image_fs = context.image_fs.map(Box::from);
-            let spec = SystemJob::MeasureNode { image_fs };
-            self.job = Some(context.jobs.begin(now, JobOwner::NodeJobs, spec, context.out));
-        }
-        let result = match self.usage.take()? {
-            Ok(usage) => judge(&self.items, usage),
-            Err(why) => Err(format!("the usage of the node cannot be measured: {why}")),
-        };
-        Some((result, JobDetail::Nothing))
-    }
-}
-
-/// In `EdgeCore`'s words, which operators know.
-fn judge(items: &[Box<str>], usage: NodeUsage) -> Result<(), String> {
-    for item in items {
-        let (name, used) = match &**item {
-            "cpu" => ("cpu", usage.cpu),
-            "mem" => ("memory", usage.memory),
-            _ => ("disk", usage.disk),
-        };
-        let Some(used) = used else { return Err(format!("the {name} usage is not known")) };
-        if used > NODE_JOB_USAGE_MAX {
-            let percent = |it: u32| format!("{}.{:02}", it / 100, it % 100);
-            return Err(format!(
-                "current {name} usage is {}, which exceeds the maximum allowed usage {}",
-                percent(used),
-                percent(NODE_JOB_USAGE_MAX)
-            ));
-        }
-    }
-    Ok(())
-}
-
-impl Pull {
-    fn new(now: Now, spec: &PrePullSpec) -> Self {
-        let images = spec.images.iter().map(|name| Image { name: name.clone(), result: None });
-        let retries = u32::try_from(spec.retry_times).unwrap_or(0).min(NODE_JOB_RETRIES_MAX);
-        Self {
-            secret: spec.image_secret.clone(),
-            secret_by: now.boot.plus_ms(NODE_JOB_SECRET_MS),
-            images: images.collect(),
-            at: 0,
-            rounds_left: retries,
-            state: State::Look,
+        match Check::new(items) {
+            Err(why) => Self::nothing(Err(why)),
+            Ok(None) => Self::nothing(Ok(())),
+            Ok(Some(check)) => Self::Check(check),
         }
     }
 
-    fn step(&mut self, now: Now, context: &mut JobsContext<'_>) -> Option<End> {
-        loop {
-            if matches!(self.state, State::Rest(until) if until <= now.boot) {
-                self.state = State::Look;
-            }
-            let Some(image) = self.images.get(self.at) else {
-                if self.begin_round(now) {
-                    continue;
-                }
-                return Some(self.end());
-            };
-            if image.result.is_some() {
-                self.at += 1;
-                continue;
-            }
-            let moved = match &self.state {
-                State::Look => self.look(now, context),
-                State::Absent => self.find_credentials(now, context),
-                State::ToPull(..) => self.pull(now, context),
-                State::Looking(_) | State::Pulling { .. } | State::Rest(_) => false,
-            };
-            if !moved {
-                return None;
-            }
-        }
-    }
-
-    /// Another round over the images that failed; `false`: there is none.
-    fn begin_round(&mut self, now: Now) -> bool {
-        let failed = |image: &Image| matches!(image.result, Some(Err(_)));
-        if self.rounds_left == 0 || !self.images.iter().any(failed) {
-            return false;
-        }
-        self.rounds_left -= 1;
-        for image in self.images.iter_mut().filter(|image| failed(image)) {
-            image.result = None;
-        }
-        self.at = 0;
-        self.state = State::Rest(now.boot.plus_ms(NODE_JOB_RETRY_MS));
-        true
-    }
-
-    fn end(&mut self) -> End {
-        let images = std::mem::take(&mut self.images).into_iter().map(|image| ImageResult {
-            image: image.name,
-            result: image.result.unwrap_or(Ok(())).map_err(|why| super::cut(&why)),
-        });
-        let images: Vec<ImageResult> = images.collect();
-        let result = match images.iter().find_map(|image| image.result.as_ref().err()) {
-            None if images.is_empty() => Err("got no images".to_owned()),
-            None => Ok(()),
-            Some(why) => {
-                let (all, failed) = (images.len(), images.len() - super::done(&images));
-                Err(format!("{failed} of {all} images could not be pulled: {why}"))
-            }
-        };
-        (result, JobDetail::Images(images))
-    }
-
-    /// The image has this result, and the next one follows.
-    fn settle(&mut self, result: Result<(), String>) {
-        self.images[self.at].result = Some(result);
-        self.at += 1;
-        self.state = State::Look;
-    }
-
-    fn look(&mut self, now: Now, context: &mut JobsContext<'_>) -> bool {
-        let name = &self.images[self.at].name;
-        if let Err(why) = ImageName::parse(name) {
-            let why = format!("got the image {name:?}: {why}");
-            self.settle(Err(why));
-            return true;
-        }
-        if !context.calls.has_room(Class::Work) {
-            return false;
-        }
-        let request = Request::ImageStatus(with_tag(name));
-        let call = context.calls.begin(now, Owner::NodeJobs, request, context.out);
-        self.state = State::Looking(call);
-        false
-    }
-
-    fn find_credentials(&mut self, now: Now, context: &mut JobsContext<'_>) -> bool {
-        let secret = match self.secret.split_once('/') {
-            None if self.secret.is_empty() => None,
-            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => {
-                match context.objects.secret(namespace, name) {
-                    Some(secret) => Some(secret),
-                    None if now.boot < self.secret_by => return false,
-                    None => {
-                        let why = format!("secret {}: not found", self.secret);
-                        self.settle(Err(why));
-                        return true;
+    /// `EdgeCore`'s actions: nothing is copied before an upgrade, because the slot that runs stays.
+    fn of_upgrade(
+        now: Now,
+        action: JobAction,
+        spec: &UpgradeSpec,
+        job: &StoredJob,
+        repositories: &[Box<str>],
+    ) -> Self {
+        let versions =
+            |from: &str, to: &str| JobDetail::Versions { from: from.into(), to: to.into() };
+        let progress = &job.upgrade;
+        match action {
+            JobAction::Check => {
+                let ready = image_of(spec, repositories)
+                    .and_then(|image| Ok((Check::new(&spec.check_items)?, image)));
+                match ready {
+                    Ok((usage, image)) => {
+                        Self::Readiness(Box::new(Readiness::new(now, usage, &image)))
                     }
+                    Err(why) => Self::nothing(Err(why)),
                 }
             }
-            Some(_) | None => {
-                let why = format!("got the secret {:?}, expected namespace/name", self.secret);
-                self.settle(Err(why));
-                return true;
+            JobAction::BackUp => Self::Nothing(Ok(()), versions(VERSION, VERSION)),
+            JobAction::Upgrade => {
+                let image = match image_of(spec, repositories) {
+                    // What is tried already needs no image.
+                    Err(why) if progress.program.is_empty() => {
+                        return Self::Nothing(Err(why), versions(VERSION, &spec.version));
+                    }
+                    image => image.unwrap_or_default(),
+                };
+                Self::Upgrade(Box::new(Upgrade::new(now, &image, &spec.version, progress)))
             }
-        };
-        match context.images.candidates_by(secret, &self.images[self.at].name) {
-            Ok(mut auths) => {
-                auths.reverse();
-                self.state = State::ToPull(auths, Vec::new());
+            // It went back by itself; a success would be shown as one of the whole upgrade.
+            JobAction::RollBack => {
+                let why = if progress.program.is_empty() {
+                    format!("still on {VERSION}: no trial has begun")
+                } else {
+                    format!("back on {VERSION}")
+                };
+                Self::Nothing(Err(why), versions(&spec.version, VERSION))
             }
-            Err(why) => self.settle(Err(why)),
-        }
-        true
-    }
-
-    fn pull(&mut self, now: Now, context: &mut JobsContext<'_>) -> bool {
-        if context.calls.is_pull_waiting() || !context.calls.has_room(Class::Pull) {
-            return false;
-        }
-        if !context.images.may_pull(now) {
-            self.state = State::Rest(now.boot.plus_ms(NODE_JOB_BUDGET_MS));
-            return false;
-        }
-        let State::ToPull(auths, errors) = &mut self.state else {
-            panic!("its caller has seen it")
-        };
-        let (mut left, errors) = (std::mem::take(auths), std::mem::take(errors));
-        let auth = left.pop().expect("there is always a candidate");
-        let image = with_tag(&self.images[self.at].name);
-        let sandbox_config = Box::new(SandboxConfig::default());
-        let request = Request::PullImage { image, auth, sandbox_config };
-        let call = context.calls.begin(now, Owner::NodeJobs, request, context.out);
-        self.state = State::Pulling { call, left, errors };
-        false
-    }
-
-    fn answer(&mut self, now: Instant, call: CallId, result: Result<Reply, CallError>) {
-        match std::mem::replace(&mut self.state, State::Look) {
-            State::Looking(own) if own == call => match result {
-                Ok(Reply::Image(Some(_))) => self.settle(Ok(())),
-                Ok(Reply::Image(None)) => self.state = State::Absent,
-                Ok(other) => panic!("ImageStatus cannot answer {}", other.kind()),
-                Err(error) => self.failed(now, &error, Vec::new()),
-            },
-            State::Pulling { call: own, left, mut errors } if own == call => match result {
-                Ok(_) => self.settle(Ok(())),
-                Err(error @ CallError::Refused { .. }) if !left.is_empty() => {
-                    errors.push(text(&error));
-                    self.state = State::ToPull(left, errors);
-                }
-                Err(error) => self.failed(now, &error, errors),
-            },
-            // The answer was on its way when the call was given up.
-            other => self.state = other,
+            JobAction::Init
+            | JobAction::WaitingConfirmation
+            | JobAction::Pull
+            | JobAction::Update => Self::unknown(action),
         }
     }
 
-    /// A broken connection is no failure of the image: it is looked at again.
-    fn failed(&mut self, now: Instant, error: &CallError, mut errors: Vec<String>) {
-        if matches!(error, CallError::Lost(Lost::Connection)) {
-            self.state = State::Rest(now.plus_ms(NODE_JOB_RETRY_MS));
-            return;
+    /// The pull under way.
+    fn pull(&mut self) -> Option<&mut Pull> {
+        match self {
+            Self::Pull(pull) => Some(pull),
+            Self::Readiness(readiness) => Some(&mut readiness.pull),
+            Self::Upgrade(upgrade) => upgrade.pull(),
+            Self::Nothing(..) | Self::Check(_) => None,
         }
-        errors.push(text(error));
-        let name = &self.images[self.at].name;
-        let why = format!("{name}: {}", joined(&errors));
-        self.settle(Err(why));
-    }
-}
-
-/// The code `Unknown` carries no information: the runtime had none.
-fn text(error: &CallError) -> String {
-    match error {
-        CallError::Refused { code: Code::Unknown, message } => message.clone(),
-        other => other.to_string(),
     }
 }

@@ -126,7 +126,9 @@ impl Pod {
             #[cfg(feature = "cloud")]
             (JobSpec::Enrol { .. }, _) => panic!("{job:?} is not a pod's job"),
             #[cfg(feature = "node-jobs")]
-            (JobSpec::MeasureNode { .. }, _) => panic!("{job:?} is not a pod's job"),
+            (JobSpec::MeasureNode { .. } | JobSpec::Upgrade(_), _) => {
+                panic!("{job:?} is not a pod's job")
+            }
             (JobSpec::LinkLog(_), Err(error)) => {
                 self.warn("Failed", format!("error linking the container's log: {error}"));
             }

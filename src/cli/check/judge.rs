@@ -4,6 +4,8 @@ use super::{Row, fail, ok, place, remedy, warn};
 use crate::agent::admit;
 use crate::config::EXPOSED;
 use crate::io::diagnostics::{CNI_CONFIG, CNI_PLUGINS, Diagnostics};
+#[cfg(feature = "node-jobs")]
+use crate::io::release;
 use crate::io::rivals::Rival;
 use crate::model::cri::{RuntimeStatus, Version};
 use crate::model::endpoint::Framing;
@@ -62,14 +64,31 @@ pub(super) fn all(facts: &Diagnostics) -> Vec<Row> {
     rows
 }
 
-/// Only a cloud has jobs for the node.
+/// Only a cloud has jobs for the node, and edged is upgraded only to what a key has signed.
 #[cfg(feature = "node-jobs")]
 fn node_jobs(facts: &Diagnostics) -> Option<Row> {
     let config = &facts.config;
-    (config.node_jobs && !config.cloud.is_configured()).then(|| {
+    if !config.node_jobs {
+        return None;
+    }
+    if !config.cloud.is_configured() {
         let detail = "modules.taskManager is on, and no cloud is configured";
-        warn("jobs", detail, "switch it off, or join a cloud: edged join")
-    })
+        return Some(warn("jobs", detail, "switch it off, or join a cloud: edged join"));
+    }
+    Some(upgrades(facts.release_key, &config.upgrade_repositories))
+}
+
+#[cfg(feature = "node-jobs")]
+fn upgrades(has_key: bool, repositories: &[Box<str>]) -> Row {
+    if !has_key {
+        let detail = format!("no job upgrades edged: there is no {}", release::KEYS);
+        return warn("jobs", detail, "`install` of a signed release installs it");
+    }
+    let from = match repositories {
+        [] => String::new(),
+        all => format!(", or from {}", all.join(" ")),
+    };
+    ok("jobs", format!("edged is upgraded by digest{from}"))
 }
 
 fn config(facts: &Diagnostics) -> Row {

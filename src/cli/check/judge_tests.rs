@@ -64,6 +64,8 @@ fn machine() -> Diagnostics {
         devices: None,
         #[cfg(feature = "services")]
         services: None,
+        #[cfg(feature = "node-jobs")]
+        release_key: true,
     }
 }
 
@@ -357,9 +359,16 @@ fn the_configuration_and_the_manifests_are_judged() {
 
 #[cfg(feature = "node-jobs")]
 #[test]
-fn jobs_without_a_cloud_are_a_warning() {
+fn jobs_need_a_cloud_and_upgrades_a_key() {
     let mut facts = machine();
     assert_eq!(node_jobs(&facts), None);
     facts.config.node_jobs = true;
     assert_eq!(node_jobs(&facts).expect("a row").verdict, Verdict::Warn);
+    let row = upgrades(true, &[]);
+    assert_eq!((row.verdict, &*row.detail), (Verdict::Ok, "edged is upgraded by digest"));
+    let row = upgrades(true, &["r.example/edged".into()]);
+    assert_eq!(row.detail, "edged is upgraded by digest, or from r.example/edged");
+    let row = upgrades(false, &[]);
+    assert_eq!(row.verdict, Verdict::Warn);
+    assert!(row.detail.starts_with("no job upgrades edged: there is no /"), "{row:?}");
 }

@@ -1,7 +1,16 @@
 //! Parts of KubeEdge that edged lacks: their keys are known, and reported if a part is on.
 
+#[cfg(feature = "node-jobs")]
+use super::Config;
+#[cfg(feature = "node-jobs")]
+use crate::config::table::text;
 use crate::config::table::{Row, Rule, Table, truth};
-
+#[cfg(feature = "node-jobs")]
+use crate::limits::UPGRADE_REPOSITORIES_MAX;
+#[cfg(feature = "node-jobs")]
+use crate::model::error::Input;
+#[cfg(feature = "node-jobs")]
+use crate::model::image::ImageName;
 use crate::wire::tree::Value;
 #[cfg(feature = "node-jobs")]
 use Rule::Map;
@@ -23,16 +32,42 @@ pub(super) const ALL: &[Row] = &[
 
 #[cfg(feature = "node-jobs")]
 const TASK_MANAGER: Table = Table {
-    rules: &[(
-        "enable",
-        Set(|config, value| {
-            config.node_jobs = truth(value)?;
-            Ok(())
-        }),
-    )],
+    rules: &[
+        (
+            "enable",
+            Set(|config, value| {
+                config.node_jobs = truth(value)?;
+                Ok(())
+            }),
+        ),
+        ("upgradeRepositories", Set(upgrade_repositories)),
+    ],
     more: &[],
     unused: "",
 };
+
+/// Repositories, without tag and digest. A key of ours.
+#[cfg(feature = "node-jobs")]
+fn upgrade_repositories(config: &mut Config, value: &Value) -> Result<(), Input> {
+    let Value::List(list) = value else {
+        return Err(Input::new(value, "a list of repositories"));
+    };
+    if list.len() > UPGRADE_REPOSITORIES_MAX {
+        let got = format_args!("{} repositories", list.len());
+        return Err(Input::new(got, format!("{UPGRADE_REPOSITORIES_MAX} at most")));
+    }
+    let repository = |given: &str| {
+        let name = ImageName::parse(given)
+            .map_err(|why| Input::quoted(given, format!("a repository: {why}")))?;
+        if name.tag.is_some() || name.digest.is_some() {
+            return Err(Input::quoted(given, "a repository without tag and digest"));
+        }
+        Ok(name.repository().into())
+    };
+    let all = list.iter().map(|node| text(&node.value).and_then(repository));
+    config.upgrade_repositories = all.collect::<Result<_, _>>()?;
+    Ok(())
+}
 
 const ENABLE: &[Row] = &[("enable", Set(|_, value| truth(value).map(drop)))];
 

@@ -3,6 +3,8 @@
 use super::super::Pulls;
 use super::*;
 use crate::limits::PULL_CALLS_MAX;
+#[cfg(feature = "node-jobs")]
+use crate::limits::UPGRADE_REPOSITORIES_MAX;
 use crate::model::cgroup;
 use crate::model::cri::CgroupDriver;
 use crate::model::endpoint::{self, RuntimeEndpoint};
@@ -230,4 +232,28 @@ fn the_pods_cgroups_are_as_the_keys_say() {
     assert_eq!(read(&text), Ok((want, Vec::new())));
     let none = tailored("cgroupRoot: '/', podPidsLimit: -1");
     assert_eq!(read(&none), Ok((Config::default(), Vec::new())));
+}
+
+#[cfg(feature = "node-jobs")]
+#[test]
+fn repositories_of_upgrades_are_names_without_tag_and_digest() {
+    let of = |list: &str| {
+        let keys = format!("enable: true, upgradeRepositories: {list}");
+        read(&format!("modules: {{taskManager: {{{keys}}}}}\n"))
+    };
+    let (config, unused) = of("[registry.example/edged, edged]").expect("repositories");
+    assert!(config.node_jobs && unused.is_empty(), "{unused:?}");
+    let expected = ["registry.example/edged".into(), "docker.io/library/edged".into()];
+    assert_eq!(config.upgrade_repositories, expected);
+    assert!(of(&format!("{:?}", vec!["a"; UPGRADE_REPOSITORIES_MAX])).is_ok());
+    let many = format!("{:?}", vec!["a"; UPGRADE_REPOSITORIES_MAX + 1]);
+    for (list, expected) in [
+        ("all", "got \"all\", expected a list of repositories"),
+        ("[r/a:1]", "expected a repository without tag and digest"),
+        ("[A B]", "expected a repository: invalid reference format"),
+        (&*many, "got 17 repositories, expected 16 at most"),
+    ] {
+        let why = of(list).expect_err(expected).why;
+        assert!(why.contains(expected), "got {why:?}, expected {expected:?}");
+    }
 }

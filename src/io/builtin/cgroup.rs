@@ -9,8 +9,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, statfs};
 use nix::unistd::Pid;
 
-use super::child;
 use super::process::pause;
+use crate::io::child;
 use crate::io::sys::CGROUPS;
 use crate::limits::{CGROUP_DEPTH_MAX, RUNTIME_KILL_PASSES_MAX, RUNTIME_KILL_PAUSE_MS};
 

@@ -1,7 +1,6 @@
 //! The built-in runtime's shell: `edged runtime`, its jobs and its monitors.
 
 mod cgroup;
-mod child;
 pub mod cni;
 mod connections;
 pub mod container;

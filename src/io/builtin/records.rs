@@ -45,6 +45,8 @@ use crate::core::time::Instant;
 use crate::limits::{RECORD_BYTES_MAX, RECORD_LAZY_MS, RECORDS_BAD_MAX, RECORDS_MAX};
 use crate::model::error::{Error, Peer, System};
 use crate::model::image::is_sha256;
+#[cfg(feature = "node-jobs")]
+use crate::model::runtime::ImageId;
 use crate::model::runtime::{Record, RecordKey, SandboxPhase, SandboxRecord};
 use crate::runtime::event::{Durability, Stored};
 use crate::wire::cri::record;
@@ -329,6 +331,26 @@ fn with_sum(version: u8, message: &[u8]) -> Vec<u8> {
     let sum = digest(&SHA256, &bytes);
     bytes.extend_from_slice(sum.as_ref());
     bytes
+}
+
+/// The folders of an image's unpacked layers, the lowest first: for another process than the
+/// server, which knows the folder DATA.
+#[cfg(feature = "node-jobs")]
+pub fn layers_of(data: &Path, image: &str) -> Result<Vec<PathBuf>, Error> {
+    if !is_sha256(image) {
+        return Err(Peer::new(format!("got the image {image:?}, expected its digest")).into());
+    }
+    let layout = Layout::new(PathBuf::new(), data.to_path_buf());
+    let path = layout.record(&RecordKey::Image(ImageId(image.into())));
+    match read(&layout, &path, &path)? {
+        Record::Image(image) => {
+            Ok(image.layers.iter().map(|id| layout.layer(id).join("fs")).collect())
+        }
+        Record::Sandbox(_) | Record::Container(_) => {
+            let path = path.display();
+            Err(Peer::new(format!("{path}: got another record, expected an image's")).into())
+        }
+    }
 }
 
 /// Reads a record, or the copy of one. `path`: where a record of this id lies.

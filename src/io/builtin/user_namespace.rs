@@ -37,9 +37,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{Pid, getpid, getppid};
 
+use super::files;
 use super::layout::Layout;
 use super::namespace::{Kind, OWN};
-use super::{child, files};
+use crate::io::child;
 use crate::limits::HOLDER_READY_MS;
 use crate::model::cri::UserRange;
 use crate::model::error::System;

@@ -95,6 +95,8 @@ pub(super) fn run(roots: &mut Roots, spec: &JobSpec) -> Result<JobReply, JobErro
         }
         #[cfg(feature = "cloud")]
         JobSpec::Enrol { .. } => Err(Failure("got a job that is for a child only".to_owned())),
+        #[cfg(feature = "node-jobs")]
+        JobSpec::Upgrade(_) => Err(Failure("got a job that is for a child only".to_owned())),
     };
     done.map(|()| JobReply::Done).map_err(JobError::from)
 }
@@ -125,7 +127,7 @@ pub(super) fn run_if_small(roots: &mut Roots, spec: &JobSpec) -> Option<Result<(
         #[cfg(feature = "cloud")]
         JobSpec::Enrol { .. } => return None,
         #[cfg(feature = "node-jobs")]
-        JobSpec::MeasureNode { .. } => return None,
+        JobSpec::MeasureNode { .. } | JobSpec::Upgrade(_) => return None,
     };
     match done {
         Ok(true) => Some(Ok(())),
@@ -174,6 +176,9 @@ pub(super) fn run_in_child(root: BorrowedFd<'_>, spec: &JobSpec) -> Result<JobRe
         JobSpec::MeasureNode { image_fs } => {
             return Ok(JobReply::NodeUsage(node::measure(root, image_fs.as_deref())));
         }
+        // It is no job on the pods' files: see `io::job`.
+        #[cfg(feature = "node-jobs")]
+        JobSpec::Upgrade(_) => Err(JobError::Failed("got a step of an upgrade".to_owned())),
         JobSpec::CompressLogs(log) => rotate::compress(root, log).map_err(JobError::from),
         JobSpec::RemoveLogDir(pod) => log::remove_dir(root, pod).map_err(JobError::from),
         JobSpec::RemovePodDir(pod) => pod_dir::remove(root, &pod.uid).map_err(JobError::from),
@@ -215,6 +220,8 @@ fn place_of_work(spec: &JobSpec) -> (Below, Option<&'static str>) {
         JobSpec::Enrol { .. } => (Below::Pods, Some(ENROL)),
         #[cfg(feature = "node-jobs")]
         JobSpec::MeasureNode { .. } => (Below::Pods, Some("measure-node")),
+        #[cfg(feature = "node-jobs")]
+        JobSpec::Upgrade(_) => (Below::Pods, Some("upgrade")),
         JobSpec::MakePodDirs { .. } | JobSpec::MakeContainerFiles(_) => (Below::Pods, None),
         JobSpec::SetUpVolume(wanted) => (Below::Pods, set_up_kind(wanted)),
         JobSpec::Measure(walk) => {

@@ -7,6 +7,7 @@ use mio::{Registry, Token};
 
 use super::streams::Handover;
 use crate::agent::Agent;
+use crate::agent::event::Event;
 use crate::agent::time::{Instant, Now};
 
 #[derive(Debug)]
@@ -29,7 +30,13 @@ impl Server {
 
     pub fn ready(&mut self, _ready: &Ready) {}
 
-    pub fn tick(&mut self, _now: Now, _registry: &Registry, _agent: &Agent) -> Vec<Handover> {
+    pub fn tick(
+        &mut self,
+        _now: Now,
+        _registry: &Registry,
+        _agent: &Agent,
+        _events: &mut Vec<Event>,
+    ) -> Vec<Handover> {
         Vec::new()
     }
 

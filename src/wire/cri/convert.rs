@@ -21,7 +21,7 @@ use super::sandbox as s;
 use super::security::NamespaceMode;
 use super::task as t;
 use super::{DecodeError, Rpc, events, lists};
-use crate::limits::{CriBudget, PROBE_OUTPUT_BYTES_MAX};
+use crate::limits::{CriBudget, IMAGE_DIGESTS_MAX, PROBE_OUTPUT_BYTES_MAX};
 use crate::model::cri::{
     CgroupDriver, ContainerId, ContainerState, ContainerStatus, Exec, Image, ImageUser, Network,
     Reply, Request, RuntimeHandler, RuntimeStatus, SandboxId, SandboxStatus, TaskEnd, Version,
@@ -356,7 +356,8 @@ fn image(from: i::Image) -> Result<Box<Image>, Why> {
         None if from.username.is_empty() => ImageUser::Unset,
         None => ImageUser::Name(from.username.into()),
     };
-    Ok(Box::new(Image { id, size: from.size, user }))
+    let digests = from.repo_digests.into_iter().take(IMAGE_DIGESTS_MAX).map(Into::into).collect();
+    Ok(Box::new(Image { id, size: from.size, digests, user }))
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ pub mod capabilities;
 #[cfg(feature = "runtime")]
 pub mod image;
 pub mod json;
+#[cfg(any(feature = "node-jobs", feature = "runtime"))]
+pub mod manifest;
 pub mod reference;
 #[cfg(feature = "runtime")]
 pub mod seccomp;

@@ -82,6 +82,8 @@ impl Check {
             | Event::Credentials(_)
             | Event::Addresses(_)
             | Event::Stop => {}
+            #[cfg(feature = "node-jobs")]
+            Event::ConfirmUpgrade => {}
             #[cfg(feature = "streams")]
             Event::StreamOpened(..) | Event::StreamClosed(_) => {}
             #[cfg(all(feature = "cloud", feature = "streams"))]

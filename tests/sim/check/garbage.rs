@@ -242,7 +242,7 @@ impl Check {
             #[cfg(feature = "cloud")]
             JobSpec::Enrol { .. } => true,
             #[cfg(feature = "node-jobs")]
-            JobSpec::MeasureNode { .. } => true,
+            JobSpec::MeasureNode { .. } | JobSpec::Upgrade(_) => true,
             JobSpec::Measure(_) => {
                 let under_way = self.garbage.walking.replace(id);
                 judge!(under_way.is_none(), "[one walk] {spec:?} while {under_way:?} is under way");

@@ -439,7 +439,7 @@ impl Check {
             #[cfg(feature = "cloud")]
             JobSpec::Enrol { .. } => return,
             #[cfg(feature = "node-jobs")]
-            JobSpec::MeasureNode { .. } => return,
+            JobSpec::MeasureNode { .. } | JobSpec::Upgrade(_) => return,
             JobSpec::SetUpVolume(wanted) => self.pods.index(&wanted.uid),
             JobSpec::BindSubPath(wanted) => self.pods.index(&wanted.uid),
             JobSpec::MakePodCgroup(wanted) => self.pods.index(&wanted.uid),
@@ -482,7 +482,7 @@ impl Check {
             #[cfg(feature = "cloud")]
             JobSpec::Enrol { .. } => {}
             #[cfg(feature = "node-jobs")]
-            JobSpec::MeasureNode { .. } => {}
+            JobSpec::MeasureNode { .. } | JobSpec::Upgrade(_) => {}
         }
     }
 

@@ -90,6 +90,8 @@ impl World {
                 "[converges] in {SETTLE_MS} ms: {why}"
             );
         }
+        #[cfg(feature = "services")]
+        self.judge_services();
         let took_ms = self.clocks.now() - began_at;
         trace!(self.clocks.now(), "======== settled after {took_ms} ms");
         self.tally.settled_ms_max = self.tally.settled_ms_max.max(took_ms);
@@ -217,8 +219,15 @@ impl World {
                 })
             })
             .or_else(|| self.cloud_unsettled())
+            .or_else(|| self.services_unsettled())
             .or_else(|| self.hanging())
             .or_else(|| self.log_without_end())
+    }
+
+    #[cfg(not(feature = "services"))]
+    #[expect(clippy::unused_self, reason = "as where there are Services")]
+    fn services_unsettled(&self) -> Option<String> {
+        None
     }
 
     #[cfg(not(feature = "streams"))]

@@ -70,6 +70,7 @@ impl Registry {
             Box::new(Image {
                 id: format!("sha256:{image}").into(),
                 size: 1 << 20,
+                digests: Vec::new(),
                 user: ImageUser::Unset,
             })
         })

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::model::node_job::{
     Generation, ImageResult, JobAction, JobDetail, JobKey, JobKind, JobReport, JobSpec, JobStage,
-    PrePullSpec, StoredJob, UpgradeSpec,
+    PrePullSpec, StoredJob, UpgradeProgress, UpgradeSpec,
 };
 use crate::model::time::Timestamp;
 use crate::model::tree::{self, Fault, fields};
@@ -22,7 +22,7 @@ pub(in crate::agent::cloud) const NODE_JOB: &str = "nodejob";
 
 /// The row of a job.
 pub(in crate::agent::cloud) fn node_job(job: &StoredJob) -> String {
-    let StoredJob { key, spec, stage, reports, confirmed } = job;
+    let StoredJob { key, spec, stage, reports, confirmed, upgrade } = job;
     let (stage, finished_at) = match stage {
         JobStage::Waiting => ("waiting", None),
         JobStage::Doing(action) => (action.name(), None),
@@ -50,6 +50,10 @@ pub(in crate::agent::cloud) fn node_job(job: &StoredJob) -> String {
         }
         JobSpec::Checks(items) => row["checks"] = json!(items),
         JobSpec::ConfigUpdate => {}
+    }
+    if *upgrade != UpgradeProgress::default() {
+        let UpgradeProgress { is_confirmed, program, from } = upgrade;
+        row["progress"] = json!({"isConfirmed": is_confirmed, "program": program, "from": from});
     }
     row.to_string()
 }
@@ -88,6 +92,7 @@ struct Row {
     pre_pull: Option<PrePullSpec>,
     upgrade: Option<UpgradeSpec>,
     checks: Option<Vec<Box<str>>>,
+    progress: Option<UpgradeProgress>,
 }
 
 fields!(Row {
@@ -102,6 +107,7 @@ fields!(Row {
     "prePull" => pre_pull,
     "upgrade" => upgrade,
     "checks" => checks,
+    "progress" => progress,
 });
 
 #[derive(Default)]
@@ -155,7 +161,8 @@ pub(super) fn read(text: &str) -> Result<StoredJob, Fault> {
     let reports: Vec<JobReport> =
         row.reports.into_iter().map(|report| report.of_job(&key)).collect();
     let confirmed = usize::try_from(row.confirmed).unwrap_or(0).min(reports.len());
-    Ok(StoredJob { key, spec, stage, reports, confirmed })
+    let upgrade = row.progress.unwrap_or_default();
+    Ok(StoredJob { key, spec, stage, reports, confirmed, upgrade })
 }
 
 impl Report {
@@ -228,7 +235,15 @@ mod tests {
             ),
         ] {
             let confirmed = reports.len() / 2;
-            let job = StoredJob { key: of.clone(), spec, stage, reports, confirmed };
+            let upgrade = match &spec {
+                JobSpec::Upgrade(_) => UpgradeProgress {
+                    is_confirmed: true,
+                    program: "sha256:11".into(),
+                    from: "v1".into(),
+                },
+                _ => UpgradeProgress::default(),
+            };
+            let job = StoredJob { key: of.clone(), spec, stage, reports, confirmed, upgrade };
             assert_eq!(read(&node_job(&job)), Ok(job));
         }
     }

@@ -24,11 +24,10 @@ use nix::unistd::{Gid, Uid, fchown, fsync, syncfs};
 use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 
-use super::confine;
 use super::unpack::{Incomplete, Unpacked, reading, unpack, within};
 use crate::io::builtin::layout::Layout;
 use crate::io::image_import::archive::Span;
-use crate::io::{frame, jobs};
+use crate::io::{confine, frame, jobs};
 use crate::limits::{LAYER_FOLDER_NAMES_BYTES_MAX, LAYER_RATIO_FROM_BYTES, LAYER_RATIO_MAX};
 use crate::model::error::System;
 use crate::model::runtime::{DiffId, JobFault};

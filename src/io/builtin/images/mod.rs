@@ -18,7 +18,6 @@
 //! `tmp/`: a start removes them, but for downloads, which the next pull continues. What nothing has
 //! continued for an hour is removed.
 
-mod confine;
 mod http;
 mod layer;
 mod registry;
@@ -41,6 +40,7 @@ use super::layout::{Layout, Settings};
 use crate::io::image_import::archive::{Blob, Catalog};
 use crate::io::image_import::image_store::full_name;
 use crate::io::jobs;
+use crate::io::sys::image_machine;
 use crate::limits::IMAGE_INDEX_DEPTH_MAX;
 use crate::model::error::{Error, System};
 use crate::model::image::{ImageName, is_sha256, with_tag};
@@ -67,8 +67,8 @@ pub fn import(settings: &Settings, path: &str) -> Result<JobReply, JobFault> {
         let name = full_name(image);
         let record = (|| {
             let top = json(&mut fetch, &image.descriptor.digest, image.descriptor.size)?;
-            let manifest = manifest(machine(), &top, &mut fetch, 0)?;
-            store(&settings.layout, machine(), &manifest, &mut fetch)
+            let manifest = manifest(image_machine(), &top, &mut fetch, 0)?;
+            store(&settings.layout, image_machine(), &manifest, &mut fetch)
         })();
         let record = record.map_err(|fault| unpack::within(&name, fault))?;
         let index = records.iter().position(|known| known.id == record.id).unwrap_or_else(|| {
@@ -105,8 +105,8 @@ pub fn pull(
             What::Config => registry.small_blob(digest, size).map(Blob::Bytes),
             What::Layer => registry.blob(&layout.tmp(), digest, size),
         };
-        let manifest = manifest(machine(), &top, &mut fetch, 0)?;
-        let record = store(layout, machine(), &manifest, &mut fetch)?;
+        let manifest = manifest(image_machine(), &top, &mut fetch, 0)?;
+        let record = store(layout, image_machine(), &manifest, &mut fetch)?;
         Ok((record, digest))
     })();
     let (mut record, digest) = done.map_err(|fault| unpack::within(image, fault))?;
@@ -306,29 +306,6 @@ fn fetched(
 fn topmost(layers: &[DiffId]) -> Vec<DiffId> {
     let is_last = |(at, id): &(usize, &DiffId)| !layers[at + 1..].contains(id);
     layers.iter().enumerate().filter(is_last).map(|(_, id)| id.clone()).collect()
-}
-
-fn machine() -> Machine {
-    let kernel = nix::sys::utsname::uname().ok();
-    let kernel = kernel.as_ref().and_then(|name| name.machine().to_str()).unwrap_or_default();
-    machine_of(std::env::consts::ARCH, kernel)
-}
-
-/// Of this program's architecture in Rust's words, and the kernel's in its own.
-fn machine_of(program: &'static str, kernel: &str) -> Machine {
-    let version = |kernel: &str| {
-        let digit = kernel.strip_prefix("armv")?.bytes().next()?;
-        digit.is_ascii_digit().then(|| digit - b'0')
-    };
-    let (architecture, variant) = match program {
-        "x86_64" => ("amd64", 0),
-        "x86" => ("386", 0),
-        "aarch64" => ("arm64", 8),
-        // A kernel of 64 bits calls itself aarch64.
-        "arm" => ("arm", version(kernel).unwrap_or(8)),
-        other => (other, 0),
-    };
-    Machine { architecture, variant }
 }
 
 fn folder(path: &Path) -> Result<std::os::fd::OwnedFd, JobFault> {

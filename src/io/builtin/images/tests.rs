@@ -475,7 +475,7 @@ fn an_image_of_another_machine_is_refused() {
     };
     let own = serde_json::json!({ "mediaType": "m", "digest": sha256(&image.manifest),
         "size": image.manifest.len(),
-        "platform": { "os": "linux", "architecture": machine().architecture } });
+        "platform": { "os": "linux", "architecture": image_machine().architecture } });
     let foreign = |os: &str| {
         let mut entry = own.clone();
         entry["platform"] = serde_json::json!({ "os": os, "architecture": "s390x" });
@@ -506,7 +506,7 @@ fn machines_are_named_as_go_names_them() {
         ("arm", "aarch64", "linux/arm/v8"),
         ("riscv64", "riscv64", "linux/riscv64"),
     ] {
-        assert_eq!(machine_of(program, kernel).to_string(), want);
+        assert_eq!(crate::io::sys::image_machine_of(program, kernel).to_string(), want);
     }
 }
 

@@ -35,7 +35,7 @@ use nix::sys::statvfs::fstatvfs;
 use nix::sys::time::TimeSpec;
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fchownat, linkat, symlinkat, unlinkat};
 
-use super::confine::Confined;
+use crate::io::confine::Confined;
 use crate::io::jobs;
 use crate::limits::{
     IMAGE_PAX_BYTES_MAX, LAYER_FOLDER_NAMES_BYTES_MAX, LAYER_MEMBERS_MAX, LAYER_SPARE_BYTES,

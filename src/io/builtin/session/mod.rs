@@ -29,11 +29,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{SockType, getsockopt, sockopt};
 use tungstenite::handshake::derive_accept_key;
 
-use super::child;
 use super::files;
 use super::layout::Settings;
 use crate::io::channel::Listener;
-use crate::io::clock;
+use crate::io::{child, clock};
 use crate::limits::{RUNTIME_SESSIONS_MAX, SESSION_ACCEPT_MS, SESSION_OPEN_MS};
 use crate::model::runtime::{JobFault, JobReply, Pipes, Session};
 use crate::wire::streaming::command::Command;

@@ -6,6 +6,7 @@ use super::super::security::ProfileType;
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::limits::IMAGE_DIGESTS_MAX;
 use crate::model::cri::{
     ContainerConfig, ContainerSecurity, Device, Dns, ExecPurpose, IpcNamespace, Mount, Namespaces,
     PidNamespace, PortMapping, Profile, Propagation, Protocol, Resources, SandboxConfig,
@@ -348,8 +349,15 @@ fn an_absent_image_is_none_and_one_without_size_is_refused() {
     let image = |size| i::Image { id: "sha256:1".to_owned(), size, ..Default::default() };
     let decode = |bytes: Vec<u8>| decode(Rpc::ImageStatus, &bytes);
     assert_eq!(decode(reply(None)), Ok(Reply::Image(None)));
-    let found = Image { id: "sha256:1".into(), size: 5, user: ImageUser::Unset };
+    let found =
+        Image { id: "sha256:1".into(), size: 5, digests: Vec::new(), user: ImageUser::Unset };
     assert_eq!(decode(reply(Some(image(5)))), Ok(Reply::Image(Some(Box::new(found)))));
+    let repo_digests = vec!["r@sha256:00".to_owned(); IMAGE_DIGESTS_MAX + 1];
+    let Ok(Reply::Image(Some(found))) = decode(reply(Some(i::Image { repo_digests, ..image(5) })))
+    else {
+        panic!("an image")
+    };
+    assert_eq!(found.digests, vec!["r@sha256:00".into(); IMAGE_DIGESTS_MAX]);
     let error = decode(reply(Some(image(0)))).expect_err("no size");
     let text = "ImageStatus: got a reply without the image's size, expected it";
     assert_eq!(error.to_string(), text);

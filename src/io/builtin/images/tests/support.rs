@@ -175,7 +175,7 @@ impl Image {
     /// Of layers as archives and as they are sent.
     pub(crate) fn of(layers: &[(Vec<u8>, Vec<u8>)]) -> Self {
         let diff_ids: Vec<String> = layers.iter().map(|(plain, _)| sha256(plain)).collect();
-        let architecture = super::super::machine().architecture;
+        let architecture = crate::io::sys::image_machine().architecture;
         let config = serde_json::json!({
             "os": "linux", "architecture": architecture,
             "config": { "Cmd": ["sh"], "Env": ["A=b"] },

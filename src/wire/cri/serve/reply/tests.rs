@@ -323,7 +323,12 @@ fn usage_is_read_by_the_agent() {
 fn images_and_other_replies_are_read_by_the_agent() {
     let image = image_record();
     let reply = read(Rpc::ImageStatus, &Reply::Image(Some(image.clone())));
-    let expected = cri::Image { id: "sha256:1".into(), size: 4_096, user: ImageUser::Uid(1_000) };
+    let expected = cri::Image {
+        id: "sha256:1".into(),
+        size: 4_096,
+        digests: vec!["docker.io/library/busybox@sha256:2".into()],
+        user: ImageUser::Uid(1_000),
+    };
     assert_eq!(reply, cri::Reply::Image(Some(Box::new(expected))));
     assert_eq!(read(Rpc::ImageStatus, &Reply::Image(None)), cri::Reply::Image(None));
     let list = Reply::Images(vec![image]);

@@ -1,4 +1,4 @@
-//! The process that unpacks one layer: it sees nothing but the layer's folder and the layer.
+//! The process that reads one layer of an image: it sees nothing but its folder and the layer.
 //!
 //! What it reads comes from anybody who may push an image, and it must be root to give files away.
 //! So before the first byte it gives up everything else:
@@ -25,7 +25,7 @@ use nix::sys::stat::{Mode, umask};
 use nix::sys::wait::waitpid;
 use nix::unistd::{chdir, chroot, fchdir, getpid, getppid};
 
-use crate::io::builtin::child;
+use super::child;
 use crate::limits::LAYER_MEMORY_BYTES_MAX;
 
 /// What shows that this process is confined, with the folder that it has.
@@ -302,13 +302,13 @@ mod tests {
     use nix::sys::signal::kill;
 
     use super::*;
-    use crate::io::builtin::images::tests::support::Place;
+    use crate::io::test_folder::TestFolder;
 
     /// What the confined process writes, and how it ends.
     fn run_with(work: impl FnOnce() -> String) -> (String, Option<String>) {
-        let place = Place::new();
-        std::fs::write(place.0.join("inside"), "it").expect("a file of ours");
-        let root: OwnedFd = open(&*place.0, OFlag::O_DIRECTORY, Mode::empty()).expect("a folder");
+        let place = TestFolder::new("confined");
+        std::fs::write(place.join("inside"), "it").expect("a file of ours");
+        let root: OwnedFd = open(&*place, OFlag::O_DIRECTORY, Mode::empty()).expect("a folder");
         let file = File::open("/etc/passwd").expect("any file");
         let work = |_: &Confined<'_>, to: &mut UnixStream| {
             to.write_all(work().as_bytes()).expect("it is read");
@@ -398,8 +398,8 @@ mod tests {
 
     #[test]
     fn it_does_not_wait_for_a_reader_that_is_gone() {
-        let place = Place::new();
-        let root: OwnedFd = open(&*place.0, OFlag::O_DIRECTORY, Mode::empty()).expect("a folder");
+        let place = TestFolder::new("confined");
+        let root: OwnedFd = open(&*place, OFlag::O_DIRECTORY, Mode::empty()).expect("a folder");
         let file = File::open("/etc/passwd").expect("any file");
         let work = |_: &Confined<'_>, to: &mut UnixStream| {
             let refused = to.write_all(&vec![0; 8 << 20]).expect_err("nobody reads it");
