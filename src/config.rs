@@ -21,6 +21,11 @@ mod devices;
 mod devices;
 mod edgecore;
 mod keys;
+#[cfg(feature = "metaserver")]
+pub mod metaserver;
+#[cfg(not(feature = "metaserver"))]
+#[path = "config/metaserver/absent.rs"]
+pub mod metaserver;
 mod runtime;
 #[cfg(feature = "services")]
 pub mod services;
@@ -56,6 +61,7 @@ use crate::model::watchdog as watched;
 use cloud::Cloud;
 use devices::Devices;
 pub use edgecore::overlay;
+use metaserver::MetaServer;
 use services::Services;
 
 /// The default path of edgecore.yaml.
@@ -110,6 +116,8 @@ pub struct Config {
     pub devices: Devices,
     /// `modules.taskManager.enable`: jobs of the cloud for the node itself are done.
     pub node_jobs: bool,
+    /// The Kubernetes API on the node.
+    pub metaserver: MetaServer,
     /// Services by name.
     pub services: Services,
     /// Set only by a flag.
@@ -142,6 +150,7 @@ impl Default for Config {
             cloud: Cloud::default(),
             devices: Devices::default(),
             node_jobs: false,
+            metaserver: MetaServer::default(),
             services: Services::default(),
             log: LevelFilter::Info,
         }

@@ -9,6 +9,8 @@ mod builtin;
 mod cloud;
 #[cfg(feature = "devices")]
 mod devices;
+#[cfg(feature = "metaserver")]
+mod metaserver;
 mod runtime;
 #[cfg(feature = "services")]
 mod services;
@@ -35,6 +37,8 @@ pub use builtin::BuiltinFacts;
 pub use cloud::CloudFacts;
 #[cfg(feature = "devices")]
 pub use devices::DeviceFacts;
+#[cfg(feature = "metaserver")]
+pub use metaserver::MetaServerFacts;
 #[cfg(feature = "services")]
 pub use services::ServiceFacts;
 
@@ -97,6 +101,9 @@ pub struct Diagnostics {
     /// What Services by name need, if they are served.
     #[cfg(feature = "services")]
     pub services: Option<ServiceFacts>,
+    /// What MetaServer needs, if it is on.
+    #[cfg(feature = "metaserver")]
+    pub metaserver: Option<MetaServerFacts>,
 }
 
 /// A manifest file's path and bytes, or why it cannot be read.
@@ -167,6 +174,8 @@ pub fn gather(flags: &[OsString]) -> Result<Diagnostics, Error> {
         devices: devices::read(&config),
         #[cfg(feature = "services")]
         services: services::read(&config),
+        #[cfg(feature = "metaserver")]
+        metaserver: metaserver::read(&config),
         config,
     })
 }

@@ -64,6 +64,8 @@ fn machine() -> Diagnostics {
         devices: None,
         #[cfg(feature = "services")]
         services: None,
+        #[cfg(feature = "metaserver")]
+        metaserver: None,
     }
 }
 
