@@ -21,6 +21,11 @@ mod devices;
 mod devices;
 mod edgecore;
 mod keys;
+#[cfg(feature = "metaserver")]
+pub mod metaserver;
+#[cfg(not(feature = "metaserver"))]
+#[path = "config/metaserver/absent.rs"]
+pub mod metaserver;
 mod runtime;
 #[cfg(feature = "services")]
 pub mod services;
@@ -56,6 +61,7 @@ use crate::model::watchdog as watched;
 use cloud::Cloud;
 use devices::Devices;
 pub use edgecore::overlay;
+use metaserver::MetaServer;
 use services::Services;
 
 /// The default path of edgecore.yaml.
@@ -112,6 +118,8 @@ pub struct Config {
     pub node_jobs: bool,
     /// `modules.taskManager.upgradeRepositories`: images of these need no digest to upgrade edged.
     pub upgrade_repositories: Vec<Box<str>>,
+    /// The Kubernetes API on the node.
+    pub metaserver: MetaServer,
     /// Services by name.
     pub services: Services,
     /// Set only by a flag.
@@ -145,6 +153,7 @@ impl Default for Config {
             devices: Devices::default(),
             node_jobs: false,
             upgrade_repositories: Vec::new(),
+            metaserver: MetaServer::default(),
             services: Services::default(),
             log: LevelFilter::Info,
         }

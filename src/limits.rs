@@ -15,6 +15,8 @@ mod job_controller;
 mod link;
 mod local_api;
 mod memory;
+#[cfg(feature = "metaserver")]
+mod metaserver;
 #[cfg(feature = "devices")]
 mod mqtt;
 #[cfg(feature = "cloud")]
@@ -53,6 +55,8 @@ pub use job_controller::*;
 pub use link::*;
 pub use local_api::*;
 pub use memory::*;
+#[cfg(feature = "metaserver")]
+pub use metaserver::*;
 #[cfg(feature = "devices")]
 pub use mqtt::*;
 #[cfg(feature = "cloud")]

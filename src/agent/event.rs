@@ -22,6 +22,8 @@ use crate::model::manifest::Folder;
 use crate::model::map::Map;
 #[cfg(feature = "cloud")]
 use crate::model::meta::{Change, DiskError, Revision, Saved};
+#[cfg(feature = "metaserver")]
+use crate::model::metaserver::{Call, ClientId, Reply as MetaServerReply};
 use crate::model::net::{Finding, Query};
 use crate::model::probe::ProbeResults;
 use crate::model::recorded_event::RecordedEvent;
@@ -111,6 +113,16 @@ pub enum Event {
     /// Something about devices, if the cloud's devices are served.
     #[cfg(feature = "devices")]
     Device(Box<DeviceEvent>),
+    /// A client of MetaServer asks for this, if it is on and a cloud is configured: replies follow,
+    /// the last of which is no [`Reply::Watching`] and no [`Reply::Event`].
+    ///
+    /// [`Reply::Watching`]: crate::model::metaserver::Reply::Watching
+    /// [`Reply::Event`]: crate::model::metaserver::Reply::Event
+    #[cfg(feature = "metaserver")]
+    MetaServerOpened(ClientId, Box<Call>),
+    /// Such a client has left, or was answered.
+    #[cfg(feature = "metaserver")]
+    MetaServerClosed(ClientId),
     /// The process that serves Services tells how that goes.
     #[cfg(feature = "services")]
     Services(Box<ServicesReport>),
@@ -221,6 +233,9 @@ pub enum Action {
     /// Serve these Services from now on, and no others.
     #[cfg(feature = "services")]
     Services(Vec<Arc<ServiceEntry>>),
+    /// Answer a client of MetaServer; if it has left, nobody misses it.
+    #[cfg(feature = "metaserver")]
+    MetaServer(ClientId, MetaServerReply),
     /// Feed the machine's watchdog: every deadline is met.
     #[cfg(feature = "watchdog")]
     Feed,

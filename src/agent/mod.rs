@@ -17,6 +17,8 @@ pub mod event;
 mod housekeeping;
 pub mod image;
 mod jobs;
+#[cfg(feature = "metaserver")]
+mod metaserver;
 mod node;
 #[cfg(feature = "node-jobs")]
 mod node_jobs;
@@ -75,6 +77,8 @@ use crate::model::job::{JobError, JobReply};
 #[cfg(feature = "cloud")]
 use crate::model::machine::Identity;
 use crate::model::manifest::Folder;
+#[cfg(feature = "metaserver")]
+use crate::model::metaserver::MetaServerSettings;
 use crate::model::metrics::Histogram;
 use crate::model::node::Pressure;
 use crate::model::recorded_event::{EventType, Object};
@@ -119,6 +123,9 @@ pub struct Config {
     /// Settings of devices, which the cloud has; `None`: they are not served.
     #[cfg(feature = "devices")]
     pub devices: Option<DeviceSettings>,
+    /// Settings of the Kubernetes API on the node; `None`: it is not served.
+    #[cfg(feature = "metaserver")]
+    pub metaserver: Option<MetaServerSettings>,
     /// Whether jobs of the cloud for the node itself are done (`modules.taskManager.enable`).
     #[cfg(feature = "node-jobs")]
     pub node_jobs: bool,
@@ -310,6 +317,10 @@ impl Agent {
             | Event::Cloud(..) => self.handle_cloud(now, event),
             #[cfg(feature = "devices")]
             Event::Device(_) => self.handle_cloud(now, event),
+            #[cfg(feature = "metaserver")]
+            Event::MetaServerOpened(..) | Event::MetaServerClosed(_) => {
+                self.handle_cloud(now, event);
+            }
             #[cfg(feature = "services")]
             Event::Services(report) => self.take_services_report(*report),
             #[cfg(feature = "streams")]
@@ -527,6 +538,13 @@ impl Agent {
             let reason = pressure.change(self.node.pressures().contains(&pressure));
             let message = format!("Node {name} status is now: {reason}");
             self.recorder.add(now, Object::node(name), EventType::Normal, reason, message, out);
+        }
+    }
+
+    #[cfg(feature = "services")]
+    fn take_services_report(&mut self, report: crate::model::service::ServicesReport) {
+        if let Some(services) = &mut self.services {
+            services.take_report(report, &mut self.pending);
         }
     }
 

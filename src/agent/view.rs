@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 #[cfg(feature = "devices")]
 use super::devices::Devices;
+#[cfg(feature = "metaserver")]
+use super::metaserver::MetaServer;
 #[cfg(feature = "node-jobs")]
 use super::node_jobs::NodeJobs;
 use super::pod::{Origin, Wanted};
@@ -121,6 +123,8 @@ impl Agent {
             node_jobs: self.node_jobs().map(NodeJobs::metrics),
             #[cfg(feature = "services")]
             services: self.services.as_ref().map(Services::overview),
+            #[cfg(feature = "metaserver")]
+            metaserver: self.metaserver().map(MetaServer::overview),
         }
     }
 
@@ -173,6 +177,8 @@ impl Agent {
             node_jobs: self.node_jobs().map(NodeJobs::overview),
             #[cfg(feature = "services")]
             services: self.services.as_ref().map(Services::overview),
+            #[cfg(feature = "metaserver")]
+            metaserver: self.metaserver().map(MetaServer::overview),
         }
     }
 

@@ -8,6 +8,8 @@ mod cloud;
 #[cfg(feature = "devices")]
 mod devices;
 mod judge;
+#[cfg(feature = "metaserver")]
+mod metaserver;
 mod remedy;
 #[cfg(feature = "services")]
 mod services;

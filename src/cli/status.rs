@@ -8,6 +8,8 @@ use super::{Error, age};
 use crate::io::client;
 #[cfg(feature = "devices")]
 use crate::model::device::{DevicesOverview, MapperOverview, MqttOverview};
+#[cfg(feature = "metaserver")]
+use crate::model::metaserver::MetaServerOverview;
 #[cfg(feature = "node-jobs")]
 use crate::model::node_job::JobOverview;
 #[cfg(feature = "services")]
@@ -77,6 +79,17 @@ fn devices(of: &DevicesOverview) -> Vec<(&'static str, String)> {
         lines.push(("uploads", format!("{} messages wait for the cloud", of.uploads)));
     }
     lines.extend(of.mappers.iter().map(|mapper| ("mapper", mapper_line(mapper))));
+    lines
+}
+
+/// The lines about the Kubernetes API on the node.
+#[cfg(feature = "metaserver")]
+fn metaserver(of: &MetaServerOverview) -> Vec<String> {
+    let mut lines = vec![format!(
+        "{} clients, {} watches ({} of the cloud), {} objects, {} rows",
+        of.clients, of.watches, of.upstream_watches, of.objects, of.rows
+    )];
+    lines.extend(of.trouble.as_ref().map(|why| format!("DEGRADED: {why}")));
     lines
 }
 
@@ -156,6 +169,10 @@ fn print(overview: &Overview, out: &mut dyn Write) -> std::io::Result<()> {
     #[cfg(feature = "services")]
     for text in overview.services.iter().flat_map(services) {
         line("services", &text)?;
+    }
+    #[cfg(feature = "metaserver")]
+    for text in overview.metaserver.iter().flat_map(metaserver) {
+        line("metaserver", &text)?;
     }
     #[cfg(feature = "node-jobs")]
     for job in overview.node_jobs.iter().flatten() {

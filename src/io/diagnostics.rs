@@ -9,6 +9,8 @@ mod builtin;
 mod cloud;
 #[cfg(feature = "devices")]
 mod devices;
+#[cfg(feature = "metaserver")]
+mod metaserver;
 mod runtime;
 #[cfg(feature = "services")]
 mod services;
@@ -35,6 +37,8 @@ pub use builtin::BuiltinFacts;
 pub use cloud::CloudFacts;
 #[cfg(feature = "devices")]
 pub use devices::DeviceFacts;
+#[cfg(feature = "metaserver")]
+pub use metaserver::MetaServerFacts;
 #[cfg(feature = "services")]
 pub use services::ServiceFacts;
 
@@ -100,6 +104,9 @@ pub struct Diagnostics {
     /// Whether there is a key of releases, without which no job upgrades edged.
     #[cfg(feature = "node-jobs")]
     pub release_key: bool,
+    /// What MetaServer needs, if it is on.
+    #[cfg(feature = "metaserver")]
+    pub metaserver: Option<MetaServerFacts>,
 }
 
 /// A manifest file's path and bytes, or why it cannot be read.
@@ -172,6 +179,8 @@ pub fn gather(flags: &[OsString]) -> Result<Diagnostics, Error> {
         services: services::read(&config),
         #[cfg(feature = "node-jobs")]
         release_key: Path::new(super::release::KEYS).exists(),
+        #[cfg(feature = "metaserver")]
+        metaserver: metaserver::read(&config),
         config,
     })
 }

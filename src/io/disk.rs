@@ -1,8 +1,8 @@
 //! The store: what the cloud sent, on the disk, in KubeEdge's own SQLite file.
 //!
-//! Only the table `meta` is ours, and those of devices where these are served; the others of an
-//! EdgeCore that ran here before (`meta_v2` …) stay as they are, and EdgeCore finds its file again
-//! when it comes back.
+//! Only the table `meta` is ours, those of devices where these are served, and `meta_v2` where
+//! MetaServer is on; the others of an EdgeCore that ran here before stay as they are, and EdgeCore
+//! finds its file again when it comes back.
 //!
 //! ```text
 //!  open ─▶ sound? ─▶ rows ─▶ Event::Loaded      save ─▶ one transaction ─▶ fsync ─▶ Event::Saved
@@ -31,6 +31,8 @@ mod devices;
 #[path = "disk/devices/absent.rs"]
 mod devices;
 mod inspect;
+#[cfg(feature = "metaserver")]
+mod items;
 pub(in crate::io) mod quarantine;
 mod rows;
 mod store;
@@ -51,6 +53,8 @@ use crate::agent::event::Event;
 use crate::limits::STORE_WAL_PAGES;
 use crate::model::error::System;
 use crate::model::meta::{Change, DiskError, Revision, Row, Saved, StoreOrigin};
+#[cfg(feature = "metaserver")]
+use crate::model::metaserver::{MetaServerSettings, StoredItem};
 pub use inspect::{Inspection, State as Health, inspect};
 use rows::{Found, Totals};
 pub use store::Store;
@@ -269,6 +273,8 @@ impl Disk {
             .iter()
             .try_fold(totals, |totals, change| rows::apply(&saving, change, totals))?;
         devices::apply(&saving, changes)?;
+        #[cfg(feature = "metaserver")]
+        items::apply(&saving, changes)?;
         if self.tainted {
             // Even if nothing changes: the failed save is in the log, and the next start would find
             // it until something overwrites it. Nothing reads this number.
@@ -288,6 +294,20 @@ impl Disk {
             }
             Ok(_) | Err(_) => {}
         }
+    }
+
+    /// The objects that MetaServer may serve, beside the rows that were read.
+    #[cfg(feature = "metaserver")]
+    pub(in crate::io) fn items(
+        &self,
+        rows: &[Row],
+        settings: &MetaServerSettings,
+        bytes_max: usize,
+    ) -> Vec<StoredItem> {
+        let State::Open(conn) = &self.state else { return items::of_meta(rows, settings) };
+        let mut all = items::of_meta(rows, settings);
+        all.extend(items::read(conn, settings, bytes_max));
+        all
     }
 
     /// Closes the file and leaves it as it is.

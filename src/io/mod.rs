@@ -14,9 +14,9 @@
 //!
 //! **Tokens.** [`SIGNALS`], [`RUNTIME`] and [`FOLDER`] are single sources; the link to the cloud
 //! has [`CLOUD`] and the next token; the HTTP server has all tokens from [`SERVER`] on, for its
-//! listeners and their connections; requests of people have those from [`STREAMS`] on, connections
-//! of probes and hooks those from [`PROBES`] on, mappers those from `DMI` on, and the process that
-//! serves Services has [`SERVICES`].
+//! listeners and their connections; MetaServer has those from `METASERVER` on; requests of people
+//! have those from [`STREAMS`] on, connections of probes and hooks those from [`PROBES`] on,
+//! mappers those from `DMI` on, and the process that serves Services has [`SERVICES`].
 //!
 //! **If we crash here** nothing is lost: the next start reads everything again from the runtime,
 //! the manifest folder and the store. Pods keep running.
@@ -67,6 +67,8 @@ pub mod job;
 mod jobs;
 pub mod lock;
 pub mod log;
+#[cfg(feature = "metaserver")]
+pub mod metaserver;
 mod mounts;
 #[cfg(feature = "devices")]
 pub mod mqtt;
@@ -173,6 +175,9 @@ pub const CLOUD: Token = Token(3);
 pub const SERVICES: Token = Token(8);
 /// The HTTP server's first listener; its connections and the second listener have the next tokens.
 pub const SERVER: Token = Token(1_024);
+/// The listener of MetaServer; its connections have the next tokens.
+#[cfg(feature = "metaserver")]
+pub const METASERVER: Token = Token(16_384);
 /// The watch of followed logs; requests of people have the next tokens.
 pub const STREAMS: Token = Token(32_768);
 /// The first connection of a probe; the others have the next tokens.
@@ -228,6 +233,8 @@ struct EventLoop<'a> {
     signals: Signals,
     runtime: Runtime,
     server: Server,
+    #[cfg(feature = "metaserver")]
+    metaserver: metaserver::MetaServer,
     streams: Streams,
     manifests: Manifests,
     jobs: Jobs,
@@ -278,6 +285,8 @@ impl<'a> EventLoop<'a> {
             signals,
             runtime: Runtime::new(config.runtime.clone(), RUNTIME).within(budget.cri),
             server: open_server(&config),
+            #[cfg(feature = "metaserver")]
+            metaserver: metaserver::MetaServer::new(&config, METASERVER),
             streams: open_streams(&config),
             manifests: Manifests::open(
                 PathBuf::from(&config.manifests),
@@ -326,6 +335,8 @@ impl<'a> EventLoop<'a> {
             self.devices.wake_at(),
             self.services.wake_at(),
             self.server.wake_at(),
+            #[cfg(feature = "metaserver")]
+            self.metaserver.wake_at(),
             self.streams.wake_at(),
             self.registry.wake_at(),
         ];
@@ -341,20 +352,7 @@ impl<'a> EventLoop<'a> {
     fn turn(&mut self, ready: &Events) -> Next {
         let now = clock::now();
         let mut turn = Turn::begin();
-        for ready in ready {
-            match ready.token() {
-                SIGNALS => self.signalled(),
-                RUNTIME => self.runtime.ready(ready),
-                FOLDER => self.manifests.ready(now.boot),
-                token if self.cloud.owns(token) => self.cloud.ready(ready),
-                token if self.services.owns(token) => self.services.ready(ready),
-                token if self.devices.owns(token) => self.devices.ready(ready),
-                token if self.probes.owns(token) => self.probes.ready(ready),
-                token if self.server.owns(token) => self.server.ready(ready),
-                token if self.streams.owns(token) => self.streams.ready(ready),
-                token => ::log::debug!("token={} has no owner", token.0),
-            }
-        }
+        self.dispatch(ready, now);
         turn.lap("signals");
         self.runtime.tick(now.boot, self.poll.registry(), &mut self.events);
         turn.lap("the runtime's replies");
@@ -373,6 +371,10 @@ impl<'a> EventLoop<'a> {
         turn.lap("the link to the cloud");
         self.devices.tick(now, self.poll.registry(), &mut self.events);
         turn.lap("devices");
+        #[cfg(feature = "metaserver")]
+        self.metaserver.tick(now.boot, self.poll.registry(), &mut self.events);
+        #[cfg(feature = "metaserver")]
+        turn.lap("requests to MetaServer");
         self.services.tick(now.boot, self.poll.registry(), &mut self.events);
         self.registry.tick(now.boot);
         self.surroundings.tick(now.boot, &mut self.events);
@@ -385,6 +387,10 @@ impl<'a> EventLoop<'a> {
         self.devices.flush(now.boot, self.poll.registry(), &mut self.events);
         turn.lap("answers to devices");
         self.services.flush(now.boot);
+        #[cfg(feature = "metaserver")]
+        self.metaserver.flush(now, self.poll.registry(), &mut self.events);
+        #[cfg(feature = "metaserver")]
+        turn.lap("answers of MetaServer");
         let registry = self.poll.registry();
         let handovers = self.server.tick(now, registry, &self.agent, &mut self.events);
         for handover in handovers {
@@ -407,6 +413,26 @@ impl<'a> EventLoop<'a> {
         turn.lap("the store");
         turn.end();
         next
+    }
+
+    /// Tells each source what is ready of it.
+    fn dispatch(&mut self, ready: &Events, now: Now) {
+        for ready in ready {
+            match ready.token() {
+                SIGNALS => self.signalled(),
+                RUNTIME => self.runtime.ready(ready),
+                FOLDER => self.manifests.ready(now.boot),
+                token if self.cloud.owns(token) => self.cloud.ready(ready),
+                token if self.services.owns(token) => self.services.ready(ready),
+                token if self.devices.owns(token) => self.devices.ready(ready),
+                token if self.probes.owns(token) => self.probes.ready(ready),
+                token if self.server.owns(token) => self.server.ready(ready),
+                #[cfg(feature = "metaserver")]
+                token if self.metaserver.owns(token) => self.metaserver.ready(ready),
+                token if self.streams.owns(token) => self.streams.ready(ready),
+                token => ::log::debug!("token={} has no owner", token.0),
+            }
+        }
     }
 
     /// Gives the agent the events and performs its actions, until none has an immediate answer.
@@ -506,6 +532,8 @@ impl<'a> EventLoop<'a> {
             Action::Device(action) => self.devices.perform(now.boot, *action, &mut self.events),
             #[cfg(feature = "services")]
             Action::Services(table) => self.services.serve(table),
+            #[cfg(feature = "metaserver")]
+            Action::MetaServer(id, reply) => self.metaserver.reply(now.boot, id, reply),
             #[cfg(feature = "watchdog")]
             Action::Feed => self.watchdog.feed(clock::boot()),
             Action::RecordedEvent(note) => turn_log::note(&note),
@@ -558,6 +586,8 @@ impl<'a> EventLoop<'a> {
         }
         (self.config.log, self.config.manifests) = (new.log, new.manifests);
         self.server.retry();
+        #[cfg(feature = "metaserver")]
+        self.metaserver.retry();
         self.devices.retry();
         ::log::info!("configuration reloaded");
     }

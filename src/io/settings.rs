@@ -38,6 +38,8 @@ pub(super) fn agent_config(config: &Config) -> agent::Config {
         node_jobs: config.node_jobs,
         #[cfg(feature = "node-jobs")]
         upgrade_repositories: config.upgrade_repositories.clone(),
+        #[cfg(feature = "metaserver")]
+        metaserver: config.metaserver.settings().cloned(),
         #[cfg(feature = "services")]
         services: config.services.settings().cloned(),
         #[cfg(all(feature = "cloud", feature = "streams"))]
@@ -68,6 +70,7 @@ pub(super) fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("the settings of the cloud and its store", old.cloud != new.cloud),
         ("deviceTwin and eventBus", old.devices != new.devices),
         ("taskManager", old.node_jobs != new.node_jobs),
+        ("metaServer", old.metaserver != new.metaserver),
         ("services", old.services != new.services),
     ]
     .into_iter()

@@ -32,6 +32,9 @@ pub const UNSENT_MAX: usize = 32;
 pub const ANSWERS_MAX: usize = 256;
 /// Open requests to the cloud: one for each pod of a node, and some more.
 pub const REQUESTS_MAX: usize = 256;
+/// Milliseconds before the cloud is told again of watches that it has refused, or not answered.
+#[cfg(any(feature = "metaserver", feature = "services"))]
+pub const WATCHES_RETRY_MS: u64 = 300_000;
 /// Milliseconds before an object that the cloud did not send is requested again.
 pub const QUERY_RETRY_MS: u64 = 10_000;
 /// Milliseconds that the report of a starting pod is delayed: most run by then, and each report

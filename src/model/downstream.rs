@@ -29,13 +29,16 @@ pub enum Down {
     /// The answer to the request of this id for a page of pods, or of Services (section 4.12), or
     /// why it cannot be used.
     Pods(Box<str>, Result<PodPage, String>),
-    /// The answer to the request of this id for the live watches; which are refused and why.
-    #[cfg(feature = "services")]
-    WatchesSynced(Box<str>, Option<String>),
+    /// The answer to the request of this id for the live watches.
+    #[cfg(any(feature = "metaserver", feature = "services"))]
+    WatchesSynced(Box<str>, RefusedWatches),
+    /// The answer to MetaServer's request of this id.
+    #[cfg(feature = "metaserver")]
+    Application(Box<str>, super::metaserver::Answer),
     /// An object was added or changed.
     Put(Box<RemoteObject>),
-    /// An object was deleted; its uid, empty: not given.
-    Delete { uid: Box<str> },
+    /// An object was deleted; its uid, empty: not given; the version of the deletion, 0: not given.
+    Delete { uid: Box<str>, version: u64 },
     /// It takes too much memory; why.
     TooLarge(String),
     /// It is about no object that can be stored.
@@ -70,7 +73,14 @@ pub struct RemoteObject {
     pub text: Box<str>,
     /// The parts of it that a node compares with its own.
     pub view: ObjectView,
+    /// What MetaServer keeps of it; `None`: it has no kind.
+    #[cfg(feature = "metaserver")]
+    pub item: Option<std::sync::Arc<super::application::Item>>,
 }
+
+/// The ids of the watches that the cloud refuses, and why; or why it refuses all of them.
+#[cfg(any(feature = "metaserver", feature = "services"))]
+pub type RefusedWatches = Result<Vec<(Box<str>, Box<str>)>, Box<str>>;
 
 /// The parts of an object that a node compares with its own, by the kind of the resource.
 #[derive(Clone, Debug)]

@@ -3,6 +3,8 @@
 
 #[cfg(feature = "devices")]
 use super::device::{DeviceChange, StoredDevices};
+#[cfg(feature = "metaserver")]
+use super::metaserver::{RowChange, StoredItem};
 
 /// Identifies one [`crate::agent::event::Action::Save`]. Never used twice, and only grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +38,9 @@ pub enum Change {
     /// Of the tables of devices.
     #[cfg(feature = "devices")]
     Device(DeviceChange),
+    /// Of the table of MetaServer.
+    #[cfg(feature = "metaserver")]
+    Item(RowChange),
 }
 
 /// The content of the store when it was opened.
@@ -51,6 +56,9 @@ pub struct Saved {
     /// The tables of devices.
     #[cfg(feature = "devices")]
     pub devices: StoredDevices,
+    /// The objects that MetaServer may serve.
+    #[cfg(feature = "metaserver")]
+    pub items: Vec<StoredItem>,
 }
 
 impl Saved {

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 #[cfg(feature = "devices")]
 use super::device::DeviceMetrics;
+#[cfg(feature = "metaserver")]
+use super::metaserver::MetaServerOverview;
 #[cfg(feature = "node-jobs")]
 use super::node_job::JobMetrics;
 #[cfg(feature = "services")]
@@ -62,6 +64,9 @@ pub struct Metrics {
     /// `None`: Services are not served.
     #[cfg(feature = "services")]
     pub services: Option<ServicesOverview>,
+    /// `None`: the Kubernetes API is not served on the node.
+    #[cfg(feature = "metaserver")]
+    pub metaserver: Option<MetaServerOverview>,
 }
 
 /// Calls of one RPC.

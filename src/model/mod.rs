@@ -4,6 +4,8 @@
 
 #[cfg(feature = "controller")]
 pub mod api;
+#[cfg(any(feature = "metaserver", feature = "services"))]
+pub mod application;
 pub mod base64;
 pub mod builtin;
 pub mod cgroup;
@@ -36,6 +38,8 @@ pub mod map;
 pub mod message;
 #[cfg(feature = "cloud")]
 pub mod meta;
+#[cfg(feature = "metaserver")]
+pub mod metaserver;
 pub mod metrics;
 pub mod names;
 pub mod net;

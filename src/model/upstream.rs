@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 #[cfg(feature = "devices")]
 use std::sync::Arc;
 
+#[cfg(any(feature = "metaserver", feature = "services"))]
+use super::application::Scope;
 #[cfg(feature = "devices")]
 use super::device::{DeviceUpstream, Upload};
 use super::message::{Message, Route};
@@ -94,9 +96,12 @@ pub enum Up {
         /// The token of the page; empty: the first one.
         page: Box<str>,
     },
-    /// Watch them, and nothing else (`watchapp/sync`, metaserver.md, section 6).
-    #[cfg(feature = "services")]
-    WatchServices { node: Box<str> },
+    /// Serve these watches, and no others (`watchapp/sync`, metaserver.md, section 6).
+    #[cfg(any(feature = "metaserver", feature = "services"))]
+    SyncWatches { node: Box<str>, watches: Vec<Scope> },
+    /// A request of MetaServer (section 6 there).
+    #[cfg(feature = "metaserver")]
+    Application(Box<super::application::Application>),
     /// Report an event (section 5.11).
     Event {
         /// It was not sent before.

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "devices")]
 use super::device::DevicesOverview;
+#[cfg(feature = "metaserver")]
+use super::metaserver::MetaServerOverview;
 #[cfg(feature = "node-jobs")]
 use super::node_job::JobOverview;
 #[cfg(feature = "services")]
@@ -61,6 +63,10 @@ pub struct Overview {
     #[cfg(feature = "services")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub services: Option<ServicesOverview>,
+    /// The Kubernetes API on the node; `None`: it is not served.
+    #[cfg(feature = "metaserver")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metaserver: Option<MetaServerOverview>,
 }
 
 /// The state of the tunnel for logs and commands.

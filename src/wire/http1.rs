@@ -9,9 +9,9 @@
 //! address of the listener, so that a name which an attacker points at 127.0.0.1 is refused; and so
 //! must its `Origin`, if there is one.
 
-#[cfg(feature = "controller")]
+#[cfg(any(feature = "controller", feature = "metaserver"))]
 pub mod call;
-#[cfg(any(feature = "controller", feature = "streams"))]
+#[cfg(any(feature = "controller", feature = "metaserver", feature = "streams"))]
 pub mod query;
 #[cfg(any(feature = "api", feature = "probes"))]
 pub mod response;
@@ -304,7 +304,7 @@ fn head(status: &str, more: &str, content_type: &str, length: usize) -> Vec<u8> 
 }
 
 /// An answer after which the connection ends. `more`: further lines of its head with their ends.
-#[cfg(any(feature = "controller", feature = "streams"))]
+#[cfg(any(feature = "controller", feature = "metaserver", feature = "streams"))]
 pub fn answer(status: &str, more: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
     let mut bytes = head(status, more, content_type, body.len());
     bytes.extend_from_slice(body);

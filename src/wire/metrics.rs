@@ -6,6 +6,8 @@ use std::fmt::Write;
 
 #[cfg(feature = "devices")]
 use crate::model::device::{DeviceMetrics, MapperMetrics};
+#[cfg(feature = "metaserver")]
+use crate::model::metaserver::MetaServerOverview;
 use crate::model::metrics::{Histogram, Metrics};
 #[cfg(feature = "node-jobs")]
 use crate::model::node_job::JobMetrics;
@@ -67,6 +69,10 @@ pub fn render(metrics: &Metrics, process: Process) -> String {
     #[cfg(feature = "services")]
     if let Some(services) = &metrics.services {
         page.services(services);
+    }
+    #[cfg(feature = "metaserver")]
+    if let Some(metaserver) = &metrics.metaserver {
+        page.metaserver(metaserver);
     }
     page.process(process);
     page.0
@@ -170,6 +176,34 @@ impl Page {
         self.family(name, "histogram", "From a call of the runtime to its answer");
         for (kind, operation) in &metrics.operations {
             self.histogram(name, Some(kind), &operation.duration);
+        }
+    }
+
+    #[cfg(feature = "metaserver")]
+    fn metaserver(&mut self, of: &MetaServerOverview) {
+        let (gauge, counter) = ("gauge", "counter");
+        for (name, kind, help, value) in [
+            ("clients", gauge, "Requests to MetaServer that are open", of.clients as u64),
+            ("watches", gauge, "Watches of MetaServer's clients", of.watches as u64),
+            (
+                "upstream_watches",
+                gauge,
+                "Watches that the cloud serves MetaServer",
+                of.upstream_watches as u64,
+            ),
+            ("objects", gauge, "Objects that MetaServer keeps", of.objects as u64),
+            ("object_bytes", gauge, "Bytes of these objects", of.object_bytes as u64),
+            ("rows", gauge, "Rows of MetaServer in the store", of.rows as u64),
+            ("requests_total", counter, "Requests to MetaServer", of.requests),
+            (
+                "requests_from_store_total",
+                counter,
+                "Requests to MetaServer answered without the cloud",
+                of.from_store,
+            ),
+        ] {
+            let name = format!("edged_metaserver_{name}");
+            self.one(&name, kind, help, value as f64);
         }
     }
 

@@ -30,6 +30,8 @@ pub mod kubelet;
 pub mod line;
 pub mod log;
 pub mod manifest;
+#[cfg(feature = "metaserver")]
+pub mod metaserver;
 #[cfg(feature = "api")]
 pub mod metrics;
 #[cfg(feature = "runtime")]

@@ -174,6 +174,8 @@ impl Life {
             match change {
                 Change::Put(row) => drop(next.objects.insert(row.key.clone(), row.clone())),
                 Change::Delete { key } => drop(next.objects.remove(key)),
+                #[cfg(feature = "metaserver")]
+                Change::Item(_) => {}
                 #[cfg(feature = "devices")]
                 Change::Device(change) => next.devices.write(change.clone()),
             }

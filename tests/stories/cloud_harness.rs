@@ -10,6 +10,8 @@ use edged::limits::Budget;
 use edged::model::link::{Cause, Session, Validity};
 use edged::model::message::{Header, Message, Route};
 use edged::model::meta::{Change, DiskError, Revision, Row, Saved};
+#[cfg(feature = "metaserver")]
+use edged::model::metaserver::{ClientId, Reply};
 use edged::model::settings::CloudSettings;
 use edged::wire::kubeedge;
 use serde_json::value::to_raw_value;
@@ -37,6 +39,9 @@ pub struct CloudHarness {
     /// Requests about devices.
     #[cfg(feature = "devices")]
     pub devices: Vec<DeviceAction>,
+    /// Answers to clients of MetaServer.
+    #[cfg(feature = "metaserver")]
+    pub replies: Vec<(ClientId, Reply)>,
     /// When each of our requests was answered, by message id: wall-clock milliseconds.
     answered: BTreeMap<Box<str>, i64>,
     pub session: Session,
@@ -102,6 +107,8 @@ impl CloudHarness {
             pings: 0,
             #[cfg(feature = "devices")]
             devices: Vec::new(),
+            #[cfg(feature = "metaserver")]
+            replies: Vec::new(),
             answered: BTreeMap::new(),
             session: Session(0),
             budget,
@@ -141,6 +148,8 @@ impl CloudHarness {
                     Action::Save { revision, changes } => self.saves.push((revision, changes)),
                     #[cfg(feature = "devices")]
                     Action::Device(action) => self.devices.push(*action),
+                    #[cfg(feature = "metaserver")]
+                    Action::MetaServer(id, reply) => self.replies.push((id, reply)),
                     other => panic!("{other:?} is not about the cloud"),
                 }
             }

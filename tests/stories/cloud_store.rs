@@ -26,6 +26,8 @@ fn keys(changes: &[Change]) -> Vec<String> {
         Change::Delete { key } => format!("-{key}"),
         #[cfg(feature = "devices")]
         Change::Device(change) => format!("{change:?}"),
+        #[cfg(feature = "metaserver")]
+        Change::Item(change) => format!("{change:?}"),
     };
     changes.iter().map(key).collect()
 }

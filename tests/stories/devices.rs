@@ -156,6 +156,8 @@ fn kept(cloud: &CloudHarness) -> Saved {
                 rows.push(row);
             }
             Change::Delete { key } => rows.retain(|other| other.key != key),
+            #[cfg(feature = "metaserver")]
+            Change::Item(_) => {}
             Change::Device(DeviceChange::PutDevice(row)) => {
                 devices.devices.retain(|other| other.id != row.id);
                 devices.devices.push(row);

@@ -39,6 +39,8 @@ mod cloud_images;
 mod cloud_lost;
 #[cfg(feature = "cloud")]
 mod cloud_memory;
+#[cfg(feature = "metaserver")]
+mod cloud_metaserver;
 #[cfg(feature = "cloud")]
 mod cloud_mirror;
 #[cfg(feature = "cloud")]

@@ -104,7 +104,7 @@ fn a_node_reads_what_the_controller_writes() {
         uid: "u".into(),
     };
     let deleted = to_node(Content::Tombstone(Box::new(deleted)), "delete");
-    assert!(matches!(deleted, Down::Delete { uid } if *uid == *"u"));
+    assert!(matches!(deleted, Down::Delete { uid, .. } if *uid == *"u"));
     let answer = |content: Content| match to_node(content, "response") {
         Down::Answer(to, answer) => {
             assert_eq!(*to, *"q");

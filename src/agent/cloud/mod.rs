@@ -21,6 +21,11 @@ mod enrol;
 mod events;
 mod hub;
 mod meta;
+#[cfg(feature = "metaserver")]
+mod metaserver;
+#[cfg(not(feature = "metaserver"))]
+#[path = "metaserver/absent.rs"]
+mod metaserver;
 mod metasync;
 mod mirror;
 mod node;
@@ -42,36 +47,33 @@ mod services;
 mod services;
 mod terminal_status;
 mod tokens;
-
-use std::collections::BTreeSet;
-use std::sync::Arc;
+#[cfg(any(feature = "metaserver", feature = "services"))]
+mod watches;
 
 use crate::agent::Config;
-use crate::agent::calls::Uid;
 #[cfg(feature = "devices")]
 use crate::agent::event::DeviceEvent;
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::jobs::Jobs;
-use crate::agent::pods::{Knowledge, Pods};
+use crate::agent::pods::Pods;
 use crate::agent::recorder::Recorder;
 use crate::agent::time::{Instant, Now, Rng, Wall};
+#[cfg(any(feature = "metaserver", feature = "services"))]
+use crate::model::application::Scope;
 use crate::model::downstream::{Answer, Down, Downstream, RemoteObject};
 use crate::model::job::JobError;
 use crate::model::link::{Cause, Session, Validity};
 use crate::model::message::Resource;
-use crate::model::meta::{DiskError, Revision, Saved, StoreOrigin};
-use crate::model::object::Object;
-use crate::model::pod::Pod;
+use crate::model::meta::{DiskError, Revision, Saved};
 use crate::model::settings::CloudSettings;
-use crate::model::token::Token;
 use crate::model::upstream::{Origin, Reply, Up};
-use crate::model::view::CloudOverview;
 
 use devices::DeviceSide;
 use enrol::{Enrol, EnrolEvent};
 use events::Events;
 use hub::{Hub, LinkEvent};
 use meta::{ChangeOutcome, DurableChanges, Meta};
+use metaserver::MetaSide;
 use metasync::Metasync;
 use mirror::{Mirrors, Owner};
 use node::{Node, NodeInputs};
@@ -80,10 +82,11 @@ use object_fetch::ObjectFetches;
 use relist::{PageError, Relist};
 use report::{RemoteExistence, Report, ReportInputs};
 use requests::{CloudContext, PendingRequests, RequestKind};
-use rows::StoredObject;
 use services::ServiceWatch;
 use terminal_status::{Found, TerminalStatuses};
 use tokens::Tokens;
+#[cfg(any(feature = "metaserver", feature = "services"))]
+use watches::Watches;
 
 /// The cloud side.
 #[derive(Debug)]
@@ -105,6 +108,9 @@ pub(super) struct Cloud {
     devices: DeviceSide,
     node_jobs: JobSide,
     services: ServiceWatch,
+    metaserver: MetaSide,
+    #[cfg(any(feature = "metaserver", feature = "services"))]
+    watches: Watches,
     /// The cloud's wall clock, with the time since boot when it was received.
     clock: Option<(Instant, Wall)>,
 }
@@ -145,7 +151,14 @@ impl Cloud {
         let node_jobs = JobSide::new(node, config);
         #[cfg(not(feature = "node-jobs"))]
         let node_jobs = JobSide;
+        #[cfg(feature = "metaserver")]
+        let metaserver = MetaSide::new(node, config.metaserver.as_ref(), budget.meta_bytes_max);
+        #[cfg(not(feature = "metaserver"))]
+        let metaserver = MetaSide;
         Self {
+            metaserver,
+            #[cfg(any(feature = "metaserver", feature = "services"))]
+            watches: Watches::default(),
             devices,
             node_jobs,
             services: ServiceWatch::new(config),
@@ -180,6 +193,8 @@ impl Cloud {
     /// Takes the content of the store at the start.
     pub(super) fn loaded(&mut self, now: Now, mut saved: Saved, rng: &mut Rng, out: &mut Out) {
         self.devices.take_stored(&mut saved);
+        #[cfg(feature = "metaserver")]
+        self.metaserver.load(&mut saved);
         self.meta.load(saved, out);
         self.devices.load(now, &self.meta, rng);
         self.node_jobs.load(now, &self.meta);
@@ -197,6 +212,7 @@ impl Cloud {
     ) -> Changed {
         let DurableChanges { acks, pods, objects, devices } = self.meta.saved(revision, out);
         self.devices.end_save(now, true);
+        self.metaserver.end_save(now, true);
         if devices {
             self.devices.objects_changed(now, &self.meta, rng);
         }
@@ -224,6 +240,7 @@ impl Cloud {
     ) {
         self.meta.save_failed(now, revision, why, out);
         self.devices.end_save(now, false);
+        self.metaserver.end_save(now, false);
     }
 
     /// Takes an input about devices.
@@ -250,6 +267,9 @@ impl Cloud {
             self.devices.link_up(now);
             self.node_jobs.link_up();
             self.services.up();
+            self.metaserver.link_up();
+            #[cfg(any(feature = "metaserver", feature = "services"))]
+            self.watches.up(self.metaserver.is_on());
         }
     }
 
@@ -270,6 +290,7 @@ impl Cloud {
     /// The link is lost: no request is answered any more.
     fn link_lost(&mut self, now: Now) {
         self.devices.link_down(now);
+        self.metaserver.link_down();
         for kind in self.requests.clear() {
             self.unanswered(now, &kind, &mut Out::default());
         }
@@ -340,14 +361,18 @@ impl Cloud {
                 Some((other, _)) => self.unanswered(now, &other, out),
                 None => {}
             },
-            #[cfg(feature = "services")]
-            Down::WatchesSynced(parent, refused) => match self.requests.answered(&parent) {
-                Some((RequestKind::ServiceWatch, _)) => self.services.synced(now, refused, out),
-                Some((other, _)) => self.unanswered(now, &other, out),
-                None => {}
-            },
+            #[cfg(any(feature = "metaserver", feature = "services"))]
+            Down::WatchesSynced(parent, refused) => {
+                self.watches_answered(now, &parent, refused, out);
+            }
+            #[cfg(feature = "metaserver")]
+            Down::Application(parent, answer) => {
+                self.application_answered(now, &parent, answer, out);
+            }
             Down::Put(object) => self.object_received(now, &object, origin, rng),
-            Down::Delete { uid } => self.object_deleted(now, &uid, origin, rng),
+            Down::Delete { uid, version } => {
+                self.object_deleted(now, (&uid, version), origin, rng);
+            }
             Down::TooLarge(why) => self.reply(now, origin, Reply::Refused(why.into()), rng),
             Down::NoObject => self.reply(now, origin, Reply::Stored, rng),
             Down::VolumeCall => self.reply(now, origin, Reply::NoVolumes, rng),
@@ -395,7 +420,11 @@ impl Cloud {
                 self.relist.answered(now, Err(why), &mut self.meta, out);
             }
             #[cfg(feature = "services")]
-            RequestKind::Services | RequestKind::ServiceWatch => self.unanswered(now, kind, out),
+            RequestKind::Services => self.unanswered(now, kind, out),
+            #[cfg(any(feature = "metaserver", feature = "services"))]
+            RequestKind::Watches => self.unanswered(now, kind, out),
+            #[cfg(feature = "metaserver")]
+            RequestKind::Application(_) => self.unanswered(now, kind, out),
             RequestKind::Token(need) => self.token_answered(now, need, answer, rng, out),
             RequestKind::Object(key) => self.fetch_answered(now, key, answer, origin, rng),
             RequestKind::Register => {
@@ -405,7 +434,7 @@ impl Cloud {
             RequestKind::Lease => self.node.lease_answered(now, answer, out),
             RequestKind::PodStatus(uid) => {
                 let resource = &*origin.resource;
-                self.pod_answered(resource, &answer);
+                self.pod_answered(now, resource, &answer);
                 let name = Resource::parse(resource).map_or("", |resource| resource.name);
                 match self.report.patch_answered(now, (uid, name), answer, out) {
                     RemoteExistence::Assumed => {}
@@ -413,7 +442,7 @@ impl Cloud {
                 }
             }
             RequestKind::PodDelete(uid) => {
-                self.pod_answered(&origin.resource, &answer);
+                self.pod_answered(now, &origin.resource, &answer);
                 self.report.deletion_answered(now, uid, &answer);
             }
             RequestKind::MirrorMake(key) => {
@@ -474,8 +503,12 @@ impl Cloud {
     /// An answer about a pod may hold the pod with the status that the cloud has accepted. That a
     /// pod has ended must survive a restart: a process that finds no trace of it in the runtime
     /// would start it again.
-    fn pod_answered(&mut self, resource: &str, answer: &Answer) {
+    fn pod_answered(&mut self, now: Now, resource: &str, answer: &Answer) {
         let Answer::Object(object) = answer else { return };
+        #[cfg(feature = "metaserver")]
+        self.metaserver.pushed(now, object.item.as_ref());
+        #[cfg(not(feature = "metaserver"))]
+        let _ = now;
         let Some(resource) = Resource::parse(resource) else { return };
         let key = Resource { kind: "pod", ..resource }.to_string();
         if self.meta.stored_object(&key).is_some() {
@@ -515,8 +548,17 @@ impl Cloud {
     fn unanswered(&mut self, now: Now, kind: &RequestKind, out: &mut Out) {
         match kind {
             #[cfg(feature = "services")]
-            RequestKind::Services | RequestKind::ServiceWatch => {
-                self.services.unanswered(now, self.hub.is_up(), out);
+            RequestKind::Services => self.services.unanswered(now, self.hub.is_up(), out),
+            #[cfg(any(feature = "metaserver", feature = "services"))]
+            RequestKind::Watches => {
+                self.watches.unanswered(now);
+                if self.hub.is_up() {
+                    self.services.watch_answered(now, &self.watches, out);
+                }
+            }
+            #[cfg(feature = "metaserver")]
+            RequestKind::Application(number) => {
+                self.metaserver.unanswered(now, *number, self.hub.is_up());
             }
             RequestKind::Object(key) => self.object_fetches.unanswered(now, key),
             RequestKind::Token(need) => self.tokens.unanswered(now, need),
@@ -544,6 +586,13 @@ impl Cloud {
         if let Some(node) = object.node().filter(|_| resource.kind == "node") {
             self.node.received(now, node);
         }
+        #[cfg(feature = "metaserver")]
+        {
+            self.metaserver.pushed(now, object.item.as_ref());
+            if self.is_cached(&origin, resource.kind) {
+                return self.reply(now, origin, Reply::Stored, rng);
+            }
+        }
         let outcome = self.meta.put(&key, resource.kind, &object.text, Some(origin.clone()));
         // A pod that is not stored is not remembered: it comes again, or never.
         if let Some(pod) = object.pod().filter(|pod| self.meta.is_latest(&key, &pod.uid))
@@ -556,9 +605,24 @@ impl Cloud {
     }
 
     /// An object was deleted.
-    fn object_deleted(&mut self, now: Now, uid: &str, origin: Origin, rng: &mut Rng) {
+    fn object_deleted(
+        &mut self,
+        now: Now,
+        (uid, version): (&str, u64),
+        origin: Origin,
+        rng: &mut Rng,
+    ) {
         let key = origin.resource.clone();
         let Some(resource) = Resource::parse(&key) else { return };
+        #[cfg(feature = "metaserver")]
+        {
+            self.metaserver.removed(now, resource, uid, version);
+            if self.is_cached(&origin, resource.kind) {
+                return self.reply(now, origin, Reply::Stored, rng);
+            }
+        }
+        #[cfg(not(feature = "metaserver"))]
+        let _ = version;
         let outcome = self.deleted(resource, uid, Some(origin.clone()));
         self.pod_changed(resource);
         self.respond(now, outcome, origin, rng);
@@ -599,6 +663,7 @@ impl Cloud {
         }
         self.devices.step(now, &mut self.meta, rng, out);
         self.store_jobs(now, rng);
+        self.metaserver.step(now, &mut self.meta, rng, out);
         self.meta.step(now, out);
         self.enrol.step(now, self.hub.is_dialing(), rng, jobs, out);
         if self.hub.step(now, self.enrol.may_dial(now), rng, out) == LinkEvent::Lost {
@@ -623,6 +688,13 @@ impl Cloud {
         self.relist.step(&node.config.node_name, &self.meta, &mut context);
         self.object_fetches.step(&self.meta, &mut context);
         self.services.step(&node.config.node_name, &self.meta, &mut context);
+        #[cfg(any(feature = "metaserver", feature = "services"))]
+        {
+            self.metaserver.send(&self.watches, &mut context);
+            let wanted: Vec<&Scope> =
+                self.services.watch().into_iter().chain(self.metaserver.watches()).collect();
+            self.watches.step(&node.config.node_name, &wanted, &mut context);
+        }
         self.tokens.step(&self.meta, &mut context);
         let report_inputs = ReportInputs {
             terminal_statuses: &self.terminal_statuses,
@@ -650,6 +722,7 @@ impl Cloud {
             self.hub.wake_at(self.enrol.may_dial(now)),
             self.requests.wake_at(),
             self.devices.wake_at(now, &self.meta),
+            self.metaserver.wake_at(now, &self.meta),
         ]
         .into_iter()
         .flatten()
@@ -668,6 +741,8 @@ impl Cloud {
                     self.object_fetches.wake_at(&self.meta),
                     self.relist.wake_at(&self.meta),
                     self.services.wake_at(&self.meta),
+                    self.metaserver.send_at(),
+                    self.watches_at(),
                     self.tokens.wake_at(now, &self.meta),
                     self.report.wake_at(),
                     self.mirrors.wake_at().filter(|_| !self.node.is_legacy()),
@@ -690,60 +765,5 @@ impl Cloud {
     /// When [`Cloud::save_devices`] may go on.
     fn save_devices_at(&self, now: Now) -> Option<Instant> {
         self.devices.save_all_at(now, &self.meta)
-    }
-
-    // ---- for the rest of the core ----
-
-    /// The state of the cloud side, for the status display.
-    pub(super) fn overview(&self, now: Now) -> CloudOverview {
-        CloudOverview {
-            up_ms: self.hub.up_ms(now),
-            trouble: self.hub.trouble().map(str::to_owned),
-            store_trouble: self.meta.trouble().map(str::to_owned),
-            store_is_new: self.knowledge() == Knowledge::Broken,
-            store_loss: match self.meta.origin() {
-                Some(StoreOrigin::Lost(why)) => Some(why.clone()),
-                _ => None,
-            },
-            objects: self.meta.stored_objects().count(),
-        }
-    }
-
-    /// A relist of the runtime found no unknown pods.
-    pub(super) fn all_pods_known(&mut self) {
-        self.meta.set_complete();
-    }
-
-    /// How much is known of the cloud's pods.
-    pub(super) fn knowledge(&self) -> Knowledge {
-        match self.meta.origin() {
-            None => Knowledge::Silent,
-            Some(StoreOrigin::New | StoreOrigin::Lost(_)) => Knowledge::Broken,
-            Some(StoreOrigin::Part { .. }) => Knowledge::Broken,
-            Some(StoreOrigin::Kept) => Knowledge::Whole,
-        }
-    }
-
-    /// Pods that the store does not know, and that the cloud has deleted.
-    pub(super) fn tombstones(&self) -> &BTreeSet<Uid> {
-        self.meta.tombstones()
-    }
-
-    /// The pods that the cloud wants here.
-    pub(super) fn pods(&self) -> impl Iterator<Item = &Pod> {
-        self.meta.stored_objects().filter_map(|object| match object {
-            StoredObject::Pod(pod) => Some(&**pod),
-            _ => None,
-        })
-    }
-
-    /// The tokens of these pods.
-    pub(super) fn service_account_tokens(&self) -> Vec<Arc<Token>> {
-        self.meta.tokens().cloned().collect()
-    }
-
-    /// The objects that these pods use.
-    pub(super) fn objects(&self) -> impl Iterator<Item = Arc<Object>> {
-        self.meta.objects()
     }
 }

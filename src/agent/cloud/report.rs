@@ -466,7 +466,12 @@ mod tests {
         assert_eq!(cloud.hub.up(now, Session(1), &mut out), LinkEvent::Up);
         let message = |id: String, resource: &str, text: String| {
             let view = RemotePod::read(&text).map_or(ObjectView::Other, ObjectView::Pod);
-            let object = RemoteObject { text: text.into(), view };
+            let object = RemoteObject {
+                text: text.into(),
+                view,
+                #[cfg(feature = "metaserver")]
+                item: None,
+            };
             let (id, resource) = (id.into(), resource.into());
             let origin = upstream::Origin { id, resource, ..upstream::Origin::default() };
             Downstream { origin, timestamp_ms: 0, content: Down::Put(Box::new(object)) }

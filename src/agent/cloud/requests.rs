@@ -36,9 +36,12 @@ pub(super) enum RequestKind {
     /// List the Services of the cluster.
     #[cfg(feature = "services")]
     Services,
-    /// Watch them.
-    #[cfg(feature = "services")]
-    ServiceWatch,
+    /// Name the watches that the cloud is to serve.
+    #[cfg(any(feature = "metaserver", feature = "services"))]
+    Watches,
+    /// MetaServer's request of this number.
+    #[cfg(feature = "metaserver")]
+    Application(u64),
 }
 
 /// The open requests.

@@ -1,16 +1,37 @@
 //! Connects the cloud side to the agent: its events, its step, and when it wakes.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+#[cfg(any(feature = "metaserver", feature = "services"))]
+use super::requests::RequestKind;
+use super::rows::StoredObject;
 use super::{Changed, Cloud, CloudInputs, NodeInputs};
+use crate::agent::calls::Uid;
 #[cfg(feature = "devices")]
 use crate::agent::devices::Devices;
 use crate::agent::event::{Event, Out};
+#[cfg(feature = "metaserver")]
+use crate::agent::metaserver::MetaServer;
 #[cfg(feature = "node-jobs")]
 use crate::agent::node_jobs::{JobsContext, NodeJobs};
 use crate::agent::objects::Key;
 use crate::agent::pods::Knowledge;
 use crate::agent::time::{Instant, Now};
 use crate::agent::{Agent, Config};
+#[cfg(any(feature = "metaserver", feature = "services"))]
+use crate::model::application::Scope;
+#[cfg(any(feature = "metaserver", feature = "services"))]
+use crate::model::downstream::RefusedWatches;
 use crate::model::job::JobError;
+use crate::model::meta::StoreOrigin;
+#[cfg(feature = "metaserver")]
+use crate::model::metaserver::Answer;
+use crate::model::object::Object;
+use crate::model::pod::Pod;
+use crate::model::token::Token;
+#[cfg(feature = "metaserver")]
+use crate::model::upstream::Origin;
 use crate::model::view::CloudOverview;
 
 impl Agent {
@@ -64,6 +85,16 @@ impl Agent {
             #[cfg(feature = "devices")]
             Event::Device(event) => {
                 cloud.device_event(now, *event, rng);
+                Changed::default()
+            }
+            #[cfg(feature = "metaserver")]
+            Event::MetaServerOpened(id, call) => {
+                cloud.metaserver.opened(now, id, *call);
+                Changed::default()
+            }
+            #[cfg(feature = "metaserver")]
+            Event::MetaServerClosed(id) => {
+                cloud.metaserver.closed(id);
                 Changed::default()
             }
             other => panic!("{:?} is not about the cloud", std::mem::discriminant(&other)),
@@ -160,6 +191,11 @@ impl Agent {
         core.step(now, &mut context)
     }
 
+    #[cfg(feature = "metaserver")]
+    pub(in crate::agent) fn metaserver(&self) -> Option<&MetaServer> {
+        self.cloud.as_ref()?.metaserver.core()
+    }
+
     #[cfg(feature = "devices")]
     pub(in crate::agent) fn device_core(&self) -> Option<&Devices> {
         self.cloud.as_ref()?.devices.core()
@@ -167,5 +203,123 @@ impl Agent {
 
     pub(in crate::agent) fn cloud_wake_at(&self) -> Option<Instant> {
         self.cloud.as_ref()?.wake_at(self.now)
+    }
+}
+
+/// What the rest of the core asks of it.
+impl Cloud {
+    /// The state of the cloud side, for the status display.
+    pub(in crate::agent) fn overview(&self, now: Now) -> CloudOverview {
+        CloudOverview {
+            up_ms: self.hub.up_ms(now),
+            trouble: self.hub.trouble().map(str::to_owned),
+            store_trouble: self.meta.trouble().map(str::to_owned),
+            store_is_new: self.knowledge() == Knowledge::Broken,
+            store_loss: match self.meta.origin() {
+                Some(StoreOrigin::Lost(why)) => Some(why.clone()),
+                _ => None,
+            },
+            objects: self.meta.stored_objects().count(),
+        }
+    }
+
+    /// A relist of the runtime found no unknown pods.
+    pub(in crate::agent) fn all_pods_known(&mut self) {
+        self.meta.set_complete();
+    }
+
+    /// How much is known of the cloud's pods.
+    pub(in crate::agent) fn knowledge(&self) -> Knowledge {
+        match self.meta.origin() {
+            None => Knowledge::Silent,
+            Some(StoreOrigin::New | StoreOrigin::Lost(_)) => Knowledge::Broken,
+            Some(StoreOrigin::Part { .. }) => Knowledge::Broken,
+            Some(StoreOrigin::Kept) => Knowledge::Whole,
+        }
+    }
+
+    /// Pods that the store does not know, and that the cloud has deleted.
+    pub(in crate::agent) fn tombstones(&self) -> &BTreeSet<Uid> {
+        self.meta.tombstones()
+    }
+
+    /// The pods that the cloud wants here.
+    pub(in crate::agent) fn pods(&self) -> impl Iterator<Item = &Pod> {
+        self.meta.stored_objects().filter_map(|object| match object {
+            StoredObject::Pod(pod) => Some(&**pod),
+            _ => None,
+        })
+    }
+
+    /// The tokens of these pods.
+    pub(in crate::agent) fn service_account_tokens(&self) -> Vec<Arc<Token>> {
+        self.meta.tokens().cloned().collect()
+    }
+
+    /// The objects that these pods use.
+    pub(in crate::agent) fn objects(&self) -> impl Iterator<Item = Arc<Object>> {
+        self.meta.objects()
+    }
+}
+
+/// The watches of the cloud.
+impl Cloud {
+    /// The cloud has answered the list of live watches.
+    #[cfg(any(feature = "metaserver", feature = "services"))]
+    pub(super) fn watches_answered(
+        &mut self,
+        now: Now,
+        parent: &str,
+        refused: RefusedWatches,
+        out: &mut Out,
+    ) {
+        match self.requests.answered(parent) {
+            Some((RequestKind::Watches, _)) => {
+                self.watches.answered(now, refused);
+                self.services.watch_answered(now, &self.watches, out);
+            }
+            Some((other, _)) => self.unanswered(now, &other, out),
+            None => {}
+        }
+    }
+
+    /// The cloud has answered a request of MetaServer.
+    #[cfg(feature = "metaserver")]
+    pub(super) fn application_answered(
+        &mut self,
+        now: Now,
+        parent: &str,
+        answer: Answer,
+        out: &mut Out,
+    ) {
+        match self.requests.answered(parent) {
+            Some((RequestKind::Application(number), _)) => {
+                self.metaserver.answered(now, number, answer);
+            }
+            Some((other, _)) => self.unanswered(now, &other, out),
+            None => {}
+        }
+    }
+
+    /// Whether an object comes by a watch of MetaServer's: it is kept there, and listed anew in
+    /// each connection, so it need not be durable.
+    #[cfg(feature = "metaserver")]
+    pub(super) fn is_cached(&self, origin: &Origin, kind: &str) -> bool {
+        let is_watch = &*origin.source == "dynamiccontroller";
+        is_watch && self.metaserver.is_on() && !self.services.keeps(kind)
+    }
+
+    /// When the cloud is told of other watches.
+    #[cfg(any(feature = "metaserver", feature = "services"))]
+    pub(super) fn watches_at(&self) -> Option<Instant> {
+        let wanted: Vec<&Scope> =
+            self.services.watch().into_iter().chain(self.metaserver.watches()).collect();
+        self.watches.wake_at(&wanted)
+    }
+
+    #[cfg(not(any(feature = "metaserver", feature = "services")))]
+    #[expect(clippy::unused_self, reason = "as where there are watches")]
+    pub(super) fn watches_at(&self) -> Option<Instant> {
+        None
     }
 }

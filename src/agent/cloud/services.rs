@@ -10,9 +10,8 @@
 //! The list comes first, so that what the watch then offers again is known already and costs no
 //! write. What was stored and is not in a whole list is deleted: the cloud does not say that an
 //! object was deleted while the node was away. The watch is one for the node, with constant
-//! options, so that its id is the same in each connection; it is registered by the list of live
-//! watches (`watchapp/sync`), which also ends those that a predecessor has left. What it brings
-//! comes as any object does: stored, and acknowledged once it is durable.
+//! options, and registered with all others of the node ([`super::watches`]). What it brings comes
+//! as any object does: stored, and acknowledged once it is durable.
 //!
 //! A cloud without a dynamic controller does not answer: that is logged once, and the list is tried
 //! again every few minutes.
@@ -24,16 +23,19 @@ use std::collections::BTreeSet;
 use super::meta::{ChangeOutcome, Meta};
 use super::requests::{CloudContext, RequestKind};
 use super::rows::SERVICE;
+use super::watches::{WatchState, Watches};
 use crate::agent::Config;
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::time::{Instant, Now};
 use crate::limits::{SERVICES_LIST_PAGE, SERVICES_LIST_RETRY_MS, SERVICES_MAX};
+use crate::model::application::{Gvr, Scope};
 use crate::model::downstream::PodPage;
 use crate::model::upstream::Up;
 
 #[derive(Debug)]
 pub(super) struct ServiceWatch {
     is_on: bool,
+    scope: Scope,
     state: State,
     /// The keys of the pages so far.
     listed: BTreeSet<Box<str>>,
@@ -58,6 +60,7 @@ impl ServiceWatch {
     pub(super) fn new(config: &Config) -> Self {
         Self {
             is_on: config.services.is_some(),
+            scope: Scope::all(Gvr::new("", "v1", "services")),
             state: State::Waiting(Instant(0)),
             listed: BTreeSet::new(),
             is_partial: false,
@@ -134,17 +137,36 @@ impl ServiceWatch {
         }
     }
 
-    /// The cloud has answered the list of live watches.
-    pub(super) fn synced(&mut self, now: Now, refused: Option<String>, out: &mut Out) {
-        match refused {
-            None => {
+    /// The watch that the cloud is to serve, once everything that it has is stored.
+    pub(super) fn watch(&self) -> Option<&Scope> {
+        let is_listed = matches!(self.state, State::Syncing | State::Watching);
+        Some(&self.scope).filter(|_| self.is_on && is_listed)
+    }
+
+    /// Whether objects of this kind are stored here, whatever asks the cloud for them.
+    #[cfg(feature = "metaserver")]
+    pub(super) fn keeps(&self, kind: &str) -> bool {
+        self.is_on && kind == SERVICE
+    }
+
+    /// Looks at what the cloud says of the watch.
+    pub(super) fn watch_answered(&mut self, now: Now, watches: &Watches, out: &mut Out) {
+        if self.state != State::Syncing {
+            return;
+        }
+        match watches.state(&self.scope) {
+            None | Some(WatchState::Open) => {}
+            Some(WatchState::Taken) => {
                 self.state = State::Watching;
                 if self.logged.take().is_some() {
                     let line = "cloud: Services are watched".to_owned();
                     out.push(Action::Log(Severity::Info, line));
                 }
             }
-            Some(why) => self.failed(now, &format!("the cloud does not watch them: {why}"), out),
+            Some(WatchState::Refused(why)) => {
+                self.failed(now, &format!("the cloud does not watch them: {why}"), out);
+            }
+            Some(WatchState::Unanswered) => self.unanswered(now, true, out),
         }
     }
 
@@ -171,18 +193,17 @@ impl ServiceWatch {
         if self.wake_at(meta).is_none_or(|at| at > context.now.boot) || !context.has_room() {
             return;
         }
-        let node = node.into();
         let page = match &mut self.state {
             State::Waiting(_) => Some(Box::default()),
             State::Storing(next) => next.take(),
             State::Listing | State::Syncing | State::Watching => return,
         };
         if let Some(page) = page {
+            let node = node.into();
             let list = Up::ListServices { node, limit: SERVICES_LIST_PAGE, page };
             context.request(RequestKind::Services, list);
             self.state = State::Listing;
         } else {
-            context.request(RequestKind::ServiceWatch, Up::WatchServices { node });
             self.state = State::Syncing;
         }
     }

@@ -61,6 +61,8 @@ pub(super) fn all(facts: &Diagnostics) -> Vec<Row> {
     rows.extend(node_jobs(facts));
     #[cfg(feature = "services")]
     rows.extend(facts.services.iter().flat_map(super::services::rows));
+    #[cfg(feature = "metaserver")]
+    rows.extend(facts.metaserver.iter().flat_map(super::metaserver::rows));
     rows
 }
 

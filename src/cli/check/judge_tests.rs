@@ -66,6 +66,8 @@ fn machine() -> Diagnostics {
         services: None,
         #[cfg(feature = "node-jobs")]
         release_key: true,
+        #[cfg(feature = "metaserver")]
+        metaserver: None,
     }
 }
 

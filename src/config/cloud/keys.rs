@@ -4,13 +4,14 @@ use super::values::{
     at_least, count, file, http_server, namespace, project, seconds, server, take_register,
     take_taints, take_token,
 };
+use crate::config::metaserver;
 use crate::config::table::{Row, Rule, Table, duration, text, truth, whole};
 use crate::model::error::Input;
 #[cfg(feature = "streams")]
 use crate::model::settings::CloudLink;
 use crate::wire::tree::Value;
 
-use Rule::{Map, Module, Take as Set};
+use Rule::{Map, Take as Set};
 
 /// At the top of the file.
 pub(in crate::config) const ROOT: &[Row] = &[("database", Map(&DATABASE))];
@@ -255,7 +256,6 @@ const META: Table = Table {
                 Ok(())
             }),
         ),
-        ("metaServer", Module(&META_SERVER, false)),
         (
             "podStatusSyncInterval",
             Set(|config, value| {
@@ -272,15 +272,8 @@ const META: Table = Table {
             }),
         ),
     ],
-    more: &[],
+    more: &[metaserver::META],
     unused: "contextSendGroup contextSendModule",
-};
-
-const META_SERVER: Table = Table {
-    rules: &[("enable", Set(|_, value| truth(value).map(drop)))],
-    more: &[],
-    unused: "apiAudiences dummyServer server serviceAccountIssuers serviceAccountKeyFiles \
-        tlsCaFile tlsCertFile tlsPrivateKeyFile",
 };
 
 /// Below `modules.edged`; two of them were moved into `tailoredKubeletConfig` after 1.17.

@@ -242,6 +242,8 @@ pub(super) fn apply(conn: &Connection, changes: &[Change]) -> Result<(), DiskErr
     let mut own = changes.iter().filter_map(|change| match change {
         Change::Device(change) => Some(change),
         Change::Put(_) | Change::Delete { .. } => None,
+        #[cfg(feature = "metaserver")]
+        Change::Item(_) => None,
     });
     let Some(first) = own.next() else { return Ok(()) };
     conn.execute_batch(SCHEMA)?;

@@ -216,6 +216,8 @@ pub(super) fn apply(
         }
         #[cfg(feature = "devices")]
         Change::Device(_) => Ok(totals),
+        #[cfg(feature = "metaserver")]
+        Change::Item(_) => Ok(totals),
     }
 }
 

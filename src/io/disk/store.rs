@@ -52,7 +52,15 @@ impl Store {
                 }
                 None => Disk::open_on(ground, path),
             };
-            let (disk, saved) = opened.map_err(|refused| io::Error::other(refused.to_string()))?;
+            let opened = opened.map_err(|refused| io::Error::other(refused.to_string()));
+            #[cfg(feature = "metaserver")]
+            let opened = opened.map(|(disk, mut saved)| {
+                if let Some(settings) = config.metaserver.settings() {
+                    saved.items = disk.items(&saved.rows, settings, budget.meta_bytes_max / 3);
+                }
+                (disk, saved)
+            });
+            let (disk, saved) = opened?;
             #[cfg(debug_assertions)]
             fail_on(&saved);
             events.push(Event::Loaded(Box::new(saved)));

@@ -8,11 +8,15 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+#[cfg(feature = "metaserver")]
+use super::application;
 use super::node_jobs::decode_request;
 use crate::limits::Budget;
 use crate::model::base64;
 #[cfg(feature = "devices")]
 use crate::model::device::DeviceDownstream;
+#[cfg(any(feature = "metaserver", feature = "services"))]
+use crate::model::downstream::RefusedWatches;
 use crate::model::downstream::{
     Answer, Down, Downstream, ObjectView, PodPage, Refusal, RemoteLease, RemoteObject,
 };
@@ -38,9 +42,13 @@ fn down(message: &Message, budget: &Budget) -> Down {
         #[cfg(feature = "devices")]
         ("twin", _) => device(message, budget),
         (_, "response" | "error" | "applicationResponse") if !parent.is_empty() => {
-            #[cfg(feature = "services")]
+            #[cfg(any(feature = "metaserver", feature = "services"))]
             if &*route.resource == WATCHES {
                 return Down::WatchesSynced(parent.clone(), refused_watches(message));
+            }
+            #[cfg(feature = "metaserver")]
+            if let Some(answer) = application::answer(message, budget) {
+                return Down::Application(parent.clone(), answer);
             }
             // Only the request for a list is about no resource.
             if &*route.operation == "applicationResponse" || &*route.resource == "null" {
@@ -110,12 +118,19 @@ fn object(message: &Message, budget: &Budget) -> Down {
     let text = message.content.as_deref().map_or(Ok(Cow::default()), |it| inner(it, budget));
     match text {
         Err(why) => Down::TooLarge(why),
-        Ok(text) if &*route.operation == "delete" => Down::Delete { uid: uid(&text) },
-        Ok(text) => Down::Put(Box::new(remote_object(resource.kind, text.into()))),
+        Ok(text) if &*route.operation == "delete" => {
+            let [uid, version] = ["uid", "resourceVersion"].map(|key| metadata_word(&text, key));
+            Down::Delete { uid, version: version.parse().unwrap_or(0) }
+        }
+        Ok(text) => {
+            let is_watched = &*route.source == "dynamiccontroller";
+            Down::Put(Box::new(remote_object(resource.kind, text.into(), is_watched)))
+        }
     }
 }
 
-fn remote_object(kind: &str, text: Box<str>) -> RemoteObject {
+/// `is_watched`: it comes by a watch of the dynamic controller.
+fn remote_object(kind: &str, text: Box<str>, is_watched: bool) -> RemoteObject {
     let view = match kind {
         "node" | "nodepatch" | "nodestatus" => {
             RemoteNode::read(&text).map(|node| ObjectView::Node(Box::new(node)))
@@ -124,17 +139,30 @@ fn remote_object(kind: &str, text: Box<str>) -> RemoteObject {
         "lease" => lease(&text).map(ObjectView::Lease),
         _ => None,
     };
-    RemoteObject { text, view: view.unwrap_or(ObjectView::Other) }
+    #[cfg(not(feature = "metaserver"))]
+    let _ = is_watched;
+    #[cfg(feature = "metaserver")]
+    let item = if is_watched || matches!(view, Some(ObjectView::Pod(_))) {
+        crate::wire::metaserver::item::read(&text, None).map(std::sync::Arc::new)
+    } else {
+        None
+    };
+    RemoteObject {
+        #[cfg(feature = "metaserver")]
+        item,
+        text,
+        view: view.unwrap_or(ObjectView::Other),
+    }
 }
 
-/// `metadata.uid`; empty: not given.
-fn uid(text: &str) -> Box<str> {
+/// `metadata.uid`, or another text there; empty: not given.
+fn metadata_word(text: &str, key: &str) -> Box<str> {
     let root = tree::parse_json(text.as_bytes()).map(|root| root.value);
     let Ok(Value::Map(mut object)) = root else { return Box::default() };
     let metadata = object.remove("metadata").map(|entry| entry.node.value);
     let Some(Value::Map(mut metadata)) = metadata else { return Box::default() };
-    match metadata.remove("uid").map(|entry| entry.node.value) {
-        Some(Value::Text(uid)) => uid,
+    match metadata.remove(key).map(|entry| entry.node.value) {
+        Some(Value::Text(text)) => text,
         _ => Box::default(),
     }
 }
@@ -196,7 +224,7 @@ fn answer(message: &Message, budget: &Budget) -> Answer {
         return Answer::Done;
     }
     let kind = Resource::parse(&message.route.resource).map_or("", |resource| resource.kind);
-    let object = |text: &str| Answer::Object(Box::new(remote_object(kind, text.into())));
+    let object = |text: &str| Answer::Object(Box::new(remote_object(kind, text.into(), false)));
     if let Ok(parsed) = serde_json::from_str::<ObjectResp<'_>>(&text) {
         return match (parsed.error, parsed.object) {
             // Go sometimes writes an empty error for «no error».
@@ -359,21 +387,23 @@ fn listed(kind: &str, item: &RawValue) -> Result<(Box<str>, Box<str>), String> {
 }
 
 /// The resource of messages about all live watches.
-#[cfg(feature = "services")]
+#[cfg(any(feature = "metaserver", feature = "services"))]
 const WATCHES: &str = "watchapp/sync";
 
-/// The watches that the cloud does not take, by id; `None`: it takes all of them.
-#[cfg(feature = "services")]
-fn refused_watches(message: &Message) -> Option<String> {
-    let text = message.content.as_deref().map(message::inner)?;
+#[cfg(any(feature = "metaserver", feature = "services"))]
+fn refused_watches(message: &Message) -> RefusedWatches {
+    let Some(text) = message.content.as_deref().map(message::inner) else {
+        return Ok(Vec::new());
+    };
     let parsed: Result<std::collections::BTreeMap<Box<str>, Application>, _> =
         serde_json::from_str(&text);
+    let why = |one: Application| {
+        let error = one.error.map(|error| error.err_status.message);
+        error.filter(|it| !it.is_empty()).or(one.reason).unwrap_or_default()
+    };
     match parsed {
-        Ok(refused) => refused.into_values().next().map(|one| {
-            let error = one.error.map(|error| error.err_status.message);
-            error.filter(|it| !it.is_empty()).or(one.reason).unwrap_or_default().into()
-        }),
-        Err(error) => Some(format!("got an answer that is no map of Applications: {error}")),
+        Ok(refused) => Ok(refused.into_iter().map(|(id, one)| (id, why(one))).collect()),
+        Err(error) => Err(format!("got an answer that is no map of Applications: {error}").into()),
     }
 }
 
@@ -454,7 +484,7 @@ mod tests {
             ("[]", ""),
             ("", ""),
         ] {
-            assert_eq!(&*uid(text), expected, "{text}");
+            assert_eq!(&*metadata_word(text, "uid"), expected, "{text}");
         }
     }
 }

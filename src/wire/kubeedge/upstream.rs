@@ -5,6 +5,10 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use super::node_jobs::encode_report;
+#[cfg(any(feature = "metaserver", feature = "services"))]
+use crate::model::application::Scope;
+#[cfg(feature = "metaserver")]
+use crate::model::application::{Application, Options};
 use crate::model::base64;
 #[cfg(feature = "devices")]
 use crate::model::device::DeviceUpstream;
@@ -104,8 +108,10 @@ fn envelope(message: &Upstream) -> Envelope {
         Up::ListPods { node, limit, page } => list_pods(node, *limit, page),
         #[cfg(feature = "services")]
         Up::ListServices { node, limit, page } => list_services(node, *limit, page),
-        #[cfg(feature = "services")]
-        Up::WatchServices { node } => watch_services(node),
+        #[cfg(any(feature = "metaserver", feature = "services"))]
+        Up::SyncWatches { node, watches } => sync_watches(node, watches),
+        #[cfg(feature = "metaserver")]
+        Up::Application(request) => Envelope::new(TO_CONTROLLER, Some(json(&of_client(request)))),
         Up::Event { is_new, digest, event: recorded, node } => {
             event(*is_new, *digest, recorded, node)
         }
@@ -311,14 +317,51 @@ fn list_services(node: &str, limit: u32, page: &str) -> Envelope {
     Envelope::new(TO_CONTROLLER, Some(json(&content)))
 }
 
-#[cfg(feature = "services")]
-fn watch_services(node: &str) -> Envelope {
+#[cfg(any(feature = "metaserver", feature = "services"))]
+fn sync_watches(node: &str, watches: &[Scope]) -> Envelope {
     let [source, group, operation, _] = TO_CONTROLLER;
-    // The same in each connection: the cloud knows a watch by its id.
-    let id = format!("edged-services-{node}");
-    let content = application(&id, SERVICES, "watch", node, &json!({"watch": true}));
-    let route = [source, group, operation, "watchapp/sync"];
-    Envelope::new(route, Some(json(&json!({ id: content }))))
+    let watch = |scope: &Scope| {
+        let id = scope.id(node);
+        let mut options = json!({"watch": true});
+        select(&mut options, &scope.label_selector(), &scope.field_selector());
+        let key = scope.gvr.key(&scope.namespace, "");
+        let content = application(&id, &key, "watch", node, &options);
+        (id, content)
+    };
+    let all: serde_json::Map<String, Value> = watches.iter().map(watch).collect();
+    Envelope::new([source, group, operation, "watchapp/sync"], Some(json(&all)))
+}
+
+#[cfg(any(feature = "metaserver", feature = "services"))]
+fn select(options: &mut Value, labels: &str, fields: &str) {
+    for (key, selector) in [("labelSelector", labels), ("fieldSelector", fields)] {
+        if !selector.is_empty() {
+            options[key] = selector.into();
+        }
+    }
+}
+
+#[cfg(feature = "metaserver")]
+fn of_client(request: &Application) -> Value {
+    let options = match &request.options {
+        Options::None => json!({}),
+        Options::List { labels, fields, limit, page } => {
+            let mut options = json!({"limit": limit});
+            select(&mut options, labels, fields);
+            if !page.is_empty() {
+                options["continue"] = (**page).into();
+            }
+            options
+        }
+        Options::Given(text) => serde_json::from_str(text).unwrap_or_default(),
+    };
+    let Application { id, key, verb, node, body, subresource, .. } = request;
+    let mut content = application(id, key, verb, node, &options);
+    if let Some(body) = body {
+        content["ReqBody"] = base64::encode(body.as_bytes()).into();
+    }
+    content["Subresource"] = (**subresource).into();
+    content
 }
 
 /// All Services.

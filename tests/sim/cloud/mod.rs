@@ -308,6 +308,8 @@ impl CloudSim {
             let (key, stored) = match change {
                 Change::Put(row) => (row.key.clone(), Some(Stored::of(row))),
                 Change::Delete { key } => (key, None),
+                #[cfg(feature = "metaserver")]
+                Change::Item(_) => continue,
                 #[cfg(feature = "devices")]
                 Change::Device(change) => {
                     self.devices_written(change);

@@ -2,8 +2,14 @@
 
 use super::meta::Meta;
 use super::requests::CloudContext;
+#[cfg(feature = "metaserver")]
+use super::watches::Watches;
 use crate::agent::Config;
 use crate::agent::time::Instant;
+#[cfg(feature = "metaserver")]
+use crate::agent::{event::Out, time::Now};
+#[cfg(feature = "metaserver")]
+use crate::model::application::Scope;
 
 #[derive(Debug)]
 pub(super) struct ServiceWatch;
@@ -17,6 +23,19 @@ impl ServiceWatch {
     pub(super) fn up(&mut self) {}
 
     pub(super) fn step(&mut self, _: &str, _: &Meta, _: &mut CloudContext<'_>) {}
+
+    #[cfg(feature = "metaserver")]
+    pub(super) fn watch(&self) -> Option<&Scope> {
+        None
+    }
+
+    #[cfg(feature = "metaserver")]
+    pub(super) fn keeps(&self, _: &str) -> bool {
+        false
+    }
+
+    #[cfg(feature = "metaserver")]
+    pub(super) fn watch_answered(&mut self, _: Now, _: &Watches, _: &mut Out) {}
 
     pub(super) fn wake_at(&self, _: &Meta) -> Option<Instant> {
         None

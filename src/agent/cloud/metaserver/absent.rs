@@ -1,0 +1,44 @@
+//! MetaServer is not built in (feature `metaserver`): nothing is served.
+
+use super::meta::Meta;
+#[cfg(feature = "services")]
+use super::{requests::CloudContext, watches::Watches};
+use crate::agent::event::Out;
+use crate::agent::time::{Instant, Now, Rng};
+#[cfg(feature = "services")]
+use crate::model::application::Scope;
+
+#[derive(Debug)]
+pub(super) struct MetaSide;
+
+#[expect(clippy::unused_self, reason = "as where it is built in")]
+impl MetaSide {
+    pub(super) fn link_up(&mut self) {}
+
+    pub(super) fn link_down(&mut self) {}
+
+    pub(super) fn step(&mut self, _: Now, _: &mut Meta, _: &mut Rng, _: &mut Out) {}
+
+    pub(super) fn end_save(&mut self, _: Now, _: bool) {}
+
+    #[cfg(feature = "services")]
+    pub(super) fn is_on(&self) -> bool {
+        false
+    }
+
+    #[cfg(feature = "services")]
+    pub(super) fn send(&mut self, _: &Watches, _: &mut CloudContext<'_>) {}
+
+    #[cfg(feature = "services")]
+    pub(super) fn watches(&self) -> impl Iterator<Item = &Scope> {
+        std::iter::empty()
+    }
+
+    pub(super) fn send_at(&self) -> Option<Instant> {
+        None
+    }
+
+    pub(super) fn wake_at(&self, _: Now, _: &Meta) -> Option<Instant> {
+        None
+    }
+}

@@ -1,0 +1,135 @@
+//! The watches that the cloud's dynamic controller is to serve this node: all of them are named in
+//! one message (`watchapp/sync`, metaserver.md, sections 6 and 18.3), which also ends those that it
+//! does not name.
+//!
+//! ```text
+//!  wanted by others ──▶ Open ──message, answer──▶ Taken, or Refused
+//!                        ▲ └── no answer ──▶ Unanswered ──┐ some minutes
+//!                        └───────────────────────────────┘
+//! ```
+//!
+//! The ids are the same in each connection, because the cloud knows a watch by its id. If we crash
+//! here: the next connection names them anew.
+
+use std::collections::BTreeMap;
+
+use super::requests::{CloudContext, RequestKind};
+use crate::agent::time::{Instant, Now};
+use crate::limits::WATCHES_RETRY_MS;
+use crate::model::application::Scope;
+use crate::model::downstream::RefusedWatches as Refused;
+use crate::model::upstream::Up;
+
+#[derive(Debug, Default)]
+pub(super) struct Watches {
+    /// The node's name as of the last message.
+    node: Box<str>,
+    known: BTreeMap<Scope, WatchState>,
+    /// The cloud has others than are wanted, or may have.
+    is_dirty: bool,
+    /// The message that is not answered yet.
+    is_pending: bool,
+    retry_at: Option<Instant>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum WatchState {
+    /// The cloud does not know it yet, or has not answered.
+    Open,
+    Taken,
+    Refused(Box<str>),
+    Unanswered,
+}
+
+impl Watches {
+    /// The link is up. `may_have_others`: the cloud may have watches of before that nobody wants.
+    pub(super) fn up(&mut self, may_have_others: bool) {
+        *self = Self { is_dirty: may_have_others, ..Self::default() };
+    }
+
+    pub(super) fn state(&self, scope: &Scope) -> Option<&WatchState> {
+        self.known.get(scope)
+    }
+
+    /// Takes the answer of the cloud: the ids that it refuses, and why.
+    pub(super) fn answered(&mut self, now: Now, refused: Refused) {
+        self.is_pending = false;
+        let asked = self.known.iter_mut().filter(|(_, state)| **state == WatchState::Open);
+        match refused {
+            Ok(refused) => {
+                for (scope, state) in asked {
+                    let id = scope.id(&self.node);
+                    let found = refused.iter().find(|(refused, _)| **refused == *id);
+                    *state = match found {
+                        Some((_, why)) => WatchState::Refused(why.clone()),
+                        None => WatchState::Taken,
+                    };
+                }
+            }
+            Err(why) => asked.for_each(|(_, state)| *state = WatchState::Refused(why.clone())),
+        }
+        self.retry_later(now);
+    }
+
+    /// No answer came in time.
+    pub(super) fn unanswered(&mut self, now: Now) {
+        self.is_pending = false;
+        for state in self.known.values_mut().filter(|state| **state == WatchState::Open) {
+            *state = WatchState::Unanswered;
+        }
+        self.retry_later(now);
+    }
+
+    fn retry_later(&mut self, now: Now) {
+        let is_settled = |state: &WatchState| matches!(state, WatchState::Open | WatchState::Taken);
+        let is_missing = !self.known.values().all(is_settled);
+        self.retry_at = is_missing.then(|| now.boot.plus_ms(WATCHES_RETRY_MS));
+    }
+
+    /// Sends which watches are wanted now, if the cloud has others.
+    pub(super) fn step(&mut self, node: &str, wanted: &[&Scope], context: &mut CloudContext<'_>) {
+        if self.is_pending {
+            return;
+        }
+        self.compare(context.now, wanted);
+        if !self.is_dirty || !context.has_room() {
+            return;
+        }
+        self.node = node.into();
+        let watches = self.known.keys().cloned().collect();
+        context.request(RequestKind::Watches, Up::SyncWatches { node: node.into(), watches });
+        // Those that were taken are named again: they are taken unless the answer says otherwise.
+        self.known.values_mut().for_each(|state| *state = WatchState::Open);
+        (self.is_dirty, self.is_pending, self.retry_at) = (false, true, None);
+    }
+
+    fn compare(&mut self, now: Now, wanted: &[&Scope]) {
+        self.is_dirty |= self.retry_at.is_some_and(|at| at <= now.boot);
+        let mut is_dirty = self.is_dirty;
+        self.known.retain(|scope, state| {
+            let is_kept = wanted.contains(&scope);
+            is_dirty |= !is_kept && matches!(state, WatchState::Open | WatchState::Taken);
+            is_kept
+        });
+        for scope in wanted {
+            if !self.known.contains_key(*scope) {
+                self.known.insert((*scope).clone(), WatchState::Open);
+                is_dirty = true;
+            }
+        }
+        self.is_dirty = is_dirty;
+    }
+
+    /// When the next step is due. `wanted`: as for [`Watches::step`].
+    pub(super) fn wake_at(&self, wanted: &[&Scope]) -> Option<Instant> {
+        if self.is_pending {
+            return None;
+        }
+        let is_new = wanted.iter().any(|scope| !self.known.contains_key(*scope));
+        let is_left = |(scope, state): (&Scope, &WatchState)| {
+            matches!(state, WatchState::Open | WatchState::Taken) && !wanted.contains(&scope)
+        };
+        let is_due = self.is_dirty || is_new || self.known.iter().any(is_left);
+        if is_due { Some(Instant(0)) } else { self.retry_at }
+    }
+}

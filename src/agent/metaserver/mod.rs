@@ -1,0 +1,396 @@
+//! MetaServer: the Kubernetes API on the node, for programs on the gateway (metaserver.md).
+//!
+//! ```text
+//!  clients ──get, list, watch──▶ scopes ──▶ objects ◀── pages of lists, pushes ── the cloud's
+//!     ▲                             │          │                                  dynamic
+//!     └── objects, events ◀─────────┘          └──▶ rows of `meta_v2`             controller
+//! ```
+//!
+//! Intended behaviour: an answer is the cloud's as long as the cloud answers, refusals included. If
+//! it does not, get, list and watch are answered from what the node has, with a warning, and writes
+//! are refused. All clients with the same selection share one watch of the cloud. A watch brings
+//! each change once, and begins where its client's list ended; if that is not known any more, its
+//! client gets 410 Gone and lists again.
+//!
+//! What comes by a watch is a cache: it is listed anew in each connection. So it is acknowledged
+//! when it is in memory, and its rows are written once a minute, where an object's meaning has
+//! changed. Everything else that the cloud sends is durable first.
+//!
+//! Pods are those of this node, as the cloud sends them: they are never watched upstream.
+//!
+//! **If we crash here** clients connect again; the next start has the rows of the last save.
+
+mod objects;
+mod scope;
+mod serve;
+mod upstream;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::event::{Action, Out, Severity};
+use super::time::{Instant, Now, Rng};
+use crate::limits::{
+    METASERVER_BOOKMARK_MS, METASERVER_GRACE_MS, METASERVER_OBJECT_BYTES_MAX, METASERVER_SAVE_MS,
+    METASERVER_SAVE_SOON_MS, METASERVER_SCOPES_MAX,
+};
+use crate::model::application::{Gvr, Item, Scope};
+use crate::model::metaserver::{
+    Call, ClientId, Failure, MetaServerOverview, MetaServerSettings, Reply, RowChange, StoredItem,
+    Watch,
+};
+use objects::{Change, Objects, Put, name_of};
+use scope::{Tracking, Upstream};
+pub use upstream::Registration;
+
+#[derive(Debug)]
+pub struct MetaServer {
+    settings: MetaServerSettings,
+    node: Box<str>,
+    objects: Objects,
+    scopes: BTreeMap<Scope, Tracking>,
+    clients: BTreeMap<ClientId, Client>,
+    /// What is asked of the cloud, by the number of the request.
+    asked: BTreeMap<u64, Purpose>,
+    last_request: u64,
+    link: Link,
+    /// The cloud has answered a request since the link came up.
+    has_answered: bool,
+    /// There was no room for an object: what nobody asks for goes.
+    is_full: bool,
+    save_at: Option<Instant>,
+    saved_at: Option<Instant>,
+    trouble: Option<String>,
+    logged: Option<String>,
+    requests: u64,
+    from_store: u64,
+    /// The cloud has refused a watch since the last step.
+    is_refused: bool,
+    /// Replies for the next step.
+    replies: Vec<(ClientId, Reply)>,
+    rows: usize,
+}
+
+/// Whether the cloud answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    Down,
+    Up,
+    /// It has no dynamic controller; it is asked again then.
+    Silent(Instant),
+}
+
+/// What a request to the cloud is for.
+#[derive(Clone, Debug)]
+enum Purpose {
+    Get(ClientId),
+    Write(ClientId),
+    Probe(Scope),
+    List(Scope),
+}
+
+/// A request of a client that is not answered yet, or a watch.
+#[derive(Debug)]
+struct Client {
+    call: Call,
+    /// When it came.
+    began: Instant,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nothing was done for it.
+    New,
+    /// The cloud is asked.
+    Asked,
+    /// The cloud did not answer.
+    Unanswered,
+    /// It waits for the list of this number.
+    Listing(u64),
+    /// The watch's events are given out, until then; the next bookmark.
+    Open { ends_at: Instant, bookmark_at: Option<Instant> },
+}
+
+impl MetaServer {
+    /// `bytes_max`: of the memory that objects of the cloud may take.
+    pub fn new(settings: MetaServerSettings, node: &str, bytes_max: usize) -> Self {
+        Self {
+            settings,
+            node: node.into(),
+            objects: Objects::new((bytes_max / 3).min(METASERVER_OBJECT_BYTES_MAX)),
+            scopes: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            last_request: 0,
+            link: Link::Down,
+            has_answered: false,
+            is_full: false,
+            save_at: None,
+            saved_at: None,
+            trouble: None,
+            logged: None,
+            requests: 0,
+            from_store: 0,
+            is_refused: false,
+            replies: Vec::new(),
+            rows: 0,
+        }
+    }
+
+    /// Takes the objects of the store.
+    pub fn load(&mut self, stored: &[StoredItem]) {
+        for one in stored {
+            if let Some(served) = self.settings.of_item(&one.item) {
+                let gvr = served.gvr.clone();
+                self.objects.load(&gvr, one);
+            }
+        }
+        self.rows = self.objects.rows();
+    }
+
+    // ---- clients ----
+
+    /// A client asks for this.
+    pub fn opened(&mut self, now: Now, id: ClientId, call: Call) {
+        self.requests += 1;
+        self.clients.insert(id, Client { call, began: now.boot, state: State::New });
+    }
+
+    /// A client has left.
+    pub fn closed(&mut self, id: ClientId) {
+        self.clients.remove(&id);
+    }
+
+    fn reply(&mut self, id: ClientId, reply: Reply) {
+        self.clients.remove(&id);
+        self.replies.push((id, reply));
+    }
+
+    fn fail(&mut self, id: ClientId, code: u16, reason: &'static str, message: &str) {
+        self.reply(id, Reply::Failure(Failure::new(code, reason, message)));
+    }
+
+    // ---- objects ----
+
+    /// Pods of this node come by themselves.
+    fn is_local(gvr: &Gvr) -> bool {
+        gvr.group.is_empty() && &*gvr.resource == "pods"
+    }
+
+    fn is_of_scope(&self, gvr: &Gvr, item: &Item, is_it: impl Fn(&Tracking) -> bool) -> bool {
+        let mut of_gvr = self.scopes.iter().filter(|(scope, _)| scope.gvr == *gvr);
+        of_gvr.any(|(scope, tracking)| is_it(tracking) && scope.has(item))
+    }
+
+    /// The cloud has pushed an object.
+    pub fn pushed(&mut self, now: Now, item: &Arc<Item>) {
+        let Some(served) = self.settings.of_item(item) else { return };
+        let gvr = served.gvr.clone();
+        let is_known = self.objects.get(&gvr, &name_of(item)).is_some();
+        if is_known || Self::is_local(&gvr) || self.is_of_scope(&gvr, item, |_| true) {
+            self.take(now, &gvr, item);
+        }
+    }
+
+    /// The cloud has deleted an object. `kind`: in lower case. `uid` empty: not given; `version` 0:
+    /// not given.
+    pub fn removed(
+        &mut self,
+        now: Now,
+        kind: &str,
+        (namespace, name): (&str, &str),
+        uid: &str,
+        version: u64,
+    ) {
+        let name = (namespace.into(), name.into());
+        let of_kind = self.settings.served.iter().filter(|it| it.kind.to_lowercase() == kind);
+        let gvrs: Vec<&Gvr> = of_kind.map(|it| &it.gvr).collect();
+        let Some(gvr) = self.objects.find(&name, uid, &gvrs) else { return };
+        if let Some(change) = self.objects.remove(&gvr, &name, uid, version) {
+            self.changed(now, &gvr, &change);
+        }
+    }
+
+    /// Takes an object; returns whether there was room for it.
+    fn take(&mut self, now: Now, gvr: &Gvr, item: &Arc<Item>) -> bool {
+        match self.objects.put(gvr, item) {
+            Put::Changed(change) => {
+                self.changed(now, gvr, &change);
+                true
+            }
+            Put::Known => true,
+            Put::NoRoom => {
+                self.is_full = true;
+                false
+            }
+        }
+    }
+
+    /// Gives a change to the watches.
+    fn changed(&mut self, now: Now, gvr: &Gvr, change: &Change) {
+        for (scope, tracking) in self.scopes.iter_mut().filter(|(scope, _)| scope.gvr == *gvr) {
+            if [&change.old, &change.new].into_iter().flatten().any(|item| scope.has(item)) {
+                tracking.version = tracking.version.max(change.version);
+            }
+        }
+        for (id, client) in &self.clients {
+            let Call::Watch(watch) = &client.call else { continue };
+            if watch.scope.gvr == *gvr && matches!(client.state, State::Open { .. }) {
+                let events = serve::events(watch, change);
+                self.replies.extend(events.into_iter().flatten().map(|event| (*id, event)));
+            }
+        }
+        self.save_at.get_or_insert(self.next_save_at(now));
+    }
+
+    fn next_save_at(&self, now: Now) -> Instant {
+        let soon = now.boot.plus_ms(METASERVER_SAVE_SOON_MS);
+        self.saved_at.map_or(soon, |at| at.plus_ms(METASERVER_SAVE_MS).max(soon))
+    }
+
+    // ---- scopes ----
+
+    /// The tracking of a scope that is used now; `None`: there are too many.
+    fn track(&mut self, now: Now, scope: &Scope) -> Option<&mut Tracking> {
+        if !self.scopes.contains_key(scope) && self.scopes.len() >= METASERVER_SCOPES_MAX {
+            return None;
+        }
+        let tracking = self.scopes.entry(scope.clone()).or_insert_with(|| Tracking::new(now.boot));
+        tracking.used_at = now.boot;
+        Some(tracking)
+    }
+
+    /// Forgets the scopes that are not used any more.
+    fn forget_scopes(&mut self, now: Now) {
+        for client in self.clients.values() {
+            if let Call::Watch(Watch { scope, .. }) | Call::List { scope, .. } = &client.call
+                && let Some(tracking) = self.scopes.get_mut(scope)
+            {
+                tracking.used_at = now.boot;
+            }
+        }
+        for tracking in self.scopes.values_mut() {
+            if tracking.listing.is_some() {
+                tracking.used_at = now.boot;
+            }
+            if matches!(tracking.upstream, Upstream::Refused(_, until) if until <= now.boot) {
+                tracking.upstream = Upstream::Idle;
+            }
+        }
+        self.scopes.retain(|_, tracking| tracking.used_at.plus_ms(METASERVER_GRACE_MS) > now.boot);
+        if std::mem::take(&mut self.is_full) {
+            let scopes: Vec<Scope> = self.scopes.keys().cloned().collect();
+            self.objects.retain(|gvr, item| {
+                Self::is_local(gvr)
+                    || scopes.iter().any(|scope| scope.gvr == *gvr && scope.has(item))
+            });
+            self.trouble = Some("more objects than are kept: see docs/metaserver.md".to_owned());
+        }
+    }
+
+    // ---- steps ----
+
+    /// Answers what can be answered now.
+    pub fn step(&mut self, now: Now, rng: &mut Rng, out: &mut Out) {
+        if let Link::Silent(until) = self.link
+            && until <= now.boot
+        {
+            self.link = Link::Up;
+        }
+        self.is_refused = false;
+        self.forget_scopes(now);
+        let ids: Vec<ClientId> = self.clients.keys().copied().collect();
+        for id in ids {
+            self.serve(now, id, rng);
+        }
+        for (id, reply) in self.replies.drain(..) {
+            out.push(Action::MetaServer(id, reply));
+        }
+        if self.trouble != self.logged {
+            let line = self.trouble.as_deref().unwrap_or("the cloud answers");
+            let severity = if self.trouble.is_some() { Severity::Warn } else { Severity::Info };
+            out.push(Action::Log(severity, format!("metaserver: {line}")));
+            self.logged.clone_from(&self.trouble);
+        }
+    }
+
+    /// When to step again if nothing happens before.
+    pub fn wake_at(&self) -> Option<Instant> {
+        let of_client = |client: &Client| match client.state {
+            State::Open { ends_at, bookmark_at } => {
+                bookmark_at.map_or(ends_at, |at| at.min(ends_at))
+            }
+            State::New | State::Asked | State::Unanswered | State::Listing(_) => {
+                serve::waits_until(client)
+            }
+        };
+        let silent = match self.link {
+            Link::Silent(until) => Some(until).filter(|_| !self.clients.is_empty()),
+            Link::Down | Link::Up => None,
+        };
+        let grace = |tracking: &Tracking| tracking.used_at.plus_ms(METASERVER_GRACE_MS);
+        let refused = |tracking: &Tracking| match tracking.upstream {
+            Upstream::Refused(_, until) => Some(until),
+            _ => None,
+        };
+        let scopes = self.scopes.values();
+        let clients = self.clients.values().map(of_client);
+        let (grace, refused) = (scopes.clone().map(grace), scopes.filter_map(refused));
+        let is_due = self.is_refused || !self.replies.is_empty();
+        let replies = is_due.then_some(Instant(0));
+        clients.chain(grace).chain(refused).chain(silent).chain(replies).min()
+    }
+
+    // ---- rows ----
+
+    /// When rows are due; `None`: nothing is to be saved.
+    pub fn save_at(&self) -> Option<Instant> {
+        self.save_at
+    }
+
+    /// The changes of rows that are due. [`MetaServer::end_save`] follows if there are any.
+    pub fn begin_save(&mut self, now: Now) -> Vec<RowChange> {
+        let scopes: Vec<Scope> =
+            self.scopes.iter().filter(|(_, it)| it.is_watched).map(|it| it.0.clone()).collect();
+        let changes = self.objects.begin_save(|gvr, item| {
+            !Self::is_local(gvr) && scopes.iter().any(|scope| scope.gvr == *gvr && scope.has(item))
+        });
+        self.saved_at = Some(now.boot);
+        self.save_at = None;
+        changes
+    }
+
+    /// The save under way has ended.
+    pub fn end_save(&mut self, now: Now, is_saved: bool) {
+        self.objects.end_save(is_saved);
+        self.rows = self.objects.rows();
+        if self.objects.has_dirty() {
+            self.save_at.get_or_insert(self.next_save_at(now));
+        }
+    }
+
+    // ---- for others ----
+
+    pub fn overview(&self) -> MetaServerOverview {
+        let is_watch = |client: &&Client| matches!(client.call, Call::Watch(_));
+        MetaServerOverview {
+            clients: self.clients.len(),
+            watches: self.clients.values().filter(is_watch).count(),
+            upstream_watches: self.scopes.values().filter(|it| it.is_live()).count(),
+            objects: self.objects.count(),
+            object_bytes: self.objects.bytes(),
+            rows: self.rows,
+            requests: self.requests,
+            from_store: self.from_store,
+            trouble: self.trouble.clone(),
+        }
+    }
+
+    fn next_bookmark(now: Now) -> Instant {
+        now.boot.plus_ms(METASERVER_BOOKMARK_MS)
+    }
+}

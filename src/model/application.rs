@@ -1,0 +1,213 @@
+//! What MetaServer and the cloud's dynamic controller speak of: resources, selections of their
+//! objects, and requests for them (metaserver.md, sections 4 and 6).
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Group, version and resource.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Gvr {
+    /// Empty for core.
+    pub group: Box<str>,
+    pub version: Box<str>,
+    /// In the plural: `services`.
+    pub resource: Box<str>,
+}
+
+impl Gvr {
+    pub fn new(group: &str, version: &str, resource: &str) -> Self {
+        Self { group: group.into(), version: version.into(), resource: resource.into() }
+    }
+
+    /// `v1`, `discovery.k8s.io/v1`
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            return self.version.to_string();
+        }
+        format!("{}/{}", self.group, self.version)
+    }
+
+    /// Whether an object with this `apiVersion` may be of it.
+    pub fn is_of(&self, api_version: &str) -> bool {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        *self.group == *group && *self.version == *version
+    }
+
+    /// `/core/v1/services/default/web` (section 4). Empty parts are `null`.
+    pub fn key(&self, namespace: &str, name: &str) -> String {
+        let part = |text: &str| if text.is_empty() { "null".to_owned() } else { text.to_owned() };
+        let group = if self.group.is_empty() { "core" } else { &self.group };
+        // A namespace is in none.
+        let namespace = if self.is_namespaces() { "" } else { namespace };
+        let (namespace, name) = (part(namespace), part(name));
+        format!("/{group}/{}/{}/{namespace}/{name}", self.version, self.resource)
+    }
+
+    fn is_namespaces(&self) -> bool {
+        self.group.is_empty() && &*self.resource == "namespaces"
+    }
+}
+
+/// `discovery.k8s.io/v1, Resource=endpointslices`: as KubeEdge's table has it.
+impl fmt::Display for Gvr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}, Resource={}", self.group, self.version, self.resource)
+    }
+}
+
+/// Labels of an object.
+pub type Labels = BTreeMap<Box<str>, Box<str>>;
+
+/// A requirement of a label selector.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Requirement {
+    /// The label has one of these values: `k=v`, `k in (a,b)`.
+    In(Box<str>, Vec<Box<str>>),
+    /// It is absent, or has none of these: `k!=v`, `k notin (a,b)`.
+    NotIn(Box<str>, Vec<Box<str>>),
+    /// `k`
+    Exists(Box<str>),
+    /// `!k`
+    Absent(Box<str>),
+}
+
+impl Requirement {
+    fn matches(&self, labels: &Labels) -> bool {
+        match self {
+            Self::In(key, values) => labels.get(key).is_some_and(|it| values.contains(it)),
+            Self::NotIn(key, values) => labels.get(key).is_none_or(|it| !values.contains(it)),
+            Self::Exists(key) => labels.contains_key(key),
+            Self::Absent(key) => !labels.contains_key(key),
+        }
+    }
+}
+
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::In(key, values) if values.len() == 1 => write!(f, "{key}={}", values[0]),
+            Self::NotIn(key, values) if values.len() == 1 => write!(f, "{key}!={}", values[0]),
+            Self::In(key, values) => write!(f, "{key} in ({})", values.join(",")),
+            Self::NotIn(key, values) => write!(f, "{key} notin ({})", values.join(",")),
+            Self::Exists(key) => f.write_str(key),
+            Self::Absent(key) => write!(f, "!{key}"),
+        }
+    }
+}
+
+/// Which objects of a resource are meant. Two selections of the same objects, written in the same
+/// way, are one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Scope {
+    pub gvr: Gvr,
+    /// Empty: all.
+    pub namespace: Box<str>,
+    /// All of them must hold; in order.
+    pub labels: Vec<Requirement>,
+    /// `metadata.name`; empty: any.
+    pub name: Box<str>,
+    /// `spec.nodeName`; empty: any.
+    pub node: Box<str>,
+}
+
+impl Scope {
+    /// All objects of a resource.
+    pub fn all(gvr: Gvr) -> Self {
+        let (namespace, name, node) = Default::default();
+        Self { gvr, namespace, labels: Vec::new(), name, node }
+    }
+
+    /// The label selector's text; empty: there is none.
+    pub fn label_selector(&self) -> String {
+        let texts: Vec<String> = self.labels.iter().map(ToString::to_string).collect();
+        texts.join(",")
+    }
+
+    /// The field selector's text; empty: there is none.
+    pub fn field_selector(&self) -> String {
+        let name = (!self.name.is_empty()).then(|| format!("metadata.name={}", self.name));
+        let node = (!self.node.is_empty()).then(|| format!("spec.nodeName={}", self.node));
+        name.into_iter().chain(node).collect::<Vec<_>>().join(",")
+    }
+
+    /// The id of its watch: the same in each connection, because the cloud knows a watch by it.
+    pub fn id(&self, node: &str) -> String {
+        let mut id = format!("edged-{}", self.gvr.resource);
+        if !self.gvr.group.is_empty() {
+            id.extend([".", &*self.gvr.group, ".", &*self.gvr.version]);
+        }
+        id.extend(["-", node]);
+        for part in [self.namespace.to_string(), self.label_selector(), self.field_selector()] {
+            if !part.is_empty() {
+                id.extend(["/", &*part]);
+            }
+        }
+        id
+    }
+
+    pub fn has(&self, item: &Item) -> bool {
+        (self.namespace.is_empty() || self.namespace == item.namespace)
+            && (self.name.is_empty() || self.name == item.name)
+            && (self.node.is_empty() || self.node == item.node)
+            && self.labels.iter().all(|it| it.matches(&item.labels))
+    }
+}
+
+/// An object as the API server has it, without `metadata.managedFields`: its text, and what of it a
+/// selection or an update depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    pub api_version: Box<str>,
+    pub kind: Box<str>,
+    /// Empty: it is the cluster's.
+    pub namespace: Box<str>,
+    pub name: Box<str>,
+    pub uid: Box<str>,
+    /// `resourceVersion`; 0: not a number.
+    pub version: u64,
+    pub labels: Labels,
+    /// `spec.nodeName`; empty: none.
+    pub node: Box<str>,
+    /// `creationTimestamp`, as it is written; empty: none.
+    pub created: Box<str>,
+    /// Of its content without versions and the times of heartbeats: an object with the same digest
+    /// is not written to flash again.
+    pub digest: u64,
+    /// JSON, with `apiVersion` and `kind`.
+    pub text: Box<str>,
+}
+
+/// A request of MetaServer to the dynamic controller.
+#[derive(Clone, Debug)]
+pub struct Application {
+    pub node: Box<str>,
+    /// Tells the answer to it from those to other requests.
+    pub id: Box<str>,
+    /// See [`Gvr::key`].
+    pub key: Box<str>,
+    pub verb: &'static str,
+    pub options: Options,
+    /// JSON of the object that is created or updated.
+    pub body: Option<Box<str>>,
+    /// Empty: none.
+    pub subresource: Box<str>,
+}
+
+/// The options of an [`Application`].
+#[derive(Clone, Debug)]
+pub enum Options {
+    None,
+    List {
+        labels: Box<str>,
+        fields: Box<str>,
+        /// So many at most.
+        limit: u32,
+        /// The token of the page; empty: the first one.
+        page: Box<str>,
+    },
+    /// JSON.
+    Given(Box<str>),
+}
+
+/// The ids of MetaServer's applications begin so.
+pub const APPLICATION_ID: &str = "edged-metaserver-";
