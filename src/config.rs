@@ -22,6 +22,11 @@ mod devices;
 mod edgecore;
 mod keys;
 mod runtime;
+#[cfg(feature = "servicebus")]
+pub mod service_bus;
+#[cfg(not(feature = "servicebus"))]
+#[path = "config/service_bus/absent.rs"]
+pub mod service_bus;
 #[cfg(feature = "services")]
 pub mod services;
 #[cfg(not(feature = "services"))]
@@ -56,6 +61,7 @@ use crate::model::watchdog as watched;
 use cloud::Cloud;
 use devices::Devices;
 pub use edgecore::overlay;
+use service_bus::ServiceBus;
 use services::Services;
 
 /// The default path of edgecore.yaml.
@@ -110,6 +116,8 @@ pub struct Config {
     pub devices: Devices,
     /// `modules.taskManager.enable`: jobs of the cloud for the node itself are done.
     pub node_jobs: bool,
+    /// HTTP calls between applications of the cloud and of the node.
+    pub service_bus: ServiceBus,
     /// Services by name.
     pub services: Services,
     /// Set only by a flag.
@@ -142,6 +150,7 @@ impl Default for Config {
             cloud: Cloud::default(),
             devices: Devices::default(),
             node_jobs: false,
+            service_bus: ServiceBus::default(),
             services: Services::default(),
             log: LevelFilter::Info,
         }

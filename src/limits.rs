@@ -25,6 +25,8 @@ mod pod;
 mod probe;
 #[cfg(feature = "runtime")]
 mod runtime;
+#[cfg(feature = "servicebus")]
+mod service_bus;
 #[cfg(feature = "services")]
 mod services;
 #[cfg(feature = "streams")]
@@ -63,6 +65,8 @@ pub use pod::*;
 pub use probe::*;
 #[cfg(feature = "runtime")]
 pub use runtime::*;
+#[cfg(feature = "servicebus")]
+pub use service_bus::*;
 #[cfg(feature = "services")]
 pub use services::*;
 #[cfg(feature = "streams")]

@@ -27,6 +27,8 @@ use crate::model::probe::ProbeResults;
 use crate::model::recorded_event::RecordedEvent;
 #[cfg(feature = "services")]
 use crate::model::service::{ServiceEntry, ServicesReport};
+#[cfg(feature = "servicebus")]
+use crate::model::service_bus::{BusAction, BusEvent};
 #[cfg(feature = "streams")]
 use crate::model::stream::{StreamAnswer, StreamId, StreamRequest};
 #[cfg(feature = "cloud")]
@@ -111,6 +113,9 @@ pub enum Event {
     /// Something about devices, if the cloud's devices are served.
     #[cfg(feature = "devices")]
     Device(Box<DeviceEvent>),
+    /// Something about ServiceBus, if it is switched on.
+    #[cfg(feature = "servicebus")]
+    ServiceBus(Box<BusEvent>),
     /// The process that serves Services tells how that goes.
     #[cfg(feature = "services")]
     Services(Box<ServicesReport>),
@@ -215,6 +220,9 @@ pub enum Action {
     /// Something about devices.
     #[cfg(feature = "devices")]
     Device(Box<DeviceAction>),
+    /// Something about ServiceBus.
+    #[cfg(feature = "servicebus")]
+    ServiceBus(Box<BusAction>),
     /// Serve these Services from now on, and no others.
     #[cfg(feature = "services")]
     Services(Vec<Arc<ServiceEntry>>),
@@ -251,6 +259,12 @@ pub enum DeviceEvent {
 pub enum DeviceAction {
     /// Publish this to MQTT clients; without a broker, nobody misses it.
     Publish(Publication),
+    /// What clients publish to this topic is a [`DeviceEvent::Upload`] from now on.
+    Subscribe(Box<str>),
+    /// It is not any more.
+    Unsubscribe(Box<str>),
+    /// Publish what the cloud's router has sent.
+    Pass { topic: Box<str>, payload: Box<str> },
     /// The answer to a [`DeviceEvent::Called`].
     Answer(ManagerCallId, ManagerAnswer),
     /// Make this call to the mapper that listens on this unix socket.

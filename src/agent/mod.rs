@@ -29,7 +29,11 @@ mod probe_results;
 mod recorder;
 mod removed;
 mod requests;
+#[cfg(any(feature = "devices", feature = "servicebus"))]
+mod rule_rows;
 mod runtime;
+#[cfg(feature = "servicebus")]
+pub mod service_bus;
 #[cfg(feature = "services")]
 pub mod services;
 mod source;
@@ -83,6 +87,8 @@ use crate::model::settings::CloudSettings;
 #[cfg(feature = "devices")]
 use crate::model::settings::DeviceSettings;
 use crate::model::settings::PodSettings;
+#[cfg(feature = "servicebus")]
+use crate::model::settings::ServiceBusSettings;
 #[cfg(feature = "services")]
 use crate::model::settings::ServiceSettings;
 #[cfg(all(feature = "cloud", feature = "streams"))]
@@ -123,6 +129,9 @@ pub struct Config {
     #[cfg(feature = "node-jobs")]
     pub node_jobs: bool,
     /// Settings of Services by name; `None`: they are not served.
+    /// `None`: ServiceBus is switched off.
+    #[cfg(feature = "servicebus")]
+    pub service_bus: Option<ServiceBusSettings>,
     #[cfg(feature = "services")]
     pub services: Option<ServiceSettings>,
     /// Settings of the stream tunnel; `None`: there is none.
@@ -306,6 +315,8 @@ impl Agent {
             | Event::Cloud(..) => self.handle_cloud(now, event),
             #[cfg(feature = "devices")]
             Event::Device(_) => self.handle_cloud(now, event),
+            #[cfg(feature = "servicebus")]
+            Event::ServiceBus(_) => self.handle_cloud(now, event),
             #[cfg(feature = "services")]
             Event::Services(report) => {
                 if let Some(services) = &mut self.services {

@@ -12,6 +12,8 @@ use crate::model::device::{DevicesOverview, MapperOverview, MqttOverview};
 use crate::model::node_job::JobOverview;
 #[cfg(feature = "services")]
 use crate::model::service::ServicesOverview;
+#[cfg(feature = "servicebus")]
+use crate::model::service_bus::BusOverview;
 use crate::model::view::Overview;
 
 /// Parses the flags, requests the state and prints it.
@@ -70,6 +72,15 @@ fn devices(of: &DevicesOverview) -> Vec<(&'static str, String)> {
     }
     lines.extend(of.mappers.iter().map(|mapper| ("mapper", mapper_line(mapper))));
     lines
+}
+
+/// The line about ServiceBus.
+#[cfg(feature = "servicebus")]
+fn service_bus(of: &BusOverview) -> String {
+    format!(
+        "{} rules, {} of {} calls of the cloud and {} of {} requests to it answered",
+        of.urls, of.answered, of.calls, of.responses, of.requests
+    )
 }
 
 /// The lines about Services.
@@ -144,6 +155,10 @@ fn print(overview: &Overview, out: &mut dyn Write) -> std::io::Result<()> {
     #[cfg(feature = "devices")]
     for (name, text) in overview.devices.iter().flat_map(devices) {
         line(name, &text)?;
+    }
+    #[cfg(feature = "servicebus")]
+    if let Some(of) = &overview.service_bus {
+        line("servicebus", &service_bus(of))?;
     }
     #[cfg(feature = "services")]
     for text in overview.services.iter().flat_map(services) {

@@ -36,6 +36,8 @@ pub(super) fn agent_config(config: &Config) -> agent::Config {
         devices: config.device_settings(),
         #[cfg(feature = "node-jobs")]
         node_jobs: config.node_jobs,
+        #[cfg(feature = "servicebus")]
+        service_bus: config.service_bus_settings(),
         #[cfg(feature = "services")]
         services: config.services.settings().cloned(),
         #[cfg(all(feature = "cloud", feature = "streams"))]
@@ -66,6 +68,7 @@ pub(super) fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("the settings of the cloud and its store", old.cloud != new.cloud),
         ("deviceTwin and eventBus", old.devices != new.devices),
         ("taskManager", old.node_jobs != new.node_jobs),
+        ("serviceBus", old.service_bus != new.service_bus),
         ("services", old.services != new.services),
     ]
     .into_iter()

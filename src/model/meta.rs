@@ -3,6 +3,8 @@
 
 #[cfg(feature = "devices")]
 use super::device::{DeviceChange, StoredDevices};
+#[cfg(any(feature = "devices", feature = "servicebus"))]
+use super::rule_row::RuleRow;
 
 /// Identifies one [`crate::agent::event::Action::Save`]. Never used twice, and only grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +38,12 @@ pub enum Change {
     /// Of the tables of devices.
     #[cfg(feature = "devices")]
     Device(DeviceChange),
+    /// Of the table `sub_topics`.
+    #[cfg(feature = "devices")]
+    SubTopic(RuleRow),
+    /// Of the table `target_urls`.
+    #[cfg(feature = "servicebus")]
+    TargetUrl(RuleRow),
 }
 
 /// The content of the store when it was opened.
@@ -51,6 +59,12 @@ pub struct Saved {
     /// The tables of devices.
     #[cfg(feature = "devices")]
     pub devices: StoredDevices,
+    /// The rows of `sub_topics`.
+    #[cfg(feature = "devices")]
+    pub sub_topics: Vec<Box<str>>,
+    /// The rows of `target_urls`.
+    #[cfg(feature = "servicebus")]
+    pub target_urls: Vec<Box<str>>,
 }
 
 impl Saved {

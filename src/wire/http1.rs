@@ -9,9 +9,9 @@
 //! address of the listener, so that a name which an attacker points at 127.0.0.1 is refused; and so
 //! must its `Origin`, if there is one.
 
-#[cfg(feature = "controller")]
+#[cfg(any(feature = "controller", feature = "servicebus"))]
 pub mod call;
-#[cfg(any(feature = "controller", feature = "streams"))]
+#[cfg(any(feature = "controller", feature = "servicebus", feature = "streams"))]
 pub mod query;
 #[cfg(any(feature = "api", feature = "probes"))]
 pub mod response;

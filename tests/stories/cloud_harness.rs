@@ -10,6 +10,8 @@ use edged::limits::Budget;
 use edged::model::link::{Cause, Session, Validity};
 use edged::model::message::{Header, Message, Route};
 use edged::model::meta::{Change, DiskError, Revision, Row, Saved};
+#[cfg(feature = "servicebus")]
+use edged::model::service_bus::BusAction;
 use edged::model::settings::CloudSettings;
 use edged::wire::kubeedge;
 use serde_json::value::to_raw_value;
@@ -37,6 +39,9 @@ pub struct CloudHarness {
     /// Requests about devices.
     #[cfg(feature = "devices")]
     pub devices: Vec<DeviceAction>,
+    /// Requests about ServiceBus.
+    #[cfg(feature = "servicebus")]
+    pub service_bus: Vec<BusAction>,
     /// When each of our requests was answered, by message id: wall-clock milliseconds.
     answered: BTreeMap<Box<str>, i64>,
     pub session: Session,
@@ -102,6 +107,8 @@ impl CloudHarness {
             pings: 0,
             #[cfg(feature = "devices")]
             devices: Vec::new(),
+            #[cfg(feature = "servicebus")]
+            service_bus: Vec::new(),
             answered: BTreeMap::new(),
             session: Session(0),
             budget,
@@ -141,6 +148,8 @@ impl CloudHarness {
                     Action::Save { revision, changes } => self.saves.push((revision, changes)),
                     #[cfg(feature = "devices")]
                     Action::Device(action) => self.devices.push(*action),
+                    #[cfg(feature = "servicebus")]
+                    Action::ServiceBus(action) => self.service_bus.push(*action),
                     other => panic!("{other:?} is not about the cloud"),
                 }
             }

@@ -8,6 +8,8 @@ use crate::agent::event::{Event, Out};
 use crate::agent::node_jobs::{JobsContext, NodeJobs};
 use crate::agent::objects::Key;
 use crate::agent::pods::Knowledge;
+#[cfg(feature = "servicebus")]
+use crate::agent::service_bus::ServiceBus;
 use crate::agent::time::{Instant, Now};
 use crate::agent::{Agent, Config};
 use crate::model::job::JobError;
@@ -66,6 +68,11 @@ impl Agent {
                 cloud.device_event(now, *event, rng);
                 Changed::default()
             }
+            #[cfg(feature = "servicebus")]
+            Event::ServiceBus(event) => {
+                cloud.bus_event(now, *event);
+                Changed::default()
+            }
             other => panic!("{:?} is not about the cloud", std::mem::discriminant(&other)),
         };
         if changed.objects {
@@ -101,6 +108,12 @@ impl Agent {
                 CloudInputs { pods, recorder, folder_is_whole, node: node_inputs, rng, jobs, out };
             cloud.step(now, inputs);
         }
+    }
+
+    /// The core of ServiceBus, if it is switched on.
+    #[cfg(feature = "servicebus")]
+    pub(in crate::agent) fn service_bus(&self) -> Option<&ServiceBus> {
+        self.cloud.as_ref()?.service_bus.core()
     }
 
     /// The agent is about to exit: saves what is to be saved before. Returns whether everything is.

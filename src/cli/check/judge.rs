@@ -57,6 +57,8 @@ pub(super) fn all(facts: &Diagnostics) -> Vec<Row> {
     }
     #[cfg(feature = "node-jobs")]
     rows.extend(node_jobs(facts));
+    #[cfg(feature = "servicebus")]
+    rows.extend(service_bus(facts));
     #[cfg(feature = "services")]
     rows.extend(facts.services.iter().flat_map(super::services::rows));
     rows
@@ -69,6 +71,16 @@ fn node_jobs(facts: &Diagnostics) -> Option<Row> {
     (config.node_jobs && !config.cloud.is_configured()).then(|| {
         let detail = "modules.taskManager is on, and no cloud is configured";
         warn("jobs", detail, "switch it off, or join a cloud: edged join")
+    })
+}
+
+/// Only a cloud has callers for ServiceBus.
+#[cfg(feature = "servicebus")]
+fn service_bus(facts: &Diagnostics) -> Option<Row> {
+    let config = &facts.config;
+    (config.service_bus.address().is_some() && !config.cloud.is_configured()).then(|| {
+        let detail = "modules.serviceBus is on, and no cloud is configured";
+        warn("servicebus", detail, "switch it off, or join a cloud: edged join")
     })
 }
 

@@ -216,6 +216,10 @@ pub(super) fn apply(
         }
         #[cfg(feature = "devices")]
         Change::Device(_) => Ok(totals),
+        #[cfg(feature = "devices")]
+        Change::SubTopic(_) => Ok(totals),
+        #[cfg(feature = "servicebus")]
+        Change::TargetUrl(_) => Ok(totals),
     }
 }
 

@@ -21,11 +21,15 @@ use crate::model::upstream::{
 };
 #[cfg(feature = "devices")]
 use crate::wire::devices;
+#[cfg(feature = "servicebus")]
+use crate::wire::service_bus;
 
 /// The envelope of a message.
 pub fn encode(message: &Upstream) -> Message {
     let parent_id = match &message.content {
         Up::Reply(to, _) => to.id.clone(),
+        #[cfg(feature = "servicebus")]
+        Up::ServiceAnswer(to, _) => to.id.clone(),
         _ => Box::default(),
     };
     let Envelope { route, content } = envelope(message);
@@ -112,6 +116,17 @@ fn envelope(message: &Upstream) -> Envelope {
         Up::NodeJob(report) => node_job(report),
         #[cfg(feature = "devices")]
         Up::Device(report) => device(report, message),
+        #[cfg(feature = "servicebus")]
+        Up::ServiceAnswer(_, answer) => {
+            let content = RawValue::from_string(service_bus::encode_answer(answer));
+            Envelope::new(SERVICE_BUS, Some(content.expect("it is JSON")))
+        }
+        // A byte slice of Go: base64.
+        #[cfg(feature = "servicebus")]
+        Up::ServiceRequest { url, body } => {
+            let [source, group, operation, _] = SERVICE_BUS;
+            Envelope::new([source, group, operation, url], Some(json(&base64::encode(body))))
+        }
         #[cfg(feature = "devices")]
         Up::Upload(upload) => {
             Envelope::new(["bus", "user", "upload", &upload.topic], Some(json(&upload.payload)))
@@ -287,6 +302,10 @@ fn mirror(pod: &Pod, node: &str, node_uid: &str) -> Value {
     }
     mirror
 }
+
+/// In ServiceBus' name. CloudCore passes on only what has this operation.
+#[cfg(feature = "servicebus")]
+const SERVICE_BUS: [&str; 4] = ["servicebus", "user", "upload", ""];
 
 /// In MetaServer's name.
 const TO_CONTROLLER: [&str; 4] = ["metaserver", "dynamiccontroller", "null", "null"];

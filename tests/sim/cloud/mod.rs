@@ -309,6 +309,10 @@ impl CloudSim {
                 Change::Put(row) => (row.key.clone(), Some(Stored::of(row))),
                 Change::Delete { key } => (key, None),
                 #[cfg(feature = "devices")]
+                Change::SubTopic(row) => panic!("no rule has {row:?}"),
+                #[cfg(feature = "servicebus")]
+                Change::TargetUrl(row) => panic!("no rule has {row:?}"),
+                #[cfg(feature = "devices")]
                 Change::Device(change) => {
                     self.devices_written(change);
                     continue;
