@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::model::error::Input;
 use crate::model::rule_row::RuleRow;
 
 /// The rows of one table.
@@ -41,16 +42,16 @@ impl RuleRows {
     }
 
     /// Returns whether it is new; the error says why it is left out.
-    pub(super) fn add(&mut self, text: &str) -> Result<bool, String> {
+    pub(super) fn add(&mut self, text: &str) -> Result<bool, Input> {
         if self.all.contains(text) {
             return Ok(false);
         }
         if text.is_empty() || text.len() > self.bytes_max {
-            let (got, most) = (text.len(), self.bytes_max);
-            return Err(format!("got {got} bytes, expected 1 to {most}"));
+            let expected = format!("1 to {}", self.bytes_max);
+            return Err(Input::new(format_args!("{} bytes", text.len()), expected));
         }
         if self.all.len() >= self.count_max {
-            return Err(format!("{text:?} is left out: there are {} rules", self.count_max));
+            return Err(Input::quoted(text, format!("{} rules at most", self.count_max)));
         }
         self.all.insert(text.into());
         self.unsaved.insert(text.into(), true);
@@ -123,11 +124,13 @@ mod tests {
     fn rows_have_bounds() {
         let mut rows = RuleRows::new(4, 2);
         for wrong in ["", "12345"] {
-            assert!(rows.add(wrong).expect_err(wrong).contains("expected 1 to 4"));
+            let why = rows.add(wrong).expect_err(wrong).to_string();
+            assert_eq!(why, format!("got {} bytes, expected 1 to 4", wrong.len()));
         }
         rows.load(["a", "b", "c"].map(Box::from).to_vec());
         assert_eq!(rows.iter().collect::<Vec<_>>(), ["a", "b"]);
-        assert!(rows.add("c").expect_err("no room").contains("is left out"));
+        let why = rows.add("c").expect_err("no room").to_string();
+        assert_eq!(why, "got \"c\", expected 2 rules at most");
         assert!(rows.contains("a") && !rows.has_unsaved());
     }
 }

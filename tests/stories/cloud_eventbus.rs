@@ -78,7 +78,8 @@ fn topics_that_cannot_be_served_are_left_out_with_a_line() {
         router(&mut cloud, "subscribe", &format!("default/{at}"), &Value::Null);
     }
     assert_eq!(changes(&mut cloud).len(), RULE_TOPICS_MAX);
-    let lines = cloud.harness.log.iter().filter(|line| line.contains("eventbus: a rule"));
+    let lines =
+        cloud.harness.log.iter().filter(|line| line.contains("eventbus: a rule is not served"));
     assert_eq!(lines.count(), 3, "{:?}", cloud.harness.log);
 }
 

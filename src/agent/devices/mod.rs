@@ -53,6 +53,7 @@ use crate::model::device::{
     Mapper, ModelObject, MqttStatus, OtherBroker, PropertyUpdate, Publication, Published,
     ReportedTwin, StoredDevices, Upload,
 };
+use crate::model::error::Input;
 
 use device::{Device, Effects, wall_ms};
 use mapper::Wanted;
@@ -216,14 +217,16 @@ impl Devices {
     fn subscribe(&mut self, topic: &str) {
         let added = if topic.contains(['+', '#']) {
             // CloudCore finds its rule by the topic of the message.
-            Err(format!("{topic:?} is left out: expected a topic without + and #"))
+            Err(Input::quoted(topic, "a topic without + and #"))
         } else {
             self.topics.add(topic)
         };
         match added {
             Ok(false) => {}
             Ok(true) => self.pending.push(DeviceAction::Subscribe(topic.into())),
-            Err(why) => self.lines.push((Severity::Warn, format!("eventbus: a rule: {why}"))),
+            Err(why) => {
+                self.lines.push((Severity::Warn, format!("eventbus: a rule is not served: {why}")))
+            }
         }
     }
 
