@@ -53,7 +53,7 @@ pub use crate::core::{rate, time};
 
 use calls::{Calls, Outcome, Owner};
 use cloud::Cloud;
-use event::{Action, CallId, Event, JobId, Out, Severity};
+use event::{Action, CallId, Event, JobId, Out, ProbeId, Severity};
 use housekeeping::{Housekeeping, HousekeepingContext};
 use image::Images;
 use jobs::{JobOwner, Jobs, Queries, QueryOwner};
@@ -80,6 +80,7 @@ use crate::model::job::{JobError, JobReply};
 use crate::model::machine::Identity;
 use crate::model::manifest::Folder;
 use crate::model::metrics::Histogram;
+use crate::model::net::Finding;
 use crate::model::node::Pressure;
 use crate::model::recorded_event::{EventType, Object};
 #[cfg(feature = "cloud")]
@@ -276,17 +277,7 @@ impl Agent {
             Event::Manifests(folder) => self.take_manifests(now, folder),
             Event::Job(job, result) => self.job_done(now, job, result),
             Event::Measured(measures) => self.housekeeping.measured(now, &measures),
-            // Ignored if it was cancelled while its answer was on the way.
-            Event::Probe(probe, finding) => {
-                if let Some(owner) = self.queries.end(probe) {
-                    let (QueryOwner::Probe(uid) | QueryOwner::Hook(uid)) = &owner;
-                    let pod = self.pods.with_work(uid);
-                    match owner {
-                        QueryOwner::Probe(_) => pod.probe_query_done(now, probe, finding),
-                        QueryOwner::Hook(_) => pod.hook_query_done(now.boot, probe, finding),
-                    }
-                }
-            }
+            Event::Probe(probe, finding) => self.query_done(now, probe, finding),
             Event::TerminationMessage(job, text) => {
                 let JobOwner::Pod(uid) = self.jobs.end(job) else {
                     panic!("only pods read termination messages, {job:?} is another's")
@@ -334,6 +325,17 @@ impl Agent {
             Event::Stop => {
                 self.leave_by.get_or_insert(now.boot.plus_ms(SHUTDOWN_MS));
             }
+        }
+    }
+
+    /// Ignored if it was cancelled while its answer was on the way.
+    fn query_done(&mut self, now: Now, probe: ProbeId, finding: Finding) {
+        let Some(owner) = self.queries.end(probe) else { return };
+        let (QueryOwner::Probe(uid) | QueryOwner::Hook(uid)) = &owner;
+        let pod = self.pods.with_work(uid);
+        match owner {
+            QueryOwner::Probe(_) => pod.probe_query_done(now, probe, finding),
+            QueryOwner::Hook(_) => pod.hook_query_done(now.boot, probe, finding),
         }
     }
 

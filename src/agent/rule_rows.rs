@@ -41,6 +41,13 @@ impl RuleRows {
         self.all.contains(text)
     }
 
+    /// Whether the store has one that is to stay.
+    #[cfg(feature = "servicebus")]
+    pub(super) fn has_saved(&self) -> bool {
+        let Self { all, unsaved, saving, .. } = self;
+        all.iter().any(|text| !unsaved.contains_key(text) && !saving.contains_key(text))
+    }
+
     /// Returns whether it is new; the error says why it is left out.
     pub(super) fn add(&mut self, text: &str) -> Result<bool, Input> {
         if self.all.contains(text) {
@@ -94,8 +101,10 @@ impl RuleRows {
     }
 }
 
-#[cfg(all(test, feature = "servicebus"))]
+#[cfg(test)]
 mod tests {
+    #![cfg(feature = "servicebus")]
+
     use super::*;
 
     fn row(text: &str, exists: bool) -> RuleRow {

@@ -511,8 +511,7 @@ impl<'a> EventLoop<'a> {
             Action::Device(action) => self.devices.perform(now.boot, *action, &mut self.events),
             #[cfg(feature = "servicebus")]
             Action::ServiceBus(action) => {
-                let registry = self.poll.registry();
-                self.service_bus.perform(now.boot, *action, registry, &mut self.events);
+                self.service_bus.perform(now.boot, *action, &self.poll, &mut self.events);
             }
             #[cfg(feature = "services")]
             Action::Services(table) => self.services.serve(table),

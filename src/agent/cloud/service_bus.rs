@@ -70,7 +70,7 @@ impl BusSide {
 
     pub(super) fn end_save(&mut self, is_saved: bool) {
         if let Some(core) = &mut self.0 {
-            core.urls().end_save(is_saved);
+            core.end_save(is_saved);
         }
     }
 

@@ -197,7 +197,8 @@ impl ServiceBus {
     }
 
     fn listen(&mut self) {
-        let has_rules = self.urls.iter().len() > 0;
+        // Who was let in once is let in after a power cut.
+        let has_rules = self.urls.has_saved();
         if self.is_listening != has_rules {
             self.is_listening = has_rules;
             self.actions.push(BusAction::Listen(self.is_listening));
@@ -337,6 +338,12 @@ impl ServiceBus {
     /// The rows of the table `target_urls`.
     pub(super) fn urls(&mut self) -> &mut RuleRows {
         &mut self.urls
+    }
+
+    /// The save under way has ended; there may be nothing of ours in it.
+    pub fn end_save(&mut self, is_saved: bool) {
+        self.urls.end_save(is_saved);
+        self.listen();
     }
 
     /// Whether rows are to be saved.

@@ -214,22 +214,26 @@ fn a_request_that_cannot_be_answered_is_refused_in_time() {
 }
 
 #[test]
-fn while_there_is_a_rule_applications_are_let_in() {
+fn while_there_is_a_rule_in_the_store_applications_are_let_in() {
     let listens = |core: &mut ServiceBus| match core.take_actions()[..] {
         [BusAction::Listen(is_on)] => Some(is_on),
         [] => None,
         ref other => panic!("{other:?}"),
     };
     let mut core = linked();
-    let mut tell = |message: fn(Box<str>) -> BusDownstream, url: &str| {
-        let line = core.message(origin(""), message(url.into()));
-        (line.is_some(), listens(&mut core), core.has_unsaved())
-    };
-    assert_eq!(tell(BusDownstream::Start, ""), (true, None, false), "that is no rule");
-    assert_eq!(tell(BusDownstream::Start, "a"), (false, Some(true), true));
-    assert_eq!(tell(BusDownstream::Start, "b"), (false, None, true));
-    assert_eq!(tell(BusDownstream::Stop, "a"), (false, None, true));
-    assert_eq!(tell(BusDownstream::Stop, "b"), (false, Some(false), true));
+    assert!(core.message(origin(""), BusDownstream::Start("".into())).is_some(), "it is no rule");
+    for url in ["a", "b"] {
+        assert_eq!(core.message(origin(""), BusDownstream::Start(url.into())), None);
+    }
+    assert_eq!((listens(&mut core), core.urls().begin_save().len()), (None, 2));
+    core.end_save(false);
+    assert_eq!((listens(&mut core), core.urls().begin_save().len()), (None, 2));
+    core.end_save(true);
+    assert_eq!(listens(&mut core), Some(true));
+    core.message(origin(""), BusDownstream::Stop("a".into()));
+    assert_eq!(listens(&mut core), None);
+    core.message(origin(""), BusDownstream::Stop("b".into()));
+    assert_eq!(listens(&mut core), Some(false));
     let mut next = linked();
     next.load(vec!["a".into()]);
     assert_eq!((listens(&mut next), next.overview().urls), (Some(true), 1));

@@ -75,8 +75,10 @@ fn write(conn: &Connection, (table, column): Table, row: &RuleRow) -> rusqlite::
     conn.execute(&sql, [&*row.text]).map(drop)
 }
 
-#[cfg(all(test, feature = "devices", feature = "servicebus"))]
+#[cfg(test)]
 mod tests {
+    #![cfg(all(feature = "devices", feature = "servicebus"))]
+
     use super::*;
 
     fn changed(conn: &Connection, change: fn(RuleRow) -> Change, text: &str, exists: bool) {

@@ -10,7 +10,7 @@ mod entry;
 mod tests;
 
 use mio::event::Event as Ready;
-use mio::{Registry, Token};
+use mio::{Poll, Registry, Token};
 
 use crate::agent::event::Event;
 use crate::agent::time::Instant;
@@ -56,11 +56,13 @@ impl ServiceBus {
         &mut self,
         now: Instant,
         action: BusAction,
-        registry: &Registry,
+        poll: &Poll,
         events: &mut Vec<Event>,
     ) {
         match action {
-            BusAction::Call(id, call) => self.calls.start(now, id, &call, registry, events),
+            BusAction::Call(id, call) => {
+                self.calls.start(now, id, &call, poll.registry(), events);
+            }
             BusAction::Answer(id, answer) => {
                 if let Some(entries) = &mut self.entries {
                     entries.answer(now, id, &answer);

@@ -119,14 +119,11 @@ fn envelope(message: &Upstream) -> Envelope {
         #[cfg(feature = "servicebus")]
         Up::ServiceAnswer(_, answer) => {
             let content = RawValue::from_string(service_bus::encode_answer(answer));
-            Envelope::new(SERVICE_BUS, Some(content.expect("it is JSON")))
+            service_bus_upload("", content.expect("it is JSON"))
         }
-        // A byte slice of Go: base64.
+        // A byte slice of Go.
         #[cfg(feature = "servicebus")]
-        Up::ServiceRequest { url, body } => {
-            let [source, group, operation, _] = SERVICE_BUS;
-            Envelope::new([source, group, operation, url], Some(json(&base64::encode(body))))
-        }
+        Up::ServiceRequest { url, body } => service_bus_upload(url, json(&base64::encode(body))),
         #[cfg(feature = "devices")]
         Up::Upload(upload) => {
             Envelope::new(["bus", "user", "upload", &upload.topic], Some(json(&upload.payload)))
@@ -305,7 +302,9 @@ fn mirror(pod: &Pod, node: &str, node_uid: &str) -> Value {
 
 /// In ServiceBus' name. CloudCore passes on only what has this operation.
 #[cfg(feature = "servicebus")]
-const SERVICE_BUS: [&str; 4] = ["servicebus", "user", "upload", ""];
+fn service_bus_upload(resource: &str, content: Box<RawValue>) -> Envelope {
+    Envelope::new(["servicebus", "user", "upload", resource], Some(content))
+}
 
 /// In MetaServer's name.
 const TO_CONTROLLER: [&str; 4] = ["metaserver", "dynamiccontroller", "null", "null"];
