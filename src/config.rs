@@ -27,6 +27,11 @@ pub mod metaserver;
 #[path = "config/metaserver/absent.rs"]
 pub mod metaserver;
 mod runtime;
+#[cfg(feature = "servicebus")]
+pub mod service_bus;
+#[cfg(not(feature = "servicebus"))]
+#[path = "config/service_bus/absent.rs"]
+pub mod service_bus;
 #[cfg(feature = "services")]
 pub mod services;
 #[cfg(not(feature = "services"))]
@@ -62,6 +67,7 @@ use cloud::Cloud;
 use devices::Devices;
 pub use edgecore::overlay;
 use metaserver::MetaServer;
+use service_bus::ServiceBus;
 use services::Services;
 
 /// The default path of edgecore.yaml.
@@ -120,6 +126,8 @@ pub struct Config {
     pub upgrade_repositories: Vec<Box<str>>,
     /// The Kubernetes API on the node.
     pub metaserver: MetaServer,
+    /// HTTP calls between applications of the cloud and of the node.
+    pub service_bus: ServiceBus,
     /// Services by name.
     pub services: Services,
     /// Set only by a flag.
@@ -154,6 +162,7 @@ impl Default for Config {
             node_jobs: false,
             upgrade_repositories: Vec::new(),
             metaserver: MetaServer::default(),
+            service_bus: ServiceBus::default(),
             services: Services::default(),
             log: LevelFilter::Info,
         }

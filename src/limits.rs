@@ -27,6 +27,8 @@ mod pod;
 mod probe;
 #[cfg(feature = "runtime")]
 mod runtime;
+#[cfg(feature = "servicebus")]
+mod service_bus;
 #[cfg(feature = "services")]
 mod services;
 #[cfg(feature = "streams")]
@@ -67,6 +69,8 @@ pub use pod::*;
 pub use probe::*;
 #[cfg(feature = "runtime")]
 pub use runtime::*;
+#[cfg(feature = "servicebus")]
+pub use service_bus::*;
 #[cfg(feature = "services")]
 pub use services::*;
 #[cfg(feature = "streams")]

@@ -29,6 +29,8 @@ use crate::model::probe::ProbeResults;
 use crate::model::recorded_event::RecordedEvent;
 #[cfg(feature = "services")]
 use crate::model::service::{ServiceEntry, ServicesReport};
+#[cfg(feature = "servicebus")]
+use crate::model::service_bus::{BusAction, BusEvent};
 #[cfg(feature = "streams")]
 use crate::model::stream::{StreamAnswer, StreamId, StreamRequest};
 #[cfg(feature = "cloud")]
@@ -123,6 +125,9 @@ pub enum Event {
     /// Such a client has left, or was answered.
     #[cfg(feature = "metaserver")]
     MetaServerClosed(ClientId),
+    /// Something about ServiceBus, if it is switched on.
+    #[cfg(feature = "servicebus")]
+    ServiceBus(Box<BusEvent>),
     /// The process that serves Services tells how that goes.
     #[cfg(feature = "services")]
     Services(Box<ServicesReport>),
@@ -230,6 +235,9 @@ pub enum Action {
     /// Something about devices.
     #[cfg(feature = "devices")]
     Device(Box<DeviceAction>),
+    /// Something about ServiceBus.
+    #[cfg(feature = "servicebus")]
+    ServiceBus(Box<BusAction>),
     /// Serve these Services from now on, and no others.
     #[cfg(feature = "services")]
     Services(Vec<Arc<ServiceEntry>>),
@@ -269,6 +277,12 @@ pub enum DeviceEvent {
 pub enum DeviceAction {
     /// Publish this to MQTT clients; without a broker, nobody misses it.
     Publish(Publication),
+    /// What clients publish to this topic is a [`DeviceEvent::Upload`] from now on.
+    Subscribe(Box<str>),
+    /// It is not any more.
+    Unsubscribe(Box<str>),
+    /// Publish what the cloud's router has sent.
+    Pass { topic: Box<str>, payload: Box<str> },
     /// The answer to a [`DeviceEvent::Called`].
     Answer(ManagerCallId, ManagerAnswer),
     /// Make this call to the mapper that listens on this unix socket.

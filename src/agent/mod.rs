@@ -31,7 +31,11 @@ mod probe_results;
 mod recorder;
 mod removed;
 mod requests;
+#[cfg(any(feature = "devices", feature = "servicebus"))]
+mod rule_rows;
 mod runtime;
+#[cfg(feature = "servicebus")]
+pub mod service_bus;
 #[cfg(feature = "services")]
 pub mod services;
 mod source;
@@ -51,7 +55,7 @@ pub use crate::core::{rate, time};
 
 use calls::{Calls, Outcome, Owner};
 use cloud::Cloud;
-use event::{Action, CallId, Event, JobId, Out, Severity};
+use event::{Action, CallId, Event, JobId, Out, ProbeId, Severity};
 use housekeeping::{Housekeeping, HousekeepingContext};
 use image::Images;
 use jobs::{JobOwner, Jobs, Queries, QueryOwner};
@@ -80,6 +84,7 @@ use crate::model::manifest::Folder;
 #[cfg(feature = "metaserver")]
 use crate::model::metaserver::MetaServerSettings;
 use crate::model::metrics::Histogram;
+use crate::model::net::Finding;
 use crate::model::node::Pressure;
 use crate::model::recorded_event::{EventType, Object};
 #[cfg(feature = "cloud")]
@@ -87,6 +92,8 @@ use crate::model::settings::CloudSettings;
 #[cfg(feature = "devices")]
 use crate::model::settings::DeviceSettings;
 use crate::model::settings::PodSettings;
+#[cfg(feature = "servicebus")]
+use crate::model::settings::ServiceBusSettings;
 #[cfg(feature = "services")]
 use crate::model::settings::ServiceSettings;
 #[cfg(all(feature = "cloud", feature = "streams"))]
@@ -133,6 +140,9 @@ pub struct Config {
     /// (`modules.taskManager.upgradeRepositories`).
     #[cfg(feature = "node-jobs")]
     pub upgrade_repositories: Vec<Box<str>>,
+    /// Settings of ServiceBus; `None`: it is switched off.
+    #[cfg(feature = "servicebus")]
+    pub service_bus: Option<ServiceBusSettings>,
     /// Settings of Services by name; `None`: they are not served.
     #[cfg(feature = "services")]
     pub services: Option<ServiceSettings>,
@@ -278,17 +288,7 @@ impl Agent {
             Event::Manifests(folder) => self.take_manifests(now, folder),
             Event::Job(job, result) => self.job_done(now, job, result),
             Event::Measured(measures) => self.housekeeping.measured(now, &measures),
-            // Ignored if it was cancelled while its answer was on the way.
-            Event::Probe(probe, finding) => {
-                if let Some(owner) = self.queries.end(probe) {
-                    let (QueryOwner::Probe(uid) | QueryOwner::Hook(uid)) = &owner;
-                    let pod = self.pods.with_work(uid);
-                    match owner {
-                        QueryOwner::Probe(_) => pod.probe_query_done(now, probe, finding),
-                        QueryOwner::Hook(_) => pod.hook_query_done(now.boot, probe, finding),
-                    }
-                }
-            }
+            Event::Probe(probe, finding) => self.query_done(now, probe, finding),
             Event::TerminationMessage(job, text) => {
                 let JobOwner::Pod(uid) = self.jobs.end(job) else {
                     panic!("only pods read termination messages, {job:?} is another's")
@@ -321,6 +321,10 @@ impl Agent {
             Event::MetaServerOpened(..) | Event::MetaServerClosed(_) => {
                 self.handle_cloud(now, event);
             }
+            #[cfg(feature = "servicebus")]
+            Event::ServiceBus(_) => {
+                self.handle_cloud(now, event);
+            }
             #[cfg(feature = "services")]
             Event::Services(report) => self.take_services_report(*report),
             #[cfg(feature = "streams")]
@@ -343,6 +347,17 @@ impl Agent {
     fn take_services_report(&mut self, report: crate::model::service::ServicesReport) {
         if let Some(services) = &mut self.services {
             services.take_report(report, &mut self.pending);
+        }
+    }
+
+    /// Ignored if it was cancelled while its answer was on the way.
+    fn query_done(&mut self, now: Now, probe: ProbeId, finding: Finding) {
+        let Some(owner) = self.queries.end(probe) else { return };
+        let (QueryOwner::Probe(uid) | QueryOwner::Hook(uid)) = &owner;
+        let pod = self.pods.with_work(uid);
+        match owner {
+            QueryOwner::Probe(_) => pod.probe_query_done(now, probe, finding),
+            QueryOwner::Hook(_) => pod.hook_query_done(now.boot, probe, finding),
         }
     }
 

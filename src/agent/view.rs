@@ -10,6 +10,8 @@ use super::metaserver::MetaServer;
 #[cfg(feature = "node-jobs")]
 use super::node_jobs::NodeJobs;
 use super::pod::{Origin, Wanted};
+#[cfg(feature = "servicebus")]
+use super::service_bus::ServiceBus;
 #[cfg(feature = "services")]
 use super::services::Services;
 use super::time::Now;
@@ -121,6 +123,8 @@ impl Agent {
             devices: self.device_core().map(Devices::metrics),
             #[cfg(feature = "node-jobs")]
             node_jobs: self.node_jobs().map(NodeJobs::metrics),
+            #[cfg(feature = "servicebus")]
+            service_bus: self.service_bus().map(ServiceBus::overview),
             #[cfg(feature = "services")]
             services: self.services.as_ref().map(Services::overview),
             #[cfg(feature = "metaserver")]
@@ -175,6 +179,8 @@ impl Agent {
             devices: self.device_core().map(|core| core.overview(now)),
             #[cfg(feature = "node-jobs")]
             node_jobs: self.node_jobs().map(NodeJobs::overview),
+            #[cfg(feature = "servicebus")]
+            service_bus: self.service_bus().map(ServiceBus::overview),
             #[cfg(feature = "services")]
             services: self.services.as_ref().map(Services::overview),
             #[cfg(feature = "metaserver")]

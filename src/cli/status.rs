@@ -14,6 +14,8 @@ use crate::model::metaserver::MetaServerOverview;
 use crate::model::node_job::JobOverview;
 #[cfg(feature = "services")]
 use crate::model::service::ServicesOverview;
+#[cfg(feature = "servicebus")]
+use crate::model::service_bus::BusOverview;
 use crate::model::view::Overview;
 
 /// Parses the flags, requests the state and prints it.
@@ -93,6 +95,15 @@ fn metaserver(of: &MetaServerOverview) -> Vec<String> {
     lines
 }
 
+/// The line about ServiceBus.
+#[cfg(feature = "servicebus")]
+fn service_bus(of: &BusOverview) -> String {
+    format!(
+        "{} rules, {} of {} calls of the cloud and {} of {} requests to it answered",
+        of.urls, of.answered, of.calls, of.responses, of.requests
+    )
+}
+
 /// The lines about Services.
 #[cfg(feature = "services")]
 fn services(of: &ServicesOverview) -> Vec<String> {
@@ -165,6 +176,10 @@ fn print(overview: &Overview, out: &mut dyn Write) -> std::io::Result<()> {
     #[cfg(feature = "devices")]
     for (name, text) in overview.devices.iter().flat_map(devices) {
         line(name, &text)?;
+    }
+    #[cfg(feature = "servicebus")]
+    if let Some(of) = &overview.service_bus {
+        line("servicebus", &service_bus(of))?;
     }
     #[cfg(feature = "services")]
     for text in overview.services.iter().flat_map(services) {

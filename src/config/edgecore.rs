@@ -11,7 +11,7 @@ use super::table::Rule::{Idle, Map, Module, Take as Set};
 use super::table::{
     Table, duration, endpoint, folder, ip, loopback, node_name, one_of, text, whole,
 };
-use super::{Config, builtin, cloud, devices, keys, services, watchdog};
+use super::{Config, builtin, cloud, devices, keys, service_bus, services, watchdog};
 use crate::limits::{BACKOFF_MAX_MS, MANIFEST_PODS_MAX};
 use crate::model::endpoint::Framing;
 use crate::model::error::Input;
@@ -61,7 +61,7 @@ const API_VERSION: &str = "edgecore.config.kubeedge.io/v1alpha2";
 
 const MODULES: Table = Table {
     rules: &[("edged", Map(&EDGED))],
-    more: &[cloud::MODULES, devices::MODULES, modules::ALL],
+    more: &[cloud::MODULES, devices::MODULES, service_bus::MODULES, modules::ALL],
     unused: "",
 };
 
@@ -120,7 +120,14 @@ const EDGED: Table = Table {
         ),
         ("tailoredKubeletConfig", Map(&TAILORED)),
     ],
-    more: &[keys::EDGED, cloud::EDGED, builtin::EDGED, services::EDGED, watchdog::EDGED],
+    more: &[
+        keys::EDGED,
+        cloud::EDGED,
+        builtin::EDGED,
+        service_bus::EDGED,
+        services::EDGED,
+        watchdog::EDGED,
+    ],
     unused: "certDirectory cniCacheDir customInterfaceName \
         dockerEndpoint dockershimRootDirectory exitOnLockContention experimentalMounterPath \
         experimentalNodeAllocatableIgnoreEvictionThreshold imageCredentialProviderBinDir \

@@ -103,6 +103,23 @@ impl Devices {
                     clients.publish(&self.node, &publication, events);
                 }
             }
+            (DeviceAction::Subscribe(topic), _) => {
+                if let Some(clients) = &mut self.clients
+                    && let Err(why) = clients.mqtt.subscribe(&topic)
+                {
+                    log::warn!("eventbus: topic={topic:?} of a rule is not served: {why}");
+                }
+            }
+            (DeviceAction::Unsubscribe(topic), _) => {
+                if let Some(clients) = &mut self.clients {
+                    clients.mqtt.unsubscribe(&topic);
+                }
+            }
+            (DeviceAction::Pass { topic, payload }, _) => {
+                if let Some(clients) = &mut self.clients {
+                    clients.pass(&topic, &payload, events);
+                }
+            }
             (DeviceAction::Answer(id, answer), Some(mappers)) => {
                 mappers.answer(now, id.0, &answer);
             }
@@ -232,8 +249,24 @@ impl Clients {
 
     fn publish(&mut self, node: &str, publication: &Publication, events: &mut Vec<Event>) {
         let (topic, payload) = devices::publish(node, publication);
+        let (qos, retain) = (self.qos, self.retain);
+        self.send(&topic, payload.as_ref(), (qos, retain), events);
+    }
+
+    /// Publishes what the cloud's router has sent, as EdgeCore does.
+    fn pass(&mut self, topic: &str, payload: &str, events: &mut Vec<Event>) {
+        self.send(topic, payload.as_bytes(), (QoS::AtLeastOnce, false), events);
+    }
+
+    fn send(
+        &mut self,
+        topic: &str,
+        payload: &[u8],
+        (qos, retain): (QoS, bool),
+        events: &mut Vec<Event>,
+    ) {
         let mut found = Vec::new();
-        let published = self.mqtt.publish(&topic, &payload, self.qos, self.retain, &mut found);
+        let published = self.mqtt.publish(topic, payload, qos, retain, &mut found);
         if let Err(why) = published {
             log::debug!("topic={topic:?} is not published: {why}");
         }

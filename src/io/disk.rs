@@ -35,6 +35,11 @@ mod inspect;
 mod items;
 pub(in crate::io) mod quarantine;
 mod rows;
+#[cfg(any(feature = "devices", feature = "servicebus"))]
+mod rule_rows;
+#[cfg(not(any(feature = "devices", feature = "servicebus")))]
+#[path = "disk/rule_rows/absent.rs"]
+mod rule_rows;
 mod store;
 mod vfs;
 
@@ -130,6 +135,7 @@ impl Disk {
         let (origin, rows, totals) = if rows::are_there(&conn)? {
             check::sound(&mut conn)?;
             devices::read(&conn, &mut saved);
+            rule_rows::read(&conn, &mut saved);
             let mut found = rows::read(&conn, vfs.read_bytes_max)?;
             (found.origin(), found.rows, found.totals)
         } else {
@@ -275,6 +281,7 @@ impl Disk {
         devices::apply(&saving, changes)?;
         #[cfg(feature = "metaserver")]
         items::apply(&saving, changes)?;
+        rule_rows::apply(&saving, changes)?;
         if self.tainted {
             // Even if nothing changes: the failed save is in the log, and the next start would find
             // it until something overwrites it. Nothing reads this number.
@@ -384,6 +391,7 @@ fn read_only(vfs: &Vfs, path: &Path, saved: &mut Saved) -> Option<Found> {
         }
         check::sound(&mut conn)?;
         devices::read(&conn, saved);
+        rule_rows::read(&conn, saved);
         rows::read(&conn, vfs.read_bytes_max)
     };
     read().map_err(|trouble| log::warn!("{}: cannot be read: {trouble}", path.display())).ok()

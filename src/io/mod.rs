@@ -90,6 +90,11 @@ pub mod server;
 #[cfg(not(feature = "api"))]
 #[path = "server/absent.rs"]
 pub mod server;
+#[cfg(feature = "servicebus")]
+pub mod service_bus;
+#[cfg(not(feature = "servicebus"))]
+#[path = "service_bus/absent.rs"]
+pub mod service_bus;
 #[cfg(feature = "services")]
 pub mod services;
 #[cfg(not(feature = "services"))]
@@ -152,6 +157,7 @@ use log::Limit;
 use probe::Probes;
 use runtime::Runtime;
 use server::Server;
+use service_bus::ServiceBus;
 use services::Services;
 #[cfg(feature = "cloud")]
 use settings::link_of;
@@ -185,6 +191,8 @@ pub const PROBES: Token = Token(65_536);
 /// The socket for mappers; its connections, those to mappers and those of MQTT have the next
 /// tokens.
 pub const DEVICES: Token = Token(131_072);
+/// The first call of ServiceBus; the others, its listener and its connections have the next tokens.
+pub const SERVICE_BUS: Token = Token(262_144);
 
 /// Reads the configuration again; the error says why it cannot be used.
 pub type Reload<'a> = &'a mut dyn FnMut() -> Result<Config, config::Error>;
@@ -245,6 +253,7 @@ struct EventLoop<'a> {
     probes: Probes,
     cloud: Cloud,
     devices: Devices,
+    service_bus: ServiceBus,
     services: Services,
     surroundings: Surroundings,
     /// Events that the agent has not handled yet. Bounded by what each source may add in a turn.
@@ -304,6 +313,7 @@ impl<'a> EventLoop<'a> {
             #[cfg(not(feature = "cloud"))]
             cloud: Cloud,
             devices: Devices::new(&config, DEVICES, clock::boot()),
+            service_bus: ServiceBus::new(&config, SERVICE_BUS),
             services: Services::new(&config, SERVICES),
             registry: RegistryProcess::new(config.image_mirror, &config.image_folders),
             surroundings: Surroundings::new(
@@ -333,6 +343,7 @@ impl<'a> EventLoop<'a> {
             self.probes.wake_at(),
             self.cloud.wake_at(),
             self.devices.wake_at(),
+            self.service_bus.wake_at(),
             self.services.wake_at(),
             self.server.wake_at(),
             #[cfg(feature = "metaserver")]
@@ -375,6 +386,7 @@ impl<'a> EventLoop<'a> {
         self.metaserver.tick(now.boot, self.poll.registry(), &mut self.events);
         #[cfg(feature = "metaserver")]
         turn.lap("requests to MetaServer");
+        self.service_bus.tick(now.boot, self.poll.registry(), &mut self.events);
         self.services.tick(now.boot, self.poll.registry(), &mut self.events);
         self.registry.tick(now.boot);
         self.surroundings.tick(now.boot, &mut self.events);
@@ -425,6 +437,7 @@ impl<'a> EventLoop<'a> {
                 token if self.cloud.owns(token) => self.cloud.ready(ready),
                 token if self.services.owns(token) => self.services.ready(ready),
                 token if self.devices.owns(token) => self.devices.ready(ready),
+                token if self.service_bus.owns(token) => self.service_bus.ready(ready),
                 token if self.probes.owns(token) => self.probes.ready(ready),
                 token if self.server.owns(token) => self.server.ready(ready),
                 #[cfg(feature = "metaserver")]
@@ -530,6 +543,10 @@ impl<'a> EventLoop<'a> {
             Action::Save { revision, changes } => self.store.save(revision, changes),
             #[cfg(feature = "devices")]
             Action::Device(action) => self.devices.perform(now.boot, *action, &mut self.events),
+            #[cfg(feature = "servicebus")]
+            Action::ServiceBus(action) => {
+                self.service_bus.perform(now.boot, *action, &self.poll, &mut self.events);
+            }
             #[cfg(feature = "services")]
             Action::Services(table) => self.services.serve(table),
             #[cfg(feature = "metaserver")]

@@ -40,6 +40,8 @@ pub(super) fn agent_config(config: &Config) -> agent::Config {
         upgrade_repositories: config.upgrade_repositories.clone(),
         #[cfg(feature = "metaserver")]
         metaserver: config.metaserver.settings().cloned(),
+        #[cfg(feature = "servicebus")]
+        service_bus: config.service_bus_settings(),
         #[cfg(feature = "services")]
         services: config.services.settings().cloned(),
         #[cfg(all(feature = "cloud", feature = "streams"))]
@@ -71,6 +73,7 @@ pub(super) fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("deviceTwin and eventBus", old.devices != new.devices),
         ("taskManager", old.node_jobs != new.node_jobs),
         ("metaServer", old.metaserver != new.metaserver),
+        ("serviceBus", old.service_bus != new.service_bus),
         ("services", old.services != new.services),
     ]
     .into_iter()

@@ -103,3 +103,10 @@ pub const METASYNC_PODS_MAX: usize = 32;
 pub const RELEASE_BYTES_MAX: usize = 64 << 20;
 /// Bytes of the file with the keys of releases: each has some 120.
 pub const RELEASE_KEYS_BYTES_MAX: usize = 64 << 10;
+
+/// Rules of the cloud's router that name an entry on this node, of each kind: one row each.
+#[cfg(any(feature = "devices", feature = "servicebus"))]
+pub const RULE_ROWS_MAX: usize = 256;
+/// Bytes of the URL or the topic of such a rule.
+#[cfg(any(feature = "devices", feature = "servicebus"))]
+pub const RULE_ROW_BYTES_MAX: usize = 2_048;

@@ -16,6 +16,8 @@ pub const MQTT_CONNECTIONS_MAX: usize = 64;
 pub const MQTT_PERSISTENT_SESSIONS_MAX: usize = 16;
 /// Filters of one session, and of the agent itself.
 pub const MQTT_SUBSCRIPTIONS_MAX: usize = 64;
+/// Topics of the cloud's rules: the other subscriptions are the agent's own.
+pub const RULE_TOPICS_MAX: usize = MQTT_SUBSCRIPTIONS_MAX - 8;
 /// Messages that wait for one client, unless `mqttSessionQueueSize` says otherwise (KubeEdge's
 /// default); of more, the oldest is dropped.
 pub const MQTT_SESSION_MESSAGES_MAX: usize = 100;

@@ -344,6 +344,12 @@ pub enum DeviceDownstream {
     CloudUpdated(DeviceId, Vec<(Box<str>, GivenTwin)>),
     /// `device/<id>`: other attributes than these stay.
     Attributes(DeviceId, AttributeChanges),
+    /// Of the router: a rule has this topic as its source.
+    Subscribe(Box<str>),
+    /// It has not any more.
+    Unsubscribe(Box<str>),
+    /// Of the router: a message for MQTT clients.
+    Publish { topic: Box<str>, payload: Box<str> },
 }
 
 /// A device in a message of the cloud.

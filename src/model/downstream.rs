@@ -7,6 +7,8 @@ use super::device::DeviceDownstream;
 use super::node_job::JobRequest;
 use super::node_status::RemoteNode;
 use super::remote_pod::RemotePod;
+#[cfg(feature = "servicebus")]
+use super::service_bus::BusDownstream;
 use super::upstream::Origin;
 
 /// One message from the cloud.
@@ -49,6 +51,9 @@ pub enum Down {
     NodeJob(Box<JobRequest>),
     /// An HTTP request for a service on the node (section 4.8).
     ServiceCall,
+    /// A message of the router for ServiceBus.
+    #[cfg(feature = "servicebus")]
+    ServiceBus(Box<BusDownstream>),
     /// A message for the twins of devices (section 7.3), or why it cannot be used.
     #[cfg(feature = "devices")]
     Device(Result<Box<DeviceDownstream>, String>),

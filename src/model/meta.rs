@@ -5,6 +5,8 @@
 use super::device::{DeviceChange, StoredDevices};
 #[cfg(feature = "metaserver")]
 use super::metaserver::{RowChange, StoredItem};
+#[cfg(any(feature = "devices", feature = "servicebus"))]
+use super::rule_row::RuleRow;
 
 /// Identifies one [`crate::agent::event::Action::Save`]. Never used twice, and only grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +43,12 @@ pub enum Change {
     /// Of the table of MetaServer.
     #[cfg(feature = "metaserver")]
     Item(RowChange),
+    /// Of the table `sub_topics`.
+    #[cfg(feature = "devices")]
+    SubTopic(RuleRow),
+    /// Of the table `target_urls`.
+    #[cfg(feature = "servicebus")]
+    TargetUrl(RuleRow),
 }
 
 /// The content of the store when it was opened.
@@ -59,6 +67,12 @@ pub struct Saved {
     /// The objects that MetaServer may serve.
     #[cfg(feature = "metaserver")]
     pub items: Vec<StoredItem>,
+    /// The rows of `sub_topics`.
+    #[cfg(feature = "devices")]
+    pub sub_topics: Vec<Box<str>>,
+    /// The rows of `target_urls`.
+    #[cfg(feature = "servicebus")]
+    pub target_urls: Vec<Box<str>>,
 }
 
 impl Saved {

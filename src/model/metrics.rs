@@ -10,6 +10,8 @@ use super::metaserver::MetaServerOverview;
 use super::node_job::JobMetrics;
 #[cfg(feature = "services")]
 use super::service::ServicesOverview;
+#[cfg(feature = "servicebus")]
+use super::service_bus::BusOverview;
 
 /// All counters since the agent's start, and the current gauges.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -62,6 +64,8 @@ pub struct Metrics {
     #[cfg(feature = "node-jobs")]
     pub node_jobs: Option<JobMetrics>,
     /// `None`: Services are not served.
+    #[cfg(feature = "servicebus")]
+    pub service_bus: Option<BusOverview>,
     #[cfg(feature = "services")]
     pub services: Option<ServicesOverview>,
     /// `None`: the Kubernetes API is not served on the node.

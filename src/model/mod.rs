@@ -57,10 +57,14 @@ pub mod raw;
 pub mod recorded_event;
 #[cfg(feature = "cloud")]
 pub mod remote_pod;
+#[cfg(any(feature = "devices", feature = "servicebus"))]
+pub mod rule_row;
 #[cfg(feature = "runtime")]
 pub mod runtime;
 #[cfg(feature = "services")]
 pub mod service;
+#[cfg(feature = "servicebus")]
+pub mod service_bus;
 pub mod settings;
 pub mod status;
 #[cfg(feature = "cloud")]

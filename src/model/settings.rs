@@ -8,6 +8,8 @@ mod devices;
 mod mqtt;
 #[cfg(feature = "cloud")]
 mod node;
+#[cfg(feature = "servicebus")]
+mod service_bus;
 #[cfg(feature = "services")]
 mod services;
 
@@ -21,6 +23,8 @@ pub use devices::{BusSettings, DeviceSettings};
 pub use mqtt::{MqttBrokerSettings, MqttClientSettings, MqttMode, MqttServer, MqttSettings};
 #[cfg(feature = "cloud")]
 pub use node::{CloudSettings, Registration, Taint};
+#[cfg(feature = "servicebus")]
+pub use service_bus::ServiceBusSettings;
 #[cfg(feature = "services")]
 pub use services::ServiceSettings;
 

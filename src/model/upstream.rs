@@ -13,6 +13,8 @@ use super::node_job::JobReport;
 use super::node_status::NodeStatus;
 use super::pod::Pod;
 use super::recorded_event::RecordedEvent;
+#[cfg(feature = "servicebus")]
+use super::service_bus::ServiceAnswer;
 use super::settings::Taint;
 use super::status::PodStatus;
 use super::status_patch::StatusPatch;
@@ -116,6 +118,12 @@ pub enum Up {
     /// A report about devices.
     #[cfg(feature = "devices")]
     Device(Box<DeviceUpstream>),
+    /// The answer of a service to a call of the router, or of edged in its place.
+    #[cfg(feature = "servicebus")]
+    ServiceAnswer(Origin, Box<ServiceAnswer>),
+    /// The request of an application for the rule of this URL.
+    #[cfg(feature = "servicebus")]
+    ServiceRequest { url: Box<str>, body: Vec<u8> },
     /// A message of an MQTT client for the cloud's router, in the name of EventBus.
     #[cfg(feature = "devices")]
     Upload(Arc<Upload>),

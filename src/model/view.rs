@@ -10,6 +10,8 @@ use super::metaserver::MetaServerOverview;
 use super::node_job::JobOverview;
 #[cfg(feature = "services")]
 use super::service::ServicesOverview;
+#[cfg(feature = "servicebus")]
+use super::service_bus::BusOverview;
 use super::time::Timestamp;
 
 /// A summary of the agent.
@@ -59,6 +61,10 @@ pub struct Overview {
     #[cfg(feature = "node-jobs")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_jobs: Option<Vec<JobOverview>>,
+    /// ServiceBus; `None`: it is switched off.
+    #[cfg(feature = "servicebus")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_bus: Option<BusOverview>,
     /// Services in short; `None`: they are not served.
     #[cfg(feature = "services")]
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -9,9 +9,14 @@
 //! address of the listener, so that a name which an attacker points at 127.0.0.1 is refused; and so
 //! must its `Origin`, if there is one.
 
-#[cfg(any(feature = "controller", feature = "metaserver"))]
+#[cfg(any(feature = "controller", feature = "metaserver", feature = "servicebus"))]
 pub mod call;
-#[cfg(any(feature = "controller", feature = "metaserver", feature = "streams"))]
+#[cfg(any(
+    feature = "controller",
+    feature = "metaserver",
+    feature = "servicebus",
+    feature = "streams"
+))]
 pub mod query;
 #[cfg(any(feature = "api", feature = "probes"))]
 pub mod response;

@@ -13,6 +13,8 @@ use crate::model::metrics::{Histogram, Metrics};
 use crate::model::node_job::JobMetrics;
 #[cfg(feature = "services")]
 use crate::model::service::ServicesOverview;
+#[cfg(feature = "servicebus")]
+use crate::model::service_bus::BusOverview;
 
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -65,6 +67,10 @@ pub fn render(metrics: &Metrics, process: Process) -> String {
     #[cfg(feature = "devices")]
     if let Some(devices) = &metrics.devices {
         page.devices(devices);
+    }
+    #[cfg(feature = "servicebus")]
+    if let Some(bus) = &metrics.service_bus {
+        page.service_bus(bus);
     }
     #[cfg(feature = "services")]
     if let Some(services) = &metrics.services {
@@ -204,6 +210,20 @@ impl Page {
         ] {
             let name = format!("edged_metaserver_{name}");
             self.one(&name, kind, help, value as f64);
+        }
+    }
+
+    #[cfg(feature = "servicebus")]
+    fn service_bus(&mut self, of: &BusOverview) {
+        let counter = "counter";
+        for (name, kind, help, value) in [
+            ("edged_servicebus_urls", "gauge", "URLs of ServiceBus' rules", of.urls as u64),
+            ("edged_servicebus_calls_total", counter, "Calls of the cloud", of.calls),
+            ("edged_servicebus_answered_total", counter, "Those with an answer", of.answered),
+            ("edged_servicebus_requests_total", counter, "Requests to the cloud", of.requests),
+            ("edged_servicebus_responses_total", counter, "Those with an answer", of.responses),
+        ] {
+            self.one(name, kind, help, value as f64);
         }
     }
 

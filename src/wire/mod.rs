@@ -50,6 +50,8 @@ pub mod rest;
 pub mod rpc;
 #[cfg(feature = "services")]
 pub mod rtnetlink;
+#[cfg(feature = "servicebus")]
+pub mod service_bus;
 #[cfg(feature = "streams")]
 pub mod spdy;
 #[cfg(feature = "runtime")]

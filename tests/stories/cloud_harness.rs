@@ -12,6 +12,8 @@ use edged::model::message::{Header, Message, Route};
 use edged::model::meta::{Change, DiskError, Revision, Row, Saved};
 #[cfg(feature = "metaserver")]
 use edged::model::metaserver::{ClientId, Reply};
+#[cfg(feature = "servicebus")]
+use edged::model::service_bus::BusAction;
 use edged::model::settings::CloudSettings;
 use edged::wire::kubeedge;
 use serde_json::value::to_raw_value;
@@ -42,6 +44,9 @@ pub struct CloudHarness {
     /// Answers to clients of MetaServer.
     #[cfg(feature = "metaserver")]
     pub replies: Vec<(ClientId, Reply)>,
+    /// Requests about ServiceBus.
+    #[cfg(feature = "servicebus")]
+    pub service_bus: Vec<BusAction>,
     /// When each of our requests was answered, by message id: wall-clock milliseconds.
     answered: BTreeMap<Box<str>, i64>,
     pub session: Session,
@@ -109,6 +114,8 @@ impl CloudHarness {
             devices: Vec::new(),
             #[cfg(feature = "metaserver")]
             replies: Vec::new(),
+            #[cfg(feature = "servicebus")]
+            service_bus: Vec::new(),
             answered: BTreeMap::new(),
             session: Session(0),
             budget,
@@ -150,6 +157,8 @@ impl CloudHarness {
                     Action::Device(action) => self.devices.push(*action),
                     #[cfg(feature = "metaserver")]
                     Action::MetaServer(id, reply) => self.replies.push((id, reply)),
+                    #[cfg(feature = "servicebus")]
+                    Action::ServiceBus(action) => self.service_bus.push(*action),
                     other => panic!("{other:?} is not about the cloud"),
                 }
             }

@@ -22,6 +22,10 @@ fn map(name: &str, version: u64, data: &str) -> Value {
 /// `+ns/pod/p`, `-ns/pod/p`: what is written and deleted.
 fn keys(changes: &[Change]) -> Vec<String> {
     let key = |change: &Change| match change {
+        #[cfg(feature = "devices")]
+        Change::SubTopic(row) => format!("{row:?}"),
+        #[cfg(feature = "servicebus")]
+        Change::TargetUrl(row) => format!("{row:?}"),
         Change::Put(row) => format!("+{}", row.key),
         Change::Delete { key } => format!("-{key}"),
         #[cfg(feature = "devices")]

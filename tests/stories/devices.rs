@@ -158,6 +158,9 @@ fn kept(cloud: &CloudHarness) -> Saved {
             Change::Delete { key } => rows.retain(|other| other.key != key),
             #[cfg(feature = "metaserver")]
             Change::Item(_) => {}
+            #[cfg(feature = "servicebus")]
+            Change::TargetUrl(row) => panic!("{row:?}"),
+            Change::SubTopic(row) => panic!("{row:?}"),
             Change::Device(DeviceChange::PutDevice(row)) => {
                 devices.devices.retain(|other| other.id != row.id);
                 devices.devices.push(row);

@@ -26,6 +26,8 @@ mod cloud_ended;
 #[cfg(feature = "cloud")]
 mod cloud_enrol;
 #[cfg(feature = "cloud")]
+#[cfg(feature = "devices")]
+mod cloud_eventbus;
 mod cloud_flood;
 #[cfg(feature = "cloud")]
 mod cloud_full;
@@ -62,6 +64,8 @@ mod cloud_reports;
 #[cfg(feature = "cloud")]
 mod cloud_room;
 #[cfg(all(feature = "cloud", feature = "services"))]
+#[cfg(feature = "servicebus")]
+mod cloud_servicebus;
 mod cloud_services;
 #[cfg(feature = "cloud")]
 mod cloud_sessions;

@@ -59,6 +59,8 @@ mod page;
 mod people;
 mod registry;
 mod runtime;
+#[cfg(feature = "servicebus")]
+mod servicebus;
 #[cfg(feature = "services")]
 mod services;
 mod starts;
@@ -241,6 +243,8 @@ fn all() -> Vec<Test> {
         cloud::TESTS,
         #[cfg(feature = "cloud")]
         disk::TESTS,
+        #[cfg(feature = "servicebus")]
+        servicebus::TESTS,
         #[cfg(feature = "services")]
         services::TESTS,
         #[cfg(feature = "controller")]

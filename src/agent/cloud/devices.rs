@@ -24,12 +24,13 @@ pub(super) struct DeviceSide {
     core: Option<Box<Devices>>,
     /// What the store has, until its objects are read.
     stored: StoredDevices,
+    topics: Vec<Box<str>>,
 }
 
 impl DeviceSide {
     pub(super) fn new(node: &str, settings: Option<&DeviceSettings>, now: Now) -> Self {
         let core = settings.map(|it| Box::new(Devices::new(node, it.bus.is_some(), now)));
-        Self { node: node.into(), core, stored: StoredDevices::default() }
+        Self { node: node.into(), core, stored: StoredDevices::default(), topics: Vec::new() }
     }
 
     /// `None`: devices are not served.
@@ -40,6 +41,7 @@ impl DeviceSide {
     /// Takes the rows of the store, before its objects are read.
     pub(super) fn take_stored(&mut self, saved: &mut Saved) {
         self.stored = std::mem::take(&mut saved.devices);
+        self.topics = std::mem::take(&mut saved.sub_topics);
     }
 
     /// The store was read: `meta` has the objects.
@@ -50,7 +52,7 @@ impl DeviceSide {
                 StoredObject::Mapper(mapper) => Some((**mapper).clone()),
                 _ => None,
             });
-            core.load(now, stored, mappers);
+            core.load(now, stored, mappers, std::mem::take(&mut self.topics));
             self.objects_changed(now, meta, rng);
         }
     }
@@ -196,10 +198,12 @@ impl DeviceSide {
 /// Adds what is not saved to the save that begins in this step; there may be nothing to be saved.
 fn begin_save(core: &mut Devices, meta: &mut Meta, now: Now) {
     let changes = core.begin_save(now);
-    if changes.is_empty() && meta.is_settled() {
+    let topics = core.topics().begin_save();
+    if changes.is_empty() && topics.is_empty() && meta.is_settled() {
         core.end_save(now, true);
     }
     meta.save_also(changes.into_iter().map(Change::Device));
+    meta.save_also(topics.into_iter().map(Change::SubTopic));
 }
 
 /// Queues the registrations of mappers for the next save.

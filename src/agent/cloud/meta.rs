@@ -425,20 +425,20 @@ impl Meta {
     }
 
     /// Whether a save may begin now.
-    #[cfg(any(feature = "devices", feature = "metaserver"))]
+    #[cfg(any(feature = "devices", feature = "metaserver", feature = "servicebus"))]
     pub(super) fn may_save(&self, now: Now) -> bool {
         self.save_at(now).is_some_and(|at| at <= now.boot)
     }
 
     /// When a save may begin; `None`: after the one under way, or once the store is read.
-    #[cfg(any(feature = "devices", feature = "metaserver"))]
+    #[cfg(any(feature = "devices", feature = "metaserver", feature = "servicebus"))]
     pub(super) fn save_at(&self, now: Now) -> Option<Instant> {
         self.origin()?;
         self.queue.save_at(now)
     }
 
     /// Changes of other tables, for the save that begins in this step.
-    #[cfg(any(feature = "devices", feature = "metaserver"))]
+    #[cfg(any(feature = "devices", feature = "metaserver", feature = "servicebus"))]
     pub(super) fn save_also(&mut self, changes: impl Iterator<Item = Change>) {
         self.queue.save_also(changes);
     }

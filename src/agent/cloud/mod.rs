@@ -40,6 +40,11 @@ mod report;
 mod requests;
 mod route;
 mod rows;
+#[cfg(feature = "servicebus")]
+mod service_bus;
+#[cfg(not(feature = "servicebus"))]
+#[path = "service_bus/absent.rs"]
+mod service_bus;
 #[cfg(feature = "services")]
 mod services;
 #[cfg(not(feature = "services"))]
@@ -65,6 +70,8 @@ use crate::model::job::JobError;
 use crate::model::link::{Cause, Session, Validity};
 use crate::model::message::Resource;
 use crate::model::meta::{DiskError, Revision, Saved};
+#[cfg(feature = "servicebus")]
+use crate::model::service_bus::BusEvent;
 use crate::model::settings::CloudSettings;
 use crate::model::upstream::{Origin, Reply, Up};
 
@@ -82,6 +89,7 @@ use object_fetch::ObjectFetches;
 use relist::{PageError, Relist};
 use report::{RemoteExistence, Report, ReportInputs};
 use requests::{CloudContext, PendingRequests, RequestKind};
+use service_bus::BusSide;
 use services::ServiceWatch;
 use terminal_status::{Found, TerminalStatuses};
 use tokens::Tokens;
@@ -107,6 +115,7 @@ pub(super) struct Cloud {
     events: Option<Events>,
     devices: DeviceSide,
     node_jobs: JobSide,
+    service_bus: BusSide,
     services: ServiceWatch,
     metaserver: MetaSide,
     #[cfg(any(feature = "metaserver", feature = "services"))]
@@ -161,6 +170,7 @@ impl Cloud {
             watches: Watches::default(),
             devices,
             node_jobs,
+            service_bus: BusSide::new(config),
             services: ServiceWatch::new(config),
             hub: Hub::new(settings, now),
             meta: Meta::new(node, budget),
@@ -195,6 +205,7 @@ impl Cloud {
         self.devices.take_stored(&mut saved);
         #[cfg(feature = "metaserver")]
         self.metaserver.load(&mut saved);
+        self.service_bus.load(&mut saved);
         self.meta.load(saved, out);
         self.devices.load(now, &self.meta, rng);
         self.node_jobs.load(now, &self.meta);
@@ -213,6 +224,7 @@ impl Cloud {
         let DurableChanges { acks, pods, objects, devices } = self.meta.saved(revision, out);
         self.devices.end_save(now, true);
         self.metaserver.end_save(now, true);
+        self.service_bus.end_save(true);
         if devices {
             self.devices.objects_changed(now, &self.meta, rng);
         }
@@ -241,12 +253,19 @@ impl Cloud {
         self.meta.save_failed(now, revision, why, out);
         self.devices.end_save(now, false);
         self.metaserver.end_save(now, false);
+        self.service_bus.end_save(false);
     }
 
     /// Takes an input about devices.
     #[cfg(feature = "devices")]
     pub(super) fn device_event(&mut self, now: Now, event: DeviceEvent, rng: &mut Rng) {
         self.devices.handle(now, event, rng);
+    }
+
+    /// Takes an input about ServiceBus.
+    #[cfg(feature = "servicebus")]
+    pub(super) fn bus_event(&mut self, now: Now, event: BusEvent) {
+        self.service_bus.handle(now, event);
     }
 
     pub(super) fn link_up(
@@ -266,6 +285,7 @@ impl Cloud {
             self.mirrors.up();
             self.devices.link_up(now);
             self.node_jobs.link_up();
+            self.service_bus.link_up();
             self.services.up();
             self.metaserver.link_up();
             #[cfg(any(feature = "metaserver", feature = "services"))]
@@ -291,6 +311,7 @@ impl Cloud {
     fn link_lost(&mut self, now: Now) {
         self.devices.link_down(now);
         self.metaserver.link_down();
+        self.service_bus.link_down();
         for kind in self.requests.clear() {
             self.unanswered(now, &kind, &mut Out::default());
         }
@@ -382,6 +403,13 @@ impl Cloud {
                 }
             }
             Down::ServiceCall => self.reply(now, origin, Reply::NoServices, rng),
+            #[cfg(feature = "servicebus")]
+            Down::ServiceBus(message) => {
+                let to = origin.clone();
+                if !self.service_bus.message(origin, *message, out) {
+                    self.reply(now, to, Reply::NoServices, rng);
+                }
+            }
             #[cfg(feature = "devices")]
             Down::Device(message) => self.devices.message(now, message, rng),
             Down::Unsupported => {}
@@ -664,6 +692,7 @@ impl Cloud {
         self.devices.step(now, &mut self.meta, rng, out);
         self.store_jobs(now, rng);
         self.metaserver.step(now, &mut self.meta, rng, out);
+        self.service_bus.step(now, &mut self.meta, out);
         self.meta.step(now, out);
         self.enrol.step(now, self.hub.is_dialing(), rng, jobs, out);
         if self.hub.step(now, self.enrol.may_dial(now), rng, out) == LinkEvent::Lost {
@@ -712,6 +741,7 @@ impl Cloud {
         }
         self.node_jobs.report(&mut context);
         self.devices.report(&mut context);
+        self.service_bus.report(&mut context);
     }
 
     /// When the next step is due.
@@ -723,6 +753,7 @@ impl Cloud {
             self.requests.wake_at(),
             self.devices.wake_at(now, &self.meta),
             self.metaserver.wake_at(now, &self.meta),
+            self.service_bus.wake_at(now, &self.meta),
         ]
         .into_iter()
         .flatten()
@@ -734,6 +765,7 @@ impl Cloud {
                 self.metasync.wake_at(),
                 self.devices.report_at(now),
                 self.node_jobs.report_at(now),
+                self.service_bus.report_at(),
             ];
             let mut send_at = own.into_iter().flatten().min();
             if self.requests.has_room() {

@@ -17,6 +17,8 @@ use crate::agent::metaserver::MetaServer;
 use crate::agent::node_jobs::{JobsContext, NodeJobs};
 use crate::agent::objects::Key;
 use crate::agent::pods::Knowledge;
+#[cfg(feature = "servicebus")]
+use crate::agent::service_bus::ServiceBus;
 use crate::agent::time::{Instant, Now};
 use crate::agent::{Agent, Config};
 #[cfg(any(feature = "metaserver", feature = "services"))]
@@ -97,6 +99,11 @@ impl Agent {
                 cloud.metaserver.closed(id);
                 Changed::default()
             }
+            #[cfg(feature = "servicebus")]
+            Event::ServiceBus(event) => {
+                cloud.bus_event(now, *event);
+                Changed::default()
+            }
             other => panic!("{:?} is not about the cloud", std::mem::discriminant(&other)),
         };
         if changed.objects {
@@ -132,6 +139,12 @@ impl Agent {
                 CloudInputs { pods, recorder, folder_is_whole, node: node_inputs, rng, jobs, out };
             cloud.step(now, inputs);
         }
+    }
+
+    /// The core of ServiceBus, if it is switched on.
+    #[cfg(feature = "servicebus")]
+    pub(in crate::agent) fn service_bus(&self) -> Option<&ServiceBus> {
+        self.cloud.as_ref()?.service_bus.core()
     }
 
     /// The agent is about to exit: saves what is to be saved before. Returns whether everything is.

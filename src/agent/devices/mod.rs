@@ -40,10 +40,12 @@ mod tests;
 use std::sync::Arc;
 
 use crate::agent::event::{Action, DeviceAction, DeviceEvent, Out, Severity};
+use crate::agent::rule_rows::RuleRows;
 use crate::core::rate::Rate;
 use crate::core::time::{Instant, Now, Rng, sooner};
 use crate::limits::{
-    MANAGER_CALLS_MAX, MAPPER_CALL_MS, MAPPER_SOCKET_BYTES_MAX, TWIN_VALUE_BYTES_MAX,
+    MANAGER_CALLS_MAX, MAPPER_CALL_MS, MAPPER_SOCKET_BYTES_MAX, RULE_ROW_BYTES_MAX,
+    RULE_TOPICS_MAX, TWIN_VALUE_BYTES_MAX,
 };
 use crate::model::device::{
     ClientContent, ClientRequest, DeviceChange, DeviceDownstream, DeviceId, DeviceObject,
@@ -51,6 +53,7 @@ use crate::model::device::{
     Mapper, ModelObject, MqttStatus, OtherBroker, PropertyUpdate, Publication, Published,
     ReportedTwin, StoredDevices, Upload,
 };
+use crate::model::error::Input;
 
 use device::{Device, Effects, wall_ms};
 use mapper::Wanted;
@@ -83,6 +86,8 @@ pub(super) struct Devices {
     detail_is_due: bool,
     is_full_logged: bool,
     uploads: Uploads,
+    /// Topics of the cloud's rules: what comes on them goes to the cloud.
+    topics: RuleRows,
     mqtt: MqttStatus,
     /// Since when the other broker is connected.
     mqtt_up_at: Option<Instant>,
@@ -123,6 +128,7 @@ impl Devices {
             detail_is_due: false,
             is_full_logged: false,
             uploads: Uploads::default(),
+            topics: RuleRows::new(RULE_ROW_BYTES_MAX, RULE_TOPICS_MAX),
             mqtt: MqttStatus::default(),
             mqtt_up_at: None,
             updates: 0,
@@ -136,7 +142,11 @@ impl Devices {
         now: Now,
         mut stored: StoredDevices,
         mappers: impl Iterator<Item = Mapper>,
+        topics: Vec<Box<str>>,
     ) {
+        self.topics.load(topics);
+        let subscribe = |topic: &str| DeviceAction::Subscribe(topic.into());
+        self.pending.extend(self.topics.iter().map(subscribe));
         self.mappers.load(now, mappers, std::mem::take(&mut stored.acknowledged));
         let left = self.table.load(stored);
         if left > 0 {
@@ -186,12 +196,43 @@ impl Devices {
                     self.publish_effects(now, &id, effects, None, rng);
                 }
             }
+            DeviceDownstream::Subscribe(topic) => self.subscribe(&topic),
+            DeviceDownstream::Unsubscribe(topic) => {
+                if self.topics.remove(&topic) {
+                    self.pending.push(DeviceAction::Unsubscribe(topic));
+                }
+            }
+            DeviceDownstream::Publish { topic, payload } => {
+                self.pending.push(DeviceAction::Pass { topic, payload });
+            }
             DeviceDownstream::Attributes(id, changes) => {
                 if let Some(effects) = self.table.change_attributes(&id, changes) {
                     self.publish_effects(now, &id, effects, None, rng);
                 }
             }
         }
+    }
+
+    /// A rule of the cloud has this topic as its source.
+    fn subscribe(&mut self, topic: &str) {
+        let added = if topic.contains(['+', '#']) {
+            // CloudCore finds its rule by the topic of the message.
+            Err(Input::quoted(topic, "a topic without + and #"))
+        } else {
+            self.topics.add(topic)
+        };
+        match added {
+            Ok(false) => {}
+            Ok(true) => self.pending.push(DeviceAction::Subscribe(topic.into())),
+            Err(why) => {
+                self.lines.push((Severity::Warn, format!("eventbus: a rule is not served: {why}")))
+            }
+        }
+    }
+
+    /// The rows of the table `sub_topics`.
+    pub(super) fn topics(&mut self) -> &mut RuleRows {
+        &mut self.topics
     }
 
     /// A message about twins could not be used.
@@ -534,12 +575,13 @@ impl Devices {
     /// When a save is due.
     pub(super) fn save_at(&self, now: Now) -> Option<Instant> {
         let is_due = self.mappers.has_unsaved() || !self.registering.is_empty();
+        let is_due = is_due || self.topics.has_unsaved();
         sooner(is_due.then_some(now.boot), self.table.save_at())
     }
 
     /// Whether something has to be saved, due or not.
     pub(super) fn has_unsaved(&self) -> bool {
-        self.table.has_unsaved() || self.mappers.has_unsaved()
+        self.table.has_unsaved() || self.mappers.has_unsaved() || self.topics.has_unsaved()
     }
 
     /// Starts to save all that is not saved; there may be nothing.
@@ -554,6 +596,7 @@ impl Devices {
     pub(super) fn end_save(&mut self, now: Now, is_saved: bool) {
         self.table.end_save(now, is_saved);
         self.mappers.end_save(is_saved);
+        self.topics.end_save(is_saved);
         self.is_unstored = !is_saved && (self.is_unstored || !self.saving.is_empty());
         for (id, answer) in self.saving.drain(..) {
             let refused = || ManagerAnswer::TooMany("the registration could not be stored".into());
@@ -564,7 +607,7 @@ impl Devices {
 
     /// Whether nothing has to be saved, and no save is under way.
     pub(super) fn is_saved(&self) -> bool {
-        self.table.is_saved() && self.mappers.is_saved()
+        self.table.is_saved() && self.mappers.is_saved() && self.topics.is_saved()
     }
 
     /// The registrations of mappers that are not stored yet.

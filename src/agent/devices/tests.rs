@@ -42,7 +42,7 @@ impl World {
     fn with(stored: StoredDevices, mappers: &[Mapper]) -> Self {
         let now = Now { boot: Instant(1_000_000), wall: Some(Wall(1_800_000_000_000)) };
         let mut devices = Devices::new("edge1", true, now);
-        devices.load(now, stored, mappers.iter().cloned());
+        devices.load(now, stored, mappers.iter().cloned(), Vec::new());
         let (actions, saved, objects, models) = Default::default();
         let rng = Rng::new(7);
         Self { devices, now, rng, actions, saved, objects, models, messages: 0, saves: true }

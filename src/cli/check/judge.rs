@@ -59,6 +59,8 @@ pub(super) fn all(facts: &Diagnostics) -> Vec<Row> {
     }
     #[cfg(feature = "node-jobs")]
     rows.extend(node_jobs(facts));
+    #[cfg(feature = "servicebus")]
+    rows.extend(service_bus(facts));
     #[cfg(feature = "services")]
     rows.extend(facts.services.iter().flat_map(super::services::rows));
     #[cfg(feature = "metaserver")]
@@ -91,6 +93,16 @@ fn upgrades(has_key: bool, repositories: &[Box<str>]) -> Row {
         all => format!(", or from {}", all.join(" ")),
     };
     ok("jobs", format!("edged is upgraded by digest{from}"))
+}
+
+/// Only a cloud has callers for ServiceBus.
+#[cfg(feature = "servicebus")]
+fn service_bus(facts: &Diagnostics) -> Option<Row> {
+    let config = &facts.config;
+    (config.service_bus.address().is_some() && !config.cloud.is_configured()).then(|| {
+        let detail = "modules.serviceBus is on, and no cloud is configured";
+        warn("servicebus", detail, "switch it off, or join a cloud: edged join")
+    })
 }
 
 fn config(facts: &Diagnostics) -> Row {

@@ -23,6 +23,7 @@ pub(super) const ALL: &[Row] = &[
     ("edgeMesh", Module(&EDGE_MESH, false)),
     #[cfg(not(all(feature = "cloud", feature = "streams")))]
     ("edgeStream", Module(&EDGE_STREAM, false)),
+    #[cfg(not(feature = "servicebus"))]
     ("serviceBus", Module(&SERVICE_BUS, false)),
     #[cfg(feature = "node-jobs")]
     ("taskManager", Map(&TASK_MANAGER)),
@@ -81,6 +82,7 @@ const EDGE_STREAM: Table = Table {
     unused: "handshakeTimeout readDeadline server tlsTunnelCAFile tlsTunnelCertFile \
         tlsTunnelPrivateKeyFile writeDeadline",
 };
+#[cfg(not(feature = "servicebus"))]
 const SERVICE_BUS: Table =
     Table { rules: ENABLE, more: &[], unused: "port server timeout tlsCertFile tlsPrivateKeyFile" };
 

@@ -28,7 +28,8 @@ fn the_shipped_file_names_every_key_and_its_default() {
     let text = include_str!("../../../config/edgecore.yaml");
     assert_eq!(read(text), Ok((Config::default(), Vec::new())));
     let own: &[&Table] = &[&EDGED, &TAILORED, &CRASH_LOOP];
-    let more = [cloud::TABLES, builtin::TABLES, services::TABLES, watchdog::TABLES];
+    let more =
+        [cloud::TABLES, builtin::TABLES, service_bus::TABLES, services::TABLES, watchdog::TABLES];
     let tables = [&[own][..], &more].concat().concat();
     for (key, _) in tables.iter().flat_map(|table| table.all()) {
         let start = format!("{key}:");

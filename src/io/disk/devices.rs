@@ -241,9 +241,7 @@ fn side(row: &Row<'_>, at: usize, to: &mut Option<TwinSide>) -> Option<()> {
 pub(super) fn apply(conn: &Connection, changes: &[Change]) -> Result<(), DiskError> {
     let mut own = changes.iter().filter_map(|change| match change {
         Change::Device(change) => Some(change),
-        Change::Put(_) | Change::Delete { .. } => None,
-        #[cfg(feature = "metaserver")]
-        Change::Item(_) => None,
+        _ => None,
     });
     let Some(first) = own.next() else { return Ok(()) };
     conn.execute_batch(SCHEMA)?;

@@ -218,6 +218,10 @@ pub(super) fn apply(
         Change::Device(_) => Ok(totals),
         #[cfg(feature = "metaserver")]
         Change::Item(_) => Ok(totals),
+        #[cfg(feature = "devices")]
+        Change::SubTopic(_) => Ok(totals),
+        #[cfg(feature = "servicebus")]
+        Change::TargetUrl(_) => Ok(totals),
     }
 }
 

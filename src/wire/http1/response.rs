@@ -75,7 +75,14 @@ pub struct Reader {
     next: Part,
     /// One answer: its trailers, and what follows it, are not read.
     single: bool,
+    /// The header fields of the answer, if they are kept.
+    #[cfg(feature = "servicebus")]
+    fields: Option<Fields>,
 }
+
+/// Header fields, as far as they are text.
+#[cfg(feature = "servicebus")]
+pub type Fields = Vec<(Box<str>, Box<str>)>;
 
 /// What comes next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,6 +107,18 @@ impl Reader {
     /// For a connection that is closed after one answer.
     pub fn single() -> Self {
         Self { single: true, ..Self::default() }
+    }
+
+    /// As [`Reader::single`]; it keeps the header fields.
+    #[cfg(feature = "servicebus")]
+    pub fn with_fields() -> Self {
+        Self { fields: Some(Vec::new()), ..Self::single() }
+    }
+
+    /// The header fields of the answer whose head was read.
+    #[cfg(feature = "servicebus")]
+    pub fn take_fields(&mut self) -> Fields {
+        self.fields.take().unwrap_or_default()
     }
 
     /// Takes received bytes; [`Reader::piece`] returns what is in them.
@@ -133,6 +152,10 @@ impl Reader {
                 Part::Complete => return Ok(None),
                 Part::Head => {
                     let Some((length, head, next)) = head(left)? else { return Ok(None) };
+                    #[cfg(feature = "servicebus")]
+                    if let Some(kept) = &mut self.fields {
+                        *kept = fields(&left[..length]);
+                    }
                     self.at += length;
                     self.next = next;
                     // What follows an interim answer is another head.
@@ -226,6 +249,18 @@ fn head(bytes: &[u8]) -> Result<Option<(usize, Head, Part)>, Fault> {
     let reusable = response.version == Some(1) && !close && status != 101 && next != Part::Close;
     let location = text("location").filter(|text| !text.is_empty()).map(str::to_owned);
     Ok(Some((length, Head { status, reusable, location }, next)))
+}
+
+/// The header fields of a head that was parsed.
+#[cfg(feature = "servicebus")]
+fn fields(head: &[u8]) -> Fields {
+    let mut headers = [EMPTY_HEADER; HEADERS_MAX];
+    let mut response = httparse::Response::new(&mut headers);
+    // It was parsed before.
+    let _ = response.parse(head);
+    let text = |it: &Header<'_>| Some((it.name.into(), str::from_utf8(it.value).ok()?.into()));
+    let named = response.headers.iter().filter(|it| !it.name.is_empty());
+    named.filter_map(text).collect()
 }
 
 /// What follows a head (RFC 9112 section 6.3).

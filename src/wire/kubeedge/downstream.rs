@@ -24,10 +24,14 @@ use crate::model::message::{self, Message, Resource};
 use crate::model::node_job::JobRequest;
 use crate::model::node_status::RemoteNode;
 use crate::model::remote_pod::RemotePod;
+#[cfg(feature = "servicebus")]
+use crate::model::service_bus::{BusDownstream, ServiceAnswer};
 use crate::model::tree::{self, Value};
 use crate::model::upstream::Origin;
 #[cfg(feature = "devices")]
 use crate::wire::devices;
+#[cfg(feature = "servicebus")]
+use crate::wire::service_bus;
 
 /// The meaning of a message.
 pub fn decode(message: &Message, budget: &Budget) -> Downstream {
@@ -41,6 +45,10 @@ fn down(message: &Message, budget: &Budget) -> Down {
         (_, "config" | "ping" | "pong") => Down::Transport,
         #[cfg(feature = "devices")]
         ("twin", _) => device(message, budget),
+        #[cfg(feature = "devices")]
+        ("user", operation) if &*route.source == "router_eventbus" => event_bus(operation, message),
+        #[cfg(feature = "servicebus")]
+        ("user", _) if &*route.source == "router_servicebus" => service_bus(message, budget),
         (_, "response" | "error" | "applicationResponse") if !parent.is_empty() => {
             #[cfg(any(feature = "metaserver", feature = "services"))]
             if &*route.resource == WATCHES {
@@ -60,6 +68,7 @@ fn down(message: &Message, budget: &Budget) -> Down {
         ("resource" | "func", _) => object(message, budget),
         ("taskmanager", _) => node_job(message, budget),
         // Subscriptions are not answered.
+        #[cfg(not(feature = "servicebus"))]
         ("user", operation) if &*route.source == "router_servicebus" && is_http(operation) => {
             Down::ServiceCall
         }
@@ -83,6 +92,40 @@ fn device(message: &Message, budget: &Budget) -> Down {
         Ok(None) => Down::Unsupported,
         Err(why) => wrong(&why),
     }
+}
+
+/// A message of the router for ServiceBus. What is no JSON of few enough values is refused where a
+/// caller waits.
+#[cfg(feature = "servicebus")]
+fn service_bus(message: &Message, budget: &Budget) -> Down {
+    let Message { header, route, content } = message;
+    let text = content.as_deref().map_or(Cow::default(), message::inner);
+    let measured = if is_http(&route.operation) {
+        tree::within_values(&text, budget.message_values_max, budget)
+    } else {
+        Ok(())
+    };
+    let read = match measured {
+        Ok(_) => service_bus::decode_cloud(route, &header.parent_id, &text),
+        Err(why) => Some(BusDownstream::Call(Err(ServiceAnswer::own(413, &why.to_string())))),
+    };
+    read.map_or(Down::Unsupported, |read| Down::ServiceBus(Box::new(read)))
+}
+
+/// A message of the router for EventBus (spec `servicebus-router-tasks`, section 10).
+#[cfg(feature = "devices")]
+fn event_bus(operation: &str, message: &Message) -> Down {
+    let topic = message.route.resource.clone();
+    let read = match operation {
+        "subscribe" => DeviceDownstream::Subscribe(topic),
+        "unsubscribe" => DeviceDownstream::Unsubscribe(topic),
+        "publish" => {
+            let payload = message.content.as_deref().map_or(Cow::default(), message::inner);
+            DeviceDownstream::Publish { topic, payload: payload.into() }
+        }
+        _ => return Down::Unsupported,
+    };
+    Down::Device(Ok(Box::new(read)))
 }
 
 fn node_job(message: &Message, budget: &Budget) -> Down {

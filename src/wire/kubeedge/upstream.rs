@@ -25,11 +25,15 @@ use crate::model::upstream::{
 };
 #[cfg(feature = "devices")]
 use crate::wire::devices;
+#[cfg(feature = "servicebus")]
+use crate::wire::service_bus;
 
 /// The envelope of a message.
 pub fn encode(message: &Upstream) -> Message {
     let parent_id = match &message.content {
         Up::Reply(to, _) => to.id.clone(),
+        #[cfg(feature = "servicebus")]
+        Up::ServiceAnswer(to, _) => to.id.clone(),
         _ => Box::default(),
     };
     let Envelope { route, content } = envelope(message);
@@ -118,6 +122,14 @@ fn envelope(message: &Upstream) -> Envelope {
         Up::NodeJob(report) => node_job(report),
         #[cfg(feature = "devices")]
         Up::Device(report) => device(report, message),
+        #[cfg(feature = "servicebus")]
+        Up::ServiceAnswer(_, answer) => {
+            let content = RawValue::from_string(service_bus::encode_answer(answer));
+            service_bus_upload("", content.expect("it is JSON"))
+        }
+        // A byte slice of Go.
+        #[cfg(feature = "servicebus")]
+        Up::ServiceRequest { url, body } => service_bus_upload(url, json(&base64::encode(body))),
         #[cfg(feature = "devices")]
         Up::Upload(upload) => {
             Envelope::new(["bus", "user", "upload", &upload.topic], Some(json(&upload.payload)))
@@ -292,6 +304,12 @@ fn mirror(pod: &Pod, node: &str, node_uid: &str) -> Value {
         none => *none = json!([stays]),
     }
     mirror
+}
+
+/// In ServiceBus' name. CloudCore passes on only what has this operation.
+#[cfg(feature = "servicebus")]
+fn service_bus_upload(resource: &str, content: Box<RawValue>) -> Envelope {
+    Envelope::new(["servicebus", "user", "upload", resource], Some(content))
 }
 
 /// In MetaServer's name.

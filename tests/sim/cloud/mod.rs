@@ -311,6 +311,10 @@ impl CloudSim {
                 #[cfg(feature = "metaserver")]
                 Change::Item(_) => continue,
                 #[cfg(feature = "devices")]
+                Change::SubTopic(row) => panic!("no rule has {row:?}"),
+                #[cfg(feature = "servicebus")]
+                Change::TargetUrl(row) => panic!("no rule has {row:?}"),
+                #[cfg(feature = "devices")]
                 Change::Device(change) => {
                     self.devices_written(change);
                     continue;

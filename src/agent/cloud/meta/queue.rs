@@ -108,7 +108,7 @@ impl SaveQueue {
 
     /// Saves these too. The caller has checked that a save may begin now, and keeps them until it
     /// has succeeded.
-    #[cfg(any(feature = "devices", feature = "metaserver"))]
+    #[cfg(any(feature = "devices", feature = "metaserver", feature = "servicebus"))]
     pub(super) fn save_also(&mut self, changes: impl Iterator<Item = Change>) {
         self.others.extend(changes);
     }
