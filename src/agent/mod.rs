@@ -343,13 +343,6 @@ impl Agent {
         }
     }
 
-    #[cfg(feature = "services")]
-    fn take_services_report(&mut self, report: crate::model::service::ServicesReport) {
-        if let Some(services) = &mut self.services {
-            services.take_report(report, &mut self.pending);
-        }
-    }
-
     /// Ignored if it was cancelled while its answer was on the way.
     fn query_done(&mut self, now: Now, probe: ProbeId, finding: Finding) {
         let Some(owner) = self.queries.end(probe) else { return };

@@ -36,7 +36,7 @@ impl RuleRows {
         self.all.iter().map(|text| &**text)
     }
 
-    #[cfg(feature = "servicebus")]
+    #[cfg(any(test, feature = "servicebus"))]
     pub(super) fn contains(&self, text: &str) -> bool {
         self.all.contains(text)
     }
@@ -103,8 +103,6 @@ impl RuleRows {
 
 #[cfg(test)]
 mod tests {
-    #![cfg(feature = "servicebus")]
-
     use super::*;
 
     fn row(text: &str, exists: bool) -> RuleRow {

@@ -2,6 +2,7 @@
 //! and the JSON of applications on the node (spec `servicebus-router-tasks`, sections 6, 8 and 9).
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +10,7 @@ use crate::limits::{SERVICE_BUS_HEADERS_MAX, SERVICE_BUS_TARGET_BYTES_MAX};
 use crate::model::base64;
 use crate::model::message::Route;
 use crate::model::service_bus::{BusDownstream, EntryAnswer, ServiceAnswer, ServiceCall};
+use crate::wire::http1::response::Fields;
 
 /// A header as Go has it: a name with all its values.
 type Headers = BTreeMap<Box<str>, Vec<Box<str>>>;
@@ -116,8 +118,8 @@ fn call(resource: &str, text: &str) -> Result<ServiceCall, String> {
 }
 
 /// Those that are passed on: one connection's own headers stay with it.
-fn headers(all: Headers) -> Result<Vec<(Box<str>, Box<str>)>, String> {
-    let mut headers = Vec::new();
+fn headers(all: Headers) -> Result<Fields, String> {
+    let mut headers = Fields::new();
     for (name, values) in all {
         if !name.bytes().all(is_name) || name.is_empty() {
             return Err(format!("error to parse http request: got header {}", shown(&name)));
@@ -179,13 +181,13 @@ pub fn request(call: &ServiceCall) -> Vec<u8> {
     let ServiceCall { method, port, target, headers, body } = call;
     let mut head = format!("{method} {target} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n");
     for (name, value) in headers {
-        head += &format!("{name}: {value}\r\n");
+        let _ = write!(head, "{name}: {value}\r\n");
     }
     if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("accept")) {
         head += "Accept: */*\r\n";
     }
     if !body.is_empty() || matches!(&**method, "POST" | "PUT" | "PATCH") {
-        head += &format!("Content-Length: {}\r\n", body.len());
+        let _ = write!(head, "Content-Length: {}\r\n", body.len());
     }
     head += "Connection: close\r\n\r\n";
     let mut bytes = head.into_bytes();

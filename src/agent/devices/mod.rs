@@ -225,7 +225,8 @@ impl Devices {
             Ok(false) => {}
             Ok(true) => self.pending.push(DeviceAction::Subscribe(topic.into())),
             Err(why) => {
-                self.lines.push((Severity::Warn, format!("eventbus: a rule is not served: {why}")))
+                let line = format!("eventbus: a rule is not served: {why}");
+                self.lines.push((Severity::Warn, line));
             }
         }
     }

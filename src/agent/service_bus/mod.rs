@@ -225,14 +225,12 @@ impl ServiceBus {
             }
             BusEvent::Entry { id, url, body } => {
                 self.counters.requests += 1;
-                match self.entry_refusal(&url, body.len()) {
-                    Some(refusal) => self.answer_entry(id, EntryAnswer::refused(&refusal)),
-                    None => {
-                        let deadline = now.boot.plus_ms(self.settings.timeout_ms);
-                        let state = EntryState::Waits(body);
-                        self.entries.insert(id, Entry { url, state, deadline });
-                    }
+                if let Some(refusal) = self.entry_refusal(&url, body.len()) {
+                    return self.answer_entry(id, EntryAnswer::refused(&refusal));
                 }
+                let deadline = now.boot.plus_ms(self.settings.timeout_ms);
+                let state = EntryState::Waits(body);
+                self.entries.insert(id, Entry { url, state, deadline });
             }
         }
     }

@@ -77,53 +77,55 @@ fn write(conn: &Connection, (table, column): Table, row: &RuleRow) -> rusqlite::
 
 #[cfg(test)]
 mod tests {
-    #![cfg(all(feature = "devices", feature = "servicebus"))]
+    #[cfg(all(feature = "devices", feature = "servicebus"))]
+    mod both {
+        use super::super::*;
 
-    use super::*;
-
-    fn changed(conn: &Connection, change: fn(RuleRow) -> Change, text: &str, exists: bool) {
-        apply(conn, &[change(RuleRow { text: text.into(), exists })]).expect("it is saved");
-    }
-
-    fn rows(conn: &Connection) -> (Vec<Box<str>>, Vec<Box<str>>) {
-        let mut saved = Saved::default();
-        read(conn, &mut saved);
-        (saved.target_urls, saved.sub_topics)
-    }
-
-    #[test]
-    fn rules_are_rows_of_edgecores_tables() {
-        let conn = Connection::open_in_memory().expect("a database");
-        assert_eq!(rows(&conn), (Vec::new(), Vec::new()), "there is no table");
-        for (text, exists) in
-            [("http://a", true), ("http://b", true), ("http://a", true), ("http://b", false)]
-        {
-            changed(&conn, Change::TargetUrl, text, exists);
+        fn changed(conn: &Connection, change: fn(RuleRow) -> Change, text: &str, exists: bool) {
+            apply(conn, &[change(RuleRow { text: text.into(), exists })]).expect("it is saved");
         }
-        changed(&conn, Change::SubTopic, "default/a", true);
-        changed(&conn, Change::SubTopic, "default/b", false);
-        assert_eq!(rows(&conn), (vec!["http://a".into()], vec!["default/a".into()]));
-        let sql = "SELECT group_concat(name || ' ' || sql, '; ') FROM (SELECT * FROM sqlite_schema \
+
+        fn rows(conn: &Connection) -> (Vec<Box<str>>, Vec<Box<str>>) {
+            let mut saved = Saved::default();
+            read(conn, &mut saved);
+            (saved.target_urls, saved.sub_topics)
+        }
+
+        #[test]
+        fn rules_are_rows_of_edgecores_tables() {
+            let conn = Connection::open_in_memory().expect("a database");
+            assert_eq!(rows(&conn), (Vec::new(), Vec::new()), "there is no table");
+            for (text, exists) in
+                [("http://a", true), ("http://b", true), ("http://a", true), ("http://b", false)]
+            {
+                changed(&conn, Change::TargetUrl, text, exists);
+            }
+            changed(&conn, Change::SubTopic, "default/a", true);
+            changed(&conn, Change::SubTopic, "default/b", false);
+            assert_eq!(rows(&conn), (vec!["http://a".into()], vec!["default/a".into()]));
+            let sql = "SELECT group_concat(name || ' ' || sql, '; ') FROM (SELECT * FROM sqlite_schema \
                    WHERE type = 'table' ORDER BY name)";
-        let schema: String = conn.query_row(sql, [], |row| row.get(0)).expect("tables");
-        let edgecores = "sub_topics CREATE TABLE `sub_topics` (`topic` text,PRIMARY KEY \
+            let schema: String = conn.query_row(sql, [], |row| row.get(0)).expect("tables");
+            let edgecores = "sub_topics CREATE TABLE `sub_topics` (`topic` text,PRIMARY KEY \
                          (`topic`)); target_urls CREATE TABLE `target_urls` (`url` text,PRIMARY \
                          KEY (`url`))";
-        assert_eq!(schema, edgecores);
-    }
+            assert_eq!(schema, edgecores);
+        }
 
-    #[test]
-    fn rows_of_others_are_bounded() {
-        let conn = Connection::open_in_memory().expect("a database");
-        changed(&conn, Change::TargetUrl, "x", true);
-        for url in ["", &"u".repeat(RULE_ROW_BYTES_MAX + 1)] {
-            conn.execute("INSERT INTO target_urls VALUES (?1)", [url]).expect("a row");
+        #[test]
+        fn rows_of_others_are_bounded() {
+            let conn = Connection::open_in_memory().expect("a database");
+            changed(&conn, Change::TargetUrl, "x", true);
+            for url in ["", &"u".repeat(RULE_ROW_BYTES_MAX + 1)] {
+                conn.execute("INSERT INTO target_urls VALUES (?1)", [url]).expect("a row");
+            }
+            conn.execute("INSERT INTO target_urls VALUES (x'00ff')", []).expect("a row");
+            assert_eq!(rows(&conn).0, ["x".into()]);
+            for at in 0..2 * RULE_ROWS_MAX {
+                conn.execute("INSERT INTO target_urls VALUES (?1)", [at.to_string()])
+                    .expect("a row");
+            }
+            assert_eq!(rows(&conn).0.len(), RULE_ROWS_MAX);
         }
-        conn.execute("INSERT INTO target_urls VALUES (x'00ff')", []).expect("a row");
-        assert_eq!(rows(&conn).0, ["x".into()]);
-        for at in 0..2 * RULE_ROWS_MAX {
-            conn.execute("INSERT INTO target_urls VALUES (?1)", [at.to_string()]).expect("a row");
-        }
-        assert_eq!(rows(&conn).0.len(), RULE_ROWS_MAX);
     }
 }

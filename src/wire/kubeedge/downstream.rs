@@ -106,7 +106,7 @@ fn service_bus(message: &Message, budget: &Budget) -> Down {
         Ok(())
     };
     let read = match measured {
-        Ok(_) => service_bus::decode_cloud(route, &header.parent_id, &text),
+        Ok(()) => service_bus::decode_cloud(route, &header.parent_id, &text),
         Err(why) => Some(BusDownstream::Call(Err(ServiceAnswer::own(413, &why.to_string())))),
     };
     read.map_or(Down::Unsupported, |read| Down::ServiceBus(Box::new(read)))
