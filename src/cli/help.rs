@@ -145,7 +145,7 @@ mod tests {
             let page = super::super::PAGES.iter().find(|page| page.command == name);
             words(page.expect("a page"))
         };
-        let status = ["--config", "--server", "--help"];
+        let status = ["--connected", "--config", "--server", "--help"];
         assert_eq!(of("status"), status);
         assert_eq!(of("completion"), ["bash", "--help"]);
         assert_eq!(of("images")[..5], ["list", "pull", "rm", "import", "serve"]);

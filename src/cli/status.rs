@@ -141,6 +141,14 @@ fn job_line(job: &JobOverview) -> String {
     format!("{name}, {stage}{images}{waits}{trouble}")
 }
 
+fn pressures(overview: &Overview) -> String {
+    match overview.pressures.as_deref() {
+        None => "not watched".to_owned(),
+        Some([]) => "none".to_owned(),
+        Some(pressures) => pressures.join(", "),
+    }
+}
+
 fn print(overview: &Overview, out: &mut dyn Write) -> std::io::Result<()> {
     let mut line = |name: &str, text: &str| writeln!(out, "{name:10} {text}");
     line("node", &overview.node)?;
@@ -193,12 +201,7 @@ fn print(overview: &Overview, out: &mut dyn Write) -> std::io::Result<()> {
     for job in overview.node_jobs.iter().flatten() {
         line("job", &job_line(job))?;
     }
-    let pressures = match overview.pressures.as_deref() {
-        None => "not watched".to_owned(),
-        Some([]) => "none".to_owned(),
-        Some(pressures) => pressures.join(", "),
-    };
-    line("pressure", &pressures)?;
+    line("pressure", &pressures(overview))?;
     match &overview.manifest_trouble[..] {
         [] => line("manifests", "all read")?,
         troubles => {

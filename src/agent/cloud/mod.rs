@@ -70,8 +70,6 @@ use crate::model::job::JobError;
 use crate::model::link::{Cause, Session, Validity};
 use crate::model::message::Resource;
 use crate::model::meta::{DiskError, Revision, Saved};
-#[cfg(feature = "servicebus")]
-use crate::model::service_bus::BusEvent;
 use crate::model::settings::CloudSettings;
 use crate::model::upstream::{Origin, Reply, Up};
 
@@ -260,12 +258,6 @@ impl Cloud {
     #[cfg(feature = "devices")]
     pub(super) fn device_event(&mut self, now: Now, event: DeviceEvent, rng: &mut Rng) {
         self.devices.handle(now, event, rng);
-    }
-
-    /// Takes an input about ServiceBus.
-    #[cfg(feature = "servicebus")]
-    pub(super) fn bus_event(&mut self, now: Now, event: BusEvent) {
-        self.service_bus.handle(now, event);
     }
 
     pub(super) fn link_up(

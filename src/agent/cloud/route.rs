@@ -101,11 +101,17 @@ impl Agent {
             }
             #[cfg(feature = "servicebus")]
             Event::ServiceBus(event) => {
-                cloud.bus_event(now, *event);
+                cloud.service_bus.handle(now, *event);
                 Changed::default()
             }
             other => panic!("{:?} is not about the cloud", std::mem::discriminant(&other)),
         };
+        self.cloud_changed(now, changed);
+    }
+
+    /// What the cloud side has, has changed.
+    fn cloud_changed(&mut self, now: Now, changed: Changed) {
+        let Some(cloud) = &self.cloud else { return };
         if changed.objects {
             let all = cloud.objects();
             let mut changed = self.cloud_objects.take(all, &mut self.pending);

@@ -81,9 +81,7 @@ impl Watches {
     }
 
     fn retry_later(&mut self, now: Now) {
-        let is_settled = |state: &WatchState| matches!(state, WatchState::Open | WatchState::Taken);
-        let is_missing = !self.known.values().all(is_settled);
-        self.retry_at = is_missing.then(|| now.boot.plus_ms(WATCHES_RETRY_MS));
+        self.retry_at = (!self.is_settled()).then(|| now.boot.plus_ms(WATCHES_RETRY_MS));
     }
 
     /// Sends which watches are wanted now, if the cloud has others.
@@ -104,7 +102,6 @@ impl Watches {
     }
 
     fn compare(&mut self, now: Now, wanted: &[&Scope]) {
-        self.is_dirty |= self.retry_at.is_some_and(|at| at <= now.boot);
         let mut is_dirty = self.is_dirty;
         self.known.retain(|scope, state| {
             let is_kept = wanted.contains(&scope);
@@ -117,7 +114,16 @@ impl Watches {
                 is_dirty = true;
             }
         }
-        self.is_dirty = is_dirty;
+        if self.is_settled() {
+            self.retry_at = None;
+        }
+        self.is_dirty = is_dirty || self.retry_at.is_some_and(|at| at <= now.boot);
+    }
+
+    /// Whether the cloud has taken all watches, or has yet to answer.
+    fn is_settled(&self) -> bool {
+        let is_settled = |state: &WatchState| matches!(state, WatchState::Open | WatchState::Taken);
+        self.known.values().all(is_settled)
     }
 
     /// When the next step is due. `wanted`: as for [`Watches::step`].

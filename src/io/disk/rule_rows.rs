@@ -103,7 +103,8 @@ mod tests {
             changed(&conn, Change::SubTopic, "default/a", true);
             changed(&conn, Change::SubTopic, "default/b", false);
             assert_eq!(rows(&conn), (vec!["http://a".into()], vec!["default/a".into()]));
-            let sql = "SELECT group_concat(name || ' ' || sql, '; ') FROM (SELECT * FROM sqlite_schema \
+            let sql = "SELECT group_concat(name || ' ' || sql, '; ') FROM (SELECT * FROM \
+                   sqlite_schema \
                    WHERE type = 'table' ORDER BY name)";
             let schema: String = conn.query_row(sql, [], |row| row.get(0)).expect("tables");
             let edgecores = "sub_topics CREATE TABLE `sub_topics` (`topic` text,PRIMARY KEY \

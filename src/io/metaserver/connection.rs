@@ -93,11 +93,6 @@ impl Connection {
         if let State::Writing { queued, .. } = &self.state { *queued } else { 0 }
     }
 
-    /// Whether more waits than one turn brings.
-    pub(super) fn is_behind(&self) -> bool {
-        !self.writable && self.queued() > 0
-    }
-
     pub(super) fn wake_at(&self) -> Instant {
         let busy = match &self.state {
             State::Reading(_) | State::Closing(_) => self.readable,

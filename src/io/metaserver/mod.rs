@@ -143,14 +143,19 @@ impl MetaServer {
         for at in 0..self.connections.len() {
             let Some(connection) = &mut self.connections[at] else { continue };
             let before = connection.queued();
-            let mut is_over = connection.write(now.boot, now_s);
+            let is_over = connection.write(now.boot, now_s);
             queued = queued - before + connection.queued();
-            // The first one that is behind, where all together are too much.
-            is_over |= queued > METASERVER_QUEUES_MAX && connection.is_behind();
             if is_over {
                 queued -= connection.queued();
                 self.end(at, registry, events);
             }
+        }
+        while queued > METASERVER_QUEUES_MAX {
+            // The one that is furthest behind: it lists again.
+            let length = |at: &usize| self.connections[*at].as_ref().map_or(0, Connection::queued);
+            let Some(at) = (0..self.connections.len()).max_by_key(length) else { return };
+            queued = queued.saturating_sub(length(&at).max(1));
+            self.end(at, registry, events);
         }
     }
 

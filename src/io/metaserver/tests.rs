@@ -284,7 +284,7 @@ fn a_client_that_stalls_is_disconnected_in_time() {
 }
 
 #[test]
-fn where_all_queues_are_full_one_that_is_behind_goes() {
+fn where_all_queues_are_full_the_longest_goes() {
     let mut bench = Bench::new();
     let mut all = Vec::new();
     // So many that none is at its own limit.
