@@ -144,6 +144,7 @@ use crate::config::{self, Config};
 use crate::limits::{PROCESS_BYTES_FULL, TURN_ROUNDS_MAX};
 use crate::model::cgroup::Hierarchy;
 use crate::model::error::System;
+use crate::model::housekeeping::MeasureRequest;
 use crate::wire::manifest;
 use cloud::Cloud;
 use credentials::Credentials;
@@ -497,11 +498,7 @@ impl<'a> EventLoop<'a> {
             }
             Action::KillJob(job) => self.jobs.kill(job, &mut self.events),
             Action::Measure(request) => {
-                let mut measures = self.meter.read(clock::boot(), &request);
-                self.jobs.measure(&request, &mut measures);
-                #[cfg(feature = "streams")]
-                self.streams.measured(&measures);
-                self.events.push(Event::Measured(Box::new(measures)));
+                self.measure(&request);
                 turn.lap("measuring the machine");
             }
             Action::Probe { probe, query, deadline } => {
@@ -558,6 +555,14 @@ impl<'a> EventLoop<'a> {
             Action::Exit => return Next::Exit,
         }
         Next::Turn
+    }
+
+    fn measure(&mut self, request: &MeasureRequest) {
+        let mut measures = self.meter.read(clock::boot(), request);
+        self.jobs.measure(request, &mut measures);
+        #[cfg(feature = "streams")]
+        self.streams.measured(&measures);
+        self.events.push(Event::Measured(Box::new(measures)));
     }
 
     fn signalled(&mut self) {

@@ -92,14 +92,7 @@ fn envelope(message: &Upstream) -> Envelope {
         Up::LegacyPodStatus { pod, status } => {
             request("update", &of_pod("podstatus", pod), Some(json(&legacy_status(pod, status))))
         }
-        Up::LegacyPodStatuses { namespace, pods } => {
-            let resource = Resource { namespace: Some(namespace), kind: "podstatus", name: "" };
-            let all: Vec<Value> =
-                pods.iter().map(|(pod, status)| legacy_status(pod, status)).collect();
-            // In the name of MetaManager, as it was called up to 1.11.
-            let route = ["metaManager", "resource", "update", &resource.to_string()];
-            Envelope::new(route, Some(json(&all)))
-        }
+        Up::LegacyPodStatuses { namespace, pods } => legacy_statuses(namespace, pods),
         Up::DeletePod { key, uid } => {
             let content = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": uid}});
             request("delete", key, Some(json(&content)))
@@ -276,6 +269,14 @@ fn of_pod(kind: &str, pod: &PodName) -> String {
 fn pod_patch(pod: &PodName, patch: &StatusPatch) -> String {
     let metadata = json!({"uid": pod.uid});
     format!("{{\"metadata\":{metadata},\"status\":{}}}", patch.json())
+}
+
+/// In the name of MetaManager, as it was called up to 1.11.
+fn legacy_statuses(namespace: &str, pods: &[(PodName, PodStatus)]) -> Envelope {
+    let resource = Resource { namespace: Some(namespace), kind: "podstatus", name: "" };
+    let all: Vec<Value> = pods.iter().map(|(pod, status)| legacy_status(pod, status)).collect();
+    let route = ["metaManager", "resource", "update", &resource.to_string()];
+    Envelope::new(route, Some(json(&all)))
 }
 
 fn legacy_status(pod: &PodName, status: &PodStatus) -> Value {
