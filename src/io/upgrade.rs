@@ -105,10 +105,6 @@ impl Keeper {
             Ok(_) if is_tried => Trial::Next,
             Ok(_) | Err(_) => Trial::None,
         };
-        if trial == Trial::None {
-            // It takes as much flash as the program; the next upgrade takes it out again.
-            let _ = fs::remove_dir_all(self.folder());
-        }
         Ok(Slots {
             program: digest(own)?,
             program_bytes: running.len(),
@@ -154,7 +150,10 @@ impl Keeper {
             let path = path.display();
             return Err(Failure(format!("{path}: got the digest {got}, expected {program}")));
         }
-        self.call(&["upgrade".as_ref(), "--connected".as_ref(), path.as_ref()])
+        let begun = self.call(&["upgrade".as_ref(), "--connected".as_ref(), path.as_ref()]);
+        // Its slot has it, or it was refused: it takes as much flash as the program.
+        let _ = fs::remove_dir_all(self.folder());
+        begun
     }
 
     /// Runs it with these arguments; fails with its last line if it fails.

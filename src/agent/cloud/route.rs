@@ -204,6 +204,9 @@ impl Agent {
         if let Some(kept) = core.take_kept_images() {
             housekeeping.keep_images(kept);
         }
+        if core.has_upgrade() {
+            housekeeping.want_image_path();
+        }
         let image_fs = housekeeping.image_path();
         let objects = &*cloud_objects;
         let mut context = JobsContext { calls, images, objects, jobs, recorder, image_fs, out };

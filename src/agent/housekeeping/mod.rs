@@ -172,6 +172,12 @@ impl Housekeeping {
         self.gc.keep_images(kept);
     }
 
+    /// The path of the runtime's images is asked for, also where none are collected.
+    #[cfg(feature = "node-jobs")]
+    pub fn want_image_path(&mut self) {
+        self.gc.want_image_path();
+    }
+
     /// The path of the runtime's images, if it is known.
     #[cfg(feature = "node-jobs")]
     pub fn image_path(&self) -> Option<&str> {

@@ -628,6 +628,11 @@ impl NodeJobs {
         Some(images.flatten().collect())
     }
 
+    /// Whether a job is known that upgrades edged: its program comes out of the runtime's images.
+    pub fn has_upgrade(&self) -> bool {
+        self.jobs.iter().any(|job| matches!(job.stored.spec, JobSpec::Upgrade(_)))
+    }
+
     /// All jobs in short.
     pub fn overview(&self) -> Vec<JobOverview> {
         self.jobs.iter().map(|job| self.overview_of(job)).collect()

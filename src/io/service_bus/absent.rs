@@ -10,7 +10,6 @@ use crate::config::Config;
 #[derive(Debug)]
 pub struct ServiceBus;
 
-#[expect(clippy::unused_self, reason = "as where it is built in")]
 impl ServiceBus {
     pub fn new(_: &Config, _: Token) -> Self {
         Self

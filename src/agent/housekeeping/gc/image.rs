@@ -46,6 +46,8 @@ pub struct Images {
     policy: ImagePolicy,
     started_at: Instant,
     path: ImagePath,
+    /// A job for the node needs it, also where no images are collected.
+    is_path_wanted: bool,
     /// When the usage of the file system is measured.
     room_check: Periodic,
     /// When the images are listed.
@@ -127,6 +129,7 @@ impl Images {
         Self {
             started_at: now,
             path: ImagePath::Unknown,
+            is_path_wanted: false,
             room_check: Periodic::new(policy.period_ms, now),
             list: Periodic::new(limits::IMAGES_LIST_MS, now),
             policy,
@@ -171,6 +174,12 @@ impl Images {
     #[cfg(feature = "node-jobs")]
     pub fn keep(&mut self, kept: Vec<(Box<str>, Instant)>) {
         self.kept = kept;
+    }
+
+    /// The path is asked for, also where no images are collected.
+    #[cfg(feature = "node-jobs")]
+    pub fn want_path(&mut self) {
+        self.is_path_wanted = true;
     }
 
     /// The path of the images, as the runtime reports it.
@@ -395,7 +404,8 @@ impl Images {
         context: &mut HousekeepingContext<'_>,
         measure_plan: &mut MeasurePlan,
     ) {
-        if self.is_off() || !self.room_check.is_due(now.boot) {
+        let is_wanted = self.is_path_wanted && matches!(self.path, ImagePath::Unknown);
+        if !is_wanted && (self.is_off() || !self.room_check.is_due(now.boot)) {
             return;
         }
         match &self.path {

@@ -73,6 +73,12 @@ impl Gc {
         self.images.keep(kept);
     }
 
+    /// The path of the images is asked for, also where none are collected.
+    #[cfg(feature = "node-jobs")]
+    pub fn want_image_path(&mut self) {
+        self.images.want_path();
+    }
+
     /// The path of the images, as far as the runtime reports it.
     #[cfg(any(feature = "eviction", feature = "node-jobs"))]
     pub fn image_path(&self) -> Option<&str> {
