@@ -9,6 +9,8 @@ mod devices;
 #[cfg(feature = "devices")]
 mod dmi;
 #[cfg(feature = "controller")]
+mod dynamic;
+#[cfg(feature = "controller")]
 mod edge;
 #[cfg(feature = "controller")]
 mod job_controller;
@@ -46,6 +48,8 @@ pub use controller::*;
 pub use devices::*;
 #[cfg(feature = "devices")]
 pub use dmi::*;
+#[cfg(feature = "controller")]
+pub use dynamic::*;
 #[cfg(feature = "controller")]
 pub use edge::*;
 #[cfg(feature = "controller")]

@@ -8,6 +8,7 @@ use super::Session;
 use super::ack_log::Line;
 use super::cache::{Cache, From};
 use super::downstream::NodeContext;
+use super::dynamic::ApplicationCall;
 use super::event::{Action, CallId};
 use super::key::{Key, NodeId};
 use super::object::{Object, Sketch};
@@ -19,6 +20,7 @@ use super::unsupported;
 use super::upstream::delete_options;
 use super::watches::Watches;
 use crate::limits::{CALLS_MAX, FETCH_RETRY_MS, FETCHES_MAX};
+use crate::model::any_api::AnyCall;
 use crate::model::api::{Call, CallError, CallResult, Kind, Verb};
 use crate::model::cloud_message::{Content, Failure};
 use crate::model::raw;
@@ -72,6 +74,8 @@ pub(super) enum OwnPart {
     DeviceStatus(StatusCall, &'static str),
     /// The status of a job for nodes.
     NodeJob(JobCall),
+    /// A request of a node's `MetaServer`.
+    Application(ApplicationCall),
 }
 
 impl Calls {
@@ -94,6 +98,19 @@ impl Calls {
         context: &mut NodeContext<'_>,
     ) {
         self.call(Purpose::OwnPart(own), call, context);
+    }
+
+    /// Makes a call about a resource of any kind.
+    pub(super) fn call_any(
+        &mut self,
+        own: OwnPart,
+        call: Box<AnyCall>,
+        context: &mut NodeContext<'_>,
+    ) {
+        self.last += 1;
+        let id = CallId(self.last);
+        self.open.insert(id, Purpose::OwnPart(own));
+        context.out.push(Action::CallAny(id, call));
     }
 
     /// Sends the requests of this node, as far as there is room.

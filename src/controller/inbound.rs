@@ -14,7 +14,7 @@ use crate::model::edge_message::{EdgeContent, EdgeMessage};
 /// Sources that only the cloud's own modules use.
 const CLOUD_SOURCES: [&str; 5] =
     ["cloudhub", "cloudStream", "devicecontroller", "edgecontroller", "synccontroller"];
-/// Modules that do not exist here: routers, MetaServer.
+/// The modules of routers, which do not exist here, and MetaServer.
 const UNSUPPORTED: [&str; 3] = ["metaserver", "eventbus", "servicebus"];
 
 impl Controller {
@@ -34,6 +34,7 @@ impl Controller {
             "response" => {
                 let parent = &message.header.parent_id;
                 self.cache.acknowledged(now, id, parent, &mut self.counters);
+                self.event_acknowledged(now, id, parent);
             }
             "error" => self.node_error(id, &message),
             _ if &*route.group == "hub" => match message.content {
@@ -51,7 +52,7 @@ impl Controller {
                 );
             }
             _ if UNSUPPORTED.contains(&&*route.source) => {
-                self.unsupported_message(now, id, message);
+                self.unsupported_message(now, id, session, message);
             }
             _ => self.handle_request(now, id, session, message),
         }

@@ -17,6 +17,7 @@ use crate::model::sync;
 
 impl Controller {
     pub(super) fn watched(&mut self, now: Now, watch: WatchId, fact: WatchFact) {
+        let Some(fact) = self.dynamic_watched(now, watch, fact) else { return };
         let Some(kind) = self.watches.kind(watch) else { return };
         if matches!(kind, Kind::ObjectSync | Kind::ClusterObjectSync)
             && let WatchFact::Changed(raw) | WatchFact::Deleted(raw) = &fact
@@ -71,6 +72,11 @@ impl Controller {
                     Kind::DeviceModel => self.cache.are_models_unlisted = true,
                     _ => {}
                 }
+            }
+            WatchFact::Refused(code, _) => {
+                let (rng, out) = (&mut self.rng, &mut self.pending);
+                let why = format!("got status {code}, expected 200");
+                self.watches.ended(now.boot, kind, &why, rng, out);
             }
             WatchFact::Gone => self.watches.expired(now.boot, kind, &mut self.rng),
             WatchFact::Ended(why) => {

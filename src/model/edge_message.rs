@@ -7,7 +7,7 @@
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::api::ListOptions;
+use super::application::{Application, WatchSync};
 use super::device::DeviceUpstream;
 use super::error::Peer;
 use super::message::{Header, Route};
@@ -46,8 +46,8 @@ pub enum EdgeContent {
     Event(Value, Option<Result<Box<RawValue>, Peer>>),
     /// A request of MetaServer.
     Application(Box<Application>),
-    /// Watches of MetaServer, JSON: an application by each id.
-    Watches(Box<str>),
+    /// All watches of MetaServer.
+    Watches(WatchSync),
     /// A report about a device, and its time by the node's clock, milliseconds since 1970; 0: not
     /// known.
     Device(Box<DeviceUpstream>, i64),
@@ -72,17 +72,4 @@ pub struct BoundToken {
     pub uid: Box<str>,
     /// The whole request.
     pub request: Box<RawValue>,
-}
-
-/// A request to the API server through MetaServer.
-#[derive(Clone, Debug)]
-pub struct Application {
-    /// `list`, `get` …
-    pub verb: Box<str>,
-    /// `/core/v1/pods/null/null`
-    pub key: Box<str>,
-    /// The options of a list; `None`: there are none, or others.
-    pub options: Option<ListOptions>,
-    /// The whole request, JSON: its answer is a copy of it.
-    pub request: Box<str>,
 }

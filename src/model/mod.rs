@@ -3,7 +3,11 @@
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "controller")]
+pub mod any_api;
+#[cfg(feature = "controller")]
 pub mod api;
+#[cfg(feature = "controller")]
+pub mod application;
 pub mod base64;
 pub mod builtin;
 pub mod cgroup;
@@ -57,6 +61,8 @@ pub mod remote_pod;
 pub mod runtime;
 #[cfg(feature = "services")]
 pub mod service;
+#[cfg(feature = "controller")]
+pub mod selector;
 pub mod settings;
 pub mod status;
 #[cfg(feature = "cloud")]

@@ -34,6 +34,7 @@ impl World {
             self.at(1, Due::Begin(at));
         }
         self.users_tidy();
+        self.any.unserved.clear();
         self.remove_node(MORTAL);
         for name in self.nodes.keys().cloned().collect::<Vec<_>>() {
             if self.nodes[&name].behaviour != Behaviour::Honest {
@@ -127,6 +128,9 @@ impl World {
         let node = &self.nodes[name];
         if node.session.is_none() {
             return Some(format!("{name} is not connected"));
+        }
+        if let Some(why) = self.listening_unsettled(name) {
+            return Some(why);
         }
         let (mut expected, mut members) = (BTreeMap::new(), BTreeSet::new());
         for ((kind, ..), object) in &self.cluster.objects {

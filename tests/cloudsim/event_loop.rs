@@ -77,7 +77,19 @@ impl World {
                 self.replicas[at].watches.insert(id, watch);
                 self.feed_soon(at, id);
             }
-            Action::Unwatch(watch) => drop(self.replicas[at].watches.remove(&watch)),
+            Action::CallAny(id, call) => {
+                let ms = self.delay_ms();
+                self.at(ms, Due::CallAny(at, life, id, call));
+            }
+            Action::ListAny(watch, _) => {
+                let ms = self.delay_ms();
+                self.at(ms, Due::ListAny(at, life, watch));
+            }
+            Action::WatchAny(id, resource, version) => self.watch_any(at, id, &resource, &version),
+            Action::Unwatch(watch) => {
+                self.replicas[at].watches.remove(&watch);
+                self.replicas[at].any_watches.remove(&watch);
+            }
             Action::Save { revision, changes } => {
                 let busy = std::mem::replace(&mut self.replicas[at].saving, true);
                 judge!(!busy, "[one save] {revision:?} while another is under way");

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use log::LevelFilter;
 
+use crate::controller::dynamic::access::{Access, READS, RequestUser};
 use crate::controller::identity::EnrolAgain;
 use crate::model::error::Input;
 
@@ -44,6 +45,9 @@ pub struct Settings {
     pub certificate_days: u32,
     /// `--enrol-again`; `None`: the default for the source.
     pub enrol_again: Option<EnrolAgain>,
+    /// `--metaserver-reads`, `--metaserver-writes` and `--metaserver-user`: what nodes may request
+    /// through their `MetaServers`; `None`: nothing.
+    pub access: Option<Access>,
     /// `--keepalive`, in milliseconds.
     pub keepalive_ms: u64,
     /// `--node-limit`
@@ -70,6 +74,7 @@ impl Default for Settings {
             names: Vec::new(),
             certificate_days: 365,
             enrol_again: None,
+            access: None,
             keepalive_ms: 30_000,
             nodes_max: 10_000,
             log: LevelFilter::Info,
@@ -106,6 +111,8 @@ impl Settings {
     ) -> Result<Self, Input> {
         use lexopt::prelude::*;
         let mut settings = Self::default();
+        let (mut reads, mut writes) = (READS.to_owned(), String::new());
+        let mut user = RequestUser::Controller;
         let mut parser = lexopt::Parser::from_args(flags);
         let bad = |error: lexopt::Error| Input::other(error.to_string());
         while let Some(flag) = parser.next().map_err(bad)? {
@@ -155,6 +162,11 @@ impl Settings {
                     let value = enrol_again(&text).ok_or_else(|| expected("allow or refuse"))?;
                     settings.enrol_again = Some(value);
                 }
+                "metaserver-reads" => reads = text,
+                "metaserver-writes" => writes = text,
+                "metaserver-user" => {
+                    user = request_user(&text).ok_or_else(|| expected("controller or node"))?;
+                }
                 "keepalive" => settings.keepalive_ms = within(86_400)? * 1_000,
                 "node-limit" => settings.nodes_max = within(16_000)? as usize,
                 "log" => {
@@ -164,6 +176,7 @@ impl Settings {
                 _ => return Err(Input::new(format_args!("--{name}"), "a flag that `help` names")),
             }
         }
+        settings.access = access(&reads, &writes, user)?;
         settings.complete_names(host);
         settings.ports_differ()?;
         settings.stream_is_complete()?;
@@ -273,6 +286,28 @@ impl Settings {
     }
 }
 
+/// What nodes may request.
+fn access(reads: &str, writes: &str, user: RequestUser) -> Result<Option<Access>, Input> {
+    if reads == "off" {
+        if writes.is_empty() {
+            return Ok(None);
+        }
+        return Err(Input::other("--metaserver-writes: expected --metaserver-reads not to be off"));
+    }
+    // Each list is named by its flag.
+    let _ = Access::parse(reads, "", user).map_err(|why| why.at("--metaserver-reads"))?;
+    let access = Access::parse(reads, writes, user);
+    access.map(Some).map_err(|why| why.at("--metaserver-writes"))
+}
+
+fn request_user(text: &str) -> Option<RequestUser> {
+    match text {
+        "controller" => Some(RequestUser::Controller),
+        "node" => Some(RequestUser::Node),
+        _ => None,
+    }
+}
+
 fn any_client(text: &str) -> Option<bool> {
     match text {
         "any" => Some(true),
@@ -325,9 +360,23 @@ mod tests {
         let own = ["--listen-stream", "127.0.0.1:7", "--stream-client-ca", "ca.crt"];
         assert_eq!(stream_of(&own), Some(([127, 0, 0, 1], 7).into()));
         assert!(!parse(&["--in-cluster"]).expect("fine").any_stream_client);
+        let access_of = |flags: &[&str]| parse(flags).expect("fine").access;
+        assert_eq!(access_of(&["--metaserver-reads", "off"]), None);
+        let expected = Access::parse(READS, "", RequestUser::Controller).expect("a list");
+        assert_eq!(access_of(&[]), Some(expected), "reads of a list, and no writes");
+        let expected = Access::parse("nodes", "pods", RequestUser::Node).expect("lists");
+        let flags = ["--metaserver-reads=nodes", "--metaserver-writes=pods", "--metaserver-user=node"];
+        assert_eq!(access_of(&flags), Some(expected));
         for (flags, expected) in [
             (&["--listen-stream", "127.0.0.1:7"][..], "--listen-stream: expected --stream-client"),
             (&["--in-cluster", "--stream-key", "k"], "--stream-cert and --stream-key: got one, ex"),
+            (&["--metaserver-reads", "Pods"], "--metaserver-reads: got \"Pods\", expected RESOURCE"),
+            (&["--metaserver-writes", "*"], "--metaserver-writes: got \"*\", expected RESOURCE"),
+            (&["--metaserver-user", "x"], "--metaserver-user: got \"x\", expected controller or"),
+            (
+                &["--metaserver-reads", "off", "--metaserver-writes", "pods"],
+                "--metaserver-writes: expected --metaserver-reads",
+            ),
             (&["--stream-clients", "x"], "--stream-clients: got \"x\", expected verified or any"),
             (&["--in-cluster", "--api", "127.0.0.1:10003"], "--api: got 127.0.0.1:10003, expecte"),
             (&["--in-cluster", "--listen-hub", "[::]:10003"], "--listen-stream: got 0.0.0.0:1000"),

@@ -5,6 +5,8 @@
 //! `controller`.
 
 #[cfg(feature = "controller")]
+mod application;
+#[cfg(feature = "controller")]
 mod cloud;
 mod downstream;
 #[cfg(feature = "controller")]

@@ -371,8 +371,8 @@ mod tests {
         let (id, kind) = (WatchId(1), Kind::Pod);
         for (work, ms) in [
             (call(), API_CALL_MS),
-            (Work::List(id, kind, String::new()), API_LIST_MS),
-            (Work::Watch(id, kind, "5".into()), API_WATCH_S * 1_000 + API_WATCH_LATE_MS),
+            (Work::List(id, Listed::Kind(kind), String::new()), API_LIST_MS),
+            (Work::Watch(id, Listed::Kind(kind), "5".into()), API_WATCH_S * 1_000 + API_WATCH_LATE_MS),
         ] {
             let mut bed = Bed::new();
             bed.send(work, 0);
