@@ -59,10 +59,10 @@ pub mod recorded_event;
 pub mod remote_pod;
 #[cfg(feature = "runtime")]
 pub mod runtime;
-#[cfg(feature = "services")]
-pub mod service;
 #[cfg(feature = "controller")]
 pub mod selector;
+#[cfg(feature = "services")]
+pub mod service;
 pub mod settings;
 pub mod status;
 #[cfg(feature = "cloud")]

@@ -49,7 +49,8 @@ impl LabelSelector {
 }
 
 fn requirement(term: &str) -> Result<Requirement, Peer> {
-    let wrong = || Peer::new(format!("labelSelector: got {term:?}, expected key=value or the like"));
+    let wrong =
+        || Peer::new(format!("labelSelector: got {term:?}, expected key=value or the like"));
     let (key, test) = if let Some((left, right)) = term.split_once('(') {
         let values = right.strip_suffix(')').ok_or_else(wrong)?;
         let values: Vec<Box<str>> = values.split(',').map(|value| value.trim().into()).collect();

@@ -349,7 +349,12 @@ mod tests {
             AnyTarget::Object { resource, namespace, name, subresource }
         };
         for (verb, target, query, expected) in [
-            (AnyVerb::List, object("", "services", "", "", ""), "a=b,c", "GET /api/v1/services?q=a%3Db%2Cc"),
+            (
+                AnyVerb::List,
+                object("", "services", "", "", ""),
+                "a=b,c",
+                "GET /api/v1/services?q=a%3Db%2Cc",
+            ),
             (
                 AnyVerb::Patch(MERGE),
                 object("apps", "deployments", "n", "a", "scale"),

@@ -84,7 +84,8 @@ impl Listening {
     fn delete(&mut self, object: &Value) {
         let (name, version) = (name_of(object), version_of(object));
         let known = self.store.get(&name);
-        let is_it = known.is_some_and(|known| known["metadata"]["uid"] == object["metadata"]["uid"]);
+        let is_it =
+            known.is_some_and(|known| known["metadata"]["uid"] == object["metadata"]["uid"]);
         let version = if is_it { version.max(known.map_or(0, version_of)) } else { version };
         let gone = self.gone.entry(name.clone()).or_default();
         *gone = version.max(*gone);
@@ -177,7 +178,8 @@ impl World {
     /// It requests what it may not have, and watches of many kinds.
     pub(crate) fn attack_by_metaserver(&mut self, name: &str) {
         let verbs = ["get", "list", "watch", "create", "delete", "patch", "explode"];
-        let keys = ["/core/v1/secrets/n/s", "/core/v1/services/n/s0", "/a/b/c", "/version", "", "/"];
+        let keys =
+            ["/core/v1/secrets/n/s", "/core/v1/services/n/s0", "/a/b/c", "/version", "", "/"];
         let mut application = application(self.chance.pick(&verbs), "");
         application["Key"] = json!(self.chance.pick(&keys));
         application["ID"] = json!(self.chance.below(100).to_string());
@@ -307,11 +309,13 @@ impl World {
         let listening = &self.nodes[name].listening;
         let resource = services();
         let live = self.any.of(&resource).filter(|(_, object)| listening.selects(object));
-        let live: BTreeMap<String, &Value> =
-            live.map(|(_, object)| (name_of(object), &object["metadata"]["resourceVersion"])).collect();
+        let live: BTreeMap<String, &Value> = live
+            .map(|(_, object)| (name_of(object), &object["metadata"]["resourceVersion"]))
+            .collect();
         let has = listening.store.iter().filter(|(_, object)| listening.selects(object));
-        let has: BTreeMap<String, &Value> =
-            has.map(|(key, object)| (key.clone(), &object["metadata"]["resourceVersion"])).collect();
+        let has: BTreeMap<String, &Value> = has
+            .map(|(key, object)| (key.clone(), &object["metadata"]["resourceVersion"]))
+            .collect();
         trace!(self.now, "  {name} watches {:?}", listening.watches);
         (live != has).then(|| {
             format!("{name} watches {:?} and has {has:?}, expected {live:?}", listening.watches)

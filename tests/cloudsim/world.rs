@@ -301,12 +301,10 @@ impl World {
                     None => self.any_watch_tells(at, life, id),
                 }
             }
-            Due::Feed(at, life, id) => {
-                match self.frozen_ms(at) {
-                    Some(ms) => self.at(ms, Due::Feed(at, life, id)),
-                    None => self.watch_tells(at, life, id),
-                }
-            }
+            Due::Feed(at, life, id) => match self.frozen_ms(at) {
+                Some(ms) => self.at(ms, Due::Feed(at, life, id)),
+                None => self.watch_tells(at, life, id),
+            },
             Due::Save(at, life, revision, changes) => self.save(at, life, revision, changes),
             Due::ToNode(session, message) => self.arrive(session, &message),
             Due::Thaw(at, life) => {

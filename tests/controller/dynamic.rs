@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use edged::controller::Config;
-use edged::controller::dynamic::access::{Access, READS, RequestUser};
 use edged::controller::SyncStore;
+use edged::controller::dynamic::access::{Access, READS, RequestUser};
 use edged::limits::{
     ACK_MS, ACK_TRIES, APPLICATION_ANSWER_BYTES_MAX, APPLICATION_CALLS_ALL_MAX,
     APPLICATION_CALLS_MAX, APPLICATIONS_BYTES_MAX, APPLICATIONS_MAX, DYNAMIC_ANSWER_MS,
@@ -121,13 +121,24 @@ fn sync(world: &mut World, node: &str, watches: &[Value]) -> Value {
     answer(world, node, &id).expect("an answer")
 }
 
+/// Time passes, and the node sends signs of life.
+fn pass_alive(world: &mut World, node: &str, ms: u64) {
+    let end = world.now.boot.0 + ms;
+    while world.now.boot.0 < end {
+        let sign = world.edge(node).keepalive();
+        world.send(node, sign);
+        world.pass((end - world.now.boot.0).min(10_000));
+    }
+}
+
 #[test]
 fn a_list_is_answered_without_managed_fields() {
     let mut world = world_with(open);
     world.any.apply(&services(), service("web", 80));
     world.any.apply(&services(), service("db", 81));
     let option = json!({"labelSelector": "app=web", "timeoutSeconds": 7});
-    let list = body(&applied(&mut world, "e1", &application("list", "/core/v1/services/n/null", &option)));
+    let list =
+        body(&applied(&mut world, "e1", &application("list", "/core/v1/services/n/null", &option)));
     assert_eq!(list["items"].as_array().map(Vec::len), Some(1));
     assert_eq!(list["items"][0]["spec"]["ports"][0]["port"], 80);
     assert!(!list.to_string().contains("managedFields"));
@@ -270,7 +281,7 @@ fn a_held_watch_of_a_resource_that_comes_later_is_served_then() {
     assert_eq!(failed, json!({}), "it is not known yet");
     world.any.unserved.clear();
     world.any.apply(&services(), service("web", 80));
-    world.pass(DYNAMIC_RELIST_MS - 200);
+    pass_alive(&mut world, "e1", DYNAMIC_RELIST_MS - 200);
     assert_eq!(events(&mut world, "e1"), [""; 0]);
     world.pass(300);
     assert_eq!(events(&mut world, "e1"), ["insert n/service/web"]);
@@ -282,15 +293,15 @@ fn events_are_sent_until_they_are_acknowledged_and_then_later() {
     world.any.apply(&services(), service("web", 80));
     world.edge("e1").deaf = true;
     apply(&mut world, "e1", &all_services());
-    world.pass(ACK_MS * u64::from(ACK_TRIES) + 100);
+    pass_alive(&mut world, "e1", ACK_MS * u64::from(ACK_TRIES) + 100);
     let sent = events(&mut world, "e1");
     assert_eq!(sent.len(), ACK_TRIES as usize, "{sent:?}");
-    world.pass(REFUSED_RETRY_MIN_MS - 200);
+    pass_alive(&mut world, "e1", REFUSED_RETRY_MIN_MS - 200);
     assert_eq!(events(&mut world, "e1"), [""; 0]);
     world.edge("e1").deaf = false;
     world.pass(200);
     assert_eq!(events(&mut world, "e1"), ["insert n/service/web"], "it may not have it");
-    world.pass(60_000);
+    pass_alive(&mut world, "e1", 60_000);
     assert_eq!(events(&mut world, "e1"), [""; 0]);
 }
 
@@ -313,7 +324,10 @@ fn only_the_newest_version_waits_and_events_under_way_are_bounded() {
     let sent = events(&mut world, "e1");
     let of_last = sent.iter().filter(|event| event.ends_with(&last)).count();
     assert_eq!((sent.len(), of_last), (DYNAMIC_EVENTS_MAX + 1, 1), "{sent:?}");
-    assert_eq!(world.edge("e1").store[&format!("n/service/{last}")]["spec"]["ports"][0]["port"], 89);
+    assert_eq!(
+        world.edge("e1").store[&format!("n/service/{last}")]["spec"]["ports"][0]["port"],
+        89
+    );
 }
 
 #[test]
@@ -476,8 +490,9 @@ fn requests_of_a_node_are_bounded_and_hold_up_no_other() {
     let mut world = world_with(open);
     world.any_is_silent = true;
     let get = |at: usize| application("get", &format!("/core/v1/services/n/s{at}"), &json!({}));
-    let ids: Vec<String> =
-        (0..=APPLICATION_CALLS_MAX + APPLICATIONS_MAX).map(|at| apply(&mut world, "e1", &get(at))).collect();
+    let ids: Vec<String> = (0..=APPLICATION_CALLS_MAX + APPLICATIONS_MAX)
+        .map(|at| apply(&mut world, "e1", &get(at)))
+        .collect();
     world.pass(100);
     assert_eq!(world.any_calls.len(), APPLICATION_CALLS_MAX);
     let answers: Vec<Option<Value>> = ids.iter().map(|id| answer(&mut world, "e1", id)).collect();

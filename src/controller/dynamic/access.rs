@@ -77,8 +77,7 @@ impl Rule {
 }
 
 fn rules(text: &str) -> Result<Vec<Rule>, Input> {
-    let items: Vec<&str> =
-        text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect();
+    let items: Vec<&str> = text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect();
     if items.len() > ACCESS_RULES_MAX {
         return Err(Input::new(items.len(), format!("{ACCESS_RULES_MAX} resources at the most")));
     }
@@ -86,9 +85,8 @@ fn rules(text: &str) -> Result<Vec<Rule>, Input> {
 }
 
 fn rule(item: &str) -> Result<Rule, Input> {
-    let wrong = || {
-        Input::quoted(item, "RESOURCE, RESOURCE.GROUP, RESOURCE.GROUP/SUBRESOURCE or *.GROUP")
-    };
+    let wrong =
+        || Input::quoted(item, "RESOURCE, RESOURCE.GROUP, RESOURCE.GROUP/SUBRESOURCE or *.GROUP");
     let (of, subresource) = item.split_once('/').unwrap_or((item, ""));
     let (resource, group) = of.split_once('.').unwrap_or((of, ""));
     let is_word = |text: &str| {
@@ -144,10 +142,8 @@ mod tests {
             let is_allowed = access.may_call(&call(verb, group, resource, part));
             assert_eq!(is_allowed, may, "{verb:?} {resource}.{group}/{part}");
         }
-        let path = |verb| AnyCall {
-            target: AnyTarget::Path("/version".into()),
-            ..call(verb, "", "", "")
-        };
+        let path =
+            |verb| AnyCall { target: AnyTarget::Path("/version".into()), ..call(verb, "", "", "") };
         assert!(access.may_call(&path(AnyVerb::Get)) && !access.may_call(&path(AnyVerb::Create)));
     }
 

@@ -16,9 +16,7 @@ use super::subscriber::{
 };
 use crate::controller::Counters;
 use crate::core::time::sooner;
-use crate::limits::{
-    DYNAMIC_COMPARED_MAX, DYNAMIC_EVENTS_MAX, LISTENER_GRACE_MS, NODES_PER_STEP,
-};
+use crate::limits::{DYNAMIC_COMPARED_MAX, DYNAMIC_EVENTS_MAX, LISTENER_GRACE_MS, NODES_PER_STEP};
 use crate::model::cloud_message::{CloudMessage, Content};
 
 /// What a node needs of an object.

@@ -346,7 +346,8 @@ impl Controller {
             let Some(id) = next.copied() else { break };
             dynamic.called = id;
             let link = self.cache.nodes.get(&id).and_then(|node| node.link.as_ref());
-            let subscriber = dynamic.nodes.get_mut(&id).filter(|it| it.running < APPLICATION_CALLS_MAX);
+            let subscriber =
+                dynamic.nodes.get_mut(&id).filter(|it| it.running < APPLICATION_CALLS_MAX);
             let (Some(session), Some(subscriber)) = (link.map(|it| it.session), subscriber) else {
                 dynamic.waiting.remove(&id);
                 continue;
@@ -379,7 +380,12 @@ impl Controller {
     }
 
     /// The answer to a call for a node's `MetaServer`.
-    pub(super) fn application_called(&mut self, now: Now, call: ApplicationCall, result: CallResult) {
+    pub(super) fn application_called(
+        &mut self,
+        now: Now,
+        call: ApplicationCall,
+        result: CallResult,
+    ) {
         let of_it = self.dynamic.calls.remove(&call).expect("it was made");
         let (id, session, Request { origin, call, then }) = of_it;
         if let Some(subscriber) = self.dynamic.nodes.get_mut(&id) {
@@ -562,7 +568,8 @@ impl Controller {
     /// When to step again, if nothing happens before.
     pub(super) fn dynamic_wake_at(&self, now: Instant) -> Option<Instant> {
         let dynamic = &self.dynamic;
-        let may_call = !dynamic.waiting.is_empty() && dynamic.calls.len() < APPLICATION_CALLS_ALL_MAX;
+        let may_call =
+            !dynamic.waiting.is_empty() && dynamic.calls.len() < APPLICATION_CALLS_ALL_MAX;
         let ready = (!dynamic.ready.is_empty() || may_call).then_some(now);
         let timer = dynamic.timers.first().map(|(at, _)| *at);
         let held_back = dynamic.held_back.values().min().copied();

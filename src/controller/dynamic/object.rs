@@ -115,7 +115,10 @@ impl AnyObject {
     }
 
     /// What a field selector compares.
-    pub(in crate::controller) fn fields<'a>(&'a self, name: &'a ObjectName) -> SelectableFields<'a> {
+    pub(in crate::controller) fn fields<'a>(
+        &'a self,
+        name: &'a ObjectName,
+    ) -> SelectableFields<'a> {
         SelectableFields {
             name: &name.name,
             namespace: &name.namespace,
@@ -195,9 +198,9 @@ impl Topology<'_> {
         }
         let is_slice = &*resource.resource == SLICES;
         let service = if is_slice { object.labels.get(SERVICE_NAME)? } else { &name.name };
-        let mut value: Value = self.is_limited(&name.namespace, service).then(|| {
-            serde_json::from_str(object.json.get()).unwrap_or_default()
-        })?;
+        let mut value: Value = self
+            .is_limited(&name.namespace, service)
+            .then(|| serde_json::from_str(object.json.get()).unwrap_or_default())?;
         self.filter(&mut value, is_slice);
         let text = raw(&value);
         let mut hasher = DefaultHasher::new();
@@ -211,9 +214,8 @@ impl Topology<'_> {
     }
 
     fn filter(&self, object: &mut Value, is_slice: bool) {
-        let is_near = |address: &Value| {
-            address["nodeName"].as_str().is_some_and(|node| (self.is_near)(node))
-        };
+        let is_near =
+            |address: &Value| address["nodeName"].as_str().is_some_and(|node| (self.is_near)(node));
         if is_slice {
             if let Some(endpoints) = object["endpoints"].as_array_mut() {
                 endpoints.retain(is_near);
@@ -327,7 +329,10 @@ mod tests {
             "name": "a", "namespace": "n", "uid": "u", "resourceVersion": "7",
             "labels": {"l": "m"}, "managedFields": [1]}, "spec": {"nodeName": "e"}, "status": 3}));
         let (name, object) = AnyObject::read(&raw).expect("an object");
-        assert_eq!((name.to_string().as_str(), object.version, &*object.kind), ("n/a", 7, "Gadget"));
+        assert_eq!(
+            (name.to_string().as_str(), object.version, &*object.kind),
+            ("n/a", 7, "Gadget")
+        );
         assert_eq!((&*object.node_name, &*object.phase), ("e", ""));
         assert!(!object.json.get().contains("managedFields"), "{}", object.json);
         assert!(object.at_version(9).get().contains(r#""resourceVersion":"9""#));
@@ -343,19 +348,23 @@ mod tests {
 
     #[test]
     fn addresses_of_other_groups_are_left_out_if_the_service_says_so() {
-        let limited =
-            BTreeSet::from([ObjectName { namespace: "n".into(), name: "web".into() }]);
+        let limited = BTreeSet::from([ObjectName { namespace: "n".into(), name: "web".into() }]);
         let is_near = |node: &str| node == "e1";
         let topology = Topology { limited: &limited, is_near: &is_near };
-        let of = |name: &str| json!({"metadata": {"name": name, "namespace": "n"}, "subsets": [
+        let of = |name: &str| {
+            json!({"metadata": {"name": name, "namespace": "n"}, "subsets": [
             {"addresses": [{"ip": "1", "nodeName": "e1"}, {"ip": "2", "nodeName": "e2"}, {"ip": "3"}]},
-            {"notReadyAddresses": [{"ip": "4", "nodeName": "e2"}]}]});
+            {"notReadyAddresses": [{"ip": "4", "nodeName": "e2"}]}]})
+        };
         let endpoints = GroupVersionResource::new("", "v1", "endpoints");
         let list = json!({"kind": "EndpointsList", "metadata": {"continue": "c"},
             "items": [of("web"), of("other")]});
         let shown = topology.answer(&endpoints, &boxed(&list));
         let shown: Value = serde_json::from_str(&shown).expect("JSON");
-        assert_eq!(shown["items"][0]["subsets"], json!([{"addresses": [{"ip": "1", "nodeName": "e1"}]}]));
+        assert_eq!(
+            shown["items"][0]["subsets"],
+            json!([{"addresses": [{"ip": "1", "nodeName": "e1"}]}])
+        );
         assert_eq!(shown["items"][1], of("other"));
         assert_eq!(shown["metadata"]["continue"], "c");
 
@@ -380,7 +389,8 @@ mod tests {
         let item = json!({"metadata": {"name": "a", "managedFields": [1]}, "data": {"k": "v"}});
         let plain = json!({"metadata": {"name": "a"}, "data": {"k": "v"}});
         let list = json!({"kind": "ConfigMapList", "items": [item]});
-        let shown: Value = serde_json::from_str(&topology.answer(&maps, &boxed(&list))).expect("JSON");
+        let shown: Value =
+            serde_json::from_str(&topology.answer(&maps, &boxed(&list))).expect("JSON");
         assert_eq!(shown, json!({"kind": "ConfigMapList", "items": [plain]}));
         let mut one = item.clone();
         (one["kind"], one["apiVersion"]) = (json!("ConfigMap"), json!("v1"));

@@ -19,8 +19,8 @@ use super::super::time::{Backoff, Instant, Rng};
 use super::object::{AnyObject, ObjectName, is_of_addresses};
 use crate::limits::{
     DYNAMIC_ALL_BYTES_MAX, DYNAMIC_BYTES_MAX, DYNAMIC_OBJECTS_MAX, DYNAMIC_REFUSED_MS,
-    DYNAMIC_RELIST_MS, DYNAMIC_RESOURCES_MAX, DYNAMIC_SERVICES_MS, DYNAMIC_UNUSED_MS, WATCH_CALM_MS, WATCH_RETRY_MAX_MS,
-    WATCH_RETRY_MIN_MS,
+    DYNAMIC_RELIST_MS, DYNAMIC_RESOURCES_MAX, DYNAMIC_SERVICES_MS, DYNAMIC_UNUSED_MS,
+    WATCH_CALM_MS, WATCH_RETRY_MAX_MS, WATCH_RETRY_MIN_MS,
 };
 use crate::model::any_api::GroupVersionResource;
 use crate::model::cloud_message::Failure;
@@ -134,7 +134,8 @@ impl Resources {
         if self.all.len() >= DYNAMIC_RESOURCES_MAX {
             let idle = self.all.iter().find(|(id, _)| !self.is_used(**id)).map(|(id, _)| *id);
             let Some(idle) = idle else {
-                let why = format!("{DYNAMIC_RESOURCES_MAX} resources are watched, as many as may be");
+                let why =
+                    format!("{DYNAMIC_RESOURCES_MAX} resources are watched, as many as may be");
                 return Err(Failure::new(429, "TooManyRequests", why));
             };
             self.drop_resource(idle, out);
@@ -520,14 +521,7 @@ impl Resources {
         changes.is_settled = true;
     }
 
-    fn refuse(
-        &mut self,
-        now: Instant,
-        id: ResourceId,
-        failure: Failure,
-        why: &str,
-        out: &mut Out,
-    ) {
+    fn refuse(&mut self, now: Instant, id: ResourceId, failure: Failure, why: &str, out: &mut Out) {
         let resource = self.all.get_mut(&id).expect("it is listed");
         resource.refusal = Some(failure);
         if !std::mem::replace(&mut resource.is_trouble_logged, true) {

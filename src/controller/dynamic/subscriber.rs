@@ -240,7 +240,8 @@ impl Subscriber {
                 None => (Bound::Unbounded, Bound::Unbounded),
             };
             let objects = resources.get(&id).map(|resource| &resource.objects);
-            let next = objects.and_then(|objects| objects.range::<Arc<ObjectName>, _>(behind).next());
+            let next =
+                objects.and_then(|objects| objects.range::<Arc<ObjectName>, _>(behind).next());
             let Some((name, _)) = next else {
                 self.scans.remove(&id);
                 continue;

@@ -365,12 +365,16 @@ mod tests {
         let expected = Access::parse(READS, "", RequestUser::Controller).expect("a list");
         assert_eq!(access_of(&[]), Some(expected), "reads of a list, and no writes");
         let expected = Access::parse("nodes", "pods", RequestUser::Node).expect("lists");
-        let flags = ["--metaserver-reads=nodes", "--metaserver-writes=pods", "--metaserver-user=node"];
+        let flags =
+            ["--metaserver-reads=nodes", "--metaserver-writes=pods", "--metaserver-user=node"];
         assert_eq!(access_of(&flags), Some(expected));
         for (flags, expected) in [
             (&["--listen-stream", "127.0.0.1:7"][..], "--listen-stream: expected --stream-client"),
             (&["--in-cluster", "--stream-key", "k"], "--stream-cert and --stream-key: got one, ex"),
-            (&["--metaserver-reads", "Pods"], "--metaserver-reads: got \"Pods\", expected RESOURCE"),
+            (
+                &["--metaserver-reads", "Pods"],
+                "--metaserver-reads: got \"Pods\", expected RESOURCE",
+            ),
             (&["--metaserver-writes", "*"], "--metaserver-writes: got \"*\", expected RESOURCE"),
             (&["--metaserver-user", "x"], "--metaserver-user: got \"x\", expected controller or"),
             (

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::limits::{LISTENERS_OF_NODE_MAX, SELECTOR_BYTES_MAX};
@@ -15,27 +14,20 @@ use crate::model::error::Peer;
 use crate::model::selector::{FieldSelector, LabelSelector};
 
 /// As Go writes it; other keys are kept in the whole text alone.
-#[derive(Default, Deserialize)]
-#[serde(default)]
 struct Request {
-    #[serde(rename = "ID")]
     id: Value,
-    #[serde(rename = "Verb")]
     verb: Value,
-    #[serde(rename = "Key")]
     key: Value,
-    #[serde(rename = "Option")]
     option: Value,
-    #[serde(rename = "ReqBody")]
     body: Value,
-    #[serde(rename = "Subresource")]
     subresource: Value,
 }
 
 /// One request; an error if there is nothing to answer.
 pub(super) fn read(text: &str) -> Result<Application, Peer> {
     let wrong = || malformed("an Application");
-    let request: Request = serde_json::from_str(text).map_err(|_| wrong())?;
+    let request: Map<String, Value> = serde_json::from_str(text).map_err(|_| wrong())?;
+    let request = Request::of(&request);
     let id = request.id.as_str().ok_or_else(wrong)?.into();
     let requested = request.requested().map_err(|why| bad_request(&why));
     Ok(Application { id, request: text.into(), requested })
@@ -170,12 +162,7 @@ fn is_path_part(text: &str) -> bool {
     text.len() <= 253 && text != "." && text != ".." && !text.contains(['/', '%'])
 }
 
-fn call(
-    verb: &str,
-    target: AnyTarget,
-    option: &Value,
-    body: Box<[u8]>,
-) -> Result<AnyCall, Peer> {
+fn call(verb: &str, target: AnyTarget, option: &Value, body: Box<[u8]>) -> Result<AnyCall, Peer> {
     let is_named = matches!(&target, AnyTarget::Object { name, .. } if !name.is_empty());
     let is_path = matches!(target, AnyTarget::Path(_));
     let wrong = |expected: &str| Peer::new(format!("Verb: got {verb:?}, expected {expected}"));
@@ -275,7 +262,10 @@ fn query(option: &Value) -> Vec<(Box<str>, Box<str>)> {
 
 /// The answer: a copy of the request with the result in it. `body`: the object or the list; empty:
 /// there is none.
-pub(super) fn answer(request: &str, result: Result<&str, Box<serde_json::value::RawValue>>) -> Value {
+pub(super) fn answer(
+    request: &str,
+    result: Result<&str, Box<serde_json::value::RawValue>>,
+) -> Value {
     // It was read when it came.
     let mut answer: Map<String, Value> = serde_json::from_str(request).unwrap_or_default();
     // It is not needed for the answer, and may be a whole object.
@@ -360,7 +350,10 @@ mod tests {
     fn each_verb_has_its_body() {
         let option = json!({"propagationPolicy": "Foreground"});
         let delete = call_of("delete", "/core/v1/configmaps/n/a", &option);
-        assert_eq!((delete.verb, &*delete.body), (AnyVerb::Delete, &*option.to_string().into_bytes()));
+        assert_eq!(
+            (delete.verb, &*delete.body),
+            (AnyVerb::Delete, &*option.to_string().into_bytes())
+        );
         let option = json!({"Name": "a", "PatchType": "application/json-patch+json",
             "Data": base64::encode(b"[]"), "Options": {"fieldManager": "m", "force": true},
             "Subresources": ["status"]});
@@ -377,11 +370,14 @@ mod tests {
 
     #[test]
     fn paths_of_no_resource_are_read_and_others_are_keys() {
-        for path in ["/version", "/readyz/", "/apis/apps", "/apis/apps/v1", "/api/v1", "/openapi/v2"] {
+        for path in
+            ["/version", "/readyz/", "/apis/apps", "/apis/apps/v1", "/api/v1", "/openapi/v2"]
+        {
             let call = call_of("get", path, &json!({}));
             assert_eq!(call.target, AnyTarget::Path(path.trim_end_matches('/').into()));
         }
-        for path in ["/openapi/v3/apis/apps/v1", "/metrics", "/", "", "/core/v1", "/logs/kern.log"] {
+        for path in ["/openapi/v3/apis/apps/v1", "/metrics", "/", "", "/core/v1", "/logs/kern.log"]
+        {
             let got = why("get", path, &json!({}));
             assert!(got.starts_with("Key: got ") || got.starts_with("Verb: got"), "{path}: {got}");
         }
@@ -407,7 +403,8 @@ mod tests {
     #[test]
     fn a_watch_has_selectors() {
         let option = json!({"labelSelector": "a in (b)", "watch": true, "resourceVersion": "8"});
-        let Ok(Requested::Watch(watch)) = requested("watch", "/core/v1/services/null/null", &option)
+        let Ok(Requested::Watch(watch)) =
+            requested("watch", "/core/v1/services/null/null", &option)
         else {
             panic!()
         };
@@ -432,11 +429,17 @@ mod tests {
     fn an_answer_is_a_copy_with_the_result() {
         let request = json!({"ID": "i", "Later": 1, "ReqBody": "e30="}).to_string();
         let approved = answer(&request, Ok("{}"));
-        assert_eq!(approved, json!({"ID": "i", "Later": 1, "Status": "Approved",
-            "RespBody": base64::encode(b"{}")}));
+        assert_eq!(
+            approved,
+            json!({"ID": "i", "Later": 1, "Status": "Approved",
+            "RespBody": base64::encode(b"{}")})
+        );
         let status = serde_json::value::to_raw_value(&json!({"code": 403})).expect("JSON");
         let rejected = answer(&request, Err(status));
-        assert_eq!(rejected, json!({"ID": "i", "Later": 1, "Status": "Rejected",
-            "Error": {"ErrStatus": {"code": 403}}}));
+        assert_eq!(
+            rejected,
+            json!({"ID": "i", "Later": 1, "Status": "Rejected",
+            "Error": {"ErrStatus": {"code": 403}}})
+        );
     }
 }

@@ -7,8 +7,8 @@ use serde_json::value::RawValue;
 
 use crate::controller::event::{CallId, Event, WatchFact, WatchId};
 use crate::limits::{
-    APPLICATION_RESPONSE_BYTES_MAX, API_CALL_MS, API_LIST_MS, API_PAGE, API_WATCH_LATE_MS, API_WATCH_S, RESPONSE_BODY_BYTES_MAX,
-    WATCH_LINE_BYTES_MAX,
+    API_CALL_MS, API_LIST_MS, API_PAGE, API_WATCH_LATE_MS, API_WATCH_S,
+    APPLICATION_RESPONSE_BYTES_MAX, RESPONSE_BODY_BYTES_MAX, WATCH_LINE_BYTES_MAX,
 };
 use crate::model::any_api::{AnyCall, AnyTarget, GroupVersionResource};
 use crate::model::api::{Call, CallError, CallResult, Kind, Verb};
@@ -406,13 +406,86 @@ mod tests {
         for (work, expected) in [
             (Work::List(id, Listed::Kind(kind), String::new()), format!("limit={API_PAGE}&")),
             (Work::List(id, Listed::Kind(kind), "next".to_owned()), format!("limit={API_PAGE}&")),
-            (Work::Watch(id, Listed::Kind(kind), "5".into()), format!("timeoutSeconds={API_WATCH_S}&")),
+            (
+                Work::Watch(id, Listed::Kind(kind), "5".into()),
+                format!("timeoutSeconds={API_WATCH_S}&"),
+            ),
         ] {
             let request = Task::new(work).request("api", "");
             let request = String::from_utf8(request).expect("text");
             let (line, _) = request.split_once(" HTTP/1.1").expect("a line");
             assert!(format!("{line}&").contains(&expected), "{line}\n{expected}");
         }
+    }
+
+    fn any(target: AnyTarget, node: Option<&str>) -> Task {
+        let verb = crate::model::any_api::AnyVerb::Get;
+        let node = node.map(Into::into);
+        let call = AnyCall { verb, target, query: Vec::new(), body: Box::default(), node };
+        Task::new(Work::AnyCall(CallId(1), Box::new(call)))
+    }
+
+    #[test]
+    fn a_call_of_a_node_is_made_as_its_user_where_that_is_wanted() {
+        let path = || AnyTarget::Path("/version".into());
+        let request = |node| String::from_utf8(any(path(), node).request("api", "")).expect("text");
+        assert!(!request(None).contains("Impersonate"));
+        let user = "Impersonate-User: system:node:e1\r\nImpersonate-Group: system:nodes\r\n";
+        assert!(request(Some("e1")).contains(user), "{}", request(Some("e1")));
+    }
+
+    #[test]
+    fn an_answer_of_a_path_may_be_a_text_and_one_of_an_object_may_not() {
+        let answer = |target: AnyTarget| {
+            let (mut task, mut events) = (any(target, None), Vec::new());
+            task.head(200);
+            task.body(b"ok", &mut events).expect("it is short");
+            task.end(&mut events);
+            let Some(Event::Called(_, result)) = events.pop() else { panic!("no answer") };
+            result.ok().map(|body| body.get().to_owned())
+        };
+        assert_eq!(answer(AnyTarget::Path("/readyz".into())).as_deref(), Some("\"ok\""));
+        let object = AnyTarget::Object {
+            resource: GroupVersionResource::new("", "v1", "services"),
+            namespace: "n".into(),
+            name: "a".into(),
+            subresource: "".into(),
+        };
+        assert_eq!(answer(object), None);
+    }
+
+    #[test]
+    fn an_answer_for_a_node_has_a_smaller_bound() {
+        let mut task = any(AnyTarget::Path("/version".into()), None);
+        task.head(200);
+        task.body = vec![0; APPLICATION_RESPONSE_BYTES_MAX - 1];
+        assert_eq!(task.body(b"x", &mut Vec::new()), Ok(()));
+        let why = format!("got more than {APPLICATION_RESPONSE_BYTES_MAX} bytes");
+        assert_eq!(task.body(b"x", &mut Vec::new()), Err(Peer::new(why)));
+    }
+
+    #[test]
+    fn a_resource_that_is_not_there_is_refused_and_items_get_their_kind() {
+        let resource = Arc::new(GroupVersionResource::new("x.org", "v1", "gadgets"));
+        let end = |status: u16, body: &str| {
+            let listed = Listed::Any(Arc::clone(&resource));
+            let mut task = Task::new(Work::List(WatchId(1), listed, String::new()));
+            let mut events = Vec::new();
+            task.head(status);
+            task.body(body.as_bytes(), &mut events).expect("it is short");
+            task.end(&mut events);
+            events
+        };
+        for code in [403, 404, 405] {
+            let events = end(code, "404 page not found");
+            let is_it = |event: &Event| matches!(event, Event::Watched(_, WatchFact::Refused(got, _)) if *got == code);
+            assert!(events.iter().all(is_it), "{events:?}");
+        }
+        let list = r#"{"kind":"GadgetList","apiVersion":"x.org/v1","metadata":{
+            "resourceVersion":"7"},"items":[{"metadata":{}}]}"#;
+        let events = end(200, list);
+        let Event::Watched(_, WatchFact::Listed(items)) = &events[0] else { panic!("{events:?}") };
+        assert!(items[0].get().starts_with(r#"{"kind":"Gadget","apiVersion":"x.org/v1","#));
     }
 
     #[test]
