@@ -111,8 +111,7 @@ impl Settings {
     ) -> Result<Self, Input> {
         use lexopt::prelude::*;
         let mut settings = Self::default();
-        let (mut reads, mut writes) = (READS.to_owned(), String::new());
-        let mut user = RequestUser::Controller;
+        let mut metaserver = MetaServerFlags::default();
         let mut parser = lexopt::Parser::from_args(flags);
         let bad = |error: lexopt::Error| Input::other(error.to_string());
         while let Some(flag) = parser.next().map_err(bad)? {
@@ -143,6 +142,7 @@ impl Settings {
                     settings.any_stream_client = value;
                 }
                 _ if settings.set_stream_file(&name, &text) => {}
+                _ if metaserver.set(&name, &text) => {}
                 "api" if text == "off" => settings.api.set_port(0),
                 "api" => {
                     settings.api = address()?;
@@ -162,11 +162,6 @@ impl Settings {
                     let value = enrol_again(&text).ok_or_else(|| expected("allow or refuse"))?;
                     settings.enrol_again = Some(value);
                 }
-                "metaserver-reads" => reads = text,
-                "metaserver-writes" => writes = text,
-                "metaserver-user" => {
-                    user = request_user(&text).ok_or_else(|| expected("controller or node"))?;
-                }
                 "keepalive" => settings.keepalive_ms = within(86_400)? * 1_000,
                 "node-limit" => settings.nodes_max = within(16_000)? as usize,
                 "log" => {
@@ -176,7 +171,7 @@ impl Settings {
                 _ => return Err(Input::new(format_args!("--{name}"), "a flag that `help` names")),
             }
         }
-        settings.access = access(&reads, &writes, user)?;
+        settings.access = metaserver.access()?;
         settings.complete_names(host);
         settings.ports_differ()?;
         settings.stream_is_complete()?;
