@@ -18,6 +18,17 @@ const CLOUD_SOURCES: [&str; 5] =
 const UNSUPPORTED: [&str; 3] = ["metaserver", "eventbus", "servicebus"];
 
 impl Controller {
+    /// The socket of a session has accepted data.
+    pub(super) fn edge_drained(&mut self, session: Session, unsent: usize) {
+        if let Some(id) = self.sessions.get(&session).copied()
+            && let Some(link) = &mut self.cache.at(id).link
+        {
+            link.drained(unsent);
+            self.cache.ready.insert(id);
+            self.dynamic_drained(id);
+        }
+    }
+
     /// A message of a node.
     pub(super) fn edge_message(&mut self, now: Now, session: Session, message: EdgeMessage) {
         let Some(id) = self.sessions.get(&session).copied() else { return };

@@ -250,15 +250,7 @@ impl Controller {
                     self.count_offence(id, &why);
                 }
             }
-            Event::EdgeDrained(session, unsent) => {
-                if let Some(id) = self.sessions.get(&session).copied()
-                    && let Some(link) = &mut self.cache.at(id).link
-                {
-                    link.drained(unsent);
-                    self.cache.ready.insert(id);
-                    self.dynamic_drained(id);
-                }
-            }
+            Event::EdgeDrained(session, unsent) => self.edge_drained(session, unsent),
             Event::EdgeDown(session, why) => {
                 if let Some(id) = self.sessions.remove(&session) {
                     let name = &self.cache.at(id).name;

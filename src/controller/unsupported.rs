@@ -1,8 +1,8 @@
-//! Answers requests for modules that do not exist here, routers (wire spec section 5.12), and passes
-//! those of MetaServer on. What is not served is counted.
+//! Counts messages to modules that do not exist here, routers, and passes the requests of
+//! MetaServer on (wire spec section 5.12).
 //!
-//! One request of MetaServer is always served: a node may list its own pods. So a node that lost its
-//! store learns which of its running pods are still wanted.
+//! One request of MetaServer is always served: a node may list its own pods. So a node that lost
+//! its store learns which of its running pods are still wanted.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

@@ -73,20 +73,20 @@ impl Controller {
                     _ => {}
                 }
             }
-            WatchFact::Refused(code, _) => {
-                let (rng, out) = (&mut self.rng, &mut self.pending);
-                let why = format!("got status {code}, expected 200");
-                self.watches.ended(now.boot, kind, &why, rng, out);
-            }
             WatchFact::Gone => self.watches.expired(now.boot, kind, &mut self.rng),
-            WatchFact::Ended(why) => {
-                if kind == Kind::DeviceModel && !self.watches.was_listed(kind) {
-                    self.cache.are_models_unlisted = true;
-                }
-                let (rng, out) = (&mut self.rng, &mut self.pending);
-                self.watches.ended(now.boot, kind, &why, rng, out);
+            WatchFact::Refused(code, _) => {
+                self.watch_ended(now, kind, &format!("got status {code}, expected 200"));
             }
+            WatchFact::Ended(why) => self.watch_ended(now, kind, &why),
         }
+    }
+
+    fn watch_ended(&mut self, now: Now, kind: Kind, why: &str) {
+        if kind == Kind::DeviceModel && !self.watches.was_listed(kind) {
+            self.cache.are_models_unlisted = true;
+        }
+        let (rng, out) = (&mut self.rng, &mut self.pending);
+        self.watches.ended(now.boot, kind, why, rng, out);
     }
 
     /// An object was deleted.

@@ -23,13 +23,14 @@ pub const DYNAMIC_UNUSED_MS: u64 = 300_000;
 /// Milliseconds that a resource without listeners is known as refused before it is tried again:
 /// then a person has installed or granted it.
 pub const DYNAMIC_REFUSED_MS: u64 = 10_000;
-/// Milliseconds before a refused resource with listeners, or one that is too large, is listed again.
+/// Milliseconds before a refused resource with listeners, or one that is too large, is listed
+/// again.
 pub const DYNAMIC_RELIST_MS: u64 = 60_000;
 /// Milliseconds after which a watch is answered although its resource is not listed: an edge waits
 /// 10 s.
 pub const DYNAMIC_ANSWER_MS: u64 = 8_000;
-/// Milliseconds that endpoints wait for the Services that limit them to node groups: half of the time
-/// in which a list of them is to be answered.
+/// Milliseconds that endpoints wait for the Services that limit them to node groups: half of the
+/// time in which a list of them is to be answered.
 pub const DYNAMIC_SERVICES_MS: u64 = 5_000;
 /// Milliseconds that the watches of a node are kept without a session: EdgeCore says its watches
 /// again when one of them ends, which is after 10 min at the most.

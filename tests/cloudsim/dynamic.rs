@@ -209,6 +209,21 @@ impl World {
         self.any.apply(&services(), object);
     }
 
+    pub(crate) fn call_any_soon(&mut self, at: usize, id: CallId, call: Box<AnyCall>) {
+        let (ms, life) = (self.delay_ms(), self.replicas[at].life);
+        self.at(ms, Due::CallAny(at, life, id, call));
+    }
+
+    pub(crate) fn list_any_soon(&mut self, at: usize, id: WatchId) {
+        let (ms, life) = (self.delay_ms(), self.replicas[at].life);
+        self.at(ms, Due::ListAny(at, life, id));
+    }
+
+    pub(crate) fn unwatch(&mut self, at: usize, id: WatchId) {
+        self.replicas[at].watches.remove(&id);
+        self.replicas[at].any_watches.remove(&id);
+    }
+
     pub(crate) fn call_any(&mut self, at: usize, life: u64, id: CallId, call: &AnyCall) {
         if self.replicas[at].life != life {
             return;

@@ -116,7 +116,9 @@ impl World {
         // Unused objects are kept for a while.
         let waits = (queued > 0).then(|| format!("{queued} objects wait for their nodes"));
         let waits = waits.or_else(|| self.job_unsettled());
-        waits.or_else(|| alive.find_map(|node| self.node_unsettled(&node.name))).or_else(|| {
+        let lacks =
+            |name: &str| self.node_unsettled(name).or_else(|| self.listening_unsettled(name));
+        waits.or_else(|| alive.find_map(|node| lacks(&node.name))).or_else(|| {
             let left = self.records(MORTAL);
             let leads = self.replicas.iter().any(Replica::leads);
             let led = self.size.sync == SyncStore::Table || leads;
@@ -128,9 +130,6 @@ impl World {
         let node = &self.nodes[name];
         if node.session.is_none() {
             return Some(format!("{name} is not connected"));
-        }
-        if let Some(why) = self.listening_unsettled(name) {
-            return Some(why);
         }
         let (mut expected, mut members) = (BTreeMap::new(), BTreeSet::new());
         for ((kind, ..), object) in &self.cluster.objects {

@@ -15,7 +15,7 @@ use crate::trace::trace;
 use crate::world::{Due, Watch, World};
 
 impl World {
-    fn delay_ms(&mut self) -> u64 {
+    pub(crate) fn delay_ms(&mut self) -> u64 {
         self.chance.below(self.faults.delay_ms + 1)
     }
 
@@ -77,19 +77,10 @@ impl World {
                 self.replicas[at].watches.insert(id, watch);
                 self.feed_soon(at, id);
             }
-            Action::CallAny(id, call) => {
-                let ms = self.delay_ms();
-                self.at(ms, Due::CallAny(at, life, id, call));
-            }
-            Action::ListAny(watch, _) => {
-                let ms = self.delay_ms();
-                self.at(ms, Due::ListAny(at, life, watch));
-            }
+            Action::CallAny(id, call) => self.call_any_soon(at, id, call),
+            Action::ListAny(watch, _) => self.list_any_soon(at, watch),
             Action::WatchAny(id, resource, version) => self.watch_any(at, id, &resource, &version),
-            Action::Unwatch(watch) => {
-                self.replicas[at].watches.remove(&watch);
-                self.replicas[at].any_watches.remove(&watch);
-            }
+            Action::Unwatch(watch) => self.unwatch(at, watch),
             Action::Save { revision, changes } => {
                 let busy = std::mem::replace(&mut self.replicas[at].saving, true);
                 judge!(!busy, "[one save] {revision:?} while another is under way");

@@ -1,5 +1,5 @@
-//! Which resources the nodes may request through their `MetaServers`: two lists of the configuration,
-//! for reads and for writes.
+//! Which resources the nodes may request through their `MetaServers`: two lists of the
+//! configuration, for reads and for writes.
 
 use crate::limits::ACCESS_RULES_MAX;
 use crate::model::any_api::{AnyCall, AnyTarget, GroupVersionResource};

@@ -353,7 +353,8 @@ mod tests {
         let topology = Topology { limited: &limited, is_near: &is_near };
         let of = |name: &str| {
             json!({"metadata": {"name": name, "namespace": "n"}, "subsets": [
-            {"addresses": [{"ip": "1", "nodeName": "e1"}, {"ip": "2", "nodeName": "e2"}, {"ip": "3"}]},
+            {"addresses": [
+                {"ip": "1", "nodeName": "e1"}, {"ip": "2", "nodeName": "e2"}, {"ip": "3"}]},
             {"notReadyAddresses": [{"ip": "4", "nodeName": "e2"}]}]})
         };
         let endpoints = GroupVersionResource::new("", "v1", "endpoints");
@@ -369,8 +370,8 @@ mod tests {
         assert_eq!(shown["metadata"]["continue"], "c");
 
         let slices = GroupVersionResource::new("discovery.k8s.io", "v1", "endpointslices");
-        let slice = json!({"kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1", "metadata": {
-            "name": "web-x", "namespace": "n", "labels": {SERVICE_NAME: "web"}, "uid": "u",
+        let slice = json!({"kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1",
+            "metadata": {"name": "web-x", "namespace": "n", "labels": {SERVICE_NAME: "web"}, "uid": "u",
             "resourceVersion": "1"},
             "endpoints": [{"nodeName": "e2"}, {"nodeName": "e1"}, {"addresses": []}]});
         let (name, object) = AnyObject::read(&boxed(&slice)).expect("a slice");

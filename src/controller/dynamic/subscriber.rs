@@ -158,8 +158,8 @@ impl Subscriber {
         })
     }
 
-    /// Whether the node may have this object although it was never sent: a list may have shown it to
-    /// the node before it changed. From now on it counts as held.
+    /// Whether the node may have this object although it was never sent: a list may have shown it
+    /// to the node before it changed. From now on it counts as held.
     #[must_use]
     pub(super) fn may_hold(&mut self, place: &Place, object: &AnyObject) -> bool {
         let is_new =

@@ -199,6 +199,21 @@ impl HttpContext<'_> {
                 it.job_reports_ignored,
             ),
             ("job_writes_total", COUNTER, "Statuses of jobs that were written", it.job_writes),
+            ("certificates_total", COUNTER, "Certificates issued to nodes", it.certificates),
+            ("lists_total", COUNTER, "Lists of objects read from the API server", it.lists),
+            ("leads", GAUGE, "1 where this replica serves the nodes", u64::from(it.leads)),
+            (
+                "records_removed_total",
+                COUNTER,
+                "Records of what nodes have that were removed as stale",
+                it.records_removed,
+            ),
+        ]
+    }
+
+    /// The same of nodes' `MetaServers`.
+    fn metaserver_samples(it: &Counters) -> Vec<(&'static str, &'static str, &'static str, u64)> {
+        vec![
             (
                 "metaserver_requests_total",
                 COUNTER,
@@ -229,15 +244,6 @@ impl HttpContext<'_> {
                 "Events of these watches that were sent to nodes",
                 it.dynamic_events,
             ),
-            ("certificates_total", COUNTER, "Certificates issued to nodes", it.certificates),
-            ("lists_total", COUNTER, "Lists of objects read from the API server", it.lists),
-            ("leads", GAUGE, "1 where this replica serves the nodes", u64::from(it.leads)),
-            (
-                "records_removed_total",
-                COUNTER,
-                "Records of what nodes have that were removed as stale",
-                it.records_removed,
-            ),
         ]
     }
 
@@ -248,7 +254,8 @@ impl HttpContext<'_> {
             let name = format!("{PREFIX}{name}");
             page.push(format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{samples}"));
         };
-        for (name, kind, help, value) in self.samples(&it) {
+        let all = self.samples(&it).into_iter().chain(Self::metaserver_samples(&it));
+        for (name, kind, help, value) in all {
             family(name, kind, help, format!("{PREFIX}{name} {value}\n"));
         }
         let name = "connections_refused_total";

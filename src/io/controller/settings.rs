@@ -281,25 +281,49 @@ impl Settings {
     }
 }
 
-/// What nodes may request.
-fn access(reads: &str, writes: &str, user: RequestUser) -> Result<Option<Access>, Input> {
-    if reads == "off" {
-        if writes.is_empty() {
-            return Ok(None);
-        }
-        return Err(Input::other("--metaserver-writes: expected --metaserver-reads not to be off"));
-    }
-    // Each list is named by its flag.
-    let _ = Access::parse(reads, "", user).map_err(|why| why.at("--metaserver-reads"))?;
-    let access = Access::parse(reads, writes, user);
-    access.map(Some).map_err(|why| why.at("--metaserver-writes"))
+/// The flags of what nodes may request, as they came.
+struct MetaServerFlags {
+    reads: String,
+    writes: String,
+    user: String,
 }
 
-fn request_user(text: &str) -> Option<RequestUser> {
-    match text {
-        "controller" => Some(RequestUser::Controller),
-        "node" => Some(RequestUser::Node),
-        _ => None,
+impl Default for MetaServerFlags {
+    fn default() -> Self {
+        let [reads, writes, user] = [READS, "", "controller"].map(str::to_owned);
+        Self { reads, writes, user }
+    }
+}
+
+impl MetaServerFlags {
+    /// Whether it is one of them.
+    fn set(&mut self, flag: &str, text: &str) -> bool {
+        let value = match flag {
+            "metaserver-reads" => &mut self.reads,
+            "metaserver-writes" => &mut self.writes,
+            "metaserver-user" => &mut self.user,
+            _ => return false,
+        };
+        text.clone_into(value);
+        true
+    }
+
+    /// What nodes may request; `None`: nothing.
+    fn access(&self) -> Result<Option<Access>, Input> {
+        let Self { reads, writes, user } = self;
+        let user = match &**user {
+            "controller" => RequestUser::Controller,
+            "node" => RequestUser::Node,
+            other => return Err(Input::quoted(other, "controller or node").at("--metaserver-user")),
+        };
+        if reads == "off" {
+            let why = "--metaserver-writes: expected --metaserver-reads not to be off";
+            return if writes.is_empty() { Ok(None) } else { Err(Input::other(why)) };
+        }
+        // Each list is named by its flag.
+        let _ = Access::parse(reads, "", user).map_err(|why| why.at("--metaserver-reads"))?;
+        let access = Access::parse(reads, writes, user);
+        access.map(Some).map_err(|why| why.at("--metaserver-writes"))
     }
 }
 
@@ -355,27 +379,9 @@ mod tests {
         let own = ["--listen-stream", "127.0.0.1:7", "--stream-client-ca", "ca.crt"];
         assert_eq!(stream_of(&own), Some(([127, 0, 0, 1], 7).into()));
         assert!(!parse(&["--in-cluster"]).expect("fine").any_stream_client);
-        let access_of = |flags: &[&str]| parse(flags).expect("fine").access;
-        assert_eq!(access_of(&["--metaserver-reads", "off"]), None);
-        let expected = Access::parse(READS, "", RequestUser::Controller).expect("a list");
-        assert_eq!(access_of(&[]), Some(expected), "reads of a list, and no writes");
-        let expected = Access::parse("nodes", "pods", RequestUser::Node).expect("lists");
-        let flags =
-            ["--metaserver-reads=nodes", "--metaserver-writes=pods", "--metaserver-user=node"];
-        assert_eq!(access_of(&flags), Some(expected));
         for (flags, expected) in [
             (&["--listen-stream", "127.0.0.1:7"][..], "--listen-stream: expected --stream-client"),
             (&["--in-cluster", "--stream-key", "k"], "--stream-cert and --stream-key: got one, ex"),
-            (
-                &["--metaserver-reads", "Pods"],
-                "--metaserver-reads: got \"Pods\", expected RESOURCE",
-            ),
-            (&["--metaserver-writes", "*"], "--metaserver-writes: got \"*\", expected RESOURCE"),
-            (&["--metaserver-user", "x"], "--metaserver-user: got \"x\", expected controller or"),
-            (
-                &["--metaserver-reads", "off", "--metaserver-writes", "pods"],
-                "--metaserver-writes: expected --metaserver-reads",
-            ),
             (&["--stream-clients", "x"], "--stream-clients: got \"x\", expected verified or any"),
             (&["--in-cluster", "--api", "127.0.0.1:10003"], "--api: got 127.0.0.1:10003, expecte"),
             (&["--in-cluster", "--listen-hub", "[::]:10003"], "--listen-stream: got 0.0.0.0:1000"),
@@ -396,6 +402,30 @@ mod tests {
             (&["--listen-tunnel", "[::]:10002"], "--listen-tunnel: got [::]:10002, expected anoth"),
             (&["--api", "127.0.0.1:10004"], "--api: got 127.0.0.1:10004, expected another port"),
             (&["--api", "127.0.0.1:10002"], "--api: got 127.0.0.1:10002, expected another port"),
+        ] {
+            let why = parse(flags).expect_err("a mistake").to_string();
+            assert!(why.starts_with(expected), "{why}");
+        }
+    }
+
+    #[test]
+    fn what_nodes_may_request_is_read() {
+        let access_of = |flags: &[&str]| parse(flags).expect("fine").access;
+        assert_eq!(access_of(&["--metaserver-reads", "off"]), None);
+        let expected = Access::parse(READS, "", RequestUser::Controller).expect("a list");
+        assert_eq!(access_of(&[]), Some(expected), "reads of a list, and no writes");
+        let expected = Access::parse("nodes", "pods", RequestUser::Node).expect("lists");
+        let flags =
+            ["--metaserver-reads=nodes", "--metaserver-writes=pods", "--metaserver-user=node"];
+        assert_eq!(access_of(&flags), Some(expected));
+        for (flags, expected) in [
+            (&["--metaserver-reads", "Pods"][..], "--metaserver-reads: got \"Pods\", expected R"),
+            (&["--metaserver-writes", "*"], "--metaserver-writes: got \"*\", expected RESOURCE"),
+            (&["--metaserver-user", "x"], "--metaserver-user: got \"x\", expected controller or"),
+            (
+                &["--metaserver-reads", "off", "--metaserver-writes", "pods"],
+                "--metaserver-writes: expected --metaserver-reads",
+            ),
         ] {
             let why = parse(flags).expect_err("a mistake").to_string();
             assert!(why.starts_with(expected), "{why}");

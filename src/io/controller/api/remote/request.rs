@@ -478,7 +478,10 @@ mod tests {
         };
         for code in [403, 404, 405] {
             let events = end(code, "404 page not found");
-            let is_it = |event: &Event| matches!(event, Event::Watched(_, WatchFact::Refused(got, _)) if *got == code);
+            let is_it = |event: &Event| match event {
+                Event::Watched(_, WatchFact::Refused(got, _)) => *got == code,
+                _ => false,
+            };
             assert!(events.iter().all(is_it), "{events:?}");
         }
         let list = r#"{"kind":"GadgetList","apiVersion":"x.org/v1","metadata":{
