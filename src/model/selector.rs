@@ -131,12 +131,11 @@ impl FieldSelector {
 
 fn field_term(term: &str) -> Result<(Field, Equal, Box<str>), Peer> {
     let wrong = || Peer::new(format!("fieldSelector: got {term:?}, expected field=value"));
-    let (field, equal, value) = match term.split_once("!=") {
-        Some((field, value)) => (field, Equal::No, value),
-        None => {
-            let (field, value) = term.split_once('=').ok_or_else(wrong)?;
-            (field, Equal::Yes, value.strip_prefix('=').unwrap_or(value))
-        }
+    let (field, equal, value) = if let Some((field, value)) = term.split_once("!=") {
+        (field, Equal::No, value)
+    } else {
+        let (field, value) = term.split_once('=').ok_or_else(wrong)?;
+        (field, Equal::Yes, value.strip_prefix('=').unwrap_or(value))
     };
     let field = match field.trim() {
         "metadata.name" => Field::Name,

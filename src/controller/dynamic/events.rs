@@ -86,14 +86,11 @@ impl Comparison<'_> {
     fn deletion(&self, entry: Option<&Entry>, name: &Arc<ObjectName>, held: &Held) -> NodeEvent {
         let gone = entry.and_then(|entry| entry.gone.as_ref());
         let gone = gone.filter(|(object, _)| object.uid == held.uid);
-        let (kind, version, content) = match gone {
-            // Whole: the node compares its selectors with it.
-            Some((object, version)) => (&object.kind, *version, object.at_version(*version)),
-            None => {
-                let kind = &self.resource.kind;
-                (kind, 0, skeleton(kind, &self.resource.name, name, &held.uid))
-            }
-        };
+        let kind = &self.resource.kind;
+        // Whole: the node compares its selectors with it.
+        let whole = gone.map(|(it, version)| (&it.kind, *version, it.at_version(*version)));
+        let (kind, version, content) = whole
+            .unwrap_or_else(|| (kind, 0, skeleton(kind, &self.resource.name, name, &held.uid)));
         NodeEvent {
             operation: "delete",
             kind: kind.to_ascii_lowercase().into(),

@@ -189,12 +189,12 @@ impl Controller {
     ) -> Result<(), Failure> {
         let subscriber = self.dynamic.nodes.entry(id).or_default();
         let known = subscriber.listeners.get(&application);
-        let resource = match known.filter(|listener| listener.request == *watch) {
-            Some(listener) => listener.resource,
-            None => {
-                self.end_listener(now, id, &application);
-                self.add_listener(now, id, session, &application, *watch)?
-            }
+        let known = known.filter(|listener| listener.request == *watch).map(|it| it.resource);
+        let resource = if let Some(resource) = known {
+            resource
+        } else {
+            self.end_listener(now, id, &application);
+            self.add_listener(now, id, session, &application, *watch)?
         };
         let subscriber = self.dynamic.nodes.entry(id).or_default();
         subscriber.scans.insert(resource, None);

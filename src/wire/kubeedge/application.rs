@@ -86,7 +86,7 @@ impl Request {
             return watch(target, &option).map(|watch| Requested::Watch(Box::new(watch)));
         }
         let body = decoded(&self.body, "ReqBody")?;
-        let call = call(verb, target, &option, body)?;
+        let call = call(verb, &target, &option, body)?;
         Ok(Requested::Call(Box::new(call)))
     }
 }
@@ -162,8 +162,8 @@ fn is_path_part(text: &str) -> bool {
     text.len() <= 253 && text != "." && text != ".." && !text.contains(['/', '%'])
 }
 
-fn call(verb: &str, target: AnyTarget, option: &Value, body: Box<[u8]>) -> Result<AnyCall, Peer> {
-    let is_named = matches!(&target, AnyTarget::Object { name, .. } if !name.is_empty());
+fn call(verb: &str, target: &AnyTarget, option: &Value, body: Box<[u8]>) -> Result<AnyCall, Peer> {
+    let is_named = matches!(target, AnyTarget::Object { name, .. } if !name.is_empty());
     let is_path = matches!(target, AnyTarget::Path(_));
     let wrong = |expected: &str| Peer::new(format!("Verb: got {verb:?}, expected {expected}"));
     let of = |any: AnyVerb, option: &Value| AnyCall {
