@@ -180,7 +180,7 @@ impl World {
         let verbs = ["get", "list", "watch", "create", "delete", "patch", "explode"];
         let keys =
             ["/core/v1/secrets/n/s", "/core/v1/services/n/s0", "/a/b/c", "/version", "", "/"];
-        let mut application = application(self.chance.pick(&verbs), "");
+        let mut application = application(self.chance.pick::<&str>(&verbs), "");
         application["Key"] = json!(self.chance.pick(&keys));
         application["ID"] = json!(self.chance.below(100).to_string());
         let is_sync = self.chance.percent(30);

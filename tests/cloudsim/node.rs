@@ -154,7 +154,7 @@ impl Node {
 
     /// Processes a message; returns its acknowledgement, where one is due.
     fn take(&mut self, message: &Message) -> Option<Message> {
-        let Route { source, group, operation, resource } = message.route.clone();
+        let Route { source, group, resource, .. } = message.route.clone();
         if group.as_ref() == "taskmanager" {
             self.work.take(message);
             return None;

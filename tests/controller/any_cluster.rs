@@ -37,12 +37,11 @@ impl AnyCluster {
         let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
         let key = (resource.clone(), (text("namespace"), text("name")));
         self.version += 1;
-        let uid = match self.objects.get(&key) {
-            Some(old) => old["metadata"]["uid"].clone(),
-            None => {
-                self.last_uid += 1;
-                json!(format!("any-{}", self.last_uid))
-            }
+        let uid = if let Some(old) = self.objects.get(&key) {
+            old["metadata"]["uid"].clone()
+        } else {
+            self.last_uid += 1;
+            json!(format!("any-{}", self.last_uid))
         };
         object["metadata"]["uid"] = uid;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
@@ -96,7 +95,6 @@ impl AnyCluster {
     }
 
     /// The next change after this version; `Err`: the version is too old.
-    #[expect(clippy::result_unit_err, reason = "there is one reason")]
     pub fn after(
         &self,
         resource: &GroupVersionResource,
