@@ -17,7 +17,6 @@
 #![expect(clippy::print_stdout, reason = "the program prints its report")]
 
 #[path = "../controller/any_cluster.rs"]
-#[expect(dead_code, reason = "shared with the stories; not all of it is needed here")]
 mod any_cluster;
 #[path = "../sim/chance.rs"]
 #[expect(dead_code, reason = "shared with the agent's simulator; not all draws are needed here")]
