@@ -55,13 +55,13 @@ pub const MAPPER_CHECK_MS: u64 = 30_000;
 pub const MAPPER_LOST_MS: u64 = 60_000;
 /// Milliseconds between two saves of actual values: flash wears out, and after a power cut devices
 /// report again. The first change after a quiet time is saved at once.
-pub const TWIN_SAVE_MS: u64 = 600_000;
+pub const TWIN_SAVE_MS: u64 = 1_200_000;
 /// Milliseconds between two saves of states, and of values that must be saved before the cloud may
 /// get them: both may change each second.
 pub const DEVICE_SAVE_MS: u64 = 10_000;
 /// Versions of an actual value that a save reserves: more than the calls of mappers between two
 /// saves. Values with these versions may be sent before they are saved.
-pub const TWIN_VERSIONS_RESERVED: i64 = 1_000_000;
+pub const TWIN_VERSIONS_RESERVED: i64 = 2_000_000;
 /// Milliseconds between two messages to the cloud about one device.
 pub const DEVICE_MESSAGE_MS: u64 = 1_000;
 /// Milliseconds that the cloud has to confirm a message before it is sent again (`EdgeCore`'s).
@@ -74,7 +74,7 @@ pub const DEVICE_SENDS_MAX: u32 = 3;
 pub const TWIN_REFRESH_MS: u64 = 600_000;
 /// Milliseconds after which it is saved that the cloud has a value, if nothing else is: until then
 /// a restart costs one message more, which is cheaper than a write to flash.
-pub const TWIN_MARK_MS: u64 = 600_000;
+pub const TWIN_MARK_MS: u64 = TWIN_SAVE_MS;
 /// Calls of mappers in a second, on average and at once: a mapper calls for each property of each
 /// device by itself, and 512 devices with two each are not too many.
 pub const MANAGER_CALLS_MAX: u32 = 1_000;

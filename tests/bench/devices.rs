@@ -222,7 +222,7 @@ pub fn flash(rig: &Rig) -> Vec<Figure> {
     let saves_a_day = 86_400_000.0 / TWIN_SAVE_MS as f64;
     vec![
         Figure::alone(FLASH[0], kib, "KiB", Some(Limit::Most(14.0))),
-        Figure::alone(FLASH[1], kib * saves_a_day / 1_024.0, "MiB/day", Some(Limit::Most(2.0))),
+        Figure::alone(FLASH[1], kib * saves_a_day / 1_024.0, "MiB/day", Some(Limit::Most(1.0))),
     ]
 }
 

@@ -48,12 +48,15 @@ use std::process::ExitCode;
 /// The name of the cargo target.
 const TARGET: &str = "cloudsim";
 /// Seeds that once failed: they always run beside those that `make test` draws from the commit.
-const ONCE_FAILED: [u64; 10] = [
+const ONCE_FAILED: [u64; 13] = [
     48,
     68,
     144,
     289,
     769_762_155,
+    1_005_570_303,
+    1_005_570_441,
+    1_005_570_471,
     1_064_508_433,
     1_415_605_161,
     1_465_084_233,

@@ -7,9 +7,9 @@ use edged::limits::{
 use edged::model::api::{Kind, Verb};
 use serde_json::json;
 
-use crate::devices::{device, is_confirmed, name, with_device};
-use crate::received;
+use crate::devices::{device, is_confirmed, model, name, with_device};
 use crate::world::World;
+use crate::{listed, received};
 
 /// A node reports the value of a property, in a version.
 pub(crate) fn report(
@@ -220,6 +220,24 @@ fn a_report_of_a_device_that_the_node_does_not_have_is_confirmed_and_ignored() {
     assert_eq!(writes(&world), 0);
     let counters = world.controller.counters();
     assert_eq!((counters.device_reports_ignored, counters.messages_refused), (2, 1));
+}
+
+#[test]
+fn a_report_of_a_device_that_is_about_to_be_read_is_not_confirmed_without_a_record() {
+    // The node is unknown when the devices are listed, and no edge node before it connects.
+    let mut world =
+        listed(&[(Kind::DeviceModel, model("m", "100")), (Kind::Device, device("d", "e1", "m"))]);
+    world.forbidden = vec![(Kind::Device, "d".to_owned(), 500)];
+    world.connect("e1");
+    let id = report(&mut world, "e1", D, ("temp", "7", 1));
+    world.pass(2 * DEVICE_WRITE_MS);
+    assert!(!is_confirmed(&mut world, "e1", &id));
+    world.forbidden.clear();
+    world.pass(20_000);
+    let id = report(&mut world, "e1", D, ("temp", "7", 1));
+    world.pass(2 * DEVICE_WRITE_MS);
+    assert!(is_confirmed(&mut world, "e1", &id));
+    assert_eq!(recorded(&world, "d", "temp"), "7");
 }
 
 #[test]

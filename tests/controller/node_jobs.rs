@@ -353,7 +353,27 @@ fn each_action_has_the_whole_time_and_without_one_a_default() {
 }
 
 #[test]
-fn a_node_that_has_left_holds_no_slot() {
+fn a_node_that_has_left_holds_its_slot_until_its_time_is_over() {
+    let mut world = with_nodes(EDGED);
+    let mut job = pre_pull("j", &["e1", "e2"]);
+    job["spec"]["imagePrePullTemplate"]["timeoutSeconds"] = json!(120);
+    world.cluster.apply(PULL, job);
+    pass(&mut world, 5_000);
+    assert!(is_asked(&mut world, "e1"));
+    let session = world.session("e1").expect("a session");
+    world.disconnect(session);
+    world.cluster.apply(Kind::Node, not_ready("e1"));
+    pass(&mut world, 100_000);
+    assert!(!is_asked(&mut world, "e2"), "the first may work with another replica");
+    pass(&mut world, 20_000 + 2 * JOB_CHECK_MS);
+    assert!(is_asked(&mut world, "e2"));
+    world.connect("e1");
+    pass(&mut world, 10_000);
+    assert!(!is_asked(&mut world, "e1"), "it was given up");
+}
+
+#[test]
+fn a_node_that_comes_back_is_asked_again() {
     let mut world = with_nodes(EDGED);
     world.cluster.apply(PULL, pre_pull("j", &["e1", "e2"]));
     pass(&mut world, 5_000);
@@ -361,18 +381,13 @@ fn a_node_that_has_left_holds_no_slot() {
     let session = world.session("e1").expect("a session");
     world.disconnect(session);
     pass(&mut world, 30_000);
-    assert!(!is_asked(&mut world, "e2"), "it may come back at once");
-    world.cluster.apply(Kind::Node, not_ready("e1"));
-    pass(&mut world, 2 * JOB_CHECK_MS);
-    assert!(is_asked(&mut world, "e2"));
-    // It comes back, and waits until there is a slot.
     world.connect("e1");
-    pass(&mut world, 30_000);
-    assert!(!is_asked(&mut world, "e1"));
-    pull(&mut world, "e2", "j");
     pass(&mut world, 10_000);
     assert!(is_asked(&mut world, "e1"), "the first request may have been lost");
     pull(&mut world, "e1", "j");
+    pass(&mut world, 10_000);
+    assert!(is_asked(&mut world, "e2"));
+    pull(&mut world, "e2", "j");
     pass(&mut world, 10_000);
     assert_eq!(phases(&world, PULL, "j").0, "Completed");
 }

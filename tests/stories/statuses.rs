@@ -6,7 +6,7 @@ use edged::model::cri::{Code, ContainerState, Request};
 use edged::model::time::Timestamp;
 use serde_json::Value;
 
-use crate::harness::{Harness, MAIN, START, container, pod, sandbox};
+use crate::harness::{Harness, MAIN, START, UID, container, pod, sandbox};
 
 #[test]
 fn a_running_pod_shows_what_a_kubelet_shows() {
@@ -94,6 +94,33 @@ fn a_pod_that_fails_with_its_containers_lost_still_shows_that_they_ran() {
     assert_eq!(harness.status()["reason"], "DeadlineExceeded");
     let reported = &harness.status()["containerStatuses"][0];
     assert!(reported["restartCount"].as_u64().is_some_and(|count| count >= 1), "{reported}");
+}
+
+#[test]
+fn an_ended_pod_shows_its_last_run_also_when_somebody_has_removed_that() {
+    let mut harness = Harness::new();
+    let first = pod(&format!(r#"{MAIN},"restartPolicy":"OnFailure""#));
+    harness.manifests(&[&first]);
+    harness.does_all(START);
+    harness.exits("m", 3);
+    harness.does_all(&["container_status c2", "image_status i:1", "create_container m#1"]);
+    harness.does_all(&["start_container c3", "container_status c3"]);
+    harness.exits("m", 0);
+    harness.does_all(&["container_status c3", "stop_podsandbox s1"]);
+    harness.pass(10_000);
+    let before = harness.status();
+    assert_eq!(before["phase"], "Succeeded");
+    assert_eq!(before["containerStatuses"][0]["containerID"], "containerd://c3");
+    harness.containers.retain(|container| &*container.id.0 != "c3");
+    assert_eq!(harness.containers.len(), 1, "the first run is left");
+    // Without another pod nothing would be listed any more.
+    let other = pod(MAIN).replace(UID, "another").replace(r#""name":"p""#, r#""name":"q""#);
+    harness.manifests(&[&first, &other]);
+    harness.refuses("remove_container c2", Code::Unknown, "busy");
+    harness.refuses("run_podsandbox #0", Code::Unknown, "no");
+    harness.pass(2_000);
+    assert_eq!(harness.status()["containerStatuses"], before["containerStatuses"]);
+    assert_eq!(harness.status()["phase"], "Succeeded");
 }
 
 #[test]

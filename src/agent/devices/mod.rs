@@ -14,13 +14,13 @@
 //!
 //! Intended behaviour: an update is answered at once, and sent to the cloud, which gets the last
 //! value of each property however long the link was away. Actual values that devices report are
-//! saved each ten minutes at most; everything else is saved before the cloud gets it. Desired
+//! saved each 20 minutes at most; everything else is saved before the cloud gets it. Desired
 //! values of the cloud become expected when they change, so that what was expected here meanwhile
 //! is not undone by an echo. A mapper's registration is answered once it is saved: it registers
 //! once in its life.
 //!
 //! If we crash here: rows and acknowledgements are read, and everything is compared again. Actual
-//! values may be ten minutes old until their devices report again.
+//! values may be 20 minutes old until their devices report again.
 //!
 //! Not here: JSON, MQTT and gRPC. Requests come and answers go as types of
 //! [`crate::model::device`].

@@ -487,7 +487,7 @@ fn an_unconfirmed_report_is_repeated_with_the_value_of_then_and_given_up() {
         world.reported().expect("it is repeated");
         sends += 1;
     }
-    world.pass(10 * DEVICE_CONFIRM_MS);
+    world.pass(TWIN_SAVE_MS);
     assert!(world.reported().is_none() && world.devices.report_at(world.now).is_none());
     world.update("u", actual("2"));
     world.step();

@@ -159,6 +159,9 @@ impl Pod {
         let Some(newest) = instances.next() else {
             return self.unseen_status(spec, old);
         };
+        if let Some(last) = old.filter(|old| self.is_removed(newest, old)) {
+            return last.clone();
+        }
         let before = instances.find(|observed| observed.state == ContainerState::Exited);
         let id = container_id(host_info, newest);
         let state = match reported_state(newest, &id) {
@@ -201,6 +204,14 @@ impl Pod {
         self.show_failure(spec, newest, &mut status);
         self.serve(spec, newest, &mut status);
         status
+    }
+
+    /// Somebody has removed the last run of a container that will not run again, and an earlier one
+    /// is left: what was reported of the last one stays.
+    fn is_removed(&self, newest: &ObservedContainer, old: &ContainerStatus) -> bool {
+        self.phase() >= Phase::Terminated
+            && newest.attempt < old.restart_count
+            && matches!(old.state, State::Terminated(_))
     }
 
     fn old_status(&self, name: &str) -> Option<&ContainerStatus> {

@@ -15,7 +15,8 @@
 //! job.
 //!
 //! A node whose request may have been lost is asked again when it connects, where that does no harm
-//! (`progress::may_repeat`). A node that has left holds no slot.
+//! (`progress::may_repeat`). A node that has left holds its slot until its time is over: whether it
+//! works with another replica is not known here.
 //!
 //! Jobs that change the configuration of nodes are refused.
 //!

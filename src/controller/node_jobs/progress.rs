@@ -228,10 +228,8 @@ fn ask(
     view: &View<'_>,
 ) -> usize {
     let nodes = &mut plan.status.nodes;
-    let works = |(node, presence): &(&NodeStatus, &Presence)| {
-        node.phase == NodePhase::InProgress && **presence != Presence::Away
-    };
-    let mut held = nodes.iter().zip(presences).filter(works).count();
+    // Also of nodes that seem to have left: they may have a session with another replica.
+    let mut held = nodes.iter().filter(|node| node.phase == NodePhase::InProgress).count();
     let is_stopped = job.kind == JobKind::Upgrade && has_failed(spec, nodes);
     for (node, presence) in nodes.iter_mut().zip(presences) {
         let Presence::Here(link) = presence else { continue };

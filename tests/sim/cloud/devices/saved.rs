@@ -1,5 +1,5 @@
 //! What devices have reported, and by when it must be in the store: after a power cut a value may
-//! be ten minutes old.
+//! be 20 minutes old.
 
 use std::collections::{BTreeMap, VecDeque};
 
