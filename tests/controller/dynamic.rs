@@ -36,7 +36,7 @@ fn allowing(reads: &str, writes: &str, user: RequestUser) -> Config {
 }
 
 fn open() -> Config {
-    let reads = format!("{READS},gadgets.x.org,*.many.org");
+    let reads = format!("{READS},pods,configmaps,gadgets.x.org,*.many.org");
     allowing(&reads, "configmaps,leases.coordination.k8s.io", RequestUser::Controller)
 }
 

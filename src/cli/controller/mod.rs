@@ -182,7 +182,7 @@ const RUN: &str = "  --manifests DIR        folder of manifests    [/etc/edgecon
                              [refuse; with a cluster: allow, as CloudCore]
   --metaserver-reads LIST|off   what nodes may read of the cluster, as RESOURCE.GROUP
                              [services,endpoints,endpointslices.discovery.k8s.io,namespaces,
-                             nodes,pods,configmaps,*.networking.istio.io]
+                             nodes]
   --metaserver-writes LIST   what they may change          [nothing]
   --metaserver-user controller|node   as whose user        [controller]
   --keepalive SECONDS    without a sign of life a node is disconnected     [30]

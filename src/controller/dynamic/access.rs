@@ -34,10 +34,10 @@ struct Rule {
     subresource: Box<str>,
 }
 
-/// What programs on gateways read: meshes, DNS servers, and who looks at what runs. No Secrets:
-/// they are to be named.
-pub const READS: &str = "services,endpoints,endpointslices.discovery.k8s.io,namespaces,nodes,pods,\
-    configmaps,*.networking.istio.io";
+/// What all nodes may read unless the configuration says otherwise: what a DNS server or a proxy
+/// needs. Contents of workloads (Pods, ConfigMaps, Secrets) are to be named: one node that was
+/// broken into would show those of the whole cluster.
+pub const READS: &str = "services,endpoints,endpointslices.discovery.k8s.io,namespaces,nodes";
 
 impl Access {
     /// Reads two lists of `resource`, `resource.group`, `resource.group/subresource` or `*.group`,
@@ -124,7 +124,8 @@ mod tests {
     #[test]
     fn only_what_is_listed_may_be_requested() {
         let writes = "leases.coordination.k8s.io,deployments.apps/scale";
-        let access = Access::parse(READS, writes, RequestUser::Controller).expect("lists");
+        let reads = format!("{READS},pods,*.networking.istio.io");
+        let access = Access::parse(&reads, writes, RequestUser::Controller).expect("lists");
         for (verb, group, resource, part, may) in [
             (AnyVerb::Get, "", "services", "", true),
             (AnyVerb::Get, "", "pods", "status", true),
@@ -145,6 +146,26 @@ mod tests {
         let path =
             |verb| AnyCall { target: AnyTarget::Path("/version".into()), ..call(verb, "", "", "") };
         assert!(access.may_call(&path(AnyVerb::Get)) && !access.may_call(&path(AnyVerb::Create)));
+    }
+
+    #[test]
+    fn by_default_nodes_read_no_contents_of_workloads() {
+        let access = Access::parse(READS, "", RequestUser::Controller).expect("a list");
+        let may_read = |group: &str, resource: &str| {
+            let of = GroupVersionResource::new(group, "v1", resource);
+            let may_call = [AnyVerb::Get, AnyVerb::List]
+                .map(|verb| access.may_call(&call(verb, group, resource, "")));
+            assert_eq!(may_call, [access.may_read(&of, ""); 2], "{of}");
+            may_call[0]
+        };
+        for resource in ["services", "endpoints", "namespaces", "nodes"] {
+            assert!(may_read("", resource), "{resource}");
+        }
+        assert!(may_read("discovery.k8s.io", "endpointslices"));
+        for resource in ["pods", "configmaps", "secrets", "serviceaccounts", "events"] {
+            assert!(!may_read("", resource), "{resource}");
+        }
+        assert!(!may_read("networking.istio.io", "gateways"));
     }
 
     #[test]
