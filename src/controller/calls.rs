@@ -8,7 +8,6 @@ use super::Session;
 use super::ack_log::Line;
 use super::cache::{Cache, From};
 use super::downstream::NodeContext;
-use super::dynamic::ApplicationCall;
 use super::event::{Action, CallId};
 use super::key::{Key, NodeId};
 use super::object::{Object, Sketch};
@@ -55,6 +54,10 @@ enum Purpose {
 /// Identifies a call about the status of a device. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct StatusCall(pub(super) u64);
+
+/// Identifies a call for a node's `MetaServer`. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ApplicationCall(pub(super) u64);
 
 /// Identifies a call about a job. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -73,6 +73,8 @@ impl Comparison<'_> {
             (_, Some(held)) if is_own_pod && held.is_selected => Due::Note(after),
             (false, None) => Due::Nothing,
             (true, None) => Due::Put(after, event("insert")),
+            // It was never acknowledged, or may be lost: the node may not have it.
+            (true, Some(held)) if held.digest == 0 => Due::Put(after, event("insert")),
             (true, Some(held)) if held.digest != digest => Due::Put(after, event("update")),
             // It has left the selector: the node compares the selector itself, and sees that.
             (false, Some(held)) if held.is_selected && held.digest != digest => {

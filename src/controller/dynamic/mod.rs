@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::calls::OwnPart;
+use super::calls::{ApplicationCall, OwnPart};
 use super::downstream::NodeContext;
 use super::event::{WatchFact, WatchId};
 use super::key::{Key, NodeId};
@@ -63,10 +63,6 @@ pub(super) struct Dynamic {
     ready: BTreeSet<NodeId>,
     timers: BTreeSet<(Instant, NodeId)>,
 }
-
-/// Identifies a call for a node's `MetaServer`. Never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ApplicationCall(u64);
 
 /// What is listened to, for the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -371,7 +371,7 @@ mod tests {
 
         let slices = GroupVersionResource::new("discovery.k8s.io", "v1", "endpointslices");
         let slice = json!({"kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1",
-            "metadata": {"name": "web-x", "namespace": "n", 
+            "metadata": {"name": "web-x", "namespace": "n",
                 "labels": {SERVICE_NAME: "web"}, "uid": "u",
             "resourceVersion": "1"},
             "endpoints": [{"nodeName": "e2"}, {"nodeName": "e1"}, {"addresses": []}]});

@@ -418,14 +418,18 @@ impl Resources {
             self.bytes += added;
         }
         changes.objects.push(name);
-        let is_too_large = resource.objects.len() > DYNAMIC_OBJECTS_MAX
-            || resource.bytes > DYNAMIC_BYTES_MAX
-            || self.bytes > DYNAMIC_ALL_BYTES_MAX;
-        if is_too_large {
+        if self.is_too_large(id) {
             self.overflow(now, id, out);
             (changes.objects, changes.relabelled) = (Vec::new(), Vec::new());
             changes.is_settled = true;
         }
+    }
+
+    fn is_too_large(&self, id: ResourceId) -> bool {
+        let resource = &self.all[&id];
+        resource.objects.len() > DYNAMIC_OBJECTS_MAX
+            || resource.bytes > DYNAMIC_BYTES_MAX
+            || self.bytes > DYNAMIC_ALL_BYTES_MAX
     }
 
     /// The resource has more objects than may be kept: its listeners get nothing more.

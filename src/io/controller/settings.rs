@@ -172,10 +172,15 @@ impl Settings {
             }
         }
         settings.access = metaserver.access()?;
-        settings.complete_names(host);
-        settings.ports_differ()?;
-        settings.stream_is_complete()?;
-        Ok(settings)
+        settings.complete(host)
+    }
+
+    /// Adds what follows from the flags, and checks that they fit each other.
+    fn complete(mut self, host: Option<String>) -> Result<Self, Input> {
+        self.complete_names(host);
+        self.ports_differ()?;
+        self.stream_is_complete()?;
+        Ok(self)
     }
 
     /// Whether it is one of the flags with a file of the port for kube-apiserver.

@@ -376,11 +376,13 @@ mod tests {
             let call = call_of("get", path, &json!({}));
             assert_eq!(call.target, AnyTarget::Path(path.trim_end_matches('/').into()));
         }
-        for path in ["/openapi/v3/apis/apps/v1", "/metrics", "/", "", "/core/v1", "/logs/kern.log"]
-        {
+        for path in ["/openapi/v3/apis", "/metrics", "/", "", "/core/v1", "/logs/kern.log"] {
             let got = why("get", path, &json!({}));
             assert!(got.starts_with("Key: got ") || got.starts_with("Verb: got"), "{path}: {got}");
         }
+        // It has the form of a key, and is a resource of a group that no list allows.
+        let call = call_of("get", "/openapi/v3/apis/apps/v1", &json!({}));
+        assert_eq!(call.resource(), Some(&GroupVersionResource::new("openapi", "v3", "apis")));
         assert!(why("create", "/version", &json!({})).starts_with("Verb: got \"create\""));
         assert!(why("watch", "/version", &json!({})).starts_with("Verb: got \"watch\""));
     }

@@ -1,3 +1,5 @@
+//! Lists, watches and the sizes of resources.
+
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -77,6 +79,7 @@ fn bytes_are_counted_until_the_last_node_has_the_deletion() {
         resources.watched(Instant(3), id, fact, &mut rng, &mut out)
     };
     tell(&mut resources, WatchFact::ListEnd("1".into()));
+    resources.step(Instant(3), &mut Out::default());
     let name = Arc::clone(resources.all[&id].objects.keys().next().expect("one"));
     resources.hold(id, &name);
     let before = resources.bytes;
