@@ -19,8 +19,8 @@ use crate::node::Node;
 use crate::trace::trace;
 use crate::world::{AnyWatch, Due, World};
 
-/// A list that is not answered is requested again after this time.
-const LIST_AGAIN_MS: u64 = 40_000;
+/// A list that is not answered, or a watch that was rejected, is requested again after this time.
+const AGAIN_MS: u64 = 40_000;
 const SERVICES: u64 = 8;
 const APPS: [&str; 3] = ["a", "b", "c"];
 
@@ -39,6 +39,10 @@ pub struct Listening {
     gone: BTreeMap<String, u64>,
     /// It has named its watches in this session.
     session: Option<Session>,
+    /// The message with which it did, and when that was sent.
+    sync: Option<(Box<str>, u64)>,
+    /// Some were rejected.
+    is_rejected: bool,
     /// The list that is under way: its message, and when it was requested.
     list: Option<(Box<str>, u64)>,
     /// The list of this session has come.
@@ -119,6 +123,10 @@ impl Listening {
                     self.listed(&list);
                     self.is_listed = true;
                 }
+                let of_sync = self.sync.as_ref();
+                if of_sync.is_some_and(|(id, _)| *id == message.header.parent_id) {
+                    self.is_rejected = content.as_object().is_some_and(|all| !all.is_empty());
+                }
                 return false;
             }
         }
@@ -152,9 +160,11 @@ impl World {
             }
             node.listening.session = None;
         }
-        let is_new = node.listening.session != Some(session);
-        if is_new {
+        let sent_at = node.listening.sync.as_ref().map_or(0, |(_, at)| *at);
+        let again = node.listening.is_rejected && now >= sent_at + AGAIN_MS;
+        if node.listening.session != Some(session) || again {
             node.listening.session = Some(session);
+            node.listening.is_rejected = false;
             (node.listening.list, node.listening.is_listed) = (None, false);
             let all: BTreeMap<String, Value> = node
                 .listening
@@ -164,10 +174,11 @@ impl World {
                 .map(|watch| (watch["ID"].as_str().expect("an id").to_owned(), watch))
                 .collect();
             let message = node.apply("watchapp/sync", &json!(all));
+            node.listening.sync = Some((message.header.id.clone(), now));
             self.send_message(name, message);
         }
         let node = self.nodes.get_mut(name).expect("a node");
-        let waits = node.listening.list.as_ref().is_some_and(|(_, at)| now < at + LIST_AGAIN_MS);
+        let waits = node.listening.list.as_ref().is_some_and(|(_, at)| now < at + AGAIN_MS);
         if !node.listening.watches.is_empty() && !node.listening.is_listed && !waits {
             let message = node.apply("null", &application("list", ""));
             node.listening.list = Some((message.header.id.clone(), now));
