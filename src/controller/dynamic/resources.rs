@@ -380,9 +380,8 @@ impl Resources {
             resource.at = object.version.to_string().into();
         }
         let name = Arc::new(name);
-        let round = resource.round;
         let entry = resource.objects.entry(Arc::clone(&name)).or_default();
-        entry.round = round;
+        entry.round = resource.round;
         if entry.live.as_ref().is_some_and(|old| old.version >= object.version) {
             return;
         }

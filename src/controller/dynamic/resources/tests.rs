@@ -61,11 +61,13 @@ fn bytes_of_a_resource_and_of_all_are_bounded() {
         }
         resources.all[&id].refusal().is_some()
     };
-    assert!(fill(&mut resources, 0, parts + 1), "it is too large");
-    for at in 1..=DYNAMIC_ALL_BYTES_MAX / (parts * PART) {
-        assert!(!fill(&mut resources, at, parts), "{at}");
-    }
-    assert!(fill(&mut resources, 0xff, parts), "all of them are");
+    assert!(!fill(&mut resources, 0, parts));
+    assert!(fill(&mut resources, 1, parts + 1), "it is too large");
+    // As if others had the rest.
+    resources.bytes = DYNAMIC_ALL_BYTES_MAX - 2 * PART;
+    assert!(!fill(&mut resources, 2, 1));
+    assert!(fill(&mut resources, 3, 1), "all of them are too large");
+    assert_eq!(resources.bytes / PART, DYNAMIC_ALL_BYTES_MAX / PART - 1, "its own are free again");
 }
 
 #[test]
