@@ -41,7 +41,7 @@ impl World {
                 judge!(open, "[one answer] r{at} refuses {session:?}, which was not requested");
                 self.refused(session, refusal.status);
             }
-            Action::Send(session, message) => self.to_node(at, session, &message),
+            Action::Send(session, message) => self.send_to_node(at, session, &message),
             Action::Close(session, why) => {
                 trace!(self.now, "r{at} closes {session:?}: {why}");
                 self.check_close(at, session, &why);
@@ -91,7 +91,7 @@ impl World {
         }
     }
 
-    fn to_node(&mut self, at: usize, session: Session, message: &CloudMessage) {
+    fn send_to_node(&mut self, at: usize, session: Session, message: &CloudMessage) {
         let Some(link) = self.links.get(&session) else { return };
         judge!(link.is_on, "[one answer] r{at} sends on {session:?} before it is up");
         let message = Box::new(kubeedge::encode_cloud(message));
