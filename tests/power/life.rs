@@ -177,6 +177,10 @@ impl Life {
                 #[cfg(feature = "metaserver")]
                 Change::Item(_) => {}
                 #[cfg(feature = "devices")]
+                Change::SubTopic(row) => panic!("none is drawn: {row:?}"),
+                #[cfg(feature = "servicebus")]
+                Change::TargetUrl(row) => panic!("none is drawn: {row:?}"),
+                #[cfg(feature = "devices")]
                 Change::Device(change) => next.devices.write(change.clone()),
             }
         }
