@@ -42,6 +42,8 @@ pub fn draw(class: Class, seed: u64, chance: &mut Chance) -> Config {
         watchdog: watchdog(seed),
         #[cfg(feature = "cloud")]
         cloud: None,
+        #[cfg(feature = "metaserver")]
+        metaserver: None,
         #[cfg(feature = "servicebus")]
         service_bus: None,
         #[cfg(feature = "services")]

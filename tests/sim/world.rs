@@ -366,6 +366,10 @@ impl World {
             | Action::Save { .. } => self.cloud_requested(action),
             #[cfg(feature = "devices")]
             Action::Device(action) => self.device_requested(*action),
+            #[cfg(feature = "servicebus")]
+            Action::ServiceBus(action) => panic!("it is switched off: {action:?}"),
+            #[cfg(feature = "metaserver")]
+            Action::MetaServer(id, _) => panic!("it is switched off: {id:?}"),
             Action::Exit => {
                 let stopped_at = self.leaving;
                 judge!(stopped_at.is_some(), "[exit] the agent exits, and was not stopped");

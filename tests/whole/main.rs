@@ -51,6 +51,8 @@ mod hostile;
 mod images;
 mod lanes;
 mod memory;
+#[cfg(feature = "metaserver")]
+mod metaserver;
 #[cfg(all(feature = "controller", feature = "node-jobs"))]
 mod node_upgrade;
 #[cfg(feature = "controller")]
@@ -205,6 +207,8 @@ fn all() -> Vec<Test> {
         memory::TESTS,
         #[cfg(all(feature = "controller", feature = "devices"))]
         controller_devices::TESTS,
+        #[cfg(feature = "metaserver")]
+        metaserver::TESTS,
         #[cfg(all(feature = "controller", feature = "node-jobs"))]
         node_upgrade::TESTS,
         #[cfg(all(feature = "controller", feature = "node-jobs"))]

@@ -101,6 +101,10 @@ impl Check {
             Event::Services(_) => {}
             #[cfg(feature = "devices")]
             Event::Device(_) => {}
+            #[cfg(feature = "servicebus")]
+            Event::ServiceBus(_) => {}
+            #[cfg(feature = "metaserver")]
+            Event::MetaServerOpened(..) | Event::MetaServerClosed(_) => {}
         }
     }
 

@@ -427,6 +427,11 @@ impl DeviceSim {
                 self.asked.insert(id, (at.expect("a mapper that has registered"), None));
                 self.checked(id, &socket);
             }
+            DeviceAction::Subscribe(_)
+            | DeviceAction::Unsubscribe(_)
+            | DeviceAction::Pass { .. } => {
+                panic!("the cloud has no rules: {action:?}")
+            }
         }
     }
 
