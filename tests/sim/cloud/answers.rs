@@ -90,7 +90,10 @@ impl CloudSim {
         let (resource, parent) = (&to.route.resource, &to.header.id);
         let answer = match answer {
             Answer::List(content) => {
-                let resource = "ignore/Application/ignore";
+                let resource = match &**resource {
+                    "watchapp/sync" => "watchapp/sync",
+                    _ => "ignore/Application/ignore",
+                };
                 self.hub.message("applicationResponse", resource, parent, content)
             }
             Answer::Plain(content) => self.hub.message("response", resource, parent, content),
@@ -115,8 +118,13 @@ impl CloudSim {
         self.timers.push((ms, Due::Answer(serial)));
     }
 
-    /// The dynamic controller's answer to the request for the node's pods.
+    /// The dynamic controller's answer to the request for the node's pods, or for Services; all
+    /// watches are taken.
     fn list(&mut self, message: &Message) -> Value {
+        if &*message.route.resource == "watchapp/sync" {
+            self.count("watches taken");
+            return json!({});
+        }
         let mut reply: Value =
             serde_json::from_str(message.content.as_ref().expect("a question").get())
                 .expect("JSON");
@@ -128,14 +136,17 @@ impl CloudSim {
         let options: Value = serde_json::from_slice(&options).expect("JSON");
         let behind = options["continue"].as_str().unwrap_or_default().to_owned();
         let limit = options["limit"].as_u64().expect("a number") as usize;
-        let all = self.api.iter().filter(|(key, _)| key.contains("/pod/"));
+        let is_services = reply["Key"].as_str().is_some_and(|key| key.contains("/services/"));
+        let (part, kind) =
+            if is_services { ("/service/", "ServiceList") } else { ("/pod/", "PodList") };
+        let all = self.api.iter().filter(|(key, _)| key.contains(part));
         let left = all.filter(|(key, _)| ***key > *behind);
         let mut left: Vec<_> = left.map(|(key, object)| (key, object.value())).collect();
         let more = left.len() > limit;
         left.truncate(limit);
         let next = left.last().filter(|_| more).map(|(key, _)| key.to_string());
         let items: Vec<&Value> = left.into_iter().map(|(_, value)| value).collect();
-        let list = json!({"kind": "PodList", "metadata": {"continue": next}, "items": items});
+        let list = json!({"kind": kind, "metadata": {"continue": next}, "items": items});
         reply["RespBody"] = base64::encode(list.to_string().as_bytes()).into();
         reply["Status"] = "Approved".into();
         self.count("lists answered");
