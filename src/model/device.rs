@@ -8,8 +8,10 @@ mod info;
 mod object;
 mod stored;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 
 pub use info::{
@@ -206,8 +208,6 @@ pub struct DeviceView {
     pub protocol: Box<str>,
     /// A digest of `spec`: equal specs have equal digests.
     pub spec: u64,
-    /// `spec.properties`, by name, with `desired.value`; empty: none is desired.
-    pub desired: BTreeMap<Box<str>, Box<str>>,
 }
 
 /// `MsgTwin` of section 7.1: a property of a device, or the sides of it that a message is about.
@@ -219,8 +219,31 @@ pub struct Twin {
     pub optional: bool,
     /// `metadata.type`: `string`, `int`, `integer`, `float`, `double`, `boolean`, `bytes`, or
     /// [`DELETED`].
-    pub type_name: Box<str>,
+    pub type_name: TypeName,
 }
+
+/// A word for a type. Nearly all are KubeEdge's, and those take no memory on the heap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TypeName(Cow<'static, str>);
+
+impl From<&str> for TypeName {
+    fn from(word: &str) -> Self {
+        let known = TYPES.into_iter().find(|known| *known == word);
+        Self(known.map_or_else(|| Cow::Owned(word.to_owned()), Cow::Borrowed))
+    }
+}
+
+impl Deref for TypeName {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The words that a node writes, and [`DELETED`].
+const TYPES: [&str; 8] =
+    ["string", "int", "integer", "float", "double", "boolean", "bytes", DELETED];
 
 /// The type of a property that was deleted: a tombstone, which keeps the versions.
 pub const DELETED: &str = "deleted";

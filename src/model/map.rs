@@ -143,6 +143,11 @@ impl<K, V> Map<K, V> {
         self.0.clear();
     }
 
+    /// Gives back the memory that further entries would take.
+    pub fn shrink_to_fit(&mut self) {
+        self.0.shrink_to_fit();
+    }
+
     pub fn retain(&mut self, mut keep: impl FnMut(&K, &mut V) -> bool) {
         self.0.retain_mut(|(key, value)| keep(key, value));
     }

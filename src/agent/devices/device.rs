@@ -13,7 +13,6 @@
 //! any other property is sent when it is next reported, changed or not, and not before: the cloud
 //! may have a newer one than the store.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::progress::{Firmness, Progress};
@@ -27,8 +26,9 @@ use crate::limits::{
 use crate::model::device::{
     Attribute, AttributeChanges, Attributes, DeviceChange, DeviceId, DeviceObject, DeviceRow,
     DeviceState, DeviceUpstream, GivenTwin, Member, PropertyUpdate, Twin, TwinChange, TwinRow,
-    Twins,
+    TwinSide, Twins,
 };
+use crate::model::map::Map;
 
 /// A device.
 #[derive(Debug)]
@@ -37,12 +37,12 @@ pub(super) struct Device {
     state: DeviceState,
     /// Of the row: description and state.
     progress: Progress,
-    /// When the cloud was last told the state.
-    told_at: Option<Instant>,
+    /// When the cloud was last told the state; 0: never.
+    told_at: Instant,
     attributes: Attributes,
     /// Of their rows.
     attribute_rows: Progress,
-    properties: BTreeMap<Box<str>, Property>,
+    properties: Map<Box<str>, Property>,
     object: Option<Arc<DeviceObject>>,
     /// Of the row: the uid of its object, which may have been read by an earlier process.
     uid: Option<Box<str>>,
@@ -52,8 +52,10 @@ pub(super) struct Device {
 #[derive(Debug)]
 struct Property {
     twin: Twin,
-    /// See [`TwinRow::desired`].
+    /// See [`TwinRow::desired`], if that is not the expected value.
     desired: Option<Box<str>>,
+    /// It is the expected value. There may be thousands: this takes a fifth less memory.
+    is_desired: bool,
     progress: Progress,
     /// The version of the actual value on the disk, and in the save under way.
     reserved: i64,
@@ -61,8 +63,8 @@ struct Property {
     /// A content that is saved, or being saved, and that the twin has no more: the cloud gets it
     /// if the twin changes faster than it can be saved.
     held: Option<Box<(u64, Twin)>>,
-    /// When the cloud was last told.
-    told_at: Option<Instant>,
+    /// When the cloud was last told; 0: never.
+    told_at: Instant,
     /// The cloud has confirmed something about it.
     is_introduced: bool,
     /// The actual value is as an earlier process has saved it: the cloud may have a newer one, and
@@ -114,10 +116,10 @@ impl Device {
             description: description.into(),
             state: DeviceState::default(),
             progress,
-            told_at: None,
+            told_at: Instant::default(),
             attributes: Attributes::new(),
             attribute_rows: Progress::stored(false),
-            properties: BTreeMap::new(),
+            properties: Map::new(),
             object: None,
             uid: None,
             upward: Upward::default(),
@@ -141,14 +143,16 @@ impl Device {
             || self.properties.contains_key(&row.property);
         if has_room {
             let TwinRow { property, twin, desired, is_unsent, is_doubtful, .. } = row;
-            let loaded = Property {
-                desired,
+            let mut loaded = Property {
                 progress: Progress::stored(is_unsent),
                 reserved: twin::actual_version(&twin),
                 is_introduced: !is_unsent,
                 is_doubtful: !is_unsent || is_doubtful,
                 ..Property::new(twin)
             };
+            if let Some(desired) = desired {
+                loaded.set_desired(desired);
+            }
             self.properties.insert(property, loaded);
         }
         has_room
@@ -381,10 +385,10 @@ impl Device {
             effects.change = Some(Change::AtOnce);
         }
         let cloud = view.version.parse().unwrap_or(0);
-        for (name, value) in &view.desired {
+        for (name, value) in &object.desired() {
             let property = self.properties.get(name);
             let is_new = property.is_none();
-            let seen = property.and_then(|property| property.desired.as_deref());
+            let seen = property.and_then(Property::desired);
             let fits = (1..=TWIN_NAME_BYTES_MAX).contains(&name.len())
                 && value.len() <= TWIN_VALUE_BYTES_MAX
                 && (!is_new || (room > 0 && self.properties.len() < DEVICE_PROPERTIES_MAX));
@@ -400,9 +404,10 @@ impl Device {
                 None => effects.change = Some(Change::AtOnce),
             }
             let property = self.properties.get_mut(name).expect("it exists, or was just added");
-            property.desired = Some(value.clone());
+            property.set_desired(value.clone());
             property.progress.change_here();
         }
+        self.properties.shrink_to_fit();
         self.object = Some(object.clone());
         effects
     }
@@ -472,7 +477,7 @@ impl Device {
                     twin,
                     is_unsent,
                     is_doubtful: is_unsent && property.is_doubtful,
-                    desired: property.desired.clone(),
+                    desired: property.desired().map(Into::into),
                 })));
             }
         }
@@ -529,13 +534,13 @@ impl Device {
     /// The report of [`Device::report`] was sent as the message of this id.
     pub(super) fn sent(&mut self, now: Now, message: Box<str>) {
         let contents = if let Some(content) = self.progress.saved_for_cloud() {
-            self.told_at = Some(now.boot);
+            self.told_at = now.boot;
             self.progress.send();
             Contents::State(content)
         } else {
             let due = self.properties.iter_mut().filter_map(|(name, property)| {
                 let (content, _) = property.sendable()?;
-                property.told_at = Some(now.boot);
+                property.told_at = now.boot;
                 property.progress.send();
                 Some((name.clone(), content))
             });
@@ -573,11 +578,12 @@ impl Property {
         Self {
             twin,
             desired: None,
+            is_desired: false,
             progress: Progress::new(),
             reserved: 0,
             reserving: 0,
             held: None,
-            told_at: None,
+            told_at: Instant::default(),
             is_introduced: false,
             is_doubtful: false,
         }
@@ -592,8 +598,21 @@ impl Property {
         }
     }
 
+    /// See [`TwinRow::desired`].
+    fn desired(&self) -> Option<&str> {
+        if self.is_desired { Some(expected(&self.twin)) } else { self.desired.as_deref() }
+    }
+
+    fn set_desired(&mut self, value: Box<str>) {
+        self.is_desired = *value == *expected(&self.twin);
+        self.desired = (!self.is_desired).then_some(value);
+    }
+
     /// Returns the twin before.
     fn change(&mut self, twin: Twin, change: Change) -> Twin {
+        if self.is_desired && expected(&twin) != expected(&self.twin) {
+            (self.desired, self.is_desired) = (Some(expected(&self.twin).into()), false);
+        }
         let before = std::mem::replace(&mut self.twin, twin);
         if let Some(content) = self.progress.content_for_cloud() {
             self.held = Some(Box::new((content, before.clone())));
@@ -624,13 +643,21 @@ impl Property {
     }
 }
 
+/// The expected value; empty: there is none.
+fn expected(twin: &Twin) -> &str {
+    twin.expected.as_ref().map_or("", TwinSide::text)
+}
+
 /// Why a property is refused.
 const NO_ROOM: &str = "the device, or the node, has as many properties as it may have";
 
 /// Whether the cloud was told so long ago that it is told again; what it was never told of by this
 /// process counts from now on.
-fn is_old(now: Now, told_at: &mut Option<Instant>) -> bool {
-    now.boot.since_ms(*told_at.get_or_insert(now.boot)) >= TWIN_REFRESH_MS
+fn is_old(now: Now, told_at: &mut Instant) -> bool {
+    if *told_at == Instant::default() {
+        *told_at = now.boot;
+    }
+    now.boot.since_ms(*told_at) >= TWIN_REFRESH_MS
 }
 
 /// Milliseconds since the epoch; 0: not known.

@@ -24,8 +24,10 @@ pub(super) struct Progress {
     /// The last firm change.
     firm: u64,
     saved: u64,
-    /// Of the save under way: the content, and whether the row is marked with it.
-    saving: Option<(u64, bool)>,
+    /// The content in the save under way; 0: there is none.
+    saving: u64,
+    /// The row is marked in the save under way.
+    saves_mark: bool,
     confirmed: u64,
     /// On the disk.
     is_marked: bool,
@@ -56,7 +58,8 @@ impl Progress {
             latest: 1,
             firm: 1,
             saved: 1,
-            saving: None,
+            saving: 0,
+            saves_mark: false,
             confirmed: u64::from(!is_unsent),
             is_marked: is_unsent,
             may_be_marked: false,
@@ -105,18 +108,21 @@ impl Progress {
     /// A save of the row begins. Returns whether it is marked.
     pub(super) fn begin_save(&mut self, is_linked: bool) -> bool {
         let is_marked = self.needs_mark(is_linked);
-        self.saving = Some((self.latest, is_marked));
+        (self.saving, self.saves_mark) = (self.latest, is_marked);
         is_marked
     }
 
     /// The row is in the save under way.
     pub(super) fn is_saving(&self) -> bool {
-        self.saving.is_some()
+        self.saving > 0
     }
 
     /// The save under way has ended.
     pub(super) fn end_save(&mut self, is_saved: bool) {
-        let Some((content, is_marked)) = self.saving.take() else { return };
+        if !self.is_saving() {
+            return;
+        }
+        let (content, is_marked) = (std::mem::take(&mut self.saving), self.saves_mark);
         if is_saved {
             (self.saved, self.is_marked, self.may_be_marked) = (content, is_marked, false);
         } else {
@@ -131,7 +137,7 @@ impl Progress {
 
     /// The same of a content that is ahead of the disk.
     pub(super) fn ahead_for_cloud(&self) -> Option<u64> {
-        let is_saving = self.saving.is_some_and(|(_, is_marked)| is_marked);
+        let is_saving = self.is_saving() && self.saves_mark;
         let is_marked = self.is_marked || self.may_be_marked || is_saving;
         (self.is_due() && self.firm <= self.saved && !is_marked).then_some(self.latest)
     }
@@ -144,8 +150,7 @@ impl Progress {
     /// The latest content, if it is on the disk, or on its way there, and the cloud does not have
     /// it.
     pub(super) fn content_for_cloud(&self) -> Option<u64> {
-        let saving = self.saving.map(|(content, _)| content);
-        let is_there = self.saved == self.latest || saving == Some(self.latest);
+        let is_there = [self.saved, self.saving].contains(&self.latest);
         (is_there && self.is_unsent()).then_some(self.latest)
     }
 

@@ -30,7 +30,7 @@ use crate::model::device::{
 
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    devices: BTreeMap<DeviceId, Device>,
+    devices: BTreeMap<DeviceId, Box<Device>>,
     /// Properties of all devices.
     twins: usize,
     /// Devices with something that is not saved, and devices of the save under way.
@@ -65,7 +65,7 @@ impl Table {
         for row in stored.devices {
             if self.devices.len() < NODE_DEVICES_MAX {
                 self.unsent.insert(row.id.clone());
-                self.devices.insert(row.id.clone(), Device::stored(row));
+                self.devices.insert(row.id.clone(), Box::new(Device::stored(row)));
             } else {
                 left += 1;
             }
@@ -92,16 +92,16 @@ impl Table {
     }
 
     pub(super) fn get(&self, id: &DeviceId) -> Option<&Device> {
-        self.devices.get(id)
+        self.devices.get(id).map(|device| &**device)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&DeviceId, &Device)> {
-        self.devices.iter()
+        self.devices.iter().map(|(id, device)| (id, &**device))
     }
 
     /// The objects of the devices.
     pub(super) fn objects(&self) -> impl Iterator<Item = &Arc<DeviceObject>> {
-        self.devices.values().filter_map(Device::object)
+        self.devices.values().filter_map(|device| device.object())
     }
 
     pub(super) fn members(&self, ids: &[DeviceId]) -> Vec<Member> {
@@ -127,7 +127,7 @@ impl Table {
     /// give none, and then all stay: EdgeCore would delete them.
     pub(super) fn attribute_changes(&self, given: &GivenDevice) -> AttributeChanges {
         let Some(all) = &given.attributes else { return Vec::new() };
-        let known = self.devices.get(&given.id).map(Device::attributes);
+        let known = self.get(&given.id).map(Device::attributes);
         let gone = known.into_iter().flatten().filter(|(name, _)| !all.contains_key(*name));
         let gone = gone.map(|(name, _)| (name.clone(), None));
         gone.chain(all.iter().map(|(name, it)| (name.clone(), Some(it.clone())))).collect()
@@ -147,7 +147,7 @@ impl Table {
     /// A device has changed: when it has to be saved.
     pub(super) fn changed(&mut self, now: Now, id: &DeviceId, change: Change) {
         let after = |ms: u64| self.saved_at.map_or(now.boot, |at| at.plus_ms(ms).max(now.boot));
-        let is_blocked = || self.is_linked && self.devices.get(id).is_some_and(Device::is_blocked);
+        let is_blocked = || self.is_linked && self.get(id).is_some_and(Device::is_blocked);
         let at = match change {
             Change::Nothing => return,
             Change::Value if !is_blocked() => after(TWIN_SAVE_MS),
@@ -212,7 +212,7 @@ impl Table {
             members.is_full = true;
             return false;
         }
-        self.devices.insert(id.clone(), Device::new(description));
+        self.devices.insert(id.clone(), Box::new(Device::new(description)));
         self.changed(now, id, Change::AtOnce);
         members.added.push(id.clone());
         true

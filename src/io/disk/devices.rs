@@ -194,7 +194,7 @@ fn twin(row: &Row<'_>) -> Option<TwinRow> {
         expected,
         actual,
         optional: flag(row, 8).unwrap_or(true),
-        type_name: if type_name.is_empty() { "string".into() } else { type_name },
+        type_name: if type_name.is_empty() { "string".into() } else { (&*type_name).into() },
     };
     let desired = optional(row, 11)?;
     let unsent = row.get_ref(10).ok().and_then(|value| value.as_i64().ok()).unwrap_or(UNSENT);
@@ -351,7 +351,7 @@ fn put_twin(conn: &Connection, row: &TwinRow) -> rusqlite::Result<()> {
                 version(expected),
                 version(actual),
                 optional,
-                type_name,
+                &**type_name,
             ],
         )?;
         if changed > 0 {

@@ -32,7 +32,6 @@ impl DeviceObject {
     pub fn read(text: &str) -> Result<Self, Fault> {
         let (object, _, spec): (Device, _, _) = read(text)?;
         let Device { metadata, spec: given } = object;
-        let desired = given.properties.into_iter().map(|it| (it.name, it.desired.value));
         let view = DeviceView {
             uid: metadata.uid,
             version: metadata.resource_version,
@@ -41,7 +40,6 @@ impl DeviceObject {
             node: given.node_name,
             protocol: given.protocol.protocol_name,
             spec,
-            desired: desired.collect(),
         };
         let id = DeviceId::new(&metadata.namespace, &metadata.name);
         Ok(Self { id, view, text: text.into() })
@@ -58,10 +56,16 @@ impl DeviceObject {
         (!model.is_empty()).then(|| DeviceId::new(self.id.namespace(), model))
     }
 
+    /// `spec.properties`, by name, with `desired.value`; empty: none is desired. Read each time: it
+    /// is asked for once for each change of the object, and would take more memory than the text.
+    pub fn desired(&self) -> BTreeMap<Box<str>, Box<str>> {
+        let read = read::<Device>(&self.text).map(|(object, ..)| object).unwrap_or_default();
+        read.spec.properties.into_iter().map(|it| (it.name, it.desired.value)).collect()
+    }
+
     /// About how many bytes it takes on the heap.
     pub fn heap_bytes(&self) -> usize {
-        let sizes = self.view.desired.iter().map(|(name, value)| name.len() + value.len() + 64);
-        self.text.len() + size_of::<Self>() + sizes.sum::<usize>()
+        self.text.len() + size_of::<Self>()
     }
 }
 
@@ -298,9 +302,10 @@ mod tests {
             node: "edge1".into(),
             protocol: "modbus".into(),
             spec: got.view.spec,
-            desired: [("b".into(), "".into()), ("temp".into(), "20".into())].into(),
         };
         assert_eq!(got.view, view);
+        let desired = [("b".into(), "".into()), ("temp".into(), "20".into())];
+        assert_eq!(got.desired(), desired.into());
         assert_eq!(device("{}").model(), None, "a device may name no model");
         assert!(DeviceObject::read(r#"{"spec":{"properties":{}}}"#).is_err());
     }

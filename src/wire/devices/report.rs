@@ -125,7 +125,7 @@ fn twin(fields: &Fields<'_>) -> Result<Twin, Peer> {
         expected: side("expected", "expected_version")?,
         actual: side("actual", "actual_version")?,
         optional: fields.truth("optional")?.unwrap_or(false),
-        type_name,
+        type_name: (&*type_name).into(),
     })
 }
 

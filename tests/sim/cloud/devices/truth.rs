@@ -63,7 +63,7 @@ impl Property {
         Self {
             expected: value(&twin.expected),
             actual: value(&twin.actual),
-            type_name: twin.type_name.clone(),
+            type_name: (&*twin.type_name).into(),
             optional: twin.optional,
             desired,
         }
