@@ -440,6 +440,7 @@ impl Agent {
         let mut desired = self.source.desired();
         if let Some(cloud) = &self.cloud {
             desired.add_cloud(cloud.pods());
+            desired.held = cloud.held();
         }
         self.pods.set_desired(now, desired, &self.config);
         self.housekeeping.pods_changed(now);

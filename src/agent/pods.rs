@@ -112,6 +112,8 @@ pub struct DesiredPods<'a> {
     /// Pods that are left out because another has the same name or uid: the uid of the one that
     /// stays, and the message.
     pub duplicates: Vec<(Uid, String)>,
+    /// Uids of pods that do not begin yet.
+    pub held: BTreeSet<&'a str>,
 }
 
 impl<'a> DesiredPods<'a> {
@@ -178,6 +180,9 @@ impl Pods {
                 pod.warn("FailedValidation", message);
             }
         }
+        for pod in self.map.values_mut() {
+            pod.set_held(desired.held.contains(&**pod.uid()));
+        }
     }
 
     /// These objects were added, removed or changed: the pods that may use them try again.
@@ -211,7 +216,8 @@ impl Pods {
         if absent { &mut self.unadmitted } else { &mut self.unlisted }.insert(uid);
     }
 
-    /// Admits the listed pods, as far as there is room: running pods first.
+    /// Admits the listed pods, as far as there is room: running pods first. Those that are held are
+    /// admitted when they may begin.
     fn admit_all(&mut self, config: &Config) {
         let rank = |uid: &Uid| {
             let observed = self.map.get(uid)?.observed();
@@ -223,11 +229,16 @@ impl Pods {
         }
         let mut ranked: Vec<_> = self.unadmitted.iter().filter_map(rank).collect();
         ranked.sort();
+        let mut held = BTreeSet::new();
         for (_, _, uid) in ranked {
+            if self.map.get_mut(&uid).is_some_and(|pod| pod.waits_for_release()) {
+                held.insert(uid);
+                continue;
+            }
             self.unadmitted.remove(&uid);
             self.admit(&uid, config);
         }
-        self.unadmitted.clear();
+        self.unadmitted = held;
     }
 
     fn admit(&mut self, uid: &str, config: &Config) {

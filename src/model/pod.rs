@@ -46,6 +46,8 @@ pub struct Pod {
     pub spec: Arc<PodSpec>,
     /// The observed state. Written by the agent, never read from a manifest.
     pub status: PodStatus,
+    /// It is marked by [`HOLD`], and the cloud knows no more of it than that it is to start.
+    pub is_to_be_held: bool,
 }
 
 fields!(Pod {
@@ -61,6 +63,9 @@ pub const SEEN: &str = "kubernetes.io/config.seen";
 pub const FIRST_USER: &str = "edged/first-user";
 /// The annotation with the source of a pod: `file` or `api`.
 pub const SOURCE: &str = "kubernetes.io/config.source";
+/// The annotation of a pod that does not start before somebody on the node releases it, if it is
+/// `true` (KubeEdge 1.22).
+pub const HOLD: &str = "edge.kubeedge.io/hold-upgrade";
 /// The annotation of a mirror pod in the API server: the static pod that it shows.
 pub const MIRROR: &str = "kubernetes.io/config.mirror";
 

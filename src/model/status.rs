@@ -112,6 +112,8 @@ pub enum ConditionKind {
     ContainersReady,
     PodScheduled,
     DisruptionTarget,
+    /// KubeEdge's: the pod is held back until somebody on the node releases it.
+    HeldUpgrade,
 }
 
 impl ConditionKind {
@@ -124,6 +126,7 @@ impl ConditionKind {
             "ContainersReady" => Self::ContainersReady,
             "PodScheduled" => Self::PodScheduled,
             "DisruptionTarget" => Self::DisruptionTarget,
+            "HeldUpgrade" => Self::HeldUpgrade,
             _ => return None,
         })
     }

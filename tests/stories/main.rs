@@ -25,9 +25,9 @@ mod cloud_dials;
 mod cloud_ended;
 #[cfg(feature = "cloud")]
 mod cloud_enrol;
-#[cfg(feature = "cloud")]
 #[cfg(feature = "devices")]
 mod cloud_eventbus;
+#[cfg(feature = "cloud")]
 mod cloud_flood;
 #[cfg(feature = "cloud")]
 mod cloud_full;
@@ -35,6 +35,8 @@ mod cloud_full;
 mod cloud_gone;
 #[cfg(feature = "cloud")]
 mod cloud_harness;
+#[cfg(feature = "metaserver")]
+mod cloud_held;
 #[cfg(feature = "cloud")]
 mod cloud_images;
 #[cfg(feature = "cloud")]

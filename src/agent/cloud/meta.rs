@@ -462,7 +462,7 @@ impl Meta {
             }
             let before = self.stored.remove(&key);
             for object in before.iter().chain([&object]) {
-                durable.pods |= matches!(object, StoredObject::Pod(_));
+                durable.pods |= object.decides_about_pods();
                 durable.objects |=
                     matches!(object, StoredObject::Object(_) | StoredObject::Token(_));
                 durable.devices |= object.is_of_devices();

@@ -1,6 +1,8 @@
 //! Connects MetaServer with the cloud side: its requests, the objects that the cloud pushes, and
 //! the rows that are saved with those of `meta`.
 
+mod hold;
+
 use std::sync::Arc;
 
 use super::meta::Meta;
@@ -13,19 +15,22 @@ use crate::limits::METASERVER_ANSWER_MS;
 use crate::model::application::{Item, Scope};
 use crate::model::message::Resource;
 use crate::model::meta::{Change, Saved};
-use crate::model::metaserver::{Answer, Call, ClientId, MetaServerSettings};
+use crate::model::metaserver::{Answer, Call, ClientId, MetaServerSettings, Reply};
 use crate::model::upstream::Up;
+use hold::Releases;
+pub(super) use hold::delete_stale;
 
 /// The core of MetaServer, if it is on.
 #[derive(Debug)]
 pub(super) struct MetaSide {
     core: Option<Box<MetaServer>>,
+    releases: Releases,
 }
 
 impl MetaSide {
     pub(super) fn new(node: &str, settings: Option<&MetaServerSettings>, bytes_max: usize) -> Self {
         let core = settings.map(|it| Box::new(MetaServer::new(it.clone(), node, bytes_max)));
-        Self { core }
+        Self { core, releases: Releases::default() }
     }
 
     pub(super) fn core(&self) -> Option<&MetaServer> {
@@ -49,9 +54,17 @@ impl MetaSide {
         core.opened(now, id, call);
     }
 
+    /// Answers a client that is still there.
+    pub(super) fn reply(&mut self, id: ClientId, reply: Reply) {
+        if let Some(core) = &mut self.core {
+            core.reply_to(id, reply);
+        }
+    }
+
     pub(super) fn closed(&mut self, id: ClientId) {
         let core = self.core.as_mut().expect("only a MetaServer that is on has clients");
         core.closed(id);
+        self.releases.closed(id);
     }
 
     pub(super) fn link_up(&mut self) {

@@ -561,7 +561,9 @@ impl Cloud {
             let ended = Resource { kind: rows::TERMINAL_STATUS, ..resource }.to_string();
             let _ = self.meta.delete(&ended, uid, None);
         }
-        self.meta.delete(&resource.to_string(), uid, ack)
+        let outcome = self.meta.delete(&resource.to_string(), uid, ack);
+        self.pod_changed(resource);
+        outcome
     }
 
     /// No answer came in time, or none will come.
@@ -644,13 +646,13 @@ impl Cloud {
         #[cfg(not(feature = "metaserver"))]
         let _ = version;
         let outcome = self.deleted(resource, uid, Some(origin.clone()));
-        self.pod_changed(resource);
         self.respond(now, outcome, origin, rng);
     }
 
     fn pod_changed(&mut self, resource: Resource<'_>) {
         if resource.kind == "pod" {
             terminal_status::delete_stale(&mut self.meta, resource);
+            metaserver::delete_stale(&mut self.meta, resource);
         }
     }
 
@@ -683,6 +685,7 @@ impl Cloud {
         }
         self.devices.step(now, &mut self.meta, rng, out);
         self.store_jobs(now, rng);
+        self.answer_releases();
         self.metaserver.step(now, &mut self.meta, rng, out);
         self.service_bus.step(now, &mut self.meta, out);
         self.meta.step(now, out);

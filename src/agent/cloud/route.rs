@@ -17,6 +17,8 @@ use crate::agent::metaserver::MetaServer;
 use crate::agent::node_jobs::{JobsContext, NodeJobs};
 use crate::agent::objects::Key;
 use crate::agent::pods::Knowledge;
+#[cfg(feature = "metaserver")]
+use crate::agent::pods::Pods;
 #[cfg(feature = "servicebus")]
 use crate::agent::service_bus::ServiceBus;
 use crate::agent::time::{Instant, Now};
@@ -28,7 +30,7 @@ use crate::model::downstream::RefusedWatches;
 use crate::model::job::JobError;
 use crate::model::meta::StoreOrigin;
 #[cfg(feature = "metaserver")]
-use crate::model::metaserver::Answer;
+use crate::model::metaserver::{Answer, Call, ClientId, Failure, Reply};
 use crate::model::object::Object;
 use crate::model::pod::Pod;
 use crate::model::token::Token;
@@ -50,8 +52,10 @@ impl Agent {
 
     /// Handles an event of the link or of the store.
     pub(in crate::agent) fn handle_cloud(&mut self, now: Now, event: Event) {
-        let Self { cloud, rng, pending, .. } = self;
+        let Self { cloud, rng, pending, pods, config, .. } = self;
         let cloud = cloud.as_mut().expect("only a configured cloud has events");
+        #[cfg(not(feature = "metaserver"))]
+        let _ = (pods, config);
         let changed = match event {
             Event::Loaded(saved) => {
                 cloud.loaded(now, *saved, rng, pending);
@@ -91,7 +95,7 @@ impl Agent {
             }
             #[cfg(feature = "metaserver")]
             Event::MetaServerOpened(id, call) => {
-                cloud.metaserver.opened(now, id, *call);
+                cloud.metaserver_opened(now, id, *call, &config.node_name, pods);
                 Changed::default()
             }
             #[cfg(feature = "metaserver")]
@@ -303,6 +307,34 @@ impl Cloud {
             Some((other, _)) => self.unanswered(now, &other, out),
             None => {}
         }
+    }
+
+    /// A client of MetaServer asks for this.
+    #[cfg(feature = "metaserver")]
+    fn metaserver_opened(&mut self, now: Now, id: ClientId, call: Call, node: &str, pods: &Pods) {
+        let reply = match &call {
+            Call::Release(release) => self.release(id, release, node, pods),
+            Call::ConfirmUpgrade => Some(self.confirm_for_client()),
+            Call::Get { .. } | Call::List { .. } | Call::Watch(_) | Call::Write(_) => None,
+        };
+        self.metaserver.opened(now, id, call);
+        if let Some(reply) = reply {
+            self.metaserver.reply(id, reply);
+        }
+    }
+
+    /// A client starts the upgrade of the node that waits for it.
+    #[cfg(feature = "metaserver")]
+    fn confirm_for_client(&mut self) -> Reply {
+        #[cfg(feature = "node-jobs")]
+        if let Some(jobs) = self.node_jobs.core_mut()
+            && jobs.awaits_confirmation().is_some()
+        {
+            jobs.confirm_upgrade();
+            return Reply::Done;
+        }
+        let message = "there are no valid upgrade tasks to execute";
+        Reply::Failure(Failure::new(400, "BadRequest", message))
     }
 
     /// The cloud has answered a request of MetaServer.

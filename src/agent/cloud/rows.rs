@@ -36,7 +36,9 @@ use crate::model::message::Resource;
 #[cfg(feature = "node-jobs")]
 use crate::model::node_job::StoredJob;
 use crate::model::object::{Object, Secret};
-use crate::model::pod::{MIRROR, Pod, ReadinessGate, SOURCE};
+#[cfg(feature = "metaserver")]
+use crate::model::pod::Metadata;
+use crate::model::pod::{HOLD, MIRROR, Pod, ReadinessGate, SOURCE};
 use crate::model::status::{
     Condition, ConditionKind, ContainerStatus, Phase, PodStatus, State, Terminated,
 };
@@ -66,6 +68,8 @@ pub(super) struct Content<'a> {
     status: PodStatus,
     /// Of a pod: the readiness gates with the status that others gave them.
     gates: Vec<ReadinessGate>,
+    /// See [`Pod::is_to_be_held`].
+    is_to_be_held: bool,
 }
 
 /// What an object is to a node.
@@ -93,6 +97,9 @@ pub(super) enum StoredObject {
     /// A job for the node itself.
     #[cfg(feature = "node-jobs")]
     NodeJob(Arc<StoredJob>),
+    /// The pod of this uid was held, and somebody on the node has released it.
+    #[cfg(feature = "metaserver")]
+    Released(Box<str>),
     /// Stored only because the cloud sent it.
     Other,
 }
@@ -110,6 +117,17 @@ pub(super) struct Mirror {
 
 /// The kind of the rows of terminal statuses.
 pub(super) const TERMINAL_STATUS: &str = "podpatch";
+
+/// The kind of the rows of pods that were released.
+#[cfg(feature = "metaserver")]
+pub(super) const RELEASE: &str = "podrelease";
+
+/// That this pod was released.
+#[cfg(feature = "metaserver")]
+pub(super) fn release(pod: &Pod) -> String {
+    let Metadata { name, namespace, uid, .. } = &pod.metadata;
+    json!({"metadata": {"name": name, "namespace": namespace, "uid": uid}}).to_string()
+}
 
 /// The kind of the rows of Services.
 #[cfg(feature = "services")]
@@ -131,6 +149,8 @@ impl StoredObject {
             Self::Token(token) => size_of::<Token>() + token.heap_bytes(),
             Self::TerminalStatuses(..) => size_of::<PodStatus>(),
             Self::Mirror(it) => it.uid.len() + it.of.len(),
+            #[cfg(feature = "metaserver")]
+            Self::Released(uid) => uid.len(),
             #[cfg(feature = "devices")]
             Self::Device(device) => device.heap_bytes(),
             #[cfg(feature = "devices")]
@@ -142,6 +162,15 @@ impl StoredObject {
             Self::NodeJob(_) => size_of::<StoredJob>(),
             Self::Node(_) | Self::Other => 0,
         }
+    }
+
+    /// Which pods run depends on it.
+    pub(super) fn decides_about_pods(&self) -> bool {
+        #[cfg(feature = "metaserver")]
+        if matches!(self, Self::Released(_)) {
+            return true;
+        }
+        matches!(self, Self::Pod(_))
     }
 
     /// A device or a model.
@@ -192,21 +221,24 @@ pub(super) fn read<'a>(kind: &'a str, value: &str, budget: &Budget) -> Result<Co
             .map_err(|why| format!("content of a pod: {why}"))?;
         gates = read_gates(&object);
     }
+    let phase = object.get("status").map(|raw| raw.get());
+    let is_to_be_held = kind == "pod" && !deleting && is_marked(&metadata) && is_pending(phase);
     // That a pod has ended must not be forgotten.
     let phase = status.phase.is_terminal().then_some(status.phase as u8);
     // A renewed token may differ only in its status.
     let given = object.get("status").filter(|_| is_token).map(|raw| raw.get());
     let gate_statuses: Vec<_> = gates.iter().map(|gate| gate.reported).collect();
-    let digest = digest(&object, &metadata, (phase, given, gate_statuses));
-    Ok(Content { kind, uid, version, digest, deleting, value: text, status, gates })
+    let digest = digest(&object, &metadata, (phase, given, gate_statuses, is_to_be_held));
+    Ok(Content { kind, uid, version, digest, deleting, value: text, status, gates, is_to_be_held })
 }
 
 impl Content<'_> {
     /// What the object is to this node, and the text to store. This is the expensive part: it is
     /// not called for an object that has not changed.
     pub(super) fn into_object(self, node: &str) -> Result<(StoredObject, String), String> {
-        let Self { kind, uid, value, status, gates, .. } = self;
-        let object = stored_object((kind, &uid), &value, node, (status, gates));
+        let Self { kind, uid, value, status, gates, is_to_be_held, .. } = self;
+        let own = (status, gates, is_to_be_held);
+        let object = stored_object((kind, &uid), &value, node, own);
         object
             .map(|object| (object, value))
             .map_err(|error| format!("content of a {kind}: {error}"))
@@ -389,6 +421,20 @@ fn read_gates(pod: &Map<'_>) -> Vec<ReadinessGate> {
     gates
 }
 
+/// Whether the annotation [`HOLD`] says so.
+fn is_marked(metadata: &Map<'_>) -> bool {
+    let annotations = metadata.get("annotations").map(|raw| raw.get());
+    let annotations = annotations.filter(|text| text.contains(HOLD));
+    let Some(Ok(Deep(all))) = annotations.map(serde_json::from_str) else { return false };
+    all.get(HOLD).is_some_and(|raw| raw.get() == "\"true\"")
+}
+
+/// Whether a pod with this status is still to start.
+fn is_pending(status: Option<&str>) -> bool {
+    let phase = status.and_then(|text| tree::of_json::<RemoteStatus>(text).ok());
+    matches!(&*phase.unwrap_or_default().phase, "" | "Pending")
+}
+
 /// The initial status of a pod. A status that cannot be parsed counts as empty.
 fn seed(raw: &RawValue) -> PodStatus {
     let remote: RemoteStatus = tree::of_json(raw.get()).unwrap_or_default();
@@ -468,11 +514,11 @@ fn stored_object(
     (kind, uid): (&str, &str),
     text: &str,
     node: &str,
-    (status, gates): (PodStatus, Vec<ReadinessGate>),
+    (status, gates, is_to_be_held): (PodStatus, Vec<ReadinessGate>, bool),
 ) -> Result<StoredObject, Fault> {
     let object = |object| StoredObject::Object(Arc::new(object));
     Ok(match kind {
-        "pod" => pod(tree::of_json(text)?, node, (status, gates)),
+        "pod" => pod(tree::of_json(text)?, node, (status, gates, is_to_be_held)),
         "configmap" => object(Object::ConfigMap(tree::of_json(text)?)),
         "secret" => object(Object::Secret(secret(text)?)),
         "persistentvolumeclaim" => object(Object::Claim(tree::of_json(text)?)),
@@ -480,6 +526,8 @@ fn stored_object(
         #[cfg(feature = "services")]
         SERVICE => object(Object::Service(Box::new(tree::of_json(text)?))),
         "serviceaccounttoken" => StoredObject::Token(Arc::new(tree::of_json(text)?)),
+        #[cfg(feature = "metaserver")]
+        RELEASE => StoredObject::Released(uid.into()),
         TERMINAL_STATUS if status.phase.is_terminal() => {
             StoredObject::TerminalStatuses(uid.into(), Box::new(status))
         }
@@ -504,7 +552,11 @@ fn stored_object(
 }
 
 /// Pods of other nodes are ignored, and mirrors never run.
-fn pod(mut pod: Pod, node: &str, (status, gates): (PodStatus, Vec<ReadinessGate>)) -> StoredObject {
+fn pod(
+    mut pod: Pod,
+    node: &str,
+    (status, gates, is_to_be_held): (PodStatus, Vec<ReadinessGate>, bool),
+) -> StoredObject {
     let metadata = &mut pod.metadata;
     if pod.spec.node_name.as_deref() != Some(node) {
         return StoredObject::Other;
@@ -515,7 +567,7 @@ fn pod(mut pod: Pod, node: &str, (status, gates): (PodStatus, Vec<ReadinessGate>
         return StoredObject::Mirror(Mirror { uid, of, deleting });
     }
     metadata.annotations.insert(SOURCE.to_owned(), "api".to_owned());
-    pod.status = status;
+    (pod.status, pod.is_to_be_held) = (status, is_to_be_held);
     if !gates.is_empty() {
         Arc::make_mut(&mut pod.spec).readiness_gates = gates;
     }

@@ -165,6 +165,13 @@ impl MetaServer {
         self.clients.remove(&id);
     }
 
+    /// Answers a request that the rest of the agent has served.
+    pub fn reply_to(&mut self, id: ClientId, reply: Reply) {
+        if self.clients.contains_key(&id) {
+            self.reply(id, reply);
+        }
+    }
+
     fn reply(&mut self, id: ClientId, reply: Reply) {
         self.clients.remove(&id);
         self.replies.push((id, reply));

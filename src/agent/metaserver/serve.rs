@@ -10,7 +10,7 @@ use crate::agent::time::{Instant, Now, Rng};
 use crate::limits::{METASERVER_ANSWER_MS, METASERVER_WATCH_MS};
 use crate::model::application::{Gvr, Item, Scope};
 use crate::model::metaserver::{
-    Beginning, Call, ClientId, Form, Recency, Release, Reply, Served, Source, Watch, WatchEvent,
+    Beginning, Call, ClientId, Form, Recency, Reply, Served, Source, Watch, WatchEvent,
 };
 
 /// The events of a change for a watch: none, one, or two where another object has taken the name.
@@ -79,10 +79,12 @@ impl MetaServer {
                 let message = "the cloud does not answer: objects can be changed only there";
                 self.fail(id, 503, "ServiceUnavailable", message);
             }
-            Call::Release(release) => self.release(id, &release),
-            Call::ConfirmUpgrade => {
-                self.fail(id, 400, "BadRequest", "there are no valid upgrade tasks to execute");
+            // The rest of the agent answers them.
+            Call::Release(_) | Call::ConfirmUpgrade if is_late => {
+                let message = "the store does not take it: see the log of the agent";
+                self.fail(id, 503, "ServiceUnavailable", message);
             }
+            Call::Release(_) | Call::ConfirmUpgrade => {}
         }
     }
 
@@ -262,29 +264,6 @@ impl MetaServer {
         let bookmark_at = Some(Self::next_bookmark(now));
         if let Some(client) = self.clients.get_mut(&id) {
             client.state = State::Open { ends_at, bookmark_at };
-        }
-    }
-
-    // ---- pods that are held back ----
-
-    fn release(&mut self, id: ClientId, release: &Release) {
-        match release {
-            Release::Pod { namespace, name } => {
-                let pods = Gvr::new("", "v1", "pods");
-                let place = (namespace.clone(), name.clone());
-                if self.objects.get(&pods, &place).is_none() {
-                    let message = format!("pod not found: {namespace}/{name}");
-                    return self.fail(id, 404, "NotFound", &message);
-                }
-                let message = "pod is not marked with hold-upgrade annotation";
-                self.fail(id, 400, "BadRequest", message);
-            }
-            Release::Node(node) if *node != self.node => {
-                let message = format!("node not found: {node}");
-                self.fail(id, 404, "NotFound", &message);
-            }
-            // Nothing was held.
-            Release::Node(_) => self.reply(id, Reply::Done),
         }
     }
 

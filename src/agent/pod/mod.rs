@@ -81,6 +81,9 @@ pub use resources::{burstable_milli, memory_limit, qos_class};
 pub use status::{HostAddresses, HostInfo};
 pub use users::LentUsers;
 
+/// What `EdgeCore` says of a pod that is held.
+const HELD: &str = "Upgrade is currently held due to edge-hold-upgrade annotation";
+
 #[derive(Debug)]
 pub struct Pod {
     uid: Uid,
@@ -89,6 +92,8 @@ pub struct Pod {
     /// The spec limits the pod's disk usage; read at each step.
     bounds_disk: bool,
     origin: Origin,
+    /// It does not begin before somebody on the node releases it.
+    is_held: bool,
     /// The users of the host that it was lent for a sandbox.
     lent: Option<UserRange>,
     lifecycle: Lifecycle,
@@ -136,6 +141,7 @@ impl Pod {
             bounds_disk: requests::bounds_disk(&api),
             api: Box::new(api),
             origin,
+            is_held: false,
             lent: None,
             lifecycle: Lifecycle::new(wanted, now.boot),
             observed: Observation::default(),
@@ -189,6 +195,33 @@ impl Pod {
         }
         self.api.status = status;
         self.replan_cgroup();
+    }
+
+    /// Sets whether it may not begin yet. What has begun goes on.
+    pub fn set_held(&mut self, is_held: bool) {
+        if self.is_held != is_held {
+            self.is_held = is_held;
+            self.mark_dirty();
+        }
+    }
+
+    /// Whether it only waits for somebody to release it.
+    pub fn is_held(&self) -> bool {
+        let has_begun = self.observed.is_unknown() || !self.is_unseen();
+        self.is_held && !has_begun && self.phase() == Phase::Syncing && self.is_active()
+    }
+
+    /// The same; somebody is told why it does not start.
+    pub fn waits_for_release(&mut self) -> bool {
+        if self.is_held() {
+            self.events.warn_blocked("HeldUpgrade", HELD.to_owned());
+        }
+        self.is_held()
+    }
+
+    /// The runtime has nothing of it.
+    pub fn is_unseen(&self) -> bool {
+        self.observed.sandboxes.is_empty() && self.observed.containers.is_empty()
     }
 
     /// Whether the pod can use this object: it is in the pod's namespace, or has none.

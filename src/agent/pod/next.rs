@@ -61,6 +61,8 @@ fn syncing(pod: &Pod, world: &NodeView<'_>, now: Instant) -> Plan {
         Plan::only(if pod.runner.has_calls() { Next::Rest } else { Next::Relist })
     } else if world.predecessor {
         Plan::only(Next::Blocked("another pod of this name has not ended yet"))
+    } else if pod.is_held() {
+        Plan::only(Next::Rest)
     } else if let Some(step) = inspection(pod) {
         Plan::only(if pod.runner.has_calls() { Next::Rest } else { inspect(pod, step, now) })
     } else if needs_sandbox(pod) {

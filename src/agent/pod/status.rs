@@ -7,7 +7,7 @@ use super::lifecycle::DISRUPTED;
 use super::next::{is_initialised, is_sidecar};
 use super::observed::ObservedContainer;
 use super::phase::{Outcome, phase_of};
-use super::{Phase, Pod};
+use super::{HELD, Phase, Pod};
 use crate::agent::time::Now;
 use crate::limits::CLOCK_PLAUSIBLE_MS;
 use crate::model::cri::ContainerState;
@@ -399,6 +399,7 @@ impl Pod {
         } else if let Some(old) = self.disrupted_before() {
             conditions.push((old.kind, (old.status, old.reason, old.message.clone())));
         }
+        conditions.extend(self.held());
         let reported = conditions.into_iter().map(|(kind, (value, reason, message))| {
             let old = self.api.status.conditions.iter().find(|old| old.kind == kind);
             let same = old.filter(|old| old.status == value);
@@ -417,6 +418,16 @@ impl Pod {
             }
         });
         reported.collect()
+    }
+
+    /// Whether somebody has to release the pod, if that was ever so. As `EdgeCore` reports it.
+    fn held(&self) -> Option<(ConditionKind, (bool, &'static str, String))> {
+        let kind = ConditionKind::HeldUpgrade;
+        if self.is_held() {
+            return Some((kind, (true, "HoldUpgradeEnabled", HELD.to_owned())));
+        }
+        let was_held = self.api.status.conditions.iter().any(|old| old.kind == kind);
+        was_held.then(|| (kind, (false, "Released", String::new())))
     }
 
     /// The pod was evicted in an earlier start of the agent, and only the condition records that.
