@@ -175,6 +175,8 @@ fn head(device: &Value, out: &mut dyn Write) -> std::io::Result<()> {
         (mapper, "") => some(mapper),
         (mapper, protocol) => format!("{}, protocol {protocol}", some(mapper)),
     };
+    let attribute = |it: &Value| format!("{}={}", text(&it["name"]), text(&it["value"]));
+    let attributes: Vec<String> = list_of(&device["attributes"]).iter().map(attribute).collect();
     let [model, description, trouble] =
         ["model", "description", "trouble"].map(|key| text(&device[key]).to_owned());
     for (key, value) in [
@@ -184,6 +186,7 @@ fn head(device: &Value, out: &mut dyn Write) -> std::io::Result<()> {
         ("State", state),
         ("Mapper", mapper),
         ("Model", model),
+        ("Attributes", attributes.join(", ")),
         ("Trouble", trouble),
     ] {
         if !value.is_empty() {
@@ -228,6 +231,10 @@ mod tests {
                 {"name": "power", "type": "string", "expected": "on", "confirmed": true},
                 {"name": "temp", "type": "int", "unit": "C", "actual": actual,
                  "reportedAt": "2025-11-20T19:29:11Z", "confirmed": false},
+            ],
+            "attributes": [
+                {"name": "line", "type": "int", "value": "2"},
+                {"name": "vendor", "type": "string", "value": "acme"},
             ],
         })
     }
@@ -284,6 +291,7 @@ mod tests {
               State:        online, online at 2025-11-20T19:29:11Z\n\
               Mapper:       m1, protocol modbus\n\
               Model:        m\n\
+              Attributes:   line=2, vendor=acme\n\
               Trouble:      it refuses: no\n\n\
               NAME   PROPERTY   EXPECTED   ACTUAL   UNIT     REPORTED   CONFIRMED\n\
               dev1   power      on         <none>   <none>   <none>     yes\n\

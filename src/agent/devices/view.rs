@@ -42,6 +42,7 @@ impl Devices {
             state: device.state(),
             trouble: trouble.unwrap_or_default(),
             properties: device.properties().map(property).collect(),
+            attributes: device.attributes(),
         }
     }
 

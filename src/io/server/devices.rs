@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::redact::HIDDEN;
 use crate::io::socket::Access;
-use crate::model::device::{DeviceInfo, PropertyInfo, TwinSide};
+use crate::model::device::{self, DeviceInfo, PropertyInfo, TwinSide};
 
 /// A device. What is not known is left out.
 #[derive(Serialize)]
@@ -28,6 +28,8 @@ pub(super) struct Device<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     trouble: &'a str,
     properties: Vec<Property<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    attributes: Vec<Attribute<'a>>,
 }
 
 #[derive(Serialize)]
@@ -35,6 +37,15 @@ struct Metadata<'a> {
     name: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     namespace: &'a str,
+}
+
+/// A fact about the device that only the cloud changes.
+#[derive(Serialize)]
+struct Attribute<'a> {
+    name: &'a str,
+    #[serde(rename = "type")]
+    type_name: &'a str,
+    value: &'a str,
 }
 
 #[derive(Serialize)]
@@ -68,19 +79,34 @@ impl<'a> Device<'a> {
             last_online_time: &device.state.last_online,
             trouble: &device.trouble,
             properties: device.properties.iter().map(|it| Property::of(it, access)).collect(),
+            attributes: device
+                .attributes
+                .iter()
+                .map(|(name, it)| Attribute::of((name, it), access))
+                .collect(),
         }
+    }
+}
+
+/// A value, for those who may see it.
+fn shown(value: &str, access: Access) -> &str {
+    match access {
+        Access::Protected => value,
+        Access::Public => HIDDEN,
+    }
+}
+
+impl<'a> Attribute<'a> {
+    fn of((name, attribute): (&'a str, &'a device::Attribute), access: Access) -> Self {
+        let value = shown(&attribute.value, access);
+        Self { name, type_name: &attribute.type_name, value }
     }
 }
 
 impl<'a> Property<'a> {
     fn of(property: &'a PropertyInfo<'a>, access: Access) -> Self {
-        let value = |side: &'a Option<TwinSide>| {
-            let value = side.as_ref()?.value.as_deref()?;
-            Some(match access {
-                Access::Protected => value,
-                Access::Public => HIDDEN,
-            })
-        };
+        let value =
+            |side: &'a Option<TwinSide>| Some(shown(side.as_ref()?.value.as_deref()?, access));
         Self {
             name: property.name,
             type_name: &property.twin.type_name,
@@ -114,6 +140,9 @@ mod tests {
         };
         let (id, state) = (DeviceId::new("default", "dev1"), DeviceState::default());
         let property = PropertyInfo { name: "temp", twin: &twin, unit: "C", is_confirmed: false };
+        let attribute =
+            device::Attribute { value: "acme".into(), optional: true, type_name: "string".into() };
+        let attributes = [("vendor".into(), attribute)].into();
         let device = DeviceInfo {
             id: &id,
             description: "",
@@ -123,6 +152,7 @@ mod tests {
             state: &state,
             trouble: "why".to_owned(),
             properties: vec![property],
+            attributes: &attributes,
         };
         let shown = |access| serde_json::to_value(Device::of(&device, access)).expect("data");
         assert_eq!(
@@ -134,10 +164,12 @@ mod tests {
                     "name": "temp", "type": "int", "unit": "C", "expected": "20", "actual": "19",
                     "reportedAt": "2025-11-20T19:29:11Z", "confirmed": false,
                 }],
+                "attributes": [{"name": "vendor", "type": "string", "value": "acme"}],
             })
         );
         let public = shown(Access::Public);
         assert_eq!(public["properties"][0]["actual"], "<redacted>");
+        assert_eq!(public["attributes"][0]["value"], "<redacted>");
         assert_eq!(public["properties"][0]["expected"], "<redacted>");
         assert_eq!(public["properties"][0]["name"], "temp");
     }

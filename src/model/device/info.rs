@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{DeviceId, DeviceState, Twin};
+use super::{Attributes, DeviceId, DeviceState, Twin};
 use crate::model::time::Timestamp;
 
 /// One device, as the core has it.
@@ -20,6 +20,8 @@ pub struct DeviceInfo<'a> {
     /// Why its mapper does not have it as the cloud wants it; empty: it has.
     pub trouble: String,
     pub properties: Vec<PropertyInfo<'a>>,
+    /// Of clouds up to 1.14.
+    pub attributes: &'a Attributes,
 }
 
 /// One property of a device.
