@@ -248,6 +248,12 @@ impl Link {
         }
     }
 
+    /// Whether an answer of so many bytes may be queued, with as many bytes left for others.
+    pub(super) fn has_room_for(&self, bytes: usize) -> bool {
+        self.unacknowledged.len() < EDGE_ANSWERS_MAX / 2
+            && self.unacknowledged_bytes + bytes <= EDGE_ANSWERS_BYTES_MAX - EDGE_UNSENT_BYTES_MAX
+    }
+
     /// Sends a message when there is room, without an acknowledgement. Returns `false` if the node
     /// does not read its answers.
     fn queue(&mut self, message: Box<CloudMessage>) -> bool {

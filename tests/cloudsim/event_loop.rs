@@ -95,6 +95,7 @@ impl World {
                 let ms = self.chance.below(self.faults.down_ms + 1);
                 self.at(ms, Due::Begin(at));
             }
+            Action::CallAny(..) | Action::ListAny(..) | Action::WatchAny(..) => panic!("no access"),
             Action::Answer(..) | Action::Sign { .. } => panic!("no node requests certificates"),
             Action::AcceptTunnel(..) | Action::RefuseTunnel(..) | Action::CloseTunnel(..) => (),
         }

@@ -313,6 +313,7 @@ impl World {
                 address: format!("192.0.2.{at}"),
                 namespace: "k".to_owned(),
             }),
+            access: None,
         };
         let now = self.now;
         let replica = &mut self.replicas[at];

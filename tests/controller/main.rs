@@ -1,10 +1,12 @@
 //! The core of the controller: stories, and golden conversations. Its simulator is
 //! `tests/cloudsim`.
 
+mod any_cluster;
 mod bounds;
 mod cluster;
 mod device_reports;
 mod devices;
+mod dynamic;
 mod edge;
 mod golden;
 mod join;

@@ -4,10 +4,12 @@
 use std::sync::Arc;
 
 use edged::limits::Budget;
+use edged::model::any_api::AnyVerb;
 use edged::model::api::Kind;
+use edged::model::application::Gvr;
 use edged::model::cloud_message::{CloudMessage, Content, Failure, Tombstone};
 use edged::model::downstream::{Answer, Down};
-use edged::model::edge_message::EdgeContent;
+use edged::model::edge_message::{EdgeContent, Requested};
 use edged::model::message::{Message, Route};
 use edged::model::raw;
 use edged::model::status::PodStatus;
@@ -83,9 +85,10 @@ fn the_controller_reads_what_edged_writes() {
     assert_eq!((&*bound.kind, &*bound.name, &*bound.uid), ("Pod", "web", "u"));
     let list = Up::ListPods { node: "gw".into(), limit: 5, page: "p".into() };
     let EdgeContent::Application(list) = from_node(list) else { panic!("no application") };
-    let options = list.options.expect("they are there");
-    assert_eq!((&*list.verb, &*list.key), ("list", "/core/v1/pods/null/null"));
-    assert_eq!((&*options.field_selector, options.limit), ("spec.nodeName=gw", 5));
+    let Ok(Requested::Call(call)) = list.requested else { panic!("no call") };
+    assert_eq!((call.verb, call.parameter("fieldSelector")), (AnyVerb::List, "spec.nodeName=gw"));
+    assert_eq!((call.parameter("limit"), call.parameter("continue")), ("5", "p"));
+    assert_eq!(call.resource(), Some(&Gvr::new("", "v1", "pods")));
     assert!(matches!(from_node(Up::KeepAlive), EdgeContent::Nothing));
     assert!(matches!(from_node(Up::QueryLease { node: "gw".into() }), EdgeContent::Nothing));
 }
