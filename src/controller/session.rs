@@ -303,12 +303,19 @@ impl Link {
                 self.dirty.insert(key.clone());
             }
         }
+        let _ = self.send_answers(counters, out);
+    }
+
+    /// Sends the messages without an acknowledgement, as far as there is room. Returns whether none
+    /// is left.
+    pub(super) fn send_answers(&mut self, counters: &mut Counters, out: &mut Out) -> bool {
         while self.has_room()
             && let Some(message) = self.unacknowledged.pop_front()
         {
             self.unacknowledged_bytes -= message.bytes();
             self.send(message, counters, out);
         }
+        self.unacknowledged.is_empty()
     }
 
     /// Sends again what was not acknowledged in time.

@@ -9,6 +9,9 @@ pub const LISTENERS_OF_NODE_MAX: usize = 64;
 pub const DYNAMIC_RESOURCES_MAX: usize = 64;
 /// Objects of one resource in memory: those of a cluster of some thousand Services.
 pub const DYNAMIC_OBJECTS_MAX: usize = 20_000;
+/// The same with those that do not exist any more, as long as nodes have not acknowledged that: as
+/// many again.
+pub const DYNAMIC_ENTRIES_MAX: usize = 2 * DYNAMIC_OBJECTS_MAX;
 /// Bytes of the objects of one resource.
 pub const DYNAMIC_BYTES_MAX: usize = 64 << 20;
 /// Bytes of the objects of all resources: half of the memory that config/edgecontroller.yaml gives.

@@ -22,27 +22,27 @@ use crate::cluster::Cluster;
 use crate::node;
 use crate::world::{Faults, World, config};
 
-fn services() -> Gvr {
+pub fn services() -> Gvr {
     Gvr::new("", "v1", "services")
 }
 
-fn service(name: &str, port: u16) -> Value {
+pub fn service(name: &str, port: u16) -> Value {
     json!({"kind": "Service", "apiVersion": "v1", "metadata": {"name": name, "namespace": "n",
         "labels": {"app": name}}, "spec": {"ports": [{"port": port}]}})
 }
 
-fn allowing(reads: &str, writes: &str, user: RequestUser) -> Config {
+pub fn allowing(reads: &str, writes: &str, user: RequestUser) -> Config {
     let access = Access::parse(reads, writes, user).expect("lists");
     Config { access: Some(access), ..config() }
 }
 
-fn open() -> Config {
+pub fn open() -> Config {
     let reads = format!("{READS},pods,configmaps,gadgets.x.org,*.many.org");
     allowing(&reads, "configmaps,leases.coordination.k8s.io", RequestUser::Controller)
 }
 
 /// With the connected nodes `e1` and `e2`, which have the node groups `g1` and `g2`.
-fn world_with(config: fn() -> Config) -> World {
+pub fn world_with(config: fn() -> Config) -> World {
     let mut cluster = Cluster::default();
     for (name, group) in [("e1", "g1"), ("e2", "g2"), ("e3", "g1")] {
         let mut node = node(name);
@@ -60,7 +60,7 @@ fn world_with(config: fn() -> Config) -> World {
     world
 }
 
-fn application(verb: &str, key: &str, option: &Value) -> Value {
+pub fn application(verb: &str, key: &str, option: &Value) -> Value {
     json!({"ID": format!("{verb} {key} {option}"), "Key": key, "Verb": verb, "Nodename": "e1",
         "Option": base64::encode(option.to_string().as_bytes()), "ReqBody": null,
         "Subresource": "", "RespBody": null, "Status": "InApplying", "Reason": "",
@@ -68,7 +68,7 @@ fn application(verb: &str, key: &str, option: &Value) -> Value {
 }
 
 /// Sends an Application. Returns the id of its message.
-fn apply(world: &mut World, node: &str, application: &Value) -> String {
+pub fn apply(world: &mut World, node: &str, application: &Value) -> String {
     let message = world.edge(node).apply("null", application);
     world.send(node, message)
 }
@@ -81,7 +81,7 @@ fn answer(world: &mut World, node: &str, id: &str) -> Option<Value> {
     world.edge(node).answers.remove(id)
 }
 
-fn applied(world: &mut World, node: &str, application: &Value) -> Value {
+pub fn applied(world: &mut World, node: &str, application: &Value) -> Value {
     let id = apply(world, node, application);
     world.pass(100);
     answer(world, node, &id).expect("an answer")
@@ -98,22 +98,22 @@ fn body(answer: &Value) -> Value {
     serde_json::from_slice(&bytes).expect("JSON")
 }
 
-fn watch(key: &str, labels: &str) -> Value {
+pub fn watch(key: &str, labels: &str) -> Value {
     application("watch", key, &json!({"labelSelector": labels, "watch": true}))
 }
 
-fn all_services() -> Value {
+pub fn all_services() -> Value {
     watch("/core/v1/services/null/null", "")
 }
 
 /// The events that a node received since the last call: operation and resource.
-fn events(world: &mut World, node: &str) -> Vec<String> {
+pub fn events(world: &mut World, node: &str) -> Vec<String> {
     let received = std::mem::take(&mut world.edge(node).received);
     let events = received.into_iter().filter(|(operation, ..)| operation != "applicationResponse");
     events.map(|(operation, resource, _)| format!("{operation} {resource}")).collect()
 }
 
-fn sync(world: &mut World, node: &str, watches: &[Value]) -> Value {
+pub fn sync(world: &mut World, node: &str, watches: &[Value]) -> Value {
     let all: BTreeMap<&str, &Value> =
         watches.iter().map(|watch| (watch["ID"].as_str().expect("an id"), watch)).collect();
     let message = world.edge(node).apply("watchapp/sync", &json!(all));

@@ -7,6 +7,7 @@ mod cluster;
 mod device_reports;
 mod devices;
 mod dynamic;
+mod dynamic_versions;
 mod edge;
 mod golden;
 mod join;

@@ -58,6 +58,8 @@ pub struct World {
     any_watches: BTreeMap<WatchId, (Arc<Gvr>, u64)>,
     /// The API server answers nothing about them.
     pub any_is_silent: bool,
+    /// Its answers to calls about them take so long to arrive.
+    pub any_answers_after_ms: u64,
     pub controller: Controller,
     pub rows: BTreeMap<RowKey, Record>,
     pub edges: BTreeMap<String, Edge>,
@@ -140,6 +142,7 @@ impl World {
             any_calls: Vec::new(),
             any_watches: BTreeMap::new(),
             any_is_silent: false,
+            any_answers_after_ms: 0,
             controller: Controller::boot(config(), now, seed),
             rows: BTreeMap::new(),
             edges: BTreeMap::new(),
@@ -332,8 +335,10 @@ impl World {
                 self.hand_in(Event::Watched(watch, WatchFact::ListEnd(version)));
             }
             Fact::CallAny(id, call) => {
-                let result = self.any.call(&call);
-                self.send_event(Event::Called(id, result));
+                let fact = Fact::ToController(Event::Called(id, self.any.call(&call)));
+                let at = self.now.boot.0 + self.any_answers_after_ms;
+                self.last += 1;
+                self.on_the_way.insert((at, self.last), (self.life, fact));
             }
             Fact::ListAny(watch, resource) => match self.any.list(&resource) {
                 Ok(objects) => {

@@ -10,10 +10,8 @@ use super::super::outbound;
 use super::super::session::Link;
 use super::super::time::{Instant, Now};
 use super::object::{AnyObject, ObjectName, Topology, is_of_addresses, skeleton};
-use super::resources::{Entry, Resource};
-use super::subscriber::{
-    Held, InFlight, NodeEvent, PendingAnswer, Place, Subscriber, Unacknowledged,
-};
+use super::resources::{Entry, Held, Resource};
+use super::subscriber::{InFlight, NodeEvent, PendingAnswer, Place, Subscriber, Unacknowledged};
 use crate::controller::Counters;
 use crate::core::time::sooner;
 use crate::limits::{DYNAMIC_COMPARED_MAX, DYNAMIC_EVENTS_MAX, LISTENER_GRACE_MS, NODES_PER_STEP};
@@ -31,6 +29,7 @@ enum Due {
 
 /// What is compared for one node.
 struct Comparison<'a> {
+    id: NodeId,
     node: &'a str,
     resource: &'a Resource,
     subscriber: &'a Subscriber,
@@ -39,11 +38,15 @@ struct Comparison<'a> {
 
 impl Comparison<'_> {
     fn due(&self, place: &Place) -> Due {
-        let entry = self.resource.objects.get(&place.name);
-        let held = self.subscriber.held.get(place);
-        match (entry.and_then(|entry| entry.live.as_ref()), held) {
+        let Some(entry) = self.resource.objects.get(&place.name) else { return Due::Nothing };
+        let live = entry.live.as_ref();
+        let held = entry.holders.get(&self.id);
+        if held.is_some_and(|held| !self.resource.knows(live, held.shown)) {
+            // An answer has shown the node what the watch will bring.
+            return Due::Nothing;
+        }
+        match (live, held) {
             (None, None) => Due::Nothing,
-            (None, Some(_)) if !self.resource.is_synced() => Due::Nothing,
             (None, Some(held)) => Due::Delete(self.deletion(entry, &place.name, held)),
             (Some(object), Some(held)) if object.uid != held.uid => {
                 Due::Delete(self.deletion(entry, &place.name, held))
@@ -62,7 +65,18 @@ impl Comparison<'_> {
             Some((digest, json)) => (*digest, json),
             None => (object.version, &object.json),
         };
-        let after = Held { uid: Arc::clone(&object.uid), digest, is_selected };
+        let generation = self.subscriber.generation;
+        let after = Held {
+            uid: Arc::clone(&object.uid),
+            sent: object.version,
+            shown: held.map_or(0, |held| held.shown),
+            digest,
+            unselected_by: (!is_selected).then_some(generation),
+        };
+        // What it has may be selected, although the object is not.
+        let may_match = held.is_some_and(|held| held.unselected_by != Some(generation));
+        // An answer has shown it as it is, and nothing else of it was sent.
+        let is_shown = held.is_some_and(|held| held.sent == 0 && held.shown == object.version);
         let event = |operation| NodeEvent {
             operation,
             kind: object.kind.to_ascii_lowercase().into(),
@@ -70,24 +84,24 @@ impl Comparison<'_> {
             content: Content::Object(Arc::clone(json)),
         };
         match (is_selected, held) {
-            (_, Some(held)) if is_own_pod && held.is_selected => Due::Note(after),
+            (_, Some(_)) if is_own_pod && may_match => Due::Note(after),
             (false, None) => Due::Nothing,
             (true, None) => Due::Put(after, event("insert")),
             // It was never acknowledged, or may be lost: the node may not have it.
             (true, Some(held)) if held.digest == 0 => Due::Put(after, event("insert")),
             (true, Some(held)) if held.digest != digest => Due::Put(after, event("update")),
             // It has left the selector: the node compares the selector itself, and sees that.
-            (false, Some(held)) if held.is_selected && held.digest != digest => {
+            (false, Some(held)) if may_match && held.digest != digest && !is_shown => {
                 Due::Put(after, event("update"))
             }
-            (_, Some(held)) if held.is_selected != is_selected => Due::Note(after),
+            (true, Some(held)) if held.unselected_by.is_some() => Due::Note(after),
+            (false, Some(_)) if may_match => Due::Note(after),
             (_, Some(_)) => Due::Nothing,
         }
     }
 
-    fn deletion(&self, entry: Option<&Entry>, name: &Arc<ObjectName>, held: &Held) -> NodeEvent {
-        let gone = entry.and_then(|entry| entry.gone.as_ref());
-        let gone = gone.filter(|(object, _)| object.uid == held.uid);
+    fn deletion(&self, entry: &Entry, name: &Arc<ObjectName>, held: &Held) -> NodeEvent {
+        let gone = entry.gone.as_ref().filter(|(object, _)| object.uid == held.uid);
         let kind = &self.resource.kind;
         // Whole: the node compares its selectors with it.
         let whole = gone.map(|(it, version)| (&it.kind, *version, it.at_version(*version)));
@@ -202,6 +216,10 @@ impl Controller {
     ) {
         let Self { dynamic, cache, counters, pending: out, rng, .. } = self;
         let mut sending = Sending { now, link, counters, out };
+        // An answer shows an older state than the events that follow from what came after it.
+        if !sending.link.send_answers(sending.counters, sending.out) {
+            return;
+        }
         sending.resend(subscriber);
         let is_held_back = dynamic.resources.services_until(now.boot).is_some();
         if !is_held_back {
@@ -227,11 +245,11 @@ impl Controller {
             let is_near = |other: &str| cache.is_near(node, other);
             let topology = Topology { limited: &dynamic.resources.limited, is_near: &is_near };
             let comparison =
-                Comparison { node, resource, subscriber: &*subscriber, topology: &topology };
+                Comparison { id, node, resource, subscriber: &*subscriber, topology: &topology };
             let (after, event) = match comparison.due(&place) {
                 Due::Nothing => continue,
                 Due::Note(held) => {
-                    subscriber.held.insert(place, held);
+                    dynamic.resources.hold(&place, id, held);
                     continue;
                 }
                 Due::Put(after, event) => (Some(after), event),
@@ -239,10 +257,8 @@ impl Controller {
             };
             if let Some(after) = &after {
                 // From now on it may have it.
-                let unknown = Held { digest: 0, ..after.clone() };
-                if subscriber.held.insert(place.clone(), unknown).is_none() {
-                    dynamic.resources.hold(place.resource, &place.name);
-                }
+                let unknown = Held { digest: 0, unselected_by: None, ..after.clone() };
+                dynamic.resources.hold(&place, id, unknown);
             }
             let message = outbound::new_id(rng);
             sending.send(&message, &place.name, &event);
@@ -271,14 +287,12 @@ impl Controller {
         let Some(subscriber) = self.dynamic.nodes.get_mut(&id) else { return };
         let Some(flight) = subscriber.acknowledged(parent) else { return };
         self.counters.ack_latency.observe_ms(now.boot.since_ms(flight.first_at));
-        let InFlight { place, after, .. } = flight;
+        let InFlight { place, after, is_overtaken, .. } = flight;
         match after {
-            Some(after) => drop(subscriber.held.insert(place, after)),
-            None => {
-                if subscriber.held.remove(&place).is_some() {
-                    self.dynamic.resources.released(place.resource, &place.name);
-                }
-            }
+            // It is compared again.
+            _ if is_overtaken => {}
+            Some(after) => self.dynamic.resources.hold(&place, id, after),
+            None => self.dynamic.resources.released(&place, id),
         }
         self.dynamic.ready.insert(id);
     }

@@ -25,6 +25,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use serde_json::value::RawValue;
+
 use super::calls::{ApplicationCall, OwnPart};
 use super::downstream::NodeContext;
 use super::event::{WatchFact, WatchId};
@@ -226,18 +228,39 @@ impl Controller {
         // Their first list begins together.
         let _ = dynamic.resources.waits_for_services(now, &request.resource, &mut self.pending);
         dynamic.resources.listen(resource, id);
+        subscriber.generation = subscriber.generation.wrapping_add(1);
         let listener = Listener { resource, request, session, answer: None };
         subscriber.listeners.insert(application.into(), listener);
         Ok(resource)
     }
 
+    /// A listener ends, and what the node has of the resource is forgotten if it was the last one.
     fn end_listener(&mut self, now: Instant, id: NodeId, application: &str) {
+        if let Some(resource) = self.remove_listener(now, id, application) {
+            self.forget_unwatched(id, resource);
+        }
+    }
+
+    /// Returns its resource.
+    fn remove_listener(
+        &mut self,
+        now: Instant,
+        id: NodeId,
+        application: &str,
+    ) -> Option<ResourceId> {
         let Dynamic { nodes, resources, .. } = &mut self.dynamic;
-        let Some(subscriber) = nodes.get_mut(&id) else { return };
-        let Some(listener) = subscriber.listeners.remove(application) else { return };
-        if resources.unlisten(now, listener.resource, id) {
-            for name in subscriber.forget(listener.resource) {
-                resources.released(listener.resource, &name);
+        let listener = nodes.get_mut(&id)?.listeners.remove(application)?;
+        resources.unlisten(now, listener.resource, id);
+        Some(listener.resource)
+    }
+
+    /// Forgets what a node has of a resource to which it does not listen any more.
+    fn forget_unwatched(&mut self, id: NodeId, resource: ResourceId) {
+        let Dynamic { nodes, resources, .. } = &mut self.dynamic;
+        if !resources.is_watched_by(resource, id) {
+            resources.forget(resource, id);
+            if let Some(subscriber) = nodes.get_mut(&id) {
+                subscriber.forget(resource);
             }
         }
     }
@@ -255,9 +278,8 @@ impl Controller {
         let held = self.dynamic.nodes.get(&id).map(|it| it.listeners.keys());
         let left: Vec<Box<str>> =
             held.into_iter().flatten().filter(|it| !named.contains(&***it)).cloned().collect();
-        for application in left {
-            self.end_listener(now.boot, id, &application);
-        }
+        let ended = left.iter().filter_map(|it| self.remove_listener(now.boot, id, it));
+        let ended: BTreeSet<ResourceId> = ended.collect();
         let mut rejected = Vec::new();
         for ApplicationRequest { id: application, request, requested } in watches {
             let done = match requested {
@@ -273,6 +295,10 @@ impl Controller {
             if let Err(failure) = done {
                 rejected.push((application, request, failure));
             }
+        }
+        // Only now: another watch of the same resource may have begun.
+        for resource in ended {
+            self.forget_unwatched(id, resource);
         }
         if self.config.access.is_none() {
             self.counters.messages_unserved += 1;
@@ -395,8 +421,10 @@ impl Controller {
         }
         let (request, result) = match then {
             Then::Answer(request) => {
-                let result = self.shown(id, &call, result);
-                (request, result)
+                if let Ok(body) = &result {
+                    self.note_shown(id, &call, body);
+                }
+                (request, self.shown(id, &call, result))
             }
             Then::Listen(application, watch, request) => {
                 let answer = request.clone().map(|request| (origin.clone(), request));
@@ -411,6 +439,35 @@ impl Controller {
             }
         };
         self.answer_application(now, id, &origin, request, result);
+    }
+
+    /// An answer shows objects to a node that listens to them. What happened to them before the
+    /// watch brought it may never come, if they are listed anew meanwhile: so it counts as what the
+    /// node has.
+    fn note_shown(&mut self, id: NodeId, call: &AnyCall, body: &RawValue) {
+        let Dynamic { nodes, resources, ready, .. } = &mut self.dynamic;
+        let of_it = call.resource().filter(|_| call.is_read());
+        let Some(resource) = of_it.and_then(|name| resources.of_name(name)) else { return };
+        let Some(subscriber) = nodes.get_mut(&id) else { return };
+        if subscriber.listeners.values().all(|listener| listener.resource != resource) {
+            return;
+        }
+        let node = &self.cache.nodes[&id].name;
+        let is_of_pods = resources.all[&resource].name.is("", "pods");
+        let objects = object::shown(body);
+        for (name, shown) in &objects {
+            // It gets its own pods as pods.
+            let is_own_pod = is_of_pods && *shown.node_name == **node;
+            if is_own_pod || !subscriber.may_select(resource, name) {
+                continue;
+            }
+            let place = Place { resource, name: Arc::new(name.clone()) };
+            if resources.show(&place, id, &shown.uid, shown.version) {
+                subscriber.dirty.insert(place);
+            }
+        }
+        subscriber.overtake(resource, &objects);
+        ready.insert(id);
     }
 
     /// The answer as the node gets it.
@@ -463,25 +520,30 @@ impl Controller {
         let Dynamic { nodes, resources, ready, .. } = &mut self.dynamic;
         let subscriber = nodes.get_mut(&node).expect("it listens");
         let place = |name: &Arc<ObjectName>| Place { resource: id, name: Arc::clone(name) };
+        // A list before the watch may have shown it to the node.
+        let may_hold = |resources: &Resources, place: &Place, before: &AnyObject| {
+            resources.held(place, node).is_none() && subscriber.selects(id, &place.name, before)
+        };
         for (name, before) in &changes.relabelled {
-            if subscriber.may_hold(&place(name), before) {
-                resources.hold(id, name);
+            let place = place(name);
+            if may_hold(resources, &place, before) {
+                resources.show(&place, node, &before.uid, before.version);
             }
         }
         for name in &changes.objects {
+            let place = place(name);
             let entry = resources.all[&id].objects.get(name);
             let gone = entry.filter(|entry| entry.live.is_none()).and_then(|it| it.gone.as_ref());
-            if gone.is_some_and(|(object, _)| subscriber.may_hold(&place(name), object)) {
-                resources.hold(id, name);
+            let held = gone.filter(|(object, _)| may_hold(resources, &place, object));
+            if let Some((uid, version)) = held.map(|(it, _)| (Arc::clone(&it.uid), it.version)) {
+                resources.show(&place, node, &uid, version);
             }
-            subscriber.dirty.insert(place(name));
         }
+        let changed = changes.objects.iter().map(place);
+        subscriber.dirty.extend(changed);
         if changes.is_settled {
-            // It was too large, or had to be listed anew.
-            let known = &resources.all[&id].objects;
-            let held = subscriber.held.keys().filter(|place| place.resource == id);
-            let lost = held.filter(|place| !known.contains_key(&place.name));
-            subscriber.dirty.extend(lost.cloned().collect::<Vec<Place>>());
+            // What was deleted meanwhile has no event.
+            subscriber.scans.insert(id, None);
         }
         ready.insert(node);
     }
@@ -551,13 +613,14 @@ impl Controller {
         for application in former.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
             self.end_listener(now, id, &application);
         }
-        let Some(subscriber) = self.dynamic.nodes.get_mut(&id) else { return };
-        for held in subscriber.held.values_mut() {
-            held.digest = 0;
-        }
-        let resources: BTreeSet<ResourceId> =
+        let Dynamic { nodes, resources, .. } = &mut self.dynamic;
+        let Some(subscriber) = nodes.get_mut(&id) else { return };
+        let watched: BTreeSet<ResourceId> =
             subscriber.listeners.values().map(|it| it.resource).collect();
-        subscriber.scans.extend(resources.into_iter().map(|resource| (resource, None)));
+        for resource in watched {
+            resources.doubt(resource, id);
+            subscriber.scans.insert(resource, None);
+        }
         self.dynamic.ready.insert(id);
     }
 

@@ -152,6 +152,45 @@ impl AnyObject {
     }
 }
 
+/// What an answer of the API server shows of an object.
+pub(super) struct Shown {
+    pub(super) uid: Arc<str>,
+    pub(super) version: u64,
+    /// `spec.nodeName`; empty: none.
+    pub(super) node_name: Box<str>,
+}
+
+/// The objects of an answer: those of a list, or the one that it is. What has no identity is left
+/// out.
+pub(super) fn shown(body: &RawValue) -> BTreeMap<ObjectName, Shown> {
+    #[derive(Deserialize)]
+    struct Item<'a> {
+        #[serde(borrow, default)]
+        metadata: Option<Metadata<'a>>,
+        #[serde(borrow, default)]
+        spec: Option<&'a RawValue>,
+    }
+    #[derive(Deserialize)]
+    struct List<'a> {
+        #[serde(borrow)]
+        items: Option<Vec<&'a RawValue>>,
+    }
+    let list: Option<List<'_>> = serde_json::from_str(body.get()).ok();
+    let items = list.and_then(|list| list.items).unwrap_or_else(|| vec![body]);
+    let identified = |raw: &&RawValue| {
+        let item: Item<'_> = serde_json::from_str(raw.get()).ok()?;
+        let metadata = item.metadata.filter(|it| !it.name.is_empty() && !it.uid.is_empty())?;
+        let version = metadata.resource_version.parse().ok()?;
+        let spec = item.spec.and_then(|spec| serde_json::from_str::<Part>(spec.get()).ok());
+        let node_name = spec.unwrap_or_default().node_name;
+        let node_name = node_name.as_str().unwrap_or_default().into();
+        let (namespace, name) = ((*metadata.namespace).into(), (*metadata.name).into());
+        let uid = (*metadata.uid).into();
+        Some((ObjectName { namespace, name }, Shown { uid, version, node_name }))
+    };
+    items.iter().filter_map(identified).collect()
+}
+
 /// A deleted object of which nothing else is known.
 pub(super) fn skeleton(kind: &str, resource: &Gvr, name: &ObjectName, uid: &str) -> Arc<RawValue> {
     let mut metadata = serde_json::json!({"name": name.name, "uid": uid});

@@ -17,10 +17,11 @@ use super::super::event::{Action, Out, Severity, WatchFact, WatchId};
 use super::super::key::NodeId;
 use super::super::time::{Backoff, Instant, Rng};
 use super::object::{AnyObject, ObjectName, is_of_addresses};
+use super::subscriber::Place;
 use crate::limits::{
-    DYNAMIC_ALL_BYTES_MAX, DYNAMIC_BYTES_MAX, DYNAMIC_OBJECTS_MAX, DYNAMIC_REFUSED_MS,
-    DYNAMIC_RELIST_MS, DYNAMIC_RESOURCES_MAX, DYNAMIC_SERVICES_MS, DYNAMIC_UNUSED_MS,
-    WATCH_CALM_MS, WATCH_RETRY_MAX_MS, WATCH_RETRY_MIN_MS,
+    DYNAMIC_ALL_BYTES_MAX, DYNAMIC_BYTES_MAX, DYNAMIC_ENTRIES_MAX, DYNAMIC_OBJECTS_MAX,
+    DYNAMIC_REFUSED_MS, DYNAMIC_RELIST_MS, DYNAMIC_RESOURCES_MAX, DYNAMIC_SERVICES_MS,
+    DYNAMIC_UNUSED_MS, WATCH_CALM_MS, WATCH_RETRY_MAX_MS, WATCH_RETRY_MIN_MS,
 };
 use crate::model::application::Gvr;
 use crate::model::cloud_message::Failure;
@@ -64,6 +65,8 @@ pub(super) struct Resource {
     unused_since: Option<Instant>,
     acquired_at: Instant,
     pub(super) objects: BTreeMap<Arc<ObjectName>, Entry>,
+    /// Number of those that exist.
+    live: usize,
     bytes: usize,
     /// `Service`; empty: no object was seen yet.
     pub(super) kind: Box<str>,
@@ -72,7 +75,15 @@ pub(super) struct Resource {
 enum State {
     Listing(WatchId),
     Watching(WatchId),
-    BackingOff { until: Instant, relist: bool },
+    BackingOff { until: Instant, begin: Begin },
+}
+
+/// What begins after a pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Begin {
+    List,
+    /// From [`Resource::at`] on.
+    Watch,
 }
 
 /// One object of a resource.
@@ -83,9 +94,24 @@ pub(super) struct Entry {
     /// The object of this name that existed before, and the version of its deletion: nodes that
     /// have it get it with its deletion.
     pub(super) gone: Option<(AnyObject, u64)>,
-    /// Nodes that have it, or had the one before.
-    pub(super) holders: usize,
+    /// The nodes that have it, or the one before, or may have it.
+    pub(super) holders: BTreeMap<NodeId, Held>,
     round: u32,
+}
+
+/// What a node has of an object.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    pub(super) uid: Arc<str>,
+    /// The newest version that it was sent by an event; 0: none.
+    pub(super) sent: u64,
+    /// The newest version that an answer has shown it; 0: none.
+    pub(super) shown: u64,
+    /// Of the acknowledged content; 0: not known.
+    pub(super) digest: u64,
+    /// What it has is selected by no listener of this generation; `None`: by one, or that is not
+    /// known.
+    pub(super) unselected_by: Option<u32>,
 }
 
 /// What has changed.
@@ -104,9 +130,21 @@ pub(super) struct Changes {
 const OWN: u64 = 1 << 63;
 
 impl Resource {
+    /// Whether all is known that happened up to this version. `live`: the object that it is about.
+    pub(super) fn knows(&self, live: Option<&AnyObject>, version: u64) -> bool {
+        let at = || self.at.parse().unwrap_or(u64::MAX);
+        live.is_some_and(|object| object.version >= version) || (self.is_synced && at() >= version)
+    }
+
     /// Whether its objects are known.
     pub(super) fn is_synced(&self) -> bool {
         self.is_synced
+    }
+
+    /// Milliseconds that it is kept without a listener.
+    fn kept_ms(&self) -> u64 {
+        let is_served = self.is_synced && self.refusal.is_none();
+        if is_served { DYNAMIC_UNUSED_MS } else { DYNAMIC_REFUSED_MS }
     }
 
     /// Why it cannot be listened to, as far as known.
@@ -132,7 +170,7 @@ impl Resources {
             return Ok(*id);
         }
         if self.all.len() >= DYNAMIC_RESOURCES_MAX {
-            let idle = self.all.iter().find(|(id, _)| !self.is_used(**id)).map(|(id, _)| *id);
+            let idle = self.all.iter().find(|(_, it)| !self.is_used(it)).map(|(id, _)| *id);
             let Some(idle) = idle else {
                 let why =
                     format!("{DYNAMIC_RESOURCES_MAX} resources are watched, as many as may be");
@@ -147,7 +185,7 @@ impl Resources {
             id,
             Resource {
                 name: Arc::new(name.clone()),
-                state: State::BackingOff { until: now, relist: true },
+                state: State::BackingOff { until: now, begin: Begin::List },
                 at: "".into(),
                 round: 0,
                 is_synced: false,
@@ -159,6 +197,7 @@ impl Resources {
                 unused_since: Some(now),
                 acquired_at: now,
                 objects: BTreeMap::new(),
+                live: 0,
                 bytes: 0,
                 kind: Box::default(),
             },
@@ -201,28 +240,42 @@ impl Resources {
         resource.unused_since = None;
     }
 
-    /// A listener of a node ends. Returns whether it was the node's last.
-    pub(super) fn unlisten(&mut self, now: Instant, id: ResourceId, node: NodeId) -> bool {
-        let Some(resource) = self.all.get_mut(&id) else { return true };
+    /// A listener of a node ends.
+    pub(super) fn unlisten(&mut self, now: Instant, id: ResourceId, node: NodeId) {
+        let Some(resource) = self.all.get_mut(&id) else { return };
         let count = resource.nodes.get_mut(&node).expect("it listens");
         *count -= 1;
-        if *count > 0 {
-            return false;
+        if *count == 0 {
+            resource.nodes.remove(&node);
+            if resource.nodes.is_empty() {
+                resource.unused_since = Some(now);
+            }
         }
-        resource.nodes.remove(&node);
-        if resource.nodes.is_empty() {
-            resource.unused_since = Some(now);
-        }
-        true
+    }
+
+    /// Whether the node listens.
+    pub(super) fn is_watched_by(&self, id: ResourceId, node: NodeId) -> bool {
+        self.all.get(&id).is_some_and(|resource| resource.nodes.contains_key(&node))
     }
 
     /// Whether a node listens, or needs it for what it listens to.
-    fn is_used(&self, id: ResourceId) -> bool {
-        let Some(resource) = self.all.get(&id) else { return false };
+    fn is_used(&self, resource: &Resource) -> bool {
         let has_listeners = |it: &Resource| !it.nodes.is_empty();
+        let mut all = self.all.values();
         has_listeners(resource)
             || (*resource.name == services()
-                && self.all.values().any(|it| is_of_addresses(&it.name) && has_listeners(it)))
+                && all.any(|it| is_of_addresses(&it.name) && has_listeners(it)))
+    }
+
+    /// When its next list or watch is due. A refused one is listed again for who needs it, or is
+    /// forgotten.
+    fn begins_at(&self, resource: &Resource) -> Option<(Instant, Begin)> {
+        match resource.state {
+            State::BackingOff { until, begin } => {
+                (resource.refusal.is_none() || self.is_used(resource)).then_some((until, begin))
+            }
+            State::Listing(_) | State::Watching(_) => None,
+        }
     }
 
     fn drop_resource(&mut self, id: ResourceId, out: &mut Out) {
@@ -242,39 +295,41 @@ impl Resources {
     /// many lists were begun.
     pub(super) fn step(&mut self, now: Instant, out: &mut Out) -> u64 {
         let idle = self.all.iter().filter(|(_, resource)| {
-            let kept_ms = if resource.is_synced { DYNAMIC_UNUSED_MS } else { DYNAMIC_REFUSED_MS };
-            resource.unused_since.is_some_and(|since| now.since_ms(since) >= kept_ms)
+            resource.unused_since.is_some_and(|since| now.since_ms(since) >= resource.kept_ms())
         });
-        let idle: Vec<ResourceId> = idle.map(|(id, _)| *id).collect();
-        for id in idle {
-            if self.is_used(id) {
+        let idle: Vec<(ResourceId, bool)> =
+            idle.map(|(id, resource)| (*id, self.is_used(resource))).collect();
+        for (id, is_used) in idle {
+            if is_used {
                 let resource = self.all.get_mut(&id).expect("just seen");
                 resource.unused_since = Some(now);
             } else {
                 self.drop_resource(id, out);
             }
         }
+        let due = self.all.iter().filter_map(|(id, resource)| {
+            let (_, begin) = self.begins_at(resource).filter(|(at, _)| *at <= now)?;
+            Some((*id, begin))
+        });
         let mut lists = 0;
-        for (id, resource) in &mut self.all {
-            let State::BackingOff { until, relist } = resource.state else { continue };
-            // A refused one is listed again for who listens, or is forgotten.
-            let is_idle = resource.refusal.is_some() && resource.nodes.is_empty();
-            if until > now || is_idle {
-                continue;
-            }
+        for (id, begin) in due.collect::<Vec<(ResourceId, Begin)>>() {
+            let resource = self.all.get_mut(&id).expect("just seen");
             self.last_watch += 1;
             let watch = WatchId(OWN | self.last_watch);
-            self.watches.insert(watch, *id);
+            self.watches.insert(watch, id);
             resource.since = now;
             let name = Arc::clone(&resource.name);
-            if relist {
-                lists += 1;
-                resource.round += 1;
-                resource.state = State::Listing(watch);
-                out.push(Action::ListAny(watch, name));
-            } else {
-                resource.state = State::Watching(watch);
-                out.push(Action::WatchAny(watch, name, resource.at.clone()));
+            match begin {
+                Begin::List => {
+                    lists += 1;
+                    resource.round += 1;
+                    resource.state = State::Listing(watch);
+                    out.push(Action::ListAny(watch, name));
+                }
+                Begin::Watch => {
+                    resource.state = State::Watching(watch);
+                    out.push(Action::WatchAny(watch, name, resource.at.clone()));
+                }
             }
         }
         lists
@@ -283,16 +338,16 @@ impl Resources {
     /// When the next step is due, if nothing happens before.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         let due = self.all.values().filter_map(|resource| {
-            let is_idle = resource.refusal.is_some() && resource.nodes.is_empty();
-            let begins = match resource.state {
-                State::BackingOff { until, .. } if !is_idle => Some(until),
-                State::BackingOff { .. } | State::Listing(_) | State::Watching(_) => None,
-            };
-            let kept_ms = if resource.is_synced { DYNAMIC_UNUSED_MS } else { DYNAMIC_REFUSED_MS };
-            let ends = resource.unused_since.map(|since| since.plus_ms(kept_ms));
+            let begins = self.begins_at(resource).map(|(at, _)| at);
+            let ends = resource.unused_since.map(|since| since.plus_ms(resource.kept_ms()));
             begins.into_iter().chain(ends).min()
         });
         due.min()
+    }
+
+    /// The resource of this name, if it is watched.
+    pub(super) fn of_name(&self, name: &Gvr) -> Option<ResourceId> {
+        self.ids.get(name).copied()
     }
 
     /// The resource of a list or a watch; `None`: it is none of these, or was ended.
@@ -340,7 +395,7 @@ impl Resources {
                 self.refuse(now, id, failure, why, out);
                 changes.is_settled = true;
             }
-            WatchFact::Gone => self.fail(now, id, true, rng),
+            WatchFact::Gone => self.fail(now, id, Begin::List, rng),
             WatchFact::Ended(why) => self.ended(now, id, &why, rng, out),
         }
         changes
@@ -399,10 +454,13 @@ impl Resources {
         let version = object.version;
         if let Some(old) = entry.live.replace(object) {
             let is_new = entry.live.as_ref().is_some_and(|object| object.uid != old.uid);
-            if is_new && entry.holders > 0 {
+            if is_new && !entry.holders.is_empty() {
                 resource.bytes += added;
                 self.bytes += added;
-                keep_gone(entry, old, version, &mut resource.bytes, &mut self.bytes);
+                // It was deleted before this one was created: a node that has its deletion must
+                // still take this one.
+                let deleted_at = version - 1;
+                keep_gone(entry, old, deleted_at, &mut resource.bytes, &mut self.bytes);
             } else {
                 let removed = old.bytes();
                 resource.bytes = resource.bytes + added - removed;
@@ -413,6 +471,7 @@ impl Resources {
                 }
             }
         } else {
+            resource.live += 1;
             resource.bytes += added;
             self.bytes += added;
         }
@@ -426,7 +485,8 @@ impl Resources {
 
     fn is_too_large(&self, id: ResourceId) -> bool {
         let resource = &self.all[&id];
-        resource.objects.len() > DYNAMIC_OBJECTS_MAX
+        resource.live > DYNAMIC_OBJECTS_MAX
+            || resource.objects.len() > DYNAMIC_ENTRIES_MAX
             || resource.bytes > DYNAMIC_BYTES_MAX
             || self.bytes > DYNAMIC_ALL_BYTES_MAX
     }
@@ -442,8 +502,13 @@ impl Resources {
             out.push(Action::Unwatch(watch));
         }
         self.bytes -= std::mem::take(&mut resource.bytes);
-        resource.objects.clear();
-        resource.is_synced = false;
+        // What nodes have is kept: what was deleted meanwhile is found by the next list.
+        let is_kept = resource.objects.len() <= DYNAMIC_ENTRIES_MAX;
+        resource.objects.retain(|_, entry| {
+            (entry.live, entry.gone) = (None, None);
+            is_kept && !entry.holders.is_empty()
+        });
+        (resource.live, resource.is_synced) = (0, false);
         let failure = Failure::new(413, "RequestEntityTooLarge", &*why);
         self.refuse(now, id, failure, &why, out);
     }
@@ -461,10 +526,11 @@ impl Resources {
             return;
         }
         let old = entry.live.take().expect("just seen");
+        resource.live -= 1;
         if *resource.name == services() {
             changes.limited_changed |= self.limited.remove(name);
         }
-        if entry.holders > 0 || !resource.nodes.is_empty() {
+        if !entry.holders.is_empty() || !resource.nodes.is_empty() {
             keep_gone(entry, old, version, &mut resource.bytes, &mut self.bytes);
             changes.objects.push(Arc::clone(name));
         } else {
@@ -474,26 +540,73 @@ impl Resources {
         }
     }
 
-    /// A node has an object from now on, or may have it.
-    pub(super) fn hold(&mut self, id: ResourceId, name: &Arc<ObjectName>) {
-        let objects = self.all.get_mut(&id).map(|resource| &mut resource.objects);
-        if let Some(entry) = objects.and_then(|objects| objects.get_mut(name)) {
-            entry.holders += 1;
+    /// What a node has of an object.
+    pub(super) fn held(&self, place: &Place, node: NodeId) -> Option<&Held> {
+        let entry = self.all.get(&place.resource)?.objects.get(&place.name)?;
+        entry.holders.get(&node)
+    }
+
+    /// A node has this from now on, or may have it.
+    pub(super) fn hold(&mut self, place: &Place, node: NodeId, held: Held) {
+        let Some(resource) = self.all.get_mut(&place.resource) else { return };
+        if resource.objects.len() < DYNAMIC_ENTRIES_MAX
+            || resource.objects.contains_key(&place.name)
+        {
+            let entry = resource.objects.entry(Arc::clone(&place.name)).or_default();
+            entry.holders.insert(node, held);
         }
     }
 
-    /// A node does not have an object any more, or never will.
-    pub(super) fn released(&mut self, id: ResourceId, name: &Arc<ObjectName>) {
+    /// A node may have this version of an object: it was shown to it. Returns whether it had no
+    /// such version before.
+    pub(super) fn show(
+        &mut self,
+        place: &Place,
+        node: NodeId,
+        uid: &Arc<str>,
+        version: u64,
+    ) -> bool {
+        let held = self.held(place, node);
+        let is_new = held.is_none_or(|held| held.sent.max(held.shown) < version);
+        if is_new {
+            let sent = held.filter(|held| held.uid == *uid).map_or(0, |held| held.sent);
+            let (uid, shown) = (Arc::clone(uid), version);
+            self.hold(place, node, Held { uid, sent, shown, digest: 0, unselected_by: None });
+        }
+        is_new
+    }
+
+    /// A node does not have an object any more.
+    pub(super) fn released(&mut self, place: &Place, node: NodeId) {
+        let objects = self.all.get_mut(&place.resource).map(|resource| &mut resource.objects);
+        if let Some(entry) = objects.and_then(|objects| objects.get_mut(&place.name)) {
+            entry.holders.remove(&node);
+            self.drop_if_untold(place.resource, &place.name);
+        }
+    }
+
+    /// It is not known any more what a node has of a resource's objects.
+    pub(super) fn doubt(&mut self, id: ResourceId, node: NodeId) {
         let Some(resource) = self.all.get_mut(&id) else { return };
-        let Some(entry) = resource.objects.get_mut(name) else { return };
-        entry.holders = entry.holders.saturating_sub(1);
-        self.drop_if_untold(id, name);
+        for held in resource.objects.values_mut().filter_map(|it| it.holders.get_mut(&node)) {
+            held.digest = 0;
+        }
+    }
+
+    /// A node does not listen any more.
+    pub(super) fn forget(&mut self, id: ResourceId, node: NodeId) {
+        let Some(resource) = self.all.get_mut(&id) else { return };
+        let all = resource.objects.iter_mut();
+        let held = all.filter_map(|(name, entry)| entry.holders.remove(&node).map(|_| name));
+        for name in held.cloned().collect::<Vec<Arc<ObjectName>>>() {
+            self.drop_if_untold(id, &name);
+        }
     }
 
     /// Nobody has to be told of the former object any more.
     pub(super) fn drop_if_untold(&mut self, id: ResourceId, name: &Arc<ObjectName>) {
         let Some(resource) = self.all.get_mut(&id) else { return };
-        let Some(entry) = resource.objects.get_mut(name).filter(|it| it.holders == 0) else {
+        let Some(entry) = resource.objects.get_mut(name).filter(|it| it.holders.is_empty()) else {
             return;
         };
         if let Some((old, _)) = entry.gone.take() {
@@ -511,13 +624,14 @@ impl Resources {
         if !matches!(resource.state, State::Listing(_)) {
             return;
         }
+        // It is a number, as those of its objects.
         let at = version.parse().unwrap_or(u64::MAX);
         let round = resource.round;
         let left = resource.objects.iter().filter(|(_, it)| it.round != round && it.live.is_some());
         let left: Vec<Arc<ObjectName>> = left.map(|(name, _)| Arc::clone(name)).collect();
         (resource.at, resource.is_synced) = (version, true);
         (resource.refusal, resource.is_trouble_logged) = (None, false);
-        self.end(id, State::BackingOff { until: now, relist: false });
+        self.end(id, State::BackingOff { until: now, begin: Begin::Watch });
         for name in left {
             self.remove(id, &name, at, changes);
         }
@@ -535,24 +649,29 @@ impl Resources {
             resource.unused_since = Some(now);
         }
         let until = now.plus_ms(DYNAMIC_RELIST_MS);
-        self.end(id, State::BackingOff { until, relist: true });
+        self.end(id, State::BackingOff { until, begin: Begin::List });
     }
 
     fn ended(&mut self, now: Instant, id: ResourceId, why: &str, rng: &mut Rng, out: &mut Out) {
         let resource = self.all.get_mut(&id).expect("it is watched");
-        let relist = matches!(resource.state, State::Listing(_));
-        if !relist && now.since_ms(resource.since) >= WATCH_CALM_MS {
+        let begin = match resource.state {
+            State::Listing(_) => Begin::List,
+            State::Watching(_) => Begin::Watch,
+            // It is over already.
+            State::BackingOff { .. } => return,
+        };
+        if begin == Begin::Watch && now.since_ms(resource.since) >= WATCH_CALM_MS {
             (resource.is_trouble_logged, resource.backoff) = (false, Backoff::default());
-            return self.end(id, State::BackingOff { until: now, relist });
+            return self.end(id, State::BackingOff { until: now, begin });
         }
         if !std::mem::replace(&mut resource.is_trouble_logged, true) {
             let line = format!("api: {}: {why}", resource.name);
             out.push(Action::Log(Severity::Warn, line));
         }
-        self.fail(now, id, relist, rng);
+        self.fail(now, id, begin, rng);
     }
 
-    fn fail(&mut self, now: Instant, id: ResourceId, relist: bool, rng: &mut Rng) {
+    fn fail(&mut self, now: Instant, id: ResourceId, begin: Begin, rng: &mut Rng) {
         let resource = self.all.get_mut(&id).expect("it is watched");
         let is_watch = matches!(resource.state, State::Watching(_));
         if is_watch && now.since_ms(resource.since) >= WATCH_CALM_MS {
@@ -561,7 +680,7 @@ impl Resources {
         }
         let _ = resource.backoff.retry_at(now, WATCH_RETRY_MIN_MS, WATCH_RETRY_MAX_MS);
         let until = now.plus_ms(rng.jitter_ms(resource.backoff.delay_ms()));
-        self.end(id, State::BackingOff { until, relist });
+        self.end(id, State::BackingOff { until, begin });
     }
 
     fn end(&mut self, id: ResourceId, next: State) {

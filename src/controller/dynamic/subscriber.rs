@@ -1,4 +1,5 @@
-//! What one node listens to, what it has of it, and the events that wait for its acknowledgement.
+//! What one node listens to, and the events that wait for its acknowledgement. What it has of an
+//! object stands with the object ([`super::resources::Entry`]).
 //!
 //! Of an object only its name waits, and its content is read when it is sent: the newest version
 //! wins. There is no record of it beyond memory. KubeEdge stores one in the API server for each
@@ -15,8 +16,8 @@ use std::sync::Arc;
 use super::super::Session;
 use super::super::outbound::Origin;
 use super::super::time::Instant;
-use super::object::{AnyObject, ObjectName};
-use super::resources::{Resource, ResourceId};
+use super::object::{AnyObject, ObjectName, Shown};
+use super::resources::{Held, Resource, ResourceId};
 use crate::limits::{
     ACK_MS, ACK_TRIES, APPLICATIONS_BYTES_MAX, APPLICATIONS_MAX, REFUSED_RETRY_MAX_MS,
     REFUSED_RETRY_MIN_MS,
@@ -37,8 +38,8 @@ pub(super) struct Place {
 pub(super) struct Subscriber {
     /// By the ids of their Applications.
     pub(super) listeners: BTreeMap<Box<str>, Listener>,
-    /// What the node has.
-    pub(super) held: BTreeMap<Place, Held>,
+    /// Grows with each new listener: one that is new may select what the others do not.
+    pub(super) generation: u32,
     /// Objects to be compared.
     pub(super) dirty: BTreeSet<Place>,
     /// Resources of which all objects are to be compared, and how far that is done.
@@ -77,22 +78,14 @@ pub(super) struct PendingAnswer {
     pub(super) until: Instant,
 }
 
-/// What a node has of an object.
-#[derive(Clone, Debug)]
-pub(super) struct Held {
-    pub(super) uid: Arc<str>,
-    /// Of the acknowledged content; 0: not known.
-    pub(super) digest: u64,
-    /// It matched a listener when it was sent.
-    pub(super) is_selected: bool,
-}
-
 /// A message that waits for its acknowledgement.
 pub(super) struct InFlight {
     pub(super) place: Place,
     /// What the node has after it; `None`: nothing.
     pub(super) after: Option<Held>,
     pub(super) event: NodeEvent,
+    /// An answer has shown the node another state after it.
+    pub(super) is_overtaken: bool,
     pub(super) first_at: Instant,
     tries: u32,
     resend_at: Instant,
@@ -128,7 +121,7 @@ pub(super) enum Then {
 impl InFlight {
     pub(super) fn new(place: Place, after: Option<Held>, event: NodeEvent, now: Instant) -> Self {
         let (first_at, resend_at) = (now, now.plus_ms(ACK_MS));
-        Self { place, after, event, first_at, tries: 1, resend_at }
+        Self { place, after, event, is_overtaken: false, first_at, tries: 1, resend_at }
     }
 }
 
@@ -151,24 +144,28 @@ impl Subscriber {
     pub(super) fn selects(&self, id: ResourceId, name: &ObjectName, object: &AnyObject) -> bool {
         let of_it = self.listeners.values().filter(|listener| listener.resource == id);
         of_it.map(|listener| &listener.request).any(|request| {
-            (request.namespace.is_empty() || request.namespace == name.namespace)
-                && (request.name.is_empty() || request.name == name.name)
+            is_named(request, name)
                 && request.labels.matches(&object.labels)
                 && request.fields.matches(&object.fields(name))
         })
     }
 
-    /// Whether the node may have this object although it was never sent: a list may have shown it
-    /// to the node before it changed. From now on it counts as held.
-    #[must_use]
-    pub(super) fn may_hold(&mut self, place: &Place, object: &AnyObject) -> bool {
-        let is_new =
-            !self.held.contains_key(place) && self.selects(place.resource, &place.name, object);
-        if is_new {
-            let held = Held { uid: Arc::clone(&object.uid), digest: 0, is_selected: true };
-            self.held.insert(place.clone(), held);
+    /// Whether one of its listeners may select an object of this name.
+    pub(super) fn may_select(&self, id: ResourceId, name: &ObjectName) -> bool {
+        let of_it = self.listeners.values().filter(|listener| listener.resource == id);
+        of_it.map(|listener| &listener.request).any(|request| is_named(request, name))
+    }
+
+    /// An answer has shown objects of a resource: what an event under way leads to is not what the
+    /// node has then.
+    pub(super) fn overtake(&mut self, id: ResourceId, shown: &BTreeMap<ObjectName, Shown>) {
+        for flight in self.in_flight.values_mut().filter(|flight| flight.place.resource == id) {
+            let shown = shown.get(&*flight.place.name);
+            flight.is_overtaken |= shown.is_some_and(|shown| match &flight.after {
+                Some(after) => shown.version > after.sent,
+                None => true,
+            });
         }
-        is_new
     }
 
     /// Queues a request. Returns `false` if there are too many.
@@ -207,19 +204,13 @@ impl Subscriber {
         self.gone_since = Some(now);
     }
 
-    /// All that it has of a resource is forgotten. Returns the names, to be released.
-    pub(super) fn forget(&mut self, id: ResourceId) -> Vec<Arc<ObjectName>> {
+    /// It listens to a resource no more.
+    pub(super) fn forget(&mut self, id: ResourceId) {
         self.scans.remove(&id);
         self.held_back.remove(&id);
         self.in_flight.retain(|_, flight| flight.place.resource != id);
         self.postponed.retain(|place, _| place.resource != id);
         self.dirty.retain(|place| place.resource != id);
-        let of_it = self.held.keys().filter(|place| place.resource == id);
-        let of_it: Vec<Place> = of_it.cloned().collect();
-        for place in &of_it {
-            self.held.remove(place);
-        }
-        of_it.into_iter().map(|place| place.name).collect()
     }
 
     /// The object that is compared next, if there is one.
@@ -312,6 +303,11 @@ impl Subscriber {
         let answers = self.listeners.values().filter_map(|it| Some(it.answer.as_ref()?.until));
         in_flight.chain(postponed).chain(answers).min()
     }
+}
+
+fn is_named(request: &WatchRequest, name: &ObjectName) -> bool {
+    (request.namespace.is_empty() || request.namespace == name.namespace)
+        && (request.name.is_empty() || request.name == name.name)
 }
 
 fn is_under_way(in_flight: &BTreeMap<Box<str>, InFlight>, place: &Place) -> bool {

@@ -83,13 +83,14 @@ fn bytes_are_counted_until_the_last_node_has_the_deletion() {
     tell(&mut resources, WatchFact::ListEnd("1".into()));
     resources.step(Instant(3), &mut Out::default());
     let name = Arc::clone(resources.all[&id].objects.keys().next().expect("one"));
-    resources.hold(id, &name);
+    let place = Place { resource: id, name: Arc::clone(&name) };
+    assert!(resources.show(&place, NodeId(1), &"a".into(), 1));
     let before = resources.bytes;
     tell(&mut resources, WatchFact::Changed(raw("a", 2, 50)));
     assert_eq!(resources.bytes, before - 50);
     tell(&mut resources, WatchFact::Deleted(raw("a", 3, 50)));
     assert_eq!(resources.bytes, before - 50, "a node has it");
-    resources.released(id, &name);
+    resources.released(&place, NodeId(1));
     assert_eq!((resources.bytes, resources.all[&id].objects.len()), (0, 0));
 }
 
@@ -129,16 +130,75 @@ fn a_watch_that_has_held_goes_on_at_once() {
 
 #[test]
 fn a_resource_that_nobody_needs_ends() {
-    for is_listed in [true, false] {
+    let listed = || WatchFact::ListEnd("1".into());
+    for (facts, kept_ms) in [
+        (vec![listed()], DYNAMIC_UNUSED_MS),
+        (vec![WatchFact::Unserved], DYNAMIC_REFUSED_MS),
+        // It was there before.
+        (vec![listed(), WatchFact::Unserved], DYNAMIC_REFUSED_MS),
+    ] {
         let (mut resources, mut out) = (Resources::default(), Out::default());
         let (id, _) = listing(&mut resources, 0, &mut out);
-        let fact = if is_listed { WatchFact::ListEnd("1".into()) } else { WatchFact::Unserved };
-        resources.watched(Instant(1), id, fact, &mut Rng::new(1), &mut out);
-        assert!(resources.unlisten(Instant(5), id, NodeId(1)));
-        let kept_ms = if is_listed { DYNAMIC_UNUSED_MS } else { DYNAMIC_REFUSED_MS };
+        for fact in facts {
+            resources.watched(Instant(1), id, fact, &mut Rng::new(1), &mut out);
+        }
+        resources.unlisten(Instant(5), id, NodeId(1));
         resources.step(Instant(4 + kept_ms), &mut out);
         assert_eq!(resources.all.len(), 1);
         resources.step(Instant(5 + kept_ms), &mut out);
         assert_eq!(resources.all.len(), 0);
     }
+}
+
+#[test]
+fn services_that_were_refused_are_listed_again_for_those_who_need_them() {
+    let (mut resources, mut out) = (Resources::default(), Out::default());
+    let endpoints = Gvr::new("", "v1", "endpoints");
+    let of_endpoints = resources.acquire(Instant(1), &endpoints, &mut out).expect("there is room");
+    resources.listen(of_endpoints, NodeId(1));
+    assert!(resources.waits_for_services(Instant(1), &endpoints, &mut out).is_some());
+    resources.step(Instant(1), &mut out);
+    let of_services = resources.of_name(&services()).expect("they are watched");
+    resources.watched(Instant(1), of_services, WatchFact::Unserved, &mut Rng::new(1), &mut out);
+    assert_eq!(resources.step(Instant(DYNAMIC_RELIST_MS), &mut out), 0);
+    assert_eq!(resources.step(Instant(1 + DYNAMIC_RELIST_MS), &mut out), 1);
+}
+
+#[test]
+fn what_nodes_have_of_a_resource_that_becomes_too_large_is_not_forgotten() {
+    let (mut resources, mut out) = (Resources::default(), Out::default());
+    let (id, watch) = listing(&mut resources, 0, &mut out);
+    listed(&mut resources, watch, vec![raw("a", 1, 0)], &mut out);
+    let name = Arc::clone(resources.all[&id].objects.keys().next().expect("one"));
+    let place = Place { resource: id, name };
+    assert!(resources.show(&place, NodeId(1), &"a".into(), 1));
+    let some = (0..DYNAMIC_OBJECTS_MAX).map(|at| raw(&at.to_string(), 1, 0)).collect();
+    listed(&mut resources, watch, some, &mut out);
+    let resource = &resources.all[&id];
+    assert!(resource.refusal().is_some());
+    assert_eq!((resource.objects.len(), resource.bytes), (1, 0));
+    assert!(!resource.knows(None, 1), "the node is told of nothing until it is listed");
+    resources.step(Instant(2 + DYNAMIC_RELIST_MS), &mut out);
+    let end = WatchFact::ListEnd("9".into());
+    let changes = resources.watched(Instant(3), id, end, &mut Rng::new(1), &mut out);
+    assert!(changes.is_settled && resources.all[&id].knows(None, 1));
+    assert!(resources.held(&place, NodeId(1)).is_some(), "it is to be deleted there");
+    resources.forget(id, NodeId(1));
+    assert_eq!(resources.all[&id].objects.len(), 0);
+}
+
+#[test]
+fn deleted_objects_that_nodes_have_are_bounded() {
+    let (mut resources, mut out) = (Resources::default(), Out::default());
+    let (id, watch) = listing(&mut resources, 0, &mut out);
+    for at in 0..=DYNAMIC_ENTRIES_MAX {
+        let name = ObjectName { namespace: "n".into(), name: at.to_string().into() };
+        let place = Place { resource: id, name: Arc::new(name) };
+        assert!(resources.show(&place, NodeId(1), &"u".into(), 1));
+    }
+    assert_eq!(resources.all[&id].objects.len(), DYNAMIC_ENTRIES_MAX);
+    listed(&mut resources, watch, vec![raw("more", 1, 0)], &mut out);
+    let resource = &resources.all[&id];
+    assert!(resource.refusal().is_some());
+    assert_eq!(resource.objects.len(), 0, "there is no other way to make room");
 }
