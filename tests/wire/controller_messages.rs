@@ -21,14 +21,14 @@ use serde_json::json;
 use crate::edge::captured;
 use crate::mutation::Dice;
 
-fn from_node(up: Up) -> EdgeContent {
+pub fn from_node(up: Up) -> EdgeContent {
     let sent = kubeedge::encode(&Upstream { id: "m".into(), timestamp_ms: 1, content: up });
     let bytes = encode(&sent);
     kubeedge::decode_edge(decode(&bytes).expect("a message")).content
 }
 
-fn to_node(content: Content, operation: &'static str) -> Down {
-    let message = CloudMessage {
+pub fn cloud_message(content: Content, operation: &'static str) -> CloudMessage {
+    CloudMessage {
         id: "m".into(),
         parent: "q".into(),
         timestamp_ms: 1,
@@ -38,8 +38,15 @@ fn to_node(content: Content, operation: &'static str) -> Down {
         operation,
         resource: "default/configmap/cm".into(),
         content,
-    };
-    let bytes = encode(&kubeedge::encode_cloud(&message));
+    }
+}
+
+pub fn to_node(content: Content, operation: &'static str) -> Down {
+    read_by_node(&cloud_message(content, operation))
+}
+
+pub fn read_by_node(message: &CloudMessage) -> Down {
+    let bytes = encode(&kubeedge::encode_cloud(message));
     assert!(
         message.bytes() + 64 > bytes.len() / 2,
         "{} is far from {}",
