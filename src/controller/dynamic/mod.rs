@@ -25,8 +25,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use serde_json::value::RawValue;
-
 use super::calls::{ApplicationCall, OwnPart};
 use super::downstream::NodeContext;
 use super::event::{WatchFact, WatchId};
@@ -45,8 +43,8 @@ use crate::model::edge_message::{ApplicationRequest, Requested, WatchRequest};
 use access::{Access, RequestUser};
 pub(in crate::controller) use object::AnyObject;
 use object::{ObjectName, Topology};
-use resources::{Changes, ResourceId, Resources};
-use subscriber::{Listener, PendingAnswer, Place, Request, Subscriber, Then};
+use resources::{Changes, Place, ResourceId, Resources};
+use subscriber::{Listener, PendingAnswer, Request, Subscriber, Then};
 
 /// All nodes and watched resources.
 #[derive(Default)]
@@ -421,9 +419,7 @@ impl Controller {
         }
         let (request, result) = match then {
             Then::Answer(request) => {
-                if let Ok(body) = &result {
-                    self.note_shown(id, &call, body);
-                }
+                self.note_shown(id, &call, &result);
                 (request, self.shown(id, &call, result))
             }
             Then::Listen(application, watch, request) => {
@@ -444,7 +440,7 @@ impl Controller {
     /// An answer shows objects to a node that listens to them. What happened to them before the
     /// watch brought it may never come, if they are listed anew meanwhile: so it counts as what the
     /// node has.
-    fn note_shown(&mut self, id: NodeId, call: &AnyCall, body: &RawValue) {
+    fn note_shown(&mut self, id: NodeId, call: &AnyCall, result: &CallResult) {
         let Dynamic { nodes, resources, ready, .. } = &mut self.dynamic;
         let of_it = call.resource().filter(|_| call.is_read());
         let Some(resource) = of_it.and_then(|name| resources.of_name(name)) else { return };
@@ -454,7 +450,7 @@ impl Controller {
         }
         let node = &self.cache.nodes[&id].name;
         let is_of_pods = resources.all[&resource].name.is("", "pods");
-        let objects = object::shown(body);
+        let objects = object::shown(result);
         for (name, shown) in &objects {
             // It gets its own pods as pods.
             let is_own_pod = is_of_pods && *shown.node_name == **node;

@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 use super::super::nullable::{Nullable, text};
 use super::super::object::{fields, whole};
 use crate::model::any_api::{AnyCall, AnyTarget, AnyVerb};
+use crate::model::api::CallResult;
 use crate::model::application::Gvr;
 use crate::model::error::Peer;
 use crate::model::selector::{Labels, SelectableFields};
@@ -162,7 +163,7 @@ pub(super) struct Shown {
 
 /// The objects of an answer: those of a list, or the one that it is. What has no identity is left
 /// out.
-pub(super) fn shown(body: &RawValue) -> BTreeMap<ObjectName, Shown> {
+pub(super) fn shown(answer: &CallResult) -> BTreeMap<ObjectName, Shown> {
     #[derive(Deserialize)]
     struct Item<'a> {
         #[serde(borrow, default)]
@@ -175,6 +176,7 @@ pub(super) fn shown(body: &RawValue) -> BTreeMap<ObjectName, Shown> {
         #[serde(borrow)]
         items: Option<Vec<&'a RawValue>>,
     }
+    let Ok(body) = answer else { return BTreeMap::new() };
     let list: Option<List<'_>> = serde_json::from_str(body.get()).ok();
     let items = list.and_then(|list| list.items).unwrap_or_else(|| vec![body]);
     let identified = |raw: &&RawValue| {

@@ -17,7 +17,6 @@ use super::super::event::{Action, Out, Severity, WatchFact, WatchId};
 use super::super::key::NodeId;
 use super::super::time::{Backoff, Instant, Rng};
 use super::object::{AnyObject, ObjectName, is_of_addresses};
-use super::subscriber::Place;
 use crate::limits::{
     DYNAMIC_ALL_BYTES_MAX, DYNAMIC_BYTES_MAX, DYNAMIC_ENTRIES_MAX, DYNAMIC_OBJECTS_MAX,
     DYNAMIC_REFUSED_MS, DYNAMIC_RELIST_MS, DYNAMIC_RESOURCES_MAX, DYNAMIC_SERVICES_MS,
@@ -29,6 +28,13 @@ use crate::model::cloud_message::Failure;
 /// A watched resource. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ResourceId(u32);
+
+/// An object of a watched resource.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub(super) resource: ResourceId,
+    pub(super) name: Arc<ObjectName>,
+}
 
 /// All watched resources.
 #[derive(Default)]
@@ -444,13 +450,8 @@ impl Resources {
             resource.kind = object.kind.clone();
         }
         let added = object.bytes();
-        if *resource.name == services() {
-            changes.limited_changed |= if object.is_of_node_group {
-                self.limited.insert((*name).clone())
-            } else {
-                self.limited.remove(&name)
-            };
-        }
+        changes.limited_changed |=
+            *resource.name == services() && note_limited(&mut self.limited, &name, &object);
         let version = object.version;
         if let Some(old) = entry.live.replace(object) {
             let is_new = entry.live.as_ref().is_some_and(|object| object.uid != old.uid);
@@ -711,6 +712,15 @@ fn keep_gone(
         let removed = before.bytes();
         (*bytes, *all_bytes) = (*bytes - removed, *all_bytes - removed);
     }
+}
+
+/// Takes a Service. Returns whether others are limited to node groups now.
+fn note_limited(
+    limited: &mut BTreeSet<ObjectName>,
+    name: &ObjectName,
+    service: &AnyObject,
+) -> bool {
+    if service.is_of_node_group { limited.insert(name.clone()) } else { limited.remove(name) }
 }
 
 /// The resource whose objects limit addresses.

@@ -17,7 +17,7 @@ use super::super::Session;
 use super::super::outbound::Origin;
 use super::super::time::Instant;
 use super::object::{AnyObject, ObjectName, Shown};
-use super::resources::{Held, Resource, ResourceId};
+use super::resources::{Held, Place, Resource, ResourceId};
 use crate::limits::{
     ACK_MS, ACK_TRIES, APPLICATIONS_BYTES_MAX, APPLICATIONS_MAX, REFUSED_RETRY_MAX_MS,
     REFUSED_RETRY_MIN_MS,
@@ -25,13 +25,6 @@ use crate::limits::{
 use crate::model::any_api::AnyCall;
 use crate::model::cloud_message::Content;
 use crate::model::edge_message::WatchRequest;
-
-/// An object of a watched resource.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
-    pub(super) resource: ResourceId,
-    pub(super) name: Arc<ObjectName>,
-}
 
 /// One node.
 #[derive(Default)]
