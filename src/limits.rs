@@ -9,6 +9,8 @@ mod devices;
 #[cfg(feature = "devices")]
 mod dmi;
 #[cfg(feature = "controller")]
+mod dynamic;
+#[cfg(feature = "controller")]
 mod edge;
 #[cfg(feature = "controller")]
 mod job_controller;
@@ -50,6 +52,8 @@ pub use controller::*;
 pub use devices::*;
 #[cfg(feature = "devices")]
 pub use dmi::*;
+#[cfg(feature = "controller")]
+pub use dynamic::*;
 #[cfg(feature = "controller")]
 pub use edge::*;
 #[cfg(feature = "controller")]
@@ -541,3 +545,13 @@ pub const STORE_WAL_PAGES: u32 = 256;
 pub const STORE_CACHE_KIB: u32 = 256;
 /// Milliseconds from which on a commit is logged as slow.
 pub const STORE_COMMIT_MS_MAX: u64 = 200;
+
+// Selectors of lists and watches, on the node and in the cloud.
+
+/// Bytes of a selector, or of another parameter of a list: longer than any that a client writes,
+/// and a part of a request's line.
+pub const SELECTOR_BYTES_MAX: usize = 4_096;
+/// Requirements of a selector: each is compared with every object.
+pub const SELECTOR_REQUIREMENTS_MAX: usize = 64;
+/// Values of one requirement: the label is compared with each of them.
+pub const SELECTOR_VALUES_MAX: usize = 64;

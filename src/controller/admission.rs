@@ -56,6 +56,7 @@ impl Controller {
         self.sessions.insert(session, id);
         let silent_at = now.boot.plus_ms(self.config.keepalive_ms);
         self.cache.link_up(id, Box::new(Link::new(session, silent_at, owner)));
+        self.dynamic_connected(id);
     }
 
     /// Why a session is refused: an HTTP status, and a text for the user.
@@ -117,6 +118,7 @@ impl Controller {
         if let Some(at) = node.timer.take() {
             self.timers.remove(&(at, id));
         }
+        self.dynamic_disconnected(self.now.boot, id);
         self.cache.suspect(id);
         self.cache.remove_if_idle(id);
     }

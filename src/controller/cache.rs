@@ -45,6 +45,10 @@ pub(super) struct Cache {
     pub(super) devices: Listed,
     /// Models cannot be listed: no device waits for one that is not known.
     pub(super) are_models_unlisted: bool,
+    /// Nodes that have registered: they may have lost what they listened to.
+    pub(super) restarted: BTreeSet<NodeId>,
+    /// Nodes have come into other node groups.
+    pub(super) have_groups_changed: bool,
     /// Nodes that have registered: their clocks may begin anew.
     pub(super) registered: BTreeSet<NodeId>,
     /// Devices that were deleted, or taken from their nodes.
@@ -261,6 +265,12 @@ impl Cache {
         if let Live::Present(old) = old {
             self.forget_addresses(id, old.addresses());
         }
+        let group = |object: &Object| object.node.as_ref().map(|facts| facts.group.clone());
+        let former = match old {
+            Live::Present(old) => group(old),
+            Live::Unknown | Live::Absent => None,
+        };
+        self.have_groups_changed |= former != self.object(key).and_then(group);
         let addresses = self.object(key).map(Object::addresses).unwrap_or_default();
         for address in addresses {
             self.addresses.entry(address).or_default().insert(id);

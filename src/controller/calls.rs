@@ -19,6 +19,7 @@ use super::unsupported;
 use super::upstream::delete_options;
 use super::watches::Watches;
 use crate::limits::{CALLS_MAX, FETCH_RETRY_MS, FETCHES_MAX};
+use crate::model::any_api::AnyCall;
 use crate::model::api::{Call, CallError, CallResult, Kind, Verb};
 use crate::model::cloud_message::{Content, Failure};
 use crate::model::raw;
@@ -54,6 +55,10 @@ enum Purpose {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct StatusCall(pub(super) u64);
 
+/// Identifies a call for a node's `MetaServer`. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ApplicationCall(pub(super) u64);
+
 /// Identifies a call about a job. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct JobCall(pub(super) u64);
@@ -72,6 +77,8 @@ pub(super) enum OwnPart {
     DeviceStatus(StatusCall, &'static str),
     /// The status of a job for nodes.
     NodeJob(JobCall),
+    /// A request of a node's `MetaServer`.
+    Application(ApplicationCall),
 }
 
 impl Calls {
@@ -94,6 +101,19 @@ impl Calls {
         context: &mut NodeContext<'_>,
     ) {
         self.call(Purpose::OwnPart(own), call, context);
+    }
+
+    /// Makes a call about a resource of any kind.
+    pub(super) fn call_any(
+        &mut self,
+        own: OwnPart,
+        call: Box<AnyCall>,
+        context: &mut NodeContext<'_>,
+    ) {
+        self.last += 1;
+        let id = CallId(self.last);
+        self.open.insert(id, Purpose::OwnPart(own));
+        context.out.push(Action::CallAny(id, call));
     }
 
     /// Sends the requests of this node, as far as there is room.

@@ -41,9 +41,20 @@ pub struct Counters {
     pub job_reports_ignored: u64,
     /// Statuses of jobs that were written.
     pub job_writes: u64,
+    /// Requests of nodes' `MetaServers`.
+    pub applications: u64,
+    /// Those of them that were rejected, by us or by the API server.
+    pub applications_rejected: u64,
+    /// Resources that are watched for nodes.
+    pub dynamic_resources: usize,
+    /// Watches of nodes.
+    pub dynamic_listeners: usize,
+    /// Events of these watches that were sent to nodes.
+    pub dynamic_events: u64,
     /// Refused messages: malformed, too large, or about objects that the node may not access.
     pub messages_refused: u64,
-    /// Messages to modules that do not exist here: MetaServer's cloud side, routers.
+    /// Messages to modules that do not exist here: routers, or the cloud side of `MetaServer`
+    /// where it is off.
     pub messages_unserved: u64,
     /// Signed certificates.
     pub certificates: u64,

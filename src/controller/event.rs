@@ -1,11 +1,15 @@
 //! The interface of the controller's core: events come in as [`Event`], actions go out as
 //! [`Action`].
 
+use std::sync::Arc;
+
 use serde_json::value::RawValue;
 
 use super::identity::Identity;
 pub use crate::core::Severity;
+use crate::model::any_api::AnyCall;
 use crate::model::api::{Call, CallResult, Kind};
+use crate::model::application::Gvr;
 use crate::model::cloud_message::CloudMessage;
 use crate::model::edge_message::EdgeMessage;
 use crate::model::error::{self, Error};
@@ -149,6 +153,9 @@ pub enum WatchFact {
     Gone,
     /// 404: the API server does not have this kind. The list or watch is over.
     Unserved,
+    /// 403, 404 or 405: the API server does not have a resource that was listed by its path, or
+    /// does not show it to us; its `Status`. The list or watch is over.
+    Refused(u16, Box<RawValue>),
     /// The list or watch is over: it timed over, or the connection or the server failed.
     Ended(String),
 }
@@ -190,6 +197,12 @@ pub enum Action {
     List(WatchId, Kind),
     /// Watch all changes of a kind since this `resourceVersion`, with bookmarks.
     Watch(WatchId, Kind, Box<str>),
+    /// Call the API server about a resource of any kind.
+    CallAny(CallId, Box<AnyCall>),
+    /// List all objects of a resource of any kind, in pages, and report the end.
+    ListAny(WatchId, Arc<Gvr>),
+    /// Watch all changes of a resource of any kind since this `resourceVersion`, with bookmarks.
+    WatchAny(WatchId, Arc<Gvr>, Box<str>),
     /// End the list or watch. It has no further events.
     Unwatch(WatchId),
     /// Save this durably, all or nothing. There is one save at a time.

@@ -14,10 +14,21 @@ use crate::model::edge_message::{EdgeContent, EdgeMessage};
 /// Sources that only the cloud's own modules use.
 const CLOUD_SOURCES: [&str; 5] =
     ["cloudhub", "cloudStream", "devicecontroller", "edgecontroller", "synccontroller"];
-/// Modules that do not exist here: routers, MetaServer.
+/// The modules of routers, which do not exist here, and MetaServer.
 const UNSUPPORTED: [&str; 3] = ["metaserver", "eventbus", "servicebus"];
 
 impl Controller {
+    /// The socket of a session has accepted data.
+    pub(super) fn edge_drained(&mut self, session: Session, unsent: usize) {
+        if let Some(id) = self.sessions.get(&session).copied()
+            && let Some(link) = &mut self.cache.at(id).link
+        {
+            link.drained(unsent);
+            self.cache.ready.insert(id);
+            self.dynamic_drained(id);
+        }
+    }
+
     /// A message of a node.
     pub(super) fn edge_message(&mut self, now: Now, session: Session, message: EdgeMessage) {
         let Some(id) = self.sessions.get(&session).copied() else { return };
@@ -34,6 +45,7 @@ impl Controller {
             "response" => {
                 let parent = &message.header.parent_id;
                 self.cache.acknowledged(now, id, parent, &mut self.counters);
+                self.event_acknowledged(now, id, parent);
             }
             "error" => self.node_error(id, &message),
             _ if &*route.group == "hub" => match message.content {
@@ -51,7 +63,7 @@ impl Controller {
                 );
             }
             _ if UNSUPPORTED.contains(&&*route.source) => {
-                self.unsupported_message(now, id, message);
+                self.unsupported_message(now, id, session, message);
             }
             _ => self.handle_request(now, id, session, message),
         }

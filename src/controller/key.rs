@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::model::api::Kind;
 
 /// A node that we know. Never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct NodeId(pub(super) u32);
 
 /// An object. Ordered by kind, so that the objects that pods use are sent before the pods.

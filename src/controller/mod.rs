@@ -18,6 +18,7 @@
 //! - `requests`, `calls`: requests to the API server, in order and bounded.
 //! - `devices`: which devices a node has, and what it reports of them.
 //! - `node_jobs`: which nodes are asked to pull images or to be upgraded, and what they report.
+//! - `dynamic`: requests and watches of programs on nodes, through a node's `MetaServer`.
 //! - `ack_log`: what each node has acknowledged. `admission`: which node may connect and gets a
 //!   certificate, by its credentials (`join`) and by what is known of its name (`identity`).
 //! - `streams`: the tunnels of nodes for logs and commands, and which of them a request takes.
@@ -32,7 +33,8 @@
 //!
 //! # Invariants
 //!
-//! 1. A node gets nothing that none of its own pods needs, and cannot change anything else.
+//! 1. A node gets nothing that none of its own pods needs, and cannot change anything else, except
+//!    what the configuration lets all nodes request (`dynamic::access`).
 //! 2. Before a node gets an object for the first time there is a durable record of it, so that the
 //!    node gets the deletion whatever happens to us in between.
 //! 3. Only the newest version of an object waits; nothing is queued for a node that is not
@@ -51,6 +53,7 @@ mod calls;
 mod counters;
 mod devices;
 mod downstream;
+pub mod dynamic;
 pub mod event;
 mod garbage;
 pub mod identity;
@@ -90,6 +93,8 @@ use calls::Calls;
 pub use counters::Counters;
 use devices::statuses::Statuses;
 use downstream::NodeContext;
+use dynamic::Dynamic;
+use dynamic::access::Access;
 use event::{Action, Event, Exchange, Out, Severity};
 use garbage::Garbage;
 use identity::{EnrolAgain, Identities};
@@ -132,6 +137,8 @@ pub struct Config {
     pub candidate: Option<Candidate>,
     /// Whom kube-apiserver reaches here; `None`: it does not.
     pub replica: Option<Replica>,
+    /// What nodes may request through their `MetaServers`; `None`: nothing.
+    pub access: Option<Access>,
 }
 
 /// Where the acknowledgement records are stored.
@@ -162,6 +169,7 @@ pub struct Controller {
     identities: Identities,
     statuses: Statuses,
     jobs: NodeJobs,
+    dynamic: Dynamic,
     /// The session reconciled last, and when the next are.
     reconciled: Option<Session>,
     reconcile_at: Instant,
@@ -199,6 +207,7 @@ impl Controller {
             identities: Identities::default(),
             statuses: Statuses::default(),
             jobs: NodeJobs::default(),
+            dynamic: Dynamic::default(),
             reconciled: None,
             reconcile_at: now.boot,
             served: NodeId(0),
@@ -241,14 +250,7 @@ impl Controller {
                     self.count_offence(id, &why);
                 }
             }
-            Event::EdgeDrained(session, unsent) => {
-                if let Some(id) = self.sessions.get(&session).copied()
-                    && let Some(link) = &mut self.cache.at(id).link
-                {
-                    link.drained(unsent);
-                    self.cache.ready.insert(id);
-                }
-            }
+            Event::EdgeDrained(session, unsent) => self.edge_drained(session, unsent),
             Event::EdgeDown(session, why) => {
                 if let Some(id) = self.sessions.remove(&session) {
                     let name = &self.cache.at(id).name;
@@ -292,6 +294,7 @@ impl Controller {
             self.due(now);
             self.write_device_statuses(now);
             self.run_node_jobs(now);
+            self.run_dynamic(now);
             self.serve(now);
         }
         self.run_leader_election(now);
@@ -327,6 +330,7 @@ impl Controller {
 
     /// The metrics as of now.
     pub fn counters(&self) -> Counters {
+        let dynamic = self.dynamic_gauges();
         let links = self.sessions.values().filter_map(|id| self.cache.nodes[id].link.as_ref());
         Counters {
             nodes_connected: self.sessions.len(),
@@ -334,6 +338,8 @@ impl Controller {
             calls: self.calls.len(),
             leads: self.leader_election.leads(self.now.boot),
             jobs_open: self.open_jobs(),
+            dynamic_resources: dynamic.resources,
+            dynamic_listeners: dynamic.listeners,
             ..self.counters.clone()
         }
     }

@@ -51,7 +51,7 @@ pub(super) struct Binding<'a> {
     pub(super) needs: &'a BTreeSet<Key>,
 }
 
-type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
+pub(super) type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -81,6 +81,8 @@ pub(super) struct NodeFacts {
     pub(super) is_ready: bool,
     /// What its agent understands of jobs.
     pub(super) edge: Edge,
+    /// The node group that it belongs to; empty: none.
+    pub(super) group: Box<str>,
 }
 
 impl NodeFacts {
@@ -135,6 +137,7 @@ impl NodeFacts {
             } else {
                 Edge::Flow
             },
+            group: Box::default(),
         }
     }
 }
@@ -274,13 +277,17 @@ impl Object {
             .then(|| DeviceFacts::read(&metadata.namespace, fields.get("spec").copied(), label));
         let device = device.transpose()?.map(Box::new);
         let status = fields.get("status").filter(|_| kind == Kind::Node);
-        let node = status.map(|status| Box::new(NodeFacts::read(status)));
+        let node = (kind == Kind::Node).then(|| {
+            let mut facts = status.map(|status| NodeFacts::read(status)).unwrap_or_default();
+            facts.group = metadata.labels.get(NODE_GROUP).cloned().unwrap_or_default().0;
+            Box::new(facts)
+        });
         let key = Key::new(kind, &metadata.namespace, &metadata.name);
         let object = Self {
             uid: metadata.uid.as_ref().into(),
             version,
             digest: digest(kind, &fields, &about),
-            json: whole(kind, raw, &fields, &about),
+            json: whole((kind.name(), kind.api_version()), raw, &fields, &about),
             is_ending: metadata.deletion_timestamp.is_some(),
             pod,
             device,
@@ -315,7 +322,7 @@ impl Object {
     }
 }
 
-fn fields<'a>(text: &'a str, what: &str) -> Result<Fields<'a>, Peer> {
+pub(super) fn fields<'a>(text: &'a str, what: &str) -> Result<Fields<'a>, Peer> {
     serde_json::from_str(text).map_err(|error| Peer::at(what, error))
 }
 
@@ -345,17 +352,21 @@ fn digest(kind: Kind, fields: &Fields<'_>, metadata: &Fields<'_>) -> u64 {
     to.finish().max(1)
 }
 
-fn whole(kind: Kind, raw: &RawValue, fields: &Fields<'_>, metadata: &Fields<'_>) -> Arc<RawValue> {
+/// The object with `kind` and `apiVersion`, and without `managedFields`.
+pub(super) fn whole(
+    (kind, api_version): (&str, &str),
+    raw: &RawValue,
+    fields: &Fields<'_>,
+    metadata: &Fields<'_>,
+) -> Arc<RawValue> {
     let complete = fields.contains_key("kind") && fields.contains_key("apiVersion");
     if complete && !metadata.contains_key("managedFields") {
         return Arc::from(raw.to_owned());
     }
     let mut text = String::with_capacity(raw.get().len());
-    text.push_str(r#"{"kind":""#);
-    text.push_str(kind.name());
-    text.push_str(r#"","apiVersion":""#);
-    text.push_str(kind.api_version());
-    text.push_str(r#"","metadata":{"#);
+    let quoted = |word: &str| serde_json::to_string(word).expect("a text");
+    text.extend([r#"{"kind":"#, &quoted(kind), r#","apiVersion":"#, &quoted(api_version)]);
+    text.push_str(r#","metadata":{"#);
     join(&mut text, metadata, &["managedFields"]);
     text.push('}');
     if fields.keys().any(|name| !OWN.contains(&&**name)) {
@@ -366,6 +377,29 @@ fn whole(kind: Kind, raw: &RawValue, fields: &Fields<'_>, metadata: &Fields<'_>)
     Arc::from(RawValue::from_string(text).expect("put together of JSON"))
 }
 
+/// The object without `managedFields`.
+pub(super) fn without_managed_fields(
+    raw: &RawValue,
+    fields: &Fields<'_>,
+    metadata: &Fields<'_>,
+) -> Arc<RawValue> {
+    if !metadata.contains_key("managedFields") {
+        return Arc::from(raw.to_owned());
+    }
+    let mut text = String::with_capacity(raw.get().len());
+    text.push_str(r#"{"metadata":{"#);
+    join(&mut text, metadata, &["managedFields"]);
+    text.push('}');
+    if fields.keys().any(|name| &**name != "metadata") {
+        text.push(',');
+    }
+    join(&mut text, fields, &["metadata"]);
+    text.push('}');
+    Arc::from(RawValue::from_string(text).expect("put together of JSON"))
+}
+
+/// The label of a node with its group (`NodeGroup` of KubeEdge).
+const NODE_GROUP: &str = "apps.kubeedge.io/belonging-to";
 const OWN: [&str; 3] = ["kind", "apiVersion", "metadata"];
 
 fn join(text: &mut String, fields: &Fields<'_>, without: &[&str]) {

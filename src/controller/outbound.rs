@@ -94,6 +94,8 @@ pub(super) fn source_of(kind: Kind) -> &'static str {
     if is_of_devices(kind) { DEVICES } else { SOURCE }
 }
 
+/// The sender of events and answers for `MetaServers`.
+pub(super) const DYNAMIC: &str = "dynamiccontroller";
 const DEVICES: &str = "devicecontroller";
 const TWIN: &str = "twin";
 const TASKS: &str = "taskmanager";

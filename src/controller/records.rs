@@ -159,6 +159,7 @@ impl Cache {
             }
         }
         self.registered.insert(id);
+        self.restarted.insert(id);
         self.arrived.insert(id, true);
         self.check_all(id);
     }

@@ -248,6 +248,12 @@ impl Link {
         }
     }
 
+    /// Whether an answer of so many bytes may be queued, with as many bytes left for others.
+    pub(super) fn has_room_for(&self, bytes: usize) -> bool {
+        self.unacknowledged.len() < EDGE_ANSWERS_MAX / 2
+            && self.unacknowledged_bytes + bytes <= EDGE_ANSWERS_BYTES_MAX - EDGE_UNSENT_BYTES_MAX
+    }
+
     /// Sends a message when there is room, without an acknowledgement. Returns `false` if the node
     /// does not read its answers.
     fn queue(&mut self, message: Box<CloudMessage>) -> bool {
@@ -297,12 +303,19 @@ impl Link {
                 self.dirty.insert(key.clone());
             }
         }
+        let _ = self.send_answers(counters, out);
+    }
+
+    /// Sends the messages without an acknowledgement, as far as there is room. Returns whether none
+    /// is left.
+    pub(super) fn send_answers(&mut self, counters: &mut Counters, out: &mut Out) -> bool {
         while self.has_room()
             && let Some(message) = self.unacknowledged.pop_front()
         {
             self.unacknowledged_bytes -= message.bytes();
             self.send(message, counters, out);
         }
+        self.unacknowledged.is_empty()
     }
 
     /// Sends again what was not acknowledged in time.

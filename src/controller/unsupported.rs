@@ -1,93 +1,96 @@
-//! Answers requests for modules that do not exist here: MetaServer's cloud side, and routers
-//! (wire spec section 5.12). All are counted; requests that expect an answer get an
-//! error.
+//! Counts messages to modules that do not exist here, routers, and passes the requests of
+//! MetaServer on (wire spec section 5.12).
 //!
-//! One request of MetaServer is served: a node may list its own pods. So a node that lost its store
-//! learns which of its running pods are still wanted.
+//! One request of MetaServer is always served: a node may list its own pods. So a node that lost
+//! its store learns which of its running pods are still wanted.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::Controller;
 use super::downstream::NodeContext;
 use super::key::NodeId;
 use super::object::Object;
 use super::outbound::{self, Origin};
 use super::requests::{Form, NodeRequest, Then};
 use super::time::{Now, Rng};
-use crate::model::api::{Call, Kind, Verb};
+use super::{Controller, Session};
+use crate::model::any_api::{AnyCall, AnyTarget, AnyVerb};
+use crate::model::api::{Call, Kind, ListOptions, Verb};
 use crate::model::cloud_message::{CloudMessage, Content, Failure};
-use crate::model::edge_message::{Application, EdgeContent, EdgeMessage};
+use crate::model::edge_message::{EdgeContent, EdgeMessage};
 use crate::model::raw;
 
-const REASON: &str = "MetaServer's cloud side is not built into edgecontroller";
-/// All pods, of all namespaces.
-const PODS: &str = "/core/v1/pods/null/null";
+pub(super) const REASON: &str = "edgecontroller serves no MetaServer: --metaserver-reads is off";
 
 impl Controller {
-    /// A message to a module that does not exist here.
-    pub(super) fn unsupported_message(&mut self, now: Now, id: NodeId, message: EdgeMessage) {
+    /// A message of MetaServer, or to a module that does not exist here.
+    pub(super) fn unsupported_message(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        session: Session,
+        message: EdgeMessage,
+    ) {
         let of = |resource: &str| Origin { id: message.header.id, resource: resource.into() };
-        let (origin, operation, content) = match message.content {
+        match message.content {
             EdgeContent::Application(application) => {
                 let origin = of("ignore/Application/ignore");
-                if let Some(request) = own_pods(&application, &self.cache.at(id).name, &origin)
-                    && self.queue_request(id, request)
-                {
-                    return;
-                }
-                (origin, ANSWER, Content::Rejected(application.request, REASON))
+                self.application(now, id, session, &origin, *application);
             }
-            EdgeContent::Watches(all) => {
-                (of(&message.route.resource), "response", Content::WatchesRejected(all, REASON))
+            EdgeContent::Watches(sync) => {
+                let origin = of(&message.route.resource);
+                self.sync_watches(now, id, session, &origin, sync);
             }
             EdgeContent::Invalid(why) if &*message.route.source == "metaserver" => {
                 self.counters.messages_unserved += 1;
-                return self.count_offence(id, &why.to_string());
+                self.count_offence(id, &why.to_string());
             }
-            _ => {
-                self.counters.messages_unserved += 1;
-                return;
-            }
-        };
-        self.counters.messages_unserved += 1;
-        let answer = answer(&mut self.rng, now, &origin, operation, content);
-        self.answer(id, answer);
+            _ => self.counters.messages_unserved += 1,
+        }
     }
 }
 
-const ANSWER: &str = "applicationResponse";
-
-fn answer(
+/// The answer to a message of MetaServer.
+pub(super) fn answer(
     rng: &mut Rng,
     now: Now,
     origin: &Origin,
-    operation: &'static str,
     content: Content,
 ) -> Box<CloudMessage> {
     let mut answer = outbound::response(rng, now, origin, 0, content);
-    answer.source = "dynamiccontroller";
-    answer.operation = operation;
+    (answer.source, answer.operation) = (outbound::DYNAMIC, "applicationResponse");
     answer
 }
 
 /// The request for the pods of this node; `None`: it is another request.
-fn own_pods(application: &Application, node: &str, origin: &Origin) -> Option<NodeRequest> {
-    let Application { verb, key, options, request } = application;
-    let options = options.as_ref()?;
-    let is_own = options.field_selector == format!("spec.nodeName={node}");
-    if &**verb != "list" || &**key != PODS || !is_own {
+pub(super) fn own_pods(
+    call: &AnyCall,
+    node: &str,
+    origin: &Origin,
+    request: &str,
+) -> Option<NodeRequest> {
+    let AnyTarget::Object { resource, namespace, .. } = &call.target else { return None };
+    let selector = call.parameter("fieldSelector");
+    let is_own = selector.strip_prefix("spec.nodeName=") == Some(node)
+        && call.parameter("labelSelector").is_empty()
+        && (resource.is("", "pods") && namespace.is_empty());
+    if call.verb != AnyVerb::List || !is_own {
         return None;
     }
+    let options = ListOptions {
+        field_selector: selector.to_owned(),
+        limit: call.parameter("limit").parse().unwrap_or_default(),
+        r#continue: call.parameter("continue").to_owned(),
+    };
     let call = Call {
         verb: Verb::List,
         kind: Kind::Pod,
         namespace: "".into(),
         name: "".into(),
         subresource: None,
-        body: Some(raw::json(options)),
+        body: Some(raw::json(&options)),
     };
-    let then = Then::List(request.clone());
+    let then = Then::List(request.into());
     Some(NodeRequest { origin: origin.clone(), call: Box::new(call), form: Form::Object, then })
 }
 
@@ -103,8 +106,7 @@ pub(super) fn listed(
         let why = "the API server's list cannot be parsed";
         whole.ok_or_else(|| Failure::new(500, "InternalError", why))
     });
-    let content = Content::Listed(request.into(), list);
-    answer(context.rng, context.now, origin, ANSWER, content)
+    answer(context.rng, context.now, origin, Content::Applied(request.into(), list))
 }
 
 #[derive(Serialize, Deserialize)]

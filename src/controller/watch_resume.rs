@@ -17,6 +17,7 @@ use crate::model::sync;
 
 impl Controller {
     pub(super) fn watched(&mut self, now: Now, watch: WatchId, fact: WatchFact) {
+        let Some(fact) = self.dynamic_watched(now, watch, fact) else { return };
         let Some(kind) = self.watches.kind(watch) else { return };
         if matches!(kind, Kind::ObjectSync | Kind::ClusterObjectSync)
             && let WatchFact::Changed(raw) | WatchFact::Deleted(raw) = &fact
@@ -73,14 +74,19 @@ impl Controller {
                 }
             }
             WatchFact::Gone => self.watches.expired(now.boot, kind, &mut self.rng),
-            WatchFact::Ended(why) => {
-                if kind == Kind::DeviceModel && !self.watches.was_listed(kind) {
-                    self.cache.are_models_unlisted = true;
-                }
-                let (rng, out) = (&mut self.rng, &mut self.pending);
-                self.watches.ended(now.boot, kind, &why, rng, out);
+            WatchFact::Refused(code, _) => {
+                self.watch_ended(now, kind, &format!("got status {code}, expected 200"));
             }
+            WatchFact::Ended(why) => self.watch_ended(now, kind, &why),
         }
+    }
+
+    fn watch_ended(&mut self, now: Now, kind: Kind, why: &str) {
+        if kind == Kind::DeviceModel && !self.watches.was_listed(kind) {
+            self.cache.are_models_unlisted = true;
+        }
+        let (rng, out) = (&mut self.rng, &mut self.pending);
+        self.watches.ended(now.boot, kind, why, rng, out);
     }
 
     /// An object was deleted.

@@ -29,10 +29,6 @@ pub const METASERVER_OBJECTS_MAX: usize = 4_096;
 pub const METASERVER_OBJECT_BYTES_MAX: usize = 4 << 20;
 /// Selections of objects that are tracked: each is a watch of the cloud while it is watched.
 pub const METASERVER_SCOPES_MAX: usize = 64;
-/// Requirements of one label selector, values of one requirement, and bytes of a selector.
-pub const SELECTOR_REQUIREMENTS_MAX: usize = 16;
-/// See [`SELECTOR_REQUIREMENTS_MAX`].
-pub const SELECTOR_VALUES_MAX: usize = 64;
 /// Deletions that are remembered for watches that go on from an older version, for each resource;
 /// one that needs an older one gets 410 Gone.
 pub const METASERVER_WINDOW: usize = 256;

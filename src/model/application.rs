@@ -1,8 +1,9 @@
 //! What MetaServer and the cloud's dynamic controller speak of: resources, selections of their
 //! objects, and requests for them (metaserver.md, sections 4 and 6).
 
-use std::collections::BTreeMap;
 use std::fmt;
+
+use super::selector::{LabelSelector, Labels};
 
 /// Group, version and resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,6 +28,11 @@ impl Gvr {
         format!("{}/{}", self.group, self.version)
     }
 
+    /// Whether it is this resource of this group, in any version.
+    pub fn is(&self, group: &str, resource: &str) -> bool {
+        (&*self.group, &*self.resource) == (group, resource)
+    }
+
     /// Whether an object with this `apiVersion` may be of it.
     pub fn is_of(&self, api_version: &str) -> bool {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -38,13 +44,9 @@ impl Gvr {
         let part = |text: &str| if text.is_empty() { "null".to_owned() } else { text.to_owned() };
         let group = if self.group.is_empty() { "core" } else { &self.group };
         // A namespace is in none.
-        let namespace = if self.is_namespaces() { "" } else { namespace };
+        let namespace = if self.is("", "namespaces") { "" } else { namespace };
         let (namespace, name) = (part(namespace), part(name));
         format!("/{group}/{}/{}/{namespace}/{name}", self.version, self.resource)
-    }
-
-    fn is_namespaces(&self) -> bool {
-        self.group.is_empty() && &*self.resource == "namespaces"
     }
 }
 
@@ -55,46 +57,6 @@ impl fmt::Display for Gvr {
     }
 }
 
-/// Labels of an object.
-pub type Labels = BTreeMap<Box<str>, Box<str>>;
-
-/// A requirement of a label selector.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Requirement {
-    /// The label has one of these values: `k=v`, `k in (a,b)`.
-    In(Box<str>, Vec<Box<str>>),
-    /// It is absent, or has none of these: `k!=v`, `k notin (a,b)`.
-    NotIn(Box<str>, Vec<Box<str>>),
-    /// `k`
-    Exists(Box<str>),
-    /// `!k`
-    Absent(Box<str>),
-}
-
-impl Requirement {
-    fn matches(&self, labels: &Labels) -> bool {
-        match self {
-            Self::In(key, values) => labels.get(key).is_some_and(|it| values.contains(it)),
-            Self::NotIn(key, values) => labels.get(key).is_none_or(|it| !values.contains(it)),
-            Self::Exists(key) => labels.contains_key(key),
-            Self::Absent(key) => !labels.contains_key(key),
-        }
-    }
-}
-
-impl fmt::Display for Requirement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::In(key, values) if values.len() == 1 => write!(f, "{key}={}", values[0]),
-            Self::NotIn(key, values) if values.len() == 1 => write!(f, "{key}!={}", values[0]),
-            Self::In(key, values) => write!(f, "{key} in ({})", values.join(",")),
-            Self::NotIn(key, values) => write!(f, "{key} notin ({})", values.join(",")),
-            Self::Exists(key) => f.write_str(key),
-            Self::Absent(key) => write!(f, "!{key}"),
-        }
-    }
-}
-
 /// Which objects of a resource are meant. Two selections of the same objects, written in the same
 /// way, are one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,8 +64,7 @@ pub struct Scope {
     pub gvr: Gvr,
     /// Empty: all.
     pub namespace: Box<str>,
-    /// All of them must hold; in order.
-    pub labels: Vec<Requirement>,
+    pub labels: LabelSelector,
     /// `metadata.name`; empty: any.
     pub name: Box<str>,
     /// `spec.nodeName`; empty: any.
@@ -114,13 +75,12 @@ impl Scope {
     /// All objects of a resource.
     pub fn all(gvr: Gvr) -> Self {
         let (namespace, name, node) = Default::default();
-        Self { gvr, namespace, labels: Vec::new(), name, node }
+        Self { gvr, namespace, labels: LabelSelector::default(), name, node }
     }
 
     /// The label selector's text; empty: there is none.
     pub fn label_selector(&self) -> String {
-        let texts: Vec<String> = self.labels.iter().map(ToString::to_string).collect();
-        texts.join(",")
+        self.labels.to_string()
     }
 
     /// The field selector's text; empty: there is none.
@@ -149,7 +109,7 @@ impl Scope {
         (self.namespace.is_empty() || self.namespace == item.namespace)
             && (self.name.is_empty() || self.name == item.name)
             && (self.node.is_empty() || self.node == item.node)
-            && self.labels.iter().all(|it| it.matches(&item.labels))
+            && self.labels.matches(&item.labels)
     }
 }
 
@@ -177,7 +137,7 @@ pub struct Item {
     pub text: Box<str>,
 }
 
-/// A request of MetaServer to the dynamic controller.
+/// A request of MetaServer to the dynamic controller, as the node makes it.
 #[derive(Clone, Debug)]
 pub struct Application {
     pub node: Box<str>,

@@ -64,12 +64,11 @@ pub enum Content {
     MembershipDetail(Vec<DeviceMember>),
     /// The request for a stage of a job, of v1alpha1.
     JobStage(Box<(JobKey, JobAction, JobSpec)>),
-    /// The list of pods that MetaServer requested: its request, and the list or a failure.
-    Listed(Box<str>, Result<Box<str>, Failure>),
-    /// The rejection of a request of MetaServer, and the reason.
-    Rejected(Box<str>, &'static str),
-    /// The same of watches, by their ids.
-    WatchesRejected(Box<str>, &'static str),
+    /// The answer to a request of MetaServer: the request, and the object or list (empty: none) or
+    /// a failure.
+    Applied(Box<str>, Result<Box<str>, Failure>),
+    /// The watches of MetaServer that are not held: id, request and failure of each.
+    WatchesRejected(Vec<(Box<str>, Box<str>, Failure)>),
 }
 
 /// A device in a message about which devices a node has.
@@ -147,10 +146,10 @@ impl Content {
         match self {
             Self::Object(object) => object.get().len(),
             // Base64.
-            Self::Listed(request, Ok(list)) => request.len() + list.len() / 3 * 4,
-            Self::Listed(request, Err(failure)) => request.len() + failure.bytes(),
-            Self::Rejected(request, reason) | Self::WatchesRejected(request, reason) => {
-                request.len() + reason.len()
+            Self::Applied(request, Ok(body)) => request.len() + body.len() / 3 * 4,
+            Self::Applied(request, Err(failure)) => request.len() + failure.bytes(),
+            Self::WatchesRejected(all) => {
+                all.iter().map(|(id, it, failure)| id.len() + it.len() + failure.bytes()).sum()
             }
             Self::ObjectResp(Ok(object)) => object.get().len(),
             Self::ObjectResp(Err(failure))

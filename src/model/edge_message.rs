@@ -7,11 +7,14 @@
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::api::ListOptions;
+use super::any_api::{AnyCall, Parameters};
+use super::application::Gvr;
+use super::cloud_message::Failure;
 use super::device::DeviceUpstream;
 use super::error::Peer;
 use super::message::{Header, Route};
 use super::node_job::JobReport;
+use super::selector::{FieldSelector, LabelSelector};
 
 /// One message of a node.
 #[derive(Clone, Debug)]
@@ -45,9 +48,9 @@ pub enum EdgeContent {
     /// An event, and the patch of it if it is known already.
     Event(Value, Option<Result<Box<RawValue>, Peer>>),
     /// A request of MetaServer.
-    Application(Box<Application>),
-    /// Watches of MetaServer, JSON: an application by each id.
-    Watches(Box<str>),
+    Application(Box<ApplicationRequest>),
+    /// All watches of a node's MetaServer, by their ids; a malformed one has a reason.
+    Watches(Vec<ApplicationRequest>),
     /// A report about a device, and its time by the node's clock, milliseconds since 1970; 0: not
     /// known.
     Device(Box<DeviceUpstream>, i64),
@@ -74,15 +77,34 @@ pub struct BoundToken {
     pub request: Box<RawValue>,
 }
 
-/// A request to the API server through MetaServer.
+/// A request of a node's MetaServer (spec `metaserver`, section 6), as the controller gets it.
 #[derive(Clone, Debug)]
-pub struct Application {
-    /// `list`, `get` …
-    pub verb: Box<str>,
-    /// `/core/v1/pods/null/null`
-    pub key: Box<str>,
-    /// The options of a list; `None`: there are none, or others.
-    pub options: Option<ListOptions>,
+pub struct ApplicationRequest {
+    /// `ID`: the same for the same request of the same node.
+    pub id: Box<str>,
     /// The whole request, JSON: its answer is a copy of it.
     pub request: Box<str>,
+    /// What is requested, or why it cannot be served, for the answer.
+    pub requested: Result<Requested, Failure>,
+}
+
+/// What is requested.
+#[derive(Clone, Debug)]
+pub enum Requested {
+    Call(Box<AnyCall>),
+    Watch(Box<WatchRequest>),
+}
+
+/// The request to be told of changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchRequest {
+    pub resource: Gvr,
+    /// Empty: all.
+    pub namespace: Box<str>,
+    /// Empty: all.
+    pub name: Box<str>,
+    pub labels: LabelSelector,
+    pub fields: FieldSelector,
+    /// The selectors as they came: parameters of a list of the same objects.
+    pub query: Parameters,
 }

@@ -3,8 +3,10 @@
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "controller")]
+pub mod any_api;
+#[cfg(feature = "controller")]
 pub mod api;
-#[cfg(any(feature = "metaserver", feature = "services"))]
+#[cfg(any(feature = "controller", feature = "metaserver", feature = "services"))]
 pub mod application;
 pub mod base64;
 pub mod builtin;
@@ -61,6 +63,8 @@ pub mod remote_pod;
 pub mod rule_row;
 #[cfg(feature = "runtime")]
 pub mod runtime;
+#[cfg(any(feature = "controller", feature = "metaserver", feature = "services"))]
+pub mod selector;
 #[cfg(feature = "services")]
 pub mod service;
 #[cfg(feature = "servicebus")]

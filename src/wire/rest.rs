@@ -5,7 +5,9 @@ use serde_json::value::RawValue;
 
 use super::http1::call;
 use super::http1::query::unescaped;
+use crate::model::any_api::{AnyCall, AnyTarget, AnyVerb};
 use crate::model::api::{Call, Kind, ListOptions, PatchType, Subresource, Verb};
+use crate::model::application::Gvr;
 
 /// A request's line and the type of its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +60,61 @@ fn query(options: Option<&RawValue>) -> String {
         }
     }
     query
+}
+
+/// The request of a call about a resource of any kind.
+pub fn of_any_call(call: &AnyCall) -> Target {
+    let mut path = match &call.target {
+        AnyTarget::Path(path) => path.to_string(),
+        AnyTarget::Object { resource, namespace, name, subresource } => {
+            let mut path = any_collection(resource, namespace);
+            for part in [name, subresource].into_iter().filter(|part| !part.is_empty()) {
+                path.extend(["/", &escaped(part)]);
+            }
+            path
+        }
+    };
+    for (at, (key, value)) in call.query.iter().enumerate() {
+        path.extend([if at == 0 { "?" } else { "&" }, &escaped(key), "=", &escaped(value)]);
+    }
+    let (method, content_type) = match call.verb {
+        AnyVerb::Get | AnyVerb::List => ("GET", JSON),
+        AnyVerb::Create => ("POST", JSON),
+        AnyVerb::Update => ("PUT", JSON),
+        AnyVerb::Patch(content_type) => ("PATCH", content_type),
+        AnyVerb::Delete => ("DELETE", JSON),
+    };
+    Target { method, path, content_type }
+}
+
+/// As [`of_list`], of any resource.
+pub fn of_any_list(resource: &Gvr, limit: usize, next: &str) -> String {
+    let mut path = format!("{}?limit={limit}", any_collection(resource, ""));
+    if !next.is_empty() {
+        path.extend(["&continue=", &escaped(next)]);
+    }
+    path
+}
+
+/// As [`of_watch`], of any resource.
+pub fn of_any_watch(resource: &Gvr, version: &str, timeout_s: u64) -> String {
+    format!(
+        "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={timeout_s}&resourceVersion={}",
+        any_collection(resource, ""),
+        escaped(version)
+    )
+}
+
+fn any_collection(resource: &Gvr, namespace: &str) -> String {
+    let Gvr { group, version, resource } = resource;
+    let mut path = if group.is_empty() { "/api".to_owned() } else { "/apis/".to_owned() };
+    path.push_str(&escaped(group));
+    path.extend(["/", &escaped(version)]);
+    if !namespace.is_empty() {
+        path.extend(["/namespaces/", &escaped(namespace)]);
+    }
+    path.extend(["/", &escaped(resource)]);
+    path
 }
 
 /// The path of a page of a list; `next`: the `continue` of the page before, empty: the first.
@@ -283,6 +340,46 @@ mod tests {
             (target.method, &*target.path),
             ("GET", "/api/v1/pods?limit=7&fieldSelector=spec.nodeName%3Da&continue=x%3D")
         );
+    }
+
+    #[test]
+    fn calls_about_any_resource_have_the_paths_of_the_api() {
+        let object = |group: &str, resource: &str, namespace: &str, name: &str, part: &str| {
+            let resource = Gvr::new(group, "v1", resource);
+            let [namespace, name, subresource] = [namespace, name, part].map(Box::from);
+            AnyTarget::Object { resource, namespace, name, subresource }
+        };
+        for (verb, target, query, expected) in [
+            (
+                AnyVerb::List,
+                object("", "services", "", "", ""),
+                "a=b,c",
+                "GET /api/v1/services?q=a%3Db%2Cc",
+            ),
+            (
+                AnyVerb::Patch(MERGE),
+                object("apps", "deployments", "n", "a", "scale"),
+                "",
+                "PATCH /apis/apps/v1/namespaces/n/deployments/a/scale",
+            ),
+            (
+                AnyVerb::Get,
+                object("rbac.authorization.k8s.io", "clusterroles", "", "system:node", ""),
+                "",
+                "GET /apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode",
+            ),
+            (AnyVerb::Get, AnyTarget::Path("/readyz".into()), "", "GET /readyz"),
+        ] {
+            let query = Some(("q".into(), query.into())).filter(|_| !query.is_empty());
+            let query = query.into_iter().collect();
+            let call = AnyCall { verb, target, query, body: Box::default(), node: None };
+            let target = of_any_call(&call);
+            assert_eq!(format!("{} {}", target.method, target.path), expected);
+        }
+        let services = Gvr::new("", "v1", "services");
+        assert_eq!(of_any_list(&services, 5, "x="), "/api/v1/services?limit=5&continue=x%3D");
+        let watch = of_any_watch(&services, "7", 9);
+        assert!(watch.starts_with("/api/v1/services?watch=true&") && watch.ends_with("Version=7"));
     }
 
     #[test]

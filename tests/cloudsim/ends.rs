@@ -34,6 +34,7 @@ impl World {
             self.at(1, Due::Begin(at));
         }
         self.users_tidy();
+        self.any.unserved.clear();
         self.remove_node(MORTAL);
         for name in self.nodes.keys().cloned().collect::<Vec<_>>() {
             if self.nodes[&name].behaviour != Behaviour::Honest {
@@ -115,7 +116,9 @@ impl World {
         // Unused objects are kept for a while.
         let waits = (queued > 0).then(|| format!("{queued} objects wait for their nodes"));
         let waits = waits.or_else(|| self.job_unsettled());
-        waits.or_else(|| alive.find_map(|node| self.node_unsettled(&node.name))).or_else(|| {
+        let lacks =
+            |name: &str| self.node_unsettled(name).or_else(|| self.listening_unsettled(name));
+        waits.or_else(|| alive.find_map(|node| lacks(&node.name))).or_else(|| {
             let left = self.records(MORTAL);
             let leads = self.replicas.iter().any(Replica::leads);
             let led = self.size.sync == SyncStore::Table || leads;

@@ -2,6 +2,7 @@
 
 use edged::controller::event::{Action, CallId, Event, WatchFact, WatchId};
 use edged::model::api::{Call, CallError, CallResult, Kind, Verb};
+use edged::model::cloud_message::CloudMessage;
 use edged::model::link::Session;
 use edged::model::message::Message;
 use edged::model::meta::{DiskError, Revision};
@@ -15,7 +16,7 @@ use crate::trace::trace;
 use crate::world::{Due, Watch, World};
 
 impl World {
-    fn delay_ms(&mut self) -> u64 {
+    pub(crate) fn delay_ms(&mut self) -> u64 {
         self.chance.below(self.faults.delay_ms + 1)
     }
 
@@ -40,20 +41,7 @@ impl World {
                 judge!(open, "[one answer] r{at} refuses {session:?}, which was not requested");
                 self.refused(session, refusal.status);
             }
-            Action::Send(session, message) => {
-                let Some(link) = self.links.get(&session) else { return };
-                judge!(link.is_on, "[one answer] r{at} sends on {session:?} before it is up");
-                let message = Box::new(kubeedge::encode_cloud(&message));
-                let (what, resource) = (&message.route.operation, &message.route.resource);
-                trace!(self.now, "r{at} sends {what} {resource}");
-                self.check_sent(at, session, &message);
-                self.check_job_sent(at, session, &message);
-                let ms = self.delay_ms();
-                let link = self.links.get_mut(&session).expect("just seen");
-                let ms = ms.max(link.down_at.saturating_sub(self.now));
-                link.down_at = self.now + ms;
-                self.at(ms, Due::ToNode(session, message));
-            }
+            Action::Send(session, message) => self.send_to_node(at, session, &message),
             Action::Close(session, why) => {
                 trace!(self.now, "r{at} closes {session:?}: {why}");
                 self.check_close(at, session, &why);
@@ -77,7 +65,10 @@ impl World {
                 self.replicas[at].watches.insert(id, watch);
                 self.feed_soon(at, id);
             }
-            Action::Unwatch(watch) => drop(self.replicas[at].watches.remove(&watch)),
+            Action::CallAny(id, call) => self.call_any_soon(at, id, call),
+            Action::ListAny(watch, _) => self.list_any_soon(at, watch),
+            Action::WatchAny(id, resource, version) => self.watch_any(at, id, &resource, &version),
+            Action::Unwatch(watch) => self.unwatch(at, watch),
             Action::Save { revision, changes } => {
                 let busy = std::mem::replace(&mut self.replicas[at].saving, true);
                 judge!(!busy, "[one save] {revision:?} while another is under way");
@@ -98,6 +89,21 @@ impl World {
             Action::Answer(..) | Action::Sign { .. } => panic!("no node requests certificates"),
             Action::AcceptTunnel(..) | Action::RefuseTunnel(..) | Action::CloseTunnel(..) => (),
         }
+    }
+
+    fn send_to_node(&mut self, at: usize, session: Session, message: &CloudMessage) {
+        let Some(link) = self.links.get(&session) else { return };
+        judge!(link.is_on, "[one answer] r{at} sends on {session:?} before it is up");
+        let message = Box::new(kubeedge::encode_cloud(message));
+        let (what, resource) = (&message.route.operation, &message.route.resource);
+        trace!(self.now, "r{at} sends {what} {resource}");
+        self.check_sent(at, session, &message);
+        self.check_job_sent(at, session, &message);
+        let ms = self.delay_ms();
+        let link = self.links.get_mut(&session).expect("just seen");
+        let ms = ms.max(link.down_at.saturating_sub(self.now));
+        link.down_at = self.now + ms;
+        self.at(ms, Due::ToNode(session, message));
     }
 
     pub(crate) fn call(&mut self, at: usize, life: u64, id: CallId, call: &Call) {

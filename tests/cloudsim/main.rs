@@ -16,6 +16,8 @@
 //! Seeds are run, counted and replayed as in the agent's simulator (`tests/sim`).
 #![expect(clippy::print_stdout, reason = "the program prints its report")]
 
+#[path = "../controller/any_cluster.rs"]
+mod any_cluster;
 #[path = "../sim/chance.rs"]
 #[expect(dead_code, reason = "shared with the agent's simulator; not all draws are needed here")]
 mod chance;
@@ -24,6 +26,7 @@ mod check;
 #[expect(dead_code, reason = "shared with the stories; not all of it is needed here")]
 mod cluster;
 mod devices;
+mod dynamic;
 mod ends;
 mod event_loop;
 mod faults;

@@ -12,6 +12,7 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 use crate::devices::Devices;
+use crate::dynamic::Listening;
 use crate::jobs::Work;
 use crate::rule::judge;
 use crate::trace::trace;
@@ -46,6 +47,8 @@ pub struct Node {
     pub pending: BTreeMap<String, (Session, u64, String)>,
     /// What it has of devices.
     pub devices: Devices,
+    /// What it watches.
+    pub listening: Listening,
     /// Its jobs.
     pub work: Work,
     /// When its certificate was issued.
@@ -72,6 +75,7 @@ impl Node {
             session: None,
             pending: BTreeMap::new(),
             devices: Devices::default(),
+            listening: Listening::default(),
             work: Work::default(),
             made_s: 0,
             is_new: true,
@@ -91,7 +95,7 @@ impl Node {
         self.missing.clear();
     }
 
-    fn message(&mut self, route: [&str; 4], content: Option<&Value>) -> Message {
+    pub(crate) fn message(&mut self, route: [&str; 4], content: Option<&Value>) -> Message {
         self.last_id += 1;
         let [source, group, operation, resource] = route.map(Box::from);
         let id = format!("{}-{}", self.name, self.last_id).into();
@@ -150,7 +154,7 @@ impl Node {
 
     /// Processes a message; returns its acknowledgement, where one is due.
     fn take(&mut self, message: &Message) -> Option<Message> {
-        let Route { source, group, operation, resource } = message.route.clone();
+        let Route { source, group, resource, .. } = message.route.clone();
         if group.as_ref() == "taskmanager" {
             self.work.take(message);
             return None;
@@ -163,31 +167,42 @@ impl Node {
             .content
             .as_ref()
             .map_or(Value::Null, |content| serde_json::from_str(content.get()).expect("JSON"));
-        match &*operation {
+        if &*source == "dynamiccontroller" {
+            if !self.listening.take(message, &content) {
+                return None;
+            }
+        } else {
+            self.take_object(message, &content);
+        }
+        let mut ack = self.message([&source, &group, "response", &resource], Some(&json!("OK")));
+        ack.header.parent_id = message.header.id.clone();
+        Some(ack)
+    }
+
+    fn take_object(&mut self, message: &Message, content: &Value) {
+        let Route { operation, resource, .. } = &message.route;
+        match &**operation {
             "insert" | "update" => {
-                let old = self.store.get(&*resource).map(|old| old["metadata"]["uid"].clone());
+                let old = self.store.get(&**resource).map(|old| old["metadata"]["uid"].clone());
                 let replaced = old.is_some_and(|old| old != content["metadata"]["uid"]);
-                let stale = self.stale.remove(&*resource);
+                let stale = self.stale.remove(&**resource);
                 judge!(
                     !replaced || stale || self.behaviour != Behaviour::Honest,
                     "[predecessor first] {resource} of {} was replaced without a deletion",
                     self.name
                 );
-                self.store.insert(resource.to_string(), content);
+                self.store.insert(resource.to_string(), content.clone());
             }
             "delete" => {
-                let old = self.store.get(&*resource);
+                let old = self.store.get(&**resource);
                 if old.is_some_and(|old| old["metadata"]["uid"] == content["metadata"]["uid"]) {
-                    self.store.remove(&*resource);
-                    self.devices.deleted(&resource);
+                    self.store.remove(&**resource);
+                    self.devices.deleted(resource);
                 }
             }
-            "response" | "applicationResponse" => self.answered(message, &content),
+            "response" => self.answered(message, content),
             other => panic!("a node got {other} of {resource}"),
         }
-        let mut ack = self.message([&source, &group, "response", &resource], Some(&json!("OK")));
-        ack.header.parent_id = message.header.id.clone();
-        Some(ack)
     }
 
     fn answered(&mut self, message: &Message, content: &Value) {
@@ -290,6 +305,7 @@ impl World {
             Behaviour::Attacks => {
                 self.live_normally(name, session);
                 self.attack(name, session);
+                self.attack_by_metaserver(name);
                 self.report_jobs_falsely(name);
             }
         }
@@ -412,6 +428,7 @@ impl World {
             self.question(name, message, &uid);
         }
         self.serve_devices(name, session);
+        self.listen(name, session);
         self.work(name);
         if self.chance.percent(10) {
             let maps = self.check.maps_of(name);

@@ -36,6 +36,7 @@ impl World {
         if self.chance.ppm(self.faults.compaction_ppm) {
             self.tally.add("compactions");
             self.cluster.compacted = self.cluster.version;
+            self.any.compacted = self.any.version;
         }
         for at in 0..self.replicas.len() {
             self.tick_replica(at);
@@ -103,6 +104,7 @@ impl World {
             node.restart();
             node.work.restart();
             node.devices.restart(lost);
+            node.listening.restart(lost);
             if lost {
                 node.store.clear();
             }
@@ -164,6 +166,9 @@ impl World {
         let map = format!("m{}", self.chance.below(MAPS));
         if self.chance.percent(30) {
             return self.users_change_devices();
+        }
+        if self.chance.percent(20) {
+            return self.users_change_services();
         }
         if self.chance.percent(10) {
             return self.users_change_jobs();

@@ -2,16 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use edged::controller::dynamic::access::{Access, READS, RequestUser};
 use edged::controller::event::{CallId, Event, WatchId};
 use edged::controller::identity::{EnrolAgain, Identity};
 use edged::controller::time::{Instant, Now, Wall};
 use edged::controller::{Authority, Candidate, Config, Controller, SyncStore};
+use edged::model::any_api::AnyCall;
 use edged::model::api::{Call, Kind};
 use edged::model::link::Session;
 use edged::model::message::Message;
 use edged::model::meta::Revision;
 use edged::model::sync::{Change, Record};
 
+use crate::any_cluster::AnyCluster;
 use crate::chance::Chance;
 use crate::check::Check;
 use crate::cluster::Cluster;
@@ -43,6 +46,8 @@ pub struct World {
     /// The sizes of the world.
     pub size: Size,
     pub cluster: Cluster,
+    /// What nodes watch through their `MetaServers`.
+    pub any: AnyCluster,
     /// The API server is down until this time.
     pub api_down_until: u64,
     /// The controllers.
@@ -67,6 +72,7 @@ pub struct World {
     queue: BTreeMap<(u64, u64), Due>,
     order: u64,
     fed_version: u64,
+    fed_any_version: u64,
 }
 
 pub struct Replica {
@@ -85,6 +91,8 @@ pub struct Replica {
     pub stopping: Option<u64>,
     /// Watches, and the version up to which each has reported.
     pub watches: BTreeMap<WatchId, Watch>,
+    /// The same of Services.
+    pub any_watches: BTreeMap<WatchId, AnyWatch>,
     /// A save is under way.
     pub saving: bool,
     wake: Option<u64>,
@@ -94,6 +102,15 @@ pub struct Replica {
 #[derive(Clone, Copy)]
 pub struct Watch {
     pub kind: Kind,
+    /// Reported up to this version.
+    pub version: u64,
+    /// It is about to report.
+    pub is_due: bool,
+}
+
+/// A watch of Services.
+#[derive(Clone, Copy)]
+pub struct AnyWatch {
     /// Reported up to this version.
     pub version: u64,
     /// It is about to report.
@@ -121,6 +138,9 @@ pub enum Due {
     Tell(usize, u64, Box<Event>),
     Call(usize, u64, CallId, Box<Call>),
     List(usize, u64, WatchId, Kind),
+    CallAny(usize, u64, CallId, Box<AnyCall>),
+    ListAny(usize, u64, WatchId),
+    FeedAny(usize, u64, WatchId),
     Feed(usize, u64, WatchId),
     Save(usize, u64, Revision, Vec<Change>),
     ToNode(Session, Box<Message>),
@@ -154,6 +174,7 @@ impl World {
             class,
             size,
             cluster: Cluster::default(),
+            any: AnyCluster::default(),
             api_down_until: 0,
             nodes,
             links: BTreeMap::new(),
@@ -166,6 +187,7 @@ impl World {
             queue: BTreeMap::new(),
             order: 0,
             fed_version: 0,
+            fed_any_version: 0,
         };
         trace!(0, "seed {seed}: {class:?}, {size:?}");
         trace!(0, "{:?}", world.faults);
@@ -230,6 +252,10 @@ impl World {
 
     /// Watches with pending changes report them after a while.
     fn feed(&mut self) {
+        if self.fed_any_version != self.any.version {
+            self.fed_any_version = self.any.version;
+            self.feed_any();
+        }
         if self.fed_version == self.cluster.version {
             return;
         }
@@ -266,15 +292,19 @@ impl World {
             }
             Due::Call(at, life, id, call) => self.call(at, life, id, &call),
             Due::List(at, life, id, kind) => self.list(at, life, id, kind),
-            Due::Feed(at, life, id) => {
-                let replica = &self.replicas[at];
-                let frozen_ms = replica.frozen_until.saturating_sub(self.now);
-                if frozen_ms > 0 || !replica.inbox.is_empty() {
-                    self.at(frozen_ms, Due::Feed(at, life, id));
-                } else {
-                    self.watch_tells(at, life, id);
+            Due::CallAny(at, life, id, call) => self.call_any(at, life, id, &call),
+            Due::ListAny(at, life, id) => self.list_any(at, life, id),
+            Due::FeedAny(at, life, id) => {
+                let frozen_ms = self.frozen_ms(at);
+                match frozen_ms {
+                    Some(ms) => self.at(ms, Due::FeedAny(at, life, id)),
+                    None => self.any_watch_tells(at, life, id),
                 }
             }
+            Due::Feed(at, life, id) => match self.frozen_ms(at) {
+                Some(ms) => self.at(ms, Due::Feed(at, life, id)),
+                None => self.watch_tells(at, life, id),
+            },
             Due::Save(at, life, revision, changes) => self.save(at, life, revision, changes),
             Due::ToNode(session, message) => self.arrive(session, &message),
             Due::Thaw(at, life) => {
@@ -290,6 +320,13 @@ impl World {
             }
             Due::UserChange => self.users_change(),
         }
+    }
+
+    /// How long a replica is still frozen; `None`: it is not, and has handled all that came.
+    fn frozen_ms(&self, at: usize) -> Option<u64> {
+        let replica = &self.replicas[at];
+        let frozen_ms = replica.frozen_until.saturating_sub(self.now);
+        (frozen_ms > 0 || !replica.inbox.is_empty()).then_some(frozen_ms)
     }
 
     /// A replica begins a life.
@@ -313,6 +350,7 @@ impl World {
                 address: format!("192.0.2.{at}"),
                 namespace: "k".to_owned(),
             }),
+            access: Some(Access::parse(READS, "", RequestUser::Controller).expect("a list")),
         };
         let now = self.now;
         let replica = &mut self.replicas[at];
@@ -337,6 +375,9 @@ impl World {
             Due::Tell(of, in_life, _)
             | Due::Call(of, in_life, ..)
             | Due::List(of, in_life, ..)
+            | Due::CallAny(of, in_life, ..)
+            | Due::ListAny(of, in_life, _)
+            | Due::FeedAny(of, in_life, _)
             | Due::Feed(of, in_life, _)
             | Due::Thaw(of, in_life)
             | Due::Save(of, in_life, ..) => (*of, *in_life) == (at, life),
@@ -359,6 +400,7 @@ impl World {
         replica.core = None;
         replica.wake = None;
         replica.watches.clear();
+        replica.any_watches.clear();
         replica.inbox.clear();
         let own = self.links.iter().filter(|(_, link)| link.replica == at);
         let own: BTreeSet<Session> = own.map(|(session, _)| *session).collect();
@@ -473,6 +515,7 @@ impl Replica {
             inbox: VecDeque::new(),
             stopping: None,
             watches: BTreeMap::new(),
+            any_watches: BTreeMap::new(),
             saving: false,
             wake: None,
         }

@@ -1,10 +1,13 @@
 //! The core of the controller: stories, and golden conversations. Its simulator is
 //! `tests/cloudsim`.
 
+mod any_cluster;
 mod bounds;
 mod cluster;
 mod device_reports;
 mod devices;
+mod dynamic;
+mod dynamic_versions;
 mod edge;
 mod golden;
 mod join;

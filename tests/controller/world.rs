@@ -2,19 +2,23 @@
 //! take effect after a delay: none in stories, random ones in the simulator.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use edged::controller::event::{Action, Answer, CallId, Event, Exchange, Out, Peer, WatchFact};
 use edged::controller::event::{Refusal, WatchId};
 use edged::controller::identity::{EnrolAgain, Identity};
 use edged::controller::time::{Instant, Now, Rng, Wall};
 use edged::controller::{Authority, Candidate, Config, Controller, SyncStore};
+use edged::model::any_api::AnyCall;
 use edged::model::api::{Call, CallError, Kind};
+use edged::model::application::Gvr;
 use edged::model::link::Session;
 use edged::model::message::Message;
 use edged::model::meta::{DiskError, Revision};
 use edged::model::sync::{Change, Record};
 use edged::wire::kubeedge;
 
+use crate::any_cluster::AnyCluster;
 use crate::cluster::{Cluster, raw, refused};
 use crate::edge::Edge;
 
@@ -35,6 +39,8 @@ enum Fact {
     ToController(Event),
     Call(CallId, Box<Call>),
     List(WatchId, Kind),
+    CallAny(CallId, Box<AnyCall>),
+    ListAny(WatchId, Arc<Gvr>),
     Save(Revision, Vec<Change>),
     ToEdge(Session, Box<Message>),
 }
@@ -45,6 +51,15 @@ pub struct World {
     pub faults: Faults,
     pub sync: SyncStore,
     pub cluster: Cluster,
+    /// Resources of any kind.
+    pub any: AnyCluster,
+    /// All calls about them.
+    pub any_calls: Vec<AnyCall>,
+    any_watches: BTreeMap<WatchId, (Arc<Gvr>, u64)>,
+    /// The API server answers nothing about them.
+    pub any_is_silent: bool,
+    /// Its answers to calls about them take so long to arrive.
+    pub any_answers_after_ms: u64,
     pub controller: Controller,
     pub rows: BTreeMap<RowKey, Record>,
     pub edges: BTreeMap<String, Edge>,
@@ -94,6 +109,7 @@ pub fn config() -> Config {
         sync: SyncStore::Table,
         candidate: None,
         replica: None,
+        access: None,
     }
 }
 
@@ -122,6 +138,11 @@ impl World {
             faults,
             sync,
             cluster,
+            any: AnyCluster::default(),
+            any_calls: Vec::new(),
+            any_watches: BTreeMap::new(),
+            any_is_silent: false,
+            any_answers_after_ms: 0,
             controller: Controller::boot(config(), now, seed),
             rows: BTreeMap::new(),
             edges: BTreeMap::new(),
@@ -181,6 +202,7 @@ impl World {
             }
         }
         self.watches.clear();
+        self.any_watches.clear();
         self.requested.clear();
         self.sessions.clear();
         self.start();
@@ -256,7 +278,24 @@ impl World {
             Action::Watch(watch, kind, version) => {
                 self.watches.insert(watch, (kind, version.parse().expect("a version")));
             }
-            Action::Unwatch(watch) => drop(self.watches.remove(&watch)),
+            Action::CallAny(id, call) => {
+                self.any_calls.push((*call).clone());
+                if !self.any_is_silent {
+                    self.later(Fact::CallAny(id, call));
+                }
+            }
+            Action::ListAny(watch, resource) => {
+                if !self.any_is_silent {
+                    self.later(Fact::ListAny(watch, resource));
+                }
+            }
+            Action::WatchAny(watch, resource, version) => {
+                self.any_watches.insert(watch, (resource, version.parse().expect("a version")));
+            }
+            Action::Unwatch(watch) => {
+                self.watches.remove(&watch);
+                self.any_watches.remove(&watch);
+            }
             Action::Save { revision, changes } => self.later(Fact::Save(revision, changes)),
             Action::KeepIdentity(identity) => self.identities.push(identity),
             Action::Log(_, line) => self.logs.push(line),
@@ -295,6 +334,22 @@ impl World {
                 self.hand_in(Event::Watched(watch, WatchFact::Listed(objects)));
                 self.hand_in(Event::Watched(watch, WatchFact::ListEnd(version)));
             }
+            Fact::CallAny(id, call) => {
+                let fact = Fact::ToController(Event::Called(id, self.any.call(&call)));
+                let at = self.now.boot.0 + self.any_answers_after_ms;
+                self.last += 1;
+                self.on_the_way.insert((at, self.last), (self.life, fact));
+            }
+            Fact::ListAny(watch, resource) => match self.any.list(&resource) {
+                Ok(objects) => {
+                    let version = self.any.version.to_string().into();
+                    self.hand_in(Event::Watched(watch, WatchFact::Listed(objects)));
+                    self.hand_in(Event::Watched(watch, WatchFact::ListEnd(version)));
+                }
+                Err((code, status)) => {
+                    self.hand_in(Event::Watched(watch, WatchFact::Refused(code, status)));
+                }
+            },
             Fact::Save(revision, changes) => {
                 let rate = self.faults.save_fails;
                 if self.chance(rate) {
@@ -357,7 +412,27 @@ impl World {
         }
     }
 
+    fn feed_any_watches(&mut self) {
+        for (watch, (resource, version)) in self.any_watches.clone() {
+            let next = self.any.after(&resource, version);
+            let next = next.map(|next| next.map(|(at, gone, object)| (at, gone, raw(object))));
+            let fact = match next {
+                Err(()) => {
+                    self.any_watches.remove(&watch);
+                    WatchFact::Gone
+                }
+                Ok(None) => continue,
+                Ok(Some((at, gone, object))) => {
+                    self.any_watches.insert(watch, (resource, at));
+                    if gone { WatchFact::Deleted(object) } else { WatchFact::Changed(object) }
+                }
+            };
+            self.hand_in(Event::Watched(watch, fact));
+        }
+    }
+
     fn feed_watches(&mut self) {
+        self.feed_any_watches();
         for (watch, (kind, version)) in self.watches.clone() {
             let next = self
                 .cluster
@@ -389,7 +464,9 @@ impl World {
         loop {
             let pending = |world: &Self| {
                 let mut watches = world.watches.values();
+                let mut any = world.any_watches.values();
                 watches.any(|(kind, at)| world.cluster.after(*kind, *at) != Ok(None))
+                    || any.any(|(resource, at)| world.any.after(resource, *at) != Ok(None))
             };
             if pending(self) {
                 self.feed_watches();
@@ -437,6 +514,11 @@ impl World {
             Some((kind, name.to_owned(), uid.to_owned(), version))
         });
         reported.collect()
+    }
+
+    /// Resources of any kind that are watched.
+    pub fn any_watched(&self) -> Vec<String> {
+        self.any_watches.values().map(|(resource, _)| resource.to_string()).collect()
     }
 
     // ---- nodes ----

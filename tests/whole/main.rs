@@ -29,6 +29,8 @@ mod controller_devices;
 mod controller_jobs;
 #[cfg(feature = "controller")]
 mod controller_kills;
+#[cfg(all(feature = "controller", feature = "metaserver"))]
+mod controller_metaserver;
 mod crashes;
 #[cfg(feature = "controller")]
 mod demo;
@@ -209,6 +211,8 @@ fn all() -> Vec<Test> {
         controller_devices::TESTS,
         #[cfg(feature = "metaserver")]
         metaserver::TESTS,
+        #[cfg(all(feature = "controller", feature = "metaserver"))]
+        controller_metaserver::TESTS,
         #[cfg(all(feature = "controller", feature = "node-jobs"))]
         node_upgrade::TESTS,
         #[cfg(all(feature = "controller", feature = "node-jobs"))]

@@ -15,7 +15,7 @@ use super::support::wait::until;
 
 crate::tests!(objects_of_the_cloud_are_read_on_the_gateway_and_without_it_too);
 
-fn with_metaserver(site: &Site, port: u16) {
+pub fn with_metaserver(site: &Site, port: u16) {
     let path = site.config.as_deref().expect("it has joined a cloud");
     let text = fs::read_to_string(path).expect("a file of ours");
     let on = format!(
@@ -26,7 +26,7 @@ fn with_metaserver(site: &Site, port: u16) {
 }
 
 /// The head and the body of an answer.
-fn ask(port: u16, method: &str, target: &str) -> Result<(String, String), String> {
+pub fn ask(port: u16, method: &str, target: &str) -> Result<(String, String), String> {
     let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
     let mut stream = TcpStream::connect(address).map_err(|error| error.to_string())?;
     let request = format!(

@@ -4,10 +4,12 @@
 use std::sync::Arc;
 
 use edged::limits::Budget;
+use edged::model::any_api::AnyVerb;
 use edged::model::api::Kind;
+use edged::model::application::Gvr;
 use edged::model::cloud_message::{CloudMessage, Content, Failure, Tombstone};
 use edged::model::downstream::{Answer, Down};
-use edged::model::edge_message::EdgeContent;
+use edged::model::edge_message::{EdgeContent, Requested};
 use edged::model::message::{Message, Route};
 use edged::model::raw;
 use edged::model::status::PodStatus;
@@ -19,14 +21,14 @@ use serde_json::json;
 use crate::edge::captured;
 use crate::mutation::Dice;
 
-fn from_node(up: Up) -> EdgeContent {
+pub fn from_node(up: Up) -> EdgeContent {
     let sent = kubeedge::encode(&Upstream { id: "m".into(), timestamp_ms: 1, content: up });
     let bytes = encode(&sent);
     kubeedge::decode_edge(decode(&bytes).expect("a message")).content
 }
 
-fn to_node(content: Content, operation: &'static str) -> Down {
-    let message = CloudMessage {
+pub fn cloud_message(content: Content, operation: &'static str) -> CloudMessage {
+    CloudMessage {
         id: "m".into(),
         parent: "q".into(),
         timestamp_ms: 1,
@@ -36,8 +38,15 @@ fn to_node(content: Content, operation: &'static str) -> Down {
         operation,
         resource: "default/configmap/cm".into(),
         content,
-    };
-    let bytes = encode(&kubeedge::encode_cloud(&message));
+    }
+}
+
+pub fn to_node(content: Content, operation: &'static str) -> Down {
+    read_by_node(&cloud_message(content, operation))
+}
+
+pub fn read_by_node(message: &CloudMessage) -> Down {
+    let bytes = encode(&kubeedge::encode_cloud(message));
     assert!(
         message.bytes() + 64 > bytes.len() / 2,
         "{} is far from {}",
@@ -83,9 +92,10 @@ fn the_controller_reads_what_edged_writes() {
     assert_eq!((&*bound.kind, &*bound.name, &*bound.uid), ("Pod", "web", "u"));
     let list = Up::ListPods { node: "gw".into(), limit: 5, page: "p".into() };
     let EdgeContent::Application(list) = from_node(list) else { panic!("no application") };
-    let options = list.options.expect("they are there");
-    assert_eq!((&*list.verb, &*list.key), ("list", "/core/v1/pods/null/null"));
-    assert_eq!((&*options.field_selector, options.limit), ("spec.nodeName=gw", 5));
+    let Ok(Requested::Call(call)) = list.requested else { panic!("no call") };
+    assert_eq!((call.verb, call.parameter("fieldSelector")), (AnyVerb::List, "spec.nodeName=gw"));
+    assert_eq!((call.parameter("limit"), call.parameter("continue")), ("5", "p"));
+    assert_eq!(call.resource(), Some(&Gvr::new("", "v1", "pods")));
     assert!(matches!(from_node(Up::KeepAlive), EdgeContent::Nothing));
     assert!(matches!(from_node(Up::QueryLease { node: "gw".into() }), EdgeContent::Nothing));
 }

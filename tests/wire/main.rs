@@ -1,6 +1,8 @@
 //! The codecs, each with the bytes of real peers and with hostile ones: golden bytes, truncation,
 //! mutation.
 
+#[cfg(all(feature = "controller", feature = "metaserver"))]
+mod applications;
 #[cfg(feature = "controller")]
 mod controller_messages;
 mod cri;

@@ -9,6 +9,7 @@ use crate::limits::{
 };
 use crate::model::application::Application;
 use crate::model::metaserver::{Answer, Form, Page, Recency, Source, WatchEvent, Write};
+use crate::model::selector::LabelSelector;
 
 /// A MetaServer with a clock.
 struct Bench {
@@ -366,8 +367,7 @@ fn an_object_that_leaves_the_selection_is_deleted_there() {
     let mut bench = Bench::up();
     bench.live(&[labelled("x", 5, &[("k", "v")])], 9);
     bench.step();
-    let has_label = crate::model::application::Requirement::In("k".into(), vec![Box::from("v")]);
-    let chosen = Scope { labels: vec![has_label], ..maps() };
+    let chosen = Scope { labels: LabelSelector::parse("k=v").expect("a selector"), ..maps() };
     bench.core.link_down();
     let id = bench.open(Call::Watch(watch(&chosen, 0)));
     assert_eq!(bench.step(), replies(&[(id.0, "watch -[] +[x@5] 0")]));

@@ -180,6 +180,11 @@ const RUN: &str = "  --manifests DIR        folder of manifests    [/etc/edgecon
   --certificate-days N   of the life of a node's certificate               [365]
   --enrol-again allow|refuse   a node that exists, by a token for no node
                              [refuse; with a cluster: allow, as CloudCore]
+  --metaserver-reads LIST|off   what nodes may read of the cluster, as RESOURCE.GROUP
+                             [services,endpoints,endpointslices.discovery.k8s.io,namespaces,
+                             nodes]
+  --metaserver-writes LIST   what they may change          [nothing]
+  --metaserver-user controller|node   as whose user        [controller]
   --keepalive SECONDS    without a sign of life a node is disconnected     [30]
   --node-limit N         nodes at once                                     [10000]
   --log LEVEL            off, error, warn, info, debug or trace            [info]

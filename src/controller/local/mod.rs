@@ -16,6 +16,7 @@
 //! name, which is created when the old one is gone. A file that cannot be read does not delete
 //! anything.
 
+pub mod any;
 mod calls;
 mod lifecycle;
 pub mod patch;

@@ -211,6 +211,42 @@ impl HttpContext<'_> {
         ]
     }
 
+    /// The same of nodes' `MetaServers`.
+    fn metaserver_samples(it: &Counters) -> Vec<(&'static str, &'static str, &'static str, u64)> {
+        vec![
+            (
+                "metaserver_requests_total",
+                COUNTER,
+                "Requests of nodes' MetaServers",
+                it.applications,
+            ),
+            (
+                "metaserver_rejected_total",
+                COUNTER,
+                "Requests of nodes' MetaServers that were rejected, here or by the API server",
+                it.applications_rejected,
+            ),
+            (
+                "metaserver_resources",
+                GAUGE,
+                "Resources of the API server that are watched for nodes' MetaServers",
+                it.dynamic_resources as u64,
+            ),
+            (
+                "metaserver_watches",
+                GAUGE,
+                "Watches of nodes' MetaServers",
+                it.dynamic_listeners as u64,
+            ),
+            (
+                "metaserver_events_total",
+                COUNTER,
+                "Events of these watches that were sent to nodes",
+                it.dynamic_events,
+            ),
+        ]
+    }
+
     fn metrics(&self) -> String {
         let it = self.controller.counters();
         let mut page = Vec::new();
@@ -218,7 +254,8 @@ impl HttpContext<'_> {
             let name = format!("{PREFIX}{name}");
             page.push(format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{samples}"));
         };
-        for (name, kind, help, value) in self.samples(&it) {
+        let all = self.samples(&it).into_iter().chain(Self::metaserver_samples(&it));
+        for (name, kind, help, value) in all {
             family(name, kind, help, format!("{PREFIX}{name} {value}\n"));
         }
         let name = "connections_refused_total";

@@ -203,6 +203,7 @@ impl EventLoop {
             sync: backend.sync,
             candidate: backend.candidate,
             replica: backend.replica,
+            access: settings.access.clone(),
         };
         let api = if let Some(reach) = backend.reach {
             Api::Remote(Box::new(Remote::new(reach, PathBuf::from(PROGRAM), API)))
@@ -349,6 +350,11 @@ impl EventLoop {
             Action::List(id, kind) => self.api.list(id, kind),
             Action::Watch(id, kind, version) => {
                 self.api.watch(id, kind, &version, &mut self.events);
+            }
+            Action::CallAny(id, call) => self.api.call_any(id, call),
+            Action::ListAny(id, resource) => self.api.list_any(id, resource),
+            Action::WatchAny(id, resource, version) => {
+                self.api.watch_any(id, resource, &version, &mut self.events);
             }
             Action::Unwatch(id) => self.api.unwatch(id),
             Action::Save { revision, changes } => {

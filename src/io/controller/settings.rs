@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use log::LevelFilter;
 
+use crate::controller::dynamic::access::{Access, READS, RequestUser};
 use crate::controller::identity::EnrolAgain;
 use crate::model::error::Input;
 
@@ -44,6 +45,9 @@ pub struct Settings {
     pub certificate_days: u32,
     /// `--enrol-again`; `None`: the default for the source.
     pub enrol_again: Option<EnrolAgain>,
+    /// `--metaserver-reads`, `--metaserver-writes` and `--metaserver-user`: what nodes may request
+    /// through their `MetaServers`; `None`: nothing.
+    pub access: Option<Access>,
     /// `--keepalive`, in milliseconds.
     pub keepalive_ms: u64,
     /// `--node-limit`
@@ -70,6 +74,7 @@ impl Default for Settings {
             names: Vec::new(),
             certificate_days: 365,
             enrol_again: None,
+            access: None,
             keepalive_ms: 30_000,
             nodes_max: 10_000,
             log: LevelFilter::Info,
@@ -106,6 +111,7 @@ impl Settings {
     ) -> Result<Self, Input> {
         use lexopt::prelude::*;
         let mut settings = Self::default();
+        let mut metaserver = MetaServerFlags::default();
         let mut parser = lexopt::Parser::from_args(flags);
         let bad = |error: lexopt::Error| Input::other(error.to_string());
         while let Some(flag) = parser.next().map_err(bad)? {
@@ -136,6 +142,7 @@ impl Settings {
                     settings.any_stream_client = value;
                 }
                 _ if settings.set_stream_file(&name, &text) => {}
+                _ if metaserver.set(&name, &text) => {}
                 "api" if text == "off" => settings.api.set_port(0),
                 "api" => {
                     settings.api = address()?;
@@ -164,10 +171,16 @@ impl Settings {
                 _ => return Err(Input::new(format_args!("--{name}"), "a flag that `help` names")),
             }
         }
-        settings.complete_names(host);
-        settings.ports_differ()?;
-        settings.stream_is_complete()?;
-        Ok(settings)
+        settings.access = metaserver.access()?;
+        settings.complete(host)
+    }
+
+    /// Adds what follows from the flags, and checks that they fit each other.
+    fn complete(mut self, host: Option<String>) -> Result<Self, Input> {
+        self.complete_names(host);
+        self.ports_differ()?;
+        self.stream_is_complete()?;
+        Ok(self)
     }
 
     /// Whether it is one of the flags with a file of the port for kube-apiserver.
@@ -273,6 +286,52 @@ impl Settings {
     }
 }
 
+/// The flags of what nodes may request, as they came.
+struct MetaServerFlags {
+    reads: String,
+    writes: String,
+    user: String,
+}
+
+impl Default for MetaServerFlags {
+    fn default() -> Self {
+        let [reads, writes, user] = [READS, "", "controller"].map(str::to_owned);
+        Self { reads, writes, user }
+    }
+}
+
+impl MetaServerFlags {
+    /// Whether it is one of them.
+    fn set(&mut self, flag: &str, text: &str) -> bool {
+        let value = match flag {
+            "metaserver-reads" => &mut self.reads,
+            "metaserver-writes" => &mut self.writes,
+            "metaserver-user" => &mut self.user,
+            _ => return false,
+        };
+        text.clone_into(value);
+        true
+    }
+
+    /// What nodes may request; `None`: nothing.
+    fn access(&self) -> Result<Option<Access>, Input> {
+        let Self { reads, writes, user } = self;
+        let user = match &**user {
+            "controller" => RequestUser::Controller,
+            "node" => RequestUser::Node,
+            other => return Err(Input::quoted(other, "controller or node").at("--metaserver-user")),
+        };
+        if reads == "off" {
+            let why = "--metaserver-writes: expected --metaserver-reads not to be off";
+            return if writes.is_empty() { Ok(None) } else { Err(Input::other(why)) };
+        }
+        // Each list is named by its flag.
+        let _ = Access::parse(reads, "", user).map_err(|why| why.at("--metaserver-reads"))?;
+        let access = Access::parse(reads, writes, user);
+        access.map(Some).map_err(|why| why.at("--metaserver-writes"))
+    }
+}
+
 fn any_client(text: &str) -> Option<bool> {
     match text {
         "any" => Some(true),
@@ -348,6 +407,30 @@ mod tests {
             (&["--listen-tunnel", "[::]:10002"], "--listen-tunnel: got [::]:10002, expected anoth"),
             (&["--api", "127.0.0.1:10004"], "--api: got 127.0.0.1:10004, expected another port"),
             (&["--api", "127.0.0.1:10002"], "--api: got 127.0.0.1:10002, expected another port"),
+        ] {
+            let why = parse(flags).expect_err("a mistake").to_string();
+            assert!(why.starts_with(expected), "{why}");
+        }
+    }
+
+    #[test]
+    fn what_nodes_may_request_is_read() {
+        let access_of = |flags: &[&str]| parse(flags).expect("fine").access;
+        assert_eq!(access_of(&["--metaserver-reads", "off"]), None);
+        let expected = Access::parse(READS, "", RequestUser::Controller).expect("a list");
+        assert_eq!(access_of(&[]), Some(expected), "reads of a list, and no writes");
+        let expected = Access::parse("nodes", "pods", RequestUser::Node).expect("lists");
+        let flags =
+            ["--metaserver-reads=nodes", "--metaserver-writes=pods", "--metaserver-user=node"];
+        assert_eq!(access_of(&flags), Some(expected));
+        for (flags, expected) in [
+            (&["--metaserver-reads", "Pods"][..], "--metaserver-reads: got \"Pods\", expected R"),
+            (&["--metaserver-writes", "*"], "--metaserver-writes: got \"*\", expected RESOURCE"),
+            (&["--metaserver-user", "x"], "--metaserver-user: got \"x\", expected controller or"),
+            (
+                &["--metaserver-reads", "off", "--metaserver-writes", "pods"],
+                "--metaserver-writes: expected --metaserver-reads",
+            ),
         ] {
             let why = parse(flags).expect_err("a mistake").to_string();
             assert!(why.starts_with(expected), "{why}");

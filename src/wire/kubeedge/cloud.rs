@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
+use super::application;
 use super::node_jobs::encode_request;
-use crate::model::base64;
 use crate::model::cloud_message::{CloudMessage, Content, DeviceMember, Failure, Tombstone};
 use crate::model::message::{Header, Message, Route};
 
@@ -58,12 +58,10 @@ fn content(message: &CloudMessage) -> Box<RawValue> {
             let (key, action, spec) = &**stage;
             encode_request(key, *action, spec).2
         }
-        Content::Listed(request, list) => json(&listed(application(request), list)),
-        Content::Rejected(request, reason) => json(&rejected(application(request), reason)),
-        Content::WatchesRejected(requests, reason) => {
-            let all: BTreeMap<String, Application> = read_before(requests);
-            let all = all.into_iter().map(|(id, watch)| (id, rejected(watch, reason)));
-            json(&all.collect::<BTreeMap<_, _>>())
+        Content::Applied(request, result) => json(&applied(request, result.as_deref())),
+        Content::WatchesRejected(all) => {
+            let all = all.iter().map(|(id, request, why)| (&**id, applied(request, Err(why))));
+            json(&all.collect::<BTreeMap<&str, Value>>())
         }
     }
 }
@@ -125,6 +123,10 @@ fn status(failure: &Failure) -> Box<RawValue> {
     }
 }
 
+fn applied(request: &str, result: Result<&str, &Failure>) -> Value {
+    application::cloud::answer(request, result.map_err(status))
+}
+
 fn tombstone(deleted: &Tombstone) -> Box<RawValue> {
     let Tombstone { kind, namespace, name, uid } = deleted;
     let mut metadata = json!({"name": name, "uid": **uid});
@@ -134,43 +136,4 @@ fn tombstone(deleted: &Tombstone) -> Box<RawValue> {
     json(&json!({
         "kind": kind.name(), "apiVersion": kind.api_version(), "metadata": metadata,
     }))
-}
-
-// ---- MetaServer ----
-
-/// A request of MetaServer, of which the answer is a copy: also fields that are not known here.
-type Application = Map<String, Value>;
-
-fn application(request: &str) -> Application {
-    read_before(request)
-}
-
-fn read_before<'a, T: Deserialize<'a>>(text: &'a str) -> T {
-    serde_json::from_str(text).expect("it was read when it came")
-}
-
-fn listed(mut application: Application, list: &Result<Box<str>, Failure>) -> Application {
-    application.remove("ReqBody");
-    match list {
-        Ok(list) => {
-            application.insert("Status".to_owned(), json!("Approved"));
-            application.insert("RespBody".to_owned(), base64::encode(list.as_bytes()).into());
-        }
-        Err(failure) => {
-            application.insert("Status".to_owned(), json!("Rejected"));
-            application.insert("Error".to_owned(), json!({"ErrStatus": status(failure)}));
-        }
-    }
-    application
-}
-
-fn rejected(mut application: Application, reason: &str) -> Application {
-    // It is not needed for the answer, and may be a whole object.
-    application.insert("ReqBody".to_owned(), json!(""));
-    application.insert("Status".to_owned(), json!("Rejected"));
-    application.insert("Reason".to_owned(), json!(reason));
-    let status = json!({"metadata": {}, "status": "Failure", "message": reason,
-        "reason": "NotImplemented", "code": 501});
-    application.insert("Error".to_owned(), json!({"ErrStatus": status}));
-    application
 }

@@ -9,10 +9,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 #[cfg(feature = "metaserver")]
-use super::application;
+use super::application::{self, Answered};
 use super::node_jobs::decode_request;
 use crate::limits::Budget;
-use crate::model::base64;
 #[cfg(feature = "devices")]
 use crate::model::device::DeviceDownstream;
 #[cfg(any(feature = "metaserver", feature = "services"))]
@@ -330,32 +329,6 @@ fn lease(text: &str) -> Option<RemoteLease> {
 
 // ---- lists ----
 
-/// The content of an answer of the dynamic controller.
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Application {
-    status: Box<str>,
-    #[serde(default)]
-    reason: Option<Box<str>>,
-    #[serde(default)]
-    error: Option<ApplicationError>,
-    #[serde(default)]
-    resp_body: Option<Box<str>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct ApplicationError {
-    #[serde(default)]
-    err_status: ErrorStatus,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ErrorStatus {
-    message: Box<str>,
-}
-
 /// core/v1 `PodList`
 #[derive(Deserialize)]
 struct List<'a> {
@@ -387,18 +360,15 @@ struct ItemNames {
 fn pods(message: &Message, budget: &Budget) -> Result<PodPage, String> {
     let content = message.content.as_deref().ok_or("got no content")?;
     let text = message::inner(content);
-    let application: Application =
+    let answered: Answered<'_> =
         serde_json::from_str(&text).map_err(|error| format!("got no Application: {error}"))?;
-    if &*application.status != "Approved" {
-        let reason =
-            application.error.map(|error| error.err_status.message).filter(|it| !it.is_empty());
-        let reason = reason.or(application.reason).unwrap_or_default();
-        return Err(format!("got {}, expected Approved: {reason}", application.status));
+    if !answered.is_approved() {
+        return Err(format!("got {}, expected Approved: {}", answered.status, answered.why()));
     }
-    let body = application.resp_body.as_deref().and_then(base64::decode).ok_or("got no base64")?;
+    let body = application::body(answered.resp_body.as_deref(), budget);
+    let body = body.map_err(|why| why.to_string())?;
+    drop(answered);
     drop(text);
-    let body = String::from_utf8(body).map_err(|_| "got no UTF-8".to_owned())?;
-    tree::within_values(&body, budget.message_values_max, budget).map_err(|it| it.to_string())?;
     let list: List<'_> =
         serde_json::from_str(&body).map_err(|error| format!("got no list: {error}"))?;
     let kind = match list.kind.as_deref() {
@@ -438,14 +408,10 @@ fn refused_watches(message: &Message) -> RefusedWatches {
     let Some(text) = message.content.as_deref().map(message::inner) else {
         return Ok(Vec::new());
     };
-    let parsed: Result<std::collections::BTreeMap<Box<str>, Application>, _> =
+    let parsed: Result<std::collections::BTreeMap<Box<str>, Answered<'_>>, _> =
         serde_json::from_str(&text);
-    let why = |one: Application| {
-        let error = one.error.map(|error| error.err_status.message);
-        error.filter(|it| !it.is_empty()).or(one.reason).unwrap_or_default()
-    };
     match parsed {
-        Ok(refused) => Ok(refused.into_iter().map(|(id, one)| (id, why(one))).collect()),
+        Ok(refused) => Ok(refused.into_iter().map(|(id, one)| (id, one.why())).collect()),
         Err(error) => Err(format!("got an answer that is no map of Applications: {error}").into()),
     }
 }

@@ -1,17 +1,12 @@
 //! Reads what a node sends to the controller: the content of each message, by its route.
 
-use std::collections::BTreeMap;
-
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::application;
 use super::node_jobs::decode_report;
-use crate::model::api::ListOptions;
-use crate::model::base64;
-use crate::model::edge_message::{
-    Application, BoundToken, EdgeContent, EdgeMessage, PodStatusReport,
-};
+use crate::model::edge_message::{BoundToken, EdgeContent, EdgeMessage, PodStatusReport};
 use crate::model::error::Peer;
 use crate::model::message::{Message, Resource, Route, inner};
 use crate::wire::devices;
@@ -46,7 +41,13 @@ fn read(route: &Route, content: Option<&RawValue>) -> Result<EdgeContent, Peer> 
         });
     }
     if &*route.source == "metaserver" {
-        return application(&route.resource, &text.unwrap_or_default());
+        let text = text.unwrap_or_default();
+        // An older edge has its own name before it.
+        return Ok(if route.resource.ends_with(WATCHES) {
+            EdgeContent::Watches(application::cloud::read_sync(&text)?)
+        } else {
+            EdgeContent::Application(Box::new(application::cloud::read(&text)?))
+        });
     }
     let kind = Resource::parse(&route.resource).map(|resource| resource.kind);
     let is_write = matches!(operation, "insert" | "update" | "patch" | "delete");
@@ -154,44 +155,4 @@ fn event(text: &str) -> Result<EdgeContent, Peer> {
     let patch = patch.as_str().map_or_else(|| patch.to_string(), ToOwned::to_owned);
     let patch = RawValue::from_string(patch).map_err(|error| Peer::at("patchData", error));
     Ok(EdgeContent::Event(content["event"].take(), Some(patch)))
-}
-
-#[derive(Deserialize)]
-struct Request {
-    #[serde(rename = "ID")]
-    id: Option<Value>,
-    #[serde(rename = "Verb")]
-    verb: Option<Value>,
-    #[serde(rename = "Key")]
-    key: Option<Value>,
-    #[serde(rename = "Option")]
-    option: Option<Value>,
-}
-
-fn application(resource: &str, text: &str) -> Result<EdgeContent, Peer> {
-    let wrong =
-        |expected| Peer::new(format!("got a malformed request of MetaServer, expected {expected}"));
-    if resource == WATCHES {
-        let wrong = || wrong("Applications by their ids");
-        let _: BTreeMap<String, Map<String, Value>> =
-            serde_json::from_str(text).map_err(|_| wrong())?;
-        return Ok(EdgeContent::Watches(text.into()));
-    }
-    let wrong = || wrong("an Application");
-    let request: Request = serde_json::from_str(text).map_err(|_| wrong())?;
-    if !request.id.is_some_and(|id| id.is_string()) {
-        return Err(wrong());
-    }
-    let words = |value: Option<Value>| match value {
-        Some(Value::String(text)) => text.into(),
-        Some(_) | None => Box::default(),
-    };
-    let options = base64::decode(&words(request.option));
-    let options = options.and_then(|json| serde_json::from_slice::<ListOptions>(&json).ok());
-    Ok(EdgeContent::Application(Box::new(Application {
-        verb: words(request.verb),
-        key: words(request.key),
-        options,
-        request: text.into(),
-    })))
 }

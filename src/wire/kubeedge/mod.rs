@@ -4,7 +4,6 @@
 //! Not here: when something is sent, and what is done with what comes. That is `agent/cloud` and
 //! `controller`.
 
-#[cfg(feature = "metaserver")]
 mod application;
 #[cfg(feature = "controller")]
 mod cloud;

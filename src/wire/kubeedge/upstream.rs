@@ -4,11 +4,10 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
+use super::application;
 use super::node_jobs::encode_report;
 #[cfg(any(feature = "metaserver", feature = "services"))]
 use crate::model::application::Scope;
-#[cfg(feature = "metaserver")]
-use crate::model::application::{Application, Options};
 use crate::model::base64;
 #[cfg(feature = "devices")]
 use crate::model::device::DeviceUpstream;
@@ -108,7 +107,7 @@ fn envelope(message: &Upstream) -> Envelope {
         #[cfg(any(feature = "metaserver", feature = "services"))]
         Up::SyncWatches { node, watches } => sync_watches(node, watches),
         #[cfg(feature = "metaserver")]
-        Up::Application(request) => Envelope::new(TO_CONTROLLER, Some(json(&of_client(request)))),
+        Up::Application(request) => to_controller(&application::encode(request)),
         Up::Event { is_new, digest, event: recorded, node } => {
             event(*is_new, *digest, recorded, node)
         }
@@ -316,14 +315,18 @@ fn service_bus_upload(resource: &str, content: Box<RawValue>) -> Envelope {
 /// In MetaServer's name.
 const TO_CONTROLLER: [&str; 4] = ["metaserver", "dynamiccontroller", "null", "null"];
 
+fn to_controller(content: &Value) -> Envelope {
+    Envelope::new(TO_CONTROLLER, Some(json(content)))
+}
+
 /// Without a `resourceVersion` the API server answers from its storage, not from a cache.
 fn list_pods(node: &str, limit: u32, page: &str) -> Envelope {
     let mut options = json!({"fieldSelector": format!("spec.nodeName={node}"), "limit": limit});
     if !page.is_empty() {
         options["continue"] = page.into();
     }
-    let content = application("edged", "/core/v1/pods/null/null", "list", node, &options);
-    Envelope::new(TO_CONTROLLER, Some(json(&content)))
+    let content = application::request("edged", "/core/v1/pods/null/null", "list", node, &options);
+    to_controller(&content)
 }
 
 #[cfg(feature = "services")]
@@ -332,8 +335,8 @@ fn list_services(node: &str, limit: u32, page: &str) -> Envelope {
     if !page.is_empty() {
         options["continue"] = page.into();
     }
-    let content = application("edged", SERVICES, "list", node, &options);
-    Envelope::new(TO_CONTROLLER, Some(json(&content)))
+    let content = application::request("edged", SERVICES, "list", node, &options);
+    to_controller(&content)
 }
 
 #[cfg(any(feature = "metaserver", feature = "services"))]
@@ -342,60 +345,18 @@ fn sync_watches(node: &str, watches: &[Scope]) -> Envelope {
     let watch = |scope: &Scope| {
         let id = scope.id(node);
         let mut options = json!({"watch": true});
-        select(&mut options, &scope.label_selector(), &scope.field_selector());
+        application::select(&mut options, &scope.label_selector(), &scope.field_selector());
         let key = scope.gvr.key(&scope.namespace, "");
-        let content = application(&id, &key, "watch", node, &options);
+        let content = application::request(&id, &key, "watch", node, &options);
         (id, content)
     };
     let all: serde_json::Map<String, Value> = watches.iter().map(watch).collect();
     Envelope::new([source, group, operation, "watchapp/sync"], Some(json(&all)))
 }
 
-#[cfg(any(feature = "metaserver", feature = "services"))]
-fn select(options: &mut Value, labels: &str, fields: &str) {
-    for (key, selector) in [("labelSelector", labels), ("fieldSelector", fields)] {
-        if !selector.is_empty() {
-            options[key] = selector.into();
-        }
-    }
-}
-
-#[cfg(feature = "metaserver")]
-fn of_client(request: &Application) -> Value {
-    let options = match &request.options {
-        Options::None => json!({}),
-        Options::List { labels, fields, limit, page } => {
-            let mut options = json!({"limit": limit});
-            select(&mut options, labels, fields);
-            if !page.is_empty() {
-                options["continue"] = (**page).into();
-            }
-            options
-        }
-        Options::Given(text) => serde_json::from_str(text).unwrap_or_default(),
-    };
-    let Application { id, key, verb, node, body, subresource, .. } = request;
-    let mut content = application(id, key, verb, node, &options);
-    if let Some(body) = body {
-        content["ReqBody"] = base64::encode(body.as_bytes()).into();
-    }
-    content["Subresource"] = (**subresource).into();
-    content
-}
-
 /// All Services.
 #[cfg(feature = "services")]
 const SERVICES: &str = "/core/v1/services/null/null";
-
-/// A request to the dynamic controller. KubeEdge's ids are digests, by which the cloud only
-/// recognizes watches.
-fn application(id: &str, key: &str, verb: &str, node: &str, options: &Value) -> Value {
-    json!({
-        "ID": id, "Key": key, "Verb": verb, "Nodename": node,
-        "Option": base64::encode(options.to_string().as_bytes()), "ReqBody": "",
-        "Subresource": "", "RespBody": null, "Status": "InApplying", "Reason": "",
-    })
-}
 
 fn token(request: &TokenRequest) -> Envelope {
     let namespace = Some(&*request.namespace);

@@ -10,9 +10,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::model::application::{Item, Labels};
+use crate::model::application::Item;
 use crate::model::error::Peer;
 use crate::model::metaserver::Page;
+use crate::model::selector::Labels;
 
 /// Reads an object; `of`: its `apiVersion` and kind where it does not have them, as in lists.
 /// `None`: it is none, or has no name.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::reply::{self, Piece};
 use super::request::{self, Asked};
 use super::{item, selector};
-use crate::limits::{METASERVER_WATCH_S_MAX, SELECTOR_REQUIREMENTS_MAX, SELECTOR_VALUES_MAX};
+use crate::limits::METASERVER_WATCH_S_MAX;
 use crate::model::application::{Gvr, Item, Scope};
 use crate::model::metaserver::{
     Beginning, Call, Failure, Form, MetaServerSettings, Recency, Release, Reply, Source, WatchEvent,
@@ -256,14 +256,8 @@ fn selectors_choose_objects() {
         let again = selector::labels(&scope.label_selector()).expect(text);
         assert_eq!(again, scope.labels, "{text}");
     }
-    for bad in ["a=b=c", "a in b", "a in (b", "(a)", "a like (b)", "a=b c", "=a"] {
-        assert!(selector::labels(bad).is_err(), "{bad}");
-    }
-    let many = vec!["a"; SELECTOR_REQUIREMENTS_MAX + 1].join(",");
-    assert!(selector::labels(&many).is_err());
-    let values: Vec<String> = (0..=SELECTOR_VALUES_MAX).map(|n| n.to_string()).collect();
-    assert!(selector::labels(&format!("a in ({})", values.join(","))).is_err());
-    assert!(selector::labels(&format!("a in ({})", values[1..].join(","))).is_ok());
+    let why = selector::labels("a like (b)").expect_err("no selector");
+    assert_eq!(why.code, 400, "{why:?}");
 }
 
 fn read_item(more: &Value) -> Item {

@@ -9,12 +9,15 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::controller::event::{CallId, Event, WatchFact, WatchId};
+use crate::controller::local::any::{kind_of, unknown};
 use crate::controller::local::{Change, Objects, WatchEvent};
 use crate::controller::time::{Instant, Now};
 use crate::core::time::sooner;
 use crate::io::log::Limit;
 use crate::limits::{LOCAL_LIST_PER_TURN, LOCAL_SAVE_RETRY_MS};
+use crate::model::any_api::AnyCall;
 use crate::model::api::{Call, CallError, CallResult, Kind, Verb};
+use crate::model::application::Gvr;
 use crate::model::error::System;
 use crate::model::sync;
 
@@ -87,6 +90,34 @@ impl Local {
                 }
             }
             Ok(_) | Err(_) => {}
+        }
+    }
+
+    /// Makes a call about a resource of any kind.
+    pub fn call_any(&mut self, id: CallId, call: &AnyCall) {
+        self.answers.push(Event::Called(id, self.objects.call_any(call)));
+    }
+
+    /// Starts a list of a resource of any kind.
+    pub fn list_any(&mut self, id: WatchId, resource: &Gvr) {
+        if let Some(kind) = kind_of(resource) {
+            self.list(id, kind);
+        } else if let CallError::Refused { code, status } = unknown(resource) {
+            self.answers.push(Event::Watched(id, WatchFact::Refused(code, status)));
+        }
+    }
+
+    /// Starts to report changes of a resource of any kind, which was listed.
+    pub fn watch_any(
+        &mut self,
+        id: WatchId,
+        resource: &Gvr,
+        version: &str,
+        events: &mut Vec<Event>,
+    ) {
+        match kind_of(resource) {
+            Some(kind) => self.watch(id, kind, version, events),
+            None => events.push(Event::Watched(id, WatchFact::Gone)),
         }
     }
 

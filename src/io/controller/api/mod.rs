@@ -3,13 +3,17 @@
 pub mod local;
 pub mod remote;
 
+use std::sync::Arc;
+
 use mio::Registry;
 use mio::event::Event as Ready;
 
 use super::store::Store;
 use crate::controller::event::{CallId, Event, WatchId};
 use crate::controller::time::{Instant, Now};
+use crate::model::any_api::AnyCall;
 use crate::model::api::{Call, Kind};
+use crate::model::application::Gvr;
 use crate::model::error::System;
 use crate::model::sync;
 use local::Local;
@@ -29,6 +33,36 @@ impl Api {
         match self {
             Self::Local(local) => local.call(id, call, now),
             Self::Remote(remote) => remote.call(id, call),
+        }
+    }
+
+    /// Makes a call about a resource of any kind.
+    pub fn call_any(&mut self, id: CallId, call: Box<AnyCall>) {
+        match self {
+            Self::Local(local) => local.call_any(id, &call),
+            Self::Remote(remote) => remote.call_any(id, call),
+        }
+    }
+
+    /// Starts a list of a resource of any kind.
+    pub fn list_any(&mut self, id: WatchId, resource: Arc<Gvr>) {
+        match self {
+            Self::Local(local) => local.list_any(id, &resource),
+            Self::Remote(remote) => remote.list_any(id, resource),
+        }
+    }
+
+    /// Starts to report changes of a resource of any kind.
+    pub fn watch_any(
+        &mut self,
+        id: WatchId,
+        resource: Arc<Gvr>,
+        version: &str,
+        events: &mut Vec<Event>,
+    ) {
+        match self {
+            Self::Local(local) => local.watch_any(id, &resource, version, events),
+            Self::Remote(remote) => remote.watch_any(id, resource, version),
         }
     }
 

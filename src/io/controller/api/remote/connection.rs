@@ -278,6 +278,7 @@ mod tests {
     use nix::sys::socket::{getsockopt, sockopt};
     use rustls::ServerConnection;
 
+    use super::super::request::Listed;
     use super::*;
     use crate::controller::event::CallId;
     use crate::io::tls::loopback;
@@ -371,8 +372,11 @@ mod tests {
         let (id, kind) = (WatchId(1), Kind::Pod);
         for (work, ms) in [
             (call(), API_CALL_MS),
-            (Work::List(id, kind, String::new()), API_LIST_MS),
-            (Work::Watch(id, kind, "5".into()), API_WATCH_S * 1_000 + API_WATCH_LATE_MS),
+            (Work::List(id, Listed::Kind(kind), String::new()), API_LIST_MS),
+            (
+                Work::Watch(id, Listed::Kind(kind), "5".into()),
+                API_WATCH_S * 1_000 + API_WATCH_LATE_MS,
+            ),
         ] {
             let mut bed = Bed::new();
             bed.send(work, 0);

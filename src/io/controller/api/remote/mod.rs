@@ -29,13 +29,15 @@ use crate::controller::event::{CallId, Event, WatchId};
 use crate::controller::time::Instant;
 use crate::io::clock;
 use crate::limits::{API_CALL_MS, API_CONNECT_MS, API_CONNECTIONS_MAX};
+use crate::model::any_api::AnyCall;
 use crate::model::api::{Call, CallError, CallResult, Kind};
+use crate::model::application::Gvr;
 use crate::model::error::{Error, Peer, System};
 use crate::wire::http1::response::{Piece, Reader};
 use connection::{Connection, Outcome};
 use endpoints::Endpoint;
 use health::Health;
-use request::{Task, Then, Work};
+use request::{Listed, Task, Then, Work};
 
 /// The connections and the requests that wait for one.
 #[derive(Debug)]
@@ -70,14 +72,29 @@ impl Remote {
         self.queue.push_back(Work::Call(id, Box::new(call.clone())));
     }
 
+    /// Makes a call about a resource of any kind.
+    pub fn call_any(&mut self, id: CallId, call: Box<AnyCall>) {
+        self.queue.push_back(Work::AnyCall(id, call));
+    }
+
     /// Starts a list.
     pub fn list(&mut self, id: WatchId, kind: Kind) {
-        self.queue.push_back(Work::List(id, kind, String::new()));
+        self.queue.push_back(Work::List(id, Listed::Kind(kind), String::new()));
+    }
+
+    /// Starts a list of a resource of any kind.
+    pub fn list_any(&mut self, id: WatchId, resource: Arc<Gvr>) {
+        self.queue.push_back(Work::List(id, Listed::Any(resource), String::new()));
     }
 
     /// Starts a watch.
     pub fn watch(&mut self, id: WatchId, kind: Kind, version: &str) {
-        self.queue.push_back(Work::Watch(id, kind, version.into()));
+        self.queue.push_back(Work::Watch(id, Listed::Kind(kind), version.into()));
+    }
+
+    /// Starts a watch of a resource of any kind.
+    pub fn watch_any(&mut self, id: WatchId, resource: Arc<Gvr>, version: &str) {
+        self.queue.push_back(Work::Watch(id, Listed::Any(resource), version.into()));
     }
 
     /// Ends the watch.
@@ -162,7 +179,7 @@ impl Remote {
                 self.lines.push(None);
                 self.lines.len() - 1
             });
-            assert!(slot < TOKENS - 1, "there are as many watches as kinds");
+            assert!(slot < TOKENS - 1, "watches are as many as kinds and DYNAMIC_RESOURCES_MAX");
             self.turn += 1;
             let to = self.reach.addresses[self.turn % self.reach.addresses.len()];
             let token = Token(self.first.0 + slot);
@@ -191,7 +208,7 @@ pub fn once(reach: &mut Endpoint, call: &Call) -> CallResult {
 
 /// Whether the API server knows a kind.
 pub fn has(reach: &mut Endpoint, kind: Kind) -> Result<bool, Error> {
-    let task = Task::new(Work::List(WatchId(0), kind, String::new()));
+    let task = Task::new(Work::List(WatchId(0), Listed::Kind(kind), String::new()));
     exchange(reach, task).map(|(status, _)| status == 200)
 }
 

@@ -1,14 +1,18 @@
 //! One request to the API server: its bytes, and how the bytes of its answer are processed.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::controller::event::{CallId, Event, WatchFact, WatchId};
 use crate::limits::{
-    API_CALL_MS, API_LIST_MS, API_PAGE, API_WATCH_LATE_MS, API_WATCH_S, RESPONSE_BODY_BYTES_MAX,
-    WATCH_LINE_BYTES_MAX,
+    API_CALL_MS, API_LIST_MS, API_PAGE, API_WATCH_LATE_MS, API_WATCH_S,
+    APPLICATION_RESPONSE_BYTES_MAX, RESPONSE_BODY_BYTES_MAX, WATCH_LINE_BYTES_MAX,
 };
+use crate::model::any_api::{AnyCall, AnyTarget};
 use crate::model::api::{Call, CallError, CallResult, Kind, Verb};
+use crate::model::application::Gvr;
 use crate::model::error::Peer;
 use crate::wire::rest::{self, Target};
 
@@ -16,10 +20,21 @@ use crate::wire::rest::{self, Target};
 #[derive(Debug)]
 pub(super) enum Work {
     Call(CallId, Box<Call>),
+    /// About a resource of any kind.
+    AnyCall(CallId, Box<AnyCall>),
     /// With the `continue` token of the previous page.
-    List(WatchId, Kind, String),
+    List(WatchId, Listed, String),
     /// With the version to start from.
-    Watch(WatchId, Kind, Box<str>),
+    Watch(WatchId, Listed, Box<str>),
+}
+
+/// What is listed or watched.
+#[derive(Clone, Debug)]
+pub(super) enum Listed {
+    /// Objects of this kind, as far as its selector includes them.
+    Kind(Kind),
+    /// All objects of a resource.
+    Any(Arc<Gvr>),
 }
 
 /// A request in progress.
@@ -55,9 +70,20 @@ impl Task {
                 let body = call.body.as_ref().filter(|_| call.verb != Verb::List);
                 (rest::of_call(call), body.map(|body| body.get().as_bytes()))
             }
-            Work::List(_, kind, next) => (get(rest::of_list(*kind, API_PAGE, next)), None),
-            Work::Watch(_, kind, version) => {
+            Work::AnyCall(_, call) => {
+                (rest::of_any_call(call), Some(&*call.body).filter(|body| !body.is_empty()))
+            }
+            Work::List(_, Listed::Kind(kind), next) => {
+                (get(rest::of_list(*kind, API_PAGE, next)), None)
+            }
+            Work::List(_, Listed::Any(resource), next) => {
+                (get(rest::of_any_list(resource, API_PAGE, next)), None)
+            }
+            Work::Watch(_, Listed::Kind(kind), version) => {
                 (get(rest::of_watch(*kind, version, API_WATCH_S)), None)
+            }
+            Work::Watch(_, Listed::Any(resource), version) => {
+                (get(rest::of_any_watch(resource, version, API_WATCH_S)), None)
             }
         };
         let Target { method, path, content_type } = target;
@@ -67,6 +93,12 @@ impl Task {
              application/json\r\nUser-Agent: edgecontroller/{}\r\n",
             env!("CARGO_PKG_VERSION")
         );
+        if let Work::AnyCall(_, call) = &self.work
+            && let Some(node) = &call.node
+        {
+            bytes.extend(["Impersonate-User: system:node:", node, "\r\n"]);
+            bytes += "Impersonate-Group: system:nodes\r\n";
+        }
         if !body.is_empty() || method != "GET" {
             let length = body.len().to_string();
             bytes.extend(["Content-Type: ", content_type, "\r\nContent-Length: ", &length, "\r\n"]);
@@ -80,7 +112,7 @@ impl Task {
     /// The timeout of the whole answer, in milliseconds.
     pub(super) fn time_ms(&self) -> u64 {
         match &self.work {
-            Work::Call(..) => API_CALL_MS,
+            Work::Call(..) | Work::AnyCall(..) => API_CALL_MS,
             Work::List(..) => API_LIST_MS,
             Work::Watch(..) => API_WATCH_S * 1_000 + API_WATCH_LATE_MS,
         }
@@ -93,7 +125,7 @@ impl Task {
     /// Processes a part of the body. A watch reports each line at once; an error ends it.
     pub(super) fn body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Peer> {
         self.body.extend_from_slice(bytes);
-        let (Work::Watch(id, kind, _), 200) = (&self.work, self.status) else {
+        let (Work::Watch(id, listed, _), 200) = (&self.work, self.status) else {
             return self.bounded();
         };
         let mut from = 0;
@@ -103,7 +135,7 @@ impl Task {
             if line.is_empty() {
                 continue;
             }
-            match fact(line, *kind)? {
+            match fact(line, listed)? {
                 Ok(fact) => events.push(Event::Watched(*id, fact)),
                 Err(code) => {
                     self.status = code;
@@ -122,6 +154,7 @@ impl Task {
     fn bounded(&self) -> Result<(), Peer> {
         let (what, limit) = match self.work {
             Work::Call(..) | Work::List(..) => ("", RESPONSE_BODY_BYTES_MAX),
+            Work::AnyCall(..) => ("", APPLICATION_RESPONSE_BYTES_MAX),
             // A body that is not a line of the watch is an error.
             Work::Watch(..) => ("a line of ", WATCH_LINE_BYTES_MAX),
         };
@@ -136,8 +169,16 @@ impl Task {
         let Self { work, status, body } = self;
         match work {
             Work::Call(id, _) => events.push(Event::Called(id, result(status, body))),
-            Work::Watch(id, ..) => {
+            Work::AnyCall(id, call) => {
+                let body = match call.target {
+                    AnyTarget::Path(_) => as_json(body),
+                    AnyTarget::Object { .. } => body,
+                };
+                events.push(Event::Called(id, result(status, body)));
+            }
+            Work::Watch(id, listed, _) => {
                 let fact = match status {
+                    403..=405 if matches!(listed, Listed::Any(_)) => refused(status, body),
                     410 => WatchFact::Gone,
                     404 => WatchFact::Unserved,
                     200 => WatchFact::Ended("its time was over".to_owned()),
@@ -145,14 +186,21 @@ impl Task {
                 };
                 events.push(Event::Watched(id, fact));
             }
-            Work::List(id, kind, _) => match (status, page(&body)) {
+            Work::List(id, listed, _) => match (status, page(&body)) {
                 (200, Ok(page)) => {
+                    let (kind, version) = match &listed {
+                        Listed::Kind(kind) => (kind.name(), kind.api_version()),
+                        Listed::Any(_) => {
+                            (page.kind.strip_suffix("List").unwrap_or_default(), &*page.version)
+                        }
+                    };
                     let items = page.items.unwrap_or_default();
-                    let items = items.into_iter().map(|item| with_kind(item, kind)).collect();
+                    let items = items.into_iter().map(|item| with_kind(item, kind, version));
+                    let items = items.collect();
                     events.push(Event::Watched(id, WatchFact::Listed(items)));
                     let next = page.metadata.next.unwrap_or_default();
                     if !next.is_empty() {
-                        return Then::Send(Work::List(id, kind, next));
+                        return Then::Send(Work::List(id, listed, next));
                     }
                     let end = WatchFact::ListEnd(page.metadata.resource_version.into());
                     events.push(Event::Watched(id, end));
@@ -162,6 +210,9 @@ impl Task {
                     events.push(Event::Watched(id, WatchFact::Ended(why)));
                 }
                 (410, _) => events.push(Event::Watched(id, WatchFact::Gone)),
+                (403..=405, _) if matches!(listed, Listed::Any(_)) => {
+                    events.push(Event::Watched(id, refused(status, body)));
+                }
                 (404, _) => events.push(Event::Watched(id, WatchFact::Unserved)),
                 _ => {
                     let ended = WatchFact::Ended(refusal_text(status, &body));
@@ -180,7 +231,7 @@ impl Task {
     /// The complete answer will not come.
     pub(super) fn lost(self, why: String, events: &mut Vec<Event>) {
         match self.work {
-            Work::Call(id, _) => {
+            Work::Call(id, _) | Work::AnyCall(id, _) => {
                 events.push(Event::Called(id, Err(CallError::Lost(why))));
             }
             Work::List(id, ..) | Work::Watch(id, ..) => {
@@ -195,7 +246,7 @@ impl Task {
 impl Work {
     pub(super) fn watch_id(&self) -> Option<WatchId> {
         match self {
-            Self::Call(..) => None,
+            Self::Call(..) | Self::AnyCall(..) => None,
             Self::List(id, ..) | Self::Watch(id, ..) => Some(*id),
         }
     }
@@ -204,6 +255,7 @@ impl Work {
     pub(super) fn is_read(&self) -> bool {
         match self {
             Self::Call(_, call) => matches!(call.verb, Verb::Get | Verb::List),
+            Self::AnyCall(_, call) => call.is_read(),
             Self::List(..) | Self::Watch(..) => true,
         }
     }
@@ -234,18 +286,28 @@ struct Metadata {
 
 #[derive(Deserialize)]
 struct Page {
+    /// `ServiceList`
+    #[serde(default)]
+    kind: String,
+    #[serde(default, rename = "apiVersion")]
+    version: String,
     #[serde(default)]
     metadata: Metadata,
     items: Option<Vec<Box<RawValue>>>,
 }
 
 /// Parses a line of a watch; the inner error is the code of an `ERROR`.
-fn fact(line: &[u8], kind: Kind) -> Result<Result<WatchFact, u16>, Peer> {
+fn fact(line: &[u8], listed: &Listed) -> Result<Result<WatchFact, u16>, Peer> {
     let line: Connection =
         serde_json::from_slice(line).map_err(|error| Peer::at("a watch", error))?;
+    let with_kind = |object| match listed {
+        Listed::Kind(kind) => with_kind(object, kind.name(), kind.api_version()),
+        // Objects of a watch have theirs.
+        Listed::Any(_) => object,
+    };
     Ok(Ok(match &*line.r#type {
-        "ADDED" | "MODIFIED" => WatchFact::Changed(with_kind(line.object, kind)),
-        "DELETED" => WatchFact::Deleted(with_kind(line.object, kind)),
+        "ADDED" | "MODIFIED" => WatchFact::Changed(with_kind(line.object)),
+        "DELETED" => WatchFact::Deleted(with_kind(line.object)),
         "BOOKMARK" => {
             let about: About = serde_json::from_str(line.object.get())
                 .map_err(|error| Peer::at("a bookmark", error))?;
@@ -266,7 +328,7 @@ fn page(body: &[u8]) -> Result<Page, String> {
 }
 
 /// Adds `kind` and `apiVersion`, which objects of a list lack.
-fn with_kind(object: Box<RawValue>, kind: Kind) -> Box<RawValue> {
+fn with_kind(object: Box<RawValue>, kind: &str, version: &str) -> Box<RawValue> {
     #[derive(Deserialize)]
     struct Kinded {
         kind: Option<serde::de::IgnoredAny>,
@@ -276,8 +338,7 @@ fn with_kind(object: Box<RawValue>, kind: Kind) -> Box<RawValue> {
         return object;
     };
     let comma = if rest.trim_start().starts_with('}') { "" } else { "," };
-    let (name, version) = (kind.name(), kind.api_version());
-    let text = format!("{{\"kind\":\"{name}\",\"apiVersion\":\"{version}\"{comma}{rest}");
+    let text = format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\"{comma}{rest}");
     RawValue::from_string(text).unwrap_or(object)
 }
 
@@ -285,6 +346,23 @@ fn with_kind(object: Box<RawValue>, kind: Kind) -> Box<RawValue> {
 #[derive(Deserialize)]
 struct Status {
     kind: String,
+}
+
+/// A body that is no JSON, as a JSON string.
+fn as_json(body: Vec<u8>) -> Vec<u8> {
+    if serde_json::from_slice::<serde::de::IgnoredAny>(&body).is_ok() {
+        return body;
+    }
+    serde_json::Value::from(String::from_utf8_lossy(&body)).to_string().into_bytes()
+}
+
+/// The API server does not show a resource to us, or does not have it.
+fn refused(code: u16, body: Vec<u8>) -> WatchFact {
+    match result(code, body) {
+        Err(CallError::Refused { code, status }) => WatchFact::Refused(code, status),
+        Err(CallError::Lost(why)) => WatchFact::Ended(why),
+        Ok(_) => WatchFact::Ended(format!("got status {code}, expected 200")),
+    }
 }
 
 /// The result of a call.
@@ -327,9 +405,12 @@ mod tests {
     fn pages_and_watches_are_asked_for_with_their_bounds() {
         let (id, kind) = (WatchId(1), Kind::Pod);
         for (work, expected) in [
-            (Work::List(id, kind, String::new()), format!("limit={API_PAGE}&")),
-            (Work::List(id, kind, "next".to_owned()), format!("limit={API_PAGE}&")),
-            (Work::Watch(id, kind, "5".into()), format!("timeoutSeconds={API_WATCH_S}&")),
+            (Work::List(id, Listed::Kind(kind), String::new()), format!("limit={API_PAGE}&")),
+            (Work::List(id, Listed::Kind(kind), "next".to_owned()), format!("limit={API_PAGE}&")),
+            (
+                Work::Watch(id, Listed::Kind(kind), "5".into()),
+                format!("timeoutSeconds={API_WATCH_S}&"),
+            ),
         ] {
             let request = Task::new(work).request("api", "");
             let request = String::from_utf8(request).expect("text");
@@ -338,9 +419,82 @@ mod tests {
         }
     }
 
+    fn any(target: AnyTarget, node: Option<&str>) -> Task {
+        let verb = crate::model::any_api::AnyVerb::Get;
+        let node = node.map(Into::into);
+        let call = AnyCall { verb, target, query: Vec::new(), body: Box::default(), node };
+        Task::new(Work::AnyCall(CallId(1), Box::new(call)))
+    }
+
+    #[test]
+    fn a_call_of_a_node_is_made_as_its_user_where_that_is_wanted() {
+        let path = || AnyTarget::Path("/version".into());
+        let request = |node| String::from_utf8(any(path(), node).request("api", "")).expect("text");
+        assert!(!request(None).contains("Impersonate"));
+        let user = "Impersonate-User: system:node:e1\r\nImpersonate-Group: system:nodes\r\n";
+        assert!(request(Some("e1")).contains(user), "{}", request(Some("e1")));
+    }
+
+    #[test]
+    fn an_answer_of_a_path_may_be_a_text_and_one_of_an_object_may_not() {
+        let answer = |target: AnyTarget| {
+            let (mut task, mut events) = (any(target, None), Vec::new());
+            task.head(200);
+            task.body(b"ok", &mut events).expect("it is short");
+            task.end(&mut events);
+            let Some(Event::Called(_, result)) = events.pop() else { panic!("no answer") };
+            result.ok().map(|body| body.get().to_owned())
+        };
+        assert_eq!(answer(AnyTarget::Path("/readyz".into())).as_deref(), Some("\"ok\""));
+        let object = AnyTarget::Object {
+            resource: Gvr::new("", "v1", "services"),
+            namespace: "n".into(),
+            name: "a".into(),
+            subresource: "".into(),
+        };
+        assert_eq!(answer(object), None);
+    }
+
+    #[test]
+    fn an_answer_for_a_node_has_a_smaller_bound() {
+        let mut task = any(AnyTarget::Path("/version".into()), None);
+        task.head(200);
+        task.body = vec![0; APPLICATION_RESPONSE_BYTES_MAX - 1];
+        assert_eq!(task.body(b"x", &mut Vec::new()), Ok(()));
+        let why = format!("got more than {APPLICATION_RESPONSE_BYTES_MAX} bytes");
+        assert_eq!(task.body(b"x", &mut Vec::new()), Err(Peer::new(why)));
+    }
+
+    #[test]
+    fn a_resource_that_is_not_there_is_refused_and_items_get_their_kind() {
+        let resource = Arc::new(Gvr::new("x.org", "v1", "gadgets"));
+        let end = |status: u16, body: &str| {
+            let listed = Listed::Any(Arc::clone(&resource));
+            let mut task = Task::new(Work::List(WatchId(1), listed, String::new()));
+            let mut events = Vec::new();
+            task.head(status);
+            task.body(body.as_bytes(), &mut events).expect("it is short");
+            task.end(&mut events);
+            events
+        };
+        for code in [403, 404, 405] {
+            let events = end(code, "404 page not found");
+            let is_it = |event: &Event| match event {
+                Event::Watched(_, WatchFact::Refused(got, _)) => *got == code,
+                _ => false,
+            };
+            assert!(events.iter().all(is_it), "{events:?}");
+        }
+        let list = r#"{"kind":"GadgetList","apiVersion":"x.org/v1","metadata":{
+            "resourceVersion":"7"},"items":[{"metadata":{}}]}"#;
+        let events = end(200, list);
+        let Event::Watched(_, WatchFact::Listed(items)) = &events[0] else { panic!("{events:?}") };
+        assert!(items[0].get().starts_with(r#"{"kind":"Gadget","apiVersion":"x.org/v1","#));
+    }
+
     #[test]
     fn an_answer_has_a_bound() {
-        let mut task = Task::new(Work::List(WatchId(1), Kind::Pod, String::new()));
+        let mut task = Task::new(Work::List(WatchId(1), Listed::Kind(Kind::Pod), String::new()));
         task.head(200);
         // The kernel allocates memory only when it is written to.
         task.body = vec![0; RESPONSE_BODY_BYTES_MAX - 1];
@@ -352,7 +506,7 @@ mod tests {
     #[test]
     fn a_line_of_a_watch_has_a_bound_and_so_has_a_refusal() {
         let watch = |status: u16, bytes: usize| {
-            let mut task = Task::new(Work::Watch(WatchId(1), Kind::Pod, "5".into()));
+            let mut task = Task::new(Work::Watch(WatchId(1), Listed::Kind(Kind::Pod), "5".into()));
             task.head(status);
             task.body = vec![b' '; bytes];
             task
