@@ -58,6 +58,10 @@ pub(super) struct StatusCall(pub(super) u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct JobCall(pub(super) u64);
 
+/// Identifies a write of a rule's status. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct RuleCall(pub(super) u64);
+
 /// The parts of the controller that make calls of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OwnPart {
@@ -72,6 +76,8 @@ pub(super) enum OwnPart {
     DeviceStatus(StatusCall, &'static str),
     /// The status of a job for nodes.
     NodeJob(JobCall),
+    /// The status of a rule.
+    Rule(RuleCall),
 }
 
 impl Calls {

@@ -18,6 +18,7 @@
 //! - `requests`, `calls`: requests to the API server, in order and bounded.
 //! - `devices`: which devices a node has, and what it reports of them.
 //! - `node_jobs`: which nodes are asked to pull images or to be upgraded, and what they report.
+//! - `router`: HTTP calls and MQTT messages between applications in the cloud and on nodes.
 //! - `ack_log`: what each node has acknowledged. `admission`: which node may connect and gets a
 //!   certificate, by its credentials (`join`) and by what is known of its name (`identity`).
 //! - `streams`: the tunnels of nodes for logs and commands, and which of them a request takes.
@@ -70,6 +71,7 @@ mod outbound;
 mod records;
 mod requests;
 mod restrict;
+mod router;
 mod serve;
 mod session;
 mod stream_client;
@@ -100,6 +102,7 @@ pub use leader_election::Candidate;
 use leader_election::LeaderElection;
 pub use node_jobs::JobOfNode;
 use node_jobs::NodeJobs;
+use router::Router;
 pub use stream_client::may_request;
 use streams::Streams;
 use time::{Instant, Now, Rng};
@@ -162,6 +165,7 @@ pub struct Controller {
     identities: Identities,
     statuses: Statuses,
     jobs: NodeJobs,
+    router: Router,
     /// The session reconciled last, and when the next are.
     reconciled: Option<Session>,
     reconcile_at: Instant,
@@ -199,6 +203,7 @@ impl Controller {
             identities: Identities::default(),
             statuses: Statuses::default(),
             jobs: NodeJobs::default(),
+            router: Router::default(),
             reconciled: None,
             reconcile_at: now.boot,
             served: NodeId(0),
@@ -276,6 +281,7 @@ impl Controller {
                 }
             }
             Event::Watched(watch, fact) => self.watched(now, watch, fact),
+            Event::Router(event) => self.router_event(now, *event),
             Event::Stop => {
                 self.stopping = true;
                 self.leader_election.stop(now.boot);
@@ -292,6 +298,7 @@ impl Controller {
             self.due(now);
             self.write_device_statuses(now);
             self.run_node_jobs(now);
+            self.run_router(now);
             self.serve(now);
         }
         self.run_leader_election(now);
@@ -334,6 +341,8 @@ impl Controller {
             calls: self.calls.len(),
             leads: self.leader_election.leads(self.now.boot),
             jobs_open: self.open_jobs(),
+            rules: self.router.len(),
+            router_waiting: self.router.waiting(),
             ..self.counters.clone()
         }
     }

@@ -112,6 +112,7 @@ impl Controller {
                 self.device_status_answered(now, id, verb, result);
             }
             OwnPart::NodeJob(id) => self.node_job_answered(now, id, result),
+            OwnPart::Rule(id) => self.rule_answered(now, id, &result),
         }
     }
 
@@ -187,6 +188,7 @@ impl Controller {
             self.kubelet_ports.wake_at().filter(|_| is_ready),
             self.statuses.wake_at().filter(|_| is_ready),
             self.jobs.wake_at().filter(|_| is_ready),
+            self.router.wake_at().filter(|_| is_ready),
         ];
         all.into_iter().flatten().min().map(|at| at.max(now.plus_ms(1)))
     }

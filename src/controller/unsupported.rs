@@ -1,4 +1,4 @@
-//! Answers requests for modules that do not exist here: MetaServer's cloud side, and routers
+//! Answers requests for modules that do not exist here: MetaServer's cloud side
 //! (wire spec section 5.12). All are counted; requests that expect an answer get an
 //! error.
 //!
@@ -41,7 +41,9 @@ impl Controller {
             EdgeContent::Watches(all) => {
                 (of(&message.route.resource), "response", Content::WatchesRejected(all, REASON))
             }
-            EdgeContent::Invalid(why) if &*message.route.source == "metaserver" => {
+            EdgeContent::Invalid(why)
+                if matches!(&*message.route.source, "metaserver" | "servicebus") =>
+            {
                 self.counters.messages_unserved += 1;
                 return self.count_offence(id, &why.to_string());
             }
