@@ -29,6 +29,8 @@ mod controller_devices;
 mod controller_jobs;
 #[cfg(feature = "controller")]
 mod controller_kills;
+#[cfg(all(feature = "controller", feature = "servicebus"))]
+mod controller_router;
 mod crashes;
 #[cfg(feature = "controller")]
 mod demo;
@@ -213,6 +215,8 @@ fn all() -> Vec<Test> {
         node_upgrade::TESTS,
         #[cfg(all(feature = "controller", feature = "node-jobs"))]
         controller_jobs::TESTS,
+        #[cfg(all(feature = "controller", feature = "servicebus"))]
+        controller_router::TESTS,
         #[cfg(feature = "controller")]
         controller_kills::TESTS,
         #[cfg(feature = "controller")]
