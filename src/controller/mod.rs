@@ -246,14 +246,7 @@ impl Controller {
                     self.count_offence(id, &why);
                 }
             }
-            Event::EdgeDrained(session, unsent) => {
-                if let Some(id) = self.sessions.get(&session).copied()
-                    && let Some(link) = &mut self.cache.at(id).link
-                {
-                    link.drained(unsent);
-                    self.cache.ready.insert(id);
-                }
-            }
+            Event::EdgeDrained(session, unsent) => self.edge_drained(session, unsent),
             Event::EdgeDown(session, why) => {
                 if let Some(id) = self.sessions.remove(&session) {
                     let name = &self.cache.at(id).name;
@@ -287,6 +280,15 @@ impl Controller {
                 self.leader_election.stop(now.boot);
                 self.cache.ack_log.stop();
             }
+        }
+    }
+
+    fn edge_drained(&mut self, session: Session, unsent: usize) {
+        if let Some(id) = self.sessions.get(&session).copied()
+            && let Some(link) = &mut self.cache.at(id).link
+        {
+            link.drained(unsent);
+            self.cache.ready.insert(id);
         }
     }
 

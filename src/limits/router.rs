@@ -10,7 +10,7 @@ pub const ROUTER_NODE_RULES_MAX: usize = 128;
 /// the disk. Beyond it a node that is away keeps what it was told.
 pub const ROUTER_ROWS_MAX: usize = 65_536;
 /// Milliseconds that a session must go on after a node was told that a rule is gone, until that
-/// counts as done: nodes do not acknowledge it, and a link that is dead is noticed within this time.
+/// counts as done: nodes do not acknowledge it, and a dead link is noticed within this time.
 pub const ROUTER_UNDO_MS: u64 = 60_000;
 /// Elements of a rule's path.
 pub const ROUTER_PATH_ELEMENTS_MAX: usize = 32;
@@ -43,8 +43,8 @@ pub const ROUTER_POSTS_MAX: usize = 32;
 pub const ROUTER_RULE_POSTS_MAX: usize = 4;
 /// Milliseconds for a request to a REST endpoint, the look-up of its name included.
 pub const ROUTER_POST_MS: u64 = 30_000;
-/// Milliseconds that an application on a node waits for its answer (EdgeCore's and edged's default):
-/// later nobody wants it.
+/// Milliseconds that an application on a node waits for its answer (EdgeCore's and edged's
+/// default): later nobody wants it.
 pub const ROUTER_UPLOAD_MS: u64 = 60_000;
 /// Bytes of the body of a REST endpoint's answer (CloudCore's).
 pub const ROUTER_POST_BYTES_MAX: usize = 1 << 20;

@@ -26,7 +26,8 @@ const NEW_URL: &str = "http://orders.example/new";
 fn with_service_bus(site: &Site, port: u16) {
     let path = site.config.as_ref().expect("it was welcomed");
     let mut text = fs::read_to_string(path).expect("a file of ours");
-    text.push_str(&format!("  serviceBus:\n    enable: true\n    port: {port}\n"));
+    let lines = format!("  serviceBus:\n    enable: true\n    port: {port}\n");
+    text.push_str(&lines);
     fs::write(path, text).expect("a file of ours");
 }
 
@@ -112,21 +113,56 @@ fn put_orders(cloud: &Cloud, name: &str, url: &str, port: u16) {
     put_rule(cloud, name, [&json!("servicebus"), &source], [&json!("rest"), &target]);
 }
 
-fn clients_call_services_of_nodes_and_applications_of_nodes_call_the_cloud(world: &World) {
+/// A controller whose REST entry has this port, on loopback.
+fn cloud(world: &World, entry: u16) -> Cloud {
     let folder = world.folder("router-cloud");
     let token = folder.join("router.token");
     let mut cloud = Cloud::new(folder);
     fs::write(&token, TOKEN).expect("a folder of ours");
-    let entry = free_port();
-    let address = format!("127.0.0.1:{entry}");
-    let token = token.to_str().expect("a path of ours");
+    let (address, token) = (format!("127.0.0.1:{entry}"), token.to_str().expect("a path of ours"));
     let flags = ["--listen-router", &address, "--router-token", token, "--router-tls", "off"];
     cloud.flags = flags.map(str::to_owned).into();
+    cloud
+}
+
+/// A request of a client for this path of the node.
+fn call(path: &str) -> String {
+    format!("GET /{NODE}/default/{path} HTTP/1.1\r\nAuthorization: Bearer {TOKEN}")
+}
+
+/// An order of the node comes as base64 of the application's whole request, and is counted.
+fn check_order(cloud: &Cloud, orders: &Receiver<(String, Vec<u8>)>) {
+    let (_, body) = orders.recv().expect("it was posted");
+    let body = edged::model::base64::decode(&String::from_utf8(body).expect("text"));
+    let body: Value = serde_json::from_slice(&body.expect("base64")).expect("JSON");
+    assert_eq!((&body["targetURL"], &body["payload"]["a"]), (&json!(OLD_URL), &json!(1)));
+    until("the rule counts", || {
+        let rule = cloud.object(&format!("{RULES}/old"))?.ok_or("it is gone")?;
+        let count = rule["status"]["successMessages"].as_u64();
+        if count.is_some_and(|count| count > 0) { Ok(()) } else { Err(rule.to_string()) }
+    });
+}
+
+/// One rule goes and another comes.
+fn replace_orders(cloud: &Cloud, application: u16) {
+    cloud.take("old.json");
+    put_orders(cloud, "new", NEW_URL, application);
+    until("the controller has the new rule alone", || {
+        let rule = |name| cloud.object(&format!("{RULES}/{name}"));
+        match (rule("old")?, rule("new")?) {
+            (None, Some(_)) => Ok(()),
+            other => Err(format!("{other:?}\n{}", cloud.log_tail())),
+        }
+    });
+}
+
+fn clients_call_services_of_nodes_and_applications_of_nodes_call_the_cloud(world: &World) {
+    let entry = free_port();
+    let cloud = cloud(world, entry);
     let ((service, _served), (application, orders)) = (serve(), serve());
     put_endpoint(&cloud, "rest", 1);
     put_endpoint(&cloud, "servicebus", service);
-    let source = json!({"path": "/ddd"});
-    let target = json!({"path": "/echo"});
+    let (source, target) = (json!({"path": "/ddd"}), json!({"path": "/echo"}));
     put_rule(&cloud, "call", [&json!("rest"), &source], [&json!("servicebus"), &target]);
     put_orders(&cloud, "old", OLD_URL, application);
     let controller = cloud.start();
@@ -137,10 +173,7 @@ fn clients_call_services_of_nodes_and_applications_of_nodes_call_the_cloud(world
     let agent = site.start();
     let logs = || format!("{}\n{}", cloud.log_tail(), site.log_tail());
 
-    // From the cloud to a service of the node.
-    let bearer = format!("Authorization: Bearer {TOKEN}");
-    let call = format!("GET /{NODE}/default/ddd/x?y=1 HTTP/1.1\r\n{bearer}");
-    until("a client reaches the service", || match request(entry, &call, "")? {
+    until("a client reaches the service", || match request(entry, &call("ddd/x?y=1"), "")? {
         (207, head, body)
             if body == "GET /echo/x?y=1 HTTP/1.1" && head.contains("X-Kind: echo") =>
         {
@@ -150,43 +183,20 @@ fn clients_call_services_of_nodes_and_applications_of_nodes_call_the_cloud(world
     });
     let refused = request(entry, &format!("GET /{NODE}/default/ddd HTTP/1.1"), "");
     assert_eq!(refused.expect("an answer").0, 401, "without the token");
-    let unknown = format!("GET /{NODE}/default/other HTTP/1.1\r\n{bearer}");
-    assert_eq!(request(entry, &unknown, "").expect("an answer").0, 404);
-
-    // From an application of the node to the cloud: base64 of its whole request.
-    until("an application of the node gets an answer", || {
-        let answer = order(local, OLD_URL)?;
-        if answer["code"] == 200 && answer["body"] == "POST /in HTTP/1.1" {
-            Ok(())
-        } else {
-            Err(format!("{answer}\n{}", logs()))
-        }
+    assert_eq!(request(entry, &call("other"), "").expect("an answer").0, 404);
+    until("an application of the node gets an answer", || match order(local, OLD_URL)? {
+        answer if answer["code"] == 200 && answer["body"] == "POST /in HTTP/1.1" => Ok(()),
+        answer => Err(format!("{answer}\n{}", logs())),
     });
-    let (_, body) = orders.recv().expect("it was posted");
-    let body = edged::model::base64::decode(&String::from_utf8(body).expect("text"));
-    let body: Value = serde_json::from_slice(&body.expect("base64")).expect("JSON");
-    assert_eq!((&body["targetURL"], &body["payload"]["a"]), (&json!(OLD_URL), &json!(1)));
-    until("the rule counts", || {
-        let rule = cloud.object(&format!("{RULES}/old"))?.ok_or("it is gone")?;
-        let count = rule["status"]["successMessages"].as_u64();
-        if count.is_some_and(|count| count > 0) { Ok(()) } else { Err(rule.to_string()) }
-    });
+    check_order(&cloud, &orders);
 
-    // One rule goes and another comes while the node is away, and the controller starts anew.
+    // While the node is away; and the controller starts anew.
     agent.kill();
-    until("the node is away", || match request(entry, &call, "")?.0 {
+    until("the node is away", || match request(entry, &call("ddd"), "")?.0 {
         503 => Ok(()),
         other => Err(other.to_string()),
     });
-    cloud.take("old.json");
-    put_orders(&cloud, "new", NEW_URL, application);
-    until("the controller has the new rule alone", || {
-        let rule = |name| cloud.object(&format!("{RULES}/{name}"));
-        match (rule("old")?, rule("new")?) {
-            (None, Some(_)) => Ok(()),
-            other => Err(format!("{other:?}\n{}", logs())),
-        }
-    });
+    replace_orders(&cloud, application);
     controller.kill();
     let controller = cloud.start();
     let agent = site.start();

@@ -1,5 +1,5 @@
-//! The router for custom messages, as CloudCore's `router` (spec `servicebus-router-tasks`, part B):
-//! HTTP calls of clients in the cloud to services and MQTT topics of nodes, and what nodes publish
+//! The router for custom messages, as CloudCore's `router` (spec `servicebus-router-tasks`, part
+//! B): HTTP calls of clients in the cloud to services and MQTT topics of nodes, and what nodes publish
 //! or send to REST endpoints in the cloud.
 //!
 //! ```text

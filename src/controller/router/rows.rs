@@ -1,5 +1,5 @@
-//! What nodes were told of rules (spec `servicebus-router-tasks`, sections 7 and 8): a node does not
-//! forget a topic or a URL by itself, and nobody acknowledges that it was told.
+//! What nodes were told of rules (spec `servicebus-router-tasks`, sections 7 and 8): a node does
+//! not forget a topic or a URL by itself, and nobody acknowledges that it was told.
 //!
 //! So a row is stored before a node is told of a rule, and stays until the node was told that the
 //! rule is gone and has gone on for [`ROUTER_UNDO_MS`] after that. A node that connects is told of
@@ -162,7 +162,7 @@ impl Controller {
         }
     }
 
-    /// The node has gone on for long enough, unless its session has ended, or it was told otherwise.
+    /// The node has gone on for long enough, unless its session has ended or it was told otherwise.
     fn end_undo(&mut self, at: Instant, row: NodeRuleRow) {
         let rules = self.router.rows.all.get(&row.node);
         let undoing = rules.and_then(|rules| rules.get(&row.rule)).copied().flatten();
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn rows_have_a_bound() {
         let mut rows = Rows::default();
-        rows.load((0..ROUTER_ROWS_MAX + 1).map(row).collect());
+        rows.load((0..=ROUTER_ROWS_MAX).map(row).collect());
         assert_eq!(rows.count, ROUTER_ROWS_MAX);
         assert!(rows.add(&row(ROUTER_ROWS_MAX)).is_err());
         assert!(matches!(rows.add(&row(0)), Ok(false)), "it is known");

@@ -379,7 +379,7 @@ mod tests {
     fn rules_take_turns_and_one_of_eventbus_waits_for_its_last_post() {
         let mut uploads = Uploads::default();
         for number in 0..3 {
-            for rule in 0..ROUTER_POSTS_MAX + 1 {
+            for rule in 0..=ROUTER_POSTS_MAX {
                 uploads.push(&key(rule), upload(1, number));
             }
         }
@@ -400,7 +400,7 @@ mod tests {
             message: Box::default(),
             url: Box::default(),
         };
-        for number in 0..ROUTER_RULE_POSTS_MAX as u64 + 1 {
+        for number in 0..=ROUTER_RULE_POSTS_MAX as u64 {
             let reply = Some(reply.clone());
             uploads.push(&key(0), Upload { reply, ..upload(1, number) });
         }

@@ -57,6 +57,7 @@ use crate::model::manifest::Folder;
 use crate::model::meta::DiskError;
 use crate::model::raw::Manifest;
 use crate::model::router::{NodeRuleRow, RouterAction, RouterEvent};
+use crate::model::sync;
 use crate::wire::manifest::raw;
 use api::Api;
 use api::local::Local;
@@ -148,7 +149,7 @@ struct EventLoop {
     /// Sessions with new messages in this turn.
     dirty: Vec<Session>,
     /// What the core requested to save in this turn.
-    save: Option<(crate::model::meta::Revision, Vec<crate::model::sync::Change>)>,
+    save: Option<(crate::model::meta::Revision, Vec<sync::Change>)>,
     /// Changes of nodes' certificates that are to be saved.
     identities: BTreeMap<Box<str>, Identity>,
     /// Changes of what nodes were told of rules, that are to be saved.
@@ -190,9 +191,7 @@ impl EventLoop {
         }
         let mut backend = Backend::find(&settings, now_s)?;
         let callers = callers(&settings)?;
-        let gate = gate(&settings, &backend.authority, now_s)?;
-        let program = PathBuf::from(PROGRAM);
-        let router = Router::new(gate, program, settings.rest_ca.clone(), ROUTER);
+        let router = router(&settings, &backend.authority, now_s)?;
         let authority = backend.authority;
         let tls = authority.tls(Clients::Required)?;
         let tunnel = (settings.tunnel.port() != 0).then(|| (settings.tunnel, Arc::clone(&tls)));
@@ -235,11 +234,7 @@ impl EventLoop {
             store,
             manifests,
             front: HttpServer::new(settings.api, settings.socket(), FRONT),
-            events: vec![
-                Event::Loaded(stored.records),
-                Event::Identities(stored.identities),
-                Event::Router(Box::new(RouterEvent::Loaded(stored.rules))),
-            ],
+            events: first_events(stored.records, stored.identities, stored.rules),
             out: Out::default(),
             dirty: Vec::new(),
             save: None,
@@ -646,6 +641,21 @@ fn stream_port(
     }
     let identity = ServerIdentity::of_pair(authority.make_server(&settings.names, now_s)?);
     Ok(Some((at, identity.tls()?)))
+}
+
+/// What the store holds of nodes, for the core.
+fn first_events(
+    records: Vec<sync::Record>,
+    identities: Vec<Identity>,
+    rules: Vec<NodeRuleRow>,
+) -> Vec<Event> {
+    let rules = Event::Router(Box::new(RouterEvent::Loaded(rules)));
+    vec![Event::Loaded(records), Event::Identities(identities), rules]
+}
+
+fn router(settings: &Settings, authority: &Authority, now_s: i64) -> Result<Router, Error> {
+    let gate = gate(settings, authority, now_s)?;
+    Ok(Router::new(gate, PathBuf::from(PROGRAM), settings.rest_ca.clone(), ROUTER))
 }
 
 /// The REST entry of the router, if it is on. Its certificate is that of the files, or one of our

@@ -151,12 +151,7 @@ impl Settings {
                     let value = any_client(&text).ok_or_else(|| expected("verified or any"))?;
                     settings.any_stream_client = value;
                 }
-                "listen-router" if text == "off" => settings.router = None,
-                "listen-router" => settings.router = Some(address()?),
-                "router-tls" => {
-                    let value = off(&text).ok_or_else(|| expected("on or off"))?;
-                    settings.is_router_plain = value;
-                }
+                _ if settings.set_router(&name, &text)? => {}
                 _ if settings.set_file(&name, &text) => {}
                 "api" if text == "off" => settings.api.set_port(0),
                 "api" => {
@@ -191,6 +186,21 @@ impl Settings {
         settings.stream_is_complete()?;
         settings.router_is_complete()?;
         Ok(settings)
+    }
+
+    /// Whether it is one of the flags of the REST entry.
+    fn set_router(&mut self, flag: &str, text: &str) -> Result<bool, Input> {
+        let wrong = |expected| Input::quoted(text, expected).at(format_args!("--{flag}"));
+        match flag {
+            "listen-router" if text == "off" => self.router = None,
+            "listen-router" => {
+                let address = text.parse().map_err(|_| wrong("an address and a port"))?;
+                self.router = Some(address);
+            }
+            "router-tls" => self.is_router_plain = off(text).ok_or_else(|| wrong("on or off"))?,
+            _ => return Ok(false),
+        }
+        Ok(true)
     }
 
     /// Whether it is one of the flags with a file of a port.

@@ -134,7 +134,10 @@ mod tests {
             headers: vec![header("accept", "a"), header("x-own-ID", "1"), header("accept", "b")],
             body: b"hello".to_vec(),
         };
-        let expected = r#"{"header":{"Accept":["a","b"],"X-Own-Id":["1"]},"body":"aGVsbG8=","method":"POST","url":""}"#;
+        let expected = concat!(
+            r#"{"header":{"Accept":["a","b"],"X-Own-Id":["1"]},"#,
+            r#""body":"aGVsbG8=","method":"POST","url":""}"#
+        );
         assert_eq!(encode_call(&call).get(), expected);
         (call.headers, call.body) = (Vec::new(), Vec::new());
         let expected = r#"{"header":{},"body":null,"method":"POST","url":""}"#;

@@ -48,7 +48,7 @@ pub(super) struct Posts {
     tls: Option<Arc<ClientConfig>>,
     slots: Vec<Option<Job>>,
     /// The addresses of names, and until when they are used.
-    names: BTreeMap<(Box<str>, u16), (Vec<SocketAddr>, Instant)>,
+    pub(super) names: BTreeMap<(Box<str>, u16), (Vec<SocketAddr>, Instant)>,
     /// Lookups that were killed and have not ended yet.
     children: Vec<Child>,
 }

@@ -422,5 +422,16 @@ fn a_look_up_that_hangs_ends_with_its_request() {
     bed.ahead_ms += ROUTER_POST_MS;
     let why = bed.posted().expect_err("the look-up hangs");
     assert_eq!(&*why, "a.example: no answer for 30 s");
-    assert!(ROUTER_NAME_MS > ROUTER_POST_MS, "addresses outlive the request that found them");
+    // Addresses that were found are used for a while.
+    let port = endpoint(of(2));
+    let found = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port))];
+    let until = bed.now().plus_ms(ROUTER_NAME_MS);
+    bed.router.posts.names.insert(("a.example".into(), 80), (found, until));
+    bed.post(2, "http://a.example/in", b"y");
+    assert_eq!(bed.posted().expect("an answer").status, 201);
+    bed.ahead_ms += ROUTER_NAME_MS;
+    bed.post(3, "http://a.example/in", b"y");
+    bed.turn();
+    bed.ahead_ms += ROUTER_POST_MS;
+    assert!(bed.posted().is_err(), "it is looked up again");
 }
