@@ -29,6 +29,7 @@ fn endpoint(name: &str, kind: &str) -> (Kind, Value) {
     (Kind::RuleEndpoint, object)
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "so its many callers are short")]
 fn rule(name: &str, source: (&str, Value), target: (&str, Value)) -> (Kind, Value) {
     let created = "2026-01-01T00:00:00Z";
     let metadata = json!({"name": name, "namespace": "n", "creationTimestamp": created});
@@ -96,7 +97,7 @@ fn disconnect(world: &mut World, node: &str) {
 
 /// Messages of the router since the last call: source, operation and resource.
 fn told(world: &mut World, node: &str) -> Vec<String> {
-    routed(world, node).iter().map(|message| named(message)).collect()
+    routed(world, node).iter().map(named).collect()
 }
 
 fn named(message: &Message) -> String {
