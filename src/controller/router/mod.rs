@@ -1,6 +1,6 @@
 //! The router for custom messages, as CloudCore's `router` (spec `servicebus-router-tasks`, part
-//! B): HTTP calls of clients in the cloud to services and MQTT topics of nodes, and what nodes publish
-//! or send to REST endpoints in the cloud.
+//! B): HTTP calls of clients in the cloud to services and MQTT topics of nodes, and what nodes
+//! publish or send to REST endpoints in the cloud.
 //!
 //! ```text
 //!  Rule, RuleEndpoint ─watch─▶ rules ─▶ claims ─▶ requests ─message─▶ node ─answer─▶ client

@@ -87,7 +87,8 @@ impl HttpContext<'_> {
     }
 
     /// In a cluster: rules, the jobs for nodes, the devices that nodes have, and their statuses as
-    /// far as they are known here: those that were reported since the start. `None`: the path is another.
+    /// far as they are known here: those that were reported since the start. `None`: the path is
+    /// another.
     fn known(&self, call: &Call) -> Option<Answer> {
         let is_get = call.method == "GET";
         let Ok(ApiRequest::List { kind, namespace, .. }) = rest::read(call) else { return None };

@@ -151,8 +151,7 @@ impl Settings {
                     let value = any_client(&text).ok_or_else(|| expected("verified or any"))?;
                     settings.any_stream_client = value;
                 }
-                _ if settings.set_router(&name, &text)? => {}
-                _ if settings.set_file(&name, &text) => {}
+                _ if settings.set_router(&name, &text)? || settings.set_file(&name, &text) => {}
                 "api" if text == "off" => settings.api.set_port(0),
                 "api" => {
                     settings.api = address()?;
